@@ -1,0 +1,98 @@
+// Arena: owns one block of memory on a device, cuts it under named purposes, and reports them.
+// Pool: gives the tensors of a running step out of one such cut, by first fit, and takes them back.
+// Not here: who takes what (model/, optim/). May include: ops.h.
+// Both work in plan mode too: addresses then count from kPlanBase and nothing is allocated, so that
+// one run over PlanOps finds the bytes that the real run will need, exactly: the same calls get the
+// same offsets. SPDX-License-Identifier: MIT
+#pragma once
+
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/ops/ops.h"
+
+namespace ops {
+
+/// Every tensor begins at a multiple of this many bytes (cuBLASLt and 128-bit loads want 16; TMA
+/// wants 128).
+inline constexpr int64_t kAlignment = 256;
+/// Address 0 of a plan; never dereferenced.
+inline constexpr int64_t kPlanBase = int64_t{1} << 40;
+
+constexpr int64_t align_up(int64_t bytes) noexcept {
+  return (bytes + kAlignment - 1) / kAlignment * kAlignment;
+}
+
+/// One block of memory. Bytes and names are fixed before the first step; cut() only moves an end.
+class Arena {
+ public:
+  /// A named cut, for the report.
+  struct Cut {
+    std::string purpose;
+    int64_t bytes = 0;
+  };
+
+  /// Plan mode: nothing is allocated and there is no limit.
+  Arena() = default;
+  /// Allocates `bytes` from ops. Errors: DeviceError with what was wanted and what was free.
+  Arena(Ops& ops, int64_t bytes);
+  ~Arena();
+  Arena(Arena&& other) noexcept;
+  Arena& operator=(Arena&&) = delete;
+
+  /// The next part of the block. Equal purposes are added up in the report.
+  /// Errors: DeviceError when the block is used up (a fault of the plan).
+  Tensor cut(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape);
+  /// Bytes cut so far, rounding included: in plan mode, what the real Arena must have.
+  int64_t used_bytes() const noexcept { return used_; }
+  int64_t capacity_bytes() const noexcept { return capacity_; }
+  const std::vector<Cut>& cuts() const noexcept { return cuts_; }
+  /// A table: purpose, MiB, share.
+  std::string report() const;
+
+ private:
+  Ops* ops_ = nullptr;
+  std::byte* block_ = nullptr;
+  Device device_ = Device::plan;
+  int64_t capacity_ = 0;
+  int64_t used_ = 0;
+  std::vector<Cut> cuts_;
+};
+
+/// Memory of a running step: first fit, deterministic, so a step that takes and gives in the same
+/// order has its tensors at the same addresses each time (a captured step can be replayed). give()
+/// is in the order of the compute stream: memory given back may be written by the next operation.
+class Pool {
+ public:
+  /// Plan mode: no limit; peak_bytes() is the result.
+  Pool() = default;
+  /// Gives out `block` (uint8).
+  explicit Pool(Tensor block);
+
+  /// A tensor of undefined content. Errors: DeviceError naming `purpose` when nothing fits.
+  Tensor take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape);
+  /// Takes a tensor of take() back and empties it; an empty tensor is no error. Views do not count.
+  void give(Tensor& tensor);
+  /// Bytes out now, and the highest end address ever used.
+  int64_t used_bytes() const noexcept { return used_; }
+  int64_t peak_bytes() const noexcept { return peak_; }
+  /// What was out when the peak was reached, largest first: "name  MiB" lines.
+  std::string report() const;
+  /// Nothing is out. A step asserts this at its end.
+  bool empty() const noexcept { return out_.empty(); }
+
+ private:
+  struct Piece {
+    int64_t bytes;
+    std::string purpose;
+  };
+  Tensor block_;
+  std::map<int64_t, Piece> out_;  ///< By offset.
+  std::map<std::string, int64_t> at_peak_;
+  int64_t used_ = 0;
+  int64_t peak_ = 0;
+};
+
+}  // namespace ops
