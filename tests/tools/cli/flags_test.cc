@@ -1,0 +1,197 @@
+// SPDX-License-Identifier: MIT
+// Tests of rows, of the reading of command lines and of configuration files.
+#include "tools/cli/flags.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/cli/sample_flags.h"
+#include "tools/cli/parse.h"
+#include "tools/cli/text.h"
+
+namespace cli {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::HasSubstr;
+
+/// The sample options after `arguments`; operands and given names in `parsed`.
+struct Reading {
+  Sample options;
+  std::vector<Row> rows = bind(sample_table(), options);
+  Parsed parsed;
+  explicit Reading(std::vector<std::string> arguments) {
+    parsed = parse_arguments(rows, arguments);
+  }
+};
+
+std::string usage_error(const std::vector<std::string>& arguments) {
+  try {
+    Reading reading(arguments);
+  } catch (const UsageError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+TEST(ParseArguments, BothFormsOfAValue) {
+  EXPECT_EQ(Reading({"--workers", "3"}).options.workers, 3);
+  EXPECT_EQ(Reading({"--workers=3"}).options.workers, 3);
+  EXPECT_EQ(Reading({"-w", "3"}).options.workers, 3);
+  EXPECT_EQ(Reading({"-w3"}).options.workers, 3);
+  EXPECT_EQ(Reading({"--output-prefix="}).options.prefix, "");
+}
+
+TEST(ParseArguments, ListsTakeEverythingUpToTheNextFlag) {
+  EXPECT_THAT(Reading({"--json-keys", "a", "b,c", "-", "--workers", "2"}).options.keys,
+              ElementsAre("a", "b,c", "-"));
+  EXPECT_THAT(Reading({"--json-keys=a", "--json-keys", "b"}).options.keys, ElementsAre("a", "b"));
+  EXPECT_THAT(Reading({"--json-keys", "-1", "-.5", "--", "x"}).options.keys,
+              ElementsAre("-1", "-.5"));
+}
+
+TEST(ParseArguments, OperandsAndTheEndOfOptions) {
+  EXPECT_THAT(Reading({"a", "--workers", "2", "-", "--", "--workers", "b"}).parsed.operands,
+              ElementsAre("a", "-", "--workers", "b"));
+}
+
+TEST(ParseArguments, SwitchesAndLetters) {
+  Reading reading({"-aw2", "--no-pad"});
+  EXPECT_TRUE(reading.options.append_eod);
+  EXPECT_FALSE(reading.options.pad);
+  EXPECT_EQ(reading.options.workers, 2);
+  EXPECT_TRUE(reading.parsed.given.contains("append-eod"));
+  EXPECT_FALSE(reading.parsed.given.contains("json-keys"));
+}
+
+TEST(ParseArguments, AliasesAndTheLastOneCounts) {
+  EXPECT_EQ(Reading({"--prefix", "a", "--output-prefix", "b"}).options.prefix, "b");
+}
+
+TEST(ParseArguments, ValuesKeepEveryByte) {
+  const std::string odd = "a=b c\n\"--d\" \xc3\xa9 ,;";
+  EXPECT_EQ(Reading({"--output-prefix", odd}).options.prefix, odd);
+  EXPECT_EQ(Reading({"--output-prefix=" + odd}).options.prefix, odd);
+}
+
+TEST(ParseArguments, ErrorsNameTheFlagAndTheNearest) {
+  EXPECT_EQ(usage_error({"--json-key", "a"}),
+            "unknown option --json-key: did you mean --json-keys");
+  EXPECT_EQ(usage_error({"--jsno-keys=a"}), "unknown option --jsno-keys: did you mean --json-keys");
+  EXPECT_EQ(usage_error({"--work", "3"}), "unknown option --work: did you mean --workers");
+  EXPECT_EQ(usage_error({"--zzzzzzzz"}), "unknown option --zzzzzzzz");
+  EXPECT_EQ(usage_error({"-z"}), "unknown option -z");
+  EXPECT_EQ(usage_error({"--workers"}), "--workers needs a value: N");
+  EXPECT_EQ(usage_error({"--workers", "--append-eod"}), "--workers needs a value: N");
+  EXPECT_EQ(usage_error({"--append-eod=yes"}), "--append-eod takes no value");
+  EXPECT_EQ(usage_error({"--workers", "0"}), "--workers 0: expected a whole number from 1 to 1024");
+  EXPECT_EQ(usage_error({"--workers", "8x"}),
+            "--workers 8x: expected a whole number from 1 to 1024");
+  EXPECT_EQ(usage_error({"--dtype", "int9"}), "--dtype int9: expected one of uint16, int32");
+  EXPECT_THAT(usage_error({"--memory", "99999999999G"}), HasSubstr("does not fit in 63 bits"));
+}
+
+TEST(ParseArguments, RequiredFlags) {
+  Reading reading({"--workers", "3"});
+  EXPECT_THROW(check_required(reading.rows, reading.parsed), UsageError);
+  Reading whole({"--output-prefix", "x"});
+  EXPECT_NO_THROW(check_required(whole.rows, whole.parsed));
+}
+
+struct Outer {
+  Sample inner;
+  int64_t other = 1;
+};
+
+TEST(Lift, RowsOfAPartWorkOnTheWhole) {
+  Table<Outer> table;
+  for (const Group<Sample>& group : sample_table()) table.push_back(lift(group, &Outer::inner));
+  Outer options;
+  std::vector<Row> rows = bind(table, options);
+  const std::vector<std::string> words = {"--workers", "9", "--prefix", "p"};
+  parse_arguments(rows, words);
+  EXPECT_EQ(options.inner.workers, 9);
+  EXPECT_THAT(show_config(rows), HasSubstr("workers = 9\n"));
+  EXPECT_EQ(rows.size(), 9u);
+  EXPECT_TRUE(find_row(rows, "out")->required);
+}
+
+TEST(Numbers, SizesHaveUnitsAndLimits) {
+  EXPECT_EQ(parse_size("0", 0, kMaxInteger), 0);
+  EXPECT_EQ(parse_size("64k", 0, kMaxInteger), 65536);
+  EXPECT_EQ(parse_size("3G", 0, kMaxInteger), 3221225472);
+  EXPECT_EQ(parse_size("8388607T", 0, kMaxInteger), 9223370937343148032);
+  for (const char* wrong :
+       {"", "K", "-1", "1.5G", "8388608T", "9223372036854775808", "1KB", " 1"}) {
+    EXPECT_THROW(parse_size(wrong, 0, kMaxInteger), UsageError) << wrong;
+  }
+  EXPECT_THROW(parse_size("2M", 0, 1 << 20), UsageError);
+  for (const int64_t size :
+       {int64_t{0}, int64_t{1023}, int64_t{1024}, int64_t{1536}, int64_t{1} << 42, kMaxInteger}) {
+    EXPECT_EQ(parse_size(show_size(size), 0, kMaxInteger), size);
+  }
+}
+
+TEST(Numbers, RealNumbersReadBack) {
+  for (const double value : {0.0, 0.1, 1e-5, 6e-4, 1.0 / 3, 1e300}) {
+    EXPECT_EQ(parse_real(show_real(value), -1, 1e301), value);
+  }
+  for (const char* wrong : {"", "nan", "inf", "1e999", "0.1x", "2"}) {
+    EXPECT_THROW(parse_real(wrong, 0, 1), UsageError) << wrong;
+  }
+}
+
+TEST(Config, EchoReadsBack) {
+  Reading first({"--workers", "7", "--json-keys", "a b", "c\"d", "--append-eod", "--no-pad",
+                 "--memory", "3M", "--output-prefix", "x # y", "--rate", "0.25"});
+  const std::string text = show_config(first.rows);
+  Reading second({});
+  read_config(second.rows, text, "echo", second.parsed);
+  EXPECT_EQ(show_config(second.rows), text);
+  EXPECT_EQ(second.options.prefix, "x # y");
+  EXPECT_THAT(second.options.keys, ElementsAre("a b", "c\"d"));
+  EXPECT_TRUE(second.parsed.given.contains("memory"));
+}
+
+TEST(Config, FormsAndErrors) {
+  Reading reading({});
+  read_config(
+      reading.rows,
+      "# comment\n[Input]\njson_keys = [a, 'b c',\n  \"d\", # more\n]\nappend-eod = true\r\n"
+      "workers=4 # four\nprefix = /data/x",
+      "f.toml", reading.parsed);
+  EXPECT_THAT(reading.options.keys, ElementsAre("a", "b c", "d"));
+  EXPECT_TRUE(reading.options.append_eod);
+  EXPECT_EQ(reading.options.workers, 4);
+  EXPECT_EQ(reading.options.prefix, "/data/x");
+  const auto message = [&](std::string_view text) -> std::string {
+    try {
+      read_config(reading.rows, text, "f.toml", reading.parsed);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    return "no error";
+  };
+  EXPECT_EQ(message("\nwrokers = 1"), "f.toml:2: unknown name wrokers: did you mean workers");
+  EXPECT_EQ(message("workers = 0"),
+            "f.toml:1: workers = 0: expected a whole number from 1 to 1024");
+  EXPECT_EQ(message("workers = [1, 2]"), "f.toml:1: workers takes one value, not a list");
+  EXPECT_EQ(message("workers 3"), "f.toml:1: expected name = value, found \"workers\"");
+  EXPECT_EQ(message("json-keys = [a"), "f.toml:1: the list does not end");
+  EXPECT_EQ(message("prefix = \"a"), "f.toml:1: the text in quotes does not end on its line");
+  EXPECT_EQ(message("workers = 1 2"), "f.toml:1: more after the value of workers");
+}
+
+TEST(Text, NumbersAndQuotes) {
+  EXPECT_EQ(with_commas(90114), "90,114");
+  EXPECT_EQ(with_commas(-1000), "-1,000");
+  EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(counted(1, "document"), "1 document");
+  EXPECT_EQ(quote("a\"b\n\x01\xff\xc3\xa9"), "\"a\\\"b\\n\\x01\\xff\xc3\xa9\"");
+  EXPECT_EQ(quote("abcdef", 3), "\"abc...\"");
+  EXPECT_EQ(readable_bytes(1536), "1.5 KiB");
+  EXPECT_EQ(readable_time(250), "4 min 10 s");
+}
+
+}  // namespace
+}  // namespace cli

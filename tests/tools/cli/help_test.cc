@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Tests of what is printed from rows, and of the notation of the man pages.
+#include "tools/cli/help.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "tests/tools/cli/sample_flags.h"
+
+namespace cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+const Program kProgram = {
+    .name = "sample-tool", .summary = "does nothing", .operands = "[FILE...]"};
+
+TEST(Help, ShortFormHasFirstSentencesOnly) {
+  Sample options;
+  const std::string help = short_help(kProgram, bind(sample_table(), options));
+  EXPECT_THAT(help, HasSubstr("usage: sample-tool [OPTION...] [FILE...]\ndoes nothing\n"));
+  EXPECT_THAT(help, HasSubstr("  -a, --append-eod                Append the token\n"));
+  EXPECT_THAT(help, Not(HasSubstr("chunk-size")));
+}
+
+TEST(Help, FullFormHasDefaultsChoicesAliasesAndReasons) {
+  Sample options;
+  const std::string help = full_help(kProgram, bind(sample_table(), options));
+  EXPECT_THAT(help,
+              HasSubstr("      --json-keys KEY...\n          Keys to read. Several may follow."
+                        " Default: text.\n"));
+  EXPECT_THAT(help, HasSubstr("Bytes to use. Default: 64M."));
+  EXPECT_THAT(help, HasSubstr("Token type. One of uint16, int32."));
+  EXPECT_THAT(help, HasSubstr("Where to. Required. Also --prefix, --out."));
+  EXPECT_THAT(help, HasSubstr("Accepted, no effect here: chunks are cut by bytes."));
+  EXPECT_THAT(help, Not(HasSubstr("Append the token. It ends documents. Default")));
+}
+
+TEST(Help, EveryRowIsInEveryOutput) {
+  Sample options;
+  const std::vector<Row> rows = bind(sample_table(), options);
+  for (const Row& row : rows) {
+    const std::string name = "--" + std::string(row.name);
+    EXPECT_THAT(full_help(kProgram, rows), HasSubstr(name));
+    EXPECT_THAT(man_options(rows), HasSubstr(name));
+    EXPECT_THAT(bash_completion(kProgram, rows), HasSubstr(name));
+  }
+  EXPECT_THAT(bash_completion(kProgram, rows), HasSubstr("complete -o filenames -F _sample_tool"));
+  EXPECT_THAT(bash_completion(kProgram, rows), HasSubstr("compgen -W 'uint16 int32'"));
+}
+
+TEST(ManPage, Notation) {
+  const std::string page = man_page(
+      "# sample-tool(1)\n<!-- a comment -->\n## NAME\n\nsample-tool - does *nothing*\nat "
+      "**all**\n\n"
+      "## OPTIONS\n\n{{OPTIONS}}\n## EXAMPLES\n\n```sh\n$ a \\\n.b\n```\n- one `x-y`\n- "
+      "two\n\nterm\n: what\n",
+      "**--flag** *N*\n: Help.\n\n", "9.9");
+  EXPECT_EQ(page,
+            ".TH SAMPLE\\-TOOL 1 \"\" \"gristmill 9.9\"\n.SH NAME\n.PP\n"
+            "sample\\-tool \\- does \\fInothing\\fR at \\fBall\\fR\n.SH OPTIONS\n.TP\n"
+            "\\fB\\-\\-flag\\fR \\fIN\\fR\nHelp.\n.SH EXAMPLES\n.PP\n.RS 4\n.nf\n$ a "
+            "\\e\n\\&.b\n.fi\n.RE\n"
+            ".IP \\(bu 2\none \\fBx\\-y\\fR\n.IP \\(bu 2\ntwo\n.TP\nterm\nwhat\n");
+}
+
+}  // namespace
+}  // namespace cli

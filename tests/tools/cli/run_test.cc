@@ -1,0 +1,150 @@
+// SPDX-License-Identifier: MIT
+// Tests of a program's start and end: exit status, messages, signals, in child processes where the
+// process must die.
+#include "tools/cli/run.h"
+
+#include <csignal>
+#include <cstdio>
+#include <system_error>
+
+#include <fcntl.h>
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/tools/cli/sample_flags.h"
+
+namespace cli {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::Not;
+
+struct Outcome {
+  int status;
+  std::string out;
+  std::string err;
+};
+
+template <class Body>
+Outcome run_with(std::vector<std::string> words, Body body, const Program& program) {
+  words.insert(words.begin(), "sample-tool");
+  std::vector<char*> argv;
+  for (std::string& word : words) argv.push_back(word.data());
+  testing::internal::CaptureStdout();
+  testing::internal::CaptureStderr();
+  Outcome outcome;
+  outcome.status =
+      run<Sample>(program, sample_table(), static_cast<int>(argv.size()), argv.data(), body);
+  outcome.out = testing::internal::GetCapturedStdout();
+  outcome.err = testing::internal::GetCapturedStderr();
+  return outcome;
+}
+
+const Program kProgram = {.name = "sample-tool", .summary = "does nothing", .config_file = true};
+const std::vector<std::string> kLine = {"--prefix", "x"};
+
+TEST(Run, StatusAndMessages) {
+  const auto fine = [](Sample&, Invocation&) { return 0; };
+  EXPECT_EQ(run_with(kLine, +fine, kProgram).status, 0);
+  const Outcome wrong = run_with({"--prefx", "x"}, +fine, kProgram);
+  EXPECT_EQ(wrong.status, 2);
+  EXPECT_EQ(wrong.err, "sample-tool: unknown option --prefx: did you mean --prefix\n");
+  EXPECT_EQ(run_with({}, +fine, kProgram).err, "sample-tool: --output-prefix is missing: PREFIX\n");
+  EXPECT_EQ(run_with({"--prefix", "x", "y"}, +fine, kProgram).err,
+            "sample-tool: unexpected argument \"y\"\n");
+  const auto refused = [](Sample&, Invocation&) -> int {
+    throw std::system_error(ENOENT, std::generic_category(), "some/file");
+  };
+  const Outcome missing = run_with(kLine, +refused, kProgram);
+  EXPECT_EQ(missing.status, 1);
+  EXPECT_EQ(missing.err, "sample-tool: some/file: no such file or directory\n");
+  const auto bad = [](Sample&, Invocation&) -> int { throw std::runtime_error("a:3: wrong"); };
+  EXPECT_EQ(run_with(kLine, +bad, kProgram).err, "sample-tool: a:3: wrong\n");
+  const auto memory = [](Sample&, Invocation&) -> int { throw std::bad_alloc(); };
+  EXPECT_EQ(run_with(kLine, +memory, kProgram).err, "sample-tool: out of memory\n");
+}
+
+TEST(Run, HelpWinsOverWhatIsWrong) {
+  const auto body = [](Sample&, Invocation&) { return 1; };
+  EXPECT_THAT(run_with({"--workers", "0", "--help"}, +body, kProgram).out,
+              HasSubstr("--workers N"));
+  EXPECT_EQ(run_with({"-h"}, +body, kProgram).status, 0);
+  EXPECT_EQ(run_with({"--version"}, +body, kProgram).out,
+            "sample-tool (gristmill) " + std::string(version()) + "\n");
+  EXPECT_THAT(run_with({"--help-completion"}, +body, kProgram).out, HasSubstr("complete -o"));
+  EXPECT_THAT(run_with({"--help"}, +body, kProgram).out, Not(HasSubstr("help-completion")));
+}
+
+TEST(Run, FlagsWithoutEffectAreSaidOnceUnlessQuiet) {
+  const auto body = [](Sample&, Invocation& call) {
+    call.console.note("closing");
+    return 0;
+  };
+  EXPECT_EQ(
+      run_with({"--prefix", "x", "--chunk-size", "1", "--chunk-size", "2"}, +body, kProgram).err,
+      "sample-tool: --chunk-size: accepted, no effect here: chunks are cut by bytes\n"
+      "sample-tool: closing\n");
+  EXPECT_EQ(run_with({"--prefix", "x", "--chunk-size", "1", "-q"}, +body, kProgram).err, "");
+}
+
+TEST(Run, ConfigFileThenCommandLine) {
+  const std::string path = testing::TempDir() + "/cli_run_test.toml";
+  std::FILE* file = std::fopen(path.c_str(), "w");
+  std::fputs("workers = 5\noutput_prefix = \"p\"\nrate = 0.125\n", file);
+  std::fclose(file);
+  const auto body = [](Sample& options, Invocation& call) {
+    std::printf("%ld %s %g\n%s\n", static_cast<long>(options.workers), options.prefix.c_str(),
+                options.rate, call.command_line.c_str());
+    return 0;
+  };
+  EXPECT_EQ(run_with({"--config", path, "--workers", "6"}, +body, kProgram).out,
+            "6 p 0.125\nsample-tool --config " + path + " --workers 6\n");
+  EXPECT_THAT(run_with({"--config", path, "--show-config"}, +body, kProgram).out,
+              HasSubstr("workers = 5\n"));
+  std::remove(path.c_str());
+}
+
+TEST(Run, AFullDiskBehindStdoutIsAnError) {
+  const auto child = [] {
+    const int full = open("/dev/full", O_WRONLY);
+    dup2(full, STDOUT_FILENO);
+    const auto body = [](Sample&, Invocation&) {
+      std::puts("x");
+      return 0;
+    };
+    char name[] = "sample-tool", flag[] = "--prefix=x";
+    char* argv[] = {name, flag};
+    _exit(run<Sample>(kProgram, sample_table(), 2, argv, +body));
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(1),
+              "sample-tool: standard output: no space left on device");
+}
+
+void say_unlinked() noexcept {
+  const ssize_t written = write(STDERR_FILENO, "unlinked\n", 9);
+  static_cast<void>(written);
+}
+
+class RunSignal : public testing::TestWithParam<int> {};
+
+TEST_P(RunSignal, UnlinksThenDiesOfTheSignal) {
+  const auto child = [] {
+    static int number = GetParam();
+    const auto body = [](Sample&, Invocation&) {
+      raise(number);
+      return 0;
+    };
+    Program program = kProgram;
+    program.at_signal = say_unlinked;
+    char name[] = "sample-tool", flag[] = "--prefix=x";
+    char* argv[] = {name, flag};
+    _exit(run<Sample>(program, sample_table(), 2, argv, +body));
+  };
+  EXPECT_EXIT(child(), testing::KilledBySignal(GetParam()), "^unlinked\n$");
+}
+
+INSTANTIATE_TEST_SUITE_P(Fatal, RunSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGPIPE));
+
+}  // namespace
+}  // namespace cli

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. Messages and the progress line.
+#include "tools/cli/console.h"
+
+#include <cstdio>
+
+#include <unistd.h>
+
+#include "tools/cli/text.h"
+
+namespace cli {
+
+Console::Console(std::string tool)
+    : tool_(std::move(tool)), terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
+
+Console::~Console() { clear_progress(); }
+
+void Console::erase_line() {
+  if (!drawn_) return;
+  std::fputs("\r\x1b[K", stderr);
+  drawn_ = false;
+}
+
+void Console::write(std::string_view head, std::string_view message) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::fflush(stdout);
+  erase_line();
+  const std::string text = concat(head, head.empty() ? "" : ": ", message, "\n");
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+}
+
+void Console::error(std::string_view message) { write(tool_, message); }
+
+void Console::note(std::string_view message) {
+  if (!quiet_) write(tool_, message);
+}
+
+void Console::line(std::string_view message) {
+  if (!quiet_) write({}, message);
+}
+
+void Console::log(std::string_view message) {
+  if (verbose_) write(tool_, message);
+}
+
+void Console::progress(const ProgressState& state) {
+  if (!terminal_ || quiet_) return;
+  const Clock::time_point now = Clock::now();
+  const std::lock_guard<std::mutex> lock(mutex_);
+  if (now - last_draw_ < std::chrono::milliseconds(200)) return;
+  last_draw_ = now;
+  const double seconds = std::chrono::duration<double>(now - start_).count();
+  if (seconds < 0.5) return;  // short work shows nothing
+  const double rate = static_cast<double>(state.done) / seconds;
+  std::string text = concat(tool_, ": ", readable_bytes(static_cast<double>(state.done)));
+  if (state.total > 0) {
+    text += concat(" of ", readable_bytes(static_cast<double>(state.total)), " (",
+                   100 * state.done / state.total, "%)");
+  }
+  text += concat(", ", counted(state.items, state.item_noun), ", ", readable_bytes(rate), "/s");
+  if (state.total > state.done && rate > 0) {
+    text +=
+        concat(", ", readable_time(static_cast<double>(state.total - state.done) / rate), " left");
+  }
+  text = concat("\r", text, "\x1b[K");
+  std::fwrite(text.data(), 1, text.size(), stderr);
+  std::fflush(stderr);
+  drawn_ = true;
+}
+
+void Console::clear_progress() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  erase_line();
+  std::fflush(stderr);
+}
+
+}  // namespace cli

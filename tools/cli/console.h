@@ -1,0 +1,69 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. What a program says to people: one line a message on stderr, flushed after
+// stdout, and one progress line where stderr is a terminal. Data never passes here.
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <mutex>
+#include <string>
+#include <string_view>
+
+namespace cli {
+
+/// How far the work is. Units: `done` and `total` in bytes of input; total 0 where it is not known
+/// (a pipe).
+struct ProgressState {
+  int64_t done = 0;
+  int64_t total = 0;
+  int64_t items = 0;                        ///< documents, articles, files so far
+  std::string_view item_noun = "document";  ///< singular
+};
+
+/// The program's voice. Any thread may call any function.
+class Console {
+ public:
+  /// `tool` is the name that opens every message.
+  explicit Console(std::string tool);
+  Console(const Console&) = delete;
+  Console& operator=(const Console&) = delete;
+  ~Console();
+
+  /// -q: only errors. -v: log lines too.
+  void set_quiet(bool quiet) { quiet_ = quiet; }
+  void set_verbose(bool verbose) { verbose_ = verbose; }
+  bool quiet() const { return quiet_; }
+  bool verbose() const { return verbose_; }
+  const std::string& tool() const { return tool_; }
+
+  /// `tool: message`, whatever -q says: something is wrong.
+  void error(std::string_view message);
+  /// `tool: message` unless -q: closing counts, a flag without effect, a skipped record.
+  void note(std::string_view message);
+  /// `message` as it is, without the tool's name, unless -q: lines whose form users' scripts know.
+  void line(std::string_view message);
+  /// `tool: message` with -v only.
+  void log(std::string_view message);
+
+  /// Draws the progress line (done, total, rate, time left) at most five times a second, on a
+  /// terminal only.
+  void progress(const ProgressState& state);
+  /// Removes the progress line; messages do so by themselves.
+  void clear_progress();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+  void write(std::string_view head, std::string_view message);
+  void erase_line();
+
+  std::string tool_;
+  bool quiet_ = false;
+  bool verbose_ = false;
+  bool terminal_;
+  bool drawn_ = false;
+  std::mutex mutex_;
+  Clock::time_point start_;
+  Clock::time_point last_draw_;
+};
+
+}  // namespace cli

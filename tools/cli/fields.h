@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. Makers of the usual fields from a pointer to member: switches, numbers, sizes,
+// words, lists, flags without effect. Anything else is a Field written out with its own set and
+// show.
+#pragma once
+
+#include <cstdint>
+#include <limits>
+#include <optional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/cli/flags.h"
+
+namespace cli {
+
+/// Whole number, decimal. Errors: UsageError naming the range when `text` is not one in [lowest,
+/// highest].
+int64_t parse_integer(std::string_view text, int64_t lowest, int64_t highest);
+/// Number of bytes: decimal with optional K, M, G or T (powers of 1024), range-checked; overflow is
+/// an error.
+int64_t parse_size(std::string_view text, int64_t lowest, int64_t highest);
+/// Finite decimal number in [lowest, highest].
+double parse_real(std::string_view text, double lowest, double highest);
+/// "true"/"false" (also yes/no, on/off, 1/0, for configuration files).
+bool parse_bool(std::string_view text);
+/// `text` itself. Errors: UsageError listing `choices` when it is none of them.
+const std::string& parse_choice(const std::string& text, const std::vector<std::string>& choices);
+/// The shortest text that parse_real reads back as the same number.
+std::string show_real(double value);
+/// The shortest text that parse_size reads back: 67108864 is 64M.
+std::string show_size(int64_t bytes);
+
+inline constexpr int64_t kMaxInteger = std::numeric_limits<int64_t>::max();
+
+/// A switch that sets a bool to true (`off`: to false).
+template <class O>
+Field<O> on(bool O::*member) {
+  return {Arity::none, [=](O& o, const Values& v) { o.*member = parse_bool(v[0]); },
+          [=](const O& o) { return Values{o.*member ? "true" : "false"}; }};
+}
+template <class O>
+Field<O> off(bool O::*member) {
+  return {Arity::none, [=](O& o, const Values& v) { o.*member = !parse_bool(v[0]); },
+          [=](const O& o) { return Values{o.*member ? "false" : "true"}; }};
+}
+
+/// A whole number in [lowest, highest].
+template <class O>
+Field<O> integer(int64_t O::*member, int64_t lowest = 0, int64_t highest = kMaxInteger) {
+  return {Arity::one,
+          [=](O& o, const Values& v) { o.*member = parse_integer(v[0], lowest, highest); },
+          [=](const O& o) { return Values{std::to_string(o.*member)}; }};
+}
+/// The same where absence means something of its own.
+template <class O>
+Field<O> integer(std::optional<int64_t> O::*member, int64_t lowest = 0,
+                 int64_t highest = kMaxInteger) {
+  return {Arity::one,
+          [=](O& o, const Values& v) { o.*member = parse_integer(v[0], lowest, highest); },
+          [=](const O& o) { return o.*member ? Values{std::to_string(*(o.*member))} : Values{}; }};
+}
+
+/// A number of bytes with K, M, G or T.
+template <class O>
+Field<O> size(int64_t O::*member, int64_t lowest = 0, int64_t highest = kMaxInteger) {
+  return {Arity::one, [=](O& o, const Values& v) { o.*member = parse_size(v[0], lowest, highest); },
+          [=](const O& o) { return Values{show_size(o.*member)}; }};
+}
+
+/// A real number in [lowest, highest].
+template <class O>
+Field<O> real(double O::*member, double lowest = -std::numeric_limits<double>::max(),
+              double highest = std::numeric_limits<double>::max()) {
+  return {Arity::one, [=](O& o, const Values& v) { o.*member = parse_real(v[0], lowest, highest); },
+          [=](const O& o) { return Values{show_real(o.*member)}; }};
+}
+template <class O>
+Field<O> real(std::optional<double> O::*member, double lowest = -std::numeric_limits<double>::max(),
+              double highest = std::numeric_limits<double>::max()) {
+  return {Arity::one, [=](O& o, const Values& v) { o.*member = parse_real(v[0], lowest, highest); },
+          [=](const O& o) { return o.*member ? Values{show_real(*(o.*member))} : Values{}; }};
+}
+
+/// Any text: a path, a name.
+template <class O>
+Field<O> text(std::string O::*member) {
+  return {Arity::one, [=](O& o, const Values& v) { o.*member = v[0]; },
+          [=](const O& o) { return (o.*member).empty() ? Values{} : Values{o.*member}; }};
+}
+
+/// One of the given words.
+template <class O>
+Field<O> choice(std::string O::*member, std::vector<std::string> choices) {
+  return {Arity::one, [=](O& o, const Values& v) { o.*member = parse_choice(v[0], choices); },
+          [=](const O& o) { return (o.*member).empty() ? Values{} : Values{o.*member}; }, choices};
+}
+
+/// Several texts: `--json-keys a b c`; a flag given twice adds up; the first use replaces the
+/// default.
+template <class O>
+Field<O> list(std::vector<std::string> O::*member) {
+  return {Arity::many, [=](O& o, const Values& v) { o.*member = v; },
+          [=](const O& o) { return Values{o.*member}; }};
+}
+
+/// A flag taken so that known command lines work, and that changes nothing: said once, with
+/// `reason`, when used.
+template <class O>
+Field<O> no_effect(Arity arity, std::string reason) {
+  return {arity, [](O&, const Values&) {}, nullptr, {}, std::move(reason)};
+}
+
+}  // namespace cli

@@ -1,0 +1,134 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. A row per flag: everything a user can see or set, as data. A program's options
+// are a plain struct O; its table is a list of groups of rows. The parser, -h, --help, the OPTIONS
+// of the man page, the completion, the configuration file and the echo of what is in force are all
+// read from the same rows, so they cannot differ. Not here: reading argv (parse.h), printing
+// (help.h), the start and end of a program (run.h). May include the C++ library only; cxxopts is
+// seen by parse.cc alone.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cli {
+
+/// The command line is wrong. Thrown before anything is opened; run() prints it and exits with 2.
+struct UsageError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// How many values follow a flag: none (a switch), one, or all up to the next flag (at least one).
+enum class Arity { none, one, many };
+
+/// The values of one flag as text. A switch has one: "true" or "false".
+using Values = std::vector<std::string>;
+
+/// The part of a row that knows the options struct: how values go in and come out.
+template <class O>
+struct Field {
+  Arity arity = Arity::one;
+  /// Stores the values (of a `one`: exactly one). Errors: UsageError saying what was expected,
+  /// without the flag's name.
+  std::function<void(O&, const Values&)> set;
+  /// What is in force, as `set` would take it; empty where nothing is. Empty function: never shown.
+  std::function<Values(const O&)> show;
+  /// Permitted words, for help and completion; empty where any text will do.
+  std::vector<std::string> choices = {};
+  /// Why the flag changes nothing here; empty for a flag that does something.
+  std::string no_effect = {};
+};
+
+/// One row of a flag table.
+template <class O>
+struct Flag {
+  std::string_view name;  ///< long name without dashes; the user's and Megatron's spelling
+  char letter = 0;        ///< short name, 0 for none
+  std::string_view aliases =
+      {};  ///< other long names with a space between, as `vocab` of `vocab-file`
+  std::string_view value = {};  ///< name of the value in help, as `FILE`; empty for a switch
+  std::string_view help = {};   ///< sentences; the first stands alone in -h
+  Field<O> field;
+  bool required = false;  ///< absent from command line and file: UsageError
+};
+
+/// Rows under a heading. Tables of several source files are joined by putting their groups into one
+/// Table.
+template <class O>
+struct Group {
+  std::string_view title;
+  std::vector<Flag<O>> flags;
+};
+
+template <class O>
+using Table = std::vector<Group<O>>;
+
+/// The rows of a part of the options, as rows of the whole: `lift(policy_group(),
+/// &Options::policy)`, so that several programs share a group and a large table may be written in
+/// several files.
+template <class O, class P>
+Group<O> lift(const Group<P>& group, P O::*part) {
+  Group<O> out{group.title, {}};
+  for (const Flag<P>& flag : group.flags) {
+    Field<O> field{flag.field.arity,
+                   [set = flag.field.set, part](O& o, const Values& v) { set(o.*part, v); },
+                   nullptr, flag.field.choices, flag.field.no_effect};
+    if (flag.field.show) {
+      field.show = [show = flag.field.show, part](const O& o) { return show(o.*part); };
+    }
+    out.flags.push_back({flag.name, flag.letter, flag.aliases, flag.value, flag.help,
+                         std::move(field), flag.required});
+  }
+  return out;
+}
+
+/// A row without its struct: what the parser and the printers work on.
+struct Row {
+  std::string_view name;
+  char letter = 0;
+  std::vector<std::string_view> aliases;  ///< long names
+  std::string_view value;
+  std::string_view help;
+  std::string_view group;  ///< title of the group the row stands in
+  Arity arity = Arity::one;
+  bool required = false;
+  std::vector<std::string> choices;
+  std::string no_effect;
+  std::function<void(const Values&)> set;
+  std::function<Values()> show;  ///< empty: nothing to show
+};
+
+/// The words of `names`, which one space divides.
+std::vector<std::string_view> split_names(std::string_view names);
+
+/// The rows of `table` bound to one object, in table order. `options` and the table must outlive
+/// the result.
+template <class O>
+std::vector<Row> bind(const Table<O>& table, O& options) {
+  std::vector<Row> rows;
+  for (const Group<O>& group : table) {
+    for (const Flag<O>& flag : group.flags) {
+      Row row{flag.name,
+              flag.letter,
+              split_names(flag.aliases),
+              flag.value,
+              flag.help,
+              group.title,
+              flag.field.arity,
+              flag.required,
+              flag.field.choices,
+              flag.field.no_effect,
+              {},
+              {}};
+      row.set = [&flag, &options](const Values& values) { flag.field.set(options, values); };
+      if (flag.field.show) row.show = [&flag, &options] { return flag.field.show(options); };
+      rows.push_back(std::move(row));
+    }
+  }
+  return rows;
+}
+
+}  // namespace cli

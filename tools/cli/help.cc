@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. -h, --help and the completion, from rows.
+#include "tools/cli/help.h"
+
+#include <algorithm>
+
+#include "tools/cli/text.h"
+
+namespace cli {
+namespace {
+
+/// "  -w, --workers N", with "..." where several values follow.
+std::string head_of(const Row& row) {
+  std::string out =
+      row.letter != 0 ? concat("  -", row.letter, ", --", row.name) : concat("      --", row.name);
+  if (row.arity != Arity::none) out += concat(" ", row.value);
+  if (row.arity == Arity::many) out += "...";
+  return out;
+}
+
+std::string first_sentence(std::string_view help) {
+  for (size_t at = help.find('.'); at != std::string_view::npos; at = help.find('.', at + 1)) {
+    if (at + 1 == help.size()) return std::string(help.substr(0, at));
+    if (help[at + 1] == ' ' && at + 2 < help.size() && help[at + 2] >= 'A' && help[at + 2] <= 'Z') {
+      return std::string(help.substr(0, at));
+    }
+  }
+  return std::string(help);
+}
+
+/// `text` broken at spaces to `width` columns, every line behind `indent` spaces.
+std::string wrap(std::string_view text, size_t indent, size_t width) {
+  std::string out;
+  std::string line(indent, ' ');
+  bool empty = true;
+  while (!text.empty()) {
+    const size_t end = std::min(text.find(' '), text.size());
+    const std::string_view word = text.substr(0, end);
+    if (!empty && line.size() + 1 + word.size() > width) {
+      out += line + "\n";
+      line.assign(indent, ' ');
+      empty = true;
+    }
+    if (!empty) line += ' ';
+    line += word;
+    empty = false;
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return out + line + "\n";
+}
+
+/// The help with choices, default, aliases and the reason of a flag without effect.
+std::string whole_help(const Row& row, bool code_marks) {
+  const std::string_view mark = code_marks ? "`" : "";
+  std::string out(row.help);
+  if (!row.no_effect.empty()) {
+    out += concat(out.empty() ? "" : " ", "Accepted, no effect here: ", row.no_effect, ".");
+  }
+  if (!row.choices.empty()) {
+    out += concat(" One of ", mark, join(row.choices, concat(mark, ", ", mark)), mark, ".");
+  }
+  if (row.required) out += " Required.";
+  const Values shown = row.show && row.arity != Arity::none ? row.show() : Values{};
+  if (!shown.empty()) out += concat(" Default: ", mark, join(shown, " "), mark, ".");
+  if (!row.aliases.empty()) {
+    out += " Also";
+    for (const std::string_view alias : row.aliases) {
+      out += concat(alias == row.aliases.front() ? " " : ", ", mark, "--", alias, mark);
+    }
+    out += ".";
+  }
+  return out;
+}
+
+std::string usage(const Program& program) {
+  return concat("usage: ", program.name, " [OPTION...]", program.operands.empty() ? "" : " ",
+                program.operands, "\n");
+}
+
+}  // namespace
+
+std::string short_help(const Program& program, std::span<const Row> rows) {
+  constexpr size_t kColumn = 34;
+  std::string out = concat(usage(program), program.summary, "\n");
+  std::string_view group;
+  for (const Row& row : rows) {
+    if (!row.no_effect.empty()) continue;
+    if (row.group != group) out += concat("\n", group = row.group, ":\n");
+    std::string head = head_of(row);
+    if (head.size() + 2 > kColumn) {
+      out += concat(head, "\n");
+      head.clear();
+    }
+    head.resize(kColumn, ' ');
+    const std::string help = wrap(first_sentence(row.help), kColumn, 100);
+    out += head + help.substr(kColumn);
+  }
+  return concat(out, "\n", program.name, " --help says everything.\n");
+}
+
+std::string full_help(const Program& program, std::span<const Row> rows) {
+  std::string out = concat(usage(program), program.summary, "\n");
+  std::string_view group;
+  for (const Row& row : rows) {
+    if (row.group != group) out += concat("\n", group = row.group, ":\n");
+    out += concat(head_of(row), "\n", wrap(whole_help(row, false), 10, 80));
+  }
+  return out;
+}
+
+std::string man_options(std::span<const Row> rows) {
+  std::string out;
+  std::string_view group;
+  for (const Row& row : rows) {
+    if (row.group != group) out += concat("### ", group = row.group, "\n\n");
+    if (row.letter != 0) out += concat("**-", row.letter, "**, ");
+    out += concat("**--", row.name, "**");
+    if (row.arity != Arity::none) out += concat(" *", row.value, "*");
+    if (row.arity == Arity::many) out += "...";
+    out += concat("\n: ", whole_help(row, true), "\n\n");
+  }
+  return out;
+}
+
+std::string bash_completion(const Program& program, std::span<const Row> rows) {
+  std::string function(program.name);
+  std::ranges::replace(function, '-', '_');
+  std::string names;
+  std::string cases;
+  for (const Row& row : rows) {
+    std::vector<std::string> spellings = {concat("--", row.name)};
+    for (const std::string_view alias : row.aliases) spellings.push_back(concat("--", alias));
+    for (const std::string& spelling : spellings) {
+      names += concat(names.empty() ? "" : " ", spelling);
+    }
+    if (row.letter != 0) spellings.push_back(concat("-", row.letter));
+    const std::string pattern = join(spellings, "|");
+    if (!row.choices.empty()) {
+      cases += concat("    ", pattern, ") COMPREPLY=($(compgen -W '", join(row.choices, " "),
+                      "' -- \"$word\")); return ;;\n");
+    } else if (row.arity != Arity::none) {
+      cases += concat("    ", pattern, ") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n");
+    }
+  }
+  return concat("# bash completion for ", program.name, ", generated from its flag table\n_",
+                function, "() {\n  local word=${COMP_WORDS[COMP_CWORD]}\n",
+                "  case ${COMP_WORDS[COMP_CWORD-1]} in\n", cases, "  esac\n",
+                "  if [[ $word == -* ]]; then\n    COMPREPLY=($(compgen -W '", names,
+                "' -- \"$word\"))\n  else\n    COMPREPLY=($(compgen -f -- \"$word\"))\n  fi\n}\n",
+                "complete -o filenames -F _", function, " ", program.name, "\n");
+}
+
+}  // namespace cli

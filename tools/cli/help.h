@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. What a table looks like to its readers: -h, --help, the man page, the
+// completion. Text in, text out.
+#pragma once
+
+#include <span>
+#include <string>
+#include <string_view>
+
+#include "tools/cli/flags.h"
+
+namespace cli {
+
+/// Who a program is, for its help, man page and completion.
+struct Program {
+  std::string_view name;           ///< as it is typed: bpe-tokenize
+  std::string_view summary;        ///< one line, lower case, no full stop: goes into NAME
+  std::string_view operands = {};  ///< what follows the flags, as "[FILE...]"; empty: nothing may
+  /// Called first by the handler of SIGINT, SIGTERM, SIGHUP and SIGPIPE: unlinks temporaries. Must
+  /// be async-signal-safe. Null: nothing to do.
+  void (*at_signal)() noexcept = nullptr;
+  bool config_file = false;  ///< whether --config FILE and --show-config exist
+};
+
+/// -h: usage and a line per flag that does something, with the first sentence of its help.
+std::string short_help(const Program& program, std::span<const Row> rows);
+
+/// --help: every flag with all its sentences, choices and default. Width 80.
+std::string full_help(const Program& program, std::span<const Row> rows);
+
+/// Bash completion: long names, choices after a flag that has them, files elsewhere.
+std::string bash_completion(const Program& program, std::span<const Row> rows);
+
+/// OPTIONS in the notation of docs/man, a paragraph per flag.
+std::string man_options(std::span<const Row> rows);
+
+/// A page of docs/man or docs/format as roff. The line `{{OPTIONS}}` is replaced by `options`.
+/// Known notation: `# name(1)`,
+/// `## SECTION`, paragraphs, fenced code, `- ` items, `: ` definitions under a term, tables,
+/// **bold**, *italic*, `code`.
+std::string man_page(std::string_view source, std::string_view options, std::string_view version);
+
+}  // namespace cli

@@ -1,0 +1,272 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. The one catch of every program.
+#include "tools/cli/run.h"
+
+#include <atomic>
+#include <cerrno>
+#include <csignal>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <new>
+#include <system_error>
+
+#include <unistd.h>
+
+#include "tools/cli/text.h"
+
+namespace cli {
+namespace {
+
+constexpr int kFatalSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
+
+/// Set before the handler is installed, read by it.
+std::atomic<void (*)() noexcept> at_signal_function = nullptr;
+
+/// Unlinks what is half written, then dies of the same signal by its default action, so that the
+/// shell sees 130 or 143.
+void on_fatal_signal(int number) {
+  const int saved = errno;
+  void (*const unlink_temporaries)() noexcept = at_signal_function.load();
+  if (unlink_temporaries != nullptr) unlink_temporaries();
+  errno = saved;
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  sigaction(number, &action, nullptr);
+  sigset_t set;
+  sigemptyset(&set);
+  sigaddset(&set, number);
+  raise(number);
+  pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
+}
+
+void install_signals(const Program& program) {
+  at_signal_function = program.at_signal;
+  struct sigaction action = {};
+  action.sa_handler = on_fatal_signal;
+  sigemptyset(&action.sa_mask);
+  for (const int number : kFatalSignals) sigaddset(&action.sa_mask, number);
+  for (const int number : kFatalSignals) {
+    struct sigaction before = {};
+    sigaction(number, nullptr, &before);
+    // What the parent ignores stays ignored (nohup), except SIGPIPE, whose default a filter needs.
+    if (before.sa_handler != SIG_IGN || number == SIGPIPE) sigaction(number, &action, nullptr);
+  }
+}
+
+struct CommonOptions {
+  bool help = false;
+  bool short_help = false;
+  bool version = false;
+  bool verbose = false;
+  bool quiet = false;
+  bool show_config = false;
+  bool completion = false;
+  std::string man;
+  std::string config;
+};
+
+Table<CommonOptions> common_table(bool config_file) {
+  using C = CommonOptions;
+  Table<C> table = {
+      {"General",
+       {{.name = "quiet", .letter = 'q', .help = "Print errors only.", .field = on(&C::quiet)},
+        {.name = "verbose",
+         .letter = 'v',
+         .help = "Log what is being done.",
+         .field = on(&C::verbose)},
+        {.name = "version", .help = "Print the release and exit.", .field = on(&C::version)},
+        {.name = "help",
+         .help = "Print all flags and exit; -h prints a short form.",
+         .field = on(&C::help)}}}};
+  if (config_file) {
+    std::vector<Flag<C>>& flags = table[0].flags;
+    flags.insert(
+        flags.begin(),
+        {{.name = "config",
+          .value = "FILE",
+          .help = "Read flags from FILE, one `name = value` a line; the command line wins.",
+          .field = text(&C::config)},
+         {.name = "show-config",
+          .help = "Print everything in force as a configuration file and exit.",
+          .field = on(&C::show_config)}});
+  }
+  return table;
+}
+
+/// Switches that the build uses; in no help text.
+Table<CommonOptions> hidden_table() {
+  using C = CommonOptions;
+  return {{"",
+           {{.name = "help-short", .letter = 'h', .help = "", .field = on(&C::short_help)},
+            {.name = "help-man", .value = "FILE", .help = "", .field = text(&C::man)},
+            {.name = "help-completion", .help = "", .field = on(&C::completion)}}}};
+}
+
+std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::system_error(errno, std::generic_category(), path);
+  return std::string(std::istreambuf_iterator<char>(file), {});
+}
+
+/// Prints what a help switch asks for; false when none is given.
+bool print_help(const Program& program, std::span<const Row> rows, const CommonOptions& common) {
+  std::string out;
+  if (common.short_help)
+    out = short_help(program, rows);
+  else if (common.help)
+    out = full_help(program, rows);
+  else if (common.version)
+    out = concat(program.name, " (gristmill) ", version(), "\n");
+  else if (common.completion)
+    out = bash_completion(program, rows);
+  else if (!common.man.empty())
+    out = man_page(read_whole(common.man), man_options(rows), version());
+  else
+    return false;
+  std::fwrite(out.data(), 1, out.size(), stdout);
+  return true;
+}
+
+std::string shell_word(std::string_view word) {
+  constexpr std::string_view kPlain =
+      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
+  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) {
+    return std::string(word);
+  }
+  std::string out = "'";
+  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
+  return out + "'";
+}
+
+/// Parses everything; the help switches see the rows with their defaults still in place.
+class Session {
+ public:
+  Session(const Program& program, std::vector<Row> rows, int argc, char** argv)
+      : program_(program),
+        common_table_(common_table(program.config_file)),
+        hidden_table_(hidden_table()),
+        visible_(std::move(rows)),
+        arguments_(argv + (argc > 0 ? 1 : 0), argv + argc) {
+    for (Row& row : bind(common_table_, common_)) visible_.push_back(std::move(row));
+    all_ = visible_;
+    for (Row& row : bind(hidden_table_, common_)) all_.push_back(std::move(row));
+  }
+
+  int run(Console& console, const std::function<int(Invocation&)>& body) {
+    if (ask_for_help()) return 0;
+    Parsed parsed;
+    const Parsed first = parse_arguments(all_, arguments_);
+    if (!common_.config.empty()) {  // the file first, then the command line over it
+      read_config(visible_, read_whole(common_.config), common_.config, parsed);
+    }
+    Parsed line = parse_arguments(all_, arguments_);
+    line.given.merge(parsed.given);
+    console.set_quiet(common_.quiet);
+    console.set_verbose(common_.verbose);
+    if (common_.show_config) {
+      const std::string text = show_config(visible_);
+      std::fwrite(text.data(), 1, text.size(), stdout);
+      return 0;
+    }
+    if (program_.operands.empty() && !line.operands.empty()) {
+      throw UsageError(concat("unexpected argument ", quote(line.operands[0])));
+    }
+    check_required(all_, line);
+    for (const Row& row : visible_) {
+      if (!row.no_effect.empty() && line.given.contains(row.name)) {
+        console.note(concat("--", row.name, ": accepted, no effect here: ", row.no_effect));
+      }
+    }
+    Invocation invocation{console, std::move(line), command_line(), show_config(visible_)};
+    return body(invocation);
+  }
+
+ private:
+  /// Help must work beside any other flag, right or wrong, and show defaults: it is looked for
+  /// before values are set.
+  bool ask_for_help() {
+    std::vector<std::string> asked;
+    for (size_t i = 0; i < arguments_.size() && arguments_[i] != "--"; ++i) {
+      const std::string& word = arguments_[i];
+      if (word == "-h" || word == "--help" || word == "--version" || word == "--help-completion" ||
+          word.starts_with("--help-man=")) {
+        asked.push_back(word);
+      }
+    }
+    if (asked.empty()) return false;
+    parse_arguments(all_, asked);
+    return print_help(program_, visible_, common_);
+  }
+
+  std::string command_line() const {
+    std::string out(program_.name);
+    for (const std::string& word : arguments_) out += concat(" ", shell_word(word));
+    return out;
+  }
+
+  const Program& program_;
+  CommonOptions common_;
+  const Table<CommonOptions> common_table_;
+  const Table<CommonOptions> hidden_table_;
+  std::vector<Row> visible_;
+  std::vector<Row> all_;
+  std::vector<std::string> arguments_;
+};
+
+}  // namespace
+
+std::string_view version() { return GRISTMILL_VERSION; }
+
+std::string describe(const std::exception& error) {
+  std::string text = error.what();
+  if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
+    const std::string reason = system->code().message();
+    if (text.size() >= reason.size() && text.ends_with(reason) && reason.size() > 1 &&
+        reason[0] >= 'A' && reason[0] <= 'Z' && !(reason[1] >= 'A' && reason[1] <= 'Z')) {
+      char& first = text[text.size() - reason.size()];
+      first = static_cast<char>(first + 32);
+    }
+  }
+  return text;
+}
+
+void finish_stdout() {
+  errno = 0;
+  const bool failed = std::fflush(stdout) != 0 || std::ferror(stdout) != 0;
+  if (failed) {
+    throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(), "standard output");
+  }
+}
+
+void refuse_terminal(int fd, std::string_view what) {
+  if (isatty(fd) == 1) {
+    throw UsageError(concat("standard output is a terminal: ", what,
+                            " cannot be read there, send them to a file or a pipe"));
+  }
+}
+
+int run_rows(const Program& program, std::vector<Row> rows, int argc, char** argv,
+             const std::function<int(Invocation&)>& body) {
+  Console console{std::string(program.name)};
+  install_signals(program);
+  int status = 1;
+  try {
+    Session session(program, std::move(rows), argc, argv);
+    status = session.run(console, body);
+    finish_stdout();
+  } catch (const UsageError& error) {
+    console.error(error.what());
+    status = 2;
+  } catch (const std::bad_alloc&) {
+    console.error("out of memory");
+    status = 1;
+  } catch (const std::exception& error) {
+    console.error(describe(error));
+    status = 1;
+  }
+  return status;
+}
+
+}  // namespace cli

@@ -1,0 +1,67 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. The start and the end of a program: the flags every tool has, the one catch,
+// signals, the last flush, the exit status (0 complete, 1 not, 2 wrong command line; signals keep
+// their own).
+//
+//   const cli::Program kProgram = {.name = "merge-datasets", .summary = "...", .operands = "",
+//                                  .at_signal = indexed::remove_temporaries};
+//   const cli::Table<Options> kFlags = {{"Input", {{.name = "input", .value = "DIR", .help = "...",
+//                                                   .field = cli::text(&Options::input), .required
+//                                                   = true}}}};
+//   int merge(Options& options, cli::Invocation& call) { ...; return 0; }
+//   int main(int argc, char** argv) { return cli::run(kProgram, kFlags, argc, argv, merge); }
+#pragma once
+
+#include <functional>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/cli/console.h"
+#include "tools/cli/fields.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/help.h"
+#include "tools/cli/parse.h"
+
+namespace cli {
+
+/// What a program's body gets besides its options.
+struct Invocation {
+  Console& console;
+  Parsed parsed;              ///< operands, and which flags were given
+  std::string command_line;   ///< as typed, quoted for a shell: for manifests and logs
+  std::string configuration;  ///< everything in force, as show_config writes it
+};
+
+/// The release, as "0.1.0".
+std::string_view version();
+
+/// Runs `body` inside the one catch, with signals set up and stdout checked at the end.
+/// Handles -h, --help, --version, -q, -v, --config, --show-config, --help-man, --help-completion;
+/// says once that a flag has no effect. UsageError gives 2; any other exception 1 with its text as
+/// `tool: place: what: why`.
+int run_rows(const Program& program, std::vector<Row> rows, int argc, char** argv,
+             const std::function<int(Invocation&)>& body);
+
+/// The same from a table: parses argv into a default-made O, then calls `body(options,
+/// invocation)`. `body` may throw UsageError as long as it has opened nothing.
+template <class O>
+int run(const Program& program, const Table<O>& table, int argc, char** argv,
+        int (*body)(O&, Invocation&)) {
+  O options{};
+  return run_rows(program, bind(table, options), argc, argv,
+                  [&](Invocation& invocation) { return body(options, invocation); });
+}
+
+/// The text of an exception as the middle and end of a message. A std::system_error's reason begins
+/// in lower case.
+std::string describe(const std::exception& error);
+
+/// Flushes stdout and checks it; run() calls it as the last act. Errors: std::system_error.
+void finish_stdout();
+
+/// Errors: UsageError when file descriptor `fd` is a terminal and `what` (as "token ids") are bytes
+/// nobody can read.
+void refuse_terminal(int fd, std::string_view what);
+
+}  // namespace cli

@@ -1,0 +1,102 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. Words and numbers for people.
+#include "tools/cli/text.h"
+
+#include <array>
+#include <cmath>
+#include <cstdio>
+
+namespace cli {
+namespace {
+
+/// Length of the UTF-8 character that `text` opens with; 0 where the bytes are none.
+size_t character_length(std::string_view text) {
+  const unsigned char lead = static_cast<unsigned char>(text[0]);
+  const size_t length = lead < 0x80   ? 1
+                        : lead < 0xC2 ? 0
+                        : lead < 0xE0 ? 2
+                        : lead < 0xF0 ? 3
+                        : lead < 0xF5 ? 4
+                                      : 0;
+  if (length == 0 || length > text.size()) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if ((static_cast<unsigned char>(text[i]) & 0xC0) != 0x80) return 0;
+  }
+  if (length == 2 && lead == 0xC2 && static_cast<unsigned char>(text[1]) < 0xA0) return 0;  // C1
+  const unsigned char second = length > 1 ? static_cast<unsigned char>(text[1]) : 0;
+  if ((lead == 0xE0 && second < 0xA0) || (lead == 0xED && second > 0x9F) ||
+      (lead == 0xF0 && second < 0x90) || (lead == 0xF4 && second > 0x8F)) {
+    return 0;
+  }
+  return length;
+}
+
+}  // namespace
+
+std::string join(const std::vector<std::string>& items, std::string_view separator) {
+  std::string out;
+  for (size_t i = 0; i < items.size(); ++i) {
+    if (i > 0) out += separator;
+    out += items[i];
+  }
+  return out;
+}
+
+std::string with_commas(int64_t count) {
+  std::string out = std::to_string(count);
+  const size_t first = count < 0 ? 1 : 0;
+  for (size_t at = out.size(); at > first + 3;) {
+    at -= 3;
+    out.insert(at, 1, ',');
+  }
+  return out;
+}
+
+std::string counted(int64_t count, std::string_view noun) {
+  return concat(with_commas(count), " ", noun, count == 1 ? "" : "s");
+}
+
+std::string quote(std::string_view text, size_t limit) {
+  std::string out = "\"";
+  const size_t room = limit;
+  while (!text.empty()) {
+    const size_t length = character_length(text);
+    const char first = text[0];
+    std::string piece;
+    if (length == 0 || static_cast<unsigned char>(first) < 0x20 || first == 0x7F) {
+      char hex[8];
+      std::snprintf(hex, sizeof hex, "\\x%02x",
+                    static_cast<unsigned>(static_cast<unsigned char>(first)));
+      piece = first == '\n' ? "\\n" : first == '\t' ? "\\t" : first == '\r' ? "\\r" : hex;
+    } else if (first == '"' || first == '\\') {
+      piece = {'\\', first};
+    } else {
+      piece = text.substr(0, length);
+    }
+    if (out.size() - 1 + piece.size() > room) return out + "...\"";
+    out += piece;
+    text.remove_prefix(length == 0 ? 1 : length);
+  }
+  return out + '"';
+}
+
+std::string readable_bytes(double bytes) {
+  constexpr std::array<const char*, 6> kUnits = {"B", "KiB", "MiB", "GiB", "TiB", "PiB"};
+  size_t unit = 0;
+  while (bytes >= 1023.95 && unit + 1 < kUnits.size()) {
+    bytes /= 1024;
+    ++unit;
+  }
+  char buffer[32];
+  std::snprintf(buffer, sizeof buffer, unit == 0 ? "%.0f %s" : "%.1f %s", bytes, kUnits[unit]);
+  return buffer;
+}
+
+std::string readable_time(double seconds) {
+  const int64_t whole = static_cast<int64_t>(std::llround(seconds));
+  if (whole < 60) return concat(whole, " s");
+  if (whole < 3600) return concat(whole / 60, " min ", whole % 60, " s");
+  return concat(whole / 3600, " h ", whole % 3600 / 60, " min");
+}
+
+}  // namespace cli
