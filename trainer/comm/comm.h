@@ -4,7 +4,9 @@
 // ops/tensor.h. Counts are elements; every rank of the group makes the same calls in the same
 // order. A Comm has its own queue. It meets the compute stream only through Marks:
 // comm.follow(ops.mark()) before it may read what was computed, ops.follow(comm.mark()) before what
-// it wrote may be read. SPDX-License-Identifier: MIT
+// it wrote may be read.
+//
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

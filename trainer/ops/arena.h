@@ -3,7 +3,9 @@
 // Not here: who takes what (model/, optim/). May include: ops.h.
 // Both work in plan mode too: addresses then count from kPlanBase and nothing is allocated, so that
 // one run over PlanOps finds the bytes that the real run will need, exactly: the same calls get the
-// same offsets. SPDX-License-Identifier: MIT
+// same offsets.
+//
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <map>

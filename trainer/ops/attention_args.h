@@ -1,5 +1,6 @@
 // Arguments of rotary and attention, on packed q/k/v.
 // Not here: the linears around them (layer_args.h). Letters, dtypes and Dropout as there.
+//
 // SPDX-License-Identifier: MIT
 #pragma once
 

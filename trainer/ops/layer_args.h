@@ -6,6 +6,7 @@
 // parameters of a model; sums, softmax, norms and all statistics are fp32. "grad dtype" is fp32 or
 // the model dtype. Optional tensors may be empty. "+=" where `accumulate`, "=" where not: the first
 // micro-batch of a step passes accumulate = false, so gradients are never zeroed.
+//
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -6,7 +6,9 @@
 // their calls ("queued"), on one compute stream; a call returns before the work is done (CPU:
 // after). Tensors must live until then and must be this Ops' device. The same calls with the same
 // bits in give the same bits out: on CPU for any number of threads, on a GPU for the same device
-// and library versions. SPDX-License-Identifier: MIT
+// and library versions.
+//
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

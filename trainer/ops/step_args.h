@@ -3,6 +3,7 @@
 // StepState is the only channel for numbers that change from step to step: it lies in device
 // memory, kernels read it there, the host writes it through begin_step and reads a copy after the
 // step. So a step holds no host read, and a captured step can be replayed with new numbers.
+//
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -3,6 +3,7 @@
 // memory (arena.h, pool.h), operations (ops.h), collectives (comm/comm.h). May include: the C++
 // library only. Shapes are counted in elements, outermost dimension first, and a Tensor is always
 // contiguous: a slice of the first dimension is a Tensor again, other slices are not.
+//
 // SPDX-License-Identifier: MIT
 #pragma once
 

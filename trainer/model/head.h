@@ -1,0 +1,31 @@
+// Embedding at the front, final norm and vocabulary head at the end of a model.
+// Not here: the blocks between (block.h). May include: model/run.h.
+// The head walks over chunks of rows: logits of a chunk, loss and their gradient in place, then
+// both products of backward, so that no more than run.head_rows rows of logits ever exist.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "trainer/model/block.h"
+#include "trainer/model/run.h"
+
+namespace trainer {
+
+/// The embedded tokens, in Pool memory.
+Tensor embedding_forward(Run& run, const MicroBatch& batch);
+/// Adds into the tables' gradients; gives dx back.
+void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx);
+
+/// What the head keeps between forward and backward: the gradient of the final norm's output, and
+/// the norm's inputs.
+struct HeadKept {
+  Tensor x, mean, rstd, dy;
+};
+/// Final norm, loss (added to run.state), and backward down to the norm's output, in one walk.
+void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept);
+/// Through the final norm; leaves the gradient of the last block's output in carry.
+void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept);
+/// The loss alone; carry is given back.
+void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry);
+
+}  // namespace trainer

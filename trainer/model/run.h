@@ -1,0 +1,61 @@
+// Run: what every part of a model needs to compute: the device, memory, weights, gradients, and
+// settings. Not here: computing (block.h, head.h, stage.h). May include: ops/, comm/comm.h,
+// parallel/flat_layout.h.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/comm/comm.h"
+#include "trainer/model/spec.h"
+#include "trainer/ops/arena.h"
+#include "trainer/ops/ops.h"
+#include "trainer/parallel/flat_layout.h"
+
+namespace trainer {
+
+/// What backward computes again instead of keeping.
+/// selective: norm outputs and activation outputs (attention probabilities are never kept by
+/// anybody). full: whole layers; method uniform keeps the input of every num_layers-th layer,
+/// method block recomputes the first num_layers layers one by one and keeps the rest. Source:
+/// Megatron-LM's --recompute-* flags.
+struct Recompute {
+  enum class Granularity : uint8_t { none, selective, full };
+  enum class Method : uint8_t { uniform, block };
+  Granularity granularity = Granularity::none;
+  Method method = Method::uniform;
+  int64_t num_layers = 1;
+};
+
+/// One micro-batch in device memory, all (S, B).
+struct MicroBatch {
+  Tensor tokens, labels, positions;  ///< int32.
+  Tensor loss_mask;                  ///< fp32.
+  Tensor first_key;                  ///< int32; empty: one document a sample.
+  int64_t index = 0;                 ///< In the step, from 0.
+  int64_t first_sample = 0;          ///< In the global batch: what dropout is drawn by.
+};
+
+/// One rank's context. Holds references only; the Engine owns.
+struct Run {
+  const ModelSpec& spec;
+  Place place;
+  ops::Ops& ops;
+  ops::Pool& pool;
+  Weights& weights;
+  Grads& grads;
+  comm::Comm& tp;
+  Tensor state;         ///< StepState.
+  Tensor cosine, sine;  ///< Rotary tables; empty without rotary.
+  DType model_dtype = DType::f32;
+  int64_t seq_length = 0;
+  int64_t micro_batch_size = 0;
+  int64_t head_rows = 0;
+  int64_t num_microbatches = 1;
+  Recompute recompute;
+  uint32_t seed = 0;
+  bool training = true;  ///< Dropout is on.
+};
+
+}  // namespace trainer

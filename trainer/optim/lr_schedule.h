@@ -1,0 +1,38 @@
+// Learning rate and weight decay as functions of consumed samples: Megatron-LM's
+// OptimizerParamScheduler. Not here: flags (config/), the update itself (ops adamw). May include:
+// the C++ library. Pure functions in double.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+namespace trainer {
+
+enum class LrDecayStyle : uint8_t { constant, linear, cosine, inverse_square_root, wsd };
+enum class WsdDecayStyle : uint8_t { linear, cosine, exponential, minus_sqrt };
+enum class WeightDecayStyle : uint8_t { constant, linear, cosine };
+
+/// "steps" are whatever the caller counts: Megatron counts samples (iterations * global batch
+/// size).
+struct LrSchedule {
+  LrDecayStyle style = LrDecayStyle::linear;
+  double init_lr = 0;  ///< --lr-warmup-init: the rate at step 0 of the warm-up.
+  double max_lr = 0;   ///< --lr.
+  double min_lr = 0;
+  int64_t warmup_steps = 0;
+  int64_t decay_steps = 0;
+  WsdDecayStyle wsd_style = WsdDecayStyle::exponential;
+  int64_t wsd_decay_steps = 0;
+  WeightDecayStyle weight_decay_style = WeightDecayStyle::constant;
+  double start_weight_decay = 0.01;
+  double end_weight_decay = 0.01;
+  int64_t weight_decay_steps = 0;  ///< --train-iters in samples.
+};
+
+/// The rate in force after `steps`. Source: megatron/core/optimizer_param_scheduler.py, get_lr.
+double learning_rate(const LrSchedule& schedule, int64_t steps);
+/// Source: the same file, get_wd.
+double weight_decay(const LrSchedule& schedule, int64_t steps);
+
+}  // namespace trainer

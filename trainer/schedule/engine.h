@@ -1,0 +1,119 @@
+// Engine: one rank's model, optimizer and memory, and the step. The spine (trainer.cc) talks to
+// this. Not here: files, flags, data, printing. May include: model/, optim/, parallel/, comm/,
+// ops/. Memory is planned by running one step over PlanOps, allocated once, and never again.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "trainer/model/spec.h"
+#include "trainer/model/stage.h"
+#include "trainer/ops/arena.h"
+#include "trainer/ops/ops.h"
+#include "trainer/parallel/flat_layout.h"
+
+namespace trainer {
+
+/// Dynamic or constant loss scale; constant 1 for fp32 and bf16. Source: Megatron-LM
+/// grad_scaler.py.
+struct LossScaler {
+  bool dynamic = false;
+  float initial = 1;
+  float min = 1;
+  int32_t window = 1000;
+  int32_t hysteresis = 2;
+};
+
+struct EngineOptions {
+  int64_t seq_length = 0;
+  int64_t micro_batch_size = 0;
+  int64_t max_microbatches = 1;  ///< Largest number in a step (batch ramp-up may use fewer).
+  DType model_dtype = DType::f32;
+  DType grad_dtype = DType::f32;
+  DType moment_dtype = DType::f32;
+  Recompute recompute;
+  int64_t head_rows =
+      0;  ///< Rows of logits held at once; 0: chosen so that they take at most 512 MiB.
+  bool reset_attention_mask = false;
+  float clip_grad = 1;
+  float adam_beta1 = 0.9f, adam_beta2 = 0.999f, adam_eps = 1e-8f;
+  LossScaler loss_scaler;
+  uint32_t seed = 1234;
+  bool capture = true;  ///< Replay the step as a recorded graph where the device can.
+};
+
+/// What a run will need, found without doing it.
+struct EnginePlan {
+  int64_t total_bytes = 0;
+  std::string report;           ///< Table of purposes and MiB.
+  double step_flops = 0;        ///< Of one step with max_microbatches, recompute included.
+  double step_bytes_moved = 0;  ///< Each operand of each operation once.
+};
+
+/// Page-locked host arrays of one step's batch; element (m, s, b) is at (m * S + s) * B + b.
+struct HostBatch {
+  std::span<int32_t> tokens, labels, positions;
+  std::span<float> loss_mask;
+  std::span<int32_t> first_key;  ///< Empty unless reset_attention_mask.
+};
+
+/// A parameter's tensors on the device, for checkpoints: views that stay valid as long as the
+/// Engine.
+struct ParamView {
+  const LocalParam* param = nullptr;
+  Tensor model;  ///< Model dtype.
+  Tensor main;   ///< fp32; the same memory as model when model dtype is fp32.
+  Tensor m, v;
+  Tensor grad;
+};
+
+class Engine {
+ public:
+  /// Plans, allocates all memory, prepares the operations. Weights are undefined until initialise()
+  /// or a load. Errors: ShapeError for options that do not fit; DeviceError when memory does not
+  /// suffice, with the report.
+  Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops);
+  ~Engine();
+
+  /// The plan alone. `target` is the backend that would run (its workspace counts); may be null.
+  static EnginePlan plan(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target);
+
+  /// Draws the initial weights and clears moments and state.
+  void initialise();
+  /// Model parameters again from main parameters: after a load.
+  void refresh_model_parameters();
+
+  /// Host arrays to fill for the next step() or evaluate(); waits until the device has read them.
+  HostBatch host_batch();
+
+  /// Queues one training step over the first `num_microbatches` of the last host_batch(): forward,
+  /// backward, judge, update. iteration counts from 1. The host does not wait.
+  void step(int64_t iteration, int64_t num_microbatches, float lr, float weight_decay);
+  /// State after the last step(); waits for it. loss, grad_norm, skip and scale are there.
+  ops::StepState result();
+  /// Mean loss over the first num_microbatches of the last host_batch(), without dropout. Waits.
+  float evaluate(int64_t num_microbatches);
+
+  /// All parameters held here, in table order.
+  const std::vector<ParamView>& parameters() const noexcept;
+  /// Names of parameters whose gradient holds a NaN or Inf, table order. Slow; after a bad step.
+  /// Waits.
+  std::vector<std::string> nonfinite_gradients();
+  /// Scaler, adam_steps and counters, for checkpoints. Both wait.
+  ops::StepState state();
+  void set_state(const ops::StepState& state);
+
+  const EnginePlan& memory_plan() const noexcept;
+  ops::Ops& ops() noexcept;
+
+ private:
+  struct Parts;
+  std::unique_ptr<Parts> parts_;
+};
+
+}  // namespace trainer
