@@ -107,7 +107,7 @@ std::vector<std::string_view> split_names(std::string_view names);
 /// The rows of `table` bound to one object, in table order. `options` and the table must outlive
 /// the result.
 template <class O>
-std::vector<Row> bind(const Table<O>& table, O& options) {
+std::vector<Row> bind_rows(const Table<O>& table, O& options) {
   std::vector<Row> rows;
   for (const Group<O>& group : table) {
     for (const Flag<O>& flag : group.flags) {

@@ -149,9 +149,9 @@ class Session {
         hidden_table_(hidden_table()),
         visible_(std::move(rows)),
         arguments_(argv + (argc > 0 ? 1 : 0), argv + argc) {
-    for (Row& row : bind(common_table_, common_)) visible_.push_back(std::move(row));
+    for (Row& row : bind_rows(common_table_, common_)) visible_.push_back(std::move(row));
     all_ = visible_;
-    for (Row& row : bind(hidden_table_, common_)) all_.push_back(std::move(row));
+    for (Row& row : bind_rows(hidden_table_, common_)) all_.push_back(std::move(row));
   }
 
   int run(Console& console, const std::function<int(Invocation&)>& body) {

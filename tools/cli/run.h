@@ -49,7 +49,7 @@ template <class O>
 int run(const Program& program, const Table<O>& table, int argc, char** argv,
         int (*body)(O&, Invocation&)) {
   O options{};
-  return run_rows(program, bind(table, options), argc, argv,
+  return run_rows(program, bind_rows(table, options), argc, argv,
                   [&](Invocation& invocation) { return body(options, invocation); });
 }
 

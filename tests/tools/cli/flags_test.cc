@@ -18,7 +18,7 @@ using ::testing::HasSubstr;
 /// The sample options after `arguments`; operands and given names in `parsed`.
 struct Reading {
   Sample options;
-  std::vector<Row> rows = bind(sample_table(), options);
+  std::vector<Row> rows = bind_rows(sample_table(), options);
   Parsed parsed;
   explicit Reading(std::vector<std::string> arguments) {
     parsed = parse_arguments(rows, arguments);
@@ -107,7 +107,7 @@ TEST(Lift, RowsOfAPartWorkOnTheWhole) {
   Table<Outer> table;
   for (const Group<Sample>& group : sample_table()) table.push_back(lift(group, &Outer::inner));
   Outer options;
-  std::vector<Row> rows = bind(table, options);
+  std::vector<Row> rows = bind_rows(table, options);
   const std::vector<std::string> words = {"--workers", "9", "--prefix", "p"};
   parse_arguments(rows, words);
   EXPECT_EQ(options.inner.workers, 9);

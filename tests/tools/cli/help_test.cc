@@ -18,7 +18,7 @@ const Program kProgram = {
 
 TEST(Help, ShortFormHasFirstSentencesOnly) {
   Sample options;
-  const std::string help = short_help(kProgram, bind(sample_table(), options));
+  const std::string help = short_help(kProgram, bind_rows(sample_table(), options));
   EXPECT_THAT(help, HasSubstr("usage: sample-tool [OPTION...] [FILE...]\ndoes nothing\n"));
   EXPECT_THAT(help, HasSubstr("  -a, --append-eod                Append the token\n"));
   EXPECT_THAT(help, Not(HasSubstr("chunk-size")));
@@ -26,7 +26,7 @@ TEST(Help, ShortFormHasFirstSentencesOnly) {
 
 TEST(Help, FullFormHasDefaultsChoicesAliasesAndReasons) {
   Sample options;
-  const std::string help = full_help(kProgram, bind(sample_table(), options));
+  const std::string help = full_help(kProgram, bind_rows(sample_table(), options));
   EXPECT_THAT(help,
               HasSubstr("      --json-keys KEY...\n          Keys to read. Several may follow."
                         " Default: text.\n"));
@@ -39,7 +39,7 @@ TEST(Help, FullFormHasDefaultsChoicesAliasesAndReasons) {
 
 TEST(Help, EveryRowIsInEveryOutput) {
   Sample options;
-  const std::vector<Row> rows = bind(sample_table(), options);
+  const std::vector<Row> rows = bind_rows(sample_table(), options);
   for (const Row& row : rows) {
     const std::string name = "--" + std::string(row.name);
     EXPECT_THAT(full_help(kProgram, rows), HasSubstr(name));
