@@ -1,0 +1,243 @@
+// The command lines of the tutorials this trainer replaces, flag for flag, parsed with only the
+// program's name changed. The lists keep each script's set of flags; paths and sizes are ours where
+// the script has shell variables. Sources: Megatron-LM examples (pretrain_gpt.sh of 2022,
+// train_gpt3_175b_distributed.sh), its GPT-2 345M README run, Megatron-DeepSpeed examples_deepspeed
+// (ds_pretrain_gpt_1.3B, pretrain_llama2_distributed), PAI-Megatron-Patch (gpt3 enwiki, llama3_1).
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sstream>
+
+#include "tools/cli/parse.h"
+#include "trainer/config/flags.h"
+
+namespace trainer {
+namespace {
+
+struct Result {
+  TrainConfig config;
+  cli::Parsed parsed;
+  std::string error;  // of derive_and_check, empty when it went through.
+};
+
+// Words of `line`, parsed by the trainer's table; `deepspeed` is the text of the named file, if
+// any.
+Result run(const std::string& line, const std::string& deepspeed = "") {
+  std::istringstream words(line);
+  std::vector<std::string> arguments;
+  for (std::string word; words >> word;) arguments.push_back(word);
+  Result result;
+  const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), result.config);
+  result.parsed = cli::parse_arguments(rows, arguments);
+  try {
+    if (!deepspeed.empty())
+      apply_deepspeed(result.config, result.parsed.given, deepspeed, "ds.json");
+    derive_and_check(result.config, result.parsed.given, 1);
+  } catch (const cli::UsageError& error) {
+    result.error = error.what();
+  }
+  return result;
+}
+
+TEST(Tutorials, MegatronLm345m) {
+  const Result r = run(
+      "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 4 "
+      "--global-batch-size 8"
+      " --seq-length 1024 --max-position-embeddings 1024 --train-iters 500000 --lr-decay-iters "
+      "320000 --save ckpt"
+      " --load ckpt --data-path my_text_document --vocab-file gpt2-vocab.json --merge-file "
+      "gpt2-merges.txt"
+      " --data-impl mmap --split 949,50,1 --distributed-backend nccl --lr 0.00015 --min-lr 1.0e-5"
+      " --lr-decay-style cosine --weight-decay 1e-2 --clip-grad 1.0 --lr-warmup-fraction .01"
+      " --checkpoint-activations --log-interval 100 --save-interval 10000 --eval-interval 1000 "
+      "--eval-iters 10"
+      " --fp16");
+  EXPECT_EQ(r.error, "");
+  const TrainConfig::Derived& d = r.config.derived;
+  EXPECT_EQ(d.ffn_hidden_size, 4096);
+  EXPECT_EQ(d.kv_channels, 64);
+  EXPECT_EQ(d.activation, "gelu_tanh");
+  EXPECT_EQ(d.recompute, "full");
+  EXPECT_EQ(d.train_samples, 4000000);
+  EXPECT_EQ(d.lr_decay_samples, 2560000);
+  EXPECT_EQ(d.lr_warmup_samples, 25600);
+  EXPECT_TRUE(r.config.fp16);
+  EXPECT_EQ(r.config.metrics_file, "ckpt/metrics.jsonl");
+}
+
+TEST(Tutorials, MegatronLmGpt2OfTheHuggingFaceBlog) {
+  const Result r =
+      run("--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-layers 12 "
+          "--hidden-size 768"
+          " --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
+          "--micro-batch-size 12"
+          " --global-batch-size 192 --lr 0.0005 --train-iters 150000 --lr-decay-iters 150000 "
+          "--lr-decay-style cosine"
+          " --lr-warmup-iters 2000 --weight-decay .1 --adam-beta2 .999 --fp16 --log-interval 10 "
+          "--save-interval 2000"
+          " --eval-interval 200 --eval-iters 10 --vocab-file vocab.json --merge-file merges.txt "
+          "--save ckpt --load ckpt"
+          " --data-path codeparrot_content_document --tensorboard-dir tb");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.derived.lr_warmup_samples, 2000 * 192);
+  EXPECT_EQ(r.config.derived.split, "969, 30, 1");
+}
+
+TEST(Tutorials, MegatronLm175bIsRefusedForItsDevicesOnly) {
+  const std::string line =
+      "--num-layers 96 --hidden-size 12288 --num-attention-heads 96 --seq-length 2048"
+      " --max-position-embeddings 2048 --attention-backend auto --micro-batch-size 1 "
+      "--global-batch-size 1536"
+      " --rampup-batch-size 16 16 5859375 --train-iters 500000 --weight-decay 0.1 --adam-beta1 0.9 "
+      "--adam-beta2 0.95"
+      " --init-method-std 0.006 --clip-grad 1.0 --fp16 --lr 6.0e-5 --lr-decay-style cosine "
+      "--min-lr 6.0e-6"
+      " --lr-warmup-fraction .001 --lr-decay-iters 430000 --data-path d --vocab-file v "
+      "--merge-file m"
+      " --split 949,50,1 --log-interval 100 --save-interval 10000 --eval-interval 1000 --save c "
+      "--load c"
+      " --eval-iters 10 --tensorboard-dir t";
+  EXPECT_EQ(
+      run(line + " --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16").error,
+      "--tensor-model-parallel-size 8 needs 8 devices; this trainer runs on one: permitted is 1");
+  const Result one = run(line);
+  EXPECT_EQ(one.error, "");
+  EXPECT_EQ(one.config.derived.rampup_samples, 5859375);
+}
+
+const char kDeepspeed13b[] =
+    "--override-opt_param-scheduler --adam-beta1 0.9 --adam-beta2 0.95 "
+    "--tensor-model-parallel-size 1"
+    " --init-method-std 0.013 --lr-decay-tokens 300000000000 --lr-warmup-tokens 3000000000 "
+    "--micro-batch-size 2"
+    " --exit-duration-in-mins 30000000 --global-batch-size 512 --num-layers 24 --hidden-size 2048"
+    " --num-attention-heads 16 --seq-length 2048 --max-position-embeddings 2048 --train-tokens "
+    "300000000000"
+    " --train-samples 292968750 --lr 2.0e-4 --min-lr 1.0e-6 --lr-decay-style cosine --split "
+    "949,50,1"
+    " --log-interval 10 --eval-interval 100 --eval-iters 10 --save-interval 100 --weight-decay 0.1 "
+    "--clip-grad 1.0"
+    " --hysteresis 2 --num-workers 0 --fp16 --seed 1234 --load c --save c"
+    " --no-async-tensor-model-parallel-allreduce --tensorboard-queue-size 1 "
+    "--log-timers-to-tensorboard"
+    " --log-batch-size-to-tensorboard --log-validation-ppl-to-tensorboard --tensorboard-dir t"
+    " --checkpoint-activations --log-optimizer-states-to-tensorboard --vocab-file v --merge-file m "
+    "--data-path d"
+    " --data-impl mmap --deepspeed --deepspeed_config ds.json --zero-stage 1 "
+    "--pipeline-model-parallel-size 1"
+    " --no-pipeline-parallel --deepspeed-activation-checkpointing";
+
+TEST(Tutorials, MegatronDeepspeed13b) {
+  const std::string file =
+      R"({"train_batch_size": 512, "train_micro_batch_size_per_gpu": 2, "steps_per_print": 10,
+    "zero_optimization": {"stage": 1}, "gradient_clipping": 1.0, "prescale_gradients": false,
+    "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 2, "min_loss_scale": 1,
+             "initial_scale_power": 11}, "wall_clock_breakdown": false})";
+  const Result r = run(kDeepspeed13b, file);
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.initial_loss_scale, 2048);
+  EXPECT_EQ(r.config.loss_scale_window, 500);
+  EXPECT_FALSE(r.config.loss_scale.has_value());
+  // Tokens rule: 3e11 tokens are 146,484,375 samples, reached in step 286103.
+  EXPECT_EQ(r.config.derived.train_iters, 286103);
+  EXPECT_DOUBLE_EQ(r.config.derived.lr_warmup_samples, 3e9 / 2048);
+  EXPECT_DOUBLE_EQ(r.config.derived.lr_decay_samples, 3e11 / 2048);
+}
+
+TEST(Tutorials, DeepspeedFileAgainstTheCommandLine) {
+  const Result r = run(kDeepspeed13b, R"({"train_batch_size": 256})");
+  EXPECT_EQ(r.error, "ds.json: train_batch_size is 256, but --global-batch-size is 512");
+  EXPECT_EQ(run(kDeepspeed13b, R"({"bf16": {"enabled": true}})").error,
+            "--fp16 and --bf16 exclude each other");
+  EXPECT_EQ(run(kDeepspeed13b, R"({"optimizer": {"type": "OneBitAdam"}})").error,
+            "ds.json: optimizer.type OneBitAdam: permitted are Adam and AdamW");
+}
+
+TEST(Tutorials, MegatronDeepspeedLlama2) {
+  const std::string line =
+      "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-layers 24 "
+      "--hidden-size 2048"
+      " --ffn-hidden-size 5504 --num-attention-heads 16 --micro-batch-size 4 --global-batch-size 32"
+      " --seq-length 2048 --max-position-embeddings 2048 --train-iters 250000 --save c --load c"
+      " --data-path 1 ./tmp/data/bookcorpus_train_1m_text_sentence --data-impl mmap"
+      " --tokenizer-type GPTSentencePieceTokenizer --tokenizer-model tokenizer.model --split "
+      "949,50,1"
+      " --distributed-backend nccl --lr 3e-4 --lr-decay-style cosine --min-lr 3e-5 --weight-decay "
+      "0.1 --clip-grad 1"
+      " --lr-warmup-iters 2000 --optimizer adam --adam-beta1 0.9 --adam-beta2 0.95 --log-interval 1"
+      " --save-interval 10000 --eval-interval 1000 --eval-iters 10 --bf16 "
+      "--no-query-key-layer-scaling"
+      " --attention-dropout 0 --hidden-dropout 0 --use-rotary-position-embeddings"
+      " --untie-embeddings-and-output-weights --swiglu --normalization rmsnorm "
+      "--disable-bias-linear"
+      " --num-key-value-heads 4 --deepspeed --deepspeed_config=./tmp/deepspeed.json --zero-stage=0";
+  const Result r = run(line, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
+    "steps_per_print": 1, "zero_optimization": {"stage": 0}, "bf16": {"enabled": true}})");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.normalization, "RMSNorm");
+  EXPECT_EQ(r.config.derived.num_query_groups, 4);
+  EXPECT_EQ(r.config.derived.position_embedding_type, "rope");
+  EXPECT_THAT(r.config.data_path,
+              testing::ElementsAre("1", "./tmp/data/bookcorpus_train_1m_text_sentence"));
+}
+
+TEST(Tutorials, PaiGpt3Enwiki) {
+  const Result r = run(
+      "--save c --split 98,2,0 --data-impl mmap --data-path d --lr 1e-4 --min-lr 1e-5 "
+      "--lr-decay-style linear"
+      " --adam-beta1 0.9 --adam-beta2 0.95 --weight-decay 0.1 --clip-grad 1.0 --init-method-std "
+      "0.006"
+      " --lr-decay-iters 1000 --lr-warmup-iters 10 --train-iters 1000 --micro-batch-size 1 "
+      "--global-batch-size 8"
+      " --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048"
+      " --max-position-embeddings 2048 --log-interval 1 --eval-interval 100 --eval-iters 10 "
+      "--save-interval 100"
+      " --tensorboard-queue-size 1 --tensorboard-dir t --log-timers-to-tensorboard "
+      "--log-batch-size-to-tensorboard"
+      " --log-validation-ppl-to-tensorboard --tensor-model-parallel-size 1 "
+      "--pipeline-model-parallel-size 1"
+      " --DDP-impl local --no-load-optim --no-load-rng --num-workers 1 --seed 1234"
+      " --tokenizer-type GPT2BPETokenizer --vocab-file gpt2-vocab.json --merge-file gpt2-merges.txt"
+      " --position-embedding-type rope --swiglu --untie-embeddings-and-output-weights "
+      "--recompute-method uniform"
+      " --recompute-granularity full --use-distributed-optimizer --bf16 --use-flash-attn --load p");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.derived.ffn_hidden_size, 10880);  // int(4 * 4096 * 2 / 3 / 64) * 64
+  EXPECT_EQ(r.config.derived.recompute_num_layers, 1);
+}
+
+TEST(Tutorials, PaiLlama31) {
+  const Result r = run(
+      "--save c --lr 1e-5 --min-lr 1e-6 --lr-decay-style cosine --weight-decay 0.1 --adam-beta1 0.9"
+      " --adam-beta2 0.95 --clip-grad 1.0 --init-method-std 0.008 --attention-dropout 0.0 "
+      "--hidden-dropout 0.0"
+      " --lr-decay-iters 1000 --lr-warmup-iters 10 --train-iters 1000 --micro-batch-size 1 "
+      "--global-batch-size 8"
+      " --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --ffn-hidden-size 14336 "
+      "--seq-length 128"
+      " --max-position-embeddings 131072 --max-padding-length 128 --log-interval 1 --log-throughput"
+      " --eval-interval 10000 --eval-iters 10 --save-interval 100 --tensorboard-queue-size 1 "
+      "--tensorboard-dir t"
+      " --log-timers-to-tensorboard --log-batch-size-to-tensorboard "
+      "--log-validation-ppl-to-tensorboard"
+      " --tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --context-parallel-size 1 "
+      "--no-load-optim"
+      " --no-load-rng --num-workers 8 --extra-vocab-size 256 --patch-tokenizer-type "
+      "LLama3Tokenizer --swiglu"
+      " --normalization RMSNorm --norm-epsilon 1e-05 --use-rotary-position-embeddings"
+      " --position-embedding-type rope --untie-embeddings-and-output-weights --disable-bias-linear"
+      " --rotary-base 500000 --no-save-optim --data-path d --split 99,1,0 --dataset "
+      "LLama-Pretrain-Idxmap --bf16"
+      " --load p --transformer-impl transformer_engine --recompute-activations "
+      "--use-distributed-optimizer"
+      " --sequence-parallel --group-query-attention --num-query-groups 8 --overlap-grad-reduce"
+      " --overlap-param-gather --tp-comm-overlap --train-mode pretrain");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.derived.recompute, "selective");
+  EXPECT_EQ(r.config.derived.num_query_groups, 8);
+  EXPECT_EQ(r.config.extra_vocab_size, 256);
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,51 @@
+// The trainer's flag table: Megatron's names, grouped as `trainer --help` prints them, and the way
+// from rows to a checked TrainConfig. The rows stand in flags_model.cc, flags_learning.cc,
+// flags_run.cc and flags_compatibility.cc (flags of the tutorials that change nothing here). May
+// include tools/cli and nlohmann-json (for --deepspeed_config); no device, no dataset.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/cli/flags.h"
+#include "trainer/config/train_config.h"
+
+namespace trainer {
+
+/// Every row, in the order of the help.
+const cli::Table<TrainConfig>& flag_table();
+
+/// The parts of the table.
+cli::Table<TrainConfig> model_flags();
+cli::Table<TrainConfig> learning_flags();
+cli::Table<TrainConfig> run_flags();
+cli::Table<TrainConfig> compatibility_flags();
+
+/// Long names of the flags that a command line or a file set.
+using Given = std::set<std::string, std::less<>>;
+
+/// Takes over what a DeepSpeed configuration says: batch sizes, precision, clipping, ZeRO stage,
+/// optimizer and scheduler numbers. Keys that change nothing here are returned, to be told once.
+/// State: names set here are added to `given`.
+/// Errors: cli::UsageError naming `path` and key for a value that a flag gives differently, a
+/// setting that cannot be honoured, or text that is not JSON.
+std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
+                                         std::string_view json_text, const std::string& path);
+
+/// Fills config.derived for `world_size` processes and checks that everything can be honoured as
+/// asked: what cannot is refused, never turned down to something smaller. Returns lines worth
+/// printing once. Errors: cli::UsageError naming flag, value and what would be permitted.
+std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,
+                                          int64_t world_size);
+
+/// The effective configuration, as a file that --config reads back.
+std::string effective_config(const TrainConfig& config);
+
+/// V rounded up so that every tensor-parallel rank holds a multiple of
+/// --make-vocab-size-divisible-by rows.
+int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size) noexcept;
+
+}  // namespace trainer

@@ -1,0 +1,163 @@
+// TrainConfig: what was asked of the trainer, and what follows from it. The fields bear the names
+// of Megatron's arguments; the rows that the user sees (flags, help, configuration file, the copy
+// in a checkpoint) are in flags.h, what follows from them in derive.cc. Plain data: nothing here
+// opens a file or knows a device. Units: batch sizes and *_samples in samples (sequences of
+// seq_length tokens), *_iters in steps, *_tokens in tokens. Source: Megatron-LM
+// megatron/training/arguments.py (names, defaults and rules), Megatron-DeepSpeed (its additions).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+namespace trainer {
+
+/// Everything asked for, and, after derive_and_check(), everything that follows. Constant from then
+/// on.
+struct TrainConfig {
+  // Model.
+  std::optional<int64_t> num_layers, hidden_size, ffn_hidden_size, num_attention_heads, kv_channels;
+  std::optional<int64_t> num_query_groups, max_position_embeddings, vocab_size;
+  bool group_query_attention = false;
+  std::string position_embedding_type = "learned_absolute";
+  bool use_rotary_position_embeddings = false;
+  bool rotary_interleaved = false;
+  double rotary_percent = 1.0, rotary_base = 10000;
+  std::string normalization = "LayerNorm";
+  double norm_epsilon = 1e-5;
+  bool swiglu = false, squared_relu = false, openai_gelu = false, bias_gelu_fusion = true;
+  std::string
+      activation;  ///< ours: gelu_tanh, gelu_erf, relu or swiglu; empty: from the five flags above.
+  bool add_bias_linear = true, add_qkv_bias = false, parallel_residual = false;
+  bool untie_embeddings_and_output_weights = false;
+  int64_t make_vocab_size_divisible_by = 128, extra_vocab_size = 0;
+  double init_method_std = 0.02, attention_dropout = 0.1, hidden_dropout = 0.1;
+
+  // Tokenizer.
+  std::string tokenizer_type, vocab_file, merge_file, tokenizer_model;
+
+  // Batches and length of the run.
+  int64_t seq_length = 0, micro_batch_size = 0;
+  std::optional<int64_t> global_batch_size, train_iters, train_samples, train_tokens;
+  std::vector<std::string> rampup_batch_size;  ///< start, increment, samples.
+
+  // Learning.
+  std::optional<double> lr, lr_warmup_fraction, start_weight_decay, end_weight_decay;
+  double min_lr = 0, lr_warmup_init = 0, weight_decay = 0.01;
+  std::string lr_decay_style = "linear", lr_wsd_decay_style = "exponential",
+              weight_decay_incr_style = "constant", optimizer = "adam";
+  std::optional<int64_t> lr_decay_iters, lr_decay_samples, lr_decay_tokens, lr_wsd_decay_iters,
+      lr_wsd_decay_samples, lr_warmup_tokens;
+  int64_t lr_warmup_iters = 0, lr_warmup_samples = 0;
+  double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_eps = 1e-8, clip_grad = 1.0;
+  int64_t seed = 1234;
+
+  // Precision.
+  bool fp16 = false, bf16 = false;
+  std::optional<double> loss_scale;
+  double initial_loss_scale = 4294967296.0, min_loss_scale = 1.0;
+  int64_t loss_scale_window = 1000, hysteresis = 2;
+  bool accumulate_allreduce_grads_in_fp32 = false;
+  std::string exp_avg_dtype = "fp32";  ///< of both moments: fp32 or bf16.
+
+  // Memory.
+  bool recompute_activations = false, checkpoint_activations = false;
+  std::string recompute_granularity, recompute_method;
+  std::optional<int64_t> recompute_num_layers;
+  bool cpu_offload = false;
+
+  // Data.
+  std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
+  std::string data_args_path, per_split_data_args_path, split, data_cache_path;
+  std::string data_impl = "mmap", dataloader_type = "single";
+  double mid_level_dataset_surplus = 0.005;
+  bool eod_mask_loss = false, reset_position_ids = false, reset_attention_mask = false;
+  std::optional<int64_t> eod_id;
+
+  // Checkpoints.
+  std::string save, load, pretrained_checkpoint;
+  std::optional<int64_t> save_interval, ckpt_step, keep_last;
+  bool no_save_optim = false, no_save_rng = false, no_load_optim = false, no_load_rng = false;
+  bool finetune = false, exit_on_missing_checkpoint = false, use_checkpoint_args = false;
+  bool override_opt_param_scheduler = false, use_checkpoint_opt_param_scheduler = false;
+  bool async_save = true;
+
+  // Evaluation, logging, stopping.
+  int64_t eval_interval = 1000, eval_iters = 100, log_interval = 100, tensorboard_log_interval = 1;
+  bool skip_train = false, log_throughput = false, log_params_norm = false,
+       log_num_zeros_in_grad = false;
+  bool log_timers_to_tensorboard = false, log_validation_ppl_to_tensorboard = false,
+       log_world_size_to_tensorboard = false, log_memory_to_tensorboard = false,
+       log_loss_scale_to_tensorboard = true;
+  std::string tensorboard_dir, metrics_file, stop_file;
+  std::optional<int64_t> exit_interval;
+  std::optional<double> exit_duration_in_mins;
+
+  // Devices.
+  std::string device = "auto";
+  std::string distributed_backend;
+  std::optional<int64_t> nproc_per_node;
+  int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
+          context_parallel_size = 1, expert_model_parallel_size = 1;
+  std::optional<int64_t> num_layers_per_virtual_pipeline_stage, num_experts;
+  bool sequence_parallel = false, use_distributed_optimizer = false, overlap_grad_reduce = false,
+       overlap_param_gather = false;
+  int64_t zero_stage = 0;
+  double distributed_timeout_minutes = 10;
+  std::optional<int64_t> cuda_graph;  ///< ours: 0 runs every step call by call.
+
+  // The command itself.
+  std::string deepspeed_config;
+  bool dry_run = false;
+
+  // What follows; set by derive_and_check() and fixed from then on.
+  struct Derived {
+    int64_t world_size = 1, data_parallel_size = 1;
+    int64_t num_layers = 0, hidden_size = 0, ffn_hidden_size = 0, num_attention_heads = 0,
+            kv_channels = 0, num_query_groups = 0, max_position_embeddings = 0;
+    std::string position_embedding_type, activation;
+    int64_t global_batch_size = 0;  ///< at the end of a ramp-up.
+    int64_t train_iters =
+        0;  ///< steps of the whole run; for a run by samples, counted through the ramp-up.
+    int64_t train_samples = 0;  ///< samples the steps consume.
+    double lr_warmup_samples = 0, lr_decay_samples = 0,
+           lr_wsd_decay_samples = 0;  ///< a share may be no whole number.
+    double start_weight_decay = 0, end_weight_decay = 0;
+    std::string recompute;             ///< none, selective or full.
+    int64_t recompute_num_layers = 0;  ///< layers recomputed together (uniform) or at all (block).
+    bool recompute_block = false;      ///< --recompute-method block.
+    std::string split;
+    int64_t rampup_start = 0, rampup_increment = 0, rampup_samples = 0;  ///< zeros: no ramp-up.
+  } derived;
+};
+
+/// Which samples a step takes: the ramp-up of the global batch.
+/// Source: Megatron-LM core/num_microbatches_calculator.py
+/// (RampupBatchsizeNumMicroBatchesCalculator).
+class BatchSchedule {
+ public:
+  /// A constant size, or a ramp from the configuration's `derived`.
+  explicit BatchSchedule(const TrainConfig& config);
+
+  /// Global batch size in samples of the step that starts after `consumed_samples`.
+  int64_t global_batch_size(int64_t consumed_samples) const noexcept;
+
+  /// Micro-batches of that step on each data-parallel rank.
+  int64_t num_microbatches(int64_t consumed_samples) const noexcept {
+    return global_batch_size(consumed_samples) / samples_per_microbatch_;
+  }
+
+  /// Steps until `train_samples` are consumed, from 0; the last, partial step does not count.
+  int64_t steps_for(int64_t train_samples) const noexcept;
+
+  /// Samples that the first `steps` steps consume.
+  int64_t samples_after(int64_t steps) const noexcept;
+
+ private:
+  int64_t samples_per_microbatch_;  ///< micro-batch size times data-parallel size.
+  int64_t full_, start_, increment_, ramp_samples_;
+};
+
+}  // namespace trainer

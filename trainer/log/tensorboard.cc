@@ -1,0 +1,118 @@
+// See tensorboard.h. A protobuf field is its number times eight plus a wire type (0 varint, 1 eight
+// bytes, 2 counted bytes, 5 four bytes), then the value. SPDX-License-Identifier: MIT
+#include "trainer/log/tensorboard.h"
+
+#include <bit>
+#include <cerrno>
+#include <filesystem>
+#include <span>
+#include <system_error>
+
+#include <unistd.h>
+
+#include "libindexed/crc32c.h"
+
+namespace trainer {
+namespace {
+
+// Field numbers of tensorflow.Event, Summary, Summary.Value and SessionLog.
+constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
+              kEventSessionLog = 7;
+constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2;
+constexpr int kSessionLogStatus = 1;
+constexpr uint64_t kSessionLogStart = 1;
+
+template <typename T>
+void put_little_endian(std::string& out, T value) {
+  for (size_t i = 0; i < sizeof value; ++i) out += static_cast<char>(value >> (8 * i) & 0xff);
+}
+
+void put_varint(std::string& out, uint64_t value) {
+  for (; value >= 0x80; value >>= 7) out += static_cast<char>((value & 0x7f) | 0x80);
+  out += static_cast<char>(value);
+}
+
+void put_varint_field(std::string& out, int field, uint64_t value) {
+  put_varint(out, static_cast<uint64_t>(field) << 3);
+  put_varint(out, value);
+}
+
+void put_double_field(std::string& out, int field, double value) {
+  put_varint(out, static_cast<uint64_t>(field) << 3 | 1);
+  put_little_endian(out, std::bit_cast<uint64_t>(value));
+}
+
+void put_float_field(std::string& out, int field, float value) {
+  put_varint(out, static_cast<uint64_t>(field) << 3 | 5);
+  put_little_endian(out, std::bit_cast<uint32_t>(value));
+}
+
+void put_bytes_field(std::string& out, int field, std::string_view bytes) {
+  put_varint(out, static_cast<uint64_t>(field) << 3 | 2);
+  put_varint(out, bytes.size());
+  out += bytes;
+}
+
+// TensorFlow masks a CRC that is stored beside its data: rotated right by 15 bits, plus a constant.
+uint32_t masked_crc(std::string_view bytes) {
+  const uint32_t crc = indexed::crc32c(0, std::as_bytes(std::span(bytes.data(), bytes.size())));
+  return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
+}
+
+}  // namespace
+
+EventWriter::EventWriter(const std::string& directory, double time, int64_t first_step) {
+  std::filesystem::create_directories(directory);
+  char host[256] = "localhost";
+  gethostname(host, sizeof host - 1);
+  path_ = directory + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(time)) + "." +
+          host + "." + std::to_string(getpid()) + ".0";
+  file_ = std::fopen(path_.c_str(), "ab");
+  if (!file_) throw std::system_error(errno, std::generic_category(), path_);
+  std::string event;
+  put_double_field(event, kEventWallTime, time);
+  put_bytes_field(event, kEventFileVersion, "brain.Event:2");
+  record(event);
+  if (first_step > 0) {
+    std::string session;
+    put_varint_field(session, kSessionLogStatus, kSessionLogStart);
+    event.clear();
+    put_double_field(event, kEventWallTime, time);
+    put_varint_field(event, kEventStep, static_cast<uint64_t>(first_step));
+    put_bytes_field(event, kEventSessionLog, session);
+    record(event);
+  }
+  flush();
+}
+
+EventWriter::~EventWriter() {
+  if (file_) std::fclose(file_);
+}
+
+void EventWriter::scalar(std::string_view tag, double value, int64_t step, double time) {
+  std::string one, summary, event;
+  put_bytes_field(one, kValueTag, tag);
+  put_float_field(one, kValueSimpleValue, static_cast<float>(value));
+  put_bytes_field(summary, kSummaryValue, one);
+  put_double_field(event, kEventWallTime, time);
+  put_varint_field(event, kEventStep, static_cast<uint64_t>(step));
+  put_bytes_field(event, kEventSummary, summary);
+  record(event);
+}
+
+void EventWriter::record(const std::string& event) {
+  std::string out;
+  put_little_endian(out, static_cast<uint64_t>(event.size()));
+  put_little_endian(out, masked_crc(out));
+  out += event;
+  put_little_endian(out, masked_crc(event));
+  if (std::fwrite(out.data(), 1, out.size(), file_) != out.size()) {
+    throw std::system_error(errno, std::generic_category(), path_);
+  }
+}
+
+void EventWriter::flush() {
+  if (std::fflush(file_) != 0) throw std::system_error(errno, std::generic_category(), path_);
+}
+
+}  // namespace trainer
