@@ -3,6 +3,8 @@
 // space; NL a carriage return or line feed. SPDX-License-Identifier: MIT
 #include "libtok/pretokenize.h"
 
+#include <cstdint>
+
 #include "libtok/unicode.h"
 
 namespace tok {
@@ -218,6 +220,23 @@ size_t cjk_match(std::string_view text, size_t begin) noexcept {
   return at == begin ? 0 : at;
 }
 
+/// The numbers that Unicode 17.0 has and 16.0 has not.
+bool is_new_number(char32_t c) noexcept {
+  return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
+}
+
+/// End of a run of at most `most` characters that Rust's char::is_numeric takes for numbers. That
+/// is the standard library's Unicode, 17.0 in the wheels of tokenizers 0.23.3, not the
+/// engines' 16.0.
+size_t rust_digits_match(std::string_view text, size_t begin, size_t most) noexcept {
+  size_t at = begin;
+  for (Char c = char_at(text, at); most > 0 && (c.in(kNumber) || is_new_number(c.value));
+       c = char_at(text, at), --most) {
+    at = c.end;
+  }
+  return at == begin ? 0 : at;
+}
+
 /// End of a match of a pattern that does not cover every text; 0 for none at `begin`.
 size_t match(Family family, std::string_view text, size_t begin) noexcept {
   switch (family) {
@@ -225,9 +244,11 @@ size_t match(Family family, std::string_view text, size_t begin) noexcept {
       return deepseek3_match(text, begin);
     case Family::cjk_runs:
       return cjk_match(text, begin);
+    case Family::digits:
+    case Family::digit_runs:
+      return rust_digits_match(text, begin, family == Family::digits ? 1 : SIZE_MAX);
     default: {
-      int most = family == Family::digits ? 1 : family == Family::digit_triples ? 3 : INT32_MAX;
-      size_t end = numbers_end(text, begin, most);
+      size_t end = numbers_end(text, begin, family == Family::numbers ? 1 : 3);
       return end == begin ? 0 : end;
     }
   }
@@ -250,37 +271,50 @@ struct Pattern {
 };
 
 constexpr Pattern kPatterns[] = {
-    {Family::gpt2, R"('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
     {Family::gpt2,
-     R"('s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
-    {Family::gpt2, R"('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)"},
+     R"~('s|'t|'re|'ve|'m|'ll|'d| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)~"},
     {Family::gpt2,
-     R"('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\s)"},
+     R"~('s|'t|'re|'ve|'m|'ll|'d| ?[\p{L}]+| ?[\p{N}]+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)~"},
+    {Family::gpt2, R"~('(?:[sdmt]|ll|ve|re)| ?\p{L}+| ?\p{N}+| ?[^\s\p{L}\p{N}]+|\s+(?!\S)|\s+)~"},
+    {Family::gpt2,
+     R"~('(?:[sdmt]|ll|ve|re)| ?\p{L}++| ?\p{N}++| ?[^\s\p{L}\p{N}]++|\s++$|\s+(?!\S)|\)~"
+     R"~(s)~"},
     {Family::cl100k,
-     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}]++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)"},
+     R"~('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?+\p{L}++|\p{N}{1,3}+| ?[^\s\p{L}\p{N}])~"
+     R"~(++[\r\n]*+|\s++$|\s*[\r\n]|\s+(?!\S)|\s)~"},
     {Family::llama3,
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     R"~((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p)~"
+     R"~({N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)~"},
     {Family::llama3,
-     R"('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     R"~('(?i:[sdmt]|ll|ve|re)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\)~"
+     R"~(r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)~"},
     {Family::qwen2,
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     R"~((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]+)~"
+     R"~([\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)~"},
     {Family::qwen35,
-     R"((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L}\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     R"~((?i:'s|'t|'re|'ve|'m|'ll|'d)|[^\r\n\p{L}\p{N}]?[\p{L}\p{M}]+|\p{N}| ?[^\s\p{L})~"
+     R"~(\p{M}\p{N}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)~"},
     {Family::o200k,
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
+     R"~([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+(?)~"
+     R"~(i:'s|'t|'re|'ve|'m|'ll|'d)?|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+)~"
+     R"~([\p{Ll}\p{Lm}\p{Lo}\p{M}]*(?i:'s|'t|'re|'ve|'m|'ll|'d)?|\p{N}{1,3}| ?[^\s\p{L})~"
+     R"~(\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)~"},
     {Family::tekken,
-     R"([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p{N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {Family::deepseek3, R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^)"
-                        "\r\n"
-                        R"(\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[)"
-                        "\r\n"
-                        R"(]*|\s*[)"
-                        "\r\n"
-                        R"(]+|\s+(?!\S)|\s+)"},
+     R"~([^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]*[\p{Ll}\p{Lm}\p{Lo}\p{M}]+|[)~"
+     R"~(^\r\n\p{L}\p{N}]?[\p{Lu}\p{Lt}\p{Lm}\p{Lo}\p{M}]+[\p{Ll}\p{Lm}\p{Lo}\p{M}]*|\p)~"
+     R"~({N}| ?[^\s\p{L}\p{N}]+[\r\n/]*|\s*[\r\n]+|\s+(?!\S)|\s+)~"},
     {Family::deepseek3,
-     R"([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)"},
-    {Family::digits, R"(\p{N})"},
-    {Family::digit_triples, R"(\p{N}{1,3})"},
+     R"~([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^\r\n\p{L}\p{P}\p{S}]?[\p{L}\)~"
+     R"~(p{M}]+| ?[\p{P}\p{S}]+[\r\n]*|\s*[\r\n]+|\s+(?!\S)|\s+)~"},
+    {Family::deepseek3, R"~([!"#$%&'()*+,\-./:;<=>?@\[\\\]^_`{|}~][A-Za-z]+|[^)~"
+                        "\r\n"
+                        R"~(\p{L}\p{P}\p{S}]?[\p{L}\p{M}]+| ?[\p{P}\p{S}]+[)~"
+                        "\r\n"
+                        R"~(]*|\s*[)~"
+                        "\r\n"
+                        R"~(]+|\s+(?!\S)|\s+)~"},
+    {Family::numbers, R"~(\p{N})~"},
+    {Family::digit_triples, R"~(\p{N}{1,3})~"},
     {Family::cjk_runs, "[一-龥぀-ゟ゠-ヿ]+"},
 };
 
@@ -288,8 +322,8 @@ constexpr Pattern kPatterns[] = {
 
 std::string_view family_name(Family family) noexcept {
   constexpr std::string_view kNames[] = {
-      "whole",  "gpt2",      "cl100k", "llama3",     "qwen2",         "qwen35",   "o200k",
-      "tekken", "deepseek3", "digits", "digit_runs", "digit_triples", "cjk_runs",
+      "whole",  "gpt2",      "cl100k",  "llama3", "qwen2",      "qwen35",        "o200k",
+      "tekken", "deepseek3", "numbers", "digits", "digit_runs", "digit_triples", "cjk_runs",
   };
   return kNames[static_cast<size_t>(family)];
 }

@@ -28,7 +28,8 @@ enum class Family : uint8_t {
   o200k,          ///< o200k, Llama-4
   tekken,         ///< Mistral's Tekken: o200k without contractions, single digits
   deepseek3,      ///< the third stage of DeepSeek-V3
-  digits,         ///< Digits(individual_digits=true): each number character by itself
+  numbers,        ///< Split \p{N}, Isolated: each number character by itself
+  digits,         ///< Digits(individual_digits=true): the same with the numbers of Unicode 17.0
   digit_runs,     ///< Digits(individual_digits=false): runs of number characters
   digit_triples,  ///< Split \p{N}{1,3}, Isolated
   cjk_runs,       ///< Split [一-龥぀-ゟ゠-ヿ]+, Isolated (the second stage of DeepSeek-V3)

@@ -1,4 +1,5 @@
-// UTF-8: decoding, checking, repair. See unicode.h.
+// UTF-8: decoding, checking, repair. Not here: the class tables (unicode_tables.cc).
+// Includes: unicode.h. Every function works on bytes and trusts none of them.
 // SPDX-License-Identifier: MIT
 #include "libtok/unicode.h"
 
