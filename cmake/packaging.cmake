@@ -1,0 +1,77 @@
+# What `cmake --install` lays down and what `cpack` packs. Included last by CMakeLists.txt.
+#
+# Components: runtime (programs, man pages, completions), development (libraries, headers, CMake package),
+# bundle (the shared libraries that the programs need, only in the relocatable archive: programs look for
+# them in ../lib/gristmill beside themselves, so that a user without root unpacks the archive and runs).
+
+install(TARGETS tok indexed EXPORT gristmill ARCHIVE COMPONENT development)
+foreach(room libtok libindexed)
+  install(DIRECTORY ${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gristmill COMPONENT development
+          FILES_MATCHING PATTERN "*.h")
+endforeach()
+install(EXPORT gristmill NAMESPACE gristmill:: FILE gristmill-targets.cmake COMPONENT development
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gristmill)
+include(CMakePackageConfigHelpers)
+write_basic_package_version_file(${PROJECT_BINARY_DIR}/gristmill-config-version.cmake
+                                 COMPATIBILITY SameMinorVersion)
+install(FILES cmake/gristmill-config.cmake ${PROJECT_BINARY_DIR}/gristmill-config-version.cmake
+        DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gristmill COMPONENT development)
+install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+
+# Man pages and completions come from the programs' own flag rows.
+find_program(LOWDOWN lowdown)
+get_property(programs GLOBAL PROPERTY gristmill_programs)
+set(pages)
+foreach(program ${programs})
+  set(completion ${PROJECT_BINARY_DIR}/completions/${program})
+  add_custom_command(OUTPUT ${completion} DEPENDS ${program}
+                     COMMAND $<TARGET_FILE:${program}> --help-completion > ${completion}.tmp
+                     COMMAND ${CMAKE_COMMAND} -E rename ${completion}.tmp ${completion})
+  list(APPEND pages ${completion})
+  install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
+          COMPONENT runtime)
+  if(LOWDOWN AND EXISTS ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md)
+    set(page ${PROJECT_BINARY_DIR}/man/${program}.1)
+    add_custom_command(
+      OUTPUT ${page}
+      DEPENDS ${program} ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md cmake/make_man_page.sh
+      COMMAND ${PROJECT_SOURCE_DIR}/cmake/make_man_page.sh ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md
+              $<TARGET_FILE:${program}> > ${page}.tmp
+      COMMAND ${CMAKE_COMMAND} -E rename ${page}.tmp ${page})
+    list(APPEND pages ${page})
+    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
+  endif()
+endforeach()
+file(GLOB formats CONFIGURE_DEPENDS docs/format/*.5.md)
+foreach(source ${formats})
+  if(LOWDOWN)
+    get_filename_component(name ${source} NAME_WLE)
+    set(page ${PROJECT_BINARY_DIR}/man/${name})
+    add_custom_command(OUTPUT ${page} DEPENDS ${source} cmake/make_man_page.sh
+                       COMMAND ${PROJECT_SOURCE_DIR}/cmake/make_man_page.sh ${source} > ${page}.tmp
+                       COMMAND ${CMAKE_COMMAND} -E rename ${page}.tmp ${page})
+    list(APPEND pages ${page})
+    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man5 COMPONENT runtime)
+  endif()
+endforeach()
+file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man ${PROJECT_BINARY_DIR}/completions)
+add_custom_target(pages ALL DEPENDS ${pages})
+
+# glibc and the loader stay the system's; libcuda and the CUDA libraries come with the driver and toolkit.
+install(RUNTIME_DEPENDENCY_SET gristmill_programs
+        PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|pthread|rt)\\.so" "^libcu" "^libnccl" "^libnvrtc"
+        LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR_BUNDLE} COMPONENT bundle EXCLUDE_FROM_ALL)
+
+set(CPACK_PACKAGE_NAME gristmill)
+set(CPACK_PACKAGE_CONTACT "the gristmill authors <maintainers@gristmill.invalid>")
+set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Raw text to a language model: Megatron datasets, trainer, conversion")
+set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
+set(CPACK_PACKAGE_FILE_NAME gristmill-${PROJECT_VERSION}-x86_64)
+set(CPACK_STRIP_FILES ON)
+set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
+set(CPACK_DEB_COMPONENT_INSTALL ON)
+set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SECTION science)
+set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/cpack_components.cmake)
+include(CPack)

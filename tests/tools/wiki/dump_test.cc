@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// Exports cut into pages at every place, and exports that are wrong.
+
+#include "tools/wiki/dump.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace wiki {
+namespace {
+
+using testing::HasSubstr;
+
+constexpr std::string_view kHead =
+    "<mediawiki "
+    "xml:lang=\"en\">\n<siteinfo><base>https://en.wikipedia.org/wiki/Main_Page</base><namespaces>"
+    "<namespace key=\"0\" /><namespace key=\"6\">Файл</namespace><namespace "
+    "key=\"12\">Help</namespace>"
+    "</namespaces></siteinfo>\n";
+
+std::string page(std::string_view title, std::string_view text) {
+  return "<page><title>" + std::string(title) +
+         "</title><ns>0</ns><id>7</id><revision><id>70</id><contributor><id>9</id>"
+         "</contributor><text>" +
+         std::string(text) + "</text></revision></page>\n";
+}
+
+std::vector<PageXml> split(std::string_view dump, size_t portion, int64_t limit = 1 << 20) {
+  PageSplitter splitter(limit);
+  std::vector<PageXml> pages;
+  for (size_t i = 0; i < dump.size(); i += portion) splitter.feed(dump.substr(i, portion), pages);
+  splitter.finish(pages);
+  return pages;
+}
+
+std::string failure(std::string_view dump) {
+  try {
+    for (const PageXml& xml : split(dump, 64)) {
+      if (xml.defect.empty()) read_page(xml);
+    }
+    read_site(dump.substr(0, dump.find("<page>")));
+  } catch (const DumpError& error) {
+    return error.what();
+  }
+  return "none";
+}
+
+TEST(Dump, AnyPortionGivesTheSamePages) {
+  const std::string dump =
+      std::string(kHead) + page("A", "a &lt;page&gt; b") + page("B", "") + "</mediawiki>\n";
+  for (size_t portion = 1; portion <= dump.size(); ++portion) {
+    const std::vector<PageXml> pages = split(dump, portion);
+    ASSERT_EQ(pages.size(), 2U) << portion;
+    EXPECT_EQ(pages[1].offset, static_cast<int64_t>(dump.find("<page>", dump.find("</page>"))));
+    const Page first = read_page(pages[0]);
+    EXPECT_EQ(first.title, "A");
+    EXPECT_EQ(first.text, "a <page> b");
+    EXPECT_EQ(first.id, 7);
+    EXPECT_EQ(first.revision_id, 70);
+    EXPECT_FALSE(first.redirect);
+    EXPECT_EQ(read_page(pages[1]).text, "");
+  }
+}
+
+TEST(Dump, SiteNamesAndAddress) {
+  const Site site = read_site(kHead);
+  EXPECT_EQ(site.base, "https://en.wikipedia.org/wiki/");
+  EXPECT_TRUE(site.is_media("Файл"));
+  EXPECT_TRUE(site.is_media("category"));
+  EXPECT_TRUE(site.is_namespace("help"));
+  Page made;
+  made.id = 7;
+  made.revision_id = 70;
+  made.title = "Q \"x\"";
+  EXPECT_EQ(
+      json_line(made, site, "a\n\\\x01"),
+      "{\"id\": \"7\", \"revid\": \"70\", \"url\": \"https://en.wikipedia.org/wiki?curid=7\", "
+      "\"title\": \"Q \\\"x\\\"\", \"text\": \"a\\n\\\\\\u0001\"}\n");
+}
+
+TEST(Dump, WrongExportsAreNamed) {
+  const std::string head(kHead);
+  EXPECT_THAT(failure(head + page("A", "a")), HasSubstr("cut off: no </mediawiki>"));
+  EXPECT_THAT(failure(""), HasSubstr("empty input"));
+  EXPECT_THAT(failure("hello world, not xml"), HasSubstr("not XML"));
+  EXPECT_THAT(failure(head + page("A", "a") + "junk</mediawiki>"), HasSubstr("expected <page>"));
+  EXPECT_THAT(failure(head + page("A", "a") + "</mediawiki>junk"), HasSubstr("content follows"));
+  EXPECT_THAT(failure(head + page("A", "a & b") + "</mediawiki>"), HasSubstr("not well-formed"));
+  EXPECT_THAT(failure(head + page("A", "&lol;") + "</mediawiki>"), HasSubstr("undefined entity"));
+  EXPECT_THAT(
+      failure("<!DOCTYPE x [<!ENTITY a \"b\">]><mediawiki>" + page("A", "&a;") + "</mediawiki>"),
+      HasSubstr("entity"));
+  EXPECT_THAT(
+      failure("<!DOCTYPE x [<!ENTITY a \"b\">]><mediawiki>" + page("A", "a") + "</mediawiki>"),
+      HasSubstr("document type declarations"));
+  EXPECT_THAT(failure(head + page("A", "\xC3(") + "</mediawiki>"), HasSubstr("invalid token"));
+  EXPECT_THAT(failure(head + "<page><id>1</id></page></mediawiki>"), HasSubstr("without a title"));
+}
+
+TEST(Dump, DefectivePagesAreCountedNotLost) {
+  const std::string open = "<page><title>Open</title><text>never ends";
+  const std::string dump = std::string(kHead) + open + page("B", "b") +
+                           page("C", std::string(5000, 'x')) + page("D", "d") + "</mediawiki>";
+  for (const size_t portion : {size_t{1}, size_t{7}, size_t{64}, dump.size()}) {
+    const std::vector<PageXml> pages = split(dump, portion, 1000);
+    ASSERT_EQ(pages.size(), 4U) << portion;
+    EXPECT_THAT(pages[0].defect, HasSubstr("no </page>"));
+    EXPECT_EQ(pages[1].defect, "");
+    EXPECT_THAT(pages[2].defect, HasSubstr("longer than 1000 bytes"));
+    EXPECT_EQ(read_page(pages[3]).title, "D");
+  }
+}
+
+TEST(Dump, Utf16) {
+  const std::string dump = std::string(kHead) + page("\u0413\U0001F600", "x") + "</mediawiki>";
+  std::string utf16 = "\xFF\xFE";
+  for (const char32_t c : std::u32string(U"<\u0413\U0001F600>")) {
+    const auto put = [&](char32_t unit) {
+      utf16.push_back(static_cast<char>(unit & 0xFF));
+      utf16.push_back(static_cast<char>(unit >> 8));
+    };
+    if (c < 0x10000) put(c);
+    if (c >= 0x10000) put(0xD800 + ((c - 0x10000) >> 10)), put(0xDC00 + ((c - 0x10000) & 0x3FF));
+  }
+  for (size_t portion = 1; portion < 8; ++portion) {
+    Transcoder transcoder;
+    std::string out;
+    for (size_t i = 0; i < utf16.size(); i += portion)
+      transcoder.feed(std::string_view(utf16).substr(i, portion), out);
+    transcoder.finish();
+    EXPECT_EQ(out, "<\u0413\U0001F600>");
+  }
+  Transcoder broken;
+  std::string out;
+  EXPECT_THROW(broken.feed(std::string_view("\xFF\xFE\x00\xDC", 4), out), DumpError);
+}
+
+}  // namespace
+}  // namespace wiki

@@ -1,0 +1,128 @@
+// SPDX-License-Identifier: MIT
+// Wikitext to text: each construct alone, constructs left open, and nesting without end.
+// Expected texts follow docs/wiki-extract-differences.md.
+
+#include "tools/wiki/wikitext.h"
+
+#include <gtest/gtest.h>
+
+#include "tools/wiki/entities.h"
+
+namespace wiki {
+namespace {
+
+std::string cleaned(std::string_view page, const CleanOptions& options = {}) {
+  Site site;
+  site.media_names = {"file", "image", "category", fold_case("Файл")};
+  site.namespace_names = {"help", "wikipedia", "file"};
+  return clean(page, site, options);
+}
+
+struct Case {
+  std::string_view page, text;
+};
+
+TEST(Wikitext, ConstructsAlone) {
+  const Case cases[] = {
+      {"plain", "plain"},
+      {"a [[b]] c", "a b c"},
+      {"a [[b|the b]]s c", "a the bs c"},
+      {"[[Help:Contents|]]", "Contents"},
+      {"see [[Paris (Texas)|]] now", "see Paris now"},
+      {"[[:Category:Cats]] and [[:File:x.png|that]]", "Category:Cats and that"},
+      {"x [[File:a.png|thumb|A [[cat]] and [[dog|dogs]]]] y", "x y"},
+      {"x [[Файл:a.png|thumb|A [[cat]]]] y [[файл:b.png]]", "x y"},
+      {"Tom[[Category:Cats|*]]", "Tom"},
+      {"Tom\n[[fr:Chat]]\n[[zh-min-nan:Niau]]", "Tom"},
+      {"[[Star Trek: Voyager]] is on", "Star Trek: Voyager is on"},
+      {"[[wikt:cat|cat]] is a word", "cat is a word"},
+      {"[http://a.b/c the site] here", "the site here"},
+      {"[http://a.b/c] here", "here"},
+      {"[not a link] here", "[not a link] here"},
+      {"http://a.b/c stays", "http://a.b/c stays"},
+      {"''i'' '''b''' '''''bi''''' ''\"q\"''", "\"i\" b bi \"q\""},
+      {"l'''amour''' d''un''", "lamour d\"un\""},
+      {"a<ref>no</ref>b<ref name=x />c<ref name=\"y\">{{cite|a=b}}</ref>d", "abcd"},
+      {"a{{t|b={{u}}|c}}d", "ad"},
+      {"{{lang|grc|anarchia}} and {{convert|5|km|mi}} off", "anarchia and 5 km off"},
+      {"{{nowrap|a [[b|c]]}}", "a c"},
+      {"a {{{1|x}}} b", "a b"},
+      {"a\n{|\n| b\n{|\n| c\n|}\n|}\nd", "a\nd"},
+      {"a<!-- no\nno -->b", "ab"},
+      {"a\n<!-- alone -->\nb", "a\nb"},
+      {"<nowiki>[[x]] ''y'' {{z}} &amp;</nowiki>", "[[x]] ''y'' {{z}} &amp;"},
+      {"a&nbsp;b &lt;b&gt; &#91;&#91;x]] &eacute;&#x4E2D;", "a\u00A0b <b> [[x é中"},
+      {"&amp;lt; &unknown; & alone &", "&lt; &unknown; & alone &"},
+      {"<math>x^2</math> and <math>y</math> and <math>x^2</math>",
+       "formula_1 and formula_2 and formula_1"},
+      {"<gallery>\nFile:a.png|A\n</gallery>after", "after"},
+      {"<div class=\"x\">kept <b>bold</b><br/>line</div>", "kept bold line"},
+      {"1 < 2 and 3 <4> 5", "1 < 2 and 3 <4> 5"},
+      {"__NOTOC__ __БЕЗ_x a__b__c", "__БЕЗ_x a__b__c"},
+      {"__БЕЗСЪДЪРЖАНИЕ__ текст", "текст"},
+      {"-{zh-hans:计算机; zh-hant:電腦}- -{A}-", "计算机 A"},
+      {"== Empty ==\n== Full ==\ntext\n=== Sub ===\nmore", "Full.\ntext\nSub.\nmore"},
+      {"== A ==\n=== B ===\ntext", "A.\nB.\ntext"},
+      {"* one\n* two\ntext\n: indented\n----\n", "text\nindented"},
+      {"Albedo ({{lang-la|}}) or ( ; ) x (, \"b\") , c", "Albedo or x (\"b\"), c"},
+      {"| debris\n! debris\n(template gone)\n...\ntext", "text"},
+  };
+  for (const Case& c : cases) EXPECT_EQ(cleaned(c.page), c.text) << c.page;
+}
+
+TEST(Wikitext, WhatIsLeftOpenLosesItsMarksOrItsParagraph) {
+  EXPECT_EQ(cleaned("a [[b c\n\nd"), "a b c\nd");
+  EXPECT_EQ(cleaned("a {{b c\n\nd"), "a\nd");
+  EXPECT_EQ(cleaned("a }} b ]] c |} d"), "a b c |} d");
+  EXPECT_EQ(cleaned("a <ref>b c\n\nd"), "a b c\nd");
+  EXPECT_EQ(cleaned("a <!-- b"), "a");
+  EXPECT_EQ(cleaned("[[File:x|a\n\n== S ==\ntext"), "S.\ntext");
+  EXPECT_EQ(cleaned("{|\n| a\n\nb"), "b");
+}
+
+TEST(Wikitext, Options) {
+  CleanOptions lists{.lists = true};
+  EXPECT_EQ(cleaned("* one\n** two\ntext", lists), "- one\n- two\ntext");
+  CleanOptions links{.links = true};
+  EXPECT_EQ(cleaned("[[a b|c]] [http://x y]", links),
+            "<a href=\"a%20b\">c</a> <a href=\"http://x\">y</a>");
+  CleanOptions safe{.html_safe = true};
+  EXPECT_EQ(cleaned("a &lt; b & c", safe), "a &lt; b &amp; c");
+  CleanOptions plain{.sections = false};
+  EXPECT_EQ(cleaned("== A ==\ntext", plain), "text");
+  CleanOptions math{.math = Math::source};
+  EXPECT_EQ(cleaned("<math>\\frac{a}{b}_2</math>", math), "\\frac{a}{b}_2");
+}
+
+// Each of these has ended in a crash, a recursion or a quadratic search somewhere; here they only have to end.
+TEST(Wikitext, NestingWithoutEnd) {
+  const size_t kMany = 100000;
+  for (const std::string_view opening :
+       {"{{",   "{{{",      "[[", "[[a|", "{|\n", "<ref>", "<div>", "''", "'''", "[http://x ",
+        "<!--", "<nowiki>", "&",  "__",   "-{",   "==",    "|",     "}}", "]]",  "{{lang|"}) {
+    std::string page;
+    for (size_t i = 0; i < kMany; ++i) page += opening;
+    const std::string text = cleaned(page);
+    EXPECT_LE(text.size(), page.size()) << opening;
+  }
+  std::string balanced;
+  for (size_t i = 0; i < kMany; ++i) balanced += "{{a|";
+  for (size_t i = 0; i < kMany; ++i) balanced += "}}";
+  EXPECT_EQ(cleaned("x " + balanced + " y"), "x y");
+}
+
+TEST(Entities, NumbersAndNames) {
+  EXPECT_EQ(decode_entities("&#65;&#x42;&apos;&thetasym;"), "AB'\u03D1");
+  EXPECT_EQ(decode_entities("&#150;"), "\u2013");
+  EXPECT_EQ(decode_entities("&#xD800;&#0;&#99999999999;"), "\uFFFD\uFFFD&#99999999999;");
+  EXPECT_EQ(decode_entities("&#x110000; &amp &; &#; &#x;"), "\uFFFD &amp &; &#; &#x;");
+}
+
+TEST(Shield, RoundTrip) {
+  const std::string markup = "&<>[]{}|'=*#:;_-!plain \u00E9";
+  EXPECT_EQ(unshield(shield(markup)), markup);
+  EXPECT_EQ(shield(markup).find_first_of("&<>[]{}|'=*#:;_-"), std::string::npos);
+}
+
+}  // namespace
+}  // namespace wiki

@@ -1,0 +1,95 @@
+// SPDX-License-Identifier: MIT
+// bzip2 in parallel: every block of a .bz2 file can be decoded alone, and blocks announce themselves by a
+// 48-bit number at any bit. Bzip2Splitter (one thread) cuts the compressed bytes into blocks,
+// decode_block (any thread) decodes one, Bzip2Joiner (one thread) puts them in order and checks every sum.
+// Multistream files (Wikipedia's, pbzip2's) and files of one stream are the same to it.
+// The number can stand inside a block by chance (once in some petabytes): what does not decode alone is
+// decoded together with what follows, so chance costs time, not bytes.
+// Not here: the decoder itself (libbz2). Source of the layout: the bzip2 1.0 sources, compress.c.
+#pragma once
+
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace stream {
+
+/// The bytes are not a whole bzip2 file. The text says where (byte of the compressed input) and why.
+struct Bzip2Error : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Compressed bits of one block, or of the end of a stream.
+struct Bzip2Block {
+  std::string
+      bits;  ///< the block's bits from its first one, left-aligned; the last byte is padded with 0
+  int64_t num_bits = 0;
+  int64_t byte_offset = 0;  ///< of its first bit in the input, for messages
+  char level = '9';         ///< '1' to '9': the stream's block size in 100,000 bytes
+  bool ends_stream =
+      false;  ///< a stream's end follows this block (a stream without blocks: no bits)
+  uint32_t stream_crc = 0;  ///< with ends_stream: what the stream's end says
+  bool begins_stream = false;
+};
+
+/// A decoded block.
+struct DecodedBlock {
+  Bzip2Block block;
+  std::string bytes;  ///< up to some 46 MB for a block of 900,000 bytes; 900,000 as a rule
+  bool ok = false;    ///< false: does not decode alone
+};
+
+/// Cuts compressed bytes into blocks. Feed in order, then finish. One thread.
+class Bzip2Splitter {
+ public:
+  /// Blocks whose end is known after these bytes too are appended to `blocks`.
+  /// Memory: the current block (under 1 MB) and the bytes given. Errors: Bzip2Error.
+  void feed(std::string_view bytes, std::vector<Bzip2Block>& blocks);
+  /// No more bytes follow. Errors: Bzip2Error when a stream has no end.
+  void finish(std::vector<Bzip2Block>& blocks);
+
+ private:
+  void mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks);
+  bool settle(std::vector<Bzip2Block>& blocks, bool at_end);
+  void emit(int64_t end_bit, std::vector<Bzip2Block>& blocks);
+  void begin_stream(int64_t byte);
+  void drop_before(int64_t byte);
+  uint8_t byte_at(int64_t byte) const {
+    return static_cast<uint8_t>(buffer_[static_cast<size_t>(byte - base_)]);
+  }
+  uint64_t bits_at(int64_t bit, int count) const;
+
+  std::string buffer_;         // compressed bytes from base_ on
+  int64_t base_ = 0;           // offset in the input of buffer_[0]
+  int64_t scanned_ = 0;        // bytes before this have been searched
+  uint64_t window_ = 0;        // the last eight bytes searched
+  int64_t block_bit_ = -1;     // first bit of the open block; -1 before the first of a stream
+  int64_t stream_byte_ = 0;    // where the current stream begins
+  int64_t end_bit_ = -1;       // a stream's end that is not yet confirmed by what follows
+  int64_t doubtful_end_ = -1;  // byte after a stream's end that nothing good followed
+  char level_ = 0;             // 0: expects a stream's head at stream_byte_
+  bool first_in_stream_ = true;
+};
+
+/// Decodes one block by itself. Any thread.
+DecodedBlock decode_block(Bzip2Block block);
+
+/// Takes decoded blocks in the order of the splitter. One thread.
+class Bzip2Joiner {
+ public:
+  /// Appends what is certain to `out`. Errors: Bzip2Error for damaged data or a wrong sum.
+  void add(DecodedBlock decoded, std::string& out);
+  /// Errors: Bzip2Error when the last block never became whole.
+  void finish() const;
+
+ private:
+  void check_sum(const Bzip2Block& block);
+
+  Bzip2Block pending_;
+  bool has_pending_ = false;
+  uint32_t stream_crc_ = 0;
+};
+
+}  // namespace stream

@@ -1,0 +1,268 @@
+// SPDX-License-Identifier: MIT
+// First pass of wikitext.h: comments, extension tags, templates, parameters, tables. One scan with a stack
+// of openings; what closes is cut back to where it opened, so nesting costs nothing.
+
+#include <algorithm>
+#include <array>
+#include <map>
+
+#include "tools/wiki/common_templates.h"
+#include "tools/wiki/wikitext.h"
+
+namespace wiki {
+namespace {
+
+constexpr std::array<std::string_view, 27> kDroppedElements = {
+    "ref",      "references",   "gallery",        "timeline",       "score",     "graph",
+    "imagemap", "mapframe",     "maplink",        "templatestyles", "indicator", "hiero",
+    "inputbox", "categorytree", "includeonly",    "templatedata",   "pre",       "source",
+    "table",    "select",       "option",         "textarea",       "form",      "img",
+    "section",  "noscript",     "syntaxhighlight"};
+constexpr std::array<std::string_view, 3> kFormulaElements = {"math", "chem", "ce"};
+
+template <size_t N>
+bool contains(const std::array<std::string_view, N>& names, std::string_view name) {
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class BlockStripper {
+ public:
+  BlockStripper(std::string_view page, const CleanOptions& options)
+      : page_(page), options_(options) {
+    out_.reserve(page.size());
+  }
+
+  std::string run() {
+    while (at_ < page_.size()) {
+      const size_t next = page_.find_first_of("<{}|", at_);
+      out_.append(page_, at_, std::min(next, page_.size()) - at_);
+      at_ = std::min(next, page_.size());
+      if (at_ == page_.size()) break;
+      switch (page_[at_]) {
+        case '<':
+          tag();
+          break;
+        case '{':
+          open();
+          break;
+        case '}':
+          close();
+          break;
+        default:
+          bar();
+          break;
+      }
+    }
+    drop_unclosed();
+    return std::move(out_);
+  }
+
+ private:
+  enum class Kind { template_call, parameter, table };
+  struct Opening {
+    Kind kind;
+    size_t out_begin;
+  };
+
+  void literal(size_t length) {
+    out_.append(page_, at_, length);
+    at_ += length;
+  }
+
+  bool at_line_start() const {
+    size_t i = out_.size();
+    while (i > 0 && (out_[i - 1] == ' ' || out_[i - 1] == '\t' || out_[i - 1] == ':')) --i;
+    return i == 0 || out_[i - 1] == '\n';
+  }
+
+  size_t run_length(char c) const {
+    const size_t end = page_.find_first_not_of(c, at_);
+    return std::min(end, page_.size()) - at_;
+  }
+
+  void push(Kind kind, size_t length) {
+    openings_.push_back({kind, out_.size()});
+    counts_[static_cast<size_t>(kind)]++;
+    literal(length);
+  }
+
+  void pop_to(size_t index) {
+    const size_t begin = openings_[index].out_begin;
+    std::string shown;
+    if (openings_[index].kind == Kind::template_call) {
+      shown = common_template_text(std::string_view(out_).substr(begin + 2));
+    }
+    out_.resize(begin);
+    out_ += shown;
+    while (openings_.size() > index) {
+      counts_[static_cast<size_t>(openings_.back().kind)]--;
+      openings_.pop_back();
+    }
+  }
+
+  void open() {
+    const size_t run = run_length('{');
+    if (run == 1) {
+      const bool table = at_ + 1 < page_.size() && page_[at_ + 1] == '|' && at_line_start() &&
+                         !(at_ + 2 < page_.size() && page_[at_ + 2] == '}');
+      if (table) {
+        push(Kind::table, 2);
+      } else {
+        literal(1);
+      }
+      return;
+    }
+    size_t left = run;
+    if (left % 2 == 1) {
+      push(Kind::parameter, 3);
+      left -= 3;
+    }
+    for (; left > 0; left -= 2) push(Kind::template_call, 2);
+  }
+
+  // Index of the innermost opening of one of the two brace kinds.
+  size_t innermost_braces() const {
+    size_t i = openings_.size();
+    while (i > 0 && openings_[i - 1].kind == Kind::table) --i;
+    return i - 1;
+  }
+
+  void close() {
+    size_t run = run_length('}');
+    const size_t end = at_ + run;
+    while (run >= 2 && counts_[0] + counts_[1] > 0) {
+      const size_t index = innermost_braces();
+      run -= openings_[index].kind == Kind::parameter ? std::min<size_t>(run, 3) : 2;
+      pop_to(index);
+    }
+    at_ = end;
+    if (run == 1) out_.push_back('}');  // longer runs that close nothing are debris
+  }
+
+  void bar() {
+    const bool ends_table = at_ + 1 < page_.size() && page_[at_ + 1] == '}' &&
+                            !(at_ + 2 < page_.size() && page_[at_ + 2] == '}' && counts_[0] > 0) &&
+                            at_line_start();
+    if (!ends_table) return literal(1);
+    at_ += 2;
+    if (counts_[static_cast<size_t>(Kind::table)] == 0) return;
+    size_t i = openings_.size();
+    while (openings_[i - 1].kind != Kind::table) --i;
+    pop_to(i - 1);
+  }
+
+  // End of the element's content: where its closing tag begins; npos if it never comes.
+  size_t find_closing(const std::string& name, size_t from) {
+    const auto known = never_closes_.find(name);
+    if (known != never_closes_.end() && from >= known->second) return std::string_view::npos;
+    size_t i = from;
+    while ((i = page_.find("</", i)) != std::string_view::npos) {
+      const Tag closing = parse_tag(page_, i);
+      if (closing.length > 0 && closing.name == name) return i;
+      i += 2;
+    }
+    never_closes_[name] = from;
+    return std::string_view::npos;
+  }
+
+  void comment() {
+    const size_t end = page_.find("-->", at_ + 4);
+    at_ = end == std::string_view::npos ? page_.size() : end + 3;
+    // A comment alone on its line takes the line with it.
+    if ((out_.empty() || out_.back() == '\n') && at_ < page_.size() && page_[at_] == '\n') ++at_;
+  }
+
+  void tag() {
+    if (page_.substr(at_, 4) == "<!--") return comment();
+    const Tag tag = parse_tag(page_, at_);
+    const bool raw = tag.name == "nowiki" || contains(kFormulaElements, tag.name) ||
+                     contains(kDroppedElements, tag.name);
+    if (tag.length == 0 || !raw) return literal(1);
+    const size_t content = at_ + tag.length;
+    at_ = content;
+    if (tag.closing || tag.self_closing) return;
+    const size_t end = find_closing(tag.name, content);
+    if (end == std::string_view::npos) return;
+    at_ = end + parse_tag(page_, end).length;
+    const std::string_view inner = page_.substr(content, end - content);
+    if (tag.name == "nowiki") {
+      out_ += shield(inner);
+    } else if (contains(kFormulaElements, tag.name)) {
+      formula(inner);
+    }
+  }
+
+  void formula(std::string_view source) {
+    if (options_.math == Math::source) out_ += shield(trim(source));
+    // Equal formulas share the number of the first of them, as WikiExtractor counts.
+    const int number = formulas_.try_emplace(std::string(source), ++formula_count_).first->second;
+    if (options_.math == Math::placeholder)
+      out_ += "formula" + shield("_") + std::to_string(number);
+  }
+
+  // An opening that never closes takes the rest of its paragraph, innermost first.
+  void drop_unclosed() {
+    for (size_t i = openings_.size(); i > 0; --i) {
+      const size_t begin = openings_[i - 1].out_begin;
+      if (begin >= out_.size()) continue;
+      const size_t blank = out_.find("\n\n", begin);
+      out_.erase(begin, std::min(blank, out_.size()) - begin);
+    }
+  }
+
+  std::string_view page_;
+  const CleanOptions& options_;
+  std::string out_;
+  size_t at_ = 0;
+  std::vector<Opening> openings_;
+  std::array<size_t, 3> counts_ = {};
+  std::map<std::string, size_t> never_closes_;
+  std::map<std::string, int> formulas_;
+  int formula_count_ = 0;
+};
+
+}  // namespace
+
+std::string strip_blocks(std::string_view page, const CleanOptions& options) {
+  return BlockStripper(page, options).run();
+}
+
+Tag parse_tag(std::string_view text, size_t at) {
+  constexpr size_t kLongestTag =
+      4096;  // attributes of <ref> can be long; a lone '<' must stay cheap
+  Tag tag;
+  size_t i = at + 1;
+  if (i < text.size() && text[i] == '/') {
+    tag.closing = true;
+    ++i;
+  }
+  const size_t name_begin = i;
+  const auto letter = [&](char c) {
+    return (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') ||
+           (i > name_begin && c >= '0' && c <= '9');
+  };
+  while (i < text.size() && letter(text[i])) ++i;
+  if (i == name_begin) return tag;
+  const std::string_view name = text.substr(name_begin, i - name_begin);
+  const std::string_view rest = text.substr(i, kLongestTag);
+  char quote = 0;
+  for (size_t k = 0; k < rest.size(); ++k) {
+    const char c = rest[k];
+    if (k == 0 && c != ' ' && c != '>' && c != '/' && c != '\t' && c != '\n') return tag;
+    if (quote != 0) {
+      if (c == quote || c == '\n') quote = 0;
+    } else if ((c == '"' || c == '\'') && k > 0 && rest[k - 1] == '=') {
+      quote = c;
+    } else if (c == '<') {
+      return tag;
+    } else if (c == '>') {
+      tag.name = ascii_lower(name);
+      tag.self_closing = k > 0 && rest[k - 1] == '/';
+      tag.length = i + k + 1 - at;
+      return tag;
+    }
+  }
+  return tag;
+}
+
+}  // namespace wiki

@@ -1,0 +1,255 @@
+// SPDX-License-Identifier: MIT
+// Third pass of wikitext.h: emphasis, headings, lists, empty sections, what removed templates leave behind
+// (empty brackets, doubled spaces), and the whole of clean().
+
+#include <unicode/unistr.h>
+
+#include <algorithm>
+#include <array>
+
+#include "tools/wiki/wikitext.h"
+
+namespace wiki {
+namespace {
+
+constexpr char kShield = static_cast<char>(0xFE);  // never a byte of UTF-8
+constexpr std::string_view kMarkup = "&<>[]{}|'=*#:;_-\n!";
+
+struct Heading {
+  size_t level = 0;
+  std::string_view title;
+};
+
+// == Title ==, with as many '=' on both sides (the shorter side counts).
+Heading parse_heading(std::string_view line) {
+  line = trim(line);
+  size_t left = std::min<size_t>(line.find_first_not_of('='), 7);
+  if (left == 0 || left > 6 || line.size() < 2 * left + 1) return {};
+  size_t right = 0;
+  while (right < left && line[line.size() - 1 - right] == '=') ++right;
+  left = std::min(left, right);
+  if (left == 0) return {};
+  return {left, trim(line.substr(left, line.size() - 2 * left))};
+}
+
+// ''italic'' becomes "italic", '''bold''' and '''''both''''' lose their marks. Runs pair within a line.
+std::string strip_emphasis(std::string_view line) {
+  struct Run {
+    size_t begin, length;
+    bool italic, bold;
+  };
+  std::vector<Run> runs;
+  for (size_t i = 0; i < line.size();) {
+    i = line.find("''", i);
+    if (i == std::string_view::npos) break;
+    const size_t length = std::min(line.find_first_not_of('\'', i), line.size()) - i;
+    const size_t kept = length == 4 ? 1 : length > 5 ? length - 5 : 0;
+    const size_t mark = length - kept;
+    runs.push_back({i + kept, mark, mark == 2 || mark == 5, mark >= 3});
+    i += length;
+  }
+  if (runs.empty()) return std::string(line);
+  // Which italic marks become quotes: those that open and close alone, not as part of a run of five.
+  std::vector<std::string_view> shown(runs.size());
+  size_t open = runs.size();
+  for (size_t r = 0; r < runs.size(); ++r) {
+    if (!runs[r].italic) continue;
+    if (open == runs.size()) {
+      open = r;
+      continue;
+    }
+    const size_t begin = runs[open].begin + runs[open].length;
+    const std::string_view inner = line.substr(begin, runs[r].begin - begin);
+    const bool quoted = !inner.empty() && (inner.front() == '"' || inner.back() == '"');
+    if (!runs[open].bold && !runs[r].bold && !quoted && !trim(inner).empty())
+      shown[open] = shown[r] = "\"";
+    open = runs.size();
+  }
+  std::string out;
+  size_t from = 0;
+  for (size_t r = 0; r < runs.size(); ++r) {
+    out.append(line, from, runs[r].begin - from);
+    out += shown[r];
+    from = runs[r].begin + runs[r].length;
+  }
+  return out += line.substr(from);
+}
+
+bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
+
+// Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a comma.
+std::string tidy(std::string_view line) {
+  std::string out;
+  out.reserve(line.size());
+  for (const char c : line) {
+    if (is_space(c)) {
+      if (!out.empty() && out.back() != ' ' && out.back() != '(') out.push_back(' ');
+      continue;
+    }
+    if (c == ',' || c == '.' || c == ')' || c == ';') {
+      if (c == ')') {
+        while (!out.empty() && (out.back() == ' ' || out.back() == ',' || out.back() == ';'))
+          out.pop_back();
+        if (!out.empty() && out.back() == '(') {
+          out.pop_back();
+          continue;
+        }
+      } else if (out.size() >= 2 && out.back() == ' ' && out[out.size() - 2] != '.') {
+        out.pop_back();
+      }
+      if ((c == ',' || c == ';') && !out.empty() && (out.back() == '(' || out.back() == c))
+        continue;
+      if (c == '.' && !out.empty() && out.back() == ',') out.pop_back();
+    }
+    out.push_back(c);
+  }
+  while (!out.empty() && out.back() == ' ') out.pop_back();
+  return out;
+}
+
+bool is_debris(std::string_view line) {
+  if (line.front() == '|' || line.front() == '!' || line.substr(0, 2) == "{|") return true;
+  if (line.front() == '(' && line.back() == ')' && line.find(')') == line.size() - 1) return true;
+  return std::all_of(line.begin(), line.end(), [](char c) {
+    return static_cast<signed char>(c) > 0 && !(c >= '0' && c <= '9') && !(c >= 'a' && c <= 'z') &&
+           !(c >= 'A' && c <= 'Z');
+  });
+}
+
+class Compactor {
+ public:
+  explicit Compactor(const CleanOptions& options) : options_(options) {}
+
+  void line(std::string_view raw) {
+    const Heading heading = parse_heading(raw);
+    if (heading.level > 0) {
+      pending_.resize(std::min(pending_.size(), heading.level - 1));
+      pending_.resize(heading.level - 1);
+      std::string title = tidy(strip_emphasis(heading.title));
+      if (!title.empty() && std::string_view(".!?").find(title.back()) == std::string_view::npos)
+        title += '.';
+      pending_.push_back(std::move(title));
+      return;
+    }
+    std::string_view body = raw;
+    bool item = false;
+    while (!body.empty() && std::string_view("*#;:").find(body.front()) != std::string_view::npos) {
+      item = item || body.front() != ':';
+      body.remove_prefix(1);
+    }
+    if (item && !options_.lists) return;
+    body = trim(body);
+    if (body.empty() || (!item && is_debris(body))) return;
+    const std::string text = tidy(strip_emphasis(body));
+    if (text.empty() || is_debris(text)) return;
+    for (const std::string& title : pending_) {
+      if (options_.sections && !title.empty()) append(title);
+    }
+    pending_.clear();
+    if (item) out_ += out_.empty() ? "- " : "\n- ";
+    item ? out_ += text : append(text);
+  }
+
+  std::string take() { return std::move(out_); }
+
+ private:
+  std::string& append(std::string_view text) {
+    if (!out_.empty()) out_.push_back('\n');
+    return out_ += text;
+  }
+
+  const CleanOptions& options_;
+  std::string out_;
+  std::vector<std::string> pending_;  // titles without text yet, by level
+};
+
+std::string escape_html(std::string_view text) {
+  std::string out;
+  for (const char c : text) {
+    if (c == '&')
+      out += "&amp;";
+    else if (c == '<')
+      out += "&lt;";
+    else if (c == '>')
+      out += "&gt;";
+    else
+      out.push_back(c);
+  }
+  return out;
+}
+
+}  // namespace
+
+std::string compact_lines(std::string_view text, const CleanOptions& options) {
+  Compactor compactor(options);
+  while (!text.empty()) {
+    const size_t end = std::min(text.find('\n'), text.size());
+    if (end > 0) compactor.line(text.substr(0, end));
+    text.remove_prefix(std::min(end + 1, text.size()));
+  }
+  return compactor.take();
+}
+
+std::string clean(std::string_view page, const Site& site, const CleanOptions& options) {
+  const std::string compact =
+      compact_lines(strip_inline(strip_blocks(page, options), site, options), options);
+  if (!options.html_safe) return unshield(compact);
+  // Tags that --links made are shielded too, so escaping before unshielding leaves them whole.
+  return options.links ? unshield(escape_html(compact)) : escape_html(unshield(compact));
+}
+
+std::string shield(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (const char c : text) {
+    if (kMarkup.find(c) == std::string_view::npos) {
+      out.push_back(c);
+    } else {
+      out.push_back(kShield);
+      out.push_back(static_cast<char>(c | 0x80));
+    }
+  }
+  return out;
+}
+
+std::string unshield(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] == kShield && i + 1 < text.size()) {
+      const char c = static_cast<char>(text[++i] & 0x7F);
+      out.push_back(c == '\n' ? ' ' : c);
+    } else {
+      out.push_back(text[i]);
+    }
+  }
+  return out;
+}
+
+std::string ascii_lower(std::string_view text) {
+  std::string out(text);
+  for (char& c : out) {
+    if (c >= 'A' && c <= 'Z') c = static_cast<char>(c - 'A' + 'a');
+  }
+  return out;
+}
+
+std::string fold_case(std::string_view text) {
+  const bool ascii = std::all_of(text.begin(), text.end(),
+                                 [](char c) { return static_cast<signed char>(c) >= 0; });
+  if (ascii) return ascii_lower(text);
+  std::string out;
+  icu::UnicodeString::fromUTF8(icu::StringPiece(text.data(), static_cast<int32_t>(text.size())))
+      .foldCase()
+      .toUTF8String(out);
+  return out;
+}
+
+std::string_view trim(std::string_view text) {
+  constexpr std::string_view kSpace = " \t\r\n";
+  const size_t begin = text.find_first_not_of(kSpace);
+  if (begin == std::string_view::npos) return {};
+  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+}
+
+}  // namespace wiki

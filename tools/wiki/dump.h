@@ -1,0 +1,107 @@
+// SPDX-License-Identifier: MIT
+// A MediaWiki export as a stream of pages. PageSplitter (one thread, in order) cuts the XML between pages and
+// keeps what is not whole for the next call; read_page (any thread) parses one page with expat; read_site parses
+// the head. Escaping guarantees that "<page>" inside an article never looks like the tag.
+// Not here: decompression (tools/stream), wikitext (wikitext.h).
+// Source: MediaWiki export-0.10 and 0.11 schemas.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/wiki/wikitext.h"
+
+namespace wiki {
+
+/// The bytes are not an export, or not a whole one. The text says where (byte of the uncompressed XML) and why.
+struct DumpError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// Makes UTF-8 of an export that begins with a UTF-16 byte order mark (some tools write such); passes others
+/// through, without their UTF-8 mark. One thread; feed in order. Offsets in messages are those of the UTF-8.
+class Transcoder {
+ public:
+  /// Appends to `out`. Errors: DumpError for half a surrogate pair.
+  void feed(std::string_view bytes, std::string& out);
+  /// Errors: DumpError when the last character is not whole.
+  void finish() const;
+
+ private:
+  enum class Encoding { unknown, utf8, utf16_little, utf16_big };
+  void unit(uint32_t unit, std::string& out);
+
+  Encoding encoding_ = Encoding::unknown;
+  std::string kept_;  // bytes that are not yet a unit, or not yet a mark
+  uint32_t high_surrogate_ = 0;
+  int64_t units_ = 0;
+};
+
+/// XML of one page, from <page> to </page>, or why there is none.
+struct PageXml {
+  std::string xml;
+  int64_t offset = 0;  ///< of <page> in the uncompressed XML
+  std::string defect;  ///< not empty: the page cannot be used, for this reason
+};
+
+/// One page as the dump has it. A page of several revisions gives the last one.
+struct Page {
+  std::string title;
+  std::string text;
+  int64_t name_space = 0;
+  int64_t id = 0;
+  int64_t revision_id = 0;
+  bool redirect = false;
+};
+
+/// Cuts the XML stream into pages, in order. One thread. Memory: one page, at most `max_page_bytes`, and what was fed.
+class PageSplitter {
+ public:
+  explicit PageSplitter(int64_t max_page_bytes) : max_page_bytes_(max_page_bytes) {}
+
+  /// Takes the next bytes; appends the pages they complete. A page past the limit, or one that never ends before
+  /// the next begins, is appended with its defect. Errors: DumpError for what stands between pages and is not space.
+  void feed(std::string_view bytes, std::vector<PageXml>& pages);
+
+  /// No more bytes follow. Errors: DumpError when </mediawiki> is missing: the dump is cut off.
+  void finish(std::vector<PageXml>& pages);
+
+  /// What stands before the first page; whole once a page was appended, or after finish.
+  const std::string& head() const { return head_; }
+
+ private:
+  enum class State { head, between, page, after };
+  bool step(std::vector<PageXml>& pages);
+  bool in_head();
+  bool between();
+  bool in_page(std::vector<PageXml>& pages);
+  void consume(size_t length);
+  std::string at() const { return "byte " + std::to_string(offset_); }
+
+  int64_t max_page_bytes_;
+  State state_ = State::head;
+  std::string buffer_;   // from offset_ on
+  size_t taken_ = 0;     // bytes of buffer_ that are done
+  size_t searched_ = 0;  // bytes after taken_ in which the wanted tag is not
+  int64_t offset_ = 0;   // of buffer_[taken_] in the stream
+  int64_t page_begin_ = 0;
+  bool skipping_ = false;  // inside a page past the limit
+  std::string head_;
+};
+
+/// Parses one page. Errors: DumpError with place and reason, also for entity declarations and pages without title.
+Page read_page(const PageXml& page);
+
+/// Parses the head (<siteinfo>): base address and namespaces. A head without siteinfo gives English names.
+/// Errors: DumpError; a document type declaration is refused, since it could define entities that grow.
+Site read_site(std::string_view head);
+
+/// One line of loose JSON, with its '\n': id, revid, url, title, text, as WikiExtractor names them.
+/// `text` is UTF-8; control characters, quotes and backslashes are escaped, nothing else.
+std::string json_line(const Page& page, const Site& site, std::string_view text);
+
+}  // namespace wiki

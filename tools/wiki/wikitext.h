@@ -1,0 +1,80 @@
+// SPDX-License-Identifier: MIT
+// Wikitext to plain text, in three passes over one page: strip_blocks (comments, templates, tables, tags
+// whose content is not prose), strip_inline (links, HTML tags, emphasis, references to characters),
+// compact_lines (headings, lists, empty sections). Every pass is linear in the page but for nesting,
+// which is capped, so that no page costs more than its size says. No I/O, no state: any thread.
+// Not here: XML (dump.h), template expansion (templates.h), which comes before the first pass.
+// Conventions of the output follow WikiExtractor (docs/wiki-extract-differences.md says where not).
+#pragma once
+
+#include <cstdint>
+#include <set>
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace wiki {
+
+/// What the dump says of itself, and what follows from it.
+struct Site {
+  std::string base;  ///< address of a page, up to and including the last '/'
+  std::vector<std::string> namespace_names;  ///< every namespace's name, by fold_case
+  std::vector<std::string>
+      media_names;  ///< names whose links show no text: File, Image, Category, local ones
+  /// `prefix`, by fold_case, names a namespace whose links show nothing (files, categories).
+  bool is_media(std::string_view prefix) const;
+  /// `prefix`, by fold_case, is any namespace's name.
+  bool is_namespace(std::string_view prefix) const;
+};
+
+/// How formulas are shown.
+enum class Math { placeholder, source, drop };
+
+/// What the user asked of the text.
+struct CleanOptions {
+  bool lists = false;      ///< keep list items, one a line, behind "- "
+  bool sections = true;    ///< keep titles of sections that have text
+  bool links = false;      ///< keep links as <a href="...">
+  bool html_safe = false;  ///< escape & < > in the result
+  Math math = Math::placeholder;
+};
+
+/// Plain text of one page.
+/// Units: `page` is UTF-8 wikitext of any size; the result is lines separated by '\n', none empty.
+/// Errors: none; unbalanced markup loses its brackets, or the paragraph that it would have swallowed.
+std::string clean(std::string_view page, const Site& site, const CleanOptions& options);
+
+/// First pass. Nested templates, tables and parameters go with their content; an opening without its end
+/// takes the rest of its paragraph. Protected text (<nowiki>) comes out shielded: see unshield.
+std::string strip_blocks(std::string_view page, const CleanOptions& options);
+
+/// Second pass: what is left of markup inside lines.
+std::string strip_inline(std::string_view text, const Site& site, const CleanOptions& options);
+
+/// Third pass: lines to paragraphs.
+std::string compact_lines(std::string_view text, const CleanOptions& options);
+
+/// Text in which no later pass sees markup: each ASCII byte that markup uses becomes two bytes that UTF-8
+/// never contains. unshield restores it.
+std::string shield(std::string_view text);
+std::string unshield(std::string_view text);
+
+/// ASCII letters in lower case; other bytes unchanged.
+std::string ascii_lower(std::string_view text);
+
+/// Letters of every script in one case, for names of namespaces.
+std::string fold_case(std::string_view text);
+
+/// `text` without white space (space, tab, newline) at its ends.
+std::string_view trim(std::string_view text);
+
+/// Length of the tag at text[at] ('<'), 0 if there is none; its name in lower case goes to `name`.
+struct Tag {
+  std::string name;
+  size_t length = 0;
+  bool closing = false;
+  bool self_closing = false;
+};
+Tag parse_tag(std::string_view text, size_t at);
+
+}  // namespace wiki
