@@ -1,0 +1,459 @@
+// SPDX-License-Identifier: MIT
+// IndexedDatasetBuilder. The lengths lie at a fixed place of the .idx (byte 34), so they are
+// written there at once; what follows them waits until their number is known.
+#include "libindexed/builder.h"
+
+#include <fcntl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cerrno>
+#include <limits>
+#include <system_error>
+#include <utility>
+
+#include "libindexed/message.h"
+
+namespace indexed {
+namespace {
+
+constexpr size_t kPieceBytes = size_t{1} << 20;
+
+[[noreturn]] void fail(const std::string& what) {
+  throw std::system_error(errno, std::generic_category(), what);
+}
+
+size_t read_at(int fd, int64_t offset, std::span<std::byte> into, const std::string& path) {
+  size_t got = 0;
+  while (got < into.size()) {
+    const ssize_t n =
+        ::pread(fd, into.data() + got, into.size() - got, offset + static_cast<int64_t>(got));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(path);
+    if (n == 0) break;
+    got += static_cast<size_t>(n);
+  }
+  return got;
+}
+
+template <class T>
+std::span<const std::byte> bytes_of(const T& value) {
+  return std::as_bytes(std::span(&value, 1));
+}
+
+// One pass: convert everything, remember the largest token as an unsigned number (a negative one is
+// huge).
+template <class File, class Token>
+std::make_unsigned_t<Token> convert(std::span<const Token> tokens, std::byte* out) {
+  auto* to = reinterpret_cast<Le<File>*>(out);
+  std::make_unsigned_t<Token> worst = 0;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    worst = std::max(worst, static_cast<std::make_unsigned_t<Token>>(tokens[i]));
+    to[i] = static_cast<File>(tokens[i]);
+  }
+  return worst;
+}
+
+template <class Token>
+void encode(std::span<const Token> tokens, DType dtype, int64_t vocab_size,
+            std::vector<std::byte>& out) {
+  const size_t before = out.size();
+  out.resize(before + tokens.size() * static_cast<size_t>(dtype_size(dtype)));
+  std::byte* to = out.data() + before;
+  std::make_unsigned_t<Token> worst = 0;
+  switch (dtype) {
+    case DType::uint8:
+      worst = convert<uint8_t>(tokens, to);
+      break;
+    case DType::int8:
+      worst = convert<int8_t>(tokens, to);
+      break;
+    case DType::int16:
+      worst = convert<int16_t>(tokens, to);
+      break;
+    case DType::uint16:
+      worst = convert<uint16_t>(tokens, to);
+      break;
+    case DType::int32:
+      worst = convert<int32_t>(tokens, to);
+      break;
+    case DType::int64:
+      worst = convert<int64_t>(tokens, to);
+      break;
+    case DType::float32:
+      worst = convert<float>(tokens, to);
+      break;
+    case DType::float64:
+      worst = convert<double>(tokens, to);
+      break;
+  }
+  int64_t highest = token_range(dtype).highest;
+  if (vocab_size > 0) highest = std::min(highest, vocab_size - 1);
+  if (static_cast<uint64_t>(worst) <= static_cast<uint64_t>(highest)) return;
+  for (size_t i = 0; i < tokens.size(); ++i) {
+    const auto token = static_cast<int64_t>(tokens[i]);
+    if (token < 0 || token > highest) {
+      throw FormatError(message(
+          "token ", i, " is ", token, ", expected 0 to ", highest,
+          vocab_size > 0 && highest == vocab_size - 1 ? " (vocabulary)" : " ",
+          vocab_size > 0 && highest == vocab_size - 1 ? std::string_view() : dtype_name(dtype)));
+    }
+  }
+}
+
+}  // namespace
+
+void encode_tokens(std::span<const int32_t> tokens, DType dtype, int64_t vocab_size,
+                   std::vector<std::byte>& out) {
+  encode(tokens, dtype, vocab_size, out);
+}
+
+void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_size,
+                   std::vector<std::byte>& out) {
+  encode(tokens, dtype, vocab_size, out);
+}
+
+ScratchFile::ScratchFile(const std::string& beside)
+    : beside_(beside), fd_(open_scratch_file(beside)) {
+  buffer_.reserve(kPieceBytes / 4);
+}
+
+ScratchFile::~ScratchFile() { ::close(fd_); }
+
+void ScratchFile::write(std::span<const std::byte> bytes) {
+  if (buffer_.size() + bytes.size() > buffer_.capacity()) {
+    write_through(buffer_);
+    buffer_.clear();
+  }
+  if (bytes.size() > buffer_.capacity()) {
+    write_through(bytes);
+  } else {
+    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
+  }
+}
+
+void ScratchFile::write_through(std::span<const std::byte> bytes) {
+  while (!bytes.empty()) {
+    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0) fail(beside_);
+    bytes = bytes.subspan(static_cast<size_t>(n));
+  }
+}
+
+template <class Use>
+void ScratchFile::read_all(Use use) {
+  std::vector<std::byte> piece(kPieceBytes);
+  for (int64_t at = 0;;) {
+    const size_t n = read_at(fd_, at, piece, beside_);
+    if (n == 0) break;
+    use(std::span<const std::byte>(piece.data(), n));
+    at += static_cast<int64_t>(n);
+  }
+  use(std::span<const std::byte>(buffer_));
+}
+
+namespace {
+
+// A .bin without an .idx, of the size that the manifest beside it says, is what a kill between the
+// renames of finish() leaves: the same command again may replace it. Any other .bin is somebody's.
+Existing existing_bin(const std::string& prefix, Existing existing) {
+  if (::access((prefix + ".idx").c_str(), F_OK) == 0 ||
+      ::access((prefix + ".bin").c_str(), F_OK) != 0)
+    return existing;
+  try {
+    const std::optional<Manifest> manifest = read_manifest(prefix);
+    const MappedFile bin(prefix + ".bin");
+    const bool ours = manifest && static_cast<size_t>(manifest->bin_bytes) == bin.bytes().size();
+    return ours ? Existing::replace : existing;
+  } catch (const std::exception&) {
+    return existing;
+  }
+}
+
+}  // namespace
+
+IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOptions& options)
+    : prefix_(std::move(prefix)),
+      options_(options),
+      bin_(prefix_ + ".bin", existing_bin(prefix_, options.existing)),
+      idx_(prefix_ + ".idx", options.existing),
+      document_indices_(prefix_ + ".idx"),
+      bin_segments_(1),
+      idx_segments_(options.multimodal ? 5 : 4) {
+  // An old manifest without its pair describes nothing: it never stops a new one.
+  if (options_.manifest)
+    manifest_ = std::make_unique<OutputFile>(manifest_path(prefix_), Existing::replace);
+  if (options_.multimodal) modes_ = std::make_unique<ScratchFile>(prefix_ + ".idx");
+  idx_.write(bytes_of(IndexHeader{}));
+  document_indices_.write(bytes_of(Le<int64_t>(0)));
+}
+
+void IndexedDatasetBuilder::write_bin(std::span<const std::byte> bytes) {
+  if (options_.manifest) bin_segments_.back().add(bytes);
+  bin_.write(bytes);
+}
+
+void IndexedDatasetBuilder::write_idx(std::span<const std::byte> bytes, Segment& segment) {
+  if (options_.manifest) segment.add(bytes);
+  idx_.write(bytes);
+}
+
+void IndexedDatasetBuilder::add_sequences(std::span<const int32_t> lengths,
+                                          std::span<const int8_t> modes) {
+  if (modes.size() != (options_.multimodal ? lengths.size() : 0)) {
+    throw FormatError(
+        message(prefix_, ".idx: ", modes.size(), " modes for ", lengths.size(), " sequences"));
+  }
+  std::array<Le<int32_t>, 1024> piece;
+  for (size_t at = 0; at < lengths.size(); at += piece.size()) {
+    const size_t n = std::min(piece.size(), lengths.size() - at);
+    for (size_t i = 0; i < n; ++i) {
+      const int32_t length = lengths[at + i];
+      if (length < 0)
+        throw FormatError(message(prefix_, ".idx: a sequence of ", length, " tokens"));
+      piece[i] = length;
+      num_tokens_ += length;
+    }
+    write_idx(std::as_bytes(std::span(piece).first(n)), idx_segments_[1]);
+  }
+  num_sequences_ += static_cast<int64_t>(lengths.size());
+  if (modes_ != nullptr) modes_->write(std::as_bytes(modes));
+}
+
+void IndexedDatasetBuilder::end_document() {
+  ++num_documents_;
+  document_indices_.write(bytes_of(Le<int64_t>(num_sequences_)));
+}
+
+template <class Token>
+void IndexedDatasetBuilder::add_tokens(std::span<const Token> tokens,
+                                       std::span<const int32_t> sequence_lengths,
+                                       std::span<const int8_t> modes) {
+  int64_t sum = 0;
+  for (const int32_t length : sequence_lengths) sum += length;
+  if (sum != static_cast<int64_t>(tokens.size())) {
+    throw FormatError(message(prefix_, ".bin: document ", num_documents_, ": ", tokens.size(),
+                              " tokens in sequences of ", sum, " together"));
+  }
+  encoded_.clear();
+  try {
+    encode(tokens, options_.dtype, options_.vocab_size, encoded_);
+  } catch (const FormatError& error) {
+    throw FormatError(message(prefix_, ".bin: document ", num_documents_, ": ", error.what()));
+  }
+  write_bin(encoded_);
+  if (encoded_.capacity() > 64 * kPieceBytes) std::vector<std::byte>().swap(encoded_);
+  add_sequences(sequence_lengths, modes);
+  end_document();
+}
+
+void IndexedDatasetBuilder::add_document(std::span<const int32_t> tokens,
+                                         std::span<const int32_t> sequence_lengths,
+                                         std::span<const int8_t> modes) {
+  add_tokens(tokens, sequence_lengths, modes);
+}
+
+void IndexedDatasetBuilder::add_document(std::span<const uint32_t> tokens,
+                                         std::span<const int32_t> sequence_lengths,
+                                         std::span<const int8_t> modes) {
+  add_tokens(tokens, sequence_lengths, modes);
+}
+
+namespace {
+
+int32_t single_length(size_t tokens, const std::string& prefix, int64_t document) {
+  if (tokens > static_cast<size_t>(std::numeric_limits<int32_t>::max())) {
+    throw FormatError(message(prefix, ".idx: document ", document, ": ", tokens,
+                              " tokens in one sequence, at most 2147483647 fit"));
+  }
+  return static_cast<int32_t>(tokens);
+}
+
+}  // namespace
+
+void IndexedDatasetBuilder::add_document(std::span<const int32_t> tokens) {
+  const int32_t length = single_length(tokens.size(), prefix_, num_documents_);
+  add_tokens(tokens, std::span(&length, tokens.empty() ? 0 : 1), {});
+}
+
+void IndexedDatasetBuilder::add_document(std::span<const uint32_t> tokens) {
+  const int32_t length = single_length(tokens.size(), prefix_, num_documents_);
+  add_tokens(tokens, std::span(&length, tokens.empty() ? 0 : 1), {});
+}
+
+void IndexedDatasetBuilder::add_encoded(std::span<const std::byte> tokens,
+                                        std::span<const int32_t> sequence_lengths,
+                                        std::span<const int32_t> sequences_per_document,
+                                        std::span<const int8_t> modes) {
+  int64_t sum = 0;
+  for (const int32_t length : sequence_lengths) sum += length;
+  int64_t sequences = 0;
+  for (const int32_t count : sequences_per_document) sequences += std::max(count, -1);
+  if (sum * dtype_size(options_.dtype) != static_cast<int64_t>(tokens.size()) ||
+      sequences != static_cast<int64_t>(sequence_lengths.size())) {
+    throw FormatError(message(prefix_, ".bin: from document ", num_documents_, " on: ",
+                              tokens.size(), " bytes, ", sum, " tokens, ", sequence_lengths.size(),
+                              " sequences and ", sequences, " of documents do not fit"));
+  }
+  write_bin(tokens);
+  const int64_t before = num_sequences_;
+  add_sequences(sequence_lengths, modes);
+  std::array<Le<int64_t>, 512> piece;
+  int64_t end = before;
+  for (size_t at = 0; at < sequences_per_document.size(); at += piece.size()) {
+    const size_t n = std::min(piece.size(), sequences_per_document.size() - at);
+    for (size_t i = 0; i < n; ++i) {
+      end += sequences_per_document[at + i];
+      piece[i] = end;
+    }
+    document_indices_.write(std::as_bytes(std::span(piece).first(n)));
+  }
+  num_documents_ += static_cast<int64_t>(sequences_per_document.size());
+}
+
+void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset,
+                                        std::span<const Segment> checksums, bool read_all) {
+  if (dataset.dtype() != options_.dtype) {
+    throw FormatError(message(dataset.prefix(), ".idx: dtype ", dtype_name(dataset.dtype()),
+                              " differs from ", dtype_name(options_.dtype), " of ", prefix_,
+                              ".idx"));
+  }
+  copy_bin(dataset, checksums, read_all);
+  std::array<int32_t, 4096> lengths;
+  const std::span<const Le<int32_t>> all = dataset.sequence_lengths();
+  const int64_t before = num_sequences_;
+  for (size_t at = 0; at < all.size(); at += lengths.size()) {
+    const size_t n = std::min(lengths.size(), all.size() - at);
+    std::copy_n(all.begin() + static_cast<std::ptrdiff_t>(at), n, lengths.begin());
+    add_sequences(std::span(lengths).first(n), options_.multimodal
+                                                   ? dataset.sequence_modes().subspan(at, n)
+                                                   : std::span<const int8_t>());
+  }
+  std::array<Le<int64_t>, 2048> piece;
+  const std::span<const Le<int64_t>> documents = dataset.document_indices().subspan(1);
+  for (size_t at = 0; at < documents.size(); at += piece.size()) {
+    const size_t n = std::min(piece.size(), documents.size() - at);
+    for (size_t i = 0; i < n; ++i) piece[i] = before + documents[at + i];
+    document_indices_.write(std::as_bytes(std::span(piece).first(n)));
+  }
+  num_documents_ += static_cast<int64_t>(documents.size());
+}
+
+void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
+                                     std::span<const Segment> checksums, bool read_all) {
+  bool contiguous = true;
+  int64_t next = 0;
+  for (int64_t i = 0; i < dataset.num_sequences() && contiguous; ++i) {
+    contiguous = dataset.sequence_pointers()[static_cast<size_t>(i)] == next;
+    next += dataset.sequence_lengths()[static_cast<size_t>(i)] * dtype_size(dataset.dtype());
+  }
+  if (!contiguous) {
+    for (int64_t i = 0; i < dataset.num_sequences(); ++i) write_bin(dataset.sequence(i).bytes());
+    return;
+  }
+  int64_t left = next;
+  if (read_all) {
+    for (int64_t at = 0; left > 0;) {
+      const auto n = static_cast<size_t>(std::min(left, kBlockBytes));
+      write_bin(dataset.bin().bytes().subspan(static_cast<size_t>(at), n));
+      dataset.bin().release(static_cast<size_t>(at), n);
+      at += static_cast<int64_t>(n);
+      left -= static_cast<int64_t>(n);
+    }
+    return;
+  }
+  const std::string path = dataset.prefix() + ".bin";
+  const int from = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (from < 0) fail(path);
+  bin_.flush();
+  const int64_t begin = bin_.size();
+  ssize_t n = 1;
+  while (left > 0 && n > 0) {
+    n = ::copy_file_range(from, nullptr, bin_.fd(), nullptr, static_cast<size_t>(left), 0);
+    if (n > 0) left -= n;
+    if (n < 0 && errno == EINTR) n = 1;
+  }
+  ::close(from);
+  if (n == 0) throw FormatError(message(path, ": cut short while it was being read"));
+  bin_.refresh_size();
+  if (left >
+      0) {  // across file systems, a kernel without it, or a full disk: write() does it or says why
+    const auto done = static_cast<size_t>(bin_.size() - begin);
+    bin_.write(dataset.bin().bytes().subspan(done, static_cast<size_t>(left)));
+  }
+  if (next == 0) return;
+  bin_segments_.insert(bin_segments_.end(), checksums.begin(), checksums.end());
+  bin_segments_.emplace_back();
+  checksums_known_ = checksums_known_ && !checksums.empty();
+}
+
+void IndexedDatasetBuilder::write_index() {
+  idx_.flush();
+  std::vector<std::byte> piece(kPieceBytes);
+  std::vector<Le<int64_t>> pointers(kPieceBytes / 4);
+  const int64_t element = dtype_size(options_.dtype);
+  const int64_t end = static_cast<int64_t>(sizeof(IndexHeader)) + 4 * num_sequences_;
+  int64_t pointer = 0;
+  for (int64_t at = sizeof(IndexHeader); at < end;) {
+    const auto want = static_cast<size_t>(std::min<int64_t>(end - at, kPieceBytes));
+    if (read_at(idx_.fd(), at, std::span(piece).first(want), idx_.path()) != want)
+      errno = EIO, fail(idx_.path());
+    const auto* lengths = reinterpret_cast<const Le<int32_t>*>(piece.data());
+    for (size_t i = 0; i < want / 4; ++i) {
+      pointers[i] = pointer;
+      pointer += lengths[i] * element;
+    }
+    write_idx(std::as_bytes(std::span(pointers).first(want / 4)), idx_segments_[2]);
+    at += static_cast<int64_t>(want);
+  }
+  document_indices_.read_all(
+      [&](std::span<const std::byte> bytes) { write_idx(bytes, idx_segments_[3]); });
+  if (modes_ != nullptr) {
+    modes_->read_all([&](std::span<const std::byte> bytes) { write_idx(bytes, idx_segments_[4]); });
+  }
+  IndexHeader header;
+  header.dtype_code = static_cast<uint8_t>(options_.dtype);
+  header.num_sequences = static_cast<uint64_t>(num_sequences_);
+  header.num_document_indices = static_cast<uint64_t>(num_documents_) + 1;
+  idx_.flush();
+  idx_.write_at(0, bytes_of(header));
+  if (options_.manifest) idx_segments_[0].add(bytes_of(header));
+}
+
+Manifest IndexedDatasetBuilder::make_manifest(const Provenance& provenance) {
+  Manifest manifest;
+  manifest.dtype = dtype_name(options_.dtype);
+  manifest.num_sequences = num_sequences_;
+  manifest.num_documents = num_documents_;
+  manifest.num_tokens = num_tokens_;
+  manifest.multimodal = options_.multimodal;
+  manifest.bin_bytes = bin_.size();
+  manifest.idx_bytes = idx_.size();
+  const auto move_non_empty = [](std::vector<Segment>& from, std::vector<Segment>& to) {
+    for (Segment& segment : from) {
+      if (segment.bytes > 0) to.push_back(std::move(segment));
+    }
+  };
+  if (checksums_known_) move_non_empty(bin_segments_, manifest.bin);
+  move_non_empty(idx_segments_, manifest.idx);
+  manifest.provenance = provenance;
+  return manifest;
+}
+
+void IndexedDatasetBuilder::finish(const Provenance& provenance) {
+  write_index();
+  if (manifest_ == nullptr) {
+    // The manifest of an earlier dataset of this name would describe bytes that are gone.
+    if (options_.existing == Existing::replace) ::unlink(manifest_path(prefix_).c_str());
+    OutputFile* const pair[] = {&bin_, &idx_};
+    commit_set(pair);
+    return;
+  }
+  manifest_->write(write_manifest(make_manifest(provenance)));
+  OutputFile* const set[] = {manifest_.get(), &bin_, &idx_};
+  commit_set(set);
+}
+
+}  // namespace indexed

@@ -1,0 +1,135 @@
+// SPDX-License-Identifier: MIT
+// IndexedDatasetBuilder: writes PREFIX.bin, PREFIX.idx and PREFIX.manifest in constant memory.
+// Tokens and lengths go to the temporaries of their files as they come, document indices to an
+// unnamed file beside them; finish() writes the pointers, puts the parts together and gives the
+// three files their names, the .idx last. Without finish() nothing remains. One thread; several
+// builders at once are fine. Source: docs/format/indexed.5.md; equals
+// megatron/core/datasets/indexed_dataset.py's IndexedDatasetBuilder.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libindexed/dataset.h"
+#include "libindexed/format.h"
+#include "libindexed/manifest.h"
+#include "libindexed/output_file.h"
+
+namespace indexed {
+
+/// Bytes appended to an unnamed file on the disk of the output, read back once at the end.
+class ScratchFile {
+ public:
+  /// Errors: std::system_error.
+  explicit ScratchFile(const std::string& beside);
+  ScratchFile(const ScratchFile&) = delete;
+  ScratchFile& operator=(const ScratchFile&) = delete;
+  ~ScratchFile();
+
+  void write(std::span<const std::byte> bytes);
+
+  /// Calls `use` with all bytes in order, a piece at a time.
+  template <class Use>
+  void read_all(Use use);
+
+ private:
+  void write_through(std::span<const std::byte> bytes);
+
+  std::string beside_;
+  int fd_;
+  std::vector<std::byte> buffer_;
+};
+
+struct BuilderOptions {
+  DType dtype = DType::int32;
+  Existing existing = Existing::refuse;
+  bool multimodal = false;  ///< the .idx ends with a mode byte for each sequence
+  int64_t vocab_size = 0;   ///< tokens must be below; 0: only the dtype bounds them
+  bool manifest = true;
+};
+
+/// Appends the bytes of `tokens` in `dtype` to `out`; for workers that encode before the ordered
+/// writer. Errors: FormatError for a token outside the type, or not below `vocab_size` when that is
+/// not 0.
+void encode_tokens(std::span<const int32_t> tokens, DType dtype, int64_t vocab_size,
+                   std::vector<std::byte>& out);
+void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_size,
+                   std::vector<std::byte>& out);
+
+/// One dataset being written; exists as a whole after finish(), not at all before.
+class IndexedDatasetBuilder {
+ public:
+  /// Opens the temporaries. Errors: those of OutputFile.
+  IndexedDatasetBuilder(std::string prefix, const BuilderOptions& options);
+
+  /// Appends one document: its tokens, cut into sequences of these lengths. No lengths: an empty
+  /// document, which has no sequence and repeats a document index. Modes: one a sequence,
+  /// multimodal datasets only. Errors: FormatError when lengths and tokens differ, a sequence
+  /// exceeds 2^31-1 tokens, a token does not fit; std::system_error when the disk refuses. After an
+  /// error the builder can only be destroyed.
+  void add_document(std::span<const int32_t> tokens, std::span<const int32_t> sequence_lengths,
+                    std::span<const int8_t> modes = {});
+  void add_document(std::span<const uint32_t> tokens, std::span<const int32_t> sequence_lengths,
+                    std::span<const int8_t> modes = {});
+
+  /// Appends a document of one sequence, or an empty document when there are no tokens.
+  void add_document(std::span<const int32_t> tokens);
+  void add_document(std::span<const uint32_t> tokens);
+
+  /// Appends many documents whose tokens are already bytes in the dataset's dtype (encode_tokens
+  /// checked them). Document k has the next sequences_per_document[k] of sequence_lengths; both
+  /// together cover everything.
+  void add_encoded(std::span<const std::byte> tokens, std::span<const int32_t> sequence_lengths,
+                   std::span<const int32_t> sequences_per_document,
+                   std::span<const int8_t> modes = {});
+
+  /// Appends all documents of another dataset of the same dtype: index through memory a piece at a
+  /// time, tokens by copy_file_range where they are contiguous and the kernel can, else by reading.
+  /// `checksums` are the .bin's segments when a manifest has them; with `read_all` the bytes are
+  /// read and checksummed here instead. Errors: FormatError when the dtype or multimodal differs.
+  void add_dataset(const IndexedDataset& dataset, std::span<const Segment> checksums = {},
+                   bool read_all = false);
+
+  /// Writes index and manifest and gives the files their names. The builder is empty afterwards.
+  /// Errors: std::system_error; then no .idx of that name exists, unless the old one stands
+  /// untouched.
+  void finish(const Provenance& provenance = {});
+
+  int64_t num_documents() const noexcept { return num_documents_; }
+  int64_t num_sequences() const noexcept { return num_sequences_; }
+  int64_t num_tokens() const noexcept { return num_tokens_; }
+  int64_t bin_bytes() const noexcept { return bin_.size(); }
+  DType dtype() const noexcept { return options_.dtype; }
+
+ private:
+  template <class Token>
+  void add_tokens(std::span<const Token> tokens, std::span<const int32_t> sequence_lengths,
+                  std::span<const int8_t> modes);
+  void add_sequences(std::span<const int32_t> lengths, std::span<const int8_t> modes);
+  void end_document();
+  void copy_bin(const IndexedDataset& dataset, std::span<const Segment> checksums, bool read_all);
+  void write_bin(std::span<const std::byte> bytes);
+  void write_idx(std::span<const std::byte> bytes, Segment& segment);
+  void write_index();
+  Manifest make_manifest(const Provenance& provenance);
+
+  std::string prefix_;
+  BuilderOptions options_;
+  OutputFile bin_;
+  OutputFile idx_;
+  ScratchFile document_indices_;
+  std::unique_ptr<ScratchFile> modes_;
+  std::unique_ptr<OutputFile> manifest_;
+  int64_t num_documents_ = 0;
+  int64_t num_sequences_ = 0;
+  int64_t num_tokens_ = 0;
+  std::vector<std::byte> encoded_;
+  std::vector<Segment> bin_segments_;
+  std::vector<Segment> idx_segments_;
+  bool checksums_known_ = true;
+};
+
+}  // namespace indexed

@@ -1,0 +1,100 @@
+// SPDX-License-Identifier: MIT
+// Manifest: PREFIX.manifest, a JSON file beside a dataset that says what the pair cannot: checksums
+// of every 16 MiB, which tokenizer and options made it, from which lines of which files. Optional:
+// a reader works without it, and Megatron's own tools step over it (the name keeps the dataset's
+// prefix, so its merge script finds the partner .idx). Source: docs/format/manifest.5.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+namespace indexed {
+
+inline constexpr int64_t kBlockBytes = int64_t{16} << 20;
+
+/// Checksums of a run of bytes, cut into blocks of kBlockBytes, the last one shorter.
+struct Segment {
+  int64_t bytes = 0;
+  std::vector<uint32_t> block_crc32c;
+
+  /// Appends bytes to the run.
+  void add(std::span<const std::byte> more);
+};
+
+/// Documents that came one from each line of a file, in order. A skipped line or a new file begins
+/// another run.
+struct SourceRun {
+  std::string path;
+  int64_t first_document = 0;
+  int64_t num_documents = 0;
+  int64_t first_line = 0;  ///< of the file, from 1; 0 when documents are not lines
+};
+
+/// Who made a dataset, and of what. Every field may be empty.
+struct Provenance {
+  std::string tool;  ///< "bpe-tokenize 0.1.0"
+  std::vector<std::string> command;
+  std::string tokenizer;       ///< for people: "GPT2BPETokenizer gpt2-vocab.json"
+  std::string tokenizer_hash;  ///< equal hashes, equal token ids
+  int64_t vocab_size = 0;
+  std::string configuration_hash;  ///< of all options that change tokens
+  int64_t eod_token = -1;          ///< appended to each document, or -1
+  std::vector<SourceRun> sources;
+  std::string
+      shuffle_unit;  ///< "document" or "sequence" when --rewrite permuted the sources, else empty
+  int64_t shuffle_seed = 0;
+};
+
+/// All that a manifest says.
+struct Manifest {
+  std::string dtype;
+  int64_t num_sequences = 0;
+  int64_t num_documents = 0;
+  int64_t num_tokens = 0;
+  bool multimodal = false;
+  int64_t bin_bytes = 0;
+  int64_t idx_bytes = 0;
+  std::vector<Segment>
+      bin;  ///< in file order, together bin_bytes long; empty when the bytes were not read
+  std::vector<Segment> idx;
+  Provenance provenance;
+};
+
+/// The path of a dataset's manifest.
+std::string manifest_path(const std::string& prefix);
+
+/// The manifest as text.
+std::string write_manifest(const Manifest& manifest);
+
+/// The manifest of a text. Unknown members are ignored.
+/// Errors: FormatError naming `path`, for what is not JSON, lacks a member, or contradicts itself.
+Manifest parse_manifest(const std::string& text, const std::string& path);
+
+/// The manifest beside a dataset, or nothing when there is none.
+/// Errors: FormatError as parse_manifest; std::system_error when it exists but cannot be read.
+std::optional<Manifest> read_manifest(const std::string& prefix);
+
+/// The first place where `file` differs from its checksums, or nothing. Reads everything once.
+struct Damage {
+  int64_t offset;  ///< of the damaged block
+  int64_t bytes;   ///< of the damaged block, or of what is missing
+};
+std::optional<Damage> find_damage(std::span<const std::byte> file,
+                                  std::span<const Segment> segments);
+
+/// Adds runs of another dataset's sources behind `into`, whose dataset had `documents_before`
+/// documents.
+void append_sources(std::vector<SourceRun>& into, std::span<const SourceRun> more,
+                    int64_t documents_before);
+
+/// The run and line that document `k` came from, or nothing.
+struct SourceLine {
+  std::string path;
+  int64_t line;  ///< from 1; 0 when unknown
+};
+std::optional<SourceLine> source_of(std::span<const SourceRun> sources, int64_t k);
+
+}  // namespace indexed

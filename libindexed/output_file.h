@@ -1,0 +1,108 @@
+// SPDX-License-Identifier: MIT
+// OutputFile: a file that is not there until it is whole. It is written as `.NAME.PID.tmp` beside
+// the target and takes the target's name in commit(): flush, fsync, rename, fsync of the folder. A
+// destructor without commit unlinks the temporary, and so does a signal handler, from a fixed table
+// (remove_temporaries). What SIGKILL leaves behind is removed by the next OutputFile for the same
+// target. commit_set() gives several files their names in the order that never leaves an index
+// beside data it does not describe.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace indexed {
+
+/// What to do when the target exists.
+enum class Existing { refuse, replace };
+
+/// Owns one temporary file until commit() or destruction. Not for several threads at once,
+/// write_at() excepted.
+class OutputFile {
+ public:
+  /// Opens the temporary beside `path`; `path` itself stays as it is until commit. A symbolic link
+  /// is followed. Errors: std::system_error carrying path and errno: EEXIST when the target exists
+  /// and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when another live
+  /// process writes the same target.
+  explicit OutputFile(std::string path, Existing existing = Existing::refuse);
+
+  OutputFile(const OutputFile&) = delete;
+  OutputFile& operator=(const OutputFile&) = delete;
+  ~OutputFile();
+
+  /// Appends bytes, through a buffer.
+  /// Errors: std::system_error carrying path and errno (ENOSPC, EFBIG, EIO).
+  void write(std::span<const std::byte> bytes);
+  void write(std::string_view text);
+
+  /// Writes bytes at a place, past the buffer; size() grows when they end behind it. Any number of
+  /// threads may call it at the same time for disjoint places, if none calls write().
+  void write_at(int64_t offset, std::span<const std::byte> bytes);
+
+  /// Hands the buffer to the operating system.
+  void flush();
+
+  /// Flush and fsync; the temporary keeps its name. Ends all writing.
+  void sync();
+
+  /// sync(), then the target has its name and its folder is synced; after that this object is
+  /// empty. Errors: std::system_error; on failure the temporary is removed on destruction and the
+  /// old target, if any, stays.
+  void commit();
+
+  /// Bytes written so far, the buffer's included.
+  int64_t size() const noexcept { return size_; }
+
+  /// The target, as given.
+  const std::string& path() const noexcept { return path_; }
+
+  /// The descriptor of the temporary, for copy_file_range and pread; flush() first.
+  int fd() const noexcept { return fd_; }
+
+  /// After writing to fd() directly: the file's offset is its end again and size() is its length.
+  void refresh_size();
+
+ private:
+  friend void commit_set(std::span<OutputFile* const> files);
+
+  void open_temporary();
+  void write_fully(const std::byte* data, size_t size);
+  void rename_into_place();
+  void forget() noexcept;
+
+  std::string path_;
+  std::string target_;     // path_ with links resolved
+  std::string temporary_;  // empty once committed
+  Existing existing_;
+  int fd_ = -1;
+  int slot_ = -1;  // in the table of the signal handler
+  int64_t size_ = 0;
+  int64_t write_behind_ = 0;  // bytes up to here were sent towards the disk
+  bool synced_ = false;
+  size_t buffered_ = 0;
+  std::unique_ptr<std::byte[]> buffer_;
+};
+
+/// Commits files that belong together, so that the last one's name says that all are whole: syncs
+/// all; removes the old target of the last; renames from the first to the last; syncs the folders.
+/// For a dataset: {manifest, bin, idx}. Errors: std::system_error; then the last file has no name,
+/// new or old, unless nothing was touched yet.
+void commit_set(std::span<OutputFile* const> files);
+
+/// Unlinks the temporaries of all live OutputFiles. Async-signal-safe; for the handler of a signal
+/// that ends the process, after which no OutputFile is used again.
+void remove_temporaries() noexcept;
+
+/// Installs, for SIGINT, SIGTERM, SIGHUP and SIGPIPE where they are not ignored, a handler that
+/// calls remove_temporaries() and raises the signal again with its default action. For main(),
+/// once.
+void remove_temporaries_on_signals();
+
+/// An unnamed file in the folder of `beside`, read and written, gone when closed: scratch space on
+/// the disk that the output will need anyway. Returns the descriptor. Errors: std::system_error.
+int open_scratch_file(const std::string& beside);
+
+}  // namespace indexed

@@ -1,0 +1,188 @@
+// SPDX-License-Identifier: MIT
+// OutputFile: nothing under the final name until commit, nothing left behind by destructor, signal
+// or an earlier SIGKILL, a set's last name only when all are whole.
+#include "libindexed/output_file.h"
+
+#include <gtest/gtest.h>
+#include <signal.h>
+#include <sys/resource.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <system_error>
+
+#include "tests/indexed/scratch.h"
+
+namespace indexed {
+namespace {
+
+TEST(OutputFile, AppearsOnlyOnCommit) {
+  ScratchFolder folder;
+  OutputFile file(folder / "x");
+  file.write("hello ");
+  file.write(std::string(3 << 20, 'a'));
+  file.write(" end");
+  EXPECT_FALSE(std::filesystem::exists(folder / "x"));
+  file.commit();
+  EXPECT_EQ(read_whole(folder / "x"), "hello " + std::string(3 << 20, 'a') + " end");
+  EXPECT_EQ(folder.num_files(), 1u);
+}
+
+TEST(OutputFile, DestructorRemoves) {
+  ScratchFolder folder;
+  {
+    OutputFile file(folder / "x");
+    file.write("half");
+    file.flush();
+    EXPECT_EQ(folder.num_files(), 1u);
+  }
+  EXPECT_EQ(folder.num_files(), 0u);
+}
+
+int code_of(const std::string& path, Existing existing) {
+  try {
+    OutputFile file(path, existing);
+  } catch (const std::system_error& error) {
+    return error.code().value();
+  }
+  return 0;
+}
+
+TEST(OutputFile, Refusals) {
+  ScratchFolder folder;
+  write_whole(folder / "old", "old");
+  EXPECT_EQ(code_of(folder / "old", Existing::refuse), EEXIST);
+  EXPECT_EQ(code_of(folder / "old", Existing::replace), 0);
+  EXPECT_EQ(read_whole(folder / "old"), "old");
+  EXPECT_EQ(code_of(folder / "none/x", Existing::refuse), ENOENT);
+  EXPECT_EQ(code_of(folder.path(), Existing::replace), EISDIR);
+  EXPECT_EQ(code_of("/dev/null", Existing::replace), ENOTSUP);
+  OutputFile first(folder / "x");
+  EXPECT_EQ(code_of(folder / "x", Existing::refuse), EBUSY);
+  // A target that appears while we write is not overwritten either.
+  write_whole(folder / "x", "other");
+  EXPECT_THROW(first.commit(), std::system_error);
+  EXPECT_EQ(read_whole(folder / "x"), "other");
+}
+
+TEST(OutputFile, FollowsLinks) {
+  ScratchFolder folder;
+  write_whole(folder / "real", "old");
+  std::filesystem::create_symlink("real", folder / "link");
+  OutputFile file(folder / "link", Existing::replace);
+  file.write("new");
+  file.commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / "link"));
+  EXPECT_EQ(read_whole(folder / "real"), "new");
+}
+
+TEST(OutputFile, WriteAt) {
+  ScratchFolder folder;
+  OutputFile file(folder / "x");
+  file.write_at(4, std::as_bytes(std::span("efgh", 4)));
+  file.write_at(0, std::as_bytes(std::span("abcd", 4)));
+  EXPECT_EQ(file.size(), 8);
+  file.commit();
+  EXPECT_EQ(read_whole(folder / "x"), "abcdefgh");
+}
+
+TEST(OutputFile, SetCommitsLastNameLast) {
+  ScratchFolder folder;
+  for (const char* content : {"one", "two"}) {
+    OutputFile bin(folder / "a.bin", Existing::replace);
+    OutputFile idx(folder / "a.idx", Existing::replace);
+    bin.write(content);
+    idx.write(content);
+    OutputFile* const set[] = {&bin, &idx};
+    commit_set(set);
+    EXPECT_EQ(read_whole(folder / "a.bin"), content);
+    EXPECT_EQ(read_whole(folder / "a.idx"), content);
+  }
+  // The first name cannot be given: the old index is gone rather than beside foreign data.
+  OutputFile bin(folder / "a.bin", Existing::replace);
+  OutputFile idx(folder / "a.idx", Existing::replace);
+  std::filesystem::remove(folder / "a.bin");
+  std::filesystem::create_directory(folder / "a.bin");
+  OutputFile* const set[] = {&bin, &idx};
+  EXPECT_THROW(commit_set(set), std::system_error);
+  EXPECT_FALSE(std::filesystem::exists(folder / "a.idx"));
+}
+
+// Runs `child` in a process, sends it a signal once it has written a byte to the pipe, returns its
+// wait status.
+template <class Child>
+int run_and_signal(int number, Child child) {
+  int pipe_ends[2];
+  EXPECT_EQ(::pipe(pipe_ends), 0);
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    child();
+    (void)!::write(pipe_ends[1], "x", 1);
+    for (;;) ::pause();
+  }
+  char byte;
+  EXPECT_EQ(::read(pipe_ends[0], &byte, 1), 1);
+  ::kill(pid, number);
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  ::close(pipe_ends[0]);
+  ::close(pipe_ends[1]);
+  return status;
+}
+
+TEST(OutputFile, SignalsRemoveTemporaries) {
+  ScratchFolder folder;
+  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
+    const int status = run_and_signal(number, [&] {
+      remove_temporaries_on_signals();
+      auto* first = new OutputFile(folder / "x");
+      auto* second = new OutputFile(folder / "y");
+      first->write("half");
+      second->write("half");
+    });
+    EXPECT_TRUE(WIFSIGNALED(status));
+    EXPECT_EQ(WTERMSIG(status), number);
+    EXPECT_EQ(folder.num_files(), 0u);
+  }
+}
+
+TEST(OutputFile, NextRunRemovesWhatSigkillLeft) {
+  ScratchFolder folder;
+  const int status = run_and_signal(SIGKILL, [&] { new OutputFile(folder / "x"); });
+  EXPECT_TRUE(WIFSIGNALED(status));
+  EXPECT_EQ(folder.num_files(), 1u);
+  write_whole(folder / ".x.note.tmp", "not ours: no number");
+  OutputFile file(folder / "x");
+  EXPECT_EQ(folder.num_files(), 2u);
+  file.commit();
+  EXPECT_EQ(folder.num_files(), 2u);
+}
+
+// A limit on file size stands for a full disk: the error carries the path, and nothing remains.
+TEST(OutputFile, DiskRefuses) {
+  ScratchFolder folder;
+  const pid_t pid = ::fork();
+  if (pid == 0) {
+    ::signal(SIGXFSZ, SIG_IGN);
+    const struct rlimit limit = {1 << 20, 1 << 20};
+    ::setrlimit(RLIMIT_FSIZE, &limit);
+    int result = 1;
+    try {
+      OutputFile file(folder / "x");
+      file.write(std::string(4 << 20, 'a'));
+      file.commit();
+    } catch (const std::system_error& error) {
+      result = error.code().value() == EFBIG && std::string(error.what()).starts_with(folder / "x")
+                   ? 0
+                   : 2;
+    }
+    ::_exit(result);
+  }
+  int status = 0;
+  ::waitpid(pid, &status, 0);
+  EXPECT_EQ(status, 0);
+  EXPECT_EQ(folder.num_files(), 0u);
+}
+
+}  // namespace
+}  // namespace indexed
