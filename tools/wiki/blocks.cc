@@ -25,6 +25,8 @@ bool contains(const std::array<std::string_view, N>& names, std::string_view nam
   return std::find(names.begin(), names.end(), name) != names.end();
 }
 
+constexpr ByteSet kMarks("<{}|");
+
 class BlockStripper {
  public:
   BlockStripper(std::string_view page, const CleanOptions& options)
@@ -34,9 +36,9 @@ class BlockStripper {
 
   std::string run() {
     while (at_ < page_.size()) {
-      const size_t next = page_.find_first_of("<{}|", at_);
-      out_.append(page_, at_, std::min(next, page_.size()) - at_);
-      at_ = std::min(next, page_.size());
+      const size_t next = find_in(page_, at_, kMarks);
+      out_.append(page_, at_, next - at_);
+      at_ = next;
       if (at_ == page_.size()) break;
       switch (page_[at_]) {
         case '<':

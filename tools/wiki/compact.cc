@@ -13,7 +13,7 @@ namespace wiki {
 namespace {
 
 constexpr char kShield = static_cast<char>(0xFE);  // never a byte of UTF-8
-constexpr std::string_view kMarkup = "&<>[]{}|'=*#:;_-\n!";
+constexpr ByteSet kMarkup("&<>[]{}|'=*#:;_-\n!");
 
 struct Heading {
   size_t level = 0;
@@ -81,7 +81,13 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 std::string tidy(std::string_view line) {
   std::string out;
   out.reserve(line.size());
-  for (const char c : line) {
+  constexpr ByteSet kTouched(" \t\r,.);");
+  for (size_t i = 0; i < line.size(); ++i) {
+    const size_t plain = find_in(line, i, kTouched);
+    out.append(line, i, plain - i);
+    i = plain;
+    if (i == line.size()) break;
+    const char c = line[i];
     if (is_space(c)) {
       if (!out.empty() && out.back() != ' ' && out.back() != '(') out.push_back(' ');
       continue;
@@ -202,7 +208,7 @@ std::string shield(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (const char c : text) {
-    if (kMarkup.find(c) == std::string_view::npos) {
+    if (!kMarkup.has(c)) {
       out.push_back(c);
     } else {
       out.push_back(kShield);
@@ -216,6 +222,10 @@ std::string unshield(std::string_view text) {
   std::string out;
   out.reserve(text.size());
   for (size_t i = 0; i < text.size(); ++i) {
+    const size_t plain = std::min(text.find(kShield, i), text.size());
+    out.append(text, i, plain - i);
+    i = plain;
+    if (i == text.size()) break;
     if (text[i] == kShield && i + 1 < text.size()) {
       const char c = static_cast<char>(text[++i] & 0x7F);
       out.push_back(c == '\n' ? ' ' : c);

@@ -15,6 +15,8 @@
 namespace wiki {
 namespace {
 
+using namespace std::string_view_literals;
+
 constexpr std::string_view kPageBegin = "<page>";
 constexpr std::string_view kPageEnd = "</page>";
 constexpr std::string_view kDumpEnd = "</mediawiki>";
@@ -133,10 +135,18 @@ struct SiteCollector final : Collector {
   }
 };
 
+constexpr ByteSet kEscaped(
+    "\"\\\0\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37"sv);
+
 void append_json_string(std::string_view text, std::string& out) {
   constexpr char kHex[] = "0123456789abcdef";
   out.push_back('"');
-  for (const char c : text) {
+  for (size_t i = 0; i < text.size(); ++i) {
+    const size_t plain = find_in(text, i, kEscaped);
+    out.append(text, i, plain - i);
+    i = plain;
+    if (i == text.size()) break;
+    const char c = text[i];
     const auto byte = static_cast<unsigned char>(c);
     if (c == '"' || c == '\\') {
       out.push_back('\\');

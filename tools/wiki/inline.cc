@@ -48,6 +48,8 @@ std::string percent_encoded(std::string_view title) {
   return out;
 }
 
+constexpr ByteSet kMarks("[]|<&\n_-");
+
 class InlineStripper {
  public:
   InlineStripper(std::string_view text, const Site& site, const CleanOptions& options)
@@ -57,7 +59,7 @@ class InlineStripper {
 
   std::string run() {
     while (at_ < text_.size()) {
-      const size_t next = std::min(text_.find_first_of("[]|<&\n_-", at_), text_.size());
+      const size_t next = find_in(text_, at_, kMarks);
       out_.append(text_, at_, next - at_);
       at_ = next;
       if (at_ == text_.size()) break;

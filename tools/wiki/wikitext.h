@@ -59,6 +59,24 @@ std::string compact_lines(std::string_view text, const CleanOptions& options);
 std::string shield(std::string_view text);
 std::string unshield(std::string_view text);
 
+/// A set of bytes, for find_in.
+class ByteSet {
+ public:
+  constexpr explicit ByteSet(std::string_view bytes) {
+    for (const char c : bytes) member_[static_cast<unsigned char>(c)] = true;
+  }
+  constexpr bool has(char c) const { return member_[static_cast<unsigned char>(c)]; }
+
+ private:
+  bool member_[256] = {};
+};
+
+/// Where the first byte of `set` stands in `text` from `at` on; text.size() if nowhere.
+inline size_t find_in(std::string_view text, size_t at, const ByteSet& set) {
+  while (at < text.size() && !set.has(text[at])) ++at;
+  return at;
+}
+
 /// ASCII letters in lower case; other bytes unchanged.
 std::string ascii_lower(std::string_view text);
 

@@ -65,7 +65,7 @@ TEST(Dump, AnyPortionGivesTheSamePages) {
 TEST(Dump, SiteNamesAndAddress) {
   const Site site = read_site(kHead);
   EXPECT_EQ(site.base, "https://en.wikipedia.org/wiki/");
-  EXPECT_TRUE(site.is_media("Файл"));
+  EXPECT_TRUE(site.is_media(fold_case("Файл")));
   EXPECT_TRUE(site.is_media("category"));
   EXPECT_TRUE(site.is_namespace("help"));
   Page made;
