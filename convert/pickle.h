@@ -1,0 +1,153 @@
+// SPDX-License-Identifier: MIT
+// Python pickles as data. The machine knows the opcodes that torch.save and Megatron's arguments
+// use and executes nothing: an import is a name, a call is a node that holds its arguments, and
+// only a fixed table of harmless calls (OrderedDict, Namespace, torch's tensor rebuilders, ...) has
+// a meaning. Where storages lie and what their bytes are is torch_file.h's. Nodes live in one arena
+// and are looked at through `Value`, a pointer and an index. Source: docs/format/torch-file.5.md;
+// CPython's pickletools.py; torch/_weights_only_unpickler.py.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <functional>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_set>
+#include <vector>
+
+namespace convert {
+
+/// A tensor as its pickle describes it: a strided view of one storage.
+struct PickledTensor {
+  std::string dtype;             ///< safetensors' spelling: "F32", "BF16", ...
+  std::string storage_key;       ///< name of the record that holds the bytes
+  int64_t storage_elements = 0;  ///< of `dtype`
+  int64_t offset = 0;            ///< first element of the view
+  std::vector<int64_t> shape;    ///< {} is a scalar
+  std::vector<int64_t> stride;   ///< elements; same length as shape; never negative
+
+  /// Elements of the view.
+  int64_t elements() const noexcept;
+  /// True when the view's elements lie row-major without gaps.
+  bool contiguous() const noexcept;
+};
+
+/// What a node is. `object` is anything of a class that is not interpreted; `global` an imported
+/// name.
+enum class Kind : uint8_t {
+  null,
+  boolean,
+  integer,
+  big_integer,
+  real,
+  text,
+  bytes,
+  list,
+  tuple,
+  set,
+  dict,
+  tensor,
+  storage,
+  dtype,
+  global,
+  object,
+};
+
+class Pickle;
+
+/// A look at one node; copy freely. Valid as long as its Pickle.
+class Value {
+ public:
+  Value() = default;
+  Value(const Pickle* pickle, int32_t index) : pickle_(pickle), index_(index) {}
+
+  Kind kind() const noexcept;
+  bool is(Kind kind) const noexcept { return pickle_ != nullptr && this->kind() == kind; }
+  /// False for a Value that find() or attribute() did not find.
+  explicit operator bool() const noexcept { return pickle_ != nullptr; }
+
+  /// Integer, or a boolean as 0 and 1; nothing for another kind.
+  std::optional<int64_t> integer() const noexcept;
+  /// Real, or an integer as real.
+  std::optional<double> real() const noexcept;
+  /// Characters of a text, bytes of a bytes node, "module.name" of a global, dtype ("BF16") or
+  /// object (its class); empty otherwise.
+  std::string_view text() const noexcept;
+
+  /// Number of items of a list, tuple or set, of pairs of a dict, of arguments of an object.
+  int64_t size() const noexcept;
+  /// Item `i` of a list, tuple, set or object's arguments; key or value of pair `i` of a dict.
+  Value item(int64_t i) const noexcept;
+  Value key(int64_t i) const noexcept;
+  Value value(int64_t i) const noexcept;
+  /// The value under a text key of a dict; the last one where the file repeats the key.
+  Value find(std::string_view key) const noexcept;
+  /// Attribute `name` of an object or OrderedDict (what BUILD set), else find(name).
+  Value attribute(std::string_view name) const noexcept;
+  /// The dict of attributes that BUILD set last; nothing when none was.
+  Value state() const noexcept;
+
+  /// The tensor of a tensor node. Call it for no other kind.
+  const PickledTensor& tensor() const noexcept;
+
+ private:
+  const Pickle* pickle_ = nullptr;
+  int32_t index_ = -1;
+};
+
+/// One pickle, read.
+class Pickle {
+ public:
+  /// Reads the pickle at the start of `bytes`, up to its STOP.
+  /// Errors: indexed::FormatError "path: what: why" for an opcode that is not supported, a broken
+  /// stream, a class that only a hostile file imports (os, subprocess, eval, ...), a tensor whose
+  /// view leaves its storage, or more than the limits (10 million nodes, 64 MiB of one text).
+  Pickle(std::span<const std::byte> bytes, const std::string& path);
+
+  Value root() const noexcept { return Value(this, root_); }
+  /// Bytes read, STOP included.
+  int64_t size_bytes() const noexcept { return size_bytes_; }
+  /// Classes that were met and not interpreted, each once, in order: "module.Class".
+  const std::vector<std::string>& foreign_classes() const noexcept { return foreign_; }
+  /// Every tensor of the file in order of appearance.
+  const std::vector<PickledTensor>& tensors() const noexcept { return tensors_; }
+
+  Pickle(const Pickle&) = delete;
+  Pickle& operator=(const Pickle&) = delete;
+
+ private:
+  friend class Value;
+  friend class PickleMachine;
+
+  struct Node {
+    Kind kind = Kind::null;
+    int64_t number = 0;  ///< integer, boolean, index into tensors_ or storages_
+    double real = 0;
+    std::string text;
+    std::vector<int32_t> items;   ///< dict: key, value, key, value, ...
+    std::vector<int32_t> states;  ///< what BUILD was given, in order
+  };
+  struct Storage {
+    std::string dtype;
+    std::string key;
+    int64_t elements = 0;
+    int64_t offset = 0;  ///< of a legacy storage view, in elements of the whole
+    bool untyped = false;
+  };
+
+  const Node& node(int32_t i) const noexcept { return nodes_[static_cast<size_t>(i)]; }
+
+  std::vector<Node> nodes_;
+  std::vector<PickledTensor> tensors_;
+  std::vector<Storage> storages_;
+  std::vector<std::string> foreign_;
+  int32_t root_ = -1;
+  int64_t size_bytes_ = 0;
+};
+
+/// Safetensors' name for torch's "float32", "bfloat16", ...; empty when there is none.
+std::string_view dtype_from_torch(std::string_view torch_name) noexcept;
+
+}  // namespace convert

@@ -1,0 +1,65 @@
+// SPDX-License-Identifier: MIT
+// A ZIP file in memory, as torch.save writes them: the central directory, checked, and each
+// member's bytes where they lie. Zip64, stored members without copying, deflated ones of modest
+// size; no encryption, no other method, nothing split over disks. Which members a checkpoint has is
+// torch_file.h's. Units: bytes.
+// Source: PKWARE APPNOTE.TXT 6.3.10; docs/format/torch-file.5.md.
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <span>
+#include <string>
+#include <unordered_map>
+#include <vector>
+
+namespace convert {
+
+/// A member as the central directory has it, its place taken from its own header.
+struct ZipMember {
+  std::string name;
+  uint32_t crc32 = 0;
+  int64_t stored_bytes = 0;  ///< as they lie in the file
+  int64_t bytes = 0;         ///< after inflating
+  int64_t place = 0;         ///< of the first stored byte
+  bool deflated = false;
+};
+
+/// A ZIP archive looked at in memory.
+class ZipArchive {
+ public:
+  /// Reads the directory of the archive that fills `file`; `path` is for messages.
+  /// Errors: indexed::FormatError for anything that is not a whole ZIP file, names that leave the
+  /// archive or stand twice, members that leave the file.
+  ZipArchive(std::span<const std::byte> file, std::string path);
+
+  /// All members in the order of the directory.
+  const std::vector<ZipMember>& members() const noexcept { return members_; }
+
+  /// The member of this name, or nullptr.
+  const ZipMember* find(const std::string& name) const noexcept;
+
+  /// The bytes of a stored member. Errors: indexed::FormatError when it is deflated.
+  std::span<const std::byte> stored(const ZipMember& member) const;
+
+  /// The bytes of a member, inflated when need be, at most `limit`.
+  /// Errors: indexed::FormatError for a damaged stream or more than `limit` bytes.
+  std::vector<std::byte> inflate(const ZipMember& member, int64_t limit) const;
+
+  /// Whether the member's bytes have the checksum that the directory says. Stored members only.
+  bool intact(const ZipMember& member) const noexcept;
+
+ private:
+  void read_directory();
+  void read_member(int64_t& position, int64_t end);
+  void locate(ZipMember& member, int64_t header) const;
+  uint64_t number(int64_t position, int bytes) const;
+  [[noreturn]] void fail(const std::string& why) const;
+
+  std::span<const std::byte> file_;
+  std::string path_;
+  std::vector<ZipMember> members_;
+  std::unordered_map<std::string, size_t> by_name_;
+};
+
+}  // namespace convert

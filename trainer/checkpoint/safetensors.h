@@ -1,0 +1,127 @@
+// SPDX-License-Identifier: MIT
+// One safetensors file: named tensors behind a JSON header. The reader maps the file and checks
+// everything the format promises before it hands out a byte; the writer is told all names and
+// shapes first and then streams the bytes, so neither holds a tensor in memory. Which tensors a
+// checkpoint or a Hugging Face folder is made of is decided above (trainer/checkpoint,
+// convert/hf_folder.h). Units: bytes unless named otherwise; shapes are whole tensors, row-major.
+// Source: docs/format/hf-folder.5.md; huggingface/safetensors, "Format".
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "libindexed/mapped_file.h"
+#include "libindexed/output_file.h"
+
+namespace trainer {
+
+/// Bits of one element of a safetensors dtype ("F32", "BF16", "I64", "F4", ...); 0 when the name is
+/// unknown.
+int safetensors_dtype_bits(std::string_view dtype) noexcept;
+
+/// What the header says about one tensor.
+struct TensorEntry {
+  std::string name;
+  std::string dtype;           ///< safetensors' own spelling, upper case.
+  std::vector<int64_t> shape;  ///< {} is a scalar; a zero is legal.
+  int64_t begin = 0;  ///< first byte, counted from the end of the header; set by reader and writer.
+  int64_t end = 0;    ///< one past the last byte.
+
+  /// Bytes the tensor takes in the file.
+  int64_t bytes() const noexcept { return end - begin; }
+};
+
+/// Bytes that `shape` elements of `dtype` take.
+/// Errors: indexed::FormatError for an unknown dtype, a negative dimension, an overflow, or half a
+/// byte at the end.
+int64_t safetensors_bytes(std::string_view dtype, std::span<const int64_t> shape);
+
+/// A safetensors file opened for reading.
+/// State: constant after open(); any number of threads may read.
+class SafetensorsFile {
+ public:
+  /// Maps `path` and checks its header: size, JSON, dtypes, shapes, and that the tensors tile the
+  /// rest of the file without hole or overlap.
+  /// Errors: std::system_error; indexed::FormatError for anything the format forbids.
+  static SafetensorsFile open(const std::string& path);
+
+  /// The file's path, for messages.
+  const std::string& path() const noexcept { return path_; }
+
+  /// All tensors in the order of their bytes.
+  const std::vector<TensorEntry>& tensors() const noexcept { return tensors_; }
+
+  /// The tensor called `name`, or nullptr. Valid as long as this object.
+  const TensorEntry* find(std::string_view name) const noexcept;
+
+  /// The tensor called `name`. Errors: indexed::FormatError when the file has none.
+  const TensorEntry& at(std::string_view name) const;
+
+  /// Bytes of one of this file's entries, as they lie in the file; aligned to 8 at most.
+  std::span<const std::byte> bytes(const TensorEntry& entry) const noexcept;
+
+  /// Tells the system that the pages of `entry` are not needed again soon, so that a walk over a
+  /// large file keeps little memory resident. The bytes stay readable.
+  void release(const TensorEntry& entry) const noexcept;
+
+  /// The "__metadata__" strings.
+  const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
+
+ private:
+  SafetensorsFile() = default;
+
+  std::string path_;
+  indexed::MappedFile file_;
+  int64_t data_start_ = 0;
+  std::vector<TensorEntry> tensors_;
+  std::unordered_map<std::string_view, size_t>
+      by_name_;  ///< views into tensors_, whose buffer never moves.
+  std::map<std::string, std::string> metadata_;
+};
+
+/// A safetensors file being written. It does not exist under its name before commit(); destroying
+/// an uncommitted writer removes what was written. State: one thread at a time.
+class SafetensorsWriter {
+ public:
+  /// Starts the file: `tensors` give name, dtype and shape in the order in which the bytes will
+  /// come; their begin and end are set here. The data starts at a multiple of 64 bytes.
+  /// Errors: std::system_error (EEXIST when `path` exists and `existing` is refuse);
+  /// indexed::FormatError for a name twice, a name that is not UTF-8, a bad dtype or shape, a
+  /// header over 100 MB.
+  SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors,
+                    const std::map<std::string, std::string>& metadata,
+                    indexed::Existing existing = indexed::Existing::refuse);
+
+  /// The tensors with their places, in writing order.
+  const std::vector<TensorEntry>& tensors() const noexcept { return tensors_; }
+
+  /// Appends bytes to tensor `name`, which is the first one not yet whole; a tensor may come in
+  /// many pieces. Zero-size tensors need no call.
+  /// Errors: std::system_error; std::logic_error when `name` is not next or has all its bytes.
+  void append(std::string_view name, std::span<const std::byte> bytes);
+
+  /// Bytes of the whole file, header included.
+  int64_t file_bytes() const noexcept;
+
+  /// Flushes, fsyncs and renames.
+  /// Errors: std::system_error; std::logic_error when bytes of a tensor are missing.
+  void commit();
+
+ private:
+  void skip_whole_tensors() noexcept;
+
+  std::string path_;
+  std::vector<TensorEntry> tensors_;
+  size_t current_ = 0;   ///< index of the tensor being written.
+  int64_t written_ = 0;  ///< bytes of data written so far.
+  int64_t data_start_ = 0;
+  indexed::OutputFile out_;
+};
+
+}  // namespace trainer
