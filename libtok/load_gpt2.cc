@@ -1,0 +1,78 @@
+// vocab.json with merges.txt. The merge rank is the line's place, the id is vocab.json's: they
+// agree for GPT-2 and differ for OPT, RoBERTa and fairseq.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <nlohmann/json.hpp>
+
+#include "libtok/load_json.h"
+#include "libtok/loaders.h"
+
+namespace tok {
+namespace {
+
+/// The names under which the byte-level vocabularies of the field keep their special tokens.
+constexpr std::string_view kUsualSpecialTokens[] = {"<|endoftext|>", "<s>",   "<pad>",
+                                                    "</s>",          "<unk>", "<mask>"};
+
+std::string line_place(int64_t line) { return "merges.txt:" + std::to_string(line) + ": "; }
+
+void read_merges(std::string_view text, TokenizerSource& source) {
+  int64_t line_number = 0;
+  bool has_version = false;
+  while (!text.empty()) {
+    const size_t end = text.find('\n');
+    std::string_view line = text.substr(0, end);
+    text = end == std::string_view::npos ? std::string_view() : text.substr(end + 1);
+    ++line_number;
+    if (line.ends_with('\r')) line.remove_suffix(1);
+    if (line.starts_with("#version")) {
+      has_version = true;
+      continue;
+    }
+    const size_t space = line.find(' ');
+    if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
+        line.find(' ', space + 1) != std::string_view::npos) {
+      if (line.empty() && text.empty()) break;  // a blank last line, as an editor leaves it
+      throw ParseError(line_place(line_number) + "\"" + std::string(line) +
+                       "\": expected two tokens and one space");
+    }
+    source.vocab.merges.push_back(
+        merge_of_halves(line.substr(0, space), line.substr(space + 1), line_place(line_number)));
+  }
+  if (!has_version) {
+    source.notes.push_back(
+        "merges.txt has no #version line: its first line is a merge, as for Hugging Face; GPT-2's "
+        "own encoder and Megatron drop the first line whatever it is");
+  }
+}
+
+}  // namespace
+
+TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
+                          const Gpt2Options& options) {
+  TokenizerSource source;
+  const nlohmann::json vocab = parse_json(vocab_json, "vocab.json");
+  source.vocab.tokens = tokens_of_json(vocab, "vocab.json");
+  read_merges(merges_txt, source);
+  source.pretokenizer = make_pretokenizer(Family::gpt2);
+  source.add_prefix_space = options.add_prefix_space;
+  int32_t largest_added = kNoId;
+  const auto add = [&](std::string_view content, int32_t id) {
+    source.added_tokens.push_back(
+        {.content = std::string(content), .id = id, .special = true, .normalized = true});
+    largest_added = std::max(largest_added, id);
+  };
+  for (const std::string& content : options.special_tokens) {
+    add(content, assign_added_id(vocab, content, largest_added));
+  }
+  if (options.special_tokens.empty()) {
+    for (std::string_view content : kUsualSpecialTokens) {
+      if (const auto found = vocab.find(std::string(content)); found != vocab.end()) {
+        add(content, found->get<int32_t>());
+      }
+    }
+  }
+  return source;
+}
+
+}  // namespace tok

@@ -1,0 +1,318 @@
+// tokenizer.json: model BPE, a byte-level pre-tokenizer, exact normalisers, added tokens, and the
+// special tokens a template puts around a document. Every member that would change ids is either
+// followed or refused by name; truncation and padding are calls' business and are only noted.
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <nlohmann/json.hpp>
+#include <set>
+
+#include "libtok/load_json.h"
+#include "libtok/loaders.h"
+
+namespace tok {
+namespace {
+
+using nlohmann::json;
+
+[[noreturn]] void refuse(const std::string& place, const std::string& what,
+                         const std::string& why) {
+  throw ParseError("tokenizer.json: " + place + ": " + what + ": " + why);
+}
+
+/// A value as it can stand in a message.
+std::string shown(const json& value) {
+  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
+  return text.size() > 100 ? text.substr(0, 100) + "..." : text;
+}
+
+/// A member, or null when it is absent.
+const json& member(const json& object, const char* name) {
+  static const json kNull;
+  const auto found = object.find(name);
+  return found == object.end() ? kNull : *found;
+}
+
+bool flag(const json& object, const char* name, bool fallback, const std::string& place) {
+  const json& value = member(object, name);
+  if (value.is_null()) return fallback;
+  if (!value.is_boolean()) refuse(place + "." + name, shown(value), "expected true or false");
+  return value.get<bool>();
+}
+
+std::string type_of(const json& object, const std::string& place) {
+  if (!object.is_object()) refuse(place, shown(object), "expected an object");
+  const json& type = member(object, "type");
+  if (!type.is_string()) refuse(place + ".type", shown(type), "expected a string");
+  return type.get<std::string>();
+}
+
+/// Elements of a Sequence under `list`, or the object by itself.
+std::vector<json> steps_of(const json& object, const char* list, const std::string& place) {
+  if (object.is_null()) return {};
+  if (type_of(object, place) != "Sequence") return {object};
+  const json& steps = member(object, list);
+  if (!steps.is_array()) refuse(place + "." + list, shown(steps), "expected an array");
+  std::vector<json> flat;
+  for (const json& step : steps) {
+    for (json& inner : steps_of(step, list, place + "." + list)) flat.push_back(std::move(inner));
+  }
+  return flat;
+}
+
+void read_normalizer(const json& normalizer, TokenizerSource& source) {
+  for (const json& step : steps_of(normalizer, "normalizers", "normalizer")) {
+    const std::string type = type_of(step, "normalizer");
+    if (type == "NFC") {
+      source.normal_forms.push_back(NormalForm::nfc);
+    } else if (type == "NFD") {
+      source.normal_forms.push_back(NormalForm::nfd);
+    } else if (type == "NFKC") {
+      source.normal_forms.push_back(NormalForm::nfkc);
+    } else if (type == "NFKD") {
+      source.normal_forms.push_back(NormalForm::nfkd);
+    } else {
+      refuse("normalizer", type, "only NFC, NFD, NFKC and NFKD are supported");
+    }
+  }
+}
+
+Family split_family(const json& step) {
+  const std::string place = "pre_tokenizer.Split";
+  const json& pattern = member(step, "pattern");
+  const json& regex = pattern.is_object() ? member(pattern, "Regex") : json();
+  if (!regex.is_string()) refuse(place, shown(pattern), "only a known Regex is supported");
+  const std::optional<Family> family = family_of_pattern(regex.get<std::string>());
+  if (!family.has_value()) {
+    refuse(place, shown(regex), "not one of the supported patterns, which are known by identity");
+  }
+  // The large patterns leave no gaps, so removing the gaps (inverted) changes nothing.
+  const bool covers = *family >= Family::gpt2 && *family <= Family::deepseek3;
+  const json& behavior = member(step, "behavior");
+  const bool isolated = behavior == "Isolated";
+  const bool inverted = flag(step, "invert", false, place);
+  if (!isolated && !(covers && inverted && behavior == "Removed")) {
+    refuse(place, shown(behavior), "only behavior Isolated is supported");
+  }
+  return *family;
+}
+
+void read_pretokenizer(const json& pretokenizer, TokenizerSource& source) {
+  if (pretokenizer.is_null()) refuse("pre_tokenizer", "null", "a ByteLevel step is needed");
+  PreTokenizer& stages = source.pretokenizer;
+  const auto add_stage = [&](Family family) {
+    if (stages.num_stages == PreTokenizer::kMaxStages) {
+      refuse("pre_tokenizer", "Sequence",
+             "more than " + std::to_string(PreTokenizer::kMaxStages) + " splitting steps");
+    }
+    stages.stages[stages.num_stages++] = family;
+  };
+  bool byte_level = false;
+  for (const json& step : steps_of(pretokenizer, "pretokenizers", "pre_tokenizer")) {
+    const std::string type = type_of(step, "pre_tokenizer");
+    if (byte_level) refuse("pre_tokenizer", type, "a step after ByteLevel is not supported");
+    if (type == "ByteLevel") {
+      byte_level = true;
+      source.add_prefix_space = flag(step, "add_prefix_space", true, "pre_tokenizer.ByteLevel");
+      if (source.add_prefix_space && stages.num_stages > 0) {
+        refuse("pre_tokenizer.ByteLevel.add_prefix_space", "true",
+               "after another splitting step it is not supported");
+      }
+      if (flag(step, "use_regex", true, "pre_tokenizer.ByteLevel")) add_stage(Family::gpt2);
+    } else if (type == "Digits") {
+      const bool single = flag(step, "individual_digits", false, "pre_tokenizer.Digits");
+      add_stage(single ? Family::digits : Family::digit_runs);
+    } else if (type == "Split") {
+      add_stage(split_family(step));
+    } else {
+      refuse("pre_tokenizer", type, "only ByteLevel, Split and Digits are supported");
+    }
+  }
+  if (!byte_level) refuse("pre_tokenizer", shown(pretokenizer), "a ByteLevel step is needed");
+}
+
+/// Affixes and options that would change ids in ways that byte-level vocabularies do not use.
+void check_model_options(const json& model) {
+  for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
+    const json& value = member(model, affix);
+    if (!value.is_null() && value != "") {
+      refuse(std::string("model.") + affix, shown(value), "not supported");
+    }
+  }
+  const json& dropout = member(model, "dropout");
+  if (!dropout.is_null() && dropout != 0) {
+    refuse("model.dropout", shown(dropout), "encoding would be random");
+  }
+}
+
+std::pair<std::string, std::string> read_merge(const json& merge, const std::string& place) {
+  if (merge.is_string()) {
+    const std::string text = merge.get<std::string>();
+    const size_t space = text.find(' ');
+    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
+      throw ParseError(place + shown(merge) + ": expected two tokens and one space");
+    }
+    return merge_of_halves(std::string_view(text).substr(0, space),
+                           std::string_view(text).substr(space + 1), place);
+  }
+  if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() || !merge[1].is_string()) {
+    throw ParseError(place + shown(merge) + ": expected a string or a pair of strings");
+  }
+  return merge_of_halves(merge[0].get_ref<const std::string&>(),
+                         merge[1].get_ref<const std::string&>(), place);
+}
+
+void read_model(const json& model, TokenizerSource& source) {
+  if (!model.is_object()) refuse("model", shown(model), "expected an object");
+  const json& type = member(model, "type");
+  if (type != "BPE" && !(type.is_null() && model.contains("merges"))) {
+    refuse("model.type", shown(type), "only BPE is supported");
+  }
+  check_model_options(model);
+  VocabSource& vocab = source.vocab;
+  vocab.tokens = tokens_of_json(member(model, "vocab"), "tokenizer.json: model.vocab");
+  const json& merges = member(model, "merges");
+  if (!merges.is_array()) refuse("model.merges", shown(merges), "expected an array");
+  vocab.merges.reserve(merges.size());
+  for (const json& merge : merges) {
+    const std::string place =
+        "tokenizer.json: model.merges[" + std::to_string(vocab.merges.size()) + "]: ";
+    vocab.merges.push_back(read_merge(merge, place));
+  }
+  vocab.whole_piece_first = flag(model, "ignore_merges", false, "model");
+  vocab.fuse_unk = flag(model, "fuse_unk", false, "model");
+  const bool byte_fallback = flag(model, "byte_fallback", false, "model");
+  const int64_t single_bytes =
+      std::count_if(vocab.tokens.begin(), vocab.tokens.end(),
+                    [](const auto& token) { return !token.text_only && token.bytes.size() == 1; });
+  if (single_bytes == 256) return;  // no byte is ever unknown
+  if (byte_fallback) {
+    refuse("model.byte_fallback", "true",
+           std::to_string(256 - single_bytes) + " bytes have no token");
+  }
+  const json& unk_token = member(model, "unk_token");
+  if (unk_token.is_null()) return;
+  if (!unk_token.is_string()) refuse("model.unk_token", shown(unk_token), "expected a string");
+  const json& ids = member(model, "vocab");
+  const auto found = ids.find(unk_token.get<std::string>());
+  if (found == ids.end()) refuse("model.unk_token", shown(unk_token), "not in the vocabulary");
+  vocab.unk_id = found->get<int32_t>();
+}
+
+void read_added_tokens(const json& root, TokenizerSource& source) {
+  const json& list = member(root, "added_tokens");
+  if (list.is_null()) return;
+  if (!list.is_array()) refuse("added_tokens", shown(list), "expected an array");
+  const json& vocab = member(member(root, "model"), "vocab");
+  int32_t largest = kNoId;
+  std::set<std::string> seen;
+  std::vector<AddedToken> plain;
+  for (const json& entry : list) {
+    const std::string place = "added_tokens";
+    if (!entry.is_object()) refuse(place, shown(entry), "expected an object");
+    const json& content = member(entry, "content");
+    const json& id = member(entry, "id");
+    if (!content.is_string()) refuse(place, shown(entry), "content is not a string");
+    if (!id.is_number_integer()) refuse(place, shown(entry), "id is not an integer");
+    AddedToken token{.content = content.get<std::string>(),
+                     .special = flag(entry, "special", false, place),
+                     .single_word = flag(entry, "single_word", false, place),
+                     .lstrip = flag(entry, "lstrip", false, place),
+                     .rstrip = flag(entry, "rstrip", false, place),
+                     .normalized = flag(entry, "normalized", true, place)};
+    if (token.content.empty()) continue;  // as Hugging Face does
+    if (!seen.insert(token.content).second) refuse(place, shown(content), "listed twice");
+    token.id = assign_added_id(vocab, token.content, largest);
+    if (token.id != id.get<int64_t>()) {
+      refuse(place, shown(content),
+             "its id is " + id.dump() + ", Hugging Face would give it " + std::to_string(token.id));
+    }
+    largest = std::max(largest, token.id);
+    (token.special ? source.added_tokens : plain).push_back(std::move(token));
+  }
+  source.added_tokens.insert(source.added_tokens.end(), plain.begin(), plain.end());
+}
+
+/// Ids of one special token of a template.
+std::vector<int32_t> template_ids(const json& tokens, const std::string& name) {
+  const json& ids = member(member(tokens, name.c_str()), "ids");
+  if (!ids.is_array()) refuse("post_processor.special_tokens", name, "has no ids");
+  std::vector<int32_t> out;
+  for (const json& id : ids) {
+    if (!id.is_number_integer()) refuse("post_processor", shown(id), "expected an id");
+    out.push_back(id.get<int32_t>());
+  }
+  return out;
+}
+
+void read_template(const json& step, TokenizerSource& source) {
+  const std::string place = "post_processor.TemplateProcessing";
+  const json& single = member(step, "single");
+  if (!single.is_array()) refuse(place + ".single", shown(single), "expected an array");
+  std::vector<int32_t> before;
+  std::vector<int32_t> after;
+  int texts = 0;
+  for (const json& part : single) {
+    if (part.is_object() && part.contains("Sequence")) {
+      ++texts;
+    } else if (part.is_object() && member(member(part, "SpecialToken"), "id").is_string()) {
+      const std::string name = part["SpecialToken"]["id"].get<std::string>();
+      std::vector<int32_t>& side = texts == 0 ? before : after;
+      for (int32_t id : template_ids(member(step, "special_tokens"), name)) side.push_back(id);
+    } else {
+      refuse(place + ".single", shown(part), "expected a Sequence or a SpecialToken");
+    }
+  }
+  if (texts != 1) refuse(place + ".single", shown(single), "the text must stand in it once");
+  source.prefix_ids.insert(source.prefix_ids.begin(), before.begin(), before.end());
+  source.suffix_ids.insert(source.suffix_ids.end(), after.begin(), after.end());
+}
+
+/// BertProcessing and RobertaProcessing: cls, text, sep.
+void read_pair_processing(const json& step, const std::string& type, TokenizerSource& source) {
+  for (const char* name : {"cls", "sep"}) {
+    const json& pair = member(step, name);
+    if (!pair.is_array() || pair.size() != 2 || !pair[1].is_number_integer()) {
+      refuse("post_processor." + type + "." + name, shown(pair), "expected a token and an id");
+    }
+  }
+  source.prefix_ids.insert(source.prefix_ids.begin(), step["cls"][1].get<int32_t>());
+  source.suffix_ids.push_back(step["sep"][1].get<int32_t>());
+}
+
+void read_post_processor(const json& processor, TokenizerSource& source) {
+  for (const json& step : steps_of(processor, "processors", "post_processor")) {
+    const std::string type = type_of(step, "post_processor");
+    if (type == "ByteLevel") continue;  // moves offsets, never ids
+    if (type == "TemplateProcessing") {
+      read_template(step, source);
+    } else if (type == "RobertaProcessing" || type == "BertProcessing") {
+      read_pair_processing(step, type, source);
+    } else {
+      refuse("post_processor", type, "not supported");
+    }
+  }
+}
+
+}  // namespace
+
+TokenizerSource read_tokenizer_json(std::string_view text) {
+  const json root = parse_json(text, "tokenizer.json");
+  TokenizerSource source;
+  read_normalizer(member(root, "normalizer"), source);
+  read_model(member(root, "model"), source);
+  read_pretokenizer(member(root, "pre_tokenizer"), source);
+  read_added_tokens(root, source);
+  read_post_processor(member(root, "post_processor"), source);
+  for (const char* ignored : {"truncation", "padding"}) {
+    if (member(root, ignored).is_null()) continue;
+    source.notes.push_back(std::string("tokenizer.json asks for ") + ignored +
+                           ", which is left out, as transformers does unless a call asks for it");
+  }
+  const json& decoder = member(root, "decoder");
+  if (!decoder.is_object() || member(decoder, "type") != "ByteLevel") {
+    source.notes.push_back("the decoder is not ByteLevel; decoding gives the tokens' bytes anyway");
+  }
+  return source;
+}
+
+}  // namespace tok

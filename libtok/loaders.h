@@ -1,0 +1,70 @@
+// From the bytes of published tokenizer files to a TokenizerSource: everything a Tokenizer needs,
+// in one plain struct. What cannot be followed exactly is refused by name, here.
+// Not here: reading files (the caller's), checking vocabularies (vocab.h), encoding (tokenizer.h).
+// Includes: vocab.h, pretokenize.h; nlohmann-json only in the .cc files.
+// Source: Hugging Face tokenizers 0.23 (tokenizer.json), transformers (vocab.json, merges.txt),
+// tiktoken 0.14 (.tiktoken).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "libtok/pretokenize.h"
+#include "libtok/vocab.h"
+
+namespace tok {
+
+/// A token that is found in the text before the text is cut into pieces.
+struct AddedToken {
+  std::string content;
+  int32_t id = kNoId;
+  bool special = false;      ///< decode can leave it out; in corpus text it is text by default
+  bool single_word = false;  ///< only where no \w character touches it
+  bool lstrip = false;       ///< takes the white space before it
+  bool rstrip = false;       ///< takes the white space after it
+  bool normalized = false;   ///< looked for in the normalised text
+
+  bool operator==(const AddedToken&) const = default;
+};
+
+/// Unicode normalisation forms, as Hugging Face tokenizers applies them (normalize.h).
+enum class NormalForm : uint8_t { nfc, nfd, nfkc, nfkd };
+
+/// All of a tokenizer, as data.
+struct TokenizerSource {
+  VocabSource vocab;
+  PreTokenizer pretokenizer;
+  bool add_prefix_space = false;         ///< a space before each segment that begins with none
+  std::vector<NormalForm> normal_forms;  ///< applied in this order
+  std::vector<AddedToken> added_tokens;  ///< in the order in which equal matches are tried
+  std::vector<int32_t> prefix_ids;       ///< before a document, when special tokens are asked for
+  std::vector<int32_t> suffix_ids;       ///< after it
+  std::vector<std::string> notes;        ///< for Tokenizer::audit()
+};
+
+/// What vocab.json and merges.txt do not say.
+struct Gpt2Options {
+  bool add_prefix_space = false;
+  /// Special tokens; those that are not in the vocabulary get the next ids, as in transformers.
+  /// Empty: those of `<|endoftext|> <s> <pad> </s> <unk> <mask>` that the vocabulary has.
+  std::vector<std::string> special_tokens;
+};
+
+/// Reads GPT-2's pair of files, also in the form of OPT and RoBERTa, whose ids are not ranks.
+/// Errors: ParseError with the line of merges.txt or the key of vocab.json.
+TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
+                          const Gpt2Options& options = {});
+
+/// Reads a tokenizer.json: model BPE with a byte-level pre-tokenizer.
+/// Errors: ParseError naming the member and value that is ill-formed or not supported.
+TokenizerSource read_tokenizer_json(std::string_view json);
+
+/// Reads a .tiktoken file (base64 token, space, rank: one a line) with the pattern and special
+/// tokens of `encoding`: r50k_base, gpt2, p50k_base, p50k_edit, cl100k_base, o200k_base.
+/// Errors: ParseError with the line, or the name of an unknown encoding.
+TokenizerSource read_tiktoken(std::string_view ranks, std::string_view encoding);
+
+}  // namespace tok

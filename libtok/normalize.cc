@@ -1,0 +1,182 @@
+// The table of quiet code points, and the walk that gives ICU only what may change.
+// SPDX-License-Identifier: MIT
+#include "libtok/normalize.h"
+
+#include <unicode/bytestream.h>
+#include <unicode/normalizer2.h>
+#include <unicode/stringpiece.h>
+#include <unicode/uchar.h>
+
+#include <array>
+#include <bitset>
+#include <memory>
+#include <stdexcept>
+
+#include "libtok/unicode.h"
+
+namespace tok {
+namespace {
+
+/// Last version of Unicode in the reference's tables.
+constexpr uint8_t kReferenceVersion = 9;
+
+constexpr size_t kNumBlocks = 0x110000 / 64;
+
+const icu::Normalizer2* icu_normalizer(NormalForm form) {
+  UErrorCode status = U_ZERO_ERROR;
+  const icu::Normalizer2* normalizer = nullptr;
+  switch (form) {
+    case NormalForm::nfc:
+      normalizer = icu::Normalizer2::getNFCInstance(status);
+      break;
+    case NormalForm::nfd:
+      normalizer = icu::Normalizer2::getNFDInstance(status);
+      break;
+    case NormalForm::nfkc:
+      normalizer = icu::Normalizer2::getNFKCInstance(status);
+      break;
+    case NormalForm::nfkd:
+      normalizer = icu::Normalizer2::getNFKDInstance(status);
+      break;
+  }
+  if (U_FAILURE(status)) {
+    throw std::runtime_error(std::string("ICU normalisation: ") + u_errorName(status));
+  }
+  return normalizer;
+}
+
+/// Whether the reference knows a code point; what it does not know it neither decomposes, nor
+/// composes, nor reorders.
+bool known_to_reference(char32_t code_point) {
+  UVersionInfo age;
+  u_charAge(static_cast<UChar32>(code_point), age);
+  return age[0] != 0 && age[0] <= kReferenceVersion;
+}
+
+/// A code point is quiet when it stays as it is whatever stands around it, and nothing moves or
+/// composes across its left edge.
+class QuietTable {
+ public:
+  explicit QuietTable(NormalForm form) : normalizer_(icu_normalizer(form)) {
+    for (size_t block = 0; block < kNumBlocks; ++block) {
+      bool quiet = true;
+      for (size_t i = 0; i < 64 && quiet; ++i) {
+        quiet = find_quiet(static_cast<char32_t>(block * 64 + i));
+      }
+      quiet_blocks_[block] = quiet;
+    }
+  }
+
+  bool quiet(char32_t code_point) const {
+    return quiet_blocks_[code_point >> 6] || find_quiet(code_point);
+  }
+  const icu::Normalizer2& normalizer() const { return *normalizer_; }
+
+ private:
+  bool find_quiet(char32_t code_point) const {
+    if (!known_to_reference(code_point)) return true;
+    const UChar32 c = static_cast<UChar32>(code_point);
+    if (normalizer_->getCombiningClass(c) != 0 || !normalizer_->hasBoundaryBefore(c)) return false;
+    UErrorCode status = U_ZERO_ERROR;
+    return normalizer_->quickCheck(icu::UnicodeString(c), status) == UNORM_YES;
+  }
+
+  const icu::Normalizer2* normalizer_;
+  std::bitset<kNumBlocks> quiet_blocks_;
+};
+
+const QuietTable& quiet_table(NormalForm form) {
+  switch (form) {
+    case NormalForm::nfc: {
+      static const QuietTable kNfc(NormalForm::nfc);
+      return kNfc;
+    }
+    case NormalForm::nfd: {
+      static const QuietTable kNfd(NormalForm::nfd);
+      return kNfd;
+    }
+    case NormalForm::nfkc: {
+      static const QuietTable kNfkc(NormalForm::nfkc);
+      return kNfkc;
+    }
+    case NormalForm::nfkd:
+      break;
+  }
+  static const QuietTable kNfkd(NormalForm::nfkd);
+  return kNfkd;
+}
+
+/// Bytes of ASCII from `at` on. ASCII is quiet in every form.
+size_t skip_ascii(std::string_view text, size_t at) noexcept {
+  while (at + 8 <= text.size()) {
+    uint64_t word;
+    __builtin_memcpy(&word, text.data() + at, 8);
+    word &= 0x8080808080808080u;
+    if (word != 0) break;
+    at += 8;
+  }
+  while (at < text.size() && static_cast<unsigned char>(text[at]) < 0x80) ++at;
+  return at;
+}
+
+/// First position from `at` on whose code point is not quiet; `quiet_start` becomes the beginning
+/// of the character just before it (or stays when there is none).
+size_t find_loud(std::string_view text, size_t at, const QuietTable& table, size_t& quiet_start) {
+  while (at < text.size()) {
+    const size_t ascii_end = skip_ascii(text, at);
+    if (ascii_end > at) quiet_start = ascii_end - 1;
+    at = ascii_end;
+    if (at == text.size()) break;
+    const CodePoint c = decode(text, at);
+    if (c.value != kInvalidByte && !table.quiet(c.value)) return at;
+    quiet_start = at;
+    at += c.length;
+  }
+  return text.size();
+}
+
+void append_normalized(std::string_view span, const QuietTable& table, std::string& out) {
+  UErrorCode status = U_ZERO_ERROR;
+  icu::StringByteSink<std::string> sink(&out, static_cast<int32_t>(span.size()));
+  table.normalizer().normalizeUTF8(
+      0, icu::StringPiece(span.data(), static_cast<int32_t>(span.size())), sink, nullptr, status);
+  if (U_FAILURE(status)) {
+    throw std::runtime_error(std::string("ICU normalisation: ") + u_errorName(status));
+  }
+}
+
+}  // namespace
+
+bool is_quickly_normal(std::string_view text, NormalForm form) noexcept {
+  if (skip_ascii(text, 0) == text.size()) return true;
+  size_t quiet_start = 0;
+  return find_loud(text, 0, quiet_table(form), quiet_start) == text.size();
+}
+
+void normalize(std::string_view text, NormalForm form, std::string& out) {
+  const QuietTable& table = quiet_table(form);
+  out.clear();
+  size_t copied = 0;
+  while (copied < text.size()) {
+    // A span goes from the quiet character before a loud one to the next quiet character.
+    size_t begin = copied;
+    const size_t loud = find_loud(text, copied, table, begin);
+    if (loud == text.size()) break;
+    if (begin < loud) {
+      const CodePoint before = decode(text, begin);
+      if (before.value == kInvalidByte || !known_to_reference(before.value)) begin = loud;
+    }
+    out.append(text, copied, begin - copied);
+    size_t end = loud;
+    while (end < text.size()) {
+      const CodePoint c = decode(text, end);
+      if (c.value == kInvalidByte || table.quiet(c.value)) break;
+      end += c.length;
+    }
+    append_normalized(text.substr(begin, end - begin), table, out);
+    copied = end;
+  }
+  out.append(text, copied);
+}
+
+}  // namespace tok

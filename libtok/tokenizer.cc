@@ -1,0 +1,372 @@
+// Tokenizer: the order of the stages, and everything that is asked rarely.
+// SPDX-License-Identifier: MIT
+#include "libtok/tokenizer.h"
+
+#include <algorithm>
+#include <cassert>
+#include <stdexcept>
+
+#include "libtok/digest.h"
+#include "libtok/normalize.h"
+#include "libtok/unicode.h"
+
+namespace tok {
+namespace {
+
+/// Names under which the field's tokenizers keep the token that ends a document.
+constexpr std::string_view kEodNames[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
+
+/// Pieces that are cut before they are encoded.
+constexpr size_t kPiecesPerBlock = 512;
+
+void put(std::string& out, int64_t number) { out.append(std::to_string(number)).push_back(';'); }
+
+void put(std::string& out, std::string_view bytes) {
+  put(out, static_cast<int64_t>(bytes.size()));
+  out.append(bytes);
+}
+
+/// Everything that decides ids, in one order, each string after its length.
+std::string canonical_form(TokenizerSource& source) {
+  VocabSource& vocab = source.vocab;
+  std::sort(vocab.tokens.begin(), vocab.tokens.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
+  std::string form = "gristmill tokenizer 1;";
+  put(form, kUnicodeVersion);
+  for (const VocabSource::Token& token : vocab.tokens) {
+    put(form, token.id);
+    put(form, token.bytes);
+    put(form, token.text_only);
+  }
+  put(form, static_cast<int64_t>(vocab.merges.size()));
+  for (const auto& [left, right] : vocab.merges) {
+    put(form, left);
+    put(form, right);
+  }
+  for (int64_t number :
+       {int64_t{vocab.rank_rule == RankRule::by_id}, int64_t{vocab.whole_piece_first},
+        int64_t{vocab.unk_id}, int64_t{vocab.fuse_unk}, int64_t{source.add_prefix_space}}) {
+    put(form, number);
+  }
+  for (size_t i = 0; i < source.pretokenizer.num_stages; ++i) {
+    put(form, family_name(source.pretokenizer.stages[i]));
+  }
+  for (NormalForm normal_form : source.normal_forms) put(form, static_cast<int64_t>(normal_form));
+  for (const AddedToken& token : source.added_tokens) {
+    put(form, token.content);
+    for (int64_t number :
+         {int64_t{token.id}, int64_t{token.special}, int64_t{token.single_word},
+          int64_t{token.lstrip}, int64_t{token.rstrip}, int64_t{token.normalized}}) {
+      put(form, number);
+    }
+  }
+  for (const std::vector<int32_t>* ids : {&source.prefix_ids, &source.suffix_ids}) {
+    put(form, static_cast<int64_t>(ids->size()));
+    for (int32_t id : *ids) put(form, id);
+  }
+  return form;
+}
+
+}  // namespace
+
+/// Ends of pieces after `base`, an offset in the segment, so that 32 bits are enough.
+struct PieceEnds {
+  std::array<uint32_t, kPiecesPerBlock> ends;
+  size_t count = 0;
+};
+
+Tokenizer::Tokenizer(TokenizerSource source)
+    : source_(std::move(source)),
+      identity_(sha256_hex(canonical_form(source_))),
+      vocab_(std::move(source_.vocab)),
+      cut_(vocab_) {
+  set_added_tokens();
+  check_templates();
+}
+
+Tokenizer Tokenizer::from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
+                               const Gpt2Options& options) {
+  return Tokenizer(read_gpt2(vocab_json, merges_txt, options));
+}
+
+Tokenizer Tokenizer::from_tokenizer_json(std::string_view json) {
+  return Tokenizer(read_tokenizer_json(json));
+}
+
+Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string_view encoding) {
+  return Tokenizer(read_tiktoken(ranks, encoding));
+}
+
+void Tokenizer::set_added_tokens() {
+  vocab_size_ = vocab_.size();
+  id_limit_ = vocab_.id_limit();
+  std::vector<AddedTokenFinder::Pattern> raw;
+  std::vector<AddedTokenFinder::Pattern> normalized_patterns;
+  std::vector<std::string> contents;  // normalised; reserved, since patterns view into it
+  contents.reserve(source_.added_tokens.size());
+  Scratch scratch(0, 0);
+  for (size_t i = 0; i < source_.added_tokens.size(); ++i) {
+    const AddedToken& token = source_.added_tokens[i];
+    const std::string place =
+        "added token \"" + token.content + "\": id " + std::to_string(token.id) + ": ";
+    if (token.id < 0 || token.id >= kIdLimit) throw ParseError(place + "out of range");
+    if (!added_by_id_.emplace(token.id, i).second) {
+      throw ParseError(place + "another added token has it");
+    }
+    const bool in_vocab = !vocab_.bytes(token.id).empty();
+    if (in_vocab && vocab_.rank_rule() == RankRule::by_id &&
+        vocab_.bytes(token.id) != token.content) {
+      throw ParseError(place + "the vocabulary has another token there");
+    }
+    vocab_size_ += !in_vocab;
+    id_limit_ = std::max(id_limit_, token.id + 1);
+    if (token.normalized) {
+      contents.emplace_back(normalized(token.content, scratch));
+      normalized_patterns.push_back({contents.back(), token});
+    } else {
+      raw.push_back({token.content, token});
+    }
+  }
+  raw_finder_ = AddedTokenFinder(raw);
+  normalized_finder_ = AddedTokenFinder(normalized_patterns);
+}
+
+void Tokenizer::check_templates() const {
+  for (const std::vector<int32_t>* ids : {&source_.prefix_ids, &source_.suffix_ids}) {
+    for (int32_t id : *ids) {
+      if (!token_bytes(id).empty()) continue;
+      throw ParseError("post_processor: id " + std::to_string(id) + ": no such token");
+    }
+  }
+}
+
+std::string_view Tokenizer::normalized(std::string_view segment, Scratch& scratch) const {
+  for (NormalForm form : source_.normal_forms) {
+    if (is_quickly_normal(segment, form)) continue;
+    std::swap(scratch.normalized, scratch.normalized_before);
+    if (segment.data() == scratch.normalized.data()) segment = scratch.normalized_before;
+    normalize(segment, form, scratch.normalized);
+    segment = scratch.normalized;
+  }
+  return segment;
+}
+
+std::string_view Tokenizer::with_prefix_space(std::string_view segment, Scratch& scratch) const {
+  if (!source_.add_prefix_space || segment.starts_with(' ')) return segment;
+  scratch.prefixed.assign(1, ' ').append(segment);
+  return scratch.prefixed;
+}
+
+/// Finds added tokens in the raw text, then in the normalised rest; `on_segment` gets what is
+/// between them, never empty, `on_id` the tokens.
+template <typename OnSegment, typename OnId>
+int64_t Tokenizer::walk(std::string_view text, Scratch& scratch, SpecialTokens special,
+                        OnSegment on_segment, OnId on_id) const {
+  const bool parse = special == SpecialTokens::parse;
+  int64_t num_special = 0;
+  const auto between = [](std::string_view whole, const std::vector<AddedMatch>& matches,
+                          auto on_gap, auto on_match) {
+    size_t at = 0;
+    for (const AddedMatch& match : matches) {
+      if (at < match.begin) on_gap(whole.substr(at, match.begin - at));
+      on_match(match.id);
+      at = match.end;
+    }
+    if (at < whole.size()) on_gap(whole.substr(at));
+  };
+  scratch.raw_matches.clear();
+  num_special += raw_finder_.find(text, parse, scratch.raw_matches);
+  between(
+      text, scratch.raw_matches,
+      [&](std::string_view gap) {
+        const std::string_view clean = normalized(gap, scratch);
+        scratch.normalized_matches.clear();
+        num_special += normalized_finder_.find(clean, parse, scratch.normalized_matches);
+        between(clean, scratch.normalized_matches, on_segment, on_id);
+      },
+      on_id);
+  return num_special;
+}
+
+/// Cuts pieces of the segment from `begin` on until the block is full; returns where it stopped.
+size_t Tokenizer::cut_block(std::string_view segment, size_t begin, PieceEnds& ends) const {
+  const Family family = source_.pretokenizer.stages[0];
+  size_t at = begin;
+  ends.count = 0;
+  while (at < segment.size() && ends.count < kPiecesPerBlock) {
+    const size_t end = next_piece(family, segment, at);
+    if (end - at > INT32_MAX) throw std::length_error("a piece of 2 GiB or more");
+    if (end - begin > UINT32_MAX) break;
+    ends.ends[ends.count++] = static_cast<uint32_t>(end - begin);
+    at = end;
+  }
+  return at;
+}
+
+void Tokenizer::encode_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const {
+  segment = with_prefix_space(segment, scratch);
+  PieceEnds ends;
+  if (source_.pretokenizer.num_stages == 1) {
+    for (size_t at = 0; at < segment.size();) {
+      const size_t next = cut_block(segment, at, ends);
+      encode_pieces(vocab_, cut_, segment.substr(at), 0, {ends.ends.data(), ends.count},
+                    scratch.pieces, out);
+      at = next;
+    }
+    return;
+  }
+  PieceCutter cutter(source_.pretokenizer, segment);
+  for (size_t at = 0; at < segment.size();) {
+    ends.count = 0;
+    size_t next = at;
+    while (ends.count < kPiecesPerBlock && next - at < INT32_MAX) {
+      const std::string_view piece = cutter.next();
+      if (piece.empty()) break;
+      if (piece.size() > INT32_MAX) throw std::length_error("a piece of 2 GiB or more");
+      next += piece.size();
+      ends.ends[ends.count++] = static_cast<uint32_t>(next - at);
+    }
+    encode_pieces(vocab_, cut_, segment.substr(at), 0, {ends.ends.data(), ends.count},
+                  scratch.pieces, out);
+    at = next;
+  }
+}
+
+int64_t Tokenizer::encode(std::string_view text, Scratch& scratch, TokenBuffer& out,
+                          const EncodeOptions& options) const {
+  assert(scratch.owner == nullptr || scratch.owner == this);
+  scratch.owner = this;
+  if (options.add_special_tokens) out.append(source_.prefix_ids);
+  const int64_t num_special = walk(
+      text, scratch, options.special_tokens_in_text,
+      [&](std::string_view segment) { encode_segment(segment, scratch, out); },
+      [&](int32_t id) { out.push_back(id); });
+  if (options.add_special_tokens) out.append(source_.suffix_ids);
+  return num_special;
+}
+
+int64_t Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& out,
+                                const EncodeOptions& options) const {
+  Scratch scratch(0, 0);
+  const auto append = [&](const std::vector<int32_t>& ids) {
+    out.insert(out.end(), ids.begin(), ids.end());
+  };
+  if (options.add_special_tokens) append(source_.prefix_ids);
+  const int64_t num_special = walk(
+      text, scratch, options.special_tokens_in_text,
+      [&](std::string_view segment) {
+        segment = with_prefix_space(segment, scratch);
+        PieceCutter cutter(source_.pretokenizer, segment);
+        for (std::string_view piece = cutter.next(); !piece.empty(); piece = cutter.next()) {
+          encode_piece_plain(vocab_, piece, out);
+        }
+      },
+      [&](int32_t id) { out.push_back(id); });
+  if (options.add_special_tokens) append(source_.suffix_ids);
+  return num_special;
+}
+
+std::vector<int32_t> Tokenizer::encode(std::string_view text, const EncodeOptions& options) const {
+  Scratch scratch(size_t{1} << 12, size_t{1} << 6);
+  TokenBuffer out;
+  encode(text, scratch, out, options);
+  return {out.tokens().begin(), out.tokens().end()};
+}
+
+int64_t Tokenizer::count(std::string_view text, Scratch& scratch,
+                         const EncodeOptions& options) const {
+  scratch.counted.clear();
+  encode(text, scratch, scratch.counted, options);
+  return static_cast<int64_t>(scratch.counted.size());
+}
+
+void Tokenizer::decode(std::span<const int32_t> ids, std::string& out,
+                       DecodeOptions options) const {
+  for (int32_t id : ids) {
+    if (options.skip_special_tokens && is_special(id)) continue;
+    out += token_bytes(id);
+  }
+}
+
+std::string Tokenizer::decode(std::span<const int32_t> ids, DecodeOptions options) const {
+  std::string out;
+  decode(ids, out, options);
+  return out;
+}
+
+std::string_view Tokenizer::token_bytes(int32_t id) const noexcept {
+  if (!added_by_id_.empty()) {
+    const auto added = added_by_id_.find(id);
+    if (added != added_by_id_.end()) return source_.added_tokens[added->second].content;
+  }
+  return vocab_.bytes(id);
+}
+
+std::optional<int32_t> Tokenizer::token_id(std::string_view content) const {
+  for (const AddedToken& token : source_.added_tokens) {
+    if (token.content == content) return token.id;
+  }
+  for (int32_t id : {vocab_.find(content), vocab_.find_text(content)}) {
+    if (id != kNoId) return id;
+  }
+  return std::nullopt;
+}
+
+std::optional<int32_t> Tokenizer::eod_id() const {
+  for (std::string_view name : kEodNames) {
+    if (const std::optional<int32_t> id = token_id(name); id.has_value()) return id;
+  }
+  return std::nullopt;
+}
+
+bool Tokenizer::is_special(int32_t id) const {
+  const auto added = added_by_id_.find(id);
+  return added != added_by_id_.end() && source_.added_tokens[added->second].special;
+}
+
+std::string Tokenizer::audit() const {
+  std::string report = "tokens " + std::to_string(vocab_.size()) + ", with added tokens " +
+                       std::to_string(vocab_size_) + ", largest id " +
+                       std::to_string(id_limit_ - 1) + "\n";
+  report += "cut by:";
+  for (size_t i = 0; i < source_.pretokenizer.num_stages; ++i) {
+    report.append(" ").append(family_name(source_.pretokenizer.stages[i]));
+  }
+  if (source_.pretokenizer.num_stages == 0) report += " nothing";
+  report += "\n";
+  MergeScratch scratch;
+  std::vector<int32_t> ids;
+  int64_t unreachable = 0;
+  std::string examples;
+  for (int32_t id = 0; id < vocab_.id_limit(); ++id) {
+    const std::string_view bytes = vocab_.bytes(id);
+    if (bytes.empty()) continue;
+    ids.resize(bytes.size());
+    if (!vocab_.text_only(id) && merge_piece(vocab_, bytes, scratch, ids.data()) == 1 &&
+        ids[0] == id) {
+      continue;
+    }
+    if (unreachable++ < 5) examples += " " + std::to_string(id);
+  }
+  if (unreachable > 0) {
+    report += "unreachable by merges: " + std::to_string(unreachable) + " (ids" + examples +
+              (unreachable > 5 ? " ..." : "") + ")" +
+              (vocab_.whole_piece_first() ? "; used when a whole piece equals one" : "") + "\n";
+  }
+  if (!vocab_.id_follows_rank()) report += "ids do not follow merge ranks\n";
+  if (vocab_.duplicate_merges() > 0) {
+    report +=
+        "merges listed again later, which counts: " + std::to_string(vocab_.duplicate_merges()) +
+        "\n";
+  }
+  if (vocab_.missing_bytes() > 0) {
+    report +=
+        "bytes without a token: " + std::to_string(vocab_.missing_bytes()) +
+        (vocab_.unk_id() == kNoId ? ", dropped where they occur\n"
+                                  : ", encoded as id " + std::to_string(vocab_.unk_id()) + "\n");
+  }
+  for (const std::string& note : source_.notes) report += note + "\n";
+  return report;
+}
+
+}  // namespace tok

@@ -1,0 +1,156 @@
+// Tokenizer: text to token ids and back, with the ids that Hugging Face tokenizers and tiktoken
+// give. Here are the public calls; the stages lie in added_tokens.h, normalize.h, pretokenize.h,
+// encode.h. Not here: files, threads, JSON lines (the tools). Includes: the other headers of this
+// room. Text is valid UTF-8 everywhere; unicode.h has find_invalid_utf8() and
+// replace_invalid_utf8() for text that may not be. Source: Hugging Face tokenizers 0.23, tiktoken
+// 0.14. SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <unordered_map>
+#include <vector>
+
+#include "libtok/added_tokens.h"
+#include "libtok/encode.h"
+#include "libtok/loaders.h"
+#include "libtok/token_buffer.h"
+
+namespace tok {
+
+/// What happens to a special token that stands literally in the text.
+enum class SpecialTokens : uint8_t {
+  /// It is text like any other; encode() counts it. Equals tiktoken's encode_ordinary, Megatron's
+  /// GPT2BPETokenizer of 2023, and Hugging Face with split_special_tokens=True.
+  text,
+  /// It becomes its id. Equals Hugging Face's plain encode, and so Megatron's Hugging Face
+  /// tokenizers, and tiktoken's encode with allowed_special="all".
+  parse,
+};
+
+struct EncodeOptions {
+  SpecialTokens special_tokens_in_text = SpecialTokens::text;
+  /// Put the special tokens of the post-processor's template around the text, as Hugging Face's
+  /// encode does unless told otherwise. GPT-2's and NeoX's templates have none; Llama-3's has one.
+  bool add_special_tokens = false;
+};
+
+struct DecodeOptions {
+  bool skip_special_tokens = false;
+};
+
+/// Working memory of one worker: a bounded piece cache and buffers. It belongs to one thread at a
+/// time and to one Tokenizer; its contents never change results.
+struct Scratch {
+  /// Entries of the two tables of PieceCache; 0 switches one off.
+  explicit Scratch(size_t num_short = PieceCache::kDefaultShort,
+                   size_t num_long = PieceCache::kDefaultLong)
+      : pieces(num_short, num_long) {}
+
+  PieceScratch pieces;
+  std::vector<AddedMatch> raw_matches;
+  std::vector<AddedMatch> normalized_matches;
+  std::string normalized;
+  std::string normalized_before;
+  std::string prefixed;
+  TokenBuffer counted;
+  const void* owner = nullptr;  ///< the Tokenizer whose pieces the cache holds
+};
+
+struct PieceEnds;  // a block of cuts; tokenizer.cc
+
+/// A loaded tokenizer. Immutable; any number of threads may call it, each with its own Scratch.
+class Tokenizer {
+ public:
+  /// Errors: ParseError for whatever cannot be followed exactly, naming it.
+  explicit Tokenizer(TokenizerSource source);
+
+  static Tokenizer from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
+                             const Gpt2Options& options = {});
+  static Tokenizer from_tokenizer_json(std::string_view json);
+  static Tokenizer from_tiktoken(std::string_view ranks, std::string_view encoding);
+
+  /// Appends the ids of a text, one segment of the corpus (a document).
+  /// Returns the number of special tokens that stand literally in it, parsed or not.
+  /// Cost: O(n log n) at worst; no allocation in the steady state but the growth of `out`.
+  /// State: changes `scratch` and `out` only. Range: valid UTF-8.
+  /// Errors: std::length_error for a piece of 2 GiB or more.
+  int64_t encode(std::string_view text, Scratch& scratch, TokenBuffer& out,
+                 const EncodeOptions& options = {}) const;
+
+  /// The same by the plain law, without cache or cut, for tests: quadratic in a piece.
+  int64_t encode_plain(std::string_view text, std::vector<int32_t>& out,
+                       const EncodeOptions& options = {}) const;
+
+  /// Ids of one text, for callers who do not count nanoseconds.
+  std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
+
+  /// Number of ids that encode() would give.
+  int64_t count(std::string_view text, Scratch& scratch, const EncodeOptions& options = {}) const;
+
+  /// Appends the exact bytes of each id; an added token gives its content. Bytes of ids cut out of
+  /// a text need not be valid UTF-8. An id that does not exist gives nothing.
+  void decode(std::span<const int32_t> ids, std::string& out, DecodeOptions options = {}) const;
+  std::string decode(std::span<const int32_t> ids, DecodeOptions options = {}) const;
+
+  /// Bytes of one token: an added token's content, or the vocabulary's. Empty for no such id.
+  std::string_view token_bytes(int32_t id) const noexcept;
+
+  /// Tokens of the model's vocabulary: Hugging Face's tokenizer.vocab_size.
+  int64_t base_vocab_size() const noexcept { return vocab_.size(); }
+
+  /// All tokens, added ones too: len(tokenizer) in Hugging Face, vocab_size in Megatron.
+  int64_t vocab_size() const noexcept { return vocab_size_; }
+
+  /// One more than the largest id, which exceeds vocab_size() where ids have gaps. tiktoken calls
+  /// this n_vocab.
+  int32_t id_limit() const noexcept { return id_limit_; }
+
+  /// Id of an added token with this content, or of a vocabulary token with these bytes.
+  std::optional<int32_t> token_id(std::string_view content) const;
+
+  /// Id that ends a document: the first of `<|endoftext|> <|end_of_text|> </s> <eos>` that exists.
+  std::optional<int32_t> eod_id() const;
+
+  /// Whether an id is a special token.
+  bool is_special(int32_t id) const;
+
+  const std::vector<AddedToken>& added_tokens() const noexcept { return source_.added_tokens; }
+  const Vocab& vocab() const noexcept { return vocab_; }
+  const PreTokenizer& pretokenizer() const noexcept { return source_.pretokenizer; }
+
+  /// SHA-256 of all that decides ids: the same for the same tokenizer in two file formats.
+  const std::string& identity() const noexcept { return identity_; }
+
+  /// What a careful user wants to know: sizes, cuts, unreachable tokens, ids that are not ranks,
+  /// bytes without a token, members of the file that were left out. Lines ending in a line feed.
+  /// Cost: encodes the whole vocabulary.
+  std::string audit() const;
+
+ private:
+  template <typename OnSegment, typename OnId>
+  int64_t walk(std::string_view text, Scratch& scratch, SpecialTokens special, OnSegment on_segment,
+               OnId on_id) const;
+  std::string_view normalized(std::string_view segment, Scratch& scratch) const;
+  std::string_view with_prefix_space(std::string_view segment, Scratch& scratch) const;
+  void encode_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const;
+  size_t cut_block(std::string_view segment, size_t begin, PieceEnds& ends) const;
+  void set_added_tokens();
+  void check_templates() const;
+
+  TokenizerSource source_;  ///< without the vocabulary, which moved on
+  std::string identity_;
+  Vocab vocab_;
+  ExactCut cut_;
+  AddedTokenFinder raw_finder_;
+  AddedTokenFinder normalized_finder_;
+  std::unordered_map<int32_t, size_t> added_by_id_;
+  int64_t vocab_size_ = 0;
+  int32_t id_limit_ = 0;
+};
+
+}  // namespace tok

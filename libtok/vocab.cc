@@ -1,0 +1,229 @@
+// Vocab and MergeTable: building the indexes, and the checks of a vocabulary.
+// SPDX-License-Identifier: MIT
+#include "libtok/vocab.h"
+
+#include <algorithm>
+#include <bit>
+#include <cstring>
+#include <functional>
+
+namespace tok {
+namespace {
+
+enum Kind : uint8_t { kAbsent = 0, kBytes = 1, kText = 2 };
+
+uint64_t hash_bytes(std::string_view bytes) noexcept {
+  uint64_t hash = bytes.size() * 0x9E3779B97F4A7C15u;
+  const char* at = bytes.data();
+  size_t left = bytes.size();
+  for (; left >= 8; at += 8, left -= 8) {
+    uint64_t word;
+    std::memcpy(&word, at, 8);
+    hash = std::rotl((hash ^ word) * 0xD6E8FEB86659FD93u, 29);
+  }
+  uint64_t word = 0;
+  std::memcpy(&word, at, left);
+  hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
+  return hash ^ (hash >> 32);
+}
+
+/// Bytes as they can stand in a message: printable ASCII, the rest as \xNN.
+std::string quoted(std::string_view bytes) {
+  static constexpr char kHex[] = "0123456789ABCDEF";
+  std::string out = "\"";
+  for (char c : bytes.substr(0, 64)) {
+    const unsigned byte = static_cast<unsigned char>(c);
+    if (byte >= 0x20 && byte < 0x7F) {
+      out += c;
+    } else {
+      out += {'\\', 'x', kHex[byte >> 4], kHex[byte & 15]};
+    }
+  }
+  return out + (bytes.size() > 64 ? "...\"" : "\"");
+}
+
+}  // namespace
+
+MergeTable::MergeTable(size_t num_merges) {
+  const size_t size = std::bit_ceil(std::max<size_t>(16, num_merges * 2));
+  slots_.assign(size, Slot{kEmpty, {UINT32_MAX, kNoId}});
+  mask_ = size - 1;
+  shift_ = 64 - std::countr_zero(size);
+}
+
+bool MergeTable::set(int32_t left, int32_t right, Merge merge) {
+  const uint64_t key = key_of(left, right);
+  for (size_t at = slot_of(key);; ++at) {
+    Slot& slot = slots_[at & mask_];
+    if (slot.key != kEmpty && slot.key != key) continue;
+    const bool fresh = slot.key == kEmpty;
+    slot = {key, merge};
+    return fresh;
+  }
+}
+
+Vocab::Vocab(VocabSource source)
+    : rank_rule_(source.rank_rule),
+      whole_piece_first_(source.whole_piece_first),
+      unk_id_(source.unk_id),
+      fuse_unk_(source.fuse_unk) {
+  index_tokens(source);
+  index_bytes(source.rank_rule);
+  if (unk_id_ != kNoId && bytes(unk_id_).empty()) {
+    throw ParseError("unk_token: id " + std::to_string(unk_id_) + ": not in the vocabulary");
+  }
+  if (rank_rule_ == RankRule::by_list) {
+    set_listed_merges(source);
+  } else {
+    set_all_merges();
+  }
+  std::sort(merge_results_.begin(), merge_results_.end());
+  merge_results_.erase(std::unique(merge_results_.begin(), merge_results_.end()),
+                       merge_results_.end());
+}
+
+void Vocab::index_tokens(VocabSource& source) {
+  num_tokens_ = static_cast<int64_t>(source.tokens.size());
+  int32_t limit = 0;
+  size_t total_bytes = 0;
+  for (const VocabSource::Token& token : source.tokens) {
+    if (token.id < 0 || token.id >= kIdLimit) {
+      throw ParseError("vocabulary: token " + quoted(token.bytes) + ": id " +
+                       std::to_string(token.id) + " is outside 0.." + std::to_string(kIdLimit - 1));
+    }
+    limit = std::max(limit, token.id + 1);
+    total_bytes += token.bytes.size();
+  }
+  if (static_cast<size_t>(limit) > 64 * source.tokens.size() + (1 << 20)) {
+    throw ParseError("vocabulary: largest id " + std::to_string(limit - 1) + ": only " +
+                     std::to_string(source.tokens.size()) + " tokens");
+  }
+  if (total_bytes >= UINT32_MAX) throw ParseError("vocabulary: larger than 4 GiB");
+  std::sort(source.tokens.begin(), source.tokens.end(),
+            [](const auto& a, const auto& b) { return a.id < b.id; });
+  offsets_.assign(static_cast<size_t>(limit) + 1, 0);
+  kinds_.assign(static_cast<size_t>(limit), kAbsent);
+  arena_.reserve(total_bytes);
+  size_t next = 0;
+  for (const VocabSource::Token& token : source.tokens) {
+    const size_t id = static_cast<size_t>(token.id);
+    if (kinds_[id] != kAbsent) {
+      throw ParseError("vocabulary: id " + std::to_string(token.id) + ": tokens " +
+                       quoted(bytes(token.id)) + " and " + quoted(token.bytes) + " share it");
+    }
+    for (; next <= id; ++next) offsets_[next] = static_cast<uint32_t>(arena_.size());
+    arena_ += token.bytes;
+    offsets_[id + 1] = static_cast<uint32_t>(arena_.size());
+    kinds_[id] = token.text_only ? kText : kBytes;
+  }
+}
+
+void Vocab::index_bytes(RankRule rule) {
+  by_bytes_.assign(std::bit_ceil(std::max<size_t>(16, static_cast<size_t>(num_tokens_) * 2)),
+                   kNoId);
+  const size_t mask = by_bytes_.size() - 1;
+  for (int32_t id = 0; id < id_limit(); ++id) {
+    if (kinds_[static_cast<size_t>(id)] == kAbsent) continue;
+    const std::string_view token = bytes(id);
+    if (token.empty() && kinds_[static_cast<size_t>(id)] == kBytes) {
+      throw ParseError("vocabulary: id " + std::to_string(id) + ": the token is empty");
+    }
+    for (size_t at = hash_bytes(token);; ++at) {
+      int32_t& slot = by_bytes_[at & mask];
+      if (slot == kNoId) {
+        slot = id;
+        break;
+      }
+      if (bytes(slot) == token && text_only(slot) == text_only(id)) {
+        throw ParseError("vocabulary: token " + quoted(token) + ": listed with ids " +
+                         std::to_string(slot) + " and " + std::to_string(id));
+      }
+    }
+  }
+  for (int byte = 0; byte < 256; ++byte) {
+    const char c = static_cast<char>(byte);
+    const int32_t id = find(std::string_view(&c, 1));
+    byte_ids_[static_cast<size_t>(byte)] = id;
+    if (id != kNoId) continue;
+    ++missing_bytes_;
+    if (rule == RankRule::by_id) {
+      throw ParseError("vocabulary: byte " + quoted(std::string_view(&c, 1)) +
+                       ": has no token, and tiktoken needs all 256");
+    }
+  }
+}
+
+void Vocab::set_listed_merges(const VocabSource& source) {
+  merges_ = MergeTable(source.merges.size());
+  if (source.merges.size() >= UINT32_MAX) throw ParseError("merges: more than 2^32");
+  std::string joined;
+  int32_t last_id = -1;
+  for (size_t rank = 0; rank < source.merges.size(); ++rank) {
+    const auto& [left, right] = source.merges[rank];
+    joined.assign(left).append(right);
+    const int32_t ids[3] = {find(left), find(right), find(joined)};
+    const std::string_view parts[3] = {left, right, joined};
+    for (int i = 0; i < 3; ++i) {
+      if (ids[i] != kNoId) continue;
+      throw ParseError("merges: merge " + std::to_string(rank) + " (" + quoted(left) + " " +
+                       quoted(right) + "): " + quoted(parts[i]) + " is not in the vocabulary");
+    }
+    if (!merges_.set(ids[0], ids[1], {static_cast<uint32_t>(rank), ids[2]})) ++duplicate_merges_;
+    merge_results_.push_back(ids[2]);
+    if (ids[2] < last_id) id_follows_rank_ = false;
+    last_id = ids[2];
+  }
+}
+
+void Vocab::set_all_merges() {
+  struct Found {
+    int32_t left, right, id;
+  };
+  std::vector<Found> found;
+  for (int32_t id = 0; id < id_limit(); ++id) {
+    const std::string_view token = bytes(id);
+    if (text_only(id)) continue;
+    for (size_t cut = 1; cut < token.size(); ++cut) {
+      const int32_t left = find(token.substr(0, cut));
+      if (left == kNoId) continue;
+      const int32_t right = find(token.substr(cut));
+      if (right != kNoId) found.push_back({left, right, id});
+    }
+  }
+  merges_ = MergeTable(found.size());
+  for (const Found& merge : found) {
+    merges_.set(merge.left, merge.right, {static_cast<uint32_t>(merge.id), merge.id});
+    merge_results_.push_back(merge.id);
+  }
+}
+
+std::string_view Vocab::bytes(int32_t id) const noexcept {
+  if (id < 0 || id >= id_limit()) return {};
+  const size_t at = static_cast<size_t>(id);
+  if (kinds_[at] == kAbsent) return {};
+  return std::string_view(arena_).substr(offsets_[at], offsets_[at + 1] - offsets_[at]);
+}
+
+bool Vocab::text_only(int32_t id) const noexcept {
+  return id >= 0 && id < id_limit() && kinds_[static_cast<size_t>(id)] == kText;
+}
+
+int32_t Vocab::find(std::string_view key) const noexcept {
+  const size_t mask = by_bytes_.size() - 1;
+  for (size_t at = hash_bytes(key);; ++at) {
+    const int32_t id = by_bytes_[at & mask];
+    if (id == kNoId) return kNoId;
+    if (!text_only(id) && bytes(id) == key) return id;
+  }
+}
+
+int32_t Vocab::find_text(std::string_view text) const noexcept {
+  const size_t mask = by_bytes_.size() - 1;
+  for (size_t at = hash_bytes(text);; ++at) {
+    const int32_t id = by_bytes_[at & mask];
+    if (id == kNoId) return kNoId;
+    if (text_only(id) && bytes(id) == text) return id;
+  }
+}
+
+}  // namespace tok

@@ -1,0 +1,179 @@
+// Vocabularies: which byte strings are tokens, under which ids, and which neighbours merge first.
+// Here are the checks that a vocabulary must pass before anything is encoded with it.
+// Not here: reading files' bytes into a VocabSource (loaders.h), applying merges (merge.h), added
+// and special tokens (added_tokens.h).
+// Rank and id are separate everywhere: in OPT's and RoBERTa's vocabularies they differ.
+// Includes: C++ library only. Source: Hugging Face tokenizers 0.23 (models/bpe), tiktoken 0.14.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace tok {
+
+/// Tokenizer data that cannot be used: ill-formed, contradictory, or of a kind that this library
+/// cannot follow exactly. what() reads "place: what: why" and names the offender.
+class ParseError : public std::runtime_error {
+ public:
+  using std::runtime_error::runtime_error;
+};
+
+/// Ids are smaller than this; the rest of 32 bits is left to tables.
+inline constexpr int32_t kIdLimit = 1 << 28;
+
+/// What find() and byte_id() give for bytes that are no token.
+inline constexpr int32_t kNoId = -1;
+
+/// What merging two neighbours gives: smaller ranks go first, among equals the leftmost.
+struct Merge {
+  uint32_t rank;
+  int32_t id;
+  bool exists() const noexcept { return id >= 0; }
+};
+
+/// Where merge ranks come from.
+enum class RankRule : uint8_t {
+  by_list,  ///< Hugging Face: exactly the listed pairs, ranked by place in the list
+  by_id,    ///< tiktoken: any neighbours whose bytes together are a token, ranked by its id
+};
+
+/// A vocabulary as a loader found it, before any check.
+struct VocabSource {
+  struct Token {
+    std::string bytes;
+    int32_t id;
+    /// The entry is plain text (a special token), not bytes in the byte-level alphabet: it decodes,
+    /// but no merge and no look-up reaches it.
+    bool text_only = false;
+  };
+  std::vector<Token> tokens;
+  /// The two halves of each merge, in bytes; a later duplicate wins. Empty under by_id.
+  std::vector<std::pair<std::string, std::string>> merges;
+  RankRule rank_rule = RankRule::by_list;
+  /// Look a whole piece up before merging (tiktoken, Hugging Face's ignore_merges).
+  bool whole_piece_first = false;
+  /// Id for bytes that have no token; kNoId drops them, as Hugging Face does without unk_token.
+  int32_t unk_id = kNoId;
+  /// One unk_id for neighbouring unknown bytes of a piece.
+  bool fuse_unk = false;
+};
+
+/// Merges by pair of ids: an open-addressing table, read-only once built.
+class MergeTable {
+ public:
+  /// State: empty, with room for `num_merges`.
+  explicit MergeTable(size_t num_merges = 0);
+
+  /// Sets the merge of (left, right). Returns false when it replaced an earlier one.
+  bool set(int32_t left, int32_t right, Merge merge);
+
+  /// The merge of two neighbours; exists() is false when they do not merge.
+  Merge find(int32_t left, int32_t right) const noexcept {
+    const uint64_t key = key_of(left, right);
+    for (size_t at = slot_of(key);; ++at) {
+      const Slot& slot = slots_[at & mask_];
+      if (slot.key == key) return slot.merge;
+      if (slot.key == kEmpty) return {UINT32_MAX, kNoId};
+    }
+  }
+
+ private:
+  struct Slot {
+    uint64_t key;
+    Merge merge;
+  };
+  static constexpr uint64_t kEmpty = UINT64_MAX;
+
+  static uint64_t key_of(int32_t left, int32_t right) noexcept {
+    return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
+  }
+  size_t slot_of(uint64_t key) const noexcept {
+    return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> shift_);
+  }
+
+  std::vector<Slot> slots_;
+  size_t mask_ = 0;
+  int shift_ = 0;
+};
+
+/// Byte strings and ids, both ways, and merge ranks. Immutable; any number of threads may read.
+class Vocab {
+ public:
+  /// Checks and indexes a vocabulary.
+  /// Errors: ParseError for an id out of range or used twice, a token listed twice or empty, a
+  /// merge whose halves or result are not tokens, and, under by_id, a byte without a token.
+  explicit Vocab(VocabSource source);
+
+  /// Number of tokens: Hugging Face's vocab_size (added tokens not counted).
+  int64_t size() const noexcept { return num_tokens_; }
+
+  /// One more than the largest id.
+  int32_t id_limit() const noexcept { return static_cast<int32_t>(offsets_.size()) - 1; }
+
+  /// Bytes of a token; empty for an id that has none. Range: any id.
+  std::string_view bytes(int32_t id) const noexcept;
+
+  /// Whether an id stands for a text-only entry.
+  bool text_only(int32_t id) const noexcept;
+
+  /// Id of the token with exactly these bytes; kNoId when there is none. Text-only entries are not
+  /// found.
+  int32_t find(std::string_view bytes) const noexcept;
+
+  /// Id of the text-only entry with these bytes; kNoId when there is none.
+  int32_t find_text(std::string_view text) const noexcept;
+
+  /// Id of a byte by itself; kNoId when the vocabulary has none.
+  int32_t byte_id(uint8_t byte) const noexcept { return byte_ids_[byte]; }
+
+  /// The merge of two neighbouring tokens.
+  Merge merge(int32_t left, int32_t right) const noexcept { return merges_.find(left, right); }
+
+  RankRule rank_rule() const noexcept { return rank_rule_; }
+  bool whole_piece_first() const noexcept { return whole_piece_first_; }
+  int32_t unk_id() const noexcept { return unk_id_; }
+  bool fuse_unk() const noexcept { return fuse_unk_; }
+
+  /// Bytes that have no token.
+  int missing_bytes() const noexcept { return missing_bytes_; }
+
+  /// Merges that a later line of the list replaced.
+  int64_t duplicate_merges() const noexcept { return duplicate_merges_; }
+
+  /// Every id that some merge produces, ascending.
+  const std::vector<int32_t>& merge_results() const noexcept { return merge_results_; }
+
+  /// Whether ids ascend with merge ranks (GPT-2, NeoX; not OPT).
+  bool id_follows_rank() const noexcept { return id_follows_rank_; }
+
+ private:
+  void index_tokens(VocabSource& source);
+  void index_bytes(RankRule rule);
+  void set_listed_merges(const VocabSource& source);
+  void set_all_merges();
+
+  std::string arena_;
+  std::vector<uint32_t> offsets_;
+  std::vector<uint8_t> kinds_;
+  std::vector<int32_t> by_bytes_;
+  std::array<int32_t, 256> byte_ids_{};
+  MergeTable merges_;
+  std::vector<int32_t> merge_results_;
+  int64_t num_tokens_ = 0;
+  int64_t duplicate_merges_ = 0;
+  int missing_bytes_ = 0;
+  RankRule rank_rule_;
+  bool whole_piece_first_;
+  int32_t unk_id_;
+  bool fuse_unk_;
+  bool id_follows_rank_ = true;
+};
+
+}  // namespace tok
