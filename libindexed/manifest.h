@@ -18,7 +18,7 @@ inline constexpr int64_t kBlockBytes = int64_t{16} << 20;
 /// Checksums of a run of bytes, cut into blocks of kBlockBytes, the last one shorter.
 struct Segment {
   int64_t bytes = 0;
-  std::vector<uint32_t> block_crc32c;
+  std::vector<uint32_t> block_crc32c = {};
 
   /// Appends bytes to the run.
   void add(std::span<const std::byte> more);
@@ -27,7 +27,7 @@ struct Segment {
 /// Documents that came one from each line of a file, in order. A skipped line or a new file begins
 /// another run.
 struct SourceRun {
-  std::string path;
+  std::string path = {};
   int64_t first_document = 0;
   int64_t num_documents = 0;
   int64_t first_line = 0;  ///< of the file, from 1; 0 when documents are not lines
@@ -35,14 +35,14 @@ struct SourceRun {
 
 /// Who made a dataset, and of what. Every field may be empty.
 struct Provenance {
-  std::string tool;  ///< "bpe-tokenize 0.1.0"
-  std::vector<std::string> command;
-  std::string tokenizer;       ///< for people: "GPT2BPETokenizer gpt2-vocab.json"
-  std::string tokenizer_hash;  ///< equal hashes, equal token ids
+  std::string tool = {};  ///< "bpe-tokenize 0.1.0"
+  std::vector<std::string> command = {};
+  std::string tokenizer = {};       ///< for people: "GPT2BPETokenizer gpt2-vocab.json"
+  std::string tokenizer_hash = {};  ///< equal hashes, equal token ids
   int64_t vocab_size = 0;
-  std::string configuration_hash;  ///< of all options that change tokens
-  int64_t eod_token = -1;          ///< appended to each document, or -1
-  std::vector<SourceRun> sources;
+  std::string configuration_hash = {};  ///< of all options that change tokens
+  int64_t eod_token = -1;               ///< appended to each document, or -1
+  std::vector<SourceRun> sources = {};
   std::string
       shuffle_unit;  ///< "document" or "sequence" when --rewrite permuted the sources, else empty
   int64_t shuffle_seed = 0;
@@ -50,7 +50,7 @@ struct Provenance {
 
 /// All that a manifest says.
 struct Manifest {
-  std::string dtype;
+  std::string dtype = {};
   int64_t num_sequences = 0;
   int64_t num_documents = 0;
   int64_t num_tokens = 0;
@@ -59,8 +59,8 @@ struct Manifest {
   int64_t idx_bytes = 0;
   std::vector<Segment>
       bin;  ///< in file order, together bin_bytes long; empty when the bytes were not read
-  std::vector<Segment> idx;
-  Provenance provenance;
+  std::vector<Segment> idx = {};
+  Provenance provenance = {};
 };
 
 /// The path of a dataset's manifest.
@@ -92,7 +92,7 @@ void append_sources(std::vector<SourceRun>& into, std::span<const SourceRun> mor
 
 /// The run and line that document `k` came from, or nothing.
 struct SourceLine {
-  std::string path;
+  std::string path = {};
   int64_t line;  ///< from 1; 0 when unknown
 };
 std::optional<SourceLine> source_of(std::span<const SourceRun> sources, int64_t k);

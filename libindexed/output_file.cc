@@ -6,7 +6,6 @@
 
 #include <dirent.h>
 #include <fcntl.h>
-#include <signal.h>
 #include <sys/file.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -116,16 +115,6 @@ void remove_stale_temporaries(const std::string& target) {
     ::close(fd);
   }
   ::closedir(folder);
-}
-
-extern "C" void on_signal(int number) {
-  remove_temporaries();
-  ::signal(number, SIG_DFL);
-  sigset_t set;
-  ::sigemptyset(&set);
-  ::sigaddset(&set, number);
-  ::raise(number);
-  ::sigprocmask(SIG_UNBLOCK, &set, nullptr);
 }
 
 }  // namespace
@@ -288,18 +277,6 @@ void remove_temporaries() noexcept {
     if (slot.state.load() == 2) ::unlink(slot.path);
   }
   errno = saved;
-}
-
-void remove_temporaries_on_signals() {
-  for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
-    struct sigaction action {};
-    ::sigaction(number, nullptr, &action);
-    if (action.sa_handler == SIG_IGN) continue;
-    action = {};
-    action.sa_handler = on_signal;
-    ::sigfillset(&action.sa_mask);
-    ::sigaction(number, &action, nullptr);
-  }
 }
 
 int open_scratch_file(const std::string& beside) {

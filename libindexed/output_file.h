@@ -96,11 +96,6 @@ void commit_set(std::span<OutputFile* const> files);
 /// that ends the process, after which no OutputFile is used again.
 void remove_temporaries() noexcept;
 
-/// Installs, for SIGINT, SIGTERM, SIGHUP and SIGPIPE where they are not ignored, a handler that
-/// calls remove_temporaries() and raises the signal again with its default action. For main(),
-/// once.
-void remove_temporaries_on_signals();
-
 /// An unnamed file in the folder of `beside`, read and written, gone when closed: scratch space on
 /// the disk that the output will need anyway. Returns the descriptor. Errors: std::system_error.
 int open_scratch_file(const std::string& beside);

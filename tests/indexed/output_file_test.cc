@@ -133,8 +133,12 @@ int run_and_signal(int number, Child child) {
 TEST(OutputFile, SignalsRemoveTemporaries) {
   ScratchFolder folder;
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
-    const int status = run_and_signal(number, [&] {
-      remove_temporaries_on_signals();
+    const int status = run_and_signal(number, [&, number = number] {
+      ::signal(number, [](int caught) {
+        remove_temporaries();
+        ::signal(caught, SIG_DFL);
+        ::raise(caught);
+      });
       auto* first = new OutputFile(folder / "x");
       auto* second = new OutputFile(folder / "y");
       first->write("half");

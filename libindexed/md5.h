@@ -1,0 +1,16 @@
+// SPDX-License-Identifier: MIT
+// MD5, because Megatron names its cache files by it. Not for anything that an adversary may touch.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+
+namespace indexed {
+
+/// The digest of RFC 1321 as 32 lower-case hexadecimal digits.
+std::string md5_hex(std::span<const std::byte> bytes);
+std::string md5_hex(std::string_view text);
+
+}  // namespace indexed
