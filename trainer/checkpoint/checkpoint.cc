@@ -1,0 +1,208 @@
+// See checkpoint.h: reading.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/checkpoint/checkpoint.h"
+
+#include <algorithm>
+#include <charconv>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <iterator>
+#include <system_error>
+
+#include "libindexed/crc32c.h"
+#include "libindexed/format.h"
+#include "libindexed/message.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using indexed::FormatError;
+using indexed::message;
+
+constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
+constexpr std::string_view kFolderHead = "iter_";
+
+std::string read_text(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  if (!in) throw std::system_error(errno, std::generic_category(), path);
+  return std::string(std::istreambuf_iterator<char>(in), {});
+}
+
+// The number in "iter_0001000", or nothing.
+std::optional<int64_t> folder_iteration(std::string_view name) {
+  if (!name.starts_with(kFolderHead)) return std::nullopt;
+  name.remove_prefix(kFolderHead.size());
+  int64_t value = 0;
+  const std::from_chars_result end = std::from_chars(name.data(), name.data() + name.size(), value);
+  if (end.ec != std::errc() || end.ptr != name.data() + name.size() || value < 0) return std::nullopt;
+  return value;
+}
+
+// The tracker's number; nothing where there is no tracker.
+std::optional<int64_t> read_tracker(const std::string& root) {
+  const std::string path = root + "/" + kTracker;
+  if (!fs::exists(path)) return std::nullopt;
+  std::string text = read_text(path);
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  text.resize(end == std::string::npos ? 0 : end + 1);
+  const std::optional<int64_t> iteration = folder_iteration(std::string(kFolderHead) + text);
+  if (!iteration) {
+    throw FormatError(message(path, ": \"", text, "\": expected the number of an iteration",
+                              stored_iterations(root).empty()
+                                  ? ""
+                                  : message("; the newest stored is ", stored_iterations(root).back())));
+  }
+  return iteration;
+}
+
+}  // namespace
+
+// A mapped shard file and which of its blocks were found good: by key, by block.
+struct Checkpoint::OpenFile {
+  SafetensorsFile tensors;
+  std::map<std::string, std::vector<bool>, std::less<>> good;
+};
+
+Checkpoint::Checkpoint() = default;
+Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint::~Checkpoint() = default;
+
+Checkpoint Checkpoint::open(const std::string& path) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = path;
+  const std::string meta_path = path + "/meta.json";
+  checkpoint.meta_ = parse_meta(read_text(meta_path), meta_path);
+  for (const auto& [name, bytes] : checkpoint.meta_.files) {
+    const std::string file = path + "/" + name;
+    const int64_t actual = static_cast<int64_t>(fs::file_size(file));
+    if (actual != bytes) {
+      throw FormatError(message(file, ": ", actual, " bytes, expected ", bytes, ": damaged"));
+    }
+  }
+  return checkpoint;
+}
+
+Checkpoint::OpenFile& Checkpoint::file(const std::string& name) {
+  std::unique_ptr<OpenFile>& slot = open_[name];
+  if (!slot) {
+    slot = std::make_unique<OpenFile>(OpenFile{SafetensorsFile::open(path_ + "/" + name), {}});
+  }
+  return *slot;
+}
+
+// Bytes [begin, end) of a shard after their blocks have been checked; the span begins at `begin`.
+std::span<const std::byte> Checkpoint::checked(const TensorRecord& tensor, const ShardRecord& shard,
+                                               int64_t begin, int64_t end) {
+  OpenFile& open = file(shard.file);
+  const TensorEntry& entry = open.tensors.at(shard.key);
+  const std::span<const std::byte> bytes = open.tensors.bytes(entry);
+  const int64_t blocks = (entry.bytes() + kChecksumBlock_bytes - 1) / kChecksumBlock_bytes;
+  const std::string place = message(path_, "/", shard.file, ": ", shard.key);
+  if (entry.dtype != tensor.dtype || static_cast<int64_t>(shard.crc32c.size()) != blocks ||
+      entry.bytes() != safetensors_bytes(tensor.dtype, std::vector<int64_t>{shard.piece.count})) {
+    throw FormatError(place + ": is not what meta.json says");
+  }
+  std::vector<bool>& good = open.good[shard.key];
+  good.resize(static_cast<size_t>(blocks));
+  for (int64_t block = begin / kChecksumBlock_bytes; block * kChecksumBlock_bytes < end; ++block) {
+    if (good[static_cast<size_t>(block)]) continue;
+    const int64_t from = block * kChecksumBlock_bytes;
+    const int64_t size = std::min(kChecksumBlock_bytes, entry.bytes() - from);
+    const uint32_t crc =
+        indexed::crc32c(0, bytes.subspan(static_cast<size_t>(from), static_cast<size_t>(size)));
+    if (crc != shard.crc32c[static_cast<size_t>(block)]) {
+      throw FormatError(message(place, ": bytes ", from, " to ", from + size, ": checksum differs: damaged"));
+    }
+    good[static_cast<size_t>(block)] = true;
+  }
+  return bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+void Checkpoint::read(const TensorRecord& tensor, const Piece& piece, std::span<std::byte> out) {
+  const int64_t item = safetensors_dtype_bits(tensor.dtype) / 8;
+  if (item == 0 || static_cast<int64_t>(out.size()) != piece.count * item) {
+    throw FormatError(message(path_, ": ", tensor.group, " ", tensor.name, ": ", out.size(),
+                              " bytes wanted for ", piece.count, " elements of ", tensor.dtype));
+  }
+  int64_t covered = 0;
+  for (const ShardRecord& shard : tensor.shards) {
+    covered += for_each_common_run(piece, shard.piece, [&](int64_t to, int64_t from, int64_t n) {
+      const std::span<const std::byte> bytes = checked(tensor, shard, from * item, (from + n) * item);
+      std::memcpy(out.data() + to * item, bytes.data(), bytes.size());
+    });
+  }
+  if (covered != piece.count) {
+    throw FormatError(message(path_, ": ", tensor.group, " ", tensor.name, ": shards hold ", covered, " of ",
+                              piece.count, " elements"));
+  }
+}
+
+std::vector<std::byte> Checkpoint::read(const TensorRecord& tensor) {
+  const Piece piece = Piece::whole(tensor.shape);
+  std::vector<std::byte> out(
+      static_cast<size_t>(piece.count * safetensors_dtype_bits(tensor.dtype) / 8));
+  read(tensor, piece, out);
+  return out;
+}
+
+void Checkpoint::verify() {
+  for (const TensorRecord& tensor : meta_.tensors) {
+    const int64_t item = safetensors_dtype_bits(tensor.dtype) / 8;
+    for (const ShardRecord& shard : tensor.shards) checked(tensor, shard, 0, shard.piece.count * item);
+  }
+}
+
+std::string iteration_folder(const std::string& root, int64_t iteration) {
+  char name[32];
+  std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
+  return root + "/" + name;
+}
+
+std::vector<int64_t> stored_iterations(const std::string& root) {
+  std::vector<int64_t> found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(root, ignored)) {
+    const std::optional<int64_t> iteration = folder_iteration(entry.path().filename().string());
+    if (iteration && fs::exists(entry.path() / "meta.json", ignored)) found.push_back(*iteration);
+  }
+  std::sort(found.begin(), found.end());
+  return found;
+}
+
+std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step) {
+  if (fs::exists(root + "/meta.json")) return root;
+  const std::optional<int64_t> tracked = step ? step : read_tracker(root);
+  const std::vector<int64_t> stored = stored_iterations(root);
+  if (!tracked) {
+    if (stored.empty()) return std::nullopt;
+    return iteration_folder(root, stored.back());
+  }
+  const std::string folder = iteration_folder(root, *tracked);
+  if (std::find(stored.begin(), stored.end(), *tracked) == stored.end()) {
+    throw FormatError(message(folder, ": no checkpoint there, though ",
+                              step ? "--ckpt-step" : kTracker, " names it",
+                              stored.empty() ? "" : message("; the newest stored is ", stored.back())));
+  }
+  return folder;
+}
+
+std::string offer_previous(const std::string& root, int64_t iteration) {
+  const std::vector<int64_t> stored = stored_iterations(root);
+  for (size_t i = stored.size(); i > 0; --i) {
+    if (stored[i - 1] >= iteration) continue;
+    try {
+      Checkpoint::open(iteration_folder(root, stored[i - 1])).verify();
+      return message("the previous whole checkpoint is of step ", stored[i - 1],
+                     ": go on from it with --ckpt-step ", stored[i - 1]);
+    } catch (const std::exception&) {
+      continue;
+    }
+  }
+  return "there is no whole checkpoint before it";
+}
+
+}  // namespace trainer

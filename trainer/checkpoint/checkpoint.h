@@ -1,0 +1,110 @@
+// Checkpoints on disk: a folder iter_0001000 of safetensors shards and meta.json, the root folder that holds several,
+// and latest_checkpointed_iteration.txt, which says which one counts. A folder has its name only when it is whole; a
+// reader gets no byte whose checksum it did not see.
+// Host memory only: copies from and to a device are the caller's. What the tensors mean is layout.h's and the caller's.
+// Source: docs/format/checkpoint.5.md; Megatron-LM for the names of root, folder and tracker.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <map>
+#include <memory>
+#include <optional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/checkpoint/layout.h"
+
+namespace trainer {
+
+class SafetensorsFile;
+
+/// A whole checkpoint, open for reading.
+/// State: read() remembers which blocks it has checked; one thread at a time.
+class Checkpoint {
+ public:
+  /// Opens folder `path` (an iter_* folder): reads meta.json and checks that every file is there with the right size.
+  /// Errors: std::system_error; indexed::FormatError "path: what: why".
+  static Checkpoint open(const std::string& path);
+  Checkpoint(Checkpoint&&) noexcept;
+  ~Checkpoint();
+
+  const std::string& path() const noexcept { return path_; }
+  const CheckpointMeta& meta() const noexcept { return meta_; }
+
+  /// Fills `out` with the bytes of `piece` of a tensor, joined from whatever shards hold it; blocks that are touched
+  /// are checked first.
+  /// Errors: indexed::FormatError naming file, tensor and why: damaged, missing elements, wrong size of `out`.
+  void read(const TensorRecord& tensor, const Piece& piece, std::span<std::byte> out);
+
+  /// All of a tensor.
+  std::vector<std::byte> read(const TensorRecord& tensor);
+
+  /// Checks every byte. Errors: as read().
+  void verify();
+
+ private:
+  struct OpenFile;
+  Checkpoint();
+  OpenFile& file(const std::string& name);
+  std::span<const std::byte> checked(const TensorRecord& tensor, const ShardRecord& shard, int64_t begin,
+                                     int64_t end);
+
+  std::string path_;
+  CheckpointMeta meta_;
+  std::map<std::string, std::unique_ptr<OpenFile>> open_;
+};
+
+/// One piece to be written, in host memory that stays as it is until the write is done.
+struct ShardSource {
+  std::string group;
+  std::string name;
+  std::string dtype;
+  std::vector<int64_t> whole_shape;
+  Piece piece;
+  std::span<const std::byte> bytes;
+};
+
+/// The root folder of a run's checkpoints, as one writer sees it.
+class CheckpointRoot {
+ public:
+  /// Takes the folder for writing, creating it if need be, and removes what a killed writer left half done.
+  /// Errors: std::system_error; std::runtime_error when another process is writing there.
+  explicit CheckpointRoot(std::string path);
+  ~CheckpointRoot();
+  CheckpointRoot(const CheckpointRoot&) = delete;
+  CheckpointRoot& operator=(const CheckpointRoot&) = delete;
+
+  /// Writes a whole checkpoint of one rank: `meta` without files and tensors, which are filled in here. The weights go
+  /// into one file and everything else into another. Then the folder gets its name, then the tracker names it, then
+  /// all but the newest `keep_last` folders are removed (0: none is). At every moment the tracker names a whole
+  /// checkpoint, or there is none yet.
+  /// Errors: std::system_error (ENOSPC before anything is written where it can be told); nothing is left behind.
+  void save(CheckpointMeta meta, const std::vector<ShardSource>& shards, int64_t keep_last);
+
+ private:
+  std::string path_;
+  int lock_ = -1;
+};
+
+/// ROOT/iter_0001000.
+std::string iteration_folder(const std::string& root, int64_t iteration);
+
+/// Iterations whose folders stand in `root` with a readable meta.json, ascending. No tensor is read.
+std::vector<int64_t> stored_iterations(const std::string& root);
+
+/// Which checkpoint `--load root` means: `step` if asked for, else the tracker's, else, where no tracker is, the newest
+/// stored one; nothing where there is none at all. A root that is itself an iter_* folder means itself.
+/// Errors: indexed::FormatError for a tracker that holds no number, or names a folder that is not there, with the newest
+/// stored iteration in the message.
+std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step);
+
+/// Words for a message about a damaged checkpoint: names the newest other one below `iteration` that is whole to the last
+/// byte, and how to go on from it; says so where there is none.
+std::string offer_previous(const std::string& root, int64_t iteration);
+
+}  // namespace trainer

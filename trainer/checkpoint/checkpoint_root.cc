@@ -1,0 +1,203 @@
+// See checkpoint.h: writing. The order of the last acts is the promise: shard files are on disk, meta.json is on disk,
+// the folder gets its name, the tracker is replaced, and only then older folders go.
+//
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+#include <fcntl.h>
+#include <sys/file.h>
+#include <sys/stat.h>
+#include <sys/statvfs.h>
+#include <unistd.h>
+
+#include "libindexed/crc32c.h"
+#include "libindexed/message.h"
+#include "libindexed/output_file.h"
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using indexed::message;
+
+constexpr const char* kModelFile = "rank_00000_model.safetensors";
+constexpr const char* kOptimizerFile = "rank_00000_optimizer.safetensors";
+
+[[noreturn]] void fail(const std::string& path) {
+  throw std::system_error(errno, std::generic_category(), path);
+}
+
+void sync_folder(const std::string& path) {
+  const int fd = ::open(path.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
+  if (fd < 0) fail(path);
+  const int result = ::fsync(fd);
+  const int saved = errno;
+  ::close(fd);
+  errno = saved;
+  if (result != 0) fail(path);
+}
+
+// A half-written folder, removed on every way out but release().
+class TemporaryFolder {
+ public:
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
+    fs::remove_all(path_);
+    if (::mkdir(path_.c_str(), 0777) != 0) fail(path_);
+  }
+  ~TemporaryFolder() {
+    std::error_code ignored;
+    if (!path_.empty()) fs::remove_all(path_, ignored);
+  }
+  TemporaryFolder(const TemporaryFolder&) = delete;
+  TemporaryFolder& operator=(const TemporaryFolder&) = delete;
+  const std::string& path() const { return path_; }
+  void release() { path_.clear(); }
+
+ private:
+  std::string path_;
+};
+
+bool is_temporary(const std::string& name) {
+  return name.starts_with(".iter_") && name.ends_with(".tmp");
+}
+
+// Gives `from` the name `to`. An older folder of that name takes `from`'s in the same instant where the file system
+// can do that, and is removed.
+void put_in_place(const std::string& from, const std::string& to) {
+  if (!fs::exists(to)) {
+    if (::rename(from.c_str(), to.c_str()) != 0) fail(to);
+    return;
+  }
+  if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
+    fs::remove_all(from);
+    return;
+  }
+  const std::string old = from + ".old.tmp";
+  if (::rename(to.c_str(), old.c_str()) != 0) fail(to);
+  if (::rename(from.c_str(), to.c_str()) != 0) fail(to);
+  fs::remove_all(old);
+}
+
+void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& shards) {
+  uint64_t needed = 1 << 20;
+  for (const ShardSource& shard : shards) needed += shard.bytes.size();
+  struct statvfs space {};
+  if (::statvfs(path.c_str(), &space) != 0) return;
+  const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
+  if (free < needed) {
+    throw std::system_error(ENOSPC, std::generic_category(),
+                            message(path, ": a checkpoint takes ", needed >> 20, " MiB, ", free >> 20,
+                                    " MiB are free"));
+  }
+}
+
+// Writes the shards of one file and notes them in meta.
+void write_file(CheckpointMeta& meta, const std::string& folder, const std::string& name,
+                const std::vector<const ShardSource*>& shards) {
+  std::vector<TensorEntry> entries;
+  std::vector<std::string> keys;
+  for (const ShardSource* shard : shards) {
+    std::string key = shard->group == "model" ? shard->name : shard->group + "." + shard->name;
+    const bool whole = shard->piece == Piece::whole(shard->whole_shape);
+    if (!whole) key += message("@", shard->piece.offsets.empty() ? 0 : shard->piece.offsets[0], ".",
+                               shard->piece.offsets.size() > 1 ? shard->piece.offsets[1] : 0, ".",
+                               shard->piece.first);
+    const bool is_box = shard->piece.first == 0 &&
+                        shard->piece.count == Piece::whole(shard->piece.shape).count;
+    entries.push_back({.name = key,
+                       .dtype = shard->dtype,
+                       .shape = is_box ? shard->piece.shape : std::vector<int64_t>{shard->piece.count}});
+    keys.push_back(std::move(key));
+  }
+  SafetensorsWriter writer(folder + "/" + name, entries, {{"format", "pt"}});
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const ShardSource& shard = *shards[i];
+    ShardRecord record{name, keys[i], shard.piece, {}};
+    for (size_t at = 0; at < shard.bytes.size(); at += kChecksumBlock_bytes) {
+      const std::span<const std::byte> block =
+          shard.bytes.subspan(at, std::min(size_t{kChecksumBlock_bytes}, shard.bytes.size() - at));
+      record.crc32c.push_back(indexed::crc32c(0, block));
+      writer.append(keys[i], block);
+    }
+    TensorRecord* tensor = const_cast<TensorRecord*>(meta.find(shard.group, shard.name));
+    if (!tensor) {
+      meta.tensors.push_back({shard.group, shard.name, shard.dtype, shard.whole_shape, {}});
+      tensor = &meta.tensors.back();
+    }
+    tensor->shards.push_back(std::move(record));
+  }
+  meta.files[name] = writer.file_bytes();
+  writer.commit();
+}
+
+void write_tracker(const std::string& root, int64_t iteration) {
+  indexed::OutputFile out(root + "/latest_checkpointed_iteration.txt", indexed::Existing::replace);
+  out.write(std::to_string(iteration));
+  out.commit();
+}
+
+// Removes a whole checkpoint so that no half of it ever stands under its name.
+void remove_checkpoint(const std::string& root, int64_t iteration) {
+  const std::string folder = iteration_folder(root, iteration);
+  const std::string doomed = root + "/." + fs::path(folder).filename().string() + ".old.tmp";
+  fs::remove_all(doomed);
+  if (::rename(folder.c_str(), doomed.c_str()) != 0) fail(folder);
+  fs::remove_all(doomed);
+}
+
+}  // namespace
+
+CheckpointRoot::CheckpointRoot(std::string path) : path_(std::move(path)) {
+  fs::create_directories(path_);
+  const std::string lock_path = path_ + "/.trainer.lock";
+  lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
+  if (lock_ < 0) fail(lock_path);
+  if (::flock(lock_, LOCK_EX | LOCK_NB) != 0 && errno == EWOULDBLOCK) {
+    ::close(lock_);
+    throw std::runtime_error(path_ + ": another trainer is saving there");
+  }
+  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
+    if (is_temporary(entry.path().filename().string())) fs::remove_all(entry.path());
+  }
+}
+
+CheckpointRoot::~CheckpointRoot() {
+  if (lock_ >= 0) ::close(lock_);
+}
+
+void CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSource>& shards,
+                          int64_t keep_last) {
+  refuse_full_disk(path_, shards);
+  const int64_t iteration = meta.state.iteration;
+  const std::string folder = iteration_folder(path_, iteration);
+  TemporaryFolder temporary(
+      message(path_, "/.", fs::path(folder).filename().string(), ".", ::getpid(), ".tmp"));
+  std::vector<const ShardSource*> weights, others;
+  for (const ShardSource& shard : shards) (shard.group == "model" ? weights : others).push_back(&shard);
+  meta.files.clear();
+  meta.tensors.clear();
+  write_file(meta, temporary.path(), kModelFile, weights);
+  if (!others.empty()) write_file(meta, temporary.path(), kOptimizerFile, others);
+  indexed::OutputFile record(temporary.path() + "/meta.json");
+  record.write(format_meta(meta));
+  record.commit();
+  sync_folder(temporary.path());
+  put_in_place(temporary.path(), folder);
+  temporary.release();
+  sync_folder(path_);
+  write_tracker(path_, iteration);
+  if (keep_last == 0) return;
+  std::vector<int64_t> stored = stored_iterations(path_);
+  std::erase_if(stored, [&](int64_t other) { return other > iteration; });
+  for (size_t i = 0; i + static_cast<size_t>(keep_last) < stored.size(); ++i) {
+    remove_checkpoint(path_, stored[i]);
+  }
+}
+
+}  // namespace trainer
