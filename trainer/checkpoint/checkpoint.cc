@@ -38,7 +38,8 @@ std::optional<int64_t> folder_iteration(std::string_view name) {
   name.remove_prefix(kFolderHead.size());
   int64_t value = 0;
   const std::from_chars_result end = std::from_chars(name.data(), name.data() + name.size(), value);
-  if (end.ec != std::errc() || end.ptr != name.data() + name.size() || value < 0) return std::nullopt;
+  if (end.ec != std::errc() || end.ptr != name.data() + name.size() || value < 0)
+    return std::nullopt;
   return value;
 }
 
@@ -51,10 +52,11 @@ std::optional<int64_t> read_tracker(const std::string& root) {
   text.resize(end == std::string::npos ? 0 : end + 1);
   const std::optional<int64_t> iteration = folder_iteration(std::string(kFolderHead) + text);
   if (!iteration) {
-    throw FormatError(message(path, ": \"", text, "\": expected the number of an iteration",
-                              stored_iterations(root).empty()
-                                  ? ""
-                                  : message("; the newest stored is ", stored_iterations(root).back())));
+    throw FormatError(
+        message(path, ": \"", text, "\": expected the number of an iteration",
+                stored_iterations(root).empty()
+                    ? ""
+                    : message("; the newest stored is ", stored_iterations(root).back())));
   }
   return iteration;
 }
@@ -115,7 +117,8 @@ std::span<const std::byte> Checkpoint::checked(const TensorRecord& tensor, const
     const uint32_t crc =
         indexed::crc32c(0, bytes.subspan(static_cast<size_t>(from), static_cast<size_t>(size)));
     if (crc != shard.crc32c[static_cast<size_t>(block)]) {
-      throw FormatError(message(place, ": bytes ", from, " to ", from + size, ": checksum differs: damaged"));
+      throw FormatError(
+          message(place, ": bytes ", from, " to ", from + size, ": checksum differs: damaged"));
     }
     good[static_cast<size_t>(block)] = true;
   }
@@ -131,13 +134,14 @@ void Checkpoint::read(const TensorRecord& tensor, const Piece& piece, std::span<
   int64_t covered = 0;
   for (const ShardRecord& shard : tensor.shards) {
     covered += for_each_common_run(piece, shard.piece, [&](int64_t to, int64_t from, int64_t n) {
-      const std::span<const std::byte> bytes = checked(tensor, shard, from * item, (from + n) * item);
+      const std::span<const std::byte> bytes =
+          checked(tensor, shard, from * item, (from + n) * item);
       std::memcpy(out.data() + to * item, bytes.data(), bytes.size());
     });
   }
   if (covered != piece.count) {
-    throw FormatError(message(path_, ": ", tensor.group, " ", tensor.name, ": shards hold ", covered, " of ",
-                              piece.count, " elements"));
+    throw FormatError(message(path_, ": ", tensor.group, " ", tensor.name, ": shards hold ",
+                              covered, " of ", piece.count, " elements"));
   }
 }
 
@@ -152,7 +156,8 @@ std::vector<std::byte> Checkpoint::read(const TensorRecord& tensor) {
 void Checkpoint::verify() {
   for (const TensorRecord& tensor : meta_.tensors) {
     const int64_t item = safetensors_dtype_bits(tensor.dtype) / 8;
-    for (const ShardRecord& shard : tensor.shards) checked(tensor, shard, 0, shard.piece.count * item);
+    for (const ShardRecord& shard : tensor.shards)
+      checked(tensor, shard, 0, shard.piece.count * item);
   }
 }
 
@@ -183,9 +188,9 @@ std::optional<std::string> find_checkpoint(const std::string& root, std::optiona
   }
   const std::string folder = iteration_folder(root, *tracked);
   if (std::find(stored.begin(), stored.end(), *tracked) == stored.end()) {
-    throw FormatError(message(folder, ": no checkpoint there, though ",
-                              step ? "--ckpt-step" : kTracker, " names it",
-                              stored.empty() ? "" : message("; the newest stored is ", stored.back())));
+    throw FormatError(message(
+        folder, ": no checkpoint there, though ", step ? "--ckpt-step" : kTracker, " names it",
+        stored.empty() ? "" : message("; the newest stored is ", stored.back())));
   }
   return folder;
 }

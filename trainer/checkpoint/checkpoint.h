@@ -51,8 +51,8 @@ class Checkpoint {
   struct OpenFile;
   Checkpoint();
   OpenFile& file(const std::string& name);
-  std::span<const std::byte> checked(const TensorRecord& tensor, const ShardRecord& shard, int64_t begin,
-                                     int64_t end);
+  std::span<const std::byte> checked(const TensorRecord& tensor, const ShardRecord& shard,
+                                     int64_t begin, int64_t end);
 
   std::string path_;
   CheckpointMeta meta_;

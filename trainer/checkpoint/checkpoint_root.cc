@@ -92,8 +92,8 @@ void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& s
   const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
   if (free < needed) {
     throw std::system_error(ENOSPC, std::generic_category(),
-                            message(path, ": a checkpoint takes ", needed >> 20, " MiB, ", free >> 20,
-                                    " MiB are free"));
+                            message(path, ": a checkpoint takes ", needed >> 20, " MiB, ",
+                                    free >> 20, " MiB are free"));
   }
 }
 
@@ -105,14 +105,16 @@ void write_file(CheckpointMeta& meta, const std::string& folder, const std::stri
   for (const ShardSource* shard : shards) {
     std::string key = shard->group == "model" ? shard->name : shard->group + "." + shard->name;
     const bool whole = shard->piece == Piece::whole(shard->whole_shape);
-    if (!whole) key += message("@", shard->piece.offsets.empty() ? 0 : shard->piece.offsets[0], ".",
-                               shard->piece.offsets.size() > 1 ? shard->piece.offsets[1] : 0, ".",
-                               shard->piece.first);
-    const bool is_box = shard->piece.first == 0 &&
-                        shard->piece.count == Piece::whole(shard->piece.shape).count;
-    entries.push_back({.name = key,
-                       .dtype = shard->dtype,
-                       .shape = is_box ? shard->piece.shape : std::vector<int64_t>{shard->piece.count}});
+    if (!whole)
+      key += message("@", shard->piece.offsets.empty() ? 0 : shard->piece.offsets[0], ".",
+                     shard->piece.offsets.size() > 1 ? shard->piece.offsets[1] : 0, ".",
+                     shard->piece.first);
+    const bool is_box =
+        shard->piece.first == 0 && shard->piece.count == Piece::whole(shard->piece.shape).count;
+    entries.push_back(
+        {.name = key,
+         .dtype = shard->dtype,
+         .shape = is_box ? shard->piece.shape : std::vector<int64_t>{shard->piece.count}});
     keys.push_back(std::move(key));
   }
   SafetensorsWriter writer(folder + "/" + name, entries, {{"format", "pt"}});
@@ -179,7 +181,8 @@ void CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSource>& s
   TemporaryFolder temporary(
       message(path_, "/.", fs::path(folder).filename().string(), ".", ::getpid(), ".tmp"));
   std::vector<const ShardSource*> weights, others;
-  for (const ShardSource& shard : shards) (shard.group == "model" ? weights : others).push_back(&shard);
+  for (const ShardSource& shard : shards)
+    (shard.group == "model" ? weights : others).push_back(&shard);
   meta.files.clear();
   meta.tensors.clear();
   write_file(meta, temporary.path(), kModelFile, weights);

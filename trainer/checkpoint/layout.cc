@@ -73,8 +73,10 @@ bool is_number(const std::string& text) {
 ordered_json texts_to_json(const std::map<std::string, std::string>& texts) {
   ordered_json out = ordered_json::object();
   for (const auto& [key, text] : texts) {
-    if (is_number(text) || text == "true" || text == "false") out[key] = ordered_json::parse(text);
-    else out[key] = text;
+    if (is_number(text) || text == "true" || text == "false")
+      out[key] = ordered_json::parse(text);
+    else
+      out[key] = text;
   }
   return out;
 }
@@ -158,7 +160,8 @@ TensorRecord tensor_from_json(const json& object) {
     ShardRecord shard;
     one.at("file").get_to(shard.file);
     one.at("key").get_to(shard.key);
-    check(shard.file.find('/') == std::string::npos && shard.file != "..", "a shard's file has a path");
+    check(shard.file.find('/') == std::string::npos && shard.file != "..",
+          "a shard's file has a path");
     shard.piece = Piece::box(one.at("offsets"), one.at("shape"));
     if (one.contains("range")) {
       shard.piece.first = one.at("range").at(0);
@@ -174,10 +177,11 @@ TensorRecord tensor_from_json(const json& object) {
 CheckpointMeta meta_from_json(const json& root) {
   CheckpointMeta meta;
   const int64_t format = root.at("format");
-  check(format == CheckpointMeta::kFormat, indexed::message("format ", format, " is not known: expected ",
-                                                            CheckpointMeta::kFormat));
+  check(format == CheckpointMeta::kFormat,
+        indexed::message("format ", format, " is not known: expected ", CheckpointMeta::kFormat));
   root.at("writer").get_to(meta.writer);
-  visit_state(meta.state, [&](const char* key, auto& field) { root.at("state").at(key).get_to(field); });
+  visit_state(meta.state,
+              [&](const char* key, auto& field) { root.at("state").at(key).get_to(field); });
   root.at("has_optimizer").get_to(meta.has_optimizer);
   root.at("has_generator").get_to(meta.has_generator);
   root.at("config").get_to(meta.config);
@@ -219,7 +223,8 @@ int64_t for_each_common_run(const Piece& wanted, const Piece& held,
   return covered;
 }
 
-const TensorRecord* CheckpointMeta::find(std::string_view group, std::string_view name) const noexcept {
+const TensorRecord* CheckpointMeta::find(std::string_view group,
+                                         std::string_view name) const noexcept {
   for (const TensorRecord& tensor : tensors) {
     if (tensor.name == name && tensor.group == group) return &tensor;
   }
@@ -250,7 +255,8 @@ CheckpointMeta parse_meta(std::string_view text, const std::string& path) {
   try {
     check(text.size() > kChecksumHead.size() + kChecksumDigits && text.starts_with(kChecksumHead),
           "not a checkpoint's record");
-    check(text.substr(kChecksumHead.size(), kChecksumDigits) == hex8(meta_checksum(std::string(text))),
+    check(text.substr(kChecksumHead.size(), kChecksumDigits) ==
+              hex8(meta_checksum(std::string(text))),
           "checksum differs: damaged");
     return meta_from_json(json::parse(text));
   } catch (const indexed::FormatError& error) {

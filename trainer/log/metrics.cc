@@ -48,8 +48,8 @@ Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(optio
     }
   }
   if (!options_.tensorboard_dir.empty()) {
-    tensorboard_ = std::make_unique<EventWriter>(options_.tensorboard_dir, time,
-                                                 options_.first_iteration + 1);
+    tensorboard_ =
+        std::make_unique<EventWriter>(options_.tensorboard_dir, time, options_.first_iteration + 1);
   }
 }
 

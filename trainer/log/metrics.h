@@ -20,8 +20,8 @@ namespace trainer {
 
 /// Where to report, and what besides Megatron's standard tags.
 struct MetricsOptions {
-  std::string metrics_file;     ///< empty: none.
-  std::string tensorboard_dir;  ///< empty: none.
+  std::string metrics_file = {};     ///< empty: none.
+  std::string tensorboard_dir = {};  ///< empty: none.
   bool loss_scale = true;       ///< tag loss-scale.
   bool timers = false;          ///< tags iteration-time and throughput.
   bool validation_ppl = false;  ///< tag "lm loss validation ppl".

@@ -1,0 +1,313 @@
+// Checkpoints: what was written comes back bit for bit, in any other cut; what is damaged is named; what is half
+// written is never seen.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <numeric>
+#include <random>
+
+#include "libindexed/format.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+using testing::HasSubstr;
+
+class CheckpointTest : public testing::Test {
+ protected:
+  CheckpointTest() {
+    std::string name = fs::temp_directory_path() / "checkpoint_test.XXXXXX";
+    root_ = ::mkdtemp(name.data());
+  }
+  ~CheckpointTest() override { fs::remove_all(root_); }
+
+  // A model of two tensors whose values depend on the iteration.
+  void save(int64_t iteration, int64_t keep_last = 0) {
+    CheckpointRoot root(root_);
+    save(root, iteration, keep_last);
+  }
+  void save(CheckpointRoot& root, int64_t iteration, int64_t keep_last = 0) {
+    std::vector<float> matrix(6 * 8), vector(5);
+    std::iota(matrix.begin(), matrix.end(), static_cast<float>(iteration));
+    std::iota(vector.begin(), vector.end(), static_cast<float>(-iteration));
+    CheckpointMeta meta;
+    meta.writer = "test";
+    meta.state.iteration = iteration;
+    meta.config = {{"num-layers", {"2"}}, {"data-path", {"0.3", "a", "0.7", "b"}}};
+    meta.model = {{"family", "gpt2"}, {"hidden_size", "64"}, {"tied_embeddings", "true"}};
+    root.save(
+        meta,
+        {{"model", "matrix", "F32", {6, 8}, Piece::whole({6, 8}), std::as_bytes(std::span(matrix))},
+         {"model", "vector", "F32", {5}, Piece::whole({5}), std::as_bytes(std::span(vector))},
+         {"exp_avg", "vector", "F32", {5}, Piece::whole({5}), std::as_bytes(std::span(vector))}},
+        keep_last);
+  }
+
+  std::vector<std::string> names() const {
+    std::vector<std::string> out;
+    for (const fs::directory_entry& entry : fs::directory_iterator(root_))
+      out.push_back(entry.path().filename());
+    std::sort(out.begin(), out.end());
+    return out;
+  }
+  std::string tracker() const {
+    std::ifstream in(root_ + "/latest_checkpointed_iteration.txt");
+    std::string text;
+    in >> text;
+    return text;
+  }
+
+  std::string root_;
+};
+
+std::vector<float> as_floats(const std::vector<std::byte>& bytes) {
+  std::vector<float> out(bytes.size() / 4);
+  std::memcpy(out.data(), bytes.data(), bytes.size());
+  return out;
+}
+
+void flip(const std::string& path, int64_t byte, int bit = 0) {
+  std::fstream file(path, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekg(byte);
+  const int value = file.get();
+  file.seekp(byte);
+  file.put(static_cast<char>(value ^ (1 << bit)));
+}
+
+TEST_F(CheckpointTest, ComesBack) {
+  save(20);
+  EXPECT_THAT(names(),
+              ElementsAre(".trainer.lock", "iter_0000020", "latest_checkpointed_iteration.txt"));
+  EXPECT_EQ(tracker(), "20");
+  Checkpoint checkpoint = Checkpoint::open(*find_checkpoint(root_, std::nullopt));
+  EXPECT_EQ(checkpoint.meta().state.iteration, 20);
+  EXPECT_THAT(checkpoint.meta().config.at("data-path"), ElementsAre("0.3", "a", "0.7", "b"));
+  EXPECT_EQ(checkpoint.meta().model.at("hidden_size"), "64");
+  EXPECT_EQ(checkpoint.meta().model.at("family"), "gpt2");
+  EXPECT_EQ(checkpoint.meta().model.at("tied_embeddings"), "true");
+  EXPECT_THAT(as_floats(checkpoint.read(*checkpoint.meta().find("model", "vector"))),
+              ElementsAre(-20, -19, -18, -17, -16));
+  std::vector<float> box(4);
+  checkpoint.read(*checkpoint.meta().find("model", "matrix"), Piece::box({2, 3}, {2, 2}),
+                  std::as_writable_bytes(std::span(box)));
+  EXPECT_THAT(box, ElementsAre(20 + 19, 20 + 20, 20 + 27, 20 + 28));
+  checkpoint.verify();
+}
+
+TEST_F(CheckpointTest, StateComesBackToTheLastBit) {
+  CheckpointMeta meta;
+  meta.state = {.iteration = 7,
+                .consumed_train_samples = int64_t{1} << 40,
+                .consumed_valid_samples = 3,
+                .seed = 1234,
+                .loss_scale = 65536,
+                .growth_tracker = 5,
+                .hysteresis_tracker = 1,
+                .adam_steps = 6,
+                .skipped_steps = 1,
+                .interval_loss_sum = 0.1 + 0.2,
+                .interval_steps = 3,
+                .interval_applied = 2,
+                .interval_skipped = 1,
+                .interval_nan = 1};
+  EXPECT_EQ(parse_meta(format_meta(meta), "m").state, meta.state);
+}
+
+TEST_F(CheckpointTest, EveryFlippedBitOfMetaIsSeen) {
+  CheckpointMeta meta;
+  meta.writer = "w";
+  const std::string text = format_meta(meta);
+  parse_meta(text, "m");
+  for (size_t byte = 0; byte < text.size(); ++byte) {
+    for (int bit = 0; bit < 8; ++bit) {
+      std::string damaged = text;
+      damaged[byte] = static_cast<char>(damaged[byte] ^ (1 << bit));
+      EXPECT_THROW(parse_meta(damaged, "m"), indexed::FormatError) << byte << " " << bit;
+    }
+  }
+  for (size_t length = 0; length < text.size(); ++length) {
+    EXPECT_THROW(parse_meta(text.substr(0, length), "m"), indexed::FormatError) << length;
+  }
+}
+
+TEST_F(CheckpointTest, DamageIsNamedAndThePreviousOffered) {
+  save(10);
+  save(20);
+  const std::string shard = iteration_folder(root_, 20) + "/rank_00000_model.safetensors";
+  const int64_t size = static_cast<int64_t>(fs::file_size(shard));
+  flip(shard, size - 3);
+  Checkpoint checkpoint = Checkpoint::open(iteration_folder(root_, 20));
+  try {
+    checkpoint.verify();
+    FAIL() << "damage not seen";
+  } catch (const indexed::FormatError& error) {
+    EXPECT_THAT(
+        error.what(),
+        HasSubstr(
+            "iter_0000020/rank_00000_model.safetensors: vector: bytes 0 to 20: checksum differs"));
+  }
+  EXPECT_EQ(offer_previous(root_, 20),
+            "the previous whole checkpoint is of step 10: go on from it with --ckpt-step 10");
+  flip(iteration_folder(root_, 10) + "/rank_00000_model.safetensors", size - 3);
+  EXPECT_EQ(offer_previous(root_, 20), "there is no whole checkpoint before it");
+  fs::resize_file(shard, fs::file_size(shard) - 1);
+  EXPECT_THROW(Checkpoint::open(iteration_folder(root_, 20)), indexed::FormatError);
+  fs::remove(shard);
+  EXPECT_THROW(Checkpoint::open(iteration_folder(root_, 20)), std::system_error);
+}
+
+// Every bit of every shard: verify() or open() must object, or the tensors must still be what they were (padding and
+// the free text of the header).
+TEST_F(CheckpointTest, NoFlippedBitReachesATensor) {
+  save(20);
+  const std::string folder = iteration_folder(root_, 20);
+  const auto contents = [&] {
+    Checkpoint checkpoint = Checkpoint::open(folder);
+    checkpoint.verify();
+    std::vector<std::byte> all;
+    for (const TensorRecord& tensor : checkpoint.meta().tensors) {
+      for (const std::byte byte : checkpoint.read(tensor)) all.push_back(byte);
+    }
+    return all;
+  };
+  const std::vector<std::byte> good = contents();
+  int refused = 0;
+  for (const char* name : {"rank_00000_model.safetensors", "rank_00000_optimizer.safetensors"}) {
+    const std::string shard = folder + "/" + name;
+    for (int64_t byte = 0; byte < static_cast<int64_t>(fs::file_size(shard)); ++byte) {
+      const int bit = static_cast<int>(byte % 8);
+      flip(shard, byte, bit);
+      try {
+        EXPECT_EQ(contents(), good) << name << " byte " << byte;
+      } catch (const std::exception&) {
+        ++refused;
+      }
+      flip(shard, byte, bit);
+    }
+  }
+  EXPECT_GT(refused, 300);
+  EXPECT_EQ(contents(), good);
+}
+
+TEST_F(CheckpointTest, KeepsTheLastAndReplacesTheSame) {
+  for (const int64_t iteration : {10, 20, 30, 40}) save(iteration, 2);
+  EXPECT_THAT(stored_iterations(root_), ElementsAre(30, 40));
+  save(30);  // a run that went back: 40 is another run's future and stays, the tracker says 30.
+  EXPECT_THAT(stored_iterations(root_), ElementsAre(30, 40));
+  EXPECT_EQ(tracker(), "30");
+  EXPECT_EQ(*find_checkpoint(root_, std::nullopt), iteration_folder(root_, 30));
+  EXPECT_EQ(*find_checkpoint(root_, 40), iteration_folder(root_, 40));
+  EXPECT_EQ(*find_checkpoint(iteration_folder(root_, 40), std::nullopt),
+            iteration_folder(root_, 40));
+}
+
+TEST_F(CheckpointTest, TrackerThatIsWrongIsAnError) {
+  EXPECT_FALSE(find_checkpoint(root_, std::nullopt).has_value());
+  EXPECT_FALSE(find_checkpoint(root_ + "/not there", std::nullopt).has_value());
+  save(10);
+  std::ofstream(root_ + "/latest_checkpointed_iteration.txt") << "";
+  EXPECT_THROW(find_checkpoint(root_, std::nullopt), indexed::FormatError);
+  std::ofstream(root_ + "/latest_checkpointed_iteration.txt") << "30";
+  try {
+    find_checkpoint(root_, std::nullopt);
+    FAIL();
+  } catch (const indexed::FormatError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("the newest stored is 10"));
+  }
+  fs::remove(root_ + "/latest_checkpointed_iteration.txt");
+  EXPECT_EQ(*find_checkpoint(root_, std::nullopt), iteration_folder(root_, 10));
+}
+
+TEST_F(CheckpointTest, LeavingsAreRemovedAndASecondWriterRefused) {
+  fs::create_directories(root_ + "/.iter_0000010.123.tmp");
+  const CheckpointRoot root(root_);
+  EXPECT_THAT(names(), ElementsAre(".trainer.lock"));
+  EXPECT_THROW(CheckpointRoot{root_}, std::runtime_error);
+}
+
+// Random boxes and ranges of random tensors, cut one way and read another.
+TEST_F(CheckpointTest, AnyCutReadsIntoAnyOther) {
+  std::mt19937 random(5);
+  const auto draw = [&](int64_t low, int64_t high) {
+    return std::uniform_int_distribution<int64_t>(low, high)(random);
+  };
+  for (int round = 0; round < 50; ++round) {
+    const int64_t rows = draw(1, 7), columns = draw(1, 9);
+    const auto value = [&](int64_t row, int64_t column) {
+      return static_cast<float>(row * columns + column);
+    };
+    // Elements of a piece in its own order.
+    const auto elements = [&](const Piece& piece) {
+      std::vector<float> out;
+      for (int64_t e = piece.first; e < piece.first + piece.count; ++e) {
+        out.push_back(
+            value(piece.offsets[0] + e / piece.shape[1], piece.offsets[1] + e % piece.shape[1]));
+      }
+      return out;
+    };
+    // Cut: a row, a column, and each of the four boxes into two ranges.
+    const int64_t row = draw(0, rows), column = draw(0, columns);
+    std::vector<Piece> cut;
+    for (const auto& [r, n] : {std::pair{int64_t{0}, row}, std::pair{row, rows - row}}) {
+      for (const auto& [c, m] :
+           {std::pair{int64_t{0}, column}, std::pair{column, columns - column}}) {
+        Piece piece = Piece::box({r, c}, {n, m});
+        if (piece.count == 0) continue;
+        const int64_t half = draw(0, piece.count);
+        Piece second = piece;
+        second.first = half;
+        second.count -= half;
+        piece.count = half;
+        if (piece.count > 0) cut.push_back(piece);
+        if (second.count > 0) cut.push_back(second);
+      }
+    }
+    std::vector<std::vector<float>> held;
+    for (const Piece& piece : cut) held.push_back(elements(piece));
+    std::vector<ShardSource> shards;
+    for (size_t i = 0; i < cut.size(); ++i) {
+      shards.push_back(
+          {"model", "t", "F32", {rows, columns}, cut[i], std::as_bytes(std::span(held[i]))});
+    }
+    CheckpointMeta meta;
+    meta.state.iteration = round;
+    CheckpointRoot(root_).save(meta, shards, 1);
+    Checkpoint checkpoint = Checkpoint::open(iteration_folder(root_, round));
+    const int64_t r = draw(0, rows - 1), c = draw(0, columns - 1);
+    Piece wanted = Piece::box({r, c}, {draw(1, rows - r), draw(1, columns - c)});
+    wanted.first = draw(0, wanted.count - 1);
+    wanted.count = draw(1, wanted.count - wanted.first);
+    std::vector<float> out(static_cast<size_t>(wanted.count));
+    checkpoint.read(checkpoint.meta().tensors[0], wanted, std::as_writable_bytes(std::span(out)));
+    EXPECT_EQ(out, elements(wanted));
+  }
+}
+
+TEST_F(CheckpointTest, MissingElementsAreAnError) {
+  const std::vector<float> half(4);
+  CheckpointMeta meta;
+  CheckpointRoot(root_).save(
+      meta, {{"model", "t", "F32", {8}, Piece::box({0}, {4}), std::as_bytes(std::span(half))}}, 0);
+  Checkpoint checkpoint = Checkpoint::open(iteration_folder(root_, 0));
+  try {
+    checkpoint.read(checkpoint.meta().tensors[0]);
+    FAIL();
+  } catch (const indexed::FormatError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("model t: shards hold 4 of 8 elements"));
+  }
+}
+
+}  // namespace
+}  // namespace trainer
