@@ -1,0 +1,122 @@
+// Arena and Pool: one block, cut by name; first fit within a cut.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/arena.h"
+
+#include <algorithm>
+#include <cinttypes>
+#include <cstdio>
+#include <iterator>
+#include <utility>
+
+namespace ops {
+namespace {
+
+constexpr double kMiB = 1024.0 * 1024.0;
+
+int64_t tensor_bytes(DType dtype, std::initializer_list<int64_t> shape) {
+  int64_t elements = 1;
+  for (int64_t n : shape) elements *= n;
+  return align_up(std::max<int64_t>(elements, 1) * size_bytes(dtype));
+}
+
+void* plan_address(int64_t offset) noexcept {
+  return reinterpret_cast<void*>(static_cast<uintptr_t>(kPlanBase + offset));
+}
+
+std::string line(const char* format, const std::string& what, double mib, double share) {
+  char text[160];
+  std::snprintf(text, sizeof text, format, what.c_str(), mib, share);
+  return text;
+}
+
+}  // namespace
+
+Arena::Arena(Ops& ops, int64_t bytes) : ops_(&ops), device_(ops.device()), capacity_(bytes) {
+  block_ = static_cast<std::byte*>(ops.allocate(std::max<int64_t>(bytes, kAlignment)));
+}
+
+Arena::~Arena() {
+  if (block_ != nullptr) ops_->release(block_);
+}
+
+Arena::Arena(Arena&& other) noexcept
+    : ops_(other.ops_),
+      block_(std::exchange(other.block_, nullptr)),
+      device_(other.device_),
+      capacity_(other.capacity_),
+      used_(other.used_),
+      cuts_(std::move(other.cuts_)) {}
+
+Tensor Arena::cut(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape) {
+  const int64_t bytes = tensor_bytes(dtype, shape);
+  if (block_ != nullptr && used_ + bytes > capacity_)
+    throw DeviceError("memory: " + std::string(purpose) + ": " + std::to_string(bytes) +
+                      " bytes wanted, " + std::to_string(capacity_ - used_) + " planned for");
+  void* address = block_ != nullptr ? block_ + used_ : plan_address(used_);
+  used_ += bytes;
+  auto found = std::find_if(cuts_.begin(), cuts_.end(),
+                            [&](const Cut& cut) { return cut.purpose == purpose; });
+  if (found == cuts_.end()) found = cuts_.insert(cuts_.end(), Cut{std::string(purpose), 0});
+  found->bytes += bytes;
+  return Tensor(address, dtype, device_, shape);
+}
+
+std::string Arena::report() const {
+  std::string text;
+  const double total = static_cast<double>(std::max<int64_t>(used_, 1));
+  for (const Cut& cut : cuts_)
+    text += line("  %-32s %12.1f MiB %6.1f%%\n", cut.purpose, static_cast<double>(cut.bytes) / kMiB,
+                 100.0 * static_cast<double>(cut.bytes) / total);
+  return text + line("  %-32s %12.1f MiB %6.1f%%\n", "in all", total / kMiB, 100.0);
+}
+
+Pool::Pool(Tensor block) : block_(block) {}
+
+Tensor Pool::take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape) {
+  const int64_t bytes = tensor_bytes(dtype, shape);
+  int64_t offset = 0;
+  for (const auto& [begin, piece] : out_) {
+    if (begin - offset >= bytes) break;
+    offset = begin + piece.bytes;
+  }
+  if (block_ && offset + bytes > block_.bytes())
+    throw DeviceError("memory of a step: " + std::string(purpose) + ": " + std::to_string(bytes) +
+                      " bytes do not fit into " + std::to_string(block_.bytes()));
+  out_[offset] = Piece{bytes, std::string(purpose)};
+  used_ += bytes;
+  if (offset + bytes > peak_) {
+    peak_ = offset + bytes;
+    at_peak_.clear();
+    for (const auto& [begin, piece] : out_) at_peak_[piece.purpose] += piece.bytes;
+  }
+  void* address = block_ ? static_cast<std::byte*>(block_.data) + offset : plan_address(offset);
+  return Tensor(address, dtype, block_ ? block_.device : Device::plan, shape);
+}
+
+void Pool::give(Tensor& tensor) {
+  if (!tensor) return;
+  const int64_t offset =
+      block_ ? static_cast<std::byte*>(tensor.data) - static_cast<std::byte*>(block_.data)
+             : static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)) - kPlanBase;
+  const auto found = out_.find(offset);
+  if (found == out_.end())
+    throw DeviceError("memory of a step: " + tensor.describe() + " is not out");
+  used_ -= found->second.bytes;
+  out_.erase(found);
+  tensor = Tensor();
+}
+
+std::string Pool::report() const {
+  std::vector<std::pair<int64_t, std::string>> sorted;
+  for (const auto& [purpose, bytes] : at_peak_) sorted.emplace_back(-bytes, purpose);
+  std::sort(sorted.begin(), sorted.end());
+  std::string text;
+  const double peak = static_cast<double>(std::max<int64_t>(peak_, 1));
+  for (const auto& [bytes, purpose] : sorted)
+    text += line("    %-30s %12.1f MiB %6.1f%%\n", purpose, static_cast<double>(-bytes) / kMiB,
+                 -100.0 * static_cast<double>(bytes) / peak);
+  return text;
+}
+
+}  // namespace ops

@@ -1,0 +1,248 @@
+// CpuOps: attention in blocks of queries, softmax over all keys of a block at once.
+// A task owns one (sample, key/value group): it walks its query heads and blocks in order, so sums
+// are fixed. Source: Vaswani et al. 2017, equation 1; Dao et al. 2022 (FlashAttention), appendix
+// B.2, for the gradient by row sums of dout * out.
+//
+// SPDX-License-Identifier: MIT
+#include <cblas.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/dropout.h"
+
+namespace ops::cpu {
+namespace {
+
+constexpr int64_t kQueryBlock = 64;
+
+blasint blas(int64_t n) { return static_cast<blasint>(n); }
+
+/// Addresses inside packed qkv and out for sample b.
+struct Layout {
+  int64_t seq, batch, heads, groups, per_group, channels, row, out_row;
+
+  Layout(const AttentionShape& s, const Tensor& qkv)
+      : seq(qkv.shape[0]),
+        batch(qkv.shape[1]),
+        heads(s.num_attention_heads),
+        groups(s.num_query_groups),
+        per_group(heads / groups),
+        channels(s.kv_channels),
+        row(batch * qkv.shape[2]),
+        out_row(batch * heads * channels) {}
+
+  int64_t sample(int64_t b) const { return b * (row / batch); }
+  int64_t query(int64_t b, int64_t head) const {
+    return sample(b) + (head / per_group * (per_group + 2) + head % per_group) * channels;
+  }
+  int64_t key(int64_t b, int64_t group) const {
+    return sample(b) + (group * (per_group + 2) + per_group) * channels;
+  }
+  int64_t value(int64_t b, int64_t group) const { return key(b, group) + channels; }
+  int64_t out(int64_t b, int64_t head) const { return (b * heads + head) * channels; }
+};
+
+/// First and last-plus-one key that query s of sample b may see.
+struct Range {
+  int64_t begin, end;
+};
+Range visible(const AttentionForward& a, const Layout& l, int64_t s, int64_t b) {
+  const int64_t begin = a.first_key ? a.first_key.as<int32_t>()[s * l.batch + b] : 0;
+  return {begin, a.shape.causal ? s + 1 : l.seq};
+}
+
+/// scores (rows, keys) = scale * q k^T for queries s0 .. s0 + rows - 1 of one head.
+void scores(float* out, const float* q, const float* k, const Layout& l, int64_t rows, int64_t keys,
+            float scale) {
+  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas(rows), blas(keys), blas(l.channels),
+              scale, q, blas(l.row), k, blas(l.row), 0.0f, out, blas(keys));
+}
+
+}  // namespace
+
+int64_t CpuOps::attention_scratch_floats(int64_t keys, bool backward) const {
+  return kQueryBlock * keys * (backward ? 3 : 1);
+}
+
+int64_t CpuOps::workspace_bytes(const AnyArgs& args) {
+  const int64_t threads = arena_.max_concurrency();
+  if (const AttentionForward* a = std::get_if<AttentionForward>(&args))
+    return threads * attention_scratch_floats(a->qkv.shape[0], false) * 4;
+  if (const AttentionBackward* a = std::get_if<AttentionBackward>(&args))
+    return threads * attention_scratch_floats(a->qkv.shape[0], true) * 4;
+  return 0;
+}
+
+void CpuOps::attention_forward(const AttentionForward& a) {
+  check(a, Device::cpu);
+  const Layout l(a.shape, a.qkv);
+  const DropoutMask mask(a.dropout);
+  const int64_t scratch = attention_scratch_floats(l.seq, false);
+  float* all = reinterpret_cast<float*>(workspace(arena_.max_concurrency() * scratch * 4));
+  const float* qkv = a.qkv.as<float>();
+  parallel(l.batch * l.heads, [&](int64_t task) {
+    const int64_t b = task / l.heads, head = task % l.heads, group = head / l.per_group;
+    float* p = all + tbb::this_task_arena::current_thread_index() * scratch;
+    if (l.batch * l.heads == 1) p = all;
+    for (int64_t s0 = 0; s0 < l.seq; s0 += kQueryBlock) {
+      const int64_t rows = std::min(kQueryBlock, l.seq - s0);
+      const int64_t keys = a.shape.causal ? s0 + rows : l.seq;
+      scores(p, qkv + l.query(b, head) + s0 * l.row, qkv + l.key(b, group), l, rows, keys,
+             a.shape.softmax_scale);
+      for (int64_t s = s0; s < s0 + rows; ++s) {
+        float* row = p + (s - s0) * keys;
+        const Range range = visible(a, l, s, b);
+        const float top = *std::max_element(row + range.begin, row + range.end);
+        double sum = 0;
+        for (int64_t k = range.begin; k < range.end; ++k) sum += row[k] = std::exp(row[k] - top);
+        const float inverse = static_cast<float>(1.0 / sum);
+        std::fill(row, row + range.begin, 0.0f);
+        std::fill(row + range.end, row + keys, 0.0f);
+        for (int64_t k = range.begin; k < range.end; ++k) row[k] *= inverse;
+        mask.apply(row, keys, s, b, head);
+        if (a.stats)
+          a.stats.as<float>()[(b * l.heads + head) * l.seq + s] =
+              top + static_cast<float>(std::log(sum));
+      }
+      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas(rows), blas(l.channels),
+                  blas(keys), 1.0f, p, blas(keys), qkv + l.value(b, group), blas(l.row), 0.0f,
+                  a.out.as<float>() + l.out(b, head) + s0 * l.out_row, blas(l.out_row));
+    }
+  });
+}
+
+namespace {
+
+/// One query block of one head: writes dq, adds into dk and dv. `p`, `dp` and `dropped` hold rows *
+/// keys floats.
+struct BackwardBlock {
+  const AttentionBackward& a;
+  const AttentionForward& forward;
+  const Layout& l;
+  const DropoutMask& mask;
+  float *p, *dropped, *dp;
+
+  void run(int64_t b, int64_t head, int64_t s0) const {
+    const int64_t group = head / l.per_group;
+    const int64_t rows = std::min(kQueryBlock, l.seq - s0);
+    const int64_t keys = a.shape.causal ? s0 + rows : l.seq;
+    const float* qkv = a.qkv.as<float>();
+    const float* q = qkv + l.query(b, head) + s0 * l.row;
+    const float* k = qkv + l.key(b, group);
+    const float* v = qkv + l.value(b, group);
+    const float* dout = a.dout.as<float>() + l.out(b, head) + s0 * l.out_row;
+    const float* out = a.out.as<float>() + l.out(b, head) + s0 * l.out_row;
+    float* dqkv = a.dqkv.as<float>();
+    scores(p, q, k, l, rows, keys, a.shape.softmax_scale);
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas(rows), blas(keys), blas(l.channels),
+                1.0f, dout, blas(l.out_row), v, blas(l.row), 0.0f, dp, blas(keys));
+    for (int64_t s = s0; s < s0 + rows; ++s) probabilities(b, head, s, s0, keys, dout, out);
+    // dv += dropped^T dout; dq = scale * ds k; dk += scale * ds^T q.
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas(keys), blas(l.channels), blas(rows),
+                1.0f, dropped, blas(keys), dout, blas(l.out_row), 1.0f, dqkv + l.value(b, group),
+                blas(l.row));
+    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas(rows), blas(l.channels), blas(keys),
+                a.shape.softmax_scale, dp, blas(keys), k, blas(l.row), 0.0f,
+                dqkv + l.query(b, head) + s0 * l.row, blas(l.row));
+    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas(keys), blas(l.channels), blas(rows),
+                a.shape.softmax_scale, dp, blas(keys), q, blas(l.row), 1.0f, dqkv + l.key(b, group),
+                blas(l.row));
+  }
+
+  /// Row s: p becomes the probabilities, dropped those after dropout, dp the gradient of the scaled
+  /// scores.
+  void probabilities(int64_t b, int64_t head, int64_t s, int64_t s0, int64_t keys,
+                     const float* dout, const float* out) const {
+    const int64_t at = (s - s0) * keys;
+    const Range range = visible(forward, l, s, b);
+    const float stat = a.stats.as<float>()[(b * l.heads + head) * l.seq + s];
+    float* row = p + at;
+    float* drow = dp + at;
+    std::fill(row, row + range.begin, 0.0f);
+    std::fill(row + range.end, row + keys, 0.0f);
+    for (int64_t k = range.begin; k < range.end; ++k) row[k] = std::exp(row[k] - stat);
+    std::copy(row, row + keys, dropped + at);
+    mask.apply(dropped + at, keys, s, b, head);
+    mask.apply(drow, keys, s, b, head);
+    double dot = 0;
+    for (int64_t c = 0; c < l.channels; ++c)
+      dot += dout[(s - s0) * l.out_row + c] * out[(s - s0) * l.out_row + c];
+    const float row_dot = static_cast<float>(dot);
+    for (int64_t k = 0; k < keys; ++k) drow[k] = row[k] * (drow[k] - row_dot);
+  }
+};
+
+}  // namespace
+
+void CpuOps::attention_backward(const AttentionBackward& a) {
+  check(a, Device::cpu);
+  const Layout l(a.shape, a.qkv);
+  const DropoutMask mask(a.dropout);
+  const AttentionForward forward{.shape = a.shape,
+                                 .out = a.out,
+                                 .stats = a.stats,
+                                 .qkv = a.qkv,
+                                 .first_key = a.first_key,
+                                 .dropout = {}};
+  const int64_t scratch = attention_scratch_floats(l.seq, true);
+  float* all = reinterpret_cast<float*>(workspace(arena_.max_concurrency() * scratch * 4));
+  parallel(l.batch * l.groups, [&](int64_t task) {
+    const int64_t b = task / l.groups, group = task % l.groups;
+    float* p =
+        all +
+        (l.batch * l.groups == 1 ? 0 : tbb::this_task_arena::current_thread_index() * scratch);
+    float* dropped = p + scratch / 3;
+    float* dp = dropped + scratch / 3;
+    for (int64_t s = 0; s < l.seq; ++s)
+      std::fill_n(a.dqkv.as<float>() + l.key(b, group) + s * l.row, 2 * l.channels, 0.0f);
+    const BackwardBlock block{a, forward, l, mask, p, dropped, dp};
+    for (int64_t head = group * l.per_group; head < (group + 1) * l.per_group; ++head)
+      for (int64_t s0 = 0; s0 < l.seq; s0 += kQueryBlock) block.run(b, head, s0);
+  });
+}
+
+void CpuOps::attention_decode(const AttentionDecode& a) {
+  check(a, Device::cpu);
+  const Layout l(a.shape, a.qkv);
+  const int64_t cache_row = l.batch * l.groups * l.channels;
+  const float* qkv = a.qkv.as<float>();
+  float* keys = a.key_cache.as<float>();
+  float* values = a.value_cache.as<float>();
+  for (int64_t s = 0; s < l.seq; ++s)
+    for (int64_t b = 0; b < l.batch; ++b)
+      for (int64_t g = 0; g < l.groups; ++g) {
+        const int64_t at = (a.cached + s) * cache_row + (b * l.groups + g) * l.channels;
+        std::copy_n(qkv + s * l.row + l.key(b, g), l.channels, keys + at);
+        std::copy_n(qkv + s * l.row + l.value(b, g), l.channels, values + at);
+      }
+  parallel(l.batch * l.heads, [&](int64_t task) {
+    const int64_t b = task / l.heads, head = task % l.heads, group = head / l.per_group;
+    const float* k0 = keys + (b * l.groups + group) * l.channels;
+    const float* v0 = values + (b * l.groups + group) * l.channels;
+    for (int64_t s = 0; s < l.seq; ++s) {
+      const float* q = qkv + s * l.row + l.query(b, head);
+      float* out = a.out.as<float>() + s * l.out_row + l.out(b, head);
+      // One pass with a running maximum (Milakov and Gimelshein 2018), so that no scratch is
+      // needed.
+      float top = -INFINITY, sum = 0;
+      std::fill_n(out, l.channels, 0.0f);
+      for (int64_t t = 0; t <= a.cached + s; ++t) {
+        float score = 0;
+        for (int64_t c = 0; c < l.channels; ++c) score += q[c] * k0[t * cache_row + c];
+        score *= a.shape.softmax_scale;
+        const float higher = std::max(top, score);
+        const float rescale = std::exp(top - higher), weight = std::exp(score - higher);
+        top = higher;
+        sum = sum * rescale + weight;
+        for (int64_t c = 0; c < l.channels; ++c)
+          out[c] = out[c] * rescale + weight * v0[t * cache_row + c];
+      }
+      for (int64_t c = 0; c < l.channels; ++c) out[c] /= sum;
+    }
+  });
+}
+
+}  // namespace ops::cpu

@@ -1,0 +1,112 @@
+// CpuOps: loss weights, cross entropy whole and split by vocabulary.
+//
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cmath>
+
+#include "trainer/ops/cpu/cpu_ops.h"
+
+namespace ops::cpu {
+namespace {
+
+constexpr int64_t kRowPiece = 8;
+
+StepState* state_of(const Tensor& state) { return static_cast<StepState*>(state.data); }
+
+/// logits <- (exp(logits - log_sum) - onehot) * factor.
+void gradient_row(float* logits, int64_t columns, float log_sum, int64_t label,
+                  float factor) noexcept {
+  for (int64_t c = 0; c < columns; ++c) logits[c] = std::exp(logits[c] - log_sum) * factor;
+  if (label >= 0 && label < columns) logits[label] -= factor;
+}
+
+double sum_of_exp(const float* logits, int64_t columns, float top) noexcept {
+  double sum = 0;
+  for (int64_t c = 0; c < columns; ++c) sum += std::exp(logits[c] - top);
+  return sum;
+}
+
+}  // namespace
+
+void CpuOps::loss_weights(const LossWeights& a) {
+  check(a, Device::cpu);
+  const float* mask = a.loss_mask.as<float>();
+  double sum = 0;
+  for (int64_t r = 0; r < a.loss_mask.elements(); ++r) sum += mask[r];
+  const float inverse = sum > 0 ? static_cast<float>(1.0 / sum) : 0.0f;
+  for (int64_t r = 0; r < a.loss_mask.elements(); ++r)
+    a.row_weights.as<float>()[r] = mask[r] * inverse;
+}
+
+void CpuOps::cross_entropy(const CrossEntropy& a) {
+  check(a, Device::cpu);
+  const int64_t columns = a.logits.shape[1];
+  const float scale = a.backward ? state_of(a.state)->loss_scale * a.factor : 0.0f;
+  const int32_t* labels = a.labels.as<int32_t>();
+  pieces(a.logits.shape[0], kRowPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float* logits = a.logits.as<float>() + r * columns;
+      const bool labelled = labels[r] >= 0 && labels[r] < columns;
+      const float top = *std::max_element(logits, logits + columns);
+      const float log_sum = top + static_cast<float>(std::log(sum_of_exp(logits, columns, top)));
+      a.token_loss.as<float>()[r] = labelled ? log_sum - logits[labels[r]] : 0.0f;
+      if (a.backward)
+        gradient_row(logits, columns, log_sum, labels[r],
+                     labelled ? a.row_weights.as<float>()[r] * scale : 0.0f);
+    }
+  });
+}
+
+void CpuOps::cross_entropy_statistics(const CrossEntropyStatistics& a) {
+  check(a, Device::cpu);
+  const int64_t columns = a.logits.shape[1];
+  pieces(a.logits.shape[0], kRowPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* logits = a.logits.as<float>() + r * columns;
+      const int64_t label = a.labels.as<int32_t>()[r] - a.first_token;
+      float* stats = a.stats.as<float>() + r * 3;
+      stats[0] = *std::max_element(logits, logits + columns);
+      stats[1] = static_cast<float>(sum_of_exp(logits, columns, stats[0]));
+      stats[2] = label >= 0 && label < columns ? logits[label] : 0.0f;
+    }
+  });
+}
+
+void CpuOps::cross_entropy_gradient(const CrossEntropyGradient& a) {
+  check(a, Device::cpu);
+  const int64_t rows = a.logits.shape[0], columns = a.logits.shape[1], ranks = a.stats.shape[0];
+  const float scale = a.backward ? state_of(a.state)->loss_scale * a.factor : 0.0f;
+  const float* all = a.stats.as<float>();
+  pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      float top = all[r * 3];
+      for (int64_t p = 1; p < ranks; ++p) top = std::max(top, all[(p * rows + r) * 3]);
+      double sum = 0;
+      float label_logit = 0;
+      for (int64_t p = 0; p < ranks; ++p) {
+        const float* stats = all + (p * rows + r) * 3;
+        sum += stats[1] * std::exp(static_cast<double>(stats[0] - top));
+        label_logit += stats[2];
+      }
+      const int32_t label = a.labels.as<int32_t>()[r];
+      const bool labelled = label >= 0 && label < columns * ranks;
+      const float log_sum = top + static_cast<float>(std::log(sum));
+      a.token_loss.as<float>()[r] = labelled ? log_sum - label_logit : 0.0f;
+      if (a.backward)
+        gradient_row(a.logits.as<float>() + r * columns, columns, log_sum, label - a.first_token,
+                     labelled ? a.row_weights.as<float>()[r] * scale : 0.0f);
+    }
+  });
+}
+
+void CpuOps::accumulate_loss(const AccumulateLoss& a) {
+  check(a, Device::cpu);
+  const float* weights = a.row_weights.as<float>();
+  const float* losses = a.token_loss.as<float>();
+  double sum = 0;
+  for (int64_t r = 0; r < a.row_weights.elements(); ++r)
+    if (weights[r] != 0) sum += static_cast<double>(weights[r]) * losses[r];
+  state_of(a.state)->loss += static_cast<float>(sum) * a.factor;
+}
+
+}  // namespace ops::cpu

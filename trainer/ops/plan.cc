@@ -1,0 +1,37 @@
+// PlanOps: adding up.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/plan.h"
+
+#include <algorithm>
+
+#include "trainer/ops/arena.h"
+
+namespace ops {
+
+void* PlanOps::allocate(int64_t bytes) {
+  allocated_ += align_up(bytes);
+  return reinterpret_cast<void*>(static_cast<uintptr_t>(kPlanBase + allocated_ - align_up(bytes)));
+}
+
+Cost PlanOps::total() const noexcept {
+  Cost sum;
+  for (const auto& [operation, total] : totals_) {
+    sum.flops += total.cost.flops;
+    sum.bytes += total.cost.bytes;
+  }
+  return sum;
+}
+
+void PlanOps::add_up(const AnyArgs& args) {
+  Total& total = totals_[name(args)];
+  const Cost one = cost(args);
+  ++total.calls;
+  total.cost.flops += one.flops;
+  total.cost.bytes += one.bytes;
+  if (target_ != nullptr)
+    workspace_bytes_ = std::max(workspace_bytes_, target_->workspace_bytes(args));
+  if (keep_calls_) calls_.push_back(args);
+}
+
+}  // namespace ops
