@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/cli. Messages and the progress line.
+// Not here: files, and anything on stdout.
 #include "tools/cli/console.h"
 
 #include <cstdio>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/cli. Text to numbers and back, with the range in every refusal.
+// Not here: which flag the text belongs to; parse.cc puts its name before the reason.
 #include "tools/cli/fields.h"
 
 #include <algorithm>

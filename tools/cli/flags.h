@@ -12,6 +12,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace cli {
@@ -30,16 +31,31 @@ using Values = std::vector<std::string>;
 /// The part of a row that knows the options struct: how values go in and come out.
 template <class O>
 struct Field {
+  using Set = std::function<void(O&, const Values&)>;
+  using Show = std::function<Values(const O&)>;
+
+  // Constructors and not defaults of members: GCC 12 does not compile those in a table's braces.
+  Field() = default;
+  Field(Arity how_many, Set setter, Show shower)
+      : arity(how_many), set(std::move(setter)), show(std::move(shower)) {}
+  Field(Arity how_many, Set setter, Show shower, std::vector<std::string> words,
+        std::string reason = std::string())
+      : arity(how_many),
+        set(std::move(setter)),
+        show(std::move(shower)),
+        choices(std::move(words)),
+        no_effect(std::move(reason)) {}
+
   Arity arity = Arity::one;
   /// Stores the values (of a `one`: exactly one). Errors: UsageError saying what was expected,
   /// without the flag's name.
-  std::function<void(O&, const Values&)> set;
+  Set set;
   /// What is in force, as `set` would take it; empty where nothing is. Empty function: never shown.
-  std::function<Values(const O&)> show;
+  Show show;
   /// Permitted words, for help and completion; empty where any text will do.
-  std::vector<std::string> choices = {};
+  std::vector<std::string> choices;
   /// Why the flag changes nothing here; empty for a flag that does something.
-  std::string no_effect = {};
+  std::string no_effect;
 };
 
 /// One row of a flag table.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/cli. The one catch of every program.
+// Not here: the parsing itself (parse.cc), the pages (help.cc, man.cc).
 #include "tools/cli/run.h"
 
 #include <atomic>

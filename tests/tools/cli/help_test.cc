@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Tests of what is printed from rows, and of the notation of the man pages.
+// Exact text where users and man(1) read it, fragments elsewhere.
 #include "tools/cli/help.h"
 
 #include <gmock/gmock.h>

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // A small table with one row of every kind, for the tests of tools/cli.
+// Not a program's table: nothing here does anything.
 #pragma once
 
 #include "tools/cli/fields.h"

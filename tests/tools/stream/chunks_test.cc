@@ -1,0 +1,104 @@
+// SPDX-License-Identifier: MIT
+// Tests of cutting: whatever the chunk size, the same records at the same places; the cap; several inputs.
+#include "tools/stream/chunks.h"
+
+#include <random>
+#include <system_error>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/tools/stream/packing.h"
+
+namespace stream {
+namespace {
+
+using ::testing::ElementsAre;
+
+struct Piece {
+  int64_t source;
+  int64_t offset;
+  std::string text;
+  bool over_cap;
+};
+
+std::vector<Piece> cut(const std::vector<std::string>& paths, ChunkOptions options) {
+  ChunkReader reader(paths, options);
+  std::vector<Piece> pieces;
+  Chunk chunk;
+  while (reader.next(chunk)) {
+    pieces.push_back({chunk.source, chunk.offset, std::string(chunk.text()), chunk.over_cap});
+  }
+  EXPECT_EQ(reader.packed_bytes(), reader.total_bytes());
+  return pieces;
+}
+
+TEST(ChunkReader, CutsAtRecordEndsOnly) {
+  std::mt19937 random(3);
+  for (int round = 0; round < 60; ++round) {
+    const Framing framing = round % 2 == 0 ? Framing::lines : Framing::nul;
+    const char mark = framing == Framing::nul ? '\0' : '\n';
+    std::string text;
+    const size_t records = random() % 40;
+    for (size_t i = 0; i < records; ++i) text += std::string(random() % 90, 'x') + mark;
+    if (random() % 2 == 0) text += "no end";
+    const TestFile file(pack(static_cast<Kind>(random() % 5), text));
+    const int64_t chunk_bytes = 1 + static_cast<int64_t>(random() % 100);
+    std::string joined;
+    for (const Piece& piece : cut({file.path}, {.framing = framing, .chunk_bytes = chunk_bytes})) {
+      EXPECT_EQ(piece.offset, static_cast<int64_t>(joined.size()));
+      EXPECT_FALSE(piece.text.empty());
+      joined += piece.text;
+      EXPECT_TRUE(piece.text.back() == mark || joined.size() == text.size());
+    }
+    EXPECT_EQ(joined, text);
+  }
+}
+
+TEST(ChunkReader, InputsFollowEachOtherAndNeverMix) {
+  const TestFile a("1\n2");
+  const TestFile empty("");
+  const TestFile b(pack_gzip("3\n"));
+  const std::vector<Piece> pieces = cut({a.path, empty.path, b.path}, {});
+  ASSERT_EQ(pieces.size(), 2u);
+  EXPECT_EQ(pieces[0].text, "1\n2");
+  EXPECT_EQ(pieces[1].text, "3\n");
+  EXPECT_EQ(pieces[1].source, 2);
+  EXPECT_EQ(pieces[1].offset, 0);
+}
+
+TEST(ChunkReader, RecordsOverTheCapComeInPieces) {
+  for (const int64_t chunk_bytes : {7, 64, 100}) {
+    const std::string text =
+        "short\n" + std::string(1000, 'x') + "\nafter\n" + std::string(300, 'y');
+    const TestFile file(text);
+    std::string whole;
+    std::string long_parts;
+    for (const Piece& piece :
+         cut({file.path}, {.chunk_bytes = chunk_bytes, .max_record_bytes = 100})) {
+      EXPECT_EQ(piece.offset, static_cast<int64_t>(whole.size()));
+      whole += piece.text;
+      if (piece.over_cap) long_parts += piece.text;
+      EXPECT_LE(piece.text.size(), 200u);
+    }
+    EXPECT_EQ(whole, text);
+    EXPECT_EQ(long_parts, std::string(1000, 'x') + "\n" + std::string(300, 'y'));
+  }
+}
+
+TEST(ChunkReader, OneFileOneRecord) {
+  const TestFile file("a\nb\0c\n" + std::string(5000, 'z'));
+  const std::vector<Piece> pieces =
+      cut({file.path}, {.framing = Framing::file, .chunk_bytes = 16, .max_record_bytes = 1 << 20});
+  EXPECT_EQ(pieces.size(), 1u);
+}
+
+TEST(ChunkReader, AllInputsAreTriedFirst) {
+  const TestFile a("1\n");
+  EXPECT_THROW(ChunkReader({a.path, "/no/such/file"}, {}), std::system_error);
+  EXPECT_THROW(ChunkReader({"/tmp"}, {}), std::system_error);
+}
+
+}  // namespace
+}  // namespace stream

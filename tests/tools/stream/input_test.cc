@@ -1,0 +1,148 @@
+// SPDX-License-Identifier: MIT
+// Tests of unpacking: members one behind another, reads of any size, and every kind of damage, which must
+// always be an error and never a short text.
+#include "tools/stream/input.h"
+
+#include <random>
+#include <system_error>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/tools/stream/packing.h"
+
+namespace stream {
+namespace {
+
+using ::testing::HasSubstr;
+using ::testing::StartsWith;
+
+std::string read_all(const std::string& path, size_t piece = 1 << 16, UnpackLimit limit = {}) {
+  Input input(path, limit);
+  std::string out;
+  std::string buffer(piece, '\0');
+  while (const size_t size = input.read(buffer)) out.append(buffer, 0, size);
+  return out;
+}
+
+std::string error_of(const std::string& path, UnpackLimit limit = {}) {
+  try {
+    read_all(path, 1 << 16, limit);
+  } catch (const InputError& error) {
+    return error.what();
+  }
+  return "no error";
+}
+
+/// Text with both repetition and noise, so that packed forms have many blocks.
+std::string sample_text(size_t size) {
+  std::mt19937 random(7);
+  std::string text;
+  while (text.size() < size) {
+    text += "a line of text number " + std::to_string(random()) + "\n";
+    for (int i = 0; i < 9; ++i) text += static_cast<char>(random());
+  }
+  text.resize(size);
+  return text;
+}
+
+class AnyKind : public testing::TestWithParam<Kind> {};
+class Packed : public testing::TestWithParam<Kind> {};
+
+TEST_P(AnyKind, ComesOutWholeForReadsOfAnySize) {
+  const std::string text = sample_text(400000);
+  const TestFile file(pack(GetParam(), text));
+  EXPECT_EQ(Input(file.path).kind(), GetParam());
+  for (const size_t piece : {size_t{1}, size_t{1000}, size_t{1} << 20}) {
+    EXPECT_TRUE(read_all(file.path, piece) == text) << piece;
+  }
+}
+
+TEST_P(AnyKind, MembersOneBehindAnother) {
+  const std::string text = sample_text(50000);
+  const std::string packed = pack(GetParam(), text);
+  const TestFile file(packed + pack(GetParam(), "") + packed);
+  EXPECT_TRUE(read_all(file.path) == text + text);
+}
+
+TEST_P(Packed, EveryTruncationIsAnError) {
+  const std::string packed = pack(GetParam(), sample_text(3000));
+  for (size_t size = 1; size < packed.size(); ++size) {
+    const TestFile file(std::string_view(packed).substr(0, size));
+    if (Input(file.path).kind() == Kind::plain) continue;  // not even the magic bytes are whole
+    EXPECT_THAT(error_of(file.path), HasSubstr("the file is cut short")) << size;
+  }
+}
+
+TEST_P(Packed, EveryFlippedBitIsAnErrorOrChangesNothing) {
+  const std::string text = sample_text(2000);
+  const std::string packed = pack(GetParam(), text);
+  for (size_t bit = 0; bit < packed.size() * 8; bit += 3) {
+    std::string damaged = packed;
+    damaged[bit / 8] = static_cast<char>(damaged[bit / 8] ^ (1 << bit % 8));
+    if (kind_of(damaged) != GetParam()) continue;
+    const TestFile file(damaged);
+    try {  // a header's time stamp or name may change
+      EXPECT_TRUE(read_all(file.path) == text) << bit;
+    } catch (const InputError& error) {
+      EXPECT_THAT(error.what(), StartsWith(file.path + ":byte "));
+    }
+  }
+}
+
+TEST_P(Packed, ZerosMayFollowOtherBytesMayNot) {
+  const std::string packed = pack(GetParam(), "text\n");
+  EXPECT_EQ(read_all(TestFile(packed + std::string(100000, '\0')).path), "text\n");
+  const TestFile file(packed + std::string(3, '\0') + "x");
+  EXPECT_EQ(
+      error_of(file.path),
+      file.path + ":byte " + std::to_string(packed.size() + 4) + ": " +
+          std::string(name_of(GetParam())) +
+          " data ends, but other bytes follow: expected the end of the file or another member");
+}
+
+TEST_P(Packed, BombsStopAtTheLimit) {
+  const TestFile file(pack(GetParam(), std::string(8 << 20, '\n')));
+  const UnpackLimit limit{.ratio = 100, .allowance = 1 << 20};
+  EXPECT_THAT(error_of(file.path, limit), HasSubstr("unpacks to more than 100 times its size"));
+  EXPECT_EQ(read_all(file.path).size(), size_t{8} << 20);
+}
+
+std::string kind_name(const testing::TestParamInfo<Kind>& info) {
+  return std::string(name_of(info.param));
+}
+
+INSTANTIATE_TEST_SUITE_P(Kinds, AnyKind,
+                         testing::Values(Kind::plain, Kind::gzip, Kind::bzip2, Kind::xz,
+                                         Kind::zstd),
+                         kind_name);
+INSTANTIATE_TEST_SUITE_P(Kinds, Packed,
+                         testing::Values(Kind::gzip, Kind::bzip2, Kind::xz, Kind::zstd), kind_name);
+
+TEST(Input, PlainTextThatLooksAlmostPacked) {
+  for (const char* text : {"", "B", "BZh9 is text", "(\xb5", "P"}) {
+    EXPECT_EQ(read_all(TestFile(text).path), text);
+  }
+}
+
+TEST(Input, ForeignFilesAreNamed) {
+  const TestFile zip("PK\x03\x04 and so on");
+  EXPECT_EQ(error_of(zip.path),
+            zip.path + ": a zip archive: expected UTF-8 text, plain or as gzip, bzip2, xz or zstd");
+  EXPECT_THAT(error_of(TestFile("\xff\xfe{").path), HasSubstr("UTF-16"));
+}
+
+TEST(Input, WhatCannotBeOpened) {
+  try {
+    Input input("/no/such/file");
+    FAIL();
+  } catch (const std::system_error& error) {
+    EXPECT_EQ(error.code().value(), ENOENT);
+    EXPECT_THAT(error.what(), StartsWith("/no/such/file: "));
+  }
+  EXPECT_THROW(read_all("/"), std::system_error);
+}
+
+}  // namespace
+}  // namespace stream

@@ -1,0 +1,106 @@
+// SPDX-License-Identifier: MIT
+// Tests of the ordered pipeline: order, bounds, and which of several failures is told.
+#include "tools/stream/pipeline.h"
+
+#include <atomic>
+#include <random>
+#include <stdexcept>
+#include <thread>
+
+#include <gtest/gtest.h>
+
+namespace stream {
+namespace {
+
+struct Item {
+  int64_t number = 0;
+  int64_t square = 0;
+};
+
+void pause(int64_t number) {
+  std::this_thread::sleep_for(std::chrono::microseconds((number * 7919) % 97));
+}
+
+class Ordered : public testing::TestWithParam<int64_t> {};
+
+TEST_P(Ordered, SinkSeesTheOrderOfTheSource) {
+  constexpr int64_t kItems = 3000;
+  int64_t next = 0;
+  int64_t expected = 0;
+  std::atomic<int64_t> open = 0;
+  std::vector<std::atomic<int>> busy(static_cast<size_t>(GetParam()));
+  run_ordered<Item>(
+      GetParam(),
+      [&](Item& item) {
+        if (next == kItems) return false;
+        item.number = next++;
+        EXPECT_LE(++open, 2 * GetParam());
+        return true;
+      },
+      [&](Item& item, int64_t thread) {
+        EXPECT_EQ(busy.at(static_cast<size_t>(thread))++, 0);
+        if (item.number % 10 == 0) pause(item.number);
+        item.square = item.number * item.number;
+        --busy.at(static_cast<size_t>(thread));
+      },
+      [&](Item& item) {
+        EXPECT_EQ(item.number, expected++);
+        EXPECT_EQ(item.square, item.number * item.number);
+        --open;
+      });
+  EXPECT_EQ(expected, kItems);
+}
+
+TEST_P(Ordered, TheEarliestFailureIsTold) {
+  for (int round = 0; round < 20; ++round) {
+    int64_t next = 0;
+    int64_t sunk = 0;
+    try {
+      run_ordered<Item>(
+          GetParam(),
+          [&](Item& item) {
+            if (next == 60) throw std::runtime_error("source 60");
+            item.number = next++;
+            return true;
+          },
+          [&](Item& item, int64_t) {
+            if (item.number == 50) pause(40);  // the later ones fail first
+            if (item.number >= 50) throw std::runtime_error("work " + std::to_string(item.number));
+          },
+          [&](Item&) { ++sunk; });
+      FAIL();
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "work 50");
+    }
+    EXPECT_EQ(sunk, 50);
+  }
+}
+
+TEST_P(Ordered, FailuresOfSourceAndSink) {
+  int64_t next = 0;
+  int64_t sunk = 0;
+  const auto source = [&](Item&) -> bool {
+    if (next++ == 7) throw std::runtime_error("source");
+    return true;
+  };
+  EXPECT_THROW(run_ordered<Item>(
+                   GetParam(), source, [](Item&, int64_t) {}, [&](Item&) { ++sunk; }),
+               std::runtime_error);
+  EXPECT_EQ(sunk, 7);
+  next = -1000;
+  EXPECT_THROW(
+      run_ordered<Item>(
+          GetParam(), source, [](Item&, int64_t) {}, [](Item&) { throw std::logic_error("sink"); }),
+      std::logic_error);
+}
+
+INSTANTIATE_TEST_SUITE_P(Threads, Ordered, testing::Values(1, 2, 5));
+
+TEST(Threads, AreBounded) {
+  EXPECT_EQ(threads_for(1), 1);
+  EXPECT_GE(threads_for(1000000), 4);
+  EXPECT_LT(threads_for(1000000), 1000000);
+}
+
+}  // namespace
+}  // namespace stream

@@ -1,0 +1,257 @@
+// SPDX-License-Identifier: MIT
+// Tests of records: the fast way and the law agree, refusals name their place, and the policy counts.
+#include "tools/stream/records.h"
+
+#include <algorithm>
+#include <random>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include "tests/tools/stream/packing.h"
+#include "tools/stream/policy.h"
+
+namespace stream {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+/// All that a text holds: "key texts joined" for good records, "!line:offset what" for the others, in order of kind.
+std::vector<std::string> read_text(Format format, const std::vector<std::string>& keys,
+                                   std::string_view text, bool law_only = false) {
+  const TestFile file(text);
+  ChunkReader reader({file.path}, {.framing = framing_of(format)});
+  DocumentReader documents(format, keys, law_only);
+  Chunk chunk;
+  ChunkReport report;
+  std::vector<std::string> out;
+  while (reader.next(chunk)) {
+    report.clear();
+    documents.read(chunk, report, [&](const Document& document) {
+      std::string line;
+      for (const std::vector<std::string_view>& texts : document.texts) {
+        for (const std::string_view one : texts) line += std::string(one) + "|";
+        line += "/";
+      }
+      out.push_back(line);
+    });
+    for (const Refusal& refusal : report.refusals) {
+      out.push_back("!" + std::to_string(refusal.line + 1) + ":" +
+                    std::to_string(refusal.complaint.offset + 1) + " " + refusal.complaint.what);
+    }
+  }
+  return out;
+}
+
+std::vector<std::string> read_json(std::string_view text) {
+  return read_text(Format::json, {"text"}, text);
+}
+
+TEST(Json, WhatPythonTakes) {
+  EXPECT_THAT(read_json("{\"text\":\"a\\u00e9\\n\\ud83d\\ude00\"}\n"),
+              ElementsAre("a\xc3\xa9\n\xf0\x9f\x98\x80|/"));
+  EXPECT_THAT(read_json("{\"text\":\"a\"}\r\n\n  \t\n {\"text\":\"b\"} "),
+              ElementsAre("a|/", "b|/"));
+  EXPECT_THAT(read_json("{\"text\":\"a\"}\r{\"text\":\"b\"}"), ElementsAre("a|/", "b|/"));
+  EXPECT_THAT(read_json("{\"text\":[\"a\", \"b\",\"\"]}"), ElementsAre("a|b||/"));
+  EXPECT_THAT(read_json("{\"text\":[]}"), ElementsAre("/"));
+  EXPECT_THAT(read_json("{\"text\":1,\"x\":{\"text\":\"no\"},\"text\":\"last\"}"),
+              ElementsAre("last|/"));
+  EXPECT_THAT(read_json("{\"te\\u0078t\":\"a\"}"), ElementsAre("a|/"));
+  for (const char* other :
+       {"NaN", "-Infinity", "Infinity", "1e999", "123456789012345678901234567890", "\"\\ud800\"",
+        "[[],{},[{\"a\":[1,2,{}]}]]", "-0.5E+7", "true"}) {
+    EXPECT_THAT(read_json(std::string("{\"x\": ") + other + " ,\"text\":\"a\"}"),
+                ElementsAre("a|/"))
+        << other;
+  }
+}
+
+TEST(Json, RefusalsNameThePlace) {
+  const auto refused = [](std::string_view line, const char* expected) {
+    EXPECT_THAT(read_json("{\"text\":\"\"}\n" + std::string(line)), ElementsAre("|/", expected))
+        << line;
+  };
+  refused("{\"text\":\"a\"", "!2:24 malformed JSON: the line ends, expected \",\" or \"}\"");
+  refused("{\"text\":\"a}", "!2:21 malformed JSON: the string that opens here does not end");
+  refused("{\"text\":\"a\"}}",
+          "!2:25 malformed JSON: found \"}\", expected the end of the line after the object");
+  refused("{\"text\":'a'}", "!2:21 malformed JSON: found \"'\", expected a value");
+  refused("{text:1}", "!2:14 malformed JSON: found \"t\", expected a key in double quotes");
+  refused("{\"text\":\"a\",}",
+          "!2:25 malformed JSON: found \"}\", expected a key in double quotes");
+  refused("{\"text\" \"a\"}", "!2:21 malformed JSON: found \"\\\"\", expected \":\" after the key");
+  refused("{\"text\":\"\\x\"}", "!2:22 malformed JSON: unknown escape \"\\\\x\"");
+  refused("{\"text\":\"\\u12G4\"}",
+          "!2:22 malformed JSON: expected four hexadecimal digits after \\u");
+  refused(std::string_view("{\"text\":\"a\0b\"}", 14),
+          "!2:23 malformed JSON: control character \"\\x00\" inside a string, expected an escape");
+  refused("{\"x\":01,\"text\":\"\"}", "!2:19 malformed JSON: found \"1\", expected \",\" or \"}\"");
+  refused("{\"x\":tru,\"text\":\"\"}", "!2:18 malformed JSON: found \"t\", expected a value");
+  refused("[1]", "!2:13 malformed JSON: found \"[\", expected a JSON object");
+  refused("{\"other\":\"a\"}", "!2:13 key \"text\" is missing");
+  refused("{\"text\":3}", "!2:21 key \"text\" is a number, expected a string or a list of strings");
+  refused("{\"text\":null}", "!2:21 key \"text\" is null, expected a string or a list of strings");
+  refused(
+      "{\"text\":[\"a\",1]}",
+      "!2:26 key \"text\" has an item that is no string, expected a string or a list of strings");
+  refused("{\"text\":\"a\xff\"}", "!2:23 byte \"\\xff\" is not UTF-8");
+  refused("{\"text\":\"a\\ud800b\"}",
+          "!2:23 lone surrogate \\ud800 in key \"text\": no character, it has no UTF-8 form");
+  refused("{\"text\":\"\\udc00\\ud83d\"}",
+          "!2:22 lone surrogate \\udc00 in key \"text\": no character, it has no UTF-8 form");
+}
+
+TEST(Json, ByteOrderMarkAndDepth) {
+  EXPECT_THAT(read_json("\xef\xbb\xbf{\"text\":\"a\"}\n{\"text\":\"b\"}"),
+              ElementsAre("b|/",
+                          "!1:1 the file opens with a byte order mark: expected JSON, remove its "
+                          "first three bytes"));
+  const std::string fine =
+      "{\"text\":\"a\",\"x\":" + std::string(1000, '[') + std::string(1000, ']') + "}";
+  EXPECT_THAT(read_json(fine), ElementsAre("a|/"));
+  const std::string bomb = "{\"text\":\"a\",\"x\":" + std::string(1000000, '[');
+  EXPECT_THAT(read_json(bomb),
+              ElementsAre("!1:1040 malformed JSON: nested deeper than 1024 levels"));
+}
+
+TEST(Json, LongLinesGoThroughTheLawWithTheSameAnswer) {
+  const std::string text(3 << 20, 'x');
+  EXPECT_THAT(read_json("{\"a\":1.5,\"text\":\"" + text + "\\t\"}"), ElementsAre(text + "\t|/"));
+}
+
+TEST(Json, FastWayAndLawAgreeOnRandomLines) {
+  std::mt19937 random(11);
+  const std::vector<std::string> keys = {"a", "b"};
+  const std::vector<std::string_view> parts = {"{",
+                                               "}",
+                                               "[",
+                                               "]",
+                                               ":",
+                                               ",",
+                                               "\"a\"",
+                                               "\"b\"",
+                                               "\"\\u0061\"",
+                                               "1",
+                                               "-2.5e3",
+                                               "null",
+                                               "true",
+                                               "\"x y\"",
+                                               "\"\\\\\"",
+                                               "\"\\ud83d\\ude00\"",
+                                               " ",
+                                               "\"a\":\"q\"",
+                                               "\"b\":[\"r\",\"s\"]",
+                                               "{\"a\":",
+                                               ",\"b\":",
+                                               "\"\xc3\xa9\""};
+  std::string text;
+  for (int round = 0; round < 100000; ++round) {
+    std::string line = random() % 2 == 0 ? "{\"a\":\"1\",\"b\":" : "{";
+    const size_t count = random() % 7;
+    for (size_t i = 0; i < count; ++i) line += parts[random() % parts.size()];
+    text += line + "}\n";
+  }
+  const std::vector<std::string> fast = read_text(Format::json, keys, text);
+  EXPECT_EQ(fast, read_text(Format::json, keys, text, true));
+  EXPECT_GT(std::count_if(fast.begin(), fast.end(), [](const auto& one) { return one[0] != '!'; }),
+            2000);
+}
+
+TEST(Plain, LinesNulAndWholeFiles) {
+  EXPECT_THAT(read_text(Format::lines, {}, "a\r\n\nb"), ElementsAre("a|/", "|/", "b|/"));
+  EXPECT_THAT(read_text(Format::nul, {}, std::string_view("a\nb\0\0c", 6)),
+              ElementsAre("a\nb|/", "|/", "c|/"));
+  EXPECT_THAT(read_text(Format::file, {}, "a\nb\r\n"), ElementsAre("a\nb\r\n|/"));
+  EXPECT_THAT(read_text(Format::file, {}, ""), IsEmpty());
+  EXPECT_THAT(read_text(Format::lines, {}, "a\nb\xed\xa0\x80\n"),
+              ElementsAre("a|/", "!2:4 byte \"\\xed\" is not UTF-8"));
+}
+
+TEST(Utf8, FirstBadByte) {
+  EXPECT_EQ(find_bad_utf8("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), std::string_view::npos);
+  for (const char* bad :
+       {"ab\x80", "ab\xc0\x80", "ab\xe0\x80\x80", "ab\xed\xa0\x80", "ab\xf4\x90\x80\x80",
+        "ab\xf0\x80\x80\x80", "ab\xe2\x82", "ab\xc3", "ab\xff"}) {
+    EXPECT_EQ(find_bad_utf8(bad), 2u) << bad;
+  }
+}
+
+class Policy : public testing::Test {
+ protected:
+  /// Feeds a text through a policy; returns what was printed and kept, or the error.
+  std::string run(PolicyOptions options, std::string_view text, int64_t cap = 1 << 20) {
+    const TestFile file(text);
+    cli::Console console("tool");
+    kept_.clear();
+    testing::internal::CaptureStderr();
+    std::string error;
+    try {
+      ErrorPolicy policy(options, console, [&](std::string_view piece, bool ends) {
+        kept_ += std::string(piece) + (ends ? "$" : "");
+      });
+      ChunkReader reader({file.path}, {.chunk_bytes = 64, .max_record_bytes = cap});
+      DocumentReader documents(Format::json, {"text"});
+      Chunk chunk;
+      ChunkReport report;
+      while (reader.next(chunk)) {
+        report.clear();
+        if (!chunk.over_cap) documents.read(chunk, report, [](const Document&) {});
+        policy.take(chunk, "in", report);
+      }
+      policy.finish();
+    } catch (const RecordError& caught) {
+      error = caught.what();
+    }
+    return testing::internal::GetCapturedStderr() + error;
+  }
+  std::string kept_;
+  const std::string bad_ = "{\"text\":\"good\"}\n{\"text\":1}\n\n{\"x\":2}\n" +
+                           std::string(200, ' ') + "{\"text\":\"far\"}\n{\"text\":\n";
+};
+
+TEST_F(Policy, Stop) {
+  EXPECT_EQ(run({}, bad_),
+            "in:2:25: key \"text\" is a number, expected a string or a list of strings");
+}
+
+TEST_F(Policy, SkipAndQuarantine) {
+  const std::string expected =
+      "tool: in:2:25: key \"text\" is a number, expected a string or a list of strings\n"
+      "tool: in:4:29: key \"text\" is missing\n"
+      "tool: in:6:260: malformed JSON: the line ends, expected a value\n"
+      "tool: skipped 3 of 5 documents: 1 malformed JSON, 1 missing key, 1 wrong type\n";
+  EXPECT_EQ(run({.on_error = "skip"}, bad_), expected);
+  EXPECT_EQ(kept_, "");
+  EXPECT_EQ(run({.on_error = "quarantine"}, bad_), expected);
+  EXPECT_EQ(kept_, "{\"text\":1}${\"x\":2}${\"text\":$");
+}
+
+TEST_F(Policy, LongRecords) {
+  EXPECT_EQ(run({.on_error = "quarantine"}, bad_, 100),
+            "tool: in:2:25: key \"text\" is a number, expected a string or a list of strings\n"
+            "tool: in:4:29: key \"text\" is missing\n"
+            "tool: in:5:37: the record is longer than 100B: shorten it or raise --max-line\n"
+            "tool: in:6:260: malformed JSON: the line ends, expected a value\n"
+            "tool: skipped 4 of 5 documents: 1 malformed JSON, 1 missing key, 1 wrong type, 1 too "
+            "long\n");
+  EXPECT_EQ(kept_,
+            "{\"text\":1}${\"x\":2}$" + std::string(200, ' ') + "{\"text\":\"far\"}\n${\"text\":$");
+}
+
+TEST_F(Policy, Limits) {
+  EXPECT_THAT(run({.on_error = "skip", .max_errors = "2"}, bad_),
+              testing::HasSubstr("3 of 5 documents are bad: more than --max-errors allows"));
+  EXPECT_THAT(run({.on_error = "skip", .max_errors = "3"}, bad_),
+              testing::HasSubstr("skipped 3 of 5"));
+  EXPECT_THAT(run({.on_error = "skip", .max_errors = "50%"}, bad_),
+              testing::HasSubstr("3 of 5 documents are bad"));
+  EXPECT_THAT(run({.on_error = "skip", .max_errors = "60%"}, bad_),
+              testing::HasSubstr("skipped 3 of 5"));
+  EXPECT_THROW(run({.quarantine = "x"}, bad_), cli::UsageError);
+}
+
+}  // namespace
+}  // namespace stream

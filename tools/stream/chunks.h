@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. Inputs cut into chunks that end where a record ends, so that workers can read them alone. A chunk
+// knows its place in its file; line numbers are counted by who splits it (records.h) and added up in order.
+// Memory: a chunk holds kChunkBytes, or one record where that is longer, up to the cap.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/stream/input.h"
+
+namespace stream {
+
+/// What ends a record: a line end, a NUL byte, or the end of the file.
+enum class Framing { lines, nul, file };
+
+/// Readable bytes behind a chunk's text, for parsers that load whole vectors.
+inline constexpr size_t kPaddingBytes = 64;
+
+/// Text of whole records, or a piece of one record that is over the cap.
+class Chunk {
+ public:
+  std::string_view text() const { return {bytes_.get(), size_}; }
+
+  int64_t source = 0;       ///< which input, counted from 0
+  int64_t offset = 0;       ///< of the text in the unpacked input, bytes from 0
+  bool first = false;       ///< opens its input
+  bool over_cap = false;    ///< a piece of a record longer than the cap; no record is whole
+  bool record_ends = true;  ///< with over_cap: the piece is the record's last
+
+ private:
+  friend class ChunkReader;
+  void reserve(size_t bytes);
+  std::unique_ptr<char[]> bytes_;
+  size_t capacity_ = 0;
+  size_t size_ = 0;
+};
+
+struct ChunkOptions {
+  Framing framing = Framing::lines;
+  int64_t chunk_bytes = 512 << 10;
+  int64_t max_record_bytes = 64 << 20;  ///< the cap; at least chunk_bytes
+  UnpackLimit unpack = {};
+};
+
+/// Reads inputs one after the other. One thread.
+class ChunkReader {
+ public:
+  /// Errors: std::system_error naming the first of `paths` that cannot be opened; all are tried before any is read.
+  ChunkReader(std::vector<std::string> paths, ChunkOptions options);
+
+  /// Fills `chunk`, whose memory is used again; false at the end of the last input.
+  /// Errors: those of Input.
+  bool next(Chunk& chunk);
+
+  /// The input's name for messages: its path, or "standard input".
+  const std::string& name(int64_t source) const { return names_[static_cast<size_t>(source)]; }
+  const std::vector<std::string>& names() const { return names_; }
+  /// Packed bytes read from all inputs so far, and of all of them together; the latter 0 where one is no file.
+  int64_t packed_bytes() const;
+  int64_t total_bytes() const { return total_bytes_; }
+
+ private:
+  bool open_next();
+  void fill(Chunk& chunk, size_t wanted);
+  size_t end_of_records(std::string_view text, size_t from) const;
+  void take(Chunk& chunk, size_t size);
+
+  std::vector<std::string> paths_;
+  std::vector<std::string> names_;
+  ChunkOptions options_;
+  std::unique_ptr<Input> input_;
+  int64_t source_ = -1;
+  int64_t offset_ = 0;          // of the next chunk in the open input
+  int64_t finished_bytes_ = 0;  // packed bytes of inputs already closed
+  int64_t total_bytes_ = 0;
+  std::string rest_;  // what was read behind the last whole record
+  bool input_ended_ = false;
+  bool first_ = true;
+  bool in_long_record_ = false;
+};
+
+}  // namespace stream

@@ -1,0 +1,78 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. Bytes of a file or of stdin, unpacked where they are compressed. The kind is told by the first bytes,
+// never by the name: plain, gzip, bzip2, xz, zstd, and any number of members one behind the other.
+// Not here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and codecs.cc alone.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <span>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+namespace stream {
+
+/// The bytes of an input are not what they should be: damaged, cut short, over a limit. The text opens with the place.
+struct InputError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+enum class Kind { plain, gzip, bzip2, xz, zstd };
+
+/// "gzip", ...; for messages.
+std::string_view name_of(Kind kind);
+
+/// What `head`, the first bytes of a file (16 are enough), says the file is.
+Kind kind_of(std::string_view head);
+
+/// How much an input may grow by unpacking: `allowance` bytes and beyond that `ratio` times the packed bytes read.
+struct UnpackLimit {
+  int64_t ratio = 500;
+  int64_t allowance = int64_t{1} << 30;
+};
+
+/// One open input, read from front to back by one thread.
+class Input {
+ public:
+  /// Opens `path`; "-" is stdin. Reads the first bytes to tell the kind.
+  /// Errors: std::system_error (cannot be opened or read, is a folder); InputError for an archive of a known kind that is not
+  /// read here (zip, 7z, Parquet, ...), and for UTF-16 text.
+  explicit Input(std::string path, UnpackLimit limit = {});
+  Input(const Input&) = delete;
+  Input& operator=(const Input&) = delete;
+  ~Input();
+
+  /// Fills `out` from its front; returns how many bytes, 0 only at the end of the input.
+  /// Errors: std::system_error; InputError `path:byte N: what: why`, N counted from 1 in the packed file.
+  size_t read(std::span<char> out);
+
+  /// `path`, or "standard input" for messages.
+  const std::string& name() const { return name_; }
+  Kind kind() const { return kind_; }
+  /// Bytes taken from the file so far, packed.
+  int64_t packed_bytes() const { return packed_bytes_ - static_cast<int64_t>(in_.size()); }
+  /// Size of the file where it is one, else 0.
+  int64_t file_bytes() const { return file_bytes_; }
+
+ private:
+  struct Codec;
+  void refill();
+  bool starts_member();
+  [[noreturn]] void fail(std::string_view what) const;
+
+  std::string name_;
+  UnpackLimit limit_;
+  int fd_ = -1;
+  Kind kind_ = Kind::plain;
+  int64_t file_bytes_ = 0;
+  int64_t packed_bytes_ = 0;
+  int64_t unpacked_bytes_ = 0;
+  bool at_end_ = false;     // the descriptor gave its last byte
+  bool in_member_ = false;  // the codec is between the head and the end of a member
+  std::unique_ptr<char[]> buffer_;
+  std::string_view in_;  // what is read and not yet unpacked, inside buffer_
+  std::unique_ptr<Codec> codec_;
+};
+
+}  // namespace stream

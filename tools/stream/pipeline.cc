@@ -1,0 +1,115 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. The only file that includes oneTBB. Exceptions travel inside their item to the sink, which comes to the
+// earliest first; TBB itself would throw whichever happened first in time.
+#include "tools/stream/pipeline.h"
+
+#include <algorithm>
+#include <exception>
+#include <mutex>
+
+#include <sched.h>
+
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/parallel_pipeline.h>
+#include <oneapi/tbb/task_arena.h>
+
+namespace stream {
+namespace {
+
+namespace tbb = oneapi::tbb;
+
+/// Numbers of the items that no stage holds.
+class FreeItems {
+ public:
+  explicit FreeItems(int64_t count) {
+    for (int64_t i = count; i > 0; --i) free_.push_back(i - 1);
+  }
+
+  int64_t take() {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    const int64_t item = free_.back();  // never empty: TBB has as many tokens
+    free_.pop_back();
+    return item;
+  }
+
+  void give_back(int64_t item) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    free_.push_back(item);
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<int64_t> free_;
+};
+
+void run_on_one_thread(const std::function<bool(int64_t)>& source,
+                       const std::function<void(int64_t, int64_t)>& work,
+                       const std::function<void(int64_t)>& sink) {
+  while (source(0)) {
+    work(0, 0);
+    sink(0);
+  }
+}
+
+}  // namespace
+
+int64_t threads_for(int64_t workers) {
+  cpu_set_t set;
+  const int64_t processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
+  return std::clamp<int64_t>(workers, 1, 4 * processors);
+}
+
+void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_t)>& source,
+                 const std::function<void(int64_t, int64_t)>& work,
+                 const std::function<void(int64_t)>& sink) {
+  if (threads == 1) return run_on_one_thread(source, work, sink);
+  FreeItems free(items);
+  std::vector<std::exception_ptr> failures(static_cast<size_t>(items));
+  const auto guarded = [&](int64_t item, const auto& stage) {
+    std::exception_ptr& failure = failures[static_cast<size_t>(item)];
+    if (failure) return;
+    try {
+      stage();
+    } catch (...) {
+      failure = std::current_exception();
+    }
+  };
+  bool ended = false;
+  const auto read = [&](tbb::flow_control& control) -> int64_t {
+    if (ended) {
+      control.stop();
+      return 0;
+    }
+    const int64_t item = free.take();
+    bool more = false;
+    guarded(item, [&] { more = source(item); });
+    ended = !more;
+    if (!more && !failures[static_cast<size_t>(item)]) {
+      free.give_back(item);
+      control.stop();
+    }
+    return item;
+  };
+  const auto transform = [&](int64_t item) -> int64_t {
+    guarded(item, [&] { work(item, tbb::this_task_arena::current_thread_index()); });
+    return item;
+  };
+  const auto write = [&](int64_t item) {
+    if (failures[static_cast<size_t>(item)])
+      std::rethrow_exception(failures[static_cast<size_t>(item)]);
+    sink(item);
+    free.give_back(item);
+  };
+  const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
+                                  static_cast<size_t>(threads));
+  tbb::task_arena arena(static_cast<int>(threads));
+  arena.execute([&] {
+    tbb::parallel_pipeline(
+        static_cast<size_t>(items),
+        tbb::make_filter<void, int64_t>(tbb::filter_mode::serial_in_order, read) &
+            tbb::make_filter<int64_t, int64_t>(tbb::filter_mode::parallel, transform) &
+            tbb::make_filter<int64_t, void>(tbb::filter_mode::serial_in_order, write));
+  });
+}
+
+}  // namespace stream

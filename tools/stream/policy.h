@@ -1,0 +1,70 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. What happens to records that are refused: stop at the first, skip them, or skip and keep them in a file.
+// Called in the order of the input, by one thread, so that messages and counts are the same for any number of workers.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <functional>
+#include <stdexcept>
+#include <string>
+#include <string_view>
+
+#include "tools/cli/console.h"
+#include "tools/cli/flags.h"
+#include "tools/stream/records.h"
+
+namespace stream {
+
+/// A record was refused and the policy is to stop, or too many were. The text is `path:line:byte: what`.
+struct RecordError : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
+/// --on-error, --max-errors, --quarantine.
+struct PolicyOptions {
+  std::string on_error = "stop";
+  std::string max_errors = {};  ///< a count, or a share as 0.1%; empty: any number
+  std::string quarantine = {};
+};
+
+/// The rows of PolicyOptions.
+cli::Group<PolicyOptions> policy_group();
+
+/// Counts documents, reports refusals, decides.
+class ErrorPolicy {
+ public:
+  /// `keep` gets the bytes of each refused record with --on-error quarantine, in order; a record over the cap comes in pieces, the
+  /// last with `ends` true. Errors: UsageError for options that contradict each other.
+  ErrorPolicy(const PolicyOptions& options, cli::Console& console,
+              std::function<void(std::string_view piece, bool ends)> keep = nullptr);
+
+  /// Takes what one chunk held. `name` is its input's name.
+  /// Errors: RecordError under `stop` for the first refusal, else when --max-errors is passed.
+  void take(const Chunk& chunk, const std::string& name, const ChunkReport& report);
+
+  /// Checks --max-errors once more and, if anything was skipped, prints `skipped 12 of 90,114 documents: ...`.
+  void finish();
+
+  int64_t documents() const { return documents_; }
+  int64_t skipped() const { return skipped_; }
+
+ private:
+  void refuse(const std::string& place, std::string_view what, Reason reason);
+  void check_limit(bool at_end) const;
+  void take_long(const Chunk& chunk, const std::string& name);
+
+  bool stop_;
+  bool quarantine_;
+  int64_t max_count_ = -1;  // -1: no limit
+  double max_share_ = -1;
+  cli::Console& console_;
+  std::function<void(std::string_view, bool)> keep_;
+  int64_t documents_ = 0;
+  int64_t skipped_ = 0;
+  int64_t line_ = 0;  // of the open input: lines before the next chunk
+  bool in_long_record_ = false;
+  std::array<int64_t, 7> by_reason_{};
+};
+
+}  // namespace stream

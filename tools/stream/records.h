@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. Records of a chunk as documents: the texts of the wanted keys of a JSON line, or the record itself. One reader
+// a worker; after the first chunks it allocates nothing. What is refused is listed with its place, not thrown: whether to stop is
+// the policy's decision (policy.h), taken in the order of the input.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/stream/chunks.h"
+#include "tools/stream/json_scan.h"
+
+namespace stream {
+
+/// How records are read: an object a line, a text a line, NUL-ended texts, or the whole file as one text.
+enum class Format { json, lines, nul, file };
+
+Framing framing_of(Format format);
+
+/// One good record. Views are valid during the call that gets it.
+struct Document {
+  std::string_view raw;  ///< the record as it stands, without its end
+  std::span<const std::vector<std::string_view>>
+      texts;           ///< one entry a key: a string's one text, a list's all
+  int64_t line = 0;    ///< in the chunk, from 0; records for -0
+  int64_t offset = 0;  ///< in the chunk's text, bytes
+};
+
+/// One refused record.
+struct Refusal {
+  Complaint complaint;  ///< its offset is in the chunk's text
+  int64_t line = 0;     ///< in the chunk, from 0
+  size_t begin = 0;     ///< the record in the chunk's text
+  size_t size = 0;
+};
+
+/// What a chunk held.
+struct ChunkReport {
+  int64_t documents = 0;  ///< good and refused
+  int64_t lines = 0;      ///< line ends passed, blank lines too
+  std::vector<Refusal> refusals;
+  void clear();
+};
+
+/// Reads chunks. Blank lines are no records. One thread at a time.
+class DocumentReader {
+ public:
+  /// `keys` of top-level members for Format::json; ignored elsewhere, where a document has one text.
+  /// `law_only` leaves simdjson out, for tests that compare.
+  DocumentReader(Format format, std::vector<std::string> keys, bool law_only = false);
+  DocumentReader(DocumentReader&&) noexcept;
+  ~DocumentReader();
+
+  /// Calls `each` for the good records of `chunk`, in order, and appends the others to `report`.
+  void read(const Chunk& chunk, ChunkReport& report,
+            const std::function<void(const Document&)>& each);
+
+ private:
+  struct Parser;
+  void read_record(std::string_view text, std::string_view record, int64_t line, bool first_record,
+                   ChunkReport& report, const std::function<void(const Document&)>& each);
+  bool parse(std::string_view record, Complaint& complaint);
+  bool parse_json(std::string_view record, Complaint& complaint);
+  bool parse_by_law(std::string_view record, Complaint& complaint);
+  bool take_span(std::string_view record, size_t key, Complaint& complaint);
+
+  Format format_;
+  std::vector<std::string> keys_;
+  bool law_only_;
+  std::unique_ptr<Parser> parser_;
+  std::vector<std::vector<std::string_view>> texts_;
+  std::vector<JsonSpan> spans_;
+  std::string unescaped_;
+};
+
+}  // namespace stream
