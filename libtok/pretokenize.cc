@@ -220,17 +220,10 @@ size_t cjk_match(std::string_view text, size_t begin) noexcept {
   return at == begin ? 0 : at;
 }
 
-/// The numbers that Unicode 17.0 has and 16.0 has not.
-bool is_new_number(char32_t c) noexcept {
-  return (c >= 0x11DE0 && c <= 0x11DE9) || (c >= 0x16FF4 && c <= 0x16FF6);
-}
-
-/// End of a run of at most `most` characters that Rust's char::is_numeric takes for numbers. That
-/// is the standard library's Unicode, 17.0 in the wheels of tokenizers 0.23.3, not the
-/// engines' 16.0.
+/// End of a run of at most `most` characters that Rust's char::is_numeric takes for numbers.
 size_t rust_digits_match(std::string_view text, size_t begin, size_t most) noexcept {
   size_t at = begin;
-  for (Char c = char_at(text, at); most > 0 && (c.in(kNumber) || is_new_number(c.value));
+  for (Char c = char_at(text, at); most > 0 && (c.bits != 0 && is_rust_number(c.value));
        c = char_at(text, at), --most) {
     at = c.end;
   }

@@ -75,6 +75,9 @@ class PieceCutter {
   /// The next piece; an empty view when the segment is used up.
   std::string_view next() noexcept;
 
+  /// What is being cut.
+  std::string_view segment() const noexcept { return segment_; }
+
   /// Bytes already handed out.
   size_t position() const noexcept { return position_; }
 

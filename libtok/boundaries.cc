@@ -1,0 +1,72 @@
+// Level choice and the plain walk of boundaries.h; the masks are in boundaries_x86.cc.
+// Includes: boundaries.h, and the environment for the two variables that tests use.
+// Source of the level flags: Intel's and AMD's CPUID leaf 7, through the compiler's own check.
+// SPDX-License-Identifier: MIT
+#include "libtok/boundaries.h"
+
+#include <algorithm>
+#include <cstdlib>
+
+namespace tok {
+namespace {
+
+constexpr SimdLevel kLevels[] = {SimdLevel::plain, SimdLevel::avx2, SimdLevel::avx512bw,
+                                 SimdLevel::avx512vbmi2};
+
+SimdLevel forced_level(SimdLevel best) noexcept {
+  const char* scalar = std::getenv("TOK_FORCE_SCALAR");
+  if (scalar != nullptr && std::string_view(scalar) == "1") return SimdLevel::plain;
+  const char* name = std::getenv("TOK_FORCE_LEVEL");
+  if (name == nullptr) return best;
+  for (SimdLevel level : kLevels) {
+    if (simd_level_name(level) == name) return std::min(level, best);
+  }
+  return best;
+}
+
+}  // namespace
+
+std::string_view simd_level_name(SimdLevel level) noexcept {
+  constexpr std::string_view kNames[] = {"plain", "avx2", "avx512bw", "avx512vbmi2"};
+  return kNames[static_cast<size_t>(level)];
+}
+
+SimdLevel best_simd_level() noexcept {
+#if defined(__x86_64__)
+  __builtin_cpu_init();
+  if (!__builtin_cpu_supports("avx2") || !__builtin_cpu_supports("bmi") ||
+      !__builtin_cpu_supports("bmi2")) {
+    return SimdLevel::plain;
+  }
+  if (!__builtin_cpu_supports("avx512f") || !__builtin_cpu_supports("avx512bw") ||
+      !__builtin_cpu_supports("avx512dq") || !__builtin_cpu_supports("avx512vl")) {
+    return SimdLevel::avx2;
+  }
+  if (!__builtin_cpu_supports("avx512vbmi") || !__builtin_cpu_supports("avx512vbmi2")) {
+    return SimdLevel::avx512bw;
+  }
+  return SimdLevel::avx512vbmi2;
+#else
+  return SimdLevel::plain;
+#endif
+}
+
+SimdLevel chosen_simd_level() noexcept {
+  static const SimdLevel level = forced_level(best_simd_level());
+  return level;
+}
+
+size_t BoundaryScan::next(uint32_t* ends, size_t capacity) noexcept {
+  return done_ ? 0 : walk_(*this, ends, capacity);
+}
+
+size_t BoundaryScan::walk_plain(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept {
+  size_t count = 0;
+  while (count < capacity && !self.cutter_.next().empty()) {
+    ends[count++] = static_cast<uint32_t>(self.cutter_.position());
+  }
+  self.done_ = count < capacity;
+  return count;
+}
+
+}  // namespace tok

@@ -1,0 +1,101 @@
+// The cuts of pretokenize.h, sixty-four bytes at a time: a block becomes one bit mask per character
+// class, and a few dozen operations on 64-bit words find every place where a piece begins.
+// Carries between blocks are exact, so a text may be of any length and alignment, and short texts
+// take the same path. Not here: what a cut means (pretokenize.h), what happens to a piece
+// (encoder.h). Includes: pretokenize.h. Positions are bytes in a segment. SPDX-License-Identifier:
+// MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <string_view>
+
+#include "libtok/pretokenize.h"
+
+namespace tok {
+
+/// Which instructions are used. Each level includes the ones before; results never differ.
+enum class SimdLevel : uint8_t {
+  plain,        ///< the scanners of pretokenize.h
+  avx2,         ///< AVX2, BMI1, BMI2
+  avx512bw,     ///< AVX-512 F, BW, DQ, VL
+  avx512vbmi2,  ///< the same with VBMI, VBMI2 (Ice Lake, Zen 4)
+};
+
+/// "plain", "avx2", "avx512bw" or "avx512vbmi2".
+std::string_view simd_level_name(SimdLevel level) noexcept;
+
+/// The best level of this processor.
+SimdLevel best_simd_level() noexcept;
+
+/// The level to use: the best one, lowered by TOK_FORCE_LEVEL=NAME or TOK_FORCE_SCALAR=1 in the
+/// environment. A name this processor cannot do gives the best level below it.
+SimdLevel chosen_simd_level() noexcept;
+
+/// True when the cuts of `pretokenizer` are found by masks; others are found by the plain scanners.
+bool has_boundary_masks(const PreTokenizer& pretokenizer) noexcept;
+
+/// Masks of one block. Bit i speaks of byte i; all bytes of a character carry its class. Bytes past
+/// the end of the text count as white space.
+struct BlockMasks {
+  uint64_t letter;
+  uint64_t number;
+  uint64_t white;    ///< \s
+  uint64_t blank;    ///< U+0020
+  uint64_t newline;  ///< CR and LF
+  uint64_t quote;    ///< U+0027
+  uint64_t inside;   ///< not the first byte of its character
+};
+
+/// What a block hands to the next.
+struct BlockCarry {
+  BlockMasks spill{};   ///< bits of a character that goes on in the block classified next
+  uint64_t letter = 0;  ///< about the last byte of the block: 0 or 1, as the eight after it
+  uint64_t number = 0;
+  uint64_t sign = 0;   ///< none of letter, number, white
+  uint64_t white = 0;  ///< white, and not taken
+  uint64_t blank = 0;
+  uint64_t indent = 0;     ///< white, and no newline
+  uint64_t newline = 0;    ///< newline, and not taken
+  uint64_t taken = 0;      ///< newline that belongs to the signs before it
+  uint64_t lone_sign = 0;  ///< end of a sign that a letter right after it takes into its word
+  uint64_t cut = 0;        ///< starts that a contraction puts into the next block
+  uint64_t no_cut = 0;     ///< and the start it removes there
+  uint64_t digits = 0;     ///< number characters since the last start in an unfinished run, 1..3
+  uint64_t pending = 0;    ///< a start if no newline follows in an unfinished white run; 0: none
+};
+
+/// Finds the pieces of one segment in batches. A value type without allocation; the segment must
+/// outlive it.
+class BoundaryScan {
+ public:
+  /// Largest segment.
+  static constexpr size_t kMaxSegment = 0xFFFFFF00u;
+  /// Smallest buffer for next().
+  static constexpr size_t kMinBatch = 192;
+
+  /// Range: segment.size() <= kMaxSegment.
+  BoundaryScan(const PreTokenizer& pretokenizer, std::string_view segment,
+               SimdLevel level = chosen_simd_level()) noexcept;
+
+  /// Writes where the next pieces end, ascending, and returns how many; 0 when the segment is used
+  /// up. Bytes of `ends` past that count, inside `capacity`, may be overwritten. Never reads past
+  /// the segment. Range: capacity >= kMinBatch.
+  size_t next(uint32_t* ends, size_t capacity) noexcept;
+
+ private:
+  using Walk = size_t (*)(BoundaryScan&, uint32_t*, size_t) noexcept;
+  friend struct BlockWalk;
+
+  static size_t walk_plain(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept;
+  std::string_view segment() const noexcept { return cutter_.segment(); }
+
+  Walk walk_;
+  bool done_;
+  size_t base_ = 0;  ///< first byte of the block that `masks_` speaks of, once that is not 0
+  BlockMasks masks_{};
+  BlockCarry carry_;
+  PieceCutter cutter_;  ///< owns the view; walks only at level plain
+};
+
+}  // namespace tok

@@ -1,0 +1,189 @@
+// Boundary masks against the plain scanners, at every level this processor has: short texts at
+// every offset of a block, random mixes over many blocks, every batch size, texts that end at a
+// page's end. SPDX-License-Identifier: MIT
+#include "libtok/boundaries.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <cstring>
+#include <string>
+#include <vector>
+
+namespace tok {
+namespace {
+
+const PreTokenizer kMasked[] = {
+    make_pretokenizer(Family::gpt2),   make_pretokenizer(Family::digits, Family::gpt2),
+    make_pretokenizer(Family::cl100k), make_pretokenizer(Family::llama3),
+    make_pretokenizer(Family::qwen2),  make_pretokenizer(Family::qwen35),
+};
+
+const std::vector<std::string> kAlphabet = {
+    "a",      "B", "s",      "l",      "1",          " ", "\n", "\r",         "\t",
+    "'",      "!", "/",      "\u00a0", "\u3000",     "é", "中", "\u0301",     "\u017f",
+    "\u0663", "½", "\u2028", "…",      "\U0001F600", "e", "T",  "\U00011DE0", "\U0001D7CE"};
+/// Bytes that are no characters, and their neighbours.
+const std::vector<std::string> kBroken = {
+    "\x80", "\xC3", "\xE3\x80", "\xF0\x9F", "\xFF", "\xED\xA0\x80", "a", " ", "1", "\n", "'", "é"};
+
+std::vector<SimdLevel> levels() {
+  std::vector<SimdLevel> out;
+  for (SimdLevel level :
+       {SimdLevel::plain, SimdLevel::avx2, SimdLevel::avx512bw, SimdLevel::avx512vbmi2}) {
+    if (level <= best_simd_level()) out.push_back(level);
+  }
+  return out;
+}
+
+std::vector<uint32_t> plain_ends(const PreTokenizer& pretokenizer, std::string_view text) {
+  std::vector<uint32_t> out;
+  PieceCutter cutter(pretokenizer, text);
+  while (!cutter.next().empty()) out.push_back(static_cast<uint32_t>(cutter.position()));
+  return out;
+}
+
+std::vector<uint32_t> fast_ends(const PreTokenizer& pretokenizer, std::string_view text,
+                                SimdLevel level, size_t batch = BoundaryScan::kMinBatch) {
+  std::vector<uint32_t> out, buffer(batch + 1, 0xA5A5A5A5u);
+  BoundaryScan ends(pretokenizer, text, level);
+  while (size_t count = ends.next(buffer.data(), batch)) {
+    EXPECT_LE(count, batch);
+    EXPECT_EQ(buffer[batch], 0xA5A5A5A5u);
+    out.insert(out.end(), buffer.begin(), buffer.begin() + static_cast<ptrdiff_t>(count));
+  }
+  return out;
+}
+
+std::string shown(std::string_view text) {
+  std::string out;
+  for (char c : text) {
+    char buffer[8];
+    std::snprintf(buffer, sizeof buffer, c > 32 && c < 127 ? "%c" : "\\x%02x",
+                  static_cast<unsigned char>(c));
+    out += buffer;
+  }
+  return out;
+}
+
+/// All pre-tokenizers and levels on one text.
+void check(std::string_view text) {
+  for (const PreTokenizer& pretokenizer : kMasked) {
+    std::vector<uint32_t> want = plain_ends(pretokenizer, text);
+    for (SimdLevel level : levels()) {
+      ASSERT_EQ(fast_ends(pretokenizer, text, level), want)
+          << simd_level_name(level) << " " << family_name(pretokenizer.stages[0]) << " "
+          << shown(text);
+    }
+  }
+}
+
+TEST(Boundaries, LevelsHaveNamesAndAnOrder) {
+  EXPECT_LE(chosen_simd_level(), best_simd_level());
+  EXPECT_EQ(simd_level_name(SimdLevel::avx512vbmi2), "avx512vbmi2");
+  for (const PreTokenizer& pretokenizer : kMasked) EXPECT_TRUE(has_boundary_masks(pretokenizer));
+  EXPECT_FALSE(has_boundary_masks(make_pretokenizer(Family::deepseek3)));
+  RecordProperty("best_level", std::string(simd_level_name(best_simd_level())));
+}
+
+TEST(Boundaries, ShortTextsAtEveryOffsetOfABlock) {
+  for (std::string_view fill : {"x", " ", "7"}) {
+    std::string before;
+    for (size_t offset = 0; offset <= 66; ++offset, before += fill) {
+      for (const std::string& a : kAlphabet) {
+        for (const std::string& b : kAlphabet) {
+          check(before + a + b);
+          if (HasFatalFailure()) return;
+        }
+      }
+    }
+  }
+}
+
+TEST(Boundaries, TriplesOfTextAroundABlocksEnd) {
+  const std::vector<std::string> symbols = {"a", "s", "1", " ", "\n", "'", "!", "\u3000", "é", "½"};
+  for (size_t offset = 58; offset <= 64; ++offset) {
+    const std::string before(offset, 'x');
+    for (size_t n = 0; n < 100000; ++n) {
+      std::string text = before;
+      for (size_t k = 0, rest = n; k < 5; ++k, rest /= 10) text += symbols[rest % 10];
+      if (offset % 7 != n % 7) continue;  // a seventh of them at each offset
+      check(text);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+std::string random_text(uint64_t& state, const std::vector<std::string>& alphabet, size_t most) {
+  auto step = [&state] { return state = state * 6364136223846793005u + 1442695040888963407u; };
+  step();
+  size_t length = 1 + (state >> 33) % most;
+  uint64_t sticky = state >> 58 & 31;  // runs of up to a few blocks
+  std::string text;
+  size_t letter = 0;
+  for (size_t k = 0; k < length; ++k) {
+    step();
+    if ((state >> 35) % 32 >= sticky) letter = (state >> 40) % alphabet.size();
+    text += alphabet[letter];
+  }
+  return text;
+}
+
+TEST(Boundaries, RandomMixes) {
+  uint64_t state = 7;
+  for (int i = 0; i < 6000; ++i) {
+    check(random_text(state, kAlphabet, 600));
+    if (HasFatalFailure()) return;
+  }
+  const std::vector<std::string> white = {" ", "\n", "\u3000", "\t", "\u00a0", "a", "!", "\r"};
+  for (int i = 0; i < 6000; ++i) {
+    check(random_text(state, white, 400));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Boundaries, BrokenBytes) {
+  uint64_t state = 11;
+  for (int i = 0; i < 6000; ++i) {
+    check(random_text(state, kBroken, 200));
+    if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Boundaries, BatchesOfAnySize) {
+  uint64_t state = 3;
+  for (int i = 0; i < 60; ++i) {
+    std::string text = random_text(state, kAlphabet, 6000);
+    for (const PreTokenizer& pretokenizer : kMasked) {
+      std::vector<uint32_t> want = plain_ends(pretokenizer, text);
+      for (SimdLevel level : levels()) {
+        for (size_t batch : {BoundaryScan::kMinBatch, BoundaryScan::kMinBatch + 1, size_t{257},
+                             size_t{1000}, size_t{10000}}) {
+          ASSERT_EQ(fast_ends(pretokenizer, text, level, batch), want) << batch;
+        }
+      }
+    }
+  }
+}
+
+TEST(Boundaries, NeverReadsPastTheText) {
+  const size_t kPage = 4096;
+  void* map = mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  char* end = static_cast<char*>(map) + kPage;
+  ASSERT_EQ(mprotect(end, kPage, PROT_NONE), 0);
+  uint64_t state = 5;
+  for (size_t length = 0; length < 260; ++length) {
+    for (int i = 0; i < 12; ++i) {
+      std::string text = random_text(state, i < 8 ? kAlphabet : kBroken, 300);
+      text.resize(std::min(text.size(), length));
+      std::memcpy(end - text.size(), text.data(), text.size());
+      check({end - text.size(), text.size()});
+      if (HasFatalFailure()) return;
+    }
+  }
+  munmap(map, 2 * kPage);
+}
+
+}  // namespace
+}  // namespace tok
