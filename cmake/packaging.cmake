@@ -18,10 +18,19 @@ install(FILES cmake/gristmill-config.cmake ${PROJECT_BINARY_DIR}/gristmill-confi
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gristmill COMPONENT development)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
-# Man pages and completions come from the programs' own flag rows.
-find_program(LOWDOWN lowdown)
+# Man pages and completions come from the programs' own flag rows. A page of section 5 has no flags, so
+# any program can set it in roff.
 get_property(programs GLOBAL PROPERTY gristmill_programs)
 set(pages)
+macro(gristmill_page source program section)
+  get_filename_component(name ${source} NAME_WLE)
+  set(page ${PROJECT_BINARY_DIR}/man/${name})
+  add_custom_command(OUTPUT ${page} DEPENDS ${source} ${program}
+                     COMMAND $<TARGET_FILE:${program}> --help-man=${source} > ${page}.tmp
+                     COMMAND ${CMAKE_COMMAND} -E rename ${page}.tmp ${page})
+  list(APPEND pages ${page})
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT runtime)
+endmacro()
 foreach(program ${programs})
   set(completion ${PROJECT_BINARY_DIR}/completions/${program})
   add_custom_command(OUTPUT ${completion} DEPENDS ${program}
@@ -30,29 +39,14 @@ foreach(program ${programs})
   list(APPEND pages ${completion})
   install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
           COMPONENT runtime)
-  if(LOWDOWN AND EXISTS ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md)
-    set(page ${PROJECT_BINARY_DIR}/man/${program}.1)
-    add_custom_command(
-      OUTPUT ${page}
-      DEPENDS ${program} ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md cmake/make_man_page.sh
-      COMMAND ${PROJECT_SOURCE_DIR}/cmake/make_man_page.sh ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md
-              $<TARGET_FILE:${program}> > ${page}.tmp
-      COMMAND ${CMAKE_COMMAND} -E rename ${page}.tmp ${page})
-    list(APPEND pages ${page})
-    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man1 COMPONENT runtime)
+  if(EXISTS ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md)
+    gristmill_page(${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md ${program} 1)
   endif()
 endforeach()
-file(GLOB formats CONFIGURE_DEPENDS docs/format/*.5.md)
+file(GLOB formats CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/format/*.5.md)
 foreach(source ${formats})
-  if(LOWDOWN)
-    get_filename_component(name ${source} NAME_WLE)
-    set(page ${PROJECT_BINARY_DIR}/man/${name})
-    add_custom_command(OUTPUT ${page} DEPENDS ${source} cmake/make_man_page.sh
-                       COMMAND ${PROJECT_SOURCE_DIR}/cmake/make_man_page.sh ${source} > ${page}.tmp
-                       COMMAND ${CMAKE_COMMAND} -E rename ${page}.tmp ${page})
-    list(APPEND pages ${page})
-    install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man5 COMPONENT runtime)
-  endif()
+  list(GET programs 0 any_program)
+  gristmill_page(${source} ${any_program} 5)
 endforeach()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man ${PROJECT_BINARY_DIR}/completions)
 add_custom_target(pages ALL DEPENDS ${pages})
