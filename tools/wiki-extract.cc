@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// wiki-extract: a MediaWiki export to loose JSON, a line a page. Flags are WikiExtractor's where it has them.
+// Here: the flag rows, the options struct, main. The work is in tools/wiki/.
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <thread>
+
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "tools/wiki/extraction.h"
+
+namespace {
+
+struct Options {
+  std::string input;
+  std::string output = "text";
+  int64_t file_bytes = 1 << 20;
+  bool compress = false;
+  bool force = false;
+  bool lists = false;
+  bool sections = true;
+  bool links = false;
+  bool html_safe = false;
+  std::string math = "placeholder";
+  std::string namespaces = "0";
+  bool redirects = false;
+  int64_t min_text_length = 0;
+  int64_t max_page_bytes = 64 << 20;
+  std::string on_error = "stop";
+  int64_t workers = std::max<int64_t>(1, std::thread::hardware_concurrency());
+};
+
+const cli::Table<Options>& flags() {
+  using O = Options;
+  static const cli::Table<O> table = {
+      {"Input and output",
+       {{.name = "output",
+         .letter = 'o',
+         .value = "DIR",
+         .help = "Write AA/wiki_00, AA/wiki_01, ... into DIR; - is standard output.",
+         .field = cli::text(&O::output)},
+        {.name = "bytes",
+         .letter = 'b',
+         .value = "SIZE",
+         .help = "Begin a new file rather than grow one past SIZE; 0 puts each page into its own.",
+         .field = cli::size(&O::file_bytes)},
+        {.name = "compress",
+         .letter = 'c',
+         .help = "Compress the files with bzip2.",
+         .field = cli::on(&O::compress)},
+        {.name = "force", .help = "Replace files that exist.", .field = cli::on(&O::force)},
+        {.name = "json",
+         .help = "WikiExtractor's; the output always is JSON.",
+         .field = cli::no_effect<O>(cli::Arity::none, "the output always is loose JSON")}}},
+      {"Pages",
+       {{.name = "namespaces",
+         .aliases = "ns",
+         .value = "N,N...",
+         .help = "Keep pages of these namespaces, by number.",
+         .field = cli::text(&O::namespaces)},
+        {.name = "redirects",
+         .help = "Keep redirects, with empty texts, as WikiExtractor does.",
+         .field = cli::on(&O::redirects)},
+        {.name = "min_text_length",
+         .aliases = "min-text-length",
+         .value = "N",
+         .help = "Leave out pages whose text has fewer than N characters.",
+         .field = cli::integer(&O::min_text_length)},
+        {.name = "max-page-bytes",
+         .value = "SIZE",
+         .help = "Reject pages whose XML is longer than SIZE.",
+         .field = cli::size(&O::max_page_bytes, 1 << 10, 1 << 30)},
+        {.name = "on-error",
+         .value = "WHAT",
+         .help = "What a page does that cannot be used: stop the run, or be skipped and counted.",
+         .field = cli::choice(&O::on_error, {"stop", "skip"})}}},
+      {"Text",
+       {{.name = "links",
+         .letter = 'l',
+         .help = "Keep links as <a href=\"...\">.",
+         .field = cli::on(&O::links)},
+        {.name = "lists",
+         .help = "Keep list items, one a line, behind \"- \".",
+         .field = cli::on(&O::lists)},
+        {.name = "no-sections",
+         .help = "Leave out the titles of sections.",
+         .field = cli::off(&O::sections)},
+        {.name = "math",
+         .value = "HOW",
+         .help = "Formulas: a placeholder (formula_1), their source, or nothing.",
+         .field = cli::choice(&O::math, {"placeholder", "source", "drop"})},
+        {.name = "html-safe",
+         .help = "Escape &, < and > in the text.",
+         .field = cli::on(&O::html_safe)},
+        {.name = "no-templates",
+         .help = "WikiExtractor's; templates are not expanded.",
+         .field = cli::no_effect<O>(cli::Arity::none, "templates are not expanded")}}},
+      {"Work",
+       {{.name = "processes",
+         .aliases = "workers",
+         .value = "N",
+         .help = "Threads. The output does not depend on it.",
+         .field = cli::integer(&O::workers, 1, 1024)}}}};
+  return table;
+}
+
+std::vector<int64_t> parse_namespaces(const std::string& text) {
+  std::vector<int64_t> numbers;
+  for (size_t begin = 0; begin <= text.size();) {
+    const size_t end = std::min(text.find(',', begin), text.size());
+    numbers.push_back(cli::parse_integer(text.substr(begin, end - begin), -2, 1 << 20));
+    begin = end + 1;
+  }
+  return numbers;
+}
+
+int extract(Options& options, cli::Invocation& call) {
+  const std::vector<std::string>& operands = call.parsed.operands;
+  if (operands.size() > 1) throw cli::UsageError("more than one input: " + cli::quote(operands[1]));
+  wiki::ExtractOptions work;
+  work.input = operands.empty() ? "-" : operands[0];
+  if (work.input == "-" && isatty(STDIN_FILENO) != 0)
+    throw cli::UsageError("no input: name a dump, or pipe one in");
+  work.clean.lists = options.lists;
+  work.clean.sections = options.sections;
+  work.clean.links = options.links;
+  work.clean.html_safe = options.html_safe;
+  work.clean.math = options.math == "source" ? wiki::Math::source
+                    : options.math == "drop" ? wiki::Math::drop
+                                             : wiki::Math::placeholder;
+  work.files.folder = options.output;
+  work.files.file_bytes = options.file_bytes;
+  work.files.compress = options.compress;
+  work.files.existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse;
+  work.namespaces = parse_namespaces(options.namespaces);
+  work.redirects = options.redirects;
+  work.min_text_length = options.min_text_length;
+  work.max_page_bytes = options.max_page_bytes;
+  work.skip_defects = options.on_error == "skip";
+  work.workers = options.workers;
+  const wiki::PageCounts counts = wiki::extract(work, call.console);
+  call.console.note(cli::concat(cli::counted(counts.in, "page"), " = ",
+                                cli::with_commas(counts.written), " written + ",
+                                cli::with_commas(counts.redirects), " redirects + ",
+                                cli::with_commas(counts.other_namespaces),
+                                " of other namespaces + ", cli::with_commas(counts.filtered),
+                                " filtered + ", cli::with_commas(counts.rejected), " rejected"));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cli::Program program = {.name = "wiki-extract",
+                                .summary = "a MediaWiki dump to loose JSON, a line a page",
+                                .operands = "[DUMP]",
+                                .at_signal = indexed::remove_temporaries};
+  return cli::run(program, flags(), argc, argv, extract);
+}

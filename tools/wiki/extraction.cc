@@ -1,0 +1,277 @@
+// SPDX-License-Identifier: MIT
+// Stages of extraction.h on oneTBB's pipeline. An item is born as packed bytes, one bzip2 block or text, and carries
+// what each stage makes of it to the last one.
+
+#include "tools/wiki/extraction.h"
+
+#include <fcntl.h>
+#include <oneapi/tbb/global_control.h>
+#include <oneapi/tbb/parallel_pipeline.h>
+#include <oneapi/tbb/task_arena.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <deque>
+#include <memory>
+#include <system_error>
+
+#include "tools/cli/text.h"
+#include "tools/stream/bzip2_blocks.h"
+#include "tools/stream/input.h"
+#include "tools/wiki/dump.h"
+
+namespace wiki {
+namespace {
+
+constexpr size_t kReadBytes = 1 << 20;
+
+struct Defect {
+  std::string what;  // "byte N: reason"
+};
+
+struct Item {
+  stream::Bzip2Block block;
+  stream::DecodedBlock decoded;
+  bool packed = false;
+  std::string text;
+  bool last = false;
+  std::vector<PageXml> pages;
+  std::vector<std::string> lines;
+  std::vector<Defect> defects;
+  std::vector<Portion> portions;
+  PageCounts counts;
+  int64_t input_bytes = 0;  // read from the file when the item was born
+};
+using ItemPointer = std::shared_ptr<Item>;
+
+int64_t count_characters(std::string_view text) {
+  return std::count_if(text.begin(), text.end(), [](char c) { return (c & 0xC0) != 0x80; });
+}
+
+class Extraction {
+ public:
+  Extraction(const ExtractOptions& options, cli::Console& console)
+      : options_(options),
+        console_(console),
+        input_(options.input, stream::UnpackLimit{}, stream::Packed::keep_bzip2),
+        splitter_(options.max_page_bytes),
+        files_(options.files) {}
+
+  PageCounts run() {
+    namespace tbb = oneapi::tbb;
+    const auto in_order = tbb::filter_mode::serial_in_order;
+    const auto any_order = tbb::filter_mode::parallel;
+    const int workers = static_cast<int>(options_.workers);
+    // The stage that runs alone needs a thread too where there is but one worker.
+    tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
+                              static_cast<size_t>(workers));
+    tbb::task_arena arena(workers);
+    arena.execute([&] {
+      tbb::parallel_pipeline(
+          static_cast<size_t>(2 * workers),
+          tbb::make_filter<void, ItemPointer>(in_order, [this](tbb::flow_control& flow) {
+            return read(flow);
+          }) & tbb::make_filter<ItemPointer, ItemPointer>(any_order, [this](ItemPointer i) {
+            return unpack(i);
+          }) & tbb::make_filter<ItemPointer, ItemPointer>(in_order, [this](ItemPointer i) {
+            return split(i);
+          }) & tbb::make_filter<ItemPointer, ItemPointer>(any_order, [this](ItemPointer i) {
+            return clean_pages(i);
+          }) & tbb::make_filter<ItemPointer, ItemPointer>(in_order, [this](ItemPointer i) {
+            return plan(i);
+          }) & tbb::make_filter<ItemPointer, ItemPointer>(any_order, [this](ItemPointer i) {
+            return pack(i);
+          }) & tbb::make_filter<ItemPointer, void>(in_order, [this](ItemPointer i) { write(*i); }));
+    });
+    files_.finish();
+    console_.clear_progress();
+    if (total_.in != total_.sum())
+      throw std::logic_error("pages were lost: " + std::to_string(total_.in - total_.sum()));
+    return total_;
+  }
+
+ private:
+  [[noreturn]] void fail(std::string_view what) const {
+    throw std::runtime_error(cli::concat(input_.name(), ": ", what));
+  }
+
+  ItemPointer read(oneapi::tbb::flow_control& flow) {
+    if (ended_ && blocks_.empty()) {
+      if (!said_last_) {
+        said_last_ = true;
+        auto item = std::make_shared<Item>();
+        item->last = true;
+        return item;
+      }
+      flow.stop();
+      return nullptr;
+    }
+    auto item = std::make_shared<Item>();
+    if (input_.kind() != stream::Kind::bzip2) {
+      item->text.resize(kReadBytes);
+      item->text.resize(input_.read(item->text));
+      ended_ = item->text.empty();
+    } else {
+      fill_blocks();
+      if (!blocks_.empty()) {
+        item->block = std::move(blocks_.front());
+        item->packed = true;
+        blocks_.pop_front();
+      }
+    }
+    item->input_bytes = input_.packed_bytes();
+    return item;
+  }
+
+  void fill_blocks() {
+    std::vector<stream::Bzip2Block> found;
+    std::string portion;
+    try {
+      while (blocks_.empty() && !ended_) {
+        portion.resize(kReadBytes);
+        portion.resize(input_.read(portion));
+        ended_ = portion.empty();
+        if (ended_) {
+          cutter_.finish(found);
+        } else {
+          cutter_.feed(portion, found);
+        }
+        std::move(found.begin(), found.end(), std::back_inserter(blocks_));
+        found.clear();
+      }
+    } catch (const stream::Bzip2Error& error) {
+      fail(error.what());
+    }
+  }
+
+  ItemPointer unpack(ItemPointer item) {
+    if (item->packed) item->decoded = stream::decode_block(std::move(item->block));
+    return item;
+  }
+
+  ItemPointer split(ItemPointer item) {
+    try {
+      std::string bytes;
+      if (item->packed) {
+        joiner_.add(std::move(item->decoded), bytes);
+        item->decoded = {};
+      } else {
+        bytes = std::move(item->text);
+      }
+      std::string text;
+      transcoder_.feed(bytes, text);
+      splitter_.feed(text, item->pages);
+      if (item->last) {
+        joiner_.finish();
+        transcoder_.finish();
+        splitter_.finish(item->pages);
+      }
+      if (!site_known_ && (!item->pages.empty() || item->last)) {
+        site_ = read_site(splitter_.head());
+        site_known_ = true;
+      }
+    } catch (const stream::Bzip2Error& error) {
+      fail(error.what());
+    } catch (const DumpError& error) {
+      fail(error.what());
+    }
+    return item;
+  }
+
+  // site_ is not written any more once an item with pages has left split().
+  ItemPointer clean_pages(ItemPointer item) {
+    PageCounts& counts = item->counts;
+    for (const PageXml& xml : item->pages) {
+      ++counts.in;
+      try {
+        if (!xml.defect.empty())
+          throw DumpError(cli::concat("byte ", xml.offset, ": page rejected: ", xml.defect));
+        const Page page = read_page(xml);
+        const auto& wanted = options_.namespaces;
+        if (std::find(wanted.begin(), wanted.end(), page.name_space) == wanted.end()) {
+          ++counts.other_namespaces;
+          continue;
+        }
+        if (page.redirect && !options_.redirects) {
+          ++counts.redirects;
+          continue;
+        }
+        const std::string text =
+            page.redirect ? std::string() : clean(page.text, site_, options_.clean);
+        if (count_characters(text) < options_.min_text_length) {
+          ++counts.filtered;
+          continue;
+        }
+        item->lines.push_back(json_line(page, site_, text));
+        ++counts.written;
+      } catch (const DumpError& error) {
+        ++counts.rejected;
+        item->defects.push_back({error.what()});
+      }
+    }
+    item->pages = {};
+    return item;
+  }
+
+  ItemPointer plan(ItemPointer item) {
+    if (!item->defects.empty() && !options_.skip_defects) fail(item->defects.front().what);
+    item->portions = files_.plan(item->lines);
+    item->lines = {};
+    return item;
+  }
+
+  ItemPointer pack(ItemPointer item) {
+    if (!options_.files.compress) return item;
+    for (Portion& portion : item->portions) portion.bytes = bzip2_packed(portion.bytes);
+    return item;
+  }
+
+  void write(const Item& item) {
+    constexpr int64_t kMostShown = 20;
+    for (const Defect& defect : item.defects) {
+      if (++defects_shown_ <= kMostShown)
+        console_.note(cli::concat(input_.name(), ": ", defect.what));
+      if (defects_shown_ == kMostShown) console_.note("further rejected pages are only counted");
+    }
+    files_.write(item.portions);
+    total_.in += item.counts.in;
+    total_.written += item.counts.written;
+    total_.redirects += item.counts.redirects;
+    total_.other_namespaces += item.counts.other_namespaces;
+    total_.filtered += item.counts.filtered;
+    total_.rejected += item.counts.rejected;
+    console_.progress({.done = item.input_bytes,
+                       .total = input_.file_bytes(),
+                       .items = total_.in,
+                       .item_noun = "page"});
+  }
+
+  const ExtractOptions& options_;
+  cli::Console& console_;
+  // The reader's.
+  stream::Input input_;
+  stream::Bzip2Splitter cutter_;
+  std::deque<stream::Bzip2Block> blocks_;
+  bool ended_ = false;
+  bool said_last_ = false;
+  // The splitter's.
+  stream::Bzip2Joiner joiner_;
+  Transcoder transcoder_;
+  PageSplitter splitter_;
+  Site site_;
+  bool site_known_ = false;
+  // The planner's and the writer's.
+  PageFiles files_;
+  PageCounts total_;
+  int64_t defects_shown_ = 0;
+};
+
+}  // namespace
+
+PageCounts extract(const ExtractOptions& options, cli::Console& console) {
+  return Extraction(options, console).run();
+}
+
+}  // namespace wiki

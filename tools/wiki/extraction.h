@@ -1,0 +1,43 @@
+// SPDX-License-Identifier: MIT
+// The pipeline of wiki-extract: read, unpack, cut into pages, clean, write. bzip2 unpacks block by block and pages are
+// cleaned chunk by chunk, both on all workers; cutting and writing keep the order of the dump.
+// Memory: two items a worker in flight, each a block's bytes and what became of them.
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "tools/cli/console.h"
+#include "tools/wiki/page_files.h"
+#include "tools/wiki/wikitext.h"
+
+namespace wiki {
+
+/// What is done with pages, and how.
+struct ExtractOptions {
+  std::string input = "-";
+  CleanOptions clean;
+  PageFilesOptions files;
+  std::vector<int64_t> namespaces = {0};  ///< pages of other namespaces are dropped
+  bool redirects = false;                 ///< keep redirects, with empty texts
+  int64_t min_text_length = 0;            ///< characters; shorter texts are filtered
+  int64_t max_page_bytes = 64 << 20;      ///< of XML; longer pages are rejected
+  bool skip_defects = false;              ///< go on past pages that cannot be read
+  int64_t workers = 1;
+};
+
+/// Every page is in exactly one of these.
+struct PageCounts {
+  int64_t written = 0, redirects = 0, other_namespaces = 0, filtered = 0, rejected = 0;
+  int64_t in = 0;
+  int64_t sum() const { return written + redirects + other_namespaces + filtered + rejected; }
+};
+
+/// Runs the whole extraction and gives the counts, of which in == sum() was checked.
+/// Errors: std::runtime_error `path: byte N: reason` for a dump that cannot be read on, or for the first page that
+/// cannot be used unless skip_defects; std::system_error for files.
+PageCounts extract(const ExtractOptions& options, cli::Console& console);
+
+}  // namespace wiki

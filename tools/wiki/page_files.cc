@@ -1,0 +1,86 @@
+// SPDX-License-Identifier: MIT
+// Files of extracted pages: names, sizes, bzip2.
+
+#include "tools/wiki/page_files.h"
+
+#include <bzlib.h>
+
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <system_error>
+
+namespace wiki {
+
+std::string page_file_name(int64_t file) {
+  constexpr int64_t kFilesPerFolder = 100;
+  int64_t folder = file / kFilesPerFolder;
+  std::string letters;
+  while (letters.size() < 2 || folder > 0) {
+    letters.insert(letters.begin(), static_cast<char>('A' + folder % 26));
+    folder /= 26;
+  }
+  const int64_t number = file % kFilesPerFolder;
+  return letters + "/wiki_" + (number < 10 ? "0" : "") + std::to_string(number);
+}
+
+std::string bzip2_packed(std::string_view bytes) {
+  constexpr int kLevel = 9;
+  std::string out(bytes.size() + bytes.size() / 100 + 700, '\0');
+  unsigned size = static_cast<unsigned>(out.size());
+  const int status = BZ2_bzBuffToBuffCompress(out.data(), &size, const_cast<char*>(bytes.data()),
+                                              static_cast<unsigned>(bytes.size()), kLevel, 0, 0);
+  if (status != BZ_OK) throw std::bad_alloc();
+  out.resize(size);
+  return out;
+}
+
+std::vector<Portion> PageFiles::plan(const std::vector<std::string>& lines) {
+  std::vector<Portion> portions;
+  for (const std::string& line : lines) {
+    const int64_t size = static_cast<int64_t>(line.size());
+    const bool full = options_.folder != "-" && planned_bytes_ > 0 &&
+                      (options_.file_bytes == 0 || planned_bytes_ + size > options_.file_bytes);
+    if (full) {
+      ++planned_file_;
+      planned_bytes_ = 0;
+    }
+    planned_bytes_ += size;
+    if (portions.empty() || portions.back().file != planned_file_)
+      portions.push_back({planned_file_, {}});
+    portions.back().bytes += line;
+  }
+  return portions;
+}
+
+void PageFiles::open(int64_t file) {
+  if (output_) output_->commit();
+  output_.reset();
+  const std::filesystem::path path = std::filesystem::path(options_.folder) /
+                                     (page_file_name(file) + (options_.compress ? ".bz2" : ""));
+  std::filesystem::create_directories(path.parent_path());
+  output_ = std::make_unique<indexed::OutputFile>(path.string(), options_.existing);
+  open_file_ = file;
+}
+
+void PageFiles::write(const std::vector<Portion>& portions) {
+  for (const Portion& portion : portions) {
+    bytes_written_ += static_cast<int64_t>(portion.bytes.size());
+    if (options_.folder == "-") {
+      if (std::fwrite(portion.bytes.data(), 1, portion.bytes.size(), stdout) !=
+          portion.bytes.size()) {
+        throw std::system_error(errno, std::generic_category(), "standard output");
+      }
+      continue;
+    }
+    if (portion.file != open_file_) open(portion.file);
+    output_->write(portion.bytes);
+  }
+}
+
+void PageFiles::finish() {
+  if (output_) output_->commit();
+  output_.reset();
+}
+
+}  // namespace wiki
