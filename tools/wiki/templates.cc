@@ -1,0 +1,401 @@
+// SPDX-License-Identifier: MIT
+// Expansion of template calls. A call is found by matching braces, its name and arguments are expanded first, then its
+// body with them. Every level copies its text once; depth, calls and bytes are counted.
+
+#include "tools/wiki/templates.h"
+
+#include <algorithm>
+#include <stdexcept>
+
+#include "tools/wiki/common_templates.h"
+#include "tools/wiki/wikitext.h"
+
+namespace wiki {
+namespace {
+
+constexpr int kDeepest = 40;
+constexpr int64_t kMostCalls = 100000;
+constexpr size_t kMostBytes = 16 << 20;
+
+// Removes every <name ...>...</name>, or with `keep_inner` only the tags.
+std::string without_element(std::string_view text, std::string_view name, bool keep_inner) {
+  std::string out;
+  size_t at = 0;
+  int depth = 0;
+  while (at < text.size()) {
+    const size_t next = std::min(text.find('<', at), text.size());
+    if (depth == 0 || keep_inner) out.append(text, at, next - at);
+    at = next;
+    if (at == text.size()) break;
+    const Tag tag = parse_tag(text, at);
+    if (tag.length == 0 || tag.name != name) {
+      if (depth == 0 || keep_inner) out.push_back('<');
+      ++at;
+      continue;
+    }
+    if (!tag.self_closing) depth = std::max(0, depth + (tag.closing ? -1 : 1));
+    at += tag.length;
+  }
+  return out;
+}
+
+std::string without_comments(std::string_view text) {
+  std::string out;
+  size_t at = 0;
+  while (at < text.size()) {
+    const size_t begin = std::min(text.find("<!--", at), text.size());
+    out.append(text, at, begin - at);
+    if (begin == text.size()) break;
+    const size_t end = text.find("-->", begin + 4);
+    at = end == std::string_view::npos ? text.size() : end + 3;
+  }
+  return out;
+}
+
+// One call or parameter: its braces and what is between them.
+struct Call {
+  size_t begin;
+  size_t length;  // braces on each side: 2 or 3
+  size_t end;
+};
+
+// The outermost calls of `text`, in order, found in one pass. Runs of braces pair as MediaWiki pairs them: innermost
+// first, three before two; what does not close is text.
+std::vector<Call> outermost_calls(std::string_view text) {
+  struct Opening {
+    size_t begin;
+    size_t left;  // braces of this run that nothing has closed
+    size_t calls_before;
+  };
+  std::vector<Opening> open;
+  std::vector<Call> calls;
+  size_t at = 0;
+  while ((at = text.find_first_of("{}", at)) != std::string_view::npos) {
+    const size_t run = std::min(text.find_first_not_of(text[at], at), text.size()) - at;
+    if (text[at] == '{') {
+      if (run >= 2) open.push_back({at, run, calls.size()});
+    } else {
+      size_t left = run;
+      while (left >= 2 && !open.empty()) {
+        Opening& opening = open.back();
+        const size_t length = std::min<size_t>({left, opening.left, 3});
+        left -= length;
+        opening.left -= length;
+        calls.resize(opening.calls_before);
+        calls.push_back({opening.begin + opening.left, length, at + run - left});
+        if (opening.left < 2) open.pop_back();
+      }
+    }
+    at += run;
+  }
+  return calls;
+}
+
+// Parts of a call at the bars that are its own: not those of inner calls, links or protected text.
+std::vector<std::string_view> split_bars(std::string_view inner) {
+  std::vector<std::string_view> parts;
+  size_t begin = 0;
+  int braces = 0;
+  int brackets = 0;
+  for (size_t i = 0; i < inner.size(); ++i) {
+    const char c = inner[i];
+    if (c == '{') ++braces;
+    if (c == '}') --braces;
+    if (c == '[') ++brackets;
+    if (c == ']') brackets = std::max(0, brackets - 1);
+    if (c == '|' && braces <= 0 && brackets < 2) {
+      parts.push_back(inner.substr(begin, i - begin));
+      begin = i + 1;
+    }
+  }
+  parts.push_back(inner.substr(begin));
+  return parts;
+}
+
+using Arguments = std::unordered_map<std::string, std::string>;
+
+class Expander {
+ public:
+  Expander(const TemplateStore& store, const PageNames& page) : store_(store), page_(page) {}
+
+  std::string text(std::string_view source, const Arguments* arguments, int depth) {
+    if (depth >= kDeepest || made_ >= kMostBytes) return std::string(source);
+    std::string out;
+    size_t at = 0;
+    for (const Call& found : outermost_calls(source)) {
+      out.append(source, at, found.begin - at);
+      const std::string_view inner =
+          source.substr(found.begin + found.length, found.end - found.begin - 2 * found.length);
+      out += found.length == 3 ? parameter(inner, arguments, depth + 1)
+                               : call(inner, arguments, depth + 1);
+      at = found.end;
+    }
+    out.append(source, at, source.size() - at);
+    made_ += out.size();
+    return out;
+  }
+
+ private:
+  std::string parameter(std::string_view inner, const Arguments* arguments, int depth) {
+    const std::vector<std::string_view> parts = split_bars(inner);
+    const std::string name(trim(text(parts[0], arguments, depth)));
+    if (arguments != nullptr) {
+      const auto found = arguments->find(name);
+      if (found != arguments->end()) return found->second;
+    }
+    return parts.size() > 1 ? text(parts[1], arguments, depth) : std::string();
+  }
+
+  std::string call(std::string_view inner, const Arguments* outer, int depth) {
+    if (++calls_ > kMostCalls) return {};
+    const std::vector<std::string_view> parts = split_bars(inner);
+    std::string name(trim(text(parts[0], outer, depth)));
+    for (const std::string_view prefix : {"subst:", "safesubst:", "msg:", "raw:"}) {
+      if (ascii_lower(name).starts_with(prefix))
+        name = std::string(trim(std::string_view(name).substr(prefix.size())));
+    }
+    std::string shown;
+    if (parts.size() == 1 && magic_word(name, shown)) return shown;
+    if (const size_t colon = name.find(':'); colon != std::string::npos) {
+      const std::string function = ascii_lower(trim(std::string_view(name).substr(0, colon)));
+      if (parser_function(function, std::string_view(name).substr(colon + 1), parts, outer, depth,
+                          shown))
+        return shown;
+    }
+    const std::string* body = store_.find(name);
+    const Arguments arguments = bind(parts, outer, depth);
+    if (body == nullptr) return rebuilt(name, parts, outer, depth);
+    shown = text(*body, &arguments, depth);
+    if (trim(shown).empty() && body->find("#invoke") != std::string::npos) {
+      return rebuilt(name, parts, outer, depth);
+    }
+    return shown;
+  }
+
+  // A call without a definition, its arguments expanded, for common_template_text to show or strip_blocks to remove.
+  std::string rebuilt(const std::string& name, const std::vector<std::string_view>& parts,
+                      const Arguments* outer, int depth) {
+    std::string inner = name;
+    for (size_t i = 1; i < parts.size(); ++i) inner += "|" + text(parts[i], outer, depth);
+    return common_template_text(inner);
+  }
+
+  Arguments bind(const std::vector<std::string_view>& parts, const Arguments* outer, int depth) {
+    Arguments arguments;
+    int position = 0;
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const size_t equals = own_equals(parts[i]);
+      if (equals == std::string_view::npos) {
+        arguments[std::to_string(++position)] = text(parts[i], outer, depth);
+      } else {
+        const std::string value = text(parts[i].substr(equals + 1), outer, depth);
+        arguments[std::string(trim(text(parts[i].substr(0, equals), outer, depth)))] =
+            std::string(trim(value));
+      }
+    }
+    return arguments;
+  }
+
+  // The '=' that names an argument: before any inner call, link or tag.
+  static size_t own_equals(std::string_view part) {
+    const size_t equals = part.find('=');
+    const size_t markup = std::min(part.find("{{"), std::min(part.find("[["), part.find('<')));
+    if (equals == std::string_view::npos) return equals;
+    return equals < markup ? equals : std::string_view::npos;
+  }
+
+  bool magic_word(std::string_view name, std::string& shown) const {
+    if (name == "PAGENAME" || name == "FULLPAGENAME" || name == "BASEPAGENAME" ||
+        name == "SUBPAGENAME" || name == "ROOTPAGENAME") {
+      shown = page_.title;
+    } else if (name == "SITENAME") {
+      shown = page_.site;
+    } else if (name == "!") {
+      shown = "|";
+    } else if (name == "=") {
+      shown = "=";
+    } else {
+      return name == "NAMESPACE" || name == "TALKSPACE" || name == "NAMESPACENUMBER";
+    }
+    return true;
+  }
+
+  bool parser_function(const std::string& function, std::string_view first,
+                       const std::vector<std::string_view>& parts, const Arguments* outer,
+                       int depth, std::string& shown) {
+    const auto part = [&](size_t i) {
+      return i < parts.size() ? std::string(trim(text(parts[i], outer, depth))) : std::string();
+    };
+    first = trim(first);
+    if (function == "#if") {
+      shown = part(first.empty() ? 2 : 1);
+    } else if (function == "#ifeq") {
+      shown = part(equal(first, part(1)) ? 2 : 3);
+    } else if (function == "#ifexist") {
+      shown = part(store_.find(first) != nullptr ? 1 : 2);
+    } else if (function == "#iferror") {
+      const bool error = first.find("class=\"error\"") != std::string_view::npos;
+      shown = error ? part(1) : parts.size() > 2 ? part(2) : std::string(first);
+    } else if (function == "#expr" || function == "#ifexpr") {
+      expression(function == "#expr", first, part, shown);
+    } else if (function == "#switch") {
+      shown = choose(first, parts, outer, depth);
+    } else if (function == "lc") {
+      shown = ascii_lower(first);
+    } else if (function == "uc" || function == "ucfirst" || function == "lcfirst") {
+      shown = std::string(first);
+      const size_t count = function == "uc" ? shown.size() : std::min<size_t>(1, shown.size());
+      for (size_t i = 0; i < count; ++i) {
+        if (function[0] == 'u' && shown[i] >= 'a' && shown[i] <= 'z')
+          shown[i] = static_cast<char>(shown[i] - 32);
+        if (function[0] == 'l' && shown[i] >= 'A' && shown[i] <= 'Z')
+          shown[i] = static_cast<char>(shown[i] + 32);
+      }
+    } else if (function == "formatnum") {
+      shown = with_thousands(first);
+    } else if (function == "#tag") {
+      shown = first == "ref" ? std::string() : part(1);
+    } else if (function == "#titleparts" || function == "urlencode" || function == "anchorencode" ||
+               function == "#language") {
+      shown = std::string(first);
+    } else {
+      return function == "defaultsort" || function == "displaytitle" || function == "#invoke" ||
+             function == "#time" || function == "#related" || function == "pagesincategory" ||
+             function == "fullurl" || function == "#property";
+    }
+    return true;
+  }
+
+  template <class Part>
+  static void expression(bool shows_value, std::string_view first, const Part& part,
+                         std::string& shown) {
+    try {
+      const std::string value = evaluate_expression(first);
+      shown = shows_value ? value : part(value.empty() || value == "0" ? 2 : 1);
+    } catch (const std::invalid_argument& error) {
+      shown = shows_value ? std::string("<strong class=\"error\"></strong>") : part(2);
+    }
+  }
+
+  // {{#switch: x | a | b = shown for a and b | #default = otherwise }}
+  std::string choose(std::string_view subject, const std::vector<std::string_view>& parts,
+                     const Arguments* outer, int depth) {
+    bool matched = false;
+    std::string_view otherwise;
+    for (size_t i = 1; i < parts.size(); ++i) {
+      const size_t equals = own_equals(parts[i]);
+      const std::string key(
+          trim(text(parts[i].substr(0, std::min(equals, parts[i].size())), outer, depth)));
+      if (equals == std::string_view::npos) {
+        if (i + 1 == parts.size()) return matched || !equal(subject, key) ? key : std::string();
+        matched = matched || equal(subject, key);
+        continue;
+      }
+      const std::string_view value = parts[i].substr(equals + 1);
+      if (matched || equal(subject, key)) return std::string(trim(text(value, outer, depth)));
+      if (key == "#default") otherwise = value;
+    }
+    return std::string(trim(text(otherwise, outer, depth)));
+  }
+
+  static bool equal(std::string_view a, std::string_view b) {
+    if (a == b) return true;
+    const auto number = [](std::string_view t, double& value) {
+      const std::string copy(t);
+      char* end = nullptr;
+      value = std::strtod(copy.c_str(), &end);
+      return !copy.empty() && *end == 0;
+    };
+    double x = 0;
+    double y = 0;
+    return number(a, x) && number(b, y) && x == y;
+  }
+
+  static std::string with_thousands(std::string_view number) {
+    const size_t sign = number.starts_with('-') ? 1 : 0;
+    const size_t point = std::min(number.find('.'), number.size());
+    if (number.find_first_not_of("0123456789.", sign) != std::string_view::npos)
+      return std::string(number);
+    std::string out;
+    for (size_t i = 0; i < number.size(); ++i) {
+      if (i > sign && i < point && (point - i) % 3 == 0) out.push_back(',');
+      out.push_back(number[i]);
+    }
+    return out;
+  }
+
+  const TemplateStore& store_;
+  const PageNames& page_;
+  int64_t calls_ = 0;
+  size_t made_ = 0;
+};
+
+}  // namespace
+
+std::string transcluded_part(std::string_view text) {
+  std::string plain = without_comments(text);
+  if (const size_t begin = plain.find("<onlyinclude>"); begin != std::string::npos) {
+    std::string only;
+    size_t at = begin;
+    while (at != std::string::npos) {
+      const size_t inner = at + std::string_view("<onlyinclude>").size();
+      const size_t end = std::min(plain.find("</onlyinclude>", inner), plain.size());
+      only.append(plain, inner, end - inner);
+      at = plain.find("<onlyinclude>", end);
+    }
+    return only;
+  }
+  return without_element(without_element(plain, "noinclude", false), "includeonly", true);
+}
+
+std::string TemplateStore::normalized(std::string_view name) const {
+  std::string key(trim(name));
+  std::replace(key.begin(), key.end(), '_', ' ');
+  const auto strip = [&key](std::string_view prefix) {
+    if (fold_case(std::string_view(key).substr(0, prefix.size())) == fold_case(prefix))
+      key.erase(0, prefix.size());
+  };
+  strip(local_prefix_);
+  strip("Template:");
+  key = std::string(trim(key));
+  if (!key.empty() && key[0] >= 'a' && key[0] <= 'z')
+    key[0] = static_cast<char>(key[0] - 'a' + 'A');
+  return key;
+}
+
+void TemplateStore::add(std::string_view title, std::string_view text) {
+  const std::string key = normalized(title);
+  const std::string_view start = trim(text);
+  if (ascii_lower(start.substr(0, 9)) == "#redirect") {
+    const size_t begin = start.find("[[");
+    const size_t end = start.find("]]");
+    if (begin != std::string_view::npos && end != std::string_view::npos && begin < end) {
+      redirects_[key] = normalized(start.substr(begin + 2, end - begin - 2));
+    }
+    return;
+  }
+  std::string body = transcluded_part(text);
+  bytes_ += static_cast<int64_t>(body.size());
+  bodies_[key] = std::move(body);
+}
+
+const std::string* TemplateStore::find(std::string_view name) const {
+  constexpr int kLongestChain = 4;
+  std::string key = normalized(name);
+  for (int i = 0; i < kLongestChain; ++i) {
+    const auto body = bodies_.find(key);
+    if (body != bodies_.end()) return &body->second;
+    const auto redirect = redirects_.find(key);
+    if (redirect == redirects_.end()) return nullptr;
+    key = redirect->second;
+  }
+  return nullptr;
+}
+
+std::string expand_templates(std::string_view text, const TemplateStore& store,
+                             const PageNames& page) {
+  if (text.find("{{") == std::string_view::npos) return std::string(text);
+  return Expander(store, page).text(without_comments(text), nullptr, 0);
+}
+
+}  // namespace wiki
