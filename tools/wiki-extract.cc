@@ -5,6 +5,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <filesystem>
 #include <thread>
 
 #include "tools/cli/run.h"
@@ -24,6 +25,8 @@ struct Options {
   bool links = false;
   bool html_safe = false;
   std::string math = "placeholder";
+  std::string templates;
+  bool no_templates = false;
   std::string namespaces = "0";
   bool redirects = false;
   int64_t min_text_length = 0;
@@ -94,9 +97,14 @@ const cli::Table<Options>& flags() {
         {.name = "html-safe",
          .help = "Escape &, < and > in the text.",
          .field = cli::on(&O::html_safe)},
+        {.name = "templates",
+         .value = "FILE",
+         .help = "Expand templates from FILE; made in a first pass over the dump where it does not "
+                 "exist.",
+         .field = cli::text(&O::templates)},
         {.name = "no-templates",
-         .help = "WikiExtractor's; templates are not expanded.",
-         .field = cli::no_effect<O>(cli::Arity::none, "templates are not expanded")}}},
+         .help = "Remove templates. This is the default; with --templates it wins.",
+         .field = cli::on(&O::no_templates)}}},
       {"Work",
        {{.name = "processes",
          .aliases = "workers",
@@ -140,6 +148,16 @@ int extract(Options& options, cli::Invocation& call) {
   work.max_page_bytes = options.max_page_bytes;
   work.skip_defects = options.on_error == "skip";
   work.workers = options.workers;
+  wiki::TemplateStore store;
+  if (!options.templates.empty() && !options.no_templates) {
+    if (!std::filesystem::exists(options.templates)) {
+      if (work.input == "-")
+        throw cli::UsageError("--templates names no file, and standard input cannot be read twice");
+      wiki::collect_templates(work, options.templates, call.console);
+    }
+    store = wiki::load_templates(options.templates);
+    work.templates = &store;
+  }
   const wiki::PageCounts counts = wiki::extract(work, call.console);
   call.console.note(cli::concat(cli::counted(counts.in, "page"), " = ",
                                 cli::with_commas(counts.written), " written + ",

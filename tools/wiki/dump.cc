@@ -129,7 +129,9 @@ struct SiteCollector final : Collector {
   }
   void closed(std::string_view name) override {
     if (name == "base") site.base = text.substr(0, text.rfind('/') + 1);
+    if (name == "sitename") site.name = text;
     if (name != "namespace" || text.empty()) return;
+    if (key == "10") site.template_namespace = text;
     site.namespace_names.push_back(fold_case(text));
     if (key == "-2" || key == "6" || key == "14") site.media_names.push_back(fold_case(text));
   }

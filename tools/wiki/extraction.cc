@@ -189,6 +189,10 @@ class Extraction {
         if (!xml.defect.empty())
           throw DumpError(cli::concat("byte ", xml.offset, ": page rejected: ", xml.defect));
         const Page page = read_page(xml);
+        if (options_.collect_templates) {
+          collect(page, xml, *item);
+          continue;
+        }
         const auto& wanted = options_.namespaces;
         if (std::find(wanted.begin(), wanted.end(), page.name_space) == wanted.end()) {
           ++counts.other_namespaces;
@@ -198,8 +202,7 @@ class Extraction {
           ++counts.redirects;
           continue;
         }
-        const std::string text =
-            page.redirect ? std::string() : clean(page.text, site_, options_.clean);
+        const std::string text = page.redirect ? std::string() : text_of(page);
         if (count_characters(text) < options_.min_text_length) {
           ++counts.filtered;
           continue;
@@ -213,6 +216,22 @@ class Extraction {
     }
     item->pages = {};
     return item;
+  }
+
+  std::string text_of(const Page& page) const {
+    if (options_.templates == nullptr) return clean(page.text, site_, options_.clean);
+    return clean(expand_templates(page.text, *options_.templates, {page.title, site_.name}), site_,
+                 options_.clean);
+  }
+
+  static void collect(const Page& page, const PageXml& xml, Item& item) {
+    constexpr int64_t kTemplateNamespace = 10;
+    if (page.name_space != kTemplateNamespace) {
+      ++item.counts.other_namespaces;
+      return;
+    }
+    item.lines.push_back(xml.xml + "\n");
+    ++item.counts.written;
   }
 
   ItemPointer plan(ItemPointer item) {
@@ -269,6 +288,53 @@ class Extraction {
 };
 
 }  // namespace
+
+void collect_templates(ExtractOptions options, const std::string& path, cli::Console& console) {
+  options.collect_templates = true;
+  options.skip_defects = true;
+  options.files.single_file = path;
+  options.files.compress = false;
+  options.files.head = "<mediawiki>\n";
+  options.files.tail = "</mediawiki>\n";
+  const PageCounts counts = extract(options, console);
+  console.note(
+      cli::concat(path, ": ", cli::counted(counts.written, "template"), " of ", options.input));
+}
+
+TemplateStore load_templates(const std::string& path) {
+  constexpr int64_t kLongestTemplate = 16 << 20;
+  stream::Input input(path);
+  PageSplitter splitter(kLongestTemplate);
+  TemplateStore store;
+  std::vector<PageXml> pages;
+  const auto take = [&] {
+    for (const PageXml& xml : pages) {
+      if (!xml.defect.empty())
+        continue;  // too long to be of use; the extraction itself reports defects
+      const Page page = read_page(xml);
+      // The prefix is the template namespace in the wiki's own language.
+      store.add(std::string_view(page.title).substr(page.title.find(':') + 1), page.text);
+    }
+    pages.clear();
+  };
+  try {
+    std::string portion(kReadBytes, '\0');
+    size_t length = input.read(portion);
+    const bool bare = trim(std::string_view(portion).substr(0, std::min<size_t>(length, 64)))
+                          .starts_with("<page>");
+    if (bare) splitter.feed("<mediawiki>", pages);
+    for (; length > 0; length = input.read(portion)) {
+      splitter.feed(std::string_view(portion).substr(0, length), pages);
+      take();
+    }
+    if (bare) splitter.feed("</mediawiki>", pages);
+    splitter.finish(pages);
+    take();
+  } catch (const DumpError& error) {
+    throw std::runtime_error(path + ": " + error.what());
+  }
+  return store;
+}
 
 PageCounts extract(const ExtractOptions& options, cli::Console& console) {
   return Extraction(options, console).run();

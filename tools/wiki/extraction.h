@@ -11,6 +11,7 @@
 
 #include "tools/cli/console.h"
 #include "tools/wiki/page_files.h"
+#include "tools/wiki/templates.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -26,6 +27,8 @@ struct ExtractOptions {
   int64_t max_page_bytes = 64 << 20;      ///< of XML; longer pages are rejected
   bool skip_defects = false;              ///< go on past pages that cannot be read
   int64_t workers = 1;
+  const TemplateStore* templates = nullptr;  ///< null: calls are not expanded
+  bool collect_templates = false;  ///< write the XML of the template pages instead of texts
 };
 
 /// Every page is in exactly one of these.
@@ -39,5 +42,12 @@ struct PageCounts {
 /// Errors: std::runtime_error `path: byte N: reason` for a dump that cannot be read on, or for the first page that
 /// cannot be used unless skip_defects; std::system_error for files.
 PageCounts extract(const ExtractOptions& options, cli::Console& console);
+
+/// Makes a template file at `path` from the dump of `options`: an export that holds its template pages alone.
+void collect_templates(ExtractOptions options, const std::string& path, cli::Console& console);
+
+/// Reads a template file, ours or WikiExtractor's (pages without a root element).
+/// Errors: std::runtime_error `path: byte N: reason`.
+TemplateStore load_templates(const std::string& path);
 
 }  // namespace wiki

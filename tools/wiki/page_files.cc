@@ -39,7 +39,8 @@ std::vector<Portion> PageFiles::plan(const std::vector<std::string>& lines) {
   std::vector<Portion> portions;
   for (const std::string& line : lines) {
     const int64_t size = static_cast<int64_t>(line.size());
-    const bool full = options_.folder != "-" && planned_bytes_ > 0 &&
+    const bool one_sink = options_.folder == "-" || !options_.single_file.empty();
+    const bool full = !one_sink && planned_bytes_ > 0 &&
                       (options_.file_bytes == 0 || planned_bytes_ + size > options_.file_bytes);
     if (full) {
       ++planned_file_;
@@ -60,13 +61,12 @@ void PageFiles::open(int64_t file) {
                                      (page_file_name(file) + (options_.compress ? ".bz2" : ""));
   std::filesystem::create_directories(path.parent_path());
   output_ = std::make_unique<indexed::OutputFile>(path.string(), options_.existing);
-  open_file_ = file;
 }
 
 void PageFiles::write(const std::vector<Portion>& portions) {
   for (const Portion& portion : portions) {
     bytes_written_ += static_cast<int64_t>(portion.bytes.size());
-    if (options_.folder == "-") {
+    if (options_.single_file.empty() && options_.folder == "-") {
       if (std::fwrite(portion.bytes.data(), 1, portion.bytes.size(), stdout) !=
           portion.bytes.size()) {
         throw std::system_error(errno, std::generic_category(), "standard output");
@@ -79,6 +79,10 @@ void PageFiles::write(const std::vector<Portion>& portions) {
 }
 
 void PageFiles::finish() {
+  if (!options_.single_file.empty()) {
+    if (!output_) open(0);
+    output_->write(options_.tail);
+  }
   if (output_) output_->commit();
   output_.reset();
 }

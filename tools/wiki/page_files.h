@@ -16,6 +16,8 @@
 namespace wiki {
 
 struct PageFilesOptions {
+  std::string single_file;  ///< not empty: everything goes into this file, between head and tail
+  std::string head, tail;
   std::string folder;  ///< "-": stdout
   int64_t file_bytes =
       1 << 20;            ///< a file that holds something is not filled past this; 0: a file a page

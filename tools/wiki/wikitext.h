@@ -18,6 +18,8 @@ namespace wiki {
 /// What the dump says of itself, and what follows from it.
 struct Site {
   std::string base;  ///< address of a page, up to and including the last '/'
+  std::string name;  ///< {{SITENAME}}
+  std::string template_namespace = "Template";
   std::vector<std::string> namespace_names;  ///< every namespace's name, by fold_case
   std::vector<std::string>
       media_names;  ///< names whose links show no text: File, Image, Category, local ones
