@@ -19,6 +19,7 @@ struct Options {
   std::string output = "text";
   int64_t file_bytes = 1 << 20;
   bool compress = false;
+  bool json = true;
   bool force = false;
   bool lists = false;
   bool sections = true;
@@ -55,8 +56,8 @@ const cli::Table<Options>& flags() {
          .field = cli::on(&O::compress)},
         {.name = "force", .help = "Replace files that exist.", .field = cli::on(&O::force)},
         {.name = "json",
-         .help = "WikiExtractor's; the output always is JSON.",
-         .field = cli::no_effect<O>(cli::Arity::none, "the output always is loose JSON")}}},
+         .help = "Write loose JSON. The output always is; the flag is WikiExtractor's.",
+         .field = cli::on(&O::json)}}},
       {"Pages",
        {{.name = "namespaces",
          .aliases = "ns",

@@ -69,7 +69,7 @@ Kind kind_of(std::string_view head) {
   return Kind::plain;
 }
 
-Input::Input(std::string path, UnpackLimit limit)
+Input::Input(std::string path, UnpackLimit limit, Packed packed)
     : name_(path == "-" ? "standard input" : path),
       limit_(limit),
       buffer_(std::make_unique<char[]>(kBufferBytes)),
@@ -91,6 +91,7 @@ Input::Input(std::string path, UnpackLimit limit)
       }
     }
     kind_ = kind_of(in_);
+    as_it_is_ = kind_ == Kind::plain || (kind_ == Kind::bzip2 && packed == Packed::keep_bzip2);
     switch (kind_) {
       case Kind::plain:
         break;
@@ -151,7 +152,7 @@ bool Input::starts_member() {
 }
 
 size_t Input::read(std::span<char> out) {
-  if (kind_ == Kind::plain) {
+  if (as_it_is_) {
     if (in_.empty() && !at_end_) {  // straight into the caller's memory
       ssize_t got;
       do {

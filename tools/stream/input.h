@@ -32,13 +32,17 @@ struct UnpackLimit {
   int64_t allowance = int64_t{1} << 30;
 };
 
+/// Whether bzip2 is unpacked by Input or left to bzip2_blocks.h.
+enum class Packed { unpack, keep_bzip2 };
+
 /// One open input, read from front to back by one thread.
 class Input {
  public:
   /// Opens `path`; "-" is stdin. Reads the first bytes to tell the kind.
   /// Errors: std::system_error (cannot be opened or read, is a folder); InputError for an archive of a known kind that is not
   /// read here (zip, 7z, Parquet, ...), and for UTF-16 text.
-  explicit Input(std::string path, UnpackLimit limit = {});
+  /// With Packed::keep_bzip2, read() gives the packed bytes of a bzip2 file: for who unpacks blocks in parallel.
+  explicit Input(std::string path, UnpackLimit limit = {}, Packed packed = Packed::unpack);
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
   ~Input();
@@ -68,6 +72,7 @@ class Input {
   int64_t file_bytes_ = 0;
   int64_t packed_bytes_ = 0;
   int64_t unpacked_bytes_ = 0;
+  bool as_it_is_ = false;   // no codec: plain, or bzip2 kept packed
   bool at_end_ = false;     // the descriptor gave its last byte
   bool in_member_ = false;  // the codec is between the head and the end of a member
   std::unique_ptr<char[]> buffer_;

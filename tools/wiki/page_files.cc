@@ -55,6 +55,12 @@ std::vector<Portion> PageFiles::plan(const std::vector<std::string>& lines) {
 }
 
 void PageFiles::open(int64_t file) {
+  open_file_ = file;
+  if (!options_.single_file.empty()) {
+    output_ = std::make_unique<indexed::OutputFile>(options_.single_file, options_.existing);
+    output_->write(options_.head);
+    return;
+  }
   if (output_) output_->commit();
   output_.reset();
   const std::filesystem::path path = std::filesystem::path(options_.folder) /
