@@ -84,6 +84,23 @@ std::vector<std::string_view> positional(std::string_view arguments) {
   return values;
 }
 
+// {{convert|5|km|mi}} shows "5 km", {{convert|5|to|8|km}} "5 to 8 km", {{convert|5|-|8|km}} "5–8 km".
+std::string converted(const std::vector<std::string_view>& values) {
+  constexpr std::array<std::string_view, 10> kBetween = {"to", "and", "or", "by", "x",
+                                                         "-",  "–",   "+",  "±",  "to(-)"};
+  std::string text;
+  size_t i = 0;
+  for (; i < values.size(); i += 2) {
+    text += values[i];
+    if (i + 1 >= values.size()) return text;
+    const std::string_view next = values[i + 1];
+    if (std::find(kBetween.begin(), kBetween.end(), next) == kBetween.end()) break;
+    const bool dash = next == "-" || next == "–";
+    text += dash ? "–" : " " + std::string(next == "x" ? "×" : next) + " ";
+  }
+  return i + 1 < values.size() ? text + " " + std::string(values[i + 1]) : text;
+}
+
 }  // namespace
 
 std::string common_template_text(std::string_view call) {
@@ -98,6 +115,8 @@ std::string common_template_text(std::string_view call) {
     shown = "1";
   if (shown.empty()) return {};
   const std::vector<std::string_view> values = positional(call.substr(bar + 1));
+  if (name == "convert" || name == "cvt") return converted(values);
+  if (shown == "1/2" && values.size() == 1) return "1/" + std::string(values[0]);
   std::string text;
   for (const char c : shown) {
     if (c < '1' || c > '9') {

@@ -60,9 +60,12 @@ std::string strip_emphasis(std::string_view line) {
     }
     const size_t begin = runs[open].begin + runs[open].length;
     const std::string_view inner = line.substr(begin, runs[r].begin - begin);
-    const bool quoted = !inner.empty() && (inner.front() == '"' || inner.back() == '"');
-    if (!runs[open].bold && !runs[r].bold && !quoted && !trim(inner).empty())
-      shown[open] = shown[r] = "\"";
+    const size_t end = runs[r].begin + runs[r].length;
+    const bool quoted_inside = !inner.empty() && (inner.front() == '"' || inner.back() == '"');
+    const bool quoted_outside = (runs[open].begin > 0 && line[runs[open].begin - 1] == '"') &&
+                                (end < line.size() && line[end] == '"');
+    const bool plain = runs[open].bold || runs[r].bold || quoted_inside || quoted_outside;
+    if (!plain && !trim(inner).empty()) shown[open] = shown[r] = "\"";
     open = runs.size();
   }
   std::string out;
