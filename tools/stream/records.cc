@@ -21,8 +21,9 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-bool take_value(simdjson::dom::element value, std::vector<std::string_view>& texts) {
+bool take_value(simdjson::dom::element value, std::vector<std::string_view>& texts, char& is_list) {
   texts.clear();
+  is_list = 0;
   std::string_view text;
   if (value.get(text) == simdjson::SUCCESS) {
     texts.push_back(text);
@@ -30,6 +31,7 @@ bool take_value(simdjson::dom::element value, std::vector<std::string_view>& tex
   }
   simdjson::dom::array list;
   if (value.get(list) != simdjson::SUCCESS) return false;
+  is_list = 1;
   for (const simdjson::dom::element item : list) {
     if (item.get(text) != simdjson::SUCCESS) return false;
     texts.push_back(text);
@@ -61,6 +63,7 @@ DocumentReader::DocumentReader(Format format, std::vector<std::string> keys, boo
       law_only_(law_only),
       parser_(std::make_unique<Parser>()),
       texts_(keys_.size()),
+      lists_(keys_.size()),
       spans_(keys_.size()) {
   parser_->values.resize(keys_.size());
   parser_->found.resize(keys_.size());
@@ -113,7 +116,7 @@ void DocumentReader::read_record(std::string_view text, std::string_view record,
     good = parse(record, complaint);
   }
   if (good) {
-    each({record, texts_, line, static_cast<int64_t>(begin)});
+    each({record, texts_, lists_, line, static_cast<int64_t>(begin)});
     return;
   }
   complaint.offset += begin;
@@ -151,7 +154,9 @@ bool DocumentReader::parse_json(std::string_view record, Complaint&) {
     }
   }
   for (size_t i = 0; i < keys_.size(); ++i) {
-    if (!parser_->found[i] || !take_value(parser_->values[i], texts_[i])) return false;
+    if (!parser_->found[i] || !take_value(parser_->values[i], texts_[i], lists_[i])) {
+      return false;
+    }
   }
   return true;
 }
@@ -183,6 +188,7 @@ bool DocumentReader::take_span(std::string_view record, size_t key, Complaint& c
   if (span.type != JsonType::string && span.type != JsonType::list) {
     return wrong_type(cli::concat(" is ", name_of(span.type)), span.begin);
   }
+  lists_[key] = span.type == JsonType::list ? 1 : 0;
   size_t at = span.begin + (span.type == JsonType::list ? 1 : 0);
   while (true) {
     at = record.find_first_not_of(" \t\r\n,", at);

@@ -26,9 +26,10 @@ Framing framing_of(Format format);
 struct Document {
   std::string_view raw;  ///< the record as it stands, without its end
   std::span<const std::vector<std::string_view>>
-      texts;           ///< one entry a key: a string's one text, a list's all
-  int64_t line = 0;    ///< in the chunk, from 0; records for -0
-  int64_t offset = 0;  ///< in the chunk's text, bytes
+      texts;                         ///< one entry a key: a string's one text, a list's all
+  std::span<const char> lists = {};  ///< one entry a key: 1 where the value is a list
+  int64_t line = 0;                  ///< in the chunk, from 0; records for -0
+  int64_t offset = 0;                ///< in the chunk's text, bytes
 };
 
 /// One refused record.
@@ -74,6 +75,7 @@ class DocumentReader {
   bool law_only_;
   std::unique_ptr<Parser> parser_;
   std::vector<std::vector<std::string_view>> texts_;
+  std::vector<char> lists_;
   std::vector<JsonSpan> spans_;
   std::string unescaped_;
 };

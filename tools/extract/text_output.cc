@@ -1,0 +1,173 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/extract. Escaping, hashing, writing.
+// Not here: the name-taking of files, which is OutputFile's.
+#include "tools/extract/text_output.h"
+
+#include <array>
+#include <cerrno>
+#include <cstring>
+#include <new>
+#include <stdexcept>
+#include <system_error>
+
+#include <unistd.h>
+#include <zstd.h>
+
+namespace extract {
+namespace {
+
+/// For each byte: 0 as it is, 'u' a \u00xx escape, else the letter behind the backslash.
+constexpr std::array<char, 256> make_escapes() {
+  std::array<char, 256> table{};
+  for (size_t i = 0; i < 0x20; ++i) table[i] = 'u';
+  table['\b'] = 'b';
+  table['\f'] = 'f';
+  table['\n'] = 'n';
+  table['\r'] = 'r';
+  table['\t'] = 't';
+  table['"'] = '"';
+  table['\\'] = '\\';
+  return table;
+}
+constexpr std::array<char, 256> kEscapes = make_escapes();
+
+constexpr uint64_t kMultipliers[] = {0x9E3779B97F4A7C15u, 0xC2B2AE3D27D4EB4Fu, 0xD6E8FEB86659FD93u,
+                                     0xA0761D6478BD642Fu};
+
+/// Both halves of a product, folded: every bit of the result hangs on every bit of both.
+uint64_t fold(uint64_t a, uint64_t b) {
+  __extension__ using Wide = unsigned __int128;
+  const Wide product = static_cast<Wide>(a) * b;
+  return static_cast<uint64_t>(product) ^ static_cast<uint64_t>(product >> 64);
+}
+
+uint64_t load(const char* bytes) {
+  uint64_t value;
+  std::memcpy(&value, bytes, sizeof value);
+  return value;
+}
+
+}  // namespace
+
+void append_json_string(std::string_view text, std::string& out) {
+  out += '"';
+  size_t plain = 0;  // from here on nothing needed an escape
+  for (size_t i = 0; i < text.size(); ++i) {
+    const unsigned char byte = static_cast<unsigned char>(text[i]);
+    const char escape = kEscapes[byte];
+    if (escape == 0) continue;
+    out.append(text, plain, i - plain);
+    plain = i + 1;
+    out += '\\';
+    out += escape;
+    if (escape == 'u') {
+      constexpr std::string_view kHex = "0123456789abcdef";
+      out += "00";
+      out += kHex[byte >> 4];
+      out += kHex[byte & 15];
+    }
+  }
+  out.append(text, plain);
+  out += '"';
+}
+
+Hash128 hash128(std::string_view text) {
+  // Two lanes with different constants over 16 bytes at a time; the length closes both, so that
+  // zeros behind a text count.
+  uint64_t a = kMultipliers[0] ^ text.size();
+  uint64_t b = kMultipliers[1] + text.size();
+  const char* at = text.data();
+  size_t left = text.size();
+  const auto mix = [&](uint64_t first, uint64_t second) {
+    const uint64_t next = fold(a ^ first ^ kMultipliers[2], b + second + kMultipliers[3]);
+    b = fold(b ^ second ^ kMultipliers[0], a + first + kMultipliers[1]) ^ next;
+    a = (a + first) * kMultipliers[2] ^ (next << 31 | next >> 33);
+  };
+  for (; left >= 16; left -= 16, at += 16) mix(load(at), load(at + 8));
+  char rest[16] = {};
+  std::memcpy(rest, at, left);
+  mix(load(rest), load(rest + 8));
+  mix(text.size(), ~text.size());
+  return {fold(a, kMultipliers[1] ^ b), fold(b, kMultipliers[2] ^ (a << 32 | a >> 32))};
+}
+
+HashSet::HashSet() : slots_(1 << 12) {}
+
+bool HashSet::insert(Hash128 hash) {
+  if (hash == Hash128{}) hash.low = 1;  // the empty slot's value
+  if (3 * used_ >= 2 * slots_.size()) grow();
+  for (size_t at = hash.low;; ++at) {
+    Hash128& slot = slots_[at & (slots_.size() - 1)];
+    if (slot == hash) return false;
+    if (slot == Hash128{}) {
+      slot = hash;
+      ++used_;
+      return true;
+    }
+  }
+}
+
+void HashSet::grow() {
+  std::vector<Hash128> old(slots_.size() * 2);
+  old.swap(slots_);
+  used_ = 0;
+  for (const Hash128& hash : old) {
+    if (hash != Hash128{}) insert(hash);
+  }
+}
+
+TextOutput::TextOutput(const TextOutputOptions& options) {
+  if (!options.path.empty() && options.path != "-") file_.emplace(options.path, options.existing);
+  if (!options.zstd) return;
+  packed_capacity_ = ZSTD_CStreamOutSize();
+  packed_ = std::make_unique<char[]>(packed_capacity_);
+  zstd_ = ZSTD_createCCtx();
+  if (zstd_ == nullptr) throw std::bad_alloc();
+  ZSTD_CCtx_setParameter(zstd_, ZSTD_c_compressionLevel, options.zstd_level);
+  ZSTD_CCtx_setParameter(zstd_, ZSTD_c_checksumFlag, 1);
+}
+
+TextOutput::~TextOutput() { ZSTD_freeCCtx(zstd_); }
+
+void TextOutput::put(std::string_view bytes) {
+  if (file_) {
+    file_->write(bytes);
+    return;
+  }
+  while (!bytes.empty()) {
+    const ssize_t written = ::write(STDOUT_FILENO, bytes.data(), bytes.size());
+    if (written < 0 && errno == EINTR) continue;
+    if (written < 0) throw std::system_error(errno, std::generic_category(), "standard output");
+    bytes.remove_prefix(static_cast<size_t>(written));
+  }
+}
+
+void TextOutput::write_packed(std::string_view bytes, bool end) {
+  ZSTD_inBuffer in{bytes.data(), bytes.size(), 0};
+  while (true) {
+    ZSTD_outBuffer out{packed_.get(), packed_capacity_, 0};
+    const size_t left = ZSTD_compressStream2(zstd_, &out, &in, end ? ZSTD_e_end : ZSTD_e_continue);
+    if (ZSTD_isError(left)) throw std::runtime_error(ZSTD_getErrorName(left));
+    put({packed_.get(), out.pos});
+    if (end ? left == 0 : in.pos == in.size) return;
+  }
+}
+
+void TextOutput::write(std::string_view bytes) {
+  if (zstd_ != nullptr)
+    write_packed(bytes, false);
+  else
+    put(bytes);
+}
+
+void TextOutput::finish() {
+  if (zstd_ != nullptr) write_packed({}, true);
+  if (file_)
+    file_->commit();
+  else if (isatty(STDOUT_FILENO) != 1 && fsync(STDOUT_FILENO) != 0 &&
+           (errno == ENOSPC || errno == EIO || errno == EDQUOT)) {
+    throw std::system_error(errno, std::generic_category(), "standard output");
+  }
+}
+
+}  // namespace extract

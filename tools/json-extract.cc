@@ -1,0 +1,341 @@
+// SPDX-License-Identifier: MIT
+// json-extract: JSON lines to loose JSON with the named keys alone, or to NUL-ended text, cleaned
+// as asked. What comes in goes out, is filtered by a rule that was asked for, or is rejected with
+// its place; the closing line adds up.
+// Here: flags, what becomes of one document, counts. Reading is tools/stream, cleaning and writing
+// tools/extract.
+#include <fcntl.h>
+#include <unistd.h>
+
+#include "libindexed/output_file.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "tools/extract/clean.h"
+#include "tools/extract/text_output.h"
+#include "tools/stream/pipeline.h"
+#include "tools/stream/reading.h"
+
+namespace {
+
+struct Options {
+  stream::ReadingOptions reading;
+  stream::PolicyOptions policy;
+  std::string output;
+  bool nul = false;
+  std::string compress = "none";
+  int64_t level = 3;
+  bool force = false;
+  std::string normalize = "none";
+  std::string control = "keep";
+  std::string whitespace = "keep";
+  bool mojibake = false;
+  int64_t min_chars = 0;
+  int64_t max_chars = cli::kMaxInteger;
+  bool dedup = false;
+  int64_t workers = 1;
+};
+
+cli::Group<Options> cleaning_group() {
+  using O = Options;
+  return {
+      "Cleaning, in this order",
+      {{.name = "repair-mojibake",
+        .help = "Put back UTF-8 that was read as Latin-1 or Windows-1252, up to three times over.",
+        .field = cli::on(&O::mojibake)},
+       {.name = "control-chars",
+        .value = "WHAT",
+        .help = "Keep control characters other than tab and line ends, remove them, or make spaces "
+                "of them.",
+        .field = cli::choice(&O::control, {"keep", "remove", "space"})},
+       {.name = "normalize",
+        .value = "FORM",
+        .help = "Unicode normal form of the text.",
+        .field = cli::choice(&O::normalize, {"none", "nfc", "nfkc"})},
+       {.name = "whitespace",
+        .value = "WHAT",
+        .help = "Trim white space at both ends; or collapse: also one space for a run of blanks, "
+                "no blanks at the ends of "
+                "lines, \\n for every line end, at most one empty line.",
+        .field = cli::choice(&O::whitespace, {"keep", "trim", "collapse"})}}};
+}
+
+cli::Group<Options> filter_group() {
+  using O = Options;
+  return {"Filters, after cleaning",
+          {{.name = "min-chars",
+            .value = "N",
+            .help = "Leave out documents of fewer than N characters, all keys together.",
+            .field = cli::integer(&O::min_chars)},
+           {.name = "max-chars",
+            .value = "N",
+            .help = "Leave out documents of more than N characters, all keys together.",
+            .field = {cli::Arity::one,
+                      [](O& o, const cli::Values& v) {
+                        o.max_chars = cli::parse_integer(v[0], 0, cli::kMaxInteger);
+                      },
+                      [](const O& o) {
+                        return o.max_chars == cli::kMaxInteger
+                                   ? cli::Values{}
+                                   : cli::Values{std::to_string(o.max_chars)};
+                      }}},
+           {.name = "dedup",
+            .help = "Leave out documents whose text is exactly that of an earlier one. Takes 24 to "
+                    "48 bytes of memory a "
+                    "document that stays, half as much again while the table grows.",
+            .field = cli::on(&O::dedup)}}};
+}
+
+cli::Group<Options> output_group() {
+  using O = Options;
+  return {"Output",
+          {{.name = "output",
+            .letter = 'o',
+            .value = "FILE",
+            .help = "Write to FILE, which is there when it is whole; - or none is standard output.",
+            .field = cli::text(&O::output)},
+           {.name = "null",
+            .letter = '0',
+            .help = "Write the bare text of the one key, ended by a NUL byte; a list's strings "
+                    "have a line end between them.",
+            .field = cli::on(&O::nul)},
+           {.name = "compress",
+            .value = "HOW",
+            .help = "Compress the output.",
+            .field = cli::choice(&O::compress, {"none", "zstd"})},
+           {.name = "compress-level",
+            .value = "N",
+            .help = "zstd's level.",
+            .field = cli::integer(&O::level, 1, 19)},
+           {.name = "force",
+            .letter = 'f',
+            .help = "Replace an existing output file.",
+            .field = cli::on(&O::force)},
+           {.name = "workers",
+            .letter = 'w',
+            .value = "N",
+            .help = "Threads; the output does not depend on them.",
+            .field = cli::integer(&O::workers, 1, 4096)}}};
+}
+
+const cli::Table<Options>& flags() {
+  static const cli::Table<Options> table = {cli::lift(stream::reading_group(), &Options::reading),
+                                            cleaning_group(), filter_group(), output_group(),
+                                            cli::lift(stream::policy_group(), &Options::policy)};
+  return table;
+}
+
+/// What became of the documents. in = out + filtered + rejected.
+struct Counts {
+  int64_t out = 0;
+  int64_t too_short = 0;
+  int64_t too_long = 0;
+  int64_t duplicates = 0;
+  int64_t repaired = 0;
+  int64_t filtered() const { return too_short + too_long + duplicates; }
+};
+
+/// What a chunk's documents became.
+struct Extracted {
+  struct Entry {
+    size_t end;  ///< in bytes
+    extract::Hash128 hash;
+  };
+  std::string bytes;
+  std::vector<Entry> entries;  ///< of the documents that passed the length filters
+  Counts counts;
+};
+
+extract::CleanOptions clean_options(const Options& options) {
+  extract::CleanOptions clean;
+  clean.repair_mojibake = options.mojibake;
+  if (options.control == "remove") clean.control = extract::ControlCharacters::remove;
+  if (options.control == "space") clean.control = extract::ControlCharacters::space;
+  if (options.normalize == "nfc") clean.normalize = extract::Normalize::nfc;
+  if (options.normalize == "nfkc") clean.normalize = extract::Normalize::nfkc;
+  if (options.whitespace == "trim") clean.whitespace = extract::Whitespace::trim;
+  if (options.whitespace == "collapse") clean.whitespace = extract::Whitespace::collapse;
+  return clean;
+}
+
+/// One worker: cleans and writes documents into a chunk's result.
+class Extractor {
+ public:
+  explicit Extractor(const Options& options) : options_(options), clean_(clean_options(options)) {}
+
+  void take(const stream::Document& document, Extracted& result) {
+    const size_t begin = result.bytes.size();
+    characters_ = 0;
+    bool repaired = false;
+    if (!options_.nul) result.bytes += '{';
+    for (size_t key = 0; key < document.texts.size(); ++key) {
+      if (!options_.nul) {
+        if (key > 0) result.bytes += ',';
+        extract::append_json_string(options_.reading.keys[key], result.bytes);
+        result.bytes += ':';
+      }
+      repaired |= write_value(document, key, result.bytes);
+    }
+    if (!options_.nul) result.bytes += '}';
+    if (characters_ < options_.min_chars || characters_ > options_.max_chars) {
+      ++(characters_ < options_.min_chars ? result.counts.too_short : result.counts.too_long);
+      result.bytes.resize(begin);
+      return;
+    }
+    result.counts.repaired += repaired;
+    const extract::Hash128 hash =
+        options_.dedup ? extract::hash128(std::string_view(result.bytes).substr(begin))
+                       : extract::Hash128{};
+    result.bytes += options_.nul ? '\0' : '\n';
+    result.entries.push_back({result.bytes.size(), hash});
+  }
+
+ private:
+  /// A string stays a string and a list a list: the raw value of a one-item list is told from a
+  /// string by its bracket.
+  bool write_value(const stream::Document& document, size_t key, std::string& out) {
+    const std::vector<std::string_view>& texts = document.texts[key];
+    const bool list = document.lists[key];
+    bool repaired = false;
+    if (list && !options_.nul) out += '[';
+    for (size_t i = 0; i < texts.size(); ++i) {
+      text_.assign(texts[i]);
+      repaired |= extract::clean(clean_, text_, scratch_);
+      characters_ += extract::count_characters(text_);
+      if (options_.nul) {
+        if (i > 0) out += '\n';
+        out += text_;
+      } else {
+        if (i > 0) out += ',';
+        extract::append_json_string(text_, out);
+      }
+    }
+    if (list && !options_.nul) out += ']';
+    return repaired;
+  }
+
+  const Options& options_;
+  const extract::CleanOptions clean_;
+  std::string text_;
+  std::string scratch_;
+  int64_t characters_ = 0;
+};
+
+/// The serial end: duplicates, writing, counts.
+class Writer {
+ public:
+  explicit Writer(const Options& options)
+      : dedup_(options.dedup),
+        output_(
+            {.path = options.output,
+             .zstd = options.compress == "zstd",
+             .zstd_level = static_cast<int>(options.level),
+             .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse}) {}
+
+  void take(const Extracted& result) {
+    counts.too_short += result.counts.too_short;
+    counts.too_long += result.counts.too_long;
+    counts.repaired += result.counts.repaired;
+    if (!dedup_) {
+      counts.out += static_cast<int64_t>(result.entries.size());
+      output_.write(result.bytes);
+      return;
+    }
+    size_t begin = 0;
+    for (const Extracted::Entry& entry : result.entries) {
+      if (seen_.insert(entry.hash)) {
+        ++counts.out;
+        output_.write(std::string_view(result.bytes).substr(begin, entry.end - begin));
+      } else {
+        ++counts.duplicates;
+      }
+      begin = entry.end;
+    }
+  }
+
+  void finish() { output_.finish(); }
+  int64_t table_bytes() const { return dedup_ ? seen_.bytes() : 0; }
+
+  Counts counts;
+
+ private:
+  bool dedup_;
+  extract::TextOutput output_;
+  extract::HashSet seen_;
+};
+
+std::string closing_line(const Counts& counts, const stream::ErrorPolicy& policy) {
+  std::string line = cli::concat(cli::counted(policy.documents(), "document"),
+                                 " in = ", cli::with_commas(counts.out), " out + ",
+                                 cli::with_commas(counts.filtered()), " filtered + ",
+                                 cli::with_commas(policy.skipped()), " rejected");
+  std::vector<std::string> details;
+  const auto detail = [&](int64_t count, std::string_view what) {
+    if (count > 0) details.push_back(cli::concat(cli::with_commas(count), " ", what));
+  };
+  detail(counts.too_short, "too short");
+  detail(counts.too_long, "too long");
+  detail(counts.duplicates, counts.duplicates == 1 ? "duplicate" : "duplicates");
+  detail(counts.repaired, "with mojibake repaired");
+  return details.empty() ? line : cli::concat(line, " (", cli::join(details, ", "), ")");
+}
+
+int extract_json(Options& options, cli::Invocation& call) {
+  if (options.nul && options.reading.keys.size() != 1) {
+    throw cli::UsageError(
+        cli::concat("-0 writes one key's text, --json-keys names ", options.reading.keys.size()));
+  }
+  const bool to_stdout = options.output.empty() || options.output == "-";
+  if (to_stdout && (options.nul || options.compress != "none")) {
+    cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
+  }
+  if (options.policy.on_error == "quarantine" && options.policy.quarantine.empty()) {
+    if (to_stdout)
+      throw cli::UsageError(
+          "--on-error quarantine needs --quarantine FILE when the output is standard output");
+    options.policy.quarantine = options.output + ".quarantine";
+  }
+  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
+  std::optional<indexed::OutputFile> quarantine;
+  const indexed::Existing existing =
+      options.force ? indexed::Existing::replace : indexed::Existing::refuse;
+  const auto keep = [&](std::string_view piece, bool ends) {
+    if (!quarantine) quarantine.emplace(options.policy.quarantine, existing);
+    quarantine->write(piece);
+    const std::string_view mark(options.reading.format == "nul" ? "\0" : "\n", 1);
+    if (ends && !piece.ends_with(mark)) quarantine->write(mark);
+  };
+  stream::ErrorPolicy policy(options.policy, call.console, keep);
+  const int64_t threads = stream::threads_for(options.workers);
+  std::vector<Extractor> workers(static_cast<size_t>(threads), Extractor(options));
+  Writer writer(options);
+  stream::read_documents<Extracted>(
+      {options.reading, std::move(inputs), threads, policy, call.console},
+      [](Extracted& result) {
+        result.bytes.clear();
+        result.entries.clear();
+        result.counts = {};
+      },
+      [&](Extracted& result, const stream::Document& document, int64_t thread) {
+        workers[static_cast<size_t>(thread)].take(document, result);
+      },
+      [&](const stream::Work<Extracted>& work, const std::string&) { writer.take(work.result); });
+  if (quarantine) quarantine->commit();
+  writer.finish();
+  call.console.note(closing_line(writer.counts, policy));
+  if (options.dedup) {
+    call.console.log(cli::concat("the table of seen texts took ",
+                                 cli::readable_bytes(static_cast<double>(writer.table_bytes()))));
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cli::Program program = {
+      .name = "json-extract",
+      .summary = "JSON lines to loose JSON or NUL-ended text with the named keys, cleaned",
+      .operands = "[FILE...]",
+      .at_signal = indexed::remove_temporaries};
+  return cli::run(program, flags(), argc, argv, extract_json);
+}

@@ -1,0 +1,85 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. The shared reading flags and the list of inputs.
+// Not here: the loop (reading_loop.h).
+#include "tools/stream/reading.h"
+
+#include <algorithm>
+
+#include <unistd.h>
+
+#include "tools/cli/fields.h"
+#include "tools/cli/text.h"
+
+namespace stream {
+
+cli::Group<ReadingOptions> reading_group() {
+  using R = ReadingOptions;
+  return {
+      "Input",
+      {{.name = "input",
+        .letter = 'i',
+        .value = "FILE",
+        .help = "Files to read, one after the other; - or none is standard input. gzip, bzip2, xz "
+                "and zstd are told by "
+                "their first bytes.",
+        .field = cli::list(&R::input)},
+       {.name = "json-keys",
+        .letter = 'k',
+        .aliases = "json-key jsonl-keys",
+        .value = "KEY",
+        .help = "Keys of the JSON object that are read, a string or a list of strings each.",
+        .field = cli::list(&R::keys)},
+       {.name = "input-format",
+        .value = "FORM",
+        .help = "What a document is: an object on a line (json), a line (lines), NUL-ended text "
+                "(nul), or a whole file "
+                "(file).",
+        .field = cli::choice(&R::format, {"json", "lines", "nul", "file"})},
+       {.name = "max-line",
+        .value = "SIZE",
+        .help = "Longest document that is read, in bytes; a longer one is a bad record.",
+        .field = cli::size(&R::max_line, 1, 1 << 30)},
+       {.name = "max-ratio",
+        .value = "N",
+        .help =
+            "Compressed input may grow by 1 GiB and beyond that N times; more is taken for a bomb.",
+        .field = cli::integer(&R::max_ratio, 1, 1 << 30)}}};
+}
+
+Format format_of(const ReadingOptions& options) {
+  if (options.format == "lines") return Format::lines;
+  if (options.format == "nul") return Format::nul;
+  return options.format == "file" ? Format::file : Format::json;
+}
+
+std::vector<std::string> inputs_of(const ReadingOptions& options,
+                                   const std::vector<std::string>& operands) {
+  for (size_t i = 0; i < options.keys.size(); ++i) {
+    if (std::find(options.keys.begin(), options.keys.begin() + static_cast<std::ptrdiff_t>(i),
+                  options.keys[i]) != options.keys.begin() + static_cast<std::ptrdiff_t>(i)) {
+      throw cli::UsageError(
+          cli::concat("--json-keys names ", cli::quote(options.keys[i]), " twice"));
+    }
+  }
+  std::vector<std::string> named = options.input;
+  named.insert(named.end(), operands.begin(), operands.end());
+  std::vector<std::string> inputs;
+  for (const std::string& name : named) {
+    if (name.find(',') == std::string::npos || access(name.c_str(), F_OK) == 0) {
+      inputs.push_back(name);
+      continue;
+    }
+    for (size_t at = 0; at <= name.size();) {
+      const size_t end = std::min(name.find(',', at), name.size());
+      if (end > at) inputs.push_back(name.substr(at, end - at));
+      at = end + 1;
+    }
+  }
+  if (inputs.empty()) inputs.push_back("-");
+  if (std::count(inputs.begin(), inputs.end(), "-") > 1) {
+    throw cli::UsageError("standard input is named twice");
+  }
+  return inputs;
+}
+
+}  // namespace stream

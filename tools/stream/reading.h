@@ -1,0 +1,60 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. The flags that say what is read and how, shared by all tools that read
+// documents, and the loop that reads them: chunks in order, documents in parallel, results in
+// order.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "tools/cli/console.h"
+#include "tools/cli/flags.h"
+#include "tools/stream/chunks.h"
+#include "tools/stream/policy.h"
+#include "tools/stream/records.h"
+
+namespace stream {
+
+struct ReadingOptions {
+  std::vector<std::string> input = {};
+  std::vector<std::string> keys = {"text"};
+  std::string format = "json";
+  int64_t max_line = 64 << 20;
+  int64_t max_ratio = 500;
+};
+
+/// --input, --json-keys, --input-format, --max-line, --max-ratio.
+cli::Group<ReadingOptions> reading_group();
+
+/// The format that options.format names.
+Format format_of(const ReadingOptions& options);
+
+/// The inputs: --input, then `operands`; stdin where there are none. A name with commas that is no
+/// file is a list, as gpt-neox takes it. Errors: UsageError for stdin named twice or a key given
+/// twice.
+std::vector<std::string> inputs_of(const ReadingOptions& options,
+                                   const std::vector<std::string>& operands);
+
+/// A chunk on its way, with what a tool made of it.
+template <class Result>
+struct Work {
+  Chunk chunk;
+  ChunkReport report;
+  Result result;
+};
+
+/// What read_documents needs besides the tool's own functions.
+struct ReadingJob {
+  const ReadingOptions& options;
+  std::vector<std::string> inputs;  ///< of inputs_of
+  int64_t threads = 1;              ///< of threads_for
+  ErrorPolicy& policy;
+  cli::Console& console;
+  std::string_view item_noun = "document";  ///< for the progress line
+};
+
+}  // namespace stream
+
+#include "tools/stream/reading_loop.h"
