@@ -15,20 +15,12 @@
 #include "trainer/model/stage.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
+#include "trainer/optim/optimizer.h"
 #include "trainer/parallel/flat_layout.h"
 
 namespace trainer {
 
-/// Dynamic or constant loss scale; constant 1 for fp32 and bf16. Source: Megatron-LM
-/// grad_scaler.py.
-struct LossScaler {
-  bool dynamic = false;
-  float initial = 1;
-  float min = 1;
-  int32_t window = 1000;
-  int32_t hysteresis = 2;
-};
-
+/// What a run of steps is asked for.
 struct EngineOptions {
   int64_t seq_length = 0;
   int64_t micro_batch_size = 0;
@@ -44,6 +36,8 @@ struct EngineOptions {
   float adam_beta1 = 0.9f, adam_beta2 = 0.999f, adam_eps = 1e-8f;
   LossScaler loss_scaler;
   uint32_t seed = 1234;
+  bool fuse_residual =
+      true;  ///< Residual additions in the linears' epilogues where no dropout forbids it.
   bool capture = true;  ///< Replay the step as a recorded graph where the device can.
 };
 
@@ -72,6 +66,7 @@ struct ParamView {
   Tensor grad;
 };
 
+/// See the room card. One thread at a time.
 class Engine {
  public:
   /// Plans, allocates all memory, prepares the operations. Weights are undefined until initialise()
@@ -94,8 +89,10 @@ class Engine {
   /// Queues one training step over the first `num_microbatches` of the last host_batch(): forward,
   /// backward, judge, update. iteration counts from 1. The host does not wait.
   void step(int64_t iteration, int64_t num_microbatches, float lr, float weight_decay);
-  /// State after the last step(); waits for it. loss, grad_norm, skip and scale are there.
-  ops::StepState result();
+  /// State after the last step() (steps_ago = 0), or the one before it (1); waits for it. loss,
+  /// grad_norm, skip and scale are there. Asking for 1 after queueing the next step keeps a GPU
+  /// busy while the host prints.
+  ops::StepState result(int64_t steps_ago = 0);
   /// Mean loss over the first num_microbatches of the last host_batch(), without dropout. Waits.
   float evaluate(int64_t num_microbatches);
 
@@ -112,6 +109,7 @@ class Engine {
   ops::Ops& ops() noexcept;
 
  private:
+  friend struct Planner;
   struct Parts;
   std::unique_ptr<Parts> parts_;
 };

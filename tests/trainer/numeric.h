@@ -1,4 +1,5 @@
-// What the tests of operations share: tensors on the heap, random values, float64 central differences, tolerances.
+// What the tests of operations share: tensors on the heap, random values, float64 central
+// differences, tolerances.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -56,7 +57,8 @@ class Heap {
 
 inline Values read(const Tensor& t) { return Values(t.as<float>(), t.as<float>() + t.elements()); }
 
-/// Values that fp32 holds exactly, so that both sides compute from the same numbers; about Normal(0, scale).
+/// Values that fp32 holds exactly, so that both sides compute from the same numbers; about
+/// Normal(0, scale).
 inline Values random_values(size_t count, uint32_t seed, double scale = 1.0) {
   Values values(count);
   for (size_t i = 0; i < count; ++i) {
@@ -67,8 +69,9 @@ inline Values random_values(size_t count, uint32_t seed, double scale = 1.0) {
   return values;
 }
 
-/// d(sum of cotangent * f(inputs)) / d inputs[which], by central differences in float64. The step 1e-5 leaves an error
-/// of about 1e-10 (step squared times third derivative, and 1e-16 / step), far below fp32.
+/// d(sum of cotangent * f(inputs)) / d inputs[which], by central differences in float64. The step
+/// 1e-5 leaves an error of about 1e-10 (step squared times third derivative, and 1e-16 / step),
+/// far below fp32.
 using Function = std::function<Values(const std::vector<Values>&)>;
 inline Values gradient(const Function& f, std::vector<Values> inputs, size_t which,
                        const Values& cotangent) {
@@ -88,9 +91,10 @@ inline Values gradient(const Function& f, std::vector<Values> inputs, size_t whi
   return result;
 }
 
-/// Each element is a chain of sums of at most `terms` products, rounded to fp32 after every addition: the error is at most
-/// (terms + 16) * 2^-24 of the sum of magnitudes, which is taken as 4 times the largest wanted element (measured sums
-/// of magnitudes stay under 3 times at these sizes). 16 stands for the roundings outside the longest sum.
+/// Each element is a chain of sums of at most `terms` products, rounded to fp32 after every
+/// addition: the error is at most (terms + 16) * 2^-24 of the sum of magnitudes, which is taken as
+/// 4 times the largest wanted element (measured sums of magnitudes stay under 3 times at these
+/// sizes). 16 stands for the roundings outside the longest sum.
 inline double tolerance(const Values& wanted, double terms) {
   double largest = 1e-3;
   for (double w : wanted) largest = std::max(largest, std::abs(w));

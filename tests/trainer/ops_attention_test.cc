@@ -1,4 +1,5 @@
-// Rotary and attention: forward against float64, backward against central differences, decode against forward.
+// Rotary and attention: forward against float64, backward against central differences, decode
+// against forward.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>

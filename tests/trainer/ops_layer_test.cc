@@ -1,5 +1,5 @@
-// Every CPU operation inside a layer, forward against a float64 form written here, backward against its central
-// differences.
+// Every CPU operation inside a layer, forward against a float64 form written here, backward
+// against its central differences.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -68,7 +68,8 @@ TEST_F(LayerOps, LinearForwardAndBackward) {
                         .activation = activation});
     expect_close("y", y, f(in), kIn);
 
-    // The activation's derivative belongs to the next linear's input gradient: an identity weight shows it.
+    // The activation's derivative belongs to the next linear's input gradient: an identity weight
+    // shows it.
     const Values cotangent = random_values(kRows * kOut, 4);
     Values identity(kOut * kOut, 0.0);
     for (size_t i = 0; i < kOut; ++i) identity[i * kOut + i] = 1;

@@ -1,4 +1,5 @@
-// The operations around the layers: loss, initial values, judgement, AdamW; memory; and thread independence of all.
+// The operations around the layers: loss, initial values, judgement, AdamW; memory; and thread
+// independence of all.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -319,7 +320,8 @@ TEST_F(StepOps, ChecksRefuseWrongShapes) {
                ShapeError);
 }
 
-/// Runs operations of every kind at sizes that are cut into many pieces; returns all results as bytes.
+/// Runs operations of every kind at sizes that are cut into many pieces; returns all results as
+/// bytes.
 std::vector<std::byte> run_all(int threads) {
   cpu::CpuOps ops(threads);
   Heap heap;

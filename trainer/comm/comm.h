@@ -20,6 +20,7 @@ namespace comm {
 using ops::Mark;
 using ops::Tensor;
 
+/// How ranks' elements become one.
 enum class Reduce : uint8_t { sum, mean, max };
 
 /// Collectives of one group. Done: queued on this Comm's queue; buffers are free when its mark() is

@@ -39,6 +39,7 @@ inline constexpr int kNumRoles = 17;
 /// zeros, ones, Normal(0, init_method_std), Normal(0, init_method_std / sqrt(2 num_layers)).
 enum class Init : uint8_t { zeros, ones, normal, scaled_normal };
 
+/// One row of the table.
 struct ParamSpec {
   std::string name;  ///< Megatron-core's: decoder.layers.3.self_attention.linear_qkv.weight.
   Role role{};

@@ -55,6 +55,7 @@ struct Run {
   int64_t num_microbatches = 1;
   Recompute recompute;
   uint32_t seed = 0;
+  bool fuse_residual = true;
   bool training = true;  ///< Dropout is on.
 };
 

@@ -13,6 +13,7 @@
 
 namespace trainer {
 
+/// How a model knows where a token stands.
 enum class Position : uint8_t { learned, rotary, none };
 
 /// Everything that tells one model of a family from another. Constant once check() has accepted it.
@@ -67,7 +68,10 @@ ModelSpec family_defaults(std::string_view family);
 /// Errors: ShapeError naming field, value and permitted range.
 void complete(ModelSpec& spec);
 
-/// All parameters, and those without the embeddings (in Kaplan's sense).
+/// 1 / sqrt(kv_channels).
+float softmax_scale(const ModelSpec& spec);
+
+/// All parameters, padding rows included.
 int64_t count_parameters(const ModelSpec& spec);
 
 /// Floating point operations of one sample's forward and backward, recompute not counted, as

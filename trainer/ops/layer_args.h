@@ -31,6 +31,7 @@ struct Dropout {
   int64_t first_head = 0;      ///< Whole-model index of query head 0 (attention only).
   Tensor state;                ///< StepState in device memory: its `iteration` is read.
 };
+/// The places of a layer that drop.
 enum class DropoutKind : uint32_t {
   embedding = 0,
   attention_probabilities = 1,
@@ -69,11 +70,13 @@ struct EmbeddingBackward {
   Dropout dropout;
 };
 
+/// What a norm subtracts and divides by.
 enum class Norm : uint8_t { layernorm, rmsnorm };
 
-/// residual_out = residual + dropout(branch + branch_bias);  y = norm(residual_out) * weight +
-/// bias. Without branch, residual_out must be empty: y = norm(residual). Without y (and weight),
-/// only the sum. In place: residual_out may be residual or branch; y may be branch.
+/// residual_out = residual + dropout(branch + branch_bias), rounded to the model dtype;  y =
+/// norm(residual_out) * weight + bias. Without branch, residual_out must be empty: y =
+/// norm(residual). Without y (and weight), only the sum. In place: residual_out may be residual or
+/// branch; y may be branch.
 struct ResidualNormForward {
   Norm norm = Norm::layernorm;
   float eps = 1e-5f;

@@ -30,6 +30,7 @@ struct Fill {
   Tensor dst;  ///< fp32, bf16, fp16 or int32.
   float value = 0;
 };
+/// dst = src, converted.
 struct Copy {
   Tensor dst, src;  ///< Equal element counts. Float dtypes may differ: rounds to nearest even.
 };

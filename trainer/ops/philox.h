@@ -10,6 +10,7 @@
 
 namespace ops {
 
+/// Four 32-bit words: a counter, or the random words drawn for it.
 struct Philox4 {
   uint32_t x, y, z, w;
 };

@@ -27,6 +27,7 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Element types.
 enum class DType : uint8_t { f32, bf16, f16, i32, i64, u8 };
 /// Where the bytes are: `plan` is nowhere (PlanOps), `host` is page-locked memory next to a GPU.
 enum class Device : uint8_t { cpu, cuda, host, plan };

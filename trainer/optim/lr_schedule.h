@@ -9,8 +9,11 @@
 
 namespace trainer {
 
+/// --lr-decay-style.
 enum class LrDecayStyle : uint8_t { constant, linear, cosine, inverse_square_root, wsd };
+/// --lr-wsd-decay-style.
 enum class WsdDecayStyle : uint8_t { linear, cosine, exponential, minus_sqrt };
+/// --weight-decay-incr-style.
 enum class WeightDecayStyle : uint8_t { constant, linear, cosine };
 
 /// "steps" are whatever the caller counts: Megatron counts samples (iterations * global batch

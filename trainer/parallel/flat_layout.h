@@ -26,6 +26,7 @@ struct Slot {
   Tensor in(const Tensor& flat) const;
 };
 
+/// A part of flat memory that moves as one.
 struct Bucket {
   int64_t layer = 0;           ///< As ParamSpec::layer.
   int64_t begin = 0;           ///< Elements.
@@ -54,8 +55,7 @@ class FlatLayout {
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
   int64_t elements_ = 0;
-  int64_t first_layer_ = 0;
-  std::vector<std::array<int, kNumRoles>> index_;  ///< By layer - first_layer_ + 1.
+  std::vector<std::array<int, kNumRoles>> index_;  ///< By layer + 1.
 };
 
 /// Hands a block its weights. Between gather(layer) and release(layer) get() is valid; with whole

@@ -11,6 +11,7 @@
 
 namespace trainer {
 
+/// One thing that a rank does, in its turn.
 struct Action {
   enum class Kind : uint8_t {
     receive_forward,

@@ -21,6 +21,7 @@
 
 namespace ops::cpu {
 
+/// The CPU backend; `threads` share each operation.
 class CpuOps final : public Ops {
  public:
   /// Errors: std::invalid_argument when threads < 1.

@@ -1,0 +1,397 @@
+// Whole models against PyTorch: loss, every gradient, 20 AdamW steps, in fp32 within 1e-5;
+// recompute and threads bit for bit; a batch learned by heart; the parameter table.
+//
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <fstream>
+#include <map>
+#include <set>
+#include <string>
+
+#include "trainer/engine.h"
+#include "trainer/model/params.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+
+namespace {
+
+using namespace trainer;
+using Arrays = std::map<std::string, std::vector<float>>;
+
+Arrays read_golden(const std::string& family) {
+  std::ifstream file(std::string(GOLDEN_DIR) + "/trainer/" + family + ".golden", std::ios::binary);
+  std::string word;
+  std::getline(file, word);
+  EXPECT_EQ(word.substr(0, 19), "gristmill-golden 1 ");
+  Arrays arrays;
+  size_t count = 0;
+  while (file >> word >> count) {
+    file.get();
+    std::vector<float>& values = arrays[word];
+    values.resize(count);
+    file.read(reinterpret_cast<char*>(values.data()),
+              static_cast<std::streamsize>(count * sizeof(float)));
+  }
+  return arrays;
+}
+
+constexpr int64_t kS = 10, kB = 2, kM = 2;
+
+ModelSpec tiny(const std::string& golden) {
+  const std::string family = golden.substr(0, 4) == "gpt2" ? "gpt2" : golden;
+  ModelSpec spec = family_defaults(family);
+  spec.num_layers = 2;
+  spec.hidden_size = 16;
+  spec.num_attention_heads = family == "llama" ? 4 : 2;
+  spec.num_query_groups = 2;
+  spec.ffn_hidden_size = family == "llama" ? 24 : 64;
+  spec.max_position_embeddings = kS + 3;
+  spec.vocab_size = 29;
+  spec.padded_vocab_size = 32;
+  const bool dropout = golden == "gpt2_dropout";
+  spec.hidden_dropout = dropout ? 0.1f : 0.0f;
+  spec.attention_dropout = dropout ? 0.2f : 0.0f;
+  complete(spec);
+  return spec;
+}
+
+EngineOptions options_for(const std::string& golden) {
+  EngineOptions options;
+  options.seq_length = kS;
+  options.micro_batch_size = kB;
+  options.max_microbatches = kM;
+  options.adam_eps =
+      1e-6f;  // The key bias has gradient 0; a tiny eps would turn its rounding noise into updates.
+  options.head_rows = 7;  // A chunk that does not divide the rows.
+  options.reset_attention_mask = golden == "gpt2_documents";
+  return options;
+}
+
+void fill_batch(Engine& engine, const Arrays& golden) {
+  const HostBatch batch = engine.host_batch();
+  const auto integers = [&](std::span<int32_t> to, const char* name) {
+    for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<int32_t>(golden.at(name)[i]);
+  };
+  integers(batch.tokens, "tokens");
+  integers(batch.labels, "labels");
+  integers(batch.positions, "positions");
+  integers(batch.first_key, "first_key");
+  std::copy(golden.at("loss_mask").begin(), golden.at("loss_mask").end(), batch.loss_mask.begin());
+}
+
+void load_weights(Engine& engine, const Arrays& golden) {
+  engine.initialise();
+  for (const ParamView& view : engine.parameters()) {
+    const std::vector<float>& values = golden.at("init." + view.param->spec.name);
+    ASSERT_EQ(static_cast<int64_t>(values.size()), view.main.elements()) << view.param->spec.name;
+    std::copy(values.begin(), values.end(), view.main.as<float>());
+  }
+  engine.refresh_model_parameters();
+}
+
+/// Largest difference over the largest wanted magnitude of the tensor.
+double relative_error(const float* got, const std::vector<float>& wanted) {
+  double difference = 0, largest = 1e-30;
+  for (size_t i = 0; i < wanted.size(); ++i) {
+    difference = std::max(difference, std::abs(double(got[i]) - double(wanted[i])));
+    largest = std::max(largest, std::abs(double(wanted[i])));
+  }
+  return difference / largest;
+}
+
+class Golden : public testing::TestWithParam<const char*> {};
+
+TEST_P(Golden, LossGradientsAndTwentySteps) {
+  const std::string family = GetParam();
+  const Arrays golden = read_golden(family);
+  ops::cpu::CpuOps ops(2);
+  Engine engine(tiny(family), options_for(family), ops);
+  ASSERT_NO_FATAL_FAILURE(load_weights(engine, golden));
+  fill_batch(engine, golden);
+  EXPECT_NEAR(engine.evaluate(kM), golden.at("evaluation")[0], 1e-5 * golden.at("evaluation")[0]);
+
+  const std::vector<float>& losses = golden.at("loss");
+  for (size_t step = 0; step < losses.size(); ++step) {
+    fill_batch(engine, golden);
+    engine.step(static_cast<int64_t>(step) + 1, kM, 1e-3f * static_cast<float>(1 + step % 3), 0.1f);
+    const ops::StepState state = engine.result();
+    EXPECT_NEAR(state.loss, losses[step], 1e-5 * losses[step]) << "step " << step;
+    EXPECT_NEAR(state.grad_norm, golden.at("norm")[step], 1e-5 * golden.at("norm")[step])
+        << "step " << step;
+    EXPECT_EQ(state.skip, 0);
+    if (step > 0) continue;
+    for (const ParamView& view : engine.parameters())
+      EXPECT_LE(relative_error(view.grad.as<float>(), golden.at("grad." + view.param->spec.name)),
+                1e-5)
+          << view.param->spec.name;
+  }
+  for (const ParamView& view : engine.parameters()) {
+    const std::string& name = view.param->spec.name;
+    std::vector<float> wanted = golden.at("final." + name);
+    const std::vector<float>& grad = golden.at("grad." + name);
+    for (size_t i = 0; i < wanted.size(); ++i) {
+      // A key bias moves all scores of a query alike: its true gradient is 0, and Adam makes steps
+      // of what rounding leaves. It is only asked to stay near.
+      if (std::abs(grad[i]) > 1e-12f || name.find("linear_qkv.bias") == std::string::npos) continue;
+      EXPECT_NEAR(view.main.as<float>()[i], wanted[i], 1e-4) << name;
+      wanted[i] = view.main.as<float>()[i];
+    }
+    EXPECT_LE(relative_error(view.main.as<float>(), wanted), 1e-5) << name;
+  }
+  EXPECT_TRUE(engine.nonfinite_gradients().empty());
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, Golden,
+                         testing::Values("gpt2", "gpt2_dropout", "gpt2_documents", "opt",
+                                         "gpt_neox", "llama"),
+                         [](const testing::TestParamInfo<const char*>& info) {
+                           return std::string(info.param);
+                         });
+
+/// Three steps from drawn weights with dropout; all main parameters afterwards, and the last loss.
+std::vector<float> three_steps(const EngineOptions& options, int threads,
+                               const std::string& golden_name, int64_t layers) {
+  const Arrays golden = read_golden(golden_name);
+  ModelSpec spec = tiny(golden_name);
+  spec.num_layers = layers;
+  ops::cpu::CpuOps ops(threads);
+  Engine engine(spec, options, ops);
+  engine.initialise();
+  std::vector<float> result;
+  for (int64_t step = 1; step <= 3; ++step) {
+    fill_batch(engine, golden);
+    engine.step(step, kM, 1e-2f, 0.1f);
+    result.push_back(engine.result().loss);
+  }
+  for (const ParamView& view : engine.parameters())
+    result.insert(result.end(), view.main.as<float>(),
+                  view.main.as<float>() + view.main.elements());
+  return result;
+}
+
+TEST(Recompute, EveryKindGivesTheSameBits) {
+  using G = Recompute::Granularity;
+  using M = Recompute::Method;
+  for (const char* family : {"gpt2", "gpt2_dropout", "gpt_neox", "llama"}) {
+    EngineOptions options = options_for(family);
+    const std::vector<float> wanted = three_steps(options, 2, family, 5);
+    for (const Recompute recompute :
+         {Recompute{G::selective, M::uniform, 1}, Recompute{G::full, M::uniform, 1},
+          Recompute{G::full, M::uniform, 2}, Recompute{G::full, M::uniform, 5},
+          Recompute{G::full, M::block, 2}, Recompute{G::full, M::block, 9}}) {
+      options.recompute = recompute;
+      EXPECT_EQ(three_steps(options, 2, family, 5), wanted)
+          << family << " " << int(recompute.granularity) << " " << int(recompute.method) << " "
+          << recompute.num_layers;
+    }
+  }
+}
+
+TEST(Recompute, SavesWhatItShould) {
+  ModelSpec spec = tiny("gpt2");
+  spec.num_layers = 12;
+  EngineOptions options = options_for("gpt2");
+  const int64_t all = Engine::plan(spec, options, nullptr).total_bytes;
+  options.recompute.granularity = Recompute::Granularity::selective;
+  const int64_t selective = Engine::plan(spec, options, nullptr).total_bytes;
+  options.recompute.granularity = Recompute::Granularity::full;
+  const int64_t full = Engine::plan(spec, options, nullptr).total_bytes;
+  // Of 16 hidden sizes a token and layer, selective keeps 10 and full 1.
+  const int64_t unit = 12 * kS * kB * spec.hidden_size * 4;
+  EXPECT_GT(all - selective, 4 * unit);
+  EXPECT_GT(all - full, 12 * unit);
+}
+
+TEST(Engine, ThreadsChangeNoBit) {
+  const EngineOptions options = options_for("gpt2_dropout");
+  EXPECT_EQ(three_steps(options, 1, "gpt2_dropout", 2), three_steps(options, 5, "gpt2_dropout", 2));
+}
+
+TEST(Engine, ResidualFusionAndHeadChunksChangeOnlyRounding) {
+  EngineOptions options = options_for("gpt2");
+  const std::vector<float> wanted = three_steps(options, 2, "gpt2", 2);
+  options.fuse_residual = false;
+  options.head_rows = 0;
+  const std::vector<float> got = three_steps(options, 2, "gpt2", 2);
+  for (size_t i = 0; i < 3; ++i) EXPECT_NEAR(got[i], wanted[i], 1e-5 * wanted[i]);
+}
+
+TEST(Engine, LearnsOneBatchByHeart) {
+  const Arrays golden = read_golden("gpt2");
+  ModelSpec spec = tiny("gpt2");
+  ops::cpu::CpuOps ops(2);
+  EngineOptions options = options_for("gpt2");
+  Engine engine(spec, options, ops);
+  engine.initialise();
+  float loss = 0;
+  for (int64_t step = 1; step <= 300; ++step) {
+    fill_batch(engine, golden);
+    engine.step(step, kM, 1e-2f, 0.0f);
+    loss = engine.result().loss;
+    if (step == 1) {
+      EXPECT_NEAR(loss, std::log(32.0), 0.1);  // Small weights: every id is as likely.
+    }
+  }
+  EXPECT_LT(loss, 0.02f);
+}
+
+TEST(Engine, MicroBatchesAddUpToOneLargeBatch) {
+  // Two micro-batches with equal masks against one of twice the size: the same samples, the same
+  // gradient.
+  Arrays golden = read_golden("gpt2");
+  std::fill(golden["loss_mask"].begin(), golden["loss_mask"].end(), 1.0f);
+  ops::cpu::CpuOps ops(2);
+  EngineOptions small = options_for("gpt2"), large = small;
+  large.micro_batch_size = 2 * kB;
+  large.max_microbatches = 1;
+  Engine a(tiny("gpt2"), small, ops), b(tiny("gpt2"), large, ops);
+  ASSERT_NO_FATAL_FAILURE(load_weights(a, golden));
+  ASSERT_NO_FATAL_FAILURE(load_weights(b, golden));
+  fill_batch(a, golden);
+  Arrays joined = golden;
+  for (const char* name : {"tokens", "labels", "positions", "loss_mask"})
+    for (size_t i = 0; i < kM * kS * kB; ++i) {  // (M, S, B) to (S, M * B)
+      const size_t m = i / (kS * kB), s = i / kB % kS, column = i % kB;
+      joined[name][s * kM * kB + m * kB + column] = golden[name][i];
+    }
+  fill_batch(b, joined);
+  a.step(1, kM, 1e-3f, 0);
+  b.step(1, 1, 1e-3f, 0);
+  EXPECT_NEAR(a.result().loss, b.result().loss, 1e-5);
+  for (size_t i = 0; i < a.parameters().size(); ++i) {
+    const Tensor g = b.parameters()[i].grad;
+    EXPECT_LE(relative_error(a.parameters()[i].grad.as<float>(),
+                             {g.as<float>(), g.as<float>() + g.elements()}),
+              2e-5)
+        << a.parameters()[i].param->spec.name;
+  }
+}
+
+TEST(Engine, BadGradientsAreSkippedAndNamed) {
+  const Arrays golden = read_golden("gpt2");
+  ops::cpu::CpuOps ops(2);
+  EngineOptions options = options_for("gpt2");
+  options.loss_scaler = {.dynamic = true, .initial = 1024, .min = 1, .window = 2, .hysteresis = 1};
+  Engine engine(tiny("gpt2"), options, ops);
+  ASSERT_NO_FATAL_FAILURE(load_weights(engine, golden));
+  const Tensor fc2 = engine.parameters()[13].main;
+  ASSERT_EQ(engine.parameters()[13].param->spec.name, "decoder.layers.0.mlp.linear_fc2.bias");
+  const float saved = fc2.as<float>()[3];
+  fc2.as<float>()[3] = INFINITY;
+  fill_batch(engine, golden);
+  engine.step(1, kM, 1e-2f, 0.1f);
+  ops::StepState state = engine.result();
+  EXPECT_EQ(state.skip, 1);
+  EXPECT_EQ(state.adam_steps, 0);
+  EXPECT_EQ(state.loss_scale, 512);
+  EXPECT_FALSE(engine.nonfinite_gradients().empty());
+  fc2.as<float>()[3] = saved;
+  for (const ParamView& view : engine.parameters())
+    EXPECT_EQ(std::memcmp(view.main.data, golden.at("init." + view.param->spec.name).data(),
+                          size_t(view.main.bytes())),
+              0)
+        << view.param->spec.name;
+  // With the scale still on, a good step is the golden's: the scale is undone exactly (a power of
+  // two).
+  fill_batch(engine, golden);
+  engine.step(2, kM, 1e-3f, 0.1f);
+  state = engine.result();
+  EXPECT_NEAR(state.grad_norm, golden.at("norm")[0], 1e-5 * golden.at("norm")[0]);
+  EXPECT_EQ(state.adam_steps, 1);
+}
+
+TEST(Engine, ResumesFromItsTensorsBitForBit) {
+  const Arrays golden = read_golden("gpt2_dropout");
+  ops::cpu::CpuOps ops(2);
+  Engine straight(tiny("gpt2_dropout"), options_for("gpt2_dropout"), ops),
+      resumed(tiny("gpt2_dropout"), options_for("gpt2_dropout"), ops);
+  straight.initialise();
+  const auto run = [&](Engine& engine, int64_t begin, int64_t end) {
+    for (int64_t step = begin; step <= end; ++step) {
+      fill_batch(engine, golden);
+      engine.step(step, kM, 1e-2f, 0.1f);
+    }
+  };
+  run(straight, 1, 2);
+  resumed.initialise();
+  for (size_t i = 0; i < straight.parameters().size(); ++i) {
+    const ParamView &from = straight.parameters()[i], &to = resumed.parameters()[i];
+    for (const auto& [a, b] :
+         {std::pair(from.main, to.main), std::pair(from.m, to.m), std::pair(from.v, to.v)})
+      std::memcpy(b.data, a.data, size_t(a.bytes()));
+  }
+  resumed.set_state(straight.state());
+  resumed.refresh_model_parameters();
+  run(straight, 3, 4);
+  run(resumed, 3, 4);
+  EXPECT_EQ(straight.result().loss, resumed.result().loss);
+  EXPECT_EQ(straight.result(1).loss, resumed.result(1).loss);
+  for (size_t i = 0; i < straight.parameters().size(); ++i)
+    EXPECT_EQ(std::memcmp(straight.parameters()[i].main.data, resumed.parameters()[i].main.data,
+                          size_t(straight.parameters()[i].main.bytes())),
+              0);
+}
+
+TEST(ParamTable, CountsAndNames) {
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 12;
+  spec.hidden_size = 768;
+  spec.num_attention_heads = 12;
+  spec.max_position_embeddings = 1024;
+  spec.vocab_size = 50257;
+  complete(spec);
+  EXPECT_EQ(count_parameters(spec), 124439808);  // GPT-2 small
+  spec.padded_vocab_size = 50304;
+  const std::vector<ParamSpec> table = param_table(spec);
+  std::set<std::string> names;
+  for (const ParamSpec& p : table) {
+    EXPECT_TRUE(names.insert(p.name).second) << p.name;
+    EXPECT_EQ(p.decay, p.shape.size() == 2) << p.name;
+  }
+  EXPECT_EQ(table.size(), 2u + 12 * 12 + 2);
+  // Four tensor-parallel ranks hold, together, every split parameter once and the others four
+  // times.
+  int64_t whole = 0, split = 0;
+  for (const ParamSpec& p : table) (p.split < 0 ? whole : split) += p.elements();
+  int64_t held = 0;
+  for (int rank = 0; rank < 4; ++rank) {
+    Place place = whole_model(spec);
+    place.tensor_rank = rank;
+    place.tensor_size = 4;
+    for (const LocalParam& p : local_params(spec, place)) held += p.elements();
+  }
+  EXPECT_EQ(held, split + 4 * whole);
+  Place place = whole_model(spec);
+  place.tensor_size = 5;
+  EXPECT_THROW(local_params(spec, place), ShapeError);
+}
+
+TEST(ModelSpecTest, FlopsEqualMegatronsFormula) {
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 24;
+  spec.hidden_size = 2048;
+  spec.num_attention_heads = 16;
+  spec.max_position_embeddings = 2048;
+  spec.vocab_size = 50304;
+  complete(spec);
+  // 72 B s L h^2 (1 + s / 6h + V / 12hL), with B = 1 (equation 3, without recompute's quarter).
+  const double s = 2048, l = 24, h = 2048, v = 50304;
+  EXPECT_NEAR(
+      flops_per_sample(spec, 2048) / (72 * s * l * h * h * (1 + s / (6 * h) + v / (12 * h * l))), 1,
+      1e-12);
+}
+
+TEST(ModelSpecTest, RefusesWhatCannotBe) {
+  ModelSpec spec = tiny("gpt2");
+  spec.num_query_groups = 3;
+  EXPECT_THROW(complete(spec), ShapeError);
+  EXPECT_THROW(family_defaults("bert"), ShapeError);
+  ops::cpu::CpuOps ops(1);
+  EngineOptions options = options_for("gpt2");
+  options.seq_length = 1000;
+  EXPECT_THROW(Engine(tiny("gpt2"), options, ops), ShapeError);
+}
+
+}  // namespace

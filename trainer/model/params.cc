@@ -1,0 +1,131 @@
+// The table of parameters. Names: Megatron-core's GPTModel with the local layer spec.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/model/params.h"
+
+#include <utility>
+
+namespace trainer {
+namespace {
+
+/// Adds rows to a table. Biases and norms do not decay.
+class Writer {
+ public:
+  Writer(const ModelSpec& spec, std::vector<ParamSpec>& rows) : spec_(spec), rows_(rows) {}
+
+  void weight(std::string name, Role role, int64_t layer, std::vector<int64_t> shape, int split,
+              Init init, int split_parts = 1) {
+    rows_.push_back({.name = std::move(name),
+                     .role = role,
+                     .layer = layer,
+                     .shape = std::move(shape),
+                     .split = split,
+                     .split_parts = split_parts,
+                     .init = init,
+                     .decay = true});
+  }
+  void vector(std::string name, Role role, int64_t layer, int64_t size, int split, Init init,
+              int split_parts = 1) {
+    rows_.push_back({.name = std::move(name),
+                     .role = role,
+                     .layer = layer,
+                     .shape = {size},
+                     .split = split,
+                     .split_parts = split_parts,
+                     .init = init,
+                     .decay = false});
+  }
+  void norm(const std::string& name, Role weight_role, Role bias_role, int64_t layer) {
+    vector(name + ".weight", weight_role, layer, spec_.hidden_size, -1, Init::ones);
+    if (spec_.norm == ops::Norm::layernorm)
+      vector(name + ".bias", bias_role, layer, spec_.hidden_size, -1, Init::zeros);
+  }
+
+ private:
+  const ModelSpec& spec_;
+  std::vector<ParamSpec>& rows_;
+};
+
+void add_layer(Writer& w, const ModelSpec& spec, int64_t layer) {
+  const std::string at = "decoder.layers." + std::to_string(layer) + ".";
+  const int64_t h = spec.hidden_size, attention_size = spec.num_attention_heads * spec.kv_channels;
+  const int gate_parts = spec.activation == ops::Activation::swiglu ? 2 : 1;
+  w.norm(at + "input_layernorm", Role::input_norm_weight, Role::input_norm_bias, layer);
+  w.weight(at + "self_attention.linear_qkv.weight", Role::qkv_weight, layer, {spec.qkv_size(), h},
+           0, Init::normal);
+  if (spec.linear_bias)
+    w.vector(at + "self_attention.linear_qkv.bias", Role::qkv_bias, layer, spec.qkv_size(), 0,
+             Init::zeros);
+  w.weight(at + "self_attention.linear_proj.weight", Role::proj_weight, layer, {h, attention_size},
+           1, Init::scaled_normal);
+  if (spec.linear_bias)
+    w.vector(at + "self_attention.linear_proj.bias", Role::proj_bias, layer, h, -1, Init::zeros);
+  w.norm(at + "pre_mlp_layernorm", Role::mlp_norm_weight, Role::mlp_norm_bias, layer);
+  w.weight(at + "mlp.linear_fc1.weight", Role::fc1_weight, layer, {spec.fc1_size(), h}, 0,
+           Init::normal, gate_parts);
+  if (spec.linear_bias)
+    w.vector(at + "mlp.linear_fc1.bias", Role::fc1_bias, layer, spec.fc1_size(), 0, Init::zeros,
+             gate_parts);
+  w.weight(at + "mlp.linear_fc2.weight", Role::fc2_weight, layer, {h, spec.ffn_hidden_size}, 1,
+           Init::scaled_normal);
+  if (spec.linear_bias)
+    w.vector(at + "mlp.linear_fc2.bias", Role::fc2_bias, layer, h, -1, Init::zeros);
+}
+
+}  // namespace
+
+std::vector<ParamSpec> param_table(const ModelSpec& spec) {
+  std::vector<ParamSpec> rows;
+  Writer w(spec, rows);
+  w.weight("embedding.word_embeddings.weight", Role::word_embeddings, -1,
+           {spec.padded_vocab_size, spec.hidden_size}, 0, Init::normal);
+  if (spec.position == Position::learned)
+    w.weight("embedding.position_embeddings.weight", Role::position_embeddings, -1,
+             {spec.max_position_embeddings + spec.position_offset, spec.hidden_size}, -1,
+             Init::normal);
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) add_layer(w, spec, layer);
+  w.norm("decoder.final_layernorm", Role::final_norm_weight, Role::final_norm_bias,
+         spec.num_layers);
+  if (!spec.tied_embeddings)
+    w.weight("output_layer.weight", Role::output_layer, spec.num_layers,
+             {spec.padded_vocab_size, spec.hidden_size}, 0, Init::normal);
+  return rows;
+}
+
+Place whole_model(const ModelSpec& spec) {
+  return Place{.first_layer = 0, .num_layers = spec.num_layers};
+}
+
+std::vector<LocalParam> local_params(const ModelSpec& spec, const Place& place) {
+  std::vector<LocalParam> held;
+  for (ParamSpec& param : param_table(spec)) {
+    const bool here = param.layer < 0
+                          ? place.has_embedding || (place.has_head && spec.tied_embeddings &&
+                                                    param.role == Role::word_embeddings)
+                          : (param.layer == spec.num_layers
+                                 ? place.has_head
+                                 : param.layer >= place.first_layer &&
+                                       param.layer < place.first_layer + place.num_layers);
+    if (!here) continue;
+    LocalParam local{.spec = param, .shape = param.shape};
+    if (param.split >= 0) {
+      int64_t& size = local.shape[static_cast<size_t>(param.split)];
+      const int64_t shares = int64_t{param.split_parts} * place.tensor_size;
+      if (size % shares != 0)
+        throw ShapeError("model: " + param.name + ": " + std::to_string(size) +
+                         " cannot be divided into " + std::to_string(shares) + " equal shares");
+      size /= place.tensor_size;
+      local.first = size / param.split_parts * place.tensor_rank;
+    }
+    held.push_back(std::move(local));
+  }
+  return held;
+}
+
+uint32_t init_stream(const std::string& name) noexcept {
+  uint32_t hash = 2166136261u;
+  for (const char c : name) hash = (hash ^ static_cast<unsigned char>(c)) * 16777619u;
+  return hash;
+}
+
+}  // namespace trainer

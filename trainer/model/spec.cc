@@ -1,0 +1,98 @@
+// ModelSpec: families, what follows, and flops.
+// Sources of the defaults: Radford et al. 2019 (GPT-2), Zhang et al. 2022 (OPT), Black et al. 2022
+// (GPT-NeoX-20B), Touvron et al. 2023 (LLaMA).
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/model/spec.h"
+
+#include <cmath>
+
+#include "trainer/model/params.h"
+
+namespace trainer {
+namespace {
+
+void require(bool holds, const char* field, int64_t value, const char* why) {
+  if (!holds)
+    throw ShapeError(std::string("model: ") + field + " " + std::to_string(value) + ": " + why);
+}
+
+}  // namespace
+
+ModelSpec family_defaults(std::string_view family) {
+  ModelSpec spec;
+  spec.family = family;
+  if (family == "gpt2") return spec;
+  if (family == "opt") {
+    spec.activation = ops::Activation::relu;
+    spec.position_offset = 2;
+    return spec;
+  }
+  spec.hidden_dropout = spec.attention_dropout = 0;
+  spec.position = Position::rotary;
+  spec.tied_embeddings = false;
+  if (family == "gpt_neox") {
+    spec.rotary_percent = 0.25f;
+    spec.activation = ops::Activation::gelu_erf;
+    spec.parallel_residual = true;
+    return spec;
+  }
+  if (family == "llama") {
+    spec.norm = ops::Norm::rmsnorm;
+    spec.activation = ops::Activation::swiglu;
+    spec.linear_bias = false;
+    return spec;
+  }
+  throw ShapeError("model: family \"" + spec.family + "\": gpt2, opt, gpt_neox or llama expected");
+}
+
+void complete(ModelSpec& spec) {
+  require(spec.num_layers > 0, "num_layers", spec.num_layers, "at least 1");
+  require(spec.hidden_size > 0, "hidden_size", spec.hidden_size, "at least 1");
+  const int64_t heads = spec.num_attention_heads;
+  require(heads > 0, "num_attention_heads", heads, "at least 1");
+  if (spec.num_query_groups == 0) spec.num_query_groups = heads;
+  require(spec.num_query_groups > 0 && heads % spec.num_query_groups == 0, "num_query_groups",
+          spec.num_query_groups, "must divide num_attention_heads");
+  if (spec.kv_channels == 0) {
+    require(spec.hidden_size % heads == 0, "num_attention_heads", heads, "must divide hidden_size");
+    spec.kv_channels = spec.hidden_size / heads;
+  }
+  require(spec.kv_channels > 0, "kv_channels", spec.kv_channels, "at least 1");
+  if (spec.ffn_hidden_size == 0)
+    spec.ffn_hidden_size = spec.activation == ops::Activation::swiglu
+                               ? spec.hidden_size * 8 / 3 / 64 * 64
+                               : 4 * spec.hidden_size;
+  require(spec.ffn_hidden_size > 0, "ffn_hidden_size", spec.ffn_hidden_size, "at least 1");
+  require(spec.vocab_size > 0, "vocab_size", spec.vocab_size, "at least 1");
+  if (spec.padded_vocab_size == 0) spec.padded_vocab_size = spec.vocab_size;
+  require(spec.padded_vocab_size >= spec.vocab_size, "padded_vocab_size", spec.padded_vocab_size,
+          "at least vocab_size");
+  require(spec.max_position_embeddings > 0 || spec.position == Position::none,
+          "max_position_embeddings", spec.max_position_embeddings, "at least 1");
+  require(!spec.parallel_residual || spec.hidden_dropout == 0, "hidden_dropout (in percent)",
+          static_cast<int64_t>(spec.hidden_dropout * 100), "0 with a parallel residual");
+}
+
+float softmax_scale(const ModelSpec& spec) {
+  return 1.0f / std::sqrt(static_cast<float>(spec.kv_channels));
+}
+
+int64_t count_parameters(const ModelSpec& spec) {
+  int64_t count = 0;
+  for (const ParamSpec& param : param_table(spec)) count += param.elements();
+  return count;
+}
+
+double flops_per_sample(const ModelSpec& spec, int64_t seq_length) {
+  const double s = static_cast<double>(seq_length);
+  const double h = static_cast<double>(spec.hidden_size);
+  const double attention_size = static_cast<double>(spec.num_attention_heads * spec.kv_channels);
+  const double products = h * static_cast<double>(spec.qkv_size()) + attention_size * h +
+                          h * static_cast<double>(spec.fc1_size() + spec.ffn_hidden_size);
+  const double layer = 2 * products + 4 * s * attention_size;
+  const double head = 2 * h * static_cast<double>(spec.padded_vocab_size);
+  return 3 * s * (static_cast<double>(spec.num_layers) * layer + head);
+}
+
+}  // namespace trainer
