@@ -32,7 +32,7 @@ struct Options {
   int64_t min_chars = 0;
   int64_t max_chars = cli::kMaxInteger;
   bool dedup = false;
-  int64_t workers = 1;
+  int64_t workers = 0;
 };
 
 cli::Group<Options> cleaning_group() {
@@ -113,8 +113,8 @@ cli::Group<Options> output_group() {
            {.name = "workers",
             .letter = 'w',
             .value = "N",
-            .help = "Threads; the output does not depend on them.",
-            .field = cli::integer(&O::workers, 1, 4096)}}};
+            .help = "Threads; 0 is one a processor. The output does not depend on them.",
+            .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
 const cli::Table<Options>& flags() {
@@ -310,15 +310,16 @@ int extract_json(Options& options, cli::Invocation& call) {
   Writer writer(options);
   stream::read_documents<Extracted>(
       {options.reading, std::move(inputs), threads, policy, call.console},
-      [](Extracted& result) {
-        result.bytes.clear();
-        result.entries.clear();
-        result.counts = {};
-      },
-      [&](Extracted& result, const stream::Document& document, int64_t thread) {
-        workers[static_cast<size_t>(thread)].take(document, result);
-      },
-      [&](const stream::Work<Extracted>& work, const std::string&) { writer.take(work.result); });
+      {.begin =
+           [](Extracted& result, int64_t) {
+             result.bytes.clear();
+             result.entries.clear();
+             result.counts = {};
+           },
+       .each = [&](Extracted& result, const stream::Document& document,
+                   int64_t thread) { workers[static_cast<size_t>(thread)].take(document, result); },
+       .sink = [&](const stream::Work<Extracted>& work,
+                   const std::string&) { writer.take(work.result); }});
   if (quarantine) quarantine->commit();
   writer.finish();
   call.console.note(closing_line(writer.counts, policy));

@@ -180,7 +180,7 @@ class Session {
         console.note(concat("--", row.name, ": accepted, no effect here: ", row.no_effect));
       }
     }
-    Invocation invocation{console, std::move(line), command_line(), show_config(visible_)};
+    Invocation invocation{console, std::move(line), words(), command_line(), show_config(visible_)};
     return body(invocation);
   }
 
@@ -199,6 +199,12 @@ class Session {
     if (asked.empty()) return false;
     parse_arguments(all_, asked);
     return print_help(program_, visible_, common_);
+  }
+
+  std::vector<std::string> words() const {
+    std::vector<std::string> all = {std::string(program_.name)};
+    all.insert(all.end(), arguments_.begin(), arguments_.end());
+    return all;
   }
 
   std::string command_line() const {

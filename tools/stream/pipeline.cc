@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The only file that includes oneTBB. Exceptions travel inside their item to the sink, which comes to the
-// earliest first; TBB itself would throw whichever happened first in time.
+// Room: tools/stream. The only file that includes oneTBB. Exceptions travel inside their item to
+// the sink, which comes to the earliest first; TBB itself would throw whichever happened first in
+// time.
 #include "tools/stream/pipeline.h"
 
 #include <algorithm>
@@ -56,7 +57,7 @@ void run_on_one_thread(const std::function<bool(int64_t)>& source,
 int64_t threads_for(int64_t workers) {
   cpu_set_t set;
   const int64_t processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
-  return std::clamp<int64_t>(workers, 1, 4 * processors);
+  return workers == 0 ? processors : std::clamp<int64_t>(workers, 1, 4 * processors);
 }
 
 void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_t)>& source,

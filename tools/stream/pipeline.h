@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The ordered pipeline: one source, work in parallel, one sink that sees items in the order of the source. On
-// oneTBB, which only pipeline.cc includes. Bounded: 2 items a worker exist, and they are used again and again.
+// Room: tools/stream. The ordered pipeline: one source, work in parallel, one sink that sees items
+// in the order of the source. On oneTBB, which only pipeline.cc includes. Bounded: 2 items a worker
+// exist, and they are used again and again.
 #pragma once
 
 #include <cstdint>
@@ -10,13 +11,15 @@
 
 namespace stream {
 
-/// Threads for `workers` asked: never more than four a processor of this process, since more only take memory.
+/// Threads for `workers` asked: one a processor of this process for 0, and never more than four,
+/// since more only take memory.
 int64_t threads_for(int64_t workers);
 
-/// The three stages on items known by number. `source(item)` fills an item, false at the end; `work(item, thread)` with
-/// thread in 0..threads-1, no two at once with the same one; `sink(item)`.
-/// An exception of any stage ends the run and is thrown again here; of several, always the one of the earliest item, so that
-/// the message does not depend on timing. What comes after that item is not sunk.
+/// The three stages on items known by number. `source(item)` fills an item, false at the end;
+/// `work(item, thread)` with thread in 0..threads-1, no two at once with the same one;
+/// `sink(item)`. An exception of any stage ends the run and is thrown again here; of several,
+/// always the one of the earliest item, so that the message does not depend on timing. What comes
+/// after that item is not sunk.
 void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_t)>& source,
                  const std::function<void(int64_t, int64_t)>& work,
                  const std::function<void(int64_t)>& sink);

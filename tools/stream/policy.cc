@@ -111,6 +111,7 @@ void ErrorPolicy::take_long(const Chunk& chunk, const std::string& name) {
 
 void ErrorPolicy::take(const Chunk& chunk, const std::string& name, const ChunkReport& report) {
   if (chunk.first) line_ = 0;
+  lines_before_ = line_;
   if (chunk.over_cap) return take_long(chunk, name);
   documents_ += report.documents;
   for (const Refusal& refusal : report.refusals) {

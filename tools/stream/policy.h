@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. What happens to records that are refused: stop at the first, skip them, or skip and keep them in a file.
-// Called in the order of the input, by one thread, so that messages and counts are the same for any number of workers.
+// Room: tools/stream. What happens to records that are refused: stop at the first, skip them, or
+// skip and keep them in a file. Called in the order of the input, by one thread, so that messages
+// and counts are the same for any number of workers.
 #pragma once
 
 #include <array>
@@ -16,7 +17,8 @@
 
 namespace stream {
 
-/// A record was refused and the policy is to stop, or too many were. The text is `path:line:byte: what`.
+/// A record was refused and the policy is to stop, or too many were. The text is `path:line:byte:
+/// what`.
 struct RecordError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -34,8 +36,9 @@ cli::Group<PolicyOptions> policy_group();
 /// Counts documents, reports refusals, decides.
 class ErrorPolicy {
  public:
-  /// `keep` gets the bytes of each refused record with --on-error quarantine, in order; a record over the cap comes in pieces, the
-  /// last with `ends` true. Errors: UsageError for options that contradict each other.
+  /// `keep` gets the bytes of each refused record with --on-error quarantine, in order; a record
+  /// over the cap comes in pieces, the last with `ends` true. Errors: UsageError for options that
+  /// contradict each other.
   ErrorPolicy(const PolicyOptions& options, cli::Console& console,
               std::function<void(std::string_view piece, bool ends)> keep = nullptr);
 
@@ -43,10 +46,13 @@ class ErrorPolicy {
   /// Errors: RecordError under `stop` for the first refusal, else when --max-errors is passed.
   void take(const Chunk& chunk, const std::string& name, const ChunkReport& report);
 
-  /// Checks --max-errors once more and, if anything was skipped, prints `skipped 12 of 90,114 documents: ...`.
+  /// Checks --max-errors once more and, if anything was skipped, prints `skipped 12 of 90,114
+  /// documents: ...`.
   void finish();
 
   int64_t documents() const { return documents_; }
+  /// Lines of its input before the chunk that was taken last.
+  int64_t lines_before() const { return lines_before_; }
   int64_t skipped() const { return skipped_; }
 
  private:
@@ -63,6 +69,7 @@ class ErrorPolicy {
   int64_t documents_ = 0;
   int64_t skipped_ = 0;
   int64_t line_ = 0;  // of the open input: lines before the next chunk
+  int64_t lines_before_ = 0;
   bool in_long_record_ = false;
   std::array<int64_t, 7> by_reason_{};
 };

@@ -25,7 +25,7 @@ cli::Group<ReadingOptions> reading_group() {
         .field = cli::list(&R::input)},
        {.name = "json-keys",
         .letter = 'k',
-        .aliases = "json-key jsonl-keys",
+        .aliases = "jsonl-keys",
         .value = "KEY",
         .help = "Keys of the JSON object that are read, a string or a list of strings each.",
         .field = cli::list(&R::keys)},

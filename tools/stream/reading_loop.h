@@ -12,17 +12,26 @@
 
 namespace stream {
 
-/// Reads all documents of all inputs. For each chunk: `begin(result)`, then `each(result, document,
-/// thread)` for its good documents, both on any thread; then, in the order of the input, the policy
-/// takes the refusals and `sink(work)` the result. `thread` is in 0..threads-1, and no two calls
-/// run at once with the same one. Results are used again: `begin` empties them.
-/// Errors: those of ChunkReader, Input and ErrorPolicy, and whatever the functions throw; always
-/// the earliest of the input.
+/// What a tool does with chunks. begin, each and end run on any thread; `thread` is in
+/// 0..threads-1, and no two calls run at once with the same one. sink runs in the order of the
+/// input, one call at a time.
 template <class Result>
-void read_documents(
-    ReadingJob job, const std::function<void(Result&)>& begin,
-    const std::function<void(Result&, const Document&, int64_t)>& each,
-    const std::function<void(const Work<Result>&, const std::string& input)>& sink) {
+struct ReadingSteps {
+  /// Empties a result, whose memory is used again.
+  std::function<void(Result&, int64_t thread)> begin;
+  /// Takes one good document of the chunk.
+  std::function<void(Result&, const Document&, int64_t thread)> each;
+  /// After the last document of the chunk; may be absent.
+  std::function<void(Result&, int64_t thread)> end = nullptr;
+  /// Takes a chunk's result, after the policy took its refusals.
+  std::function<void(const Work<Result>&, const std::string& input)> sink;
+};
+
+/// Reads all documents of all inputs.
+/// Errors: those of ChunkReader, Input and ErrorPolicy, and whatever the steps throw; always the
+/// earliest in the order of the input.
+template <class Result>
+void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
   const Format format = format_of(job.options);
   ChunkReader reader(std::move(job.inputs), {.framing = framing_of(format),
                                              .max_record_bytes = job.options.max_line,
@@ -39,16 +48,18 @@ void read_documents(
       },
       [&](Work<Result>& work, int64_t thread) {
         work.report.clear();
-        begin(work.result);
-        if (work.chunk.over_cap) return;
-        documents[static_cast<size_t>(thread)].read(
-            work.chunk, work.report,
-            [&](const Document& document) { each(work.result, document, thread); });
+        steps.begin(work.result, thread);
+        if (!work.chunk.over_cap) {
+          documents[static_cast<size_t>(thread)].read(
+              work.chunk, work.report,
+              [&](const Document& document) { steps.each(work.result, document, thread); });
+        }
+        if (steps.end) steps.end(work.result, thread);
       },
       [&](Work<Result>& work) {
         const std::string& input = reader.name(work.chunk.source);
         job.policy.take(work.chunk, input, work.report);
-        sink(work, input);
+        steps.sink(work, input);
         job.console.progress(
             {packed_bytes, reader.total_bytes(), job.policy.documents(), job.item_noun});
       });

@@ -1,0 +1,114 @@
+// SPDX-License-Identifier: MIT
+// Tests of the rules of one document on the null tokenizer, whose ids are the words themselves, and
+// of sentences. Whole datasets against Megatron's writer: tests/tools/bpe-tokenize-goldens.sh.
+#include "tools/tokenize/encode_documents.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+namespace tokenize {
+namespace {
+
+using ::testing::ElementsAre;
+using ::testing::IsEmpty;
+
+struct Made {
+  std::vector<int32_t> ids;
+  std::vector<int32_t> lengths;
+  std::vector<int32_t> sequences;
+  std::vector<std::pair<int64_t, int64_t>> runs;
+};
+
+using Texts = std::vector<std::vector<std::string_view>>;
+
+/// Encodes documents of one key; their lines are given, or 0, 1, 2, ...
+Made encode(EncodeRules rules, const Texts& documents, std::vector<int64_t> lines = {}) {
+  TokenizerOptions options;
+  options.type = "NullTokenizer";
+  options.vocab_size = 1000;
+  options.null_eod_id = 0;
+  const LoadedTokenizer tokenizer = load_tokenizer(options);
+  rules.dtype = indexed::DType::uint16;
+  Encoder encoder(tokenizer, rules);
+  EncodedChunk chunk;
+  chunk.clear(1);
+  for (size_t i = 0; i < documents.size(); ++i) {
+    const Texts texts = {documents[i]};
+    encoder.add(
+        {.raw = {}, .texts = texts, .line = lines.empty() ? static_cast<int64_t>(i) : lines[i]},
+        chunk);
+  }
+  encoder.finish(chunk);
+  const EncodedKey& key = chunk.keys[0];
+  Made made{{key.ids.tokens().begin(), key.ids.tokens().end()}, key.lengths, key.sequences, {}};
+  EXPECT_EQ(key.bytes.size(), 2 * made.ids.size());
+  for (const EncodedChunk::Run& run : chunk.runs) made.runs.emplace_back(run.line, run.documents);
+  return made;
+}
+
+const Texts kDocuments = {{"1 2 3"}, {""}, {"4 5"}, {"6", "7 8", ""}, {"9"}, {}};
+
+TEST(Encoder, AppendsTheEodToTheLastSequence) {
+  // Megatron's own script on these documents: 1 2 3 0 | | 4 5 0 | 6 . 7 8 0 | 9 0 |
+  const Made made = encode({.append_eod = true}, kDocuments);
+  EXPECT_THAT(made.ids, ElementsAre(1, 2, 3, 0, 4, 5, 0, 6, 7, 8, 0, 9, 0));
+  EXPECT_THAT(made.lengths, ElementsAre(4, 3, 1, 3, 2));
+  EXPECT_THAT(made.sequences, ElementsAre(1, 0, 1, 2, 1, 0));
+}
+
+TEST(Encoder, EmptyDocuments) {
+  const Made zero = encode({}, kDocuments);
+  EXPECT_THAT(zero.lengths, ElementsAre(3, 2, 1, 2, 1));
+  EXPECT_THAT(zero.sequences, ElementsAre(1, 0, 1, 2, 1, 0));
+  const Made one = encode({.empty = EmptyDocument::one_sequence}, kDocuments);
+  EXPECT_THAT(one.lengths, ElementsAre(3, 0, 2, 1, 2, 1, 0));
+  EXPECT_THAT(one.sequences, ElementsAre(1, 1, 1, 2, 1, 1));
+  const Made one_eod =
+      encode({.append_eod = true, .empty = EmptyDocument::one_sequence}, kDocuments);
+  EXPECT_THAT(one_eod.lengths, ElementsAre(4, 1, 3, 1, 3, 2, 1));
+  const Made skip = encode({.append_eod = true, .empty = EmptyDocument::skip}, kDocuments);
+  EXPECT_THAT(skip.lengths, ElementsAre(4, 3, 1, 3, 2));
+  EXPECT_THAT(skip.sequences, ElementsAre(1, 1, 2, 1));
+}
+
+TEST(Encoder, RunsOfLines) {
+  EXPECT_THAT(encode({}, kDocuments, {0, 1, 2, 5, 6, 9}).runs,
+              ElementsAre(std::pair{0, 3}, std::pair{5, 2}, std::pair{9, 1}));
+}
+
+TEST(Encoder, RefusesWhatIsNoNumber) {
+  EXPECT_THROW(encode({}, {{"1 x"}}), std::runtime_error);
+  EXPECT_THROW(encode({}, {{"1000"}}), std::runtime_error);
+}
+
+std::vector<std::string> sentences(std::string_view text, bool keep_space) {
+  SentenceSplitter splitter("english");
+  std::vector<std::string> out;
+  for (int round = 0; round < 2; ++round) {  // a splitter serves many texts
+    out.clear();
+    splitter.split(text, keep_space, [&](std::string_view one) { out.emplace_back(one); });
+  }
+  return out;
+}
+
+TEST(Sentences, IcuRules) {
+  EXPECT_THAT(sentences("One is here. Two, é 東!  Three?\n\nFour", false),
+              ElementsAre("One is here.", "Two, é 東!", "Three?", "Four"));
+  EXPECT_THAT(sentences("One is here.  Two.\n", true), ElementsAre("One is here.  ", "Two.\n"));
+  EXPECT_THAT(sentences("吾輩は猫である。名前はまだ無い。", false),
+              ElementsAre("吾輩は猫である。", "名前はまだ無い。"));
+  EXPECT_THAT(sentences(" \n\u3000", false), IsEmpty());
+  EXPECT_THAT(sentences("", false), IsEmpty());
+}
+
+TEST(PaddedVocab, MegatronsLine) {
+  TokenizerOptions options;
+  EXPECT_EQ(padded_vocab_line(50257, options),
+            " > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)");
+  options.tensor_parallel = 2;
+  EXPECT_EQ(padded_vocab_line(32001, options),
+            " > padded vocab (size: 32001) with 255 dummy tokens (new size: 32256)");
+}
+
+}  // namespace
+}  // namespace tokenize

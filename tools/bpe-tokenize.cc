@@ -1,0 +1,330 @@
+// SPDX-License-Identifier: MIT
+// bpe-tokenize: documents to Megatron's indexed datasets, PREFIX_KEY_document.bin and .idx, byte
+// for byte what Megatron's preprocess_data.py writes with the same tokenizer, from the same command
+// line.
+// Here: flags, what is opened in which order, the closing lines. The rules of a document are in
+// tools/tokenize, reading in tools/stream, the format in libindexed.
+#include <cstdio>
+#include <memory>
+#include <optional>
+
+#include "libindexed/output_file.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "tools/extract/text_output.h"
+#include "tools/stream/pipeline.h"
+#include "tools/stream/reading.h"
+#include "tools/tokenize/encode_documents.h"
+#include "tools/tokenize/megatron_flags.h"
+#include "tools/tokenize/tokenizer_files.h"
+
+namespace {
+
+struct Options {
+  stream::ReadingOptions reading;
+  stream::PolicyOptions policy;
+  tokenize::TokenizerOptions tokenizer;
+  tokenize::EncodeRules rules;
+  std::string output_prefix;
+  bool nul = false;
+  bool append_eod = false;
+  bool split_sentences = false;
+  bool keep_newlines = false;
+  std::string language = "english";
+  std::string empty = "no-sequence";
+  std::string dtype;
+  bool manifest = true;
+  bool force = false;
+  bool ftfy = false;
+  std::string tiktoken_pattern;
+  int64_t workers = 0;
+  int64_t log_interval = 1000;
+};
+
+/// Megatron's rule for two bytes a token: the vocabulary is smaller than this.
+constexpr int64_t kTwoByteVocab = 65500;
+
+/// Ids of two bytes are below this.
+constexpr int64_t kTwoByteIds = 65536;
+
+cli::Group<Options> document_group() {
+  using O = Options;
+  return {"Documents",
+          {{.name = "null",
+            .letter = '0',
+            .help = "Read NUL-ended documents; short for --input-format nul.",
+            .field = cli::on(&O::nul)},
+           {.name = "append-eod",
+            .help = "Append the end-of-document token to each document that has tokens.",
+            .field = cli::on(&O::append_eod)},
+           {.name = "split-sentences",
+            .help = "Make each sentence a sequence, and the dataset PREFIX_KEY_sentence. Sentences "
+                    "end where ICU's rules "
+                    "say, not NLTK's Punkt: abbreviations differ.",
+            .field = cli::on(&O::split_sentences)},
+           {.name = "keep-newlines",
+            .help = "With --split-sentences, leave white space behind a sentence with it.",
+            .field = cli::on(&O::keep_newlines)},
+           {.name = "lang",
+            .value = "NAME",
+            .help = "Language of the sentences: an English name or an ICU locale.",
+            .field = cli::text(&O::language)},
+           {.name = "empty-documents",
+            .value = "WHAT",
+            .help = "What a document without tokens becomes: no sequence and a repeated document "
+                    "index, as in "
+                    "preprocess_data.py; one sequence, of the eod alone with --append-eod, as in "
+                    "preprocess_data_fast.py; "
+                    "or nothing, as before June 2023.",
+            .field = cli::choice(&O::empty, {"no-sequence", "one-sequence", "skip"})}}};
+}
+
+cli::Group<Options> output_group() {
+  using O = Options;
+  return {"Output",
+          {{.name = "output-prefix",
+            .letter = 'o',
+            .value = "PREFIX",
+            .help = "Write PREFIX_KEY_document.bin, .idx and .manifest for each key.",
+            .field = cli::text(&O::output_prefix),
+            .required = true},
+           {.name = "dtype",
+            .value = "TYPE",
+            .help = "Type of a token; else uint16 for a vocabulary of fewer than 65,500 tokens and "
+                    "int32 for a larger one.",
+            .field = cli::choice(&O::dtype, {"uint16", "int32"})},
+           {.name = "no-manifest", .help = "Write no .manifest.", .field = cli::off(&O::manifest)},
+           {.name = "force",
+            .letter = 'f',
+            .help = "Replace existing datasets.",
+            .field = cli::on(&O::force)},
+           {.name = "workers",
+            .letter = 'w',
+            .value = "N",
+            .help = "Threads; 0 is one a processor. The output does not depend on them.",
+            .field = cli::integer(&O::workers, 0, 4096)},
+           {.name = "log-interval",
+            .value = "N",
+            .help = "With -v, documents between two lines of the log.",
+            .field = cli::integer(&O::log_interval, 1)},
+           {.name = "ftfy",
+            .help = "Refused: json-extract --repair-mojibake mends texts before this program.",
+            .field = cli::on(&O::ftfy)},
+           {.name = "tiktoken-pattern",
+            .value = "NAME",
+            .help = "Refused: for Megatron's own JSON vocabularies, which are not read; .tiktoken "
+                    "files have their pattern.",
+            .field = cli::text(&O::tiktoken_pattern)}}};
+}
+
+const cli::Table<Options>& flags() {
+  static const cli::Table<Options> table = {
+      cli::lift(stream::reading_group(), &Options::reading),
+      cli::lift(tokenize::tokenizer_group(), &Options::tokenizer),
+      document_group(),
+      output_group(),
+      cli::lift(stream::policy_group(), &Options::policy),
+      tokenize::compatibility_group<Options>()};
+  return table;
+}
+
+/// Everything that is wrong with a command line and can be seen without opening anything.
+void check(Options& options) {
+  tokenize::check_tokenizer_options(options.tokenizer);
+  if (options.ftfy) {
+    throw cli::UsageError(
+        "--ftfy: texts are not mended here, put json-extract --repair-mojibake before");
+  }
+  if (!options.tiktoken_pattern.empty()) {
+    throw cli::UsageError(
+        "--tiktoken-pattern is of Megatron's JSON vocabularies, which are not read: give a "
+        ".tiktoken file");
+  }
+  if (options.nul) options.reading.format = "nul";
+  if (options.reading.format != "json" && options.reading.keys.size() != 1) {
+    throw cli::UsageError(cli::concat("--input-format ", options.reading.format,
+                                      " has one text a document, --json-keys names ",
+                                      options.reading.keys.size()));
+  }
+  for (const std::string& key : options.reading.keys) {
+    if (key.find('/') != std::string::npos || key.find('\0') != std::string::npos) {
+      throw cli::UsageError(
+          cli::concat("key ", cli::quote(key), " cannot be part of a file's name"));
+    }
+  }
+  if (options.keep_newlines && !options.split_sentences) {
+    throw cli::UsageError("--keep-newlines needs --split-sentences");
+  }
+}
+
+indexed::DType choose_dtype(const Options& options, const tokenize::LoadedTokenizer& tokenizer) {
+  if (options.dtype == "int32") return indexed::DType::int32;
+  if (options.dtype == "uint16") {
+    if (tokenizer.id_limit() > kTwoByteIds) {
+      throw cli::UsageError(
+          cli::concat("--dtype uint16 holds ids up to 65535, this tokenizer has ids up to ",
+                      tokenizer.id_limit() - 1));
+    }
+    return indexed::DType::uint16;
+  }
+  // An id beyond two bytes is possible in a small vocabulary with gaps.
+  return tokenizer.vocab_size() < kTwoByteVocab && tokenizer.id_limit() <= kTwoByteIds
+             ? indexed::DType::uint16
+             : indexed::DType::int32;
+}
+
+tokenize::EncodeRules make_rules(const Options& options,
+                                 const tokenize::LoadedTokenizer& tokenizer) {
+  if (options.append_eod && !tokenizer.eod()) {
+    throw cli::UsageError(
+        "--append-eod: the tokenizer names no end-of-document token, give --eod-token");
+  }
+  tokenize::EncodeRules rules;
+  rules.append_eod = options.append_eod;
+  rules.split_sentences = options.split_sentences;
+  rules.keep_newlines = options.keep_newlines;
+  rules.language = options.language;
+  if (options.empty == "one-sequence") rules.empty = tokenize::EmptyDocument::one_sequence;
+  if (options.empty == "skip") rules.empty = tokenize::EmptyDocument::skip;
+  rules.dtype = choose_dtype(options, tokenizer);
+  return rules;
+}
+
+indexed::Provenance make_provenance(const Options& options, const cli::Invocation& call,
+                                    const tokenize::LoadedTokenizer& tokenizer) {
+  const std::string configuration = cli::concat(
+      tokenizer.identity(), "\n", options.append_eod, options.split_sentences,
+      options.keep_newlines, "\n", options.language, "\n", options.empty, "\n",
+      options.tokenizer.special_tokens_in_text, "\n", options.tokenizer.include_special_tokens,
+      "\n", options.reading.format, "\n", cli::join(options.reading.keys, "\n"));
+  const extract::Hash128 hash = extract::hash128(configuration);
+  indexed::Provenance provenance;
+  provenance.tool = cli::concat("bpe-tokenize ", cli::version());
+  provenance.command = call.arguments;
+  provenance.tokenizer = tokenizer.description();
+  provenance.tokenizer_hash = tokenizer.identity();
+  provenance.vocab_size = tokenizer.vocab_size();
+  char hex[33];
+  std::snprintf(hex, sizeof hex, "%016llx%016llx", static_cast<unsigned long long>(hash.high),
+                static_cast<unsigned long long>(hash.low));
+  provenance.configuration_hash = hex;
+  provenance.eod_token = options.append_eod ? *tokenizer.eod() : -1;
+  return provenance;
+}
+
+std::string closing_line(const Options& options, const tokenize::Totals& totals,
+                         const stream::ErrorPolicy& policy) {
+  std::string line = cli::concat(
+      cli::counted(policy.documents(), "document"), " in = ", cli::with_commas(totals.documents),
+      " out + ", cli::with_commas(policy.skipped()), " rejected; ", cli::with_commas(totals.empty),
+      " empty; ", cli::counted(totals.tokens, "token"), " of ",
+      cli::readable_bytes(static_cast<double>(totals.text_bytes)), " text");
+  if (totals.special_tokens > 0) {
+    line += cli::concat(
+        "; ", cli::counted(totals.special_tokens, "special token"), " stood in the text and ",
+        totals.special_tokens == 1 ? "was" : "were",
+        options.tokenizer.special_tokens_in_text == "parse" ? " parsed" : " kept as text");
+  }
+  return line;
+}
+
+/// The file that --on-error quarantine fills, made at the first bad record.
+class Quarantine {
+ public:
+  Quarantine(const Options& options, const std::string& prefix)
+      : path_(options.policy.quarantine.empty() ? prefix + ".quarantine"
+                                                : options.policy.quarantine),
+        existing_(options.force ? indexed::Existing::replace : indexed::Existing::refuse),
+        mark_(options.reading.format == "nul" ? "\0" : "\n", 1) {}
+
+  void keep(std::string_view piece, bool ends) {
+    if (!file_) file_.emplace(path_, existing_);
+    file_->write(piece);
+    if (ends && !piece.ends_with(mark_)) file_->write(mark_);
+  }
+
+  void finish() {
+    if (file_) file_->commit();
+  }
+
+ private:
+  std::string path_;
+  indexed::Existing existing_;
+  std::string_view mark_;
+  std::optional<indexed::OutputFile> file_;
+};
+
+void tokenize_all(const Options& options, const cli::Invocation& call,
+                  std::vector<std::string> inputs, const tokenize::LoadedTokenizer& tokenizer,
+                  const tokenize::EncodeRules& rules) {
+  const int64_t threads = stream::threads_for(options.workers);
+  Quarantine quarantine(options, options.output_prefix);
+  stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
+    quarantine.keep(piece, ends);
+  });
+  std::vector<std::string> prefixes;
+  for (const std::string& key : options.reading.keys) {
+    prefixes.push_back(cli::concat(options.output_prefix, "_", key, "_",
+                                   options.split_sentences ? "sentence" : "document"));
+  }
+  tokenize::DatasetWriter writer(
+      prefixes,
+      {.dtype = rules.dtype,
+       .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse,
+       .vocab_size = tokenizer.id_limit(),
+       .manifest = options.manifest},
+      rules.empty != tokenize::EmptyDocument::skip);
+  std::vector<std::unique_ptr<tokenize::Encoder>> encoders;
+  for (int64_t i = 0; i < threads; ++i) {
+    encoders.push_back(std::make_unique<tokenize::Encoder>(tokenizer, rules));
+  }
+  const bool lines = options.reading.format == "json" || options.reading.format == "lines";
+  int64_t logged = 0;
+  stream::read_documents<tokenize::EncodedChunk>(
+      {options.reading, std::move(inputs), threads, policy, call.console},
+      {.begin = [&](tokenize::EncodedChunk& chunk, int64_t) { chunk.clear(prefixes.size()); },
+       .each = [&](tokenize::EncodedChunk& chunk, const stream::Document& document,
+                   int64_t thread) { encoders[static_cast<size_t>(thread)]->add(document, chunk); },
+       .end = [&](tokenize::EncodedChunk& chunk,
+                  int64_t thread) { encoders[static_cast<size_t>(thread)]->finish(chunk); },
+       .sink =
+           [&](const stream::Work<tokenize::EncodedChunk>& work, const std::string& input) {
+             writer.take(work.result, input, lines ? policy.lines_before() + 1 : 0);
+             if (policy.documents() / options.log_interval > logged) {
+               logged = policy.documents() / options.log_interval;
+               call.console.log(
+                   cli::concat("processed ", cli::counted(policy.documents(), "document")));
+             }
+           }});
+  quarantine.finish();
+  writer.finish(make_provenance(options, call, tokenizer));
+  call.console.note(closing_line(options, writer.totals(), policy));
+  for (size_t i = 0; i < prefixes.size(); ++i) {
+    call.console.log(cli::concat(prefixes[i], ".bin: ", cli::counted(writer.tokens(i), "token"),
+                                 " of ",
+                                 rules.dtype == indexed::DType::uint16 ? "uint16" : "int32"));
+  }
+}
+
+int bpe_tokenize(Options& options, cli::Invocation& call) {
+  check(options);
+  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
+  const tokenize::LoadedTokenizer tokenizer = tokenize::load_tokenizer(options.tokenizer);
+  const tokenize::EncodeRules rules = make_rules(options, tokenizer);
+  if (options.tokenizer.pad_vocab) {
+    call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));
+  }
+  tokenize_all(options, call, std::move(inputs), tokenizer, rules);
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cli::Program program = {
+      .name = "bpe-tokenize",
+      .summary = "documents to Megatron indexed datasets of byte-level BPE tokens",
+      .operands = "[FILE...]",
+      .at_signal = indexed::remove_temporaries};
+  return cli::run(program, flags(), argc, argv, bpe_tokenize);
+}

@@ -1,0 +1,133 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/tokenize. The rules of one document, and the ordered end.
+// Not here: parsing of lines (tools/stream), writing of files (libindexed).
+#include "tools/tokenize/encode_documents.h"
+
+namespace tokenize {
+namespace {
+
+/// Buffers beyond this are given back rather than kept for the next chunk.
+constexpr size_t kKeptIds = size_t{4} << 20;
+
+/// A manifest lists so many runs of lines; behind them only the files.
+constexpr size_t kMaxRuns = 65536;
+
+}  // namespace
+
+void EncodedChunk::clear(size_t num_keys) {
+  keys.resize(num_keys);
+  for (EncodedKey& key : keys) {
+    if (key.ids.size() > kKeptIds) key = EncodedKey();
+    key.ids.clear();
+    key.bytes.clear();
+    key.lengths.clear();
+    key.sequences.clear();
+    key.empty_documents = 0;
+  }
+  runs.clear();
+  text_bytes = 0;
+  special_tokens = 0;
+}
+
+Encoder::Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules)
+    : tokenizer_(tokenizer), rules_(rules) {
+  if (rules.split_sentences) sentences_.emplace(rules.language);
+}
+
+void Encoder::add_sequence(std::string_view text, EncodedKey& key, EncodedChunk& out) {
+  const size_t before = key.ids.size();
+  out.special_tokens += tokenizer_.encode(text, scratch_, key.ids);
+  const size_t tokens = key.ids.size() - before;
+  if (tokens > 0) key.lengths.push_back(static_cast<int32_t>(tokens));
+}
+
+/// The eod belongs to the document's last sequence; a document without tokens gets none of its own.
+void Encoder::end_document(size_t first_length, EncodedKey& key) const {
+  const bool empty = key.lengths.size() == first_length;
+  key.empty_documents += empty;
+  if (empty && rules_.empty == EmptyDocument::skip) return;
+  if (empty && rules_.empty == EmptyDocument::one_sequence) key.lengths.push_back(0);
+  if (rules_.append_eod && key.lengths.size() > first_length) {
+    key.ids.push_back(*tokenizer_.eod());
+    ++key.lengths.back();
+  }
+  key.sequences.push_back(static_cast<int32_t>(key.lengths.size() - first_length));
+}
+
+void Encoder::add_key(const std::vector<std::string_view>& texts, EncodedKey& key,
+                      EncodedChunk& out) {
+  const size_t first_length = key.lengths.size();
+  for (const std::string_view text : texts) {
+    out.text_bytes += static_cast<int64_t>(text.size());
+    if (!sentences_) {
+      add_sequence(text, key, out);
+      continue;
+    }
+    sentences_->split(text, rules_.keep_newlines,
+                      [&](std::string_view sentence) { add_sequence(sentence, key, out); });
+  }
+  end_document(first_length, key);
+}
+
+void Encoder::add(const stream::Document& document, EncodedChunk& out) {
+  for (size_t i = 0; i < document.texts.size(); ++i) add_key(document.texts[i], out.keys[i], out);
+  if (!out.runs.empty() && out.runs.back().line + out.runs.back().documents == document.line) {
+    ++out.runs.back().documents;
+  } else {
+    out.runs.push_back({document.line, 1});
+  }
+}
+
+void Encoder::finish(EncodedChunk& out) const {
+  for (EncodedKey& key : out.keys) {
+    indexed::encode_tokens(key.ids.tokens(), rules_.dtype, tokenizer_.id_limit(), key.bytes);
+  }
+}
+
+DatasetWriter::DatasetWriter(const std::vector<std::string>& prefixes,
+                             const indexed::BuilderOptions& options, bool trace)
+    : trace_(trace) {
+  for (const std::string& prefix : prefixes) {
+    builders_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(prefix, options));
+  }
+}
+
+/// Lengthens the last run where the chunk's first one goes on from it, else opens new ones.
+void DatasetWriter::add_runs(const EncodedChunk& chunk, const std::string& input,
+                             int64_t first_line) {
+  int64_t document = totals_.documents;
+  for (const EncodedChunk::Run& run : chunk.runs) {
+    const int64_t line = first_line == 0 ? 0 : first_line + run.line;
+    indexed::SourceRun* last = sources_.empty() ? nullptr : &sources_.back();
+    const bool same_file = last != nullptr && last->path == input;
+    const bool follows = same_file && (line == 0 ? last->first_line == 0
+                                                 : last->first_line + last->num_documents == line);
+    if (follows || (same_file && sources_.size() >= kMaxRuns)) {
+      if (!follows) last->first_line = 0;
+      last->num_documents += run.documents;
+    } else {
+      sources_.push_back({input, document, run.documents, line});
+    }
+    document += run.documents;
+  }
+}
+
+void DatasetWriter::take(const EncodedChunk& chunk, const std::string& input, int64_t first_line) {
+  for (size_t i = 0; i < chunk.keys.size() && i < builders_.size(); ++i) {
+    const EncodedKey& key = chunk.keys[i];
+    builders_[i]->add_encoded(key.bytes, key.lengths, key.sequences);
+    totals_.tokens += static_cast<int64_t>(key.ids.size());
+    totals_.empty += key.empty_documents;
+  }
+  if (trace_) add_runs(chunk, input, first_line);
+  for (const EncodedChunk::Run& run : chunk.runs) totals_.documents += run.documents;
+  totals_.text_bytes += chunk.text_bytes;
+  totals_.special_tokens += chunk.special_tokens;
+}
+
+void DatasetWriter::finish(indexed::Provenance provenance) {
+  provenance.sources = std::move(sources_);
+  for (const auto& builder : builders_) builder->finish(provenance);
+}
+
+}  // namespace tokenize

@@ -1,0 +1,124 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/tokenize. From the documents of a chunk to the bytes that a dataset takes, on any
+// thread; and, in order, from these to the datasets, one a key, with the run of source lines for
+// their manifests.
+// Source of the rules: Megatron-LM tools/preprocess_data.py (one line) and preprocess_data_fast.py
+// (empty documents).
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libindexed/builder.h"
+#include "libtok/token_buffer.h"
+#include "libtok/tokenizer.h"
+#include "tools/stream/reading.h"
+#include "tools/tokenize/sentences.h"
+#include "tools/tokenize/tokenizer_files.h"
+
+namespace tokenize {
+
+/// What a document without tokens becomes.
+enum class EmptyDocument {
+  no_sequence,   ///< a document index is repeated, nothing else: preprocess_data.py since June 2023
+  one_sequence,  ///< a sequence of length 0, or of the eod token alone: preprocess_data_fast.py
+  skip,          ///< nothing at all: preprocess_data.py before June 2023, BigScience
+};
+
+struct EncodeRules {
+  bool append_eod = false;
+  bool split_sentences = false;
+  bool keep_newlines = false;
+  std::string language = "english";
+  EmptyDocument empty = EmptyDocument::no_sequence;
+  indexed::DType dtype = indexed::DType::int32;
+};
+
+/// One key of a chunk, encoded.
+struct EncodedKey {
+  tok::TokenBuffer ids;
+  std::vector<std::byte> bytes;  ///< ids in the dataset's dtype
+  std::vector<int32_t> lengths;
+  std::vector<int32_t> sequences;  ///< of each document
+  int64_t empty_documents = 0;
+};
+
+/// A chunk, encoded. Its memory is used again; nothing is allocated once it is large enough.
+struct EncodedChunk {
+  std::vector<EncodedKey> keys;
+  struct Run {
+    int64_t line;  ///< in the chunk
+    int64_t documents;
+  };
+  std::vector<Run> runs;  ///< neighbouring lines with a good document each
+  int64_t text_bytes = 0;
+  int64_t special_tokens = 0;  ///< standing literally in the texts
+
+  /// Empties it for `num_keys` keys.
+  void clear(size_t num_keys);
+};
+
+/// One worker.
+class Encoder {
+ public:
+  Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules);
+
+  /// Appends a document to `out`.
+  void add(const stream::Document& document, EncodedChunk& out);
+
+  /// Turns the ids into bytes. Errors: indexed::FormatError for an id that the dtype cannot hold.
+  void finish(EncodedChunk& out) const;
+
+ private:
+  void add_key(const std::vector<std::string_view>& texts, EncodedKey& key, EncodedChunk& out);
+  void add_sequence(std::string_view text, EncodedKey& key, EncodedChunk& out);
+  void end_document(size_t first_length, EncodedKey& key) const;
+
+  const LoadedTokenizer& tokenizer_;
+  const EncodeRules& rules_;
+  tok::Scratch scratch_;
+  std::optional<SentenceSplitter> sentences_;
+};
+
+/// Totals of a run.
+struct Totals {
+  int64_t documents = 0;
+  int64_t empty = 0;
+  int64_t tokens = 0;
+  int64_t text_bytes = 0;
+  int64_t special_tokens = 0;
+};
+
+/// The datasets of a run, filled in order by one thread.
+class DatasetWriter {
+ public:
+  /// One dataset a prefix. `trace` records which lines the documents came from; not where empty
+  /// ones are left out. Errors: those of IndexedDatasetBuilder.
+  DatasetWriter(const std::vector<std::string>& prefixes, const indexed::BuilderOptions& options,
+                bool trace);
+
+  /// Appends a chunk whose first line is line `first_line` (from 1; 0: its documents are no lines)
+  /// of `input`.
+  void take(const EncodedChunk& chunk, const std::string& input, int64_t first_line);
+
+  /// Writes the indices and manifests, gives the files their names.
+  void finish(indexed::Provenance provenance);
+
+  const Totals& totals() const { return totals_; }
+  /// Tokens of the dataset of each prefix.
+  int64_t tokens(size_t key) const { return builders_[key]->num_tokens(); }
+
+ private:
+  void add_runs(const EncodedChunk& chunk, const std::string& input, int64_t first_line);
+
+  std::vector<std::unique_ptr<indexed::IndexedDatasetBuilder>> builders_;
+  bool trace_;
+  std::vector<indexed::SourceRun> sources_;
+  Totals totals_;
+};
+
+}  // namespace tokenize

@@ -1,0 +1,111 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/tokenize. ICU's sentence iterator over UTF-8 in place.
+// Not here: what becomes of the sentences (encode_documents.cc).
+#include "tools/tokenize/sentences.h"
+
+#include <array>
+#include <stdexcept>
+#include <utility>
+
+#include <unicode/brkiter.h>
+#include <unicode/uchar.h>
+#include <unicode/utext.h>
+#include <unicode/utf8.h>
+
+#include "tools/cli/text.h"
+
+namespace tokenize {
+namespace {
+
+/// Punkt's languages and their locales.
+constexpr std::array<std::pair<std::string_view, const char*>, 18> kLanguages = {
+    {{"english", "en"},
+     {"german", "de"},
+     {"french", "fr"},
+     {"spanish", "es"},
+     {"italian", "it"},
+     {"dutch", "nl"},
+     {"portuguese", "pt"},
+     {"russian", "ru"},
+     {"polish", "pl"},
+     {"czech", "cs"},
+     {"danish", "da"},
+     {"finnish", "fi"},
+     {"greek", "el"},
+     {"norwegian", "no"},
+     {"swedish", "sv"},
+     {"turkish", "tr"},
+     {"slovene", "sl"},
+     {"estonian", "et"}}};
+
+icu::Locale locale_of(const std::string& language) {
+  for (const auto& [name, locale] : kLanguages) {
+    if (name == language) return icu::Locale(locale);
+  }
+  return icu::Locale(language.c_str());
+}
+
+/// `text` without the white space at its end.
+std::string_view without_tail(std::string_view text) {
+  while (!text.empty()) {
+    size_t begin = text.size() - 1;
+    while ((text[begin] & 0xC0) == 0x80) --begin;
+    int32_t at = static_cast<int32_t>(begin);
+    UChar32 c = 0;
+    const char* bytes = text.data();
+    U8_NEXT_UNSAFE(bytes, at, c);
+    if (!u_isUWhiteSpace(c)) break;
+    text = text.substr(0, begin);
+  }
+  return text;
+}
+
+std::string_view without_head(std::string_view text) {
+  while (!text.empty()) {
+    int32_t at = 0;
+    UChar32 c = 0;
+    const char* bytes = text.data();
+    U8_NEXT_UNSAFE(bytes, at, c);
+    if (!u_isUWhiteSpace(c)) break;
+    text.remove_prefix(static_cast<size_t>(at));
+  }
+  return text;
+}
+
+}  // namespace
+
+struct SentenceSplitter::Rules {
+  std::unique_ptr<icu::BreakIterator> iterator;
+  UText text = UTEXT_INITIALIZER;
+  ~Rules() { utext_close(&text); }
+};
+
+SentenceSplitter::SentenceSplitter(const std::string& language)
+    : rules_(std::make_unique<Rules>()) {
+  UErrorCode status = U_ZERO_ERROR;
+  rules_->iterator.reset(icu::BreakIterator::createSentenceInstance(locale_of(language), status));
+  if (U_FAILURE(status)) {
+    throw std::runtime_error(cli::concat("--lang ", language, ": ICU: ", u_errorName(status)));
+  }
+}
+
+SentenceSplitter::SentenceSplitter(SentenceSplitter&&) noexcept = default;
+SentenceSplitter::~SentenceSplitter() = default;
+
+void SentenceSplitter::split(std::string_view text, bool keep_space,
+                             const std::function<void(std::string_view)>& each) {
+  UErrorCode status = U_ZERO_ERROR;
+  utext_openUTF8(&rules_->text, text.data(), static_cast<int64_t>(text.size()), &status);
+  rules_->iterator->setText(&rules_->text, status);
+  if (U_FAILURE(status)) throw std::runtime_error(cli::concat("ICU: ", u_errorName(status)));
+  int32_t begin = rules_->iterator->first();
+  for (int32_t end = rules_->iterator->next(); end != icu::BreakIterator::DONE;
+       begin = end, end = rules_->iterator->next()) {
+    const std::string_view whole =
+        text.substr(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+    const std::string_view sentence = without_head(without_tail(whole));
+    if (!sentence.empty()) each(keep_space ? whole : sentence);
+  }
+}
+
+}  // namespace tokenize

@@ -1,0 +1,352 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/tokenize. Which files make which tokenizer. The types are Megatron's (2023 and
+// today's), Megatron-DeepSpeed's, gpt-neox's and BigScience's; they differ in wrappers, not in
+// files, so one loader serves all.
+#include "tools/tokenize/tokenizer_files.h"
+
+#include <algorithm>
+#include <array>
+#include <charconv>
+#include <filesystem>
+#include <stdexcept>
+#include <system_error>
+
+#include <nlohmann/json.hpp>
+
+#include "tools/cli/fields.h"
+#include "tools/cli/text.h"
+#include "tools/stream/input.h"
+
+namespace tokenize {
+namespace {
+
+namespace fs = std::filesystem;
+
+constexpr std::array<std::string_view, 7> kTypes = {
+    "GPT2BPETokenizer", "HuggingFaceTokenizer", "HFTokenizer",  "HFGPT2Tokenizer",
+    "PretrainedFromHF", "TikTokenizer",         "NullTokenizer"};
+
+/// Types that Megatron's programs know and that are no byte-level BPE.
+constexpr std::array<std::string_view, 10> kOtherTypes = {
+    "BertWordPieceLowerCase",  "BertWordPieceCase",
+    "SentencePieceTokenizer",  "GPTSentencePieceTokenizer",
+    "Llama2Tokenizer",         "MultimodalTokenizer",
+    "NullMultimodalTokenizer", "SFTTokenizer",
+    "CharLevelTokenizer",      "SPMTokenizer"};
+
+constexpr std::string_view kTiktokenAlias = "TiktokenTokenizer";
+
+template <class List>
+bool has(const List& list, std::string_view name) {
+  return std::find(list.begin(), list.end(), name) != list.end();
+}
+
+cli::Field<TokenizerOptions> type_field() {
+  return {
+      cli::Arity::one,
+      [](TokenizerOptions& o, const cli::Values& v) {
+        if (has(kOtherTypes, v[0])) {
+          throw cli::UsageError("not a byte-level BPE tokenizer, which is what this program reads");
+        }
+        if (!has(kTypes, v[0]) && v[0] != kTiktokenAlias) {
+          throw cli::UsageError(
+              cli::concat("expected one of ", cli::join({kTypes.begin(), kTypes.end()}, ", ")));
+        }
+        o.type = v[0] == kTiktokenAlias ? "TikTokenizer" : v[0];
+      },
+      [](const TokenizerOptions& o) {
+        return o.type.empty() ? cli::Values{} : cli::Values{o.type};
+      },
+      {kTypes.begin(), kTypes.end()}};
+}
+
+std::string read_whole(const std::string& path) {
+  stream::Input input(path);
+  std::string text;
+  std::string buffer(1 << 18, '\0');
+  while (const size_t size = input.read(buffer)) text.append(buffer, 0, size);
+  return text;
+}
+
+/// A path that exists, or the error that users of names from the network meet.
+std::string existing(const std::string& path, std::string_view flag) {
+  std::error_code error;
+  if (fs::exists(path, error)) return path;
+  throw std::system_error(std::make_error_code(std::errc::no_such_file_or_directory),
+                          cli::concat("--", flag, " ", path,
+                                      " (nothing is downloaded: give tokenizer.json, its folder, "
+                                      "or vocab.json and merges.txt)"));
+}
+
+/// The end-of-sequence token that a Hugging Face folder names; empty where it names none.
+std::string eos_of_folder(const fs::path& folder) {
+  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+    std::error_code error;
+    if (!fs::exists(folder / name, error)) continue;
+    const nlohmann::json config =
+        nlohmann::json::parse(read_whole((folder / name).string()), nullptr, false);
+    if (!config.is_object() || !config.contains("eos_token")) continue;
+    const nlohmann::json& eos = config["eos_token"];
+    if (eos.is_string()) return eos.get<std::string>();
+    if (eos.is_object() && eos.contains("content") && eos["content"].is_string()) {
+      return eos["content"].get<std::string>();
+    }
+  }
+  return {};
+}
+
+/// tiktoken's name of an encoding, from the name of its file: cl100k_base.tiktoken(.gz).
+std::string encoding_of(const TokenizerOptions& options, const std::string& path) {
+  if (!options.encoding.empty()) return options.encoding;
+  const std::string name = fs::path(path).filename().string();
+  return name.substr(0, name.find('.'));
+}
+
+/// Text after the errors of the parser: the file they are about.
+template <class Make>
+tok::Tokenizer parsed(const std::string& path, Make make) {
+  try {
+    return make();
+  } catch (const tok::ParseError& error) {
+    throw tok::ParseError(cli::concat(path, ": ", error.what()));
+  }
+}
+
+struct Files {
+  std::string description;
+  std::string eos;  ///< of the folder's configuration
+};
+
+tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
+                         const std::string& merges, Files& files) {
+  files.description = cli::concat(vocab, " ", merges);
+  tok::Gpt2Options gpt2;
+  if (!options.special_tokens.empty()) {
+    gpt2.special_tokens = options.special_tokens;
+    gpt2.special_tokens.insert(gpt2.special_tokens.begin(), "<|endoftext|>");
+  }
+  const std::string vocab_text = read_whole(vocab);
+  const std::string merges_text = read_whole(merges);
+  return parsed(vocab, [&] { return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2); });
+}
+
+tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files) {
+  files.description = path;
+  const std::string text = read_whole(path);
+  if (!text.starts_with('{') && !text.starts_with('[')) {  // base64 lines
+    return parsed(path,
+                  [&] { return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path)); });
+  }
+  files.eos = eos_of_folder(fs::path(path).parent_path());
+  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text); });
+}
+
+tok::Tokenizer from_folder(const TokenizerOptions& options, const fs::path& folder, Files& files) {
+  files.eos = eos_of_folder(folder);
+  std::error_code error;
+  if (fs::exists(folder / "tokenizer.json", error)) {
+    return from_file(options, (folder / "tokenizer.json").string(), files);
+  }
+  if (fs::exists(folder / "vocab.json", error) && fs::exists(folder / "merges.txt", error)) {
+    return from_pair(options, (folder / "vocab.json").string(), (folder / "merges.txt").string(),
+                     files);
+  }
+  throw std::system_error(
+      std::make_error_code(std::errc::no_such_file_or_directory),
+      cli::concat(folder.string(), ": neither tokenizer.json nor vocab.json with merges.txt"));
+}
+
+tok::Tokenizer from_files(const TokenizerOptions& options, Files& files) {
+  if (!options.merge_file.empty()) {
+    return from_pair(options, existing(options.vocab_file, "vocab-file"),
+                     existing(options.merge_file, "merge-file"), files);
+  }
+  const std::string& named = options.model.empty() ? options.vocab_file : options.model;
+  const std::string path =
+      existing(named, options.model.empty() ? "vocab-file" : "tokenizer-model");
+  std::error_code error;
+  return fs::is_directory(path, error) ? from_folder(options, path, files)
+                                       : from_file(options, path, files);
+}
+
+/// The id that ends a document, as the wrapper of the type finds it.
+std::optional<int32_t> find_eod(const TokenizerOptions& options, const tok::Tokenizer& tokenizer,
+                                const Files& files) {
+  for (const std::string& name : {options.eod_token, files.eos}) {
+    if (name.empty()) continue;
+    const std::optional<int32_t> id = tokenizer.token_id(name);
+    if (!id && name == options.eod_token) {
+      throw std::runtime_error(
+          cli::concat("--eod-token ", cli::quote(name), ": no token of ", files.description));
+    }
+    if (id) return id;
+  }
+  return tokenizer.eod_id();
+}
+
+bool has_templates(const std::string& type) {
+  return type == "HuggingFaceTokenizer" || type == "HFTokenizer" || type == "PretrainedFromHF";
+}
+
+/// The numbers of a text, one space between two.
+void encode_numbers(std::string_view text, int64_t limit, tok::TokenBuffer& out) {
+  for (size_t at = 0; at < text.size();) {
+    const size_t end = std::min(text.find(' ', at), text.size());
+    const std::string_view word = text.substr(at, end - at);
+    int32_t id = -1;
+    const std::from_chars_result result =
+        std::from_chars(word.data(), word.data() + word.size(), id);
+    if (result.ec != std::errc() || result.ptr != word.data() + word.size() || id < 0 ||
+        id >= limit) {
+      throw std::runtime_error(
+          cli::concat("NullTokenizer: ", cli::quote(word), " is no number from 0 to ", limit - 1));
+    }
+    out.push_back(id);
+    at = end + 1;
+  }
+}
+
+}  // namespace
+
+cli::Group<TokenizerOptions> tokenizer_group() {
+  using T = TokenizerOptions;
+  return {
+      "Tokenizer",
+      {{.name = "tokenizer-type",
+        .value = "TYPE",
+        .help = "Megatron's name of the tokenizer. May be left out: the files say what they are.",
+        .field = type_field()},
+       {.name = "vocab-file",
+        .aliases = "vocab",
+        .value = "FILE",
+        .help =
+            "vocab.json, which needs --merge-file; or tokenizer.json, or a folder that holds one.",
+        .field = cli::text(&T::vocab_file)},
+       {.name = "merge-file",
+        .aliases = "merges-file merges",
+        .value = "FILE",
+        .help = "merges.txt.",
+        .field = cli::text(&T::merge_file)},
+       {.name = "tokenizer-model",
+        .aliases = "tokenizer-name-or-path",
+        .value = "PATH",
+        .help =
+            "tokenizer.json, a folder that holds one, or a .tiktoken file. Nothing is downloaded.",
+        .field = cli::text(&T::model)},
+       {.name = "tiktoken-encoding",
+        .value = "NAME",
+        .help = "Which of tiktoken's encodings a .tiktoken file is, as cl100k_base; else its name "
+                "says so.",
+        .field = cli::text(&T::encoding)},
+       {.name = "special-tokens-in-text",
+        .value = "HOW",
+        .help = "What a special token that stands literally in a text is: text like any other, as "
+                "in tiktoken's "
+                "encode_ordinary and the GPT2BPETokenizer of 2023; or parsed into its id, as in "
+                "Hugging Face's "
+                "encode and today's Megatron.",
+        .field = cli::choice(&T::special_tokens_in_text, {"text", "parse"})},
+       {.name = "tokenizer-special-tokens",
+        .value = "TOKEN",
+        .help = "More special tokens of a vocab.json; those it lacks get the next ids.",
+        .field = cli::list(&T::special_tokens)},
+       {.name = "tokenizer-hf-no-include-special-tokens",
+        .help = "Leave out the tokens that a Hugging Face tokenizer's template puts around each "
+                "text, as a BOS.",
+        .field = cli::off(&T::include_special_tokens)},
+       {.name = "eod-token",
+        .value = "TOKEN",
+        .help = "The token that ends documents; else eos_token of the folder's "
+                "tokenizer_config.json, else the "
+                "first of <|endoftext|>, <|end_of_text|>, </s>, <eos>.",
+        .field = cli::text(&T::eod_token)},
+       {.name = "vocab-size",
+        .value = "N",
+        .help = "NullTokenizer: its number of tokens. Others have their own.",
+        .field = cli::integer(&T::vocab_size, 1, int64_t{1} << 31)},
+       {.name = "null-tokenizer-eod-id",
+        .value = "N",
+        .help = "NullTokenizer: the id that ends documents.",
+        .field = cli::integer(&T::null_eod_id, 0, (int64_t{1} << 31) - 1)},
+       {.name = "make-vocab-size-divisible-by",
+        .value = "N",
+        .help = "For the line about the padded vocabulary; the dataset does not depend on it.",
+        .field = cli::integer(&T::divisible_by, 1, 1 << 30)},
+       {.name = "tensor-model-parallel-size",
+        .value = "N",
+        .help = "For the same line.",
+        .field = cli::integer(&T::tensor_parallel, 1, 1 << 20)},
+       {.name = "no-pad-vocab-size",
+        .aliases = "disable-pad-vocab-size",
+        .help = "Leave that line out.",
+        .field = cli::off(&T::pad_vocab)}}};
+}
+
+void check_tokenizer_options(const TokenizerOptions& options) {
+  if (options.type == "NullTokenizer") {
+    if (!options.vocab_size)
+      throw cli::UsageError("--tokenizer-type NullTokenizer needs --vocab-size");
+    return;
+  }
+  if (!options.merge_file.empty() && options.vocab_file.empty()) {
+    throw cli::UsageError("--merge-file needs --vocab-file");
+  }
+  if (options.model.empty() && options.vocab_file.empty()) {
+    throw cli::UsageError(
+        "no tokenizer: expected --vocab-file and --merge-file, or --tokenizer-model with "
+        "tokenizer.json");
+  }
+  if (!options.model.empty() && !options.merge_file.empty()) {
+    throw cli::UsageError("--tokenizer-model and --merge-file name two tokenizers");
+  }
+  const bool pair = options.type == "GPT2BPETokenizer" || options.type == "HFGPT2Tokenizer";
+  if (!options.special_tokens.empty() && options.merge_file.empty()) {
+    throw cli::UsageError(
+        "--tokenizer-special-tokens needs --merge-file: tokenizer.json lists its own");
+  }
+  if (pair && options.merge_file.empty() && options.vocab_file.ends_with("vocab.json")) {
+    throw cli::UsageError(cli::concat("--vocab-file ", options.vocab_file, " needs --merge-file"));
+  }
+}
+
+int64_t LoadedTokenizer::encode(std::string_view text, tok::Scratch& scratch,
+                                tok::TokenBuffer& out) const {
+  if (tokenizer_) return tokenizer_->encode(text, scratch, out, encode_options_);
+  encode_numbers(text, vocab_size_, out);
+  return 0;
+}
+
+LoadedTokenizer load_tokenizer(const TokenizerOptions& options) {
+  LoadedTokenizer loaded;
+  if (options.type == "NullTokenizer") {
+    loaded.vocab_size_ = loaded.id_limit_ = *options.vocab_size;
+    const int64_t eod = options.null_eod_id.value_or(*options.vocab_size - 1);
+    loaded.eod_ = static_cast<int32_t>(eod);
+    loaded.id_limit_ = std::max(loaded.id_limit_, eod + 1);
+    loaded.description_ = loaded.identity_ = "NullTokenizer";
+    return loaded;
+  }
+  Files files;
+  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files));
+  loaded.encode_options_.special_tokens_in_text = options.special_tokens_in_text == "parse"
+                                                      ? tok::SpecialTokens::parse
+                                                      : tok::SpecialTokens::text;
+  loaded.encode_options_.add_special_tokens =
+      options.include_special_tokens && has_templates(options.type);
+  loaded.vocab_size_ = loaded.tokenizer_->vocab_size();
+  loaded.id_limit_ = loaded.tokenizer_->id_limit();
+  loaded.eod_ = find_eod(options, *loaded.tokenizer_, files);
+  loaded.description_ =
+      cli::concat(options.type, options.type.empty() ? "" : " ", files.description);
+  loaded.identity_ = loaded.tokenizer_->identity();
+  return loaded;
+}
+
+std::string padded_vocab_line(int64_t vocab_size, const TokenizerOptions& options) {
+  const int64_t multiple = options.divisible_by * options.tensor_parallel;
+  const int64_t padded = (vocab_size + multiple - 1) / multiple * multiple;
+  return cli::concat(" > padded vocab (size: ", vocab_size, ") with ", padded - vocab_size,
+                     " dummy tokens (new size: ", padded, ")");
+}
+
+}  // namespace tokenize

@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/tokenize, the parts of bpe-tokenize. Megatron's tokenizer flags, and from them and
+// the files that they name a tokenizer with what Megatron's wrappers add: which id ends a document,
+// how large the vocabulary counts, whether template tokens (a BOS) are put around texts. Files
+// only: nothing is downloaded. May include libtok, tools/cli, tools/stream (for packed files),
+// nlohmann-json.
+#pragma once
+
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libtok/tokenizer.h"
+#include "tools/cli/flags.h"
+
+namespace tokenize {
+
+struct TokenizerOptions {
+  std::string type = {};
+  std::string model = {};
+  std::string vocab_file = {};
+  std::string merge_file = {};
+  std::optional<int64_t> vocab_size = {};
+  std::string encoding = {};
+  std::string eod_token = {};
+  std::string special_tokens_in_text = "text";
+  std::vector<std::string> special_tokens = {};
+  bool include_special_tokens = true;
+  std::optional<int64_t> null_eod_id = {};
+  int64_t divisible_by = 128;
+  int64_t tensor_parallel = 1;
+  bool pad_vocab = true;
+};
+
+/// The rows of TokenizerOptions.
+cli::Group<TokenizerOptions> tokenizer_group();
+
+/// A tokenizer as a program uses it. Immutable; any number of threads, each with its own Scratch.
+class LoadedTokenizer {
+ public:
+  /// Appends the ids of `text`; returns how many special tokens stand literally in it.
+  /// Errors: std::runtime_error from the null tokenizer for a text that is no list of numbers.
+  int64_t encode(std::string_view text, tok::Scratch& scratch, tok::TokenBuffer& out) const;
+
+  /// Megatron's vocab_size, added tokens counted.
+  int64_t vocab_size() const { return vocab_size_; }
+  /// Ids are below this.
+  int64_t id_limit() const { return id_limit_; }
+  std::optional<int32_t> eod() const { return eod_; }
+  /// "GPT2BPETokenizer vocab.json merges.txt", for people.
+  const std::string& description() const { return description_; }
+  /// Equal for tokenizers that give equal ids.
+  const std::string& identity() const { return identity_; }
+  /// Null for the null tokenizer.
+  const tok::Tokenizer* tokenizer() const { return tokenizer_.get(); }
+
+ private:
+  friend LoadedTokenizer load_tokenizer(const TokenizerOptions& options);
+  std::unique_ptr<tok::Tokenizer> tokenizer_;
+  tok::EncodeOptions encode_options_;
+  int64_t vocab_size_ = 0;
+  int64_t id_limit_ = 0;
+  std::optional<int32_t> eod_;
+  std::string description_;
+  std::string identity_;
+};
+
+/// UsageError for flags that contradict each other or ask for a tokenizer that is not here; opens
+/// nothing.
+void check_tokenizer_options(const TokenizerOptions& options);
+
+/// Reads the files. Errors: std::system_error, tok::ParseError; std::runtime_error when the
+/// --eod-token is no token.
+LoadedTokenizer load_tokenizer(const TokenizerOptions& options);
+
+/// Megatron's line ` > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)`.
+std::string padded_vocab_line(int64_t vocab_size, const TokenizerOptions& options);
+
+}  // namespace tokenize
