@@ -1,0 +1,138 @@
+// SPDX-License-Identifier: MIT
+// canonical.h: the list of tensors that follows from the numbers, and the qkv orders.
+// Source of the orders: Megatron-LM's fix_query_key_value_ordering (megatron/checkpointing.py).
+#include "convert/canonical.h"
+
+#include <algorithm>
+
+#include "libindexed/format.h"
+
+namespace convert {
+namespace {
+
+using indexed::FormatError;
+using trainer::ModelSpec;
+
+std::string show(const std::vector<int64_t>& shape) {
+  std::string text = "(";
+  for (size_t i = 0; i < shape.size(); ++i) text += (i == 0 ? "" : ", ") + std::to_string(shape[i]);
+  return text + ")";
+}
+
+void add_layer(std::vector<CanonicalEntry>& entries, const ModelSpec& spec, int64_t layer) {
+  const int64_t h = spec.hidden_size, ffn = spec.ffn_hidden_size;
+  const int64_t q = spec.num_attention_heads * spec.kv_channels;
+  const int64_t kv = spec.num_query_groups * spec.kv_channels;
+  const auto add = [&](std::string_view suffix, std::vector<int64_t> shape) {
+    entries.push_back({layer_name(layer, suffix), std::move(shape)});
+  };
+  const auto norm = [&](const std::string& name) {
+    add(name + ".weight", {h});
+    if (spec.norm == ops::Norm::layernorm) add(name + ".bias", {h});
+  };
+  const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
+    add(name + ".weight", {out, in});
+    if (spec.linear_bias) add(name + ".bias", {out});
+  };
+  norm("input_layernorm");
+  linear("self_attention.linear_q", q, h);
+  linear("self_attention.linear_k", kv, h);
+  linear("self_attention.linear_v", kv, h);
+  linear("self_attention.linear_proj", h, q);
+  norm("pre_mlp_layernorm");
+  if (spec.activation == ops::Activation::swiglu) {
+    linear("mlp.linear_gate", ffn, h);
+    linear("mlp.linear_up", ffn, h);
+  } else {
+    linear("mlp.linear_fc1", ffn, h);
+  }
+  linear("mlp.linear_fc2", h, ffn);
+}
+
+}  // namespace
+
+const TensorSource& CanonicalModel::at(const std::string& name) const {
+  const auto found = tensors.find(name);
+  if (found == tensors.end()) throw FormatError("the model has no tensor " + name);
+  return found->second;
+}
+
+std::string layer_name(int64_t layer, std::string_view suffix) {
+  return "decoder.layers." + std::to_string(layer) + "." + std::string(suffix);
+}
+
+std::vector<CanonicalEntry> canonical_entries(const ModelSpec& spec) {
+  std::vector<CanonicalEntry> entries;
+  const int64_t h = spec.hidden_size;
+  entries.push_back({"embedding.word_embeddings.weight", {spec.padded_vocab_size, h}});
+  if (spec.position == trainer::Position::learned)
+    entries.push_back({"embedding.position_embeddings.weight", {spec.max_position_embeddings, h}});
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer) add_layer(entries, spec, layer);
+  entries.push_back({"decoder.final_layernorm.weight", {h}});
+  if (spec.norm == ops::Norm::layernorm) entries.push_back({"decoder.final_layernorm.bias", {h}});
+  if (!spec.tied_embeddings)
+    entries.push_back({"output_layer.weight", {spec.padded_vocab_size, h}});
+  return entries;
+}
+
+void check_complete(const CanonicalModel& model) {
+  const std::vector<CanonicalEntry> entries = canonical_entries(model.spec);
+  for (const CanonicalEntry& entry : entries) {
+    const TensorSource& source = model.at(entry.name);
+    if (source.shape != entry.shape)
+      throw FormatError(source.place + ": shape " + show(source.shape) + ", expected " +
+                        show(entry.shape) + " for " + entry.name);
+  }
+  if (model.tensors.size() == entries.size()) return;
+  for (const auto& [name, source] : model.tensors)
+    if (std::none_of(entries.begin(), entries.end(),
+                     [&](const CanonicalEntry& entry) { return entry.name == name; }))
+      throw FormatError(source.place + ": " + name +
+                        " is no part of the model that the arguments describe");
+}
+
+std::vector<TensorSource> split_qkv(const TensorSource& fused, const QkvShape& shape,
+                                    QkvOrder order) {
+  if (fused.shape.empty() || fused.shape[0] != shape.rows())
+    throw FormatError(fused.place + ": " + std::to_string(fused.rows()) + " rows, expected " +
+                      std::to_string(shape.rows()) + " for " + std::to_string(shape.heads) +
+                      " heads and " + std::to_string(shape.groups) + " groups of " +
+                      std::to_string(shape.head_size));
+  if (order != QkvOrder::grouped && shape.heads != shape.groups)
+    throw FormatError(fused.place + ": grouped-query attention in a checkpoint before version 2");
+  const int64_t d = shape.head_size, per_group = shape.heads / shape.groups;
+  std::vector<TensorSource> parts;
+  for (int64_t s = 0; s < 3; ++s) {
+    const int64_t rows = (s == 0 ? shape.heads : shape.groups) * d;
+    if (order == QkvOrder::stacked) {
+      parts.push_back(slice_rows(fused, s * rows, rows));
+    } else if (order == QkvOrder::split_last) {
+      parts.push_back(pick_rows(fused, rows, [s](int64_t row) { return row * 3 + s; }));
+    } else if (s == 0) {
+      parts.push_back(pick_rows(fused, rows, [d, per_group](int64_t row) {
+        const int64_t head = row / d;
+        return ((head / per_group) * (per_group + 2) + head % per_group) * d + row % d;
+      }));
+    } else {
+      parts.push_back(pick_rows(fused, rows, [d, per_group, s](int64_t row) {
+        return ((row / d) * (per_group + 2) + per_group + s - 1) * d + row % d;
+      }));
+    }
+  }
+  return parts;
+}
+
+TensorSource join_qkv(const TensorSource& q, const TensorSource& k, const TensorSource& v,
+                      const QkvShape& shape) {
+  const int64_t d = shape.head_size, per_group = shape.heads / shape.groups;
+  const int64_t k_first = shape.heads * d, v_first = k_first + shape.groups * d;
+  return pick_rows(join_rows({q, k, v}), shape.rows(),
+                   [d, per_group, k_first, v_first](int64_t row) {
+                     const int64_t group = row / d / (per_group + 2);
+                     const int64_t slot = row / d % (per_group + 2);
+                     if (slot < per_group) return (group * per_group + slot) * d + row % d;
+                     return (slot == per_group ? k_first : v_first) + group * d + row % d;
+                   });
+}
+
+}  // namespace convert

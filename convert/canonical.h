@@ -1,0 +1,81 @@
+// SPDX-License-Identifier: MIT
+// The one form that every reader makes and every writer takes: a model's numbers, and its whole
+// tensors under Megatron-core's names, with q, k and v apart in head order and gate apart from up,
+// matrices (out, in), the vocabulary without padding. Readers: megatron_source.h,
+// trainer_source.h, hf_folder.h; writers: hf_folder.h, megatron_target.h; so that n formats need n
+// mappings. May include trainer/model/spec.h for the numbers.
+// Shapes: N query heads, G key/value groups, D head size, H hidden.
+#pragma once
+
+#include <cstdint>
+#include <map>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/tensor_source.h"
+#include "trainer/model/spec.h"
+
+namespace convert {
+
+/// What a source says about the text side of the model; empty where it says nothing.
+struct TokenizerHints {
+  std::string type;        ///< Megatron's --tokenizer-type: "GPT2BPETokenizer"
+  std::string vocab_file;  ///< paths as the source has them, which may be another machine's
+  std::string merge_file;
+  std::string name_or_path;
+};
+
+/// A model to be converted. Copies share the files behind the tensors.
+struct CanonicalModel {
+  trainer::ModelSpec spec;  ///< padded_vocab_size = rows of the embedding here
+  std::string dtype;        ///< of most weights: F32, F16 or BF16
+  std::map<std::string, TensorSource> tensors;
+  TokenizerHints tokenizer;
+  int64_t iteration = 0;
+  std::vector<std::string> notes;  ///< what the user should hear: a sentence each
+
+  /// The tensor called `name`. Errors: indexed::FormatError when there is none.
+  const TensorSource& at(const std::string& name) const;
+};
+
+/// A tensor that a model of these numbers has.
+struct CanonicalEntry {
+  std::string name;
+  std::vector<int64_t> shape;
+};
+
+/// Every tensor of a model, in the order of forward.
+std::vector<CanonicalEntry> canonical_entries(const trainer::ModelSpec& spec);
+
+/// Compares the tensors with the numbers: each there, of its shape, none too many.
+/// Errors: indexed::FormatError naming the first that is not.
+void check_complete(const CanonicalModel& model);
+
+/// "decoder.layers.3." + `suffix`.
+std::string layer_name(int64_t layer, std::string_view suffix);
+
+/// How the rows of a fused qkv weight or bias lie: by checkpoint_version 0, 1, 2 and later.
+/// stacked: all q, all k, all v. split_last: (N, D, 3). grouped: (G, N/G + 2, D), which without
+/// grouped-query attention is (N, 3, D).
+enum class QkvOrder : uint8_t { stacked, split_last, grouped };
+
+/// Heads of a fused tensor, which may be a tensor-parallel rank's share.
+struct QkvShape {
+  int64_t heads = 0;
+  int64_t groups = 0;
+  int64_t head_size = 0;
+  int64_t rows() const noexcept { return (heads + 2 * groups) * head_size; }
+};
+
+/// q, k and v of a fused tensor, in head order.
+/// Errors: indexed::FormatError when its rows are not shape.rows(), or grouped heads meet an order
+/// that cannot hold them.
+std::vector<TensorSource> split_qkv(const TensorSource& fused, const QkvShape& shape,
+                                    QkvOrder order);
+
+/// The other way, into the order of version 2 and later.
+TensorSource join_qkv(const TensorSource& q, const TensorSource& k, const TensorSource& v,
+                      const QkvShape& shape);
+
+}  // namespace convert

@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// The list of families, and what their config.json files share. A new family is a file here and a
+// line in all_families().
+#pragma once
+
+#include <nlohmann/json.hpp>
+#include <span>
+#include <string>
+
+#include "convert/families/family.h"
+
+namespace convert {
+
+extern const Family kGpt2;
+
+/// Every family, in the order in which choose_family() tries them.
+std::span<const Family* const> all_families() noexcept;
+
+/// A float as the shortest decimal that reads back as it: 1e-05, not 9.999999747378752e-06.
+double shortest(float value);
+
+/// transformers' name of an activation that is applied as it is; empty for swiglu.
+std::string_view activation_name(ops::Activation activation);
+
+/// The other way. Errors: indexed::FormatError for one that the trainer has not.
+ops::Activation activation_from_name(const std::string& name);
+
+/// Integer `key` of a config. Errors: indexed::FormatError when it is missing or not a positive
+/// whole number.
+int64_t config_integer(const nlohmann::json& config, const char* key);
+
+/// Integer `key`, or `otherwise` when it is missing or null.
+int64_t config_integer(const nlohmann::json& config, const char* key, int64_t otherwise);
+
+/// Number `key`, or `otherwise`.
+float config_real(const nlohmann::json& config, const char* key, float otherwise);
+
+/// Boolean `key`, or `otherwise`.
+bool config_bool(const nlohmann::json& config, const char* key, bool otherwise);
+
+}  // namespace convert

@@ -1,0 +1,170 @@
+// SPDX-License-Identifier: MIT
+// family.h: the walk over a family's rows in both directions, and the list of families.
+#include "convert/families/family.h"
+
+#include <algorithm>
+
+#include "convert/families/families.h"
+#include "libindexed/format.h"
+
+namespace convert {
+namespace {
+
+using indexed::FormatError;
+
+constexpr std::string_view kOutputLayer = "output_layer.weight";
+
+std::string numbered(std::string_view pattern, int64_t layer) {
+  std::string name(pattern);
+  const size_t at = name.find("{}");
+  if (at != std::string::npos) name.replace(at, 2, std::to_string(layer));
+  return name;
+}
+
+// A row's canonical names of one layer; -1: of the whole model.
+std::vector<std::string> canonical_names(const NameRow& row, int64_t layer) {
+  std::vector<std::string> names;
+  for (std::string_view name : row.canonical)
+    names.push_back(layer < 0 ? std::string(name) : layer_name(layer, name));
+  return names;
+}
+
+QkvShape qkv_shape(const trainer::ModelSpec& spec) {
+  return {spec.num_attention_heads, spec.num_query_groups, spec.kv_channels};
+}
+
+// A part that the model has, or zeros for a bias that only the target has.
+TensorSource part_of(const CanonicalModel& model, const std::string& name) {
+  const auto found = model.tensors.find(name);
+  if (found != model.tensors.end()) return found->second;
+  if (!name.ends_with(".bias")) return model.at(name);
+  const TensorSource& weight = model.at(name.substr(0, name.size() - 4) + "weight");
+  return zeros(weight.dtype, {weight.rows()});
+}
+
+TensorSource export_row(const NameRow& row, const CanonicalModel& model, int64_t layer) {
+  std::vector<TensorSource> parts;
+  for (const std::string& name : canonical_names(row, layer)) parts.push_back(part_of(model, name));
+  TensorSource source = row.fuse == Fuse::grouped
+                            ? join_qkv(parts[0], parts[1], parts[2], qkv_shape(model.spec))
+                            : join_rows(parts);
+  if (row.skip_rows > 0)
+    source = join_rows({zeros(source.dtype, {row.skip_rows, source.shape.at(1)}), source});
+  return row.transposed ? transpose(source) : source;
+}
+
+using Shapes = std::map<std::string, std::vector<int64_t>>;
+
+void import_row(const NameRow& row, TensorSource source, const trainer::ModelSpec& spec,
+                const Shapes& shapes, int64_t layer, std::map<std::string, TensorSource>& out) {
+  if (row.transposed) source = transpose(source);
+  if (row.skip_rows > 0) source = slice_rows(source, row.skip_rows, source.rows() - row.skip_rows);
+  const std::vector<std::string> names = canonical_names(row, layer);
+  if (row.fuse == Fuse::grouped) {
+    const std::vector<TensorSource> parts = split_qkv(source, qkv_shape(spec), QkvOrder::grouped);
+    for (size_t i = 0; i < names.size(); ++i) out[names[i]] = parts[i];
+    return;
+  }
+  if (row.fuse == Fuse::none) {
+    out[names.at(0)] = source;
+    return;
+  }
+  int64_t first = 0;
+  for (const std::string& name : names) {
+    const auto shape = shapes.find(name);
+    if (shape == shapes.end()) throw FormatError(source.place + ": this model has no " + name);
+    out[name] = slice_rows(source, first, shape->second.at(0));
+    first += shape->second.at(0);
+  }
+  if (first != source.rows())
+    throw FormatError(source.place + ": " + std::to_string(source.rows()) + " rows, expected " +
+                      std::to_string(first));
+}
+
+// A folder's tensors by the family's full names, buffers left out.
+std::map<std::string, TensorSource> full_names(const Family& family,
+                                               const std::map<std::string, TensorSource>& tensors) {
+  std::map<std::string, TensorSource> result;
+  for (const auto& [name, source] : tensors) {
+    const std::string_view text = name;
+    if (std::any_of(family.ignored.begin(), family.ignored.end(),
+                    [&](std::string_view end) { return text.ends_with(end); }))
+      continue;
+    result[name] = source;
+  }
+  return result;
+}
+
+}  // namespace
+
+const Family* find_family(std::string_view name) noexcept {
+  for (const Family* family : all_families())
+    if (family->name == name) return family;
+  return nullptr;
+}
+
+const Family& choose_family(const trainer::ModelSpec& spec) {
+  std::string reasons;
+  for (const Family* family : all_families()) {
+    const std::string reason = family->refusal(spec);
+    if (reason.empty()) return *family;
+    reasons += (reasons.empty() ? "" : "; ") + std::string(family->name) + ": " + reason;
+  }
+  throw FormatError("no family of Hugging Face models holds this one: " + reasons);
+}
+
+std::vector<std::pair<std::string, TensorSource>> export_tensors(const Family& family,
+                                                                 const CanonicalModel& model) {
+  std::vector<std::pair<std::string, TensorSource>> out;
+  std::vector<NameRow> last;
+  for (const NameRow& row : family.rows) {
+    const std::string_view first = row.canonical[0];
+    if (first == kOutputLayer && model.spec.tied_embeddings) continue;
+    if (!first.starts_with("embedding.")) {
+      last.push_back(row);
+    } else {
+      out.emplace_back(row.hf, export_row(row, model, -1));
+    }
+  }
+  for (int64_t layer = 0; layer < model.spec.num_layers; ++layer)
+    for (const NameRow& row : family.layer_rows)
+      out.emplace_back(numbered(row.hf, layer), export_row(row, model, layer));
+  for (const NameRow& row : last) out.emplace_back(row.hf, export_row(row, model, -1));
+  return out;
+}
+
+std::map<std::string, TensorSource> import_tensors(
+    const Family& family, const trainer::ModelSpec& spec,
+    const std::map<std::string, TensorSource>& tensors) {
+  Shapes shapes;
+  for (const CanonicalEntry& entry : canonical_entries(spec)) shapes[entry.name] = entry.shape;
+  std::map<std::string, TensorSource> left = full_names(family, tensors), out;
+  const auto take = [&](const std::string& hf) {
+    auto found = left.find(hf);
+    for (std::string_view base : family.bases) {
+      if (found != left.end()) break;
+      found = left.find(hf.starts_with(base) ? hf.substr(base.size()) : std::string(base) + hf);
+    }
+    if (found == left.end()) throw FormatError("the folder has no tensor " + hf);
+    TensorSource source = found->second;
+    left.erase(found);
+    return source;
+  };
+  for (const NameRow& row : family.rows) {
+    const bool head = row.canonical[0] == kOutputLayer;
+    if (head && spec.tied_embeddings) {
+      left.erase(std::string(row.hf));  // the same numbers as the embedding
+      continue;
+    }
+    import_row(row, take(std::string(row.hf)), spec, shapes, -1, out);
+  }
+  for (int64_t layer = 0; layer < spec.num_layers; ++layer)
+    for (const NameRow& row : family.layer_rows)
+      import_row(row, take(numbered(row.hf, layer)), spec, shapes, layer, out);
+  if (!left.empty())
+    throw FormatError(left.begin()->second.place + ": " + left.begin()->first +
+                      " is no tensor of a " + std::string(family.name) + " model");
+  return out;
+}
+
+}  // namespace convert

@@ -1,0 +1,275 @@
+// SPDX-License-Identifier: MIT
+// hf_folder.h: shards, index, configs.
+#include "convert/hf_folder.h"
+
+#include <algorithm>
+#include <cerrno>
+#include <filesystem>
+#include <map>
+#include <memory>
+#include <nlohmann/json.hpp>
+#include <system_error>
+
+#include "libindexed/format.h"
+#include "libindexed/mapped_file.h"
+#include "libindexed/output_file.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace convert {
+namespace {
+
+using indexed::FormatError;
+using nlohmann::json;
+using nlohmann::ordered_json;
+namespace fs = std::filesystem;
+
+constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kTransformersVersion = "4.46.3";
+
+using Named = std::pair<std::string, TensorSource>;
+
+// Files of a folder that has no config.json yet; taken back unless kept.
+class FolderFiles {
+ public:
+  explicit FolderFiles(std::string folder) : folder_(std::move(folder)) {}
+  FolderFiles(const FolderFiles&) = delete;
+  FolderFiles& operator=(const FolderFiles&) = delete;
+  ~FolderFiles() {
+    std::error_code ignored;
+    for (const std::string& name : written_) fs::remove(folder_ + "/" + name, ignored);
+  }
+
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+  void add(const std::string& name) { written_.push_back(name); }
+  void write(const std::string& name, const std::string& text) {
+    indexed::OutputFile out(path(name), indexed::Existing::replace);
+    out.write(text);
+    out.commit();
+    add(name);
+  }
+  void keep() { written_.clear(); }
+
+ private:
+  std::string folder_;
+  std::vector<std::string> written_;
+};
+
+std::string torch_dtype(const std::string& dtype) {
+  return dtype == "BF16" ? "bfloat16" : dtype == "F16" ? "float16" : "float32";
+}
+
+std::string shard_name(size_t i, size_t count) {
+  if (count == 1) return "model.safetensors";
+  char name[64];
+  std::snprintf(name, sizeof name, "model-%05zu-of-%05zu.safetensors", i + 1, count);
+  return name;
+}
+
+// Greedy in tensor order; a tensor is never divided.
+std::vector<std::vector<Named>> make_shards(std::vector<Named> tensors, int64_t max_bytes) {
+  std::vector<std::vector<Named>> shards(1);
+  int64_t used = 0;
+  for (Named& tensor : tensors) {
+    const int64_t bytes = tensor.second.bytes();
+    if (!shards.back().empty() && used + bytes > max_bytes) {
+      shards.emplace_back();
+      used = 0;
+    }
+    used += bytes;
+    shards.back().push_back(std::move(tensor));
+  }
+  for (std::vector<Named>& shard : shards)  // wide elements first keeps each aligned
+    std::stable_sort(shard.begin(), shard.end(), [](const Named& a, const Named& b) {
+      return a.second.element_bytes() > b.second.element_bytes();
+    });
+  return shards;
+}
+
+void write_shard(const std::vector<Named>& shard, const std::string& path, const HfTarget& target,
+                 HfResult& result, int64_t total) {
+  std::vector<trainer::TensorEntry> entries;
+  for (const auto& [name, source] : shard) entries.push_back({name, source.dtype, source.shape});
+  trainer::SafetensorsWriter out(path, std::move(entries), {{"format", "pt"}},
+                                 indexed::Existing::replace);
+  for (const auto& [name, source] : shard) {
+    const std::vector<std::byte> bytes = source.load();
+    const int64_t wrong = count_not_finite(source.dtype, bytes);
+    if (wrong > 0)
+      result.notes.push_back(name + ": " + std::to_string(wrong) + " of " +
+                             std::to_string(source.elements()) + " numbers are not finite");
+    if (!bytes.empty()) out.append(name, bytes);
+    result.bytes += static_cast<int64_t>(bytes.size());
+    ++result.tensors;
+    if (target.progress) target.progress(result.bytes, total);
+  }
+  out.commit();
+}
+
+ordered_json make_config(const CanonicalModel& model, const Family& family,
+                         const TokenizerFiles& tokenizer, const std::string& dtype) {
+  ordered_json config;
+  config["architectures"] = {family.architecture};
+  config["model_type"] = family.name;
+  config["vocab_size"] = model.spec.padded_vocab_size;
+  const ordered_json own = family.config(model.spec);
+  for (const auto& [key, value] : own.items()) config[key] = value;
+  for (const char* key : {"bos_token_id", "eos_token_id"})
+    config[key] = tokenizer.end_of_text ? ordered_json(*tokenizer.end_of_text) : ordered_json();
+  config["tie_word_embeddings"] = model.spec.tied_embeddings;
+  config["use_cache"] = true;
+  config["torch_dtype"] = torch_dtype(dtype);  // read by transformers 4
+  config["dtype"] = torch_dtype(dtype);        // read by transformers 5
+  config["transformers_version"] = kTransformersVersion;
+  return config;
+}
+
+std::string generation_config(const TokenizerFiles& tokenizer) {
+  ordered_json config;
+  config["_from_model_config"] = true;
+  if (tokenizer.end_of_text)
+    for (const char* key : {"bos_token_id", "eos_token_id"}) config[key] = *tokenizer.end_of_text;
+  config["transformers_version"] = kTransformersVersion;
+  return config.dump(2) + "\n";
+}
+
+std::string index_json(const std::vector<std::vector<Named>>& shards, int64_t total) {
+  json map = json::object();  // sorted keys, as transformers writes them
+  for (size_t i = 0; i < shards.size(); ++i)
+    for (const auto& [name, source] : shards[i]) map[name] = shard_name(i, shards.size());
+  const json index = {{"metadata", {{"total_size", total}}}, {"weight_map", map}};
+  return index.dump(2) + "\n";
+}
+
+// The old config goes first, then weights under names that this run will not write.
+void prepare_folder(const HfTarget& target, size_t shards) {
+  const fs::path folder(target.folder);
+  fs::create_directories(folder);
+  if (fs::exists(folder / "config.json")) {
+    if (!target.replace)
+      throw std::system_error(EEXIST, std::generic_category(), (folder / "config.json").string());
+    fs::remove(folder / "config.json");
+  }
+  std::vector<fs::path> stale;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
+    bool ours = false;
+    for (size_t i = 0; i < shards && !ours; ++i) ours = name == shard_name(i, shards);
+    if ((weights && !ours) || (name == kIndex && shards == 1)) stale.push_back(entry.path());
+  }
+  for (const fs::path& path : stale) fs::remove(path);
+}
+
+std::string read_text(const std::string& path) {
+  const indexed::MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
+json read_json(const std::string& path) {
+  json tree = json::parse(read_text(path), nullptr, false);
+  if (!tree.is_object()) throw FormatError(path + ": not a JSON object");
+  return tree;
+}
+
+void add_file(const std::string& path, std::map<std::string, TensorSource>& tensors) {
+  const auto file =
+      std::make_shared<trainer::SafetensorsFile>(trainer::SafetensorsFile::open(path));
+  for (const trainer::TensorEntry& entry : file->tensors()) {
+    TensorSource source{entry.dtype, entry.shape, {}, path + ": " + entry.name};
+    source.read_rows = [file, &entry, row = source.row_bytes(), rows = source.rows()](
+                           int64_t first, int64_t count, std::byte* out) {
+      const std::span<const std::byte> bytes = file->bytes(entry).subspan(
+          static_cast<size_t>(first * row), static_cast<size_t>(count * row));
+      std::copy(bytes.begin(), bytes.end(), out);
+      if (first + count == rows) file->release(entry);
+    };
+    if (!tensors.emplace(entry.name, std::move(source)).second)
+      throw FormatError(path + ": tensor " + entry.name + " stands in two files");
+  }
+}
+
+}  // namespace
+
+HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
+                         const TokenizerFiles& tokenizer, const HfTarget& target) {
+  std::vector<Named> tensors = export_tensors(family, model);
+  int64_t total = 0;
+  for (auto& [name, source] : tensors) {
+    if (!target.dtype.empty()) source = convert_dtype(source, target.dtype);
+    total += source.bytes();
+  }
+  const std::vector<std::vector<Named>> shards =
+      make_shards(std::move(tensors), target.max_shard_bytes);
+  prepare_folder(target, shards.size());
+  FolderFiles files(target.folder);
+  HfResult result;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    const std::string name = shard_name(i, shards.size());
+    write_shard(shards[i], files.path(name), target, result, total);
+    files.add(name);
+  }
+  result.shards = static_cast<int64_t>(shards.size());
+  if (shards.size() > 1) files.write(kIndex, index_json(shards, total));
+  for (const TokenizerFile& file : tokenizer.files) files.write(file.name, file.text);
+  files.write("generation_config.json", generation_config(tokenizer));
+  const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
+  files.write("config.json", make_config(model, family, tokenizer, dtype).dump(2) + "\n");
+  files.keep();
+  return result;
+}
+
+CanonicalModel read_hf_folder(const std::string& folder) {
+  const std::string config_path = folder + "/config.json";
+  const json config = read_json(config_path);
+  const std::string type = config.value("model_type", "");
+  const Family* family = find_family(type);
+  if (family == nullptr)
+    throw FormatError(config_path + ": model_type \"" + type + "\" is not supported");
+  CanonicalModel model;
+  try {
+    model.spec = family->spec(config);
+  } catch (const FormatError& e) {
+    throw FormatError(config_path + ": " + e.what());
+  } catch (const json::exception& e) {
+    throw FormatError(config_path + ": a key has a value of another kind than it should");
+  }
+  std::map<std::string, TensorSource> tensors;
+  if (fs::exists(folder + "/" + kIndex)) {
+    const json index = read_json(folder + "/" + kIndex);
+    std::vector<std::string> names;
+    const json map = index.value("weight_map", json::object());
+    for (const auto& [tensor, file] : map.items()) {
+      if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
+        throw FormatError(folder + "/" + kIndex + ": " + tensor + " is in no file");
+      names.push_back(file.get<std::string>());
+    }
+    std::sort(names.begin(), names.end());
+    names.erase(std::unique(names.begin(), names.end()), names.end());
+    for (const std::string& name : names) add_file(folder + "/" + name, tensors);
+  } else {
+    add_file(folder + "/model.safetensors", tensors);
+  }
+  try {
+    model.tensors = import_tensors(*family, model.spec, tensors);
+    model.dtype = model.at("embedding.word_embeddings.weight").dtype;
+    check_complete(model);
+  } catch (const FormatError& e) {
+    const std::string what = e.what();
+    throw FormatError(what.starts_with(folder) ? what : folder + ": " + what);
+  }
+  return model;
+}
+
+void trim_vocabulary(CanonicalModel& model, int64_t vocab_size) {
+  for (const char* name : {"embedding.word_embeddings.weight", "output_layer.weight"}) {
+    const auto found = model.tensors.find(name);
+    if (found == model.tensors.end()) continue;
+    if (found->second.rows() < vocab_size)
+      throw FormatError(found->second.place + ": " + std::to_string(found->second.rows()) +
+                        " rows, fewer than the vocabulary's " + std::to_string(vocab_size));
+    found->second = slice_rows(found->second, 0, vocab_size);
+  }
+  model.spec.vocab_size = model.spec.padded_vocab_size = vocab_size;
+}
+
+}  // namespace convert

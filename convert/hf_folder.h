@@ -1,0 +1,53 @@
+// SPDX-License-Identifier: MIT
+// Folders as transformers' from_pretrained reads them: config.json, generation_config.json,
+// model.safetensors in one file or in shards with their index, tokenizer files. config.json is
+// written last and removed first, so a folder that has one is whole.
+// Names and configs of each family are families/; text is tokenizer_files.h's.
+// Source: docs/format/hf-folder.5.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "convert/canonical.h"
+#include "convert/families/family.h"
+#include "convert/tokenizer_files.h"
+
+namespace convert {
+
+/// What to write and how.
+struct HfTarget {
+  std::string folder;
+  int64_t max_shard_bytes = 5'000'000'000;  ///< of tensors; one larger tensor is a shard of its own
+  std::string dtype = {};                   ///< F32, F16, BF16; empty: as the source has it
+  bool replace = false;                     ///< an existing config.json and its weights
+  /// Called after each tensor with the bytes written so far and in all.
+  std::function<void(int64_t done, int64_t total)> progress = {};
+};
+
+/// What was written, and what the user should hear.
+struct HfResult {
+  int64_t tensors = 0;
+  int64_t bytes = 0;  ///< of tensors
+  int64_t shards = 0;
+  std::vector<std::string> notes;
+};
+
+/// Writes the model as a folder of `family`. At most two copies of one tensor are in memory.
+/// Errors: std::system_error (EEXIST for a folder that has a config.json, unless `replace`);
+/// indexed::FormatError from reading the source. On an error what was written is removed.
+HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
+                         const TokenizerFiles& tokenizer, const HfTarget& target);
+
+/// Reads a folder of any family. Its vocabulary has no padding to strip: vocab_size is what
+/// config.json says.
+/// Errors: std::system_error; indexed::FormatError "path: what: why".
+CanonicalModel read_hf_folder(const std::string& folder);
+
+/// Keeps the first `vocab_size` rows of the embedding and of an untied head.
+/// Errors: indexed::FormatError when they have fewer.
+void trim_vocabulary(CanonicalModel& model, int64_t vocab_size);
+
+}  // namespace convert

@@ -1,0 +1,299 @@
+// SPDX-License-Identifier: MIT
+// megatron-to-hf: a checkpoint of the trainer, of Megatron-LM or of Megatron-DeepSpeed becomes a
+// folder that transformers loads (or, with --to megatron, one model_optim_rng.pt). Here are the
+// flags and the order of steps; formats are read and written by the rest of convert/.
+#include <algorithm>
+#include <filesystem>
+#include <optional>
+
+#include "convert/hf_folder.h"
+#include "convert/megatron_source.h"
+#include "convert/megatron_target.h"
+#include "convert/trainer_source.h"
+#include "convert/verify.h"
+#include "libindexed/format.h"
+#include "libindexed/output_file.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+
+namespace convert {
+namespace {
+
+namespace fs = std::filesystem;
+using cli::UsageError;
+
+struct Options {
+  std::string input, output;
+  std::string to = "hf";
+  std::string arch = "auto";
+  std::string dtype = "keep";
+  std::string vocab_file, merge_file, tokenizer, activation;
+  std::string layout = "legacy", args_object = "namespace";
+  std::string verify, report;
+  std::optional<int64_t> iteration, vocab_size, num_attention_heads;
+  int64_t max_shard_bytes = 5'000'000'000;
+  int64_t divisible_by = 128;
+  bool force = false, strict_pickle = false, ignore_checksums = false;
+};
+
+// "5GB" is transformers' 5 * 10^9; "5G" is 5 * 2^30 as everywhere in these tools.
+cli::Field<Options> shard_size() {
+  return {cli::Arity::one,
+          [](Options& o, const cli::Values& v) {
+            std::string text = v[0];
+            int64_t unit = 1;
+            for (const auto& [ending, size] : {std::pair("KB", 1'000), std::pair("MB", 1'000'000),
+                                               std::pair("GB", 1'000'000'000)})
+              if (text.size() > 2 && text.ends_with(ending)) {
+                text.resize(text.size() - 2);
+                unit = size;
+                break;
+              }
+            o.max_shard_bytes = unit == 1
+                                    ? cli::parse_size(text, 1, cli::kMaxInteger)
+                                    : cli::parse_integer(text, 1, cli::kMaxInteger / unit) * unit;
+          },
+          [](const Options& o) { return cli::Values{cli::show_size(o.max_shard_bytes)}; }};
+}
+
+const cli::Program kProgram = {
+    .name = "megatron-to-hf",
+    .summary = "turn a Megatron or trainer checkpoint into a Hugging Face model",
+    .at_signal = indexed::remove_temporaries,
+};
+
+const cli::Table<Options> kFlags = {
+    {"Input and output",
+     {{.name = "input",
+       .letter = 'i',
+       .aliases = "load load-dir",
+       .value = "PATH",
+       .help = "Checkpoint to read. A folder that --save of the trainer or of Megatron wrote, one "
+               "iter_* folder of it, or a model_optim_rng.pt.",
+       .field = cli::text(&Options::input),
+       .required = true},
+      {.name = "output",
+       .letter = 'o',
+       .aliases = "save save-dir",
+       .value = "DIR",
+       .help = "Folder to write. It is created; one that has a config.json is replaced only with "
+               "--force.",
+       .field = cli::text(&Options::output),
+       .required = true},
+      {.name = "iteration",
+       .aliases = "ckpt-step",
+       .value = "N",
+       .help = "Iteration to read. The default is the one that "
+               "latest_checkpointed_iteration.txt names.",
+       .field = cli::integer(&Options::iteration)},
+      {.name = "force",
+       .letter = 'f',
+       .help = "Replace an existing model.",
+       .field = cli::on(&Options::force)}}},
+    {"Model",
+     {{.name = "to",
+       .value = "FORMAT",
+       .help = "Format to write. hf is a folder for transformers, megatron a Megatron-LM "
+               "checkpoint of one rank.",
+       .field = cli::choice(&Options::to, {"hf", "megatron"})},
+      {.name = "arch",
+       .value = "NAME",
+       .help = "Family of Hugging Face models. auto takes the one that holds the model.",
+       .field = cli::text(&Options::arch)},
+      {.name = "dtype",
+       .value = "NAME",
+       .help = "Type of the weights written. keep leaves them as they are; fp32 takes the main "
+               "parameters where the checkpoint has them.",
+       .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
+      {.name = "num-attention-heads",
+       .value = "N",
+       .help = "Attention heads of a checkpoint that holds no arguments.",
+       .field = cli::integer(&Options::num_attention_heads, 1)},
+      {.name = "activation",
+       .value = "NAME",
+       .help = "Activation of the MLP, where the checkpoint's arguments are wrong or missing.",
+       .field = cli::choice(&Options::activation, {"gelu", "gelu_new", "relu"})},
+      {.name = "max-shard-size",
+       .value = "SIZE",
+       .help = "Largest safetensors file, as 5GB (10^9) or 5G (2^30). A larger tensor has a file "
+               "of its own.",
+       .field = shard_size()}}},
+    {"Vocabulary",
+     {{.name = "vocab-size",
+       .value = "N",
+       .help = "Real size of the vocabulary; the padding behind it is left out. The default is "
+               "what the checkpoint or the tokenizer says.",
+       .field = cli::integer(&Options::vocab_size, 1)},
+      {.name = "vocab-file",
+       .aliases = "vocab",
+       .value = "FILE",
+       .help = "Vocabulary (vocab.json) that the model was trained with. The default is the "
+               "checkpoint's own, where that file is there.",
+       .field = cli::text(&Options::vocab_file)},
+      {.name = "merge-file",
+       .value = "FILE",
+       .help = "Merges (merges.txt) that go with --vocab-file.",
+       .field = cli::text(&Options::merge_file)},
+      {.name = "tokenizer",
+       .aliases = "tokenizer-name-or-path",
+       .value = "DIR",
+       .help = "Folder whose tokenizer files are copied, instead of --vocab-file.",
+       .field = cli::text(&Options::tokenizer)}}},
+    {"Checks",
+     {{.name = "verify",
+       .value = "TEXT",
+       .help = "Run the checkpoint and the written folder on TEXT and report how far their logits "
+               "differ. Fails when they differ by more than rounding.",
+       .field = cli::text(&Options::verify)},
+      {.name = "report",
+       .value = "FILE",
+       .help = "Write what --verify found to FILE, as JSON.",
+       .field = cli::text(&Options::report)},
+      {.name = "strict-pickle",
+       .help = "Refuse a .pt file with classes that are not understood, even where they are not "
+               "read. Nothing of a file is executed in any case.",
+       .field = cli::on(&Options::strict_pickle)},
+      {.name = "ignore-checksums",
+       .help = "Read a .pt file that was written without true checksums.",
+       .field = cli::on(&Options::ignore_checksums)}}},
+    {"With --to megatron",
+     {{.name = "layout",
+       .value = "NAME",
+       .help = "Names of the parameters. legacy is what transformers' own converter and "
+               "Megatron-LM before 2023-09 read, core what Megatron-core reads.",
+       .field = cli::choice(&Options::layout, {"legacy", "core"})},
+      {.name = "args-object",
+       .value = "KIND",
+       .help = "Class of the arguments in the file. namespace is Megatron's argparse.Namespace; "
+               "ordereddict can be loaded with weights_only=True.",
+       .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})},
+      {.name = "make-vocab-size-divisible-by",
+       .value = "N",
+       .help = "Pad the vocabulary to a multiple of this.",
+       .field = cli::integer(&Options::divisible_by, 1, 1 << 20)}}},
+};
+
+CanonicalModel read_source(const Options& options) {
+  if (is_trainer_checkpoint(options.input, options.iteration))
+    return read_trainer_checkpoint(options.input, options.iteration, options.dtype == "fp32");
+  if (fs::exists(options.input + "/config.json")) return read_hf_folder(options.input);
+  SourceOptions source;
+  source.iteration = options.iteration;
+  source.num_attention_heads = options.num_attention_heads;
+  source.activation = options.activation;
+  source.strict_pickle = options.strict_pickle;
+  if (options.ignore_checksums) source.checksums = TorchFile::Checksums::ignore;
+  return read_megatron(options.input, source);
+}
+
+// The command line's tokenizer, else the checkpoint's where its files are on this machine.
+TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& model) {
+  const int64_t length = model.spec.max_position_embeddings;
+  if (!options.tokenizer.empty()) return tokenizer_from_folder(options.tokenizer, length);
+  if (!options.vocab_file.empty())
+    return tokenizer_from_vocab(options.vocab_file, options.merge_file, length);
+  const TokenizerHints& hints = model.tokenizer;
+  if (!hints.vocab_file.empty() && fs::exists(hints.vocab_file) && fs::exists(hints.merge_file))
+    return tokenizer_from_vocab(hints.vocab_file, hints.merge_file, length);
+  if (fs::exists(hints.name_or_path + "/tokenizer.json"))
+    return tokenizer_from_folder(hints.name_or_path, length);
+  return {};
+}
+
+// How many rows of the embedding are real tokens. Never guessed from the padding.
+int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
+                        const TokenizerFiles& tokenizer) {
+  const int64_t rows = model.spec.padded_vocab_size;
+  const auto fail = [](const std::string& why) -> int64_t { throw indexed::FormatError(why); };
+  const int64_t size = options.vocab_size          ? *options.vocab_size
+                       : model.spec.vocab_size > 0 ? model.spec.vocab_size
+                                                   : tokenizer.vocab_size;
+  if (size == 0)
+    return fail(options.input + ": the embedding has " + std::to_string(rows) +
+                " rows and nothing says how many are padding: give --vocab-file, --tokenizer or "
+                "--vocab-size");
+  if (size > rows)
+    return fail(
+        options.input + ": a vocabulary of " + std::to_string(size) + ", but the embedding has " +
+        std::to_string(rows) + " rows" +
+        (tokenizer.vocab_size == size ? ": " + tokenizer.place + " is another model's" : ""));
+  if (tokenizer.vocab_size > size)
+    return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
+                " tokens, but the model's vocabulary is " + std::to_string(size));
+  return size;
+}
+
+void check_usage(const Options& options) {
+  if (options.vocab_file.empty() != options.merge_file.empty())
+    throw UsageError("--vocab-file and --merge-file go together");
+  if (!options.vocab_file.empty() && !options.tokenizer.empty())
+    throw UsageError("--tokenizer and --vocab-file exclude each other");
+  if (options.arch != "auto" && find_family(options.arch) == nullptr)
+    throw UsageError("--arch " + options.arch + ": not a family that can be written");
+  if (!options.verify.empty() && options.to != "hf") throw UsageError("--verify needs --to hf");
+  if (!options.report.empty() && options.verify.empty())
+    throw UsageError("--report needs --verify");
+}
+
+const Family& pick_family(const Options& options, const CanonicalModel& model) {
+  if (options.arch == "auto") return choose_family(model.spec);
+  const Family& family = *find_family(options.arch);
+  const std::string reason = family.refusal(model.spec);
+  if (!reason.empty())
+    throw indexed::FormatError(options.input + ": not a " + options.arch + " model: " + reason);
+  return family;
+}
+
+std::string safetensors_dtype(const std::string& name) {
+  return name == "fp32" ? "F32" : name == "fp16" ? "F16" : name == "bf16" ? "BF16" : "";
+}
+
+int run(Options& options, cli::Invocation& call) {
+  check_usage(options);
+  cli::Console& console = call.console;
+  CanonicalModel model = read_source(options);
+  const TokenizerFiles tokenizer = find_tokenizer(options, model);
+  const int64_t padded = model.spec.padded_vocab_size;
+  trim_vocabulary(model, real_vocab_size(options, model, tokenizer));
+  for (const std::string& note : model.notes) console.note(note);
+  if (model.spec.vocab_size != padded)
+    console.log("vocabulary of " + cli::with_commas(model.spec.vocab_size) + ", padded to " +
+                cli::with_commas(padded) + " in the checkpoint");
+  if (tokenizer.files.empty())
+    console.note(
+        "no tokenizer files are written: give --vocab-file and --merge-file, or --tokenizer");
+  const auto progress = [&](int64_t done, int64_t total) {
+    console.progress({.done = done, .total = total, .item_noun = "tensor"});
+  };
+  if (options.to == "megatron") {
+    MegatronTarget target{options.output,
+                          options.layout == "core",
+                          options.args_object == "ordereddict",
+                          options.divisible_by,
+                          safetensors_dtype(options.dtype),
+                          options.force,
+                          {}};
+    target.progress = progress;
+    write_megatron(model, tokenizer, target);
+    return 0;
+  }
+  HfTarget target{options.output, options.max_shard_bytes, safetensors_dtype(options.dtype),
+                  options.force, progress};
+  const HfResult result = write_hf_folder(model, pick_family(options, model), tokenizer, target);
+  for (const std::string& note : result.notes) console.note(note);
+  console.log(cli::counted(result.tensors, "tensor") + ", " +
+              cli::readable_bytes(static_cast<double>(result.bytes)) + ", in " +
+              cli::counted(result.shards, "file"));
+  if (options.verify.empty()) return 0;
+  const VerifyReport report = verify_folder(model, options.output, options.verify);
+  console.note(report.summary());
+  if (!options.report.empty()) report.write(options.report, options.force);
+  return report.equal ? 0 : 1;
+}
+
+}  // namespace
+}  // namespace convert
+
+int main(int argc, char** argv) {
+  return cli::run(convert::kProgram, convert::kFlags, argc, argv, convert::run);
+}

@@ -1,0 +1,119 @@
+// SPDX-License-Identifier: MIT
+// megatron_source.h: Megatron's `args` as a model's numbers. Arguments came and went over the
+// years; one that is missing means what it meant before it existed.
+// Source: megatron/training/arguments.py; legacy/model/transformer.py for the activation's choice.
+#include "convert/megatron_source.h"
+#include "libindexed/format.h"
+
+namespace convert {
+namespace {
+
+using indexed::FormatError;
+using trainer::ModelSpec;
+
+int64_t number(Value args, const char* name, int64_t otherwise = 0) {
+  const std::optional<int64_t> value = args.attribute(name).integer();
+  return value.value_or(otherwise);
+}
+
+float real(Value args, const char* name, float otherwise) {
+  const std::optional<double> value = args.attribute(name).real();
+  return value ? static_cast<float>(*value) : otherwise;
+}
+
+bool on(Value args, const char* name) { return number(args, name) != 0; }
+
+void refuse(Value args, const char* name, const char* what) {
+  if (on(args, name))
+    throw FormatError(std::string("argument ") + name + ": " + what + " is not supported");
+}
+
+// With a core model --openai-gelu is kept but means nothing.
+ops::Activation activation(Value args, bool core_layout) {
+  if (on(args, "swiglu")) return ops::Activation::swiglu;
+  if (!args.attribute("bias_gelu_fusion") && !args.attribute("openai_gelu"))
+    return ops::Activation::gelu_tanh;
+  if (on(args, "bias_gelu_fusion")) return ops::Activation::gelu_tanh;
+  return on(args, "openai_gelu") && !core_layout ? ops::Activation::gelu_tanh
+                                                 : ops::Activation::gelu_erf;
+}
+
+trainer::Position position(Value args) {
+  const std::string_view type = args.attribute("position_embedding_type").text();
+  if (type == "rope" || type.ends_with(".rotary") || on(args, "use_rotary_position_embeddings"))
+    return trainer::Position::rotary;
+  if (type == "none") return trainer::Position::none;
+  if (!type.empty() && type != "learned_absolute" && !type.ends_with(".absolute"))
+    throw FormatError("argument position_embedding_type: \"" + std::string(type) +
+                      "\" is not supported");
+  return trainer::Position::learned;
+}
+
+void refuse_unknown_models(Value args) {
+  refuse(args, "apply_residual_connection_post_layernorm", "a norm after the residual");
+  refuse(args, "num_experts", "a mixture of experts");
+  refuse(args, "qk_layernorm", "a norm of queries and keys");
+  refuse(args, "squared_relu", "squared ReLU");
+  refuse(args, "rotary_interleaved", "interleaved rotary embedding");
+  refuse(args, "multi_latent_attention", "latent attention");
+  refuse(args, "embed_layernorm", "a norm of the embedding");
+  refuse(args, "geglu", "GEGLU");
+  if (on(args, "add_qkv_bias") && on(args, "disable_bias_linear"))
+    refuse(args, "add_qkv_bias", "a bias of q, k, v alone");
+  if (args.attribute("num_experts").is(Kind::list) && args.attribute("num_experts").size() == 1 &&
+      args.attribute("num_experts").item(0).integer() != 1)
+    throw FormatError("argument num_experts: a mixture of experts is not supported");
+}
+
+}  // namespace
+
+ModelSpec spec_from_arguments(Value args, bool core_layout) {
+  ModelSpec spec;
+  if (!args) return spec;
+  refuse_unknown_models(args);
+  spec.num_layers = number(args, "num_layers");
+  spec.hidden_size = number(args, "hidden_size");
+  spec.ffn_hidden_size = number(args, "ffn_hidden_size");
+  spec.num_attention_heads = number(args, "num_attention_heads");
+  spec.kv_channels = number(args, "kv_channels");
+  const bool grouped = on(args, "group_query_attention") ||
+                       (!args.attribute("group_query_attention") &&
+                        number(args, "num_key_value_heads") > 0);  // Megatron-DeepSpeed's name
+  spec.num_query_groups =
+      grouped ? number(args, "num_query_groups", number(args, "num_key_value_heads"))
+              : spec.num_attention_heads;
+  spec.max_position_embeddings = number(args, "max_position_embeddings");
+  spec.vocab_size = number(args, "orig_vocab_size");
+  const bool rms = args.attribute("normalization").text() == "RMSNorm" ||
+                   args.attribute("normalization").text() == "rmsnorm";
+  spec.norm = rms ? ops::Norm::rmsnorm : ops::Norm::layernorm;
+  spec.norm_epsilon =
+      real(args, "norm_epsilon", real(args, "layernorm_epsilon", spec.norm_epsilon));
+  spec.position = position(args);
+  spec.rotary_percent = real(args, "rotary_percent", 1.0F);
+  spec.rotary_base = real(args, "rotary_base", real(args, "rope_theta", 10000.0F));
+  spec.activation = activation(args, core_layout);
+  spec.linear_bias = !on(args, "disable_bias_linear") && number(args, "add_bias_linear", 1) != 0;
+  spec.tied_embeddings = !on(args, "untie_embeddings_and_output_weights");
+  spec.hidden_dropout = real(args, "hidden_dropout", 0.1F);
+  spec.attention_dropout = real(args, "attention_dropout", 0.1F);
+  spec.init_method_std = real(args, "init_method_std", 0.02F);
+  return spec;
+}
+
+TokenizerHints hints_from_arguments(Value args) {
+  TokenizerHints hints;
+  if (!args) return hints;
+  const auto text = [&](const char* name) {
+    const Value value = args.attribute(name);
+    return value.is(Kind::text) ? std::string(value.text()) : std::string();
+  };
+  hints.type = text("tokenizer_type");
+  hints.vocab_file = text("vocab_file");
+  hints.merge_file = text("merge_file");
+  hints.name_or_path = text("tokenizer_name_or_path");
+  if (hints.name_or_path.empty()) hints.name_or_path = text("tokenizer_model");
+  return hints;
+}
+
+}  // namespace convert

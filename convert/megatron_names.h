@@ -1,0 +1,45 @@
+// SPDX-License-Identifier: MIT
+// What Megatron-LM and its forks have called their parameters, as a table onto the names of today's
+// Megatron-core, and how tensor parallelism divides each. No file is read here.
+// Source: docs/format/megatron-checkpoint.5.md, "Names"; Megatron-LM v1.0 to core 0.12.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <string_view>
+
+namespace convert {
+
+/// Megatron-core's name (local spec) of a parameter of any age: nested dicts' keys joined by dots,
+/// "language_model.transformer.layers.0.attention.dense.weight" among them. Nothing for what is no
+/// parameter: rotary tables, masks, extra state.
+/// Errors: indexed::FormatError for a name that no known Megatron has.
+std::optional<std::string> core_name(std::string_view name);
+
+/// How the tensor-parallel ranks' shares of a parameter make the whole.
+enum class Share : uint8_t {
+  same,     ///< every rank has all of it
+  rows,     ///< one under the other
+  columns,  ///< side by side
+  qkv,      ///< rows, by heads
+  mlp_in,   ///< rows; with a gated MLP each share is gate over up
+};
+Share share_of(std::string_view core_name) noexcept;
+
+/// "decoder.layers.12.mlp.linear_fc1.weight" taken apart; layer -1 for a name outside the layers.
+struct LayerName {
+  int64_t layer = -1;
+  std::string_view suffix;  ///< "mlp.linear_fc1.weight", or the whole name
+};
+LayerName split_layer(std::string_view core_name) noexcept;
+
+/// Legacy Megatron's name of a core parameter, as checkpoint_version 3.0 nests it under "model":
+/// "language_model.encoder" and "layers.0.attention..." are `folder` and `key`.
+struct LegacyName {
+  std::string folder;
+  std::string key;
+};
+LegacyName legacy_name(std::string_view core_name);
+
+}  // namespace convert

@@ -1,0 +1,379 @@
+// SPDX-License-Identifier: MIT
+// megatron_source.h: folders, ranks and pipeline stages of Megatron's and Megatron-DeepSpeed's
+// checkpoints, up to whole parameters under core names; canonical form follows in core_tensors.cc.
+#include "convert/megatron_source.h"
+
+#include <algorithm>
+#include <charconv>
+#include <filesystem>
+#include <fstream>
+#include <memory>
+#include <set>
+
+#include "convert/families/families.h"
+#include "convert/megatron_names.h"
+#include "libindexed/format.h"
+
+namespace convert {
+namespace {
+
+using indexed::FormatError;
+namespace fs = std::filesystem;
+
+using Shares = std::map<std::string, std::vector<TensorSource>>;
+
+// One rank's file and where its parameters belong.
+struct RankFile {
+  int64_t tp = 0;
+  int64_t pp = 0;
+  std::string path;
+  std::shared_ptr<TorchFile> file;
+};
+
+std::string first_line(const fs::path& path) {
+  std::ifstream in(path);
+  std::string line;
+  std::getline(in, line);
+  while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
+  return line;
+}
+
+// "12" of "12"; nothing for anything else.
+std::optional<int64_t> whole_number(std::string_view text) {
+  int64_t value = 0;
+  const std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
+  if (text.empty() || end.ec != std::errc() || end.ptr != text.data() + text.size()) return {};
+  return value;
+}
+
+std::vector<std::string_view> split(std::string_view text, char separator) {
+  std::vector<std::string_view> parts;
+  for (size_t at = 0; at <= text.size();) {
+    const size_t end = std::min(text.find(separator, at), text.size());
+    parts.push_back(text.substr(at, end - at));
+    at = end + 1;
+  }
+  return parts;
+}
+
+TensorSource torch_source(const std::shared_ptr<TorchFile>& file, const PickledTensor& tensor,
+                          const std::string& name) {
+  TensorSource source{tensor.dtype, tensor.shape, {}, file->path() + ": " + name};
+  source.read_rows = [file, &tensor, rows = source.rows()](int64_t first, int64_t count,
+                                                           std::byte* out) {
+    file->read_rows(tensor, first, count, out);
+    if (first + count == rows) file->release(tensor);
+  };
+  return source;
+}
+
+// Every tensor below `value` under its keys joined by dots. Weights are dicts of text keys, tensors
+// and nothing else, extra state excepted.
+void flatten(const std::shared_ptr<TorchFile>& file, Value value, const std::string& prefix,
+             int depth, std::map<std::string, TensorSource>& out) {
+  if (depth > 16) throw FormatError(file->path() + ": " + prefix + ": nested too deep");
+  for (int64_t i = 0; i < value.size(); ++i) {
+    const Value key = value.key(i), item = value.value(i);
+    if (!key.is(Kind::text)) throw FormatError(file->path() + ": " + prefix + ": a key is no text");
+    const std::string name =
+        prefix.empty() ? std::string(key.text()) : prefix + "." + std::string(key.text());
+    if (item.is(Kind::dict)) {
+      flatten(file, item, name, depth + 1, out);
+    } else if (item.is(Kind::tensor)) {
+      out[name] = torch_source(file, item.tensor(), name);
+    } else if (!item.is(Kind::null) && name.find("_extra_state") == std::string::npos) {
+      throw FormatError(file->path() + ": " + name + ": not a tensor among the weights" +
+                        (item.text().empty() ? "" : " but " + std::string(item.text())));
+    }
+  }
+}
+
+// One model chunk's parameters by core name; layers counted from 0.
+std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value chunk) {
+  if (!chunk.is(Kind::dict)) throw FormatError(rank.path + ": its model is not a dict");
+  std::map<std::string, TensorSource> raw, out;
+  flatten(rank.file, chunk, "", 0, raw);
+  for (auto& [name, source] : raw) {
+    std::optional<std::string> core;
+    try {
+      core = core_name(name);
+    } catch (const FormatError& e) {
+      throw FormatError(rank.path + ": " + e.what());
+    }
+    if (!core) continue;
+    if (!out.emplace(*core, std::move(source)).second)
+      throw FormatError(rank.path + ": two parameters are called " + *core);
+  }
+  return out;
+}
+
+// The chunks of a rank: "model", or "model0", "model1", ... with virtual pipeline stages, or
+// DeepSpeed's "module".
+std::vector<Value> chunks_of(const RankFile& rank) {
+  const Value root = rank.file->root();
+  if (!root.is(Kind::dict)) throw FormatError(rank.path + ": not a Megatron checkpoint");
+  for (const char* name : {"model", "module"})
+    if (root.find(name).is(Kind::dict)) return {root.find(name)};
+  std::vector<Value> chunks;
+  while (const Value chunk = root.find("model" + std::to_string(chunks.size())))
+    chunks.push_back(chunk);
+  if (chunks.empty())
+    throw FormatError(rank.path + ": no key \"model\": not a Megatron checkpoint");
+  return chunks;
+}
+
+RankFile open_rank(int64_t tp, int64_t pp, const std::string& path, const SourceOptions& options) {
+  RankFile rank{tp, pp, path, std::make_shared<TorchFile>(path, options.checksums)};
+  const std::vector<std::string>& foreign = rank.file->pickle().foreign_classes();
+  if (options.strict_pickle && !foreign.empty())
+    throw FormatError(path + ": class " + foreign[0] + " is not understood (--strict-pickle)");
+  return rank;
+}
+
+// "mp_rank_03", "mp_rank_03_001": ranks of a folder or file name.
+std::optional<std::pair<int64_t, int64_t>> ranks_of(std::string_view name) {
+  if (!name.starts_with("mp_rank_")) return std::nullopt;
+  const std::vector<std::string_view> parts = split(name.substr(8), '_');
+  const std::optional<int64_t> tp = whole_number(parts[0]);
+  if (!tp || parts.size() > 2) return std::nullopt;
+  const std::optional<int64_t> pp = parts.size() == 2 ? whole_number(parts[1]) : 0;
+  if (!pp) return std::nullopt;
+  return std::pair(*tp, *pp);
+}
+
+std::vector<RankFile> rank_files(const std::string& folder, const SourceOptions& options) {
+  std::vector<RankFile> ranks;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    constexpr std::string_view kStates = "_model_states.pt";
+    if (entry.is_directory()) {
+      const auto place = ranks_of(name);
+      if (!place) continue;
+      for (const char* file : {"model_optim_rng.pt", "model_rng.pt"})
+        if (fs::exists(entry.path() / file)) {
+          ranks.push_back(open_rank(place->first, place->second, entry.path() / file, options));
+          break;
+        }
+    } else if (name.ends_with(kStates)) {
+      const auto place = ranks_of(name.substr(0, name.size() - kStates.size()));
+      if (place) ranks.push_back(open_rank(place->first, place->second, entry.path(), options));
+    }
+  }
+  std::sort(ranks.begin(), ranks.end(), [](const RankFile& a, const RankFile& b) {
+    return std::pair(a.pp, a.tp) < std::pair(b.pp, b.tp);
+  });
+  return ranks;
+}
+
+void check_ranks(const std::vector<RankFile>& ranks, const std::string& path) {
+  if (ranks.empty())
+    throw FormatError(path + ": no mp_rank_* folder with model_optim_rng.pt: not a checkpoint");
+  const int64_t tp = ranks.back().tp + 1, pp = ranks.back().pp + 1;
+  if (static_cast<int64_t>(ranks.size()) != tp * pp)
+    throw FormatError(path + ": " + std::to_string(ranks.size()) + " ranks, expected " +
+                      std::to_string(tp) + " tensor ranks on each of " + std::to_string(pp) +
+                      " pipeline stages");
+  const Value args = ranks[0].file->root().find("args");
+  for (const auto& [name, found] : {std::pair("tensor_model_parallel_size", tp),
+                                    std::pair("pipeline_model_parallel_size", pp)}) {
+    const std::optional<int64_t> said = args.attribute(name).integer();
+    if (said && *said != found)
+      throw FormatError(path + ": files of " + std::to_string(found) + " ranks, but its " + name +
+                        " is " + std::to_string(*said) +
+                        (ranks.size() == 1 ? ": give the folder that holds all ranks" : ""));
+  }
+}
+
+// Layers in forward order: every stage's chunk 0, then every stage's chunk 1, ...
+Shares collect(const std::vector<RankFile>& ranks) {
+  const int64_t tp = ranks.back().tp + 1, pp = ranks.back().pp + 1;
+  const size_t chunks = chunks_of(ranks[0]).size();
+  Shares shares;
+  int64_t first_layer = 0;
+  for (size_t chunk = 0; chunk < chunks; ++chunk)
+    for (int64_t stage = 0; stage < pp; ++stage) {
+      std::set<int64_t> layers;
+      for (int64_t rank = 0; rank < tp; ++rank) {
+        const RankFile& file = ranks[static_cast<size_t>(stage * tp + rank)];
+        const std::vector<Value> models = chunks_of(file);
+        if (models.size() != chunks)
+          throw FormatError(file.path + ": another number of model chunks than its neighbours");
+        for (auto& [name, source] : chunk_tensors(file, models[chunk])) {
+          const LayerName local = split_layer(name);
+          std::string whole = name;
+          if (local.layer >= 0) {
+            layers.insert(local.layer);
+            whole = layer_name(first_layer + local.layer, local.suffix);
+          } else if (stage > 0 && shares.contains(name) &&
+                     shares[name].size() == static_cast<size_t>(tp)) {
+            continue;  // the last stage's copy of tied embeddings
+          }
+          shares[whole].push_back(source);
+        }
+      }
+      if (!layers.empty() && *layers.rbegin() + 1 != static_cast<int64_t>(layers.size()))
+        throw FormatError(ranks[static_cast<size_t>(stage * tp)].path + ": layers are missing");
+      first_layer += static_cast<int64_t>(layers.size());
+    }
+  for (const auto& [name, parts] : shares)
+    if (static_cast<int64_t>(parts.size()) != tp)
+      throw FormatError(parts[0].place + ": on " + std::to_string(parts.size()) + " of " +
+                        std::to_string(tp) + " tensor ranks");
+  return shares;
+}
+
+// --- Megatron-DeepSpeed's pipeline files: layer_YY-model_ZZ-model_states.pt -----------------------
+
+struct LayerFile {
+  int64_t layer = 0;
+  RankFile rank;
+};
+
+std::vector<LayerFile> layer_files(const std::string& folder, const SourceOptions& options) {
+  std::vector<LayerFile> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!name.starts_with("layer_") || !name.ends_with("-model_states.pt")) continue;
+    const std::vector<std::string_view> parts = split(std::string_view(name).substr(6), '-');
+    const std::optional<int64_t> layer = whole_number(parts[0]);
+    std::optional<int64_t> tp = 0;
+    if (parts.size() == 3 && parts[1].starts_with("model_")) tp = whole_number(parts[1].substr(6));
+    if (!layer || !tp) continue;
+    files.push_back({*layer, open_rank(*tp, 0, entry.path(), options)});
+  }
+  std::sort(files.begin(), files.end(), [](const LayerFile& a, const LayerFile& b) {
+    return std::pair(a.layer, a.rank.tp) < std::pair(b.layer, b.rank.tp);
+  });
+  return files;
+}
+
+// What a layer file is shows in its keys; its number only orders it.
+Shares collect_layers(const std::vector<LayerFile>& files) {
+  Shares shares;
+  int64_t block = -1, block_file = -1;
+  for (const LayerFile& file : files) {
+    std::map<std::string, TensorSource> raw;
+    flatten(file.rank.file, file.rank.file->root(), "", 0, raw);
+    const bool is_block = std::any_of(raw.begin(), raw.end(), [](const auto& item) {
+      return item.first.ends_with("query_key_value.weight");
+    });
+    if (is_block && file.layer != block_file) {
+      ++block;
+      block_file = file.layer;
+    }
+    for (auto& [name, source] : raw) {
+      std::string full = is_block ? "encoder.layers." + std::to_string(block) + "." + name
+                         : name.find("embeddings.") != std::string::npos ? "embedding." + name
+                         : name == "weight" || name == "bias" ? "encoder.final_layernorm." + name
+                         : name.starts_with("norm.")          ? "encoder.final_layer" + name
+                         : name == "lm_head.weight"           ? "output_layer.weight"
+                         : name == "final_linear.weight"      ? "output_layer.weight"
+                                                              : name;
+      const std::optional<std::string> core = core_name(full);
+      if (!core) continue;
+      std::vector<TensorSource>& parts = shares[*core];
+      if (static_cast<int64_t>(parts.size()) == file.rank.tp) parts.push_back(source);
+    }
+  }
+  return shares;
+}
+
+double checkpoint_version(Value root) { return root.find("checkpoint_version").real().value_or(0); }
+
+QkvOrder order_of(double version, const std::string& path) {
+  if (version == 0) return QkvOrder::stacked;
+  if (version == 1) return QkvOrder::split_last;
+  if (version == 2 || version == 3) return QkvOrder::grouped;
+  throw FormatError(path + ": checkpoint_version " + std::to_string(version) +
+                    ", expected 0, 1, 2 or 3");
+}
+
+void refuse_distributed(const fs::path& folder) {
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
+    if (entry.path().extension() == ".distcp")
+      throw FormatError(folder.string() +
+                        ": a torch_dist checkpoint, which this program does not read: save it "
+                        "again with --ckpt-format torch");
+}
+
+CanonicalModel assemble(const Shares& shares, Value root, const std::string& path,
+                        std::optional<double> version, const SourceOptions& options) {
+  CanonicalModel model;
+  const Value args = root.find("args");
+  const bool core = root.find("model").is(Kind::dict) &&
+                    !root.find("model").find("language_model") && !root.find("module");
+  try {
+    model.spec = spec_from_arguments(args, core);
+  } catch (const FormatError& e) {
+    throw FormatError(path + ": " + e.what());
+  }
+  if (options.num_attention_heads) {
+    model.spec.num_attention_heads = *options.num_attention_heads;
+    if (!args) model.spec.num_query_groups = *options.num_attention_heads;
+  }
+  if (model.spec.num_attention_heads == 0)
+    throw FormatError(path + ": holds no arguments: give --num-attention-heads");
+  if (!options.activation.empty()) model.spec.activation = activation_from_name(options.activation);
+  model.tokenizer = hints_from_arguments(args);
+  model.iteration = root.find("iteration").integer().value_or(0);
+  add_core_tensors(model, shares, order_of(version.value_or(checkpoint_version(root)), path));
+  const auto on = [&](const char* name) { return args.attribute(name).integer().value_or(0) != 0; };
+  if (on("apply_layernorm_1p") || on("layernorm_zero_centered_gamma"))
+    for (auto& [name, source] : model.tensors)
+      if (name.ends_with("layernorm.weight")) source = add_one(source);
+  return model;
+}
+
+}  // namespace
+
+std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> iteration) {
+  const fs::path root(path);
+  if (!fs::is_directory(root)) return path;
+  const auto folder = [&](int64_t number) {
+    char name[32];
+    std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(number));
+    return root / name;
+  };
+  fs::path found = root;
+  if (iteration) {
+    found = folder(*iteration);
+  } else if (fs::exists(root / "latest_checkpointed_iteration.txt")) {
+    const std::string text = first_line(root / "latest_checkpointed_iteration.txt");
+    const std::optional<int64_t> number = whole_number(text);
+    if (!number && text != "release")
+      throw FormatError((root / "latest_checkpointed_iteration.txt").string() + ": \"" + text +
+                        "\" is neither a number nor release");
+    found = number ? folder(*number) : root / "release";
+  } else if (fs::exists(root / "latest")) {
+    found = root / first_line(root / "latest");
+  }
+  if (!fs::is_directory(found))
+    throw FormatError(found.string() + ": no such checkpoint" +
+                      (iteration ? "" : ", though " + path + " names it as its latest"));
+  return found.string();
+}
+
+CanonicalModel read_megatron(const std::string& path, const SourceOptions& options) {
+  const std::string place = resolve_checkpoint(path, options.iteration);
+  if (!fs::is_directory(place)) {
+    const std::vector<RankFile> ranks = {open_rank(0, 0, place, options)};
+    chunks_of(ranks[0]);
+    check_ranks(ranks, place);
+    return assemble(collect(ranks), ranks[0].file->root(), place, std::nullopt, options);
+  }
+  refuse_distributed(place);
+  const std::vector<LayerFile> layers = layer_files(place, options);
+  const std::vector<RankFile> ranks = rank_files(place, options);
+  if (!layers.empty()) {
+    const Value root = ranks.empty() ? Value() : ranks[0].file->root();
+    const double version = root && root.find("checkpoint_version") ? checkpoint_version(root) : 3;
+    return assemble(collect_layers(layers), root, place, version, options);
+  }
+  check_ranks(ranks, place);
+  std::optional<double> version;
+  if (ranks[0].file->root().find("module") && !ranks[0].file->root().find("checkpoint_version"))
+    version = 3;  // DeepSpeed came after version 3
+  return assemble(collect(ranks), ranks[0].file->root(), place, version, options);
+}
+
+}  // namespace convert

@@ -1,0 +1,54 @@
+// SPDX-License-Identifier: MIT
+// Megatron's own checkpoints, read: model_optim_rng.pt of any checkpoint_version, legacy,
+// Transformer Engine and core names, tensor and pipeline ranks joined; Megatron-DeepSpeed's
+// mp_rank and layer files. Parameters only: optimizer state stays where it is. The trainer's own
+// checkpoints are trainer_source.h's.
+// Source: docs/format/megatron-checkpoint.5.md.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "convert/canonical.h"
+#include "convert/torch_file.h"
+
+namespace convert {
+
+/// What the command line adds to a source, or overrules in it.
+struct SourceOptions {
+  std::optional<int64_t> iteration = {};            ///< of a root folder; else the tracker's
+  std::optional<int64_t> num_attention_heads = {};  ///< for files without arguments
+  std::string activation = {};  ///< gelu, gelu_new, relu: overrules the arguments
+  TorchFile::Checksums checksums = TorchFile::Checksums::require;
+  bool strict_pickle = false;  ///< refuse classes that are not understood even in the arguments
+};
+
+/// The folder of rank folders that `path` means: itself, or by the tracker
+/// (latest_checkpointed_iteration.txt, DeepSpeed's latest) of a root.
+/// Errors: indexed::FormatError for a tracker without its folder.
+std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> iteration);
+
+/// Reads the checkpoint at `path`: a file, a folder of ranks, or a root with a tracker.
+/// The vocabulary is as stored; spec.vocab_size is 0 when the arguments do not say how many of its
+/// rows are real.
+/// Errors: std::system_error; indexed::FormatError "path: what: why" for a file that is damaged or
+/// hostile, a rank that is missing, a model that this program does not know.
+CanonicalModel read_megatron(const std::string& path, const SourceOptions& options);
+
+/// Puts whole parameters under core names (qkv in `order`, gate over up) into canonical form;
+/// shares[i] is tensor-parallel rank i's. Fills the spec's sizes from the tensors where they are 0.
+/// Errors: indexed::FormatError when shares do not fit together.
+void add_core_tensors(CanonicalModel& model,
+                      const std::map<std::string, std::vector<TensorSource>>& shares,
+                      QkvOrder order);
+
+/// The model's numbers from Megatron's arguments; sizes that they lack stay 0. `args` may be
+/// nothing.
+/// Errors: indexed::FormatError naming an argument that asks for a model that is not supported.
+trainer::ModelSpec spec_from_arguments(Value args, bool core_layout);
+
+/// Tokenizer and vocabulary paths of the arguments.
+TokenizerHints hints_from_arguments(Value args);
+
+}  // namespace convert

@@ -1,0 +1,235 @@
+// SPDX-License-Identifier: MIT
+// megatron_target.h: arguments and nested names. Every argument that transformers' converter or
+// Megatron's own check of a checkpoint reads is written, with the value that the model really has.
+#include "convert/megatron_target.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <sstream>
+
+#include "convert/megatron_names.h"
+#include "convert/torch_writer.h"
+#include "libindexed/format.h"
+#include "libindexed/output_file.h"
+
+namespace convert {
+namespace {
+
+using indexed::FormatError;
+using trainer::ModelSpec;
+namespace fs = std::filesystem;
+
+// Rows up to `rows`, the last real row repeated as Megatron's own converters do.
+TensorSource pad_rows(const TensorSource& source, int64_t rows) {
+  const int64_t last = source.rows() - 1;
+  return pick_rows(source, rows, [last](int64_t row) { return std::min(row, last); });
+}
+
+class Arguments {
+ public:
+  Arguments(PickleBuilder& out, bool ordered) : out_(out) {
+    ordered ? out_.begin_attributes() : out_.begin_namespace();
+  }
+  void add(const char* name, int64_t value) { out_.text(name).integer(value); }
+  void add(const char* name, float value) { out_.text(name).real(std::stod(shown(value))); }
+  void on(const char* name, bool value) { out_.text(name).boolean(value); }
+  void add(const char* name, const std::string& value) {
+    value.empty() ? out_.text(name).none() : out_.text(name).text(value);
+  }
+  void none(const char* name) { out_.text(name).none(); }
+  void end() { out_.end_object(); }
+
+ private:
+  static std::string shown(float value) {
+    std::ostringstream text;
+    text << value;
+    return text.str();
+  }
+  PickleBuilder& out_;
+};
+
+void add_model(Arguments& args, const ModelSpec& spec, int64_t padded) {
+  args.add("num_layers", spec.num_layers);
+  args.add("hidden_size", spec.hidden_size);
+  args.add("ffn_hidden_size", spec.ffn_hidden_size);
+  args.add("num_attention_heads", spec.num_attention_heads);
+  args.add("kv_channels", spec.kv_channels);
+  args.add("num_query_groups", spec.num_query_groups);
+  args.on("group_query_attention", spec.num_query_groups != spec.num_attention_heads);
+  args.add("seq_length", spec.max_position_embeddings);
+  args.add("max_position_embeddings", spec.max_position_embeddings);
+  const bool rotary = spec.position == trainer::Position::rotary;
+  args.add("position_embedding_type", std::string(rotary ? "rope" : "learned_absolute"));
+  args.on("add_position_embedding", !rotary);
+  args.on("use_rotary_position_embeddings", rotary);
+  args.add("rotary_base", static_cast<int64_t>(spec.rotary_base));
+  args.add("rotary_percent", spec.rotary_percent);
+  args.on("rotary_interleaved", false);
+  args.add("padded_vocab_size", padded);
+  args.add("orig_vocab_size", spec.vocab_size);
+  args.on("add_bias_linear", spec.linear_bias);
+  args.on("disable_bias_linear", !spec.linear_bias);
+  args.on("add_qkv_bias", spec.linear_bias);
+  args.on("swiglu", spec.activation == ops::Activation::swiglu);
+  args.on("squared_relu", false);
+  args.on("bias_gelu_fusion", spec.activation == ops::Activation::gelu_tanh);
+  args.on("openai_gelu", false);
+  args.on("onnx_safe", false);
+  args.on("untie_embeddings_and_output_weights", !spec.tied_embeddings);
+  const bool rms = spec.norm == ops::Norm::rmsnorm;
+  args.add("normalization", std::string(rms ? "RMSNorm" : "LayerNorm"));
+  args.add("norm_epsilon", spec.norm_epsilon);
+  args.add("layernorm_epsilon", spec.norm_epsilon);
+  for (const char* name : {"apply_layernorm_1p", "apply_query_key_layer_scaling",
+                           "apply_residual_connection_post_layernorm", "qk_layernorm",
+                           "sequence_parallel", "bert_binary_head"})
+    args.on(name, false);
+  args.add("attention_dropout", spec.attention_dropout);
+  args.add("hidden_dropout", spec.hidden_dropout);
+  args.add("init_method_std", spec.init_method_std);
+}
+
+void add_run(Arguments& args, const CanonicalModel& model, const MegatronTarget& target,
+             const std::string& dtype, const std::string& tokenizer) {
+  args.add("make_vocab_size_divisible_by", target.divisible_by);
+  args.add("tokenizer_type",
+           std::string(tokenizer.empty() ? "GPT2BPETokenizer" : "PretrainedFromHF"));
+  args.add("tokenizer_name_or_path", tokenizer);
+  args.none("tokenizer_model");
+  args.add("vocab_file", model.tokenizer.vocab_file);
+  args.add("merge_file", model.tokenizer.merge_file);
+  args.on("fp16", dtype == "F16");
+  args.on("bf16", dtype == "BF16");
+  for (const char* name : {"tensor_model_parallel_size", "pipeline_model_parallel_size",
+                           "expert_model_parallel_size", "data_parallel_size", "world_size"})
+    args.add(name, int64_t{1});
+  args.none("virtual_pipeline_model_parallel_size");
+  args.none("num_experts");
+  args.add("iteration", model.iteration);
+  args.add("consumed_train_samples", int64_t{0});
+  args.add("consumed_valid_samples", int64_t{0});
+  args.on("no_save_optim", true);
+  args.on("no_save_rng", true);
+  args.add("ckpt_format", std::string("torch"));
+}
+
+using Named = std::vector<std::pair<std::string, TensorSource>>;
+
+// model = {language_model: {embedding: {word_embeddings: {weight}, ...}, encoder: {...}}}
+void add_legacy(PickleBuilder& out, const Named& tensors) {
+  out.begin_dict().text("language_model").begin_dict().text("embedding").begin_dict();
+  const TensorSource* output = nullptr;
+  bool in_encoder = false;
+  for (const auto& [name, source] : tensors) {
+    if (name == "output_layer.weight") {
+      output = &source;
+      continue;
+    }
+    const LegacyName legacy = legacy_name(name);
+    if (legacy.folder == "language_model.encoder") {
+      if (!in_encoder) out.end_dict().text("encoder").begin_ordered_dict();
+      in_encoder = true;
+      out.text(legacy.key).tensor(source);
+    } else {
+      out.text(legacy.folder.substr(legacy.folder.rfind('.') + 1)).begin_ordered_dict();
+      out.text(legacy.key).tensor(source).end_dict();
+    }
+  }
+  out.end_dict();
+  if (output != nullptr)
+    out.text("output_layer").begin_ordered_dict().text("weight").tensor(*output).end_dict();
+  out.end_dict().end_dict();
+}
+
+void refuse_unspeakable(const ModelSpec& spec) {
+  if (spec.activation == ops::Activation::relu)
+    throw FormatError("Megatron-LM has no argument for a ReLU MLP");
+  if (spec.parallel_residual)
+    throw FormatError("Megatron-LM has no layer with attention and MLP in parallel");
+  if (spec.position_offset != 0)
+    throw FormatError("Megatron-LM has no positions that start behind an offset");
+}
+
+}  // namespace
+
+Named core_tensors(const CanonicalModel& model) {
+  const ModelSpec& spec = model.spec;
+  const QkvShape shape{spec.num_attention_heads, spec.num_query_groups, spec.kv_channels};
+  Named out;
+  for (const CanonicalEntry& entry : canonical_entries(spec)) {
+    const std::string& name = entry.name;
+    const auto part = [&](std::string_view from, const char* to) {
+      return std::string(name).replace(name.find(from), from.size(), to);
+    };
+    if (name.find("linear_q.") != std::string::npos) {
+      out.emplace_back(part("linear_q.", "linear_qkv."),
+                       join_qkv(model.at(name), model.at(part("linear_q.", "linear_k.")),
+                                model.at(part("linear_q.", "linear_v.")), shape));
+    } else if (name.find("linear_gate.") != std::string::npos) {
+      out.emplace_back(part("linear_gate.", "linear_fc1."),
+                       join_rows({model.at(name), model.at(part("linear_gate.", "linear_up."))}));
+    } else if (name.find("linear_k.") == std::string::npos &&
+               name.find("linear_v.") == std::string::npos &&
+               name.find("linear_up.") == std::string::npos) {
+      out.emplace_back(name, model.at(name));
+    }
+  }
+  return out;
+}
+
+void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer,
+                    const MegatronTarget& target) {
+  refuse_unspeakable(model.spec);
+  const int64_t unit = target.divisible_by;
+  const int64_t padded = (model.spec.padded_vocab_size + unit - 1) / unit * unit;
+  const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
+  Named tensors = core_tensors(model);
+  for (auto& [name, source] : tensors) {
+    if (!target.dtype.empty()) source = convert_dtype(source, target.dtype);
+    if (share_of(name) == Share::rows) source = pad_rows(source, padded);
+  }
+  const bool one_file = target.path.ends_with(".pt");
+  const fs::path root = one_file ? fs::path(target.path).parent_path() : fs::path(target.path);
+  const indexed::Existing existing =
+      target.replace ? indexed::Existing::replace : indexed::Existing::refuse;
+  std::string tokenizer_folder;
+  if (!one_file && !tokenizer.files.empty()) {
+    tokenizer_folder = fs::absolute(root / "tokenizer").lexically_normal().string();
+    fs::create_directories(tokenizer_folder);
+    for (const TokenizerFile& file : tokenizer.files) {
+      indexed::OutputFile out(tokenizer_folder + "/" + file.name, existing);
+      out.write(file.text);
+      out.commit();
+    }
+  }
+  PickleBuilder out;
+  out.begin_dict().text("args");
+  Arguments args(out, target.ordered_args);
+  add_model(args, model.spec, padded);
+  add_run(args, model, target, dtype, tokenizer_folder);
+  out.text("params_dtype")
+      .global("torch", dtype == "BF16"  ? "bfloat16"
+                       : dtype == "F16" ? "float16"
+                                        : "float32");
+  args.end();
+  out.text("checkpoint_version").real(3.0).text("iteration").integer(model.iteration);
+  out.text("model");
+  if (target.core_names) {
+    out.begin_ordered_dict();
+    for (const auto& [name, source] : tensors) out.text(name).tensor(source);
+    out.end_dict();
+  } else {
+    add_legacy(out, tensors);
+  }
+  out.end_dict();
+  const fs::path folder = root / "release" / "mp_rank_00";
+  if (!one_file) fs::create_directories(folder);
+  write_torch_file(one_file ? target.path : (folder / "model_optim_rng.pt").string(),
+                   std::move(out), existing, target.progress);
+  if (one_file) return;
+  indexed::OutputFile tracker((root / "latest_checkpointed_iteration.txt").string(), existing);
+  tracker.write("release");
+  tracker.commit();
+}
+
+}  // namespace convert

@@ -1,0 +1,223 @@
+// SPDX-License-Identifier: MIT
+// plain_forward.h.
+#include "convert/plain_forward.h"
+
+#include <cmath>
+#include <cstring>
+#include <thread>
+
+#include "libindexed/format.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+
+namespace convert {
+namespace {
+
+using ops::Tensor;
+
+// A tensor that owns its memory.
+struct Matrix {
+  std::vector<float> memory;
+  Tensor view;
+
+  Matrix(int64_t rows, int64_t columns) : memory(static_cast<size_t>(rows * columns)) {
+    view = Tensor(memory.data(), ops::DType::f32, ops::Device::cpu, {rows, 1, columns});
+  }
+  Tensor rows() const { return view.view({view.shape[0], view.shape[2]}); }
+};
+
+class Forward {
+ public:
+  Forward(const CanonicalModel& model, std::span<const int32_t> tokens, QkvRoad road)
+      : model_(model),
+        spec_(model.spec),
+        tokens_(tokens.begin(), tokens.end()),
+        road_(road),
+        cpu_(static_cast<int>(std::max(1U, std::thread::hardware_concurrency()))),
+        length_(static_cast<int64_t>(tokens.size())),
+        x_(length_, spec_.hidden_size) {}
+
+  std::vector<float> run() {
+    embed();
+    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) block(layer);
+    Matrix normed = norm("decoder.final_layernorm");
+    Matrix logits(length_, spec_.padded_vocab_size);
+    linear(logits, normed, spec_.tied_embeddings ? "embedding.word_embeddings" : "output_layer",
+           ops::Activation::none, false);
+    return std::move(logits.memory);
+  }
+
+ private:
+  // Weights live until the next call of the operation that takes them.
+  Tensor weight(const std::string& name, std::vector<float>& memory) {
+    const TensorSource& source = model_.at(name);
+    memory = to_floats(source.dtype, source.load().data(), source.elements());
+    if (source.shape.size() == 1)
+      return Tensor(memory.data(), ops::DType::f32, ops::Device::cpu, {source.shape[0]});
+    return Tensor(memory.data(), ops::DType::f32, ops::Device::cpu,
+                  {source.shape[0], source.shape[1]});
+  }
+
+  void embed() {
+    std::vector<float> words, places;
+    std::vector<int32_t> positions(tokens_.size());
+    for (size_t i = 0; i < positions.size(); ++i)
+      positions[i] = static_cast<int32_t>(static_cast<int64_t>(i) + spec_.position_offset);
+    ops::EmbeddingForward args;
+    args.x = x_.view;
+    args.tokens = Tensor(tokens_.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
+    args.token_table = weight("embedding.word_embeddings.weight", words);
+    if (spec_.position == trainer::Position::learned) {
+      args.positions = Tensor(positions.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
+      args.position_table = weight("embedding.position_embeddings.weight", places);
+    }
+    cpu_.embedding_forward(args);
+  }
+
+  Matrix norm(const std::string& name) {
+    Matrix y(length_, spec_.hidden_size);
+    std::vector<float> scale, shift;
+    ops::ResidualNormForward args;
+    args.norm = spec_.norm;
+    args.eps = spec_.norm_epsilon;
+    args.y = y.view;
+    args.residual = x_.view;
+    args.weight = weight(name + ".weight", scale);
+    if (spec_.norm == ops::Norm::layernorm) args.bias = weight(name + ".bias", shift);
+    cpu_.residual_norm_forward(args);
+    return y;
+  }
+
+  void linear(Matrix& y, const Matrix& x, const std::string& name, ops::Activation activation,
+              bool biased) {
+    std::vector<float> matrix, vector;
+    ops::LinearForward args;
+    args.y = y.rows();
+    args.x = x.rows();
+    args.weight = weight(name + ".weight", matrix);
+    if (biased) args.bias = weight(name + ".bias", vector);
+    args.activation = activation;
+    cpu_.linear_forward(args);
+  }
+
+  Matrix layer_linear(const Matrix& x, int64_t layer, const char* name, int64_t out,
+                      ops::Activation activation = ops::Activation::none) {
+    Matrix y(length_, out);
+    linear(y, x, layer_name(layer, name), activation, spec_.linear_bias);
+    return y;
+  }
+
+  // One weight, rows in the packed order; made here so that it is the order of the file.
+  Matrix qkv_fused(const Matrix& x, int64_t layer) {
+    const QkvShape shape{spec_.num_attention_heads, spec_.num_query_groups, spec_.kv_channels};
+    CanonicalModel fused;
+    for (const char* end : {"weight", "bias"}) {
+      if (std::strcmp(end, "bias") == 0 && !spec_.linear_bias) continue;
+      const auto part = [&](const char* name) {
+        return model_.at(
+            layer_name(layer, std::string("self_attention.linear_") + name + "." + end));
+      };
+      fused.tensors[std::string("qkv.") + end] = join_qkv(part("q"), part("k"), part("v"), shape);
+    }
+    Matrix y(length_, shape.rows());
+    std::vector<float> matrix, vector;
+    const auto load = [&](const char* name, std::vector<float>& memory) {
+      const TensorSource& source = fused.at(name);
+      memory = to_floats(source.dtype, source.load().data(), source.elements());
+    };
+    load("qkv.weight", matrix);
+    ops::LinearForward args;
+    args.y = y.rows();
+    args.x = x.rows();
+    args.weight =
+        Tensor(matrix.data(), ops::DType::f32, ops::Device::cpu, {shape.rows(), spec_.hidden_size});
+    if (spec_.linear_bias) {
+      load("qkv.bias", vector);
+      args.bias = Tensor(vector.data(), ops::DType::f32, ops::Device::cpu, {shape.rows()});
+    }
+    cpu_.linear_forward(args);
+    return y;
+  }
+
+  // Three weights; their outputs are laid side by side, head by head.
+  Matrix qkv_apart(const Matrix& x, int64_t layer) {
+    const int64_t d = spec_.kv_channels, groups = spec_.num_query_groups;
+    const int64_t per_group = spec_.num_attention_heads / groups;
+    const Matrix q = layer_linear(x, layer, "self_attention.linear_q", groups * per_group * d);
+    const Matrix k = layer_linear(x, layer, "self_attention.linear_k", groups * d);
+    const Matrix v = layer_linear(x, layer, "self_attention.linear_v", groups * d);
+    Matrix packed(length_, spec_.qkv_size());
+    const auto copy = [&](const Matrix& from, int64_t row, int64_t head, float* to) {
+      std::memcpy(to, from.memory.data() + row * from.view.shape[2] + head * d,
+                  static_cast<size_t>(d) * sizeof(float));
+    };
+    for (int64_t row = 0; row < length_; ++row)
+      for (int64_t g = 0; g < groups; ++g) {
+        float* to = packed.memory.data() + row * spec_.qkv_size() + g * (per_group + 2) * d;
+        for (int64_t j = 0; j < per_group; ++j) copy(q, row, g * per_group + j, to + j * d);
+        copy(k, row, g, to + per_group * d);
+        copy(v, row, g, to + (per_group + 1) * d);
+      }
+    return packed;
+  }
+
+  void block(int64_t layer) {
+    const Matrix first = norm(layer_name(layer, "input_layernorm"));
+    const Matrix qkv = road_ == QkvRoad::fused ? qkv_fused(first, layer) : qkv_apart(first, layer);
+    Matrix mixed(length_, spec_.num_attention_heads * spec_.kv_channels);
+    ops::AttentionForward args;
+    args.shape = {spec_.num_attention_heads, spec_.num_query_groups, spec_.kv_channels,
+                  1.0F / std::sqrt(static_cast<float>(spec_.kv_channels)), true};
+    args.out = mixed.view;
+    args.qkv = qkv.view;
+    cpu_.attention_forward(args);
+    const Matrix attention =
+        layer_linear(mixed, layer, "self_attention.linear_proj", spec_.hidden_size);
+    if (!spec_.parallel_residual) add(attention);
+    const Matrix second = norm(layer_name(layer, "pre_mlp_layernorm"));
+    if (spec_.parallel_residual) add(attention);
+    add(layer_linear(mlp_inner(second, layer), layer, "mlp.linear_fc2", spec_.hidden_size));
+  }
+
+  Matrix mlp_inner(const Matrix& x, int64_t layer) {
+    if (spec_.activation != ops::Activation::swiglu)
+      return layer_linear(x, layer, "mlp.linear_fc1", spec_.ffn_hidden_size, spec_.activation);
+    Matrix gate = layer_linear(x, layer, "mlp.linear_gate", spec_.ffn_hidden_size);
+    const Matrix up = layer_linear(x, layer, "mlp.linear_up", spec_.ffn_hidden_size);
+    for (size_t i = 0; i < gate.memory.size(); ++i)
+      gate.memory[i] *= up.memory[i] / (1.0F + std::exp(-gate.memory[i]));
+    return gate;
+  }
+
+  void add(const Matrix& branch) {
+    for (size_t i = 0; i < x_.memory.size(); ++i) x_.memory[i] += branch.memory[i];
+  }
+
+  const CanonicalModel& model_;
+  const trainer::ModelSpec& spec_;
+  std::vector<int32_t> tokens_;
+  QkvRoad road_;
+  ops::cpu::CpuOps cpu_;
+  int64_t length_;
+  Matrix x_;
+};
+
+}  // namespace
+
+std::vector<float> plain_forward(const CanonicalModel& model, std::span<const int32_t> tokens,
+                                 QkvRoad road) {
+  const trainer::ModelSpec& spec = model.spec;
+  if (spec.position == trainer::Position::rotary)
+    throw indexed::FormatError("verifying a model with rotary positions is not supported");
+  if (tokens.empty() || static_cast<int64_t>(tokens.size()) > spec.max_position_embeddings)
+    throw indexed::FormatError("a text of " + std::to_string(tokens.size()) +
+                               " tokens, expected 1 to " +
+                               std::to_string(spec.max_position_embeddings));
+  for (const int32_t token : tokens)
+    if (token < 0 || token >= spec.padded_vocab_size)
+      throw indexed::FormatError("token " + std::to_string(token) +
+                                 " is not in the vocabulary of " +
+                                 std::to_string(spec.padded_vocab_size));
+  return Forward(model, tokens, road).run();
+}
+
+}  // namespace convert

@@ -1,0 +1,58 @@
+// SPDX-License-Identifier: MIT
+// Files as torch.save writes them: a ZIP archive of stored members, whose object graph is put
+// together by PickleBuilder and whose tensors are streamed one at a time. The reader is
+// torch_file.h's; which objects a Megatron checkpoint holds is megatron_target.h's.
+// Source: docs/format/torch-file.5.md.
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "convert/tensor_source.h"
+#include "libindexed/output_file.h"
+
+namespace convert {
+
+/// Builds a pickle of protocol 2. Calls nest as the objects do; what is not closed is a mistake of
+/// ours that torch would find.
+class PickleBuilder {
+ public:
+  PickleBuilder& none();
+  PickleBuilder& boolean(bool value);
+  PickleBuilder& integer(int64_t value);
+  PickleBuilder& real(double value);
+  PickleBuilder& text(std::string_view value);
+  /// An imported name that stands for itself: ("torch", "bfloat16").
+  PickleBuilder& global(std::string_view module, std::string_view name);
+  /// A contiguous CPU tensor; its bytes become the next storage.
+  PickleBuilder& tensor(const TensorSource& source);
+
+  /// A dict or OrderedDict: begin, key and value by turns, end.
+  PickleBuilder& begin_dict();
+  PickleBuilder& begin_ordered_dict();
+  PickleBuilder& end_dict();
+  /// argparse.Namespace, or an OrderedDict with attributes: names and values by turns between.
+  PickleBuilder& begin_namespace();
+  PickleBuilder& begin_attributes();
+  PickleBuilder& end_object();
+
+  /// The pickle, closed, and the tensors by storage key.
+  std::string finish() &&;
+  const std::vector<TensorSource>& tensors() const noexcept { return tensors_; }
+
+ private:
+  std::string bytes_ = std::string("\x80\x02", 2);
+  std::vector<TensorSource> tensors_;
+};
+
+/// Writes `builder`'s object as the file `path`. Each tensor is loaded once, in turn.
+/// Errors: std::system_error (EEXIST unless `existing` is replace); those of the tensors' sources;
+/// indexed::FormatError for a dtype that torch stores in no class of its own.
+void write_torch_file(const std::string& path, PickleBuilder builder, indexed::Existing existing,
+                      const std::function<void(int64_t done, int64_t total)>& progress = {});
+
+}  // namespace convert

@@ -1,0 +1,36 @@
+// SPDX-License-Identifier: MIT
+// The trainer's own checkpoints (iter_NNNNNNN/ with meta.json), read into canonical form: shards of
+// any layout joined, every byte's checksum seen. And the other way, a canonical model as the first
+// checkpoint of a run that fine-tunes it.
+// The files are trainer/checkpoint's; here is only what their tensors mean.
+// Source: docs/format/checkpoint.5.md.
+#pragma once
+
+#include <map>
+#include <optional>
+#include <string>
+
+#include "convert/canonical.h"
+
+namespace convert {
+
+/// Whether `path` is a checkpoint folder of the trainer, or a root whose newest one is.
+bool is_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration);
+
+/// Reads it. `prefer_main` takes the fp32 main parameters where they are stored apart.
+/// Errors: std::system_error; indexed::FormatError "path: what: why".
+CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration,
+                                       bool prefer_main);
+
+/// A model's numbers as meta.json's "model" has them, by ModelSpec's names; and back. A number
+/// that is missing keeps its default.
+/// Errors: indexed::FormatError for a value that is not one.
+std::map<std::string, std::string> spec_to_texts(const trainer::ModelSpec& spec);
+trainer::ModelSpec spec_from_texts(const std::map<std::string, std::string>& texts);
+
+/// Writes the model as iteration 0 of the root folder `path`, without optimizer state. The whole
+/// model is in memory while it is written.
+/// Errors: std::system_error; std::runtime_error when another process writes there.
+void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path);
+
+}  // namespace convert

@@ -1,0 +1,433 @@
+// SPDX-License-Identifier: MIT
+// One tiny GPT-2 out of every layout that Megatron has written it in, and back: each conversion must
+// give the same tensors, bit for bit. Golden: tests/golden/convert/gpt2, made and loaded with
+// transformers by tests/reference/convert_golden.py.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <zlib.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <numeric>
+
+#include "convert/hf_folder.h"
+#include "convert/megatron_names.h"
+#include "convert/megatron_source.h"
+#include "convert/megatron_target.h"
+#include "convert/plain_forward.h"
+#include "convert/trainer_source.h"
+#include "convert/verify.h"
+#include "libindexed/format.h"
+#include "trainer/checkpoint/safetensors.h"
+
+namespace convert {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+constexpr int64_t kVocabSize = 261;
+
+std::string golden(const std::string& name) {
+  return std::string(GOLDEN_DIR) + "/convert/gpt2/" + name;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+const json& expected() {
+  static const json tree = json::parse(read_file(golden("expected.json")));
+  return tree;
+}
+
+uint32_t digest(std::span<const std::byte> bytes) {
+  return static_cast<uint32_t>(
+      crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
+}
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const std::exception& e) {
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << "one line";
+    return e.what();
+  }
+  return "accepted";
+}
+
+TokenizerFiles tokenizer() {
+  return tokenizer_from_vocab(golden("vocab.json"), golden("merges.txt"), 16);
+}
+
+CanonicalModel read_golden(const std::string& name) {
+  SourceOptions options;
+  if (name == "v0.pt") options.num_attention_heads = 4;
+  CanonicalModel model = read_megatron(golden(name), options);
+  trim_vocabulary(model, kVocabSize);
+  return model;
+}
+
+class ConvertTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
+    std::replace(name.begin(), name.end(), '/', '_');
+    folder_ = fs::path(::testing::TempDir()) / ("convert_" + name);
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+
+  // The folder's tensors are exactly the expected ones.
+  static void expect_tensors(const std::string& folder, const std::string& kind,
+                             const std::string& more = "") {
+    json want = expected().at(kind);
+    if (!more.empty()) want.update(expected().at(more));
+    for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+      if (entry.path().extension() != ".safetensors") continue;
+      const auto file = trainer::SafetensorsFile::open(entry.path());
+      EXPECT_EQ(file.metadata().at("format"), "pt") << "transformers refuses a file without";
+      for (const trainer::TensorEntry& tensor : file.tensors()) {
+        ASSERT_TRUE(want.contains(tensor.name)) << tensor.name;
+        EXPECT_EQ(tensor.shape, want[tensor.name][0].get<std::vector<int64_t>>()) << tensor.name;
+        EXPECT_EQ(digest(file.bytes(tensor)), want[tensor.name][1].get<uint32_t>()) << tensor.name;
+        want.erase(tensor.name);
+      }
+    }
+    EXPECT_TRUE(want.empty()) << want.begin().key() << " is missing";
+  }
+
+  fs::path folder_;
+};
+
+class LayoutTest : public ConvertTest, public ::testing::WithParamInterface<const char*> {};
+
+TEST_P(LayoutTest, BecomesTheSameModel) {
+  const std::string name = GetParam();
+  const CanonicalModel model = read_golden(name);
+  HfTarget target{.folder = path("hf")};
+  if (name == "one_p.pt")
+    target.dtype = "F32";  // its norms are stored in fp64, so that -1 is exact
+  const HfResult result = write_hf_folder(model, choose_family(model.spec), tokenizer(), target);
+  EXPECT_TRUE(result.notes.empty());
+  expect_tensors(path("hf"), name == "bf16.pt" ? "bf16" : "fp32",
+                 name == "untied.pt" ? "untied" : "");
+  const json config = json::parse(read_file(path("hf/config.json")));
+  EXPECT_EQ(config.at("model_type"), "gpt2");
+  EXPECT_EQ(config.at("vocab_size"), kVocabSize);
+  EXPECT_EQ(config.at("n_inner"), 20);
+  EXPECT_EQ(config.at("n_head"), 4);
+  EXPECT_EQ(config.at("eos_token_id"), 260);
+  EXPECT_EQ(config.at("activation_function"), "gelu_new");
+  EXPECT_EQ(config.at("layer_norm_epsilon"), 1e-5);
+  EXPECT_EQ(config.at("tie_word_embeddings"), name != "untied.pt");
+  EXPECT_EQ(config.at("torch_dtype"), name == "bf16.pt" ? "bfloat16" : "float32");
+}
+
+INSTANTIATE_TEST_SUITE_P(Megatron, LayoutTest,
+                         ::testing::Values("v0.pt", "v1.pt", "v2.pt", "v3.pt", "norm.pt", "te.pt",
+                                           "core.pt", "core_te.pt", "one_p.pt", "bf16.pt",
+                                           "untied.pt", "tp2pp2", "tp2v0", "virtual", "deepspeed",
+                                           "deepspeed_plain"),
+                         [](const auto& info) {
+                           const std::string name = info.param;
+                           return name.substr(0, name.find('.'));
+                         });
+
+TEST_F(ConvertTest, ForwardEqualsTransformers) {
+  const CanonicalModel model = read_golden("v3.pt");
+  const std::vector<int32_t> tokens = expected().at("tokens").get<std::vector<int32_t>>();
+  for (const QkvRoad road : {QkvRoad::fused, QkvRoad::apart}) {
+    const std::vector<float> logits = plain_forward(model, tokens, road);
+    for (size_t row = 0; row < tokens.size(); ++row)
+      for (size_t i = 0; i < 8; ++i)
+        EXPECT_NEAR(logits[row * kVocabSize + i], expected().at("logits")[row][i].get<float>(),
+                    1e-5);
+  }
+}
+
+TEST_F(ConvertTest, ShardsHoldTheSameTensors) {
+  const CanonicalModel model = read_golden("v3.pt");
+  const HfTarget target{.folder = path("hf"), .max_shard_bytes = 4000};
+  const HfResult result = write_hf_folder(model, *find_family("gpt2"), tokenizer(), target);
+  EXPECT_GT(result.shards, 3);
+  expect_tensors(path("hf"), "fp32");
+  const json index = json::parse(read_file(path("hf/model.safetensors.index.json")));
+  EXPECT_EQ(index.at("metadata").at("total_size"), result.bytes);
+  EXPECT_EQ(index.at("weight_map").size(), static_cast<size_t>(result.tensors));
+  const CanonicalModel back = read_hf_folder(path("hf"));
+  EXPECT_EQ(back.tensors.size(), model.tensors.size());
+  // A smaller model written over it leaves no shard of the larger behind.
+  EXPECT_THAT(error_of([&] { write_hf_folder(model, *find_family("gpt2"), tokenizer(), target); }),
+              HasSubstr("config.json"));
+  write_hf_folder(model, *find_family("gpt2"), tokenizer(),
+                  {.folder = path("hf"), .replace = true});
+  EXPECT_FALSE(fs::exists(path("hf/model.safetensors.index.json")));
+  expect_tensors(path("hf"), "fp32");
+}
+
+TEST_F(ConvertTest, AFolderReadBackIsTheModel) {
+  const CanonicalModel model = read_golden("untied.pt");
+  write_hf_folder(model, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
+  const CanonicalModel back = read_hf_folder(path("hf"));
+  ASSERT_EQ(back.tensors.size(), model.tensors.size());
+  for (const auto& [name, source] : model.tensors) {
+    EXPECT_EQ(back.at(name).shape, source.shape) << name;
+    EXPECT_EQ(back.at(name).load(), source.load()) << name;
+  }
+  EXPECT_EQ(spec_to_texts(back.spec), spec_to_texts(model.spec));
+}
+
+TEST_F(ConvertTest, ToMegatronAndBack) {
+  const CanonicalModel model = read_golden("v1.pt");
+  for (const bool core : {false, true})
+    for (const bool ordered : {false, true}) {
+      const std::string folder =
+          path(std::string(core ? "core" : "legacy") + (ordered ? "o" : "n"));
+      MegatronTarget target{.path = folder, .core_names = core, .ordered_args = ordered};
+      write_megatron(model, tokenizer(), target);
+      CanonicalModel back = read_megatron(folder, {});
+      EXPECT_EQ(back.spec.padded_vocab_size, 384) << "a multiple of 128";
+      EXPECT_EQ(back.spec.vocab_size, kVocabSize);
+      trim_vocabulary(back, kVocabSize);
+      write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = folder + "/hf"});
+      expect_tensors(folder + "/hf", "fp32");
+    }
+}
+
+TEST_F(ConvertTest, ToTheTrainerAndBack) {
+  const CanonicalModel model = read_golden("tp2pp2");
+  EXPECT_FALSE(is_trainer_checkpoint(path("run"), std::nullopt));
+  write_trainer_checkpoint(model, path("run"));
+  ASSERT_TRUE(is_trainer_checkpoint(path("run"), std::nullopt));
+  CanonicalModel back = read_trainer_checkpoint(path("run"), std::nullopt, false);
+  EXPECT_EQ(spec_to_texts(back.spec), spec_to_texts(model.spec));
+  write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
+  expect_tensors(path("hf"), "fp32");
+}
+
+TEST_F(ConvertTest, VerifyTellsEqualFromDifferent) {
+  const CanonicalModel model = read_golden("v3.pt");
+  write_hf_folder(model, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
+  const VerifyReport same = verify_folder(model, path("hf"), "the cat in the hat");
+  EXPECT_TRUE(same.equal) << same.summary();
+  EXPECT_EQ(same.equal_choices, same.tokens);
+  EXPECT_EQ(same.tokens, static_cast<int64_t>(same.by_position.size()));
+  // Heads of q exchanged: what a wrong order of rows does.
+  CanonicalModel wrong = model;
+  TensorSource& q = wrong.tensors.at("decoder.layers.1.self_attention.linear_q.weight");
+  q = pick_rows(q, q.rows(), [](int64_t row) { return row ^ 2; });
+  const VerifyReport other = verify_folder(wrong, path("hf"), "the cat in the hat");
+  EXPECT_FALSE(other.equal) << other.summary();
+  other.write(path("report.json"), false);
+  EXPECT_EQ(json::parse(read_file(path("report.json"))).at("equal"), false);
+}
+
+TEST_F(ConvertTest, WhatDoesNotFitIsRefused) {
+  EXPECT_THAT(error_of([] { read_megatron(golden("v0.pt"), {}); }),
+              HasSubstr("--num-attention-heads"));
+  EXPECT_THAT(error_of([] {
+                read_megatron(golden("tp2pp2/iter_0000010/mp_rank_00_000/model_optim_rng.pt"), {});
+              }),
+              HasSubstr("give the folder that holds all ranks"));
+  EXPECT_THAT(error_of([] { read_megatron(golden("tp2pp2"), {.iteration = 11}); }),
+              HasSubstr("iter_0000011: no such checkpoint"));
+  EXPECT_THAT(error_of([] { read_megatron(golden("v3.pt"), {.strict_pickle = true}); }),
+              HasSubstr("__main__.AttnBackend"));
+  SourceOptions heads;
+  heads.num_attention_heads = 3;
+  EXPECT_THAT(error_of([&] { read_megatron(golden("v0.pt"), heads); }),
+              HasSubstr("rows, expected"));
+  fs::copy(golden("tp2pp2"), path("torn"), fs::copy_options::recursive);
+  fs::remove_all(path("torn/iter_0000010/mp_rank_01_000"));
+  EXPECT_THAT(error_of([&] { read_megatron(path("torn"), {}); }), HasSubstr("3 ranks, expected 2"));
+  std::ofstream(path("torn/latest_checkpointed_iteration.txt")) << "ten";
+  EXPECT_THAT(error_of([&] { read_megatron(path("torn"), {}); }),
+              HasSubstr("neither a number nor"));
+  fs::create_directories(path("dist"));
+  std::ofstream(path("dist/__0_0.distcp")) << "x";
+  EXPECT_THAT(error_of([&] { read_megatron(path("dist"), {}); }), HasSubstr("--ckpt-format torch"));
+}
+
+TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
+  const CanonicalModel model = read_golden("v3.pt");
+  write_hf_folder(model, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
+  const json config = json::parse(read_file(path("hf/config.json")));
+  const auto with = [&](const char* key, const json& value) {
+    json changed = config;
+    changed[key] = value;
+    std::ofstream(path("hf/config.json")) << changed;
+    return error_of([&] { read_hf_folder(path("hf")); });
+  };
+  EXPECT_THAT(with("model_type", "bert"), HasSubstr("model_type \"bert\" is not supported"));
+  EXPECT_THAT(with("n_layer", 5), HasSubstr("has no tensor transformer.h.4.ln_1.weight"));
+  EXPECT_THAT(with("n_layer", 3), HasSubstr("transformer.h.3.attn.c_attn.bias is no tensor"));
+  EXPECT_THAT(with("n_embd", 16), HasSubstr("c_attn.weight: rows 16 to 32 of 24"));
+  EXPECT_THAT(with("n_embd", "8"), HasSubstr("expected a whole number"));
+  EXPECT_THAT(with("activation_function", "silu"), HasSubstr("activation \"silu\""));
+  EXPECT_THAT(with("vocab_size", 262), HasSubstr("shape (261, 8), expected (262, 8)"));
+}
+
+TEST_F(ConvertTest, NumbersThatAreNotFiniteAreSaid) {
+  CanonicalModel model = read_golden("v3.pt");
+  TensorSource& bias = model.tensors.at("decoder.final_layernorm.bias");
+  bias = TensorSource{"F32",
+                      {8},
+                      [](int64_t, int64_t count, std::byte* out) {
+                        const std::vector<float> v(static_cast<size_t>(count), 1e30F);
+                        std::memcpy(out, v.data(), v.size() * 4);
+                      },
+                      "test"};
+  const HfResult result = write_hf_folder(model, *find_family("gpt2"), tokenizer(),
+                                          {.folder = path("hf"), .dtype = "F16"});
+  ASSERT_EQ(result.notes.size(), 1U);
+  EXPECT_THAT(result.notes[0], HasSubstr("transformer.ln_f.bias: 8 of 8 numbers are not finite"));
+}
+
+// --- parts ---------------------------------------------------------------------------------------
+
+TensorSource counting(int64_t rows, int64_t columns) {
+  TensorSource source{"F32", {rows, columns}, {}, "counting"};
+  source.read_rows = [columns](int64_t first, int64_t count, std::byte* out) {
+    std::vector<float> v(static_cast<size_t>(count * columns));
+    std::iota(v.begin(), v.end(), static_cast<float>(first * columns));
+    std::memcpy(out, v.data(), v.size() * 4);
+  };
+  return source;
+}
+
+std::vector<float> floats(const TensorSource& source) {
+  return to_floats(source.dtype, source.load().data(), source.elements());
+}
+
+TEST(QkvOrders, RowsGoWhereThePageSays) {
+  using V = std::vector<float>;
+  const QkvShape shape{2, 2, 2};  // two heads of two
+  const auto rows = [&](QkvOrder order) {
+    V all;
+    for (const TensorSource& part : split_qkv(counting(12, 1), shape, order))
+      for (float x : floats(part)) all.push_back(x);
+    return all;
+  };
+  EXPECT_EQ(rows(QkvOrder::stacked), (V{0, 1, 2, 3, 4, 5, 6, 7, 8, 9, 10, 11}));
+  EXPECT_EQ(rows(QkvOrder::split_last), (V{0, 3, 6, 9, 1, 4, 7, 10, 2, 5, 8, 11}));
+  EXPECT_EQ(rows(QkvOrder::grouped), (V{0, 1, 6, 7, 2, 3, 8, 9, 4, 5, 10, 11}));
+  const QkvShape grouped{4, 2, 1};  // q0 q1 k0 v0 q2 q3 k1 v1
+  V all;
+  for (const TensorSource& part : split_qkv(counting(8, 1), grouped, QkvOrder::grouped))
+    for (float x : floats(part)) all.push_back(x);
+  EXPECT_EQ(all, (V{0, 1, 4, 5, 2, 6, 3, 7}));
+  EXPECT_THAT(error_of([&] { split_qkv(counting(8, 1), grouped, QkvOrder::stacked); }),
+              HasSubstr("before version 2"));
+}
+
+TEST(QkvOrders, JoinUndoesSplit) {
+  for (const QkvShape shape : {QkvShape{4, 4, 3}, QkvShape{6, 2, 4}, QkvShape{3, 1, 2}}) {
+    const TensorSource fused = counting(shape.rows(), 5);
+    const std::vector<TensorSource> parts = split_qkv(fused, shape, QkvOrder::grouped);
+    EXPECT_EQ(join_qkv(parts[0], parts[1], parts[2], shape).load(), fused.load());
+  }
+}
+
+TEST(TensorSources, PartsAndWholes) {
+  const TensorSource m = counting(70, 130);
+  EXPECT_EQ(transpose(transpose(m)).load(), m.load());
+  EXPECT_EQ(floats(transpose(counting(2, 3))), (std::vector<float>{0, 3, 1, 4, 2, 5}));
+  EXPECT_EQ(join_rows({slice_rows(m, 0, 1), slice_rows(m, 1, 68), slice_rows(m, 69, 1)}).load(),
+            m.load());
+  std::vector<std::byte> middle(static_cast<size_t>(3 * m.row_bytes()));
+  join_rows({slice_rows(m, 0, 20), slice_rows(m, 20, 50)}).read_rows(19, 3, middle.data());
+  EXPECT_EQ(middle, slice_rows(m, 19, 3).load());
+  EXPECT_EQ(floats(join_columns({counting(2, 1), counting(2, 2)})),
+            (std::vector<float>{0, 0, 1, 1, 2, 3}));
+  EXPECT_THAT(error_of([&] { slice_rows(m, 69, 2); }), HasSubstr("do not exist"));
+  EXPECT_THAT(error_of([&] { join_rows({m, counting(1, 2)}); }), HasSubstr("does not fit under"));
+  EXPECT_THAT(error_of([&] { convert_dtype(zeros("I64", {2}), "F32"); }),
+              HasSubstr("not converted"));
+}
+
+// Every 16-bit pattern through fp32 and back, and rounding to nearest even between neighbours.
+TEST(TensorSources, HalfFormats) {
+  for (const char* dtype : {"F16", "BF16"}) {
+    TensorSource all{dtype, {65536}, {}, "all"};
+    all.read_rows = [](int64_t first, int64_t count, std::byte* out) {
+      for (int64_t i = 0; i < count; ++i) {
+        const uint16_t bits = static_cast<uint16_t>(first + i);
+        std::memcpy(out + 2 * i, &bits, 2);
+      }
+    };
+    const TensorSource back = convert_dtype(convert_dtype(all, "F32"), dtype);
+    const std::vector<std::byte> bytes = back.load();
+    const std::vector<float> values = floats(all);
+    for (size_t i = 0; i < 65536; ++i) {
+      uint16_t bits = 0;
+      std::memcpy(&bits, bytes.data() + 2 * i, 2);
+      if (std::isnan(values[i])) continue;
+      ASSERT_EQ(bits, i) << dtype;
+    }
+    for (uint32_t i = 0; i < 0x7b00; i += 37) {  // halves between i and i + 1 go to the even one
+      const float low = values[i], high = values[i + 1];
+      const float half = low + (high - low) / 2;
+      TensorSource one{"F32",
+                       {1},
+                       [half](int64_t, int64_t, std::byte* out) { std::memcpy(out, &half, 4); },
+                       "one"};
+      uint16_t bits = 0;
+      std::memcpy(&bits, convert_dtype(one, dtype).load().data(), 2);
+      ASSERT_EQ(bits, (i % 2 == 0) ? i : i + 1) << dtype << " between " << low << " and " << high;
+    }
+  }
+}
+
+TEST(MegatronNames, UnknownOnesAreRefused) {
+  EXPECT_EQ(core_name("language_model.transformer.layers.3.attention.dense.bias"),
+            "decoder.layers.3.self_attention.linear_proj.bias");
+  EXPECT_EQ(core_name("module.language_model.encoder.final_norm.weight"),
+            "decoder.final_layernorm.weight");
+  EXPECT_EQ(core_name("model.decoder.layers.10.mlp.linear_fc1.layer_norm_bias"),
+            "decoder.layers.10.pre_mlp_layernorm.bias");
+  EXPECT_EQ(core_name("decoder.layers.0.mlp.linear_fc1._extra_state"), std::nullopt);
+  EXPECT_EQ(core_name("word_embeddings_for_head.weight"), std::nullopt);
+  for (const char* name :
+       {"decoder.layers.0.mlp.router.weight", "decoder.layers.x.mlp.linear_fc1.weight",
+        "lm_head.dense.weight", "embedding.tokentype_embeddings.weight",
+        "decoder.layers.0.mlp.linear_fc1.scale"})
+    EXPECT_THAT(error_of([&] { core_name(name); }), HasSubstr("not one of a GPT model")) << name;
+  for (const char* name : {"decoder.layers.3.self_attention.linear_qkv.weight",
+                           "decoder.final_layernorm.bias", "embedding.word_embeddings.weight"}) {
+    const LegacyName legacy = legacy_name(name);
+    EXPECT_EQ(core_name(legacy.folder + "." + legacy.key), name);
+  }
+}
+
+TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
+  const std::string folder = ::testing::TempDir() + "tokenizer_files";
+  fs::create_directories(folder);
+  const auto refuse = [&](const std::string& vocab, const std::string& merges) {
+    std::ofstream(folder + "/v.json") << vocab;
+    std::ofstream(folder + "/m.txt") << merges;
+    return error_of([&] { tokenizer_from_vocab(folder + "/v.json", folder + "/m.txt", 8); });
+  };
+  EXPECT_EQ(refuse(R"({"a":0,"b":1,"ab":2})", "#version: 0.2\na b\n"), "accepted");
+  EXPECT_THAT(refuse("[]", ""), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refuse("{", ""), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refuse("{}", ""), HasSubstr("empty vocabulary"));
+  EXPECT_THAT(refuse(R"({"a":0,"b":0})", ""), HasSubstr("have one id"));
+  EXPECT_THAT(refuse(R"({"a":"0"})", ""), HasSubstr("has no id"));
+  EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a b\n"),
+              HasSubstr("m.txt:1: merge \"a b\": token \"ab\""));
+  EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a\n"), HasSubstr("is not two tokens"));
+  fs::remove_all(folder);
+}
+
+}  // namespace
+}  // namespace convert
