@@ -45,6 +45,7 @@ struct BlockMasks {
   uint64_t newline;  ///< CR and LF
   uint64_t quote;    ///< U+0027
   uint64_t inside;   ///< not the first byte of its character
+  uint64_t cut;      ///< a place inside a piece where it may be cut as well
 };
 
 /// What a block hands to the next.
@@ -74,9 +75,12 @@ class BoundaryScan {
   /// Smallest buffer for next().
   static constexpr size_t kMinBatch = 192;
 
+  /// `joinable`: null, or one bit for each two bytes (first * 256 + second). With it pieces are also
+  /// cut inside, before characters of three or four bytes whose first byte does not join the byte
+  /// before it: ExactCut::neighbours(). Level plain does not do so.
   /// Range: segment.size() <= kMaxSegment.
   BoundaryScan(const PreTokenizer& pretokenizer, std::string_view segment,
-               SimdLevel level = chosen_simd_level()) noexcept;
+               SimdLevel level = chosen_simd_level(), const uint64_t* joinable = nullptr) noexcept;
 
   /// Writes where the next pieces end, ascending, and returns how many; 0 when the segment is used
   /// up. Bytes of `ends` past that count, inside `capacity`, may be overwritten. Never reads past
@@ -93,6 +97,7 @@ class BoundaryScan {
   Walk walk_;
   bool done_;
   size_t base_ = 0;  ///< first byte of the block that `masks_` speaks of, once that is not 0
+  const uint64_t* joinable_;
   BlockMasks masks_{};
   BlockCarry carry_;
   PieceCutter cutter_;  ///< owns the view; walks only at level plain

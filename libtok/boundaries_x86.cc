@@ -49,7 +49,8 @@ constexpr BlockMasks kEndMasks{.letter = 0,
                                .blank = 0,
                                .newline = 0,
                                .quote = 0,
-                               .inside = 0};
+                               .inside = 0,
+                               .cut = 0};
 
 /// 0, 1, ... 63.
 constexpr std::array<uint8_t, 64> kByteIndex = [] {
@@ -83,8 +84,8 @@ constexpr std::array<uint8_t, 64> kByteIndex = [] {
 /// Adds the characters of a block that are not ASCII to its masks. Continuation bytes that belong
 /// to no well-formed character stay signs. `high`: bytes >= 0x80.
 template <Rules R>
-[[gnu::noinline]] void classify_high(std::string_view text, size_t base, uint64_t high,
-                                     BlockMasks& masks, BlockMasks& spill) noexcept {
+[[gnu::noinline]] void classify_high(std::string_view text, const uint64_t* joinable, size_t base,
+                                     uint64_t high, BlockMasks& masks, BlockMasks& spill) noexcept {
   constexpr ClassSet kWord = R.marks_are_letters ? kLetter | kMark : kLetter;
   uint64_t letters = spill.letter, numbers = spill.number, whites = spill.white;
   uint64_t insides = spill.inside;
@@ -94,11 +95,19 @@ template <Rules R>
     int at = std::countr_zero(todo);
     CodePoint c = decode_high(text, base + static_cast<size_t>(at));
     uint64_t bytes = low_bits(c.length);
+    uint64_t cut = 0;
+    if (joinable != nullptr && c.length >= 3 && base + static_cast<size_t>(at) != 0) {
+      const char* p = text.data() + base + at;
+      unsigned pair =
+          static_cast<unsigned>(static_cast<uint8_t>(p[-1])) << 8 | static_cast<uint8_t>(p[0]);
+      cut = (~joinable[pair >> 6] >> (pair & 63) & 1) << at;
+    }
     uint64_t here = bytes << at;
     todo &= ~here;
     ClassSet set = class_of(c.value);
     uint64_t letter = all_if(set & kWord), white = all_if(set & kSpace);
     uint64_t number = all_if(R.digits_first ? is_rust_number(c.value) : (set & kNumber) != 0);
+    masks.cut |= cut & ~white;  // a white run may have a pending start in it
     letters |= here & letter;
     numbers |= here & number;
     whites |= here & white;
@@ -322,7 +331,7 @@ template <Rules R>
   if (quotes != 0) [[unlikely]]
     starts = cut_contractions<R>(text, base, quotes, starts, carry);
   if (base == 0) starts &= ~uint64_t{1};
-  return starts & low_bits(text.size() - base);
+  return (starts | now.cut) & low_bits(text.size() - base);
 }
 
 /// The end of the segment: what was pending, and the end itself.
@@ -361,7 +370,8 @@ struct BlockWalk {
 
   template <Rules R>
   [[gnu::target("avx2,bmi,bmi2,lzcnt,popcnt"), gnu::always_inline]] static inline BlockMasks
-  classify_avx2(std::string_view text, size_t base, BlockMasks& spill) noexcept {
+  classify_avx2(std::string_view text, const uint64_t* joinable, size_t base,
+                BlockMasks& spill) noexcept {
     alignas(32) uint8_t tail[64] = {};
     const char* from = text.data() + base;
     size_t left = text.size() - base;
@@ -386,7 +396,7 @@ struct BlockWalk {
                           _mm256_or_si256(_mm256_cmpeq_epi8(b, lf), _mm256_cmpeq_epi8(b, cr)));
     }
     uint64_t high = mask_of(a, b);
-    if ((high | spill.inside) != 0) classify_high<R>(text, base, high, m, spill);
+    if ((high | spill.inside) != 0) classify_high<R>(text, joinable, base, high, m, spill);
     if (left < 64) [[unlikely]]
       end_masks(m, left);
     return m;
@@ -415,13 +425,13 @@ struct BlockWalk {
     BlockCarry carry = self.carry_;
     BlockMasks now = self.masks_;
     size_t base = self.base_;
-    if (base == 0) now = classify_avx2<R>(text, 0, carry.spill);
+    if (base == 0) now = classify_avx2<R>(text, self.joinable_, 0, carry.spill);
     uint32_t* out = ends;
     const uint32_t* full = ends + (capacity - kRoom);
     for (bool last = false; !last && out <= full; base += 64) {
       last = base + 64 >= text.size();
       BlockMasks next = kEndMasks;
-      if (!last) next = classify_avx2<R>(text, base + 64, carry.spill);
+      if (!last) next = classify_avx2<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
       out = harvest_avx2(starts, base, out);
       if (last) out = end_segment<R>(text.size(), carry, out);
@@ -440,7 +450,8 @@ struct BlockWalk {
   template <Rules R>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
     gnu::always_inline]] static inline BlockMasks
-  classify_avx512(std::string_view text, size_t base, BlockMasks& spill) noexcept {
+  classify_avx512(std::string_view text, const uint64_t* joinable, size_t base,
+                  BlockMasks& spill) noexcept {
     const char* from = text.data() + base;
     size_t left = text.size() - base;
     // A masked load does not touch what it masks out, so the end of the text may end a page.
@@ -461,7 +472,7 @@ struct BlockWalk {
                   _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\r'));
     }
     uint64_t high = _mm512_movepi8_mask(v);
-    if ((high | spill.inside) != 0) classify_high<R>(text, base, high, m, spill);
+    if ((high | spill.inside) != 0) classify_high<R>(text, joinable, base, high, m, spill);
     if (left < 64) [[unlikely]]
       end_masks(m, left);
     return m;
@@ -511,13 +522,13 @@ struct BlockWalk {
     BlockCarry carry = self.carry_;
     BlockMasks now = self.masks_;
     size_t base = self.base_;
-    if (base == 0) now = classify_avx512<R>(text, 0, carry.spill);
+    if (base == 0) now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
     uint32_t* out = ends;
     const uint32_t* full = ends + (capacity - kRoom);
     for (bool last = false; !last && out <= full; base += 64) {
       last = base + 64 >= text.size();
       BlockMasks next = kEndMasks;
-      if (!last) next = classify_avx512<R>(text, base + 64, carry.spill);
+      if (!last) next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
       out = harvest_avx512bw(starts, base, out);
       if (last) out = end_segment<R>(text.size(), carry, out);
@@ -539,13 +550,13 @@ struct BlockWalk {
     BlockCarry carry = self.carry_;
     BlockMasks now = self.masks_;
     size_t base = self.base_;
-    if (base == 0) now = classify_avx512<R>(text, 0, carry.spill);
+    if (base == 0) now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
     uint32_t* out = ends;
     const uint32_t* full = ends + (capacity - kRoom);
     for (bool last = false; !last && out <= full; base += 64) {
       last = base + 64 >= text.size();
       BlockMasks next = kEndMasks;
-      if (!last) next = classify_avx512<R>(text, base + 64, carry.spill);
+      if (!last) next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
       out = harvest_avx512vbmi2(starts, base, out);
       if (last) out = end_segment<R>(text.size(), carry, out);
@@ -594,9 +605,10 @@ bool has_boundary_masks(const PreTokenizer& pretokenizer) noexcept {
 }
 
 BoundaryScan::BoundaryScan(const PreTokenizer& pretokenizer, std::string_view segment,
-                           SimdLevel level) noexcept
+                           SimdLevel level, const uint64_t* joinable) noexcept
     : walk_(BlockWalk::find(pretokenizer, level)),
       done_(segment.empty()),
+      joinable_(joinable),
       cutter_(pretokenizer, segment) {
   if (walk_ == nullptr) walk_ = walk_plain;
 }

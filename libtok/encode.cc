@@ -1,123 +1,154 @@
-// The hot loop. Keys of a block of pieces are made first, so that their cache lines are on the way
-// while earlier pieces are looked up.
-// SPDX-License-Identifier: MIT
+// The plain loop, and the way of a piece that the first table does not have: the second table, the table
+// of long pieces, the whole-piece look-up, the exact cut, the merge. None of it allocates in the steady
+// state. The loop for AVX-512 is in encode_x86.cc.
+// Includes: encode.h. SPDX-License-Identifier: MIT
 #include "libtok/encode.h"
 
 #include <algorithm>
+#include <cassert>
 
 namespace tok {
 namespace {
 
-/// Pieces whose keys are made ahead.
+/// Pieces whose keys are made ahead, so that their cache lines are on the way.
 constexpr size_t kBlock = 64;
 
-/// Tags of look-ups: a whole piece, or a segment of one under a vocabulary that looks whole pieces
-/// up first.
+/// Tags of look-ups among long pieces: a whole piece, or a part of one that must not be taken for it.
 constexpr uint8_t kWhole = 0;
-constexpr uint8_t kSegment = 1;
+constexpr uint8_t kPart = 1;
 
-/// Appends what merging gives for a segment that no look-up answers for; remembers it.
-void append_merged(const Vocab& vocab, std::string_view piece, uint8_t tag, PieceScratch& scratch,
-                   TokenBuffer& out, const char* readable_end) {
-  if (piece.size() == 1) {
-    const int32_t id = vocab.byte_id(static_cast<uint8_t>(piece[0]));
-    if (id != kNoId) return out.push_back(id);
+/// Appends a short piece: second table, else merge. `whole`: a whole-piece look-up comes first.
+void append_short(PieceRun& run, std::string_view piece, bool whole) {
+  const char* readable_end = run.text.data() + run.text.size();
+  const Vocab& vocab = run.model.vocab;
+  const PieceKey key = PieceKey::of(piece, readable_end);
+  const uint64_t hash = hot_hash(key);
+  const bool narrow = run.model.hot.narrow();
+  HotEntry entry{.key = key, .words = {}};
+  if (run.scratch.hot.find(run.model.hot, key, hash, entry)) {
+    run.out.advance(write_ids(narrow, entry.words, run.out.reserve_more(PieceRun::kWordsPerPiece)));
+    return;
   }
-  PieceKey key{};
-  uint64_t hash = 0;
-  const bool is_short = piece.size() <= PieceKey::kMaxBytes;
-  if (is_short) {
-    key = PieceKey::of(piece, readable_end);
-    if (tag == kSegment) key = key.as_segment();
-    hash = key.hash();
-    if (const PieceCache::Short* entry = scratch.cache.find(key, hash)) {
-      return out.append(entry->ids());
-    }
+  if (const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, kWhole);
+      !ids.empty()) {
+    return run.out.append(ids);
   }
-  if (const std::span<const int32_t> ids = scratch.cache.find_long(piece, tag); !ids.empty()) {
-    return out.append(ids);
+  int32_t ids[PieceKey::kMaxBytes];
+  size_t count = 1;
+  if (!whole || (ids[0] = vocab.find(piece)) == kNoId) {
+    count = merge_piece(vocab, piece, run.scratch.merge, ids);
   }
-  int32_t* ids = out.reserve_more(piece.size());
-  const size_t count = merge_piece(vocab, piece, scratch.merge, ids);
-  if (is_short && count <= PieceCache::kShortIds) {
-    scratch.cache.insert(key, hash, {ids, count});
+  if (entry.set_ids(narrow, {ids, count})) {
+    run.scratch.hot.insert(entry, hash);
   } else {
-    scratch.cache.insert_long(piece, tag, {ids, count});
+    run.scratch.cache.insert_long(piece, kWhole, {ids, count});
   }
-  out.advance(count);
+  run.out.append({ids, count});
 }
 
-/// Appends the ids of a piece that the table of short pieces does not hold.
-void append_missed(const Vocab& vocab, const ExactCut& cut, std::string_view piece,
-                   const char* readable_end, PieceScratch& scratch, TokenBuffer& out) {
-  if (const std::span<const int32_t> ids = scratch.cache.find_long(piece, kWhole); !ids.empty()) {
-    return out.append(ids);
+/// Appends a part of a piece between two exact cuts: merged, whatever token has its bytes.
+void append_part(PieceRun& run, std::string_view part) {
+  const Vocab& vocab = run.model.vocab;
+  if (part.size() == 1) {
+    const int32_t id = vocab.byte_id(static_cast<uint8_t>(part[0]));
+    if (id != kNoId) return run.out.push_back(id);
   }
-  const size_t size_before = out.size();
-  uint8_t tag = kWhole;
-  bool known = false;
-  if (vocab.whole_piece_first()) {
-    tag = kSegment;
-    if (const int32_t id = vocab.find(piece); id != kNoId) {
-      out.push_back(id);
-      known = true;
-    }
+  if (run.model.parts_are_pieces() && part.size() <= PieceKey::kMaxBytes) {
+    const PieceKey key = PieceKey::of(part, run.text.data() + run.text.size());
+    const HotSet& set = run.scratch.hot.sets(run.model.hot)[HotTable::set_of(hot_hash(key))];
+    const size_t way = set.find(key);
+    if (way == 2) return append_short(run, part, false);
+    run.out.advance(write_ids(run.model.hot.narrow(), set.words[way],
+                              run.out.reserve_more(PieceRun::kWordsPerPiece)));
+    return;
   }
-  if (!known) {
+  if (const std::span<const int32_t> ids = run.scratch.cache.find_long(part, kPart); !ids.empty()) {
+    return run.out.append(ids);
+  }
+  int32_t* ids = run.out.reserve_more(part.size());
+  const size_t count = merge_piece(vocab, part, run.scratch.merge, ids);
+  run.scratch.cache.insert_long(part, kPart, {ids, count});
+  run.out.advance(count);
+}
+
+/// Appends a piece of more than 15 bytes.
+void append_long(PieceRun& run, std::string_view piece) {
+  if (const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, kWhole);
+      !ids.empty()) {
+    return run.out.append(ids);
+  }
+  const size_t size_before = run.out.size();
+  const Vocab& vocab = run.model.vocab;
+  const int32_t id = vocab.whole_piece_first() ? vocab.find(piece) : kNoId;
+  if (id != kNoId) {
+    run.out.push_back(id);
+  } else {
     size_t begin = 0;
     for (size_t at = 1; at < piece.size(); ++at) {
-      if (!cut.can_cut(piece, at)) continue;
-      append_merged(vocab, piece.substr(begin, at - begin), tag, scratch, out, readable_end);
+      if (!run.model.cut.can_cut(piece, at)) continue;
+      append_part(run, piece.substr(begin, at - begin));
       begin = at;
     }
-    append_merged(vocab, piece.substr(begin), tag, scratch, out, readable_end);
+    append_part(run, piece.substr(begin));
   }
-  const std::span<const int32_t> ids = out.tokens().subspan(size_before);
-  if (piece.size() <= PieceKey::kMaxBytes && ids.size() <= PieceCache::kShortIds) {
-    const PieceKey key = PieceKey::of(piece, readable_end);
-    scratch.cache.insert(key, key.hash(), ids);
-  } else {
-    scratch.cache.insert_long(piece, kWhole, ids);
+  run.scratch.cache.insert_long(piece, kWhole, run.out.tokens().subspan(size_before));
+}
+
+template <bool kNarrow>
+void encode_pieces_plainly(PieceRun& run, std::span<const uint32_t> ends) {
+  const char* readable_end = run.text.data() + run.text.size();
+  PieceKey keys[kBlock];
+  size_t at[kBlock];
+  while (!ends.empty()) {
+    const size_t count = std::min(kBlock, ends.size());
+    const HotSet* sets = run.scratch.hot.sets(run.model.hot);
+    size_t start = run.begin;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t size = ends[i] - start;
+      // A long piece gets a key that no entry has.
+      keys[i] = size <= PieceKey::kMaxBytes
+                    ? PieceKey::of(run.text.substr(start, size), readable_end)
+                    : PieceKey{0, UINT64_MAX};
+      at[i] = HotTable::set_of(hot_hash(keys[i]));
+      __builtin_prefetch(&sets[at[i]]);
+      start = ends[i];
+    }
+    int32_t* ids = run.out.reserve_more((count + 1) * PieceRun::kWordsPerPiece);
+    for (size_t i = 0; i < count; ++i) {
+      const HotSet& set = sets[at[i]];
+      const size_t way = set.find(keys[i]);
+      if (way != 2) [[likely]] {
+        ids += write_ids<kNarrow>(set.words[way], ids);
+      } else {
+        ids = run.encode_missed(run.begin, ends[i], ids, count - i);
+        sets = run.scratch.hot.sets(run.model.hot);
+      }
+      run.begin = ends[i];
+    }
+    run.out.advance(static_cast<size_t>(ids - run.out.data()) - run.out.size());
+    ends = ends.subspan(count);
   }
 }
 
 }  // namespace
 
-void encode_pieces(const Vocab& vocab, const ExactCut& cut, std::string_view text, size_t begin,
-                   std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out) {
-  const char* readable_end = text.data() + text.size();
-  PieceKey keys[kBlock];
-  uint64_t hashes[kBlock];
-  while (!ends.empty()) {
-    const size_t count = std::min(kBlock, ends.size());
-    size_t start = begin;
-    for (size_t i = 0; i < count; ++i) {
-      const size_t size = ends[i] - start;
-      // A long piece gets the key of nothing, which no entry has.
-      keys[i] = size <= PieceKey::kMaxBytes ? PieceKey::of(text.substr(start, size), readable_end)
-                                            : PieceKey{0, UINT64_MAX};
-      hashes[i] = keys[i].hash();
-      scratch.cache.prefetch(hashes[i]);
-      start = ends[i];
-    }
-    // Every piece found writes kShortIds + 1 words and keeps as many as it has ids.
-    int32_t* ids = out.reserve_more(count * (PieceCache::kShortIds + 1));
-    for (size_t i = 0; i < count; ++i) {
-      const PieceCache::Short* entry = scratch.cache.find(keys[i], hashes[i]);
-      if (entry != nullptr) [[likely]] {
-        std::memcpy(ids, entry->words, sizeof(entry->words));
-        ids += entry->count();
-        begin = ends[i];
-        continue;
-      }
-      out.advance(static_cast<size_t>(ids - out.data()) - out.size());
-      append_missed(vocab, cut, text.substr(begin, ends[i] - begin), readable_end, scratch, out);
-      ids = out.reserve_more((count - i) * (PieceCache::kShortIds + 1));
-      begin = ends[i];
-    }
-    out.advance(static_cast<size_t>(ids - out.data()) - out.size());
-    ends = ends.subspan(count);
+int32_t* PieceRun::encode_missed(size_t from, size_t to, int32_t* ids, size_t pieces_left) {
+  out.advance(static_cast<size_t>(ids - out.data()) - out.size());
+  const std::string_view piece = text.substr(from, to - from);
+  if (piece.size() <= PieceKey::kMaxBytes) {
+    append_short(*this, piece, model.vocab.whole_piece_first());
+  } else {
+    append_long(*this, piece);
   }
+  return out.reserve_more((pieces_left + 1) * kWordsPerPiece);
+}
+
+void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
+                   std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out) {
+  PieceRun run{model, text, begin, scratch, out};
+  if (model.level >= SimdLevel::avx512bw) return encode_pieces_avx512(run, ends);
+  if (model.hot.narrow()) return encode_pieces_plainly<true>(run, ends);
+  encode_pieces_plainly<false>(run, ends);
 }
 
 void encode_piece_plain(const Vocab& vocab, std::string_view piece, std::vector<int32_t>& out) {

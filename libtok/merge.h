@@ -55,6 +55,10 @@ class ExactCut {
     return !may_span(piece, at);
   }
 
+  /// One bit for each two bytes (first * 256 + second): whether a merge may join them. A position
+  /// between two others is a cut, whatever stands around them.
+  const uint64_t* neighbours() const noexcept { return neighbours_; }
+
  private:
   /// Most bytes on either side of a position that the test looks at.
   static constexpr size_t kContext = 3;

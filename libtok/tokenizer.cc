@@ -17,7 +17,7 @@ namespace {
 constexpr std::string_view kEodNames[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
 
 /// Pieces that are cut before they are encoded.
-constexpr size_t kPiecesPerBlock = 512;
+constexpr size_t kPiecesPerBlock = 1024;
 
 void put(std::string& out, int64_t number) { out.append(std::to_string(number)).push_back(';'); }
 
@@ -69,17 +69,13 @@ std::string canonical_form(TokenizerSource& source) {
 
 }  // namespace
 
-/// Ends of pieces after `base`, an offset in the segment, so that 32 bits are enough.
-struct PieceEnds {
-  std::array<uint32_t, kPiecesPerBlock> ends;
-  size_t count = 0;
-};
-
-Tokenizer::Tokenizer(TokenizerSource source)
+Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level)
     : source_(std::move(source)),
       identity_(sha256_hex(canonical_form(source_))),
       vocab_(std::move(source_.vocab)),
-      cut_(vocab_) {
+      cut_(vocab_),
+      hot_(vocab_),
+      level_(level) {
   set_added_tokens();
   check_templates();
 }
@@ -188,47 +184,29 @@ int64_t Tokenizer::walk(std::string_view text, Scratch& scratch, SpecialTokens s
   return num_special;
 }
 
-/// Cuts pieces of the segment from `begin` on until the block is full; returns where it stopped.
-size_t Tokenizer::cut_block(std::string_view segment, size_t begin, PieceEnds& ends) const {
-  const Family family = source_.pretokenizer.stages[0];
-  size_t at = begin;
-  ends.count = 0;
-  while (at < segment.size() && ends.count < kPiecesPerBlock) {
-    const size_t end = next_piece(family, segment, at);
-    if (end - at > INT32_MAX) throw std::length_error("a piece of 2 GiB or more");
-    if (end - begin > UINT32_MAX) break;
-    ends.ends[ends.count++] = static_cast<uint32_t>(end - begin);
-    at = end;
-  }
-  return at;
-}
-
 void Tokenizer::encode_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const {
   segment = with_prefix_space(segment, scratch);
-  PieceEnds ends;
-  if (source_.pretokenizer.num_stages == 1) {
-    for (size_t at = 0; at < segment.size();) {
-      const size_t next = cut_block(segment, at, ends);
-      encode_pieces(vocab_, cut_, segment.substr(at), 0, {ends.ends.data(), ends.count},
-                    scratch.pieces, out);
-      at = next;
-    }
-    return;
+  if (segment.size() > BoundaryScan::kMaxSegment) return encode_huge_segment(segment, scratch, out);
+  const PieceModel model{vocab_, cut_, hot_, level_};
+  BoundaryScan scan(source_.pretokenizer, segment, level_,
+                    model.parts_are_pieces() ? cut_.neighbours() : nullptr);
+  uint32_t ends[kPiecesPerBlock];
+  size_t begin = 0;
+  while (const size_t count = scan.next(ends, kPiecesPerBlock)) {
+    encode_pieces(model, segment, begin, {ends, count}, scratch.pieces, out);
+    begin = ends[count - 1];
   }
+}
+
+/// The same for a segment whose positions do not fit 32 bits: from piece to piece.
+void Tokenizer::encode_huge_segment(std::string_view segment, Scratch& scratch,
+                                    TokenBuffer& out) const {
+  const PieceModel model{vocab_, cut_, hot_, level_};
   PieceCutter cutter(source_.pretokenizer, segment);
-  for (size_t at = 0; at < segment.size();) {
-    ends.count = 0;
-    size_t next = at;
-    while (ends.count < kPiecesPerBlock && next - at < INT32_MAX) {
-      const std::string_view piece = cutter.next();
-      if (piece.empty()) break;
-      if (piece.size() > INT32_MAX) throw std::length_error("a piece of 2 GiB or more");
-      next += piece.size();
-      ends.ends[ends.count++] = static_cast<uint32_t>(next - at);
-    }
-    encode_pieces(vocab_, cut_, segment.substr(at), 0, {ends.ends.data(), ends.count},
-                  scratch.pieces, out);
-    at = next;
+  for (std::string_view piece = cutter.next(); !piece.empty(); piece = cutter.next()) {
+    if (piece.size() > INT32_MAX) throw std::length_error("a piece of 2 GiB or more");
+    const uint32_t end = static_cast<uint32_t>(piece.size());
+    encode_pieces(model, piece, 0, {&end, 1}, scratch.pieces, out);
   }
 }
 

@@ -46,8 +46,8 @@ struct DecodeOptions {
 /// Working memory of one worker: a bounded piece cache and buffers. It belongs to one thread at a
 /// time and to one Tokenizer; its contents never change results.
 struct Scratch {
-  /// Entries of the two tables of PieceCache; 0 switches one off.
-  explicit Scratch(size_t num_short = PieceCache::kDefaultShort,
+  /// Entries of the two tables of PieceScratch; 0 switches one off.
+  explicit Scratch(size_t num_short = PieceScratch::kDefaultShort,
                    size_t num_long = PieceCache::kDefaultLong)
       : pieces(num_short, num_long) {}
 
@@ -61,13 +61,12 @@ struct Scratch {
   const void* owner = nullptr;  ///< the Tokenizer whose pieces the cache holds
 };
 
-struct PieceEnds;  // a block of cuts; tokenizer.cc
-
 /// A loaded tokenizer. Immutable; any number of threads may call it, each with its own Scratch.
 class Tokenizer {
  public:
   /// Errors: ParseError for whatever cannot be followed exactly, naming it.
-  explicit Tokenizer(TokenizerSource source);
+  /// `level`: instructions to use, for tests; results never differ.
+  explicit Tokenizer(TokenizerSource source, SimdLevel level = chosen_simd_level());
 
   static Tokenizer from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
                              const Gpt2Options& options = {});
@@ -138,7 +137,7 @@ class Tokenizer {
   std::string_view normalized(std::string_view segment, Scratch& scratch) const;
   std::string_view with_prefix_space(std::string_view segment, Scratch& scratch) const;
   void encode_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const;
-  size_t cut_block(std::string_view segment, size_t begin, PieceEnds& ends) const;
+  void encode_huge_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const;
   void set_added_tokens();
   void check_templates() const;
 
@@ -146,6 +145,8 @@ class Tokenizer {
   std::string identity_;
   Vocab vocab_;
   ExactCut cut_;
+  HotTable hot_;
+  SimdLevel level_;
   AddedTokenFinder raw_finder_;
   AddedTokenFinder normalized_finder_;
   std::unordered_map<int32_t, size_t> added_by_id_;

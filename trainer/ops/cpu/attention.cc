@@ -12,6 +12,7 @@
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/dropout.h"
+#include "trainer/ops/cpu/rows.h"
 
 namespace ops::cpu {
 namespace {
@@ -95,13 +96,13 @@ void CpuOps::attention_forward(const AttentionForward& a) {
       for (int64_t s = s0; s < s0 + rows; ++s) {
         float* row = p + (s - s0) * keys;
         const Range range = visible(a, l, s, b);
-        const float top = *std::max_element(row + range.begin, row + range.end);
-        double sum = 0;
-        for (int64_t k = range.begin; k < range.end; ++k) sum += row[k] = std::exp(row[k] - top);
+        const int64_t seen = range.end - range.begin;
+        const float top = row_max(row + range.begin, seen);
+        const double sum = row_exp_sum(row + range.begin, row + range.begin, seen, top);
         const float inverse = static_cast<float>(1.0 / sum);
         std::fill(row, row + range.begin, 0.0f);
         std::fill(row + range.end, row + keys, 0.0f);
-        for (int64_t k = range.begin; k < range.end; ++k) row[k] *= inverse;
+        row_scale(row + range.begin, seen, inverse);
         mask.apply(row, keys, s, b, head);
         if (a.stats)
           a.stats.as<float>()[(b * l.heads + head) * l.seq + s] =
@@ -163,7 +164,7 @@ struct BackwardBlock {
     float* drow = dp + at;
     std::fill(row, row + range.begin, 0.0f);
     std::fill(row + range.end, row + keys, 0.0f);
-    for (int64_t k = range.begin; k < range.end; ++k) row[k] = std::exp(row[k] - stat);
+    row_exp_sum(row + range.begin, row + range.begin, range.end - range.begin, stat);
     std::copy(row, row + keys, dropped + at);
     mask.apply(dropped + at, keys, s, b, head);
     mask.apply(drow, keys, s, b, head);

@@ -5,6 +5,7 @@
 
 #include <cstdint>
 
+#include "trainer/ops/cpu/rows.h"
 #include "trainer/ops/layer_args.h"
 #include "trainer/ops/philox.h"
 #include "trainer/ops/step_args.h"
@@ -30,18 +31,15 @@ class DropoutMask {
   void apply(float* values, int64_t count, int64_t s, int64_t b, int64_t head = -1,
              int64_t first = 0) const noexcept {
     if (!on()) return;
-    const uint32_t position = static_cast<uint32_t>(dropout_.first_position + s);
-    const uint32_t sample = static_cast<uint32_t>(dropout_.first_sample + b);
-    const uint32_t site =
-        dropout_.site + (head < 0 ? 0u : static_cast<uint32_t>(dropout_.first_head + head));
-    for (int64_t i = 0; i < count; i += 8) {
-      const Philox4 words =
-          philox({static_cast<uint32_t>((first + i) / 8), position, sample, iteration_},
-                 dropout_.seed, site);
-      const int lanes = count - i < 8 ? static_cast<int>(count - i) : 8;
-      for (int lane = 0; lane < lanes; ++lane)
-        values[i + lane] = lane16(words, lane) < threshold_ ? 0.0f : values[i + lane] * scale_;
-    }
+    row_dropout(values, first, count,
+                {.position = static_cast<uint32_t>(dropout_.first_position + s),
+                 .sample = static_cast<uint32_t>(dropout_.first_sample + b),
+                 .iteration = iteration_,
+                 .seed = dropout_.seed,
+                 .site = dropout_.site +
+                         (head < 0 ? 0u : static_cast<uint32_t>(dropout_.first_head + head)),
+                 .threshold = threshold_,
+                 .scale = scale_});
   }
 
  private:

@@ -8,6 +8,7 @@
 
 #include "trainer/ops/cpu/activation.h"
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/rows.h"
 
 namespace ops::cpu {
 namespace {
@@ -22,7 +23,7 @@ struct Tile {
 struct Tiles {
   int64_t m, n, tile_m, tile_n;
   Tiles(int64_t rows, int64_t columns) : m(rows), n(columns) {
-    tile_m = std::clamp<int64_t>((m / 16 + 31) / 32 * 32, 64, 512);
+    tile_m = std::clamp<int64_t>((m / 8 + 31) / 32 * 32, 64, 512);
     tile_n = m <= 64 ? 256 : std::max<int64_t>(n, 1);
     if (tile_n > 4096) tile_n = 4096;
   }
@@ -39,6 +40,22 @@ struct Tiles {
 blasint blas(int64_t n) { return static_cast<blasint>(n); }
 
 constexpr int64_t kRowPiece = 32;
+
+/// y = activation(x); y may be x.
+void activate_row(Activation activation, float* y, const float* x, int64_t n) {
+  if (activation == Activation::gelu_tanh) return row_gelu_tanh(y, x, n);
+  with_activation(activation, [&]<Activation kActivation>() {
+    for (int64_t i = 0; i < n; ++i) y[i] = activate<kActivation>(x[i]);
+  });
+}
+
+/// d *= activation'(x).
+void activate_row_backward(Activation activation, float* d, const float* x, int64_t n) {
+  if (activation == Activation::gelu_tanh) return row_gelu_tanh_backward(d, x, n);
+  with_activation(activation, [&]<Activation kActivation>() {
+    for (int64_t i = 0; i < n; ++i) d[i] *= derivative<kActivation>(x[i]);
+  });
+}
 
 }  // namespace
 
@@ -59,16 +76,15 @@ void CpuOps::linear_forward(const LinearForward& a) {
                 blas(t.column_end - t.column), blas(in), 1.0f, x + t.row * in, blas(in),
                 weight + t.column * in, blas(in), a.addend ? 1.0f : 0.0f,
                 y + t.row * out + t.column, blas(out));
-    with_activation(a.activation, [&]<Activation kActivation>() {
-      if (bias == nullptr && pre == nullptr && kActivation == Activation::none) return;
-      for (int64_t r = t.row; r < t.row_end; ++r) {
-        for (int64_t c = t.column; c < t.column_end; ++c) {
-          const float value = y[r * out + c] + (bias != nullptr ? bias[c] : 0.0f);
-          if (pre != nullptr) pre[r * out + c] = value;
-          y[r * out + c] = activate<kActivation>(value);
-        }
-      }
-    });
+    if (bias == nullptr && pre == nullptr && a.activation == Activation::none) return;
+    const int64_t width = t.column_end - t.column;
+    for (int64_t r = t.row; r < t.row_end; ++r) {
+      float* row = y + r * out + t.column;
+      if (bias != nullptr)
+        for (int64_t c = 0; c < width; ++c) row[c] += bias[t.column + c];
+      if (pre != nullptr) std::copy_n(row, width, pre + r * out + t.column);
+      activate_row(a.activation, row, row, width);
+    }
   });
 }
 
@@ -89,11 +105,9 @@ void CpuOps::linear_backward_input(const LinearBackwardInput& a) {
                 weight + t.column, blas(in), a.addend ? 1.0f : 0.0f, dx + t.row * in + t.column,
                 blas(in));
     if (pre == nullptr) return;
-    with_activation(a.activation, [&]<Activation kActivation>() {
-      for (int64_t r = t.row; r < t.row_end; ++r)
-        for (int64_t c = t.column; c < t.column_end; ++c)
-          dx[r * in + c] *= derivative<kActivation>(pre[r * in + c]);
-    });
+    for (int64_t r = t.row; r < t.row_end; ++r)
+      activate_row_backward(a.activation, dx + r * in + t.column, pre + r * in + t.column,
+                            t.column_end - t.column);
   });
   if (a.dbias) column_sums(a.dbias.as<float>(), dx, rows, in, a.accumulate_bias);
 }
@@ -128,14 +142,11 @@ void CpuOps::activation_forward(const ActivationForward& a) {
       for (int64_t r = begin; r < end; ++r) {
         const float* gate = x + r * 2 * columns;
         const float* up = gate + columns;
-        for (int64_t c = 0; c < columns; ++c)
-          y[r * columns + c] = gate[c] * sigmoid(gate[c]) * up[c];
+        row_swiglu(y + r * columns, gate, up, columns);
       }
       return;
     }
-    with_activation(a.activation, [&]<Activation kActivation>() {
-      for (int64_t i = begin * columns; i < end * columns; ++i) y[i] = activate<kActivation>(x[i]);
-    });
+    activate_row(a.activation, y + begin * columns, x + begin * columns, (end - begin) * columns);
   });
 }
 
@@ -155,10 +166,19 @@ void CpuOps::activation_backward(const ActivationBackward& a) {
       }
       return;
     }
-    with_activation(a.activation, [&]<Activation kActivation>() {
-      for (int64_t i = begin * columns; i < end * columns; ++i)
-        dx[i] = dy[i] * derivative<kActivation>(x[i]);
-    });
+    const int64_t at = begin * columns, count = (end - begin) * columns;
+    if (dx == x) {  // The derivative needs x: work through a small copy.
+      float part[256];
+      for (int64_t i = at; i < at + count; i += 256) {
+        const int64_t width = std::min<int64_t>(256, at + count - i);
+        std::copy_n(dy + i, width, part);
+        activate_row_backward(a.activation, part, x + i, width);
+        std::copy_n(part, width, dx + i);
+      }
+      return;
+    }
+    if (dx != dy) std::copy_n(dy + at, count, dx + at);
+    activate_row_backward(a.activation, dx + at, x + at, count);
   });
 }
 

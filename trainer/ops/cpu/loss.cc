@@ -5,6 +5,7 @@
 #include <cmath>
 
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/rows.h"
 
 namespace ops::cpu {
 namespace {
@@ -16,14 +17,9 @@ StepState* state_of(const Tensor& state) { return static_cast<StepState*>(state.
 /// logits <- (exp(logits - log_sum) - onehot) * factor.
 void gradient_row(float* logits, int64_t columns, float log_sum, int64_t label,
                   float factor) noexcept {
-  for (int64_t c = 0; c < columns; ++c) logits[c] = std::exp(logits[c] - log_sum) * factor;
+  row_exp_sum(logits, logits, columns, log_sum);
+  row_scale(logits, columns, factor);
   if (label >= 0 && label < columns) logits[label] -= factor;
-}
-
-double sum_of_exp(const float* logits, int64_t columns, float top) noexcept {
-  double sum = 0;
-  for (int64_t c = 0; c < columns; ++c) sum += std::exp(logits[c] - top);
-  return sum;
 }
 
 }  // namespace
@@ -47,8 +43,9 @@ void CpuOps::cross_entropy(const CrossEntropy& a) {
     for (int64_t r = begin; r < end; ++r) {
       float* logits = a.logits.as<float>() + r * columns;
       const bool labelled = labels[r] >= 0 && labels[r] < columns;
-      const float top = *std::max_element(logits, logits + columns);
-      const float log_sum = top + static_cast<float>(std::log(sum_of_exp(logits, columns, top)));
+      const float top = row_max(logits, columns);
+      const float log_sum =
+          top + static_cast<float>(std::log(row_sum_of_exp(logits, columns, top)));
       a.token_loss.as<float>()[r] = labelled ? log_sum - logits[labels[r]] : 0.0f;
       if (a.backward)
         gradient_row(logits, columns, log_sum, labels[r],
@@ -65,8 +62,8 @@ void CpuOps::cross_entropy_statistics(const CrossEntropyStatistics& a) {
       const float* logits = a.logits.as<float>() + r * columns;
       const int64_t label = a.labels.as<int32_t>()[r] - a.first_token;
       float* stats = a.stats.as<float>() + r * 3;
-      stats[0] = *std::max_element(logits, logits + columns);
-      stats[1] = static_cast<float>(sum_of_exp(logits, columns, stats[0]));
+      stats[0] = row_max(logits, columns);
+      stats[1] = static_cast<float>(row_sum_of_exp(logits, columns, stats[0]));
       stats[2] = label >= 0 && label < columns ? logits[label] : 0.0f;
     }
   });

@@ -35,6 +35,22 @@ uint32_t rounding_bits(int64_t element, int64_t iteration, uint32_t moment,
   }
 }
 
+/// All fp32: the same arithmetic, in a loop that vectorizes.
+void plain_adamw(const AdamW& a, const StepState& s, int64_t begin, int64_t end) {
+  float* main = static_cast<float*>(a.main.data);
+  float* m = static_cast<float*>(a.m.data);
+  float* v = static_cast<float*>(a.v.data);
+  const float* grad = static_cast<const float*>(a.grad.data);
+  for (int64_t i = begin; i < end; ++i) {
+    const float g = grad[i] * s.grad_multiplier;
+    m[i] = a.beta1 * m[i] + (1.0f - a.beta1) * g;
+    v[i] = a.beta2 * v[i] + (1.0f - a.beta2) * g * g;
+    const float decay = i < a.decay_elements ? s.weight_decay : 0.0f;
+    const float update = m[i] / s.bias_correction1 / (std::sqrt(v[i] / s.bias_correction2) + a.eps);
+    main[i] -= s.lr * (update + decay * main[i]);
+  }
+}
+
 }  // namespace
 
 void CpuOps::begin_step(const StepInputs& a) {
@@ -109,7 +125,10 @@ void CpuOps::adamw(const AdamW& a) {
       static_cast<uint16_t*>(t.data)[i] = float_to_bf16_stochastic(value, random);
     }
   };
+  const bool plain =
+      a.m.dtype == DType::f32 && a.v.dtype == DType::f32 && a.grad.dtype == DType::f32;
   pieces(a.main.elements(), kPiece, [&](int64_t begin, int64_t end) {
+    if (plain && !a.model) return plain_adamw(a, s, begin, end);
     for (int64_t i = begin; i < end; ++i) {
       const float g = load(a.grad, i) * s.grad_multiplier;
       const float m = a.beta1 * load(a.m, i) + (1.0f - a.beta1) * g;

@@ -1,0 +1,215 @@
+// The hot loop for AVX-512, four pieces in each register: four unaligned loads of 16 bytes, everything
+// past each piece's end set to zero and its length put into the last byte; one multiplication hashes
+// all four; one comparison says whether all four are known. Then four stores, and one branch that is
+// nearly always taken the same way. No tail: a group is filled up with pieces of no bytes, which an
+// empty slot answers.
+// Includes: encode.h. SPDX-License-Identifier: MIT
+#include "libtok/encode.h"
+
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
+#include <algorithm>
+#include <array>
+#include <cstring>
+
+namespace tok {
+
+#if defined(__x86_64__)
+
+namespace {
+
+/// Pieces of a batch: keys, sets, ends and ids of one stay in the first-level cache.
+constexpr size_t kBatch = 256;
+
+/// Piece starts and ends, keys and sets of a batch. A group of four pieces has four keys of 16 bytes,
+/// and eight set numbers of which every other counts.
+struct alignas(64) GroupBatch {
+  uint8_t keys[kBatch / 4][64];
+  uint64_t sets[kBatch / 4][8];
+  std::array<uint32_t, kBatch + 8> bounds;  ///< piece i is bounds[i] .. bounds[i + 1]
+};
+
+/// The last bytes of a text with room behind them, so that 16 can be read from any position.
+struct TextTail {
+  std::array<char, 48> bytes{};
+  size_t from;  ///< position in the text of bytes[0]
+
+  explicit TextTail(std::string_view text) noexcept
+      : from(text.size() - std::min<size_t>(16, text.size())) {
+    std::memcpy(bytes.data(), text.data() + from, text.size() - from);
+  }
+  const char* at(std::string_view text, size_t position) const noexcept {
+    return position + 16 <= text.size() ? text.data() + position : bytes.data() + (position - from);
+  }
+};
+
+/// 0..15 in each 16 bytes.
+constexpr std::array<uint8_t, 64> kLaneByte = [] {
+  std::array<uint8_t, 64> index{};
+  for (size_t i = 0; i < 64; ++i) index[i] = static_cast<uint8_t>(i % 16);
+  return index;
+}();
+
+/// The loops: a struct of static members, because attributes and inlining need named functions.
+struct GroupLoop {
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline __m128i
+  load16(const char* at) noexcept {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  }
+
+  /// Makes the keys and set numbers of group `g` from four positions in memory.
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline void
+  make_group(GroupBatch& batch, size_t g, const char* a, const char* b, const char* c,
+             const char* d, const HotSet* sets) noexcept {
+    const uint32_t* bounds = &batch.bounds[4 * g];
+    const __m128i starts = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds));
+    const __m128i ends = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds + 1));
+    // Sixteen stands for any length over fifteen: no entry has it.
+    const __m128i sizes = _mm_min_epu32(_mm_sub_epi32(ends, starts), _mm_set1_epi32(16));
+    __m512i raw = _mm512_zextsi128_si512(load16(a));
+    raw = _mm512_inserti32x4(raw, load16(b), 1);
+    raw = _mm512_inserti32x4(raw, load16(c), 2);
+    raw = _mm512_inserti32x4(raw, load16(d), 3);
+    const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
+    __m512i lengths = _mm512_maskz_permutexvar_epi32(0xFFFF, lane, _mm512_zextsi128_si512(sizes));
+    lengths = _mm512_shuffle_epi8(lengths, _mm512_setzero_si512());
+    const __mmask64 inside = _mm512_cmplt_epu8_mask(_mm512_loadu_si512(kLaneByte.data()), lengths);
+    __m512i key = _mm512_maskz_mov_epi8(inside, raw);
+    key = _mm512_mask_mov_epi8(key, 0x8000800080008000u, lengths);
+    _mm512_store_si512(batch.keys[g], key);
+    // hot_hash
+    const __m512i salt = _mm512_set4_epi64(
+        static_cast<int64_t>(0xD6E8FEB86659FD93u), static_cast<int64_t>(0x9E3779B97F4A7C15u),
+        static_cast<int64_t>(0xD6E8FEB86659FD93u), static_cast<int64_t>(0x9E3779B97F4A7C15u));
+    const __m512i mixed = _mm512_xor_si512(key, salt);
+    const __m512i product =
+        _mm512_maskz_mul_epu32(0xFF, mixed, _mm512_maskz_srli_epi64(0xFF, mixed, 32));
+    const __m512i other = _mm512_maskz_shuffle_epi32(0xFFFF, product, _MM_PERM_BADC);
+    const __m512i hash = _mm512_add_epi64(product, other);
+    const __m512i at = _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift),
+                                        _mm512_set1_epi64(HotTable::kSets - 1));
+    _mm512_store_si512(batch.sets[g], at);
+    for (size_t i = 0; i < 4; ++i) _mm_prefetch(&sets[batch.sets[g][2 * i]], _MM_HINT_T0);
+  }
+
+  /// Writes the ids of an entry and returns how many count.
+  template <bool kNarrow>
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline size_t
+  put(const uint8_t* entry_words, int32_t* ids) noexcept {
+    const __m128i words = _mm_load_si128(reinterpret_cast<const __m128i*>(entry_words));
+    if constexpr (kNarrow) {
+      _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), _mm256_cvtepu16_epi32(words));
+      uint16_t count;
+      std::memcpy(&count, entry_words + 14, sizeof count);
+      return count;
+    } else {
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(ids), words);
+      uint32_t count;
+      std::memcpy(&count, entry_words + 12, sizeof count);
+      return count;
+    }
+  }
+
+  /// The keys of two sets.
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline __m512i
+  two_sets(const HotSet& a, const HotSet& b) noexcept {
+    const __m256i low = _mm256_load_si256(reinterpret_cast<const __m256i*>(a.keys));
+    const __m256i high = _mm256_load_si256(reinterpret_cast<const __m256i*>(b.keys));
+    return _mm512_maskz_inserti64x4(0xFF, _mm512_castsi256_si512(low), high, 1);
+  }
+
+  /// Encodes the groups of a batch whose keys are made; returns where the next ids go.
+  template <bool kNarrow>
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static int32_t* emit(
+      PieceRun& run, const GroupBatch& batch, size_t num_groups, int32_t* ids) {
+    const HotSet* sets = run.scratch.hot.sets(run.model.hot);
+    for (size_t g = 0; g < num_groups; ++g) {
+      const uint64_t* at = batch.sets[g];
+      const HotSet *a = &sets[at[0]], *b = &sets[at[2]], *c = &sets[at[4]], *d = &sets[at[6]];
+      const __m512i keys = _mm512_load_si512(batch.keys[g]);
+      // Each key twice, against both keys of its set; two bits say that a key's halves are equal.
+      const unsigned equal_ab = _mm512_cmpeq_epi64_mask(
+          two_sets(*a, *b), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0x50));
+      const unsigned equal_cd = _mm512_cmpeq_epi64_mask(
+          two_sets(*c, *d), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0xFA));
+      const unsigned equal = equal_ab | equal_cd << 8;
+      // Bit 4i: piece i is the first of its set; bit 4i + 2: the second.
+      const unsigned ways = equal & equal >> 1 & 0x5555;
+      const unsigned found = (ways | ways >> 2) & 0x1111;
+      if (found == 0x1111) [[likely]] {
+        ids += put<kNarrow>(a->words[ways >> 2 & 1], ids);
+        ids += put<kNarrow>(b->words[ways >> 6 & 1], ids);
+        ids += put<kNarrow>(c->words[ways >> 10 & 1], ids);
+        ids += put<kNarrow>(d->words[ways >> 14 & 1], ids);
+        continue;
+      }
+      for (size_t i = 0; i < 4; ++i) {
+        // An earlier piece of the group may have changed the sets: look again.
+        PieceKey key;
+        std::memcpy(&key, batch.keys[g] + 16 * i, sizeof key);
+        const HotSet& set = sets[at[2 * i]];
+        const size_t way = set.find(key);
+        if (way != 2) {
+          ids += put<kNarrow>(set.words[way], ids);
+          continue;
+        }
+        ids = run.encode_missed(batch.bounds[4 * g + i], batch.bounds[4 * g + i + 1], ids, kBatch);
+        sets = run.scratch.hot.sets(run.model.hot);
+      }
+    }
+    return ids;
+  }
+
+  template <bool kNarrow>
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static void encode(
+      PieceRun& run, std::span<const uint32_t> ends) {
+    GroupBatch batch;
+    const TextTail tail(run.text);
+    const char* text = run.text.data();
+    const size_t size = run.text.size();
+    while (!ends.empty()) {
+      const size_t count = std::min(kBatch, ends.size());
+      const size_t num_groups = (count + 3) / 4;
+      uint32_t* bounds = batch.bounds.data();
+      bounds[0] = static_cast<uint32_t>(run.begin);
+      std::memcpy(bounds + 1, ends.data(), count * sizeof *bounds);
+      for (size_t i = 0; i < 4; ++i) bounds[count + 1 + i] = bounds[count];
+      const HotSet* sets = run.scratch.hot.sets(run.model.hot);
+      for (size_t g = 0; g < num_groups; ++g) {
+        const uint32_t* at = bounds + 4 * g;
+        if (at[3] + size_t{16} <= size) [[likely]] {
+          make_group(batch, g, text + at[0], text + at[1], text + at[2], text + at[3], sets);
+        } else {
+          make_group(batch, g, tail.at(run.text, at[0]), tail.at(run.text, at[1]),
+                     tail.at(run.text, at[2]), tail.at(run.text, at[3]), sets);
+        }
+      }
+      int32_t* ids = run.out.reserve_more((kBatch + 1) * PieceRun::kWordsPerPiece);
+      ids = emit<kNarrow>(run, batch, num_groups, ids);
+      run.out.advance(static_cast<size_t>(ids - run.out.data()) - run.out.size());
+      run.begin = bounds[count];
+      ends = ends.subspan(count);
+    }
+  }
+};
+
+}  // namespace
+
+void encode_pieces_avx512(PieceRun& run, std::span<const uint32_t> ends) {
+  if (run.model.hot.narrow()) return GroupLoop::encode<true>(run, ends);
+  GroupLoop::encode<false>(run, ends);
+}
+
+#else
+
+void encode_pieces_avx512(PieceRun&, std::span<const uint32_t>) {}  // no level leads here
+
+#endif
+
+}  // namespace tok

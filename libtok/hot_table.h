@@ -1,0 +1,178 @@
+// Pieces whose ids are known, found four at a time: a table of 32-byte entries, two to a line, keyed by a
+// piece's own bytes. One seeded from the vocabulary is shared by all workers and never written; a worker
+// that meets many other pieces takes a copy and lets frequent ones move in.
+// An entry holds what merging gives for the whole piece, so contents never change results.
+// Not here: pieces of more than 15 bytes (piece_cache.h), the loop (encode_x86.cc).
+// Includes: piece_cache.h, vocab.h, merge.h.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstddef>
+#include <cstdint>
+#include <cstdlib>
+#include <cstring>
+#include <memory>
+#include <span>
+
+#include "libtok/merge.h"
+#include "libtok/piece_cache.h"
+#include "libtok/vocab.h"
+
+namespace tok {
+
+/// Hash of a key: two products of 32-bit halves, so that a vector multiplies four keys at once.
+/// The bits around the middle are the well-mixed ones.
+constexpr uint64_t hot_hash(PieceKey key) noexcept {
+  uint64_t a = key.low ^ 0x9E3779B97F4A7C15u;
+  uint64_t b = key.high ^ 0xD6E8FEB86659FD93u;
+  return (a & 0xFFFFFFFFu) * (a >> 32) + (b & 0xFFFFFFFFu) * (b >> 32);
+}
+
+/// A piece of at most 15 bytes and its ids. Where all ids of the vocabulary fit 16 bits an entry is
+/// narrow: seven ids and their number as eight 16-bit words; else it is wide: three and their number as
+/// four 32-bit words. The key of nothing, with no ids, is what an empty slot holds: a piece of no bytes
+/// is always found.
+struct alignas(32) HotEntry {
+  PieceKey key;
+  uint8_t words[16];
+
+  static constexpr size_t kNarrowIds = 7;
+  static constexpr size_t kWideIds = 3;
+
+  /// Sets the ids; false, and nothing is changed, when there are too many.
+  bool set_ids(bool narrow, std::span<const int32_t> ids) noexcept {
+    if (ids.size() > (narrow ? kNarrowIds : kWideIds)) return false;
+    if (narrow) {
+      uint16_t out[8] = {};
+      for (size_t i = 0; i < ids.size(); ++i) out[i] = static_cast<uint16_t>(ids[i]);
+      out[kNarrowIds] = static_cast<uint16_t>(ids.size());
+      std::memcpy(words, out, sizeof words);
+    } else {
+      int32_t out[4] = {};
+      for (size_t i = 0; i < ids.size(); ++i) out[i] = ids[i];
+      out[kWideIds] = static_cast<int32_t>(ids.size());
+      std::memcpy(words, out, sizeof words);
+    }
+    return true;
+  }
+};
+static_assert(sizeof(HotEntry) == 32);
+
+/// Writes the ids in an entry's words: eight (narrow) or four (wide) are written, of which the
+/// returned number counts.
+template <bool kNarrow>
+size_t write_ids(const uint8_t (&words)[16], int32_t* out) noexcept {
+  if constexpr (kNarrow) {
+    uint16_t in[8];
+    std::memcpy(in, words, sizeof in);
+    for (size_t i = 0; i < 8; ++i) out[i] = in[i];
+    return in[HotEntry::kNarrowIds];
+  } else {
+    std::memcpy(out, words, sizeof words);
+    return static_cast<size_t>(out[HotEntry::kWideIds]);
+  }
+}
+inline size_t write_ids(bool narrow, const uint8_t (&words)[16], int32_t* out) noexcept {
+  return narrow ? write_ids<true>(words, out) : write_ids<false>(words, out);
+}
+
+/// Two entries in one cache line; a hash names the line, and a piece may be either.
+struct alignas(64) HotSet {
+  PieceKey keys[2];
+  uint8_t words[2][16];
+
+  HotEntry entry(size_t way) const noexcept {
+    HotEntry out{.key = keys[way], .words = {}};
+    std::memcpy(out.words, words[way], sizeof out.words);
+    return out;
+  }
+  void set(size_t way, const HotEntry& entry) noexcept {
+    keys[way] = entry.key;
+    std::memcpy(words[way], entry.words, sizeof entry.words);
+  }
+  /// Way of a key; 2 when it is not here.
+  size_t find(const PieceKey& key) const noexcept {
+    return keys[0] == key ? 0 : keys[1] == key ? 1 : 2;
+  }
+};
+static_assert(sizeof(HotSet) == 64);
+
+/// Memory for sets: zeroed, on huge pages where the system gives them.
+struct FreeSets {
+  void operator()(HotSet* sets) const noexcept { std::free(sets); }
+};
+using HotSets = std::unique_ptr<HotSet[], FreeSets>;
+
+/// Errors: std::bad_alloc.
+HotSets make_hot_sets(size_t count);
+
+/// The table that all workers share. Immutable; any number of threads may read.
+class HotTable {
+ public:
+  /// Where a set number begins in a hash.
+  static constexpr int kShift = 24;
+  static constexpr size_t kSets = size_t{1} << 17;  ///< 8 MiB
+
+  /// Seeds the table with what merging gives for each token of the vocabulary, small ids first: in
+  /// trained vocabularies they are the frequent ones. Cost: merges every token of the vocabulary.
+  explicit HotTable(const Vocab& vocab);
+
+  /// Set of a key's hash, in this table and in copies of it.
+  static constexpr size_t set_of(uint64_t hash) noexcept { return (hash >> kShift) & (kSets - 1); }
+
+  /// The set that the key of nothing names. It stays empty.
+  static constexpr size_t kNothing = (hot_hash({0, 0}) >> kShift) & (kSets - 1);
+
+  const HotSet* sets() const noexcept { return sets_.get(); }
+  bool narrow() const noexcept { return narrow_; }
+
+  /// Whether a token of the vocabulary is not what merging its bytes gives. Only then a part of a
+  /// piece may mean something else than the same bytes as a piece, under whole_piece_first.
+  bool has_unreachable_tokens() const noexcept { return has_unreachable_tokens_; }
+
+ private:
+  HotSets sets_;
+  bool narrow_;
+  bool has_unreachable_tokens_ = false;
+};
+
+/// What one worker keeps beside the shared table: a second table of pieces it has met, and, once that
+/// pays, its own copy of the first. Bounded; belongs to one thread at a time.
+class HotScratch {
+ public:
+  /// `num_warm`: entries of the second table, rounded up to a power of two; 0 switches it off, and
+  /// learning with it.
+  explicit HotScratch(size_t num_warm);
+
+  /// The sets to search first.
+  const HotSet* sets(const HotTable& table) const noexcept {
+    return own_ != nullptr ? own_.get() : table.sets();
+  }
+
+  /// Looks a piece up in the second table; true when it is there. What is asked for again moves to
+  /// the worker's copy of the first table, whose entry there takes its place here.
+  bool find(const HotTable& table, const PieceKey& key, uint64_t hash, HotEntry& entry);
+
+  /// Remembers a piece: in the worker's copy of the first table where that has room, else in the
+  /// second.
+  void insert(const HotEntry& entry, uint64_t hash) noexcept;
+
+  /// Bytes of memory held.
+  size_t memory() const noexcept;
+
+ private:
+  /// Questions to the second table before the first one is copied.
+  static constexpr uint32_t kLearnAfter = 256;
+
+  void insert_warm(const HotEntry& entry, uint64_t hash) noexcept;
+  size_t warm_set(uint64_t hash) const noexcept {
+    return static_cast<size_t>((hash * 0x9E3779B97F4A7C15u) >> 20) & warm_mask_;
+  }
+
+  HotSets own_;
+  HotSets warm_;
+  size_t warm_mask_ = 0;
+  uint32_t questions_ = 0;
+};
+
+}  // namespace tok

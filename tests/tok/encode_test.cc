@@ -1,0 +1,256 @@
+// The fast way of a text to ids against the plain law, for real vocabularies: at every level of this
+// processor, with tables of any size, fresh or full, and whatever was encoded before.
+// TOK_FUZZ_SECONDS=N fuzzes for N seconds more, from the seed in TOK_FUZZ_SEED.
+// SPDX-License-Identifier: MIT
+#include "libtok/encode.h"
+
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <cstring>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "libtok/tokenizer.h"
+
+namespace tok {
+namespace {
+
+std::string shared(const std::string& name) {
+  std::ifstream in(std::string(SHARED_DATA_DIR) + "/" + name, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), {}};
+}
+
+/// A small vocabulary that every machine has: bytes, and merges that make chains, ties across
+/// characters, a token of many bytes, and one that merging its bytes does not give.
+TokenizerSource small_source(Family family, bool whole_piece_first) {
+  TokenizerSource source;
+  source.pretokenizer = make_pretokenizer(family);
+  std::vector<VocabSource::Token>& tokens = source.vocab.tokens;
+  for (int i = 0; i < 256; ++i) tokens.push_back({std::string(1, static_cast<char>(i)), i});
+  auto merge = [&](const std::string& left, const std::string& right) {
+    source.vocab.merges.emplace_back(left, right);
+    for (const auto& token : tokens) {
+      if (token.bytes == left + right) return;
+    }
+    tokens.push_back({left + right, static_cast<int32_t>(tokens.size())});
+  };
+  merge("a", "b");
+  merge("b", "a");
+  merge("ab", "a");
+  merge("l", "l");
+  merge(" ", "a");
+  merge(" a", "ba");
+  merge(" ", " ");
+  merge("  ", "  ");
+  merge("    ", "    ");
+  merge("\xE4", "\xB8");
+  merge("\xE4\xB8", "\xAD");
+  merge("\xAD", "\xE4");
+  merge("\xE3", "\x80");
+  merge("1", "1");
+  if (whole_piece_first) tokens.push_back({"bab", static_cast<int32_t>(tokens.size())});
+  source.vocab.whole_piece_first = whole_piece_first;
+  return source;
+}
+
+struct Named {
+  std::string name;
+  TokenizerSource source;
+};
+
+/// Every vocabulary at hand. Real ones are in the shared data.
+std::vector<Named> sources() {
+  std::vector<Named> out;
+  for (Family family : {Family::gpt2, Family::llama3, Family::qwen2, Family::deepseek3}) {
+    for (bool whole : {false, true}) {
+      std::string name = std::string(family_name(family)) + (whole ? " whole first" : "");
+      out.push_back({name, small_source(family, whole)});
+    }
+  }
+  if (std::string vocab = shared("gpt2-vocab.json"); !vocab.empty()) {
+    out.push_back({"GPT-2", read_gpt2(vocab, shared("gpt2-merges.txt"))});
+  }
+  if (std::string json = shared("gpt-neox-20b-tokenizer.json"); !json.empty()) {
+    out.push_back({"NeoX", read_tokenizer_json(json)});
+  }
+  return out;
+}
+
+std::vector<SimdLevel> levels() {
+  std::vector<SimdLevel> out;
+  for (SimdLevel level :
+       {SimdLevel::plain, SimdLevel::avx2, SimdLevel::avx512bw, SimdLevel::avx512vbmi2}) {
+    if (level <= best_simd_level()) out.push_back(level);
+  }
+  return out;
+}
+
+const std::vector<std::string> kSymbols = {"a",          "b",
+                                           "ab",         "aba",
+                                           "l",          "s",
+                                           "t",          "1",
+                                           "11",         "0",
+                                           " ",          "  ",
+                                           "\n",         "\t",
+                                           "'",          "'s",
+                                           "!",          "-",
+                                           "--",         "é",
+                                           "É",          "中",
+                                           "中",         "国",
+                                           "の",         "。",
+                                           "、",         "か",
+                                           "\u3000",     "\u00a0",
+                                           "\u0301",     "😀",
+                                           "Ж",          "жа",
+                                           "٣",          "{",
+                                           "();",        "<|endoftext|>",
+                                           "the ",       " quick",
+                                           " brown fox", "Hello",
+                                           "\r\n",       "    ",
+                                           "_name",      "Return"};
+
+std::string random_text(uint64_t& state, size_t most) {
+  auto step = [&state] { return state = state * 6364136223846793005u + 1442695040888963407u; };
+  step();
+  size_t length = (state >> 33) % most;
+  uint64_t sticky = state >> 59 & 31;
+  std::string text;
+  size_t symbol = 0;
+  for (size_t k = 0; k < length; ++k) {
+    step();
+    if ((state >> 35) % 32 >= sticky) symbol = (state >> 40) % kSymbols.size();
+    text += kSymbols[symbol];
+  }
+  return text;
+}
+
+/// One tokenizer at all levels, each with scratches of several sizes that live on.
+class Subject {
+ public:
+  explicit Subject(const Named& named) : name_(named.name) {
+    for (SimdLevel level : levels()) {
+      tokenizers_.push_back(std::make_unique<Tokenizer>(named.source, level));
+      for (auto [num_short, num_long] :
+           {std::pair<size_t, size_t>{0, 0}, {4, 2}, {size_t{1} << 12, size_t{1} << 8}}) {
+        runs_.push_back(
+            {tokenizers_.back().get(), level, std::make_unique<Scratch>(num_short, num_long)});
+      }
+    }
+  }
+
+  void check(std::string_view text) {
+    std::vector<int32_t> want;
+    tokenizers_[0]->encode_plain(text, want);
+    for (Run& run : runs_) {
+      TokenBuffer got;
+      run.tokenizer->encode(text, *run.scratch, got);
+      ASSERT_EQ(std::vector<int32_t>(got.tokens().begin(), got.tokens().end()), want)
+          << name_ << " " << simd_level_name(run.level) << " " << text.substr(0, 300);
+    }
+  }
+
+ private:
+  struct Run {
+    const Tokenizer* tokenizer;
+    SimdLevel level;
+    std::unique_ptr<Scratch> scratch;
+  };
+  std::string name_;
+  std::vector<std::unique_ptr<Tokenizer>> tokenizers_;
+  std::vector<Run> runs_;
+};
+
+TEST(Encode, EqualsThePlainLaw) {
+  for (const Named& named : sources()) {
+    Subject subject(named);
+    uint64_t state = 17;
+    for (int i = 0; i < 700; ++i) {
+      subject.check(random_text(state, i % 4 == 0 ? 400 : 40));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Encode, RealTexts) {
+  std::string texts[] = {shared("wikitext2-valid.txt"), shared("wagahai-ja.txt"),
+                         shared("gpt2-merges.txt"), shared("enwiki-sample.jsonl")};
+  if (texts[0].empty()) GTEST_SKIP() << "no shared data";
+  for (const Named& named : sources()) {
+    Subject subject(named);
+    for (const std::string& text : texts) {
+      std::string_view some = std::string_view(text).substr(0, 150000);
+      while (!some.empty() && (static_cast<uint8_t>(some.back()) & 0xC0) == 0x80) {
+        some.remove_suffix(1);
+      }
+      if (!some.empty()) some.remove_suffix(1);
+      subject.check(some);
+      for (size_t at = 0; at + 4096 < some.size(); at += 9973) {
+        size_t from = at;
+        while ((static_cast<uint8_t>(some[from]) & 0xC0) == 0x80) ++from;
+        size_t to = from + at % 700;
+        while ((static_cast<uint8_t>(some[to]) & 0xC0) == 0x80) ++to;
+        subject.check(some.substr(from, to - from));
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Encode, LongRunsAndPiecesOfEverySize) {
+  for (const Named& named : sources()) {
+    Subject subject(named);
+    for (std::string_view unit : {"a", "ab", "l", " ", "\n", "-", "0", "中", "の", "aba"}) {
+      for (size_t bytes : {1, 14, 15, 16, 17, 31, 32, 33, 63, 64, 65, 124, 125, 255, 256, 1000}) {
+        std::string text;
+        while (text.size() < bytes) text += unit;
+        subject.check(text);
+        subject.check("x" + text + "y");
+        if (HasFatalFailure()) return;
+      }
+    }
+  }
+}
+
+TEST(Encode, NeverReadsPastTheText) {
+  const size_t kPage = 4096;
+  void* map = mmap(nullptr, 2 * kPage, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  ASSERT_NE(map, MAP_FAILED);
+  char* end = static_cast<char*>(map) + kPage;
+  ASSERT_EQ(mprotect(end, kPage, PROT_NONE), 0);
+  Subject subject({"small", small_source(Family::gpt2, false)});
+  uint64_t state = 23;
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = random_text(state, 30).substr(0, kPage);
+    while (!text.empty() && (static_cast<uint8_t>(text.back()) & 0x80) != 0) text.pop_back();
+    std::memcpy(end - text.size(), text.data(), text.size());
+    subject.check({end - text.size(), text.size()});
+    if (HasFatalFailure()) return;
+  }
+  munmap(map, 2 * kPage);
+}
+
+TEST(Encode, Fuzz) {
+  const char* seconds = std::getenv("TOK_FUZZ_SECONDS");
+  const char* seed = std::getenv("TOK_FUZZ_SEED");
+  uint64_t state = seed != nullptr ? std::strtoull(seed, nullptr, 10) : 1;
+  auto limit = std::chrono::steady_clock::now() +
+               std::chrono::milliseconds(seconds != nullptr ? 1000 * std::atoi(seconds) : 500);
+  std::vector<std::unique_ptr<Subject>> subjects;
+  for (const Named& named : sources()) subjects.push_back(std::make_unique<Subject>(named));
+  while (std::chrono::steady_clock::now() < limit) {
+    for (auto& subject : subjects) {
+      SCOPED_TRACE("state " + std::to_string(state));
+      subject->check(random_text(state, 200));
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+}  // namespace
+}  // namespace tok

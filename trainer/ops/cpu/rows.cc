@@ -1,0 +1,158 @@
+// Row loops. Each function is cloned by the compiler for AVX-512, AVX2 and plain x86-64.
+// The exponential: range reduction by ln 2 in two parts and a polynomial of degree 6 (coefficients
+// of Cephes' expf, Moshier 1989).
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/cpu/rows.h"
+
+#include <bit>
+
+// One resolver a function, by the C library's ifunc; sanitizers run before it can, so they get the
+// plain version.
+#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
+    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
+#define ROW_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
+#else
+#define ROW_CLONES
+#endif
+
+namespace ops::cpu {
+namespace {
+
+constexpr int kLanes = 16;
+
+[[gnu::always_inline]] inline float exponential(float x) noexcept {
+  constexpr float kMagic = 12582912.0f;  // 1.5 * 2^23: adding it rounds to an integer
+  x = x < -87.3f ? -87.3f : x;
+  x = x > 88.3f ? 88.3f : x;
+  const float shifted = x * 1.44269504088896341f + kMagic;
+  const float n = shifted - kMagic;
+  const float r = (x - n * 0.693359375f) + n * 2.12194440e-4f;
+  float p = 1.9875691500e-4f;
+  p = p * r + 1.3981999507e-3f;
+  p = p * r + 8.3334519073e-3f;
+  p = p * r + 4.1665795894e-2f;
+  p = p * r + 1.6666665459e-1f;
+  p = p * r + 5.0000001201e-1f;
+  const float y = p * r * r + r + 1.0f;
+  const uint32_t exponent = (std::bit_cast<uint32_t>(shifted) - 0x4B400000u + 127u) << 23;
+  return y * std::bit_cast<float>(exponent);
+}
+
+[[gnu::always_inline]] inline float logistic(float x) noexcept {
+  return 1.0f / (1.0f + exponential(-x));
+}
+
+/// 0.5 (1 + tanh(u)) = logistic(2u), with u the argument of GELU's tanh form.
+[[gnu::always_inline]] inline float gelu_gate(float x) noexcept {
+  constexpr float kTwoSqrtTwoOverPi = 1.5957691216057308f;
+  return logistic(kTwoSqrtTwoOverPi * (x + 0.044715f * x * x * x));
+}
+
+[[gnu::always_inline]] inline double add_up(const float (&lanes)[kLanes]) noexcept {
+  double sum = 0;
+  for (const float lane : lanes) sum += lane;
+  return sum;
+}
+
+}  // namespace
+
+ROW_CLONES float row_max(const float* x, int64_t n) noexcept {
+  float lanes[kLanes];
+  for (int lane = 0; lane < kLanes; ++lane) lanes[lane] = x[lane < n ? lane : 0];
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane)
+      lanes[lane] = x[i + lane] > lanes[lane] ? x[i + lane] : lanes[lane];
+  for (; i < n; ++i) lanes[0] = x[i] > lanes[0] ? x[i] : lanes[0];
+  float top = lanes[0];
+  for (const float lane : lanes) top = lane > top ? lane : top;
+  return top;
+}
+
+ROW_CLONES double row_exp_sum(float* y, const float* x, int64_t n, float shift) noexcept {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float e = exponential(x[i + lane] - shift);
+      y[i + lane] = e;
+      lanes[lane] += e;
+    }
+  }
+  double sum = add_up(lanes);
+  for (; i < n; ++i) sum += y[i] = exponential(x[i] - shift);
+  return sum;
+}
+
+ROW_CLONES double row_sum_of_exp(const float* x, int64_t n, float shift) noexcept {
+  float lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += exponential(x[i + lane] - shift);
+  double sum = add_up(lanes);
+  for (; i < n; ++i) sum += exponential(x[i] - shift);
+  return sum;
+}
+
+ROW_CLONES void row_scale(float* x, int64_t n, float factor) noexcept {
+  for (int64_t i = 0; i < n; ++i) x[i] *= factor;
+}
+
+ROW_CLONES void row_gelu_tanh(float* y, const float* x, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; ++i) y[i] = x[i] * gelu_gate(x[i]);
+}
+
+ROW_CLONES void row_gelu_tanh_backward(float* d, const float* x, int64_t n) noexcept {
+  constexpr float kTwoSqrtTwoOverPi = 1.5957691216057308f;
+  for (int64_t i = 0; i < n; ++i) {
+    const float v = x[i], s = gelu_gate(v);
+    d[i] *= s + v * s * (1.0f - s) * kTwoSqrtTwoOverPi * (1.0f + 3.0f * 0.044715f * v * v);
+  }
+}
+
+ROW_CLONES void row_swiglu(float* y, const float* gate, const float* up, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; ++i) y[i] = gate[i] * logistic(gate[i]) * up[i];
+}
+
+ROW_CLONES void row_dropout(float* x, int64_t first, int64_t n, const RowDropout& d) noexcept {
+  // Up to 64 Philox counters side by side, 8 elements each; the rounds are those of ops/philox.h.
+  constexpr int kCounters = 64;
+  for (int64_t begin = 0; begin < n; begin += 8 * kCounters) {
+    const int64_t width = n - begin < 8 * kCounters ? n - begin : 8 * kCounters;
+    const int counters = static_cast<int>((width + 7) / 8);
+    uint32_t a[kCounters], b[kCounters], c[kCounters], e[kCounters];
+    for (int j = 0; j < counters; ++j) {
+      a[j] = static_cast<uint32_t>((first + begin) / 8 + j);
+      b[j] = d.position;
+      c[j] = d.sample;
+      e[j] = d.iteration;
+    }
+    uint32_t key0 = d.seed, key1 = d.site;
+    for (int round = 0; round < 10; ++round) {
+      for (int j = 0; j < counters; ++j) {
+        const uint64_t p0 = uint64_t{0xD2511F53u} * a[j];
+        const uint64_t p1 = uint64_t{0xCD9E8D57u} * c[j];
+        a[j] = static_cast<uint32_t>(p1 >> 32) ^ b[j] ^ key0;
+        c[j] = static_cast<uint32_t>(p0 >> 32) ^ e[j] ^ key1;
+        b[j] = static_cast<uint32_t>(p1);
+        e[j] = static_cast<uint32_t>(p0);
+      }
+      key0 += 0x9E3779B9u;
+      key1 += 0xBB67AE85u;
+    }
+    float factors[8 * kCounters];
+    const uint32_t* words[4] = {a, b, c, e};
+    for (int lane = 0; lane < 8; ++lane) {
+      const uint32_t* word = words[lane / 2];
+      const int shift = lane % 2 * 16;
+      for (int j = 0; j < counters; ++j)
+        factors[8 * j + lane] = ((word[j] >> shift) & 0xFFFFu) < d.threshold ? 0.0f : d.scale;
+    }
+    // A dropped Inf or NaN is dropped too.
+    for (int64_t i = 0; i < width; ++i)
+      x[begin + i] = factors[i] == 0.0f ? 0.0f : x[begin + i] * factors[i];
+  }
+}
+
+}  // namespace ops::cpu
