@@ -224,7 +224,8 @@ void IndexedDatasetBuilder::add_sequences(std::span<const int32_t> lengths,
 
 void IndexedDatasetBuilder::end_document() {
   ++num_documents_;
-  document_indices_.write(bytes_of(Le<int64_t>(num_sequences_)));
+  document_end_ = num_sequences_;
+  document_indices_.write(bytes_of(Le<int64_t>(document_end_)));
 }
 
 template <class Token>
@@ -298,19 +299,40 @@ void IndexedDatasetBuilder::add_encoded(std::span<const std::byte> tokens,
                               " sequences and ", sequences, " of documents do not fit"));
   }
   write_bin(tokens);
-  const int64_t before = num_sequences_;
   add_sequences(sequence_lengths, modes);
+  add_documents(sequences_per_document);
+}
+
+void IndexedDatasetBuilder::add_documents(std::span<const int32_t> sequences_per_document) {
   std::array<Le<int64_t>, 512> piece;
-  int64_t end = before;
   for (size_t at = 0; at < sequences_per_document.size(); at += piece.size()) {
     const size_t n = std::min(piece.size(), sequences_per_document.size() - at);
     for (size_t i = 0; i < n; ++i) {
-      end += sequences_per_document[at + i];
-      piece[i] = end;
+      document_end_ += sequences_per_document[at + i];
+      piece[i] = document_end_;
     }
     document_indices_.write(std::as_bytes(std::span(piece).first(n)));
   }
   num_documents_ += static_cast<int64_t>(sequences_per_document.size());
+}
+
+void IndexedDatasetBuilder::add_index(std::span<const int32_t> sequence_lengths,
+                                      std::span<const int32_t> sequences_per_document) {
+  add_sequences(sequence_lengths, {});
+  add_documents(sequences_per_document);
+}
+
+void IndexedDatasetBuilder::place(int64_t offset, std::span<const std::byte> bytes) {
+  bin_.write_at(offset, bytes);
+}
+
+void IndexedDatasetBuilder::read_back(int64_t offset, std::span<std::byte> bytes) {
+  if (read_at(bin_.fd(), offset, bytes, bin_.path()) != bytes.size())
+    errno = EIO, fail(bin_.path());
+}
+
+void IndexedDatasetBuilder::add_checksums(std::span<const std::byte> bytes) {
+  if (options_.manifest) bin_segments_.back().add(bytes);
 }
 
 void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset,
@@ -339,6 +361,7 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset,
     document_indices_.write(std::as_bytes(std::span(piece).first(n)));
   }
   num_documents_ += static_cast<int64_t>(documents.size());
+  document_end_ = num_sequences_;
 }
 
 void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
@@ -443,6 +466,10 @@ Manifest IndexedDatasetBuilder::make_manifest(const Provenance& provenance) {
 }
 
 void IndexedDatasetBuilder::finish(const Provenance& provenance) {
+  if (bin_.size() != num_tokens_ * dtype_size(options_.dtype)) {
+    throw FormatError(message(prefix_, ".bin: ", bin_.size(), " bytes were written for ",
+                              num_tokens_, " tokens"));
+  }
   write_index();
   if (manifest_ == nullptr) {
     // The manifest of an earlier dataset of this name would describe bytes that are gone.

@@ -93,6 +93,17 @@ class IndexedDatasetBuilder {
   void add_dataset(const IndexedDataset& dataset, std::span<const Segment> checksums = {},
                    bool read_all = false);
 
+  /// Appends documents whose tokens are placed apart: lengths as add_encoded. Every byte of the .bin must have been
+  /// placed, in any order, when finish() is called.
+  void add_index(std::span<const int32_t> sequence_lengths,
+                 std::span<const int32_t> sequences_per_document);
+
+  /// Writes bytes of the .bin at a place of their own, reads them back, and adds the bytes that follow those already
+  /// checksummed. Only in a builder that uses nothing but add_index beside.
+  void place(int64_t offset, std::span<const std::byte> bytes);
+  void read_back(int64_t offset, std::span<std::byte> bytes);
+  void add_checksums(std::span<const std::byte> bytes);
+
   /// Writes index and manifest and gives the files their names. The builder is empty afterwards.
   /// Errors: std::system_error; then no .idx of that name exists, unless the old one stands
   /// untouched.
@@ -110,6 +121,7 @@ class IndexedDatasetBuilder {
                   std::span<const int8_t> modes);
   void add_sequences(std::span<const int32_t> lengths, std::span<const int8_t> modes);
   void end_document();
+  void add_documents(std::span<const int32_t> sequences_per_document);
   void copy_bin(const IndexedDataset& dataset, std::span<const Segment> checksums, bool read_all);
   void write_bin(std::span<const std::byte> bytes);
   void write_idx(std::span<const std::byte> bytes, Segment& segment);
@@ -125,6 +137,7 @@ class IndexedDatasetBuilder {
   std::unique_ptr<OutputFile> manifest_;
   int64_t num_documents_ = 0;
   int64_t num_sequences_ = 0;
+  int64_t document_end_ = 0;  // the last document index written
   int64_t num_tokens_ = 0;
   std::vector<std::byte> encoded_;
   std::vector<Segment> bin_segments_;

@@ -254,6 +254,19 @@ std::string python_float(double value) {
   return text;
 }
 
+Json::Json() noexcept = default;
+Json::Json(const Json& other) = default;
+Json::Json(Json&& other) noexcept = default;
+Json& Json::operator=(const Json& other) = default;
+Json& Json::operator=(Json&& other) noexcept = default;
+Json::~Json() = default;
+Json::Json(bool value) : value_(value) {}
+Json::Json(int64_t value) : value_(value) {}
+Json::Json(double value) : value_(value) {}
+Json::Json(std::string value) : value_(std::move(value)) {}
+Json::Json(Array value) : value_(std::move(value)) {}
+Json::Json(Object value) : value_(std::move(value)) {}
+
 Json Json::parse(std::string_view text, const std::string& path) {
   return Reader(text, path).document();
 }

@@ -1,0 +1,84 @@
+// SPDX-License-Identifier: MIT
+// Under which names Megatron keeps index arrays: a description of everything that (it believes) decides them, and the
+// description's MD5. Text in, text out; training_data.h reads and writes the files.
+// Source: docs/format/sample-index.5.md; megatron/core/datasets/megatron_dataset.py and blended_dataset.py; for the
+// forks, megatron/data/gpt_dataset.py and blendable_dataset.py of 2023.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libindexed/blend.h"
+#include "libindexed/json.h"
+
+namespace indexed {
+
+/// Whose cache files: megatron-core's, those of NVIDIA's tree in mid-2023, or those of Megatron-DeepSpeed, which adds
+/// the number of epochs.
+enum class CacheStyle { megatron_core, megatron_2023, megatron_deepspeed };
+
+/// The tokenizer as megatron-core's description has it; each field is the flag of that name.
+struct TokenizerFlags {
+  std::string tokenizer_type = {};  ///< empty: described as null
+  std::string tokenizer_model = {};
+  std::string vocab_file = {};
+  std::string merge_file = {};
+  int64_t vocab_size = 0;
+  std::optional<int64_t> null_tokenizer_eod_id = {};
+  std::optional<int64_t> null_tokenizer_pad_id = {};
+  std::string tiktoken_pattern = {};
+  int64_t tiktoken_num_special_tokens = 1000;
+  bool use_fast = true;
+  bool trust_remote_code = false;
+  bool include_special_tokens = true;
+  bool ignore_extra_whitespaces = true;
+  bool sentencepiece_legacy = false;
+  std::vector<std::string> special_tokens = {};
+  /// Present in descriptions of megatron-core 0.20 and later; 0.19 and before have no such key.
+  std::optional<bool> use_gigatoken = {};
+};
+
+/// What megatron-core's tokenizer calls its unique identifiers.
+/// Errors: FormatError for a type that it does not build for text.
+Json describe_tokenizer(const TokenizerFlags& flags);
+
+/// One dataset of one split.
+struct DatasetIdentity {
+  std::string prefix = {};  ///< exactly as the user gives it to the training run
+  std::optional<int64_t> num_samples = {};
+  int64_t split = 0;  ///< 0 train, 1 valid, 2 test
+  int64_t seed = 1234;
+  int64_t seq_length = 0;
+  std::optional<std::string> split_string = {};  ///< absent with per-split paths
+  int64_t num_epochs = 1;                        ///< for megatron_deepspeed
+  Json tokenizer = {};                           ///< for megatron_core
+};
+
+/// The description of one dataset's arrays. As JSON only for megatron_core.
+Json describe_dataset(const DatasetIdentity& identity);
+std::string description_text(const DatasetIdentity& identity, CacheStyle style);
+
+/// The description of a blend. `size` absent: exhaustive. Weights are the ones the arrays are built with: normalised
+/// twice, or the datasets' lengths when exhaustive.
+std::string blend_description(std::span<const DatasetIdentity> datasets,
+                              std::span<const double> weights, std::optional<int64_t> size,
+                              CacheStyle style);
+
+/// The folder where a dataset's arrays are kept when the user names none, and the files' paths.
+struct CacheFiles {
+  std::string description;
+  std::vector<std::string> arrays;  ///< document, sample, shuffle; or dataset, dataset sample
+};
+std::string default_cache_folder(const std::string& prefix, CacheStyle style);
+CacheFiles dataset_cache_files(const std::string& folder, const std::string& hash, int64_t split,
+                               CacheStyle style);
+CacheFiles blend_cache_files(const std::string& folder, const std::string& hash, int64_t split,
+                             CacheStyle style);
+
+/// str(numpy.array(values)): 8 decimals at most, equal widths, lines of 75 columns.
+std::string numpy_text(std::span<const double> values);
+
+}  // namespace indexed

@@ -1,0 +1,318 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/dataset. Checks and summaries. Not here: the loader's own checks (libindexed/dataset), the repair
+// (repair.cc), the command line (tools/inspect-dataset.cc).
+#include "tools/dataset/describe.h"
+
+#include <algorithm>
+#include <array>
+#include <bit>
+#include <cmath>
+#include <cstring>
+#include <filesystem>
+#include <numeric>
+
+#include "libindexed/mapped_file.h"
+#include "libindexed/numpy_random.h"
+#include "tools/cli/text.h"
+
+namespace dataset {
+namespace {
+
+using cli::concat;
+using cli::with_commas;
+using indexed::FormatError;
+using indexed::IndexedDataset;
+
+bool is_old_format(std::span<const std::byte> file) {
+  return file.size() >= indexed::kOldIndexMagic.size() &&
+         std::memcmp(file.data(), indexed::kOldIndexMagic.data(), indexed::kOldIndexMagic.size()) ==
+             0;
+}
+
+void check_manifest_sizes(const std::string& prefix, const Sizes& sizes) {
+  const std::optional<indexed::Manifest> manifest = indexed::read_manifest(prefix);
+  if (!manifest) return;
+  const auto same = [&](std::string_view what, int64_t said, int64_t is) {
+    if (said != is) {
+      throw FormatError(concat(prefix, ".manifest: ", what, " ", with_commas(said),
+                               ", but the dataset has ", with_commas(is),
+                               ": damaged, or another dataset's"));
+    }
+  };
+  same("sequences", manifest->num_sequences, sizes.num_sequences);
+  same("documents", manifest->num_documents, sizes.num_documents);
+  same("bin_bytes", manifest->bin_bytes, sizes.bin_bytes);
+  same("idx_bytes", manifest->idx_bytes, sizes.idx_bytes);
+}
+
+void check_segments(const std::string& path, std::span<const std::byte> file,
+                    const std::vector<indexed::Segment>& segments) {
+  if (const std::optional<indexed::Damage> damage = indexed::find_damage(file, segments)) {
+    throw FormatError(concat(path, ":", damage->offset, ": the ", with_commas(damage->bytes),
+                             " bytes from here differ from the manifest's checksum: damaged"));
+  }
+}
+
+// Largest token and the first place where a token is outside 0..limit-1.
+void check_tokens(const IndexedDataset& data, int64_t vocab_size) {
+  for (int64_t i = 0; i < data.num_sequences(); ++i) {
+    const indexed::TokenView view = data.sequence(i);
+    for (int64_t j = 0; j < view.size(); ++j) {
+      if (view[j] < 0 || view[j] >= vocab_size) {
+        throw FormatError(concat(data.prefix(), ".bin: sequence ", i, ", token ", j, " is ",
+                                 view[j], ", expected 0 to ", vocab_size - 1));
+      }
+    }
+  }
+}
+
+void check_ends(const IndexedDataset& data, int64_t eod_token) {
+  const auto documents = data.document_indices();
+  for (size_t k = 0; k + 1 < documents.size(); ++k) {
+    if (documents[k] == documents[k + 1]) continue;
+    const indexed::TokenView last = data.sequence(documents[k + 1] - 1);
+    if (last.size() == 0 || last[last.size() - 1] != eod_token) {
+      throw FormatError(concat(data.prefix(), ".bin: document ", k,
+                               " does not end with the end-of-document token ", eod_token));
+    }
+  }
+}
+
+int64_t document_length(const IndexedDataset& data, size_t k) {
+  int64_t length = 0;
+  for (int64_t i = data.document_indices()[k]; i < data.document_indices()[k + 1]; ++i) {
+    length += data.sequence_lengths()[static_cast<size_t>(i)];
+  }
+  return length;
+}
+
+// Document lengths in classes of an eighth of a power of two: enough for percentiles, 8 KB for any dataset.
+class LengthCounts {
+ public:
+  void add(int64_t length) {
+    least_ = documents_ == 0 ? length : std::min(least_, length);
+    most_ = std::max(most_, length);
+    ++documents_;
+    ++classes_[class_of(length)];
+    ++powers_[std::bit_width(static_cast<uint64_t>(length))];
+  }
+
+  int64_t least() const { return least_; }
+  int64_t most() const { return most_; }
+
+  // Upper end of the class that holds the share; exact below 16.
+  int64_t percentile(double share) const {
+    const auto want = static_cast<int64_t>(std::ceil(share * static_cast<double>(documents_)));
+    int64_t seen = 0;
+    for (size_t c = 0; c < classes_.size(); ++c) {
+      seen += classes_[c];
+      if (seen >= std::max<int64_t>(want, 1)) return std::min(end_of(c), most_);
+    }
+    return most_;
+  }
+
+  std::string histogram(int64_t columns) const {
+    const auto most = *std::max_element(powers_.begin(), powers_.end());
+    size_t first = 0, last = powers_.size() - 1;
+    while (first < last && powers_[first] == 0) ++first;
+    while (last > first && powers_[last] == 0) --last;
+    std::string out;
+    for (size_t p = first; p <= last && most > 0; ++p) {
+      const int64_t begin = p == 0 ? 0 : int64_t{1} << (p - 1);
+      const int64_t end = p == 0 ? 0 : (int64_t{1} << p) - 1;
+      std::string label =
+          begin == end ? with_commas(begin) : concat(with_commas(begin), " to ", with_commas(end));
+      label.insert(0, label.size() < 26 ? 26 - label.size() : 0, ' ');
+      std::string count = with_commas(powers_[p]);
+      count.insert(0, count.size() < 14 ? 14 - count.size() : 0, ' ');
+      out += concat(label, count, "  ", bar(powers_[p], most, std::max<int64_t>(columns - 43, 10)),
+                    "\n");
+    }
+    return out;
+  }
+
+ private:
+  static size_t class_of(int64_t length) {
+    const auto value = static_cast<uint64_t>(length);
+    if (value < 16) return value;
+    const auto width = static_cast<size_t>(std::bit_width(value));
+    return 16 + (width - 5) * 8 + static_cast<size_t>(value >> (width - 4) & 7);
+  }
+  static int64_t end_of(size_t c) {
+    if (c < 16) return static_cast<int64_t>(c);
+    const size_t shift = (c - 16) / 8 + 1;
+    return static_cast<int64_t>((((c - 16) % 8 + 9) << shift) - 1);
+  }
+  // Eighths of a block, so that small counts still show.
+  static std::string bar(int64_t count, int64_t most, int64_t columns) {
+    const auto eighths = static_cast<int64_t>(std::ceil(
+        static_cast<double>(count) / static_cast<double>(most) * static_cast<double>(columns * 8)));
+    std::string out;
+    for (int64_t i = 0; i < eighths / 8; ++i) out += "\u2588";
+    if (eighths % 8 != 0) out += std::string("\xe2\x96") + static_cast<char>(0x90 - eighths % 8);
+    return out;
+  }
+
+  int64_t documents_ = 0, least_ = 0, most_ = 0;
+  std::array<int64_t, 16 + 64 * 8> classes_{};
+  std::array<int64_t, 65> powers_{};
+};
+
+}  // namespace
+
+Sizes quick_check(const std::string& prefix, bool multimodal) {
+  const indexed::MappedFile idx(prefix + ".idx");
+  Sizes sizes;
+  sizes.idx_bytes = static_cast<int64_t>(idx.bytes().size());
+  if (is_old_format(idx.bytes())) {
+    const IndexedDataset data = IndexedDataset::open(prefix, {.tokens = false});
+    sizes.dtype = concat(indexed::dtype_name(data.dtype()), ", TNTIDX");
+    sizes.num_sequences = data.num_sequences();
+    sizes.num_documents = data.num_documents();
+    sizes.num_tokens = data.num_tokens();
+    sizes.bin_bytes = data.bin_bytes();
+    return sizes;
+  }
+  const indexed::IndexArrays arrays =
+      indexed::parse_index(idx.bytes(), multimodal, prefix + ".idx");
+  const indexed::MappedFile bin(prefix + ".bin");
+  const int64_t element = indexed::dtype_size(arrays.dtype);
+  sizes.dtype = indexed::dtype_name(arrays.dtype);
+  sizes.bin_bytes = static_cast<int64_t>(bin.bytes().size());
+  sizes.num_sequences = static_cast<int64_t>(arrays.sequence_lengths.size());
+  sizes.num_documents = static_cast<int64_t>(arrays.document_indices.size()) - 1;
+  sizes.num_tokens = sizes.bin_bytes / element;
+  if (arrays.document_indices.empty() || arrays.document_indices.front() != 0 ||
+      arrays.document_indices.back() != sizes.num_sequences) {
+    throw FormatError(concat(prefix, ".idx: the document indices do not run from 0 to ",
+                             sizes.num_sequences, ": damaged"));
+  }
+  const int64_t end = sizes.num_sequences == 0 ? 0
+                                               : arrays.sequence_pointers.back() +
+                                                     arrays.sequence_lengths.back() * element;
+  if (end != sizes.bin_bytes) {
+    throw FormatError(concat(prefix, ".bin: ", with_commas(sizes.bin_bytes),
+                             " bytes, but the last sequence of the index ends at ",
+                             with_commas(end),
+                             ": unfinished, damaged, or an index-only shuffle; verify says more"));
+  }
+  check_manifest_sizes(prefix, sizes);
+  return sizes;
+}
+
+std::string verify(const std::string& prefix, const VerifyOptions& options) {
+  const IndexedDataset data = IndexedDataset::open(
+      prefix, {.multimodal = options.multimodal, .permuted = options.permuted});
+  const std::optional<indexed::Manifest> manifest = indexed::read_manifest(prefix);
+  std::string checked = concat(cli::counted(data.num_sequences(), "pointer"));
+  int64_t vocab_size = options.vocab_size;
+  std::optional<int64_t> eod_token = options.eod_token;
+  if (manifest) {
+    const Sizes sizes{
+        .dtype = {},
+        .num_sequences = data.num_sequences(),
+        .num_documents = data.num_documents(),
+        .num_tokens = data.num_tokens(),
+        .bin_bytes = data.bin_bytes(),
+        .idx_bytes = static_cast<int64_t>(std::filesystem::file_size(prefix + ".idx"))};
+    check_manifest_sizes(prefix, sizes);
+    const indexed::MappedFile idx(prefix + ".idx");
+    check_segments(prefix + ".idx", idx.bytes(), manifest->idx);
+    check_segments(prefix + ".bin", data.bin().bytes(), manifest->bin);
+    checked += manifest->bin.empty() && data.bin_bytes() > 0 ? ", checksums of the index"
+                                                             : ", all checksums";
+    if (vocab_size == 0) vocab_size = manifest->provenance.vocab_size;
+    if (!eod_token && manifest->provenance.eod_token >= 0)
+      eod_token = manifest->provenance.eod_token;
+  }
+  if (vocab_size > 0) {
+    check_tokens(data, vocab_size);
+    checked +=
+        concat(", ", cli::counted(data.num_tokens(), "token"), " below ", with_commas(vocab_size));
+  }
+  if (eod_token) {
+    check_ends(data, *eod_token);
+    checked += concat(", every document's end (", *eod_token, ")");
+  }
+  return checked;
+}
+
+std::string statistics(const IndexedDataset& data, int64_t columns) {
+  LengthCounts counts;
+  int64_t empty = 0;
+  for (size_t k = 0; k < static_cast<size_t>(data.num_documents()); ++k) {
+    const int64_t length = document_length(data, k);
+    if (data.document_indices()[k] == data.document_indices()[k + 1]) ++empty;
+    counts.add(length);
+  }
+  const double mean = data.num_documents() == 0 ? 0
+                                                : static_cast<double>(data.num_tokens()) /
+                                                      static_cast<double>(data.num_documents());
+  char mean_text[40];
+  std::snprintf(mean_text, sizeof mean_text, "%.1f", mean);
+  std::string out = concat(
+      "dtype              ", indexed::dtype_name(data.dtype()),
+      data.old_format() ? " (TNTIDX)" : "", "\ntoken bytes        ", with_commas(data.bin_bytes()),
+      "\ndocuments          ", with_commas(data.num_documents()), "\nempty documents    ",
+      with_commas(empty), "\nsequences          ", with_commas(data.num_sequences()),
+      "\ntokens             ", with_commas(data.num_tokens()), "\n");
+  if (data.num_documents() == 0) return out;
+  out += concat("tokens a document  mean ", mean_text, ", least ", with_commas(counts.least()),
+                ", median ", with_commas(counts.percentile(0.5)), ", 90% ",
+                with_commas(counts.percentile(0.9)), ", 99% ", with_commas(counts.percentile(0.99)),
+                ", most ", with_commas(counts.most()), "\n\n");
+  return out + "       tokens a document     documents\n" + counts.histogram(columns);
+}
+
+std::string provenance_lines(const std::optional<indexed::Manifest>& manifest) {
+  if (!manifest) return "manifest           none\n";
+  const indexed::Provenance& from = manifest->provenance;
+  std::string out;
+  const auto line = [&out](std::string_view name, const std::string& value) {
+    if (!value.empty()) out += concat(name, std::string(19 - name.size(), ' '), value, "\n");
+  };
+  line("made by", from.tool);
+  for (const std::string& command : from.command) line("command", command);
+  line("tokenizer", from.tokenizer);
+  line("tokenizer hash", from.tokenizer_hash);
+  if (from.vocab_size > 0) line("vocabulary", with_commas(from.vocab_size));
+  if (from.eod_token >= 0) line("end of document", std::to_string(from.eod_token));
+  if (!from.shuffle_unit.empty())
+    line("shuffled", concat("by ", from.shuffle_unit, ", seed ", from.shuffle_seed));
+  constexpr size_t kMostRuns = 10;
+  for (size_t i = 0; i < std::min(from.sources.size(), kMostRuns); ++i) {
+    line("source", concat(from.sources[i].path, ", ",
+                          cli::counted(from.sources[i].num_documents, "document")));
+  }
+  if (from.sources.size() > kMostRuns)
+    line("source", concat("and ", from.sources.size() - kMostRuns, " more runs"));
+  return out;
+}
+
+SourceFinder::SourceFinder(const IndexedDataset& data)
+    : manifest_(indexed::read_manifest(data.prefix())) {
+  if (!manifest_ || manifest_->provenance.shuffle_unit.empty()) return;
+  order_.resize(static_cast<size_t>(data.num_documents()));
+  std::iota(order_.begin(), order_.end(), int64_t{0});
+  indexed::RandomState(static_cast<uint32_t>(manifest_->provenance.shuffle_seed))
+      .shuffle(std::span(order_));
+}
+
+std::string SourceFinder::where(int64_t k) const {
+  if (!manifest_) return "unknown: the dataset has no manifest";
+  const int64_t original = order_.empty() ? k : order_[static_cast<size_t>(k)];
+  const std::optional<indexed::SourceLine> source =
+      indexed::source_of(manifest_->provenance.sources, original);
+  if (!source) return "unknown: the manifest names no source for it";
+  return source->line > 0 ? concat(source->path, ":", source->line) : source->path;
+}
+
+int64_t document_of(const IndexedDataset& data, int64_t i) {
+  const auto documents = data.document_indices();
+  const auto after = std::upper_bound(
+      documents.begin(), documents.end(), i,
+      [](int64_t value, const indexed::Le<int64_t>& index) { return value < index; });
+  return after - documents.begin() - 1;
+}
+
+}  // namespace dataset

@@ -1,0 +1,64 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/dataset. What inspect-dataset prints: facts of a dataset as lines of text. Reads datasets, writes
+// nothing. Counts are of documents, sequences and tokens; lengths are tokens a document.
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "libindexed/dataset.h"
+#include "libindexed/manifest.h"
+
+namespace dataset {
+
+/// The headers and sizes of a pair, read without walking through it.
+struct Sizes {
+  std::string dtype;
+  int64_t num_sequences = 0;
+  int64_t num_documents = 0;
+  int64_t num_tokens = 0;
+  int64_t bin_bytes = 0;
+  int64_t idx_bytes = 0;
+};
+
+/// Time independent of the dataset's size: header, the last entry of each array, file sizes, manifest's sizes.
+/// Errors: FormatError, std::system_error.
+Sizes quick_check(const std::string& prefix, bool multimodal);
+
+/// Everything that can be checked: each pointer and length, each checksum of the manifest, each token against the
+/// vocabulary, each document's end. Returns what was checked, for people.
+/// Errors: FormatError at the first damage, naming the place.
+struct VerifyOptions {
+  bool multimodal = false;
+  bool permuted = false;
+  int64_t vocab_size = 0;                 ///< 0: the manifest's, or unchecked
+  std::optional<int64_t> eod_token = {};  ///< else the manifest's, or unchecked
+};
+std::string verify(const std::string& prefix, const VerifyOptions& options);
+
+/// Counts, percentiles of document lengths and a histogram by powers of two, `columns` wide.
+std::string statistics(const indexed::IndexedDataset& data, int64_t columns);
+
+/// A dataset's manifest as lines, or that there is none.
+std::string provenance_lines(const std::optional<indexed::Manifest>& manifest);
+
+/// Where documents of a dataset came from: through its manifest, and through the shuffle that a manifest tells of.
+class SourceFinder {
+ public:
+  /// Reads the manifest beside `prefix`; with a shuffle it computes the permutation, 8 bytes a document.
+  explicit SourceFinder(const indexed::IndexedDataset& data);
+
+  /// The source of document `k`, as "corpus.jsonl:18", or why it is not known.
+  std::string where(int64_t k) const;
+
+ private:
+  std::optional<indexed::Manifest> manifest_;
+  std::vector<int64_t> order_;
+};
+
+/// The document that sequence `i` belongs to.
+int64_t document_of(const indexed::IndexedDataset& data, int64_t i);
+
+}  // namespace dataset

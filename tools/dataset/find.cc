@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/dataset. Folders as lists of datasets. Not here: what the files say (libindexed).
+// UTF-8 sorts by bytes as by code points, so Python's order needs no decoding.
+#include "tools/dataset/find.h"
+
+#include <algorithm>
+#include <filesystem>
+#include <map>
+
+namespace dataset {
+namespace {
+
+namespace fs = std::filesystem;
+
+bool is_digit(char c) { return c >= '0' && c <= '9'; }
+
+size_t end_of_digits(std::string_view text, size_t at) {
+  while (at < text.size() && is_digit(text[at])) ++at;
+  return at;
+}
+
+// Natural order as -1, 0, 1; leading zeros do not count.
+int compare_naturally(std::string_view a, std::string_view b) {
+  size_t i = 0, k = 0;
+  while (i < a.size() && k < b.size()) {
+    if (!is_digit(a[i]) || !is_digit(b[k])) {
+      const auto x = static_cast<unsigned char>(a[i++]);
+      const auto y = static_cast<unsigned char>(b[k++]);
+      if (x != y) return x < y ? -1 : 1;
+      continue;
+    }
+    const size_t a_end = end_of_digits(a, i), b_end = end_of_digits(b, k);
+    while (i + 1 < a_end && a[i] == '0') ++i;
+    while (k + 1 < b_end && b[k] == '0') ++k;
+    const std::string_view x = a.substr(i, a_end - i), y = b.substr(k, b_end - k);
+    if (x.size() != y.size()) return x.size() < y.size() ? -1 : 1;
+    if (x != y) return x < y ? -1 : 1;
+    i = a_end;
+    k = b_end;
+  }
+  return static_cast<int>(i < a.size()) - static_cast<int>(k < b.size());
+}
+
+}  // namespace
+
+bool comes_before(std::string_view a, std::string_view b, Order order) {
+  const int natural = order == Order::natural ? compare_naturally(a, b) : 0;
+  return natural != 0 ? natural < 0 : a < b;
+}
+
+Folder look_into(const std::string& folder, const std::string& except, Order order) {
+  struct Pair {
+    bool bin = false;
+    bool idx = false;
+  };
+  std::map<std::string, Pair> pairs;
+  std::vector<std::string> others;
+  Folder found;
+  std::error_code ignored;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    if (!entry.is_regular_file(ignored)) continue;
+    const std::string path = entry.path().string();
+    const std::string extension = entry.path().extension().string();
+    const std::string prefix = (entry.path().parent_path() / entry.path().stem()).string();
+    if (fs::weakly_canonical(prefix, ignored) == fs::weakly_canonical(except, ignored)) continue;
+    if (extension == ".bin")
+      pairs[prefix].bin = true;
+    else if (extension == ".idx")
+      pairs[prefix].idx = true;
+    else if (extension == ".tmp" && entry.path().filename().string().starts_with('.'))
+      found.unfinished.push_back(path);
+    else
+      others.push_back(path);
+  }
+  for (const auto& [prefix, pair] : pairs) {
+    if (pair.bin && pair.idx)
+      found.prefixes.push_back(prefix);
+    else
+      found.incomplete.push_back(prefix + (pair.bin ? ".bin" : ".idx"));
+  }
+  for (std::string& path : others) {
+    const bool manifest =
+        path.ends_with(".manifest") && pairs.contains(path.substr(0, path.size() - 9));
+    if (!manifest) found.strays.push_back(std::move(path));
+  }
+  const auto before = [order](const std::string& a, const std::string& b) {
+    return comes_before(a, b, order);
+  };
+  std::ranges::sort(found.prefixes, before);
+  std::ranges::sort(found.strays, before);
+  return found;
+}
+
+std::string prefix_of(std::string_view word) {
+  for (const std::string_view ending : {".bin", ".idx", ".manifest"}) {
+    if (word.size() > ending.size() && word.ends_with(ending)) word.remove_suffix(ending.size());
+  }
+  return std::string(word);
+}
+
+}  // namespace dataset

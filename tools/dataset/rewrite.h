@@ -1,0 +1,41 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/dataset. A dataset written anew with its documents in shuffled order. Memory: 8 bytes a unit and the
+// bound the caller gives; the disk needs room for the output alone, because the output's own .bin is the scratch space.
+// The order is numpy's: RandomState(seed).shuffle(arange(units)).
+#pragma once
+
+#include <cstdint>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "libindexed/output_file.h"
+
+namespace dataset {
+
+struct RewriteOptions {
+  std::vector<std::string> prefixes = {};  ///< read one after the other, as one dataset
+  std::string output_prefix = {};
+  bool sequences =
+      false;  ///< shuffle sequences, each its own document then; else documents with all of theirs
+  int64_t seed = 1234;
+  int64_t memory_bytes = int64_t{1} << 30;  ///< for tokens in flight
+  bool permuted = false;                    ///< inputs may be index-only shuffles
+  indexed::Existing existing = indexed::Existing::refuse;
+  std::string tool = {};
+  std::string command_line = {};
+};
+
+struct RewriteCounts {
+  int64_t documents = 0;
+  int64_t tokens = 0;
+  int64_t bin_bytes = 0;
+  int64_t passes = 1;  ///< 1: gathered at once; 2: through buckets
+};
+
+/// Writes the dataset. `progress` is told bytes done and bytes in all.
+/// Errors: FormatError for inputs of different dtypes or damaged ones; std::system_error. Nothing is left on failure.
+RewriteCounts rewrite_shuffled(const RewriteOptions& options,
+                               const std::function<void(int64_t, int64_t)>& progress);
+
+}  // namespace dataset

@@ -1,0 +1,284 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/dataset. Flag rows and the little arithmetic between them.
+// Not here: what the values mean for arrays (libindexed/blend, training_data).
+#include "tools/dataset/sample_flags.h"
+
+#include "tools/cli/text.h"
+
+namespace dataset {
+namespace {
+
+using F = SampleFlags;
+
+std::array<std::optional<int64_t>, 3> parse_samples(const std::string& text) {
+  std::array<std::optional<int64_t>, 3> samples;
+  size_t at = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    const size_t end = std::min(text.find(',', at), text.size());
+    const std::string word = text.substr(at, end - at);
+    if (word != "all") samples[i] = cli::parse_integer(word, 0, cli::kMaxInteger);
+    if (i < 2 && end == text.size())
+      throw cli::UsageError("--samples " + text + ": expected TRAIN,VALID,TEST");
+    at = end + 1;
+  }
+  if (at <= text.size()) throw cli::UsageError("--samples " + text + ": expected TRAIN,VALID,TEST");
+  return samples;
+}
+
+indexed::CacheStyle style_of(const std::string& compat) {
+  if (compat == "megatron-2023") return indexed::CacheStyle::megatron_2023;
+  if (compat == "megatron-deepspeed") return indexed::CacheStyle::megatron_deepspeed;
+  return indexed::CacheStyle::megatron_core;
+}
+
+indexed::Json tokenizer_of(const SampleFlags& flags) {
+  indexed::TokenizerFlags tokenizer{
+      .tokenizer_type = flags.tokenizer_type,
+      .tokenizer_model = flags.tokenizer_model,
+      .vocab_file = flags.vocab_file,
+      .merge_file = flags.merge_file,
+      .vocab_size = flags.vocab_size,
+      .null_tokenizer_eod_id = flags.null_tokenizer_eod_id,
+      .null_tokenizer_pad_id = flags.null_tokenizer_pad_id,
+      .tiktoken_pattern = flags.tiktoken_pattern,
+      .tiktoken_num_special_tokens = flags.tiktoken_num_special_tokens,
+      .use_fast = !flags.no_use_fast,
+      .trust_remote_code = flags.trust_remote_code,
+      .include_special_tokens = !flags.no_special_tokens,
+      .ignore_extra_whitespaces = !flags.keep_whitespace,
+      .sentencepiece_legacy = flags.sentencepiece_legacy};
+  if (flags.use_gigatoken != "absent") tokenizer.use_gigatoken = flags.use_gigatoken == "true";
+  return indexed::describe_tokenizer(tokenizer);
+}
+
+void set_paths(const SampleFlags& flags, indexed::TrainingDataOptions& options) {
+  const std::vector<std::string>* per_split[] = {&flags.train_data_path, &flags.valid_data_path,
+                                                 &flags.test_data_path};
+  const bool any_split = !flags.train_data_path.empty() || !flags.valid_data_path.empty() ||
+                         !flags.test_data_path.empty();
+  const int ways = !flags.data_path.empty() + any_split + !flags.data_args_path.empty() +
+                   !flags.per_split_data_args_path.empty();
+  if (ways == 0) throw cli::UsageError("--data-path is missing: [WEIGHT] PREFIX ...");
+  if (ways > 1) {
+    throw cli::UsageError(
+        "only one of --data-path, --train-data-path with its kin, --data-args-path and "
+        "--per-split-data-args-path can be given");
+  }
+  options.data_path = flags.data_path;
+  if (!flags.data_args_path.empty())
+    options.data_path = indexed::read_blend_words(flags.data_args_path);
+  for (size_t i = 0; i < 3; ++i) options.split_data_path[i] = *per_split[i];
+  if (!flags.per_split_data_args_path.empty()) {
+    options.split_data_path = indexed::read_blend_words_per_split(flags.per_split_data_args_path);
+  }
+  if (options.data_path.empty() && !flags.split.empty()) {
+    throw cli::UsageError(
+        "--split divides one --data-path; with paths for each split it has nothing to divide");
+  }
+  if (!flags.split.empty()) options.split = flags.split;
+}
+
+void set_sizes(const SampleFlags& flags, indexed::TrainingDataOptions& options) {
+  if (!flags.samples.empty()) {
+    if (flags.train_samples || flags.train_iters) {
+      throw cli::UsageError(
+          "--samples stands for --train-samples and --train-iters; only one of them can be given");
+    }
+    options.num_samples = parse_samples(flags.samples);
+    return;
+  }
+  if (!flags.train_samples && !flags.train_iters) {
+    throw cli::UsageError(
+        "--train-samples is missing (or --train-iters with --global-batch-size, or --samples)");
+  }
+  if (flags.train_samples && flags.train_iters) {
+    throw cli::UsageError("--train-samples and --train-iters cannot both be given");
+  }
+  if (!flags.global_batch_size) throw cli::UsageError("--global-batch-size is missing: N");
+  const std::array<int64_t, 3> sizes =
+      indexed::requested_samples({.train_samples = flags.train_samples,
+                                  .train_iters = flags.train_iters.value_or(0),
+                                  .global_batch_size = *flags.global_batch_size,
+                                  .eval_interval = flags.eval_interval,
+                                  .eval_iters = flags.eval_iters});
+  for (size_t i = 0; i < 3; ++i) options.num_samples[i] = sizes[i];
+}
+
+}  // namespace
+
+cli::Group<SampleFlags> sample_group() {
+  return {
+      "Samples",
+      {{.name = "data-path",
+        .value = "[WEIGHT] PREFIX",
+        .help = "The datasets, each with its weight before it; or one without; or several without, "
+                "which are then taken in proportion to their samples.",
+        .field = cli::list(&F::data_path)},
+       {.name = "train-data-path",
+        .value = "[WEIGHT] PREFIX",
+        .help = "The datasets of the train split alone.",
+        .field = cli::list(&F::train_data_path)},
+       {.name = "valid-data-path",
+        .value = "[WEIGHT] PREFIX",
+        .help = "The datasets of the valid split alone.",
+        .field = cli::list(&F::valid_data_path)},
+       {.name = "test-data-path",
+        .value = "[WEIGHT] PREFIX",
+        .help = "The datasets of the test split alone.",
+        .field = cli::list(&F::test_data_path)},
+       {.name = "data-args-path",
+        .value = "FILE",
+        .help = "Read the words of --data-path from FILE.",
+        .field = cli::text(&F::data_args_path)},
+       {.name = "per-split-data-args-path",
+        .value = "FILE",
+        .help = "Read the words for each split from a JSON FILE with train, valid and test.",
+        .field = cli::text(&F::per_split_data_args_path)},
+       {.name = "split",
+        .value = "A,B,C",
+        .help = "Parts of each dataset for train, valid and test. Without it \"969, 30, 1\". The "
+                "text as it stands is part of the cache's name.",
+        .field = cli::text(&F::split)},
+       {.name = "seq-length",
+        .value = "N",
+        .help = "Tokens a sample.",
+        .field = cli::integer(&F::seq_length, 1, 2147483646)},
+       {.name = "seed",
+        .value = "N",
+        .help = "Seed of every shuffle.",
+        .field = cli::integer(&F::seed, 0, 4294967295)},
+       {.name = "train-samples",
+        .value = "N",
+        .help = "Samples to train on.",
+        .field = cli::integer(&F::train_samples)},
+       {.name = "train-iters",
+        .value = "N",
+        .help = "Steps to train; with --global-batch-size.",
+        .field = cli::integer(&F::train_iters)},
+       {.name = "global-batch-size",
+        .value = "N",
+        .help = "Samples a step.",
+        .field = cli::integer(&F::global_batch_size, 1)},
+       {.name = "eval-interval",
+        .value = "N",
+        .help = "Steps between evaluations.",
+        .field = cli::integer(&F::eval_interval, 1)},
+       {.name = "eval-iters",
+        .value = "N",
+        .help = "Steps an evaluation.",
+        .field = cli::integer(&F::eval_iters)},
+       {.name = "samples",
+        .value = "TRAIN,VALID,TEST",
+        .help = "The three sizes themselves; `all` for one epoch of everything, where no weights "
+                "are given.",
+        .field = cli::text(&F::samples)},
+       {.name = "mid-level-dataset-surplus",
+        .value = "X",
+        .help = "What each dataset of a blend prepares beyond its share.",
+        .field = cli::real(&F::surplus, 0, 1000)},
+       {.name = "keep-last-partial-validation-sequence",
+        .help = "The valid split keeps a last sample shorter than --seq-length.",
+        .field = cli::on(&F::keep_last_partial)},
+       {.name = "no-extra-token",
+        .help = "Samples without the token after the last, which is its label.",
+        .field = cli::on(&F::no_extra_token)},
+       {.name = "train-data-exact-num-epochs",
+        .value = "N",
+        .help = "Repeat the train split N times, whatever its size.",
+        .field = cli::integer(&F::train_epochs, 1)},
+       {.name = "compat",
+        .value = "TREE",
+        .help = "Whose arrays and names: megatron-core (2024 and later), megatron-2023 (NVIDIA's "
+                "tree in mid-2023) or megatron-deepspeed.",
+        .field = cli::choice(&F::compat, {"megatron-core", "megatron-2023", "megatron-deepspeed"})},
+       {.name = "permuted",
+        .help = "Accept datasets that are index-only shuffles.",
+        .field = cli::on(&F::permuted)}}};
+}
+
+cli::Group<SampleFlags> tokenizer_group() {
+  return {
+      "Tokenizer, as the training run will name it (megatron-core makes it part of the cache's "
+      "name)",
+      {{.name = "tokenizer-type",
+        .value = "TYPE",
+        .help = "Megatron's name of the tokenizer.",
+        .field = cli::text(&F::tokenizer_type)},
+       {.name = "tokenizer-model",
+        .value = "PATH",
+        .help = "Its model, as the run will spell it.",
+        .field = cli::text(&F::tokenizer_model)},
+       {.name = "vocab-file",
+        .aliases = "vocab",
+        .value = "PATH",
+        .help = "Its vocabulary, as the run will spell it.",
+        .field = cli::text(&F::vocab_file)},
+       {.name = "merge-file",
+        .value = "PATH",
+        .help = "Its merges, as the run will spell them.",
+        .field = cli::text(&F::merge_file)},
+       {.name = "vocab-size",
+        .value = "N",
+        .help = "Of NullTokenizer and TikTokenizer.",
+        .field = cli::integer(&F::vocab_size)},
+       {.name = "null-tokenizer-eod-id",
+        .value = "N",
+        .help = "Of NullTokenizer.",
+        .field = cli::integer(&F::null_tokenizer_eod_id, -1)},
+       {.name = "null-tokenizer-pad-id",
+        .value = "N",
+        .help = "Of NullTokenizer; Megatron's own default is -1.",
+        .field = cli::integer(&F::null_tokenizer_pad_id, -1)},
+       {.name = "tiktoken-pattern",
+        .value = "NAME",
+        .help = "Of TikTokenizer.",
+        .field = cli::text(&F::tiktoken_pattern)},
+       {.name = "tiktoken-num-special-tokens",
+        .value = "N",
+        .help = "Of TikTokenizer.",
+        .field = cli::integer(&F::tiktoken_num_special_tokens)},
+       {.name = "tokenizer-hf-no-use-fast",
+        .help = "As in the run.",
+        .field = cli::on(&F::no_use_fast)},
+       {.name = "trust-remote-code",
+        .help = "As in the run.",
+        .field = cli::on(&F::trust_remote_code)},
+       {.name = "tokenizer-hf-no-include-special-tokens",
+        .help = "As in the run.",
+        .field = cli::on(&F::no_special_tokens)},
+       {.name = "tokenizer-sentencepiece-legacy",
+        .help = "As in the run.",
+        .field = cli::on(&F::sentencepiece_legacy)},
+       {.name = "no-tokenizer-sentencepiece-ignore-extra-whitespaces",
+        .help = "As in the run.",
+        .field = cli::on(&F::keep_whitespace)},
+       {.name = "use-gigatoken",
+        .value = "VALUE",
+        .help = "As megatron-core 0.20 and later describe it: true or false; absent for 0.19 and "
+                "before.",
+        .field = cli::choice(&F::use_gigatoken, {"absent", "true", "false"})}}};
+}
+
+indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
+  indexed::TrainingDataOptions options;
+  set_paths(flags, options);
+  set_sizes(flags, options);
+  if (flags.seq_length == 0) throw cli::UsageError("--seq-length is missing: N");
+  options.seq_length = flags.seq_length;
+  options.seed = flags.seed;
+  options.extra_token = !flags.no_extra_token;
+  options.drop_last_partial_validation = !flags.keep_last_partial;
+  options.surplus = flags.surplus;
+  options.train_epochs = flags.train_epochs;
+  options.style = style_of(flags.compat);
+  options.cache_path = flags.data_cache_path;
+  options.open.permuted = flags.permuted;
+  try {
+    options.tokenizer = tokenizer_of(flags);
+  } catch (const indexed::FormatError& error) {
+    throw cli::UsageError(error.what());
+  }
+  return options;
+}
+
+}  // namespace dataset

@@ -1,0 +1,317 @@
+// SPDX-License-Identifier: MIT
+// inspect-dataset: what a dataset holds, whether it is whole, where its documents came from; and the one repair that
+// can be proved. Text on stdout. Not here: checks and summaries (tools/dataset/describe, repair), decoding (libtok).
+#include <sys/ioctl.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cstdio>
+#include <fstream>
+#include <iterator>
+#include <memory>
+#include <system_error>
+
+#include "libindexed/dataset.h"
+#include "libindexed/output_file.h"
+#include "libindexed/training_data.h"
+#include "libtok/tokenizer.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "tools/dataset/describe.h"
+#include "tools/dataset/find.h"
+#include "tools/dataset/repair.h"
+#include "tools/dataset/sample_flags.h"
+
+namespace {
+
+struct Options {
+  dataset::SampleFlags samples;
+  bool multimodal = false;
+  bool repair = false;
+  std::optional<int64_t> document;
+  std::optional<int64_t> sample;
+  std::string sample_split = "train";
+  int64_t count = 1;
+  int64_t max_tokens = 512;
+  bool ids = false;
+  std::optional<int64_t> eod_token;
+  std::string tiktoken_encoding = "cl100k_base";
+};
+
+cli::Table<Options> flags() {
+  using O = Options;
+  return {
+      {"What to look at",
+       {{.name = "document",
+         .value = "K",
+         .help = "peek, where: document K, from 0. Without it peek begins at 0.",
+         .field = cli::integer(&O::document)},
+        {.name = "sample",
+         .value = "I",
+         .help = "peek, where: sample I of a training run, whose flags are given too.",
+         .field = cli::integer(&O::sample)},
+        {.name = "sample-split",
+         .value = "SPLIT",
+         .help = "With --sample: of which split.",
+         .field = cli::choice(&O::sample_split, {"train", "valid", "test"})},
+        {.name = "count",
+         .value = "N",
+         .help = "peek: how many documents or samples.",
+         .field = cli::integer(&O::count, 1)},
+        {.name = "max-tokens",
+         .value = "N",
+         .help = "peek: show at most N tokens of each; 0 for all.",
+         .field = cli::integer(&O::max_tokens)},
+        {.name = "ids",
+         .help = "peek: show token ids, even with a tokenizer.",
+         .field = cli::on(&O::ids)},
+        {.name = "multimodal",
+         .help = "The dataset has a mode byte for each sequence.",
+         .field = cli::on(&O::multimodal)},
+        {.name = "eod-token",
+         .value = "ID",
+         .help = "verify: every document must end with this token. Without it the manifest's.",
+         .field = cli::integer(&O::eod_token)},
+        {.name = "tiktoken-encoding",
+         .value = "NAME",
+         .help = "What a .tiktoken model is: gpt2, r50k_base, p50k_base, cl100k_base, o200k_base.",
+         .field = cli::text(&O::tiktoken_encoding)},
+        {.name = "repair",
+         .help = "quick, verify: where the end-of-document tokens are not counted, as the "
+                 "preprocess_data.py of mid-2023 left it, write the .idx anew.",
+         .field = cli::on(&O::repair)}}},
+      cli::lift(dataset::sample_group(), &O::samples),
+      cli::lift(dataset::tokenizer_group(), &O::samples)};
+}
+
+int64_t terminal_columns() {
+  winsize size{};
+  return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
+}
+
+void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+
+std::string read_whole(const std::string& path) {
+  std::ifstream file(path, std::ios::binary);
+  if (!file) throw std::system_error(errno, std::generic_category(), path);
+  return {std::istreambuf_iterator<char>(file), {}};
+}
+
+std::unique_ptr<tok::Tokenizer> load_tokenizer(const Options& options) {
+  const dataset::SampleFlags& flags = options.samples;
+  if (options.ids) return nullptr;
+  if (!flags.vocab_file.empty() && !flags.merge_file.empty()) {
+    return std::make_unique<tok::Tokenizer>(
+        tok::read_gpt2(read_whole(flags.vocab_file), read_whole(flags.merge_file)));
+  }
+  if (flags.tokenizer_model.empty()) return nullptr;
+  const std::string bytes = read_whole(flags.tokenizer_model);
+  if (flags.tokenizer_model.ends_with(".json"))
+    return std::make_unique<tok::Tokenizer>(tok::read_tokenizer_json(bytes));
+  return std::make_unique<tok::Tokenizer>(tok::read_tiktoken(bytes, options.tiktoken_encoding));
+}
+
+// The text or the ids of some tokens, a line at the end.
+std::string show(const Options& options, const tok::Tokenizer* tokenizer,
+                 std::vector<int32_t> ids) {
+  const auto all = static_cast<int64_t>(ids.size());
+  const int64_t shown = options.max_tokens > 0 ? std::min(all, options.max_tokens) : all;
+  ids.resize(static_cast<size_t>(shown));
+  std::string text;
+  if (tokenizer != nullptr) {
+    text = tokenizer->decode(ids);
+  } else {
+    for (const int32_t id : ids) text += cli::concat(text.empty() ? "" : " ", id);
+  }
+  text += "\n";
+  if (shown < all) text += cli::concat("... ", cli::counted(all - shown, "more token"), "\n");
+  return text;
+}
+
+std::vector<int32_t> ids_of(indexed::TokenView view) {
+  std::vector<int32_t> ids(static_cast<size_t>(view.size()));
+  view.copy_to(ids);
+  return ids;
+}
+
+indexed::IndexedDataset open(const Options& options, const std::string& prefix) {
+  return indexed::IndexedDataset::open(
+      prefix, {.multimodal = options.multimodal, .permuted = options.samples.permuted});
+}
+
+// Where one end of a run's samples lies: the data of the training flags, with PREFIX as --data-path if none is given.
+struct Run {
+  indexed::TrainingData data;
+  const indexed::SplitData* split;
+};
+
+Run open_run(Options& options, const std::vector<std::string>& prefixes) {
+  const bool named = !options.samples.train_data_path.empty() ||
+                     !options.samples.data_args_path.empty() ||
+                     !options.samples.per_split_data_args_path.empty();
+  if (options.samples.data_path.empty() && !named) options.samples.data_path = prefixes;
+  const indexed::TrainingDataOptions work = dataset::training_data_options(options.samples);
+  Run run{indexed::TrainingData::build(work), nullptr};
+  for (int64_t i = 0; i < 3; ++i) {
+    if (indexed::kSplitNames[static_cast<size_t>(i)] == options.sample_split)
+      run.split = run.data.split(i);
+  }
+  if (run.split == nullptr)
+    throw indexed::FormatError(cli::concat("the run has no ", options.sample_split, " split"));
+  if (*options.sample >= run.split->num_samples()) {
+    throw indexed::FormatError(cli::concat("sample ", *options.sample, ", but the ",
+                                           options.sample_split, " split has ",
+                                           cli::counted(run.split->num_samples(), "sample")));
+  }
+  return run;
+}
+
+void check_document(const indexed::IndexedDataset& data, int64_t k) {
+  if (k >= data.num_documents()) {
+    throw indexed::FormatError(cli::concat(data.prefix(), ".idx: document ", k, ", but there are ",
+                                           cli::with_commas(data.num_documents())));
+  }
+}
+
+void quick(const Options& options, const std::string& prefix) {
+  const dataset::Sizes sizes = dataset::quick_check(prefix, options.multimodal);
+  print(cli::concat(prefix, ": ", sizes.dtype, ", ", cli::counted(sizes.num_documents, "document"),
+                    ", ", cli::counted(sizes.num_sequences, "sequence"), ", ",
+                    cli::counted(sizes.num_tokens, "token"), "\n"));
+}
+
+void verify(const Options& options, const std::string& prefix) {
+  const std::string checked = dataset::verify(prefix, {.multimodal = options.multimodal,
+                                                       .permuted = options.samples.permuted,
+                                                       .vocab_size = options.samples.vocab_size,
+                                                       .eod_token = options.eod_token});
+  print(cli::concat(prefix, ": good: ", checked, "\n"));
+}
+
+void stats(const Options& options, const std::string& prefix) {
+  const indexed::IndexedDataset data = open(options, prefix);
+  print(cli::concat(prefix, "\n", dataset::statistics(data, terminal_columns()), "\n",
+                    dataset::provenance_lines(indexed::read_manifest(prefix))));
+}
+
+void peek(Options& options, const std::string& prefix) {
+  const std::unique_ptr<tok::Tokenizer> tokenizer = load_tokenizer(options);
+  if (options.sample) {
+    const Run run = open_run(options, {prefix});
+    const int64_t end = std::min(*options.sample + options.count, run.split->num_samples());
+    for (int64_t i = *options.sample; i < end; ++i) {
+      std::vector<int32_t> ids(static_cast<size_t>(options.samples.seq_length +
+                                                   (options.samples.no_extra_token ? 0 : 1)));
+      ids.resize(static_cast<size_t>(run.data.read(*run.split, i, ids)));
+      print(cli::concat("sample ", i, ": ", cli::counted(static_cast<int64_t>(ids.size()), "token"),
+                        "\n", show(options, tokenizer.get(), ids)));
+    }
+    return;
+  }
+  const indexed::IndexedDataset data = open(options, prefix);
+  const int64_t first = options.document.value_or(0);
+  check_document(data, first);
+  for (int64_t k = first; k < std::min(first + options.count, data.num_documents()); ++k) {
+    std::vector<int32_t> ids;
+    for (int64_t i = data.document_indices()[static_cast<size_t>(k)];
+         i < data.document_indices()[static_cast<size_t>(k) + 1]; ++i) {
+      const std::vector<int32_t> more = ids_of(data.sequence(i));
+      ids.insert(ids.end(), more.begin(), more.end());
+    }
+    print(cli::concat("document ", k, ": ", cli::counted(static_cast<int64_t>(ids.size()), "token"),
+                      "\n", show(options, tokenizer.get(), ids)));
+  }
+}
+
+void where(Options& options, const std::string& prefix) {
+  if (options.sample) {
+    const Run run = open_run(options, {prefix});
+    const indexed::SplitData::Place place = run.split->place(*options.sample);
+    const indexed::IndexedDataset& data = run.data.datasets()[place.member->dataset];
+    const dataset::SourceFinder finder(data);
+    std::vector<indexed::SamplePiece> pieces;
+    place.member->index.pieces(place.sample, data, pieces);
+    int64_t at = 0;
+    for (const indexed::SamplePiece& piece : pieces) {
+      const int64_t k = dataset::document_of(data, piece.sequence);
+      print(cli::concat("tokens ", at, " to ", at + piece.num_tokens - 1, ": ", data.prefix(),
+                        " document ", k, " from token ", piece.offset, ": ", finder.where(k),
+                        "\n"));
+      at += piece.num_tokens;
+    }
+    return;
+  }
+  if (!options.document) throw cli::UsageError("where: --document or --sample is missing");
+  const indexed::IndexedDataset data = open(options, prefix);
+  check_document(data, *options.document);
+  print(cli::concat(dataset::SourceFinder(data).where(*options.document), "\n"));
+}
+
+// True when the dataset had the damage of 2023; then it is mended, or told.
+bool look_for_uncounted_eod(const Options& options, const std::string& prefix,
+                            cli::Console& console) {
+  const std::optional<dataset::UncountedEod> found = dataset::find_uncounted_eod(prefix);
+  if (!found) return false;
+  const std::string what =
+      cli::concat(prefix, ": the end-of-document token ", found->eod_token, " of ",
+                  cli::counted(found->non_empty, "document"), " is not counted in the .idx");
+  if (!options.repair)
+    throw indexed::FormatError(what + ": preprocess_data.py of mid-2023; --repair mends it");
+  dataset::mend_uncounted_eod(prefix, *found);
+  console.note(what + ": mended");
+  return true;
+}
+
+// A check that fails asks whether the damage is the known one, and is made again once that is mended.
+void check(void (*run)(const Options&, const std::string&), const Options& options,
+           const std::string& prefix, cli::Console& console) {
+  try {
+    run(options, prefix);
+  } catch (const indexed::FormatError&) {
+    if (!look_for_uncounted_eod(options, prefix, console)) throw;
+    run(options, prefix);
+  }
+}
+
+int inspect(Options& options, cli::Invocation& call) {
+  std::vector<std::string> words = call.parsed.operands;
+  std::string command = "quick";
+  const std::vector<std::string> commands = {"quick", "verify", "stats", "peek", "where"};
+  if (!words.empty() && std::ranges::find(commands, words[0]) != commands.end()) {
+    command = words[0];
+    words.erase(words.begin());
+  }
+  if (words.empty() && !options.samples.data_path.empty())
+    words.push_back(options.samples.data_path.back());
+  if (words.empty())
+    throw cli::UsageError("no dataset is named: [quick|verify|stats|peek|where] PREFIX...");
+  const bool checks = command == "quick" || command == "verify";
+  if (options.repair && !checks) throw cli::UsageError("--repair goes with quick or verify");
+  int status = 0;
+  for (const std::string& word : words) {
+    const std::string prefix = dataset::prefix_of(word);
+    try {
+      if (checks) check(command == "quick" ? quick : verify, options, prefix, call.console);
+      if (command == "stats") stats(options, prefix);
+      if (command == "peek") peek(options, prefix);
+      if (command == "where") where(options, prefix);
+    } catch (const cli::UsageError&) {
+      throw;
+    } catch (const std::exception& error) {  // the others are looked at all the same
+      std::fflush(stdout);
+      call.console.error(cli::describe(error));
+      status = 1;
+    }
+  }
+  return status;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cli::Program program = {.name = "inspect-dataset",
+                                .summary = "what a token dataset holds, and whether it is whole",
+                                .operands = "[quick|verify|stats|peek|where] PREFIX...",
+                                .at_signal = indexed::remove_temporaries};
+  return cli::run(program, flags(), argc, argv, inspect);
+}
