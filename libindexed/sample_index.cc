@@ -123,11 +123,15 @@ EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
   }
   const int64_t tokens = plan.tokens_per_epoch;
   if (length < 1) throw FormatError(message("sequence length ", length, ", expected at least 1"));
-  if (tokens == 0)
-    throw FormatError(message(place_of(dataset, range), ": no tokens to make samples of"));
   if (options.num_samples) {
     const int64_t wanted = *options.num_samples * length + extra;
-    plan.num_epochs = std::max<int64_t>(1, wanted / tokens + (wanted % tokens != 0));
+    if (tokens == 0 && wanted > 0) {
+      throw FormatError(message(place_of(dataset, range), ": no tokens to make ",
+                                *options.num_samples, " samples of"));
+    }
+    if (tokens > 0) {
+      plan.num_epochs = std::max<int64_t>(1, wanted / tokens + (wanted % tokens != 0));
+    }
   }
   if (options.num_epochs) plan.num_epochs = *options.num_epochs;
   const int64_t epochs = plan.num_epochs;
@@ -140,7 +144,7 @@ EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
     plan.separate_last_epoch =
         from_last < static_cast<int64_t>(0.80 * static_cast<double>(per_epoch));
   }
-  plan.num_samples = num_samples_of(epochs, tokens, options);
+  plan.num_samples = std::max<int64_t>(0, num_samples_of(epochs, tokens, options));
   return plan;
 }
 

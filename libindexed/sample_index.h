@@ -49,7 +49,8 @@ struct EpochPlan {
 };
 
 /// The plan for these sequences. Time O(end - begin).
-/// Errors: FormatError when the range holds no token (Megatron itself would loop for ever).
+/// Errors: FormatError when samples are asked of a range without a token (Megatron would loop for
+/// ever).
 EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
                       const SampleIndexOptions& options);
 

@@ -70,10 +70,11 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
   SplitMember member;
   member.dataset = open_dataset(prefix, options);
   const IndexedDataset& dataset = datasets_[member.dataset];
-  if (!range || range->begin == range->end) {
+  if (!range || (range->begin == range->end && num_samples.value_or(0) > 0)) {
     throw FormatError(message(prefix, ".idx: ", dataset.num_sequences(),
                               " sequences leave none for the ", kSplitNames[split], " split \"",
-                              options.split, "\""));
+                              options.split, "\", which is to give ", num_samples.value_or(0),
+                              " samples"));
   }
   member.range = *range;
   SampleIndexOptions index_options{
