@@ -35,6 +35,24 @@ SimdLevel chosen_simd_level() noexcept;
 /// True when the cuts of `pretokenizer` are found by masks; others are found by the plain scanners.
 bool has_boundary_masks(const PreTokenizer& pretokenizer) noexcept;
 
+/// Which two neighbouring bytes some merge may join: made by ExactCut.
+struct JoinablePairs {
+  uint64_t pairs[65536 / 64] = {};  ///< bit first * 256 + second
+  uint16_t wide[64] = {};  ///< the same for 0x80 + i before 0xE0 + bit: what wide characters need
+
+  bool joins(uint8_t first, uint8_t second) const noexcept {
+    unsigned pair = static_cast<unsigned>(first) << 8 | second;
+    return pairs[pair >> 6] >> (pair & 63) & 1;
+  }
+  void set(uint8_t first, uint8_t second) noexcept {
+    unsigned pair = static_cast<unsigned>(first) << 8 | second;
+    pairs[pair >> 6] |= uint64_t{1} << (pair & 63);
+    if ((first & 0xC0) == 0x80 && (second & 0xF0) == 0xE0) {
+      wide[first & 63] = static_cast<uint16_t>(wide[first & 63] | 1u << (second & 15));
+    }
+  }
+};
+
 /// Masks of one block. Bit i speaks of byte i; all bytes of a character carry its class. Bytes past
 /// the end of the text count as white space.
 struct BlockMasks {
@@ -75,12 +93,13 @@ class BoundaryScan {
   /// Smallest buffer for next().
   static constexpr size_t kMinBatch = 192;
 
-  /// `joinable`: null, or one bit for each two bytes (first * 256 + second). With it pieces are also
-  /// cut inside, before characters of three or four bytes whose first byte does not join the byte
-  /// before it: ExactCut::neighbours(). Level plain does not do so.
+  /// `joinable`: null, or which bytes may be joined. With it pieces are also cut inside, before
+  /// characters of three or four bytes whose first byte does not join the byte before it. Levels
+  /// differ in how many such cuts they find; level plain finds none.
   /// Range: segment.size() <= kMaxSegment.
   BoundaryScan(const PreTokenizer& pretokenizer, std::string_view segment,
-               SimdLevel level = chosen_simd_level(), const uint64_t* joinable = nullptr) noexcept;
+               SimdLevel level = chosen_simd_level(),
+               const JoinablePairs* joinable = nullptr) noexcept;
 
   /// Writes where the next pieces end, ascending, and returns how many; 0 when the segment is used
   /// up. Bytes of `ends` past that count, inside `capacity`, may be overwritten. Never reads past
@@ -97,7 +116,7 @@ class BoundaryScan {
   Walk walk_;
   bool done_;
   size_t base_ = 0;  ///< first byte of the block that `masks_` speaks of, once that is not 0
-  const uint64_t* joinable_;
+  const JoinablePairs* joinable_;
   BlockMasks masks_{};
   BlockCarry carry_;
   PieceCutter cutter_;  ///< owns the view; walks only at level plain

@@ -155,9 +155,7 @@ ExactCut::ExactCut(const Vocab& vocab) {
   for (int32_t id : vocab.merge_results()) {
     const std::string_view token = vocab.bytes(id);
     for (size_t at = 1; at < token.size(); ++at) {
-      const unsigned pair = static_cast<unsigned>(static_cast<unsigned char>(token[at - 1])) << 8 |
-                            static_cast<unsigned char>(token[at]);
-      neighbours_[pair >> 6] |= uint64_t{1} << (pair & 63);
+      neighbours_.set(static_cast<uint8_t>(token[at - 1]), static_cast<uint8_t>(token[at]));
       add_context(token.substr(0, at), token.substr(at));
     }
   }
@@ -165,9 +163,8 @@ ExactCut::ExactCut(const Vocab& vocab) {
     missing_[byte] = vocab.byte_id(static_cast<uint8_t>(byte)) == kNoId;
     if (!missing_[byte]) continue;
     for (unsigned other = 0; other < 256; ++other) {
-      for (unsigned pair : {byte << 8 | other, other << 8 | byte}) {
-        neighbours_[pair >> 6] |= uint64_t{1} << (pair & 63);
-      }
+      neighbours_.set(static_cast<uint8_t>(byte), static_cast<uint8_t>(other));
+      neighbours_.set(static_cast<uint8_t>(other), static_cast<uint8_t>(byte));
     }
   }
 }

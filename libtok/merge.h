@@ -2,7 +2,7 @@
 // gives the same ids in O(n log n) whatever the piece; ExactCut says where a piece can be cut in
 // two without changing any id.
 // Not here: cutting text into pieces (pretokenize.h), remembering pieces (piece_cache.h).
-// Includes: vocab.h. Source: Sennrich et al. 2016; merge order of Hugging Face tokenizers 0.23
+// Includes: vocab.h; boundaries.h for JoinablePairs. Source: Sennrich et al. 2016; merge order of Hugging Face tokenizers 0.23
 // (models/bpe/word.rs) and tiktoken 0.14: lowest rank first, among equals the leftmost.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,6 +13,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libtok/boundaries.h"
 #include "libtok/vocab.h"
 
 namespace tok {
@@ -48,16 +49,15 @@ class ExactCut {
 
   /// Whether `piece` can be cut before byte `at`. Range: 0 < at < piece.size().
   bool can_cut(std::string_view piece, size_t at) const noexcept {
-    const unsigned left = static_cast<unsigned char>(piece[at - 1]);
-    const unsigned right = static_cast<unsigned char>(piece[at]);
-    const unsigned pair = left << 8 | right;
-    if ((neighbours_[pair >> 6] >> (pair & 63) & 1) == 0) return true;
+    if (!neighbours_.joins(static_cast<uint8_t>(piece[at - 1]), static_cast<uint8_t>(piece[at]))) {
+      return true;
+    }
     return !may_span(piece, at);
   }
 
-  /// One bit for each two bytes (first * 256 + second): whether a merge may join them. A position
-  /// between two others is a cut, whatever stands around them.
-  const uint64_t* neighbours() const noexcept { return neighbours_; }
+  /// Bytes that some merge may join. A position between two others is a cut, whatever stands around
+  /// them.
+  const JoinablePairs& neighbours() const noexcept { return neighbours_; }
 
  private:
   /// Most bytes on either side of a position that the test looks at.
@@ -66,8 +66,8 @@ class ExactCut {
   bool may_span(std::string_view piece, size_t at) const noexcept;
   void add_context(std::string_view left, std::string_view right);
 
-  /// One bit for each two bytes that are neighbours inside a token.
-  uint64_t neighbours_[65536 / 64] = {};
+  /// Bytes that are neighbours inside a token.
+  JoinablePairs neighbours_;
   /// A Bloom filter of the contexts inside tokens.
   std::vector<uint64_t> contexts_;
   uint64_t contexts_mask_ = 0;

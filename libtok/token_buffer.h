@@ -6,8 +6,10 @@
 #include <algorithm>
 #include <cstddef>
 #include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
+#include <new>
 #include <span>
 
 namespace tok {
@@ -44,15 +46,21 @@ class TokenBuffer {
   void truncate(size_t size) noexcept { size_ = size; }
 
  private:
+  struct Free {
+    void operator()(int32_t* ids) const noexcept { std::free(ids); }
+  };
+
+  /// realloc moves pages of large arrays instead of their bytes.
   void grow(size_t more) {
     const size_t capacity = std::max(capacity_ + capacity_ / 2, size_ + more);
-    std::unique_ptr<int32_t[]> ids = std::make_unique_for_overwrite<int32_t[]>(capacity);
-    if (size_ > 0) std::memcpy(ids.get(), ids_.get(), size_ * sizeof(int32_t));
-    ids_ = std::move(ids);
+    void* ids = std::realloc(ids_.get(), capacity * sizeof(int32_t));
+    if (ids == nullptr) throw std::bad_alloc();
+    (void)ids_.release();
+    ids_.reset(static_cast<int32_t*>(ids));
     capacity_ = capacity;
   }
 
-  std::unique_ptr<int32_t[]> ids_;
+  std::unique_ptr<int32_t[], Free> ids_;
   size_t size_ = 0;
   size_t capacity_ = 0;
 };

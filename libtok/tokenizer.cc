@@ -189,7 +189,7 @@ void Tokenizer::encode_segment(std::string_view segment, Scratch& scratch, Token
   if (segment.size() > BoundaryScan::kMaxSegment) return encode_huge_segment(segment, scratch, out);
   const PieceModel model{vocab_, cut_, hot_, level_};
   BoundaryScan scan(source_.pretokenizer, segment, level_,
-                    model.parts_are_pieces() ? cut_.neighbours() : nullptr);
+                    model.parts_are_pieces() ? &cut_.neighbours() : nullptr);
   uint32_t ends[kPiecesPerBlock];
   size_t begin = 0;
   while (const size_t count = scan.next(ends, kPiecesPerBlock)) {

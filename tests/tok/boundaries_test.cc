@@ -6,9 +6,12 @@
 #include <gtest/gtest.h>
 #include <sys/mman.h>
 
+#include <algorithm>
 #include <cstring>
 #include <string>
 #include <vector>
+
+#include "libtok/unicode.h"
 
 namespace tok {
 namespace {
@@ -44,9 +47,10 @@ std::vector<uint32_t> plain_ends(const PreTokenizer& pretokenizer, std::string_v
 }
 
 std::vector<uint32_t> fast_ends(const PreTokenizer& pretokenizer, std::string_view text,
-                                SimdLevel level, size_t batch = BoundaryScan::kMinBatch) {
+                                SimdLevel level, size_t batch = BoundaryScan::kMinBatch,
+                                const JoinablePairs* joinable = nullptr) {
   std::vector<uint32_t> out, buffer(batch + 1, 0xA5A5A5A5u);
-  BoundaryScan ends(pretokenizer, text, level);
+  BoundaryScan ends(pretokenizer, text, level, joinable);
   while (size_t count = ends.next(buffer.data(), batch)) {
     EXPECT_LE(count, batch);
     EXPECT_EQ(buffer[batch], 0xA5A5A5A5u);
@@ -139,6 +143,61 @@ TEST(Boundaries, RandomMixes) {
   for (int i = 0; i < 6000; ++i) {
     check(random_text(state, white, 400));
     if (HasFatalFailure()) return;
+  }
+}
+
+TEST(Boundaries, EveryCodePoint) {
+  uint64_t state = 29;
+  std::string text;
+  for (char32_t c = 0; c < 0x110000; ++c) {
+    if (c >= 0xD800 && c < 0xE000) continue;
+    if (c > 0x32000 && c < 0xE0000 && c % 97 != 0) continue;  // all unassigned or all letters
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    if (state >> 61 == 0) text += kAlphabet[(state >> 33) % kAlphabet.size()];
+    append_utf8(text, c);
+    if (state >> 62 == 0) append_utf8(text, c);
+    if (text.size() < 500) continue;
+    check(text);
+    if (HasFatalFailure()) return;
+    text.clear();
+  }
+}
+
+/// Cuts inside pieces: only where the bytes do not join, and every natural end is there.
+TEST(Boundaries, CutsInsideOnlyWhereNothingJoins) {
+  JoinablePairs joinable;
+  uint64_t state = 31;
+  for (int i = 0; i < 20000; ++i) {
+    state = state * 6364136223846793005u + 1442695040888963407u;
+    joinable.set(static_cast<uint8_t>(state >> 40), static_cast<uint8_t>(state >> 50));
+  }
+  for (int first = 0x80; first < 0xC0; ++first) {
+    for (int second = 0xE0; second < 0xF0; ++second) {
+      EXPECT_EQ(joinable.joins(static_cast<uint8_t>(first), static_cast<uint8_t>(second)),
+                (joinable.wide[first & 63] >> (second & 15) & 1) != 0);
+    }
+  }
+  const std::vector<std::string> wide = {"中", "国", "の", "。", "\u3000", "한",
+                                         "，", "a",  " ",  "😀",  "\n",     "ア"};
+  for (int i = 0; i < 3000; ++i) {
+    std::string text = random_text(state, wide, 150);
+    for (const PreTokenizer& pretokenizer : kMasked) {
+      std::vector<uint32_t> natural = plain_ends(pretokenizer, text);
+      for (SimdLevel level : levels()) {
+        std::vector<uint32_t> ends =
+            fast_ends(pretokenizer, text, level, BoundaryScan::kMinBatch, &joinable);
+        ASSERT_TRUE(std::is_sorted(ends.begin(), ends.end()));
+        ASSERT_TRUE(std::includes(ends.begin(), ends.end(), natural.begin(), natural.end()));
+        size_t inside = 0;
+        for (uint32_t end : ends) {
+          if (std::binary_search(natural.begin(), natural.end(), end)) continue;
+          ++inside;
+          ASSERT_FALSE(
+              joinable.joins(static_cast<uint8_t>(text[end - 1]), static_cast<uint8_t>(text[end])));
+        }
+        ASSERT_EQ(ends.size(), natural.size() + inside);
+      }
+    }
   }
 }
 
