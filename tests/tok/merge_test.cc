@@ -1,0 +1,158 @@
+// merge_piece and the exact cut against the plain law, on random vocabularies of every kind, and
+// their answers where the law is too slow to ask.
+// SPDX-License-Identifier: MIT
+#include "libtok/merge.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <chrono>
+
+#include "libtok/encode.h"
+#include "tests/tok/tok_data.h"
+
+namespace tok_test {
+namespace {
+
+std::string random_string(Random& random, uint32_t letters, uint32_t longest) {
+  std::string text(1 + random.next(longest), '\0');
+  for (char& c : text) c = static_cast<char>('a' + random.next(letters));
+  return text;
+}
+
+/// A vocabulary over a few letters whose merges come in any order, with ids in any order, merges of
+/// one token by several ways, repeated merges, and bytes that are missing.
+tok::VocabSource random_vocab(Random& random, uint32_t letters) {
+  tok::VocabSource source;
+  source.rank_rule = random.next(3) == 0 ? tok::RankRule::by_id : tok::RankRule::by_list;
+  const bool by_list = source.rank_rule == tok::RankRule::by_list;
+  source.whole_piece_first = !by_list || random.next(3) == 0;
+  std::vector<std::string> tokens;
+  const int dropped = by_list && letters > 1 && random.next(3) == 0 ? 'a' + static_cast<int>(random.next(letters)) : -1;
+  for (int byte = 0; byte < 256; ++byte) {
+    if (byte != dropped) tokens.emplace_back(1, static_cast<char>(byte));
+  }
+  std::vector<std::string> usable;
+  for (const std::string& token : tokens) {
+    if (token[0] >= 'a' && token[0] < static_cast<char>('a' + letters)) usable.push_back(token);
+  }
+  const uint32_t num_merges = 1 + random.next(40);
+  for (uint32_t i = 0; i < num_merges; ++i) {
+    const std::string left = usable[random.next(static_cast<uint32_t>(usable.size()))];
+    const std::string right = usable[random.next(static_cast<uint32_t>(usable.size()))];
+    if (left.size() + right.size() > 12) continue;
+    source.merges.emplace_back(left, right);
+    if (std::find(tokens.begin(), tokens.end(), left + right) == tokens.end()) {
+      tokens.push_back(left + right);
+      usable.push_back(left + right);
+    }
+  }
+  for (size_t i = source.merges.size(); i > 1; --i) {
+    std::swap(source.merges[i - 1], source.merges[random.next(static_cast<uint32_t>(i))]);
+  }
+  std::vector<int32_t> ids(tokens.size());
+  for (size_t i = 0; i < ids.size(); ++i) ids[i] = static_cast<int32_t>(2 * i);
+  if (random.next(2) == 0) std::reverse(ids.begin(), ids.end());
+  for (size_t i = 0; i < tokens.size(); ++i) source.tokens.push_back({tokens[i], ids[i]});
+  if (dropped >= 0 && random.next(2) == 0) {
+    source.unk_id = ids[0];
+    source.fuse_unk = random.next(2) == 0;
+  }
+  if (!by_list) source.merges.clear();
+  return source;
+}
+
+std::vector<int32_t> plain(const tok::Vocab& vocab, std::string_view piece) {
+  std::vector<int32_t> ids;
+  tok::merge_piece_plain(vocab, piece, ids);
+  return ids;
+}
+
+TEST(MergeTest, FastEqualsPlainOnRandomVocabularies) {
+  Random random(1);
+  for (int round = 0; round < 600; ++round) {
+    const uint32_t letters = 1 + random.next(4);
+    const tok::Vocab vocab(random_vocab(random, letters));
+    const tok::ExactCut cut(vocab);
+    tok::MergeScratch merge_scratch;
+    tok::PieceScratch scratch(random.next(2) * 8, random.next(2) * 8);
+    for (int i = 0; i < 60; ++i) {
+      const std::string piece = random_string(random, letters, i < 50 ? 40 : 400);
+      std::vector<int32_t> ids(piece.size());
+      ids.resize(tok::merge_piece(vocab, piece, merge_scratch, ids.data()));
+      ASSERT_EQ(ids, plain(vocab, piece)) << "round " << round << ", piece " << piece;
+      std::vector<int32_t> expected;
+      tok::encode_piece_plain(vocab, piece, expected);
+      tok::TokenBuffer out;
+      const uint32_t end = static_cast<uint32_t>(piece.size());
+      tok::encode_pieces(vocab, cut, piece, 0, {&end, 1}, scratch, out);
+      ASSERT_EQ(std::vector<int32_t>(out.tokens().begin(), out.tokens().end()), expected)
+          << "round " << round << ", piece " << piece;
+    }
+  }
+}
+
+TEST(MergeTest, CutsSplitTheAnswer) {
+  Random random(2);
+  int64_t cuts = 0;
+  for (int round = 0; round < 300; ++round) {
+    const tok::Vocab vocab(random_vocab(random, 4));
+    const tok::ExactCut cut(vocab);
+    for (int i = 0; i < 30; ++i) {
+      const std::string piece = random_string(random, 4, 30);
+      for (size_t at = 1; at < piece.size(); ++at) {
+        if (!cut.can_cut(piece, at)) continue;
+        ++cuts;
+        std::vector<int32_t> parts = plain(vocab, std::string_view(piece).substr(0, at));
+        for (int32_t id : plain(vocab, std::string_view(piece).substr(at))) parts.push_back(id);
+        ASSERT_EQ(parts, plain(vocab, piece)) << "round " << round << ", " << piece << " at " << at;
+      }
+    }
+  }
+  EXPECT_GT(cuts, 10000) << "the test must reach cuts to mean anything";
+}
+
+TEST(MergeTest, EqualRanksGoLeftmostAndLaterDuplicatesWin) {
+  tok::VocabSource source;
+  for (int byte = 0; byte < 256; ++byte) {
+    source.tokens.push_back({std::string(1, static_cast<char>(byte)), byte});
+  }
+  source.tokens.push_back({"aa", 256});
+  source.tokens.push_back({"ab", 257});
+  source.merges = {{"a", "a"}, {"a", "b"}};
+  EXPECT_THAT(plain(tok::Vocab(source), "aaab"), testing::ElementsAre(256, 257));
+  source.merges.emplace_back("a", "a");
+  const tok::Vocab again(source);
+  EXPECT_EQ(again.duplicate_merges(), 1);
+  EXPECT_THAT(plain(again, "aab"), testing::ElementsAre('a', 257));
+}
+
+/// Long pieces of every kind that makes other encoders quadratic. Times are printed, never judged.
+TEST(MergeTest, LongPiecesAreExact) {
+  const tok::Tokenizer tokenizer = *load_case("small-whole");
+  Random random(3);
+  std::string letters(1 << 20, ' ');
+  for (char& c : letters) c = static_cast<char>('a' + random.next(26));
+  const std::pair<const char*, std::string> texts[] = {
+      {"a", std::string(1 << 20, 'a')},     {"space", std::string(1 << 20, ' ')},
+      {"line feed", std::string(1 << 20, '\n')}, {"=", std::string(1 << 20, '=')},
+      {"letters", letters}};
+  tok::Scratch scratch;
+  tok::TokenBuffer out;
+  for (const auto& [name, text] : texts) {
+    out.clear();
+    const auto start = std::chrono::steady_clock::now();
+    tokenizer.encode(text, scratch, out);
+    const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
+    std::printf("1 MiB of %s: %.3f s, %zu tokens\n", name, took.count(), out.size());
+    EXPECT_EQ(tokenizer.decode(out.tokens()), text) << name;
+    // The law, on a part of it.
+    const std::string_view part = std::string_view(text).substr(0, 3000);
+    std::vector<int32_t> expected;
+    tokenizer.encode_plain(part, expected);
+    EXPECT_EQ(tokenizer.encode(part), expected) << name;
+  }
+}
+
+}  // namespace
+}  // namespace tok_test
