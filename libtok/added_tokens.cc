@@ -259,7 +259,8 @@ int64_t AddedTokenFinder::find(std::string_view text, bool report_special,
       begin = std::max(space, taken);
     }
     if (token.rstrip) end += leading_space(text.substr(end));
-    matches.push_back({begin, end, token.id});
+    // Nothing is left of a token whose own text is white space that the one before took.
+    if (begin < end) matches.push_back({begin, end, token.id});
     taken = end;
   }
   return special;

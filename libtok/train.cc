@@ -123,8 +123,7 @@ class Trainer {
   };
 
   int32_t id_of(const std::string& token) {
-    const auto [found, fresh] =
-        ids_.try_emplace(token, static_cast<int32_t>(bpe_.tokens.size()));
+    const auto [found, fresh] = ids_.try_emplace(token, static_cast<int32_t>(bpe_.tokens.size()));
     if (fresh) bpe_.tokens.push_back(token);
     return found->second;
   }
@@ -204,8 +203,8 @@ class Trainer {
   void merge(const Candidate& top) {
     const int32_t left = static_cast<int32_t>(top.pair >> 32);
     const int32_t right = static_cast<int32_t>(top.pair & 0xFFFFFFFFu);
-    const int32_t id = id_of(bpe_.tokens[static_cast<size_t>(left)] +
-                             bpe_.tokens[static_cast<size_t>(right)]);
+    const int32_t id =
+        id_of(bpe_.tokens[static_cast<size_t>(left)] + bpe_.tokens[static_cast<size_t>(right)]);
     bpe_.merges.emplace_back(left, right);
     const std::vector<uint32_t> where = std::move(word_lists_[top.words]);
     for (uint32_t w : where) merge_in_word(w, left, right, id);

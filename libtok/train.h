@@ -39,9 +39,7 @@ class PieceCounts {
   int64_t total() const noexcept { return total_; }
 
   /// Memory held, in bytes.
-  size_t memory_bytes() const noexcept {
-    return slots_.size() * sizeof(Slot) + arena_.capacity();
-  }
+  size_t memory_bytes() const noexcept { return slots_.size() * sizeof(Slot) + arena_.capacity(); }
 
   /// Distinct pieces with their counts, ascending by bytes. The views live as long as this does and
   /// nothing is added.

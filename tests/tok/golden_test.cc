@@ -54,10 +54,10 @@ class Encoder {
   std::span<const int32_t> operator()(std::string_view text, bool parse = false,
                                       bool add_special_tokens = false) {
     out_.clear();
-    tokenizer_.encode(text, scratch_, out_,
-                      {.special_tokens_in_text =
-                           parse ? tok::SpecialTokens::parse : tok::SpecialTokens::text,
-                       .add_special_tokens = add_special_tokens});
+    tokenizer_.encode(
+        text, scratch_, out_,
+        {.special_tokens_in_text = parse ? tok::SpecialTokens::parse : tok::SpecialTokens::text,
+         .add_special_tokens = add_special_tokens});
     return out_.tokens();
   }
 
@@ -117,8 +117,8 @@ void check_code_points(Encoder& encode, const json& sums, bool full) {
       tok::append_utf8(text, c);
       alone.add(encode(text));
     }
-    EXPECT_EQ(alone.hex(), sums["alone"][block]) << "code points alone, block " << std::hex
-                                                 << block * kBlock;
+    EXPECT_EQ(alone.hex(), sums["alone"][block])
+        << "code points alone, block " << std::hex << block * kBlock;
     for (size_t i = 0; i < std::size(kContexts); ++i) {
       EXPECT_EQ(checksum_in_context(encode, points, kContexts[i]), sums["contexts"][block][i])
           << "context " << i << ", block " << std::hex << block * kBlock;
@@ -160,7 +160,8 @@ void check_short_strings(Encoder& encode, const json& sums, int longest) {
 void check_random(Encoder& encode, const json& sums) {
   const std::vector<std::string> texts = random_texts(0x9E3779B97F4A7C15u, 4000);
   for (const char* name : {"random", "random_parse", "random_template"}) {
-    const std::set<size_t> panics = sums.value("panics", json::object()).value(name, std::set<size_t>());
+    const std::set<size_t> panics =
+        sums.value("panics", json::object()).value(name, std::set<size_t>());
     for (size_t chunk = 0; chunk < sums[name].size(); ++chunk) {
       Checksum sum;
       for (size_t i = chunk * 100; i < (chunk + 1) * 100; ++i) {

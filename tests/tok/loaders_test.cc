@@ -74,14 +74,13 @@ TEST(TokenizerJsonTest, RefusesByNameWhatItCannotFollow) {
         {"invert", true}},
        "\"Removed\": only behavior Isolated"},
       {"/pre_tokenizer",
-       {{"type", "Sequence"},
-        {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}},
+       {{"type", "Sequence"}, {"pretokenizers", {{{"type", "ByteLevel"}}, {{"type", "Digits"}}}}},
        "pre_tokenizer: Digits: a step after ByteLevel"},
       {"/pre_tokenizer",
-       {{"type", "Sequence"},
-        {"pretokenizers", {{{"type", "Digits"}}, {{"type", "ByteLevel"}}}}},
+       {{"type", "Sequence"}, {"pretokenizers", {{{"type", "Digits"}}, {{"type", "ByteLevel"}}}}},
        "add_prefix_space: true: after another splitting step"},
-      {"/pre_tokenizer/add_prefix_space", "yes", "add_prefix_space: \"yes\": expected true or false"},
+      {"/pre_tokenizer/add_prefix_space", "yes",
+       "add_prefix_space: \"yes\": expected true or false"},
       {"/model/type", "Unigram", "model.type: \"Unigram\": only BPE"},
       {"/model/type", "WordPiece", "model.type: \"WordPiece\": only BPE"},
       {"/model/dropout", 0.1, "model.dropout: 0.1: "},
@@ -106,7 +105,9 @@ TEST(TokenizerJsonTest, RefusesByNameWhatItCannotFollow) {
       {"/post_processor",
        {{"type", "RobertaProcessing"}, {"cls", {"<s>", 900000}}, {"sep", {"</s>", 2}}},
        "post_processor: id 900000: no such token"},
-      {"/added_tokens", {{{"id", 5000}, {"content", "<x>"}}}, "\"<x>\": its id is 5000, Hugging Face"},
+      {"/added_tokens",
+       {{{"id", 5000}, {"content", "<x>"}}},
+       "\"<x>\": its id is 5000, Hugging Face"},
       {"/added_tokens", {{{"id", 2999}, {"content", 5}}}, "content is not a string"},
       {"/added_tokens",
        {{{"id", 3000}, {"content", "<x>"}}, {{"id", 3001}, {"content", "<x>"}}},
@@ -198,7 +199,8 @@ TEST(TiktokenTest, Refuses) {
   EXPECT_THAT(tiktoken_refusal("IQ== 0 0\n"), HasSubstr("tiktoken file:1: "));
   EXPECT_THAT(tiktoken_refusal("IR== 0\n"), HasSubstr("tiktoken file:1: "));
   EXPECT_THAT(tiktoken_refusal("IQ== 0\nIQ== 1\n"), HasSubstr("listed with ids 0 and 1"));
-  EXPECT_THAT(tiktoken_refusal("IQ== 0\n", "gpt5"), HasSubstr("encoding \"gpt5\": known are gpt2,"));
+  EXPECT_THAT(tiktoken_refusal("IQ== 0\n", "gpt5"),
+              HasSubstr("encoding \"gpt5\": known are gpt2,"));
 }
 
 TEST(ByteLevelTest, BothWays) {

@@ -8,7 +8,9 @@
 
 #include <chrono>
 
+#include "libtok/boundaries.h"
 #include "libtok/encode.h"
+#include "libtok/hot_table.h"
 #include "tests/tok/tok_data.h"
 
 namespace tok_test {
@@ -28,7 +30,9 @@ tok::VocabSource random_vocab(Random& random, uint32_t letters) {
   const bool by_list = source.rank_rule == tok::RankRule::by_list;
   source.whole_piece_first = !by_list || random.next(3) == 0;
   std::vector<std::string> tokens;
-  const int dropped = by_list && letters > 1 && random.next(3) == 0 ? 'a' + static_cast<int>(random.next(letters)) : -1;
+  const int dropped = by_list && letters > 1 && random.next(3) == 0
+                          ? 'a' + static_cast<int>(random.next(letters))
+                          : -1;
   for (int byte = 0; byte < 256; ++byte) {
     if (byte != dropped) tokens.emplace_back(1, static_cast<char>(byte));
   }
@@ -70,10 +74,13 @@ std::vector<int32_t> plain(const tok::Vocab& vocab, std::string_view piece) {
 
 TEST(MergeTest, FastEqualsPlainOnRandomVocabularies) {
   Random random(1);
-  for (int round = 0; round < 600; ++round) {
+  for (int round = 0; round < 200; ++round) {
     const uint32_t letters = 1 + random.next(4);
     const tok::Vocab vocab(random_vocab(random, letters));
     const tok::ExactCut cut(vocab);
+    const tok::HotTable hot(vocab);
+    const tok::SimdLevel level = round % 2 == 0 ? tok::SimdLevel::plain : tok::best_simd_level();
+    const tok::PieceModel model{vocab, cut, hot, level};
     tok::MergeScratch merge_scratch;
     tok::PieceScratch scratch(random.next(2) * 8, random.next(2) * 8);
     for (int i = 0; i < 60; ++i) {
@@ -85,7 +92,7 @@ TEST(MergeTest, FastEqualsPlainOnRandomVocabularies) {
       tok::encode_piece_plain(vocab, piece, expected);
       tok::TokenBuffer out;
       const uint32_t end = static_cast<uint32_t>(piece.size());
-      tok::encode_pieces(vocab, cut, piece, 0, {&end, 1}, scratch, out);
+      tok::encode_pieces(model, piece, 0, {&end, 1}, scratch, out);
       ASSERT_EQ(std::vector<int32_t>(out.tokens().begin(), out.tokens().end()), expected)
           << "round " << round << ", piece " << piece;
     }
@@ -133,10 +140,11 @@ TEST(MergeTest, LongPiecesAreExact) {
   Random random(3);
   std::string letters(1 << 20, ' ');
   for (char& c : letters) c = static_cast<char>('a' + random.next(26));
-  const std::pair<const char*, std::string> texts[] = {
-      {"a", std::string(1 << 20, 'a')},     {"space", std::string(1 << 20, ' ')},
-      {"line feed", std::string(1 << 20, '\n')}, {"=", std::string(1 << 20, '=')},
-      {"letters", letters}};
+  const std::pair<const char*, std::string> texts[] = {{"a", std::string(1 << 20, 'a')},
+                                                       {"space", std::string(1 << 20, ' ')},
+                                                       {"line feed", std::string(1 << 20, '\n')},
+                                                       {"=", std::string(1 << 20, '=')},
+                                                       {"letters", letters}};
   tok::Scratch scratch;
   tok::TokenBuffer out;
   for (const auto& [name, text] : texts) {

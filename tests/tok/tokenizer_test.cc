@@ -29,9 +29,11 @@ std::string fuzz_text(Random& random) {
   for (std::string& part : random_texts(1 + random.next(1u << 30), 3)) {
     text += part;
     const uint32_t run = random.next(4) == 0 ? random.next(300) : 0;
-    std::string unit = class_alphabet()[random.next(static_cast<uint32_t>(class_alphabet().size()))];
+    std::string unit =
+        class_alphabet()[random.next(static_cast<uint32_t>(class_alphabet().size()))];
     for (uint32_t i = 0; i < run; ++i) text += unit;
-    for (uint32_t i = random.next(40); i > 0; --i) text += random.next(3) == 0 ? "\u6f22" : "\u0436";
+    for (uint32_t i = random.next(40); i > 0; --i)
+      text += random.next(3) == 0 ? "\u6f22" : "\u0436";
   }
   return text;
 }
@@ -197,8 +199,8 @@ TEST(TokenizerTest, ManySpecialTokensStayLinear) {
   tok::Scratch scratch;
   tok::TokenBuffer out;
   const auto start = std::chrono::steady_clock::now();
-  const int64_t special = tokenizer.encode(
-      all, scratch, out, {.special_tokens_in_text = tok::SpecialTokens::parse});
+  const int64_t special =
+      tokenizer.encode(all, scratch, out, {.special_tokens_in_text = tok::SpecialTokens::parse});
   const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
   std::printf("%zu bytes with %d special tokens: %.3f s\n", all.size(), static_cast<int>(special),
               took.count());
@@ -232,7 +234,8 @@ TEST(TokenizerTest, OptFilesTakeRanksFromMergesAndIdsFromVocab) {
 }
 
 TEST(TokenizerTest, WordCharactersAreRusts) {
-  for (char32_t c : {U'a', U'_', U'\u0301', U'5', U'\u0663', U'\u2167', U'\u203F', U'\u200D', U'\u24B6'}) {
+  for (char32_t c :
+       {U'a', U'_', U'\u0301', U'5', U'\u0663', U'\u2167', U'\u203F', U'\u200D', U'\u24B6'}) {
     EXPECT_TRUE(tok::is_word_character(c)) << static_cast<uint32_t>(c);
   }
   for (char32_t c : {U' ', U'-', U'\u00BD', U'\u00B2', U'\u2460', U'\u20AC', U'\u0378'}) {
