@@ -368,6 +368,58 @@ TEST(ParamTable, CountsAndNames) {
   EXPECT_THROW(local_params(spec, place), ShapeError);
 }
 
+TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {
+  using G = Recompute::Granularity;
+  for (const char* family : {"gpt2", "gpt2_dropout", "gpt2_documents", "opt", "gpt_neox", "llama"})
+    for (DType model : {DType::f32, DType::bf16, DType::f16})
+      for (DType grad : {DType::f32, model})
+        for (G granularity : {G::none, G::selective, G::full})
+          for (bool fuse : {false, true}) {
+            EngineOptions options = options_for(family);
+            options.model_dtype = model;
+            options.grad_dtype = grad;
+            options.moment_dtype = model == DType::bf16 ? DType::bf16 : DType::f32;
+            options.recompute.granularity = granularity;
+            options.fuse_residual = fuse;
+            EXPECT_NO_THROW(EXPECT_GT(Engine::plan(tiny(family), options, nullptr).total_bytes, 0))
+                << family;
+          }
+}
+
+TEST(Plan, KnownSizes) {
+  // GPT-3 6.7B on one card of 141 GB, as the flags would ask for it.
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 32;
+  spec.hidden_size = 4096;
+  spec.num_attention_heads = 32;
+  spec.max_position_embeddings = 2048;
+  spec.vocab_size = 50257;
+  spec.padded_vocab_size = 50304;
+  spec.hidden_dropout = spec.attention_dropout = 0;
+  complete(spec);
+  const double n = static_cast<double>(count_parameters(spec));
+  EXPECT_NEAR(n / 1e9, 6.66, 0.01);
+  EngineOptions options;
+  options.seq_length = 2048;
+  options.micro_batch_size = 4;
+  options.model_dtype = options.grad_dtype = DType::bf16;
+  const EnginePlan all = Engine::plan(spec, options, nullptr);
+  options.recompute.granularity = Recompute::Granularity::full;
+  const EnginePlan full = Engine::plan(spec, options, nullptr);
+  const double tokens = 4.0 * 2048, unit = tokens * 4096 * 2;  // one bf16 activation
+  // 16 bytes a parameter; kept activations 16 units a layer, or 1 and the layer at work.
+  EXPECT_NEAR(static_cast<double>(all.total_bytes), 16 * n + 32 * 16 * unit,
+              0.05 * static_cast<double>(all.total_bytes));
+  EXPECT_LT(static_cast<double>(full.total_bytes), 16 * n + (32 + 16 + 20) * unit);
+  EXPECT_LT(full.total_bytes, int64_t{125} << 30);
+  // 6 flops a parameter and token (embeddings' rows are no products), attention on half the square.
+  const double products = 6 * tokens * (n - 2048 * 4096.0) + 3 * 2 * 2 * tokens * 1024 * 4096 * 32;
+  EXPECT_NEAR(all.step_flops / products, 1, 0.02);
+  // Recompute is each layer's forward once more, without fc2, whose output nobody needs.
+  const double again = 32 * tokens * (2.0 * 8 * 4096 * 4096 + 2 * 2 * 1024 * 4096);
+  EXPECT_NEAR((full.step_flops - all.step_flops) / again, 1, 0.02);
+}
+
 TEST(ModelSpecTest, FlopsEqualMegatronsFormula) {
   ModelSpec spec = family_defaults("gpt2");
   spec.num_layers = 24;

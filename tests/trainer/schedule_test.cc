@@ -9,6 +9,7 @@
 #include <string>
 
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/parallel/topology.h"
 #include "trainer/schedule/action.h"
 
 namespace {
@@ -118,6 +119,44 @@ TEST(Schedule, IsPrinted) {
   EXPECT_EQ(describe(make_schedule(ScheduleKind::one_f_one_b, 1, 2, 2)),
             "r0 F0 B0 sb0 r1 F1 B1 sb1");
   EXPECT_THROW(make_schedule(ScheduleKind::sequential, 0, 2, 2), std::invalid_argument);
+}
+
+TEST(Topology, RanksCoverEveryPlaceOnceInMegatronsOrder) {
+  // The example of megatron/core/parallel_state.py: 16 ranks, tensor 2, pipeline 4.
+  const Topology third = make_topology(3, 16, 2, 4);
+  EXPECT_EQ(third.tensor_group(), (std::vector<int>{2, 3}));
+  EXPECT_EQ(third.data_group(), (std::vector<int>{1, 3}));
+  EXPECT_EQ(third.pipeline_group(), (std::vector<int>{3, 7, 11, 15}));
+  for (int tensor : {1, 2, 4})
+    for (int pipeline : {1, 2, 3}) {
+      const int world = tensor * pipeline * 5;
+      for (int rank = 0; rank < world; ++rank) {
+        const Topology t = make_topology(rank, world, tensor, pipeline);
+        EXPECT_EQ(t.rank(), rank);
+        EXPECT_EQ(t.world_size(), world);
+        EXPECT_EQ(t.data_group()[static_cast<size_t>(t.data_rank)], rank);
+      }
+    }
+  EXPECT_THROW(make_topology(0, 6, 4, 1), ShapeError);
+  EXPECT_THROW(make_topology(6, 6, 2, 1), ShapeError);
+}
+
+TEST(Topology, StagesHoldEveryParameterOnceAndTiedEmbeddingsTwice) {
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 7;
+  spec.hidden_size = 8;
+  spec.num_attention_heads = 2;
+  spec.max_position_embeddings = 4;
+  spec.vocab_size = 16;
+  complete(spec);
+  std::multiset<std::string> held;
+  for (int rank = 0; rank < 3; ++rank)
+    for (const LocalParam& p :
+         local_params(spec, place_on(make_topology(rank, 3, 1, 3), spec, even_layers(7, 3))))
+      held.insert(p.spec.name);
+  for (const ParamSpec& p : param_table(spec))
+    EXPECT_EQ(held.count(p.name), p.role == Role::word_embeddings ? 2u : 1u) << p.name;
+  EXPECT_THROW(place_on(make_topology(0, 3, 1, 3), spec, {2, 2, 2}), ShapeError);
 }
 
 }  // namespace

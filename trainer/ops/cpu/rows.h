@@ -26,7 +26,8 @@ void row_gelu_tanh_backward(float* d, const float* x, int64_t n) noexcept;
 /// y = silu(gate) * up.
 void row_swiglu(float* y, const float* gate, const float* up, int64_t n) noexcept;
 
-/// Which elements of a row are dropped, as ops/layer_args.h says, and what the others are multiplied by.
+/// Which elements of a row are dropped, as ops/layer_args.h says, and what the others are
+/// multiplied by.
 struct RowDropout {
   uint32_t position, sample, iteration, seed, site;
   uint32_t threshold;  ///< dropout_threshold(p).

@@ -1,0 +1,47 @@
+// Topology: where a rank stands among tensor, data and pipeline parallel groups. Pure arithmetic.
+// Not here: communicators (comm/), who owns them (trainer.cc). May include: model/params.h.
+// Order of ranks is Megatron's default "tp-cp-ep-dp-pp" without context and expert parallelism:
+// tensor ranks are neighbours, then data, then pipeline. A rank count that ends in _size is of a
+// group.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <vector>
+
+#include "trainer/model/params.h"
+
+namespace trainer {
+
+/// rank = tensor_rank + tensor_size * (data_rank + data_size * pipeline_rank).
+struct Topology {
+  int tensor_size = 1, data_size = 1, pipeline_size = 1;
+  int tensor_rank = 0, data_rank = 0, pipeline_rank = 0;
+
+  int world_size() const noexcept { return tensor_size * data_size * pipeline_size; }
+  int rank() const noexcept {
+    return tensor_rank + tensor_size * (data_rank + data_size * pipeline_rank);
+  }
+  bool first_stage() const noexcept { return pipeline_rank == 0; }
+  bool last_stage() const noexcept { return pipeline_rank + 1 == pipeline_size; }
+
+  /// World ranks of this rank's groups, in group order.
+  std::vector<int> tensor_group() const;
+  std::vector<int> data_group() const;
+  std::vector<int> pipeline_group() const;
+};
+
+/// Where `rank` of `world_size` stands; data parallelism takes what tensor and pipeline leave.
+/// Errors: ShapeError when tensor_size * pipeline_size does not divide world_size, or rank is out
+/// of range.
+Topology make_topology(int rank, int world_size, int tensor_size, int pipeline_size);
+
+/// What this rank holds when `layers_per_stage` (one number a stage, their sum is num_layers) are
+/// dealt out. Errors: ShapeError when the numbers do not add up.
+Place place_on(const Topology& topology, const ModelSpec& spec,
+               const std::vector<int64_t>& layers_per_stage);
+
+/// num_layers dealt out evenly; the first stages take one more where it leaves a rest.
+std::vector<int64_t> even_layers(int64_t num_layers, int stages);
+
+}  // namespace trainer
