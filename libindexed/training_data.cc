@@ -139,6 +139,8 @@ void TrainingData::add_split(size_t split, const Blend& blend, bool own_path,
         own_path ? std::optional(SequenceRange{0, sequences})
                  : split_ranges(options.split, sequences, compat)[split];
     if (!range && !own_path && alone) return;
+    // Nothing is wanted of a split that has nothing; Megatron would count epochs for ever here.
+    if (range && range->begin == range->end && alone && size == 0) return;
     if (!range && !own_path && compat == Compat::megatron_core)
       return;  // no such split, for every dataset alike
     std::optional<int64_t> prepare = alone ? size : std::nullopt;
