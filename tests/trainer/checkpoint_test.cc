@@ -1,5 +1,5 @@
-// Checkpoints: what was written comes back bit for bit, in any other cut; what is damaged is named; what is half
-// written is never seen.
+// Checkpoints: what was written comes back bit for bit, in any other cut; what is damaged is named;
+// what is half written is never seen.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -168,8 +168,8 @@ TEST_F(CheckpointTest, DamageIsNamedAndThePreviousOffered) {
   EXPECT_THROW(Checkpoint::open(iteration_folder(root_, 20)), std::system_error);
 }
 
-// Every bit of every shard: verify() or open() must object, or the tensors must still be what they were (padding and
-// the free text of the header).
+// Every bit of every shard: verify() or open() must object, or the tensors must still be what they
+// were (padding and the free text of the header).
 TEST_F(CheckpointTest, NoFlippedBitReachesATensor) {
   save(20);
   const std::string folder = iteration_folder(root_, 20);

@@ -1,5 +1,8 @@
 // What follows from a configuration, what is refused, and the ramp-up of the global batch; the
-// worked numbers are Megatron's own rules done by hand. SPDX-License-Identifier: MIT
+// worked numbers are Megatron's own rules done by hand. Whole command lines of tutorials are in
+// tutorials_test.cc.
+//
+// SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

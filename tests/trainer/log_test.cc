@@ -1,6 +1,7 @@
-// The lines that users' scripts parse, metrics.jsonl through a crash, and TensorBoard's framing. That real TensorBoard
-// reads the events is checked by tests/reference/tensorboard_golden.py, which wrote tests/golden/trainer/events.json
-// from a file of this writer; here the same file must come out again, byte for byte but for times and host.
+// The lines that users' scripts parse, metrics.jsonl through a crash, and TensorBoard's framing.
+// That real TensorBoard reads the events is checked by tests/reference/tensorboard_golden.py, which
+// wrote tests/golden/trainer/events.json from a file of this writer; here the same file must come
+// out again, byte for byte but for times and host.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -202,7 +203,8 @@ TEST(TensorBoard, FramingAndMessages) {
               "\x15\x00\x00\x20\x40"s));
 }
 
-// tests/reference/tensorboard_golden.py had real TensorBoard read these very bytes, and wrote down what it saw.
+// tests/reference/tensorboard_golden.py had real TensorBoard read these very bytes, and wrote down
+// what it saw.
 TEST(TensorBoard, BytesThatRealTensorBoardRead) {
   const Folder folder;
   std::string path;

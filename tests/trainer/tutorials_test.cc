@@ -132,7 +132,8 @@ TEST(Tutorials, MegatronDeepspeed13b) {
   const std::string file =
       R"({"train_batch_size": 512, "train_micro_batch_size_per_gpu": 2, "steps_per_print": 10,
     "zero_optimization": {"stage": 1}, "gradient_clipping": 1.0, "prescale_gradients": false,
-    "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 2, "min_loss_scale": 1,
+    "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 2,
+             "min_loss_scale": 1,
              "initial_scale_power": 11}, "wall_clock_breakdown": false})";
   const Result r = run(kDeepspeed13b, file);
   EXPECT_EQ(r.error, "");

@@ -1,7 +1,8 @@
-// Checkpoints on disk: a folder iter_0001000 of safetensors shards and meta.json, the root folder that holds several,
-// and latest_checkpointed_iteration.txt, which says which one counts. A folder has its name only when it is whole; a
-// reader gets no byte whose checksum it did not see.
-// Host memory only: copies from and to a device are the caller's. What the tensors mean is layout.h's and the caller's.
+// Checkpoints on disk: a folder iter_0001000 of safetensors shards and meta.json, the root folder
+// that holds several, and latest_checkpointed_iteration.txt, which says which one counts. A folder
+// has its name only when it is whole; a reader gets no byte whose checksum it did not see. Host
+// memory only: copies from and to a device are the caller's. What the tensors mean is layout.h's
+// and the caller's.
 // Source: docs/format/checkpoint.5.md; Megatron-LM for the names of root, folder and tracker.
 //
 // SPDX-License-Identifier: MIT
@@ -27,7 +28,8 @@ class SafetensorsFile;
 /// State: read() remembers which blocks it has checked; one thread at a time.
 class Checkpoint {
  public:
-  /// Opens folder `path` (an iter_* folder): reads meta.json and checks that every file is there with the right size.
+  /// Opens folder `path` (an iter_* folder): reads meta.json and checks that every file is there
+  /// with the right size.
   /// Errors: std::system_error; indexed::FormatError "path: what: why".
   static Checkpoint open(const std::string& path);
   Checkpoint(Checkpoint&&) noexcept;
@@ -36,9 +38,10 @@ class Checkpoint {
   const std::string& path() const noexcept { return path_; }
   const CheckpointMeta& meta() const noexcept { return meta_; }
 
-  /// Fills `out` with the bytes of `piece` of a tensor, joined from whatever shards hold it; blocks that are touched
-  /// are checked first.
-  /// Errors: indexed::FormatError naming file, tensor and why: damaged, missing elements, wrong size of `out`.
+  /// Fills `out` with the bytes of `piece` of a tensor, joined from whatever shards hold it; blocks
+  /// that are touched are checked first.
+  /// Errors: indexed::FormatError naming file, tensor and why: damaged, missing elements, wrong
+  /// size of `out`.
   void read(const TensorRecord& tensor, const Piece& piece, std::span<std::byte> out);
 
   /// All of a tensor.
@@ -72,18 +75,20 @@ struct ShardSource {
 /// The root folder of a run's checkpoints, as one writer sees it.
 class CheckpointRoot {
  public:
-  /// Takes the folder for writing, creating it if need be, and removes what a killed writer left half done.
+  /// Takes the folder for writing, creating it if need be, and removes what a killed writer left
+  /// half done.
   /// Errors: std::system_error; std::runtime_error when another process is writing there.
   explicit CheckpointRoot(std::string path);
   ~CheckpointRoot();
   CheckpointRoot(const CheckpointRoot&) = delete;
   CheckpointRoot& operator=(const CheckpointRoot&) = delete;
 
-  /// Writes a whole checkpoint of one rank: `meta` without files and tensors, which are filled in here. The weights go
-  /// into one file and everything else into another. Then the folder gets its name, then the tracker names it, then
-  /// all but the newest `keep_last` folders are removed (0: none is). At every moment the tracker names a whole
-  /// checkpoint, or there is none yet.
-  /// Errors: std::system_error (ENOSPC before anything is written where it can be told); nothing is left behind.
+  /// Writes a whole checkpoint of one rank: `meta` without files and tensors, which are filled in
+  /// here. The weights go into one file and everything else into another. Then the folder gets its
+  /// name, then the tracker names it, then all but the newest `keep_last` folders are removed (0:
+  /// none is). At every moment the tracker names a whole checkpoint, or there is none yet.
+  /// Errors: std::system_error (ENOSPC before anything is written where it can be told); nothing is
+  /// left behind.
   void save(CheckpointMeta meta, const std::vector<ShardSource>& shards, int64_t keep_last);
 
  private:
@@ -94,17 +99,19 @@ class CheckpointRoot {
 /// ROOT/iter_0001000.
 std::string iteration_folder(const std::string& root, int64_t iteration);
 
-/// Iterations whose folders stand in `root` with a readable meta.json, ascending. No tensor is read.
+/// Iterations whose folders stand in `root` with a readable meta.json, ascending. No tensor is
+/// read.
 std::vector<int64_t> stored_iterations(const std::string& root);
 
-/// Which checkpoint `--load root` means: `step` if asked for, else the tracker's, else, where no tracker is, the newest
-/// stored one; nothing where there is none at all. A root that is itself an iter_* folder means itself.
-/// Errors: indexed::FormatError for a tracker that holds no number, or names a folder that is not there, with the newest
-/// stored iteration in the message.
+/// Which checkpoint `--load root` means: `step` if asked for, else the tracker's, else, where no
+/// tracker is, the newest stored one; nothing where there is none at all. A root that is itself an
+/// iter_* folder means itself.
+/// Errors: indexed::FormatError for a tracker that holds no number, or names a folder that is not
+/// there, with the newest stored iteration in the message.
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step);
 
-/// Words for a message about a damaged checkpoint: names the newest other one below `iteration` that is whole to the last
-/// byte, and how to go on from it; says so where there is none.
+/// Words for a message about a damaged checkpoint: names the newest other one below `iteration`
+/// that is whole to the last byte, and how to go on from it; says so where there is none.
 std::string offer_previous(const std::string& root, int64_t iteration);
 
 }  // namespace trainer

@@ -1,5 +1,6 @@
-// See checkpoint.h: writing. The order of the last acts is the promise: shard files are on disk, meta.json is on disk,
-// the folder gets its name, the tracker is replaced, and only then older folders go.
+// See checkpoint.h: writing. The order of the last acts is the promise: shard files are on disk,
+// meta.json is on disk, the folder gets its name, the tracker is replaced, and only then older
+// folders go.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -67,8 +68,8 @@ bool is_temporary(const std::string& name) {
   return name.starts_with(".iter_") && name.ends_with(".tmp");
 }
 
-// Gives `from` the name `to`. An older folder of that name takes `from`'s in the same instant where the file system
-// can do that, and is removed.
+// Gives `from` the name `to`. An older folder of that name takes `from`'s in the same instant where
+// the file system can do that, and is removed.
 void put_in_place(const std::string& from, const std::string& to) {
   if (!fs::exists(to)) {
     if (::rename(from.c_str(), to.c_str()) != 0) fail(to);

@@ -95,6 +95,8 @@ void visit_state(State& s, Visit visit) {
   visit("iteration", s.iteration);
   visit("consumed_train_samples", s.consumed_train_samples);
   visit("consumed_valid_samples", s.consumed_valid_samples);
+  visit("scheduled_samples", s.scheduled_samples);
+  visit("evaluated_iteration", s.evaluated_iteration);
   visit("seed", s.seed);
   visit("loss_scale", s.loss_scale);
   visit("growth_tracker", s.growth_tracker);

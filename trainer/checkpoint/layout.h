@@ -1,6 +1,7 @@
-// What a checkpoint says about itself: meta.json as structs, and the arithmetic of pieces, by which shards of one layout
-// are cut into those of another. No file is opened here (that is checkpoint.h) and no model is known.
-// Shapes and offsets are elements of whole tensors, row-major, of one or two dimensions.
+// What a checkpoint says about itself: meta.json as structs, and the arithmetic of pieces, by which
+// shards of one layout are cut into those of another. No file is opened here (that is checkpoint.h)
+// and no model is known. Shapes and offsets are elements of whole tensors, row-major, of one or two
+// dimensions.
 // Source: docs/format/checkpoint.5.md.
 //
 // SPDX-License-Identifier: MIT
@@ -16,8 +17,9 @@
 
 namespace trainer {
 
-/// A part of a whole tensor: the box of `shape` at `offsets`, and of the box's elements in row-major order those from
-/// `first` on, `count` of them. A tensor-parallel shard is a box; a shard of the optimizer's flat memory is a range.
+/// A part of a whole tensor: the box of `shape` at `offsets`, and of the box's elements in
+/// row-major order those from `first` on, `count` of them. A tensor-parallel shard is a box; a
+/// shard of the optimizer's flat memory is a range.
 struct Piece {
   std::vector<int64_t> offsets;
   std::vector<int64_t> shape;
@@ -31,8 +33,9 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-/// Calls copy(to, from, n) for every run of elements that both pieces hold: element `to` of `wanted` and its n - 1
-/// followers are element `from` of `held` and its followers. Returns the elements covered.
+/// Calls copy(to, from, n) for every run of elements that both pieces hold: element `to` of
+/// `wanted` and its n - 1 followers are element `from` of `held` and its followers. Returns the
+/// elements covered.
 /// Errors: indexed::FormatError for more than two dimensions.
 int64_t for_each_common_run(const Piece& wanted, const Piece& held,
                             const std::function<void(int64_t to, int64_t from, int64_t n)>& copy);
@@ -48,8 +51,8 @@ struct ShardRecord {
   std::vector<uint32_t> crc32c;  ///< of each block of kChecksumBlock_bytes.
 };
 
-/// One tensor. `group` is "model" (in the dtype of training), "main" (fp32, where that is another), "exp_avg" or
-/// "exp_avg_sq"; `name` is the parameter's, the same in all groups.
+/// One tensor. `group` is "model" (in the dtype of training), "main" (fp32, where that is another),
+/// "exp_avg" or "exp_avg_sq"; `name` is the parameter's, the same in all groups.
 struct TensorRecord {
   std::string group;
   std::string name;
@@ -63,7 +66,9 @@ struct RunState {
   int64_t iteration = 0;
   int64_t consumed_train_samples = 0;
   int64_t consumed_valid_samples = 0;
-  int64_t seed = 0;  ///< with the iteration the whole state of dropout's generator.
+  int64_t scheduled_samples = 0;    ///< of steps that were applied: where the schedule stands.
+  int64_t evaluated_iteration = 0;  ///< of the last evaluation that was finished.
+  int64_t seed = 0;                 ///< with the iteration the whole state of dropout's generator.
   // Loss scaler and optimizer.
   double loss_scale = 1;
   int64_t growth_tracker = 0;
@@ -101,7 +106,8 @@ struct CheckpointMeta {
 /// meta.json's text. It opens with a checksum over itself.
 std::string format_meta(const CheckpointMeta& meta);
 
-/// The other way. Errors: indexed::FormatError "path: what: why" for text that is cut, damaged, or of another format.
+/// The other way. Errors: indexed::FormatError "path: what: why" for text that is cut, damaged, or
+/// of another format.
 CheckpointMeta parse_meta(std::string_view text, const std::string& path);
 
 }  // namespace trainer

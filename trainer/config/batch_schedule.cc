@@ -1,5 +1,8 @@
-// See BatchSchedule in train_config.h: the global batch size as a function of the samples consumed
-// so far. SPDX-License-Identifier: MIT
+// BatchSchedule of train_config.h: the global batch size as a function of the samples consumed so
+// far. Pure arithmetic; the division is done in double because Megatron's is.
+// Source: Megatron-LM core/num_microbatches_calculator.py.
+//
+// SPDX-License-Identifier: MIT
 #include <algorithm>
 
 #include "trainer/config/train_config.h"

@@ -1,7 +1,9 @@
 // derive_and_check: what follows from a configuration, and what it may not ask. The order is model,
 // batches, length, learning rate, precision and memory, data and checkpoints, devices. See flags.h.
 // Source: validate_args and get_optimizer_param_scheduler of Megatron-LM; Megatron-DeepSpeed for
-// *_tokens. SPDX-License-Identifier: MIT
+// *_tokens.
+//
+// SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cmath>
 

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -40,6 +41,9 @@ std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
 /// printing once. Errors: cli::UsageError naming flag, value and what would be permitted.
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,
                                           int64_t world_size);
+
+/// Every flag that has a value, by name: the "config" part of a checkpoint.
+std::map<std::string, std::vector<std::string>> flag_values(const TrainConfig& config);
 
 /// The effective configuration, as a file that --config reads back.
 std::string effective_config(const TrainConfig& config);

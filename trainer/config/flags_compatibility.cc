@@ -1,6 +1,8 @@
 // Flags that tutorials' command lines carry and that change nothing here, each with the reason that
 // is printed once. A flag that would change the model or the data is never in this file. See
-// flags.h. SPDX-License-Identifier: MIT
+// flags.h.
+//
+// SPDX-License-Identifier: MIT
 #include <initializer_list>
 #include <iterator>
 
@@ -118,6 +120,17 @@ const cli::Table<TrainConfig>& flag_table() {
     return all;
   }();
   return table;
+}
+
+std::map<std::string, std::vector<std::string>> flag_values(const TrainConfig& config) {
+  TrainConfig copy = config;
+  std::map<std::string, std::vector<std::string>> out;
+  for (const cli::Row& row : cli::bind_rows(flag_table(), copy)) {
+    if (!row.show) continue;
+    cli::Values values = row.show();
+    if (!values.empty()) out[std::string(row.name)] = std::move(values);
+  }
+  return out;
 }
 
 std::string effective_config(const TrainConfig& config) {

@@ -1,5 +1,8 @@
 // The rows that say how the model learns: batches, length, learning rate, AdamW, precision, memory.
-// See flags.h. SPDX-License-Identifier: MIT
+// What follows from their values is in derive.cc. Names and defaults are Megatron's arguments.py.
+// See flags.h.
+//
+// SPDX-License-Identifier: MIT
 #include "tools/cli/fields.h"
 #include "trainer/config/flags.h"
 

@@ -1,4 +1,7 @@
-// The rows that say what the model is, and which tokenizer and data it reads. See flags.h.
+// The rows that say what the model is, and which tokenizer and data it reads. What follows from
+// their values is in derive.cc. Names and defaults are Megatron's arguments.py.
+// See flags.h.
+//
 // SPDX-License-Identifier: MIT
 #include "tools/cli/fields.h"
 #include "trainer/config/flags.h"

@@ -1,4 +1,7 @@
-// The rows that say how a run goes: checkpoints, evaluation, log, stopping, devices. See flags.h.
+// The rows that say how a run goes: checkpoints, evaluation, log, stopping, devices. What follows
+// from their values is in derive.cc. Names and defaults are Megatron's arguments.py.
+// See flags.h.
+//
 // SPDX-License-Identifier: MIT
 #include "tools/cli/fields.h"
 #include "trainer/config/flags.h"
@@ -154,6 +157,10 @@ cli::Group<C> device_group() {
                .value = "KIND",
                .help = "auto takes a GPU when there is one.",
                .field = choice(&C::device, {"auto", "cpu", "cuda"})},
+              {.name = "cpu-threads",
+               .value = "N",
+               .help = "Threads of the CPU device; results do not depend on it. Default: all.",
+               .field = integer(&C::cpu_threads, 1, 4096)},
               {.name = "distributed-backend",
                .value = "NAME",
                .help = "How processes talk.",

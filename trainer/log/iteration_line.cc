@@ -1,5 +1,7 @@
 // See iteration_line.h. Only formatting; printf's conversions are the contract, since Megatron's
-// are Python's twins of them. SPDX-License-Identifier: MIT
+// are Python's twins of them.
+//
+// SPDX-License-Identifier: MIT
 #include "trainer/log/iteration_line.h"
 
 #include <algorithm>

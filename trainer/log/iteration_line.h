@@ -3,7 +3,9 @@
 // text out; where they go (stdout, metrics.jsonl, TensorBoard) is metrics.h's business. Units:
 // times in seconds unless a name says otherwise; samples are sequences of seq_length tokens.
 // Source: training_log and evaluate_and_print_results of Megatron-LM's
-// megatron/training/training.py. SPDX-License-Identifier: MIT
+// megatron/training/training.py.
+//
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

@@ -17,6 +17,16 @@ namespace {
 
 using nlohmann::json;
 
+// Whether a run that goes on after `iterations` iterations leaves this line alone. The evaluations
+// that end a run are done again by whoever goes on from its last checkpoint.
+bool stays(const json& record, int64_t iterations) {
+  if (!record.is_object()) return false;
+  const int64_t iteration = record.value("iteration", int64_t{0});
+  const std::string prefix = record.value("validation", "");
+  const bool ends_run = prefix.find(" on ") != std::string::npos;
+  return iteration < iterations || (iteration == iterations && !ends_run);
+}
+
 // Keeps the lines of `path` that belong to the first `iterations` iterations.
 void forget_after(const std::string& path, int64_t iterations) {
   std::ifstream in(path, std::ios::binary);
@@ -25,7 +35,7 @@ void forget_after(const std::string& path, int64_t iterations) {
   bool changed = false;
   while (std::getline(in, line)) {
     const json record = in.eof() ? json() : json::parse(line, nullptr, false);
-    const bool keep = record.is_object() && record.value("iteration", int64_t{0}) <= iterations;
+    const bool keep = stays(record, iterations);
     if (keep) kept += line + "\n";
     changed |= !keep;
   }

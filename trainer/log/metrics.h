@@ -1,6 +1,6 @@
-// Metrics: one place that the spine reports to, and three where it arrives: the iteration line on the console,
-// metrics.jsonl, and TensorBoard. Only one rank of a run has one. What the lines look like is iteration_line.h's
-// business, what a TensorBoard file is tensorboard.h's.
+// Metrics: one place that the spine reports to, and three where it arrives: the iteration line on
+// the console, metrics.jsonl, and TensorBoard. Only one rank of a run has one. What the lines look
+// like is iteration_line.h's business, what a TensorBoard file is tensorboard.h's.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -22,10 +22,10 @@ namespace trainer {
 struct MetricsOptions {
   std::string metrics_file = {};     ///< empty: none.
   std::string tensorboard_dir = {};  ///< empty: none.
-  bool loss_scale = true;       ///< tag loss-scale.
-  bool timers = false;          ///< tags iteration-time and throughput.
-  bool validation_ppl = false;  ///< tag "lm loss validation ppl".
-  int64_t world_size = 0;       ///< tag world-size; 0: not asked for.
+  bool loss_scale = true;            ///< tag loss-scale.
+  bool timers = false;               ///< tags iteration-time and throughput.
+  bool validation_ppl = false;       ///< tag "lm loss validation ppl".
+  int64_t world_size = 0;            ///< tag world-size; 0: not asked for.
   int64_t first_iteration = 0;  ///< iterations already done by the run that this one goes on from.
 };
 
@@ -33,9 +33,9 @@ struct MetricsOptions {
 /// State: one thread at a time. Every line that was reported survives the process.
 class Metrics {
  public:
-  /// Opens the files. What metrics.jsonl says of iterations after first_iteration came from a run that died after its
-  /// last checkpoint: those lines, and a line without an end, are removed, so that the file tells one run. TensorBoard
-  /// is told the same.
+  /// Opens the files. What metrics.jsonl says of iterations after first_iteration came from a run
+  /// that died after its last checkpoint: those lines, and a line without an end, are removed, so
+  /// that the file tells one run. TensorBoard is told the same.
   /// Errors: std::system_error.
   Metrics(MetricsOptions options, double time);
   ~Metrics();
@@ -48,7 +48,8 @@ class Metrics {
   void interval(const IterationRecord& record);
   /// One evaluation: a line of metrics.jsonl and TensorBoard's points. Errors: std::system_error.
   void validation(const ValidationRecord& record);
-  /// A line of metrics.jsonl that says {"event": `what`, "iteration": ..., `fields`}; texts are escaped here.
+  /// A line of metrics.jsonl that says {"event": `what`, "iteration": ..., `fields`}; texts are
+  /// escaped here.
   void event(std::string_view what, int64_t iteration,
              const std::vector<std::pair<std::string, std::string>>& fields);
   /// Hands everything to the system.

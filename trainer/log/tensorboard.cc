@@ -1,5 +1,7 @@
 // See tensorboard.h. A protobuf field is its number times eight plus a wire type (0 varint, 1 eight
-// bytes, 2 counted bytes, 5 four bytes), then the value. SPDX-License-Identifier: MIT
+// bytes, 2 counted bytes, 5 four bytes), then the value.
+//
+// SPDX-License-Identifier: MIT
 #include "trainer/log/tensorboard.h"
 
 #include <bit>

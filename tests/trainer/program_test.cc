@@ -1,0 +1,199 @@
+// The trainer program as its users meet it: what it prints, what it refuses and with which status,
+// what it does with damaged checkpoints and poisoned numbers.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+
+#include "tests/trainer/run_program.h"
+
+namespace trainer {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+class TrainerTest : public ProgramTest {};
+
+TEST_F(TrainerTest, LearnsAndReports) {
+  const Ended ended = run({"--train-iters", "200", "--log-interval", "100", "--eval-interval",
+                           "100", "--hidden-dropout", "0", "--attention-dropout", "0",
+                           "--tensorboard-dir", "tb", "--log-throughput", "--metrics-file",
+                           "m.jsonl", "--log-params-norm", "--log-num-zeros-in-grad"});
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out,
+              HasSubstr(" iteration      100/     200 | consumed samples:          400 |"));
+  EXPECT_THAT(ended.out,
+              ContainsRegex("throughput per GPU \\(TFLOP/s/GPU\\): [0-9.]+ \\| learning rate: "));
+  EXPECT_THAT(ended.out, ContainsRegex("num zeros: [0-9]+ \\| params norm: [0-9.]+ \\|"));
+  EXPECT_THAT(ended.out, HasSubstr(" validation loss at iteration 100 | lm loss value: "));
+  EXPECT_THAT(ended.out,
+              HasSubstr(" validation loss at iteration 200 on test set | lm loss value: "));
+  EXPECT_THAT(ended.out, HasSubstr("num-layers = 2"));
+  std::vector<double> losses;
+  std::ifstream in(folder_ + "/m.jsonl");
+  for (std::string line; std::getline(in, line);) {
+    const nlohmann::json record = nlohmann::json::parse(line);
+    if (record.contains("grad_norm")) losses.push_back(record.at("lm_loss"));
+  }
+  ASSERT_EQ(losses.size(), 2u);
+  EXPECT_LT(losses[1], 1.0);  // a sequence that follows from its last token: 4.16 nats at first.
+  EXPECT_EQ(std::distance(std::filesystem::directory_iterator(folder_ + "/tb"), {}), 1);
+}
+
+TEST_F(TrainerTest, ThreadsDoNotChangeABit) {
+  ASSERT_EQ(run({"--save", "one"}).status, 0);
+  ASSERT_EQ(run({"--save", "two", "--cpu-threads", "2"}).status, 0);
+  EXPECT_EQ(metrics("one"), metrics("two"));
+  EXPECT_TRUE(tensors("one", 12) == tensors("two", 12));
+}
+
+TEST_F(TrainerTest, WrongCommandLinesAreTwo) {
+  const auto error = [&](const std::vector<std::string>& more) {
+    const Ended ended = run(more);
+    EXPECT_EQ(ended.status, 2) << ended.err;
+    return ended.err;
+  };
+  EXPECT_EQ(error({"--global-batch-size", "3"}),
+            "trainer: --global-batch-size 3 is no multiple of --micro-batch-size 2 times "
+            "data-parallel size 1\n");
+  EXPECT_EQ(error({"--num-layer", "3"}),
+            "trainer: unknown option --num-layer: did you mean --num-layers\n");
+  EXPECT_EQ(error({"--tensor-model-parallel-size", "2"}),
+            "trainer: --tensor-model-parallel-size 2 needs 2 devices; this trainer runs on one: "
+            "permitted is 1\n");
+  EXPECT_EQ(error({"--bf16"}),
+            "trainer: --bf16 needs a GPU: on a CPU the trainer computes in fp32\n");
+  EXPECT_THAT(error({"--eod-id", "64"}), HasSubstr("--eod-id 64: the vocabulary has ids 0 to 63"));
+}
+
+TEST_F(TrainerTest, FlagsWithoutEffectAreNamedOnce) {
+  const Ended ended = run(
+      {"--use-flash-attn", "--no-masked-softmax-fusion", "--num-workers", "2", "--use-flash-attn"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  const size_t first = ended.err.find("--use-flash-attn: accepted, no effect here");
+  ASSERT_NE(first, std::string::npos) << ended.err;
+  EXPECT_EQ(ended.err.find("--use-flash-attn", first + 1), std::string::npos) << ended.err;
+}
+
+TEST_F(TrainerTest, ConfigFileSaysTheSameAsTheCommandLine) {
+  ASSERT_EQ(run({"--save", "one"}).status, 0);
+  std::string text = read("one/config.toml");
+  const std::string from = "save = \"one\"", metrics_from = "metrics-file = \"one/metrics.jsonl\"";
+  text.replace(text.find(from), from.size(), "save = \"two\"");
+  text.replace(text.find(metrics_from), metrics_from.size(),
+               "metrics-file = \"two/metrics.jsonl\"");
+  std::ofstream(folder_ + "/c.toml") << text;
+  const Ended ended = wait(start({"--config", "c.toml"}, {}, TRAINER_PROGRAM, false));
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(metrics("one"), metrics("two"));
+  EXPECT_TRUE(tensors("one", 12) == tensors("two", 12));
+}
+
+TEST_F(TrainerTest, NotFiniteStopsBeforeItIsApplied) {
+  const Ended ended = run({"--lr", "1e30", "--lr-warmup-iters", "0", "--metrics-file", "m.jsonl",
+                           "--save", "s", "--save-interval", "1"});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(
+      ended.err,
+      ContainsRegex("trainer: step [0-9]+: gradient of [a-z_0-9.]+ is not finite "
+                    "\\([0-9]+ tensors? in all\\), loss .*: nothing of this step was applied; its "
+                    "samples are of d: documents [0-9]+"));
+  EXPECT_THAT(read("m.jsonl"), HasSubstr("\"event\":\"gradients are not finite\""));
+}
+
+TEST_F(TrainerTest, DamagedShardIsNamedAndThePreviousOffered) {
+  const std::vector<std::string> flags = {"--save", "s", "--load", "s", "--save-interval", "6"};
+  ASSERT_EQ(run(flags).status, 0);
+  const std::string shard = folder_ + "/s/iter_0000012/rank_00000_optimizer.safetensors";
+  std::fstream file(shard, std::ios::in | std::ios::out | std::ios::binary);
+  file.seekp(static_cast<std::streamoff>(std::filesystem::file_size(shard)) - 100);
+  file.put('\x55');
+  file.close();
+  const Ended ended = run(flags);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(
+      ended.err,
+      ContainsRegex("trainer: s/iter_0000012/rank_00000_optimizer.safetensors: [a-z_0-9.]+: bytes "
+                    "[0-9]+ to [0-9]+: checksum differs: damaged; the previous whole checkpoint is "
+                    "of step 6: go on from it with --ckpt-step 6"));
+  std::vector<std::string> back = flags;
+  back.insert(back.end(), {"--ckpt-step", "6"});
+  EXPECT_EQ(run(back).status, 0);
+}
+
+TEST_F(TrainerTest, ScheduleAndModelMustAgreeWithTheCheckpoint) {
+  ASSERT_EQ(run({"--save", "s"}).status, 0);
+  const Ended differs = run({"--load", "s", "--lr", "2e-2", "--train-iters", "14"});
+  EXPECT_EQ(differs.status, 2);
+  EXPECT_THAT(differs.err, HasSubstr("say --override-opt_param-scheduler to take the command's"));
+  EXPECT_EQ(
+      run({"--load", "s", "--lr", "2e-2", "--train-iters", "14", "--override-opt_param-scheduler"})
+          .status,
+      0);
+  EXPECT_EQ(run({"--load", "s", "--lr", "2e-2", "--train-iters", "14",
+                 "--use-checkpoint-opt_param-scheduler"})
+                .status,
+            0);
+  const Ended model = run({"--load", "s", "--hidden-size", "64"});
+  EXPECT_EQ(model.status, 2);
+  EXPECT_THAT(model.err, HasSubstr("the model's ffn_hidden_size is 128, this command's is 256"));
+  EXPECT_THAT(run({"--load", "nowhere"}).err,
+              HasSubstr("nowhere: no checkpoint there, starting from the beginning"));
+  EXPECT_EQ(run({"--load", "nowhere", "--exit-on-missing-checkpoint"}).status, 1);
+}
+
+TEST_F(TrainerTest, FinetuneTakesOnlyTheWeights) {
+  ASSERT_EQ(run({"--save", "s", "--train-iters", "40"}).status, 0);
+  const Ended ended =
+      run({"--load", "s", "--finetune", "--log-interval", "1", "--train-iters", "3"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("at iteration 0 (weights only)"));
+  EXPECT_THAT(ended.out,
+              HasSubstr(" iteration        1/       3 | consumed samples:            4 |"));
+  EXPECT_THAT(ended.out,
+              Not(ContainsRegex("1/       3 .* lm loss: 4\\.")));  // not where a new model starts.
+}
+
+TEST_F(TrainerTest, TokensOutsideOfTheVocabularyAreNamed) {
+  const Ended ended = run({"--vocab-size", "50", "--eod-id", "49"});
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(
+      ended.err,
+      ContainsRegex("trainer: d.bin: document [0-9]+, token [0-9]+: id [0-9]+: the vocabulary has "
+                    "ids 0 to 49"));
+}
+
+TEST_F(TrainerTest, DryRunPrintsAndWritesNothing) {
+  const Ended ended = run({"--dry-run", "--save", "s"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr("parameters  "));
+  EXPECT_THAT(ended.out, ContainsRegex("memory      .* planned"));
+  EXPECT_THAT(ended.out, ContainsRegex("run         12 steps, about "));
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/s"));
+}
+
+TEST_F(TrainerTest, TwoTrainersDoNotShareAFolder) {
+  const std::vector<std::string> longer = {"--save", "s", "--train-iters", "3000"};
+  const pid_t first = start(longer);
+  for (int i = 0; i < 200 && !std::filesystem::exists(folder_ + "/s/.trainer.lock"); ++i) {
+    std::this_thread::sleep_for(std::chrono::milliseconds(20));
+  }
+  std::this_thread::sleep_for(std::chrono::milliseconds(100));
+  const Ended second = wait(start({"--save", "s"}));
+  EXPECT_EQ(second.status, 1);
+  EXPECT_THAT(second.err, HasSubstr("trainer: s: another trainer is saving there"));
+  kill(first, SIGKILL);
+  wait(first);
+}
+
+TEST_F(TrainerTest, EvaluatesAlone) {
+  ASSERT_EQ(run({"--save", "s"}).status, 0);
+  const Ended ended = run({"--load", "s", "--skip-train"});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.out, HasSubstr(" validation loss at iteration 12 on validation set | "));
+  EXPECT_THAT(ended.out, Not(HasSubstr("elapsed time per iteration")));
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,163 @@
+// The promise of a checkpoint: a run that is killed at any moment and started again by the same
+// command ends with the same losses and the same weights, bit for bit, as one that nobody touched.
+// Killed here at every single operation on files that its saves do, by the fault shim; stopped by
+// signals, deadlines and files; and with a disk that refuses.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+
+#include "tests/trainer/run_program.h"
+
+namespace trainer {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+class ResumeTest : public ProgramTest {
+ protected:
+  static std::vector<std::string> saving(const std::string& save,
+                                         const std::vector<std::string>& more = {}) {
+    std::vector<std::string> words = {"--save",          save, "--load",      save,
+                                      "--save-interval", "5",  "--keep-last", "1"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+  void expect_same(const std::string& save, const std::string& what) const {
+    EXPECT_EQ(metrics(save), metrics("whole")) << what;
+    EXPECT_TRUE(tensors(save, 12) == tensors("whole", 12)) << what;
+    EXPECT_EQ(read(save + "/latest_checkpointed_iteration.txt"), "12") << what;
+  }
+};
+
+TEST_F(ResumeTest, KilledAtEveryOperationOfItsSaves) {
+  ASSERT_EQ(run(saving("whole")).status, 0);
+  ASSERT_GT(tensors("whole", 12).size(), 100000u);
+  int points = 0;
+  for (;; ++points) {
+    const std::string save = "killed";
+    const std::string at = "killed at operation " + std::to_string(points + 1);
+    std::filesystem::remove_all(folder_ + "/" + save);
+    const Ended first = run(
+        saving(save), {{"LD_PRELOAD", FAULT_SHIM},
+                       {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+                       {"FAULT_AT", std::to_string(points + 1)}});
+    if (first.status == 0) break;
+    ASSERT_EQ(first.status, 128 + SIGKILL) << at << first.err;
+    const Ended second = run(saving(save));
+    ASSERT_EQ(second.status, 0) << at << second.err;
+    expect_same(save, at);
+    for (const std::filesystem::directory_entry& entry :
+         std::filesystem::directory_iterator(folder_ + "/" + save)) {
+      EXPECT_FALSE(entry.path().filename().string().ends_with(".tmp")) << at << entry.path();
+    }
+    if (HasFailure()) break;
+  }
+  EXPECT_GT(points, 40);
+}
+
+TEST_F(ResumeTest, KilledAtRandomTimes) {
+  ASSERT_EQ(run(saving("whole")).status, 0);
+  for (int round = 0; round < 10; ++round) {
+    const std::string save = "random" + std::to_string(round);
+    int kills = 0;
+    for (;; ++kills) {
+      const pid_t pid = start(saving(save));
+      std::this_thread::sleep_for(std::chrono::milliseconds(20 + 17 * round + 40 * kills));
+      kill(pid, SIGKILL);
+      if (wait(pid).status == 0) break;
+      ASSERT_LT(kills, 100);
+    }
+    expect_same(save, "round " + std::to_string(round));
+  }
+}
+
+TEST_F(ResumeTest, SignalsSaveAndTheSameCommandGoesOn) {
+  const std::vector<std::string> longer = {"--train-iters",   "400", "--log-interval",  "50",
+                                           "--eval-interval", "150", "--save-interval", "1000"};
+  ASSERT_EQ(run(saving("whole", longer)).status, 0);
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const std::string save = "signal" + std::to_string(signal);
+    int stops = 0;
+    for (;;) {
+      const pid_t pid = start(saving(save, longer));
+      std::this_thread::sleep_for(std::chrono::milliseconds(400));
+      kill(pid, signal);
+      const Ended ended = wait(pid);
+      if (ended.status == 0) break;
+      if (ended.status == 128 + signal) continue;  // before the handlers stood.
+      ASSERT_EQ(ended.status, 75) << ended.err;
+      EXPECT_THAT(ended.err, HasSubstr(signal == SIGTERM ? "SIGTERM: stopped after step"
+                                                         : "SIGUSR1: stopped after step"));
+      EXPECT_THAT(ended.err, HasSubstr("the same command goes on from there"));
+      ASSERT_LT(++stops, 200);
+    }
+    EXPECT_EQ(metrics(save), metrics("whole"));
+    EXPECT_TRUE(tensors(save, 400) == tensors("whole", 400));
+  }
+}
+
+TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
+  ASSERT_EQ(run(saving("whole")).status, 0);
+  int starts = 0;
+  for (Ended ended{75, "", ""}; ended.status == 75; ++starts) {
+    ended = run(saving("interval", {"--exit-interval", "3"}));
+    ASSERT_TRUE(ended.status == 75 || ended.status == 0) << ended.err;
+    ASSERT_LT(starts, 10);
+  }
+  EXPECT_EQ(starts, 4);
+  expect_same("interval", "exit interval");
+  std::ofstream(folder_ + "/stop");
+  const Ended stopped = run(saving("file", {"--stop-file", "stop"}));
+  EXPECT_EQ(stopped.status, 75);
+  EXPECT_THAT(stopped.err, HasSubstr("stop file stop: stopped after step 0"));
+  const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
+  EXPECT_EQ(late.status, 75);
+  EXPECT_EQ(run({"--exit-interval", "3"}).status,
+            1);  // nothing was saved: going on is not possible.
+}
+
+// A disk that is full for one save: the run goes on, says so, and ends as if nothing had been.
+TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
+  ASSERT_EQ(run(saving("whole")).status, 0);
+  for (const int at : {8, 12, 16, 20}) {
+    const std::string save = "full" + std::to_string(at);
+    const Ended ended = run(
+        saving(save), {{"LD_PRELOAD", FAULT_SHIM},
+                       {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+                       {"FAULT_AT", std::to_string(at)},
+                       {"FAULT_TIMES", "2"},
+                       {"FAULT_ERRNO", std::to_string(ENOSPC)}});
+    EXPECT_EQ(ended.status, 0) << at << ended.err;
+    EXPECT_THAT(
+        ended.err,
+        ContainsRegex("No space left on device: the checkpoint of step (5|10) was not written; "
+                      "training goes on"))
+        << at;
+    EXPECT_TRUE(tensors(save, 12) == tensors("whole", 12)) << at;
+  }
+}
+
+// With ramp-up, a blend, gradient accumulation and an interval cut in two.
+TEST_F(ResumeTest, RampUpAndBlend) {
+  make_dataset("e", 80, 37);
+  data_path_ = {"0.3", "d", "0.7", "e"};
+  const std::vector<std::string> flags = {
+      "--global-batch-size", "8", "--rampup-batch-size", "2", "2", "40", "--lr-warmup-iters", "0"};
+  const Ended whole = run(saving("whole", flags));
+  ASSERT_EQ(whole.status, 0) << whole.err;
+  // 2 for 13.3 samples, 4 for 13.3, 6 for 13.3, then 8: steps of 2 2 2 2 2 2 2 4 4 4 6 6.
+  EXPECT_THAT(whole.out,
+              HasSubstr("iteration        4/      12 | consumed samples:            8 |"));
+  EXPECT_THAT(whole.out,
+              HasSubstr("iteration        8/      12 | consumed samples:           18 |"));
+  EXPECT_THAT(whole.out, HasSubstr("global batch size:     6 |"));
+  std::vector<std::string> twice = flags;
+  twice.insert(twice.end(), {"--exit-interval", "7"});
+  ASSERT_EQ(run(saving("twice", twice)).status, 75);
+  ASSERT_EQ(run(saving("twice", twice)).status, 0);
+  expect_same("twice", "ramp-up and blend");
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,192 @@
+// The parts between the engine and the rest: a model through its texts, an engine through a
+// checkpoint, the decoder against the engine's own loss, the choice of tokens.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <numeric>
+
+#include "trainer/model/decoder.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/session/assembly.h"
+#include "trainer/session/sampling.h"
+#include "trainer/session/snapshot.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using testing::ElementsAre;
+
+ModelSpec small_spec(const std::string& family) {
+  ModelSpec spec = family_defaults(family);
+  spec.num_layers = 2;
+  spec.hidden_size = 32;
+  spec.num_attention_heads = 4;
+  if (family == "llama") spec.num_query_groups = 2;
+  spec.max_position_embeddings = 24;
+  spec.vocab_size = 64;
+  spec.padded_vocab_size = 64;
+  spec.hidden_dropout = spec.attention_dropout = 0;
+  spec.init_method_std = 0.2f;
+  complete(spec);
+  return spec;
+}
+
+EngineOptions small_options() {
+  EngineOptions options;
+  options.seq_length = 12;
+  options.micro_batch_size = 1;
+  return options;
+}
+
+TEST(Assembly, AModelComesBackFromItsTexts) {
+  for (const char* family : {"gpt2", "gpt_neox", "llama", "opt"}) {
+    const ModelSpec spec = small_spec(family);
+    const std::map<std::string, std::string> texts = model_record(spec);
+    const ModelSpec back = model_from_record(texts);
+    EXPECT_EQ(model_record(back), texts);
+    EXPECT_EQ(back.norm_epsilon, spec.norm_epsilon);
+    EXPECT_EQ(back.position, spec.position);
+    EXPECT_EQ(back.tied_embeddings, spec.tied_embeddings);
+  }
+}
+
+// A snapshot into a checkpoint, and that into an engine of other weights.
+TEST(Snapshot, AnEngineComesBackFromItsCheckpoint) {
+  std::string folder = fs::temp_directory_path() / "session_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  ops::cpu::CpuOps ops(1);
+  const ModelSpec spec = small_spec("gpt2");
+  Engine first(spec, small_options(), ops);
+  first.initialise();
+  const HostBatch batch = first.host_batch();
+  std::iota(batch.tokens.begin(), batch.tokens.end(), 0);
+  std::iota(batch.labels.begin(), batch.labels.end(), 1);
+  std::iota(batch.positions.begin(), batch.positions.end(), 0);
+  std::ranges::fill(batch.loss_mask, 1.0f);
+  first.step(1, 1, 0.01f, 0.01f);
+  CheckpointMeta meta;
+  store_state(first.result(), meta.state);
+  Snapshot snapshot(first);
+  snapshot.take(true);
+  snapshot.wait();
+  CheckpointRoot(folder).save(meta, snapshot.shards(), 0);
+
+  EngineOptions other = small_options();
+  other.seed = 99;
+  Engine second(spec, other, ops);
+  second.initialise();
+  Checkpoint checkpoint = Checkpoint::open(iteration_folder(folder, 0));
+  load_tensors(second, checkpoint, true);
+  second.set_state(restore_state(checkpoint.meta().state));
+  EXPECT_EQ(second.state().adam_steps, 1);
+  Snapshot again(second);
+  again.take(true);
+  ASSERT_EQ(again.shards().size(), snapshot.shards().size());
+  for (size_t i = 0; i < again.shards().size(); ++i) {
+    const ShardSource &a = snapshot.shards()[i], &b = again.shards()[i];
+    EXPECT_EQ(a.name, b.name);
+    EXPECT_TRUE(std::ranges::equal(a.bytes, b.bytes)) << a.group << " " << a.name;
+  }
+  fs::remove_all(folder);
+}
+
+TEST(LocalPieces, AGateAndItsUpAreTwoBoxes) {
+  LocalParam param;
+  param.spec.shape = {16, 3};
+  param.spec.split = 0;
+  param.spec.split_parts = 2;
+  param.shape = {8, 3};
+  param.first = 4;
+  EXPECT_THAT(local_pieces(param),
+              ElementsAre(Piece::box({4, 0}, {4, 3}), Piece::box({12, 0}, {4, 3})));
+}
+
+class DecoderTest : public testing::TestWithParam<const char*> {};
+
+// The loss that the engine finds for a sequence is the loss of the decoder's scores, whether the
+// decoder gets it at once or token by token.
+TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
+  ops::cpu::CpuOps ops(1);
+  const ModelSpec spec = small_spec(GetParam());
+  Engine engine(spec, small_options(), ops);
+  engine.initialise();
+  const std::vector<int32_t> tokens = {3, 14, 15, 9, 2, 6, 5, 35, 8, 49, 7, 9, 3};
+  const HostBatch batch = engine.host_batch();
+  for (size_t s = 0; s < 12; ++s) {
+    batch.tokens[s] = tokens[s];
+    batch.labels[s] = tokens[s + 1];
+    batch.positions[s] = static_cast<int32_t>(s);
+    batch.loss_mask[s] = 1;
+  }
+  const float loss = engine.evaluate(1);
+  Decoder decoder(spec, DType::f32, 20, ops);
+  std::map<std::string, Tensor> weights;
+  for (const ParamView& view : engine.parameters()) weights[view.param->spec.name] = view.main;
+  for (const Decoder::Parameter& p : decoder.parameters())
+    ops.copy({p.tensor.flat(), weights.at(p.param->spec.name).flat()});
+
+  double sum = 0;
+  std::vector<float> scores;
+  for (size_t s = 0; s < 12; ++s) {
+    scores = decoder.append(std::span(&tokens[s], 1));
+    double total = 0;
+    for (const float score : scores) total += std::exp(double{score});
+    sum += std::log(total) - double{scores[static_cast<size_t>(tokens[s + 1])]};
+  }
+  EXPECT_NEAR(sum / 12, double{loss}, 1e-5);
+  EXPECT_EQ(decoder.length(), 12);
+  decoder.reset();
+  const std::vector<float> at_once = decoder.append(std::span(tokens).first(12));
+  ASSERT_EQ(at_once.size(), 64u);
+  for (size_t i = 0; i < at_once.size(); ++i)
+    EXPECT_NEAR(at_once[i], scores[i], 1e-4f * (1 + std::fabs(scores[i])));
+  EXPECT_THROW(decoder.append(std::vector<int32_t>(9, 1)), ShapeError);
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, DecoderTest, testing::Values("gpt2", "gpt_neox", "llama"));
+
+TEST(ChooseToken, GreedyAndBounds) {
+  std::mt19937_64 random(1);
+  const std::vector<float> scores = {1.0f, 3.0f, NAN, 3.0f, -2.0f};
+  EXPECT_EQ(choose_token(scores, {.greedy = true}, random), 1);
+  EXPECT_EQ(choose_token(scores, {.temperature = 0}, random), 1);
+  EXPECT_EQ(choose_token(scores, {.top_k = 1}, random), 1);
+  std::map<int32_t, int> counts;
+  for (int i = 0; i < 20000; ++i) ++counts[choose_token(scores, {}, random)];
+  // exp(1), exp(3), exp(3), exp(-2) over their sum 43.03: 0.0632, 0.4668, 0.4668, 0.0031.
+  EXPECT_NEAR(counts[0], 1263, 150);
+  EXPECT_NEAR(counts[1], 9336, 300);
+  EXPECT_NEAR(counts[3], 9336, 300);
+  EXPECT_NEAR(counts[4], 63, 40);
+  EXPECT_EQ(counts[2], 0);
+  counts.clear();
+  for (int i = 0; i < 2000; ++i) ++counts[choose_token(scores, {.top_p = 0.9}, random)];
+  EXPECT_EQ(counts[0] + counts[4], 0);
+  counts.clear();
+  for (int i = 0; i < 2000; ++i) ++counts[choose_token(scores, {.temperature = 100}, random)];
+  EXPECT_GT(counts[4], 400);
+}
+
+TEST(ChooseToken, TheSeedDecides) {
+  std::vector<float> scores(1000);
+  std::iota(scores.begin(), scores.end(), 0.0f);
+  for (float& score : scores) score *= 0.001f;
+  const auto draw = [&](uint64_t seed) {
+    std::mt19937_64 random(seed);
+    std::vector<int32_t> out;
+    for (int i = 0; i < 5; ++i) out.push_back(choose_token(scores, {}, random));
+    return out;
+  };
+  EXPECT_EQ(draw(7), draw(7));
+  EXPECT_NE(draw(7), draw(8));
+}
+
+}  // namespace
+}  // namespace trainer

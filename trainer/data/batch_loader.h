@@ -1,0 +1,92 @@
+// BatchLoader: the micro-batches of one data-parallel rank, in the order in which Megatron's
+// pretraining sampler gives them. It has no state: a batch is a function of how many samples the
+// run has consumed, so a data cursor is that number, for training and for validation.
+// Here: which samples, and what follows from their tokens (labels, positions, masks). Not here:
+// the order of samples in a dataset and the blending of datasets (libindexed/training_data.h).
+// May include: libindexed, config/. Tokens are checked against the vocabulary as they are read.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <vector>
+
+#include "libindexed/training_data.h"
+#include "trainer/config/train_config.h"
+
+namespace trainer {
+
+/// Arrays to fill, one element for each token of a step's micro-batches on this rank: micro-batch
+/// m, position s, sample b at (m * S + s) * B + b.
+struct BatchArrays {
+  std::span<int32_t> tokens = {};  ///< inputs.
+  std::span<int32_t> labels = {};  ///< the token that follows each input.
+  std::span<int32_t> positions =
+      {};  ///< 0 .. S-1, from 0 again after an eod with reset_position_ids.
+  std::span<float> loss_mask = {};  ///< 0 where the input is an eod with eod_mask_loss, else 1.
+  /// First position that a query may see: 0, or the one after the last eod before it. May be empty.
+  std::span<int32_t> first_key = {};
+};
+
+/// What a loader must know besides its samples.
+struct BatchLoaderOptions {
+  int64_t seq_length = 0;
+  int64_t micro_batch_size = 0;
+  int64_t data_parallel_rank = 0;
+  int64_t data_parallel_size = 1;
+  int64_t vocab_size = 0;  ///< ids from it on are an error.
+  int64_t eod_id = -1;     ///< needed with any of the three below.
+  bool eod_mask_loss = false;
+  bool reset_position_ids = false;
+  bool reset_attention_mask = false;
+};
+
+/// Micro-batches of one split. The data must outlive it. State: none; any number of threads.
+class BatchLoader {
+ public:
+  BatchLoader(const indexed::TrainingData& data, const indexed::SplitData& split,
+              BatchLoaderOptions options)
+      : data_(&data), split_(&split), options_(options) {}
+
+  /// Samples of the split.
+  int64_t num_samples() const noexcept { return split_->num_samples(); }
+
+  /// Fills the arrays with this rank's `num_microbatches` micro-batches of the global batch that
+  /// follows after `consumed_samples`. With m = micro_batch_size and R = data_parallel_size,
+  /// micro-batch k of rank r is samples consumed + (k R + r) m and the m - 1 after it.
+  /// Errors: indexed::FormatError for a token id that the vocabulary does not have, naming dataset
+  /// and document, and for samples past the end of the split.
+  void fill(int64_t consumed_samples, int64_t num_microbatches, const BatchArrays& out) const;
+
+  /// The documents that those micro-batches are made of: "PREFIX: documents 3, 17-19", one text for
+  /// each dataset.
+  std::vector<std::string> documents(int64_t consumed_samples, int64_t num_microbatches) const;
+
+ private:
+  int64_t sample(int64_t consumed_samples, int64_t microbatch, int64_t b) const;
+  void check_tokens(int64_t sample, std::span<const int32_t> tokens) const;
+
+  const indexed::TrainingData* data_;
+  const indexed::SplitData* split_;
+  BatchLoaderOptions options_;
+};
+
+/// What follows from the tokens of one sample, written with a stride: element s of each array of
+/// `out` at s * stride. `tokens` are S + 1. Source: Megatron-LM gpt_dataset.py,
+/// _get_ltor_masks_and_position_ids.
+void fill_sample(std::span<const int32_t> tokens, const BatchLoaderOptions& options,
+                 const BatchArrays& out, int64_t stride);
+
+/// Which samples a run will ask of each split: train, valid, test; nothing where a split is not
+/// used.
+/// Source: Megatron-LM training.py, get_train_valid_test_num_samples.
+std::array<int64_t, 3> requested_samples(const TrainConfig& config) noexcept;
+
+/// Opens the data that the flags name. `tokenizer` goes into the names of Megatron's cache files.
+/// Errors: as indexed::TrainingData::build; indexed::FormatError for a file of words that cannot be
+/// read as such.
+indexed::TrainingData open_training_data(const TrainConfig& config);
+
+}  // namespace trainer

@@ -1,0 +1,216 @@
+// generate: text from a model, a checkpoint of the trainer or a Hugging Face folder. A spine: flags,
+// model, tokenizer, then one prompt after the other, token by token.
+// Not here: the forward pass (model/decoder.h), the choice of a token (session/sampling.h), formats
+// (checkpoint/, convert/).
+//
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cstdio>
+#include <filesystem>
+#include <iostream>
+#include <iterator>
+#include <memory>
+#include <string>
+
+#include "libindexed/output_file.h"
+#include "tools/cli/fields.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "trainer/session/decoder_weights.h"
+#include "trainer/session/devices.h"
+#include "trainer/session/sampling.h"
+#include "trainer/session/vocabulary.h"
+
+namespace {
+
+using namespace trainer;
+using cli::concat;
+using cli::UsageError;
+
+struct GenerateOptions {
+  std::string load;
+  std::optional<int64_t> ckpt_step;
+  std::string prompt, prompt_file;
+  std::string vocab_file, merge_file, tokenizer_model;
+  int64_t max_new_tokens = 100, num_samples = 1, top_k = 0, seed = 1234;
+  double temperature = 1, top_p = 1;
+  bool greedy = false, no_prompt = false, ignore_eod = false;
+  std::string device = "auto", dtype;
+  std::optional<int64_t> cpu_threads;
+};
+
+const cli::Program kProgram = {.name = "generate",
+                               .summary = "write text with a trained model",
+                               .operands = "",
+                               .at_signal = indexed::remove_temporaries,
+                               .config_file = true};
+
+cli::Table<GenerateOptions> flags() {
+  using O = GenerateOptions;
+  using cli::choice, cli::integer, cli::on, cli::real, cli::text;
+  return {{"Model",
+           {{.name = "load",
+             .aliases = "model",
+             .value = "DIR",
+             .help = "Checkpoints of the trainer (the newest counts), one iter_* folder, or a "
+                     "Hugging Face folder.",
+             .field = text(&O::load),
+             .required = true},
+            {.name = "ckpt-step",
+             .value = "STEP",
+             .help = "That step's checkpoint.",
+             .field = integer(&O::ckpt_step)},
+            {.name = "vocab-file",
+             .aliases = "vocab",
+             .value = "FILE",
+             .help = "vocab.json, tokenizer.json or NAME.tiktoken. Default: what the model was "
+                     "trained with.",
+             .field = text(&O::vocab_file)},
+            {.name = "merge-file",
+             .aliases = "merges",
+             .value = "FILE",
+             .help = "merges.txt.",
+             .field = text(&O::merge_file)},
+            {.name = "tokenizer-model",
+             .value = "PATH",
+             .help = "tokenizer.json or a folder that holds one.",
+             .field = text(&O::tokenizer_model)},
+            {.name = "device",
+             .value = "KIND",
+             .help = "auto takes a GPU when there is one.",
+             .field = choice(&O::device, {"auto", "cpu", "cuda"})},
+            {.name = "dtype",
+             .value = "DTYPE",
+             .help = "To compute in. Default: the model's on a GPU, fp32 on a CPU.",
+             .field = choice(&O::dtype, {"fp32", "bf16", "fp16"})},
+            {.name = "cpu-threads",
+             .value = "N",
+             .help = "Threads of the CPU device. Default: all.",
+             .field = integer(&O::cpu_threads, 1, 4096)}}},
+          {"Text",
+           {{.name = "prompt",
+             .letter = 'p',
+             .value = "TEXT",
+             .help = "What the text begins with. Default: all of standard input.",
+             .field = text(&O::prompt)},
+            {.name = "prompt-file",
+             .aliases = "sample-input-file",
+             .value = "FILE",
+             .help = "The same from a file.",
+             .field = text(&O::prompt_file)},
+            {.name = "max-new-tokens",
+             .aliases = "tokens-to-generate out-seq-length",
+             .value = "N",
+             .help = "Tokens to add; fewer where the document ends.",
+             .field = integer(&O::max_new_tokens, 0, 1 << 24)},
+            {.name = "num-samples",
+             .value = "N",
+             .help = "Continuations of the prompt, one after the other.",
+             .field = integer(&O::num_samples, 1, 1 << 24)},
+            {.name = "no-prompt",
+             .help = "Print the continuation without the prompt.",
+             .field = on(&O::no_prompt)},
+            {.name = "ignore-eod",
+             .help = "Go on after the end of a document.",
+             .field = on(&O::ignore_eod)}}},
+          {"Choice of tokens",
+           {{.name = "greedy", .help = "Always the best token.", .field = on(&O::greedy)},
+            {.name = "temperature",
+             .value = "T",
+             .help = "Below 1 bolder, above 1 wilder; 0 is --greedy.",
+             .field = real(&O::temperature, 0)},
+            {.name = "top-k",
+             .aliases = "top_k",
+             .value = "K",
+             .help = "Only the K best; 0: all.",
+             .field = integer(&O::top_k, 0, 1 << 24)},
+            {.name = "top-p",
+             .aliases = "top_p",
+             .value = "P",
+             .help = "Only the fewest best that together have probability P.",
+             .field = real(&O::top_p, 0, 1)},
+            {.name = "seed",
+             .value = "SEED",
+             .help = "Of the draws.",
+             .field = integer(&O::seed, 0)}}}};
+}
+
+std::string read_prompt(const GenerateOptions& options) {
+  if (!options.prompt_file.empty()) {
+    if (!options.prompt.empty()) throw UsageError("--prompt and --prompt-file exclude each other");
+    return read_text_file(options.prompt_file);
+  }
+  if (!options.prompt.empty()) return options.prompt;
+  return std::string(std::istreambuf_iterator<char>(std::cin), {});
+}
+
+TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderModel& model) {
+  if (!options.vocab_file.empty() || !options.tokenizer_model.empty()) {
+    return {options.vocab_file, options.merge_file, options.tokenizer_model};
+  }
+  return model.tokenizer;
+}
+
+void put(const std::string& bytes) {
+  std::fwrite(bytes.data(), 1, bytes.size(), stdout);
+  cli::finish_stdout();
+}
+
+// One continuation, printed as it comes.
+void write_sample(const GenerateOptions& options, const tok::Tokenizer& tokenizer, Decoder& decoder,
+                  const std::vector<int32_t>& prompt, std::mt19937_64& random) {
+  const SamplingOptions sampling{options.greedy, options.temperature, options.top_k, options.top_p};
+  const int32_t eod = tokenizer.eod_id().value_or(-1);
+  decoder.reset();
+  std::vector<float> scores = decoder.append(prompt);
+  for (int64_t i = 0; i < options.max_new_tokens; ++i) {
+    const int32_t next = choose_token(scores, sampling, random);
+    if (next == eod && !options.ignore_eod) break;
+    put(tokenizer.decode(std::span(&next, 1)));
+    if (i + 1 < options.max_new_tokens) scores = decoder.append(std::span(&next, 1));
+  }
+  put("\n");
+}
+
+int generate(GenerateOptions& options, cli::Invocation& call) {
+  const std::string text = read_prompt(options);
+  const DecoderModel model = open_decoder_model(options.load, options.ckpt_step);
+  for (const std::string& note : model.notes) call.console.note(note);
+  const std::optional<tok::Tokenizer> tokenizer = load_tokenizer(tokenizer_files(options, model));
+  if (!tokenizer)
+    throw UsageError(concat(options.load, " names no tokenizer: --vocab-file is missing"));
+  std::vector<int32_t> prompt = tokenizer->encode(text);
+  if (prompt.empty()) {
+    if (!tokenizer->eod_id())
+      throw UsageError("an empty prompt needs a tokenizer with an end of document");
+    prompt.push_back(*tokenizer->eod_id());  // what stands before every document.
+  }
+  const int64_t length = static_cast<int64_t>(prompt.size()) + options.max_new_tokens;
+  if (model.spec.position == Position::learned && length > model.spec.max_position_embeddings) {
+    throw UsageError(concat("the prompt's ", prompt.size(), " tokens and --max-new-tokens ",
+                            options.max_new_tokens, " are more than the model's ",
+                            model.spec.max_position_embeddings, " positions"));
+  }
+  TrainConfig device;
+  device.device = options.device;
+  device.cpu_threads = options.cpu_threads;
+  const std::unique_ptr<ops::Ops> ops = open_device(device);
+  const std::string& wanted =
+      options.dtype.empty() && ops->device() == Device::cuda ? model.dtype : options.dtype;
+  const DType dtype = wanted == "bf16" ? DType::bf16 : wanted == "fp16" ? DType::f16 : DType::f32;
+  if (dtype != DType::f32 && ops->device() == Device::cpu) {
+    throw UsageError(concat("--dtype ", wanted, " needs a GPU: permitted is fp32"));
+  }
+  Decoder decoder(model.spec, dtype, length, *ops);
+  model.load(decoder, *ops);
+  std::mt19937_64 random(static_cast<uint64_t>(options.seed));
+  for (int64_t i = 0; i < options.num_samples; ++i) {
+    if (!options.no_prompt) put(text);
+    write_sample(options, *tokenizer, decoder, prompt, random);
+  }
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) { return cli::run(kProgram, flags(), argc, argv, generate); }

@@ -1,0 +1,242 @@
+// See decoder.h. The order of operations is block.cc's, without dropout and without anything kept
+// for backward; the residual stream is added to inside the norms, as there.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/model/decoder.h"
+
+#include <algorithm>
+#include <cmath>
+#include <string>
+
+#include "trainer/ops/number.h"
+
+namespace trainer {
+namespace {
+
+using ops::Activation;
+
+std::string text(int64_t n) { return std::to_string(n); }
+
+}  // namespace
+
+Decoder::Decoder(const ModelSpec& spec, DType dtype, int64_t max_length, ops::Ops& ops)
+    : spec_(spec),
+      dtype_(dtype),
+      max_length_(max_length),
+      ops_(ops),
+      layout_(local_params(spec, whole_model(spec)), true),
+      arena_([&] {
+        ops::Arena plan;
+        allocate(plan);
+        return ops::Arena(ops, plan.used_bytes());
+      }()) {
+  if (spec.position == Position::learned && max_length > spec.max_position_embeddings) {
+    throw ShapeError("a text of " + text(max_length) + " tokens: the model has positions for " +
+                     text(spec.max_position_embeddings));
+  }
+  allocate(arena_);
+  if (spec.rotary_dim() > 0) fill_rotary_tables();
+  for (const Slot& slot : layout_.slots()) parameters_.push_back({&slot.param, slot.in(flat_)});
+}
+
+void Decoder::allocate(ops::Arena& arena) {
+  const int64_t rows = std::min(kChunk, max_length_), h = spec_.hidden_size;
+  const int64_t kv = spec_.num_query_groups * spec_.kv_channels;
+  const auto activations = [&](int64_t columns) {
+    return arena.cut("activations", dtype_, {rows, 1, columns});
+  };
+  flat_ = arena.cut("parameters", dtype_, {layout_.elements()});
+  keys_.clear();
+  values_.clear();
+  for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+    keys_.push_back(arena.cut("cache", dtype_, {max_length_, 1, kv}));
+    values_.push_back(arena.cut("cache", dtype_, {max_length_, 1, kv}));
+  }
+  if (spec_.rotary_dim() > 0) {
+    cosine_ = arena.cut("rotary", DType::f32, {max_length_, spec_.rotary_dim() / 2});
+    sine_ = arena.cut("rotary", DType::f32, {max_length_, spec_.rotary_dim() / 2});
+  }
+  buffers_.tokens = arena.cut("activations", DType::i32, {rows, 1});
+  buffers_.positions = arena.cut("activations", DType::i32, {rows, 1});
+  buffers_.x = activations(h);
+  buffers_.branch = activations(h);
+  buffers_.y = activations(h);
+  buffers_.qkv = activations(spec_.qkv_size());
+  buffers_.attention = activations(spec_.num_attention_heads * spec_.kv_channels);
+  buffers_.wide = activations(spec_.fc1_size());
+  if (spec_.activation == Activation::swiglu) buffers_.narrow = activations(spec_.ffn_hidden_size);
+  buffers_.last = activations(h);
+  buffers_.logits = arena.cut("logits", dtype_, {1, spec_.padded_vocab_size});
+}
+
+void Decoder::fill_rotary_tables() {
+  const int64_t half = spec_.rotary_dim() / 2;
+  std::vector<float> cosine(static_cast<size_t>(max_length_ * half)), sine(cosine.size());
+  for (int64_t position = 0; position < max_length_; ++position) {
+    for (int64_t i = 0; i < half; ++i) {
+      const double frequency =
+          std::pow(double{spec_.rotary_base},
+                   -2.0 * static_cast<double>(i) / static_cast<double>(spec_.rotary_dim()));
+      const double angle = static_cast<double>(position) * frequency;
+      cosine[static_cast<size_t>(position * half + i)] = static_cast<float>(std::cos(angle));
+      sine[static_cast<size_t>(position * half + i)] = static_cast<float>(std::sin(angle));
+    }
+  }
+  ops_.upload(cosine_, cosine.data());
+  ops_.upload(sine_, sine.data());
+  ops_.wait(ops_.mark());
+}
+
+Tensor Decoder::weight(int64_t layer, Role role) const {
+  const int at = layout_.find(layer, role);
+  return at < 0 ? Tensor() : layout_.slots()[static_cast<size_t>(at)].in(flat_);
+}
+
+std::vector<float> Decoder::append(std::span<const int32_t> tokens) {
+  const int64_t count = static_cast<int64_t>(tokens.size());
+  if (count == 0) throw ShapeError("no tokens to append");
+  if (length_ + count > max_length_) {
+    throw ShapeError(text(length_ + count) + " tokens, room for " + text(max_length_));
+  }
+  for (int64_t begin = 0; begin < count; begin += kChunk) {
+    forward(tokens.subspan(static_cast<size_t>(begin),
+                           static_cast<size_t>(std::min(kChunk, count - begin))));
+  }
+  std::vector<std::byte> host(static_cast<size_t>(buffers_.logits.bytes()));
+  ops_.download(host.data(), buffers_.logits);
+  ops_.wait(ops_.mark());
+  std::vector<float> logits(static_cast<size_t>(spec_.vocab_size));
+  if (dtype_ == DType::f32) {
+    const float* from = reinterpret_cast<const float*>(host.data());
+    std::copy_n(from, logits.size(), logits.begin());
+  } else {
+    const uint16_t* from = reinterpret_cast<const uint16_t*>(host.data());
+    for (size_t i = 0; i < logits.size(); ++i) {
+      logits[i] = dtype_ == DType::bf16 ? ops::bf16_to_float(from[i]) : ops::f16_to_float(from[i]);
+    }
+  }
+  return logits;
+}
+
+// One pass over at most kChunk tokens; the scores after the last one are left in logits.
+void Decoder::forward(std::span<const int32_t> tokens) {
+  const int64_t count = static_cast<int64_t>(tokens.size()), last_layer = spec_.num_layers;
+  std::vector<int32_t> positions(tokens.size());
+  for (size_t i = 0; i < positions.size(); ++i) {
+    positions[i] = static_cast<int32_t>(length_ + spec_.position_offset) + static_cast<int32_t>(i);
+  }
+  const Tensor token_rows = buffers_.tokens.slice(0, count);
+  const Tensor position_rows = buffers_.positions.slice(0, count);
+  ops_.upload(token_rows, tokens.data());
+  ops_.upload(position_rows, positions.data());
+  ops_.wait(ops_.mark());  // both host arrays end with this call.
+  ops_.embedding_forward({.x = buffers_.x.slice(0, count),
+                          .tokens = token_rows,
+                          .token_table = weight(-1, Role::word_embeddings),
+                          .positions = position_rows,
+                          .position_table = weight(-1, Role::position_embeddings),
+                          .first_token = 0,
+                          .dropout = {}});
+  for (int64_t layer = 0; layer < last_layer; ++layer) block(layer, count, layer > 0);
+  const Tensor x = buffers_.x.slice(count - 1, 1), branch = buffers_.branch.slice(count - 1, 1);
+  const Tensor y = buffers_.last.slice(0, 1);
+  norm(last_layer, Role::final_norm_weight, Role::final_norm_bias, x, branch, y);
+  const Tensor table = spec_.tied_embeddings ? weight(-1, Role::word_embeddings)
+                                             : weight(last_layer, Role::output_layer);
+  ops_.linear_forward({.y = buffers_.logits,
+                       .pre_activation = {},
+                       .x = y.view({1, spec_.hidden_size}),
+                       .weight = table,
+                       .bias = {},
+                       .addend = {}});
+  length_ += count;
+}
+
+// x += branch (when there is one), y = norm(x).
+void Decoder::norm(int64_t layer, Role weight_role, Role bias_role, const Tensor& x,
+                   const Tensor& branch, const Tensor& y) {
+  ops_.residual_norm_forward({.norm = spec_.norm,
+                              .eps = spec_.norm_epsilon,
+                              .y = y,
+                              .residual_out = branch ? x : Tensor(),
+                              .mean = {},
+                              .rstd = {},
+                              .residual = x,
+                              .branch = branch,
+                              .branch_bias = {},
+                              .weight = weight(layer, weight_role),
+                              .bias = weight(layer, bias_role),
+                              .dropout = {}});
+}
+
+// Leaves the block's output in x + branch.
+void Decoder::block(int64_t layer, int64_t count, bool has_branch) {
+  const Tensor x = buffers_.x.slice(0, count), y = buffers_.y.slice(0, count);
+  const Tensor branch = buffers_.branch.slice(0, count);
+  norm(layer, Role::input_norm_weight, Role::input_norm_bias, x, has_branch ? branch : Tensor(), y);
+  attend(layer, count, y, branch);
+  if (spec_.parallel_residual) {
+    norm(layer, Role::mlp_norm_weight, Role::mlp_norm_bias, x, {}, y);
+    mlp(layer, count, y, branch, branch);
+    return;
+  }
+  norm(layer, Role::mlp_norm_weight, Role::mlp_norm_bias, x, branch, y);
+  mlp(layer, count, y, branch, {});
+}
+
+void Decoder::attend(int64_t layer, int64_t count, const Tensor& y, const Tensor& out) {
+  const Tensor qkv = buffers_.qkv.slice(0, count), attention = buffers_.attention.slice(0, count);
+  ops_.linear_forward({.y = qkv,
+                       .pre_activation = {},
+                       .x = y,
+                       .weight = weight(layer, Role::qkv_weight),
+                       .bias = weight(layer, Role::qkv_bias),
+                       .addend = {}});
+  if (spec_.rotary_dim() > 0) {
+    ops_.rotary({.qkv = qkv,
+                 .positions = buffers_.positions.slice(0, count),
+                 .cosine = cosine_,
+                 .sine = sine_,
+                 .num_attention_heads = spec_.num_attention_heads,
+                 .num_query_groups = spec_.num_query_groups});
+  }
+  const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.kv_channels));
+  ops_.attention_decode({.shape = {.num_attention_heads = spec_.num_attention_heads,
+                                   .num_query_groups = spec_.num_query_groups,
+                                   .kv_channels = spec_.kv_channels,
+                                   .softmax_scale = scale},
+                         .out = attention,
+                         .qkv = qkv,
+                         .key_cache = keys_[static_cast<size_t>(layer)],
+                         .value_cache = values_[static_cast<size_t>(layer)],
+                         .cached = length_});
+  ops_.linear_forward({.y = out,
+                       .pre_activation = {},
+                       .x = attention,
+                       .weight = weight(layer, Role::proj_weight),
+                       .bias = weight(layer, Role::proj_bias),
+                       .addend = {}});
+}
+
+void Decoder::mlp(int64_t layer, int64_t count, const Tensor& y, const Tensor& out,
+                  const Tensor& addend) {
+  const bool gated = spec_.activation == Activation::swiglu;
+  const Tensor wide = buffers_.wide.slice(0, count);
+  const Tensor narrow = gated ? buffers_.narrow.slice(0, count) : wide;
+  ops_.linear_forward({.y = wide,
+                       .pre_activation = {},
+                       .x = y,
+                       .weight = weight(layer, Role::fc1_weight),
+                       .bias = weight(layer, Role::fc1_bias),
+                       .addend = {},
+                       .activation = gated ? Activation::none : spec_.activation});
+  if (gated) ops_.activation_forward({.y = narrow, .x = wide, .activation = Activation::swiglu});
+  ops_.linear_forward({.y = out,
+                       .pre_activation = {},
+                       .x = narrow,
+                       .weight = weight(layer, Role::fc2_weight),
+                       .bias = weight(layer, Role::fc2_bias),
+                       .addend = addend});
+}
+
+}  // namespace trainer

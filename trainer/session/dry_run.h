@@ -1,0 +1,16 @@
+// --dry-run: what a run would take, without doing it: parameters, the memory plan, and the time,
+// estimated from how fast this device multiplies and copies right now.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "trainer/config/train_config.h"
+#include "trainer/engine.h"
+
+namespace trainer {
+
+/// Prints the report on stdout; returns the exit status: 0, or 1 when memory does not suffice.
+int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
+            ops::Ops& ops);
+
+}  // namespace trainer

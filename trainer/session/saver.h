@@ -1,0 +1,64 @@
+// Saver: writes checkpoints beside the training. A save copies the engine's tensors to host memory
+// in the order of the device's work and returns; a thread of its own waits for the copy and writes.
+// Not here: what a checkpoint looks like (checkpoint/), what is copied (snapshot.h).
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <cstdint>
+#include <optional>
+#include <string>
+#include <thread>
+
+#include "trainer/checkpoint/checkpoint.h"
+#include "trainer/session/snapshot.h"
+
+namespace trainer {
+
+struct SaverOptions {
+  std::string root;
+  bool optimizer = true;
+  bool background = true;  ///< false: save() returns when the checkpoint is on disk.
+  int64_t keep_last = 0;   ///< 0: all.
+};
+
+/// At most one save is under way; a second one waits for it.
+/// State: one thread at a time may call it.
+class Saver {
+ public:
+  /// Takes the root folder. Errors: as CheckpointRoot.
+  Saver(Engine& engine, SaverOptions options);
+  /// Waits for what is under way.
+  ~Saver();
+
+  /// Starts a checkpoint with `meta` (files and tensors are filled in). Errors: DeviceError. A disk
+  /// that refuses is no exception: see outcome().
+  void save(CheckpointMeta meta);
+
+  /// How a save ended.
+  struct Outcome {
+    int64_t iteration = 0;
+    std::string error;  ///< empty: it is whole on disk.
+  };
+  /// The outcome of a save that has ended since the last call; nothing while it goes on.
+  std::optional<Outcome> outcome();
+  /// Waits for the end of a save, if one is under way; then as outcome().
+  std::optional<Outcome> finish();
+
+  /// Iteration of the last checkpoint known to be whole; -1 where there is none.
+  int64_t last_whole() const noexcept { return last_whole_; }
+
+ private:
+  void write(CheckpointMeta meta) noexcept;
+
+  SaverOptions options_;
+  CheckpointRoot root_;
+  Snapshot snapshot_;
+  std::thread thread_;
+  std::atomic<bool> done_ = false;
+  Outcome outcome_;
+  int64_t last_whole_ = -1;
+};
+
+}  // namespace trainer

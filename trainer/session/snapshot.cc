@@ -1,0 +1,195 @@
+// See snapshot.h. Copies leave in the order of the compute stream, so a step queued after take()
+// finds its memory already read.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/snapshot.h"
+
+#include <utility>
+
+#include "libindexed/format.h"
+#include "libindexed/message.h"
+#include "trainer/ops/number.h"
+
+namespace trainer {
+namespace {
+
+using indexed::message;
+
+const char* safetensors_name(DType dtype) {
+  switch (dtype) {
+    case DType::f32:
+      return "F32";
+    case DType::bf16:
+      return "BF16";
+    case DType::f16:
+      return "F16";
+    default:
+      return "";
+  }
+}
+
+// Reads one parameter's elements of this rank from `tensor` into a device tensor of either dtype.
+class TensorLoader {
+ public:
+  TensorLoader(ops::Ops& ops, Checkpoint& checkpoint) : ops_(ops), checkpoint_(checkpoint) {}
+
+  void load(const TensorRecord& record, const LocalParam& param, const Tensor& target) {
+    if (record.shape != param.spec.shape) {
+      throw indexed::FormatError(message(checkpoint_.path(), ": ", record.name, " is ",
+                                         shape_text(record.shape), ", this model's is ",
+                                         shape_text(param.spec.shape)));
+    }
+    const int64_t item = record.dtype == "F32" ? 4 : 2;
+    raw_.resize(static_cast<size_t>(param.elements() * item));
+    int64_t at = 0;
+    for (const Piece& piece : local_pieces(param)) {
+      checkpoint_.read(record, piece,
+                       std::span(raw_).subspan(static_cast<size_t>(at * item),
+                                               static_cast<size_t>(piece.count * item)));
+      at += piece.count;
+    }
+    upload(record.dtype, target, param.elements());
+  }
+
+ private:
+  static std::string shape_text(const std::vector<int64_t>& shape) {
+    std::string out = "(";
+    for (const int64_t n : shape) out += message(out.size() > 1 ? ", " : "", n);
+    return out + ")";
+  }
+
+  // The stored elements in the target's dtype, through fp32 where they differ.
+  void upload(const std::string& stored, const Tensor& target, int64_t count) {
+    if (stored != safetensors_name(target.dtype)) {
+      converted_.resize(static_cast<size_t>(target.bytes()));
+      const Tensor to(converted_.data(), target.dtype, Device::cpu, {count});
+      const Tensor from(raw_.data(),
+                        stored == "BF16"  ? DType::bf16
+                        : stored == "F16" ? DType::f16
+                                          : DType::f32,
+                        Device::cpu, {count});
+      for (int64_t i = 0; i < count; ++i) ops::store(to, i, ops::load(from, i));
+    }
+    ops_.upload(target, stored == safetensors_name(target.dtype) ? raw_.data() : converted_.data());
+    ops_.wait(ops_.mark());
+  }
+
+  ops::Ops& ops_;
+  Checkpoint& checkpoint_;
+  std::vector<std::byte> raw_;
+  std::vector<std::byte> converted_;
+};
+
+const TensorRecord& needed(const Checkpoint& checkpoint, std::string_view group,
+                           const std::string& name) {
+  const TensorRecord* record = checkpoint.meta().find(group, name);
+  if (!record) {
+    throw indexed::FormatError(
+        message(checkpoint.path(), ": ", group, " ", name, ": the checkpoint has no such tensor"));
+  }
+  return *record;
+}
+
+}  // namespace
+
+Snapshot::~Snapshot() {
+  if (block_) engine_.ops().release_host(block_);
+}
+
+void Snapshot::take(bool optimizer) {
+  int64_t needed_bytes = 0;
+  for (const ParamView& view : engine_.parameters()) {
+    needed_bytes += ops::align_up(view.model.bytes());
+    if (!optimizer) continue;
+    if (view.main.data != view.model.data) needed_bytes += ops::align_up(view.main.bytes());
+    needed_bytes += ops::align_up(view.m.bytes()) + ops::align_up(view.v.bytes());
+  }
+  if (needed_bytes > capacity_bytes_) {
+    if (block_) engine_.ops().release_host(block_);
+    block_ = static_cast<std::byte*>(engine_.ops().allocate_host(needed_bytes));
+    capacity_bytes_ = needed_bytes;
+  }
+  used_bytes_ = 0;
+  shards_.clear();
+  for (const ParamView& view : engine_.parameters()) {
+    add("model", *view.param, view.model);
+    if (!optimizer) continue;
+    if (view.main.data != view.model.data) add("main", *view.param, view.main);
+    add("exp_avg", *view.param, view.m);
+    add("exp_avg_sq", *view.param, view.v);
+  }
+  done_ = engine_.ops().mark();
+}
+
+void Snapshot::add(const std::string& group, const LocalParam& param, const Tensor& tensor) {
+  std::byte* host = block_ + used_bytes_;
+  engine_.ops().download(host, tensor);
+  used_bytes_ += ops::align_up(tensor.bytes());
+  const int64_t item = size_bytes(tensor.dtype);
+  for (Piece& piece : local_pieces(param)) {
+    const size_t bytes = static_cast<size_t>(piece.count * item);
+    shards_.push_back({group, param.spec.name, safetensors_name(tensor.dtype), param.spec.shape,
+                       std::move(piece), std::span<const std::byte>(host, bytes)});
+    host += bytes;
+  }
+}
+
+void Snapshot::wait() const {
+  if (done_.wait_on_host) done_.wait_on_host(done_);
+}
+
+std::vector<Piece> local_pieces(const LocalParam& param) {
+  const ParamSpec& spec = param.spec;
+  if (param.shape == spec.shape) return {Piece::whole(spec.shape)};
+  const size_t split = static_cast<size_t>(spec.split);
+  std::vector<Piece> pieces;
+  for (int part = 0; part < spec.split_parts; ++part) {
+    std::vector<int64_t> offsets(spec.shape.size(), 0), shape = param.shape;
+    shape[split] /= spec.split_parts;
+    offsets[split] = part * (spec.shape[split] / spec.split_parts) + param.first;
+    pieces.push_back(Piece::box(std::move(offsets), std::move(shape)));
+  }
+  return pieces;
+}
+
+void load_tensors(Engine& engine, Checkpoint& checkpoint, bool optimizer) {
+  TensorLoader loader(engine.ops(), checkpoint);
+  for (const ParamView& view : engine.parameters()) {
+    const std::string& name = view.param->spec.name;
+    const TensorRecord* main = checkpoint.meta().find("main", name);
+    loader.load(main ? *main : needed(checkpoint, "model", name), *view.param, view.main);
+    if (!optimizer) continue;
+    loader.load(needed(checkpoint, "exp_avg", name), *view.param, view.m);
+    loader.load(needed(checkpoint, "exp_avg_sq", name), *view.param, view.v);
+  }
+  engine.refresh_model_parameters();
+}
+
+void load_weight(ops::Ops& ops, Checkpoint& checkpoint, const LocalParam& param,
+                 const Tensor& target) {
+  const TensorRecord& model = needed(checkpoint, "model", param.spec.name);
+  const TensorRecord* main = checkpoint.meta().find("main", param.spec.name);
+  const bool exact = model.dtype == safetensors_name(target.dtype) || !main;
+  TensorLoader(ops, checkpoint).load(exact ? model : *main, param, target);
+}
+
+void store_state(const ops::StepState& from, RunState& to) noexcept {
+  to.loss_scale = static_cast<double>(from.loss_scale);
+  to.growth_tracker = from.growth_tracker;
+  to.hysteresis_tracker = from.hysteresis_tracker;
+  to.adam_steps = from.adam_steps;
+  to.skipped_steps = from.skipped_steps;
+}
+
+ops::StepState restore_state(const RunState& from) noexcept {
+  ops::StepState to;
+  to.iteration = from.iteration;
+  to.loss_scale = static_cast<float>(from.loss_scale);
+  to.growth_tracker = static_cast<int32_t>(from.growth_tracker);
+  to.hysteresis_tracker = static_cast<int32_t>(from.hysteresis_tracker);
+  to.adam_steps = from.adam_steps;
+  to.skipped_steps = from.skipped_steps;
+  return to;
+}
+
+}  // namespace trainer

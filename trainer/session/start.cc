@@ -1,0 +1,133 @@
+// What a run begins with: see find_start in training_loop.h. Everything that can be wrong between a
+// command line and a checkpoint is found here, before any memory is taken.
+// Source: Megatron-LM checkpointing.py (check_checkpoint_args) and optimizer_param_scheduler.py.
+//
+// SPDX-License-Identifier: MIT
+#include <charconv>
+#include <set>
+
+#include "libindexed/format.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/text.h"
+#include "trainer/session/assembly.h"
+#include "trainer/session/training_loop.h"
+
+namespace trainer {
+namespace {
+
+using cli::concat;
+using cli::UsageError;
+using Record = std::map<std::string, std::string>;
+
+// Texts that are the same, or numbers that are: 5e+05 and 500000.0.
+bool same_value(const std::string& a, const std::string& b) {
+  if (a == b) return true;
+  double x = 0, y = 0;
+  const std::from_chars_result ends[] = {std::from_chars(a.data(), a.data() + a.size(), x),
+                                         std::from_chars(b.data(), b.data() + b.size(), y)};
+  return ends[0].ec == std::errc() && ends[0].ptr == a.data() + a.size() &&
+         ends[1].ec == std::errc() && ends[1].ptr == b.data() + b.size() && x == y;
+}
+
+// A damaged checkpoint's error, with the previous whole one named.
+[[noreturn]] void rethrow_with_offer(const std::string& path, const std::string& reason) {
+  const size_t slash = path.find_last_of('/');
+  const std::string root = slash == std::string::npos ? "." : path.substr(0, slash);
+  const std::string digits = path.substr(path.find_last_of('_') + 1);
+  const bool numbered =
+      !digits.empty() && digits.find_first_not_of("0123456789") == std::string::npos;
+  const int64_t iteration = numbered ? std::stoll(digits) : 0;
+  throw indexed::FormatError(concat(reason, "; ", offer_previous(root, iteration)));
+}
+
+Checkpoint open_checkpoint(const std::string& path) {
+  try {
+    return Checkpoint::open(path);
+  } catch (const std::exception& error) {
+    rethrow_with_offer(path, error.what());
+  }
+}
+
+// What may differ between a run and the checkpoint it goes on from.
+void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::string& path) {
+  static const std::set<std::string> kFree = {"hidden_dropout", "attention_dropout",
+                                              "init_method_std", "vocab_size", "family"};
+  const Record wanted = model_record(spec);
+  for (const auto& [key, value] : wanted) {
+    const Record::const_iterator stored = meta.model.find(key);
+    if (kFree.contains(key) || stored == meta.model.end() || same_value(stored->second, value))
+      continue;
+    throw UsageError(concat(path, ": the model's ", key, " is ", stored->second,
+                            ", this command's is ", value,
+                            ": say --use-checkpoint-args, or the same as the checkpoint"));
+  }
+}
+
+// Megatron's rule: both must agree, unless the command says which of the two wins.
+void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSchedule& schedule,
+                     const std::string& path) {
+  if (config.override_opt_param_scheduler) return;
+  if (config.use_checkpoint_opt_param_scheduler) {
+    apply_schedule_record(meta.schedule, schedule);
+    return;
+  }
+  const Record wanted = schedule_record(schedule);
+  for (const auto& [flag, value] : meta.schedule) {
+    const Record::const_iterator now = wanted.find(flag);
+    if (now == wanted.end() || same_value(now->second, value)) continue;
+    if (flag == "weight-decay-samples" && config.weight_decay_incr_style == "constant") continue;
+    throw UsageError(concat(path, ": --", flag, " is ", value, ", this command's is ", now->second,
+                            ": say --override-opt_param-scheduler to take the command's, or "
+                            "--use-checkpoint-opt_param-scheduler to take the checkpoint's"));
+  }
+}
+
+// Flags that decide which sample comes when.
+void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
+  const auto differs = [&](const char* flag, const std::vector<std::string>& now) {
+    const auto stored = meta.config.find(flag);
+    if (stored == meta.config.end() || stored->second == now) return;
+    console.note(concat("--", flag, " was ", cli::join(stored->second, " "), ", is ",
+                        cli::join(now, " "),
+                        ": samples will come in another order than they would have"));
+  };
+  if (!config.data_path.empty()) differs("data-path", config.data_path);
+  differs("seed", {std::to_string(config.seed)});
+  differs("seq-length", {std::to_string(config.seq_length)});
+  if (!config.split.empty()) differs("split", {config.split});
+}
+
+}  // namespace
+
+Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
+                 cli::Console& console) {
+  Start start;
+  std::optional<std::string> path;
+  if (!config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
+  start.weights_only = config.finetune;
+  if (!path && config.exit_on_missing_checkpoint) {
+    throw std::runtime_error(concat(config.load, ": no checkpoint there"));
+  }
+  if (!path && !config.load.empty() && config.pretrained_checkpoint.empty()) {
+    console.note(concat(config.load, ": no checkpoint there, starting from the beginning"));
+  }
+  if (!path && !config.pretrained_checkpoint.empty()) {
+    path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
+    start.weights_only = true;
+    if (!path)
+      throw std::runtime_error(concat(config.pretrained_checkpoint, ": no checkpoint there"));
+  }
+  if (!path) return start;
+  start.checkpoint.emplace(open_checkpoint(*path));
+  const CheckpointMeta& meta = start.checkpoint->meta();
+  check_model(meta, spec, *path);
+  start.optimizer = !start.weights_only && !config.no_load_optim && meta.has_optimizer;
+  if (!start.weights_only && !config.no_load_optim && !meta.has_optimizer) {
+    throw UsageError(concat(*path, ": has no optimizer: say --no-load-optim or --finetune"));
+  }
+  if (start.optimizer) settle_schedule(config, meta, schedule, *path);
+  if (!start.weights_only) note_order(config, meta, console);
+  return start;
+}
+
+}  // namespace trainer

@@ -1,0 +1,38 @@
+// StopRequest: everything that ends a run before its time, asked about between two steps: SIGTERM
+// and SIGUSR1, the deadline, the stop file. What is done about it is the training loop's business.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <optional>
+#include <string>
+
+namespace trainer {
+
+/// One for each process, since it owns the handlers of the two signals.
+class StopRequest {
+ public:
+  /// Catches SIGTERM and SIGUSR1 from now on; a second one of them ends the process at once.
+  /// `deadline_mins` counts from now; `stop_file` may be empty.
+  StopRequest(std::optional<double> deadline_mins, std::string stop_file);
+  /// Gives the signals back.
+  ~StopRequest();
+  StopRequest(const StopRequest&) = delete;
+  StopRequest& operator=(const StopRequest&) = delete;
+
+  /// Why to stop, for the log: "SIGTERM", "--exit-duration-in-mins 90", "stop file x"; nothing
+  /// while there is no reason. Cheap enough for every step: the file is looked for once a second.
+  std::optional<std::string> reason();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  std::optional<double> deadline_mins_;
+  std::string stop_file_;
+  Clock::time_point start_ = Clock::now();
+  Clock::time_point next_look_ = start_;
+  bool file_seen_ = false;
+};
+
+}  // namespace trainer

@@ -1,0 +1,404 @@
+// See training_loop.h. The device works on step k while the host reads the samples of step k + 1;
+// the host then waits for the result of k before it queues k + 1, which is what lets a bad step end
+// the run before anything is built on it.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/training_loop.h"
+
+#include <cmath>
+#include <cstdio>
+#include <ctime>
+
+#include "libindexed/format.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "trainer/config/flags.h"
+#include "trainer/session/assembly.h"
+
+namespace trainer {
+namespace {
+
+using cli::concat;
+
+// fp16 steps skipped one after the other at the lowest loss scale before the run is given up.
+constexpr int64_t kMostSkipped = 20;
+
+double wall_clock() {
+  timespec now{};
+  clock_gettime(CLOCK_REALTIME, &now);
+  return static_cast<double>(now.tv_sec) + 1e-9 * static_cast<double>(now.tv_nsec);
+}
+
+double seconds_between(std::chrono::steady_clock::time_point from,
+                       std::chrono::steady_clock::time_point to) {
+  return std::chrono::duration<double>(to - from).count();
+}
+
+// Sum of squares of all main parameters, and zeros among all gradients: on the host, for two flags
+// that ask for slow numbers.
+struct SlowNumbers {
+  double squares = 0;
+  int64_t zeros = 0;
+};
+SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
+  SlowNumbers out;
+  std::vector<std::byte> host;
+  const auto fetch = [&](const Tensor& tensor) {
+    host.resize(static_cast<size_t>(tensor.bytes()));
+    engine.ops().download(host.data(), tensor);
+    engine.ops().wait(engine.ops().mark());
+  };
+  for (const ParamView& view : engine.parameters()) {
+    if (norm) {
+      fetch(view.main);
+      const float* values = reinterpret_cast<const float*>(host.data());
+      for (int64_t i = 0; i < view.main.elements(); ++i)
+        out.squares += double{values[i]} * double{values[i]};
+    }
+    if (zeros) {
+      fetch(view.grad);
+      const size_t item = static_cast<size_t>(size_bytes(view.grad.dtype));
+      for (size_t at = 0; at < host.size(); at += item) {
+        // Zero is all bits but the sign's.
+        bool zero = (static_cast<uint8_t>(host[at + item - 1]) & 0x7f) == 0;
+        for (size_t i = 0; i + 1 < item; ++i) zero = zero && host[at + i] == std::byte{0};
+        out.zeros += zero;
+      }
+    }
+  }
+  return out;
+}
+
+}  // namespace
+
+TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batches_(parts.config) {
+  const TrainConfig& config = parts_.config;
+  begin(std::move(start));
+  first_iteration_ = state_.iteration;
+  train_ = loader(0);
+  if (config.eval_iters > 0) {
+    valid_ = loader(1);
+    test_ = loader(2);
+  }
+  check_samples();
+  if (!config.save.empty() && !config.skip_train) {
+    saver_ = std::make_unique<Saver>(
+        parts_.engine, SaverOptions{config.save, !config.no_save_optim, config.async_save,
+                                    config.keep_last.value_or(0)});
+  }
+  metrics_ = std::make_unique<Metrics>(
+      MetricsOptions{
+          .metrics_file = config.skip_train ? "" : config.metrics_file,
+          .tensorboard_dir = config.tensorboard_dir,
+          .loss_scale = config.log_loss_scale_to_tensorboard,
+          .timers = config.log_timers_to_tensorboard,
+          .validation_ppl = config.log_validation_ppl_to_tensorboard,
+          .world_size = config.log_world_size_to_tensorboard ? config.derived.world_size : 0,
+          .first_iteration = first_iteration_},
+      wall_clock());
+}
+
+void TrainingLoop::print(const std::string& line) const {
+  if (parts_.console.quiet()) return;
+  std::printf("%s\n", line.c_str());
+  cli::finish_stdout();
+}
+
+void TrainingLoop::begin(Start start) {
+  Engine& engine = parts_.engine;
+  if (!start.checkpoint) {
+    engine.initialise();
+    state_.seed = parts_.config.seed;
+    return;
+  }
+  Checkpoint& checkpoint = *start.checkpoint;
+  engine.initialise();  // what is not loaded is then what a fresh run has.
+  try {
+    load_tensors(engine, checkpoint, start.optimizer);
+  } catch (const indexed::FormatError& error) {
+    const std::string& path = checkpoint.path();
+    throw indexed::FormatError(concat(
+        error.what(), "; ",
+        offer_previous(path.substr(0, path.find_last_of('/')), checkpoint.meta().state.iteration)));
+  }
+  state_ = start.weights_only ? RunState{} : checkpoint.meta().state;
+  if (start.weights_only || parts_.config.no_load_rng) state_.seed = parts_.config.seed;
+  if (start.optimizer) {
+    engine.set_state(restore_state(state_));
+  } else if (!start.weights_only) {
+    state_.scheduled_samples = state_.consumed_train_samples;
+  }
+  const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
+  if (checkpoint.path() == folder && !start.weights_only) saved_iteration_ = state_.iteration;
+  print(concat(" successfully loaded checkpoint from ", checkpoint.path(), " at iteration ",
+               state_.iteration, start.weights_only ? " (weights only)" : ""));
+}
+
+std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
+  const TrainConfig& config = parts_.config;
+  const indexed::SplitData* samples = parts_.data.split(split);
+  if (!samples) return nullptr;
+  return std::make_unique<BatchLoader>(
+      parts_.data, *samples,
+      BatchLoaderOptions{.seq_length = config.seq_length,
+                         .micro_batch_size = config.micro_batch_size,
+                         .data_parallel_rank = 0,
+                         .data_parallel_size = config.derived.data_parallel_size,
+                         .vocab_size = parts_.vocabulary.vocab_size,
+                         .eod_id = parts_.vocabulary.eod_id,
+                         .eod_mask_loss = config.eod_mask_loss,
+                         .reset_position_ids = config.reset_position_ids,
+                         .reset_attention_mask = config.reset_attention_mask});
+}
+
+// A blend without weights has as many samples as its datasets, whatever the run asks for: said now,
+// not when they run out.
+void TrainingLoop::check_samples() const {
+  const std::array<int64_t, 3> wanted = requested_samples(parts_.config);
+  const auto check = [&](const BatchLoader* loader, int64_t needed, const char* what) {
+    if (!loader || loader->num_samples() >= needed) return;
+    throw indexed::FormatError(concat("the ", what, " data has ", loader->num_samples(),
+                                      " samples, the run needs ", needed,
+                                      ": give weights with --data-path, or fewer steps"));
+  };
+  if (!train_ && !parts_.config.skip_train) {
+    throw indexed::FormatError(
+        concat("--split ", parts_.config.derived.split, " leaves no samples for training"));
+  }
+  if (!parts_.config.skip_train)
+    check(train_.get(), batches_.samples_after(parts_.config.derived.train_iters), "training");
+  check(valid_.get(), wanted[1], "validation");
+  check(test_.get(), wanted[2], "test");
+}
+
+void TrainingLoop::fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches) {
+  const HostBatch host = parts_.engine.host_batch();
+  loader.fill(consumed, num_microbatches,
+              {host.tokens, host.labels, host.positions, host.loss_mask, host.first_key});
+}
+
+int TrainingLoop::run() {
+  const TrainConfig& config = parts_.config;
+  if (config.skip_train) return end();
+  const int64_t last = config.derived.train_iters;
+  while (true) {
+    if (const std::optional<std::string> why = parts_.stop.reason()) return end_early(*why);
+    // Also the first thing of a run that was stopped in the middle of an evaluation.
+    if (state_.iteration > 0 && state_.iteration % config.eval_interval == 0 &&
+        state_.evaluated_iteration != state_.iteration) {
+      if (!evaluate(1, concat("iteration ", state_.iteration))) continue;
+      state_.evaluated_iteration = state_.iteration;
+    }
+    if (config.save_interval && state_.iteration > first_iteration_ &&
+        state_.iteration % *config.save_interval == 0) {
+      save();
+    }
+    if (saver_) report_save(saver_->outcome());
+    if (config.exit_interval && state_.iteration > first_iteration_ && state_.iteration < last &&
+        state_.iteration % *config.exit_interval == 0) {
+      return end_early(concat("--exit-interval ", *config.exit_interval));
+    }
+    if (state_.iteration >= last) return end();
+    step();
+  }
+}
+
+void TrainingLoop::step() {
+  Engine& engine = parts_.engine;
+  const Clock::time_point begin = Clock::now();
+  const int64_t batch = batches_.global_batch_size(state_.consumed_train_samples);
+  const int64_t num_microbatches = batches_.num_microbatches(state_.consumed_train_samples);
+  if (filled_for_ != state_.consumed_train_samples) {
+    fill(*train_, state_.consumed_train_samples, num_microbatches);
+  }
+  const LrSchedule& schedule = parts_.schedule;
+  engine.step(state_.iteration + 1, num_microbatches,
+              static_cast<float>(learning_rate(schedule, state_.scheduled_samples)),
+              static_cast<float>(weight_decay(schedule, state_.scheduled_samples)));
+  const int64_t next = state_.consumed_train_samples + batch;
+  filled_for_ = -1;
+  if (state_.iteration + 1 < parts_.config.derived.train_iters) {
+    fill(*train_, next, batches_.num_microbatches(next));
+    filled_for_ = next;
+  }
+  const ops::StepState result = engine.result();
+  if (result.skip && !parts_.config.fp16) refuse_step(result, num_microbatches);
+  if (!result.skip) state_.scheduled_samples += batch;
+  timed_seconds_ += seconds_between(begin, Clock::now());
+  timed_tokens_ += static_cast<double>(batch * parts_.config.seq_length);
+  ++timed_steps_;
+  account(result, batch, learning_rate(schedule, state_.scheduled_samples));
+}
+
+// After the step: the run's numbers, and what is to be said about them.
+void TrainingLoop::account(const ops::StepState& result, int64_t batch, double lr) {
+  const TrainConfig& config = parts_.config;
+  state_.iteration += 1;
+  state_.consumed_train_samples += batch;
+  store_state(result, state_);
+  state_.interval_steps += 1;
+  if (result.skip) {
+    state_.interval_skipped += 1;
+    state_.interval_nan += !std::isfinite(result.loss);
+    skipped_in_a_row_ =
+        state_.loss_scale <= config.min_loss_scale || config.loss_scale ? skipped_in_a_row_ + 1 : 0;
+    if (skipped_in_a_row_ >= kMostSkipped) {
+      throw std::runtime_error(
+          concat("step ", state_.iteration, ": ", kMostSkipped,
+                 " steps in a row had gradients that are not finite, at loss scale ",
+                 result.used_loss_scale, ", which goes no lower"));
+    }
+  } else {
+    skipped_in_a_row_ = 0;
+    state_.interval_applied += 1;
+    state_.interval_loss_sum += double{result.loss};
+  }
+  IterationRecord now = record(result, batch);
+  now.learning_rate = lr;
+  if (state_.iteration % config.tensorboard_log_interval == 0) metrics_->points(now);
+  if (state_.iteration % config.log_interval == 0) log_interval(std::move(now));
+}
+
+IterationRecord TrainingLoop::record(const ops::StepState& result, int64_t batch) const {
+  IterationRecord out;
+  out.iteration = state_.iteration;
+  out.train_iters = parts_.config.derived.train_iters;
+  out.consumed_train_samples = state_.consumed_train_samples;
+  out.global_batch_size = batch;
+  out.lm_loss = double{result.loss};
+  out.loss_scale = double{result.used_loss_scale};
+  out.grad_norm = double{result.grad_norm};
+  out.time = wall_clock();
+  return out;
+}
+
+void TrainingLoop::log_interval(IterationRecord record) {
+  const TrainConfig& config = parts_.config;
+  const double steps = static_cast<double>(std::max<int64_t>(timed_steps_, 1));
+  record.lm_loss =
+      state_.interval_loss_sum / static_cast<double>(std::max<int64_t>(state_.interval_applied, 1));
+  record.skipped_iterations = state_.interval_skipped;
+  record.nan_iterations = state_.interval_nan;
+  record.seconds_per_iteration = timed_seconds_ / steps;
+  record.tokens_per_second = timed_tokens_ / timed_seconds_;
+  record.seconds_left =
+      static_cast<double>(record.train_iters - record.iteration) * record.seconds_per_iteration;
+  if (config.log_throughput) {
+    record.tflops_per_device =
+        flops_per_sample(parts_.spec, config.seq_length) * record.tokens_per_second /
+        static_cast<double>(config.seq_length * config.derived.world_size) / 1e12;
+  }
+  if (config.log_params_norm || config.log_num_zeros_in_grad) {
+    const SlowNumbers slow =
+        count_slowly(parts_.engine, config.log_params_norm, config.log_num_zeros_in_grad);
+    if (config.log_params_norm) record.params_norm = std::sqrt(slow.squares);
+    if (config.log_num_zeros_in_grad) record.num_zeros = slow.zeros;
+  }
+  print(format_iteration_line(record));
+  metrics_->interval(record);
+  state_.interval_loss_sum = 0;
+  state_.interval_steps = state_.interval_applied = state_.interval_skipped = state_.interval_nan =
+      0;
+  timed_steps_ = 0;
+  timed_seconds_ = timed_tokens_ = 0;
+}
+
+// Under fp32 and bf16 nothing may overflow: the run stops, and says where to look.
+void TrainingLoop::refuse_step(const ops::StepState& result, int64_t num_microbatches) {
+  const int64_t step = state_.iteration + 1;
+  const std::vector<std::string> tensors = parts_.engine.nonfinite_gradients();
+  const std::vector<std::string> documents =
+      train_->documents(state_.consumed_train_samples, num_microbatches);
+  const std::string first = tensors.empty() ? "their sum of squares" : tensors.front();
+  metrics_->event(
+      "gradients are not finite", step,
+      {{"tensors", cli::join(tensors, " ")}, {"documents", cli::join(documents, "; ")}});
+  throw std::runtime_error(concat(
+      "step ", step, ": gradient of ", first, " is not finite (",
+      cli::counted(static_cast<int64_t>(tensors.size()), "tensor"), " in all), loss ", result.loss,
+      ": nothing of this step was applied; its samples are of ", cli::join(documents, "; ")));
+}
+
+bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
+  const BatchLoader* loader = split == 1 ? valid_.get() : test_.get();
+  if (!loader || parts_.config.eval_iters == 0) return true;
+  const int64_t batch = parts_.config.derived.global_batch_size;
+  const int64_t num_microbatches =
+      batch / (parts_.config.micro_batch_size * parts_.config.derived.data_parallel_size);
+  int64_t consumed = split == 1 ? state_.consumed_valid_samples : 0;
+  double sum = 0;
+  filled_for_ = -1;
+  for (int64_t i = 0; i < parts_.config.eval_iters; ++i) {
+    if (parts_.stop.reason()) return false;
+    fill(*loader, consumed, num_microbatches);
+    sum += double{parts_.engine.evaluate(num_microbatches)};
+    consumed += batch;
+  }
+  if (split == 1) state_.consumed_valid_samples = consumed;
+  const ValidationRecord record{.prefix = prefix,
+                                .iteration = state_.iteration,
+                                .consumed_train_samples = state_.consumed_train_samples,
+                                .lm_loss = sum / static_cast<double>(parts_.config.eval_iters),
+                                .time = wall_clock()};
+  print(format_validation_lines(record));
+  metrics_->validation(record);
+  return true;
+}
+
+void TrainingLoop::save() {
+  if (!saver_ || state_.iteration == 0 || saved_iteration_ == state_.iteration) return;
+  report_save(saver_->finish());
+  CheckpointMeta meta;
+  meta.writer = concat("gristmill ", cli::version());
+  meta.state = state_;
+  meta.has_optimizer = !parts_.config.no_save_optim;
+  meta.has_generator = !parts_.config.no_save_rng;
+  meta.config = flag_values(parts_.config);
+  meta.model = model_record(parts_.spec);
+  meta.schedule = schedule_record(parts_.schedule);
+  print(concat("saving checkpoint at iteration ", state_.iteration, " to ", parts_.config.save));
+  saver_->save(std::move(meta));
+  saved_iteration_ = state_.iteration;
+  if (!parts_.config.async_save) report_save(saver_->finish());
+}
+
+void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
+  if (!outcome) return;
+  save_failed_ = !outcome->error.empty();
+  if (!save_failed_) {
+    print(concat("  successfully saved checkpoint at iteration ", outcome->iteration, " to ",
+                 parts_.config.save));
+    return;
+  }
+  parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
+                              " was not written; training goes on, the next one will be tried"));
+  metrics_->event("checkpoint not written", outcome->iteration, {{"error", outcome->error}});
+}
+
+int TrainingLoop::end_early(const std::string& why) {
+  save();
+  if (saver_) report_save(saver_->finish());
+  metrics_->flush();
+  if (!saver_ || save_failed_) {
+    parts_.console.error(concat(why, ": stopped after step ", state_.iteration,
+                                saver_ ? ", and its checkpoint could not be written"
+                                       : ", and without --save nothing was saved"));
+    return kFailed;
+  }
+  parts_.console.note(concat(why, ": stopped after step ", state_.iteration,
+                             "; the same command goes on from there"));
+  return kGoOn;
+}
+
+int TrainingLoop::end() {
+  const bool trained = state_.iteration > first_iteration_;
+  const std::string at = concat("iteration ", state_.iteration);
+  if (trained && parts_.config.save.size() > 0) save();
+  const bool whole = evaluate(1, at + " on validation set") && evaluate(2, at + " on test set");
+  if (saver_) report_save(saver_->finish());
+  metrics_->flush();
+  if (!whole) parts_.console.note("the last evaluation was cut short by a request to stop");
+  return save_failed_ ? kFailed : kComplete;
+}
+
+}  // namespace trainer

@@ -1,0 +1,105 @@
+// TrainingLoop: the run itself. From a checkpoint or drawn weights, step after step, with the log,
+// evaluations, checkpoints and every way to end, in Megatron's order within a step: train, log,
+// evaluate, save, stop. Not here: choosing device and parts (trainer.cc), computing (engine.h),
+// what lines look like (log/).
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <memory>
+#include <optional>
+#include <string>
+
+#include "tools/cli/console.h"
+#include "trainer/config/train_config.h"
+#include "trainer/data/batch_loader.h"
+#include "trainer/engine.h"
+#include "trainer/log/metrics.h"
+#include "trainer/optim/lr_schedule.h"
+#include "trainer/session/saver.h"
+#include "trainer/session/stop.h"
+#include "trainer/session/vocabulary.h"
+
+namespace trainer {
+
+/// Exit statuses of a run.
+inline constexpr int kComplete = 0;
+inline constexpr int kFailed = 1;
+inline constexpr int kGoOn =
+    75;  ///< the last checkpoint is whole; the same command goes on from it.
+
+/// The checkpoint a run begins with, opened before any memory is taken.
+struct Start {
+  std::optional<Checkpoint> checkpoint;
+  bool weights_only = false;  ///< --finetune, --pretrained-checkpoint.
+  bool optimizer = true;      ///< moments and scaler are taken.
+};
+
+/// Finds what --load and --pretrained-checkpoint mean, checks that the model and the schedule are
+/// the same, and says what will happen.
+/// Errors: cli::UsageError for a model or schedule that differs; indexed::FormatError for a damaged
+/// checkpoint, with the previous whole one offered.
+Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
+                 cli::Console& console);
+
+/// What a loop works with; all outlive it.
+struct LoopParts {
+  const TrainConfig& config;
+  const ModelSpec& spec;
+  Engine& engine;
+  const indexed::TrainingData& data;
+  Vocabulary vocabulary;
+  LrSchedule schedule;
+  StopRequest& stop;
+  cli::Console& console;
+};
+
+class TrainingLoop {
+ public:
+  /// Loads `start` or draws weights; opens logs and the checkpoint folder.
+  /// Errors: indexed::FormatError for a damaged checkpoint or too few samples; std::system_error.
+  TrainingLoop(LoopParts parts, Start start);
+
+  /// Trains to the end or to the first reason to stop. Returns the exit status.
+  /// Errors: std::runtime_error "step N: ..." when gradients are not finite and that is no matter
+  /// of loss scaling; nothing of that step was applied.
+  int run();
+
+ private:
+  using Clock = std::chrono::steady_clock;
+
+  void begin(Start start);
+  void check_samples() const;
+  std::unique_ptr<BatchLoader> loader(int64_t split) const;
+  void fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches);
+  void step();
+  void account(const ops::StepState& result, int64_t batch, double lr);
+  [[noreturn]] void refuse_step(const ops::StepState& result, int64_t num_microbatches);
+  IterationRecord record(const ops::StepState& result, int64_t batch) const;
+  void log_interval(IterationRecord record);
+  bool evaluate(int64_t split, const std::string& prefix);
+  void save();
+  void report_save(const std::optional<Saver::Outcome>& outcome);
+  int end_early(const std::string& why);
+  int end();
+  void print(const std::string& line) const;
+
+  LoopParts parts_;
+  BatchSchedule batches_;
+  std::unique_ptr<BatchLoader> train_, valid_, test_;
+  std::unique_ptr<Saver> saver_;
+  std::unique_ptr<Metrics> metrics_;
+  RunState state_;
+  int64_t first_iteration_ = 0;  ///< done before this process.
+  int64_t filled_for_ = -1;      ///< consumed samples of the batch that lies ready; -1: none.
+  int64_t skipped_in_a_row_ = 0;
+  int64_t timed_steps_ = 0;  ///< of the interval, in this process.
+  double timed_seconds_ = 0;
+  double timed_tokens_ = 0;
+  int64_t saved_iteration_ = -1;  ///< of the last save that was started.
+  bool save_failed_ = false;
+};
+
+}  // namespace trainer

@@ -1,0 +1,41 @@
+// The tokenizer that flags, or a folder of tokenizer files, name; and what a run must know of it.
+// May include: libtok, config/. Files are read here, since libtok reads none.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <optional>
+#include <string>
+
+#include "libtok/tokenizer.h"
+#include "trainer/config/train_config.h"
+
+namespace trainer {
+
+/// All of a file. Errors: std::system_error.
+std::string read_text_file(const std::string& path);
+
+/// Files of a tokenizer; empty ones are not named.
+struct TokenizerFiles {
+  std::string vocab_file = {};  ///< vocab.json, tokenizer.json or NAME.tiktoken.
+  std::string merge_file = {};  ///< merges.txt, with vocab.json.
+  std::string tokenizer_model =
+      {};  ///< tokenizer.json, or a folder with it or with the pair above.
+};
+
+/// Loads it; nothing where no file is named.
+/// Errors: std::system_error; tok::ParseError; cli::UsageError for files that do not go together.
+std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files);
+
+/// Ids and the end of a document.
+struct Vocabulary {
+  int64_t vocab_size = 0;  ///< before padding.
+  int64_t eod_id = -1;     ///< -1: not known.
+};
+
+/// From --vocab-size and --eod-id, or the tokenizer that is named.
+/// Errors: cli::UsageError where neither says enough for what is asked; as load_tokenizer.
+Vocabulary find_vocabulary(const TrainConfig& config);
+
+}  // namespace trainer
