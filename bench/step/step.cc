@@ -1,0 +1,219 @@
+// bench-step: tokens per second of a whole GPT-2 training step on one GPU, replayed as a CUDA graph.
+//   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--dropout 0] [--choices FILE] [--shares]
+// First it verifies: the loss falls, and a replayed step gives the same bits as the same step queued call by call.
+// Then it holds the load for --seconds and prints tokens/s over the second half, model flop/s use ("half": 6N + 6LHS a
+// token, of 989.4 TFLOP/s), SM clock and power. --shares times every kind of operation in one step queued call by call.
+// SPDX-License-Identifier: MIT
+#include <cuda_runtime.h>
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstdio>
+#include <cstring>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "bench/step/device_meter.h"
+#include "bench/step/gpt_step.h"
+#include "trainer/ops/check.h"
+#include "trainer/ops/cuda/cuda_check.h"
+#include "trainer/ops/cuda/cuda_ops.h"
+
+namespace {
+
+using Clock = std::chrono::steady_clock;
+constexpr double kPeakFlops = 989.4e12;
+
+constexpr bench::GptShape kModels[] = {
+    {"124M", 12, 768, 12, 1024, 64, 50304, 32768},   {"345M", 24, 1024, 16, 1024, 32, 50304, 16384},
+    {"774M", 36, 1280, 20, 1024, 16, 50304, 16384},  {"1558M", 48, 1600, 25, 1024, 16, 50304, 16384},
+    {"1.3B", 24, 2048, 16, 2048, 8, 50304, 16384},   {"tiny", 2, 256, 4, 256, 4, 1024, 512},
+};
+
+struct Options {
+  std::string models = "124M", choices;
+  double seconds = 20;
+  ops::DType dtype = ops::DType::bf16;
+  float dropout = 0;
+  bool shares = false;
+  int64_t head_rows = 0, batch = 0;
+};
+
+Options parse(int argc, char** argv) {
+  Options o;
+  for (int i = 1; i < argc; ++i) {
+    const std::string flag = argv[i];
+    if (flag == "--shares") {
+      o.shares = true;
+      continue;
+    }
+    const std::string value = i + 1 < argc ? argv[++i] : "";
+    if (flag == "--model") o.models = value;
+    if (flag == "--seconds") o.seconds = std::stod(value);
+    if (flag == "--choices") o.choices = value;
+    if (flag == "--dropout") o.dropout = std::stof(value);
+    if (flag == "--head-rows") o.head_rows = std::stoll(value);
+    if (flag == "--micro-batch-size") o.batch = std::stoll(value);
+    if (flag == "--dtype")
+      o.dtype = value == "fp32" ? ops::DType::f32 : value == "fp16" ? ops::DType::f16 : ops::DType::bf16;
+  }
+  return o;
+}
+
+double seconds_since(Clock::time_point start) {
+  return std::chrono::duration<double>(Clock::now() - start).count();
+}
+
+/// Device time of each kind of operation in one step queued call by call.
+void print_shares(bench::GptStep& step, ops::cuda::CudaOps& ops) {
+  struct Row {
+    double ms = 0, flops = 0, bytes = 0;
+    int calls = 0;
+  };
+  std::map<std::string, Row> rows;
+  constexpr int kRepeats = 5;
+  std::vector<cudaEvent_t> events(4096);
+  for (cudaEvent_t& e : events) CUDA_CHECK(cudaEventCreate(&e));
+  double total = 0;
+  for (int repeat = 0; repeat < kRepeats; ++repeat) {
+    std::vector<std::pair<std::string, ops::Cost>> seen;
+    step.begin(100 + repeat);
+    CUDA_CHECK(cudaEventRecord(events[0], ops.stream()));
+    step.run([&](const char* name, const ops::AnyArgs& args) {
+      seen.emplace_back(name, ops::cost(args));
+      CUDA_CHECK(cudaEventRecord(events[seen.size()], ops.stream()));
+    });
+    ops.synchronize();
+    for (size_t i = 0; i < seen.size(); ++i) {
+      float ms = 0;
+      CUDA_CHECK(cudaEventElapsedTime(&ms, events[i], events[i + 1]));
+      Row& row = rows[seen[i].first];
+      row.ms += ms / kRepeats;
+      row.flops += seen[i].second.flops / kRepeats;
+      row.bytes += seen[i].second.bytes / kRepeats;
+      ++row.calls;
+      total += ms / kRepeats;
+    }
+  }
+  for (cudaEvent_t e : events) cudaEventDestroy(e);
+  std::printf("  %-16s %6s %9s %7s %9s %9s\n", "operation", "calls", "ms", "share", "TFLOP/s", "TB/s");
+  for (const auto& [name, row] : rows)
+    std::printf("  %-16s %6d %9.3f %6.1f%% %9.1f %9.2f\n", name.c_str(), row.calls / kRepeats, row.ms,
+                100 * row.ms / total, row.flops / row.ms / 1e9, row.bytes / row.ms / 1e9);
+  std::printf("  %-16s %6s %9.3f\n", "sum", "", total);
+}
+
+/// Three steps call by call, then the same three replayed: equal bits, and a falling loss.
+int64_t verify_and_capture(bench::GptStep& step, ops::cuda::CudaOps& ops) {
+  constexpr int kSteps = 3;
+  float loss[2][kSteps], norm[2][kSteps];
+  int64_t graph = 0;
+  for (int way = 0; way < 2; ++way) {
+    step.reset();
+    if (way == 1) {
+      ops.begin_capture();
+      step.run();
+      graph = ops.end_capture();
+    }
+    for (int i = 0; i < kSteps; ++i) {
+      step.begin(i + 1);
+      if (way == 0)
+        step.run();
+      else
+        ops.launch(graph);
+      const ops::StepState state = step.state();
+      loss[way][i] = state.loss;
+      norm[way][i] = state.grad_norm;
+    }
+  }
+  const bool same = std::memcmp(loss[0], loss[1], sizeof loss[0]) == 0 && std::memcmp(norm[0], norm[1], sizeof norm[0]) == 0;
+  const bool falls = std::isfinite(loss[0][0]) && loss[0][2] < loss[0][0];
+  std::printf("  loss %.4f %.4f %.4f, norm %.4f %.4f %.4f, replay %s, loss %s\n", loss[0][0], loss[0][1], loss[0][2],
+              norm[0][0], norm[0][1], norm[0][2], same ? "bit-equal" : "DIFFERS", falls ? "falls" : "DOES NOT FALL");
+  if (!same) std::printf("  replay: loss %.6f %.6f %.6f\n", loss[1][0], loss[1][1], loss[1][2]);
+  return graph;
+}
+
+void measure(const bench::GptShape& shape, const Options& o) {
+  const Clock::time_point start = Clock::now();
+  ops::cuda::CudaOps ops({.gemm_choices_path = o.choices});
+  bench::GptStep step(ops, shape, o.dtype, o.dropout);
+  const std::vector<ops::AnyArgs> calls = step.calls();
+  int64_t workspace = 0;
+  for (const ops::AnyArgs& call : calls) workspace = std::max(workspace, ops.workspace_bytes(call));
+  ops::Tensor scratch(nullptr, ops::DType::u8, ops.device(), {workspace});
+  scratch.data = ops.allocate(workspace);
+  ops.set_workspace(scratch);
+  const double planned = seconds_since(start);
+  ops.prepare(calls);
+  const double prepared = seconds_since(start);
+  step.begin(1);
+  step.run();
+  ops.synchronize();
+  std::printf("%s: %s, %lld layers, hidden %lld, %lld x %lld tokens, %s, %.1f GB; plans %.1f s, tuning %.1f s, first step %.2f s\n",
+              shape.name, ops.describe().c_str(), static_cast<long long>(shape.layers),
+              static_cast<long long>(shape.hidden), static_cast<long long>(shape.micro_batch_size),
+              static_cast<long long>(shape.seq_length), ops::name(o.dtype), static_cast<double>(step.bytes() + workspace) / 1e9,
+              planned, prepared - planned, seconds_since(start));
+  const int64_t graph = verify_and_capture(step, ops);
+  if (o.shares) print_shares(step, ops);
+
+  // Half of the time warms the card up; the other half is measured, step by step.
+  step.reset();
+  std::vector<cudaEvent_t> events;
+  bench::DeviceMeter* meter = nullptr;
+  const auto hold = [&](double seconds, bool measured) {
+    const Clock::time_point begin = Clock::now();
+    for (int64_t i = 1; seconds_since(begin) < seconds; ++i) {
+      step.begin(i);
+      ops.launch(graph);
+      cudaEvent_t event = nullptr;
+      if (measured) {
+        CUDA_CHECK(cudaEventCreate(&event));
+        CUDA_CHECK(cudaEventRecord(event, ops.stream()));
+        events.push_back(event);
+      }
+      if (i % 4 == 0) ops.synchronize();
+    }
+    ops.synchronize();
+  };
+  hold(o.seconds / 2, false);
+  bench::DeviceMeter watching;
+  meter = &watching;
+  hold(o.seconds / 2, true);
+  const bench::DeviceMeter::Reading reading = meter->stop();
+  std::vector<float> ms(events.size() - 1);
+  for (size_t i = 0; i + 1 < events.size(); ++i) CUDA_CHECK(cudaEventElapsedTime(&ms[i], events[i], events[i + 1]));
+  float whole = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&whole, events.front(), events.back()));
+  std::sort(ms.begin(), ms.end());
+  const double median = ms[ms.size() / 2], mean = whole / static_cast<double>(ms.size());
+  const double rate = static_cast<double>(shape.tokens()) / median * 1e3;
+  std::printf("%s: %.0f tokens/s (median of %zu steps, %.2f ms; mean %.2f ms), MFU %.1f%%, SM %.0f MHz, %.0f W, %.2f mJ/token, loss %.3f\n",
+              shape.name, rate, ms.size(), median, mean, 100 * rate * shape.flops_per_token() / kPeakFlops,
+              reading.mean_mhz, reading.mean_watts, reading.mean_watts / rate * 1e3, step.state().loss);
+  std::fflush(stdout);
+  for (cudaEvent_t e : events) cudaEventDestroy(e);
+  ops.release(scratch.data);
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const Options options = parse(argc, argv);
+  try {
+    for (bench::GptShape shape : kModels) {
+      if ((',' + options.models + ',').find(',' + std::string(shape.name) + ',') == std::string::npos) continue;
+      if (options.batch > 0) shape.micro_batch_size = options.batch;
+      if (options.head_rows > 0) shape.head_rows = options.head_rows;
+      shape.head_rows = std::min(shape.head_rows, shape.tokens());
+      measure(shape, options);
+    }
+  } catch (const std::exception& error) {
+    std::fprintf(stderr, "bench-step: %s\n", error.what());
+    return 1;
+  }
+  return 0;
+}

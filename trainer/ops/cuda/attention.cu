@@ -1,0 +1,306 @@
+// Attention over packed q/k/v: the road to cuDNN, rotary embedding, and decoding against a cache.
+// Lives here: CudaOps::attention_forward, attention_backward, rotary, attention_decode. Not here: cuDNN's graphs
+// (sdpa.cc), the plain road for fp32 and special masks (attention_plain.cu).
+// A row of qkv is G groups of N/G query heads, one key head, one value head, D each, so head strides are affine
+// for G = N and cuDNN reads the row in place; for G < N the queries are gathered into scratch first.
+// 16-bit dropout masks are cuDNN's own, from a seed made of the Dropout's fields: the same in both directions.
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/check.h"
+#include "trainer/ops/cuda/attention_layout.h"
+#include "trainer/ops/cuda/cuda_ops.h"
+#include "trainer/ops/cuda/device.cuh"
+#include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/sdpa.h"
+
+namespace ops::cuda {
+namespace {
+
+constexpr int kThreads = 256;
+constexpr int64_t kSeedBytes = 256;
+
+__global__ void seed_kernel(int64_t* seed_and_offset, DropoutDraw d, uint32_t first_head) {
+  const uint4 w = philox(make_uint4(d.first_position, d.first_sample, first_head,
+                                    static_cast<uint32_t>(d.state->iteration)),
+                         d.seed, d.site);
+  seed_and_offset[0] = static_cast<int64_t>((static_cast<uint64_t>(w.x) << 31) ^ w.y);
+  seed_and_offset[1] = 0;
+}
+
+// Queries of a packed row to (S, B, N, D), or back; a thread owns one element.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    move_queries_kernel(T* packed, T* queries, PackedLayout l, bool gather) {
+  const int64_t width = l.heads * l.channels, elements = l.length * l.batch * width;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t row = i / width, head = i % width / l.channels, c = i % l.channels;
+    const int64_t at = row * l.row() + head / l.members() * l.group() + head % l.members() * l.channels + c;
+    if (gather)
+      queries[i] = packed[at];
+    else
+      packed[at] = queries[i];
+  }
+}
+
+struct RotaryArgs {
+  const int32_t* positions;
+  const float* cosine;
+  const float* sine;
+  int64_t rows, half;
+  bool interleaved, inverse;
+};
+// A thread owns one pair of one q or k head.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) rotary_kernel(T* qkv, PackedLayout l, RotaryArgs a) {
+  const int64_t heads = l.members() + 1, pairs = a.rows * l.groups * heads * a.half;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < pairs;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t p = i % a.half, head = i / a.half % heads;
+    const int64_t group = i / (a.half * heads) % l.groups, row = i / (a.half * heads * l.groups);
+    T* start = qkv + row * l.row() + group * l.group() + head * l.channels;
+    T* first = start + (a.interleaved ? 2 * p : p);
+    T* second = start + (a.interleaved ? 2 * p + 1 : p + a.half);
+    const int64_t table = a.positions[row] * a.half + p;
+    const float c = a.cosine[table], s = a.inverse ? -a.sine[table] : a.sine[table];
+    const float x = to_float(*first), y = to_float(*second);
+    *first = from_float<T>(x * c - y * s);
+    *second = from_float<T>(x * s + y * c);
+  }
+}
+
+// New keys and values into the cache rows cached .. cached + S - 1; a thread owns one element.
+template <typename T>
+__global__ void __launch_bounds__(kThreads)
+    append_cache_kernel(T* keys, T* values, const T* qkv, PackedLayout l, int64_t cached) {
+  const int64_t width = l.groups * l.channels, elements = l.length * l.batch * width;
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
+       i += static_cast<int64_t>(gridDim.x) * kThreads) {
+    const int64_t row = i / width, group = i % width / l.channels, c = i % l.channels;
+    const T* from = qkv + row * l.row() + group * l.group() + l.members() * l.channels + c;
+    keys[cached * l.batch * width + i] = from[0];
+    values[cached * l.batch * width + i] = from[l.channels];
+  }
+}
+
+// A block owns one query (position s, sample b, head n): scores of keys 0 .. cached + s in dynamic shared memory
+// (4 bytes a key), softmax over the block, then a thread a channel. Bound by reading the cache.
+template <typename T>
+__global__ void __launch_bounds__(kThreads) decode_kernel(T* out, const T* qkv, const T* keys, const T* values,
+                                                         PackedLayout l, int64_t cached, float scale, bool causal) {
+  extern __shared__ float scores[];
+  __shared__ float shared[kWarp], query[1024];
+  const int64_t head = blockIdx.x % l.heads, row = blockIdx.x / l.heads;
+  const int64_t s = row / l.batch, b = row % l.batch, group = head / l.members();
+  const int64_t width = l.groups * l.channels;
+  const int64_t count = causal ? cached + s + 1 : cached + l.length;
+  const T* q = qkv + row * l.row() + group * l.group() + head % l.members() * l.channels;
+  for (int64_t c = threadIdx.x; c < l.channels; c += kThreads) query[c] = to_float(q[c]) * scale;
+  __syncthreads();
+  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  float largest = -INFINITY;
+  for (int64_t t = warp; t < count; t += kThreads / kWarp) {
+    const T* key = keys + (t * l.batch + b) * width + group * l.channels;
+    float dot = 0.0f;
+    for (int64_t c = lane; c < l.channels; c += kWarp) dot += query[c] * to_float(key[c]);
+    dot = warp_sum(dot);
+    if (lane == 0) scores[t] = dot;
+    largest = fmaxf(largest, dot);
+  }
+  if (lane == 0) shared[warp] = largest;
+  __syncthreads();
+  largest = warp_max(lane < kThreads / kWarp ? shared[lane] : -INFINITY);
+  float sum = 0.0f;
+  for (int64_t t = threadIdx.x; t < count; t += kThreads) {
+    scores[t] = expf(scores[t] - largest);
+    sum += scores[t];
+  }
+  __syncthreads();
+  sum = block_sum(sum, shared);
+  __syncthreads();
+  for (int64_t c = threadIdx.x; c < l.channels; c += kThreads) {
+    float total = 0.0f;
+    for (int64_t t = 0; t < count; ++t)
+      total += scores[t] * to_float(values[(t * l.batch + b) * width + group * l.channels + c]);
+    out[row * l.heads * l.channels + head * l.channels + c] = from_float<T>(total / sum);
+  }
+}
+
+bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key) {
+  return qkv.dtype != DType::f32 && !first_key && shape.kv_channels % 8 == 0 && shape.kv_channels <= 128;
+}
+
+SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, DType dtype, float dropout, bool backward) {
+  SdpaShape s{.batch = l.batch, .heads = l.heads, .groups = l.groups, .length = l.length, .channels = l.channels,
+              .dtype = dtype, .scale = a.softmax_scale, .dropout = dropout, .causal = a.causal, .backward = backward};
+  const int64_t width = l.heads * l.channels;
+  const int64_t packed[3] = {l.row(), l.group(), l.batch * l.row()};
+  const int64_t plain[3] = {width, l.channels, l.batch * width};
+  for (int i = 0; i < 3; ++i) {
+    s.kv_stride[i] = packed[i];
+    s.q_stride[i] = l.heads == l.groups ? packed[i] : plain[i];
+    s.out_stride[i] = plain[i];
+  }
+  return s;
+}
+
+/// Where a road through cuDNN keeps what, in scratch.
+struct SdpaScratch {
+  int64_t queries_bytes = 0, library_bytes = 0;
+  int64_t total() const { return kSeedBytes + queries_bytes + library_bytes; }
+};
+SdpaScratch sdpa_scratch(Sdpa& sdpa, const SdpaShape& s, int64_t whole_batch) {
+  SdpaScratch out;
+  out.library_bytes = sdpa.workspace_bytes(s);
+  if (s.heads != s.groups)
+    out.queries_bytes = round_up(whole_batch * s.length * s.heads * s.channels * size_bytes(s.dtype), 256) *
+                        (s.backward ? 2 : 1);
+  return out;
+}
+
+template <typename T>
+void move_queries(void* packed, void* queries, const PackedLayout& l, bool gather, int multiprocessors,
+                  cudaStream_t stream) {
+  const int blocks = grid_for(l.length * l.batch * l.heads * l.channels, kThreads, multiprocessors, 16);
+  move_queries_kernel<T>
+      <<<blocks, kThreads, 0, stream>>>(static_cast<T*>(packed), static_cast<T*>(queries), l, gather);
+  CUDA_CHECK(cudaGetLastError());
+}
+void move_queries_16(void* packed, void* queries, const PackedLayout& l, bool gather, int sms, cudaStream_t stream) {
+  move_queries<uint16_t>(packed, queries, l, gather, sms, stream);
+}
+
+char* at(const void* base, int64_t elements) {
+  return static_cast<char*>(const_cast<void*>(base)) + elements * 2;
+}
+
+}  // namespace
+
+/// Samples that one call of cuDNN's deterministic backward takes, so that its quadratic scratch stays in bounds.
+int64_t sdpa_batch(const PackedLayout& l) {
+  constexpr int64_t kMostBytes = int64_t{2} << 30;
+  const int64_t of_sample = std::max<int64_t>(1, l.heads * l.length * l.length * 2);
+  int64_t batch = std::clamp<int64_t>(kMostBytes / of_sample, 1, l.batch);
+  while (l.batch % batch != 0) --batch;
+  return batch;
+}
+
+int64_t CudaOps::attention_scratch(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key,
+                                   float dropout, bool backward) {
+  const PackedLayout l = packed_layout(shape, qkv);
+  if (!cudnn_takes(shape, qkv, first_key)) return plain_attention_scratch(l, qkv.dtype);
+  SdpaShape s = sdpa_shape(l, shape, qkv.dtype, dropout, backward);
+  if (backward || dropout > 0) s.batch = sdpa_batch(l);
+  return sdpa_scratch(*sdpa_, s, l.batch).total();
+}
+
+void CudaOps::attention_forward(const AttentionForward& args) {
+  check(args, device());
+  if (args.out.elements() == 0) return;
+  if (!cudnn_takes(args.shape, args.qkv, args.first_key)) return attention_forward_plain(args);
+  const PackedLayout l = packed_layout(args.shape, args.qkv);
+  SdpaShape s = sdpa_shape(l, args.shape, args.qkv.dtype, args.dropout.p, false);
+  s.with_stats = bool(args.stats);
+  if (args.dropout.p > 0) s.batch = sdpa_batch(l);
+  const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
+  char* seed = scratch(need.total());
+  char* queries = seed + kSeedBytes;
+  const void* q = args.qkv.data;
+  if (l.heads != l.groups) {
+    move_queries_16(args.qkv.data, queries, l, true, multiprocessors_, stream_);
+    q = queries;
+  }
+  for (int64_t b = 0; b < l.batch; b += s.batch) {
+    if (args.dropout.p > 0) {
+      Dropout d = args.dropout;
+      d.first_sample += b;
+      seed_kernel<<<1, 1, 0, stream_>>>(reinterpret_cast<int64_t*>(seed), dropout_draw(d, l.batch),
+                                        static_cast<uint32_t>(d.first_head));
+    }
+    SdpaCall call{.q = at(q, b * s.q_stride[0]), .out = at(args.out.data, b * s.out_stride[0])};
+    call.k = at(args.qkv.data, b * l.row() + l.members() * l.channels);
+    call.v = at(args.qkv.data, b * l.row() + (l.members() + 1) * l.channels);
+    if (args.stats) call.stats = data<float>(args.stats) + b * l.heads * l.length;
+    call.seed = seed;
+    call.offset = seed + 8;
+    sdpa_->run(s, call, queries + need.queries_bytes, stream_);
+  }
+}
+
+void CudaOps::attention_backward(const AttentionBackward& args) {
+  check(args, device());
+  if (args.dqkv.elements() == 0) return;
+  if (!cudnn_takes(args.shape, args.qkv, args.first_key)) return attention_backward_plain(args);
+  const PackedLayout l = packed_layout(args.shape, args.qkv);
+  SdpaShape s = sdpa_shape(l, args.shape, args.qkv.dtype, args.dropout.p, true);
+  s.batch = sdpa_batch(l);
+  const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
+  char* seed = scratch(need.total());
+  char* queries = seed + kSeedBytes;
+  const bool gathers = l.heads != l.groups;
+  const void* q = gathers ? queries : args.qkv.data;
+  const void* dq = gathers ? queries + need.queries_bytes / 2 : args.dqkv.data;
+  if (gathers) move_queries_16(args.qkv.data, queries, l, true, multiprocessors_, stream_);
+  for (int64_t b = 0; b < l.batch; b += s.batch) {
+    if (args.dropout.p > 0) {
+      Dropout d = args.dropout;
+      d.first_sample += b;
+      seed_kernel<<<1, 1, 0, stream_>>>(reinterpret_cast<int64_t*>(seed), dropout_draw(d, l.batch),
+                                        static_cast<uint32_t>(d.first_head));
+    }
+    const int64_t key = b * l.row() + l.members() * l.channels, value = key + l.channels;
+    const SdpaCall call{.q = at(q, b * s.q_stride[0]),
+                        .k = at(args.qkv.data, key),
+                        .v = at(args.qkv.data, value),
+                        .out = at(args.out.data, b * s.out_stride[0]),
+                        .stats = data<float>(args.stats) + b * l.heads * l.length,
+                        .dout = at(args.dout.data, b * s.out_stride[0]),
+                        .dq = at(dq, b * s.q_stride[0]),
+                        .dk = at(args.dqkv.data, key),
+                        .dv = at(args.dqkv.data, value),
+                        .seed = seed,
+                        .offset = seed + 8};
+    sdpa_->run(s, call, queries + need.queries_bytes, stream_);
+  }
+  if (gathers)
+    move_queries_16(args.dqkv.data, queries + need.queries_bytes / 2, l, false, multiprocessors_, stream_);
+}
+
+void CudaOps::rotary(const Rotary& args) {
+  check(args, device());
+  if (args.qkv.elements() == 0) return;
+  const AttentionShape shape{.num_attention_heads = args.num_attention_heads,
+                             .num_query_groups = args.num_query_groups,
+                             .kv_channels = args.qkv.columns() / (args.num_attention_heads + 2 * args.num_query_groups)};
+  const PackedLayout l = packed_layout(shape, args.qkv);
+  const RotaryArgs a{data<int32_t>(args.positions), data<float>(args.cosine), data<float>(args.sine),
+                     args.qkv.rows(), args.cosine.columns(), args.interleaved, args.inverse};
+  dispatch_float(args.qkv.dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const int blocks = grid_for(a.rows * l.groups * (l.members() + 1) * a.half, kThreads, multiprocessors_, 16);
+    rotary_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.qkv), l, a);
+  });
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void CudaOps::attention_decode(const AttentionDecode& args) {
+  check(args, device());
+  if (args.out.elements() == 0) return;
+  const PackedLayout l = packed_layout(args.shape, args.qkv);
+  if (l.channels > 1024) throw ShapeError("cuda: attention_decode: kv_channels: at most 1024");
+  const auto bytes = static_cast<size_t>((args.cached + l.length) * 4);
+  dispatch_float(args.qkv.dtype, [&](auto* type) {
+    using T = std::remove_pointer_t<decltype(type)>;
+    const int blocks = grid_for(l.length * l.batch * l.groups * l.channels, kThreads, multiprocessors_, 16);
+    append_cache_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.key_cache), data<T>(args.value_cache),
+                                                             data<T>(args.qkv), l, args.cached);
+    auto* kernel = decode_kernel<T>;
+    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                    shared_bytes_per_block_ - 8192));
+    kernel<<<static_cast<unsigned>(l.length * l.batch * l.heads), kThreads, bytes, stream_>>>(
+        data<T>(args.out), data<T>(args.qkv), data<T>(args.key_cache), data<T>(args.value_cache), l, args.cached,
+        args.shape.softmax_scale, args.shape.causal);
+  });
+  CUDA_CHECK(cudaGetLastError());
+}
+
+}  // namespace ops::cuda

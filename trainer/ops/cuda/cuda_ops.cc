@@ -1,0 +1,197 @@
+// CudaOps' device side: start and end, memory, scratch, order, capture. Not here: any operation's kernel.
+// One compute stream; marks are events out of a ring; a captured step is an executable graph kept to the end.
+// Scratch memory belongs to whichever operation was queued last, which is safe because one stream runs them in
+// order. Follows ops.h.
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/cuda/cuda_ops.h"
+
+#include <cudnn.h>
+
+#include "trainer/ops/check.h"
+#include "trainer/ops/cuda/gemm.h"
+#include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/sdpa.h"
+
+namespace ops::cuda {
+namespace {
+
+constexpr size_t kMarks = 1024 + 8;  // a Mark is valid until 1024 more were made
+constexpr int64_t kSmallestBlock = int64_t{2} << 20;
+
+void wait_for_event(const Mark& mark) {
+  CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(mark.event)));
+}
+
+std::string dotted(int version) {
+  return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
+}
+
+}  // namespace
+
+CudaOps::CudaOps(const CudaOptions& options) : device_index_(options.device_index) {
+  CUDA_CHECK(cudaSetDevice(device_index_));
+  cudaDeviceProp device{};
+  CUDA_CHECK(cudaGetDeviceProperties(&device, device_index_));
+  device_name_ = device.name;
+  if (device.major != 9)
+    throw DeviceError("cuda: device " + std::to_string(device_index_) + ": " + device_name_ + ": compute capability " +
+                      std::to_string(device.major) + "." + std::to_string(device.minor) + ", this build is for 9.0");
+  multiprocessors_ = device.multiProcessorCount;
+  shared_bytes_per_block_ = static_cast<int>(device.sharedMemPerBlockOptin);
+  CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
+  events_.resize(kMarks);
+  for (cudaEvent_t& event : events_) CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  gemm_ = std::make_unique<Gemm>(options.gemm_choices_path, device_name_, options.tune);
+  sdpa_ = std::make_unique<Sdpa>();
+}
+
+CudaOps::~CudaOps() {
+  cudaStreamSynchronize(stream_);
+  for (cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
+  sdpa_.reset();
+  gemm_.reset();
+  cudaFree(own_workspace_);
+  for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  cudaStreamDestroy(stream_);
+}
+
+std::string CudaOps::describe() const {
+  int runtime = 0;
+  CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
+  const auto cudnn = static_cast<int>(cudnnGetVersion());
+  return device_name_ + ", CUDA " + dotted(runtime) + ", cuDNN " + std::to_string(cudnn / 10000) + "." +
+         std::to_string(cudnn % 10000 / 100);
+}
+
+int64_t CudaOps::free_bytes() const {
+  size_t free = 0, total = 0;
+  CUDA_CHECK(cudaMemGetInfo(&free, &total));
+  return static_cast<int64_t>(free);
+}
+
+void* CudaOps::allocate(int64_t bytes) {
+  void* block = nullptr;
+  const cudaError_t status = cudaMalloc(&block, static_cast<size_t>(std::max(bytes, kSmallestBlock)));
+  if (status != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw DeviceError("cuda: " + device_name_ + ": " + std::to_string(bytes) + " bytes: " +
+                      cudaGetErrorString(status) + ", " + std::to_string(free_bytes()) + " are free");
+  }
+  return block;
+}
+
+void CudaOps::release(void* block) noexcept { cudaFree(block); }
+
+void* CudaOps::allocate_host(int64_t bytes) {
+  void* block = nullptr;
+  CUDA_CHECK(cudaMallocHost(&block, static_cast<size_t>(std::max<int64_t>(bytes, 1))));
+  return block;
+}
+
+void CudaOps::release_host(void* block) noexcept { cudaFreeHost(block); }
+
+int64_t CudaOps::workspace_bytes(const AnyArgs& any) {
+  if (std::holds_alternative<LinearForward>(any)) return Gemm::kWorkspaceBytes;
+  if (const auto* a = std::get_if<LinearBackwardInput>(&any))
+    return Gemm::kWorkspaceBytes + column_sum_scratch(a->dx.columns());
+  if (const auto* a = std::get_if<LinearBackwardWeight>(&any))
+    return Gemm::kWorkspaceBytes + column_sum_scratch(a->dy.columns());
+  if (const auto* a = std::get_if<AttentionForward>(&any))
+    return attention_scratch(a->shape, a->qkv, a->first_key, a->dropout.p, false);
+  if (const auto* a = std::get_if<AttentionBackward>(&any))
+    return attention_scratch(a->shape, a->qkv, a->first_key, a->dropout.p, true);
+  if (const auto* a = std::get_if<ResidualNormBackward>(&any))
+    return a->dy ? norm_backward_scratch(a->dy.columns(), size_bytes(a->dy.dtype), multiprocessors_) : 0;
+  if (const auto* a = std::get_if<EmbeddingBackward>(&any))
+    return embedding_backward_scratch(a->dx.rows(), a->dx.columns());
+  if (std::holds_alternative<SumSquares>(any)) return sum_squares_scratch(multiprocessors_);
+  return 0;
+}
+
+void CudaOps::set_workspace(Tensor workspace) {
+  workspace_ = workspace;
+  if (own_workspace_ == nullptr) return;
+  synchronize();
+  cudaFree(own_workspace_);
+  own_workspace_ = nullptr;
+  own_workspace_bytes_ = 0;
+}
+
+char* CudaOps::scratch(int64_t bytes) {
+  if (workspace_ && workspace_.bytes() >= bytes) return static_cast<char*>(workspace_.data);
+  if (own_workspace_bytes_ >= bytes) return static_cast<char*>(own_workspace_);
+  if (capturing_)
+    throw DeviceError("cuda: workspace: " + std::to_string(bytes) + " bytes wanted during capture, " +
+                      std::to_string(workspace_ ? workspace_.bytes() : 0) + " were given");
+  synchronize();
+  cudaFree(own_workspace_);
+  own_workspace_ = nullptr;
+  own_workspace_bytes_ = 0;
+  own_workspace_ = allocate(bytes);
+  own_workspace_bytes_ = bytes;
+  return static_cast<char*>(own_workspace_);
+}
+
+Mark CudaOps::mark() {
+  cudaEvent_t event = events_[serial_ % kMarks];
+  CUDA_CHECK(cudaEventRecord(event, stream_));
+  return {.event = event, .serial = ++serial_, .wait_on_host = wait_for_event};
+}
+
+void CudaOps::follow(const Mark& mark) {
+  if (mark.event == nullptr) return;
+  CUDA_CHECK(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(mark.event), 0));
+}
+
+void CudaOps::wait(const Mark& mark) {
+  if (mark.wait_on_host != nullptr) mark.wait_on_host(mark);
+}
+
+void CudaOps::synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
+
+void CudaOps::upload(Tensor dst, const void* host) {
+  if (dst.bytes() == 0) return;
+  CUDA_CHECK(cudaMemcpyAsync(dst.data, host, static_cast<size_t>(dst.bytes()), cudaMemcpyHostToDevice, stream_));
+}
+
+void CudaOps::download(void* host, Tensor src) {
+  if (src.bytes() == 0) return;
+  CUDA_CHECK(cudaMemcpyAsync(host, src.data, static_cast<size_t>(src.bytes()), cudaMemcpyDeviceToHost, stream_));
+}
+
+bool CudaOps::begin_capture() {
+  CUDA_CHECK(cudaStreamBeginCapture(stream_, cudaStreamCaptureModeThreadLocal));
+  capturing_ = true;
+  return true;
+}
+
+int64_t CudaOps::end_capture() {
+  capturing_ = false;
+  cudaGraph_t graph = nullptr;
+  CUDA_CHECK(cudaStreamEndCapture(stream_, &graph));
+  cudaGraphExec_t executable = nullptr;
+  const cudaError_t status = cudaGraphInstantiate(&executable, graph, 0);
+  cudaGraphDestroy(graph);
+  CUDA_CHECK(status);
+  graphs_.push_back(executable);
+  return static_cast<int64_t>(graphs_.size());
+}
+
+void CudaOps::launch(int64_t captured) {
+  if (captured < 1 || captured > static_cast<int64_t>(graphs_.size()))
+    throw DeviceError("cuda: launch: captured step " + std::to_string(captured) + ": unknown");
+  CUDA_CHECK(cudaGraphLaunch(graphs_[static_cast<size_t>(captured - 1)], stream_));
+}
+
+int device_count() noexcept {
+  int count = 0;
+  if (cudaGetDeviceCount(&count) != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    return 0;
+  }
+  return count;
+}
+
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) { return std::make_unique<CudaOps>(options); }
+
+}  // namespace ops::cuda

@@ -1,0 +1,341 @@
+// Plans, timing and the file of choices; see gemm.h.
+// Timing: every heuristic candidate (at most kCandidates) runs a few times on random numbers; the fastest few run again,
+// in turns, and the least median wins. Random numbers, because zeros draw less power and run faster.
+// The file: a header line, then one line for each product: key, algorithm as hex, microseconds. Replaced by rename.
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/cuda/gemm.h"
+
+#include <unistd.h>
+
+#include <algorithm>
+#include <array>
+#include <cstdio>
+#include <cstring>
+#include <fstream>
+#include <sstream>
+#include <vector>
+
+#include "trainer/ops/cuda/launch.h"
+
+#define LT_CHECK(call) ::ops::cuda::check_lt((call), #call, __FILE__, __LINE__)
+
+namespace ops::cuda {
+namespace {
+
+constexpr int kCandidates = 32;
+constexpr int kFinalists = 4;
+constexpr int kFirstRuns = 3;
+constexpr int kFinalRuns = 9;
+
+void check_lt(cublasStatus_t status, const char* call, const char* file, int line) {
+  if (status != CUBLAS_STATUS_SUCCESS)
+    throw_device_error(call, file, line, cublasLtGetStatusString(status));
+}
+
+cudaDataType_t data_type(DType dtype) {
+  switch (dtype) {
+    case DType::bf16:
+      return CUDA_R_16BF;
+    case DType::f16:
+      return CUDA_R_16F;
+    default:
+      return CUDA_R_32F;
+  }
+}
+
+cublasLtEpilogue_t epilogue_of(Epilogue e) {
+  switch (e) {
+    case Epilogue::bias:
+      return CUBLASLT_EPILOGUE_BIAS;
+    case Epilogue::gelu_aux_bias:
+      return CUBLASLT_EPILOGUE_GELU_AUX_BIAS;
+    default:
+      return CUBLASLT_EPILOGUE_DEFAULT;
+  }
+}
+
+bool has_aux(Epilogue e) { return e == Epilogue::gelu_aux_bias; }
+bool has_bias(Epilogue e) { return e != Epilogue::none; }
+
+int alignment_of(std::initializer_list<const void*> pointers) {
+  uintptr_t bits = 16;
+  for (const void* p : pointers) bits |= reinterpret_cast<uintptr_t>(p);
+  return static_cast<int>(bits & (~bits + 1));
+}
+
+cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_t ld, int64_t batch,
+                              int64_t stride) {
+  cublasLtMatrixLayout_t out = nullptr;
+  LT_CHECK(cublasLtMatrixLayoutCreate(&out, data_type(dtype), static_cast<uint64_t>(rows),
+                                      static_cast<uint64_t>(columns), ld));
+  if (batch > 1) {
+    const auto count = static_cast<int32_t>(batch);
+    LT_CHECK(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
+    LT_CHECK(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
+                                              sizeof stride));
+  }
+  return out;
+}
+
+template <typename Value>
+void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, const Value& value) {
+  LT_CHECK(cublasLtMatmulDescSetAttribute(desc, what, &value, sizeof value));
+}
+
+}  // namespace
+
+std::string GemmKey::text() const {
+  std::ostringstream out;
+  out << m << ' ' << n << ' ' << k << ' ' << lda << ' ' << ldb << ' ' << ldd << ' ' << batch << ' ' << stride_a
+      << ' ' << stride_b << ' ' << stride_d << ' ' << transpose_a << transpose_b << add_c << ' ' << name(ab) << ' '
+      << name(d) << ' ' << static_cast<int>(epilogue) << ' ' << alignment;
+  return out.str();
+}
+
+/// Descriptors and the algorithm of one key.
+struct Gemm::Plan {
+  cublasLtMatmulDesc_t desc = nullptr;
+  cublasLtMatrixLayout_t a = nullptr, b = nullptr, d = nullptr;
+  std::vector<cublasLtMatmulHeuristicResult_t> candidates;
+  cublasLtMatmulAlgo_t algorithm{};
+  float microseconds = 0;
+
+  ~Plan() {
+    if (d != nullptr) cublasLtMatrixLayoutDestroy(d);
+    if (b != nullptr) cublasLtMatrixLayoutDestroy(b);
+    if (a != nullptr) cublasLtMatrixLayoutDestroy(a);
+    if (desc != nullptr) cublasLtMatmulDescDestroy(desc);
+  }
+  cublasStatus_t run(cublasLtHandle_t handle, const GemmKey& key, const GemmCall& call,
+                     const cublasLtMatmulAlgo_t& with, char* workspace, cudaStream_t stream) {
+    if (has_bias(key.epilogue)) set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
+    if (has_aux(key.epilogue)) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
+    const float beta = key.add_c ? 1.0f : 0.0f;
+    const void* c = key.add_c ? call.c : call.d;
+    return cublasLtMatmul(handle, desc, &call.alpha, call.a, a, call.b, b, &beta, c, d, call.d, d, &with,
+                          workspace, static_cast<size_t>(kWorkspaceBytes), stream);
+  }
+};
+
+Gemm::Gemm(std::string choices_path, const std::string& device_name, bool tune)
+    : choices_path_(std::move(choices_path)), tune_(tune) {
+  LT_CHECK(cublasLtCreate(&handle_));
+  header_ = "gemm choices 1, cublasLt " + std::to_string(cublasLtGetVersion()) + ", " + device_name;
+  read_choices();
+}
+
+Gemm::~Gemm() {
+  plans_.clear();
+  cublasLtDestroy(handle_);
+}
+
+Gemm::Plan& Gemm::plan(const GemmKey& key) {
+  std::unique_ptr<Plan>& slot = plans_[key];
+  if (slot) return *slot;
+  auto p = std::make_unique<Plan>();
+  LT_CHECK(cublasLtMatmulDescCreate(&p->desc, CUBLAS_COMPUTE_32F, CUDA_R_32F));
+  set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
+  set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
+  if (has_bias(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.ab));
+  if (has_aux(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ldd);
+  p->a = layout(key.ab, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.lda, key.batch,
+                key.stride_a);
+  p->b = layout(key.ab, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.ldb, key.batch,
+                key.stride_b);
+  p->d = layout(key.d, key.m, key.n, key.ldd, key.batch, key.stride_d);
+
+  cublasLtMatmulPreference_t want = nullptr;
+  LT_CHECK(cublasLtMatmulPreferenceCreate(&want));
+  const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
+  const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
+  const auto alignment = static_cast<uint32_t>(key.alignment);
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const void* value, size_t bytes) {
+    LT_CHECK(cublasLtMatmulPreferenceSetAttribute(want, what, value, bytes));
+  };
+  prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
+  prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
+  for (auto what : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+                    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+    prefer(what, &alignment, sizeof alignment);
+  p->candidates.resize(kCandidates);
+  int count = 0;
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, p->desc, p->a, p->b, p->d, p->d, want,
+                                                               kCandidates, p->candidates.data(), &count);
+  cublasLtMatmulPreferenceDestroy(want);
+  p->candidates.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
+  std::erase_if(p->candidates, [](const auto& c) { return c.state != CUBLAS_STATUS_SUCCESS; });
+  if (!p->candidates.empty()) p->algorithm = p->candidates.front().algo;
+
+  const auto found = choices_.find(key.text());
+  if (found != choices_.end()) {
+    cublasLtMatmulHeuristicResult_t result{};
+    if (cublasLtMatmulAlgoCheck(handle_, p->desc, p->a, p->b, p->d, p->d, &found->second.algorithm, &result) ==
+            CUBLAS_STATUS_SUCCESS &&
+        result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes)) {
+      p->algorithm = found->second.algorithm;
+      p->microseconds = found->second.microseconds;
+    }
+  }
+  slot = std::move(p);
+  return *slot;
+}
+
+bool Gemm::supports(const GemmKey& key) { return !plan(key).candidates.empty(); }
+
+float Gemm::microseconds(const GemmKey& key) const {
+  const auto found = plans_.find(key);
+  return found == plans_.end() ? 0.0f : found->second->microseconds;
+}
+
+void Gemm::run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream, bool may_tune) {
+  key.alignment = alignment_of({call.a, call.b, call.c, call.d, call.bias, call.aux});
+  Plan& p = plan(key);
+  if (p.candidates.empty()) throw DeviceError("cuda: cublasLt: product " + key.text() + ": no algorithm");
+  if (may_tune && tune_ && p.microseconds == 0.0f) tune({&key, 1}, stream);
+  LT_CHECK(p.run(handle_, key, call, p.algorithm, workspace, stream));
+}
+
+/// Memory that candidates are timed on: every operand of the largest key, of random numbers.
+struct Gemm::Bench {
+  std::array<void*, 6> block{};  // a, b, d, aux, bias, workspace
+  bool whole = true;
+  cudaEvent_t begin = nullptr, end = nullptr;
+
+  explicit Bench(std::span<const GemmKey> keys) {
+    std::array<int64_t, 6> bytes{};
+    for (const GemmKey& k : keys) {
+      const int64_t in = size_bytes(k.ab), out = size_bytes(k.d), spare = k.batch - 1;
+      bytes[0] = std::max(bytes[0], (k.lda * (k.transpose_a ? k.m : k.k) + spare * k.stride_a) * in);
+      bytes[1] = std::max(bytes[1], (k.ldb * (k.transpose_b ? k.k : k.n) + spare * k.stride_b) * in);
+      bytes[2] = std::max(bytes[2], (k.ldd * k.n + spare * k.stride_d) * out);
+      if (has_aux(k.epilogue)) bytes[3] = std::max(bytes[3], k.ldd * k.n * out);
+      bytes[4] = std::max(bytes[4], std::max(k.m, k.n) * out);
+    }
+    bytes[5] = kWorkspaceBytes;
+    for (size_t i = 0; i < block.size(); ++i) {
+      if (bytes[i] == 0) continue;
+      if (cudaMalloc(&block[i], static_cast<size_t>(bytes[i])) != cudaSuccess) {
+        static_cast<void>(cudaGetLastError());
+        whole = false;
+        return;
+      }
+    }
+    // Random 16-bit words of moderate exponent serve as bf16, fp16 and fp32 numbers alike.
+    std::vector<uint16_t> words(size_t{1} << 22);
+    uint32_t x = 1;
+    for (uint16_t& w : words) {
+      x = x * 1664525u + 1013904223u;
+      w = static_cast<uint16_t>((x >> 16 & 0x80ffu) | 0x3c00u | (x >> 9 & 0x0300u));
+    }
+    const auto chunk = static_cast<int64_t>(words.size() * 2);
+    for (size_t i = 0; i < 5; ++i)
+      for (int64_t at = 0; at < bytes[i]; at += chunk)
+        CUDA_CHECK(cudaMemcpy(static_cast<char*>(block[i]) + at, words.data(),
+                              static_cast<size_t>(std::min(chunk, bytes[i] - at)), cudaMemcpyHostToDevice));
+    CUDA_CHECK(cudaEventCreate(&begin));
+    CUDA_CHECK(cudaEventCreate(&end));
+  }
+  ~Bench() {
+    for (void* b : block) cudaFree(b);
+    if (begin != nullptr) cudaEventDestroy(begin);
+    if (end != nullptr) cudaEventDestroy(end);
+  }
+  Bench(const Bench&) = delete;
+  Bench& operator=(const Bench&) = delete;
+};
+
+void Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench, cudaStream_t stream) {
+  const GemmCall call{.a = bench.block[0], .b = bench.block[1], .c = bench.block[2], .d = bench.block[2],
+                      .bias = bench.block[4], .aux = bench.block[3]};
+  auto* workspace = static_cast<char*>(bench.block[5]);
+  const auto once = [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
+    CUDA_CHECK(cudaEventRecord(bench.begin, stream));
+    for (int i = 0; i < runs; ++i)
+      if (p.run(handle_, key, call, algorithm, workspace, stream) != CUBLAS_STATUS_SUCCESS) return 1e30f;
+    CUDA_CHECK(cudaEventRecord(bench.end, stream));
+    CUDA_CHECK(cudaEventSynchronize(bench.end));
+    float ms = 0;
+    CUDA_CHECK(cudaEventElapsedTime(&ms, bench.begin, bench.end));
+    return ms * 1000.0f / static_cast<float>(runs);
+  };
+  std::vector<std::pair<float, size_t>> first;
+  for (size_t i = 0; i < p.candidates.size(); ++i) {
+    if (p.candidates[i].workspaceSize > static_cast<size_t>(kWorkspaceBytes)) continue;
+    if (once(p.candidates[i].algo, 1) > 1e29f) continue;
+    first.emplace_back(once(p.candidates[i].algo, kFirstRuns), i);
+  }
+  if (first.empty()) return;
+  std::sort(first.begin(), first.end());
+  first.resize(std::min<size_t>(first.size(), kFinalists));
+  std::vector<std::vector<float>> times(first.size());
+  for (int run = 0; run < kFinalRuns; ++run)
+    for (size_t i = 0; i < first.size(); ++i) times[i].push_back(once(p.candidates[first[i].second].algo, 2));
+  float best = 1e30f;
+  for (size_t i = 0; i < first.size(); ++i) {
+    std::sort(times[i].begin(), times[i].end());
+    const float median = times[i][kFinalRuns / 2];
+    if (median >= best) continue;
+    best = median;
+    p.algorithm = p.candidates[first[i].second].algo;
+  }
+  p.microseconds = best;
+  choices_[key.text()] = {p.algorithm, best};
+}
+
+void Gemm::tune(std::span<const GemmKey> keys, cudaStream_t stream) {
+  if (!tune_) return;
+  std::vector<GemmKey> unknown;
+  for (const GemmKey& k : keys) {
+    const Plan& p = plan(k);
+    if (!p.candidates.empty() && p.microseconds == 0.0f && std::find(unknown.begin(), unknown.end(), k) == unknown.end())
+      unknown.push_back(k);
+  }
+  if (unknown.empty()) return;
+  CUDA_CHECK(cudaStreamSynchronize(stream));
+  const Bench bench(unknown);
+  if (!bench.whole) return;
+  for (const GemmKey& k : unknown) time_candidates(k, plan(k), bench, stream);
+  write_choices();
+}
+
+void Gemm::read_choices() {
+  if (choices_path_.empty()) return;
+  std::ifstream in(choices_path_);
+  std::string line;
+  if (!std::getline(in, line) || line != header_) return;
+  while (std::getline(in, line)) {
+    std::istringstream row(line);
+    std::string key, hex;
+    Choice choice{};
+    if (!std::getline(row, key, '|') || !std::getline(row, hex, '|') || !(row >> choice.microseconds)) continue;
+    if (hex.size() != 2 * sizeof choice.algorithm) continue;
+    auto* bytes = reinterpret_cast<unsigned char*>(&choice.algorithm);
+    for (size_t i = 0; i < sizeof choice.algorithm; ++i)
+      bytes[i] = static_cast<unsigned char>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
+    choices_[key] = choice;
+  }
+}
+
+void Gemm::write_choices() const {
+  if (choices_path_.empty()) return;
+  const std::string temporary = choices_path_ + "." + std::to_string(getpid()) + ".tmp";
+  {
+    std::ofstream out(temporary);
+    out << header_ << '\n';
+    for (const auto& [key, choice] : choices_) {
+      std::string hex;
+      const auto* bytes = reinterpret_cast<const unsigned char*>(&choice.algorithm);
+      for (size_t i = 0; i < sizeof choice.algorithm; ++i) {
+        char pair[3];
+        std::snprintf(pair, sizeof pair, "%02x", bytes[i]);
+        hex += pair;
+      }
+      out << key << '|' << hex << '|' << choice.microseconds << '\n';
+    }
+    if (!out.flush()) return;  // a lost choice costs a second of timing, not the run
+  }
+  std::rename(temporary.c_str(), choices_path_.c_str());
+}
+
+}  // namespace ops::cuda

@@ -1,0 +1,93 @@
+// Matrix products through cuBLASLt: one plan for each shape, its algorithm chosen by timing and remembered.
+// Here: the product as cuBLASLt sees it (column-major D = alpha op(A) op(B) + beta C, with an epilogue) and
+// the keeper of plans. Not here: what a linear layer makes of it (linear.cc), attention (sdpa.h, attention_plain.cu).
+// Only reductions that add in a fixed order are admitted, so the same product gives the same bits every time.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cublasLt.h>
+#include <cuda_runtime.h>
+
+#include <map>
+#include <memory>
+#include <span>
+#include <string>
+
+#include "trainer/ops/tensor.h"
+
+namespace ops::cuda {
+
+/// What the product does after its sum: `gelu_aux_bias` keeps the sum with its bias in aux. cuBLASLt's epilogues for
+/// the backward pass (DGELU, BGRADB) are left out: on an H200 a pass of our own beats them (bench/README.md).
+enum class Epilogue : uint8_t { none, bias, gelu_aux_bias };
+
+/// Everything that decides a plan. m, n, k and leading dimensions are cuBLASLt's, column-major, in elements.
+struct GemmKey {
+  int64_t m = 0, n = 0, k = 0;
+  int64_t lda = 0, ldb = 0, ldd = 0;
+  int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
+  bool transpose_a = false, transpose_b = false;
+  bool add_c = false;  ///< beta is 1 and C has D's layout (it may be D itself).
+  DType ab = DType::bf16, d = DType::bf16;
+  Epilogue epilogue = Epilogue::none;
+  int alignment = 16;  ///< Bytes: 16, or the largest smaller power of two that holds for all pointers.
+
+  auto operator<=>(const GemmKey&) const = default;
+  /// One line of words without blanks at its ends: the key in the file of choices.
+  std::string text() const;
+};
+
+/// One product's memory, all on the device.
+struct GemmCall {
+  const void* a = nullptr;
+  const void* b = nullptr;
+  const void* c = nullptr;
+  void* d = nullptr;
+  const void* bias = nullptr;  ///< m numbers of A's dtype.
+  const void* aux = nullptr;   ///< Written by gelu_aux_bias, of D's layout.
+  float alpha = 1;
+};
+
+class Gemm {
+ public:
+  /// Scratch memory that a product may ask for.
+  static constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
+
+  /// `choices_path` as in CudaOptions. Errors: DeviceError.
+  Gemm(std::string choices_path, const std::string& device_name, bool tune);
+  ~Gemm();
+  Gemm(const Gemm&) = delete;
+  Gemm& operator=(const Gemm&) = delete;
+
+  /// Queues one product on `stream`; `workspace` holds kWorkspaceBytes. With `may_tune`, a key seen for the first
+  /// time is tuned before. Errors: DeviceError when cuBLASLt has no algorithm for it.
+  void run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream, bool may_tune);
+  /// Times the algorithms of all keys that are not known yet, on memory of its own, and writes the file of choices.
+  /// Where memory or an algorithm is missing the key is left as it is. Blocks the host.
+  void tune(std::span<const GemmKey> keys, cudaStream_t stream);
+  /// Microseconds that tuning measured for `key`; 0 when it was not timed.
+  float microseconds(const GemmKey& key) const;
+  /// True when cuBLASLt offers any algorithm for `key`.
+  bool supports(const GemmKey& key);
+
+ private:
+  struct Plan;
+  struct Bench;
+  Plan& plan(const GemmKey& key);
+  void read_choices();
+  void write_choices() const;
+  void time_candidates(const GemmKey& key, Plan& plan, const Bench& bench, cudaStream_t stream);
+
+  struct Choice {
+    cublasLtMatmulAlgo_t algorithm;
+    float microseconds;
+  };
+  cublasLtHandle_t handle_ = nullptr;
+  std::string choices_path_;
+  std::string header_;  // library version and device: choices of another pair are not used
+  bool tune_;
+  std::map<GemmKey, std::unique_ptr<Plan>> plans_;
+  std::map<std::string, Choice> choices_;
+};
+
+}  // namespace ops::cuda

@@ -1,0 +1,60 @@
+// Fused attention through cuDNN's graph front end: one graph for each shape, forward and backward.
+// Here: the shape as cuDNN sees it and the keeper of graphs. Not here: what is packed how (attention.cu), attention
+// that cuDNN does not take (attention_plain.cu). sdpa.cc alone includes cudnn_frontend.h. Strides in elements.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+#include <map>
+#include <memory>
+
+#include "trainer/ops/tensor.h"
+
+namespace ops::cuda {
+
+/// One attention: q, k, v and out with their strides over (batch, head, position); columns are contiguous.
+struct SdpaShape {
+  int64_t batch = 0, heads = 0, groups = 0, length = 0, channels = 0;
+  int64_t q_stride[3] = {}, kv_stride[3] = {}, out_stride[3] = {};  ///< batch, head, position.
+  DType dtype = DType::bf16;
+  float scale = 0;
+  float dropout = 0;
+  bool causal = true;
+  bool with_stats = true;  ///< Forward only: whether the log-sum-exp is written.
+  bool backward = false;
+
+  auto operator<=>(const SdpaShape&) const = default;
+};
+
+/// Device memory of one call. stats is (batch, heads, length) fp32; seed and offset are int64 scalars, for dropout.
+struct SdpaCall {
+  void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *stats = nullptr;
+  void *dout = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
+  void *seed = nullptr, *offset = nullptr;
+};
+
+class Sdpa {
+ public:
+  /// Errors: DeviceError.
+  Sdpa();
+  ~Sdpa();
+  Sdpa(const Sdpa&) = delete;
+  Sdpa& operator=(const Sdpa&) = delete;
+
+  /// True when cuDNN has a kernel for this shape; builds and keeps its graph (a second or so, once).
+  bool supports(const SdpaShape& shape);
+  /// Scratch bytes of one call. Errors: DeviceError when not supported.
+  int64_t workspace_bytes(const SdpaShape& shape);
+  /// Queues it. The backward is the deterministic one.
+  void run(const SdpaShape& shape, const SdpaCall& call, void* workspace, cudaStream_t stream);
+
+ private:
+  struct Plan;
+  struct Impl;
+  Plan& plan(const SdpaShape& shape);
+  std::unique_ptr<Impl> impl_;
+};
+
+}  // namespace ops::cuda
