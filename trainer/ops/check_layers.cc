@@ -78,6 +78,7 @@ void check(const ResidualNormBackward& a, Device device) {
     check_dropout(e, a.dropout, d.columns());
   }
   e.that(a.dy || a.dresidual_out, "dy or dresidual_out must be given");
+  e.that(a.dy || !a.dbranch_bias, "dbranch_bias needs dy");
   if (!a.dy) return;
   e.like("dy", a.dy, d);
   e.like("x", a.x, d);
@@ -90,6 +91,9 @@ void check(const ResidualNormBackward& a, Device device) {
     e.grad_dtype("dbias", a.dbias, d.dtype);
     e.dims("dbias", a.dbias, {d.shape[2]});
   }
+  if (!a.dbranch_bias) return;
+  e.grad_dtype("dbranch_bias", a.dbranch_bias, d.dtype);
+  e.dims("dbranch_bias", a.dbranch_bias, {d.shape[2]});
 }
 
 void check(const LinearForward& a, Device device) {

@@ -96,20 +96,22 @@ struct ResidualNormForward {
 /// dresidual = dresidual_out + norm'(dy);  dbranch = dropout'(dresidual).
 /// Without dresidual_out only norm'(dy); without dy (and x, weight) dresidual = dresidual_out.
 /// With p = 0 dbranch is dresidual, so leave dbranch empty and use that. In place: dresidual may be
-/// dresidual_out; dbranch may be dy. branch_bias' gradient is the column sum of dbranch
-/// (linear_backward_weight).
+/// dresidual_out; dbranch may be dy. dbranch_bias is the gradient of branch_bias, or of the bias of
+/// the linear whose output was the branch: here it costs no pass of its own.
 struct ResidualNormBackward {
   Norm norm = Norm::layernorm;
   Tensor dresidual;      ///< (S, B, H) model dtype, out.
   Tensor dbranch;        ///< (S, B, H) model dtype, out; only with dropout.
   Tensor dweight;        ///< (H) grad dtype, out.
   Tensor dbias;          ///< (H) grad dtype, out; optional.
+  Tensor dbranch_bias;   ///< (H) grad dtype, out; optional, with dy: column sums of dbranch, of
+                         ///< dresidual without dbranch.
   Tensor dy;             ///< (S, B, H) model dtype; optional.
   Tensor dresidual_out;  ///< (S, B, H) model dtype; optional.
   Tensor x;  ///< (S, B, H) model dtype: what was normed (residual_out, or residual without branch).
   Tensor mean, rstd;       ///< (S, B) fp32.
   Tensor weight;           ///< (H) model dtype.
-  bool accumulate = true;  ///< Of dweight and dbias.
+  bool accumulate = true;  ///< Of dweight, dbias and dbranch_bias.
   Dropout dropout;
 };
 

@@ -29,7 +29,7 @@ struct Twin {
 };
 
 /// Half a unit of the last place, relative: what one rounding to `dtype` may cost.
-inline double unit(DType dtype) { return dtype == DType::bf16 ? 0x1p-9 : dtype == DType::f16 ? 0x1p-12 : 0x1p-24; }
+inline double unit(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24; }
 
 class PairTest : public testing::TestWithParam<DType> {
  protected:

@@ -131,6 +131,9 @@ void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
       mask.apply(dbranch, columns, r / batch, r % batch);
     }
   });
+  if (a.dbranch_bias)
+    column_sums(a.dbranch_bias.as<float>(), (a.dbranch ? a.dbranch : a.dresidual).as<float>(), rows, columns,
+                a.accumulate);
 }
 
 }  // namespace ops::cpu

@@ -18,18 +18,24 @@ constexpr int kSumThreads = 384;  // most threads of a column sum's block
 constexpr float kSqrt2OverPi = 0.7978845608028654f;
 constexpr float kGeluCubic = 0.044715f;
 
-// For 16-bit values tanh comes from the fast exponential: 1e-6 absolute, far below their rounding.
+// The tanh form is x * s with s = 1 / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3), since (1 + tanh u) / 2 = s. For
+// 16-bit values exponential and reciprocal are the approximate ones: 1e-6 relative, far below the rounding. Two
+// special functions and ten others an element keep the pass bound by memory.
 template <typename T>
-__device__ __forceinline__ float tanh_of(float x) {
-  if (sizeof(T) == 4) return tanhf(x);
-  return 1.0f - __fdividef(2.0f, 1.0f + __expf(fminf(2.0f * x, 80.0f)));
+__device__ __forceinline__ float gelu_gate(float x) {
+  const float twice = x * fmaf(2 * kSqrt2OverPi * kGeluCubic, x * x, 2 * kSqrt2OverPi);
+  if (sizeof(T) == 4) return 1.0f / (1.0f + expf(-twice));
+  float e, s;
+  asm("ex2.approx.ftz.f32 %0, %1;" : "=f"(e) : "f"(twice * -1.4426950408889634f));
+  asm("rcp.approx.ftz.f32 %0, %1;" : "=f"(s) : "f"(1.0f + e));
+  return s;
 }
 
 template <typename T>
 __device__ __forceinline__ float activate(Activation kind, float x) {
   switch (kind) {
     case Activation::gelu_tanh:
-      return 0.5f * x * (1.0f + tanh_of<T>(kSqrt2OverPi * (x + kGeluCubic * x * x * x)));
+      return x * gelu_gate<T>(x);
     case Activation::gelu_erf:
       return 0.5f * x * (1.0f + erff(x * 0.70710678118654752f));
     case Activation::relu:
@@ -43,9 +49,9 @@ template <typename T>
 __device__ __forceinline__ float slope(Activation kind, float x) {
   switch (kind) {
     case Activation::gelu_tanh: {
-      const float t = tanh_of<T>(kSqrt2OverPi * (x + kGeluCubic * x * x * x));
-      const float inner = kSqrt2OverPi * (1.0f + 3.0f * kGeluCubic * x * x);
-      return 0.5f * (1.0f + t) + 0.5f * x * (1.0f - t * t) * inner;
+      const float gate = gelu_gate<T>(x), gated = x * gate;
+      const float inner = fmaf(6 * kSqrt2OverPi * kGeluCubic, x * x, 2 * kSqrt2OverPi);
+      return fmaf(fmaf(-gated, gate, gated), inner, gate);
     }
     case Activation::gelu_erf:
       return 0.5f * (1.0f + erff(x * 0.70710678118654752f)) +

@@ -126,7 +126,8 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(T* out, const T* qkv, 
 }
 
 bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key) {
-  return qkv.dtype != DType::f32 && !first_key && shape.kv_channels % 8 == 0 && shape.kv_channels <= 128;
+  return qkv.dtype != DType::f32 && !first_key && shape.kv_channels % 8 == 0 && shape.kv_channels <= 128 &&
+         qkv.shape[0] > 1;
 }
 
 SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, DType dtype, float dropout, bool backward) {

@@ -1,0 +1,39 @@
+# The CUDA half: compiler, architecture, and the libraries as one target, gristmill_cuda_libraries.
+# Needs: nvcc 13, cuBLASLt, cuDNN 9 (beside CUDA or where CUDNN_ROOT says), and cudnn-frontend's headers, which
+# cmake/fetch_cudnn_frontend.sh puts under build/cudnn-frontend when CUDNN_FRONTEND_INCLUDE_DIR is not given.
+if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
+  set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
+endif()
+set(CMAKE_CUDA_ARCHITECTURES 90a-real CACHE STRING "GPU code: 90a is Hopper")
+set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
+enable_language(CUDA)
+set(CMAKE_CUDA_STANDARD 20)
+# CMake 3.25 does not know that nvcc speaks C++20.
+if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
+  set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
+  set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
+endif()
+set(CMAKE_CUDA_FLAGS_RELEASE "-O3 -DNDEBUG")
+add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler=-Wall,-Wextra,-Wno-missing-field-initializers>")
+
+find_package(CUDAToolkit 13 REQUIRED)
+find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include REQUIRED)
+find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDNN_ROOT} ${CUDAToolkit_LIBRARY_DIR}
+             PATH_SUFFIXES lib lib64 REQUIRED)
+if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+  find_path(CUDNN_FRONTEND_INCLUDE_DIR cudnn_frontend.h
+            HINTS ${PROJECT_SOURCE_DIR}/build/cudnn-frontend PATH_SUFFIXES include)
+  if(NOT CUDNN_FRONTEND_INCLUDE_DIR)
+    execute_process(COMMAND ${PROJECT_SOURCE_DIR}/cmake/fetch_cudnn_frontend.sh
+                    ${PROJECT_SOURCE_DIR}/build/cudnn-frontend COMMAND_ERROR_IS_FATAL ANY)
+    set(CUDNN_FRONTEND_INCLUDE_DIR ${PROJECT_SOURCE_DIR}/build/cudnn-frontend/include CACHE PATH "" FORCE)
+  endif()
+endif()
+
+add_library(gristmill_cuda_libraries INTERFACE)
+target_include_directories(gristmill_cuda_libraries SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR}
+                           ${CUDNN_FRONTEND_INCLUDE_DIR})
+target_link_libraries(gristmill_cuda_libraries INTERFACE CUDA::cublasLt ${CUDNN_LIBRARY} CUDA::nvrtc
+                      CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)
+# The one file that includes cudnn-frontend takes a minute; -O1 halves that and costs nothing at run time.
+set_source_files_properties(trainer/ops/cuda/sdpa.cc PROPERTIES COMPILE_OPTIONS "-O1;-w")
