@@ -1,4 +1,5 @@
-// See device_meter.h. The three functions and one constant of NVML that are needed are declared here.
+// See device_meter.h. The three functions and one constant of NVML that are needed are declared
+// here.
 // SPDX-License-Identifier: MIT
 #include "bench/step/device_meter.h"
 
@@ -25,9 +26,12 @@ void DeviceMeter::sample() {
   void* library = dlopen("libnvidia-ml.so.1", RTLD_NOW);
   if (library == nullptr) return;
   const auto init = reinterpret_cast<int (*)()>(dlsym(library, "nvmlInit_v2"));
-  const auto handle = reinterpret_cast<int (*)(unsigned, void**)>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
-  const auto clock = reinterpret_cast<int (*)(void*, int, unsigned*)>(dlsym(library, "nvmlDeviceGetClockInfo"));
-  const auto power = reinterpret_cast<int (*)(void*, unsigned*)>(dlsym(library, "nvmlDeviceGetPowerUsage"));
+  const auto handle =
+      reinterpret_cast<int (*)(unsigned, void**)>(dlsym(library, "nvmlDeviceGetHandleByIndex_v2"));
+  const auto clock =
+      reinterpret_cast<int (*)(void*, int, unsigned*)>(dlsym(library, "nvmlDeviceGetClockInfo"));
+  const auto power =
+      reinterpret_cast<int (*)(void*, unsigned*)>(dlsym(library, "nvmlDeviceGetPowerUsage"));
   void* device = nullptr;
   if (init == nullptr || handle == nullptr || clock == nullptr || power == nullptr || init() != 0 ||
       handle(0, &device) != 0)

@@ -1,5 +1,6 @@
-// Clock and power of the GPU while something runs: a thread that asks the driver's management library ten times
-// a second. Not here: what is measured. The library is opened at run time, so nothing is linked.
+// Clock and power of the GPU while something runs: a thread that asks the driver's management
+// library ten times a second. Not here: what is measured. The library is opened at run time, so
+// nothing is linked.
 // SPDX-License-Identifier: MIT
 #pragma once
 

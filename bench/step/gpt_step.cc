@@ -122,7 +122,10 @@ void GptStep::reset() {
   ops_.fill({.dst = main_, .value = 0});
   ops_.fill({.dst = m_, .value = 0});
   ops_.fill({.dst = v_, .value = 0});
-  ops_.normal_fill({.out = main_.slice(0, decay_elements_), .std = 0.02f, .seed = 1, .whole_columns = decay_elements_});
+  ops_.normal_fill({.out = main_.slice(0, decay_elements_),
+                    .std = 0.02f,
+                    .seed = 1,
+                    .whole_columns = decay_elements_});
   if (main_.data != model_.data) ops_.copy({.dst = model_, .src = main_});
   for (const Weights& w : {weights_, cut(main_, false)}) {
     ops_.fill({.dst = w.final_weight, .value = 1});
@@ -132,7 +135,8 @@ void GptStep::reset() {
     }
   }
   std::mt19937 random(1);
-  std::vector<int32_t> tokens(static_cast<size_t>(s * b)), labels(tokens.size()), positions(tokens.size());
+  std::vector<int32_t> tokens(static_cast<size_t>(s * b)), labels(tokens.size()),
+      positions(tokens.size());
   std::vector<float> mask(tokens.size(), 1.0f);
   for (size_t i = 0; i < tokens.size(); ++i) {
     tokens[i] = static_cast<int32_t>(random() % 50257);
@@ -198,14 +202,21 @@ void GptStep::forward() {
       .kv_channels = shape_.hidden / shape_.heads,
       .softmax_scale = 1.0f / std::sqrt(static_cast<float>(shape_.hidden / shape_.heads))};
   call<ops::EmbeddingForward>("embedding", &Ops::embedding_forward,
-                              {.x = x0_, .tokens = tokens_, .token_table = weights_.token_table,
-                               .positions = positions_, .position_table = weights_.position_table,
+                              {.x = x0_,
+                               .tokens = tokens_,
+                               .token_table = weights_.token_table,
+                               .positions = positions_,
+                               .position_table = weights_.position_table,
                                .dropout = dropout(0, DropoutKind::embedding)});
   for (int64_t i = 0; i < shape_.layers; ++i) {
     const Layer& w = weights_.layers[static_cast<size_t>(i)];
     const Kept& k = kept_[static_cast<size_t>(i)];
-    ops::ResidualNormForward norm{.y = k.y1, .mean = k.mean1, .rstd = k.rstd1, .residual = x0_,
-                                  .weight = w.norm1_weight, .bias = w.norm1_bias};
+    ops::ResidualNormForward norm{.y = k.y1,
+                                  .mean = k.mean1,
+                                  .rstd = k.rstd1,
+                                  .residual = x0_,
+                                  .weight = w.norm1_weight,
+                                  .bias = w.norm1_bias};
     if (i > 0) {
       norm.residual = kept_[static_cast<size_t>(i - 1)].x2;
       norm.branch = branch_;
@@ -216,23 +227,43 @@ void GptStep::forward() {
     call<ops::LinearForward>("qkv", &Ops::linear_forward,
                              {.y = k.qkv, .x = k.y1, .weight = w.qkv_weight, .bias = w.qkv_bias});
     call<ops::AttentionForward>("attention", &Ops::attention_forward,
-                                {.shape = attention, .out = k.attention, .stats = k.stats, .qkv = k.qkv,
+                                {.shape = attention,
+                                 .out = k.attention,
+                                 .stats = k.stats,
+                                 .qkv = k.qkv,
                                  .dropout = dropout(i, DropoutKind::attention_probabilities)});
-    call<ops::LinearForward>("proj", &Ops::linear_forward,
-                             {.y = branch_, .x = k.attention, .weight = w.proj_weight, .bias = w.proj_bias});
+    call<ops::LinearForward>(
+        "proj", &Ops::linear_forward,
+        {.y = branch_, .x = k.attention, .weight = w.proj_weight, .bias = w.proj_bias});
     call<ops::ResidualNormForward>("norm", &Ops::residual_norm_forward,
-                                   {.y = k.y2, .residual_out = k.x2, .mean = k.mean2, .rstd = k.rstd2,
-                                    .residual = k.x1, .branch = branch_, .weight = w.norm2_weight,
-                                    .bias = w.norm2_bias, .dropout = dropout(i, DropoutKind::attention_output)});
+                                   {.y = k.y2,
+                                    .residual_out = k.x2,
+                                    .mean = k.mean2,
+                                    .rstd = k.rstd2,
+                                    .residual = k.x1,
+                                    .branch = branch_,
+                                    .weight = w.norm2_weight,
+                                    .bias = w.norm2_bias,
+                                    .dropout = dropout(i, DropoutKind::attention_output)});
     call<ops::LinearForward>("fc1", &Ops::linear_forward,
-                             {.y = k.activated, .pre_activation = k.pre, .x = k.y2, .weight = w.fc1_weight,
-                              .bias = w.fc1_bias, .activation = Activation::gelu_tanh});
-    call<ops::LinearForward>("fc2", &Ops::linear_forward,
-                             {.y = branch_, .x = k.activated, .weight = w.fc2_weight, .bias = w.fc2_bias});
+                             {.y = k.activated,
+                              .pre_activation = k.pre,
+                              .x = k.y2,
+                              .weight = w.fc1_weight,
+                              .bias = w.fc1_bias,
+                              .activation = Activation::gelu_tanh});
+    call<ops::LinearForward>(
+        "fc2", &Ops::linear_forward,
+        {.y = branch_, .x = k.activated, .weight = w.fc2_weight, .bias = w.fc2_bias});
   }
   call<ops::ResidualNormForward>("norm", &Ops::residual_norm_forward,
-                                 {.y = final_y_, .residual_out = final_x_, .mean = final_mean_, .rstd = final_rstd_,
-                                  .residual = kept_.back().x2, .branch = branch_, .weight = weights_.final_weight,
+                                 {.y = final_y_,
+                                  .residual_out = final_x_,
+                                  .mean = final_mean_,
+                                  .rstd = final_rstd_,
+                                  .residual = kept_.back().x2,
+                                  .branch = branch_,
+                                  .weight = weights_.final_weight,
                                   .bias = weights_.final_bias,
                                   .dropout = dropout(shape_.layers - 1, DropoutKind::mlp_output)});
 }
@@ -241,20 +272,25 @@ void GptStep::head() {
   const int64_t rows = shape_.tokens(), h = shape_.hidden;
   const Tensor y = final_y_.view({rows, h}), dy = dy_.view({rows, h});
   const Tensor weights = row_weights_.view({rows});
-  call<ops::LossWeights>("loss", &Ops::loss_weights, {.row_weights = row_weights_, .loss_mask = loss_mask_});
+  call<ops::LossWeights>("loss", &Ops::loss_weights,
+                         {.row_weights = row_weights_, .loss_mask = loss_mask_});
   for (int64_t at = 0; at < rows; at += shape_.head_rows) {
     const int64_t count = std::min(shape_.head_rows, rows - at);
     const Tensor logits = logits_.slice(0, count), part = y.slice(at, count);
     call<ops::LinearForward>("logits", &Ops::linear_forward,
                              {.y = logits, .x = part, .weight = weights_.token_table});
     call<ops::CrossEntropy>("cross entropy", &Ops::cross_entropy,
-                            {.logits = logits, .labels = labels_.slice(at, count),
-                             .row_weights = weights.slice(at, count), .token_loss = token_loss_.slice(at, count),
+                            {.logits = logits,
+                             .labels = labels_.slice(at, count),
+                             .row_weights = weights.slice(at, count),
+                             .token_loss = token_loss_.slice(at, count),
                              .state = state_});
-    call<ops::LinearBackwardInput>("logits d", &Ops::linear_backward_input,
-                                   {.dx = dy.slice(at, count), .dy = logits, .weight = weights_.token_table});
-    call<ops::LinearBackwardWeight>("logits w", &Ops::linear_backward_weight,
-                                    {.dweight = grads_.token_table, .dy = logits, .x = part, .accumulate = at > 0});
+    call<ops::LinearBackwardInput>(
+        "logits d", &Ops::linear_backward_input,
+        {.dx = dy.slice(at, count), .dy = logits, .weight = weights_.token_table});
+    call<ops::LinearBackwardWeight>(
+        "logits w", &Ops::linear_backward_weight,
+        {.dweight = grads_.token_table, .dy = logits, .x = part, .accumulate = at > 0});
   }
   call<ops::AccumulateLoss>("loss", &Ops::accumulate_loss,
                             {.state = state_, .row_weights = weights, .token_loss = token_loss_});
@@ -276,58 +312,95 @@ void GptStep::backward() {
     a.dbranch_bias = before;
     call("norm d", &Ops::residual_norm_backward, a);
   };
-  const auto weight = [&](const char* name, const Tensor& dweight, const Tensor& dbias, const Tensor& dy,
-                          const Tensor& x) {
-    call<ops::LinearBackwardWeight>(name, &Ops::linear_backward_weight,
-                                    {.dweight = dweight, .dbias = dbias, .dy = dy, .x = x, .accumulate = false});
+  const auto weight = [&](const char* name, const Tensor& dweight, const Tensor& dbias,
+                          const Tensor& dy, const Tensor& x) {
+    call<ops::LinearBackwardWeight>(
+        name, &Ops::linear_backward_weight,
+        {.dweight = dweight, .dbias = dbias, .dy = dy, .x = x, .accumulate = false});
   };
   const auto input = [&](const char* name, const Tensor& dx, const Tensor& dy, const Tensor& w) {
-    call<ops::LinearBackwardInput>(name, &Ops::linear_backward_input, {.dx = dx, .dy = dy, .weight = w});
+    call<ops::LinearBackwardInput>(name, &Ops::linear_backward_input,
+                                   {.dx = dx, .dy = dy, .weight = w});
   };
   const Tensor& dout = dropout_ > 0 ? dbranch_ : dresidual_;
-  norm({.dweight = grads_.final_weight, .dbias = grads_.final_bias, .x = final_x_, .mean = final_mean_,
-        .rstd = final_rstd_, .weight = weights_.final_weight},
+  norm({.dweight = grads_.final_weight,
+        .dbias = grads_.final_bias,
+        .x = final_x_,
+        .mean = final_mean_,
+        .rstd = final_rstd_,
+        .weight = weights_.final_weight},
        grads_.layers.back().fc2_bias, dropout(shape_.layers - 1, DropoutKind::mlp_output));
   for (int64_t i = shape_.layers - 1; i >= 0; --i) {
-    const Layer &w = weights_.layers[static_cast<size_t>(i)], &g = grads_.layers[static_cast<size_t>(i)];
+    const Layer &w = weights_.layers[static_cast<size_t>(i)],
+                &g = grads_.layers[static_cast<size_t>(i)];
     const Kept& k = kept_[static_cast<size_t>(i)];
     weight("fc2 w", g.fc2_weight, {}, dout, k.activated);
     call<ops::LinearBackwardInput>("fc2 d", &Ops::linear_backward_input,
-                                   {.dx = dwide_, .dy = dout, .weight = w.fc2_weight, .pre_activation = k.pre,
-                                    .activation = Activation::gelu_tanh, .dbias = g.fc1_bias,
+                                   {.dx = dwide_,
+                                    .dy = dout,
+                                    .weight = w.fc2_weight,
+                                    .pre_activation = k.pre,
+                                    .activation = Activation::gelu_tanh,
+                                    .dbias = g.fc1_bias,
                                     .accumulate_bias = false});
     weight("fc1 w", g.fc1_weight, {}, dwide_, k.y2);
     input("fc1 d", dy_, dwide_, w.fc1_weight);
-    norm({.dweight = g.norm2_weight, .dbias = g.norm2_bias, .dresidual_out = dresidual_, .x = k.x2,
-          .mean = k.mean2, .rstd = k.rstd2, .weight = w.norm2_weight},
+    norm({.dweight = g.norm2_weight,
+          .dbias = g.norm2_bias,
+          .dresidual_out = dresidual_,
+          .x = k.x2,
+          .mean = k.mean2,
+          .rstd = k.rstd2,
+          .weight = w.norm2_weight},
          g.proj_bias, dropout(i, DropoutKind::attention_output));
     weight("proj w", g.proj_weight, {}, dout, k.attention);
     input("proj d", dy_, dout, w.proj_weight);
     call<ops::AttentionBackward>("attention d", &Ops::attention_backward,
-                                 {.shape = attention, .dqkv = dqkv_, .dout = dy_, .out = k.attention,
-                                  .stats = k.stats, .qkv = k.qkv,
+                                 {.shape = attention,
+                                  .dqkv = dqkv_,
+                                  .dout = dy_,
+                                  .out = k.attention,
+                                  .stats = k.stats,
+                                  .qkv = k.qkv,
                                   .dropout = dropout(i, DropoutKind::attention_probabilities)});
     weight("qkv w", g.qkv_weight, g.qkv_bias, dqkv_, k.y1);
     input("qkv d", dy_, dqkv_, w.qkv_weight);
     const bool first = i == 0;
-    norm({.dweight = g.norm1_weight, .dbias = g.norm1_bias, .dresidual_out = dresidual_, .x = k.x1,
-          .mean = k.mean1, .rstd = k.rstd1, .weight = w.norm1_weight},
+    norm({.dweight = g.norm1_weight,
+          .dbias = g.norm1_bias,
+          .dresidual_out = dresidual_,
+          .x = k.x1,
+          .mean = k.mean1,
+          .rstd = k.rstd1,
+          .weight = w.norm1_weight},
          first ? Tensor() : grads_.layers[static_cast<size_t>(i - 1)].fc2_bias,
          first ? ops::Dropout() : dropout(i - 1, DropoutKind::mlp_output));
   }
   call<ops::EmbeddingBackward>("embedding d", &Ops::embedding_backward,
-                               {.dx = dresidual_, .tokens = tokens_, .dtoken_table = grads_.token_table,
-                                .positions = positions_, .dposition_table = grads_.position_table,
-                                .accumulate_tokens = true, .accumulate_positions = false,
+                               {.dx = dresidual_,
+                                .tokens = tokens_,
+                                .dtoken_table = grads_.token_table,
+                                .positions = positions_,
+                                .dposition_table = grads_.position_table,
+                                .accumulate_tokens = true,
+                                .accumulate_positions = false,
                                 .dropout = dropout(0, DropoutKind::embedding)});
 }
 
 void GptStep::update() {
-  call<ops::SumSquares>("grad norm", &Ops::sum_squares, {.out = sum_, .x = grad_, .accumulate = false});
-  call<ops::JudgeGradients>("grad norm", &Ops::judge_gradients, {.state = state_, .sum_squares = sum_, .clip_grad = 1.0f});
+  call<ops::SumSquares>("grad norm", &Ops::sum_squares,
+                        {.out = sum_, .x = grad_, .accumulate = false});
+  call<ops::JudgeGradients>("grad norm", &Ops::judge_gradients,
+                            {.state = state_, .sum_squares = sum_, .clip_grad = 1.0f});
   call<ops::AdamW>("adamw", &Ops::adamw,
-                   {.model = main_.data == model_.data ? Tensor() : model_, .main = main_, .m = m_, .v = v_,
-                    .grad = grad_, .state = state_, .decay_elements = decay_elements_, .beta2 = 0.95f});
+                   {.model = main_.data == model_.data ? Tensor() : model_,
+                    .main = main_,
+                    .m = m_,
+                    .v = v_,
+                    .grad = grad_,
+                    .state = state_,
+                    .decay_elements = decay_elements_,
+                    .beta2 = 0.95f});
 }
 
 }  // namespace bench

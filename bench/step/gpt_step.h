@@ -1,6 +1,7 @@
-// One whole GPT-2 training step on one device, straight over Ops: forward, loss, backward, norm, clip, AdamW.
-// For measurement: all memory is taken once, every sample is random tokens, and the calls are those of the
-// trainer's model in the same order. Not here: timing (step.cc). Letters as in trainer/ops/layer_args.h.
+// One whole GPT-2 training step on one device, straight over Ops: forward, loss, backward, norm,
+// clip, AdamW. For measurement: all memory is taken once, every sample is random tokens, and the
+// calls are those of the trainer's model in the same order. Not here: timing (step.cc). Letters as
+// in trainer/ops/layer_args.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,7 +25,8 @@ struct GptShape {
   }
   /// Floating point operations a token, attention counted causally ("half").
   double flops_per_token() const {
-    return 6.0 * static_cast<double>(parameters()) + 6.0 * static_cast<double>(layers * hidden * seq_length);
+    return 6.0 * static_cast<double>(parameters()) +
+           6.0 * static_cast<double>(layers * hidden * seq_length);
   }
 };
 
@@ -36,13 +38,15 @@ class GptStep {
   GptStep(const GptStep&) = delete;
   GptStep& operator=(const GptStep&) = delete;
 
-  /// Parameters as GPT-2 begins (normal 0.02), moments zero, the state fresh, the same tokens again.
+  /// Parameters as GPT-2 begins (normal 0.02), moments zero, the state fresh, the same tokens
+  /// again.
   void reset();
   /// Every call of the step, with its memory: for workspace_bytes and prepare.
   std::vector<ops::AnyArgs> calls();
   /// Queues begin_step with this iteration's numbers; outside of a captured step.
   void begin(int64_t iteration);
-  /// Queues everything after begin. `seen`, where given, is called after each operation with its name.
+  /// Queues everything after begin. `seen`, where given, is called after each operation with its
+  /// name.
   void run(const std::function<void(const char*, const ops::AnyArgs&)>& seen = {});
   /// The state after all queued work is done. Blocks.
   ops::StepState state();

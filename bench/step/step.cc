@@ -1,8 +1,14 @@
-// bench-step: tokens per second of a whole GPT-2 training step on one GPU, replayed as a CUDA graph.
-//   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--dropout 0] [--choices FILE] [--shares]
-// First it verifies: the loss falls, and a replayed step gives the same bits as the same step queued call by call.
-// Then it holds the load for --seconds and prints tokens/s over the second half, model flop/s use ("half": 6N + 6LHS a
-// token, of 989.4 TFLOP/s), SM clock and power. --shares times every kind of operation in one step queued call by call.
+// bench-step: tokens per second of a whole GPT-2 training step on one GPU, replayed as a CUDA
+// graph.
+//   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--dropout 0] [--shares]
+//              [--choices FILE] [--engine [--no-fuse] [--lean]] [--micro-batch-size B]
+//              [--head-rows R]
+// The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
+// moments and gradients in 16 bits and recomputes every layer. First it verifies: the loss falls,
+// and a replayed step gives the same bits as the same step queued call by call.
+// Then it holds the load for --seconds and prints tokens/s over the second half, model flop/s use
+// ("half": 6N + 6LHS a token, of 989.4 TFLOP/s), SM clock and power. --shares times every kind of
+// operation in one step queued call by call.
 // SPDX-License-Identifier: MIT
 #include <cuda_runtime.h>
 
@@ -11,12 +17,15 @@
 #include <cmath>
 #include <cstdio>
 #include <cstring>
+#include <functional>
 #include <map>
+#include <random>
 #include <string>
 #include <vector>
 
 #include "bench/step/device_meter.h"
 #include "bench/step/gpt_step.h"
+#include "trainer/engine.h"
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -27,9 +36,10 @@ using Clock = std::chrono::steady_clock;
 constexpr double kPeakFlops = 989.4e12;
 
 constexpr bench::GptShape kModels[] = {
-    {"124M", 12, 768, 12, 1024, 64, 50304, 32768},   {"345M", 24, 1024, 16, 1024, 32, 50304, 16384},
-    {"774M", 36, 1280, 20, 1024, 16, 50304, 16384},  {"1558M", 48, 1600, 25, 1024, 16, 50304, 16384},
-    {"1.3B", 24, 2048, 16, 2048, 8, 50304, 16384},   {"tiny", 2, 256, 4, 256, 4, 1024, 512},
+    {"124M", 12, 768, 12, 1024, 64, 50304, 32768},  {"345M", 24, 1024, 16, 1024, 32, 50304, 16384},
+    {"774M", 36, 1280, 20, 1024, 16, 50304, 16384}, {"1558M", 48, 1600, 25, 1024, 16, 50304, 16384},
+    {"1.3B", 24, 2048, 16, 2048, 8, 50304, 16384},  {"6.7B", 32, 4096, 32, 2048, 4, 50304, 8192},
+    {"tiny", 2, 256, 4, 256, 4, 1024, 512},
 };
 
 struct Options {
@@ -37,7 +47,7 @@ struct Options {
   double seconds = 20;
   ops::DType dtype = ops::DType::bf16;
   float dropout = 0;
-  bool shares = false;
+  bool shares = false, engine = false, fuse = true, lean = false;
   int64_t head_rows = 0, batch = 0;
 };
 
@@ -45,8 +55,11 @@ Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--shares") {
-      o.shares = true;
+    if (flag == "--shares" || flag == "--engine" || flag == "--no-fuse" || flag == "--lean") {
+      o.shares |= flag == "--shares";
+      o.engine |= flag == "--engine";
+      o.fuse &= flag != "--no-fuse";
+      o.lean |= flag == "--lean";
       continue;
     }
     const std::string value = i + 1 < argc ? argv[++i] : "";
@@ -57,7 +70,9 @@ Options parse(int argc, char** argv) {
     if (flag == "--head-rows") o.head_rows = std::stoll(value);
     if (flag == "--micro-batch-size") o.batch = std::stoll(value);
     if (flag == "--dtype")
-      o.dtype = value == "fp32" ? ops::DType::f32 : value == "fp16" ? ops::DType::f16 : ops::DType::bf16;
+      o.dtype = value == "fp32"   ? ops::DType::f32
+                : value == "fp16" ? ops::DType::f16
+                                  : ops::DType::bf16;
   }
   return o;
 }
@@ -98,10 +113,11 @@ void print_shares(bench::GptStep& step, ops::cuda::CudaOps& ops) {
     }
   }
   for (cudaEvent_t e : events) cudaEventDestroy(e);
-  std::printf("  %-16s %6s %9s %7s %9s %9s\n", "operation", "calls", "ms", "share", "TFLOP/s", "TB/s");
+  std::printf("  %-16s %6s %9s %7s %9s %9s\n", "operation", "calls", "ms", "share", "TFLOP/s",
+              "TB/s");
   for (const auto& [name, row] : rows)
-    std::printf("  %-16s %6d %9.3f %6.1f%% %9.1f %9.2f\n", name.c_str(), row.calls / kRepeats, row.ms,
-                100 * row.ms / total, row.flops / row.ms / 1e9, row.bytes / row.ms / 1e9);
+    std::printf("  %-16s %6d %9.3f %6.1f%% %9.1f %9.2f\n", name.c_str(), row.calls / kRepeats,
+                row.ms, 100 * row.ms / total, row.flops / row.ms / 1e9, row.bytes / row.ms / 1e9);
   std::printf("  %-16s %6s %9.3f\n", "sum", "", total);
 }
 
@@ -128,12 +144,57 @@ int64_t verify_and_capture(bench::GptStep& step, ops::cuda::CudaOps& ops) {
       norm[way][i] = state.grad_norm;
     }
   }
-  const bool same = std::memcmp(loss[0], loss[1], sizeof loss[0]) == 0 && std::memcmp(norm[0], norm[1], sizeof norm[0]) == 0;
+  const bool same = std::memcmp(loss[0], loss[1], sizeof loss[0]) == 0 &&
+                    std::memcmp(norm[0], norm[1], sizeof norm[0]) == 0;
   const bool falls = std::isfinite(loss[0][0]) && loss[0][2] < loss[0][0];
-  std::printf("  loss %.4f %.4f %.4f, norm %.4f %.4f %.4f, replay %s, loss %s\n", loss[0][0], loss[0][1], loss[0][2],
-              norm[0][0], norm[0][1], norm[0][2], same ? "bit-equal" : "DIFFERS", falls ? "falls" : "DOES NOT FALL");
+  std::printf("  loss %.4f %.4f %.4f, norm %.4f %.4f %.4f, replay %s, loss %s\n", loss[0][0],
+              loss[0][1], loss[0][2], norm[0][0], norm[0][1], norm[0][2],
+              same ? "bit-equal" : "DIFFERS", falls ? "falls" : "DOES NOT FALL");
   if (!same) std::printf("  replay: loss %.6f %.6f %.6f\n", loss[1][0], loss[1][1], loss[1][2]);
   return graph;
+}
+
+/// Holds the load for `seconds`: half warms the card up, the other half is measured step by step.
+/// `queue` queues one step and may wait for an older one. Prints the result line.
+void hold_and_print(const bench::GptShape& shape, const char* what, ops::cuda::CudaOps& ops,
+                    double seconds, const std::function<void(int64_t)>& queue,
+                    const std::function<float()>& loss) {
+  std::vector<cudaEvent_t> events;
+  int64_t iteration = 10;
+  const auto hold = [&](bool measured) {
+    const Clock::time_point begin = Clock::now();
+    while (seconds_since(begin) < seconds / 2) {
+      queue(++iteration);
+      if (measured) {
+        events.emplace_back();
+        CUDA_CHECK(cudaEventCreate(&events.back()));
+        CUDA_CHECK(cudaEventRecord(events.back(), ops.stream()));
+      }
+      if (iteration % 4 == 0) ops.synchronize();
+    }
+    ops.synchronize();
+  };
+  hold(false);
+  bench::DeviceMeter meter;
+  hold(true);
+  const bench::DeviceMeter::Reading reading = meter.stop();
+  std::vector<float> ms(events.size() - 1);
+  for (size_t i = 0; i + 1 < events.size(); ++i)
+    CUDA_CHECK(cudaEventElapsedTime(&ms[i], events[i], events[i + 1]));
+  float whole = 0;
+  CUDA_CHECK(cudaEventElapsedTime(&whole, events.front(), events.back()));
+  std::sort(ms.begin(), ms.end());
+  const double median = ms[ms.size() / 2], mean = whole / static_cast<double>(ms.size());
+  const double rate = static_cast<double>(shape.tokens()) / median * 1e3;
+  std::printf(
+      "%s %s: %.0f tokens/s (median of %zu steps, %.2f ms; mean %.2f ms), MFU %.1f%%, SM %.0f MHz, "
+      "%.0f W, %.2f "
+      "mJ/token, loss %.3f\n",
+      shape.name, what, rate, ms.size(), median, mean,
+      100 * rate * shape.flops_per_token() / kPeakFlops, reading.mean_mhz, reading.mean_watts,
+      reading.mean_watts / rate * 1e3, static_cast<double>(loss()));
+  std::fflush(stdout);
+  for (cudaEvent_t e : events) cudaEventDestroy(e);
 }
 
 void measure(const bench::GptShape& shape, const Options& o) {
@@ -152,51 +213,73 @@ void measure(const bench::GptShape& shape, const Options& o) {
   step.begin(1);
   step.run();
   ops.synchronize();
-  std::printf("%s: %s, %lld layers, hidden %lld, %lld x %lld tokens, %s, %.1f GB; plans %.1f s, tuning %.1f s, first step %.2f s\n",
-              shape.name, ops.describe().c_str(), static_cast<long long>(shape.layers),
-              static_cast<long long>(shape.hidden), static_cast<long long>(shape.micro_batch_size),
-              static_cast<long long>(shape.seq_length), ops::name(o.dtype), static_cast<double>(step.bytes() + workspace) / 1e9,
-              planned, prepared - planned, seconds_since(start));
+  std::printf(
+      "%s: %s, %lld layers, hidden %lld, %lld x %lld tokens, %s, %.1f GB; plans %.1f s, tuning "
+      "%.1f s, first step %.2f s\n",
+      shape.name, ops.describe().c_str(), static_cast<long long>(shape.layers),
+      static_cast<long long>(shape.hidden), static_cast<long long>(shape.micro_batch_size),
+      static_cast<long long>(shape.seq_length), ops::name(o.dtype),
+      static_cast<double>(step.bytes() + workspace) / 1e9, planned, prepared - planned,
+      seconds_since(start));
   const int64_t graph = verify_and_capture(step, ops);
   if (o.shares) print_shares(step, ops);
-
-  // Half of the time warms the card up; the other half is measured, step by step.
   step.reset();
-  std::vector<cudaEvent_t> events;
-  bench::DeviceMeter* meter = nullptr;
-  const auto hold = [&](double seconds, bool measured) {
-    const Clock::time_point begin = Clock::now();
-    for (int64_t i = 1; seconds_since(begin) < seconds; ++i) {
-      step.begin(i);
-      ops.launch(graph);
-      cudaEvent_t event = nullptr;
-      if (measured) {
-        CUDA_CHECK(cudaEventCreate(&event));
-        CUDA_CHECK(cudaEventRecord(event, ops.stream()));
-        events.push_back(event);
-      }
-      if (i % 4 == 0) ops.synchronize();
-    }
-    ops.synchronize();
+  const auto queue = [&](int64_t iteration) {
+    step.begin(iteration);
+    ops.launch(graph);
   };
-  hold(o.seconds / 2, false);
-  bench::DeviceMeter watching;
-  meter = &watching;
-  hold(o.seconds / 2, true);
-  const bench::DeviceMeter::Reading reading = meter->stop();
-  std::vector<float> ms(events.size() - 1);
-  for (size_t i = 0; i + 1 < events.size(); ++i) CUDA_CHECK(cudaEventElapsedTime(&ms[i], events[i], events[i + 1]));
-  float whole = 0;
-  CUDA_CHECK(cudaEventElapsedTime(&whole, events.front(), events.back()));
-  std::sort(ms.begin(), ms.end());
-  const double median = ms[ms.size() / 2], mean = whole / static_cast<double>(ms.size());
-  const double rate = static_cast<double>(shape.tokens()) / median * 1e3;
-  std::printf("%s: %.0f tokens/s (median of %zu steps, %.2f ms; mean %.2f ms), MFU %.1f%%, SM %.0f MHz, %.0f W, %.2f mJ/token, loss %.3f\n",
-              shape.name, rate, ms.size(), median, mean, 100 * rate * shape.flops_per_token() / kPeakFlops,
-              reading.mean_mhz, reading.mean_watts, reading.mean_watts / rate * 1e3, step.state().loss);
-  std::fflush(stdout);
-  for (cudaEvent_t e : events) cudaEventDestroy(e);
+  hold_and_print(shape, "step", ops, o.seconds, queue, [&] { return step.state().loss; });
   ops.release(scratch.data);
+}
+
+/// The trainer's own Engine on random tokens, queued as trainer.cc does: one step ahead of the
+/// host.
+void measure_engine(const bench::GptShape& shape, const Options& o) {
+  const Clock::time_point start = Clock::now();
+  ops::cuda::CudaOps ops({.gemm_choices_path = o.choices});
+  trainer::ModelSpec spec = trainer::family_defaults("gpt2");
+  spec.num_layers = shape.layers;
+  spec.hidden_size = shape.hidden;
+  spec.num_attention_heads = shape.heads;
+  spec.max_position_embeddings = shape.seq_length;
+  spec.vocab_size = std::min<int64_t>(50257, shape.vocabulary);
+  spec.padded_vocab_size = shape.vocabulary;
+  spec.hidden_dropout = spec.attention_dropout = o.dropout;
+  trainer::complete(spec);
+  trainer::EngineOptions options;
+  options.seq_length = shape.seq_length;
+  options.micro_batch_size = shape.micro_batch_size;
+  options.model_dtype = o.dtype;
+  options.head_rows = o.head_rows;
+  options.adam_beta2 = 0.95f;
+  options.fuse_residual = o.fuse;
+  if (o.lean) {
+    options.grad_dtype = o.dtype;
+    options.moment_dtype = ops::DType::bf16;
+    options.recompute.granularity = trainer::Recompute::Granularity::full;
+  }
+  trainer::Engine engine(spec, options, ops);
+  engine.initialise();
+  const auto queue = [&](int64_t iteration) {
+    const trainer::HostBatch batch = engine.host_batch();
+    std::mt19937 random(static_cast<uint32_t>(iteration % 4));
+    const auto vocabulary = static_cast<uint32_t>(spec.vocab_size);
+    for (size_t i = 0; i < static_cast<size_t>(shape.tokens()); ++i) {
+      batch.tokens[i] = static_cast<int32_t>(random() % vocabulary);
+      batch.labels[i] = static_cast<int32_t>(random() % vocabulary);
+      batch.positions[i] = static_cast<int32_t>(static_cast<int64_t>(i) / shape.micro_batch_size);
+      batch.loss_mask[i] = 1;
+    }
+    engine.step(iteration, 1, 1e-4f, 0.1f);
+    if (iteration > 2) static_cast<void>(engine.result(1));
+  };
+  queue(1);
+  ops.synchronize();
+  std::printf("%s engine: %.1f GB planned, first step done after %.2f s, loss %.4f\n", shape.name,
+              static_cast<double>(engine.memory_plan().total_bytes) / 1e9, seconds_since(start),
+              static_cast<double>(engine.result(0).loss));
+  queue(2);
+  hold_and_print(shape, "engine", ops, o.seconds, queue, [&] { return engine.result(0).loss; });
 }
 
 }  // namespace
@@ -205,11 +288,16 @@ int main(int argc, char** argv) {
   const Options options = parse(argc, argv);
   try {
     for (bench::GptShape shape : kModels) {
-      if ((',' + options.models + ',').find(',' + std::string(shape.name) + ',') == std::string::npos) continue;
+      if ((',' + options.models + ',').find(',' + std::string(shape.name) + ',') ==
+          std::string::npos)
+        continue;
       if (options.batch > 0) shape.micro_batch_size = options.batch;
       if (options.head_rows > 0) shape.head_rows = options.head_rows;
       shape.head_rows = std::min(shape.head_rows, shape.tokens());
-      measure(shape, options);
+      if (options.engine)
+        measure_engine(shape, options);
+      else
+        measure(shape, options);
     }
   } catch (const std::exception& error) {
     std::fprintf(stderr, "bench-step: %s\n", error.what());

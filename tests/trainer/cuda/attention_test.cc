@@ -1,5 +1,5 @@
-// CUDA attention against its CPU twin: cuDNN's road and the plain one, head sizes 64, 80, 96, 128 and odd ones, grouped
-// heads, masks, dropout, rotary embedding, decoding.
+// CUDA attention against its CPU twin: cuDNN's road and the plain one, head sizes 64, 80, 96, 128
+// and odd ones, grouped heads, masks, dropout, rotary embedding, decoding.
 // SPDX-License-Identifier: MIT
 #include "tests/trainer/cuda/pair.h"
 
@@ -16,14 +16,18 @@ struct Case {
 class CudaAttention : public PairTest {
  protected:
   static AttentionShape shape_of(const Case& c) {
-    return {.num_attention_heads = c.heads, .num_query_groups = c.groups, .kv_channels = c.channels,
-            .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.channels)), .causal = c.causal};
+    return {.num_attention_heads = c.heads,
+            .num_query_groups = c.groups,
+            .kv_channels = c.channels,
+            .softmax_scale = 1.0f / std::sqrt(static_cast<float>(c.channels)),
+            .causal = c.causal};
   }
   static int64_t row(const Case& c) { return (c.heads + 2 * c.groups) * c.channels; }
 
   void check(const Case& c, float p) {
-    const std::string at = " S " + std::to_string(c.length) + " N " + std::to_string(c.heads) + " G " +
-                           std::to_string(c.groups) + " D " + std::to_string(c.channels) + " p " + std::to_string(p);
+    const std::string at = " S " + std::to_string(c.length) + " N " + std::to_string(c.heads) +
+                           " G " + std::to_string(c.groups) + " D " + std::to_string(c.channels) +
+                           " p " + std::to_string(p);
     const Twin s = state({.iteration = 9});
     const Twin qkv = random(model(), {c.length, c.batch, row(c)});
     const Twin out = empty(model(), {c.length, c.batch, c.heads * c.channels});
@@ -31,32 +35,49 @@ class CudaAttention : public PairTest {
     Twin first;
     if (c.first_key) {
       std::vector<int32_t> keys;
-      for (int64_t i = 0; i < c.length * c.batch; ++i) keys.push_back(static_cast<int32_t>(i / c.batch / 10 * 10));
+      for (int64_t i = 0; i < c.length * c.batch; ++i)
+        keys.push_back(static_cast<int32_t>(i / c.batch / 10 * 10));
       first = integers({c.length, c.batch}, keys);
     }
     const auto drop = [&](int i) {
-      return Dropout{.p = p, .seed = 3, .site = dropout_site(1, DropoutKind::attention_probabilities),
-                     .first_sample = 2, .first_head = 1, .state = s[i]};
+      return Dropout{.p = p,
+                     .seed = 3,
+                     .site = dropout_site(1, DropoutKind::attention_probabilities),
+                     .first_sample = 2,
+                     .first_head = 1,
+                     .state = s[i]};
     };
     both(&Ops::attention_forward, [&](int i) {
-      return AttentionForward{.shape = shape_of(c), .out = out[i], .stats = stats[i], .qkv = qkv[i],
-                              .first_key = first ? first[i] : Tensor(), .dropout = drop(i)};
+      return AttentionForward{.shape = shape_of(c),
+                              .out = out[i],
+                              .stats = stats[i],
+                              .qkv = qkv[i],
+                              .first_key = first ? first[i] : Tensor(),
+                              .dropout = drop(i)};
     });
     const auto terms = static_cast<double>(c.length + c.channels);
     // Scores are sums of D products, off by 2^-24 * D at most; exp and log keep that.
     expect_close("stats" + at, stats, 0, 0, terms);
-    // Probabilities are rounded to the model dtype before they meet v: u of each, so u of a sum of magnitudes.
+    // Probabilities are rounded to the model dtype before they meet v: u of each, so u of a sum of
+    // magnitudes.
     expect_close("out" + at, out, 1.01, 1.5, terms);
     // Both sides go on from the same out, stats and dout.
     take_from_gpu(out);
     take_from_gpu(stats);
-    const Twin dout = random(model(), {c.length, c.batch, c.heads * c.channels}), dqkv = empty(model(), {c.length, c.batch, row(c)});
+    const Twin dout = random(model(), {c.length, c.batch, c.heads * c.channels}),
+               dqkv = empty(model(), {c.length, c.batch, row(c)});
     both(&Ops::attention_backward, [&](int i) {
-      return AttentionBackward{.shape = shape_of(c), .dqkv = dqkv[i], .dout = dout[i], .out = out[i], .stats = stats[i],
-                               .qkv = qkv[i], .first_key = first ? first[i] : Tensor(), .dropout = drop(i)};
+      return AttentionBackward{.shape = shape_of(c),
+                               .dqkv = dqkv[i],
+                               .dout = dout[i],
+                               .out = out[i],
+                               .stats = stats[i],
+                               .qkv = qkv[i],
+                               .first_key = first ? first[i] : Tensor(),
+                               .dropout = drop(i)};
     });
-    // dS and P are rounded before the last products: each term of a sum is off by u, and the largest element is at
-    // least a quarter of the sum of magnitudes of its terms at these sizes.
+    // dS and P are rounded before the last products: each term of a sum is off by u, and the
+    // largest element is at least a quarter of the sum of magnitudes of its terms at these sizes.
     expect_close("dqkv" + at, dqkv, 1.01, 4, 4 * terms);
   }
   void take_from_gpu(const Twin& t) {
@@ -69,7 +90,8 @@ class CudaAttention : public PairTest {
 ALL_DTYPES(CudaAttention);
 
 TEST_P(CudaAttention, HeadSizes) {
-  for (int64_t d : {64, 80, 96, 128}) check({.length = 192, .batch = 2, .heads = 3, .groups = 3, .channels = d}, 0);
+  for (int64_t d : {64, 80, 96, 128})
+    check({.length = 192, .batch = 2, .heads = 3, .groups = 3, .channels = d}, 0);
 }
 TEST_P(CudaAttention, OddSizes) {
   check({.length = 77, .batch = 3, .heads = 2, .groups = 2, .channels = 64}, 0);
@@ -88,30 +110,41 @@ TEST_P(CudaAttention, DocumentsApart) {
 }
 
 TEST_P(CudaAttention, DropoutOfThePlainRoadIsTheTwins) {
-  const Case c{.length = 96, .batch = 2, .heads = 4, .groups = 2, .channels = 32, .first_key = model() != DType::f32};
+  const Case c{.length = 96,
+               .batch = 2,
+               .heads = 4,
+               .groups = 2,
+               .channels = 32,
+               .first_key = model() != DType::f32};
   check(c, 0.2f);
 }
 
-// cuDNN draws its own mask. With q = 0 all probabilities of row s are 1/(s+1), and with v = 1 the output is the share
-// of kept keys times 1/(1-p): mean 1, variance p/(1-p)/(s+1). Backward must use the same mask: dv of a head is
-// the sum over queries of the same dropped probabilities.
+// cuDNN draws its own mask. With q = 0 all probabilities of row s are 1/(s+1), and with v = 1 the
+// output is the share of kept keys times 1/(1-p): mean 1, variance p/(1-p)/(s+1). Backward must use
+// the same mask: dv of a head is the sum over queries of the same dropped probabilities.
 TEST_P(CudaAttention, DropoutOfCudnnHasItsMomentsAndTheSameMaskBothWays) {
   if (model() == DType::f32) GTEST_SKIP() << "fp32 goes the plain road";
   const Case c{.length = 256, .batch = 4, .heads = 4, .groups = 4, .channels = 64, .causal = false};
   const float p = 0.25f;
   const Twin s = state({.iteration = 9});
   std::vector<float> values(static_cast<size_t>(c.length * c.batch * row(c)));
-  for (size_t i = 0; i < values.size(); ++i) values[i] = static_cast<int64_t>(i) / c.channels % 3 == 2 ? 1.0f : 0.0f;
+  for (size_t i = 0; i < values.size(); ++i)
+    values[i] = static_cast<int64_t>(i) / c.channels % 3 == 2 ? 1.0f : 0.0f;
   const Twin qkv = floats(model(), {c.length, c.batch, row(c)}, values);
-  const Twin out = empty(model(), {c.length, c.batch, c.heads * c.channels}), again = empty(model(), {c.length, c.batch, c.heads * c.channels});
-  const Twin stats = empty(DType::f32, {c.batch, c.heads, c.length}), dqkv = empty(model(), {c.length, c.batch, row(c)});
+  const Twin out = empty(model(), {c.length, c.batch, c.heads * c.channels}),
+             again = empty(model(), {c.length, c.batch, c.heads * c.channels});
+  const Twin stats = empty(DType::f32, {c.batch, c.heads, c.length}),
+             dqkv = empty(model(), {c.length, c.batch, row(c)});
   const Dropout drop{.p = p, .seed = 3, .site = 77, .state = s[1]};
-  sides[1]->attention_forward({.shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
-  sides[1]->attention_forward({.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
+  sides[1]->attention_forward(
+      {.shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
+  sides[1]->attention_forward(
+      {.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
   EXPECT_EQ(bytes(out[1]), bytes(again[1])) << "the same seed, another mask";
   const StepState next{.iteration = 10};
   sides[1]->upload(s[1], &next);
-  sides[1]->attention_forward({.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
+  sides[1]->attention_forward(
+      {.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
   EXPECT_NE(bytes(out[1]), bytes(again[1])) << "another iteration, the same mask";
   const StepState back{.iteration = 9};
   sides[1]->upload(s[1], &back);
@@ -133,8 +166,13 @@ TEST_P(CudaAttention, DropoutOfCudnnHasItsMomentsAndTheSameMaskBothWays) {
   // dout = 1: the sum over keys of dv equals the sum over queries of out, mask by mask.
   const Twin dout = floats(model(), {c.length, c.batch, c.heads * c.channels},
                            std::vector<float>(static_cast<size_t>(out[0].elements()), 1.0f));
-  sides[1]->attention_backward({.shape = shape_of(c), .dqkv = dqkv[1], .dout = dout[1], .out = out[1], .stats = stats[1],
-                                .qkv = qkv[1], .dropout = drop});
+  sides[1]->attention_backward({.shape = shape_of(c),
+                                .dqkv = dqkv[1],
+                                .dout = dout[1],
+                                .out = out[1],
+                                .stats = stats[1],
+                                .qkv = qkv[1],
+                                .dropout = drop});
   take_from_gpu(dqkv);
   const auto* d = static_cast<const float*>(dqkv[0].data);
   for (int64_t b = 0; b < c.batch; ++b)
@@ -151,14 +189,21 @@ TEST_P(CudaAttention, DropoutOfCudnnHasItsMomentsAndTheSameMaskBothWays) {
 
 TEST_P(CudaAttention, TheSameBitsEveryTime) {
   const Case c{.length = 512, .batch = 4, .heads = 4, .groups = 4, .channels = 64};
-  const Twin qkv = random(model(), {c.length, c.batch, row(c)}), dout = random(model(), {c.length, c.batch, 256});
-  const Twin out = empty(model(), {c.length, c.batch, 256}), stats = empty(DType::f32, {c.batch, c.heads, c.length});
+  const Twin qkv = random(model(), {c.length, c.batch, row(c)}),
+             dout = random(model(), {c.length, c.batch, 256});
+  const Twin out = empty(model(), {c.length, c.batch, 256}),
+             stats = empty(DType::f32, {c.batch, c.heads, c.length});
   std::vector<uint8_t> first;
   for (int time = 0; time < 4; ++time) {
     const Twin dqkv = empty(model(), {c.length, c.batch, row(c)});
-    sides[1]->attention_forward({.shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1]});
-    sides[1]->attention_backward({.shape = shape_of(c), .dqkv = dqkv[1], .dout = dout[1], .out = out[1],
-                                  .stats = stats[1], .qkv = qkv[1]});
+    sides[1]->attention_forward(
+        {.shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1]});
+    sides[1]->attention_backward({.shape = shape_of(c),
+                                  .dqkv = dqkv[1],
+                                  .dout = dout[1],
+                                  .out = out[1],
+                                  .stats = stats[1],
+                                  .qkv = qkv[1]});
     if (time == 0) first = bytes(dqkv[1]);
     EXPECT_EQ(first, bytes(dqkv[1]));
   }
@@ -174,14 +219,21 @@ TEST_P(CudaAttention, Rotary) {
       cosine.push_back(std::cos(0.1f * static_cast<float>(i)));
       sine.push_back(std::sin(0.1f * static_cast<float>(i)));
     }
-    for (int64_t i = 0; i < c.length * c.batch; ++i) positions.push_back(static_cast<int32_t>(i / c.batch));
-    const Twin cos = floats(DType::f32, {c.length, half}, cosine), sin = floats(DType::f32, {c.length, half}, sine);
+    for (int64_t i = 0; i < c.length * c.batch; ++i)
+      positions.push_back(static_cast<int32_t>(i / c.batch));
+    const Twin cos = floats(DType::f32, {c.length, half}, cosine),
+               sin = floats(DType::f32, {c.length, half}, sine);
     const Twin at = integers({c.length, c.batch}, positions);
     for (bool inverse : {false, true}) {
       const Twin qkv = random(model(), {c.length, c.batch, row(c)});
       both(&Ops::rotary, [&](int i) {
-        return Rotary{.qkv = qkv[i], .positions = at[i], .cosine = cos[i], .sine = sin[i],
-                      .num_attention_heads = c.heads, .num_query_groups = c.groups, .interleaved = interleaved,
+        return Rotary{.qkv = qkv[i],
+                      .positions = at[i],
+                      .cosine = cos[i],
+                      .sine = sin[i],
+                      .num_attention_heads = c.heads,
+                      .num_query_groups = c.groups,
+                      .interleaved = interleaved,
                       .inverse = inverse};
       });
       expect_close("qkv", qkv, 1.01, 0, 2);
@@ -194,10 +246,15 @@ TEST_P(CudaAttention, Decode) {
   const int64_t capacity = 40, cached = 20;
   const Twin keys = random(model(), {capacity, c.batch, c.groups * c.channels});
   const Twin values = random(model(), {capacity, c.batch, c.groups * c.channels});
-  const Twin qkv = random(model(), {c.length, c.batch, row(c)}), out = empty(model(), {c.length, c.batch, c.heads * c.channels});
+  const Twin qkv = random(model(), {c.length, c.batch, row(c)}),
+             out = empty(model(), {c.length, c.batch, c.heads * c.channels});
   both(&Ops::attention_decode, [&](int i) {
-    return AttentionDecode{.shape = shape_of(c), .out = out[i], .qkv = qkv[i], .key_cache = keys[i],
-                           .value_cache = values[i], .cached = cached};
+    return AttentionDecode{.shape = shape_of(c),
+                           .out = out[i],
+                           .qkv = qkv[i],
+                           .key_cache = keys[i],
+                           .value_cache = values[i],
+                           .cached = cached};
   });
   expect_close("out", out, 1.01, 0.1, 64);
   expect_close("keys", keys, 0, 0, 0);

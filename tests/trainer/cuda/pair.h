@@ -1,6 +1,7 @@
-// What the CUDA tests share: two Ops, tensors that live on both with equal values, and the bound of their difference.
-// Not here: any operation. A Twin's CPU half is fp32; where the model dtype has 16 bits both halves hold the same
-// rounded numbers. Outputs are poisoned on the GPU (NaN), so that an element nothing wrote is seen.
+// What the CUDA tests share: two Ops, tensors that live on both with equal values, and the bound of
+// their difference. Not here: any operation. A Twin's CPU half is fp32; where the model dtype has
+// 16 bits both halves hold the same rounded numbers. Outputs are poisoned on the GPU (NaN), so that
+// an element nothing wrote is seen.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -29,7 +30,9 @@ struct Twin {
 };
 
 /// Half a unit of the last place, relative: what one rounding to `dtype` may cost.
-inline double unit(DType dtype) { return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24; }
+inline double unit(DType dtype) {
+  return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
+}
 
 class PairTest : public testing::TestWithParam<DType> {
  protected:
@@ -55,7 +58,8 @@ class PairTest : public testing::TestWithParam<DType> {
     Twin t;
     for (int side = 0; side < 2; ++side) {
       const bool is_float = dtype == DType::bf16 || dtype == DType::f16;
-      t.half[side] = Tensor(nullptr, side == 0 && is_float ? DType::f32 : dtype, sides[side]->device(), shape);
+      t.half[side] =
+          Tensor(nullptr, side == 0 && is_float ? DType::f32 : dtype, sides[side]->device(), shape);
       t.half[side].data = sides[side]->allocate(t.half[side].bytes());
       blocks_[side].push_back(t.half[side].data);
     }
@@ -78,7 +82,8 @@ class PairTest : public testing::TestWithParam<DType> {
     return t;
   }
   /// About Normal(mean, scale).
-  Twin random(DType dtype, std::initializer_list<int64_t> shape, double scale = 1, double mean = 0) {
+  Twin random(DType dtype, std::initializer_list<int64_t> shape, double scale = 1,
+              double mean = 0) {
     const Tensor form(nullptr, dtype, Device::cpu, shape);
     std::vector<float> values(static_cast<size_t>(form.elements()));
     ++seed_;
@@ -132,15 +137,18 @@ class PairTest : public testing::TestWithParam<DType> {
     return out;
   }
 
-  /// |gpu - cpu| <= roundings * u * |cpu| + inner * u * largest + (terms + 16) * 2^-24 * 4 * largest, where u is half a
-  /// unit of the last place of the GPU tensor's dtype (of the model dtype for `inner`): `roundings` of the value itself,
-  /// `inner` for roundings of what it is summed from, `terms` for fp32 sums in another order.
-  void expect_close(const std::string& what, const Twin& t, double roundings, double inner, double terms) {
+  /// |gpu - cpu| <= roundings * u * |cpu| + inner * u * largest + (terms + 16) * 2^-24 * 4 *
+  /// largest, where u is half a unit of the last place of the GPU tensor's dtype (of the model
+  /// dtype for `inner`): `roundings` of the value itself, `inner` for roundings of what it is
+  /// summed from, `terms` for fp32 sums in another order.
+  void expect_close(const std::string& what, const Twin& t, double roundings, double inner,
+                    double terms) {
     std::vector<uint8_t> raw = bytes(t[1]);
     const Tensor gpu(raw.data(), t[1].dtype, Device::cpu, {t[1].elements()});
     const auto* cpu = static_cast<const float*>(t[0].data);
     double largest = 1e-6, squares = 0, errors = 0;
-    for (int64_t i = 0; i < gpu.elements(); ++i) largest = std::max<double>(largest, std::abs(cpu[i]));
+    for (int64_t i = 0; i < gpu.elements(); ++i)
+      largest = std::max<double>(largest, std::abs(cpu[i]));
     const double own = unit(t[1].dtype);
     double worst = 0;
     int64_t at = 0, bad = 0;
@@ -148,16 +156,17 @@ class PairTest : public testing::TestWithParam<DType> {
       const double want = cpu[i], got = load(gpu, i), error = std::abs(got - want);
       // fp16 numbers below 2^-14 are multiples of 2^-24.
       const double grain = t[1].dtype == DType::f16 ? 0x1p-25 * (1 + roundings) : 0;
-      const double allowed =
-          roundings * own * std::abs(want) + (inner * u() + (terms + 16) * 0x1p-24 * 4) * largest + grain;
+      const double allowed = roundings * own * std::abs(want) +
+                             (inner * u() + (terms + 16) * 0x1p-24 * 4) * largest + grain;
       if (!(error <= allowed)) ++bad;
       const double excess = std::isfinite(got) ? error / allowed : 1e30;
       if (excess > worst) worst = excess, at = i;
       squares += want * want;
       errors += error * error;
     }
-    EXPECT_EQ(bad, 0) << what << " " << t[1].describe() << "[" << at << "]: " << load(gpu, at) << " for " << cpu[at]
-                      << ", " << worst << " times the bound; relative error of all "
+    EXPECT_EQ(bad, 0) << what << " " << t[1].describe() << "[" << at << "]: " << load(gpu, at)
+                      << " for " << cpu[at] << ", " << worst
+                      << " times the bound; relative error of all "
                       << std::sqrt(errors / std::max(squares, 1e-300));
   }
 
@@ -168,8 +177,11 @@ class PairTest : public testing::TestWithParam<DType> {
   uint32_t seed_ = 0;
 };
 
-inline std::string dtype_name(const testing::TestParamInfo<DType>& info) { return name(info.param); }
-#define ALL_DTYPES(suite) \
-  INSTANTIATE_TEST_SUITE_P(Gpu, suite, testing::Values(DType::f32, DType::bf16, DType::f16), dtype_name)
+inline std::string dtype_name(const testing::TestParamInfo<DType>& info) {
+  return name(info.param);
+}
+#define ALL_DTYPES(suite)                                                                    \
+  INSTANTIATE_TEST_SUITE_P(Gpu, suite, testing::Values(DType::f32, DType::bf16, DType::f16), \
+                           dtype_name)
 
 }  // namespace pair

@@ -1,4 +1,5 @@
-// CUDA loss, gradient judgement, AdamW, initial values and memory operations against their CPU twins; capture and replay.
+// CUDA loss, gradient judgement, AdamW, initial values and memory operations against their CPU
+// twins; capture and replay.
 // SPDX-License-Identifier: MIT
 #include <limits>
 
@@ -36,17 +37,25 @@ TEST_P(CudaStep, CrossEntropy) {
     const int64_t rows = 9;
     const Twin logits = random(model(), {rows, v}, 3), kept = copy_of(logits);
     std::vector<int32_t> labels;
-    for (int64_t r = 0; r < rows; ++r) labels.push_back(r == 4 ? -1 : static_cast<int32_t>(r * 7919 % v));
+    for (int64_t r = 0; r < rows; ++r)
+      labels.push_back(r == 4 ? -1 : static_cast<int32_t>(r * 7919 % v));
     const Twin label = integers({rows}, labels), weights = random(DType::f32, {rows}, 0.1, 1);
     const Twin loss = empty(DType::f32, {rows}), s = state({.loss_scale = 1024});
     for (bool backward : {false, true}) {
       both(&Ops::cross_entropy, [&](int i) {
-        return CrossEntropy{.logits = logits[i], .labels = label[i], .row_weights = weights[i], .token_loss = loss[i],
-                            .state = s[i], .factor = 0.5f, .backward = backward};
+        return CrossEntropy{.logits = logits[i],
+                            .labels = label[i],
+                            .row_weights = weights[i],
+                            .token_loss = loss[i],
+                            .state = s[i],
+                            .factor = 0.5f,
+                            .backward = backward};
       });
       expect_close("loss V " + std::to_string(v), loss, 4, 0, 64);
-      // The exponential is rounded to the model dtype, and the gradient again; the label's is close to -1.
-      expect_close("dlogits V " + std::to_string(v), logits, backward ? 2.2 : 0, 0, backward ? 64 : 0);
+      // The exponential is rounded to the model dtype, and the gradient again; the label's is close
+      // to -1.
+      expect_close("dlogits V " + std::to_string(v), logits, backward ? 2.2 : 0, 0,
+                   backward ? 64 : 0);
     }
 
     // The same with the vocabulary in two parts, as two ranks would do it.
@@ -57,16 +66,25 @@ TEST_P(CudaStep, CrossEntropy) {
       const Twin half = random(model(), {rows, part}, 3);
       for (int side = 0; side < 2; ++side)
         for (int64_t r = 0; r < rows; ++r)
-          sides[side]->copy({.dst = half[side].slice(r, 1).flat(), .src = kept[side].slice(r, 1).flat().slice(rank * part, part)});
+          sides[side]->copy({.dst = half[side].slice(r, 1).flat(),
+                             .src = kept[side].slice(r, 1).flat().slice(rank * part, part)});
       both(&Ops::cross_entropy_statistics, [&](int i) {
-        return CrossEntropyStatistics{.stats = stats[i].slice(rank, 1).view({rows, 3}), .logits = half[i],
-                                      .labels = label[i], .first_token = rank * part};
+        return CrossEntropyStatistics{.stats = stats[i].slice(rank, 1).view({rows, 3}),
+                                      .logits = half[i],
+                                      .labels = label[i],
+                                      .first_token = rank * part};
       });
       if (rank == 0) continue;
       expect_close("stats", stats, 4, 0, 64);
       both(&Ops::cross_entropy_gradient, [&](int i) {
-        return CrossEntropyGradient{.logits = half[i], .stats = stats[i], .labels = label[i], .row_weights = weights[i],
-                                    .token_loss = split_loss[i], .state = s[i], .first_token = part, .factor = 0.5f};
+        return CrossEntropyGradient{.logits = half[i],
+                                    .stats = stats[i],
+                                    .labels = label[i],
+                                    .row_weights = weights[i],
+                                    .token_loss = split_loss[i],
+                                    .state = s[i],
+                                    .first_token = part,
+                                    .factor = 0.5f};
       });
       expect_close("split loss", split_loss, 4, 0, 64);
       expect_close("split dlogits", half, 1.2, 0, 64);
@@ -83,10 +101,12 @@ TEST_P(CudaStep, LossWeightsAndAccumulation) {
   both(&Ops::loss_weights, [&](int i) { return LossWeights{weights[i], mask[i]}; });
   expect_close("row_weights", weights, 2, 0, 0);
   both(&Ops::accumulate_loss, [&](int i) {
-    return AccumulateLoss{.state = s[i], .row_weights = weights[i], .token_loss = losses[i], .factor = 0.25f};
+    return AccumulateLoss{
+        .state = s[i], .row_weights = weights[i], .token_loss = losses[i], .factor = 0.25f};
   });
   expect_same_state(s, 1e-5);
-  const Twin none = floats(DType::f32, {rows, 1}, std::vector<float>(static_cast<size_t>(rows), 0.0f));
+  const Twin none =
+      floats(DType::f32, {rows, 1}, std::vector<float>(static_cast<size_t>(rows), 0.0f));
   both(&Ops::loss_weights, [&](int i) { return LossWeights{weights[i], none[i]}; });
   expect_close("no weight at all", weights, 0, 0, 0);
 }
@@ -94,12 +114,14 @@ TEST_P(CudaStep, LossWeightsAndAccumulation) {
 TEST_P(CudaStep, SumSquaresSeesEveryElementAndEveryNan) {
   for (int64_t n : {1, 7, 4096, 1000003}) {
     const Twin x = random(model(), {n}), out = floats(DType::f32, {1}, {3.0f});
-    both(&Ops::sum_squares, [&](int i) { return SumSquares{.out = out[i], .x = x[i], .accumulate = true}; });
+    both(&Ops::sum_squares,
+         [&](int i) { return SumSquares{.out = out[i], .x = x[i], .accumulate = true}; });
     expect_close("sum", out, 0, 0, std::sqrt(static_cast<double>(n)));
   }
   const int64_t n = 100001;
   const Twin out = empty(DType::f32, {1}), count = empty(DType::i64, {1});
-  for (float bad : {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
+  for (float bad :
+       {std::numeric_limits<float>::infinity(), std::numeric_limits<float>::quiet_NaN()})
     for (int64_t place : {int64_t{0}, n / 2, n - 1}) {
       std::vector<float> values(static_cast<size_t>(n), 0.5f);
       values[static_cast<size_t>(place)] = bad;
@@ -122,7 +144,11 @@ TEST_P(CudaStep, JudgeGradientsFollowsTheScaler) {
   for (float q : {4.0f, 1e12f, inf, 9.0f, inf, inf, 0.0f, 25.0f, 1.0f, 1.0f, 1.0f}) {
     const Twin sum = floats(DType::f32, {1}, {q});
     both(&Ops::judge_gradients, [&](int i) {
-      return JudgeGradients{.state = s[i], .sum_squares = sum[i], .clip_grad = 1, .dynamic = true, .window = 3,
+      return JudgeGradients{.state = s[i],
+                            .sum_squares = sum[i],
+                            .clip_grad = 1,
+                            .dynamic = true,
+                            .window = 3,
                             .hysteresis = 2};
     });
     expect_same_state(s, 1e-6);
@@ -133,19 +159,39 @@ TEST_P(CudaStep, AdamW) {
   for (int64_t n : {5, 4096, 100003}) {
     for (DType moments : {DType::f32, DType::bf16}) {
       if (moments == DType::bf16 && model() == DType::f32) continue;
-      const Twin main = random(DType::f32, {n}), m = random(moments, {n}, 0.01), grad = random(DType::f32, {n});
+      const Twin main = random(DType::f32, {n}), m = random(moments, {n}, 0.01),
+                 grad = random(DType::f32, {n});
       std::vector<float> squares(static_cast<size_t>(n), 0.02f);
       const Twin v = floats(moments, {n}, squares), out = empty(model(), {n});
-      const Twin s = state({.iteration = 7, .lr = 0.01f, .weight_decay = 0.1f, .grad_multiplier = 0.5f, .adam_steps = 3,
-                            .bias_correction1 = 0.271f, .bias_correction2 = 0.143f});
+      const Twin s = state({.iteration = 7,
+                            .lr = 0.01f,
+                            .weight_decay = 0.1f,
+                            .grad_multiplier = 0.5f,
+                            .adam_steps = 3,
+                            .bias_correction1 = 0.271f,
+                            .bias_correction2 = 0.143f});
       if (moments == DType::bf16) {
         // The CPU halves hold real bf16 moments here: the rounding is part of what is compared.
         std::vector<uint8_t> raw_m = bytes(m[1]), raw_v = bytes(v[1]);
-        Tensor host_m(raw_m.data(), DType::bf16, Device::cpu, {n}), host_v(raw_v.data(), DType::bf16, Device::cpu, {n});
-        sides[0]->adamw({.main = main[0], .m = host_m, .v = host_v, .grad = grad[0], .state = s[0],
-                         .decay_elements = n / 2, .seed = 4, .first_element = 13});
-        sides[1]->adamw({.model = out[1], .main = main[1], .m = m[1], .v = v[1], .grad = grad[1], .state = s[1],
-                         .decay_elements = n / 2, .seed = 4, .first_element = 13});
+        Tensor host_m(raw_m.data(), DType::bf16, Device::cpu, {n}),
+            host_v(raw_v.data(), DType::bf16, Device::cpu, {n});
+        sides[0]->adamw({.main = main[0],
+                         .m = host_m,
+                         .v = host_v,
+                         .grad = grad[0],
+                         .state = s[0],
+                         .decay_elements = n / 2,
+                         .seed = 4,
+                         .first_element = 13});
+        sides[1]->adamw({.model = out[1],
+                         .main = main[1],
+                         .m = m[1],
+                         .v = v[1],
+                         .grad = grad[1],
+                         .state = s[1],
+                         .decay_elements = n / 2,
+                         .seed = 4,
+                         .first_element = 13});
         expect_close("main", main, 2, 0, 8);
         const std::vector<uint8_t> got = bytes(m[1]);
         int64_t other = 0;
@@ -156,10 +202,16 @@ TEST_P(CudaStep, AdamW) {
       }
       const bool separate = model() != DType::f32;
       both(&Ops::adamw, [&](int i) {
-        return AdamW{.model = separate && i == 1 ? out[i] : Tensor(), .main = main[i], .m = m[i], .v = v[i],
-                     .grad = grad[i], .state = s[i], .decay_elements = n / 2};
+        return AdamW{.model = separate && i == 1 ? out[i] : Tensor(),
+                     .main = main[i],
+                     .m = m[i],
+                     .v = v[i],
+                     .grad = grad[i],
+                     .state = s[i],
+                     .decay_elements = n / 2};
       });
-      // Square root and quotient are approximate, 2 units each, of an update of 0.01 of main's size.
+      // Square root and quotient are approximate, 2 units each, of an update of 0.01 of main's
+      // size.
       expect_close("main", main, 2, 0, 1);
       expect_close("m", m, 3, 0, 1);
       expect_close("v", v, 3, 0, 1);
@@ -170,7 +222,8 @@ TEST_P(CudaStep, AdamW) {
       }
       // A skipped step changes nothing.
       const std::vector<uint8_t> before = bytes(main[1]);
-      const Twin skip = state({.lr = 1, .skip = 1, .grad_multiplier = 1, .bias_correction1 = 1, .bias_correction2 = 1});
+      const Twin skip = state(
+          {.lr = 1, .skip = 1, .grad_multiplier = 1, .bias_correction1 = 1, .bias_correction2 = 1});
       sides[1]->adamw({.main = main[1], .m = m[1], .v = v[1], .grad = grad[1], .state = skip[1]});
       EXPECT_EQ(before, bytes(main[1]));
     }
@@ -190,16 +243,24 @@ TEST_P(CudaStep, FillCopyAddAndNormalFill) {
   expect_close("filled", narrow, 0, 0, 0);
   const Twin part = empty(model(), {31, 45});
   both(&Ops::normal_fill, [&](int i) {
-    return NormalFill{.out = part[i], .std = 0.02f, .seed = 8, .stream = 99, .whole_columns = 101, .first_row = 3,
+    return NormalFill{.out = part[i],
+                      .std = 0.02f,
+                      .seed = 8,
+                      .stream = 99,
+                      .whole_columns = 101,
+                      .first_row = 3,
                       .first_column = 7};
   });
   expect_close("normal", part, 1.5, 0, 1);
 }
 
 TEST_P(CudaStep, CaptureReplaysWithNewNumbers) {
-  const Twin s = state({}), x = random(model(), {8, 2, 256}), y = empty(model(), {8, 2, 256}), w = random(model(), {256, 256});
+  const Twin s = state({}), x = random(model(), {8, 2, 256}), y = empty(model(), {8, 2, 256}),
+             w = random(model(), {256, 256});
   const auto work = [&] {
-    sides[1]->residual_norm_forward({.residual_out = y[1], .residual = x[1], .branch = x[1],
+    sides[1]->residual_norm_forward({.residual_out = y[1],
+                                     .residual = x[1],
+                                     .branch = x[1],
                                      .dropout = {.p = 0.5f, .seed = 1, .state = s[1]}});
     sides[1]->linear_forward({.y = y[1], .x = x[1], .weight = w[1], .addend = y[1]});
   };

@@ -132,8 +132,8 @@ void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
     }
   });
   if (a.dbranch_bias)
-    column_sums(a.dbranch_bias.as<float>(), (a.dbranch ? a.dbranch : a.dresidual).as<float>(), rows, columns,
-                a.accumulate);
+    column_sums(a.dbranch_bias.as<float>(), (a.dbranch ? a.dbranch : a.dresidual).as<float>(), rows,
+                columns, a.accumulate);
 }
 
 }  // namespace ops::cpu

@@ -1,8 +1,10 @@
 // Activations forward and backward, sums over rows (bias gradients), and both in one pass.
-// Lives here: CudaOps::activation_forward, activation_backward, column_sum, activation_backward_sum,
-// sum_partials. Not here: the epilogues of cuBLASLt that replace some of them (gemm.cc).
-// All bound by memory. Sums over rows go block by block into scratch, then over blocks in a fixed order.
-// Source: equals cpu/activation.cc; GELU by Hendrycks and Gimpel 2016, SwiGLU by Shazeer 2020.
+// Lives here: CudaOps::activation_forward, activation_backward, column_sum,
+// activation_backward_sum, sum_partials. Not here: the epilogues of cuBLASLt that replace some of
+// them (gemm.cc).
+// All bound by memory. Sums over rows go block by block into scratch, then over blocks in a fixed
+// order. Source: equals cpu/activation.cc; GELU by Hendrycks and Gimpel 2016, SwiGLU by Shazeer
+// 2020.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -18,9 +20,10 @@ constexpr int kSumThreads = 384;  // most threads of a column sum's block
 constexpr float kSqrt2OverPi = 0.7978845608028654f;
 constexpr float kGeluCubic = 0.044715f;
 
-// The tanh form is x * s with s = 1 / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3), since (1 + tanh u) / 2 = s. For
-// 16-bit values exponential and reciprocal are the approximate ones: 1e-6 relative, far below the rounding. Two
-// special functions and ten others an element keep the pass bound by memory.
+// The tanh form is x * s with s = 1 / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3), since (1
+// + tanh u) / 2 = s. For 16-bit values exponential and reciprocal are the approximate ones: 1e-6
+// relative, far below the rounding. Two special functions and ten others an element keep the pass
+// bound by memory.
 template <typename T>
 __device__ __forceinline__ float gelu_gate(float x) {
   const float twice = x * fmaf(2 * kSqrt2OverPi * kGeluCubic, x * x, 2 * kSqrt2OverPi);
@@ -107,14 +110,14 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dx = dy * activation'(pre) where dx is given; column sums of that (or of dy) where partial is given.
-// A block owns the neighbouring rows of slice blockIdx.y and walks down them whole (so that memory is read in
-// long runs); a thread owns one pack of columns, kUnroll rows at once, its sums in registers to the end.
-// Leaves partial[slice][column]. Reads dy (and pre), writes dx.
+// dx = dy * activation'(pre) where dx is given; column sums of that (or of dy) where partial is
+// given. A block owns the neighbouring rows of slice blockIdx.y and walks down them whole (so that
+// memory is read in long runs); a thread owns one pack of columns, kUnroll rows at once, its sums
+// in registers to the end. Leaves partial[slice][column]. Reads dy (and pre), writes dx.
 template <typename T, int kUnroll>
 __global__ void __launch_bounds__(kSumThreads)
-    column_sum_kernel(float* partial, T* dx, const T* dy, const T* pre, Activation kind, int64_t rows,
-                      int64_t columns) {
+    column_sum_kernel(float* partial, T* dx, const T* dy, const T* pre, Activation kind,
+                      int64_t rows, int64_t columns) {
   constexpr int kSize = Pack<T>::kSize;
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kSize;
   if (column >= columns) return;
@@ -180,8 +183,8 @@ __device__ __forceinline__ void add_into(const SumTarget& t, int64_t i, float x,
   }
 }
 
-// A block owns 32 columns of target blockIdx.y; warp w adds parts w, w+32, ..., then warp 0 adds the 32
-// sums in order. Shared: 32 x 33 floats. Bound by latency.
+// A block owns 32 columns of target blockIdx.y; warp w adds parts w, w+32, ..., then warp 0 adds
+// the 32 sums in order. Shared: 32 x 33 floats. Bound by latency.
 __global__ void __launch_bounds__(1024)
     sum_partials_kernel(SumTargets targets, const float* partial, int64_t parts, int64_t stride,
                         int64_t columns) {
@@ -203,26 +206,30 @@ __global__ void __launch_bounds__(1024)
   add_into(target, column, total, targets.accumulate);
 }
 
-/// The grid of a column sum, a function of the columns only, because it decides the order of the sums.
+/// The grid of a column sum, a function of the columns only, because it decides the order of the
+/// sums.
 struct SumGrid {
   int threads;
   unsigned across;
 };
 SumGrid sum_grid(int64_t columns, int64_t pack) {
   const int64_t packs = ceil_div(columns, pack), across = ceil_div(packs, kSumThreads);
-  return {static_cast<int>(round_up(ceil_div(packs, across), kWarp)), static_cast<unsigned>(across)};
+  return {static_cast<int>(round_up(ceil_div(packs, across), kWarp)),
+          static_cast<unsigned>(across)};
 }
 
 template <typename T>
-void start_column_sum(float* partial, T* dx, const T* dy, const T* pre, Activation kind, int64_t rows,
-                      int64_t columns, cudaStream_t stream) {
+void start_column_sum(float* partial, T* dx, const T* dy, const T* pre, Activation kind,
+                      int64_t rows, int64_t columns, cudaStream_t stream) {
   if (packable(columns, sizeof(T), dx, dy, pre)) {
     const SumGrid grid = sum_grid(columns, Pack<T>::kSize);
     const dim3 blocks(grid.across, kSumSlices);
     if (pre == nullptr)
-      column_sum_kernel<T, 8><<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
+      column_sum_kernel<T, 8>
+          <<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
     else
-      column_sum_kernel<T, 4><<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
+      column_sum_kernel<T, 4>
+          <<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
   } else {
     const dim3 grid(static_cast<unsigned>(ceil_div(columns, 128)), kSumSlices);
     column_sum_plain_kernel<T><<<grid, 128, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
@@ -238,7 +245,8 @@ void sum_partials(const SumTargets& targets, const float* partial, int64_t parts
   while (count > 0 && targets.target[count - 1].out == nullptr) --count;
   if (count == 0) return;
   const dim3 grid(static_cast<unsigned>(ceil_div(columns, kWarp)), static_cast<unsigned>(count));
-  sum_partials_kernel<<<grid, dim3(kWarp, kWarp), 0, stream>>>(targets, partial, parts, stride, columns);
+  sum_partials_kernel<<<grid, dim3(kWarp, kWarp), 0, stream>>>(targets, partial, parts, stride,
+                                                               columns);
   CUDA_CHECK(cudaGetLastError());
 }
 
@@ -261,8 +269,8 @@ void CudaOps::activation_backward_sum(const ActivationBackward& args, const Tens
   const int64_t columns = args.dy.columns();
   dispatch_float(args.dy.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    start_column_sum<T>(partial, data<T>(args.dx), data<T>(args.dy), data<T>(args.x), args.activation,
-                        args.dy.rows(), columns, stream_);
+    start_column_sum<T>(partial, data<T>(args.dx), data<T>(args.dy), data<T>(args.x),
+                        args.activation, args.dy.rows(), columns, stream_);
   });
   if (!dbias) return;
   sum_partials({{sum_target(dbias)}, accumulate}, partial, kSumSlices, columns, columns, stream_);
@@ -278,13 +286,15 @@ void CudaOps::activation_forward(const ActivationForward& args) {
     const T* x = data<T>(args.x);
     const int blocks = grid_for(elements, kThreads, multiprocessors_, 32);
     if (args.activation == Activation::swiglu)
-      swiglu_forward_kernel<T><<<blocks, kThreads, 0, stream_>>>(y, x, args.y.rows(), args.y.columns());
+      swiglu_forward_kernel<T>
+          <<<blocks, kThreads, 0, stream_>>>(y, x, args.y.rows(), args.y.columns());
     else if (packable(elements, sizeof(T), y, x))
-      activation_forward_kernel<T><<<grid_for(elements / Pack<T>::kSize, kThreads, multiprocessors_, 32),
-                                     kThreads, 0, stream_>>>(y, x, args.activation,
-                                                             elements / Pack<T>::kSize);
+      activation_forward_kernel<T>
+          <<<grid_for(elements / Pack<T>::kSize, kThreads, multiprocessors_, 32), kThreads, 0,
+             stream_>>>(y, x, args.activation, elements / Pack<T>::kSize);
     else
-      activation_forward_plain_kernel<T><<<blocks, kThreads, 0, stream_>>>(y, x, args.activation, elements);
+      activation_forward_plain_kernel<T>
+          <<<blocks, kThreads, 0, stream_>>>(y, x, args.activation, elements);
   });
   CUDA_CHECK(cudaGetLastError());
 }
@@ -299,8 +309,9 @@ void CudaOps::activation_backward(const ActivationBackward& args) {
   }
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    swiglu_backward_kernel<T><<<grid_for(elements, kThreads, multiprocessors_, 32), kThreads, 0, stream_>>>(
-        data<T>(args.dx), data<T>(args.dy), data<T>(args.x), args.dy.rows(), args.dy.columns());
+    swiglu_backward_kernel<T>
+        <<<grid_for(elements, kThreads, multiprocessors_, 32), kThreads, 0, stream_>>>(
+            data<T>(args.dx), data<T>(args.dy), data<T>(args.x), args.dy.rows(), args.dy.columns());
   });
   CUDA_CHECK(cudaGetLastError());
 }

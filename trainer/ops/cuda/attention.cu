@@ -1,9 +1,10 @@
 // Attention over packed q/k/v: the road to cuDNN, rotary embedding, and decoding against a cache.
-// Lives here: CudaOps::attention_forward, attention_backward, rotary, attention_decode. Not here: cuDNN's graphs
-// (sdpa.cc), the plain road for fp32 and special masks (attention_plain.cu).
-// A row of qkv is G groups of N/G query heads, one key head, one value head, D each, so head strides are affine
-// for G = N and cuDNN reads the row in place; for G < N the queries are gathered into scratch first.
-// 16-bit dropout masks are cuDNN's own, from a seed made of the Dropout's fields: the same in both directions.
+// Lives here: CudaOps::attention_forward, attention_backward, rotary, attention_decode. Not here:
+// cuDNN's graphs (sdpa.cc), the plain road for fp32 and special masks (attention_plain.cu).
+// A row of qkv is G groups of N/G query heads, one key head, one value head, D each, so head
+// strides are affine for G = N and cuDNN reads the row in place; for G < N the queries are gathered
+// into scratch first. 16-bit dropout masks are cuDNN's own, from a seed made of the Dropout's
+// fields: the same in both directions.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/attention_layout.h"
@@ -34,7 +35,8 @@ __global__ void __launch_bounds__(kThreads)
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
        i += static_cast<int64_t>(gridDim.x) * kThreads) {
     const int64_t row = i / width, head = i % width / l.channels, c = i % l.channels;
-    const int64_t at = row * l.row() + head / l.members() * l.group() + head % l.members() * l.channels + c;
+    const int64_t at =
+        row * l.row() + head / l.members() * l.group() + head % l.members() * l.channels + c;
     if (gather)
       queries[i] = packed[at];
     else
@@ -82,11 +84,13 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block owns one query (position s, sample b, head n): scores of keys 0 .. cached + s in dynamic shared memory
-// (4 bytes a key), softmax over the block, then a thread a channel. Bound by reading the cache.
+// A block owns one query (position s, sample b, head n): scores of keys 0 .. cached + s in dynamic
+// shared memory (4 bytes a key), softmax over the block, then a thread a channel. Bound by reading
+// the cache.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) decode_kernel(T* out, const T* qkv, const T* keys, const T* values,
-                                                         PackedLayout l, int64_t cached, float scale, bool causal) {
+__global__ void __launch_bounds__(kThreads)
+    decode_kernel(T* out, const T* qkv, const T* keys, const T* values, PackedLayout l,
+                  int64_t cached, float scale, bool causal) {
   extern __shared__ float scores[];
   __shared__ float shared[kWarp], query[1024];
   const int64_t head = blockIdx.x % l.heads, row = blockIdx.x / l.heads;
@@ -96,7 +100,8 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(T* out, const T* qkv, 
   const T* q = qkv + row * l.row() + group * l.group() + head % l.members() * l.channels;
   for (int64_t c = threadIdx.x; c < l.channels; c += kThreads) query[c] = to_float(q[c]) * scale;
   __syncthreads();
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
   float largest = -INFINITY;
   for (int64_t t = warp; t < count; t += kThreads / kWarp) {
     const T* key = keys + (t * l.batch + b) * width + group * l.channels;
@@ -126,13 +131,22 @@ __global__ void __launch_bounds__(kThreads) decode_kernel(T* out, const T* qkv, 
 }
 
 bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key) {
-  return qkv.dtype != DType::f32 && !first_key && shape.kv_channels % 8 == 0 && shape.kv_channels <= 128 &&
-         qkv.shape[0] > 1;
+  return qkv.dtype != DType::f32 && !first_key && shape.kv_channels % 8 == 0 &&
+         shape.kv_channels <= 128 && qkv.shape[0] > 1;
 }
 
-SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, DType dtype, float dropout, bool backward) {
-  SdpaShape s{.batch = l.batch, .heads = l.heads, .groups = l.groups, .length = l.length, .channels = l.channels,
-              .dtype = dtype, .scale = a.softmax_scale, .dropout = dropout, .causal = a.causal, .backward = backward};
+SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, DType dtype, float dropout,
+                     bool backward) {
+  SdpaShape s{.batch = l.batch,
+              .heads = l.heads,
+              .groups = l.groups,
+              .length = l.length,
+              .channels = l.channels,
+              .dtype = dtype,
+              .scale = a.softmax_scale,
+              .dropout = dropout,
+              .causal = a.causal,
+              .backward = backward};
   const int64_t width = l.heads * l.channels;
   const int64_t packed[3] = {l.row(), l.group(), l.batch * l.row()};
   const int64_t plain[3] = {width, l.channels, l.batch * width};
@@ -153,20 +167,23 @@ SdpaScratch sdpa_scratch(Sdpa& sdpa, const SdpaShape& s, int64_t whole_batch) {
   SdpaScratch out;
   out.library_bytes = sdpa.workspace_bytes(s);
   if (s.heads != s.groups)
-    out.queries_bytes = round_up(whole_batch * s.length * s.heads * s.channels * size_bytes(s.dtype), 256) *
-                        (s.backward ? 2 : 1);
+    out.queries_bytes =
+        round_up(whole_batch * s.length * s.heads * s.channels * size_bytes(s.dtype), 256) *
+        (s.backward ? 2 : 1);
   return out;
 }
 
 template <typename T>
-void move_queries(void* packed, void* queries, const PackedLayout& l, bool gather, int multiprocessors,
-                  cudaStream_t stream) {
-  const int blocks = grid_for(l.length * l.batch * l.heads * l.channels, kThreads, multiprocessors, 16);
-  move_queries_kernel<T>
-      <<<blocks, kThreads, 0, stream>>>(static_cast<T*>(packed), static_cast<T*>(queries), l, gather);
+void move_queries(void* packed, void* queries, const PackedLayout& l, bool gather,
+                  int multiprocessors, cudaStream_t stream) {
+  const int blocks =
+      grid_for(l.length * l.batch * l.heads * l.channels, kThreads, multiprocessors, 16);
+  move_queries_kernel<T><<<blocks, kThreads, 0, stream>>>(static_cast<T*>(packed),
+                                                          static_cast<T*>(queries), l, gather);
   CUDA_CHECK(cudaGetLastError());
 }
-void move_queries_16(void* packed, void* queries, const PackedLayout& l, bool gather, int sms, cudaStream_t stream) {
+void move_queries_16(void* packed, void* queries, const PackedLayout& l, bool gather, int sms,
+                     cudaStream_t stream) {
   move_queries<uint16_t>(packed, queries, l, gather, sms, stream);
 }
 
@@ -176,7 +193,8 @@ char* at(const void* base, int64_t elements) {
 
 }  // namespace
 
-/// Samples that one call of cuDNN's deterministic backward takes, so that its quadratic scratch stays in bounds.
+/// Samples that one call of cuDNN's deterministic backward takes, so that its quadratic scratch
+/// stays in bounds.
 int64_t sdpa_batch(const PackedLayout& l) {
   constexpr int64_t kMostBytes = int64_t{2} << 30;
   const int64_t of_sample = std::max<int64_t>(1, l.heads * l.length * l.length * 2);
@@ -185,8 +203,8 @@ int64_t sdpa_batch(const PackedLayout& l) {
   return batch;
 }
 
-int64_t CudaOps::attention_scratch(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key,
-                                   float dropout, bool backward) {
+int64_t CudaOps::attention_scratch(const AttentionShape& shape, const Tensor& qkv,
+                                   const Tensor& first_key, float dropout, bool backward) {
   const PackedLayout l = packed_layout(shape, qkv);
   if (!cudnn_takes(shape, qkv, first_key)) return plain_attention_scratch(l, qkv.dtype);
   SdpaShape s = sdpa_shape(l, shape, qkv.dtype, dropout, backward);
@@ -263,21 +281,29 @@ void CudaOps::attention_backward(const AttentionBackward& args) {
     sdpa_->run(s, call, queries + need.queries_bytes, stream_);
   }
   if (gathers)
-    move_queries_16(args.dqkv.data, queries + need.queries_bytes / 2, l, false, multiprocessors_, stream_);
+    move_queries_16(args.dqkv.data, queries + need.queries_bytes / 2, l, false, multiprocessors_,
+                    stream_);
 }
 
 void CudaOps::rotary(const Rotary& args) {
   check(args, device());
   if (args.qkv.elements() == 0) return;
-  const AttentionShape shape{.num_attention_heads = args.num_attention_heads,
-                             .num_query_groups = args.num_query_groups,
-                             .kv_channels = args.qkv.columns() / (args.num_attention_heads + 2 * args.num_query_groups)};
+  const AttentionShape shape{
+      .num_attention_heads = args.num_attention_heads,
+      .num_query_groups = args.num_query_groups,
+      .kv_channels = args.qkv.columns() / (args.num_attention_heads + 2 * args.num_query_groups)};
   const PackedLayout l = packed_layout(shape, args.qkv);
-  const RotaryArgs a{data<int32_t>(args.positions), data<float>(args.cosine), data<float>(args.sine),
-                     args.qkv.rows(), args.cosine.columns(), args.interleaved, args.inverse};
+  const RotaryArgs a{data<int32_t>(args.positions),
+                     data<float>(args.cosine),
+                     data<float>(args.sine),
+                     args.qkv.rows(),
+                     args.cosine.columns(),
+                     args.interleaved,
+                     args.inverse};
   dispatch_float(args.qkv.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const int blocks = grid_for(a.rows * l.groups * (l.members() + 1) * a.half, kThreads, multiprocessors_, 16);
+    const int blocks =
+        grid_for(a.rows * l.groups * (l.members() + 1) * a.half, kThreads, multiprocessors_, 16);
     rotary_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.qkv), l, a);
   });
   CUDA_CHECK(cudaGetLastError());
@@ -291,15 +317,16 @@ void CudaOps::attention_decode(const AttentionDecode& args) {
   const auto bytes = static_cast<size_t>((args.cached + l.length) * 4);
   dispatch_float(args.qkv.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const int blocks = grid_for(l.length * l.batch * l.groups * l.channels, kThreads, multiprocessors_, 16);
-    append_cache_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.key_cache), data<T>(args.value_cache),
-                                                             data<T>(args.qkv), l, args.cached);
+    const int blocks =
+        grid_for(l.length * l.batch * l.groups * l.channels, kThreads, multiprocessors_, 16);
+    append_cache_kernel<T><<<blocks, kThreads, 0, stream_>>>(
+        data<T>(args.key_cache), data<T>(args.value_cache), data<T>(args.qkv), l, args.cached);
     auto* kernel = decode_kernel<T>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
                                     shared_bytes_per_block_ - 8192));
     kernel<<<static_cast<unsigned>(l.length * l.batch * l.heads), kThreads, bytes, stream_>>>(
-        data<T>(args.out), data<T>(args.qkv), data<T>(args.key_cache), data<T>(args.value_cache), l, args.cached,
-        args.shape.softmax_scale, args.shape.causal);
+        data<T>(args.out), data<T>(args.qkv), data<T>(args.key_cache), data<T>(args.value_cache), l,
+        args.cached, args.shape.softmax_scale, args.shape.causal);
   });
   CUDA_CHECK(cudaGetLastError());
 }

@@ -1,5 +1,6 @@
 // How a packed q/k/v row is cut, as numbers that kernels and products take. Not here: kernels.
-// Included by attention.cu and attention_plain.cu. Strides and offsets in elements; see ops::AttentionShape.
+// Included by attention.cu and attention_plain.cu. Strides and offsets in elements; see
+// ops::AttentionShape.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -19,13 +20,16 @@ namespace ops::cuda {
 struct PackedLayout {
   int64_t length, batch, heads, groups, channels;  ///< S, B, N, G, D.
 
-  OPS_HOST_DEVICE int64_t members() const { return heads / groups; }            ///< Query heads of a group.
-  OPS_HOST_DEVICE int64_t group() const { return (members() + 2) * channels; }  ///< Stride of groups.
+  OPS_HOST_DEVICE int64_t members() const { return heads / groups; }  ///< Query heads of a group.
+  OPS_HOST_DEVICE int64_t group() const {
+    return (members() + 2) * channels;
+  }  ///< Stride of groups.
   OPS_HOST_DEVICE int64_t row() const { return groups * group(); }
 };
 
 inline PackedLayout packed_layout(const AttentionShape& shape, const Tensor& qkv) {
-  return {qkv.shape[0], qkv.shape[1], shape.num_attention_heads, shape.num_query_groups, shape.kv_channels};
+  return {qkv.shape[0], qkv.shape[1], shape.num_attention_heads, shape.num_query_groups,
+          shape.kv_channels};
 }
 
 /// Scratch of the plain road, forward and backward alike.

@@ -1,7 +1,8 @@
-// Attention by plain matrix products and a softmax kernel: fp32, first_key masks, head sizes cuDNN does not take.
-// Lives here: CudaOps::attention_forward_plain, attention_backward_plain. One sample and one member of every group
-// at a time: products batched over the G groups, scores (G, S, S) in scratch. Deterministic, and equal to the CPU
-// twin's dropout mask. For tests and small runs: it moves the whole score matrix several times.
+// Attention by plain matrix products and a softmax kernel: fp32, first_key masks, head sizes cuDNN
+// does not take. Lives here: CudaOps::attention_forward_plain, attention_backward_plain. One sample
+// and one member of every group at a time: products batched over the G groups, scores (G, S, S) in
+// scratch. Deterministic, and equal to the CPU twin's dropout mask. For tests and small runs: it
+// moves the whole score matrix several times.
 // Source: equals cpu/attention.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/attention_layout.h"
@@ -15,7 +16,8 @@ namespace {
 
 constexpr int kThreads = 256;
 
-/// What the softmax kernels need to know of one (sample, member): head of group g is g * members + member.
+/// What the softmax kernels need to know of one (sample, member): head of group g is g * members +
+/// member.
 struct Part {
   PackedLayout l;
   int64_t sample, member;
@@ -27,18 +29,21 @@ struct Part {
   DropoutDraw dropout;
 };
 
-__device__ __forceinline__ float attention_factor(const Part& p, int64_t head, int64_t query, int64_t key) {
-  const uint4 counter =
-      make_uint4(static_cast<uint32_t>(key / 8), p.dropout.first_position + static_cast<uint32_t>(query),
-                 p.dropout.first_sample + static_cast<uint32_t>(p.sample),
-                 static_cast<uint32_t>(p.dropout.state->iteration));
-  const uint4 w = philox(counter, p.dropout.seed, p.dropout.site + p.first_head + static_cast<uint32_t>(head));
+__device__ __forceinline__ float attention_factor(const Part& p, int64_t head, int64_t query,
+                                                  int64_t key) {
+  const uint4 counter = make_uint4(static_cast<uint32_t>(key / 8),
+                                   p.dropout.first_position + static_cast<uint32_t>(query),
+                                   p.dropout.first_sample + static_cast<uint32_t>(p.sample),
+                                   static_cast<uint32_t>(p.dropout.state->iteration));
+  const uint4 w =
+      philox(counter, p.dropout.seed, p.dropout.site + p.first_head + static_cast<uint32_t>(head));
   return dropout_factor_of(p.dropout, w, static_cast<int>(key & 7));
 }
 
 // A block owns one row (group, query) of scores: probabilities out, log-sum-exp kept.
 template <typename T>
-__global__ void __launch_bounds__(kThreads) softmax_kernel(T* probabilities, const float* scores, Part p) {
+__global__ void __launch_bounds__(kThreads)
+    softmax_kernel(T* probabilities, const float* scores, Part p) {
   __shared__ float shared[2][kWarp];
   const int64_t query = blockIdx.x % p.l.length, group = blockIdx.x / p.l.length;
   const int64_t head = group * p.l.members() + p.member;
@@ -47,13 +52,16 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(T* probabilities, con
   const int64_t begin = p.first_key != nullptr ? p.first_key[query * p.l.batch + p.sample] : 0;
   const int64_t end = p.causal ? query + 1 : p.l.length;
   float largest = -INFINITY;
-  for (int64_t k = begin + threadIdx.x; k < end; k += kThreads) largest = fmaxf(largest, row[k] * p.scale);
+  for (int64_t k = begin + threadIdx.x; k < end; k += kThreads)
+    largest = fmaxf(largest, row[k] * p.scale);
   largest = warp_max(largest);
   if (threadIdx.x % kWarp == 0) shared[0][threadIdx.x / kWarp] = largest;
   __syncthreads();
-  largest = warp_max(threadIdx.x % kWarp < kThreads / kWarp ? shared[0][threadIdx.x % kWarp] : -INFINITY);
+  largest =
+      warp_max(threadIdx.x % kWarp < kThreads / kWarp ? shared[0][threadIdx.x % kWarp] : -INFINITY);
   float sum = 0.0f;
-  for (int64_t k = begin + threadIdx.x; k < end; k += kThreads) sum += expf(row[k] * p.scale - largest);
+  for (int64_t k = begin + threadIdx.x; k < end; k += kThreads)
+    sum += expf(row[k] * p.scale - largest);
   sum = block_sum(sum, shared[1]);
   for (int64_t k = threadIdx.x; k < p.l.length; k += kThreads) {
     float value = 0.0f;
@@ -67,11 +75,12 @@ __global__ void __launch_bounds__(kThreads) softmax_kernel(T* probabilities, con
     p.stats[(p.sample * p.l.heads + head) * p.l.length + query] = largest + logf(sum);
 }
 
-// A block owns one row: from scores and dP~ (gradient of the dropped probabilities) makes P~ and dS.
+// A block owns one row: from scores and dP~ (gradient of the dropped probabilities) makes P~ and
+// dS.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
-    softmax_backward_kernel(T* probabilities, T* dscores, const float* scores, const float* dprobabilities,
-                            const T* out, const T* dout, Part p) {
+    softmax_backward_kernel(T* probabilities, T* dscores, const float* scores,
+                            const float* dprobabilities, const T* out, const T* dout, Part p) {
   __shared__ float shared[kWarp];
   const int64_t query = blockIdx.x % p.l.length, group = blockIdx.x / p.l.length;
   const int64_t head = group * p.l.members() + p.member;
@@ -81,7 +90,8 @@ __global__ void __launch_bounds__(kThreads)
   const float log_sum = p.stats[(p.sample * p.l.heads + head) * p.l.length + query];
   const int64_t o = ((query * p.l.batch + p.sample) * p.l.heads + head) * p.l.channels;
   float dot = 0.0f;
-  for (int64_t c = threadIdx.x; c < p.l.channels; c += kThreads) dot += to_float(out[o + c]) * to_float(dout[o + c]);
+  for (int64_t c = threadIdx.x; c < p.l.channels; c += kThreads)
+    dot += to_float(out[o + c]) * to_float(dout[o + c]);
   dot = block_sum(dot, shared);
   for (int64_t k = threadIdx.x; k < p.l.length; k += kThreads) {
     float value = 0.0f, gradient = 0.0f;
@@ -102,27 +112,50 @@ struct Scratch {
 };
 Scratch cut_scratch(char* memory, const PackedLayout& l, DType dtype) {
   const int64_t elements = l.groups * l.length * l.length;
-  const int64_t wide = round_up(elements * 4, 256), narrow = round_up(elements * size_bytes(dtype), 256);
-  return {reinterpret_cast<float*>(memory), reinterpret_cast<float*>(memory + wide), memory + 2 * wide,
-          memory + 2 * wide + narrow, memory + 2 * (wide + narrow)};
+  const int64_t wide = round_up(elements * 4, 256),
+                narrow = round_up(elements * size_bytes(dtype), 256);
+  return {reinterpret_cast<float*>(memory), reinterpret_cast<float*>(memory + wide),
+          memory + 2 * wide, memory + 2 * wide + narrow, memory + 2 * (wide + narrow)};
 }
 
-/// Batched products over groups, row-major words: score products give (S queries, S keys) in fp32, the others
-/// (S, D) columns inside packed rows or rows of out.
-GemmKey score_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t stride_a, int64_t ldb, int64_t stride_b) {
-  return {.m = l.length, .n = l.length, .k = l.channels, .lda = lda, .ldb = ldb, .ldd = l.length, .batch = l.groups,
-          .stride_a = stride_a, .stride_b = stride_b, .stride_d = l.length * l.length, .transpose_a = true,
-          .ab = dtype, .d = DType::f32};
+/// Batched products over groups, row-major words: score products give (S queries, S keys) in fp32,
+/// the others (S, D) columns inside packed rows or rows of out.
+GemmKey score_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t stride_a, int64_t ldb,
+                  int64_t stride_b) {
+  return {.m = l.length,
+          .n = l.length,
+          .k = l.channels,
+          .lda = lda,
+          .ldb = ldb,
+          .ldd = l.length,
+          .batch = l.groups,
+          .stride_a = stride_a,
+          .stride_b = stride_b,
+          .stride_d = l.length * l.length,
+          .transpose_a = true,
+          .ab = dtype,
+          .d = DType::f32};
 }
-GemmKey mix_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t stride_a, int64_t ldd, int64_t stride_d,
-                bool transpose_b, bool add) {
-  return {.m = l.channels, .n = l.length, .k = l.length, .lda = lda, .ldb = l.length, .ldd = ldd, .batch = l.groups,
-          .stride_a = stride_a, .stride_b = l.length * l.length, .stride_d = stride_d, .transpose_b = transpose_b,
-          .add_c = add, .ab = dtype, .d = dtype};
+GemmKey mix_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t stride_a, int64_t ldd,
+                int64_t stride_d, bool transpose_b, bool add) {
+  return {.m = l.channels,
+          .n = l.length,
+          .k = l.length,
+          .lda = lda,
+          .ldb = l.length,
+          .ldd = ldd,
+          .batch = l.groups,
+          .stride_a = stride_a,
+          .stride_b = l.length * l.length,
+          .stride_d = stride_d,
+          .transpose_b = transpose_b,
+          .add_c = add,
+          .ab = dtype,
+          .d = dtype};
 }
 
-Part part_of(const AttentionShape& shape, const PackedLayout& l, const Tensor& first_key, const Tensor& stats,
-             const Dropout& dropout) {
+Part part_of(const AttentionShape& shape, const PackedLayout& l, const Tensor& first_key,
+             const Tensor& stats, const Dropout& dropout) {
   Part p{};
   p.l = l;
   p.scale = shape.softmax_scale;
@@ -139,7 +172,8 @@ Part part_of(const AttentionShape& shape, const PackedLayout& l, const Tensor& f
 
 int64_t plain_attention_scratch(const PackedLayout& l, DType dtype) {
   const int64_t elements = l.groups * l.length * l.length;
-  return 2 * (round_up(elements * 4, 256) + round_up(elements * size_bytes(dtype), 256)) + Gemm::kWorkspaceBytes;
+  return 2 * (round_up(elements * 4, 256) + round_up(elements * size_bytes(dtype), 256)) +
+         Gemm::kWorkspaceBytes;
 }
 
 void CudaOps::attention_forward_plain(const AttentionForward& args) {
@@ -156,11 +190,13 @@ void CudaOps::attention_forward_plain(const AttentionForward& args) {
       for (part.member = 0; part.member < l.members(); ++part.member) {
         T* out = data<T>(args.out) + part.sample * width + part.member * l.channels;
         gemm_->run(score_key(l, dtype, position, l.group(), position, l.group()),
-                   {.a = key, .b = row + part.member * l.channels, .d = s.scores}, s.workspace, stream_, false);
+                   {.a = key, .b = row + part.member * l.channels, .d = s.scores}, s.workspace,
+                   stream_, false);
         softmax_kernel<T><<<static_cast<unsigned>(l.groups * l.length), kThreads, 0, stream_>>>(
             reinterpret_cast<T*>(s.probabilities), s.scores, part);
         CUDA_CHECK(cudaGetLastError());
-        gemm_->run(mix_key(l, dtype, position, l.group(), l.batch * width, l.members() * l.channels, false, false),
+        gemm_->run(mix_key(l, dtype, position, l.group(), l.batch * width, l.members() * l.channels,
+                           false, false),
                    {.a = value, .b = s.probabilities, .d = out}, s.workspace, stream_, false);
       }
     }
@@ -189,14 +225,17 @@ void CudaOps::attention_backward_plain(const AttentionBackward& args) {
                    {.a = qkv + k, .b = qkv + q, .d = s.scores}, s.workspace, stream_, false);
         gemm_->run(score_key(l, dtype, position, l.group(), out_row, out_group),
                    {.a = qkv + v, .b = dout, .d = s.dprobabilities}, s.workspace, stream_, false);
-        softmax_backward_kernel<T><<<static_cast<unsigned>(l.groups * l.length), kThreads, 0, stream_>>>(
-            reinterpret_cast<T*>(s.probabilities), reinterpret_cast<T*>(s.dscores), s.scores, s.dprobabilities,
-            data<T>(args.out), data<T>(args.dout), part);
+        softmax_backward_kernel<T>
+            <<<static_cast<unsigned>(l.groups * l.length), kThreads, 0, stream_>>>(
+                reinterpret_cast<T*>(s.probabilities), reinterpret_cast<T*>(s.dscores), s.scores,
+                s.dprobabilities, data<T>(args.out), data<T>(args.dout), part);
         CUDA_CHECK(cudaGetLastError());
         gemm_->run(mix_key(l, dtype, out_row, out_group, position, l.group(), true, add),
-                   {.a = dout, .b = s.probabilities, .c = dqkv + v, .d = dqkv + v}, s.workspace, stream_, false);
+                   {.a = dout, .b = s.probabilities, .c = dqkv + v, .d = dqkv + v}, s.workspace,
+                   stream_, false);
         gemm_->run(mix_key(l, dtype, position, l.group(), position, l.group(), true, add),
-                   {.a = qkv + q, .b = s.dscores, .c = dqkv + k, .d = dqkv + k}, s.workspace, stream_, false);
+                   {.a = qkv + q, .b = s.dscores, .c = dqkv + k, .d = dqkv + k}, s.workspace,
+                   stream_, false);
         gemm_->run(mix_key(l, dtype, position, l.group(), position, l.group(), false, false),
                    {.a = qkv + k, .b = s.dscores, .d = dqkv + q}, s.workspace, stream_, false);
       }

@@ -1,5 +1,5 @@
-// The door to the CUDA backend: a factory, and nothing of CUDA. Included by trainer.cc, generate.cc, tests, bench.
-// Not here: the class (cuda_ops.h). May include: trainer/ops.
+// The door to the CUDA backend: a factory, and nothing of CUDA. Included by trainer.cc,
+// generate.cc, tests, bench. Not here: the class (cuda_ops.h). May include: trainer/ops.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,8 +13,9 @@ namespace ops::cuda {
 /// What the host chooses once.
 struct CudaOptions {
   int device_index = 0;  ///< Of the GPUs that this process sees.
-  /// Algorithms chosen by timing are kept here and read at the next start, so that a resumed run computes
-  /// the same bits; empty keeps them in memory only. The file is replaced by rename at each new choice.
+  /// Algorithms chosen by timing are kept here and read at the next start, so that a resumed run
+  /// computes the same bits; empty keeps them in memory only. The file is replaced by rename at
+  /// each new choice.
   std::string gemm_choices_path;
   bool tune = true;  ///< false: the library's first suggestion for every product, no timing.
 };

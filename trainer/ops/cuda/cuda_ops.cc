@@ -1,7 +1,7 @@
-// CudaOps' device side: start and end, memory, scratch, order, capture. Not here: any operation's kernel.
-// One compute stream; marks are events out of a ring; a captured step is an executable graph kept to the end.
-// Scratch memory belongs to whichever operation was queued last, which is safe because one stream runs them in
-// order. Follows ops.h.
+// CudaOps' device side: start and end, memory, scratch, order, capture. Not here: any operation's
+// kernel. One compute stream; marks are events out of a ring; a captured step is an executable
+// graph kept to the end. Scratch memory belongs to whichever operation was queued last, which is
+// safe because one stream runs them in order. Follows ops.h.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_ops.h"
 
@@ -34,13 +34,15 @@ CudaOps::CudaOps(const CudaOptions& options) : device_index_(options.device_inde
   CUDA_CHECK(cudaGetDeviceProperties(&device, device_index_));
   device_name_ = device.name;
   if (device.major != 9)
-    throw DeviceError("cuda: device " + std::to_string(device_index_) + ": " + device_name_ + ": compute capability " +
-                      std::to_string(device.major) + "." + std::to_string(device.minor) + ", this build is for 9.0");
+    throw DeviceError("cuda: device " + std::to_string(device_index_) + ": " + device_name_ +
+                      ": compute capability " + std::to_string(device.major) + "." +
+                      std::to_string(device.minor) + ", this build is for 9.0");
   multiprocessors_ = device.multiProcessorCount;
   shared_bytes_per_block_ = static_cast<int>(device.sharedMemPerBlockOptin);
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   events_.resize(kMarks);
-  for (cudaEvent_t& event : events_) CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  for (cudaEvent_t& event : events_)
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   gemm_ = std::make_unique<Gemm>(options.gemm_choices_path, device_name_, options.tune);
   sdpa_ = std::make_unique<Sdpa>();
 }
@@ -59,8 +61,8 @@ std::string CudaOps::describe() const {
   int runtime = 0;
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
   const auto cudnn = static_cast<int>(cudnnGetVersion());
-  return device_name_ + ", CUDA " + dotted(runtime) + ", cuDNN " + std::to_string(cudnn / 10000) + "." +
-         std::to_string(cudnn % 10000 / 100);
+  return device_name_ + ", CUDA " + dotted(runtime) + ", cuDNN " + std::to_string(cudnn / 10000) +
+         "." + std::to_string(cudnn % 10000 / 100);
 }
 
 int64_t CudaOps::free_bytes() const {
@@ -71,11 +73,13 @@ int64_t CudaOps::free_bytes() const {
 
 void* CudaOps::allocate(int64_t bytes) {
   void* block = nullptr;
-  const cudaError_t status = cudaMalloc(&block, static_cast<size_t>(std::max(bytes, kSmallestBlock)));
+  const cudaError_t status =
+      cudaMalloc(&block, static_cast<size_t>(std::max(bytes, kSmallestBlock)));
   if (status != cudaSuccess) {
     static_cast<void>(cudaGetLastError());
-    throw DeviceError("cuda: " + device_name_ + ": " + std::to_string(bytes) + " bytes: " +
-                      cudaGetErrorString(status) + ", " + std::to_string(free_bytes()) + " are free");
+    throw DeviceError("cuda: " + device_name_ + ": " + std::to_string(bytes) +
+                      " bytes: " + cudaGetErrorString(status) + ", " +
+                      std::to_string(free_bytes()) + " are free");
   }
   return block;
 }
@@ -101,7 +105,8 @@ int64_t CudaOps::workspace_bytes(const AnyArgs& any) {
   if (const auto* a = std::get_if<AttentionBackward>(&any))
     return attention_scratch(a->shape, a->qkv, a->first_key, a->dropout.p, true);
   if (const auto* a = std::get_if<ResidualNormBackward>(&any))
-    return a->dy ? norm_backward_scratch(a->dy.columns(), size_bytes(a->dy.dtype), multiprocessors_) : 0;
+    return a->dy ? norm_backward_scratch(a->dy.columns(), size_bytes(a->dy.dtype), multiprocessors_)
+                 : 0;
   if (const auto* a = std::get_if<EmbeddingBackward>(&any))
     return embedding_backward_scratch(a->dx.rows(), a->dx.columns());
   if (std::holds_alternative<SumSquares>(any)) return sum_squares_scratch(multiprocessors_);
@@ -121,7 +126,8 @@ char* CudaOps::scratch(int64_t bytes) {
   if (workspace_ && workspace_.bytes() >= bytes) return static_cast<char*>(workspace_.data);
   if (own_workspace_bytes_ >= bytes) return static_cast<char*>(own_workspace_);
   if (capturing_)
-    throw DeviceError("cuda: workspace: " + std::to_string(bytes) + " bytes wanted during capture, " +
+    throw DeviceError("cuda: workspace: " + std::to_string(bytes) +
+                      " bytes wanted during capture, " +
                       std::to_string(workspace_ ? workspace_.bytes() : 0) + " were given");
   synchronize();
   cudaFree(own_workspace_);
@@ -151,12 +157,14 @@ void CudaOps::synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
 void CudaOps::upload(Tensor dst, const void* host) {
   if (dst.bytes() == 0) return;
-  CUDA_CHECK(cudaMemcpyAsync(dst.data, host, static_cast<size_t>(dst.bytes()), cudaMemcpyHostToDevice, stream_));
+  CUDA_CHECK(cudaMemcpyAsync(dst.data, host, static_cast<size_t>(dst.bytes()),
+                             cudaMemcpyHostToDevice, stream_));
 }
 
 void CudaOps::download(void* host, Tensor src) {
   if (src.bytes() == 0) return;
-  CUDA_CHECK(cudaMemcpyAsync(host, src.data, static_cast<size_t>(src.bytes()), cudaMemcpyDeviceToHost, stream_));
+  CUDA_CHECK(cudaMemcpyAsync(host, src.data, static_cast<size_t>(src.bytes()),
+                             cudaMemcpyDeviceToHost, stream_));
 }
 
 bool CudaOps::begin_capture() {
@@ -192,6 +200,8 @@ int device_count() noexcept {
   return count;
 }
 
-std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) { return std::make_unique<CudaOps>(options); }
+std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {
+  return std::make_unique<CudaOps>(options);
+}
 
 }  // namespace ops::cuda

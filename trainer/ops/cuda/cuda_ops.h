@@ -1,7 +1,8 @@
 // CudaOps: the operations of ops.h on one NVIDIA GPU, queued on one compute stream.
 // Here: the class and the small state that its launchers share. Not here: kernels (one .cu file for
-// each kind), matrix products (gemm.h), fused attention (sdpa.h), the factory that other rooms call (cuda.h).
-// May include: trainer/ops and CUDA. Every method only queues work; the shared checks of check.h come first.
+// each kind), matrix products (gemm.h), fused attention (sdpa.h), the factory that other rooms call
+// (cuda.h). May include: trainer/ops and CUDA. Every method only queues work; the shared checks of
+// check.h come first.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -20,6 +21,7 @@ namespace ops::cuda {
 class Gemm;
 class Sdpa;
 
+/// See the room card. Errors of every method: ShapeError, DeviceError. One thread at a time.
 class CudaOps final : public Ops {
  public:
   explicit CudaOps(const CudaOptions& options);
@@ -84,8 +86,9 @@ class CudaOps final : public Ops {
   cudaStream_t stream() const noexcept { return stream_; }
 
  private:
-  /// Scratch memory of at least `bytes`, 256-byte aligned, valid until the next operation is queued.
-  /// Errors: DeviceError when the workspace given is smaller and a capture forbids growing it.
+  /// Scratch memory of at least `bytes`, 256-byte aligned, valid until the next operation is
+  /// queued. Errors: DeviceError when the workspace given is smaller and a capture forbids growing
+  /// it.
   char* scratch(int64_t bytes);
   /// Column sums of dy into `out`; `workspace` holds column_sum_scratch.
   void column_sum(const Tensor& dy, const Tensor& out, bool accumulate, char* workspace);
@@ -94,7 +97,8 @@ class CudaOps final : public Ops {
                                char* workspace);
   int64_t attention_scratch(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key,
                             float dropout, bool backward);
-  /// Attention by plain products and a softmax kernel: fp32, first_key, and head sizes cuDNN does not take.
+  /// Attention by plain products and a softmax kernel: fp32, first_key, and head sizes cuDNN does
+  /// not take.
   void attention_forward_plain(const AttentionForward& args);
   void attention_backward_plain(const AttentionBackward& args);
 

@@ -1,7 +1,8 @@
-// Device-side vocabulary of the CUDA operations: 16-byte packs, conversions, warp and block sums, Philox.
-// Lives here: what more than one kernel file needs inside a kernel. No kernel, no launcher, no host state.
-// Included by the .cu files of this folder only. A Pack is 16 bytes: 8 values of 16 bits or 4 of fp32.
-// Source of the generator: Salmon et al. 2011, Philox4x32-10; the CPU twin draws the same numbers.
+// Device-side vocabulary of the CUDA operations: 16-byte packs, conversions, warp and block sums,
+// Philox. Lives here: what more than one kernel file needs inside a kernel. No kernel, no launcher,
+// no host state. Included by the .cu files of this folder only. A Pack is 16 bytes: 8 values of 16
+// bits or 4 of fp32. Source of the generator: Salmon et al. 2011, Philox4x32-10; the CPU twin draws
+// the same numbers.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -66,13 +67,15 @@ __device__ __forceinline__ void store_pack_once(T* p, const Pack<T>& v) {
   __stcs(reinterpret_cast<int4*>(p), *reinterpret_cast<const int4*>(&v));
 }
 
-/// Starts copying 16 bytes from global to shared memory without registers; the thread that started it may read
-/// them after wait_copies of its group.
+/// Starts copying 16 bytes from global to shared memory without registers; the thread that started
+/// it may read them after wait_copies of its group.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
 }
-__device__ __forceinline__ void end_copy_group() { asm volatile("cp.async.commit_group;" ::: "memory"); }
+__device__ __forceinline__ void end_copy_group() {
+  asm volatile("cp.async.commit_group;" ::: "memory");
+}
 /// Waits until at most kOpen of this thread's newest groups are still under way.
 template <int kOpen>
 __device__ __forceinline__ void wait_copies() {
@@ -129,9 +132,9 @@ __device__ __forceinline__ uint4 philox(uint4 c, uint32_t k0, uint32_t k1) {
 
 __device__ __forceinline__ uint4 dropout_words(const DropoutDraw& d, int64_t row, uint32_t column) {
   const uint32_t r = static_cast<uint32_t>(row);
-  const uint4 counter = make_uint4(column / 8, d.first_position + r / d.batch,
-                                   d.first_sample + r % d.batch,
-                                   static_cast<uint32_t>(d.state->iteration));
+  const uint4 counter =
+      make_uint4(column / 8, d.first_position + r / d.batch, d.first_sample + r % d.batch,
+                 static_cast<uint32_t>(d.state->iteration));
   return philox(counter, d.seed, d.site);
 }
 __device__ __forceinline__ float dropout_factor_of(const DropoutDraw& d, const uint4& w, int lane) {

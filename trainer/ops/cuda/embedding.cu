@@ -1,9 +1,9 @@
 // Embedding forward and its deterministic backward.
-// Lives here: CudaOps::embedding_forward, embedding_backward and their kernels. Rows are (s, b), R = S*B.
-// Backward sorts the rows by table entry (stable radix sort, so equal entries stay in row order), cuts
-// the sorted list into windows of kWindow rows, and adds each run of equal entries in order; a run cut by a
-// window's edge leaves partial sums that a second kernel joins. No atomics. Bound by memory: reads dx once.
-// Source: equals cpu/embedding.cc.
+// Lives here: CudaOps::embedding_forward, embedding_backward and their kernels. Rows are (s, b), R
+// = S*B. Backward sorts the rows by table entry (stable radix sort, so equal entries stay in row
+// order), cuts the sorted list into windows of kWindow rows, and adds each run of equal entries in
+// order; a run cut by a window's edge leaves partial sums that a second kernel joins. No atomics.
+// Bound by memory: reads dx once. Source: equals cpu/embedding.cc.
 // SPDX-License-Identifier: MIT
 #include <cub/device/device_radix_sort.cuh>
 
@@ -116,7 +116,8 @@ __device__ __forceinline__ void add_to_table(const SumTarget& t, int64_t i, floa
   }
 }
 
-// A block owns one window; a thread owns columns threadIdx.x*kStep + k*blockDim.x*kStep, kStep of them.
+// A block owns one window; a thread owns columns threadIdx.x*kStep + k*blockDim.x*kStep, kStep of
+// them.
 template <typename T, int kStep>
 __global__ void __launch_bounds__(kThreads) embedding_backward_kernel(BackwardArgs<T> a) {
   __shared__ uint32_t key[kWindow + 2], row[kWindow];  // key[i + 1] is of sorted place begin + i
@@ -200,7 +201,8 @@ int64_t sort_bytes(int64_t rows) {
   size_t bytes = 0;
   const uint32_t* in = nullptr;
   uint32_t* out = nullptr;
-  CUDA_CHECK(cub::DeviceRadixSort::SortPairs(nullptr, bytes, in, out, in, out, static_cast<int>(rows)));
+  CUDA_CHECK(
+      cub::DeviceRadixSort::SortPairs(nullptr, bytes, in, out, in, out, static_cast<int>(rows)));
   return round_up(static_cast<int64_t>(bytes), 256);
 }
 
@@ -217,13 +219,15 @@ void start_backward(const EmbeddingBackward& args, const Tensor& ids, const Tens
   float* tail = head + windows * hidden;
   char* sort_scratch = reinterpret_cast<char*>(head) + round_up(2 * windows * hidden * 4, 256);
   size_t bytes = static_cast<size_t>(sort_bytes(rows));
-  if (!accumulate) CUDA_CHECK(cudaMemsetAsync(table.data, 0, static_cast<size_t>(table.bytes()), stream));
+  if (!accumulate)
+    CUDA_CHECK(cudaMemsetAsync(table.data, 0, static_cast<size_t>(table.bytes()), stream));
   sort_keys_kernel<<<static_cast<unsigned>(ceil_div(rows, kThreads)), kThreads, 0, stream>>>(
       keys, order, data<int32_t>(ids), first, entries, rows);
   int bits = 1;
   while ((int64_t{1} << bits) <= entries) ++bits;
-  CUDA_CHECK(cub::DeviceRadixSort::SortPairs(sort_scratch, bytes, keys, sorted_keys, order, sorted_order,
-                                             static_cast<int>(rows), 0, bits, stream));
+  CUDA_CHECK(cub::DeviceRadixSort::SortPairs(sort_scratch, bytes, keys, sorted_keys, order,
+                                             sorted_order, static_cast<int>(rows), 0, bits,
+                                             stream));
   BackwardArgs<T> a{};
   a.table = sum_target(table);
   a.head = head;
@@ -274,7 +278,8 @@ void CudaOps::embedding_forward(const EmbeddingForward& args) {
           <<<static_cast<unsigned>(ceil_div(a.rows, kThreads / kWarp)), kThreads, 0, stream_>>>(a);
     else
       embedding_forward_plain_kernel<T>
-          <<<grid_for(a.rows * a.hidden, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(a);
+          <<<grid_for(a.rows * a.hidden, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
+              a);
   });
   CUDA_CHECK(cudaGetLastError());
 }
@@ -286,8 +291,8 @@ void CudaOps::embedding_backward(const EmbeddingBackward& args) {
   dispatch_float(args.dx.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     if (args.dtoken_table)
-      start_backward<T>(args, args.tokens, args.dtoken_table, args.first_token, args.accumulate_tokens,
-                        workspace, stream_);
+      start_backward<T>(args, args.tokens, args.dtoken_table, args.first_token,
+                        args.accumulate_tokens, workspace, stream_);
     if (args.dposition_table)
       start_backward<T>(args, args.positions, args.dposition_table, 0, args.accumulate_positions,
                         workspace, stream_);

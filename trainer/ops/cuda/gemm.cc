@@ -1,7 +1,8 @@
 // Plans, timing and the file of choices; see gemm.h.
-// Timing: every heuristic candidate (at most kCandidates) runs a few times on random numbers; the fastest few run again,
-// in turns, and the least median wins. Random numbers, because zeros draw less power and run faster.
-// The file: a header line, then one line for each product: key, algorithm as hex, microseconds. Replaced by rename.
+// Timing: every heuristic candidate (at most kCandidates) runs a few times on random numbers; the
+// fastest few run again, in turns, and the least median wins. Random numbers, because zeros draw
+// less power and run faster. The file: a header line, then one line for each product: key,
+// algorithm as hex, microseconds. Replaced by rename.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/gemm.h"
 
@@ -70,9 +71,10 @@ cublasLtMatrixLayout_t layout(DType dtype, int64_t rows, int64_t columns, int64_
                                       static_cast<uint64_t>(columns), ld));
   if (batch > 1) {
     const auto count = static_cast<int32_t>(batch);
-    LT_CHECK(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count, sizeof count));
-    LT_CHECK(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET, &stride,
-                                              sizeof stride));
+    LT_CHECK(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_BATCH_COUNT, &count,
+                                              sizeof count));
+    LT_CHECK(cublasLtMatrixLayoutSetAttribute(out, CUBLASLT_MATRIX_LAYOUT_STRIDED_BATCH_OFFSET,
+                                              &stride, sizeof stride));
   }
   return out;
 }
@@ -86,9 +88,10 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, const V
 
 std::string GemmKey::text() const {
   std::ostringstream out;
-  out << m << ' ' << n << ' ' << k << ' ' << lda << ' ' << ldb << ' ' << ldd << ' ' << batch << ' ' << stride_a
-      << ' ' << stride_b << ' ' << stride_d << ' ' << transpose_a << transpose_b << add_c << ' ' << name(ab) << ' '
-      << name(d) << ' ' << static_cast<int>(epilogue) << ' ' << alignment;
+  out << m << ' ' << n << ' ' << k << ' ' << lda << ' ' << ldb << ' ' << ldd << ' ' << batch << ' '
+      << stride_a << ' ' << stride_b << ' ' << stride_d << ' ' << transpose_a << transpose_b
+      << add_c << ' ' << name(ab) << ' ' << name(d) << ' ' << static_cast<int>(epilogue) << ' '
+      << alignment;
   return out.str();
 }
 
@@ -112,8 +115,8 @@ struct Gemm::Plan {
     if (has_aux(key.epilogue)) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
     const float beta = key.add_c ? 1.0f : 0.0f;
     const void* c = key.add_c ? call.c : call.d;
-    return cublasLtMatmul(handle, desc, &call.alpha, call.a, a, call.b, b, &beta, c, d, call.d, d, &with,
-                          workspace, static_cast<size_t>(kWorkspaceBytes), stream);
+    return cublasLtMatmul(handle, desc, &call.alpha, call.a, a, call.b, b, &beta, c, d, call.d, d,
+                          &with, workspace, static_cast<size_t>(kWorkspaceBytes), stream);
   }
 };
 
@@ -139,10 +142,10 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
   set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
   if (has_bias(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.ab));
   if (has_aux(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ldd);
-  p->a = layout(key.ab, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.lda, key.batch,
-                key.stride_a);
-  p->b = layout(key.ab, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.ldb, key.batch,
-                key.stride_b);
+  p->a = layout(key.ab, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.lda,
+                key.batch, key.stride_a);
+  p->b = layout(key.ab, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.ldb,
+                key.batch, key.stride_b);
   p->d = layout(key.d, key.m, key.n, key.ldd, key.batch, key.stride_d);
 
   cublasLtMatmulPreference_t want = nullptr;
@@ -150,18 +153,20 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
   const auto workspace = static_cast<uint64_t>(kWorkspaceBytes);
   const uint32_t schemes = CUBLASLT_REDUCTION_SCHEME_COMPUTE_TYPE;
   const auto alignment = static_cast<uint32_t>(key.alignment);
-  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const void* value, size_t bytes) {
+  const auto prefer = [&](cublasLtMatmulPreferenceAttributes_t what, const void* value,
+                          size_t bytes) {
     LT_CHECK(cublasLtMatmulPreferenceSetAttribute(want, what, value, bytes));
   };
   prefer(CUBLASLT_MATMUL_PREF_MAX_WORKSPACE_BYTES, &workspace, sizeof workspace);
   prefer(CUBLASLT_MATMUL_PREF_REDUCTION_SCHEME_MASK, &schemes, sizeof schemes);
-  for (auto what : {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
-                    CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
+  for (auto what :
+       {CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_A_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_B_BYTES,
+        CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_C_BYTES, CUBLASLT_MATMUL_PREF_MIN_ALIGNMENT_D_BYTES})
     prefer(what, &alignment, sizeof alignment);
   p->candidates.resize(kCandidates);
   int count = 0;
-  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(handle_, p->desc, p->a, p->b, p->d, p->d, want,
-                                                               kCandidates, p->candidates.data(), &count);
+  const cublasStatus_t status = cublasLtMatmulAlgoGetHeuristic(
+      handle_, p->desc, p->a, p->b, p->d, p->d, want, kCandidates, p->candidates.data(), &count);
   cublasLtMatmulPreferenceDestroy(want);
   p->candidates.resize(status == CUBLAS_STATUS_SUCCESS ? static_cast<size_t>(count) : 0);
   std::erase_if(p->candidates, [](const auto& c) { return c.state != CUBLAS_STATUS_SUCCESS; });
@@ -170,8 +175,8 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
   const auto found = choices_.find(key.text());
   if (found != choices_.end()) {
     cublasLtMatmulHeuristicResult_t result{};
-    if (cublasLtMatmulAlgoCheck(handle_, p->desc, p->a, p->b, p->d, p->d, &found->second.algorithm, &result) ==
-            CUBLAS_STATUS_SUCCESS &&
+    if (cublasLtMatmulAlgoCheck(handle_, p->desc, p->a, p->b, p->d, p->d, &found->second.algorithm,
+                                &result) == CUBLAS_STATUS_SUCCESS &&
         result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes)) {
       p->algorithm = found->second.algorithm;
       p->microseconds = found->second.microseconds;
@@ -188,10 +193,12 @@ float Gemm::microseconds(const GemmKey& key) const {
   return found == plans_.end() ? 0.0f : found->second->microseconds;
 }
 
-void Gemm::run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream, bool may_tune) {
+void Gemm::run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream,
+               bool may_tune) {
   key.alignment = alignment_of({call.a, call.b, call.c, call.d, call.bias, call.aux});
   Plan& p = plan(key);
-  if (p.candidates.empty()) throw DeviceError("cuda: cublasLt: product " + key.text() + ": no algorithm");
+  if (p.candidates.empty())
+    throw DeviceError("cuda: cublasLt: product " + key.text() + ": no algorithm");
   if (may_tune && tune_ && p.microseconds == 0.0f) tune({&key, 1}, stream);
   LT_CHECK(p.run(handle_, key, call, p.algorithm, workspace, stream));
 }
@@ -206,8 +213,10 @@ struct Gemm::Bench {
     std::array<int64_t, 6> bytes{};
     for (const GemmKey& k : keys) {
       const int64_t in = size_bytes(k.ab), out = size_bytes(k.d), spare = k.batch - 1;
-      bytes[0] = std::max(bytes[0], (k.lda * (k.transpose_a ? k.m : k.k) + spare * k.stride_a) * in);
-      bytes[1] = std::max(bytes[1], (k.ldb * (k.transpose_b ? k.k : k.n) + spare * k.stride_b) * in);
+      bytes[0] =
+          std::max(bytes[0], (k.lda * (k.transpose_a ? k.m : k.k) + spare * k.stride_a) * in);
+      bytes[1] =
+          std::max(bytes[1], (k.ldb * (k.transpose_b ? k.k : k.n) + spare * k.stride_b) * in);
       bytes[2] = std::max(bytes[2], (k.ldd * k.n + spare * k.stride_d) * out);
       if (has_aux(k.epilogue)) bytes[3] = std::max(bytes[3], k.ldd * k.n * out);
       bytes[4] = std::max(bytes[4], std::max(k.m, k.n) * out);
@@ -232,7 +241,8 @@ struct Gemm::Bench {
     for (size_t i = 0; i < 5; ++i)
       for (int64_t at = 0; at < bytes[i]; at += chunk)
         CUDA_CHECK(cudaMemcpy(static_cast<char*>(block[i]) + at, words.data(),
-                              static_cast<size_t>(std::min(chunk, bytes[i] - at)), cudaMemcpyHostToDevice));
+                              static_cast<size_t>(std::min(chunk, bytes[i] - at)),
+                              cudaMemcpyHostToDevice));
     CUDA_CHECK(cudaEventCreate(&begin));
     CUDA_CHECK(cudaEventCreate(&end));
   }
@@ -246,13 +256,18 @@ struct Gemm::Bench {
 };
 
 void Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench, cudaStream_t stream) {
-  const GemmCall call{.a = bench.block[0], .b = bench.block[1], .c = bench.block[2], .d = bench.block[2],
-                      .bias = bench.block[4], .aux = bench.block[3]};
+  const GemmCall call{.a = bench.block[0],
+                      .b = bench.block[1],
+                      .c = bench.block[2],
+                      .d = bench.block[2],
+                      .bias = bench.block[4],
+                      .aux = bench.block[3]};
   auto* workspace = static_cast<char*>(bench.block[5]);
   const auto once = [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
     CUDA_CHECK(cudaEventRecord(bench.begin, stream));
     for (int i = 0; i < runs; ++i)
-      if (p.run(handle_, key, call, algorithm, workspace, stream) != CUBLAS_STATUS_SUCCESS) return 1e30f;
+      if (p.run(handle_, key, call, algorithm, workspace, stream) != CUBLAS_STATUS_SUCCESS)
+        return 1e30f;
     CUDA_CHECK(cudaEventRecord(bench.end, stream));
     CUDA_CHECK(cudaEventSynchronize(bench.end));
     float ms = 0;
@@ -270,7 +285,8 @@ void Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench, cuda
   first.resize(std::min<size_t>(first.size(), kFinalists));
   std::vector<std::vector<float>> times(first.size());
   for (int run = 0; run < kFinalRuns; ++run)
-    for (size_t i = 0; i < first.size(); ++i) times[i].push_back(once(p.candidates[first[i].second].algo, 2));
+    for (size_t i = 0; i < first.size(); ++i)
+      times[i].push_back(once(p.candidates[first[i].second].algo, 2));
   float best = 1e30f;
   for (size_t i = 0; i < first.size(); ++i) {
     std::sort(times[i].begin(), times[i].end());
@@ -288,7 +304,8 @@ void Gemm::tune(std::span<const GemmKey> keys, cudaStream_t stream) {
   std::vector<GemmKey> unknown;
   for (const GemmKey& k : keys) {
     const Plan& p = plan(k);
-    if (!p.candidates.empty() && p.microseconds == 0.0f && std::find(unknown.begin(), unknown.end(), k) == unknown.end())
+    if (!p.candidates.empty() && p.microseconds == 0.0f &&
+        std::find(unknown.begin(), unknown.end(), k) == unknown.end())
       unknown.push_back(k);
   }
   if (unknown.empty()) return;
@@ -308,7 +325,9 @@ void Gemm::read_choices() {
     std::istringstream row(line);
     std::string key, hex;
     Choice choice{};
-    if (!std::getline(row, key, '|') || !std::getline(row, hex, '|') || !(row >> choice.microseconds)) continue;
+    if (!std::getline(row, key, '|') || !std::getline(row, hex, '|') ||
+        !(row >> choice.microseconds))
+      continue;
     if (hex.size() != 2 * sizeof choice.algorithm) continue;
     auto* bytes = reinterpret_cast<unsigned char*>(&choice.algorithm);
     for (size_t i = 0; i < sizeof choice.algorithm; ++i)

@@ -1,7 +1,8 @@
-// Matrix products through cuBLASLt: one plan for each shape, its algorithm chosen by timing and remembered.
-// Here: the product as cuBLASLt sees it (column-major D = alpha op(A) op(B) + beta C, with an epilogue) and
-// the keeper of plans. Not here: what a linear layer makes of it (linear.cc), attention (sdpa.h, attention_plain.cu).
-// Only reductions that add in a fixed order are admitted, so the same product gives the same bits every time.
+// Matrix products through cuBLASLt: one plan for each shape, its algorithm chosen by timing and
+// remembered. Here: the product as cuBLASLt sees it (column-major D = alpha op(A) op(B) + beta C,
+// with an epilogue) and the keeper of plans. Not here: what a linear layer makes of it (linear.cc),
+// attention (sdpa.h, attention_plain.cu). Only reductions that add in a fixed order are admitted,
+// so the same product gives the same bits every time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,11 +18,13 @@
 
 namespace ops::cuda {
 
-/// What the product does after its sum: `gelu_aux_bias` keeps the sum with its bias in aux. cuBLASLt's epilogues for
-/// the backward pass (DGELU, BGRADB) are left out: on an H200 a pass of our own beats them (bench/README.md).
+/// What the product does after its sum: `gelu_aux_bias` keeps the sum with its bias in aux.
+/// cuBLASLt's epilogues for the backward pass (DGELU, BGRADB) are left out: on an H200 a pass of
+/// our own beats them (bench/README.md).
 enum class Epilogue : uint8_t { none, bias, gelu_aux_bias };
 
-/// Everything that decides a plan. m, n, k and leading dimensions are cuBLASLt's, column-major, in elements.
+/// Everything that decides a plan. m, n, k and leading dimensions are cuBLASLt's, column-major, in
+/// elements.
 struct GemmKey {
   int64_t m = 0, n = 0, k = 0;
   int64_t lda = 0, ldb = 0, ldd = 0;
@@ -30,7 +33,8 @@ struct GemmKey {
   bool add_c = false;  ///< beta is 1 and C has D's layout (it may be D itself).
   DType ab = DType::bf16, d = DType::bf16;
   Epilogue epilogue = Epilogue::none;
-  int alignment = 16;  ///< Bytes: 16, or the largest smaller power of two that holds for all pointers.
+  int alignment =
+      16;  ///< Bytes: 16, or the largest smaller power of two that holds for all pointers.
 
   auto operator<=>(const GemmKey&) const = default;
   /// One line of words without blanks at its ends: the key in the file of choices.
@@ -48,6 +52,7 @@ struct GemmCall {
   float alpha = 1;
 };
 
+/// Plans of all products seen so far. One thread at a time.
 class Gemm {
  public:
   /// Scratch memory that a product may ask for.
@@ -59,11 +64,12 @@ class Gemm {
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  /// Queues one product on `stream`; `workspace` holds kWorkspaceBytes. With `may_tune`, a key seen for the first
-  /// time is tuned before. Errors: DeviceError when cuBLASLt has no algorithm for it.
+  /// Queues one product on `stream`; `workspace` holds kWorkspaceBytes. With `may_tune`, a key seen
+  /// for the first time is tuned before. Errors: DeviceError when cuBLASLt has no algorithm for it.
   void run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream, bool may_tune);
-  /// Times the algorithms of all keys that are not known yet, on memory of its own, and writes the file of choices.
-  /// Where memory or an algorithm is missing the key is left as it is. Blocks the host.
+  /// Times the algorithms of all keys that are not known yet, on memory of its own, and writes the
+  /// file of choices. Where memory or an algorithm is missing the key is left as it is. Blocks the
+  /// host.
   void tune(std::span<const GemmKey> keys, cudaStream_t stream);
   /// Microseconds that tuning measured for `key`; 0 when it was not timed.
   float microseconds(const GemmKey& key) const;

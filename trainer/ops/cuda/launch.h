@@ -1,6 +1,6 @@
-// What every launcher of this folder needs on the host: checked calls, dtype dispatch, grid arithmetic.
-// Not here: kernels, and anything inside a kernel (device.cuh). Included by .cu and .cc files of
-// ops/cuda only. Counts are in elements, sizes of scratch memory in bytes.
+// What every launcher of this folder needs on the host: checked calls, dtype dispatch, grid
+// arithmetic. Not here: kernels, and anything inside a kernel (device.cuh). Included by .cu and .cc
+// files of ops/cuda only. Counts are in elements, sizes of scratch memory in bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -27,7 +27,8 @@ void dispatch_float(DType dtype, Body&& body) {
     case DType::bf16:
       return body(static_cast<__nv_bfloat16*>(nullptr));
     default:
-      throw ShapeError(std::string("cuda: dtype: ") + name(dtype) + ": expected fp32, fp16 or bf16");
+      throw ShapeError(std::string("cuda: dtype: ") + name(dtype) +
+                       ": expected fp32, fp16 or bf16");
   }
 }
 
@@ -52,7 +53,8 @@ bool packable(int64_t columns, int64_t element_bytes, const P*... pointers) noex
   return bits % 16 == 0 && columns * element_bytes % 16 == 0;
 }
 
-/// Where a sum over rows goes: fp32 or a 16-bit gradient, set or added to; a null `out` is left out.
+/// Where a sum over rows goes: fp32 or a 16-bit gradient, set or added to; a null `out` is left
+/// out.
 struct SumTarget {
   void* out = nullptr;
   DType dtype = DType::f32;
@@ -63,8 +65,8 @@ struct SumTargets {
   bool accumulate = false;
 };
 inline SumTarget sum_target(const Tensor& t) noexcept { return {t.data, t.dtype}; }
-/// target[t].out[c] (+)= sum over p of partial[p * stride + t * columns + c], in a fixed order, c < columns.
-/// Done: queued on `stream`. Bound by the latency of parts / 32 loads.
+/// target[t].out[c] (+)= sum over p of partial[p * stride + t * columns + c], in a fixed order, c <
+/// columns. Done: queued on `stream`. Bound by the latency of parts / 32 loads.
 void sum_partials(const SumTargets& targets, const float* partial, int64_t parts, int64_t stride,
                   int64_t columns, cudaStream_t stream);
 

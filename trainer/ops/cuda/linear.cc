@@ -1,9 +1,10 @@
 // Linear layers on cuBLASLt: which product, which epilogue, and what is left for a kernel.
-// Lives here: CudaOps::linear_forward, linear_backward_input, linear_backward_weight, prepare and the keys of their
-// products. Not here: plans and timing (gemm.cc), the kernels of activation.cu. Row-major (R, C) is column-major
-// (C, R), so y^T (O, R) = W^T-of-memory (O, I) x^T (I, R), and so on; see the three *_key functions.
-// Bias and tanh GELU of the forward are epilogues; the activation's slope and the bias gradients of the backward are
-// passes of our own, which beat cuBLASLt's epilogues for them.
+// Lives here: CudaOps::linear_forward, linear_backward_input, linear_backward_weight, prepare and
+// the keys of their products. Not here: plans and timing (gemm.cc), the kernels of activation.cu.
+// Row-major (R, C) is column-major (C, R), so y^T (O, R) = W^T-of-memory (O, I) x^T (I, R), and so
+// on; see the three *_key functions. Bias and tanh GELU of the forward are epilogues; the
+// activation's slope and the bias gradients of the backward are passes of our own, which beat
+// cuBLASLt's epilogues for them.
 // SPDX-License-Identifier: MIT
 #include <vector>
 
@@ -17,23 +18,47 @@ namespace {
 
 GemmKey forward_key(const LinearForward& a, Epilogue epilogue) {
   const int64_t out = a.weight.rows(), in = a.weight.columns();
-  return {.m = out, .n = a.x.rows(), .k = in, .lda = in, .ldb = in, .ldd = out, .transpose_a = true,
-          .add_c = bool(a.addend), .ab = a.x.dtype, .d = a.y.dtype, .epilogue = epilogue};
+  return {.m = out,
+          .n = a.x.rows(),
+          .k = in,
+          .lda = in,
+          .ldb = in,
+          .ldd = out,
+          .transpose_a = true,
+          .add_c = bool(a.addend),
+          .ab = a.x.dtype,
+          .d = a.y.dtype,
+          .epilogue = epilogue};
 }
 GemmKey backward_input_key(const LinearBackwardInput& a) {
   const int64_t out = a.weight.rows(), in = a.weight.columns();
-  return {.m = in, .n = a.dy.rows(), .k = out, .lda = in, .ldb = out, .ldd = in,
-          .add_c = bool(a.addend), .ab = a.dy.dtype, .d = a.dx.dtype};
+  return {.m = in,
+          .n = a.dy.rows(),
+          .k = out,
+          .lda = in,
+          .ldb = out,
+          .ldd = in,
+          .add_c = bool(a.addend),
+          .ab = a.dy.dtype,
+          .d = a.dx.dtype};
 }
 GemmKey backward_weight_key(const LinearBackwardWeight& a) {
   const int64_t out = a.dy.columns(), in = a.x.columns();
-  return {.m = in, .n = out, .k = a.dy.rows(), .lda = in, .ldb = out, .ldd = in, .transpose_b = true,
-          .add_c = a.accumulate, .ab = a.dy.dtype, .d = a.dweight.dtype};
+  return {.m = in,
+          .n = out,
+          .k = a.dy.rows(),
+          .lda = in,
+          .ldb = out,
+          .ldd = in,
+          .transpose_b = true,
+          .add_c = a.accumulate,
+          .ab = a.dy.dtype,
+          .d = a.dweight.dtype};
 }
 
 Epilogue forward_epilogue(const LinearForward& a) {
-  if (a.activation == Activation::gelu_tanh && a.bias && a.pre_activation && a.weight.rows() % 8 == 0 &&
-      a.x.dtype != DType::f32)
+  if (a.activation == Activation::gelu_tanh && a.bias && a.pre_activation &&
+      a.weight.rows() % 8 == 0 && a.x.dtype != DType::f32)
     return Epilogue::gelu_aux_bias;
   return a.bias ? Epilogue::bias : Epilogue::none;
 }
@@ -50,12 +75,18 @@ void CudaOps::linear_forward(const LinearForward& args) {
   const bool activates = args.activation != Activation::none;
   const bool separate = activates && epilogue != Epilogue::gelu_aux_bias;
   const Tensor& sum = separate && args.pre_activation ? args.pre_activation : args.y;
-  const GemmCall call{.a = args.weight.data, .b = args.x.data, .c = args.addend.data, .d = sum.data,
-                      .bias = args.bias.data,
-                      .aux = epilogue == Epilogue::gelu_aux_bias ? args.pre_activation.data : nullptr};
+  const GemmCall call{
+      .a = args.weight.data,
+      .b = args.x.data,
+      .c = args.addend.data,
+      .d = sum.data,
+      .bias = args.bias.data,
+      .aux = epilogue == Epilogue::gelu_aux_bias ? args.pre_activation.data : nullptr};
   gemm_->run(forward_key(args, epilogue), call, workspace, stream_, !capturing_);
   if (separate)
-    activation_forward({.y = args.y, .x = sum.view({args.y.rows(), args.y.columns()}), .activation = args.activation});
+    activation_forward({.y = args.y,
+                        .x = sum.view({args.y.rows(), args.y.columns()}),
+                        .activation = args.activation});
   else if (args.pre_activation && !activates)
     copy({.dst = args.pre_activation, .src = args.y});
 }
@@ -64,12 +95,14 @@ void CudaOps::linear_backward_input(const LinearBackwardInput& args) {
   check(args, device());
   if (args.dx.elements() == 0) return;
   char* workspace = scratch(Gemm::kWorkspaceBytes + column_sum_scratch(args.dx.columns()));
-  const GemmCall call{.a = args.weight.data, .b = args.dy.data, .c = args.addend.data, .d = args.dx.data};
+  const GemmCall call{
+      .a = args.weight.data, .b = args.dy.data, .c = args.addend.data, .d = args.dx.data};
   gemm_->run(backward_input_key(args), call, workspace, stream_, !capturing_);
   char* sums = workspace + Gemm::kWorkspaceBytes;
   if (args.activation != Activation::none)
-    activation_backward_sum({.dx = args.dx, .dy = args.dx, .x = args.pre_activation, .activation = args.activation},
-                            args.dbias, args.accumulate_bias, sums);
+    activation_backward_sum(
+        {.dx = args.dx, .dy = args.dx, .x = args.pre_activation, .activation = args.activation},
+        args.dbias, args.accumulate_bias, sums);
   else if (args.dbias)
     column_sum(args.dx, args.dbias, args.accumulate_bias, sums);
 }
@@ -79,10 +112,12 @@ void CudaOps::linear_backward_weight(const LinearBackwardWeight& args) {
   if (args.dy.elements() == 0) return;
   char* workspace = scratch(Gemm::kWorkspaceBytes + column_sum_scratch(args.dy.columns()));
   if (args.dweight) {
-    const GemmCall call{.a = args.x.data, .b = args.dy.data, .c = args.dweight.data, .d = args.dweight.data};
+    const GemmCall call{
+        .a = args.x.data, .b = args.dy.data, .c = args.dweight.data, .d = args.dweight.data};
     gemm_->run(backward_weight_key(args), call, workspace, stream_, !capturing_);
   }
-  if (args.dbias) column_sum(args.dy, args.dbias, args.accumulate, workspace + Gemm::kWorkspaceBytes);
+  if (args.dbias)
+    column_sum(args.dy, args.dbias, args.accumulate, workspace + Gemm::kWorkspaceBytes);
 }
 
 void CudaOps::prepare(std::span<const AnyArgs> calls) {

@@ -1,8 +1,9 @@
-// The loss: softmax cross entropy forward and backward in place, whole or with the vocabulary split, and
-// the sums around it. Lives here: CudaOps::loss_weights, cross_entropy, cross_entropy_statistics,
-// cross_entropy_gradient, accumulate_loss. Not here: the logits' product and the walk over chunks.
-// Bound by memory: a row of logits is read once, kept in shared memory where it fits, and written once.
-// Source: equals cpu/loss.cc; the online maximum and sum of Milakov and Gimelshein 2018.
+// The loss: softmax cross entropy forward and backward in place, whole or with the vocabulary
+// split, and the sums around it. Lives here: CudaOps::loss_weights, cross_entropy,
+// cross_entropy_statistics, cross_entropy_gradient, accumulate_loss. Not here: the logits' product
+// and the walk over chunks.
+// Bound by memory: a row of logits is read once, kept in shared memory where it fits, and written
+// once. Source: equals cpu/loss.cc; the online maximum and sum of Milakov and Gimelshein 2018.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -29,16 +30,19 @@ __device__ __forceinline__ Running merge(Running a, Running b) {
 __device__ __forceinline__ Running block_merge(Running r, Running* shared) {
 #pragma unroll
   for (int i = kWarp / 2; i > 0; i /= 2) {
-    const Running other{__shfl_xor_sync(0xffffffffu, r.largest, i), __shfl_xor_sync(0xffffffffu, r.sum, i)};
+    const Running other{__shfl_xor_sync(0xffffffffu, r.largest, i),
+                        __shfl_xor_sync(0xffffffffu, r.sum, i)};
     r = merge(r, other);
   }
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
   if (lane == 0) shared[warp] = r;
   __syncthreads();
   r = lane < kThreads / kWarp ? shared[lane] : Running{-INFINITY, 0.0f};
 #pragma unroll
   for (int i = kWarp / 2; i > 0; i /= 2) {
-    const Running other{__shfl_xor_sync(0xffffffffu, r.largest, i), __shfl_xor_sync(0xffffffffu, r.sum, i)};
+    const Running other{__shfl_xor_sync(0xffffffffu, r.largest, i),
+                        __shfl_xor_sync(0xffffffffu, r.sum, i)};
     r = merge(r, other);
   }
   return r;
@@ -89,18 +93,20 @@ __device__ __forceinline__ Running row_statistics(const T* row, int64_t columns)
 /// Largest value of the block, in every thread; `shared` holds 32 floats.
 __device__ __forceinline__ float block_max(float x, float* shared) {
   x = warp_max(x);
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
   if (lane == 0) shared[warp] = x;
   __syncthreads();
   return warp_max(lane < kThreads / kWarp ? shared[lane] : -INFINITY);
 }
 
-// The training road: a block owns a row and keeps it in shared memory (columns * sizeof(T) bytes). The whole row
-// is copied there without registers; then its maximum; then exp(x - maximum), which replaces x and is
-// summed; then the gradient leaves. Each thread reads back only its own packs, so no barrier guards them.
-// One exponential an element, because their unit would otherwise bound the kernel; the exponential is rounded to T
-// before it is scaled and rounded again, so fp16, whose small numbers are few, takes it twice instead (kTwice).
-// Two blocks fit a multiprocessor for V = 50,304 in 16 bits.
+// The training road: a block owns a row and keeps it in shared memory (columns * sizeof(T) bytes).
+// The whole row is copied there without registers; then its maximum; then exp(x - maximum), which
+// replaces x and is summed; then the gradient leaves. Each thread reads back only its own packs, so
+// no barrier guards them. One exponential an element, because their unit would otherwise bound the
+// kernel; the exponential is rounded to T before it is scaled and rounded again, so fp16, whose
+// small numbers are few, takes it twice instead (kTwice). Two blocks fit a multiprocessor for V =
+// 50,304 in 16 bits.
 template <typename T, bool kTwice>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kept_kernel(RowArgs<T> a) {
   constexpr int kSize = Pack<T>::kSize;
@@ -159,8 +165,8 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kept_kernel(RowArgs
   }
 }
 
-// The other roads (evaluation, split vocabulary, rows too long to keep): a block owns a row and reads it again for
-// the gradient.
+// The other roads (evaluation, split vocabulary, rows too long to keep): a block owns a row and
+// reads it again for the gradient.
 template <typename T, bool kPacked>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kernel(RowArgs<T> a) {
   __shared__ Running shared[kWarp];

@@ -21,7 +21,8 @@ __global__ void __launch_bounds__(kThreads) fill_kernel(T* out, T value, int64_t
 }
 
 template <typename Out, typename In>
-__global__ void __launch_bounds__(kThreads) convert_kernel(Out* out, const In* in, int64_t elements) {
+__global__ void __launch_bounds__(kThreads)
+    convert_kernel(Out* out, const In* in, int64_t elements) {
   for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
        i += static_cast<int64_t>(gridDim.x) * kThreads)
     out[i] = from_float<Out>(to_float(in[i]));
@@ -42,8 +43,9 @@ __global__ void __launch_bounds__(kThreads)
        i += static_cast<int64_t>(gridDim.x) * kThreads) {
     const int64_t e = (a.first_row + i / columns) * a.whole_columns + a.first_column + i % columns;
     const auto quad = static_cast<uint64_t>(e) / 4;
-    const uint4 w = philox(make_uint4(static_cast<uint32_t>(quad), static_cast<uint32_t>(quad >> 32), 0, 0),
-                           a.seed, a.stream);
+    const uint4 w =
+        philox(make_uint4(static_cast<uint32_t>(quad), static_cast<uint32_t>(quad >> 32), 0, 0),
+               a.seed, a.stream);
     const bool second_pair = (e & 2) != 0;
     const double u = (static_cast<double>(second_pair ? w.z : w.x) + 0.5) / 4294967296.0;
     const double t = static_cast<double>(second_pair ? w.w : w.y) / 4294967296.0;
@@ -65,12 +67,13 @@ void CudaOps::fill(const Fill& args) {
   }
   const int blocks = grid_for(elements, kThreads, multiprocessors_, 16);
   if (args.dst.dtype == DType::i32) {
-    fill_kernel<int32_t><<<blocks, kThreads, 0, stream_>>>(data<int32_t>(args.dst),
-                                                           static_cast<int32_t>(args.value), elements);
+    fill_kernel<int32_t><<<blocks, kThreads, 0, stream_>>>(
+        data<int32_t>(args.dst), static_cast<int32_t>(args.value), elements);
   } else {
     dispatch_float(args.dst.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      fill_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.dst), static_cast<T>(args.value), elements);
+      fill_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.dst),
+                                                       static_cast<T>(args.value), elements);
     });
   }
   CUDA_CHECK(cudaGetLastError());
@@ -89,8 +92,9 @@ void CudaOps::copy(const Copy& args) {
     using Out = std::remove_pointer_t<decltype(out_type)>;
     dispatch_float(args.src.dtype, [&](auto* in_type) {
       using In = std::remove_pointer_t<decltype(in_type)>;
-      convert_kernel<Out, In><<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-          data<Out>(args.dst), data<In>(args.src), elements);
+      convert_kernel<Out, In>
+          <<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
+              data<Out>(args.dst), data<In>(args.src), elements);
     });
   });
   CUDA_CHECK(cudaGetLastError());
@@ -104,8 +108,9 @@ void CudaOps::add(const Add& args) {
     using Out = std::remove_pointer_t<decltype(out_type)>;
     dispatch_float(args.a.dtype, [&](auto* in_type) {
       using In = std::remove_pointer_t<decltype(in_type)>;
-      add_kernel<Out, In><<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-          data<Out>(args.dst), data<In>(args.a), args.alpha, elements);
+      add_kernel<Out, In>
+          <<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
+              data<Out>(args.dst), data<In>(args.a), args.alpha, elements);
     });
   });
   CUDA_CHECK(cudaGetLastError());
@@ -118,8 +123,9 @@ void CudaOps::normal_fill(const NormalFill& args) {
   const int64_t columns = args.out.rank == 1 ? elements : args.out.columns();
   dispatch_float(args.out.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    normal_fill_kernel<T><<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-        data<T>(args.out), args, elements / columns, columns);
+    normal_fill_kernel<T>
+        <<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
+            data<T>(args.out), args, elements / columns, columns);
   });
   CUDA_CHECK(cudaGetLastError());
 }

@@ -1,7 +1,7 @@
 // Residual add, dropout and normalisation (LayerNorm, RMSNorm) in one pass.
 // Lives here: CudaOps::residual_norm_forward and its kernels; the backward is in norm_backward.cu.
-// Rows R = S*B of H values. Statistics are fp32, and are those of the rounded residual_out, which is what the
-// backward pass reads. Bound by memory: 4 tensors of R*H.
+// Rows R = S*B of H values. Statistics are fp32, and are those of the rounded residual_out, which
+// is what the backward pass reads. Bound by memory: 4 tensors of R*H.
 // Source: Ba et al. 2016; Zhang and Sennrich 2019; equals cpu/norm.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/check.h"
@@ -22,7 +22,7 @@ struct ForwardArgs {
   T* sum;  // residual_out
   float* mean;
   float* inv_std;
-  const T* x;  // residual
+  const T* x;      // residual
   const T* delta;  // branch
   const T* delta_bias;
   const T* weight;
@@ -39,12 +39,13 @@ struct ForwardArgs {
 // them, the last ones masked), held in registers from load to store. Shared: 2 x 32 floats.
 // Memory bound: reads x and delta, writes sum and y, 2 bytes each per element in 16-bit types.
 template <typename T, int kPacks, int kWarps>
-__global__ void __launch_bounds__(kWarps == 1 ? kForwardThreads : kWarps* kWarp)
+__global__ void __launch_bounds__(kWarps == 1 ? kForwardThreads : kWarps * kWarp)
     add_norm_forward_kernel(ForwardArgs<T> a) {
   constexpr int kSize = Pack<T>::kSize;
   __shared__ float shared[2][kWarp];
   const int group = kWarps == 1 ? static_cast<int>(threadIdx.x) / kWarp : 0;
-  const int lane = kWarps == 1 ? static_cast<int>(threadIdx.x) % kWarp : static_cast<int>(threadIdx.x);
+  const int lane =
+      kWarps == 1 ? static_cast<int>(threadIdx.x) % kWarp : static_cast<int>(threadIdx.x);
   const int groups = kWarps == 1 ? kForwardThreads / kWarp : 1;
   const int64_t row = static_cast<int64_t>(blockIdx.x) * groups + group;
   if (row >= a.rows) return;  // whole warps (kWarps == 1) or never
@@ -180,7 +181,8 @@ void start_forward(const ForwardArgs<T>& a, cudaStream_t stream) {
 template <typename T>
 void start_forward(const ForwardArgs<T>& a, bool fast, cudaStream_t stream) {
   const int64_t packs = ceil_div(a.hidden, Pack<T>::kSize);
-  const int64_t of_warp = ceil_div(packs, kWarp), of_block = ceil_div(packs, kWarp * kBlockRowWarps);
+  const int64_t of_warp = ceil_div(packs, kWarp),
+                of_block = ceil_div(packs, kWarp * kBlockRowWarps);
   if (!fast || of_block > 4) {
     add_norm_forward_plain_kernel<T><<<static_cast<unsigned>(a.rows), 256, 0, stream>>>(a);
     return;
@@ -233,7 +235,8 @@ void CudaOps::residual_norm_forward(const ResidualNormForward& args) {
     a.rms = args.norm == Norm::rmsnorm;
     a.drop = args.branch && args.dropout.p > 0;
     a.dropout = dropout_draw(args.dropout, args.residual.shape[1]);
-    const bool fast = packable(a.hidden, sizeof(T), a.y, a.sum, a.x, a.delta, a.delta_bias, a.weight, a.bias);
+    const bool fast =
+        packable(a.hidden, sizeof(T), a.y, a.sum, a.x, a.delta, a.delta_bias, a.weight, a.bias);
     start_forward<T>(a, fast, stream_);
   });
   CUDA_CHECK(cudaGetLastError());

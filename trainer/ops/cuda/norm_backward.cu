@@ -33,7 +33,8 @@ struct BackwardArgs {
   DropoutDraw dropout;
 };
 
-/// Sums of 2 or 4 values over the warp with 5 or 6 shuffles: lanes [i*32/count, (i+1)*32/count) hold the sum of value i.
+/// Sums of 2 or 4 values over the warp with 5 or 6 shuffles: lanes [i*32/count, (i+1)*32/count)
+/// hold the sum of value i.
 __device__ __forceinline__ float warp_sums(const float (&v)[2], int lane) {
   const bool high = (lane & 16) != 0;
   float x = (high ? v[1] : v[0]) + __shfl_xor_sync(0xffffffffu, high ? v[0] : v[1], 16);
@@ -51,24 +52,28 @@ __device__ __forceinline__ float warp_sums(const float (&v)[4], int lane) {
   return x;
 }
 
-// A block owns kRows rows at a time and strides over all rows; thread t owns columns [t*8, t*8+8) of every
-// row, so its three column sums stay in registers to the end. Rows travel through kStages stages of shared memory
-// (16 bytes a thread, tensor and row), which only their own thread reads: no barrier guards them. One
-// barrier for each kRows rows joins the row sums. Dynamic shared memory: kStages * 3 * kRows * 16 bytes a thread.
-// Memory bound: reads dy, sum, dresidual, writes dx (and ddelta).
+// A block owns kRows rows at a time and strides over all rows; thread t owns columns [t*8, t*8+8)
+// of every row, so its three column sums stay in registers to the end. Rows travel through kStages
+// stages of shared memory (16 bytes a thread, tensor and row), which only their own thread reads:
+// no barrier guards them. One barrier for each kRows rows joins the row sums. Dynamic shared
+// memory: kStages * 3 * kRows * 16 bytes a thread. Memory bound: reads dy, sum, dresidual, writes
+// dx (and ddelta).
 template <typename T, int kRows, int kStages, int kMaxThreads>
-__global__ void __launch_bounds__(kMaxThreads, kMaxThreads == 256 ? 3 : 1) add_norm_backward_kernel(BackwardArgs<T> a) {
+__global__ void __launch_bounds__(kMaxThreads, kMaxThreads == 256 ? 3 : 1)
+    add_norm_backward_kernel(BackwardArgs<T> a) {
   constexpr int kSize = Pack<T>::kSize;
   extern __shared__ int4 stages[];
   __shared__ float2 shared[2][kRows][kWarp];
   const int column = static_cast<int>(threadIdx.x) * kSize;
   const bool active = column < a.hidden;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp, lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp,
+            lane = static_cast<int>(threadIdx.x) % kWarp;
   const int warps = static_cast<int>(blockDim.x) / kWarp;
   const float inverse_hidden = 1.0f / static_cast<float>(a.hidden);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRows;
   const auto slot = [&](int stage, int tensor, int r) {
-    return stages + ((stage * 3 + tensor) * kRows + r) * static_cast<int>(blockDim.x) + static_cast<int>(threadIdx.x);
+    return stages + ((stage * 3 + tensor) * kRows + r) * static_cast<int>(blockDim.x) +
+           static_cast<int>(threadIdx.x);
   };
   const auto fetch = [&](int64_t first, int stage) {
 #pragma unroll
@@ -125,8 +130,9 @@ __global__ void __launch_bounds__(kMaxThreads, kMaxThreads == 256 ? 3 : 1) add_n
     }
     const float joined = warp_sums(part, lane);
     if (lane % (kWarp / (2 * kRows)) == 0)
-      reinterpret_cast<float*>(shared[turn])[(lane / (kWarp / (2 * kRows))) / 2 * (2 * kWarp) + 2 * warp +
-                                             (lane / (kWarp / (2 * kRows))) % 2] = joined;
+      reinterpret_cast<float*>(shared[turn])[(lane / (kWarp / (2 * kRows))) / 2 * (2 * kWarp) +
+                                             2 * warp + (lane / (kWarp / (2 * kRows))) % 2] =
+          joined;
     read_statistics(first + stride);
     __syncthreads();
 #pragma unroll
@@ -242,7 +248,8 @@ __global__ void __launch_bounds__(256) dropout_backward_kernel(BackwardArgs<T> a
   }
 }
 
-/// The fast kernel's grid, a function of H and the card only, because it decides the order of the sums.
+/// The fast kernel's grid, a function of H and the card only, because it decides the order of the
+/// sums.
 struct BackwardGrid {
   int threads;
   int64_t blocks;
@@ -258,7 +265,8 @@ void start_fast(const BackwardArgs<T>& a, const BackwardGrid& grid, cudaStream_t
   auto* kernel = add_norm_backward_kernel<T, kRows, kStages, kMaxThreads>;
   const int bytes = kStages * 3 * kRows * 16 * grid.threads;
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
-  kernel<<<static_cast<unsigned>(grid.blocks), grid.threads, static_cast<size_t>(bytes), stream>>>(a);
+  kernel<<<static_cast<unsigned>(grid.blocks), grid.threads, static_cast<size_t>(bytes), stream>>>(
+      a);
 }
 
 template <typename T>
@@ -306,8 +314,8 @@ void CudaOps::residual_norm_backward(const ResidualNormBackward& args) {
         scratch(norm_backward_scratch(a.hidden, sizeof(T), multiprocessors_)));
     const BackwardGrid grid = backward_grid(a.hidden, Pack<T>::kSize, multiprocessors_);
     int64_t parts = grid.blocks;
-    const bool fast = grid.threads <= 1024 &&
-                      packable(a.hidden, sizeof(T), a.dx, a.ddelta, a.dy, a.dresidual, a.sum, a.weight);
+    const bool fast = grid.threads <= 1024 && packable(a.hidden, sizeof(T), a.dx, a.ddelta, a.dy,
+                                                       a.dresidual, a.sum, a.weight);
     if (fast) {
       start_fast(a, grid, stream_);
     } else {

@@ -1,8 +1,9 @@
 // The step's end: sum of squares, judgement of the gradients on the device, AdamW over flat memory.
-// Lives here: CudaOps::begin_step, sum_squares, judge_gradients, adamw, count_nonfinite. Numbers that change from
-// step to step are read from StepState in device memory, so that a captured step replays with new ones.
-// AdamW is bound by memory: 28 bytes a parameter with fp32 main, moments and gradients (30 with a 16-bit model).
-// Source: Loshchilov and Hutter 2019; Megatron-LM grad_scaler.py and clip_grads.py; equals cpu/optimizer.cc.
+// Lives here: CudaOps::begin_step, sum_squares, judge_gradients, adamw, count_nonfinite. Numbers
+// that change from step to step are read from StepState in device memory, so that a captured step
+// replays with new ones. AdamW is bound by memory: 28 bytes a parameter with fp32 main, moments and
+// gradients (30 with a 16-bit model). Source: Loshchilov and Hutter 2019; Megatron-LM
+// grad_scaler.py and clip_grads.py; equals cpu/optimizer.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -16,7 +17,8 @@ constexpr int kThreads = 256;
 constexpr int kSumBlocksPerSm = 8;  // fixed: it decides the order of the sum
 constexpr int kVector = 4;          // elements a thread takes at once
 
-__global__ void begin_step_kernel(StepState* state, int64_t iteration, float lr, float weight_decay) {
+__global__ void begin_step_kernel(StepState* state, int64_t iteration, float lr,
+                                  float weight_decay) {
   state->iteration = iteration;
   state->lr = lr;
   state->weight_decay = weight_decay;
@@ -37,7 +39,8 @@ __device__ __forceinline__ void store_four(T* p, const Four<T>& v) {
   *reinterpret_cast<Four<T>*>(p) = v;
 }
 
-// Stage one: a grid-stride sum, one number a block. A NaN or Inf makes the number non-finite by itself.
+// Stage one: a grid-stride sum, one number a block. A NaN or Inf makes the number non-finite by
+// itself.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     sum_squares_kernel(float* partial, const T* x, int64_t elements, bool packed) {
@@ -73,9 +76,11 @@ __global__ void __launch_bounds__(kThreads)
     count_nonfinite_kernel(unsigned long long* out, const T* x, int64_t elements) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   unsigned count = 0;
-  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements; i += stride)
+  for (int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x; i < elements;
+       i += stride)
     count += isfinite(to_float(x[i])) ? 0u : 1u;
-  if (count != 0) atomicAdd(out, static_cast<unsigned long long>(count));  // integers: order is no matter
+  if (count != 0)
+    atomicAdd(out, static_cast<unsigned long long>(count));  // integers: order is no matter
 }
 
 __global__ void judge_gradients_kernel(StepState* s, const float* sum_squares, JudgeGradients a) {
@@ -137,7 +142,8 @@ __device__ __forceinline__ uint32_t word_of(const uint4& w, int64_t i) {
   return lane == 0 ? w.x : lane == 1 ? w.y : lane == 2 ? w.z : w.w;
 }
 /// Words for elements e .. e+3 of the whole flat space; of moment 0 (m) or 1 (v).
-__device__ __forceinline__ uint32_t moment_draw(uint32_t seed, int64_t e, int64_t iteration, uint32_t which) {
+__device__ __forceinline__ uint32_t moment_draw(uint32_t seed, int64_t e, int64_t iteration,
+                                                uint32_t which) {
   const auto quad = static_cast<uint64_t>(e) / 4;
   const uint4 counter = make_uint4(static_cast<uint32_t>(quad), static_cast<uint32_t>(quad >> 32),
                                    static_cast<uint32_t>(iteration), which);
@@ -150,8 +156,9 @@ struct AdamNumbers {
   int64_t iteration;
 };
 template <typename Model, typename Moment, typename Grad>
-__device__ __forceinline__ void adam_element(const AdamArgs<Model, Moment, Grad>& a, const AdamNumbers& n, int64_t i,
-                                             float& main, Moment& m, Moment& v, float grad) {
+__device__ __forceinline__ void adam_element(const AdamArgs<Model, Moment, Grad>& a,
+                                             const AdamNumbers& n, int64_t i, float& main,
+                                             Moment& m, Moment& v, float grad) {
   const float g = grad * n.multiplier;
   const float m1 = a.beta1 * to_float(m) + (1.0f - a.beta1) * g;
   const float v1 = a.beta2 * to_float(v) + (1.0f - a.beta2) * g * g;
@@ -170,13 +177,17 @@ __device__ __forceinline__ void adam_element(const AdamArgs<Model, Moment, Grad>
 }
 
 // A thread owns four neighbours a turn, and loads the next turn's before it computes this one's.
-// Reads main, m, v, grad; writes main, m, v, model. The last one to three elements go to single threads.
+// Reads main, m, v, grad; writes main, m, v, model. The last one to three elements go to single
+// threads.
 template <typename Model, typename Moment, typename Grad, bool kHasModel>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamArgs<Model, Moment, Grad> a) {
   if (a.state->skip != 0) return;
-  const AdamNumbers n{a.state->grad_multiplier,         a.state->lr,
-                      a.state->weight_decay,            1.0f / a.state->bias_correction1,
-                      1.0f / a.state->bias_correction2, a.state->iteration};
+  const AdamNumbers n{a.state->grad_multiplier,
+                      a.state->lr,
+                      a.state->weight_decay,
+                      1.0f / a.state->bias_correction1,
+                      1.0f / a.state->bias_correction2,
+                      a.state->iteration};
   const int64_t fours = a.elements / kVector;
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
   const int64_t start = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
@@ -219,7 +230,8 @@ void start_adamw(const AdamW& args, int multiprocessors, cudaStream_t stream) {
   a.beta2 = args.beta2;
   a.eps = args.eps;
   a.seed = args.seed;
-  const auto bits = reinterpret_cast<uintptr_t>(a.main) | reinterpret_cast<uintptr_t>(a.m) * (4 / sizeof(Moment)) |
+  const auto bits = reinterpret_cast<uintptr_t>(a.main) |
+                    reinterpret_cast<uintptr_t>(a.m) * (4 / sizeof(Moment)) |
                     reinterpret_cast<uintptr_t>(a.v) * (4 / sizeof(Moment)) |
                     reinterpret_cast<uintptr_t>(a.grad) * (4 / sizeof(Grad)) |
                     reinterpret_cast<uintptr_t>(a.model) * (4 / sizeof(Model));
@@ -252,16 +264,18 @@ void CudaOps::sum_squares(const SumSquares& args) {
   const int blocks = multiprocessors_ * kSumBlocksPerSm;
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    sum_squares_kernel<T><<<blocks, kThreads, 0, stream_>>>(partial, data<T>(args.x), args.x.elements(),
-                                                            packable(16, 1, data<T>(args.x)));
+    sum_squares_kernel<T><<<blocks, kThreads, 0, stream_>>>(
+        partial, data<T>(args.x), args.x.elements(), packable(16, 1, data<T>(args.x)));
   });
-  sum_squares_join_kernel<<<1, kWarp, 0, stream_>>>(data<float>(args.out), partial, blocks, args.accumulate);
+  sum_squares_join_kernel<<<1, kWarp, 0, stream_>>>(data<float>(args.out), partial, blocks,
+                                                    args.accumulate);
   CUDA_CHECK(cudaGetLastError());
 }
 
 void CudaOps::judge_gradients(const JudgeGradients& args) {
   check(args, device());
-  judge_gradients_kernel<<<1, 1, 0, stream_>>>(data<StepState>(args.state), data<float>(args.sum_squares), args);
+  judge_gradients_kernel<<<1, 1, 0, stream_>>>(data<StepState>(args.state),
+                                               data<float>(args.sum_squares), args);
   CUDA_CHECK(cudaGetLastError());
 }
 
@@ -285,8 +299,9 @@ void CudaOps::count_nonfinite(const CountNonfinite& args) {
   CUDA_CHECK(cudaMemsetAsync(args.out.data, 0, sizeof(int64_t), stream_));
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    count_nonfinite_kernel<T><<<grid_for(args.x.elements(), kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-        data<unsigned long long>(args.out), data<T>(args.x), args.x.elements());
+    count_nonfinite_kernel<T>
+        <<<grid_for(args.x.elements(), kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
+            data<unsigned long long>(args.out), data<T>(args.x), args.x.elements());
   });
   CUDA_CHECK(cudaGetLastError());
 }

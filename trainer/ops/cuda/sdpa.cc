@@ -1,6 +1,6 @@
-// cuDNN graphs for attention; see sdpa.h. The only file that includes cudnn_frontend.h, which takes most of a minute
-// to compile. A graph is validated, planned and kept under its shape; execute() only fills in pointers.
-// Source: the front end's own documentation of sdpa and sdpa_backward.
+// cuDNN graphs for attention; see sdpa.h. The only file that includes cudnn_frontend.h, which takes
+// most of a minute to compile. A graph is validated, planned and kept under its shape; execute()
+// only fills in pointers. Source: the front end's own documentation of sdpa and sdpa_backward.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/sdpa.h"
 
@@ -41,8 +41,12 @@ Cut cut_of_stats(const SdpaShape& s) {
 }
 
 Shared tensor(fe::graph::Graph& g, const char* name, Uid uid, const Cut& cut, fe::DataType_t type) {
-  return g.tensor(
-      Attributes().set_name(name).set_uid(uid).set_dim(cut.dim).set_stride(cut.stride).set_data_type(type));
+  return g.tensor(Attributes()
+                      .set_name(name)
+                      .set_uid(uid)
+                      .set_dim(cut.dim)
+                      .set_stride(cut.stride)
+                      .set_data_type(type));
 }
 Shared scalar(fe::graph::Graph& g, const char* name, Uid uid) {
   return tensor(g, name, uid, {{1, 1, 1, 1}, {1, 1, 1, 1}}, fe::DataType_t::INT64);
@@ -59,7 +63,8 @@ void build_forward(fe::graph::Graph& g, const SdpaShape& s) {
   auto options = fe::graph::SDPA_attributes().set_name("attention").set_attn_scale(s.scale);
   options.set_generate_stats(s.with_stats);
   if (s.causal) options.set_causal_mask(true);
-  if (s.dropout > 0) options.set_dropout(s.dropout, scalar(g, "seed", kSeed), scalar(g, "offset", kOffset));
+  if (s.dropout > 0)
+    options.set_dropout(s.dropout, scalar(g, "seed", kSeed), scalar(g, "offset", kOffset));
   auto [out, stats] = g.sdpa(q, k, v, options);
   output(out, kOut, cut_of(s.heads, s, s.out_stride), io);
   if (s.with_stats) output(stats, kStats, cut_of_stats(s), fe::DataType_t::FLOAT);
@@ -75,10 +80,12 @@ void build_backward(fe::graph::Graph& g, const SdpaShape& s) {
   const Shared out = tensor(g, "out", kOut, out_cut, io);
   const Shared dout = tensor(g, "dout", kDout, out_cut, io);
   const Shared stats = tensor(g, "stats", kStats, cut_of_stats(s), fe::DataType_t::FLOAT);
-  auto options = fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_attn_scale(s.scale);
+  auto options =
+      fe::graph::SDPA_backward_attributes().set_name("attention_backward").set_attn_scale(s.scale);
   options.set_deterministic_algorithm(true);
   if (s.causal) options.set_causal_mask(true);
-  if (s.dropout > 0) options.set_dropout(s.dropout, scalar(g, "seed", kSeed), scalar(g, "offset", kOffset));
+  if (s.dropout > 0)
+    options.set_dropout(s.dropout, scalar(g, "seed", kSeed), scalar(g, "offset", kOffset));
   auto [dq, dk, dv] = g.sdpa_backward(q, k, v, out, dout, stats, options);
   output(dq, kDq, q_cut, io);
   output(dk, kDk, kv_cut, io);
@@ -138,7 +145,8 @@ void Sdpa::run(const SdpaShape& shape, const SdpaCall& call, void* workspace, cu
   const cudnnStatus_t status = cudnnSetStream(impl_->handle, stream);
   if (status != CUDNN_STATUS_SUCCESS)
     throw_device_error("cudnnSetStream", __FILE__, __LINE__, cudnnGetErrorString(status));
-  std::unordered_map<int64_t, void*> memory{{kQ, call.q}, {kK, call.k}, {kV, call.v}, {kOut, call.out}};
+  std::unordered_map<int64_t, void*> memory{
+      {kQ, call.q}, {kK, call.k}, {kV, call.v}, {kOut, call.out}};
   if (shape.backward || shape.with_stats) memory[kStats] = call.stats;
   if (shape.backward) {
     memory[kDout] = call.dout;

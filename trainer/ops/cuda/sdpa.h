@@ -1,6 +1,7 @@
 // Fused attention through cuDNN's graph front end: one graph for each shape, forward and backward.
-// Here: the shape as cuDNN sees it and the keeper of graphs. Not here: what is packed how (attention.cu), attention
-// that cuDNN does not take (attention_plain.cu). sdpa.cc alone includes cudnn_frontend.h. Strides in elements.
+// Here: the shape as cuDNN sees it and the keeper of graphs. Not here: what is packed how
+// (attention.cu), attention that cuDNN does not take (attention_plain.cu). sdpa.cc alone includes
+// cudnn_frontend.h. Strides in elements.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,7 +15,8 @@
 
 namespace ops::cuda {
 
-/// One attention: q, k, v and out with their strides over (batch, head, position); columns are contiguous.
+/// One attention: q, k, v and out with their strides over (batch, head, position); columns are
+/// contiguous.
 struct SdpaShape {
   int64_t batch = 0, heads = 0, groups = 0, length = 0, channels = 0;
   int64_t q_stride[3] = {}, kv_stride[3] = {}, out_stride[3] = {};  ///< batch, head, position.
@@ -28,13 +30,15 @@ struct SdpaShape {
   auto operator<=>(const SdpaShape&) const = default;
 };
 
-/// Device memory of one call. stats is (batch, heads, length) fp32; seed and offset are int64 scalars, for dropout.
+/// Device memory of one call. stats is (batch, heads, length) fp32; seed and offset are int64
+/// scalars, for dropout.
 struct SdpaCall {
   void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *stats = nullptr;
   void *dout = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
   void *seed = nullptr, *offset = nullptr;
 };
 
+/// Graphs of all shapes seen so far. One thread at a time.
 class Sdpa {
  public:
   /// Errors: DeviceError.
@@ -43,7 +47,8 @@ class Sdpa {
   Sdpa(const Sdpa&) = delete;
   Sdpa& operator=(const Sdpa&) = delete;
 
-  /// True when cuDNN has a kernel for this shape; builds and keeps its graph (a second or so, once).
+  /// True when cuDNN has a kernel for this shape; builds and keeps its graph (a second or so,
+  /// once).
   bool supports(const SdpaShape& shape);
   /// Scratch bytes of one call. Errors: DeviceError when not supported.
   int64_t workspace_bytes(const SdpaShape& shape);
