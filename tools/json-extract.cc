@@ -176,6 +176,13 @@ class Extractor {
       repaired |= write_value(document, key, result.bytes);
     }
     if (!options_.nul) result.bytes += '}';
+    if (options_.nul && result.bytes.find('\0', begin) != std::string::npos) {
+      document.refuse(stream::Reason::nul_in_text,
+                      "the text has a NUL character, which ends documents with -0: remove it with "
+                      "--control-chars remove");
+      result.bytes.resize(begin);
+      return;
+    }
     if (characters_ < options_.min_chars || characters_ > options_.max_chars) {
       ++(characters_ < options_.min_chars ? result.counts.too_short : result.counts.too_long);
       result.bytes.resize(begin);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Cutting at record ends. The search for the end starts at the back of what was read, so each byte is
-// looked at once, and a record that spans many reads costs no more.
+// Room: tools/stream. Cutting at record ends. The search for the end starts at the back of what was
+// read, so each byte is looked at once, and a record that spans many reads costs no more.
 #include "tools/stream/chunks.h"
 
 #include <algorithm>
@@ -66,7 +66,8 @@ void ChunkReader::fill(Chunk& chunk, size_t wanted) {
   }
 }
 
-/// Where the last whole record of `text` ends, looking no further back than `from`; npos where none does.
+/// Where the last whole record of `text` ends, looking no further back than `from`; npos where none
+/// does.
 size_t ChunkReader::end_of_records(std::string_view text, size_t from) const {
   if (options_.framing == Framing::file) return std::string_view::npos;
   const char mark = options_.framing == Framing::nul ? '\0' : '\n';

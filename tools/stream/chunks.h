@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Inputs cut into chunks that end where a record ends, so that workers can read them alone. A chunk
-// knows its place in its file; line numbers are counted by who splits it (records.h) and added up in order.
-// Memory: a chunk holds kChunkBytes, or one record where that is longer, up to the cap.
+// Room: tools/stream. Inputs cut into chunks that end where a record ends, so that workers can read
+// them alone. A chunk knows its place in its file; line numbers are counted by who splits it
+// (records.h) and added up in order. Memory: a chunk holds kChunkBytes, or one record where that is
+// longer, up to the cap.
 #pragma once
 
 #include <cstdint>
@@ -49,7 +50,8 @@ struct ChunkOptions {
 /// Reads inputs one after the other. One thread.
 class ChunkReader {
  public:
-  /// Errors: std::system_error naming the first of `paths` that cannot be opened; all are tried before any is read.
+  /// Errors: std::system_error naming the first of `paths` that cannot be opened; all are tried
+  /// before any is read.
   ChunkReader(std::vector<std::string> paths, ChunkOptions options);
 
   /// Fills `chunk`, whose memory is used again; false at the end of the last input.
@@ -59,7 +61,8 @@ class ChunkReader {
   /// The input's name for messages: its path, or "standard input".
   const std::string& name(int64_t source) const { return names_[static_cast<size_t>(source)]; }
   const std::vector<std::string>& names() const { return names_; }
-  /// Packed bytes read from all inputs so far, and of all of them together; the latter 0 where one is no file.
+  /// Packed bytes read from all inputs so far, and of all of them together; the latter 0 where one
+  /// is no file.
   int64_t packed_bytes() const;
   int64_t total_bytes() const { return total_bytes_; }
 

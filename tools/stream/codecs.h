@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The four decompressors behind one form: unpack from a view into a span until the member ends. Each
-// checks the format's own checksums. Seen by input.cc alone.
+// Room: tools/stream. The four decompressors behind one form: unpack from a view into a span until
+// the member ends. Each checks the format's own checksums. Seen by input.cc alone.
 #pragma once
 
 #include <span>
@@ -15,7 +15,8 @@ struct ZSTD_DCtx_s;
 
 namespace stream {
 
-/// Result of one step: bytes consumed and made; whether a member's end was reached; why it failed, if it did.
+/// Result of one step: bytes consumed and made; whether a member's end was reached; why it failed,
+/// if it did.
 struct Step {
   size_t consumed = 0;
   size_t made = 0;

@@ -134,7 +134,8 @@ void Input::refill() {
   in_ = std::string_view(buffer_.get(), in_.size() + static_cast<size_t>(got));
 }
 
-/// Whether another member follows; zeros at the end, as tapes and block devices leave them, are no member.
+/// Whether another member follows; zeros at the end, as tapes and block devices leave them, are no
+/// member.
 bool Input::starts_member() {
   while (in_.size() < kHeadBytes && !at_end_) refill();
   if (in_.empty()) return false;

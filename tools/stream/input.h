@@ -1,7 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Bytes of a file or of stdin, unpacked where they are compressed. The kind is told by the first bytes,
-// never by the name: plain, gzip, bzip2, xz, zstd, and any number of members one behind the other.
-// Not here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and codecs.cc alone.
+// Room: tools/stream. Bytes of a file or of stdin, unpacked where they are compressed. The kind is
+// told by the first bytes, never by the name: plain, gzip, bzip2, xz, zstd, and any number of
+// members one behind the other.
+// Not here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and
+// codecs.cc alone.
 #pragma once
 
 #include <cstdint>
@@ -13,7 +15,8 @@
 
 namespace stream {
 
-/// The bytes of an input are not what they should be: damaged, cut short, over a limit. The text opens with the place.
+/// The bytes of an input are not what they should be: damaged, cut short, over a limit. The text
+/// opens with the place.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -26,7 +29,8 @@ std::string_view name_of(Kind kind);
 /// What `head`, the first bytes of a file (16 are enough), says the file is.
 Kind kind_of(std::string_view head);
 
-/// How much an input may grow by unpacking: `allowance` bytes and beyond that `ratio` times the packed bytes read.
+/// How much an input may grow by unpacking: `allowance` bytes and beyond that `ratio` times the
+/// packed bytes read.
 struct UnpackLimit {
   int64_t ratio = 500;
   int64_t allowance = int64_t{1} << 30;
@@ -39,16 +43,18 @@ enum class Packed { unpack, keep_bzip2 };
 class Input {
  public:
   /// Opens `path`; "-" is stdin. Reads the first bytes to tell the kind.
-  /// Errors: std::system_error (cannot be opened or read, is a folder); InputError for an archive of a known kind that is not
-  /// read here (zip, 7z, Parquet, ...), and for UTF-16 text.
-  /// With Packed::keep_bzip2, read() gives the packed bytes of a bzip2 file: for who unpacks blocks in parallel.
+  /// Errors: std::system_error (cannot be opened or read, is a folder); InputError for an archive
+  /// of a known kind that is not read here (zip, 7z, Parquet, ...), and for UTF-16 text.
+  /// With Packed::keep_bzip2, read() gives the packed bytes of a bzip2 file: for who unpacks blocks
+  /// in parallel.
   explicit Input(std::string path, UnpackLimit limit = {}, Packed packed = Packed::unpack);
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
   ~Input();
 
   /// Fills `out` from its front; returns how many bytes, 0 only at the end of the input.
-  /// Errors: std::system_error; InputError `path:byte N: what: why`, N counted from 1 in the packed file.
+  /// Errors: std::system_error; InputError `path:byte N: what: why`, N counted from 1 in the packed
+  /// file.
   size_t read(std::span<char> out);
 
   /// `path`, or "standard input" for messages.

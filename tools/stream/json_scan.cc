@@ -171,7 +171,8 @@ class Scan {
     return expected("a value");
   }
 
-  /// The key at at_ and its colon; `wanted` is which of keys_ it is, when it belongs to the outermost object.
+  /// The key at at_ and its colon; `wanted` is which of keys_ it is, when it belongs to the
+  /// outermost object.
   bool key(size_t& wanted) {
     wanted = kNone;
     const size_t begin = at_;
@@ -240,7 +241,8 @@ class Scan {
     }
   }
 
-  /// After a value: closes what ends here, up to a comma; then stands behind the comma, or depth_ is 0.
+  /// After a value: closes what ends here, up to a comma; then stands behind the comma, or depth_
+  /// is 0.
   bool close_ended(JsonSpan& span, size_t wanted) {
     while (true) {
       if (depth_ == 1) store(span, wanted);
@@ -275,9 +277,9 @@ class Scan {
 }  // namespace
 
 std::string_view name_of(Reason reason) {
-  constexpr std::array<std::string_view, 7> kNames = {
-      "malformed JSON", "missing key", "wrong type",     "invalid UTF-8",
-      "lone surrogate", "too long",    "byte order mark"};
+  constexpr std::array<std::string_view, kNumReasons> kNames = {
+      "malformed JSON", "missing key", "wrong type",      "invalid UTF-8",
+      "lone surrogate", "too long",    "byte order mark", "NUL in the text"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The law of one JSON line: what Python's json.loads takes, byte by byte, with the place and the reason of
-// what it does not take. simdjson (records.cc) is the fast way to the same answer; this one also serves lines too long
-// for simdjson's tables, since its memory does not grow with the line.
-// Beyond RFC 8259, as in Python: NaN, Infinity and -Infinity are numbers, numbers have any size, escapes of lone
-// surrogates pass in values that nobody asks for, and of equal keys the last one counts.
+// Room: tools/stream. The law of one JSON line: what Python's json.loads takes, byte by byte, with
+// the place and the reason of what it does not take. simdjson (records.cc) is the fast way to the
+// same answer; this one also serves lines too long for simdjson's tables, since its memory does not
+// grow with the line.
+// Beyond RFC 8259, as in Python: NaN, Infinity and -Infinity are numbers, numbers have any size,
+// escapes of lone surrogates pass in values that nobody asks for, and of equal keys the last one
+// counts.
 #pragma once
 
 #include <cstddef>
@@ -15,7 +17,17 @@
 namespace stream {
 
 /// Why a record is refused.
-enum class Reason { json, missing_key, wrong_type, utf8, surrogate, too_long, byte_order_mark };
+enum class Reason {
+  json,
+  missing_key,
+  wrong_type,
+  utf8,
+  surrogate,
+  too_long,
+  byte_order_mark,
+  nul_in_text
+};
+inline constexpr size_t kNumReasons = 8;
 
 /// "malformed JSON", ...; for the closing line.
 std::string_view name_of(Reason reason);
@@ -42,13 +54,15 @@ struct JsonSpan {
 /// Deepest nesting of objects and lists that is read.
 inline constexpr size_t kMaxDepth = 1024;
 
-/// Checks the whole of `line`, which must be valid UTF-8, and finds the values of `keys` in the object that it is.
-/// `spans` has one entry a key. False with `complaint` set when the line is not one JSON object.
+/// Checks the whole of `line`, which must be valid UTF-8, and finds the values of `keys` in the
+/// object that it is. `spans` has one entry a key. False with `complaint` set when the line is not
+/// one JSON object.
 bool scan_json(std::string_view line, std::span<const std::string> keys, std::span<JsonSpan> spans,
                Complaint& complaint);
 
-/// Appends the string that stands at `begin` (its opening quote) of a scanned line to `out`, escapes resolved; returns where
-/// its closing quote ends. False in `whole` when it holds a lone surrogate, and `begin` is then where.
+/// Appends the string that stands at `begin` (its opening quote) of a scanned line to `out`,
+/// escapes resolved; returns where its closing quote ends. False in `whole` when it holds a lone
+/// surrogate, and `begin` is then where.
 struct Unescaped {
   size_t end = 0;
   bool whole = true;

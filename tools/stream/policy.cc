@@ -101,7 +101,7 @@ void ErrorPolicy::take_long(const Chunk& chunk, const std::string& name) {
     refuse(cli::concat(name, ":", line_ + 1, ":", chunk.offset + 1),
            cli::concat("the record is longer than ",
                        cli::show_size(static_cast<int64_t>(chunk.text().size())),
-                       "B: shorten it or raise --max-line"),
+                       " bytes: shorten it or raise --max-line"),
            Reason::too_long);
   }
   in_long_record_ = !chunk.record_ends;

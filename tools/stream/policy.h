@@ -71,7 +71,7 @@ class ErrorPolicy {
   int64_t line_ = 0;  // of the open input: lines before the next chunk
   int64_t lines_before_ = 0;
   bool in_long_record_ = false;
-  std::array<int64_t, 7> by_reason_{};
+  std::array<int64_t, kNumReasons> by_reason_{};
 };
 
 }  // namespace stream

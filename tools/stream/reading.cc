@@ -5,12 +5,37 @@
 
 #include <algorithm>
 
+#include <glob.h>
 #include <unistd.h>
 
 #include "tools/cli/fields.h"
 #include "tools/cli/text.h"
 
 namespace stream {
+namespace {
+
+/// Appends what `name` stands for: itself where it is a file, else the files of a pattern in the
+/// order of their names, else the names of a list with commas.
+void append_inputs(const std::string& name, std::vector<std::string>& inputs) {
+  if (access(name.c_str(), F_OK) == 0 || name.find_first_of("*?[,") == std::string::npos) {
+    inputs.push_back(name);
+    return;
+  }
+  glob_t found{};
+  if (name.find_first_of("*?[") != std::string::npos &&
+      glob(name.c_str(), 0, nullptr, &found) == 0) {
+    inputs.insert(inputs.end(), found.gl_pathv, found.gl_pathv + found.gl_pathc);
+    globfree(&found);
+    return;
+  }
+  for (size_t at = 0; at <= name.size();) {
+    const size_t end = std::min(name.find(',', at), name.size());
+    if (end > at) inputs.push_back(name.substr(at, end - at));
+    at = end + 1;
+  }
+}
+
+}  // namespace
 
 cli::Group<ReadingOptions> reading_group() {
   using R = ReadingOptions;
@@ -64,16 +89,10 @@ std::vector<std::string> inputs_of(const ReadingOptions& options,
   std::vector<std::string> named = options.input;
   named.insert(named.end(), operands.begin(), operands.end());
   std::vector<std::string> inputs;
-  for (const std::string& name : named) {
-    if (name.find(',') == std::string::npos || access(name.c_str(), F_OK) == 0) {
-      inputs.push_back(name);
-      continue;
-    }
-    for (size_t at = 0; at <= name.size();) {
-      const size_t end = std::min(name.find(',', at), name.size());
-      if (end > at) inputs.push_back(name.substr(at, end - at));
-      at = end + 1;
-    }
+  for (const std::string& name : named) append_inputs(name, inputs);
+  if (inputs.empty() && options.keys.size() > 1 && access(options.keys.back().c_str(), F_OK) == 0) {
+    throw cli::UsageError(cli::concat("--json-keys takes the file ", options.keys.back(),
+                                      " for a key: name files with --input, or behind --"));
   }
   if (inputs.empty()) inputs.push_back("-");
   if (std::count(inputs.begin(), inputs.end(), "-") > 1) {

@@ -31,9 +31,9 @@ cli::Group<ReadingOptions> reading_group();
 /// The format that options.format names.
 Format format_of(const ReadingOptions& options);
 
-/// The inputs: --input, then `operands`; stdin where there are none. A name with commas that is no
-/// file is a list, as gpt-neox takes it. Errors: UsageError for stdin named twice or a key given
-/// twice.
+/// The inputs: --input, then `operands`; stdin where there are none. A name that is no file
+/// may be a pattern, as Megatron takes it, or a list with commas, as gpt-neox does. Errors:
+/// UsageError for stdin named twice, a key given twice, or a file taken for a key.
 std::vector<std::string> inputs_of(const ReadingOptions& options,
                                    const std::vector<std::string>& operands);
 

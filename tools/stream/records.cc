@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Splitting, and the fast way through simdjson. A line that simdjson refuses goes to the law
-// (json_scan.h), which either takes it, as Python would, or says where and why not.
+// Room: tools/stream. Splitting, and the fast way through simdjson. A line that simdjson refuses
+// goes to the law (json_scan.h), which either takes it, as Python would, or says where and why not.
 #include "tools/stream/records.h"
 
 #include <new>
@@ -116,8 +116,8 @@ void DocumentReader::read_record(std::string_view text, std::string_view record,
     good = parse(record, complaint);
   }
   if (good) {
-    each({record, texts_, lists_, line, static_cast<int64_t>(begin)});
-    return;
+    each({record, texts_, lists_, line, static_cast<int64_t>(begin), &complaint});
+    if (complaint.what.empty()) return;
   }
   complaint.offset += begin;
   report.refusals.push_back({std::move(complaint), line, begin, record.size()});

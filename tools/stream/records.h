@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Records of a chunk as documents: the texts of the wanted keys of a JSON line, or the record itself. One reader
-// a worker; after the first chunks it allocates nothing. What is refused is listed with its place, not thrown: whether to stop is
-// the policy's decision (policy.h), taken in the order of the input.
+// Room: tools/stream. Records of a chunk as documents: the texts of the wanted keys of a JSON line,
+// or the record itself. One reader a worker; after the first chunks it allocates nothing. What is
+// refused is listed with its place, not thrown: whether to stop is the policy's decision
+// (policy.h), taken in the order of the input.
 #pragma once
 
 #include <cstdint>
@@ -17,12 +18,13 @@
 
 namespace stream {
 
-/// How records are read: an object a line, a text a line, NUL-ended texts, or the whole file as one text.
+/// How records are read: an object a line, a text a line, NUL-ended texts, or the whole file as one
+/// text.
 enum class Format { json, lines, nul, file };
 
 Framing framing_of(Format format);
 
-/// One good record. Views are valid during the call that gets it.
+/// One good record. Views are valid during the call that gets it, which may still refuse it.
 struct Document {
   std::string_view raw;  ///< the record as it stands, without its end
   std::span<const std::vector<std::string_view>>
@@ -30,6 +32,10 @@ struct Document {
   std::span<const char> lists = {};  ///< one entry a key: 1 where the value is a list
   int64_t line = 0;                  ///< in the chunk, from 0; records for -0
   int64_t offset = 0;                ///< in the chunk's text, bytes
+  Complaint* verdict = nullptr;      ///< where refuse() puts its reason
+
+  /// Makes it a bad record after all: for what only the tool can know.
+  void refuse(Reason reason, std::string what) const { *verdict = {reason, 0, std::move(what)}; }
 };
 
 /// One refused record.
@@ -51,8 +57,8 @@ struct ChunkReport {
 /// Reads chunks. Blank lines are no records. One thread at a time.
 class DocumentReader {
  public:
-  /// `keys` of top-level members for Format::json; ignored elsewhere, where a document has one text.
-  /// `law_only` leaves simdjson out, for tests that compare.
+  /// `keys` of top-level members for Format::json; ignored elsewhere, where a document has one
+  /// text. `law_only` leaves simdjson out, for tests that compare.
   DocumentReader(Format format, std::vector<std::string> keys, bool law_only = false);
   DocumentReader(DocumentReader&&) noexcept;
   ~DocumentReader();

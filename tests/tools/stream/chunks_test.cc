@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests of cutting: whatever the chunk size, the same records at the same places; the cap; several inputs.
+// Tests of cutting: whatever the chunk size, the same records at the same places; the cap; several
+// inputs.
 #include "tools/stream/chunks.h"
 
 #include <random>

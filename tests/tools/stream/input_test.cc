@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests of unpacking: members one behind another, reads of any size, and every kind of damage, which must
-// always be an error and never a short text.
+// Tests of unpacking: members one behind another, reads of any size, and every kind of damage,
+// which must always be an error and never a short text.
 #include "tools/stream/input.h"
 
 #include <random>

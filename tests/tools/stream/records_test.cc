@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests of records: the fast way and the law agree, refusals name their place, and the policy counts.
+// Tests of records: the fast way and the law agree, refusals name their place, and the policy
+// counts.
 #include "tools/stream/records.h"
 
 #include <algorithm>
@@ -18,7 +19,8 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// All that a text holds: "key texts joined" for good records, "!line:offset what" for the others, in order of kind.
+/// All that a text holds: "key texts joined" for good records, "!line:offset what" for the others,
+/// in order of kind.
 std::vector<std::string> read_text(Format format, const std::vector<std::string>& keys,
                                    std::string_view text, bool law_only = false) {
   const TestFile file(text);
@@ -233,7 +235,7 @@ TEST_F(Policy, LongRecords) {
   EXPECT_EQ(run({.on_error = "quarantine"}, bad_, 100),
             "tool: in:2:25: key \"text\" is a number, expected a string or a list of strings\n"
             "tool: in:4:29: key \"text\" is missing\n"
-            "tool: in:5:37: the record is longer than 100B: shorten it or raise --max-line\n"
+            "tool: in:5:37: the record is longer than 100 bytes: shorten it or raise --max-line\n"
             "tool: in:6:260: malformed JSON: the line ends, expected a value\n"
             "tool: skipped 4 of 5 documents: 1 malformed JSON, 1 missing key, 1 wrong type, 1 too "
             "long\n");

@@ -1,0 +1,13 @@
+# A line over the cap is an error at its first byte, and is skipped or kept whole when asked.
+. "$(dirname "$0")/prelude"
+{
+  printf '{"text":"good"}\n{"text":"'
+  head -c 3000000 /dev/zero | tr '\0' x
+  printf '"}\n{"text":"after"}\n'
+} >in.jsonl
+both in.jsonl --max-line 1M
+run json-extract --max-line 1M --on-error skip in.jsonl
+run json-extract --max-line 1M --on-error quarantine -o out.jsonl in.jsonl
+left
+sed -n 2p in.jsonl | cmp - out.jsonl.quarantine && echo 'kept whole'
+run json-extract -q --max-line 4M in.jsonl | tail -c 20

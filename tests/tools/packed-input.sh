@@ -1,0 +1,7 @@
+# The same bytes from plain, gzip, bzip2, xz and zstd, from files, from stdin and as members one behind another.
+. "$(dirname "$0")/prelude"
+lines=$GOLDEN/tools/lines.jsonl
+for end in "" .gz .bz2 .xz .zst; do
+  json-extract -q "$lines$end" | cmp - "$lines" && json-extract -q <"$lines$end" | cmp - "$lines" && echo "same$end"
+  cat "$lines$end" "$lines$end" | json-extract -q | wc -l
+done

@@ -1,0 +1,30 @@
+# SIGINT, SIGTERM, SIGHUP: the signal's own status, no file left. SIGPIPE: as any filter. SIGKILL and the same command again: the
+# same bytes, and what the killed run left is gone.
+. "$(dirname "$0")/prelude"
+mkfifo in.fifo
+for signal in INT TERM HUP; do
+  for tool in "json-extract -o out.jsonl" "bpe-tokenize -o out $VOCAB"; do
+    # A shell makes background jobs ignore SIGINT; env puts the default back.
+    env --default-signal=INT $tool -w 2 in.fifo &
+    pid=$!
+    exec 3>in.fifo
+    echo '{"text":"some"}' >&3
+    await '\.tmp$'
+    kill -$signal $pid
+    wait $pid
+    echo "exit $?"
+    exec 3>&-
+    left
+  done
+done 2>/dev/null
+yes '{"text":"some"}' | head -n 200000 >in.jsonl
+json-extract -q in.jsonl | head -n 1
+echo "exit ${PIPESTATUS[0]}"
+for tool in "json-extract -q -o out.jsonl" "bpe-tokenize -q -o out $VOCAB"; do
+  (cat in.jsonl; sleep 20) | $tool -w 2 &
+  await '\.tmp$'
+  kill -9 $(pgrep -P $$ -x "${tool%% *}")
+  wait
+  $tool -w 2 <in.jsonl
+  left
+done 2>/dev/null

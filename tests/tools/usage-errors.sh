@@ -1,0 +1,19 @@
+# A wrong command line is status 2 and opens nothing.
+. "$(dirname "$0")/prelude"
+run json-extract --json-key text
+run json-extract --workers x
+run json-extract -0 --json-keys a b
+run json-extract --json-keys a a
+run json-extract - -
+run bpe-tokenize --input x
+run bpe-tokenize --input x --output-prefix y
+run bpe-tokenize --input x --output-prefix y --merge-file m
+run bpe-tokenize --input x --output-prefix y --tokenizer-type BertWordPieceLowerCase
+run bpe-tokenize --input x --output-prefix y --tokenizer-type Gpt2
+run bpe-tokenize --input x --output-prefix y $VOCAB --json-keys a/b
+run bpe-tokenize --input x --output-prefix y $VOCAB --dtype int64
+run bpe-tokenize --input x --output-prefix y --tokenizer-model gpt2
+run bpe-tokenize --input x --output-prefix y $VOCAB --append-eod --ftfy
+run bpe-tokenize -0 --input x --output-prefix y $VOCAB --json-keys a b
+run bpe-tokenize --input x --output-prefix y $VOCAB --keep-newlines
+left
