@@ -212,12 +212,14 @@ TEST_F(LayerOps, ResidualNormForwardAndBackward) {
              dy = heap.floats({kS, kB, kH}, Values(cotangent.begin() + kCount, cotangent.end()));
       Tensor dweight = heap.floats({kH}, Values(kH, 1.0)),
              dbias = heap.floats({kH}, Values(kH, 1.0));
+      Tensor fused_bias = heap.floats({kH}, Values(kH, 1.0));
       // In place, as the model does: dresidual over dresidual_out, dbranch over dy.
       ops.residual_norm_backward({.norm = norm,
                                   .dresidual = dsum,
                                   .dbranch = p > 0 ? dy : Tensor(),
                                   .dweight = dweight,
                                   .dbias = layer ? dbias : Tensor(),
+                                  .dbranch_bias = fused_bias,
                                   .dy = dy,
                                   .dresidual_out = dsum,
                                   .x = sum,
@@ -238,6 +240,9 @@ TEST_F(LayerOps, ResidualNormForwardAndBackward) {
       ops.linear_backward_weight(
           {.dweight = {}, .dbias = dbranch_bias, .dy = dbranch, .x = {}, .accumulate = false});
       expect_close("dbranch_bias", dbranch_bias, gradient(f, in, 2, cotangent), kS * kB * kH);
+      Values with_one = gradient(f, in, 2, cotangent);
+      for (double& v : with_one) v += 1;
+      expect_close("dbranch_bias on the way", fused_bias, with_one, kS * kB * kH);
     }
   }
 }

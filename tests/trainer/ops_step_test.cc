@@ -387,6 +387,7 @@ std::vector<std::byte> run_all(int threads) {
                               .dbranch = {},
                               .dweight = dweight,
                               .dbias = dbias,
+                              .dbranch_bias = empty({kH}),
                               .dy = normed,
                               .dresidual_out = dx,
                               .x = sum,

@@ -267,7 +267,7 @@ Tensor input_gradient(const Layer& l, Role weight, const char* purpose, const Te
 }
 
 /// Through fc2, activation and fc1: from the branch's gradient to y2's.
-Tensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
+Tensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch, bool bias_done) {
   ops::Pool& pool = l.run.pool;
   Tensor dpre;
   if (l.gated()) {
@@ -289,7 +289,8 @@ Tensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
                                    .addend = {}});
   }
   pool.give(k.pre_activation);
-  weight_gradient(l, Role::fc2_weight, Role::fc2_bias, dbranch, k.activated);
+  weight_gradient(l, Role::fc2_weight, bias_done ? Role::fc2_weight : Role::fc2_bias, dbranch,
+                  k.activated);
   pool.give(k.activated);
   const Tensor dy2 = input_gradient(l, Role::fc1_weight, "gradient of norm outputs", dpre);
   weight_gradient(l, Role::fc1_weight, l.gated() ? Role::fc1_bias : Role::fc1_weight, dpre, k.y2);
@@ -302,7 +303,10 @@ Tensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
 Tensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
   ops::Pool& pool = l.run.pool;
   Tensor dattention = input_gradient(l, Role::proj_weight, "gradient of attention", dbranch);
-  weight_gradient(l, Role::proj_weight, Role::proj_bias, dbranch, k.attention);
+  // Without parallel residual the norm above has summed the bias' gradient on its way.
+  weight_gradient(l, Role::proj_weight,
+                  l.spec().parallel_residual ? Role::proj_bias : Role::proj_weight, dbranch,
+                  k.attention);
   Tensor dqkv = l.rows("gradient of qkv", l.spec().qkv_size());
   l.ops().attention_backward({.shape = l.attention_shape(),
                               .dqkv = dqkv,
@@ -321,26 +325,34 @@ Tensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
   return dy1;
 }
 
-/// Adds a norm's gradient to `dresidual` in place. With dropout on the branch that was added
-/// before this norm, dy becomes that branch's gradient; else dy is given back.
-void norm_backward(const Layer& l, Role weight, Role bias, const Tensor& dresidual, Tensor& dy,
-                   const Tensor& x, const Tensor& mean, const Tensor& rstd,
-                   const Dropout& branch_dropout) {
-  const Grads::Target w = l.grad(weight), b = l.grad(bias);
-  const bool dropped = branch_dropout.p > 0;
+/// The norm before a branch's linears, as its backward sees it.
+struct NormBefore {
+  Role weight, bias;
+  const Tensor &x, &mean, &rstd;
+  /// Of the branch that was added before this norm: its dropout, and where its linear's bias gradient goes.
+  Dropout branch_dropout;
+  Grads::Target branch_bias;
+};
+
+/// Adds a norm's gradient to `dresidual` in place. With dropout on the branch that was added before this norm, dy
+/// becomes that branch's gradient; else dy is given back.
+void norm_backward(const Layer& l, const NormBefore& n, const Tensor& dresidual, Tensor& dy) {
+  const Grads::Target w = l.grad(n.weight), b = l.grad(n.bias);
+  const bool dropped = n.branch_dropout.p > 0;
   l.ops().residual_norm_backward({.norm = l.spec().norm,
                                   .dresidual = dresidual,
                                   .dbranch = dropped ? dy : Tensor(),
                                   .dweight = w.tensor,
                                   .dbias = b.tensor,
+                                  .dbranch_bias = n.branch_bias.tensor,
                                   .dy = dy,
                                   .dresidual_out = dresidual,
-                                  .x = x,
-                                  .mean = mean,
-                                  .rstd = rstd,
-                                  .weight = l.weight(weight),
+                                  .x = n.x,
+                                  .mean = n.mean,
+                                  .rstd = n.rstd,
+                                  .weight = l.weight(n.weight),
                                   .accumulate = w.accumulate,
-                                  .dropout = branch_dropout});
+                                  .dropout = n.branch_dropout});
   if (!dropped) l.run.pool.give(dy);
 }
 
@@ -366,25 +378,34 @@ void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& car
   run.weights.gather(layer);
   recompute_dropped(l, kept);
   const Tensor dresidual = carry.residual;
-  Tensor dy2 = mlp_backward(l, kept, carry.branch ? carry.branch : dresidual);
+  Tensor dy2 =
+      mlp_backward(l, kept, carry.branch ? carry.branch : dresidual, carry.branch_bias_done);
   run.pool.give(carry.branch);
   Tensor dy1;
   if (l.spec().parallel_residual) {
     // Both branches take the gradient of the sum, so it must not change before both have read it.
     dy1 = attention_backward(l, kept, dresidual);
-    norm_backward(l, Role::mlp_norm_weight, Role::mlp_norm_bias, dresidual, dy2, kept.x1,
-                  kept.mean2, kept.rstd2, {});
+    norm_backward(
+        l, {Role::mlp_norm_weight, Role::mlp_norm_bias, kept.x1, kept.mean2, kept.rstd2, {}, {}},
+        dresidual, dy2);
   } else {
-    norm_backward(l, Role::mlp_norm_weight, Role::mlp_norm_bias, dresidual, dy2, kept.x2,
-                  kept.mean2, kept.rstd2, l.dropout(DropoutKind::attention_output, layer));
+    norm_backward(l,
+                  {Role::mlp_norm_weight, Role::mlp_norm_bias, kept.x2, kept.mean2, kept.rstd2,
+                   l.dropout(DropoutKind::attention_output, layer), l.grad(Role::proj_bias)},
+                  dresidual, dy2);
     dy1 = attention_backward(l, kept, dy2 ? dy2 : dresidual);
     run.pool.give(dy2);
   }
-  // The branch that was added before norm 1 is the mlp's of the layer before; layer 0 has none.
-  const Dropout before = layer > 0 ? l.dropout(DropoutKind::mlp_output, layer - 1) : Dropout();
-  norm_backward(l, Role::input_norm_weight, Role::input_norm_bias, dresidual, dy1, kept.x1,
-                kept.mean1, kept.rstd1, before);
-  carry = {.residual = dresidual, .branch = dy1, .owns_residual = true};
+  // The branch that was added before norm 1 is the mlp's of the layer before, when this rank holds it.
+  const bool branch_here = layer > run.place.first_layer;
+  const Dropout dropout = layer > 0 ? l.dropout(DropoutKind::mlp_output, layer - 1) : Dropout();
+  norm_backward(
+      l,
+      {Role::input_norm_weight, Role::input_norm_bias, kept.x1, kept.mean1, kept.rstd1, dropout,
+       branch_here ? run.grads.target(layer - 1, Role::fc2_bias) : Grads::Target()},
+      dresidual, dy1);
+  carry = {
+      .residual = dresidual, .branch = dy1, .owns_residual = true, .branch_bias_done = branch_here};
   for (Tensor* t : {&kept.x1, &kept.mean1, &kept.rstd1, &kept.x2, &kept.mean2, &kept.rstd2})
     run.pool.give(*t);
   run.weights.release(layer);

@@ -158,6 +158,7 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
   const ModelSpec& spec = run.spec;
   const Grads::Target weight = run.grads.target(spec.num_layers, Role::final_norm_weight);
   const Grads::Target bias = run.grads.target(spec.num_layers, Role::final_norm_bias);
+  const Grads::Target branch_bias = run.grads.target(spec.num_layers - 1, Role::fc2_bias);
   const Tensor dresidual = run.pool.take("gradient of residual stream", run.model_dtype,
                                          {run.seq_length, run.micro_batch_size, spec.hidden_size});
   const Dropout dropout = last_branch_dropout(run, batch);
@@ -168,6 +169,7 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
        .dbranch = dropped ? kept.dy : Tensor(),
        .dweight = weight.tensor,
        .dbias = bias.tensor,
+       .dbranch_bias = branch_bias.tensor,
        .dy = kept.dy,
        .dresidual_out = {},
        .x = kept.x,
@@ -177,7 +179,8 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
        .accumulate = weight.accumulate,
        .dropout = dropout});
   if (!dropped) run.pool.give(kept.dy);
-  carry = {.residual = dresidual, .branch = kept.dy, .owns_residual = true};
+  carry = {
+      .residual = dresidual, .branch = kept.dy, .owns_residual = true, .branch_bias_done = true};
   kept.dy = Tensor();
   for (Tensor* t : {&kept.x, &kept.mean, &kept.rstd}) run.pool.give(*t);
   run.grads.layer_done(spec.num_layers);
