@@ -307,9 +307,11 @@ std::vector<std::pair<std::string_view, int64_t>> PieceCounts::sorted() const {
 }
 
 size_t training_memory_bytes(int64_t num_pieces, int64_t piece_bytes) noexcept {
-  // A word and its view, then for each byte its symbol and its place in the list of a pair, which
-  // may have doubled once too often, and again as merges make new pairs.
-  return static_cast<size_t>(num_pieces) * 40 + static_cast<size_t>(piece_bytes) * (4 + 8 + 8);
+  // A piece: its view, its word, its slot in the table of counts. A byte: itself, its symbol, its
+  // place in the list of a pair, and twice more as merges make new pairs, in vectors that double.
+  constexpr size_t kPiece = 24 + 24 + 2 * 32;
+  constexpr size_t kByte = 1 + 4 + 3 * 8;
+  return static_cast<size_t>(num_pieces) * kPiece + static_cast<size_t>(piece_bytes) * kByte;
 }
 
 TrainedBpe train_bpe(const std::vector<std::pair<std::string_view, int64_t>>& pieces,

@@ -20,6 +20,7 @@ exec(source[source.index("class Random:"):source.index("def code_points")], scop
 ROWS = [
     ("random", 21, 3000, 2000, 0, True, []), ("random", 22, 3000, 5000, 2, False, ["<|endoftext|>", "the"]),
     ("random", 23, 300, 30000, 0, True, ["<s>", "<s>", "word"]), ("random", 24, 2000, 257, 0, True, []),
+    ("tool", 0, 3000, 700, 2, True, ["<|endoftext|>"]),  # as tests/tools/bpe-train.sh writes them
     ("shakespeare.txt", 0, 0, 5000, 0, False, ["the"]), ("shakespeare.txt", 0, 0, 60000, 0, True, []),
     ("wikitext2-valid.txt", 0, 0, 32000, 2, True, ["<|endoftext|>"]),
     ("wagahai-ja.txt", 0, 0, 8000, 2, True, ["<|endoftext|>"]),
@@ -28,6 +29,8 @@ rows = []
 for text, seed, count, size, least, full, special in ROWS:
     if text == "random":
         texts = scope["random_texts"](seed, count)
+    elif text == "tool":
+        texts = [f"Line {i}: the quick brown fox {i * i % 997} jumps over café; don't!" for i in range(1, count + 1)]
     else:
         with open(os.path.join(DATA, text), encoding="utf-8", newline="") as file:
             texts = [file.read()]

@@ -146,8 +146,7 @@ std::string patched_json(const json& patch) {
 }
 
 std::optional<tok::Tokenizer> load_case(const std::string& name) {
-  if (!golden_cases().contains(name)) return std::nullopt;
-  const json& entry = golden_cases()[name];
+  const json& entry = golden_cases().at(name);
   if (entry.contains("patch")) {
     return tok::Tokenizer::from_tokenizer_json(patched_json(entry["patch"]));
   }

@@ -38,6 +38,11 @@ TEST_P(TrainGoldenTest, LearnsWhatTheReferenceLearns) {
   std::vector<std::string> texts;
   if (row["text"] == "random") {
     texts = random_texts(row["seed"], row["count"]);
+  } else if (row["text"] == "tool") {
+    for (int i = 1; i <= row["count"].get<int>(); ++i) {
+      texts.push_back("Line " + std::to_string(i) + ": the quick brown fox " +
+                      std::to_string(i * i % 997) + " jumps over caf\u00e9; don't!");
+    }
   } else {
     std::optional<std::string> text = read_shared(row["text"]);
     if (!text.has_value()) GTEST_SKIP() << "the sample data is not on this machine";

@@ -1,0 +1,287 @@
+// SPDX-License-Identifier: MIT
+// bpe-train: learns a byte-level BPE vocabulary from JSON lines, texts or NUL-ended documents, and
+// writes vocab.json, merges.txt and tokenizer.json: the merges of Hugging Face's BpeTrainer for the
+// same settings, whatever the number of workers.
+// Here: flags, counting pieces within a memory limit, output. Reading is tools/stream, counts on
+// disk are tools/train, learning is libtok/train.h.
+#include <filesystem>
+#include <system_error>
+
+#include "libindexed/output_file.h"
+#include "libtok/boundaries.h"
+#include "libtok/pretokenize.h"
+#include "libtok/train.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "tools/stream/pipeline.h"
+#include "tools/stream/reading.h"
+#include "tools/train/piece_runs.h"
+
+namespace {
+
+constexpr int64_t kDefaultMemory = int64_t{2} << 30;
+constexpr int64_t kLeastMemory = int64_t{32} << 20;
+
+struct Options {
+  stream::ReadingOptions reading;
+  stream::PolicyOptions policy;
+  std::string output;
+  bool force = false;
+  int64_t vocab_size = 30000;
+  int64_t min_frequency = 2;
+  std::vector<std::string> special_tokens = {"<|endoftext|>"};
+  std::string alphabet = "all";
+  bool add_prefix_space = false;
+  int64_t memory = kDefaultMemory;
+  int64_t workers = 0;
+};
+
+cli::Group<Options> learning_group() {
+  using O = Options;
+  return {"Learning",
+          {{.name = "vocab-size",
+            .value = "N",
+            .help = "Tokens in all: special tokens, bytes, and what is learned.",
+            .field = cli::integer(&O::vocab_size, 1, 1 << 27)},
+           {.name = "min-frequency",
+            .value = "N",
+            .help = "Pairs that occur less often are not merged.",
+            .field = cli::integer(&O::min_frequency)},
+           {.name = "special-tokens",
+            .value = "TEXT...",
+            .help = "Tokens that get the first ids; an empty text means none.",
+            .field = cli::list(&O::special_tokens)},
+           {.name = "alphabet",
+            .value = "WHAT",
+            .help = "Make tokens of all 256 bytes, so that every text can be encoded, or of those "
+                    "seen.",
+            .field = cli::choice(&O::alphabet, {"all", "seen"})},
+           {.name = "add-prefix-space",
+            .help = "Put a space before a document that begins with none.",
+            .field = cli::on(&O::add_prefix_space)}}};
+}
+
+cli::Group<Options> output_group() {
+  using O = Options;
+  return {"Output",
+          {{.name = "output",
+            .letter = 'o',
+            .value = "DIR",
+            .help = "Write vocab.json, merges.txt and tokenizer.json into DIR, which is made if it "
+                    "is not there.",
+            .field = cli::text(&O::output),
+            .required = true},
+           {.name = "force",
+            .letter = 'f',
+            .help = "Replace existing files.",
+            .field = cli::on(&O::force)},
+           {.name = "mem",
+            .value = "SIZE",
+            .help = "Memory for counts and for learning. Counts beyond it go to disk beside the "
+                    "output and stay exact; when the distinct pieces are too many to learn from, "
+                    "the rarest are left out, which the closing line says.",
+            .field = cli::size(&O::memory, kLeastMemory)},
+           {.name = "workers",
+            .letter = 'w',
+            .value = "N",
+            .help = "Threads; 0 is one a processor. The output does not depend on them.",
+            .field = cli::integer(&O::workers, 0, 4096)}}};
+}
+
+const cli::Table<Options>& flags() {
+  static const cli::Table<Options> table = {cli::lift(stream::reading_group(), &Options::reading),
+                                            learning_group(), output_group(),
+                                            cli::lift(stream::policy_group(), &Options::policy)};
+  return table;
+}
+
+/// One worker: cuts documents and counts their pieces, up to its share of the memory.
+class Counter {
+ public:
+  Counter(const Options& options, int64_t memory) : options_(options), memory_(memory) {}
+
+  void take(const stream::Document& document, train::PieceRuns& runs) {
+    for (const std::vector<std::string_view>& texts : document.texts) {
+      for (std::string_view text : texts) count(text);
+    }
+    // A table that is full doubles, so it is handed on before that could pass the limit.
+    if (static_cast<int64_t>(counts.memory_bytes()) * 2 > memory_) {
+      runs.add(counts);
+      counts.clear();
+    }
+  }
+
+  tok::PieceCounts counts;
+  int64_t bytes = 0;
+
+ private:
+  void count(std::string_view text) {
+    bytes += static_cast<int64_t>(text.size());
+    if (text.empty()) return;
+    if (options_.add_prefix_space && !text.starts_with(' ')) {
+      text = prefixed_.assign(1, ' ').append(text);
+    }
+    tok::PieceCutter cutter(tok::make_pretokenizer(tok::Family::gpt2), text);
+    for (std::string_view piece = cutter.next(); !piece.empty(); piece = cutter.next()) {
+      counts.add(piece);
+    }
+  }
+
+  const Options& options_;
+  int64_t memory_;
+  std::string prefixed_;
+};
+
+/// All counts of a run, and what the memory limit leaves out of them.
+struct Counted {
+  tok::PieceCounts pieces;
+  int64_t distinct = 0;
+  int64_t total = 0;
+  train::Limit limit;
+};
+
+/// Sums the workers' counts, by way of the disk where that was needed.
+Counted sum_counts(std::vector<Counter>& workers, train::PieceRuns& runs, int64_t memory) {
+  Counted counted;
+  train::LimitFinder finder;
+  const auto look = [&](std::string_view piece, int64_t count) {
+    ++counted.distinct;
+    counted.total += count;
+    finder.add(piece, count);
+  };
+  const auto keep = [&](std::string_view piece, int64_t count) {
+    if (count >= counted.limit.least_count) counted.pieces.add(piece, count);
+  };
+  if (!runs.empty()) {
+    for (Counter& worker : workers) {
+      runs.add(worker.counts);
+      worker.counts.clear();
+    }
+    runs.sum(memory / 4, look);
+    counted.limit = finder.find(memory);
+    runs.sum(memory / 4, keep);
+    return counted;
+  }
+  tok::PieceCounts all;
+  for (Counter& worker : workers) {
+    if (all.size() == 0) {
+      std::swap(all, worker.counts);
+    } else {
+      all.add_all(worker.counts);
+      worker.counts.clear();
+    }
+  }
+  for (const auto& [piece, count] : all.sorted()) look(piece, count);
+  counted.limit = finder.find(memory);
+  if (counted.limit.least_count == 1) {
+    counted.pieces = std::move(all);
+  } else {
+    for (const auto& [piece, count] : all.sorted()) keep(piece, count);
+  }
+  return counted;
+}
+
+void write_files(const Options& options, const tok::TrainedBpe& bpe) {
+  const indexed::Existing existing =
+      options.force ? indexed::Existing::replace : indexed::Existing::refuse;
+  indexed::OutputFile vocab(options.output + "/vocab.json", existing);
+  indexed::OutputFile merges(options.output + "/merges.txt", existing);
+  indexed::OutputFile tokenizer(options.output + "/tokenizer.json", existing);
+  vocab.write(tok::vocab_json(bpe));
+  merges.write(tok::merges_txt(bpe));
+  tokenizer.write(tok::tokenizer_json(bpe, options.add_prefix_space));
+  indexed::OutputFile* const files[] = {&vocab, &merges, &tokenizer};
+  indexed::commit_set(files);
+}
+
+std::string closing_line(const Counted& counted, const tok::TrainedBpe& bpe, int64_t documents,
+                         int64_t bytes) {
+  std::string line =
+      cli::concat(cli::counted(documents, "document"), ", ", cli::with_commas(bytes),
+                  " bytes of text, ", cli::counted(counted.distinct, "distinct piece"), ": ",
+                  cli::counted(static_cast<int64_t>(bpe.tokens.size()), "token"), ", ",
+                  cli::counted(static_cast<int64_t>(bpe.merges.size()), "merge"));
+  if (counted.limit.least_count > 1) {
+    line +=
+        cli::concat("; --mem left out ", cli::with_commas(counted.limit.pieces),
+                    " pieces that occur less than ", cli::with_commas(counted.limit.least_count),
+                    " times (", cli::with_commas(counted.limit.occurrences), " of ",
+                    cli::with_commas(counted.total), " occurrences)");
+  }
+  return line;
+}
+
+/// Says before any work that an output is there already, or that the folder cannot be made.
+void prepare_output(const Options& options) {
+  std::filesystem::create_directories(options.output);
+  if (options.force) return;
+  for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json"}) {
+    const std::string path = options.output + "/" + name;
+    if (std::filesystem::exists(path)) {
+      throw std::system_error(EEXIST, std::generic_category(), path);
+    }
+  }
+}
+
+int train_vocabulary(Options& options, cli::Invocation& call) {
+  if (options.policy.on_error == "quarantine" && options.policy.quarantine.empty()) {
+    options.policy.quarantine = options.output + "/quarantine";
+  }
+  std::erase(options.special_tokens, "");
+  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
+  prepare_output(options);
+  std::optional<indexed::OutputFile> quarantine;
+  const auto keep = [&](std::string_view piece, bool ends) {
+    if (!quarantine) {
+      quarantine.emplace(options.policy.quarantine,
+                         options.force ? indexed::Existing::replace : indexed::Existing::refuse);
+    }
+    quarantine->write(piece);
+    const std::string_view mark(options.reading.format == "nul" ? "\0" : "\n", 1);
+    if (ends && !piece.ends_with(mark)) quarantine->write(mark);
+  };
+  stream::ErrorPolicy policy(options.policy, call.console, keep);
+  const int64_t threads = stream::threads_for(options.workers);
+  std::vector<Counter> workers(static_cast<size_t>(threads),
+                               Counter(options, options.memory / 2 / threads));
+  train::PieceRuns runs(options.output + "/vocab.json");
+  stream::read_documents<char>(
+      {options.reading, std::move(inputs), threads, policy, call.console},
+      {.begin = [](char&, int64_t) {},
+       .each = [&](char&, const stream::Document& document,
+                   int64_t thread) { workers[static_cast<size_t>(thread)].take(document, runs); },
+       .sink = [](const stream::Work<char>&, const std::string&) {}});
+  int64_t bytes = 0;
+  for (const Counter& worker : workers) bytes += worker.bytes;
+  if (!runs.empty())
+    call.console.log(cli::concat(cli::with_commas(runs.bytes()), " bytes of counts went to disk"));
+  const Counted counted = sum_counts(workers, runs, options.memory);
+  call.console.log(cli::concat(cli::counted(counted.distinct, "distinct piece"), ", ",
+                               cli::with_commas(counted.total), " in all"));
+  const tok::TrainedBpe bpe =
+      tok::train_bpe(counted.pieces.sorted(),
+                     {.vocab_size = options.vocab_size,
+                      .min_frequency = options.min_frequency,
+                      .special_tokens = options.special_tokens,
+                      .full_alphabet = options.alphabet == "all",
+                      .on_progress = [&](int64_t tokens) {
+                        call.console.progress({tokens, options.vocab_size, tokens, "token"});
+                      }});
+  call.console.clear_progress();
+  if (quarantine) quarantine->commit();
+  write_files(options, bpe);
+  call.console.note(closing_line(counted, bpe, policy.documents(), bytes));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cli::Program program = {
+      .name = "bpe-train",
+      .summary =
+          "byte-level BPE vocabulary from JSON lines or text, as Hugging Face's trainer makes it",
+      .operands = "[FILE...]",
+      .at_signal = indexed::remove_temporaries};
+  return cli::run(program, flags(), argc, argv, train_vocabulary);
+}
