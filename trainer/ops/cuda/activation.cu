@@ -210,20 +210,24 @@ __global__ void __launch_bounds__(1024)
 /// sums.
 struct SumGrid {
   int threads;
-  unsigned across;
+  unsigned across, slices;
 };
 SumGrid sum_grid(int64_t columns, int64_t pack) {
   const int64_t packs = ceil_div(columns, pack), across = ceil_div(packs, kSumThreads);
-  return {static_cast<int>(round_up(ceil_div(packs, across), kWarp)),
-          static_cast<unsigned>(across)};
+  const int64_t slices = std::max<int64_t>(kSumSlices / across, 1);
+  return {static_cast<int>(round_up(ceil_div(packs, across), kWarp)), static_cast<unsigned>(across),
+          static_cast<unsigned>(slices)};
 }
 
+/// Queues the pass; returns how many rows of `partial` it fills.
 template <typename T>
-void start_column_sum(float* partial, T* dx, const T* dy, const T* pre, Activation kind,
-                      int64_t rows, int64_t columns, cudaStream_t stream) {
+int64_t start_column_sum(float* partial, T* dx, const T* dy, const T* pre, Activation kind,
+                         int64_t rows, int64_t columns, cudaStream_t stream) {
+  int64_t slices = kSumSlices;
   if (packable(columns, sizeof(T), dx, dy, pre)) {
     const SumGrid grid = sum_grid(columns, Pack<T>::kSize);
-    const dim3 blocks(grid.across, kSumSlices);
+    const dim3 blocks(grid.across, grid.slices);
+    slices = grid.slices;
     if (pre == nullptr)
       column_sum_kernel<T, 8>
           <<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
@@ -235,6 +239,7 @@ void start_column_sum(float* partial, T* dx, const T* dy, const T* pre, Activati
     column_sum_plain_kernel<T><<<grid, 128, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
   }
   CUDA_CHECK(cudaGetLastError());
+  return slices;
 }
 
 }  // namespace
@@ -254,13 +259,13 @@ int64_t column_sum_scratch(int64_t columns) { return kSumSlices * columns * 4; }
 
 void CudaOps::column_sum(const Tensor& dy, const Tensor& out, bool accumulate, char* workspace) {
   auto* partial = reinterpret_cast<float*>(workspace);
+  const int64_t columns = dy.columns();
   dispatch_float(dy.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    start_column_sum<T>(partial, nullptr, data<T>(dy), nullptr, Activation::none, dy.rows(),
-                        dy.columns(), stream_);
+    const int64_t slices = start_column_sum<T>(partial, nullptr, data<T>(dy), nullptr,
+                                               Activation::none, dy.rows(), columns, stream_);
+    sum_partials({{sum_target(out)}, accumulate}, partial, slices, columns, columns, stream_);
   });
-  const SumTargets targets{{sum_target(out)}, accumulate};
-  sum_partials(targets, partial, kSumSlices, dy.columns(), dy.columns(), stream_);
 }
 
 void CudaOps::activation_backward_sum(const ActivationBackward& args, const Tensor& dbias,
@@ -269,11 +274,12 @@ void CudaOps::activation_backward_sum(const ActivationBackward& args, const Tens
   const int64_t columns = args.dy.columns();
   dispatch_float(args.dy.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    start_column_sum<T>(partial, data<T>(args.dx), data<T>(args.dy), data<T>(args.x),
-                        args.activation, args.dy.rows(), columns, stream_);
+    const int64_t slices =
+        start_column_sum<T>(partial, data<T>(args.dx), data<T>(args.dy), data<T>(args.x),
+                            args.activation, args.dy.rows(), columns, stream_);
+    if (dbias)
+      sum_partials({{sum_target(dbias)}, accumulate}, partial, slices, columns, columns, stream_);
   });
-  if (!dbias) return;
-  sum_partials({{sum_target(dbias)}, accumulate}, partial, kSumSlices, columns, columns, stream_);
 }
 
 void CudaOps::activation_forward(const ActivationForward& args) {

@@ -241,10 +241,13 @@ void start_backward(const EmbeddingBackward& args, const Tensor& ids, const Tens
   a.drop = args.dropout.p > 0;
   a.dropout = dropout_draw(args.dropout, args.dx.shape[1]);
   const auto blocks = static_cast<unsigned>(windows);
-  if (packable(hidden, sizeof(T), a.dx))
-    embedding_backward_kernel<T, Pack<T>::kSize><<<blocks, kThreads, 0, stream>>>(a);
+  const bool packed = packable(hidden, sizeof(T), a.dx);
+  const int64_t steps = ceil_div(hidden, packed ? Pack<T>::kSize : 1);
+  const int threads = static_cast<int>(std::min<int64_t>(kThreads, round_up(steps, kWarp)));
+  if (packed)
+    embedding_backward_kernel<T, Pack<T>::kSize><<<blocks, threads, 0, stream>>>(a);
   else
-    embedding_backward_kernel<T, 1><<<blocks, kThreads, 0, stream>>>(a);
+    embedding_backward_kernel<T, 1><<<blocks, threads, 0, stream>>>(a);
   embedding_join_kernel<T><<<blocks, kThreads, 0, stream>>>(a);
   CUDA_CHECK(cudaGetLastError());
 }

@@ -33,53 +33,61 @@ struct BackwardArgs {
   DropoutDraw dropout;
 };
 
-/// Sums of 2 or 4 values over the warp with 5 or 6 shuffles: lanes [i*32/count, (i+1)*32/count)
-/// hold the sum of value i.
-__device__ __forceinline__ float warp_sums(const float (&v)[2], int lane) {
-  const bool high = (lane & 16) != 0;
-  float x = (high ? v[1] : v[0]) + __shfl_xor_sync(0xffffffffu, high ? v[0] : v[1], 16);
+/// Sums of 2 * kRows values over the warp in few shuffles: lane i * 32 / (2 * kRows) and its
+/// followers hold the sum of value i. Each of the first rounds halves the values a lane carries.
+template <int kCount>
+__device__ __forceinline__ float warp_sums(float (&v)[kCount], int lane) {
+  int width = kWarp / 2;
 #pragma unroll
-  for (int i = 8; i > 0; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
-  return x;
-}
-__device__ __forceinline__ float warp_sums(const float (&v)[4], int lane) {
-  const bool high = (lane & 16) != 0, odd = (lane & 8) != 0;
-  const float a = (high ? v[2] : v[0]) + __shfl_xor_sync(0xffffffffu, high ? v[0] : v[2], 16);
-  const float b = (high ? v[3] : v[1]) + __shfl_xor_sync(0xffffffffu, high ? v[1] : v[3], 16);
-  float x = (odd ? b : a) + __shfl_xor_sync(0xffffffffu, odd ? a : b, 8);
+  for (int count = kCount / 2; count > 0; count /= 2, width /= 2) {
+    const bool high = (lane & width) != 0;
 #pragma unroll
-  for (int i = 4; i > 0; i /= 2) x += __shfl_xor_sync(0xffffffffu, x, i);
+    for (int i = 0; i < count; ++i) {
+      const float mine = high ? v[i + count] : v[i], other = high ? v[i] : v[i + count];
+      v[i] = mine + __shfl_xor_sync(0xffffffffu, other, width);
+    }
+  }
+  float x = v[0];
+#pragma unroll
+  for (; width > 0; width /= 2) x += __shfl_xor_sync(0xffffffffu, x, width);
   return x;
 }
 
 // A block owns kRows rows at a time and strides over all rows; thread t owns columns [t*8, t*8+8)
-// of every row, so its three column sums stay in registers to the end. Rows travel through kStages
+// of every row, so its three column sums stay in registers to the end. Rows travel through two
 // stages of shared memory (16 bytes a thread, tensor and row), which only their own thread reads:
-// no barrier guards them. One barrier for each kRows rows joins the row sums. Dynamic shared
-// memory: kStages * 3 * kRows * 16 bytes a thread. Memory bound: reads dy, sum, dresidual, writes
-// dx (and ddelta).
-template <typename T, int kRows, int kStages, int kMaxThreads>
-__global__ void __launch_bounds__(kMaxThreads, kMaxThreads == 256 ? 3 : 1)
+// no barrier guards them. One barrier for each kRows rows joins the row sums; what it parts is
+// computed again from shared memory, which costs less than registers would. Dynamic shared memory:
+// 2 * 3 * kRows * 16 bytes a thread. Memory bound: reads dy, sum, dresidual, writes dx (and
+// ddelta).
+template <typename T, int kRows, int kMaxThreads, int kMinBlocks>
+__global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     add_norm_backward_kernel(BackwardArgs<T> a) {
   constexpr int kSize = Pack<T>::kSize;
+  constexpr int kSums = 2 * kRows;  // of each row: the total of g, and of g times the normal
   extern __shared__ int4 stages[];
-  __shared__ float2 shared[2][kRows][kWarp];
+  __shared__ float shared[2][kWarp][kSums];
+  const int threads = static_cast<int>(blockDim.x), warps = threads / kWarp;
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
   const int column = static_cast<int>(threadIdx.x) * kSize;
   const bool active = column < a.hidden;
-  const int warp = static_cast<int>(threadIdx.x) / kWarp,
-            lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int warps = static_cast<int>(blockDim.x) / kWarp;
   const float inverse_hidden = 1.0f / static_cast<float>(a.hidden);
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kRows;
   const auto slot = [&](int stage, int tensor, int r) {
-    return stages + ((stage * 3 + tensor) * kRows + r) * static_cast<int>(blockDim.x) +
-           static_cast<int>(threadIdx.x);
+    return stages + ((stage * 3 + tensor) * kRows + r) * threads + static_cast<int>(threadIdx.x);
   };
-  const auto fetch = [&](int64_t first, int stage) {
+  const auto kept = [&](int stage, int tensor, int r) {
+    return load_pack(reinterpret_cast<const T*>(slot(stage, tensor, r)));
+  };
+  const auto fetch = [&](int64_t from, int stage) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      const int64_t element = (first + r) * a.hidden + column;
-      if (first + r >= a.rows || !active) continue;
+      const int64_t element = (from + r) * a.hidden + column;
+      if (from + r >= a.rows || !active) {  // zeros add nothing to any sum
+        *slot(stage, 0, r) = *slot(stage, 1, r) = make_int4(0, 0, 0, 0);
+        continue;
+      }
       copy_async(slot(stage, 0, r), a.dy + element);
       copy_async(slot(stage, 1, r), a.sum + element);
       if (a.dresidual != nullptr) copy_async(slot(stage, 2, r), a.dresidual + element);
@@ -90,84 +98,76 @@ __global__ void __launch_bounds__(kMaxThreads, kMaxThreads == 256 ? 3 : 1)
 #pragma unroll
   for (int j = 0; j < kSize; ++j) weight[j] = active ? to_float(a.weight[column + j]) : 0.0f;
   int64_t first = static_cast<int64_t>(blockIdx.x) * kRows;
-  float mean[kRows], inv_std[kRows];
-  const auto read_statistics = [&](int64_t at) {
+  float scale[kRows], shift[kRows], next_mean[kRows], next_scale[kRows];  // normal = x*scale+shift
+  const auto read_statistics = [&](int64_t from) {
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      mean[r] = at + r < a.rows && !a.rms ? a.mean[at + r] : 0.0f;
-      inv_std[r] = at + r < a.rows ? a.inv_std[at + r] : 0.0f;
+      next_mean[r] = from + r < a.rows && !a.rms ? a.mean[from + r] : 0.0f;
+      next_scale[r] = from + r < a.rows ? a.inv_std[from + r] : 0.0f;
     }
   };
-#pragma unroll
-  for (int s = 0; s < kStages - 1; ++s) fetch(first + s * stride, s);
+  fetch(first, 0);
   read_statistics(first);
-  int stage = 0, turn = 0;
-  for (; first < a.rows; first += stride, turn ^= 1) {
-    fetch(first + (kStages - 1) * stride, stage == 0 ? kStages - 1 : stage - 1);
-    wait_copies<kStages - 1>();
-    float g[kRows][kSize], normal[kRows][kSize], spread[kRows], part[2 * kRows];
+  for (int stage = 0; first < a.rows; first += stride, stage ^= 1) {
+    fetch(first + stride, stage ^ 1);
+    float part[kSums];
+    wait_copies<1>();
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
-      Pack<T> dy{}, x{};  // zeros outside of the tensor: they add nothing
-      if (first + r < a.rows && active) {
-        dy = load_pack(reinterpret_cast<const T*>(slot(stage, 0, r)));
-        x = load_pack(reinterpret_cast<const T*>(slot(stage, 1, r)));
-      }
-      const float shift = -mean[r] * inv_std[r];
+      scale[r] = next_scale[r];
+      shift[r] = -next_mean[r] * next_scale[r];
+      const Pack<T> dy = kept(stage, 0, r), x = kept(stage, 1, r);
       float total = 0.0f, dot = 0.0f;
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
-        normal[r][j] = fmaf(x.get(j), inv_std[r], shift);
-        dweight[j] = fmaf(dy.get(j), normal[r][j], dweight[j]);
-        dbias[j] += dy.get(j);
-        g[r][j] = dy.get(j) * weight[j];
-        total += g[r][j];
-        dot = fmaf(g[r][j], normal[r][j], dot);
+        const float g = dy.get(j) * weight[j];
+        total += g;
+        dot = fmaf(g, fmaf(x.get(j), scale[r], shift[r]), dot);
       }
       part[2 * r] = total;
       part[2 * r + 1] = dot;
-      spread[r] = inv_std[r];
     }
-    const float joined = warp_sums(part, lane);
-    if (lane % (kWarp / (2 * kRows)) == 0)
-      reinterpret_cast<float*>(shared[turn])[(lane / (kWarp / (2 * kRows))) / 2 * (2 * kWarp) +
-                                             2 * warp + (lane / (kWarp / (2 * kRows))) % 2] =
-          joined;
     read_statistics(first + stride);
+    const float joined = warp_sums(part, lane);
+    if (lane % (kWarp / kSums) == 0) shared[stage][warp][lane / (kWarp / kSums)] = joined;
     __syncthreads();
+    float row_sums[kSums] = {};
+#pragma unroll 4
+    for (int w = 0; w < warps; ++w) {
+#pragma unroll
+      for (int i = 0; i < kSums; ++i) row_sums[i] += shared[stage][w][i];
+    }
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int64_t row = first + r;
-      float total = 0.0f, dot = 0.0f;
-      for (int w = 0; w < warps; ++w) {
-        const float2 part = shared[turn][r][w];
-        total += part.x;
-        dot += part.y;
-      }
-      total = a.rms ? 0.0f : total * inverse_hidden;
-      dot *= inverse_hidden;
       if (row >= a.rows || !active) continue;
-      const int64_t element = row * a.hidden + column;
+      const float total = a.rms ? 0.0f : row_sums[2 * r] * inverse_hidden;
+      const float dot = row_sums[2 * r + 1] * inverse_hidden;
+      const Pack<T> dy = kept(stage, 0, r), x = kept(stage, 1, r);
       Pack<T> dx, dres;
-      if (a.dresidual != nullptr) dres = load_pack(reinterpret_cast<const T*>(slot(stage, 2, r)));
+      if (a.dresidual != nullptr) dres = kept(stage, 2, r);
+      float gradient[kSize];
 #pragma unroll
       for (int j = 0; j < kSize; ++j) {
-        g[r][j] = (g[r][j] - total - normal[r][j] * dot) * spread[r];
-        if (a.dresidual != nullptr) g[r][j] += dres.get(j);
-        dx.set(j, g[r][j]);
+        const float d = dy.get(j), normal = fmaf(x.get(j), scale[r], shift[r]);
+        dweight[j] = fmaf(d, normal, dweight[j]);
+        dbias[j] += d;
+        gradient[j] = (fmaf(d, weight[j], -total) - normal * dot) * scale[r];
+        if (a.dresidual != nullptr) gradient[j] += dres.get(j);
+        dx.set(j, gradient[j]);
       }
+      const int64_t element = row * a.hidden + column;
       store_pack(a.dx + element, dx);
       if (a.drop) {
         float factor[kSize];
         dropout_factors<kSize>(a.dropout, row, column, factor);
 #pragma unroll
-        for (int j = 0; j < kSize; ++j) dx.set(j, g[r][j] * factor[j]);
+        for (int j = 0; j < kSize; ++j) dx.set(j, gradient[j] * factor[j]);
         store_pack(a.ddelta + element, dx);
       }
 #pragma unroll
       for (int j = 0; j < kSize; ++j) ddelta_bias[j] += dx.get(j);
     }
-    stage = stage == kStages - 1 ? 0 : stage + 1;
   }
   wait_copies<0>();
   if (!active) return;
@@ -249,21 +249,22 @@ __global__ void __launch_bounds__(256) dropout_backward_kernel(BackwardArgs<T> a
 }
 
 /// The fast kernel's grid, a function of H and the card only, because it decides the order of the
-/// sums.
+/// sums. Rows at once and blocks on a multiprocessor are what shared memory and registers allow.
 struct BackwardGrid {
-  int threads;
+  int threads, rows;
   int64_t blocks;
+  int shared_bytes() const { return 2 * 3 * rows * 16 * threads; }
 };
 BackwardGrid backward_grid(int64_t hidden, int64_t pack, int multiprocessors) {
   const int threads = static_cast<int>(round_up(ceil_div(hidden, pack), kWarp));
-  return {threads, static_cast<int64_t>(multiprocessors) * std::clamp(768 / threads, 1, 8)};
+  const int rows = threads <= 512 ? 4 : 2, per_sm = std::clamp(640 / threads, 1, 5);
+  return {threads, rows, static_cast<int64_t>(multiprocessors) * per_sm};
 }
 
-template <typename T, int kRows, int kMaxThreads>
+template <typename T, int kRows, int kMaxThreads, int kMinBlocks>
 void start_fast(const BackwardArgs<T>& a, const BackwardGrid& grid, cudaStream_t stream) {
-  constexpr int kStages = 2;
-  auto* kernel = add_norm_backward_kernel<T, kRows, kStages, kMaxThreads>;
-  const int bytes = kStages * 3 * kRows * 16 * grid.threads;
+  auto* kernel = add_norm_backward_kernel<T, kRows, kMaxThreads, kMinBlocks>;
+  const int bytes = grid.shared_bytes();
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   kernel<<<static_cast<unsigned>(grid.blocks), grid.threads, static_cast<size_t>(bytes), stream>>>(
       a);
@@ -271,12 +272,14 @@ void start_fast(const BackwardArgs<T>& a, const BackwardGrid& grid, cudaStream_t
 
 template <typename T>
 void start_fast(const BackwardArgs<T>& a, const BackwardGrid& grid, cudaStream_t stream) {
-  if (grid.threads <= 256)
-    start_fast<T, 2, 256>(a, grid, stream);
+  if (grid.threads <= 128)
+    start_fast<T, 4, 128, 5>(a, grid, stream);
+  else if (grid.threads <= 256)
+    start_fast<T, 4, 256, 2>(a, grid, stream);
   else if (grid.threads <= 512)
-    start_fast<T, 2, 512>(a, grid, stream);
+    start_fast<T, 4, 512, 1>(a, grid, stream);
   else
-    start_fast<T, 1, 1024>(a, grid, stream);
+    start_fast<T, 2, 1024, 1>(a, grid, stream);
 }
 
 }  // namespace
