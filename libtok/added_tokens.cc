@@ -5,10 +5,11 @@
 #include <algorithm>
 #include <cstring>
 #include <map>
-#ifdef __SSE2__
-#include <emmintrin.h>
+#if defined(__x86_64__)
+#include <immintrin.h>
 #endif
 
+#include "libtok/boundaries.h"
 #include "libtok/unicode.h"
 
 namespace tok {
@@ -193,13 +194,43 @@ int32_t AddedTokenFinder::step(int32_t state, uint8_t byte) const noexcept {
   return kDead;
 }
 
+#if defined(__x86_64__)
+namespace {
+
+/// Moves `at` to the first pair of bytes, or to less than 65 bytes before the end.
+[[gnu::target("avx2")]] size_t find_pair_avx2(std::string_view text, size_t at, uint8_t first_byte,
+                                              uint8_t second_byte) noexcept {
+  const __m256i first = _mm256_set1_epi8(static_cast<char>(first_byte));
+  const __m256i second = _mm256_set1_epi8(static_cast<char>(second_byte));
+  for (; at + 65 <= text.size(); at += 64) {
+    const auto* p = reinterpret_cast<const __m256i*>(text.data() + at);
+    const auto* q = reinterpret_cast<const __m256i*>(text.data() + at + 1);
+    const __m256i low = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_loadu_si256(p), first),
+                                         _mm256_cmpeq_epi8(_mm256_loadu_si256(q), second));
+    const __m256i high = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_loadu_si256(p + 1), first),
+                                          _mm256_cmpeq_epi8(_mm256_loadu_si256(q + 1), second));
+    const __m256i any = _mm256_or_si256(low, high);
+    if (!_mm256_testz_si256(any, any)) [[unlikely]] {
+      const uint64_t mask = static_cast<uint32_t>(_mm256_movemask_epi8(low)) |
+                            static_cast<uint64_t>(static_cast<uint32_t>(_mm256_movemask_epi8(high)))
+                                << 32;
+      return at + static_cast<size_t>(__builtin_ctzll(mask));
+    }
+  }
+  return at;
+}
+
+}  // namespace
+#endif
+
 /// First position from `at` on where a match can begin.
 size_t AddedTokenFinder::next_candidate(std::string_view text, size_t at) const noexcept {
-#ifdef __SSE2__
+#if defined(__x86_64__)
   if (first_pair_ >= 0) {
     uint8_t pair[2];
     const uint16_t packed = static_cast<uint16_t>(first_pair_);
     std::memcpy(pair, &packed, 2);
+    if (chosen_simd_level() >= SimdLevel::avx2) at = find_pair_avx2(text, at, pair[0], pair[1]);
     const __m128i first = _mm_set1_epi8(static_cast<char>(pair[0]));
     const __m128i second = _mm_set1_epi8(static_cast<char>(pair[1]));
     for (; at + 17 <= text.size(); at += 16) {

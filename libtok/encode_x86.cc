@@ -12,6 +12,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstddef>
 #include <cstring>
 
 namespace tok {
@@ -20,16 +21,20 @@ namespace tok {
 
 namespace {
 
-/// Pieces of a batch: keys, sets, ends and ids of one stay in the first-level cache.
+/// Pieces of a batch: keys, offsets, ends and ids of one stay in the first-level cache.
 constexpr size_t kBatch = 256;
 
-/// Piece starts and ends, keys and sets of a batch. A group of four pieces has four keys of 16 bytes,
-/// and eight set numbers of which every other counts.
+/// Piece starts and ends, keys and offsets of a batch. A group of four pieces has four keys of 16 bytes,
+/// and eight offsets of sets of which every other counts.
 struct alignas(64) GroupBatch {
   uint8_t keys[kBatch / 4][64];
-  uint64_t sets[kBatch / 4][8];
+  uint64_t offsets[kBatch / 4][8];
   std::array<uint32_t, kBatch + 8> bounds;  ///< piece i is bounds[i] .. bounds[i + 1]
 };
+
+/// Logarithm of a set's size.
+constexpr int kLogSet = 6;
+static_assert(sizeof(HotSet) == 1 << kLogSet);
 
 /// The last bytes of a text with room behind them, so that 16 can be read from any position.
 struct TextTail {
@@ -60,7 +65,7 @@ struct GroupLoop {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
   }
 
-  /// Makes the keys and set numbers of group `g` from four positions in memory.
+  /// Makes the keys and offsets of group `g` from four positions in memory.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline void
   make_group(GroupBatch& batch, size_t g, const char* a, const char* b, const char* c,
@@ -90,17 +95,24 @@ struct GroupLoop {
         _mm512_maskz_mul_epu32(0xFF, mixed, _mm512_maskz_srli_epi64(0xFF, mixed, 32));
     const __m512i other = _mm512_maskz_shuffle_epi32(0xFFFF, product, _MM_PERM_BADC);
     const __m512i hash = _mm512_add_epi64(product, other);
-    const __m512i at = _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift),
-                                        _mm512_set1_epi64(HotTable::kSets - 1));
-    _mm512_store_si512(batch.sets[g], at);
-    for (size_t i = 0; i < 4; ++i) _mm_prefetch(&sets[batch.sets[g][2 * i]], _MM_HINT_T0);
+    // A set's number times its size: where it lies in the table.
+    const __m512i at =
+        _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift - kLogSet),
+                         _mm512_set1_epi64((HotTable::kSets - 1) << kLogSet));
+    uint64_t* offsets = batch.offsets[g];
+    _mm512_store_si512(offsets, at);
+    const char* table = reinterpret_cast<const char*>(sets);
+    _mm_prefetch(table + offsets[0], _MM_HINT_T0);
+    _mm_prefetch(table + offsets[2], _MM_HINT_T0);
+    _mm_prefetch(table + offsets[4], _MM_HINT_T0);
+    _mm_prefetch(table + offsets[6], _MM_HINT_T0);
   }
 
   /// Writes the ids of an entry and returns how many count.
   template <bool kNarrow>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline size_t
-  put(const uint8_t* entry_words, int32_t* ids) noexcept {
+  put(const char* entry_words, int32_t* ids) noexcept {
     const __m128i words = _mm_load_si128(reinterpret_cast<const __m128i*>(entry_words));
     if constexpr (kNarrow) {
       _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), _mm256_cvtepu16_epi32(words));
@@ -128,39 +140,42 @@ struct GroupLoop {
   template <bool kNarrow>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static int32_t* emit(
       PieceRun& run, const GroupBatch& batch, size_t num_groups, int32_t* ids) {
-    const HotSet* sets = run.scratch.hot.sets(run.model.hot);
+    const char* table = reinterpret_cast<const char*>(run.scratch.hot.sets(run.model.hot));
+    const auto set_at = [](const char* from) { return reinterpret_cast<const HotSet*>(from); };
     for (size_t g = 0; g < num_groups; ++g) {
-      const uint64_t* at = batch.sets[g];
-      const HotSet *a = &sets[at[0]], *b = &sets[at[2]], *c = &sets[at[4]], *d = &sets[at[6]];
+      const uint64_t* at = batch.offsets[g];
+      const char *a = table + at[0], *b = table + at[2], *c = table + at[4], *d = table + at[6];
       const __m512i keys = _mm512_load_si512(batch.keys[g]);
       // Each key twice, against both keys of its set; two bits say that a key's halves are equal.
       const unsigned equal_ab = _mm512_cmpeq_epi64_mask(
-          two_sets(*a, *b), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0x50));
+          two_sets(*set_at(a), *set_at(b)), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0x50));
       const unsigned equal_cd = _mm512_cmpeq_epi64_mask(
-          two_sets(*c, *d), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0xFA));
+          two_sets(*set_at(c), *set_at(d)), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0xFA));
       const unsigned equal = equal_ab | equal_cd << 8;
       // Bit 4i: piece i is the first of its set; bit 4i + 2: the second.
       const unsigned ways = equal & equal >> 1 & 0x5555;
       const unsigned found = (ways | ways >> 2) & 0x1111;
       if (found == 0x1111) [[likely]] {
-        ids += put<kNarrow>(a->words[ways >> 2 & 1], ids);
-        ids += put<kNarrow>(b->words[ways >> 6 & 1], ids);
-        ids += put<kNarrow>(c->words[ways >> 10 & 1], ids);
-        ids += put<kNarrow>(d->words[ways >> 14 & 1], ids);
+        // Four times bit 2 is the size of the first entry's words.
+        constexpr size_t kWords = offsetof(HotSet, words);
+        ids += put<kNarrow>(a + kWords + 4 * (ways & 4), ids);
+        ids += put<kNarrow>(b + kWords + 4 * (ways >> 4 & 4), ids);
+        ids += put<kNarrow>(c + kWords + 4 * (ways >> 8 & 4), ids);
+        ids += put<kNarrow>(d + kWords + 4 * (ways >> 12 & 4), ids);
         continue;
       }
       for (size_t i = 0; i < 4; ++i) {
         // An earlier piece of the group may have changed the sets: look again.
         PieceKey key;
         std::memcpy(&key, batch.keys[g] + 16 * i, sizeof key);
-        const HotSet& set = sets[at[2 * i]];
+        const HotSet& set = *set_at(table + at[2 * i]);
         const size_t way = set.find(key);
         if (way != 2) {
-          ids += put<kNarrow>(set.words[way], ids);
+          ids += put<kNarrow>(reinterpret_cast<const char*>(set.words[way]), ids);
           continue;
         }
         ids = run.encode_missed(batch.bounds[4 * g + i], batch.bounds[4 * g + i + 1], ids, kBatch);
-        sets = run.scratch.hot.sets(run.model.hot);
+        table = reinterpret_cast<const char*>(run.scratch.hot.sets(run.model.hot));
       }
     }
     return ids;
