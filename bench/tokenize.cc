@@ -77,10 +77,10 @@ int64_t pieces_only(const std::vector<std::string_view>& documents,
 
 }  // namespace
 
-/// Usage: tokenize_bench PASSES DOCUMENTS IDS_OUT|- VOCAB.json MERGES.txt | TOKENIZER.json | RANKS
+/// Usage: tokenize_bench PASSES DOCUMENTS IDS_OUT|-|keep VOCAB.json MERGES.txt | TOKENIZER.json | RANKS
 int main(int argc, char** argv) {
   if (argc < 5) {
-    std::fprintf(stderr, "usage: tokenize_bench PASSES DOCUMENTS IDS_OUT|- TOKENIZER...\n");
+    std::fprintf(stderr, "usage: tokenize_bench PASSES DOCUMENTS IDS_OUT|-|keep TOKENIZER...\n");
     return 2;
   }
   int passes = std::atoi(argv[1]);
@@ -96,10 +96,12 @@ int main(int argc, char** argv) {
   std::vector<int64_t> counts;
   std::string wall, processor;
   double processor_start;
-  const bool write = std::strcmp(argv[3], "-") != 0;
+  const std::string_view ids_out = argv[3];
+  const bool keep_all = ids_out == "keep";
+  const bool write = ids_out != "-" && !keep_all;
   int64_t total = 0;
   for (int pass = 0; pass < passes; ++pass) {
-    const bool keep = write && pass == passes - 1;
+    const bool keep = keep_all || (write && pass == passes - 1);
     ids.clear();
     counts.clear();
     total = 0;
