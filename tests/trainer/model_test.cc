@@ -11,6 +11,7 @@
 #include <set>
 #include <string>
 
+#include "tests/trainer/model_golden.h"
 #include "trainer/engine.h"
 #include "trainer/model/params.h"
 #include "trainer/ops/cpu/cpu_ops.h"
@@ -18,88 +19,7 @@
 namespace {
 
 using namespace trainer;
-using Arrays = std::map<std::string, std::vector<float>>;
-
-Arrays read_golden(const std::string& family) {
-  std::ifstream file(std::string(GOLDEN_DIR) + "/trainer/" + family + ".golden", std::ios::binary);
-  std::string word;
-  std::getline(file, word);
-  EXPECT_EQ(word.substr(0, 19), "gristmill-golden 1 ");
-  Arrays arrays;
-  size_t count = 0;
-  while (file >> word >> count) {
-    file.get();
-    std::vector<float>& values = arrays[word];
-    values.resize(count);
-    file.read(reinterpret_cast<char*>(values.data()),
-              static_cast<std::streamsize>(count * sizeof(float)));
-  }
-  return arrays;
-}
-
-constexpr int64_t kS = 10, kB = 2, kM = 2;
-
-ModelSpec tiny(const std::string& golden) {
-  const std::string family = golden.substr(0, 4) == "gpt2" ? "gpt2" : golden;
-  ModelSpec spec = family_defaults(family);
-  spec.num_layers = 2;
-  spec.hidden_size = 16;
-  spec.num_attention_heads = family == "llama" ? 4 : 2;
-  spec.num_query_groups = 2;
-  spec.ffn_hidden_size = family == "llama" ? 24 : 64;
-  spec.max_position_embeddings = kS + 3;
-  spec.vocab_size = 29;
-  spec.padded_vocab_size = 32;
-  const bool dropout = golden == "gpt2_dropout";
-  spec.hidden_dropout = dropout ? 0.1f : 0.0f;
-  spec.attention_dropout = dropout ? 0.2f : 0.0f;
-  complete(spec);
-  return spec;
-}
-
-EngineOptions options_for(const std::string& golden) {
-  EngineOptions options;
-  options.seq_length = kS;
-  options.micro_batch_size = kB;
-  options.max_microbatches = kM;
-  options.adam_eps =
-      1e-6f;  // The key bias has gradient 0; a tiny eps would turn its rounding noise into updates.
-  options.head_rows = 7;  // A chunk that does not divide the rows.
-  options.reset_attention_mask = golden == "gpt2_documents";
-  return options;
-}
-
-void fill_batch(Engine& engine, const Arrays& golden) {
-  const HostBatch batch = engine.host_batch();
-  const auto integers = [&](std::span<int32_t> to, const char* name) {
-    for (size_t i = 0; i < to.size(); ++i) to[i] = static_cast<int32_t>(golden.at(name)[i]);
-  };
-  integers(batch.tokens, "tokens");
-  integers(batch.labels, "labels");
-  integers(batch.positions, "positions");
-  integers(batch.first_key, "first_key");
-  std::copy(golden.at("loss_mask").begin(), golden.at("loss_mask").end(), batch.loss_mask.begin());
-}
-
-void load_weights(Engine& engine, const Arrays& golden) {
-  engine.initialise();
-  for (const ParamView& view : engine.parameters()) {
-    const std::vector<float>& values = golden.at("init." + view.param->spec.name);
-    ASSERT_EQ(static_cast<int64_t>(values.size()), view.main.elements()) << view.param->spec.name;
-    std::copy(values.begin(), values.end(), view.main.as<float>());
-  }
-  engine.refresh_model_parameters();
-}
-
-/// Largest difference over the largest wanted magnitude of the tensor.
-double relative_error(const float* got, const std::vector<float>& wanted) {
-  double difference = 0, largest = 1e-30;
-  for (size_t i = 0; i < wanted.size(); ++i) {
-    difference = std::max(difference, std::abs(double(got[i]) - double(wanted[i])));
-    largest = std::max(largest, std::abs(double(wanted[i])));
-  }
-  return difference / largest;
-}
+using namespace golden;
 
 class Golden : public testing::TestWithParam<const char*> {};
 

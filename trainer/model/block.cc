@@ -329,13 +329,14 @@ Tensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
 struct NormBefore {
   Role weight, bias;
   const Tensor &x, &mean, &rstd;
-  /// Of the branch that was added before this norm: its dropout, and where its linear's bias gradient goes.
+  /// Of the branch that was added before this norm: its dropout, and where its linear's bias
+  /// gradient goes.
   Dropout branch_dropout;
   Grads::Target branch_bias;
 };
 
-/// Adds a norm's gradient to `dresidual` in place. With dropout on the branch that was added before this norm, dy
-/// becomes that branch's gradient; else dy is given back.
+/// Adds a norm's gradient to `dresidual` in place. With dropout on the branch that was added
+/// before this norm, dy becomes that branch's gradient; else dy is given back.
 void norm_backward(const Layer& l, const NormBefore& n, const Tensor& dresidual, Tensor& dy) {
   const Grads::Target w = l.grad(n.weight), b = l.grad(n.bias);
   const bool dropped = n.branch_dropout.p > 0;
@@ -396,7 +397,8 @@ void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& car
     dy1 = attention_backward(l, kept, dy2 ? dy2 : dresidual);
     run.pool.give(dy2);
   }
-  // The branch that was added before norm 1 is the mlp's of the layer before, when this rank holds it.
+  // The branch that was added before norm 1 is the mlp's of the layer before, when this rank holds
+  // it.
   const bool branch_here = layer > run.place.first_layer;
   const Dropout dropout = layer > 0 ? l.dropout(DropoutKind::mlp_output, layer - 1) : Dropout();
   norm_backward(

@@ -18,7 +18,8 @@ struct Carry {
   /// Whether the one who takes the carry over must give `residual` back to the Pool: false while
   /// the block before keeps it.
   bool owns_residual = true;
-  /// Backward: the bias of the linear that made the branch has its gradient already, from the norm above.
+  /// Backward: the bias of the linear that made the branch has its gradient already, from the norm
+  /// above.
   bool branch_bias_done = false;
 };
 

@@ -70,6 +70,7 @@ Tensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kep
 /// gradient is added to.
 void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   const Output output(run.spec);
+  run.weights.gather(output.layer);
   const Tensor weight = run.weights.get(output.layer, output.role);
   const int64_t rows = run.seq_length * run.micro_batch_size, vocabulary = weight.shape[0];
   const int64_t chunk = std::min(run.head_rows, rows);
@@ -108,6 +109,7 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   run.ops.accumulate_loss(
       {.state = run.state, .row_weights = row_weights, .token_loss = token_loss, .factor = factor});
   for (Tensor* t : {&row_weights, &token_loss, &logits}) run.pool.give(*t);
+  run.weights.release(output.layer);
 }
 
 }  // namespace
