@@ -396,8 +396,7 @@ TEST_P(CudaLayer, MoreThanTwoToThe31Elements) {
   Tensor x(nullptr, model(), Device::cuda, {length, 1, h}), y = x;
   for (Tensor* t : {&x, &y}) t->data = sides[1]->allocate(t->bytes());
   sides[1]->normal_fill({.out = x.view({length, h}), .std = 1, .seed = 3, .whole_columns = h});
-  const Twin w = random(model(), {h}), rstd = empty(DType::f32, {1, 1}),
-             mean = empty(DType::f32, {1, 1});
+  const Twin w = random(model(), {h});
   sides[1]->residual_norm_forward({.y = y, .residual = x, .weight = w[1]});
   const Twin row = empty(model(), {1, 1, h}), want = empty(model(), {1, 1, h});
   sides[1]->copy({.dst = row[1].view({1, h}), .src = x.slice(length - 1, 1).view({1, h})});
