@@ -61,12 +61,37 @@ std::string layer_name(int64_t layer, std::string_view suffix) {
   return "decoder.layers." + std::to_string(layer) + "." + std::string(suffix);
 }
 
+void trim_vocabulary(CanonicalModel& model, int64_t vocab_size) {
+  for (const char* name : {"embedding.word_embeddings.weight", "output_layer.weight"}) {
+    const auto found = model.tensors.find(name);
+    if (found == model.tensors.end()) continue;
+    if (found->second.rows() < vocab_size)
+      throw FormatError(found->second.place + ": " + std::to_string(found->second.rows()) +
+                        " rows, fewer than the vocabulary's " + std::to_string(vocab_size));
+    found->second = slice_rows(found->second, 0, vocab_size);
+  }
+  model.spec.vocab_size = model.spec.padded_vocab_size = vocab_size;
+}
+
+void pad_vocabulary(CanonicalModel& model, int64_t unit) {
+  const int64_t rows = (model.spec.padded_vocab_size + unit - 1) / unit * unit;
+  for (const char* name : {"embedding.word_embeddings.weight", "output_layer.weight"}) {
+    const auto found = model.tensors.find(name);
+    if (found == model.tensors.end()) continue;
+    const int64_t last = found->second.rows() - 1;
+    found->second =
+        pick_rows(found->second, rows, [last](int64_t row) { return std::min(row, last); });
+  }
+  model.spec.padded_vocab_size = rows;
+}
+
 std::vector<CanonicalEntry> canonical_entries(const ModelSpec& spec) {
   std::vector<CanonicalEntry> entries;
   const int64_t h = spec.hidden_size;
   entries.push_back({"embedding.word_embeddings.weight", {spec.padded_vocab_size, h}});
   if (spec.position == trainer::Position::learned)
-    entries.push_back({"embedding.position_embeddings.weight", {spec.max_position_embeddings, h}});
+    entries.push_back({"embedding.position_embeddings.weight",
+                       {spec.max_position_embeddings + spec.position_offset, h}});
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) add_layer(entries, spec, layer);
   entries.push_back({"decoder.final_layernorm.weight", {h}});
   if (spec.norm == ops::Norm::layernorm) entries.push_back({"decoder.final_layernorm.bias", {h}});

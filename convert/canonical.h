@@ -45,6 +45,14 @@ struct CanonicalEntry {
   std::vector<int64_t> shape;
 };
 
+/// Keeps the first `vocab_size` rows of the embedding and of an untied head.
+/// Errors: indexed::FormatError when they have fewer.
+void trim_vocabulary(CanonicalModel& model, int64_t vocab_size);
+
+/// Pads both to a multiple of `unit` by repeating the last real row, as Megatron's own converters
+/// do; spec.vocab_size stays.
+void pad_vocabulary(CanonicalModel& model, int64_t unit);
+
 /// Every tensor of a model, in the order of forward.
 std::vector<CanonicalEntry> canonical_entries(const trainer::ModelSpec& spec);
 

@@ -23,6 +23,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
+constexpr int64_t kChunkBytes = 16 << 20;
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kTransformersVersion = "4.46.3";
 
@@ -92,15 +93,24 @@ void write_shard(const std::vector<Named>& shard, const std::string& path, const
   trainer::SafetensorsWriter out(path, std::move(entries), {{"format", "pt"}},
                                  indexed::Existing::replace);
   for (const auto& [name, source] : shard) {
-    const std::vector<std::byte> bytes = source.load();
-    const int64_t wrong = count_not_finite(source.dtype, bytes);
+    const int64_t step =
+        source.by_rows
+            ? std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, source.row_bytes()))
+            : source.rows();
+    int64_t wrong = 0;
+    for (int64_t row = 0; source.bytes() > 0 && row < source.rows(); row += step) {
+      const int64_t count = std::min(step, source.rows() - row);
+      std::vector<std::byte> bytes(static_cast<size_t>(count * source.row_bytes()));
+      source.read_rows(row, count, bytes.data());
+      wrong += count_not_finite(source.dtype, bytes);
+      out.append(name, bytes);
+      result.bytes += static_cast<int64_t>(bytes.size());
+      if (target.progress) target.progress(result.bytes, total);
+    }
     if (wrong > 0)
       result.notes.push_back(name + ": " + std::to_string(wrong) + " of " +
                              std::to_string(source.elements()) + " numbers are not finite");
-    if (!bytes.empty()) out.append(name, bytes);
-    result.bytes += static_cast<int64_t>(bytes.size());
     ++result.tensors;
-    if (target.progress) target.progress(result.bytes, total);
   }
   out.commit();
 }
@@ -181,11 +191,31 @@ void add_file(const std::string& path, std::map<std::string, TensorSource>& tens
       const std::span<const std::byte> bytes = file->bytes(entry).subspan(
           static_cast<size_t>(first * row), static_cast<size_t>(count * row));
       std::copy(bytes.begin(), bytes.end(), out);
-      if (first + count == rows) file->release(entry);
+      if (first + count == rows || count * row >= kChunkBytes / 2) file->release(entry);
     };
     if (!tensors.emplace(entry.name, std::move(source)).second)
       throw FormatError(path + ": tensor " + entry.name + " stands in two files");
   }
+}
+
+// A folder whose config says that the head is the embedding, but whose head has other numbers.
+void untie_if_different(const Family& family, const std::map<std::string, TensorSource>& tensors,
+                        CanonicalModel& model) {
+  if (!model.spec.tied_embeddings) return;
+  const auto find = [&](std::string_view canonical) -> const TensorSource* {
+    for (const NameRow& row : family.rows) {
+      const auto found = tensors.find(std::string(row.hf));
+      if (row.canonical[0] == canonical && found != tensors.end()) return &found->second;
+    }
+    return nullptr;
+  };
+  const TensorSource* words = find("embedding.word_embeddings.weight");
+  const TensorSource* head = find("output_layer.weight");
+  if (words == nullptr || head == nullptr || words->load() == head->load()) return;
+  model.spec.tied_embeddings = false;
+  model.notes.push_back(head->place +
+                        " differs from the embedding, though tie_word_embeddings is "
+                        "true: taken as a head of its own");
 }
 
 }  // namespace
@@ -250,6 +280,7 @@ CanonicalModel read_hf_folder(const std::string& folder) {
     add_file(folder + "/model.safetensors", tensors);
   }
   try {
+    untie_if_different(*family, tensors, model);
     model.tensors = import_tensors(*family, model.spec, tensors);
     model.dtype = model.at("embedding.word_embeddings.weight").dtype;
     check_complete(model);
@@ -258,18 +289,6 @@ CanonicalModel read_hf_folder(const std::string& folder) {
     throw FormatError(what.starts_with(folder) ? what : folder + ": " + what);
   }
   return model;
-}
-
-void trim_vocabulary(CanonicalModel& model, int64_t vocab_size) {
-  for (const char* name : {"embedding.word_embeddings.weight", "output_layer.weight"}) {
-    const auto found = model.tensors.find(name);
-    if (found == model.tensors.end()) continue;
-    if (found->second.rows() < vocab_size)
-      throw FormatError(found->second.place + ": " + std::to_string(found->second.rows()) +
-                        " rows, fewer than the vocabulary's " + std::to_string(vocab_size));
-    found->second = slice_rows(found->second, 0, vocab_size);
-  }
-  model.spec.vocab_size = model.spec.padded_vocab_size = vocab_size;
 }
 
 }  // namespace convert

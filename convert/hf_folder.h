@@ -35,7 +35,8 @@ struct HfResult {
   std::vector<std::string> notes;
 };
 
-/// Writes the model as a folder of `family`. At most two copies of one tensor are in memory.
+/// Writes the model as a folder of `family`, a tensor at a time and in pieces of 16 MiB; only a
+/// matrix that must be transposed is in memory whole, twice.
 /// Errors: std::system_error (EEXIST for a folder that has a config.json, unless `replace`);
 /// indexed::FormatError from reading the source. On an error what was written is removed.
 HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
@@ -45,9 +46,5 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
 /// config.json says.
 /// Errors: std::system_error; indexed::FormatError "path: what: why".
 CanonicalModel read_hf_folder(const std::string& folder);
-
-/// Keeps the first `vocab_size` rows of the embedding and of an untied head.
-/// Errors: indexed::FormatError when they have fewer.
-void trim_vocabulary(CanonicalModel& model, int64_t vocab_size);
 
 }  // namespace convert

@@ -28,7 +28,7 @@ struct Options {
   std::string arch = "auto";
   std::string dtype = "keep";
   std::string vocab_file, merge_file, tokenizer, activation;
-  std::string layout = "legacy", args_object = "namespace";
+  std::string layout = "legacy", args_object = "ordereddict";
   std::string verify, report;
   std::optional<int64_t> iteration, vocab_size, num_attention_heads;
   int64_t max_shard_bytes = 5'000'000'000;
@@ -164,8 +164,9 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::layout, {"legacy", "core"})},
       {.name = "args-object",
        .value = "KIND",
-       .help = "Class of the arguments in the file. namespace is Megatron's argparse.Namespace; "
-               "ordereddict can be loaded with weights_only=True.",
+       .help = "Class of the arguments in the file. ordereddict has them as attributes too and is "
+               "loaded by torch.load with weights_only=True; namespace is Megatron's own "
+               "argparse.Namespace, which torch 2.6 and later load only when told to.",
        .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})},
       {.name = "make-vocab-size-divisible-by",
        .value = "N",

@@ -59,10 +59,11 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
 TensorSource torch_source(const std::shared_ptr<TorchFile>& file, const PickledTensor& tensor,
                           const std::string& name) {
   TensorSource source{tensor.dtype, tensor.shape, {}, file->path() + ": " + name};
-  source.read_rows = [file, &tensor, rows = source.rows()](int64_t first, int64_t count,
-                                                           std::byte* out) {
+  source.read_rows = [file, &tensor, rows = source.rows(), row = source.row_bytes()](
+                         int64_t first, int64_t count, std::byte* out) {
+    constexpr int64_t kLarge = 8 << 20;
     file->read_rows(tensor, first, count, out);
-    if (first + count == rows) file->release(tensor);
+    if (first + count == rows || count * row >= kLarge) file->release(tensor);
   };
   return source;
 }
@@ -222,7 +223,7 @@ Shares collect(const std::vector<RankFile>& ranks) {
   return shares;
 }
 
-// --- Megatron-DeepSpeed's pipeline files: layer_YY-model_ZZ-model_states.pt -----------------------
+// --- Megatron-DeepSpeed's pipeline files: layer_YY-model_ZZ-model_states.pt ----------------------
 
 struct LayerFile {
   int64_t layer = 0;

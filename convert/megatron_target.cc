@@ -3,7 +3,6 @@
 // Megatron's own check of a checkpoint reads is written, with the value that the model really has.
 #include "convert/megatron_target.h"
 
-#include <algorithm>
 #include <filesystem>
 #include <sstream>
 
@@ -18,12 +17,6 @@ namespace {
 using indexed::FormatError;
 using trainer::ModelSpec;
 namespace fs = std::filesystem;
-
-// Rows up to `rows`, the last real row repeated as Megatron's own converters do.
-TensorSource pad_rows(const TensorSource& source, int64_t rows) {
-  const int64_t last = source.rows() - 1;
-  return pick_rows(source, rows, [last](int64_t row) { return std::min(row, last); });
-}
 
 class Arguments {
  public:
@@ -48,7 +41,7 @@ class Arguments {
   PickleBuilder& out_;
 };
 
-void add_model(Arguments& args, const ModelSpec& spec, int64_t padded) {
+void add_model(Arguments& args, const ModelSpec& spec) {
   args.add("num_layers", spec.num_layers);
   args.add("hidden_size", spec.hidden_size);
   args.add("ffn_hidden_size", spec.ffn_hidden_size);
@@ -65,7 +58,7 @@ void add_model(Arguments& args, const ModelSpec& spec, int64_t padded) {
   args.add("rotary_base", static_cast<int64_t>(spec.rotary_base));
   args.add("rotary_percent", spec.rotary_percent);
   args.on("rotary_interleaved", false);
-  args.add("padded_vocab_size", padded);
+  args.add("padded_vocab_size", spec.padded_vocab_size);
   args.add("orig_vocab_size", spec.vocab_size);
   args.on("add_bias_linear", spec.linear_bias);
   args.on("disable_bias_linear", !spec.linear_bias);
@@ -180,14 +173,12 @@ Named core_tensors(const CanonicalModel& model) {
 void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer,
                     const MegatronTarget& target) {
   refuse_unspeakable(model.spec);
-  const int64_t unit = target.divisible_by;
-  const int64_t padded = (model.spec.padded_vocab_size + unit - 1) / unit * unit;
+  CanonicalModel padded = model;
+  pad_vocabulary(padded, target.divisible_by);
   const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
-  Named tensors = core_tensors(model);
-  for (auto& [name, source] : tensors) {
-    if (!target.dtype.empty()) source = convert_dtype(source, target.dtype);
-    if (share_of(name) == Share::rows) source = pad_rows(source, padded);
-  }
+  Named tensors = core_tensors(padded);
+  if (!target.dtype.empty())
+    for (auto& [name, source] : tensors) source = convert_dtype(source, target.dtype);
   const bool one_file = target.path.ends_with(".pt");
   const fs::path root = one_file ? fs::path(target.path).parent_path() : fs::path(target.path);
   const indexed::Existing existing =
@@ -205,7 +196,7 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
   PickleBuilder out;
   out.begin_dict().text("args");
   Arguments args(out, target.ordered_args);
-  add_model(args, model.spec, padded);
+  add_model(args, padded.spec);
   add_run(args, model, target, dtype, tokenizer_folder);
   out.text("params_dtype")
       .global("torch", dtype == "BF16"  ? "bfloat16"

@@ -162,7 +162,8 @@ class Forward {
 
   void block(int64_t layer) {
     const Matrix first = norm(layer_name(layer, "input_layernorm"));
-    const Matrix qkv = road_ == QkvRoad::fused ? qkv_fused(first, layer) : qkv_apart(first, layer);
+    Matrix qkv = road_ == QkvRoad::fused ? qkv_fused(first, layer) : qkv_apart(first, layer);
+    if (spec_.position == trainer::Position::rotary) rotate(qkv);
     Matrix mixed(length_, spec_.num_attention_heads * spec_.kv_channels);
     ops::AttentionForward args;
     args.shape = {spec_.num_attention_heads, spec_.num_query_groups, spec_.kv_channels,
@@ -176,6 +177,31 @@ class Forward {
     const Matrix second = norm(layer_name(layer, "pre_mlp_layernorm"));
     if (spec_.parallel_residual) add(attention);
     add(layer_linear(mlp_inner(second, layer), layer, "mlp.linear_fc2", spec_.hidden_size));
+  }
+
+  // Angle of pair i at position p: p * base^(-2i / rotary_dim).
+  void rotate(Matrix& qkv) {
+    const int64_t half = spec_.rotary_dim() / 2;
+    std::vector<float> cosine(static_cast<size_t>(length_ * half)), sine(cosine.size());
+    std::vector<int32_t> positions(tokens_.size());
+    for (int64_t p = 0; p < length_; ++p) {
+      positions[static_cast<size_t>(p)] = static_cast<int32_t>(p);
+      for (int64_t i = 0; i < half; ++i) {
+        const double turn = std::pow(static_cast<double>(spec_.rotary_base),
+                                     -static_cast<double>(i) / static_cast<double>(half));
+        const double angle = static_cast<double>(p) * turn;
+        cosine[static_cast<size_t>(p * half + i)] = static_cast<float>(std::cos(angle));
+        sine[static_cast<size_t>(p * half + i)] = static_cast<float>(std::sin(angle));
+      }
+    }
+    ops::Rotary args;
+    args.qkv = qkv.view;
+    args.positions = Tensor(positions.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
+    args.cosine = Tensor(cosine.data(), ops::DType::f32, ops::Device::cpu, {length_, half});
+    args.sine = Tensor(sine.data(), ops::DType::f32, ops::Device::cpu, {length_, half});
+    args.num_attention_heads = spec_.num_attention_heads;
+    args.num_query_groups = spec_.num_query_groups;
+    cpu_.rotary(args);
   }
 
   Matrix mlp_inner(const Matrix& x, int64_t layer) {
@@ -206,8 +232,6 @@ class Forward {
 std::vector<float> plain_forward(const CanonicalModel& model, std::span<const int32_t> tokens,
                                  QkvRoad road) {
   const trainer::ModelSpec& spec = model.spec;
-  if (spec.position == trainer::Position::rotary)
-    throw indexed::FormatError("verifying a model with rotary positions is not supported");
   if (tokens.empty() || static_cast<int64_t>(tokens.size()) > spec.max_position_embeddings)
     throw indexed::FormatError("a text of " + std::to_string(tokens.size()) +
                                " tokens, expected 1 to " +

@@ -19,8 +19,8 @@ enum class QkvRoad : uint8_t { fused, apart };
 
 /// Logits of a whole sequence: row t, for t in 0 .. tokens.size() - 1, holds padded_vocab_size
 /// scores of the token after tokens[t]. No dropout.
-/// Errors: indexed::FormatError for a model with rotary positions, more tokens than positions, or a
-/// token outside the vocabulary; those of the tensors' sources.
+/// Errors: indexed::FormatError for more tokens than positions, or a token outside the vocabulary;
+/// those of the tensors' sources.
 std::vector<float> plain_forward(const CanonicalModel& model, std::span<const int32_t> tokens,
                                  QkvRoad road);
 

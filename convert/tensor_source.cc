@@ -157,6 +157,7 @@ TensorSource join_rows(std::vector<TensorSource> parts) {
         !std::equal(part.shape.begin() + 1, part.shape.end(), result.shape.begin() + 1))
       fail(part, "does not fit under " + result.place);
     result.shape[0] += part.shape[0];
+    result.by_rows = result.by_rows && part.by_rows;
   }
   result.read_rows = [parts = std::move(parts)](int64_t first, int64_t count, std::byte* out) {
     for (const TensorSource& part : parts) {
@@ -184,6 +185,7 @@ TensorSource join_columns(std::vector<TensorSource> parts) {
     if (part.dtype != result.dtype || part.shape.size() != 2 || part.shape[0] != result.shape[0])
       fail(part, "does not fit beside " + result.place);
     result.shape[1] += part.shape[1];
+    result.by_rows = result.by_rows && part.by_rows;
   }
   const int64_t stride = result.row_bytes();
   result.read_rows = [parts = std::move(parts), stride](int64_t first, int64_t count,
@@ -205,6 +207,7 @@ TensorSource transpose(const TensorSource& source) {
   if (source.shape.size() != 2) fail(source, "is no matrix");
   TensorSource result = source;
   std::swap(result.shape[0], result.shape[1]);
+  result.by_rows = false;
   result.read_rows = [source](int64_t first, int64_t count, std::byte* out) {
     constexpr int64_t kTile = 64;
     const std::vector<std::byte> all = source.load();

@@ -23,7 +23,10 @@ struct TensorSource {
   /// Writes rows first .. first + count - 1 to `out`. Errors: those of the file behind it.
   std::function<void(int64_t first, int64_t count, std::byte* out)> read_rows;
   /// Where it comes from, for messages: "model_optim_rng.pt: layers.0.mlp.dense_h_to_4h.weight".
-  std::string place;
+  std::string place = {};
+  /// False where any row needs the whole source in memory (transpose), so that a writer asks for
+  /// all rows at once.
+  bool by_rows = true;
 
   int64_t rows() const noexcept { return shape.empty() ? 1 : shape[0]; }
   int64_t element_bytes() const noexcept;

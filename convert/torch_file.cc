@@ -147,7 +147,8 @@ const std::byte* TorchFile::checked_storage(const PickledTensor& tensor) const {
   if (storage.member != nullptr && checksums_ == Checksums::require) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!verified_.contains(tensor.storage_key)) {
-      if (!zip_->intact(*storage.member))
+      const auto let_go = [this](size_t place, size_t size) { file_.release(place, size); };
+      if (!zip_->intact(*storage.member, let_go))
         fail("record data/" + tensor.storage_key +
              " does not have its checksum: damaged, or written without checksums "
              "(--ignore-checksums)");

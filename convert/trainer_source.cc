@@ -203,8 +203,11 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
   return model;
 }
 
-void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path) {
-  const std::vector<std::pair<std::string, TensorSource>> core = core_tensors(model);
+void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
+                              int64_t divisible_by) {
+  CanonicalModel padded = model;
+  pad_vocabulary(padded, divisible_by);
+  const std::vector<std::pair<std::string, TensorSource>> core = core_tensors(padded);
   std::vector<std::vector<std::byte>> memory;
   memory.reserve(core.size());
   std::vector<trainer::ShardSource> shards;
@@ -217,7 +220,14 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   meta.writer = "gristmill hf-to-megatron";
   meta.has_optimizer = false;
   meta.has_generator = false;
-  meta.model = spec_to_texts(model.spec);
+  meta.model = spec_to_texts(padded.spec);
+  const auto name_file = [&](const char* flag, const std::string& file) {
+    if (!file.empty()) meta.config[flag] = {file};
+  };
+  name_file("tokenizer-type", model.tokenizer.type);
+  name_file("vocab-file", model.tokenizer.vocab_file);
+  name_file("merge-file", model.tokenizer.merge_file);
+  name_file("tokenizer-model", model.tokenizer.name_or_path);
   meta.state.iteration = model.iteration;
   trainer::CheckpointRoot(path).save(std::move(meta), shards, 0);
 }

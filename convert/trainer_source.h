@@ -28,9 +28,11 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
 std::map<std::string, std::string> spec_to_texts(const trainer::ModelSpec& spec);
 trainer::ModelSpec spec_from_texts(const std::map<std::string, std::string>& texts);
 
-/// Writes the model as iteration 0 of the root folder `path`, without optimizer state. The whole
-/// model is in memory while it is written.
+/// Writes the model as a checkpoint of the root folder `path`, without optimizer state, its
+/// vocabulary padded to a multiple of `divisible_by`; model.tokenizer's files are named in it. The
+/// whole model is in memory while it is written.
 /// Errors: std::system_error; std::runtime_error when another process writes there.
-void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path);
+void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
+                              int64_t divisible_by);
 
 }  // namespace convert

@@ -169,14 +169,16 @@ std::vector<std::byte> ZipArchive::inflate(const ZipMember& member, int64_t limi
   return out;
 }
 
-bool ZipArchive::intact(const ZipMember& member) const noexcept {
+bool ZipArchive::intact(const ZipMember& member,
+                        const std::function<void(size_t place, size_t size)>& done) const {
+  constexpr int64_t kStep = 16 << 20;
   uLong crc = ::crc32(0, nullptr, 0);
-  const Bytef* next = reinterpret_cast<const Bytef*>(file_.data()) + member.place;
-  for (int64_t left = member.stored_bytes; left > 0;) {
-    const int64_t step = std::min<int64_t>(left, int64_t{1} << 30);
-    crc = ::crc32(crc, next, static_cast<uInt>(step));
-    next += step;
-    left -= step;
+  for (int64_t at = 0; at < member.stored_bytes; at += kStep) {
+    const size_t size = static_cast<size_t>(std::min(kStep, member.stored_bytes - at));
+    const size_t place = static_cast<size_t>(member.place + at);
+    crc =
+        ::crc32(crc, reinterpret_cast<const Bytef*>(file_.data()) + place, static_cast<uInt>(size));
+    if (done) done(place, size);
   }
   return crc == member.crc32;
 }

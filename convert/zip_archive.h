@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -47,7 +48,9 @@ class ZipArchive {
   std::vector<std::byte> inflate(const ZipMember& member, int64_t limit) const;
 
   /// Whether the member's bytes have the checksum that the directory says. Stored members only.
-  bool intact(const ZipMember& member) const noexcept;
+  /// `done` is called after each 16 MiB with their place and size, so that pages can be let go.
+  bool intact(const ZipMember& member,
+              const std::function<void(size_t place, size_t size)>& done = {}) const;
 
  private:
   void read_directory();

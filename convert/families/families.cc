@@ -10,7 +10,7 @@
 namespace convert {
 
 std::span<const Family* const> all_families() noexcept {
-  static constexpr std::array<const Family*, 1> kAll = {&kGpt2};
+  static constexpr std::array<const Family*, 4> kAll = {&kGpt2, &kOpt, &kGptNeox, &kLlama};
   return kAll;
 }
 
@@ -77,6 +77,20 @@ bool config_bool(const nlohmann::json& config, const char* key, bool otherwise) 
     throw indexed::FormatError(std::string("key \"") + key + "\" is " + found->dump() +
                                ", expected true or false");
   return found->get<bool>();
+}
+
+nlohmann::json rope_parameters(const nlohmann::json& config) {
+  nlohmann::json rope = nlohmann::json::object();
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto found = config.find(key);
+    if (found == config.end() || !found->is_object()) continue;
+    const std::string type = found->value("rope_type", found->value("type", "default"));
+    if (type != "default")
+      throw indexed::FormatError(std::string("key \"") + key + "\": rope_type \"" + type +
+                                 "\" is not supported, expected default");
+    rope = *found;
+  }
+  return rope;
 }
 
 }  // namespace convert

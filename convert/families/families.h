@@ -12,6 +12,9 @@
 namespace convert {
 
 extern const Family kGpt2;
+extern const Family kOpt;
+extern const Family kGptNeox;
+extern const Family kLlama;
 
 /// Every family, in the order in which choose_family() tries them.
 std::span<const Family* const> all_families() noexcept;
@@ -37,5 +40,9 @@ float config_real(const nlohmann::json& config, const char* key, float otherwise
 
 /// Boolean `key`, or `otherwise`.
 bool config_bool(const nlohmann::json& config, const char* key, bool otherwise);
+
+/// "rope_parameters" of a config of transformers 5, or an empty object.
+/// Errors: indexed::FormatError for positions that are scaled, which is not supported.
+nlohmann::json rope_parameters(const nlohmann::json& config);
 
 }  // namespace convert

@@ -48,8 +48,6 @@ TensorSource export_row(const NameRow& row, const CanonicalModel& model, int64_t
   TensorSource source = row.fuse == Fuse::grouped
                             ? join_qkv(parts[0], parts[1], parts[2], qkv_shape(model.spec))
                             : join_rows(parts);
-  if (row.skip_rows > 0)
-    source = join_rows({zeros(source.dtype, {row.skip_rows, source.shape.at(1)}), source});
   return row.transposed ? transpose(source) : source;
 }
 
@@ -58,7 +56,6 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 void import_row(const NameRow& row, TensorSource source, const trainer::ModelSpec& spec,
                 const Shapes& shapes, int64_t layer, std::map<std::string, TensorSource>& out) {
   if (row.transposed) source = transpose(source);
-  if (row.skip_rows > 0) source = slice_rows(source, row.skip_rows, source.rows() - row.skip_rows);
   const std::vector<std::string> names = canonical_names(row, layer);
   if (row.fuse == Fuse::grouped) {
     const std::vector<TensorSource> parts = split_qkv(source, qkv_shape(spec), QkvOrder::grouped);

@@ -26,7 +26,6 @@ struct NameRow {
   std::vector<std::string_view> canonical;
   Fuse fuse = Fuse::none;
   bool transposed = false;  ///< stored (in, out)
-  int64_t skip_rows = 0;    ///< rows in front that no position uses; written as zeros
 };
 
 /// A family.

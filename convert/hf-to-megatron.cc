@@ -1,0 +1,141 @@
+// SPDX-License-Identifier: MIT
+// hf-to-megatron: a Hugging Face folder becomes a checkpoint to train on from: the trainer's own,
+// or Megatron-LM's model_optim_rng.pt. Here are the flags and the order of steps; formats are read
+// and written by the rest of convert/.
+#include <filesystem>
+#include <string>
+
+#include "convert/hf_folder.h"
+#include "convert/megatron_target.h"
+#include "convert/trainer_source.h"
+#include "libindexed/output_file.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace convert {
+namespace {
+
+namespace fs = std::filesystem;
+
+struct Options {
+  std::string input, output;
+  std::string to = "trainer";
+  std::string dtype = "keep";
+  std::string layout = "legacy", args_object = "ordereddict";
+  int64_t divisible_by = 128;
+  bool force = false;
+};
+
+const cli::Program kProgram = {
+    .name = "hf-to-megatron",
+    .summary = "turn a Hugging Face model into a checkpoint to train on from",
+    .at_signal = indexed::remove_temporaries,
+};
+
+const cli::Table<Options> kFlags = {
+    {"Input and output",
+     {{.name = "input",
+       .letter = 'i',
+       .aliases = "load load-dir",
+       .value = "DIR",
+       .help = "Folder with config.json and model.safetensors.",
+       .field = cli::text(&Options::input),
+       .required = true},
+      {.name = "output",
+       .letter = 'o',
+       .aliases = "save save-dir",
+       .value = "DIR",
+       .help = "Root folder of checkpoints to write, for --load of the trainer or of Megatron-LM.",
+       .field = cli::text(&Options::output),
+       .required = true},
+      {.name = "force",
+       .letter = 'f',
+       .help = "Write into a folder that holds a checkpoint.",
+       .field = cli::on(&Options::force)}}},
+    {"Model",
+     {{.name = "to",
+       .value = "FORMAT",
+       .help = "Format to write. trainer is the trainer's own, megatron Megatron-LM's of one rank.",
+       .field = cli::choice(&Options::to, {"trainer", "megatron"})},
+      {.name = "dtype",
+       .value = "NAME",
+       .help = "Type of the weights written. keep leaves them as they are.",
+       .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
+      {.name = "make-vocab-size-divisible-by",
+       .value = "N",
+       .help = "Pad the vocabulary to a multiple of this, as the training command will.",
+       .field = cli::integer(&Options::divisible_by, 1, 1 << 20)}}},
+    {"With --to megatron",
+     {{.name = "layout",
+       .value = "NAME",
+       .help = "Names of the parameters. legacy is what Megatron-LM before 2023-09 reads, core "
+               "what Megatron-core reads.",
+       .field = cli::choice(&Options::layout, {"legacy", "core"})},
+      {.name = "args-object",
+       .value = "KIND",
+       .help = "Class of the arguments in the file. See megatron-to-hf.",
+       .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})}}},
+};
+
+// The folder's tokenizer goes along, so that the training command and the way back find it.
+void write_tokenizer(const TokenizerFiles& tokenizer, const Options& options,
+                     CanonicalModel& model) {
+  const fs::path folder = fs::absolute(fs::path(options.output) / "tokenizer").lexically_normal();
+  fs::create_directories(folder);
+  for (const TokenizerFile& file : tokenizer.files) {
+    indexed::OutputFile out((folder / file.name).string(), indexed::Existing::replace);
+    out.write(file.text);
+    out.commit();
+  }
+  model.tokenizer.name_or_path = folder.string();
+  if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) return;
+  model.tokenizer.type = "GPT2BPETokenizer";
+  model.tokenizer.vocab_file = (folder / "vocab.json").string();
+  model.tokenizer.merge_file = (folder / "merges.txt").string();
+}
+
+int run(Options& options, cli::Invocation& call) {
+  const std::string type = options.dtype == "fp32"   ? "F32"
+                           : options.dtype == "fp16" ? "F16"
+                           : options.dtype == "bf16" ? "BF16"
+                                                     : "";
+  CanonicalModel model = read_hf_folder(options.input);
+  for (const std::string& note : model.notes) call.console.note(note);
+  const bool taken = fs::exists(options.output + "/latest_checkpointed_iteration.txt");
+  if (taken && !options.force)
+    throw std::system_error(EEXIST, std::generic_category(),
+                            options.output + "/latest_checkpointed_iteration.txt");
+  TokenizerFiles tokenizer;
+  const bool has_tokenizer =
+      fs::exists(options.input + "/tokenizer.json") || fs::exists(options.input + "/vocab.json");
+  if (has_tokenizer)
+    tokenizer = tokenizer_from_folder(options.input, model.spec.max_position_embeddings);
+  if (options.to == "megatron") {
+    MegatronTarget target{.path = options.output,
+                          .core_names = options.layout == "core",
+                          .ordered_args = options.args_object == "ordereddict",
+                          .divisible_by = options.divisible_by,
+                          .dtype = type,
+                          .replace = options.force};
+    target.progress = [&](int64_t done, int64_t total) {
+      call.console.progress({.done = done, .total = total, .item_noun = "tensor"});
+    };
+    write_megatron(model, tokenizer, target);
+    return 0;
+  }
+  if (has_tokenizer) write_tokenizer(tokenizer, options, model);
+  if (!type.empty())
+    for (auto& [name, source] : model.tensors) source = convert_dtype(source, type);
+  write_trainer_checkpoint(model, options.output, options.divisible_by);
+  call.console.log("go on with: trainer --load " + options.output +
+                   " --use-checkpoint-args --finetune ...");
+  return 0;
+}
+
+}  // namespace
+}  // namespace convert
+
+int main(int argc, char** argv) {
+  return cli::run(convert::kProgram, convert::kFlags, argc, argv, convert::run);
+}

@@ -1,0 +1,49 @@
+"""A tiny model of each family as transformers saves it, with its logits and the CRC-32 of each tensor.
+
+Writes tests/golden/convert/families/NAME/{config.json,model.safetensors,expected.json}.
+Made with torch 2.15.0, transformers 5.23.0.
+Run: python tests/reference/families_golden.py tests/golden/convert/families
+"""
+# SPDX-License-Identifier: MIT
+import json
+import pathlib
+import sys
+import zlib
+
+import torch
+import transformers
+from safetensors.torch import load_file
+
+out = pathlib.Path(sys.argv[1])
+V, H, N, L, F, P = 48, 16, 4, 2, 40, 12
+configs = {
+    "gpt2": transformers.GPT2Config(vocab_size=V, n_positions=P, n_embd=H, n_layer=L, n_head=N, activation_function="gelu"),
+    "opt": transformers.OPTConfig(vocab_size=V, hidden_size=H, ffn_dim=F, num_hidden_layers=L, num_attention_heads=N,
+                                  max_position_embeddings=P, word_embed_proj_dim=H),
+    "gpt_neox": transformers.GPTNeoXConfig(vocab_size=V, hidden_size=H, intermediate_size=F, num_hidden_layers=L,
+                                           num_attention_heads=2, max_position_embeddings=P, hidden_act="gelu"),
+    "gpt_neox_serial": transformers.GPTNeoXConfig(
+        vocab_size=V, hidden_size=H, intermediate_size=F, num_hidden_layers=L, num_attention_heads=2,
+        max_position_embeddings=P, hidden_act="gelu_new", use_parallel_residual=False, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "default", "rope_theta": 5000.0, "partial_rotary_factor": 0.5}),
+    "llama": transformers.LlamaConfig(vocab_size=V, hidden_size=H, intermediate_size=F, num_hidden_layers=L,
+                                      num_attention_heads=N, num_key_value_heads=2, max_position_embeddings=P,
+                                      rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
+}
+for name, config in configs.items():
+    torch.manual_seed(len(name))
+    model = transformers.AutoModelForCausalLM.from_config(config).eval()
+    with torch.no_grad():
+        for key, p in model.named_parameters():
+            p.copy_(torch.randn_like(p) * 0.3 + (1.0 if "norm" in key and key.endswith("weight") else 0.0))
+    folder = out / name
+    model.save_pretrained(folder)
+    (folder / "generation_config.json").unlink(missing_ok=True)
+    ids = torch.tensor([[1, 7, 40, 3, 3, 47, 0]])
+    with torch.no_grad():
+        logits = model(ids).logits[0]
+    tensors = load_file(folder / "model.safetensors")  # names in memory are not those on disk
+    (folder / "expected.json").write_text(json.dumps({
+        "transformers": transformers.__version__, "tokens": ids[0].tolist(),
+        "logits": [[round(float(x), 6) for x in row] for row in logits],
+        "tensors": {k: [list(v.shape), zlib.crc32(v.contiguous().numpy().tobytes())] for k, v in tensors.items()}}) + "\n")

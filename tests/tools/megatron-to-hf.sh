@@ -1,0 +1,57 @@
+# The program's steps and messages: what it writes, what it refuses and with which status, the road
+# back, and that nothing of a hostile file runs. Tensors themselves are compared in tests/convert.
+set -u
+G=$GOLDEN/convert/gpt2
+vocab="--vocab-file $G/vocab.json --merge-file $G/merges.txt"
+try() { "$@" 2>&1 | sed "s|$GOLDEN|GOLDEN|g; s|$WORK|WORK|g"; echo "status ${PIPESTATUS[0]}"; }
+
+echo "- a folder, its files, and a second run"
+try megatron-to-hf --input "$G/v3.pt" --output hf $vocab
+ls hf
+try megatron-to-hf --input "$G/v3.pt" --output hf $vocab
+try megatron-to-hf --input "$G/v1.pt" --output hf $vocab --force --verify "the cat" --report report.json
+grep -c '"equal": true' report.json
+echo "- every road gives the same weights"
+for c in v1.pt v2.pt norm.pt te.pt core.pt tp2pp2 virtual deepspeed; do
+  megatron-to-hf --input "$G/$c" --output "out/$c" $vocab || echo "$c failed"
+  cmp hf/model.safetensors "out/$c/model.safetensors"
+done
+for layout in legacy core; do
+  megatron-to-hf --input "$G/v1.pt" --output "meg/$layout" $vocab --to megatron --layout $layout
+  cat "meg/$layout/latest_checkpointed_iteration.txt"; echo
+  megatron-to-hf --input "meg/$layout" --output "back/$layout"
+  cmp hf/model.safetensors "back/$layout/model.safetensors"
+  cmp hf/tokenizer.json "back/$layout/tokenizer.json"
+done
+hf-to-megatron --input hf --output start
+megatron-to-hf --input start --output tuned
+cmp hf/model.safetensors tuned/model.safetensors && cmp hf/config.json tuned/config.json
+try hf-to-megatron --input hf --output start
+hf-to-megatron --input hf --output meg/from-hf --to megatron
+megatron-to-hf --input meg/from-hf --output back/from-hf
+cmp hf/model.safetensors back/from-hf/model.safetensors
+megatron-to-hf --input "$G/v3.pt" --output shards $vocab --max-shard-size 8KB
+ls shards | grep -c safetensors
+
+echo "- the vocabulary is not guessed"
+try megatron-to-hf --input "$G/v3.pt" --output x
+try megatron-to-hf --input "$G/v3.pt" --output x $vocab --vocab-size 260
+try megatron-to-hf --input "$G/v3.pt" --output x --vocab-size 265
+try megatron-to-hf --input "$G/v3.pt" --output x --vocab-size 264
+echo "- what cannot be read"
+try megatron-to-hf --input "$G/v0.pt" --output y $vocab
+try megatron-to-hf --input nothing --output y $vocab
+try megatron-to-hf --input "$G" --output y $vocab
+head -c 30000 "$G/v3.pt" >cut.pt
+try megatron-to-hf --input cut.pt --output y $vocab
+printf '\x80\x02cos\nsystem\nX\x0b\x00\x00\x00touch ownedq\x01\x85R.' >body
+{ printf '\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19.\x80\x02M\xe9\x03.\x80\x02}X\x0d\x00\x00\x00little_endian\x88s.'; cat body; } >hostile.pt
+try megatron-to-hf --input hostile.pt --output y $vocab
+[ -e owned ] && echo "the file ran"
+ls y 2>/dev/null
+echo "- wrong command lines"
+try megatron-to-hf --output y
+try megatron-to-hf --input a --output y --vocab-file v
+try megatron-to-hf --input a --output y --arch bert
+try megatron-to-hf --input a --output y --dtype int8
+try megatron-to-hf --input a --output y --max-shard-size 5XB
