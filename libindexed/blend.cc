@@ -22,7 +22,8 @@ std::string_view strip(std::string_view text) {
   return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
 }
 
-// Python's float(text): white space around, a sign, digits with single underscores between them, inf and nan.
+// Python's float(text): white space around, a sign, digits with single underscores between them,
+// inf and nan.
 std::optional<double> python_number(std::string_view text) {
   text = strip(text);
   std::string digits;
@@ -153,9 +154,9 @@ Blend parse_blend(std::span<const std::string> words, Compat compat) {
       ++later_numbers;
   }
   if (later_numbers > 0) {
-    throw FormatError(message("\"", words[2 * numbers],
-                              "\" stands where a weight is expected, because \"", words[0],
-                              "\" and later words are weights or prefixes in turn"));
+    throw FormatError(message(
+        "\"", words[2 * numbers],
+        "\" stands where a weight is expected: either every dataset has one before it or none"));
   }
   const bool weighted = pairs && numbers == words.size() / 2;
   if (!weighted && compat == Compat::fork_2023 && words.size() > 1) {

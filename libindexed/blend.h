@@ -1,9 +1,11 @@
 // SPDX-License-Identifier: MIT
-// From the words of --data-path, --split and the training sizes to numbers: which datasets, with which weights, which
-// part of each, how many samples of each. Every rounding, summation order and quirk is the reference's, because the
-// arrays built from these numbers must be its arrays. No file is opened here except the list that the user names.
-// Source: docs/format/sample-index.5.md; megatron/core/datasets/utils.py, blended_megatron_dataset_builder.py and
-// blended_megatron_dataset_config.py; for Compat::fork_2023, megatron/data/dataset_utils.py of 2023.
+// From the words of --data-path, --split and the training sizes to numbers: which datasets, with
+// which weights, which part of each, how many samples of each. Every rounding, summation order and
+// quirk is the reference's, because the arrays built from these numbers must be its arrays. No file
+// is opened here except the list that the user names.
+// Source: docs/format/sample-index.5.md; megatron/core/datasets/utils.py,
+// blended_megatron_dataset_builder.py and blended_megatron_dataset_config.py; for
+// Compat::fork_2023, megatron/data/dataset_utils.py of 2023.
 #pragma once
 
 #include <array>
@@ -26,17 +28,18 @@ struct Blend {
   std::vector<double> weights = {};  ///< empty: inferred
 };
 
-/// The grammar of --data-path: `PREFIX`, `WEIGHT PREFIX WEIGHT PREFIX ...`, or `PREFIX PREFIX PREFIX`. The reference's
-/// rule decides: an odd number of words, or an even number whose first words of pairs are not numbers from some pair
-/// on, are prefixes. The forks of 2023 know one prefix or pairs.
+/// The grammar of --data-path: `PREFIX`, `WEIGHT PREFIX WEIGHT PREFIX ...`, or `PREFIX PREFIX
+/// PREFIX`. The reference's rule decides: an odd number of words, or an even number whose first
+/// words of pairs are not numbers from some pair on, are prefixes. The forks of 2023 know one
+/// prefix or pairs.
 /// Errors: FormatError for mixtures, and for weights that are not positive and finite.
 Blend parse_blend(std::span<const std::string> words, Compat compat = Compat::megatron_core);
 
 /// The words of a --data-args-path file, divided at white space. Errors: std::system_error.
 std::vector<std::string> read_blend_words(const std::string& path);
 
-/// The words of a --per-split-data-args-path file: a JSON object with train, valid and test, each a list of words, one
-/// string, or null. Errors: FormatError, std::system_error.
+/// The words of a --per-split-data-args-path file: a JSON object with train, valid and test, each a
+/// list of words, one string, or null. Errors: FormatError, std::system_error.
 std::array<std::vector<std::string>, 3> read_blend_words_per_split(const std::string& path);
 
 /// numpy.sum of doubles: eight running sums, pairwise beyond 128, in that order.
@@ -60,7 +63,8 @@ std::array<std::optional<SequenceRange>, 3> split_ranges(const std::string& spli
                                                          int64_t num_sequences,
                                                          Compat compat = Compat::megatron_core);
 
-/// How many samples to take of each dataset and how many to prepare (a little more), for one split of `size` samples.
+/// How many samples to take of each dataset and how many to prepare (a little more), for one split
+/// of `size` samples.
 struct BlendSizes {
   std::vector<int64_t> take = {};
   std::vector<int64_t> prepare = {};

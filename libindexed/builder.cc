@@ -352,6 +352,7 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset,
     add_sequences(std::span(lengths).first(n), options_.multimodal
                                                    ? dataset.sequence_modes().subspan(at, n)
                                                    : std::span<const int8_t>());
+    if (at % (size_t{1} << 20) == 0) dataset.idx().release();
   }
   std::array<Le<int64_t>, 2048> piece;
   const std::span<const Le<int64_t>> documents = dataset.document_indices().subspan(1);
@@ -359,6 +360,7 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset,
     const size_t n = std::min(piece.size(), documents.size() - at);
     for (size_t i = 0; i < n; ++i) piece[i] = before + documents[at + i];
     document_indices_.write(std::as_bytes(std::span(piece).first(n)));
+    if (at % (size_t{1} << 20) == 0) dataset.idx().release();
   }
   num_documents_ += static_cast<int64_t>(documents.size());
   document_end_ = num_sequences_;
@@ -371,6 +373,7 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
   for (int64_t i = 0; i < dataset.num_sequences() && contiguous; ++i) {
     contiguous = dataset.sequence_pointers()[static_cast<size_t>(i)] == next;
     next += dataset.sequence_lengths()[static_cast<size_t>(i)] * dtype_size(dataset.dtype());
+    if (i % (int64_t{1} << 20) == 0) dataset.idx().release();
   }
   if (!contiguous) {
     for (int64_t i = 0; i < dataset.num_sequences(); ++i) write_bin(dataset.sequence(i).bytes());
@@ -378,13 +381,7 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
   }
   int64_t left = next;
   if (read_all) {
-    for (int64_t at = 0; left > 0;) {
-      const auto n = static_cast<size_t>(std::min(left, kBlockBytes));
-      write_bin(dataset.bin().bytes().subspan(static_cast<size_t>(at), n));
-      dataset.bin().release(static_cast<size_t>(at), n);
-      at += static_cast<int64_t>(n);
-      left -= static_cast<int64_t>(n);
-    }
+    write_from(dataset.bin(), 0, left, true);
     return;
   }
   const std::string path = dataset.prefix() + ".bin";
@@ -403,13 +400,25 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
   bin_.refresh_size();
   if (left >
       0) {  // across file systems, a kernel without it, or a full disk: write() does it or says why
-    const auto done = static_cast<size_t>(bin_.size() - begin);
-    bin_.write(dataset.bin().bytes().subspan(done, static_cast<size_t>(left)));
+    write_from(dataset.bin(), bin_.size() - begin, left, false);
   }
   if (next == 0) return;
   bin_segments_.insert(bin_segments_.end(), checksums.begin(), checksums.end());
   bin_segments_.emplace_back();
   checksums_known_ = checksums_known_ && !checksums.empty();
+}
+
+void IndexedDatasetBuilder::write_from(const MappedFile& file, int64_t offset, int64_t size,
+                                       bool checksum) {
+  while (size > 0) {
+    const auto at = static_cast<size_t>(offset);
+    const auto n = static_cast<size_t>(std::min(size, kBlockBytes));
+    if (checksum && options_.manifest) bin_segments_.back().add(file.bytes().subspan(at, n));
+    bin_.write(file.bytes().subspan(at, n));
+    file.release(at, n);
+    offset += static_cast<int64_t>(n);
+    size -= static_cast<int64_t>(n);
+  }
 }
 
 void IndexedDatasetBuilder::write_index() {

@@ -43,6 +43,7 @@ class ScratchFile {
   std::vector<std::byte> buffer_;
 };
 
+/// How a dataset is to be written.
 struct BuilderOptions {
   DType dtype = DType::int32;
   Existing existing = Existing::refuse;
@@ -93,13 +94,13 @@ class IndexedDatasetBuilder {
   void add_dataset(const IndexedDataset& dataset, std::span<const Segment> checksums = {},
                    bool read_all = false);
 
-  /// Appends documents whose tokens are placed apart: lengths as add_encoded. Every byte of the .bin must have been
-  /// placed, in any order, when finish() is called.
+  /// Appends documents whose tokens are placed apart: lengths as add_encoded. Every byte of the
+  /// .bin must have been placed, in any order, when finish() is called.
   void add_index(std::span<const int32_t> sequence_lengths,
                  std::span<const int32_t> sequences_per_document);
 
-  /// Writes bytes of the .bin at a place of their own, reads them back, and adds the bytes that follow those already
-  /// checksummed. Only in a builder that uses nothing but add_index beside.
+  /// Writes bytes of the .bin at a place of their own, reads them back, and adds the bytes that
+  /// follow those already checksummed. Only in a builder that uses nothing but add_index beside.
   void place(int64_t offset, std::span<const std::byte> bytes);
   void read_back(int64_t offset, std::span<std::byte> bytes);
   void add_checksums(std::span<const std::byte> bytes);
@@ -124,6 +125,7 @@ class IndexedDatasetBuilder {
   void add_documents(std::span<const int32_t> sequences_per_document);
   void copy_bin(const IndexedDataset& dataset, std::span<const Segment> checksums, bool read_all);
   void write_bin(std::span<const std::byte> bytes);
+  void write_from(const MappedFile& file, int64_t offset, int64_t size, bool checksum);
   void write_idx(std::span<const std::byte> bytes, Segment& segment);
   void write_index();
   Manifest make_manifest(const Provenance& provenance);

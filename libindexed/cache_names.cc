@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Descriptions and names. A missing comma here and Megatron rebuilds hours of arrays, so the tests hold the hashes of
-// the real classes.
+// Descriptions and names. A missing comma here and Megatron rebuilds hours of arrays, so the tests
+// hold the hashes of the real classes.
 #include "libindexed/cache_names.h"
 
 #include <algorithm>

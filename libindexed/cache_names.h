@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Under which names Megatron keeps index arrays: a description of everything that (it believes) decides them, and the
-// description's MD5. Text in, text out; training_data.h reads and writes the files.
-// Source: docs/format/sample-index.5.md; megatron/core/datasets/megatron_dataset.py and blended_dataset.py; for the
-// forks, megatron/data/gpt_dataset.py and blendable_dataset.py of 2023.
+// Under which names Megatron keeps index arrays: a description of everything that (it believes)
+// decides them, and the description's MD5. Text in, text out; training_data.h reads and writes the
+// files.
+// Source: docs/format/sample-index.5.md; megatron/core/datasets/megatron_dataset.py and
+// blended_dataset.py; for the forks, megatron/data/gpt_dataset.py and blendable_dataset.py of 2023.
 #pragma once
 
 #include <cstdint>
@@ -16,8 +17,8 @@
 
 namespace indexed {
 
-/// Whose cache files: megatron-core's, those of NVIDIA's tree in mid-2023, or those of Megatron-DeepSpeed, which adds
-/// the number of epochs.
+/// Whose cache files: megatron-core's, those of NVIDIA's tree in mid-2023, or those of
+/// Megatron-DeepSpeed, which adds the number of epochs.
 enum class CacheStyle { megatron_core, megatron_2023, megatron_deepspeed };
 
 /// The tokenizer as megatron-core's description has it; each field is the flag of that name.
@@ -61,8 +62,8 @@ struct DatasetIdentity {
 Json describe_dataset(const DatasetIdentity& identity);
 std::string description_text(const DatasetIdentity& identity, CacheStyle style);
 
-/// The description of a blend. `size` absent: exhaustive. Weights are the ones the arrays are built with: normalised
-/// twice, or the datasets' lengths when exhaustive.
+/// The description of a blend. `size` absent: exhaustive. Weights are the ones the arrays are built
+/// with: normalised twice, or the datasets' lengths when exhaustive.
 std::string blend_description(std::span<const DatasetIdentity> datasets,
                               std::span<const double> weights, std::optional<int64_t> size,
                               CacheStyle style);

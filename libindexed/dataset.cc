@@ -174,6 +174,7 @@ void IndexedDataset::check(const std::string& idx_path, const std::string& bin_p
                            const OpenOptions& options) {
   const int64_t element = dtype_size(arrays_.dtype);
   const int64_t sequences = num_sequences();
+  constexpr int64_t kReleaseEvery = int64_t{1} << 20;
   int64_t next = 0;  // where a contiguous .bin has the next sequence; below 2^34 * 2^31 * 8
   for (int64_t i = 0; i < sequences; ++i) {
     const int64_t length = arrays_.sequence_lengths[static_cast<size_t>(i)];
@@ -190,6 +191,7 @@ void IndexedDataset::check(const std::string& idx_path, const std::string& bin_p
     }
     next += length * element;
     num_tokens_ += length;
+    if (i % kReleaseEvery == kReleaseEvery - 1) idx_.release();
   }
   if (bin_bytes_ != next && !options.longer_bin && !options.permuted) {
     int64_t non_empty = 0;
@@ -214,6 +216,7 @@ void IndexedDataset::check(const std::string& idx_path, const std::string& bin_p
                                 k == 0 ? "0" : message(last, " to ", sequences)));
     }
     last = index;
+    if (k % kReleaseEvery == kReleaseEvery - 1) idx_.release();
   }
   if (last != sequences) {
     throw FormatError(message(idx_path, ": the last document index is ", last, ", but there are ",

@@ -109,8 +109,9 @@ class IndexedDataset {
   /// other, as they do unless OpenOptions::permuted was asked for.
   TokenView document(int64_t k) const noexcept;
 
-  /// The .bin as it is.
+  /// The files as they are; for release() behind a long walk.
   const MappedFile& bin() const noexcept { return bin_; }
+  const MappedFile& idx() const noexcept { return idx_; }
 
  private:
   IndexedDataset() = default;

@@ -219,8 +219,12 @@ std::optional<Manifest> read_manifest(const std::string& prefix) {
                         path);
 }
 
-std::optional<Damage> find_damage(std::span<const std::byte> file,
-                                  std::span<const Segment> segments) {
+namespace {
+
+// Calls done(begin, size) behind each block that is right.
+template <class Done>
+std::optional<Damage> find_damage_in(std::span<const std::byte> file,
+                                     std::span<const Segment> segments, Done done) {
   size_t at = 0;
   for (const Segment& segment : segments) {
     int64_t left = segment.bytes;
@@ -230,6 +234,7 @@ std::optional<Damage> find_damage(std::span<const std::byte> file,
       if (!whole || crc32c(0, file.subspan(at, n)) != expected) {
         return Damage{static_cast<int64_t>(at), static_cast<int64_t>(n)};
       }
+      done(at, n);
       at += n;
       left -= static_cast<int64_t>(n);
     }
@@ -238,6 +243,18 @@ std::optional<Damage> find_damage(std::span<const std::byte> file,
     return Damage{static_cast<int64_t>(at), static_cast<int64_t>(file.size() - at)};
   }
   return std::nullopt;
+}
+
+}  // namespace
+
+std::optional<Damage> find_damage(std::span<const std::byte> file,
+                                  std::span<const Segment> segments) {
+  return find_damage_in(file, segments, [](size_t, size_t) {});
+}
+
+std::optional<Damage> find_damage(const MappedFile& file, std::span<const Segment> segments) {
+  return find_damage_in(file.bytes(), segments,
+                        [&file](size_t at, size_t size) { file.release(at, size); });
 }
 
 void append_sources(std::vector<SourceRun>& into, std::span<const SourceRun> more,

@@ -11,6 +11,8 @@
 #include <string>
 #include <vector>
 
+#include "libindexed/mapped_file.h"
+
 namespace indexed {
 
 inline constexpr int64_t kBlockBytes = int64_t{16} << 20;
@@ -43,8 +45,8 @@ struct Provenance {
   std::string configuration_hash = {};  ///< of all options that change tokens
   int64_t eod_token = -1;               ///< appended to each document, or -1
   std::vector<SourceRun> sources = {};
-  std::string
-      shuffle_unit;  ///< "document" or "sequence" when --rewrite permuted the sources, else empty
+  std::string shuffle_unit =
+      {};  ///< "document" or "sequence" when --rewrite permuted the sources, else empty
   int64_t shuffle_seed = 0;
 };
 
@@ -84,6 +86,7 @@ struct Damage {
 };
 std::optional<Damage> find_damage(std::span<const std::byte> file,
                                   std::span<const Segment> segments);
+std::optional<Damage> find_damage(const MappedFile& file, std::span<const Segment> segments);
 
 /// Adds runs of another dataset's sources behind `into`, whose dataset had `documents_before`
 /// documents.

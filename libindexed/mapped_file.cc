@@ -7,6 +7,7 @@
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <system_error>
 #include <utility>
@@ -58,9 +59,9 @@ MappedFile::~MappedFile() {
 
 void MappedFile::release(size_t offset, size_t size) const noexcept {
   const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = (offset + page - 1) / page * page;
-  const size_t end = (offset + size) / page * page;
-  if (data_ == nullptr || begin >= end || end > size_) return;
+  const size_t begin = offset / page * page;
+  const size_t end = std::min(offset + size, size_);
+  if (data_ == nullptr || begin >= end) return;
   ::madvise(const_cast<std::byte*>(data_ + begin), end - begin, MADV_DONTNEED);
 }
 

@@ -31,8 +31,11 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
 
-  /// Tells the kernel that these bytes are not needed again; their contents stay readable.
+  /// Tells the kernel that these bytes are not needed soon; their contents stay readable. Long
+  /// walks call it behind themselves, so that a process does not seem as large as the files it
+  /// reads.
   void release(size_t offset, size_t size) const noexcept;
+  void release() const noexcept { release(0, size_); }
 
  private:
   const std::byte* data_ = nullptr;

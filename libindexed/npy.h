@@ -15,6 +15,7 @@
 
 namespace indexed {
 
+/// Element types, by the names numpy gives them in a .npy header.
 enum class IndexType : uint8_t { u1, i2, i4, u4, i8 };
 
 /// rows x columns integers in row order; move-only. Reading is for any number of threads.

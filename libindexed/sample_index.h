@@ -29,6 +29,7 @@ struct SequenceRange {
   int64_t end = 0;
 };
 
+/// What decides the arrays beside the lengths of the sequences.
 struct SampleIndexOptions {
   int64_t seq_length = 0;  ///< S
   uint32_t seed = 1234;

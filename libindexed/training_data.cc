@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The builder's decision table: one dataset without weight stands alone; with weights each dataset prepares a surplus
-// and a blend draws from it; without weights each gives one epoch and the blend follows their lengths. The forks of
-// 2023 blend whenever there is a weight, and have no third case.
+// The builder's decision table: one dataset without weight stands alone; with weights each dataset
+// prepares a surplus and a blend draws from it; without weights each gives one epoch and the blend
+// follows their lengths. The forks of 2023 blend whenever there is a weight, and have no third
+// case.
 #include "libindexed/training_data.h"
 
 #include <algorithm>

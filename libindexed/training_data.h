@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// TrainingData: the train, valid and test samples of a run, in the order Megatron draws them, from the flags that
-// name datasets, weights, splits and sizes. Arrays are built in memory, or read from and written to Megatron's own
-// cache files. shuffle-index writes those files through this, the trainer reads its samples through it.
+// TrainingData: the train, valid and test samples of a run, in the order Megatron draws them, from
+// the flags that name datasets, weights, splits and sizes. Arrays are built in memory, or read from
+// and written to Megatron's own cache files. shuffle-index writes those files through this, the
+// trainer reads its samples through it.
 // Shapes: a sample is S+1 tokens (S with extra_token off). Source: docs/format/sample-index.5.md.
 #pragma once
 
@@ -24,10 +25,12 @@ namespace indexed {
 /// What to do about Megatron's cache files.
 enum class CacheUse {
   none,  ///< build in memory
-  read,  ///< take files that are whole, fit the dataset and are not older than its .idx; else build in memory
+  /// Take files that are whole, fit the dataset and are not older than its .idx; else build.
+  read,
   write,  ///< build, and write what is not there or differs
 };
 
+/// A run's flags as far as they decide its samples.
 struct TrainingDataOptions {
   std::vector<std::string> data_path = {};  ///< words of --data-path; empty: per split
   std::array<std::vector<std::string>, 3> split_data_path =
@@ -104,8 +107,9 @@ class SplitData {
 class TrainingData {
  public:
   /// Opens the datasets and builds or loads the arrays.
-  /// Errors: FormatError for a word, weight, split or dataset that cannot be; std::system_error. Nothing is written
-  /// unless options.cache is write; then files appear whole, the description last.
+  /// Errors: FormatError for a word, weight, split or dataset that cannot be; std::system_error.
+  /// Nothing is written unless options.cache is write; then files appear whole, the description
+  /// last.
   static TrainingData build(const TrainingDataOptions& options);
 
   /// Split 0 train, 1 valid, 2 test; null where the run has none.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// inspect-dataset: what a dataset holds, whether it is whole, where its documents came from; and the one repair that
-// can be proved. Text on stdout. Not here: checks and summaries (tools/dataset/describe, repair), decoding (libtok).
+// inspect-dataset: what a dataset holds, whether it is whole, where its documents came from; and
+// the one repair that can be proved. Text on stdout. Not here: checks and summaries
+// (tools/dataset/describe, repair), decoding (libtok).
 #include <sys/ioctl.h>
 #include <unistd.h>
 
@@ -139,7 +140,8 @@ indexed::IndexedDataset open(const Options& options, const std::string& prefix) 
       prefix, {.multimodal = options.multimodal, .permuted = options.samples.permuted});
 }
 
-// Where one end of a run's samples lies: the data of the training flags, with PREFIX as --data-path if none is given.
+// Where one end of a run's samples lies: the data of the training flags, with PREFIX as --data-path
+// if none is given.
 struct Run {
   indexed::TrainingData data;
   const indexed::SplitData* split;
@@ -262,7 +264,8 @@ bool look_for_uncounted_eod(const Options& options, const std::string& prefix,
   return true;
 }
 
-// A check that fails asks whether the damage is the known one, and is made again once that is mended.
+// A check that fails asks whether the damage is the known one, and is made again once that is
+// mended.
 void check(void (*run)(const Options&, const std::string&), const Options& options,
            const std::string& prefix, cli::Console& console) {
   try {

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// merge-datasets: many datasets become one, byte for byte what preprocessing their joined input would have given.
-// Two passes: the first opens and checks every index and adds up, so that nothing is written if anything is wrong;
-// the second copies. One input is open at a time; tokens go from file to file inside the kernel where it can.
-// Not here: the bytes of a dataset (libindexed/builder), the order of files (tools/dataset/find).
+// merge-datasets: many datasets become one, byte for byte what preprocessing their joined input
+// would have given. Two passes: the first opens and checks every index and adds up, so that nothing
+// is written if anything is wrong; the second copies. One input is open at a time; tokens go from
+// file to file inside the kernel where it can. Not here: the bytes of a dataset
+// (libindexed/builder), the order of files (tools/dataset/find).
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -133,7 +134,8 @@ indexed::OpenOptions open_options(const Options& options, bool tokens) {
           .tokens = tokens};
 }
 
-// What the manifests of all inputs agree on; a field they differ in, or that one lacks, is left empty.
+// What the manifests of all inputs agree on; a field they differ in, or that one lacks, is left
+// empty.
 class CommonProvenance {
  public:
   CommonProvenance(bool mixed_tokenizers) : mixed_tokenizers_(mixed_tokenizers) {}
@@ -246,7 +248,7 @@ void copy_part(const Options& options, const Part& part, indexed::IndexedDataset
   const std::optional<indexed::Manifest> manifest = indexed::read_manifest(part.prefix);
   if (manifest) check_manifest(part.prefix, *manifest, data);
   if (manifest && options.verify) {
-    if (const auto damage = indexed::find_damage(data.bin().bytes(), manifest->bin)) {
+    if (const auto damage = indexed::find_damage(data.bin(), manifest->bin)) {
       throw indexed::FormatError(
           cli::concat(part.prefix, ".bin:", damage->offset, ": ", damage->bytes,
                       " bytes from here differ from the manifest's checksum: damaged"));

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// shuffle-index: the order in which a training run reads its samples, made before the run starts. Writes the index
-// files that Megatron would write, under the names it will look for; with --rewrite a dataset whose documents lie in
-// shuffled order. Not here: the arrays and names (libindexed/training_data), the rewriting (tools/dataset/rewrite).
+// shuffle-index: the order in which a training run reads its samples, made before the run starts.
+// Writes the index files that Megatron would write, under the names it will look for; with
+// --rewrite a dataset whose documents lie in shuffled order. Not here: the arrays and names
+// (libindexed/training_data), the rewriting (tools/dataset/rewrite).
 #include <cstdio>
 
 #include "libindexed/output_file.h"
@@ -115,12 +116,6 @@ int shuffle(Options& options, cli::Invocation& call) {
   work.cache = options.print_descriptions ? indexed::CacheUse::none : indexed::CacheUse::write;
   work.open.tokens = false;
   work.on_build = [&](const std::string& what) { call.console.log("builds " + what); };
-  if (work.style == indexed::CacheStyle::megatron_core && options.samples.tokenizer_type.empty()) {
-    call.console.note(
-        "--tokenizer-type is not given: megatron-core makes the tokenizer part of a cache's name "
-        "and will "
-        "not find these files");
-  }
   const indexed::TrainingData data = indexed::TrainingData::build(work);
   report(data, call);
   if (options.print_descriptions) {
@@ -139,6 +134,12 @@ int shuffle(Options& options, cli::Invocation& call) {
   for (const indexed::CacheFile& file : data.cache_files()) {
     std::printf("%s\n", file.path.c_str());
     written += file.written;
+  }
+  if (work.style == indexed::CacheStyle::megatron_core && options.samples.tokenizer_type.empty()) {
+    call.console.note(
+        "--tokenizer-type is not given: megatron-core makes the tokenizer part of a cache's name "
+        "and will "
+        "not find these files");
   }
   const auto files = static_cast<int64_t>(data.cache_files().size());
   call.console.note(cli::concat(cli::counted(files, "index file"), ", ", cli::with_commas(written),

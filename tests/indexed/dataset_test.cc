@@ -7,6 +7,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/resource.h>
+
 #include <cstring>
 #include <random>
 #include <vector>
@@ -154,6 +156,33 @@ TEST(Builder, RefusesWhatDoesNotFit) {
                FormatError);
   EXPECT_THROW(builder.add_encoded(bytes, std::vector<int32_t>{}, std::vector<int32_t>{}),
                FormatError);
+}
+
+// Twenty bytes a document on the disk, none in memory: three million documents, written and merged.
+TEST(Builder, ConstantMemory) {
+#if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)
+  GTEST_SKIP() << "a sanitizer's own memory would be measured";
+#endif
+  std::string name = (std::filesystem::temp_directory_path() / "indexed_test.XXXXXX").string();
+  ASSERT_NE(::mkdtemp(name.data()), nullptr);
+  const auto peak_kb = [] {
+    struct rusage usage {};
+    ::getrusage(RUSAGE_SELF, &usage);
+    return usage.ru_maxrss;
+  };
+  const long before = peak_kb();
+  {
+    IndexedDatasetBuilder builder(name + "/m", {.dtype = DType::uint16});
+    const std::vector<int32_t> one = {7};
+    for (int i = 0; i < 3'000'000; ++i) builder.add_document(std::span<const int32_t>(one));
+    builder.finish();
+    IndexedDatasetBuilder merged(name + "/n", {.dtype = DType::uint16});
+    for (int i = 0; i < 2; ++i) merged.add_dataset(IndexedDataset::open(name + "/m"), {}, true);
+    merged.finish();
+  }
+  EXPECT_EQ(std::filesystem::file_size(name + "/m.idx"), 34u + 12u * 3'000'000 + 8u * 3'000'001);
+  EXPECT_LT(peak_kb() - before, 60 * 1024);
+  std::filesystem::remove_all(name);
 }
 
 TEST(Builder, LeavesNothingWithoutFinish) {

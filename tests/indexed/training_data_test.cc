@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The cache folder that megatron-core's own classes leave, file by file, for random configurations (made by
-// tests/reference/index_golden.py), must be the folder that TrainingData leaves: names, headers, arrays,
-// descriptions. Also numpy's sums and text, the grammar of --data-path, splits and sizes of the specification.
+// The cache folder that megatron-core's own classes leave, file by file, for random configurations
+// (made by tests/reference/index_golden.py), must be the folder that TrainingData leaves: names,
+// headers, arrays, descriptions. Also numpy's sums and text, the grammar of --data-path, splits and
+// sizes of the specification.
 #include "libindexed/training_data.h"
 
 #include <gmock/gmock.h>
@@ -290,7 +291,8 @@ TEST(CacheNames, DescriptionsOfTheSpecification) {
   EXPECT_THROW(describe_tokenizer({.tokenizer_type = "MultimodalTokenizer"}), FormatError);
 }
 
-// The forks of 2023: names, blend of even one weighted dataset, uint8 blend index, int64 sample index.
+// The forks of 2023: names, blend of even one weighted dataset, uint8 blend index, int64 sample
+// index.
 TEST(TrainingData, ForkOf2023) {
   ScratchFolder folder;
   write_dataset(folder / "a", {int64_t{1}, int64_t{40}, int64_t{30}, int64_t{8}});

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. Checks and summaries. Not here: the loader's own checks (libindexed/dataset), the repair
-// (repair.cc), the command line (tools/inspect-dataset.cc).
+// Room: tools/dataset. Checks and summaries. Not here: the loader's own checks
+// (libindexed/dataset), the repair (repair.cc), the command line (tools/inspect-dataset.cc).
 #include "tools/dataset/describe.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ void check_manifest_sizes(const std::string& prefix, const Sizes& sizes) {
   same("idx_bytes", manifest->idx_bytes, sizes.idx_bytes);
 }
 
-void check_segments(const std::string& path, std::span<const std::byte> file,
+void check_segments(const std::string& path, const indexed::MappedFile& file,
                     const std::vector<indexed::Segment>& segments) {
   if (const std::optional<indexed::Damage> damage = indexed::find_damage(file, segments)) {
     throw FormatError(concat(path, ":", damage->offset, ": the ", with_commas(damage->bytes),
@@ -63,6 +63,7 @@ void check_tokens(const IndexedDataset& data, int64_t vocab_size) {
                                  view[j], ", expected 0 to ", vocab_size - 1));
       }
     }
+    if (i % 4096 == 0) data.bin().release();
   }
 }
 
@@ -75,6 +76,7 @@ void check_ends(const IndexedDataset& data, int64_t eod_token) {
       throw FormatError(concat(data.prefix(), ".bin: document ", k,
                                " does not end with the end-of-document token ", eod_token));
     }
+    if (k % 65536 == 0) data.bin().release();
   }
 }
 
@@ -86,7 +88,8 @@ int64_t document_length(const IndexedDataset& data, size_t k) {
   return length;
 }
 
-// Document lengths in classes of an eighth of a power of two: enough for percentiles, 8 KB for any dataset.
+// Document lengths in classes of an eighth of a power of two: enough for percentiles, 8 KB for any
+// dataset.
 class LengthCounts {
  public:
   void add(int64_t length) {
@@ -217,8 +220,8 @@ std::string verify(const std::string& prefix, const VerifyOptions& options) {
         .idx_bytes = static_cast<int64_t>(std::filesystem::file_size(prefix + ".idx"))};
     check_manifest_sizes(prefix, sizes);
     const indexed::MappedFile idx(prefix + ".idx");
-    check_segments(prefix + ".idx", idx.bytes(), manifest->idx);
-    check_segments(prefix + ".bin", data.bin().bytes(), manifest->bin);
+    check_segments(prefix + ".idx", idx, manifest->idx);
+    check_segments(prefix + ".bin", data.bin(), manifest->bin);
     checked += manifest->bin.empty() && data.bin_bytes() > 0 ? ", checksums of the index"
                                                              : ", all checksums";
     if (vocab_size == 0) vocab_size = manifest->provenance.vocab_size;

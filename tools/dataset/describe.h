@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. What inspect-dataset prints: facts of a dataset as lines of text. Reads datasets, writes
-// nothing. Counts are of documents, sequences and tokens; lengths are tokens a document.
+// Room: tools/dataset. What inspect-dataset prints: facts of a dataset as lines of text. Reads
+// datasets, writes nothing. Counts are of documents, sequences and tokens; lengths are tokens a
+// document.
 #pragma once
 
 #include <cstdint>
@@ -23,12 +24,13 @@ struct Sizes {
   int64_t idx_bytes = 0;
 };
 
-/// Time independent of the dataset's size: header, the last entry of each array, file sizes, manifest's sizes.
+/// Time independent of the dataset's size: header, the last entry of each array, file sizes,
+/// manifest's sizes.
 /// Errors: FormatError, std::system_error.
 Sizes quick_check(const std::string& prefix, bool multimodal);
 
-/// Everything that can be checked: each pointer and length, each checksum of the manifest, each token against the
-/// vocabulary, each document's end. Returns what was checked, for people.
+/// Everything that can be checked: each pointer and length, each checksum of the manifest, each
+/// token against the vocabulary, each document's end. Returns what was checked, for people.
 /// Errors: FormatError at the first damage, naming the place.
 struct VerifyOptions {
   bool multimodal = false;
@@ -44,10 +46,12 @@ std::string statistics(const indexed::IndexedDataset& data, int64_t columns);
 /// A dataset's manifest as lines, or that there is none.
 std::string provenance_lines(const std::optional<indexed::Manifest>& manifest);
 
-/// Where documents of a dataset came from: through its manifest, and through the shuffle that a manifest tells of.
+/// Where documents of a dataset came from: through its manifest, and through the shuffle that a
+/// manifest tells of.
 class SourceFinder {
  public:
-  /// Reads the manifest beside `prefix`; with a shuffle it computes the permutation, 8 bytes a document.
+  /// Reads the manifest beside `prefix`; with a shuffle it computes the permutation, 8 bytes a
+  /// document.
   explicit SourceFinder(const indexed::IndexedDataset& data);
 
   /// The source of document `k`, as "corpus.jsonl:18", or why it is not known.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. What merge-datasets, shuffle-index and inspect-dataset share. Here: from the words of a command
-// line to dataset prefixes. Files are looked for, not opened. May include libindexed, tools/cli.
+// Room: tools/dataset. What merge-datasets, shuffle-index and inspect-dataset share. Here: from the
+// words of a command line to dataset prefixes. Files are looked for, not opened. May include
+// libindexed, tools/cli.
 #pragma once
 
 #include <string>
@@ -9,10 +10,12 @@
 
 namespace dataset {
 
-/// `name` code points in Python's string order, as Megatron's merge sorts; `natural` numbers by value.
+/// `name` code points in Python's string order, as Megatron's merge sorts; `natural` numbers by
+/// value.
 enum class Order { name, natural };
 
-/// Whether `a` comes before `b`. Natural: runs of digits by value, the rest by bytes; equal so far, by name.
+/// Whether `a` comes before `b`. Natural: runs of digits by value, the rest by bytes; equal so far,
+/// by name.
 bool comes_before(std::string_view a, std::string_view b, Order order);
 
 /// What lies in a folder.
@@ -23,8 +26,8 @@ struct Folder {
   std::vector<std::string> unfinished = {};  ///< paths of temporaries
 };
 
-/// Looks into a folder, not below it. Manifests belong to their datasets. `except` is the prefix of the output, which
-/// is no input even if it stands there already. Errors: std::system_error.
+/// Looks into a folder, not below it. Manifests belong to their datasets. `except` is the prefix of
+/// the output, which is no input even if it stands there already. Errors: std::system_error.
 Folder look_into(const std::string& folder, const std::string& except, Order order);
 
 /// A dataset's prefix from a prefix or the path of one of its files.

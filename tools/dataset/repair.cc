@@ -18,7 +18,8 @@ namespace {
 using indexed::IndexedDataset;
 using indexed::Le;
 
-// Calls use(sequence, true length) for every sequence in order; the last of each non-empty document is one longer.
+// Calls use(sequence, true length) for every sequence in order; the last of each non-empty document
+// is one longer.
 template <class Use>
 void for_each_true_length(const IndexedDataset& data, Use use) {
   const auto documents = data.document_indices();

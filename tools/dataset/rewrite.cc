@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. If all tokens fit into the bound they are gathered in output order. Otherwise the output is cut
-// into buckets that fit: the first pass reads the inputs once, from front to back, and drops each unit into its
-// bucket's place in the output file, in input order; the second pass puts each bucket in order in memory. Both ways
-// give the same bytes.
+// Room: tools/dataset. If all tokens fit into the bound they are gathered in output order.
+// Otherwise the output is cut into buckets that fit: the first pass reads the inputs once, from
+// front to back, and drops each unit into its bucket's place in the output file, in input order;
+// the second pass puts each bucket in order in memory. Both ways give the same bytes.
 #include "tools/dataset/rewrite.h"
 
 #include <algorithm>
@@ -180,7 +180,7 @@ class Rewriter {
     std::vector<std::vector<std::byte>> buffers(buckets_.size());
     std::vector<int64_t> cursors;
     for (const Bucket& bucket : buckets_) cursors.push_back(bucket.begin_byte);
-    int64_t done = 0;
+    int64_t done = 0, released = 0;
     const auto flush = [&](size_t b) {
       builder_.place(cursors[b], buffers[b]);
       cursors[b] += static_cast<int64_t>(buffers[b].size());
@@ -200,12 +200,19 @@ class Rewriter {
           done += static_cast<int64_t>(part.size());
         }
       });
-      if (u % 4096 == 0) progress_(done / 2, total_);
+      if (u % 4096 == 0) {
+        progress_(done / 2, total_);
+        if (released + (int64_t{64} << 20) < done) {
+          units_.range(u).data->bin().release();
+          released = done;
+        }
+      }
     }
     for (size_t b = 0; b < buckets_.size(); ++b) flush(b);
   }
 
-  // Second pass: a bucket's units lie in input order; they are copied to their output places in memory.
+  // Second pass: a bucket's units lie in input order; they are copied to their output places in
+  // memory.
   void put_in_order() {
     for (size_t b = 0; b < buckets_.size(); ++b) {
       const int64_t first = buckets_[b].first_unit;
@@ -260,7 +267,8 @@ class Rewriter {
   int64_t total_;
 };
 
-// What the inputs' manifests say of the documents, in input order; the permutation is told by unit and seed.
+// What the inputs' manifests say of the documents, in input order; the permutation is told by unit
+// and seed.
 indexed::Provenance provenance_of(const RewriteOptions& options, const Units& units) {
   indexed::Provenance common;
   int64_t documents = 0;

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. A dataset written anew with its documents in shuffled order. Memory: 8 bytes a unit and the
-// bound the caller gives; the disk needs room for the output alone, because the output's own .bin is the scratch space.
-// The order is numpy's: RandomState(seed).shuffle(arange(units)).
+// Room: tools/dataset. A dataset written anew with its documents in shuffled order. Memory: 8 bytes
+// a unit and the bound the caller gives; the disk needs room for the output alone, because the
+// output's own .bin is the scratch space. The order is numpy's:
+// RandomState(seed).shuffle(arange(units)).
 #pragma once
 
 #include <cstdint>
@@ -13,6 +14,7 @@
 
 namespace dataset {
 
+/// What to shuffle, and into what.
 struct RewriteOptions {
   std::vector<std::string> prefixes = {};  ///< read one after the other, as one dataset
   std::string output_prefix = {};
@@ -26,6 +28,7 @@ struct RewriteOptions {
   std::string command_line = {};
 };
 
+/// What was written.
 struct RewriteCounts {
   int64_t documents = 0;
   int64_t tokens = 0;
@@ -34,7 +37,8 @@ struct RewriteCounts {
 };
 
 /// Writes the dataset. `progress` is told bytes done and bytes in all.
-/// Errors: FormatError for inputs of different dtypes or damaged ones; std::system_error. Nothing is left on failure.
+/// Errors: FormatError for inputs of different dtypes or damaged ones; std::system_error. Nothing
+/// is left on failure.
 RewriteCounts rewrite_shuffled(const RewriteOptions& options,
                                const std::function<void(int64_t, int64_t)>& progress);
 

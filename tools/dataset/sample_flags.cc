@@ -273,8 +273,18 @@ indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
   options.style = style_of(flags.compat);
   options.cache_path = flags.data_cache_path;
   options.open.permuted = flags.permuted;
-  try {
+  const indexed::Compat compat = options.style == indexed::CacheStyle::megatron_core
+                                     ? indexed::Compat::megatron_core
+                                     : indexed::Compat::fork_2023;
+  try {  // what is wrong in the words themselves is known before anything is opened
     options.tokenizer = tokenizer_of(flags);
+    if (!options.data_path.empty()) {
+      indexed::parse_blend(options.data_path, compat);
+      indexed::split_ranges(options.split, 1, compat);
+    }
+    for (const std::vector<std::string>& words : options.split_data_path) {
+      if (!words.empty()) indexed::parse_blend(words, compat);
+    }
   } catch (const indexed::FormatError& error) {
     throw cli::UsageError(error.what());
   }

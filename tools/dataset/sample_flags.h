@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. The flags that say which samples a training run draws, under Megatron's names, and what follows
-// from them: indexed::TrainingDataOptions. Shared by shuffle-index and inspect-dataset where.
+// Room: tools/dataset. The flags that say which samples a training run draws, under Megatron's
+// names, and what follows from them: indexed::TrainingDataOptions. Shared by shuffle-index and
+// inspect-dataset where.
 #pragma once
 
 #include <cstdint>
@@ -60,8 +61,10 @@ struct SampleFlags {
 cli::Group<SampleFlags> sample_group();
 cli::Group<SampleFlags> tokenizer_group();
 
-/// What the flags ask for. Reads the files that --data-args-path and --per-split-data-args-path name.
-/// Errors: cli::UsageError for what is missing or contradicts itself; FormatError and std::system_error from files.
+/// What the flags ask for. Reads the files that --data-args-path and --per-split-data-args-path
+/// name.
+/// Errors: cli::UsageError for what is missing or contradicts itself; FormatError and
+/// std::system_error from files.
 indexed::TrainingDataOptions training_data_options(const SampleFlags& flags);
 
 }  // namespace dataset

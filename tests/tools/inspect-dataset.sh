@@ -1,0 +1,61 @@
+# inspect-dataset: quick, verify, stats, peek, where, --repair; damage of every kind is told and nothing crashes.
+set -u
+status() { "$@" 2>err; echo "status $?"; sed 's/^/  /' err; }
+make-dataset a 400 60 1
+make-dataset plain 20 9 2 no-manifest
+
+echo "== quick, verify, stats"
+inspect-dataset a plain.idx
+inspect-dataset verify a plain.bin
+inspect-dataset stats a
+inspect-dataset stats plain
+
+echo "== peek and where"
+inspect-dataset peek plain --document 1 --count 2
+inspect-dataset peek plain --document 1 --max-tokens 3
+inspect-dataset where a --document 17
+inspect-dataset where plain --document 17
+run="--split 1 --seq-length 24 --samples 20,0,0"
+inspect-dataset where a --sample 3 $run
+inspect-dataset peek a --sample 3 $run
+status inspect-dataset peek plain --document 20
+status inspect-dataset where a --sample 20000 $run
+status inspect-dataset where a
+status inspect-dataset peak a
+
+echo "== damage"
+cp a.bin d.bin; cp a.manifest d.manifest; head -c -1 a.idx >d.idx
+status inspect-dataset d a
+(cat a.idx; printf 12345678) >d.idx
+status inspect-dataset d
+cp a.idx d.idx; printf '\001' | dd of=d.idx bs=1 seek=2000 conv=notrunc 2>/dev/null
+status inspect-dataset quick d
+status inspect-dataset verify d
+cp a.idx d.idx; printf 'zz' | dd of=d.bin bs=1 seek=3000 conv=notrunc 2>/dev/null
+status inspect-dataset verify d
+head -c 3000 a.bin >d.bin
+status inspect-dataset d
+cp a.bin d.bin; rm d.manifest
+status inspect-dataset verify d --vocab-size 999
+status inspect-dataset verify d --vocab-size 1000 --eod-token 0
+status inspect-dataset verify d --eod-token 1
+cp plain.manifest d.manifest 2>/dev/null; cp a.idx d.idx; make-dataset e 3 3 3; cp e.manifest d.manifest
+status inspect-dataset d
+echo '{' >d.manifest
+status inspect-dataset verify d
+status inspect-dataset none
+
+echo "== the uncounted end-of-document tokens of 2023"
+make-dataset good 30 9 5 no-manifest
+make-dataset old 30 9 5 uncounted-eod
+cmp -s good.idx old.idx || echo damaged
+status inspect-dataset old
+status inspect-dataset verify old --repair
+cmp good.idx old.idx && cmp good.bin old.bin && echo mended
+status inspect-dataset quick old --repair
+make-dataset old 30 9 5 uncounted-eod
+printf '\007' | dd of=old.bin bs=1 seek=$(($(stat -c %s old.bin) - 2)) conv=notrunc 2>/dev/null
+cp old.idx before
+status inspect-dataset old --repair
+cmp old.idx before && echo unchanged
+status inspect-dataset stats a --repair

@@ -1,0 +1,68 @@
+# shuffle-index: files under Megatron's names (their bytes are held by indexed_test), repeated runs, wrong requests,
+# and --rewrite, whose bytes do not depend on the memory it may use.
+set -u
+status() { "$@" 2>err; echo "status $?"; sed 's/^/  /' err; }
+make-dataset a 400 60 1
+make-dataset b 300 60 2
+run="--split 98,1,1 --seq-length 32 --train-iters 20 --global-batch-size 4 --eval-interval 10 --eval-iters 1 --seed 7"
+tokenizer="--tokenizer-type NullTokenizer --vocab-size 1000 --null-tokenizer-pad-id -1"
+
+echo "== beside the dataset, and in a folder"
+status shuffle-index --data-path a $run $tokenizer
+status shuffle-index --data-path a $run $tokenizer
+status shuffle-index --data-path 0.3 a 0.7 b $run $tokenizer --data-cache-path cache -v
+for f in cache/*.txt; do
+  [ "$(md5sum <"$f" | cut -c1-32)" = "$(basename "$f" | cut -c1-32)" ] || echo "$f: name is not its text's"
+done
+shuffle-index --data-path a --split 1 --seq-length 8 --samples 10,0,0 --print-descriptions -q
+
+echo "== a damaged or stale cache is written anew"
+f=$(ls cache/*train-document_index.npy | head -1)
+cp "$f" before && printf x | dd of="$f" bs=1 seek=200 conv=notrunc 2>/dev/null
+status shuffle-index --data-path 0.3 a 0.7 b $run $tokenizer --data-cache-path cache >/dev/null
+status shuffle-index --data-path 0.3 a 0.7 b $run $tokenizer --data-cache-path cache | tail -2
+cmp "$f" before && echo mended
+
+echo "== the forks of 2023"
+status shuffle-index --data-path a $run --compat megatron-deepspeed --data-cache-path old
+status shuffle-index --data-path a $run --compat megatron-2023 --data-cache-path old2
+cat old/*.dsc | head -9
+
+echo "== words from files"
+echo "0.3 a
+0.7 b" >words
+shuffle-index -q --data-args-path words $run $tokenizer --data-cache-path cache2
+diff <(ls cache) <(ls cache2) && echo equal
+echo '{"train": ["a", "b"], "valid": "b", "test": null}' >words.json
+status shuffle-index --per-split-data-args-path words.json --seq-length 32 --samples all,10,0 $tokenizer --data-cache-path cache3
+
+echo "== wrong requests"
+status shuffle-index --data-path a $run --split 1,2,3,4
+status shuffle-index --data-path a b 1 c $run
+status shuffle-index --data-path a --seq-length 8 --train-iters 5
+status shuffle-index --data-path a --seq-length 8
+status shuffle-index --data-path a --samples 1,2 --seq-length 8
+status shuffle-index --data-path none $run
+status shuffle-index --data-path a --seq-length 8 --samples 10,0,10 --split 969,30,0.001
+status shuffle-index --data-path a --train-data-path b $run
+status shuffle-index $run
+
+echo "== --rewrite"
+shuffle-index -q --data-path a b --rewrite one
+make-dataset big 20000 200 3
+shuffle-index --data-path big a b --rewrite wide 2>&1
+shuffle-index --data-path big a b --rewrite narrow --mem 300K 2>&1
+cmp wide.bin narrow.bin && cmp wide.idx narrow.idx && echo equal
+inspect-dataset verify one wide narrow
+inspect-dataset where wide --document 11
+inspect-dataset peek --ids wide --document 11 --max-tokens 5
+shuffle-index -q --data-path big a b --rewrite other --seed 5
+cmp -s wide.bin other.bin || echo "another seed, another order"
+shuffle-index -q --data-path big --rewrite sequences --level sequence --mem 300K
+inspect-dataset sequences big
+status shuffle-index --data-path a --rewrite one
+status shuffle-index --data-path a --rewrite a
+status shuffle-index --data-path 0.5 a 0.5 b --rewrite x
+(trap '' XFSZ; ulimit -f 8; status shuffle-index --data-path a b --rewrite full) 2>&1 | cat
+ls x.* full.* .full.* 2>/dev/null
+true
