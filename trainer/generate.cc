@@ -1,7 +1,7 @@
-// generate: text from a model, a checkpoint of the trainer or a Hugging Face folder. A spine: flags,
-// model, tokenizer, then one prompt after the other, token by token.
-// Not here: the forward pass (model/decoder.h), the choice of a token (session/sampling.h), formats
-// (checkpoint/, convert/).
+// generate: text from a model, a checkpoint of the trainer or a Hugging Face folder. A spine:
+// flags, model, tokenizer, then one prompt after the other, token by token. Not here: the forward
+// pass (model/decoder.h), the choice of a token (session/sampling.h), formats (checkpoint/,
+// convert/).
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>

@@ -83,18 +83,19 @@ void complete_config(TrainConfig& config, cli::Invocation& call) {
 }
 
 void print_config(const TrainConfig& config, const cli::Invocation& call) {
-  const std::string text = effective_config(config);
-  if (!call.console.quiet()) {
-    std::printf(
-        "------------------------ arguments ------------------------\n%s"
-        "-------------------- end of arguments ---------------------\n",
-        text.c_str());
-    cli::finish_stdout();
-  }
-  if (config.save.empty()) return;
-  std::filesystem::create_directories(config.save);
+  if (call.console.quiet()) return;
+  std::printf(
+      "------------------------ arguments ------------------------\n%s"
+      "-------------------- end of arguments ---------------------\n",
+      effective_config(config).c_str());
+  cli::finish_stdout();
+}
+
+// Once the folder is known to be ours alone.
+void save_config(const TrainConfig& config) {
+  if (config.save.empty() || config.skip_train) return;
   indexed::OutputFile out(config.save + "/config.toml", indexed::Existing::replace);
-  out.write(text);
+  out.write(effective_config(config));
   out.commit();
 }
 
@@ -128,6 +129,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
                      .stop = stop,
                      .console = call.console},
                     std::move(start));
+  save_config(config);
   return loop.run();
 }
 

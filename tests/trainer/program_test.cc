@@ -195,5 +195,49 @@ TEST_F(TrainerTest, EvaluatesAlone) {
   EXPECT_THAT(ended.out, Not(HasSubstr("elapsed time per iteration")));
 }
 
+// A model of a sequence that its last token decides goes on with that sequence, greedily, whatever
+// the cache: and the same seed draws the same text.
+TEST_F(TrainerTest, GenerateGoesOnAsTheDataDid) {
+  const auto letter = [](int t) { return static_cast<char>(t == 0 ? '!' : '"' + t); };
+  nlohmann::json vocab = {{"<|endoftext|>", 63}};
+  for (int t = 0; t < 63; ++t) vocab[std::string(1, letter(t))] = t;
+  std::ofstream(folder_ + "/vocab.json") << vocab.dump();
+  std::ofstream(folder_ + "/merges.txt") << "#version: 0.2\n";
+  std::vector<std::string> flags = {
+      "--train-iters",       "300",        "--hidden-dropout", "0",
+      "--attention-dropout", "0",          "--save",           "s",
+      "--vocab-file",        "vocab.json", "--merge-file",     "merges.txt"};
+  const Ended trained = run(flags);
+  ASSERT_EQ(trained.status, 0) << trained.err;
+  std::string expected;
+  for (int i = 0, t = 7; i < 12; ++i, t = (t * 5 + 3) % 61) expected += letter(t);
+  const auto generate = [&](const std::vector<std::string>& more) {
+    return wait(start(more, {}, GENERATE_PROGRAM, false));
+  };
+  const Ended greedy = generate({"--load", "s", "--prompt", expected.substr(0, 2),
+                                 "--max-new-tokens", "10", "--greedy", "--device", "cpu"});
+  EXPECT_EQ(greedy.status, 0) << greedy.err;
+  EXPECT_EQ(greedy.out, expected + "\n");
+  const std::vector<std::string> drawn = {"--load",
+                                          "s",
+                                          "--prompt",
+                                          "A",
+                                          "--max-new-tokens",
+                                          "14",
+                                          "--temperature",
+                                          "5",
+                                          "--seed",
+                                          "3",
+                                          "--ignore-eod",
+                                          "--device",
+                                          "cpu"};
+  const std::string first = generate(drawn).out;
+  EXPECT_GT(first.size(), 10u);
+  EXPECT_EQ(generate(drawn).out, first);
+  EXPECT_EQ(generate({"--load", "s", "--prompt", "A", "--max-new-tokens", "16"}).status,
+            2);  // 17 of 16 positions.
+  EXPECT_EQ(generate({"--load", "nowhere", "--prompt", "A"}).status, 2);
+}
+
 }  // namespace
 }  // namespace trainer

@@ -83,7 +83,7 @@ cli::Table<TrainConfig> compatibility_flags() {
        "zero-contiguous-gradients", "zero-allgather-bucket-size", "nccl-communicator-config-path",
        "local_rank", "local-rank", "tp-comm-overlap-cfg"});
   add(group, Arity::one, "samples are read straight from the mapped files",
-      {"num-workers", "num-dataset-builder-threads", "data-sharding"});
+      {"num-workers", "num-dataset-builder-threads", "data-sharding", "data-cache-path"});
   add(group, Arity::none, "samples are read straight from the mapped files",
       {"mmap-warmup", "no-mmap-bin-files", "no-data-sharding",
        "no-create-attention-mask-in-dataloader", "create-attention-mask-in-dataloader"});
@@ -100,6 +100,8 @@ cli::Table<TrainConfig> compatibility_flags() {
   add(group, Arity::one, "metrics go to metrics.jsonl and TensorBoard",
       {"wandb-project", "wandb-exp-name", "wandb-save-dir", "wandb-entity", "one-logger-project",
        "one-logger-run-name", "one-logger-entity", "app-tag-run-name", "app-tag-run-version"});
+  add(group, Arity::none, "memory is fixed before the first step, and --dry-run prints it",
+      {"log-memory-to-tensorboard"});
   add(group, Arity::none, "signals always end in a checkpoint", {"exit-signal-handler"});
   add(group, Arity::one, "signals always end in a checkpoint", {"exit-signal"});
   add(group, Arity::none, "gradients are always checked before they are applied",

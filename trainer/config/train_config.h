@@ -70,7 +70,7 @@ struct TrainConfig {
 
   // Data.
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
-  std::string data_args_path, per_split_data_args_path, split, data_cache_path;
+  std::string data_args_path, per_split_data_args_path, split;
   std::string data_impl = "mmap", dataloader_type = "single";
   double mid_level_dataset_surplus = 0.005;
   bool eod_mask_loss = false, reset_position_ids = false, reset_attention_mask = false;
@@ -89,8 +89,7 @@ struct TrainConfig {
   bool skip_train = false, log_throughput = false, log_params_norm = false,
        log_num_zeros_in_grad = false;
   bool log_timers_to_tensorboard = false, log_validation_ppl_to_tensorboard = false,
-       log_world_size_to_tensorboard = false, log_memory_to_tensorboard = false,
-       log_loss_scale_to_tensorboard = true;
+       log_world_size_to_tensorboard = false, log_loss_scale_to_tensorboard = true;
   std::string tensorboard_dir, metrics_file, stop_file;
   std::optional<int64_t> exit_interval;
   std::optional<double> exit_duration_in_mins;

@@ -13,9 +13,10 @@ namespace {
 double half_cosine(double ratio) { return 0.5 * (std::cos(std::numbers::pi * ratio) + 1.0); }
 
 double wsd_coefficient(const LrSchedule& s, int64_t steps) {
-  const int64_t start = s.decay_steps - s.wsd_decay_steps;
-  if (steps <= start) return 1;
-  const double ratio = static_cast<double>(steps - start) / static_cast<double>(s.wsd_decay_steps);
+  const double start = s.decay_steps - s.wsd_decay_steps;
+  const double at = static_cast<double>(steps);
+  if (at <= start) return 1;
+  const double ratio = (at - start) / s.wsd_decay_steps;
   switch (s.wsd_style) {
     case WsdDecayStyle::linear:
       return 1.0 - ratio;
@@ -32,18 +33,16 @@ double wsd_coefficient(const LrSchedule& s, int64_t steps) {
 }  // namespace
 
 double learning_rate(const LrSchedule& s, int64_t steps) {
-  if (s.warmup_steps > 0 && steps <= s.warmup_steps)
-    return s.init_lr + (s.max_lr - s.init_lr) * static_cast<double>(steps) /
-                           static_cast<double>(s.warmup_steps);
+  const double at = static_cast<double>(steps);
+  if (s.warmup_steps > 0 && at <= s.warmup_steps)
+    return s.init_lr + (s.max_lr - s.init_lr) * at / s.warmup_steps;
   if (s.style == LrDecayStyle::constant) return s.max_lr;
-  if (steps > s.decay_steps) return s.min_lr;
+  if (at > s.decay_steps) return s.min_lr;
   if (s.style == LrDecayStyle::inverse_square_root) {
-    const double warmup = static_cast<double>(std::max<int64_t>(s.warmup_steps, 1));
-    const double at = static_cast<double>(std::max<int64_t>(steps, 1));
-    return std::max(s.min_lr, s.max_lr * std::sqrt(warmup) / std::sqrt(at));
+    return std::max(s.min_lr, s.max_lr * std::sqrt(std::max(s.warmup_steps, 1.0)) /
+                                  std::sqrt(std::max(at, 1.0)));
   }
-  const double ratio = static_cast<double>(steps - s.warmup_steps) /
-                       static_cast<double>(s.decay_steps - s.warmup_steps);
+  const double ratio = (at - s.warmup_steps) / (s.decay_steps - s.warmup_steps);
   double coefficient = 1.0 - ratio;
   if (s.style == LrDecayStyle::cosine) coefficient = half_cosine(ratio);
   if (s.style == LrDecayStyle::wsd) coefficient = wsd_coefficient(s, steps);

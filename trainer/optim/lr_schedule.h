@@ -23,10 +23,10 @@ struct LrSchedule {
   double init_lr = 0;  ///< --lr-warmup-init: the rate at step 0 of the warm-up.
   double max_lr = 0;   ///< --lr.
   double min_lr = 0;
-  int64_t warmup_steps = 0;
-  int64_t decay_steps = 0;
+  double warmup_steps = 0;  ///< A share of decay_steps may be no whole number.
+  double decay_steps = 0;
   WsdDecayStyle wsd_style = WsdDecayStyle::exponential;
-  int64_t wsd_decay_steps = 0;
+  double wsd_decay_steps = 0;
   WeightDecayStyle weight_decay_style = WeightDecayStyle::constant;
   double start_weight_decay = 0.01;
   double end_weight_decay = 0.01;

@@ -254,10 +254,10 @@ LrSchedule lr_schedule(const TrainConfig& config) {
   schedule.init_lr = config.lr_warmup_init;
   schedule.max_lr = config.lr.value_or(0);
   schedule.min_lr = config.min_lr;
-  schedule.warmup_steps = std::llround(d.lr_warmup_samples);
-  schedule.decay_steps = std::llround(d.lr_decay_samples);
+  schedule.warmup_steps = d.lr_warmup_samples;
+  schedule.decay_steps = d.lr_decay_samples;
   schedule.wsd_style = value_of(Words<WsdDecayStyle>(kWsdDecays), config.lr_wsd_decay_style);
-  schedule.wsd_decay_steps = std::llround(d.lr_wsd_decay_samples);
+  schedule.wsd_decay_steps = d.lr_wsd_decay_samples;
   schedule.weight_decay_style =
       value_of(Words<WeightDecayStyle>(kWeightDecays), config.weight_decay_incr_style);
   schedule.start_weight_decay = d.start_weight_decay;

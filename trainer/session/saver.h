@@ -16,6 +16,7 @@
 
 namespace trainer {
 
+/// What to write, where, and how much of it stays.
 struct SaverOptions {
   std::string root;
   bool optimizer = true;

@@ -56,6 +56,7 @@ struct LoopParts {
   cli::Console& console;
 };
 
+/// State: one thread. Owns the logs, the loaders and the saver; the engine is only used.
 class TrainingLoop {
  public:
   /// Loads `start` or draws weights; opens logs and the checkpoint folder.
