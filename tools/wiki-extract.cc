@@ -117,9 +117,16 @@ const cli::Table<Options>& flags() {
 
 std::vector<int64_t> parse_namespaces(const std::string& text) {
   std::vector<int64_t> numbers;
+  const auto number = [](const std::string& word) {
+    try {
+      return cli::parse_integer(word, -2, 1 << 20);
+    } catch (const cli::UsageError& error) {
+      throw cli::UsageError(cli::concat("--namespaces: ", cli::quote(word), ": ", error.what()));
+    }
+  };
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    numbers.push_back(cli::parse_integer(text.substr(begin, end - begin), -2, 1 << 20));
+    numbers.push_back(number(text.substr(begin, end - begin)));
     begin = end + 1;
   }
   return numbers;
@@ -176,5 +183,10 @@ int main(int argc, char** argv) {
                                 .summary = "a MediaWiki dump to loose JSON, a line a page",
                                 .operands = "[DUMP]",
                                 .at_signal = indexed::remove_temporaries};
+  // WikiExtractor spells one flag with one dash and two letters.
+  std::string long_form = "--ns";
+  for (int i = 1; i < argc; ++i) {
+    if (std::string_view(argv[i]) == "-ns") argv[i] = long_form.data();
+  }
   return cli::run(program, flags(), argc, argv, extract);
 }
