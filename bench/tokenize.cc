@@ -1,7 +1,8 @@
-// The library's encode on one thread, timed: loads a tokenizer, reads documents (NUL-ended) into
-// memory, encodes them again and again, and prints one JSON object. The first pass is a fresh process's.
-// Peers are timed by bench/tokenize.py, which runs this program between them and compares the ids.
 // SPDX-License-Identifier: MIT
+// The library's encode on one thread, timed: loads a tokenizer, reads documents (NUL-ended) into
+// memory, encodes them again and again, and prints one JSON object. The first pass is a fresh
+// process's. Peers are timed by bench/tokenize.py, which runs this program between them and
+// compares the ids.
 #include <time.h>
 
 #include <chrono>
@@ -77,7 +78,8 @@ int64_t pieces_only(const std::vector<std::string_view>& documents,
 
 }  // namespace
 
-/// Usage: tokenize_bench PASSES DOCUMENTS IDS_OUT|-|keep VOCAB.json MERGES.txt | TOKENIZER.json | RANKS
+/// Usage: tokenize_bench PASSES DOCUMENTS IDS_OUT|-|keep VOCAB.json MERGES.txt | TOKENIZER.json |
+/// RANKS
 int main(int argc, char** argv) {
   if (argc < 5) {
     std::fprintf(stderr, "usage: tokenize_bench PASSES DOCUMENTS IDS_OUT|-|keep TOKENIZER...\n");

@@ -1,9 +1,9 @@
+// SPDX-License-Identifier: MIT
 // The cuts of pretokenize.h, sixty-four bytes at a time: a block becomes one bit mask per character
 // class, and a few dozen operations on 64-bit words find every place where a piece begins.
 // Carries between blocks are exact, so a text may be of any length and alignment, and short texts
 // take the same path. Not here: what a cut means (pretokenize.h), what happens to a piece
-// (encoder.h). Includes: pretokenize.h. Positions are bytes in a segment. SPDX-License-Identifier:
-// MIT
+// (encode.h). Includes: pretokenize.h. Positions are bytes in a segment.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,8 @@
+// SPDX-License-Identifier: MIT
 // Boundary masks for x86: one walk per level over the bit algebra of boundary_rules.h. What differs
 // between levels is how bytes are classified and how the positions of bits are written down.
-// Includes: boundaries.h, boundary_rules.h. Every function names its instructions; the file is compiled
-// for none. SPDX-License-Identifier: MIT
+// Includes: boundaries.h, boundary_rules.h. Every function names its instructions; the file is
+// compiled for none.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -159,7 +160,8 @@ struct BlockWalk {
                                 : _mm512_maskz_extracti64x4_epi64(0xF, before, 1);
       __m256i second = half == 0 ? _mm512_maskz_extracti64x4_epi64(0xF, bytes, 0)
                                  : _mm512_maskz_extracti64x4_epi64(0xF, bytes, 1);
-      // A row is chosen by the low six bits of the first byte, its bit by the low four of the second.
+      // A row is chosen by the low six bits of the first byte, its bit by the low four of the
+      // second.
       __m512i row = _mm512_permutex2var_epi16(
           low_rows, _mm512_maskz_cvtepu8_epi16(~__mmask32{0}, first), high_rows);
       __m512i bit =

@@ -1,10 +1,10 @@
-// The algebra of boundary masks: from the class masks of a block to the places where pieces begin.
-// Plain C++ on 64-bit words, inlined into each walk of boundaries_x86.cc, so that it is compiled for that
-// walk's instructions. A start is the first byte of a piece. Every rule stands at its line as a
-// statement about neighbouring characters; the patterns are in pretokenize.cc.
-// Not for users of the library. Longer than 250 lines because a rule and its reason stay together.
-// Includes: boundaries.h, unicode.h.
 // SPDX-License-Identifier: MIT
+// The algebra of boundary masks: from the class masks of a block to the places where pieces begin.
+// Plain C++ on 64-bit words, inlined into each walk of boundaries_x86.cc, so that it is compiled
+// for that walk's instructions. A start is the first byte of a piece. Every rule stands at its line
+// as a statement about neighbouring characters; the patterns are in pretokenize.cc. Not for users
+// of the library. Longer than 250 lines because a rule and its reason stay together. Includes:
+// boundaries.h, unicode.h.
 #pragma once
 
 #include <bit>

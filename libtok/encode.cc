@@ -1,7 +1,7 @@
-// The plain loop, and the way of a piece that the first table does not have: the second table, the table
-// of long pieces, the whole-piece look-up, the exact cut, the merge. None of it allocates in the steady
-// state. The loop for AVX-512 is in encode_x86.cc.
-// Includes: encode.h. SPDX-License-Identifier: MIT
+// SPDX-License-Identifier: MIT
+// The plain loop, and the way of a piece that the first table does not have: the second table, the
+// table of long pieces, the whole-piece look-up, the exact cut, the merge. None of it allocates in
+// the steady state. The loop for AVX-512 is in encode_x86.cc. Includes: encode.h.
 #include "libtok/encode.h"
 
 #include <algorithm>
@@ -13,7 +13,8 @@ namespace {
 /// Pieces whose keys are made ahead, so that their cache lines are on the way.
 constexpr size_t kBlock = 64;
 
-/// Tags of look-ups among long pieces: a whole piece, or a part of one that must not be taken for it.
+/// Tags of look-ups among long pieces: a whole piece, or a part of one that must not be taken for
+/// it.
 constexpr uint8_t kWhole = 0;
 constexpr uint8_t kPart = 1;
 

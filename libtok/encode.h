@@ -1,8 +1,8 @@
+// SPDX-License-Identifier: MIT
 // From pieces to ids: the hot loop, and the way of a piece that is not in a table. This is the seam
 // between cutting (pretokenize.h, boundaries.h) and the text-level work (tokenizer.cc).
 // The loop exists once plainly and once for AVX-512, four pieces at a time (encode_x86.cc).
 // Includes: boundaries.h, hot_table.h, merge.h, piece_cache.h, token_buffer.h.
-// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstddef>
@@ -27,8 +27,8 @@ struct PieceModel {
   const HotTable& hot;
   SimdLevel level;
 
-  /// Whether a text may be cut inside its pieces wherever ExactCut allows, each part being looked up
-  /// like a piece: a part never means something else than the same bytes as a piece.
+  /// Whether a text may be cut inside its pieces wherever ExactCut allows, each part being looked
+  /// up like a piece: a part never means something else than the same bytes as a piece.
   bool parts_are_pieces() const noexcept {
     return !vocab.whole_piece_first() || !hot.has_unreachable_tokens();
   }

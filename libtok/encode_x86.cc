@@ -1,9 +1,9 @@
-// The hot loop for AVX-512, four pieces in each register: four unaligned loads of 16 bytes, everything
-// past each piece's end set to zero and its length put into the last byte; one multiplication hashes
-// all four; one comparison says whether all four are known. Then four stores, and one branch that is
-// nearly always taken the same way. No tail: a group is filled up with pieces of no bytes, which an
-// empty slot answers.
-// Includes: encode.h. SPDX-License-Identifier: MIT
+// SPDX-License-Identifier: MIT
+// The hot loop for AVX-512, four pieces in each register: four unaligned loads of 16 bytes,
+// everything past each piece's end set to zero and its length put into the last byte; one
+// multiplication hashes all four; one comparison says whether all four are known. Then four stores,
+// and one branch that is nearly always taken the same way. No tail: a group is filled up with
+// pieces of no bytes, which an empty slot answers. Includes: encode.h.
 #include "libtok/encode.h"
 
 #if defined(__x86_64__)
@@ -24,8 +24,8 @@ namespace {
 /// Pieces of a batch: keys, offsets, ends and ids of one stay in the first-level cache.
 constexpr size_t kBatch = 256;
 
-/// Piece starts and ends, keys and offsets of a batch. A group of four pieces has four keys of 16 bytes,
-/// and eight offsets of sets of which every other counts.
+/// Piece starts and ends, keys and offsets of a batch. A group of four pieces has four keys of 16
+/// bytes, and eight offsets of sets of which every other counts.
 struct alignas(64) GroupBatch {
   uint8_t keys[kBatch / 4][64];
   uint64_t offsets[kBatch / 4][8];

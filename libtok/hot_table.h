@@ -1,10 +1,10 @@
-// Pieces whose ids are known, found four at a time: a table of 32-byte entries, two to a line, keyed by a
-// piece's own bytes. One seeded from the vocabulary is shared by all workers and never written; a worker
-// that meets many other pieces takes a copy and lets frequent ones move in.
-// An entry holds what merging gives for the whole piece, so contents never change results.
-// Not here: pieces of more than 15 bytes (piece_cache.h), the loop (encode_x86.cc).
-// Includes: piece_cache.h, vocab.h, merge.h.
 // SPDX-License-Identifier: MIT
+// Pieces whose ids are known, found four at a time: a table of 32-byte entries, two to a line,
+// keyed by a piece's own bytes. One seeded from the vocabulary is shared by all workers and never
+// written; a worker that meets many other pieces takes a copy and lets frequent ones move in. An
+// entry holds what merging gives for the whole piece, so contents never change results.
+// Not here: pieces of more than 15 bytes (piece_cache.h), the loop (encode_x86.cc). Includes:
+// piece_cache.h, vocab.h, merge.h.
 #pragma once
 
 #include <cstddef>
@@ -29,9 +29,9 @@ constexpr uint64_t hot_hash(PieceKey key) noexcept {
 }
 
 /// A piece of at most 15 bytes and its ids. Where all ids of the vocabulary fit 16 bits an entry is
-/// narrow: seven ids and their number as eight 16-bit words; else it is wide: three and their number as
-/// four 32-bit words. The key of nothing, with no ids, is what an empty slot holds: a piece of no bytes
-/// is always found.
+/// narrow: seven ids and their number as eight 16-bit words; else it is wide: three and their
+/// number as four 32-bit words. The key of nothing, with no ids, is what an empty slot holds: a
+/// piece of no bytes is always found.
 struct alignas(32) HotEntry {
   PieceKey key;
   uint8_t words[16];
@@ -136,8 +136,8 @@ class HotTable {
   bool has_unreachable_tokens_ = false;
 };
 
-/// What one worker keeps beside the shared table: a second table of pieces it has met, and, once that
-/// pays, its own copy of the first. Bounded; belongs to one thread at a time.
+/// What one worker keeps beside the shared table: a second table of pieces it has met, and, once
+/// that pays, its own copy of the first. Bounded; belongs to one thread at a time.
 class HotScratch {
  public:
   /// `num_warm`: entries of the second table, rounded up to a power of two; 0 switches it off, and

@@ -1,10 +1,11 @@
+// SPDX-License-Identifier: MIT
 // Byte-pair encoding of one piece. merge_piece_plain is the law, written to be read; merge_piece
 // gives the same ids in O(n log n) whatever the piece; ExactCut says where a piece can be cut in
 // two without changing any id.
-// Not here: cutting text into pieces (pretokenize.h), remembering pieces (piece_cache.h).
-// Includes: vocab.h; boundaries.h for JoinablePairs. Source: Sennrich et al. 2016; merge order of Hugging Face tokenizers 0.23
-// (models/bpe/word.rs) and tiktoken 0.14: lowest rank first, among equals the leftmost.
-// SPDX-License-Identifier: MIT
+// Not here: cutting text into pieces (pretokenize.h), remembering pieces (piece_cache.h). Includes:
+// vocab.h; boundaries.h for JoinablePairs. Source: Sennrich et al. 2016; merge order of Hugging
+// Face tokenizers 0.23 (models/bpe/word.rs) and tiktoken 0.14: lowest rank first, among equals the
+// leftmost.
 #pragma once
 
 #include <cstddef>

@@ -32,6 +32,7 @@ enum class SpecialTokens : uint8_t {
   parse,
 };
 
+/// How text becomes ids.
 struct EncodeOptions {
   SpecialTokens special_tokens_in_text = SpecialTokens::text;
   /// Put the special tokens of the post-processor's template around the text, as Hugging Face's
@@ -39,6 +40,7 @@ struct EncodeOptions {
   bool add_special_tokens = false;
 };
 
+/// How ids become text.
 struct DecodeOptions {
   bool skip_special_tokens = false;
 };

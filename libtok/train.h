@@ -1,9 +1,9 @@
+// SPDX-License-Identifier: MIT
 // Learning a byte-level BPE vocabulary from counted pieces, with the merges that Hugging Face's
 // BpeTrainer makes for the same settings, and writing it in the published formats.
 // Not here: reading corpora, threads, temporary files (tools/bpe-train.cc).
 // Includes: C++ library only; nlohmann-json in the .cc file. Counts are 64 bits wide everywhere.
 // Source: Hugging Face tokenizers 0.23, models/bpe/trainer.rs; Sennrich et al. 2016.
-// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>
@@ -17,8 +17,8 @@
 
 namespace tok {
 
-/// How often each piece occurs. Belongs to one thread; any number of them can be summed, and the sum
-/// does not depend on the order.
+/// How often each piece occurs. Belongs to one thread; any number of them can be summed, and the
+/// sum does not depend on the order.
 class PieceCounts {
  public:
   PieceCounts() : slots_(size_t{1} << 12) {}
@@ -60,6 +60,7 @@ class PieceCounts {
   int64_t total_ = 0;
 };
 
+/// Settings of the trainer, named and defaulted as Hugging Face's BpeTrainer has them.
 struct TrainOptions {
   /// Tokens in all: special tokens, the alphabet, and what merges make.
   int64_t vocab_size = 30000;

@@ -46,7 +46,7 @@ while IFS= read -r f; do
   head -1 "$f" | grep -q 'SPDX-License-Identifier: MIT' || head -12 "$f" | grep -q 'SPDX-License-Identifier: MIT' || report "$f:1: no SPDX line"
   head -20 "$f" | grep -cE '^//' | awk '{exit !($1 >= 2)}' || report "$f:1: no room card"
   case "$f" in *.h) grep -q '^#pragma once' "$f" || report "$f:1: no #pragma once" ;; esac
-  while IFS= read -r hit; do report "$f:$hit: longer than 100 columns"; done < <(awk 'length($0) > 100 {print NR}' "$f" | head -3)
+  while IFS= read -r hit; do report "$f:$hit: longer than 100 columns"; done < <(LC_ALL=C.UTF-8 grep -nE '^.{101,}' "$f" | cut -d: -f1 | head -3)
 done < <(sources)
 
 # Every free function, class and struct a library header promises has a /// docstring above it.

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// wiki-extract: a MediaWiki export to loose JSON, a line a page. Flags are WikiExtractor's where it has them.
+// wiki-extract: a MediaWiki export to loose JSON, a line a page. Flags are WikiExtractor's where it
+// has them.
 // Here: the flag rows, the options struct, main. The work is in tools/wiki/.
 
 #include <unistd.h>

@@ -1,6 +1,7 @@
+// SPDX-License-Identifier: MIT
 // Boundary masks against the plain scanners, at every level this processor has: short texts at
 // every offset of a block, random mixes over many blocks, every batch size, texts that end at a
-// page's end. SPDX-License-Identifier: MIT
+// page's end.
 #include "libtok/boundaries.h"
 
 #include <gtest/gtest.h>

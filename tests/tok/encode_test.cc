@@ -1,7 +1,7 @@
-// The fast way of a text to ids against the plain law, for real vocabularies: at every level of this
-// processor, with tables of any size, fresh or full, and whatever was encoded before.
-// TOK_FUZZ_SECONDS=N fuzzes for N seconds more, from the seed in TOK_FUZZ_SEED.
 // SPDX-License-Identifier: MIT
+// The fast way of a text to ids against the plain law, for real vocabularies: at every level of
+// this processor, with tables of any size, fresh or full, and whatever was encoded before.
+// TOK_FUZZ_SECONDS=N fuzzes for N seconds more, from the seed in TOK_FUZZ_SEED.
 #include "libtok/encode.h"
 
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-// Ids of the real Hugging Face tokenizers and tiktoken, held by checksums that
-// tests/reference/make_tok_goldens.py made: every code point alone and in context, all short strings
-// over a class alphabet, adversarial and random texts, and the sample files.
 // SPDX-License-Identifier: MIT
+// Ids of the real Hugging Face tokenizers and tiktoken, held by checksums that
+// tests/reference/make_tok_goldens.py made: every code point alone and in context, all short
+// strings over a class alphabet, adversarial and random texts, and the sample files.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

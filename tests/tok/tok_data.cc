@@ -1,5 +1,5 @@
-// Reading and making what the tests of libtok share.
 // SPDX-License-Identifier: MIT
+// Reading and making what the tests of libtok share.
 #include "tests/tok/tok_data.h"
 
 #include <algorithm>

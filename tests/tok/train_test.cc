@@ -1,6 +1,6 @@
-// The trainer against the real one, through digests of what it learns from texts that both can make,
-// and the properties that hold whatever the text.
 // SPDX-License-Identifier: MIT
+// The trainer against the real one, through digests of what it learns from texts that both can
+// make, and the properties that hold whatever the text.
 #include "libtok/train.h"
 
 #include <gmock/gmock.h>

@@ -10,10 +10,14 @@
 
 namespace extract {
 
+/// Unicode normal form of the result.
 enum class Normalize { none, nfc, nfkc };
+/// What becomes of control characters other than tab and line ends.
 enum class ControlCharacters { keep, remove, space };
+/// What becomes of white space; see --whitespace.
 enum class Whitespace { keep, trim, collapse };
 
+/// The cleaning that was asked for; the defaults change nothing.
 struct CleanOptions {
   bool repair_mojibake = false;
   ControlCharacters control = ControlCharacters::keep;

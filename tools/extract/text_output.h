@@ -44,6 +44,7 @@ class HashSet {
   size_t used_ = 0;
 };
 
+/// Where text goes, and packed how.
 struct TextOutputOptions {
   std::string path = {};  ///< empty or "-": stdout
   bool zstd = false;

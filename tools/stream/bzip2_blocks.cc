@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Search for the marks of blocks at any bit offset, cutting, decoding through libbz2, sums.
-// Layout: "BZh" level, then per block the mark 0x314159265359, its CRC (32 bits), its bits; at the end
-// of a stream 0x177245385090, the combined CRC (32 bits), and zero bits up to a whole byte.
+// Layout: "BZh" level, then per block the mark 0x314159265359, its CRC (32 bits), its bits; at the
+// end of a stream 0x177245385090, the combined CRC (32 bits), and zero bits up to a whole byte.
 
 #include "tools/stream/bzip2_blocks.h"
 
@@ -22,8 +22,8 @@ constexpr int kMarkAndSumBits = 80;
 constexpr int64_t kLongestBlock = 8
                                   << 20;  // a block is under 1 MB; some chance marks may be inside
 
-// For each pair of bytes: the bit shifts (as a mask, block marks low, end marks high) at which the pair
-// could be bytes 2 and 3 of the 7 bytes that a shifted mark spans.
+// For each pair of bytes: the bit shifts (as a mask, block marks low, end marks high) at which the
+// pair could be bytes 2 and 3 of the 7 bytes that a shifted mark spans.
 std::array<uint16_t, 65536> make_candidates() {
   std::array<uint16_t, 65536> table{};
   for (int shift = 0; shift < 8; ++shift) {
@@ -91,7 +91,8 @@ void Bzip2Splitter::feed(std::string_view bytes, std::vector<Bzip2Block>& blocks
   }
 }
 
-// A mark was found. Marks before the head of the current stream, or inside an unconfirmed end, are chance.
+// A mark was found. Marks before the head of the current stream, or inside an unconfirmed end, are
+// chance.
 void Bzip2Splitter::mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks) {
   if (bit < (stream_byte_ + 4) * 8 || (block_bit_ >= 0 && bit < block_bit_ + kMarkAndSumBits))
     return;
@@ -107,8 +108,8 @@ void Bzip2Splitter::mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks)
   block_bit_ = bit;
 }
 
-// Decides what can be decided: whether a stream's end is one (a byte-aligned head or nothing follows it),
-// and whether a head is one. False: more bytes are needed.
+// Decides what can be decided: whether a stream's end is one (a byte-aligned head or nothing
+// follows it), and whether a head is one. False: more bytes are needed.
 bool Bzip2Splitter::settle(std::vector<Bzip2Block>& blocks, bool at_end) {
   const int64_t known = base_ + static_cast<int64_t>(buffer_.size());
   if (end_bit_ >= 0) {

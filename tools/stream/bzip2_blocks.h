@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// bzip2 in parallel: every block of a .bz2 file can be decoded alone, and blocks announce themselves by a
-// 48-bit number at any bit. Bzip2Splitter (one thread) cuts the compressed bytes into blocks,
-// decode_block (any thread) decodes one, Bzip2Joiner (one thread) puts them in order and checks every sum.
-// Multistream files (Wikipedia's, pbzip2's) and files of one stream are the same to it.
-// The number can stand inside a block by chance (once in some petabytes): what does not decode alone is
-// decoded together with what follows, so chance costs time, not bytes.
+// bzip2 in parallel: every block of a .bz2 file can be decoded alone, and blocks announce
+// themselves by a 48-bit number at any bit. Bzip2Splitter (one thread) cuts the compressed bytes
+// into blocks, decode_block (any thread) decodes one, Bzip2Joiner (one thread) puts them in order
+// and checks every sum. Multistream files (Wikipedia's, pbzip2's) and files of one stream are the
+// same to it. The number can stand inside a block by chance (once in some petabytes): what does not
+// decode alone is decoded together with what follows, so chance costs time, not bytes.
 // Not here: the decoder itself (libbz2). Source of the layout: the bzip2 1.0 sources, compress.c.
 #pragma once
 
@@ -16,7 +16,8 @@
 
 namespace stream {
 
-/// The bytes are not a whole bzip2 file. The text says where (byte of the compressed input) and why.
+/// The bytes are not a whole bzip2 file. The text says where (byte of the compressed input) and
+/// why.
 struct Bzip2Error : std::runtime_error {
   using std::runtime_error::runtime_error;
 };

@@ -40,6 +40,7 @@ class Chunk {
   size_t size_ = 0;
 };
 
+/// How inputs are cut.
 struct ChunkOptions {
   Framing framing = Framing::lines;
   int64_t chunk_bytes = 512 << 10;

@@ -38,6 +38,7 @@ class GzipCodec {
   z_stream state_{};
 };
 
+/// The same for bzip2.
 class Bzip2Codec {
  public:
   Bzip2Codec();
@@ -51,6 +52,7 @@ class Bzip2Codec {
   bz_stream state_{};
 };
 
+/// The same for xz.
 class XzCodec {
  public:
   XzCodec() = default;
@@ -64,6 +66,7 @@ class XzCodec {
   lzma_stream state_ = LZMA_STREAM_INIT;
 };
 
+/// The same for zstd.
 class ZstdCodec {
  public:
   ZstdCodec();

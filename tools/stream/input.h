@@ -21,6 +21,7 @@ struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// How an input is packed.
 enum class Kind { plain, gzip, bzip2, xz, zstd };
 
 /// "gzip", ...; for messages.

@@ -39,6 +39,7 @@ struct Complaint {
   std::string what;
 };
 
+/// Type of a JSON value, for messages.
 enum class JsonType { string, list, object, number, boolean, null };
 
 /// "a number", ...; for messages.

@@ -17,6 +17,7 @@
 
 namespace stream {
 
+/// What is read, and as what; set by the rows of reading_group().
 struct ReadingOptions {
   std::vector<std::string> input = {};
   std::vector<std::string> keys = {"text"};

@@ -29,6 +29,7 @@ enum class EmptyDocument {
   skip,          ///< nothing at all: preprocess_data.py before June 2023, BigScience
 };
 
+/// How a document becomes sequences of token ids.
 struct EncodeRules {
   bool append_eod = false;
   bool split_sentences = false;

@@ -17,6 +17,7 @@
 
 namespace tokenize {
 
+/// Which tokenizer is asked for, and the files it is made of.
 struct TokenizerOptions {
   std::string type = {};
   std::string model = {};

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/train. Counted pieces beyond what memory holds: sorted runs in one unnamed file beside
-// the output, and their exact sum. Counts are never approximate; what does not fit in memory in the
-// end is left out by a rule that the caller reports: all pieces that occur less often than a limit.
+// Room: tools/train. Counted pieces beyond what memory holds: sorted runs in one unnamed file
+// beside the output, and their exact sum. Counts are never approximate; what does not fit in memory
+// in the end is left out by a rule that the caller reports: all pieces that occur less often than a
+// limit.
 // Not here: cutting and counting (bpe-train.cc), learning (libtok/train.h).
 #pragma once
 

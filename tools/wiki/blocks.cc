@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// First pass of wikitext.h: comments, extension tags, templates, parameters, tables. One scan with a stack
-// of openings; what closes is cut back to where it opened, so nesting costs nothing.
+// First pass of wikitext.h: comments, extension tags, templates, parameters, tables. One scan with
+// a stack of openings; what closes is cut back to where it opened, so nesting costs nothing.
 
 #include <algorithm>
 #include <array>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The table of common_templates.h: template names of the English Wikipedia that carry running text, and
-// which of their positional arguments a reader sees. Source: the templates' own documentation pages.
+// The table of common_templates.h: template names of the English Wikipedia that carry running text,
+// and which of their positional arguments a reader sees. Source: the templates' own documentation
+// pages.
 
 #include "tools/wiki/common_templates.h"
 
@@ -63,7 +64,8 @@ constexpr std::array<Row, 42> kRows = {{
     {"vr", "1"},
 }};
 
-// Positional arguments; links' own bars do not divide. A named argument is skipped, "2=x" is positional.
+// Positional arguments; links' own bars do not divide. A named argument is skipped, "2=x" is
+// positional.
 std::vector<std::string_view> positional(std::string_view arguments) {
   constexpr size_t kMost = 8;
   std::vector<std::string_view> values;
@@ -84,7 +86,8 @@ std::vector<std::string_view> positional(std::string_view arguments) {
   return values;
 }
 
-// {{convert|5|km|mi}} shows "5 km", {{convert|5|to|8|km}} "5 to 8 km", {{convert|5|-|8|km}} "5–8 km".
+// {{convert|5|km|mi}} shows "5 km", {{convert|5|to|8|km}} "5 to 8 km", {{convert|5|-|8|km}} "5–8
+// km".
 std::string converted(const std::vector<std::string_view>& values) {
   constexpr std::array<std::string_view, 10> kBetween = {"to", "and", "or", "by", "x",
                                                          "-",  "–",   "+",  "±",  "to(-)"};

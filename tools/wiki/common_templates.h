@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What a reader sees of the templates that stand inside sentences, for dumps without their definitions:
-// {{lang|grc|anarchia}} shows anarchia, {{convert|5|km}} shows 5 km. Everything else shows nothing.
+// What a reader sees of the templates that stand inside sentences, for dumps without their
+// definitions: {{lang|grc|anarchia}} shows anarchia, {{convert|5|km}} shows 5 km. Everything else
+// shows nothing.
 #pragma once
 
 #include <string>
@@ -8,8 +9,8 @@
 
 namespace wiki {
 
-/// Text of a template call, given what stands between its braces ("convert|5|km"), in which inner templates
-/// have been replaced already; empty where the template is none of the known ones.
+/// Text of a template call, given what stands between its braces ("convert|5|km"), in which inner
+/// templates have been replaced already; empty where the template is none of the known ones.
 std::string common_template_text(std::string_view call);
 
 }  // namespace wiki

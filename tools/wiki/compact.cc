@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Third pass of wikitext.h: emphasis, headings, lists, empty sections, what removed templates leave behind
-// (empty brackets, doubled spaces), and the whole of clean().
+// Third pass of wikitext.h: emphasis, headings, lists, empty sections, what removed templates leave
+// behind (empty brackets, doubled spaces), and the whole of clean().
 
 #include <unicode/unistr.h>
 
@@ -32,7 +32,8 @@ Heading parse_heading(std::string_view line) {
   return {left, trim(line.substr(left, line.size() - 2 * left))};
 }
 
-// ''italic'' becomes "italic", '''bold''' and '''''both''''' lose their marks. Runs pair within a line.
+// ''italic'' becomes "italic", '''bold''' and '''''both''''' lose their marks. Runs pair within a
+// line.
 std::string strip_emphasis(std::string_view line) {
   struct Run {
     size_t begin, length;
@@ -49,7 +50,8 @@ std::string strip_emphasis(std::string_view line) {
     i += length;
   }
   if (runs.empty()) return std::string(line);
-  // Which italic marks become quotes: those that open and close alone, not as part of a run of five.
+  // Which italic marks become quotes: those that open and close alone, not as part of a run of
+  // five.
   std::vector<std::string_view> shown(runs.size());
   size_t open = runs.size();
   for (size_t r = 0; r < runs.size(); ++r) {
@@ -80,7 +82,8 @@ std::string strip_emphasis(std::string_view line) {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
-// Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a comma.
+// Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a
+// comma.
 std::string tidy(std::string_view line) {
   std::string out;
   out.reserve(line.size());

@@ -34,7 +34,8 @@ struct ParserDeleter {
 };
 using Parser = std::unique_ptr<std::remove_pointer_t<XML_Parser>, ParserDeleter>;
 
-// Collects what both kinds of document need: the path of open elements and the text of the innermost.
+// Collects what both kinds of document need: the path of open elements and the text of the
+// innermost.
 struct Collector {
   XML_Parser parser = nullptr;
   std::vector<std::string> path;

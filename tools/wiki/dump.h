@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A MediaWiki export as a stream of pages. PageSplitter (one thread, in order) cuts the XML between pages and
-// keeps what is not whole for the next call; read_page (any thread) parses one page with expat; read_site parses
-// the head. Escaping guarantees that "<page>" inside an article never looks like the tag.
+// A MediaWiki export as a stream of pages. PageSplitter (one thread, in order) cuts the XML between
+// pages and keeps what is not whole for the next call; read_page (any thread) parses one page with
+// expat; read_site parses the head. Escaping guarantees that "<page>" inside an article never looks
+// like the tag.
 // Not here: decompression (tools/stream), wikitext (wikitext.h).
 // Source: MediaWiki export-0.10 and 0.11 schemas.
 #pragma once
@@ -17,13 +18,15 @@
 
 namespace wiki {
 
-/// The bytes are not an export, or not a whole one. The text says where (byte of the uncompressed XML) and why.
+/// The bytes are not an export, or not a whole one. The text says where (byte of the uncompressed
+/// XML) and why.
 struct DumpError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Makes UTF-8 of an export that begins with a UTF-16 byte order mark (some tools write such); passes others
-/// through, without their UTF-8 mark. One thread; feed in order. Offsets in messages are those of the UTF-8.
+/// Makes UTF-8 of an export that begins with a UTF-16 byte order mark (some tools write such);
+/// passes others through, without their UTF-8 mark. One thread; feed in order. Offsets in messages
+/// are those of the UTF-8.
 class Transcoder {
  public:
   /// Appends to `out`. Errors: DumpError for half a surrogate pair.
@@ -58,13 +61,15 @@ struct Page {
   bool redirect = false;
 };
 
-/// Cuts the XML stream into pages, in order. One thread. Memory: one page, at most `max_page_bytes`, and what was fed.
+/// Cuts the XML stream into pages, in order. One thread. Memory: one page, at most
+/// `max_page_bytes`, and what was fed.
 class PageSplitter {
  public:
   explicit PageSplitter(int64_t max_page_bytes) : max_page_bytes_(max_page_bytes) {}
 
-  /// Takes the next bytes; appends the pages they complete. A page past the limit, or one that never ends before
-  /// the next begins, is appended with its defect. Errors: DumpError for what stands between pages and is not space.
+  /// Takes the next bytes; appends the pages they complete. A page past the limit, or one that
+  /// never ends before the next begins, is appended with its defect. Errors: DumpError for what
+  /// stands between pages and is not space.
   void feed(std::string_view bytes, std::vector<PageXml>& pages);
 
   /// No more bytes follow. Errors: DumpError when </mediawiki> is missing: the dump is cut off.
@@ -93,11 +98,14 @@ class PageSplitter {
   std::string head_;
 };
 
-/// Parses one page. Errors: DumpError with place and reason, also for entity declarations and pages without title.
+/// Parses one page. Errors: DumpError with place and reason, also for entity declarations and pages
+/// without title.
 Page read_page(const PageXml& page);
 
-/// Parses the head (<siteinfo>): base address and namespaces. A head without siteinfo gives English names.
-/// Errors: DumpError; a document type declaration is refused, since it could define entities that grow.
+/// Parses the head (<siteinfo>): base address and namespaces. A head without siteinfo gives English
+/// names.
+/// Errors: DumpError; a document type declaration is refused, since it could define entities that
+/// grow.
 Site read_site(std::string_view head);
 
 /// One line of loose JSON, with its '\n': id, revid, url, title, text, as WikiExtractor names them.

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// {{#expr:}}: numbers, + - * / ^ mod round, comparisons, and or not, e, pi, and the common functions.
-// Precedence as Help:Extension:ParserFunctions lists it. Recursion is bounded by the nesting it allows.
+// {{#expr:}}: numbers, + - * / ^ mod round, comparisons, and or not, e, pi, and the common
+// functions. Precedence as Help:Extension:ParserFunctions lists it. Recursion is bounded by the
+// nesting it allows.
 
 #include <cmath>
 #include <cstdio>

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stages of extraction.h on oneTBB's pipeline. An item is born as packed bytes, one bzip2 block or text, and carries
-// what each stage makes of it to the last one.
+// Stages of extraction.h on oneTBB's pipeline. An item is born as packed bytes, one bzip2 block or
+// text, and carries what each stage makes of it to the last one.
 
 #include "tools/wiki/extraction.h"
 

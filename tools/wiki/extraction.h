@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The pipeline of wiki-extract: read, unpack, cut into pages, clean, write. bzip2 unpacks block by block and pages are
-// cleaned chunk by chunk, both on all workers; cutting and writing keep the order of the dump.
+// The pipeline of wiki-extract: read, unpack, cut into pages, clean, write. bzip2 unpacks block by
+// block and pages are cleaned chunk by chunk, both on all workers; cutting and writing keep the
+// order of the dump.
 // Memory: two items a worker in flight, each a block's bytes and what became of them.
 #pragma once
 
@@ -39,11 +40,12 @@ struct PageCounts {
 };
 
 /// Runs the whole extraction and gives the counts, of which in == sum() was checked.
-/// Errors: std::runtime_error `path: byte N: reason` for a dump that cannot be read on, or for the first page that
-/// cannot be used unless skip_defects; std::system_error for files.
+/// Errors: std::runtime_error `path: byte N: reason` for a dump that cannot be read on, or for the
+/// first page that cannot be used unless skip_defects; std::system_error for files.
 PageCounts extract(const ExtractOptions& options, cli::Console& console);
 
-/// Makes a template file at `path` from the dump of `options`: an export that holds its template pages alone.
+/// Makes a template file at `path` from the dump of `options`: an export that holds its template
+/// pages alone.
 void collect_templates(ExtractOptions options, const std::string& path, cli::Console& console);
 
 /// Reads a template file, ours or WikiExtractor's (pages without a root element).

@@ -172,7 +172,8 @@ class InlineStripper {
       if (site_.is_media(prefix)) return;
       if (!piped && !article && is_language_prefix(prefix) && !site_.is_namespace(prefix)) return;
     }
-    // The pipe trick ([[Help:Contents|]], [[Paris (Texas)|]]) shows the title without prefix and brackets.
+    // The pipe trick ([[Help:Contents|]], [[Paris (Texas)|]]) shows the title without prefix and
+    // brackets.
     if (piped && trim(label).empty()) {
       label = target.substr(colon == std::string::npos ? 0 : colon + 1);
       if (const size_t bracket = label.find(" ("); bracket != std::string::npos)

@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Where extracted pages go: stdout, or files AA/wiki_00, AA/wiki_01, ..., AB/wiki_00 of a given size in a folder, as
-// WikiExtractor lays them. Which page goes into which file depends on sizes alone, so any number of workers writes the
-// same files. plan() is cheap and serial, pack() is for any thread, write() is serial again.
+// Where extracted pages go: stdout, or files AA/wiki_00, AA/wiki_01, ..., AB/wiki_00 of a given
+// size in a folder, as WikiExtractor lays them. Which page goes into which file depends on sizes
+// alone, so any number of workers writes the same files. plan() is cheap and serial, pack() is for
+// any thread, write() is serial again.
 #pragma once
 
 #include <cstdint>
@@ -15,6 +16,7 @@
 
 namespace wiki {
 
+/// Where pages go.
 struct PageFilesOptions {
   std::string single_file;  ///< not empty: everything goes into this file, between head and tail
   std::string head, tail;

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Expansion of template calls. A call is found by matching braces, its name and arguments are expanded first, then its
-// body with them. Every level copies its text once; depth, calls and bytes are counted.
+// Expansion of template calls. A call is found by matching braces, its name and arguments are
+// expanded first, then its body with them. Every level copies its text once; depth, calls and bytes
+// are counted.
 
 #include "tools/wiki/templates.h"
 
@@ -59,8 +60,8 @@ struct Call {
   size_t end;
 };
 
-// The outermost calls of `text`, in order, found in one pass. Runs of braces pair as MediaWiki pairs them: innermost
-// first, three before two; what does not close is text.
+// The outermost calls of `text`, in order, found in one pass. Runs of braces pair as MediaWiki
+// pairs them: innermost first, three before two; what does not close is text.
 std::vector<Call> outermost_calls(std::string_view text) {
   struct Opening {
     size_t begin;
@@ -172,7 +173,8 @@ class Expander {
     return shown;
   }
 
-  // A call without a definition, its arguments expanded, for common_template_text to show or strip_blocks to remove.
+  // A call without a definition, its arguments expanded, for common_template_text to show or
+  // strip_blocks to remove.
   std::string rebuilt(const std::string& name, const std::vector<std::string_view>& parts,
                       const Arguments* outer, int depth) {
     std::string inner = name;

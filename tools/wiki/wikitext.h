@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Wikitext to plain text, in three passes over one page: strip_blocks (comments, templates, tables, tags
-// whose content is not prose), strip_inline (links, HTML tags, emphasis, references to characters),
-// compact_lines (headings, lists, empty sections). Every pass is linear in the page but for nesting,
-// which is capped, so that no page costs more than its size says. No I/O, no state: any thread.
+// Wikitext to plain text, in three passes over one page: strip_blocks (comments, templates, tables,
+// tags whose content is not prose), strip_inline (links, HTML tags, emphasis, references to
+// characters), compact_lines (headings, lists, empty sections). Every pass is linear in the page
+// but for nesting, which is capped, so that no page costs more than its size says. No I/O, no
+// state: any thread.
 // Not here: XML (dump.h), template expansion (templates.h), which comes before the first pass.
 // Conventions of the output follow WikiExtractor (docs/wiki-extract-differences.md says where not).
 #pragma once
@@ -43,11 +44,13 @@ struct CleanOptions {
 
 /// Plain text of one page.
 /// Units: `page` is UTF-8 wikitext of any size; the result is lines separated by '\n', none empty.
-/// Errors: none; unbalanced markup loses its brackets, or the paragraph that it would have swallowed.
+/// Errors: none; unbalanced markup loses its brackets, or the paragraph that it would have
+/// swallowed.
 std::string clean(std::string_view page, const Site& site, const CleanOptions& options);
 
-/// First pass. Nested templates, tables and parameters go with their content; an opening without its end
-/// takes the rest of its paragraph. Protected text (<nowiki>) comes out shielded: see unshield.
+/// First pass. Nested templates, tables and parameters go with their content; an opening without
+/// its end takes the rest of its paragraph. Protected text (<nowiki>) comes out shielded: see
+/// unshield.
 std::string strip_blocks(std::string_view page, const CleanOptions& options);
 
 /// Second pass: what is left of markup inside lines.
@@ -56,8 +59,8 @@ std::string strip_inline(std::string_view text, const Site& site, const CleanOpt
 /// Third pass: lines to paragraphs.
 std::string compact_lines(std::string_view text, const CleanOptions& options);
 
-/// Text in which no later pass sees markup: each ASCII byte that markup uses becomes two bytes that UTF-8
-/// never contains. unshield restores it.
+/// Text in which no later pass sees markup: each ASCII byte that markup uses becomes two bytes that
+/// UTF-8 never contains. unshield restores it.
 std::string shield(std::string_view text);
 std::string unshield(std::string_view text);
 

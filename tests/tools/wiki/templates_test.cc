@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Template expansion: each rule alone, real-looking templates, and definitions that would never end.
+// Template expansion: each rule alone, real-looking templates, and definitions that would never
+// end.
 
 #include "tools/wiki/templates.h"
 

@@ -97,7 +97,8 @@ TEST(Wikitext, Options) {
   EXPECT_EQ(cleaned("<math>\\frac{a}{b}_2</math>", math), "\\frac{a}{b}_2");
 }
 
-// Each of these has ended in a crash, a recursion or a quadratic search somewhere; here they only have to end.
+// Each of these has ended in a crash, a recursion or a quadratic search somewhere; here they only
+// have to end.
 TEST(Wikitext, NestingWithoutEnd) {
   const size_t kMany = 100000;
   for (const std::string_view opening :
