@@ -60,7 +60,7 @@ done < <(git ls-files -- 'libtok/*.h' 'libindexed/*.h' 'tools/*/*.h' 'trainer/**
 if [ -s /tmp/lint.$$ ]; then cat /tmp/lint.$$; bad=1; fi
 rm -f /tmp/lint.$$
 
-[ "$(wc -l <CMakeLists.txt)" -le 400 ] || report "CMakeLists.txt:1: over 400 lines"
+[ "$(wc -l <CMakeLists.txt)" -le 300 ] || report "CMakeLists.txt:1: over 300 lines"
 while IFS= read -r hit; do report "$hit: a path of one machine"; done < <(git grep -nE '(^|[^A-Za-z])/(work|root)/' -- ':!tests/lint.sh' | cut -d: -f1,2)
 if command -v clang-format >/dev/null; then
   sources | grep -vE '_tables\.cc$' | xargs -r clang-format --dry-run 2>&1 | grep -E 'warning:' | sed 's/: warning:.*/: not formatted (clang-format -i)/' | sort -u -t: -k1,1 >/tmp/lint.$$

@@ -138,8 +138,10 @@ struct SiteCollector final : Collector {
   }
 };
 
+// What a JSON string must escape: the quote, the backslash, and every control character.
 constexpr ByteSet kEscaped(
-    "\"\\\0\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37"sv);
+    "\"\\\0\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17"
+    "\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37"sv);
 
 void append_json_string(std::string_view text, std::string& out) {
   constexpr char kHex[] = "0123456789abcdef";
