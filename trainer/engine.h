@@ -17,6 +17,7 @@
 #include "trainer/ops/ops.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/flat_layout.h"
+#include "trainer/parallel/groups.h"
 
 namespace trainer {
 
@@ -73,10 +74,14 @@ class Engine {
   /// or a load. Errors: ShapeError for options that do not fit; DeviceError when memory does not
   /// suffice, with the report.
   Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops);
+  /// The same for one rank of many. Every rank of `groups` makes the same calls in the same order.
+  Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops, Groups groups);
   ~Engine();
 
-  /// The plan alone. `target` is the backend that would run (its workspace counts); may be null.
-  static EnginePlan plan(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target);
+  /// The plan alone, of one rank. `target` is the backend that would run (its workspace counts);
+  /// may be null.
+  static EnginePlan plan(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target,
+                         const Topology& topology = {});
 
   /// Draws the initial weights and clears moments and state.
   void initialise();
