@@ -1,9 +1,26 @@
-// Groups: those that need no other process.
+// Groups: those that need no other process, and how the others are made.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/parallel/groups.h"
 
+#include <algorithm>
+
 namespace trainer {
+namespace {
+
+using Maker = std::function<std::unique_ptr<comm::Comm>(const GroupPlace&)>;
+
+std::unique_ptr<comm::Comm> open(const std::string& name, const std::vector<int>& ranks, int rank,
+                                 const Maker& make) {
+  if (ranks.size() < 2) return comm::make_solo_comm();
+  return make(
+      {.name = name,
+       .id = name + "-" + std::to_string(ranks.front()),
+       .ranks = ranks,
+       .rank = static_cast<int>(std::find(ranks.begin(), ranks.end(), rank) - ranks.begin())});
+}
+
+}  // namespace
 
 Groups solo_groups() {
   return {.topology = {},
@@ -23,6 +40,22 @@ Groups plan_groups(const Topology& t) {
           .pipeline = comm::make_plan_comm(t.pipeline_rank, t.pipeline_size),
           .embedding = comm::make_plan_comm(holders == 2 && t.last_stage() ? 1 : 0, holders),
           .world = comm::make_plan_comm(t.rank(), t.world_size())};
+}
+
+Groups make_groups(const Topology& t, const Maker& make) {
+  std::vector<int> all(static_cast<size_t>(t.world_size()));
+  for (size_t i = 0; i < all.size(); ++i) all[i] = static_cast<int>(i);
+  const std::vector<int> stages = t.pipeline_group();
+  std::vector<int> holders{t.rank()};
+  if (stages.size() > 1 && (t.first_stage() || t.last_stage()))
+    holders = {stages.front(), stages.back()};
+  // In this order everywhere; members of a brace are evaluated from left to right.
+  return {.topology = t,
+          .tensor = open("tensor-parallel", t.tensor_group(), t.rank(), make),
+          .data = open("data-parallel", t.data_group(), t.rank(), make),
+          .pipeline = open("pipeline-parallel", stages, t.rank(), make),
+          .embedding = open("embedding", holders, t.rank(), make),
+          .world = open("world", all, t.rank(), make)};
 }
 
 }  // namespace trainer

@@ -4,7 +4,10 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <memory>
+#include <string>
+#include <vector>
 
 #include "trainer/comm/comm.h"
 #include "trainer/parallel/topology.h"
@@ -27,5 +30,18 @@ Groups solo_groups();
 
 /// Groups of the right sizes that move nothing: for planning over PlanOps.
 Groups plan_groups(const Topology& topology);
+
+/// A group as a backend's maker is asked for it.
+struct GroupPlace {
+  std::string name;        ///< "tensor-parallel": for messages.
+  std::string id;          ///< Unique in the job: the name and the first rank.
+  std::vector<int> ranks;  ///< World ranks in group order.
+  int rank = 0;            ///< This rank's index in `ranks`.
+};
+
+/// Every group of `topology` by `make`; groups of one are solo. All ranks call it, and make the same
+/// groups in the same order.
+Groups make_groups(const Topology& topology,
+                   const std::function<std::unique_ptr<comm::Comm>(const GroupPlace&)>& make);
 
 }  // namespace trainer

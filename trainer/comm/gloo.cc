@@ -1,0 +1,431 @@
+// GlooComm: collectives written over gloo's point-to-point messages, in rank order, on a thread of
+// their own. gloo's own all-reduce is not used: its order of additions depends on the algorithm and
+// the size, and it knows neither bf16 nor a check of what the peers are about. Every rank exchanges
+// with every other directly: the bytes are those of a ring, and the order is the ranks'.
+// Not here: the arithmetic (reduction.h), the thread (host_queue.h).
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/comm/gloo.h"
+
+#include <gloo/rendezvous/context.h>
+#include <gloo/rendezvous/store.h>
+#include <gloo/transport/tcp/device.h>
+#include <gloo/transport/unbound_buffer.h>
+
+#include <algorithm>
+#include <array>
+#include <cstddef>
+#include <cstring>
+#include <exception>
+#include <set>
+#include <utility>
+
+#include "trainer/comm/host_queue.h"
+#include "trainer/comm/reduction.h"
+
+namespace comm {
+namespace {
+
+using Buffer = gloo::transport::UnboundBuffer;
+
+/// Elements of one rank's slice that are under way at a time: the scratch is this for each rank.
+constexpr int64_t kPieceElements = int64_t{64} << 10;
+constexpr uint64_t kHeaderSlot = 1, kDataSlot = 16;
+/// A rank that leaves waits this long for the others to have read what it sent.
+constexpr std::chrono::seconds kFarewell{5};
+
+enum class Call : uint8_t {
+  all_reduce,
+  reduce_scatter,
+  all_gather,
+  broadcast,
+  message,
+  barrier,
+  farewell
+};
+constexpr std::array<const char*, 7> kCalls{
+    "all-reduce", "reduce-scatter", "all-gather", "broadcast", "send", "barrier", "end of the run"};
+
+/// What a rank is about, sent ahead of the data. `serial` counts the calls of the group, or the
+/// messages from one rank to another.
+struct Header {
+  uint64_t serial = 0;
+  int64_t elements = 0;
+  Call call = Call::barrier;
+  ops::DType dtype = ops::DType::u8;
+  Reduce reduce = Reduce::sum;
+  uint8_t root = 0;
+  std::array<uint8_t, 4> unused{};
+
+  bool operator==(const Header&) const = default;
+  std::string describe() const {
+    std::string text = kCalls[static_cast<size_t>(call)];
+    if (call != Call::barrier && call != Call::farewell)
+      text += " of " + std::to_string(elements) + " " + ops::name(dtype);
+    return text + " (number " + std::to_string(serial) + ")";
+  }
+};
+
+/// Our Store in gloo's words.
+class StoreForGloo final : public gloo::rendezvous::Store {
+ public:
+  StoreForGloo(comm::Store& store, const GlooOptions& options)
+      : store_(store), prefix_("gloo/" + options.id + "/"), timeout_(options.timeout) {}
+  void set(const std::string& key, const std::vector<char>& data) override {
+    store_.set(prefix_ + key, std::string(data.begin(), data.end()));
+  }
+  std::vector<char> get(const std::string& key) override {
+    const std::string value = store_.get(prefix_ + key, timeout_);
+    return {value.begin(), value.end()};
+  }
+  void wait(const std::vector<std::string>& keys) override {
+    for (const std::string& key : keys) get(key);
+  }
+  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
+    wait(keys);
+  }
+
+ private:
+  comm::Store& store_;
+  std::string prefix_;
+  std::chrono::milliseconds timeout_;
+};
+
+/// Bytes [begin, begin + bytes) of a tensor.
+char* at(const Tensor& t, int64_t element) {
+  return static_cast<char*>(t.data) + element * ops::size_bytes(t.dtype);
+}
+
+class GlooComm final : public Comm {
+ public:
+  GlooComm(const GlooOptions& options, Store& store);
+  ~GlooComm() override;
+
+  int rank() const noexcept override { return options_.rank; }
+  int size() const noexcept override { return options_.size; }
+  std::string describe() const override {
+    return options_.name + ", rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
+           ", gloo";
+  }
+  void all_reduce(Tensor x, Reduce reduce) override {
+    queue({.elements = x.elements(), .call = Call::all_reduce, .dtype = x.dtype, .reduce = reduce},
+          [this, x, reduce] { all_reduce_now(x, reduce); });
+  }
+  void reduce_scatter(Tensor dst, Tensor src, Reduce reduce) override;
+  void all_gather(Tensor dst, Tensor src) override;
+  void broadcast(Tensor x, int root) override;
+  void send(Tensor x, int to) override { add_message({x, to, true}); }
+  void receive(Tensor x, int from) override { add_message({x, from, false}); }
+  void barrier() override {
+    queue({.call = Call::barrier}, [] {});
+    queue_.wait();
+  }
+  void group_begin() override { ++depth_; }
+  void group_end() override;
+  Mark mark() override { return queue_.mark(); }
+  void follow(const Mark& mark) override { queue_.follow(mark); }
+
+ private:
+  struct Message {
+    Tensor tensor;
+    int peer = 0;
+    bool out = false;
+  };
+  /// A transfer that has begun, and what a failure of it is called.
+  struct Transfer {
+    std::unique_ptr<Buffer> buffer;
+    int peer = 0;
+    bool out = false;
+  };
+
+  std::string name_of(int rank) const {
+    const size_t index = static_cast<size_t>(rank);
+    return index < options_.peers.size() ? options_.peers[index] : "rank " + std::to_string(rank);
+  }
+  /// Slice `rank` of n elements: as even as it goes.
+  int64_t cut(int64_t n, int rank) const { return n * rank / size(); }
+  void expect_rank(int rank) const;
+  void expect_shares(const Tensor& whole, const Tensor& share) const;
+  template <class Work>
+  void queue(Header header, Work work);
+  void add_message(const Message& message);
+  void run_messages(const std::vector<Message>& messages);
+  void exchange_headers(const Header& mine);
+  void check_header(const Header& mine, const Header& theirs, int peer) const;
+  Transfer begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot);
+  void finish(Transfer& transfer);
+  void finish(std::vector<Transfer>& transfers) {
+    for (Transfer& transfer : transfers) finish(transfer);
+    transfers.clear();
+  }
+  [[noreturn]] void fail(int peer, const std::string& why) const;
+  void all_reduce_now(const Tensor& x, Reduce reduce);
+  void reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce, bool even);
+  void gather_slices(const Tensor& x);
+
+  const GlooOptions options_;
+  std::unique_ptr<gloo::rendezvous::Context> context_;
+  // Owned by the queueing thread.
+  int depth_ = 0;
+  std::vector<Message> messages_;
+  // Owned by the queue's thread.
+  uint64_t calls_ = 0;
+  std::string current_ = "nothing";
+  std::vector<uint64_t> sent_, received_;  ///< Messages, by peer.
+  std::vector<char> scratch_;
+  HostQueue queue_;  ///< Last: its thread ends before the rest goes.
+};
+
+GlooComm::GlooComm(const GlooOptions& options, Store& store)
+    : options_(options),
+      sent_(static_cast<size_t>(options.size)),
+      received_(static_cast<size_t>(options.size)) {
+  try {
+    gloo::transport::tcp::attr attributes;
+    attributes.hostname = options.address;
+    std::shared_ptr<gloo::transport::Device> device =
+        gloo::transport::tcp::CreateDevice(attributes);
+    context_ = std::make_unique<gloo::rendezvous::Context>(rank(), size());
+    context_->setTimeout(options.timeout);
+    StoreForGloo gloo_store(store, options);
+    context_->connectFullMesh(gloo_store, device);
+  } catch (const gloo::Exception& error) {
+    throw ops::DeviceError("comm: " + describe() + ": ranks do not connect: " + error.what());
+  }
+}
+
+GlooComm::~GlooComm() {
+  // Closing a connection drops what the peer has not read yet, so all say goodbye first; where
+  // something failed, nobody waits.
+  if (std::uncaught_exceptions() == 0 && !queue_.failed()) {
+    try {
+      queue({.call = Call::farewell}, [] {});
+      queue_.wait();
+    } catch (const std::exception&) {
+      // A peer is gone already; there is nothing left to send it.
+    }
+  }
+  context_->closeConnections();
+}
+
+void GlooComm::fail(int peer, const std::string& why) const {
+  throw ops::DeviceError("comm: " + describe() + ": " + current_ + ": " + name_of(peer) + ": " +
+                         why);
+}
+
+GlooComm::Transfer GlooComm::begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot) {
+  Transfer transfer{context_->createUnboundBuffer(data, static_cast<size_t>(bytes)), peer, out};
+  try {
+    if (out)
+      transfer.buffer->send(peer, slot);
+    else
+      transfer.buffer->recv(peer, slot);
+  } catch (const gloo::Exception& error) {
+    fail(peer, std::string("connection lost: ") + error.what());
+  }
+  return transfer;
+}
+
+void GlooComm::finish(Transfer& transfer) {
+  try {
+    const std::chrono::milliseconds timeout =
+        current_ == kCalls[static_cast<size_t>(Call::farewell)] ? kFarewell : options_.timeout;
+    if (transfer.out)
+      transfer.buffer->waitSend(timeout);
+    else
+      transfer.buffer->waitRecv(timeout);
+  } catch (const gloo::Exception& error) {
+    const std::string why = error.what();
+    fail(transfer.peer,
+         why.find("imed out") != std::string::npos
+             ? "no answer within " + std::to_string(options_.timeout.count() / 1000) + " s"
+             : "connection lost: " + why);
+  }
+}
+
+void GlooComm::check_header(const Header& mine, const Header& theirs, int peer) const {
+  if (mine == theirs) return;
+  throw ops::DeviceError("comm: " + describe() + ": ranks do different things: " + name_of(rank()) +
+                         " is at " + mine.describe() + ", " + name_of(peer) + " at " +
+                         theirs.describe());
+}
+
+/// All ranks of the group are about the same, or nobody goes on.
+void GlooComm::exchange_headers(const Header& mine) {
+  std::vector<Header> theirs(static_cast<size_t>(size()));
+  Header own = mine;
+  std::vector<Transfer> transfers;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    transfers.push_back(begin(&own, sizeof own, peer, true, kHeaderSlot));
+    transfers.push_back(
+        begin(&theirs[static_cast<size_t>(peer)], sizeof own, peer, false, kHeaderSlot));
+  }
+  finish(transfers);
+  for (int peer = 0; peer < size(); ++peer)
+    if (peer != rank()) check_header(mine, theirs[static_cast<size_t>(peer)], peer);
+}
+
+template <class Work>
+void GlooComm::queue(Header header, Work work) {
+  queue_.add([this, header, work]() mutable {
+    header.serial = ++calls_;
+    current_ = header.call == Call::farewell ? kCalls[static_cast<size_t>(Call::farewell)]
+                                             : header.describe();
+    exchange_headers(header);
+    work();
+  });
+}
+
+void GlooComm::expect_rank(int rank) const {
+  if (rank < 0 || rank >= size() || size() > 255)
+    throw ops::ShapeError("comm: " + describe() + ": no rank " + std::to_string(rank));
+}
+
+void GlooComm::expect_shares(const Tensor& whole, const Tensor& share) const {
+  if (whole.elements() != share.elements() * size() || whole.dtype != share.dtype)
+    throw ops::ShapeError("comm: " + describe() + ": " + whole.describe() + " is no " +
+                          std::to_string(size()) + " of " + share.describe());
+}
+
+void GlooComm::reduce_scatter(Tensor dst, Tensor src, Reduce reduce) {
+  expect_shares(src, dst);
+  queue({.elements = src.elements(),
+         .call = Call::reduce_scatter,
+         .dtype = src.dtype,
+         .reduce = reduce},
+        [this, dst, src, reduce] { reduce_slices(dst, src, reduce, true); });
+}
+
+void GlooComm::all_gather(Tensor dst, Tensor src) {
+  expect_shares(dst, src);
+  queue({.elements = dst.elements(), .call = Call::all_gather, .dtype = dst.dtype},
+        [this, dst, src] {
+          char* own = at(dst, cut(dst.elements(), rank()));
+          if (own != src.data) std::memmove(own, src.data, static_cast<size_t>(src.bytes()));
+          gather_slices(dst);
+        });
+}
+
+void GlooComm::broadcast(Tensor x, int root) {
+  expect_rank(root);
+  queue({.elements = x.elements(),
+         .call = Call::broadcast,
+         .dtype = x.dtype,
+         .root = static_cast<uint8_t>(root)},
+        [this, x, root] {
+          std::vector<Transfer> transfers;
+          if (x.bytes() == 0) return;
+          if (rank() != root) transfers.push_back(begin(x.data, x.bytes(), root, false, kDataSlot));
+          for (int peer = 0; rank() == root && peer < size(); ++peer)
+            if (peer != root) transfers.push_back(begin(x.data, x.bytes(), peer, true, kDataSlot));
+          finish(transfers);
+        });
+}
+
+void GlooComm::all_reduce_now(const Tensor& x, Reduce reduce) {
+  const int64_t n = x.elements(), mine = cut(n, rank());
+  const int64_t count = cut(n, rank() + 1) - mine;
+  Tensor slice(at(x, mine), x.dtype, x.device, {count});
+  reduce_slices(slice, x, reduce, false);
+  gather_slices(x);
+}
+
+/// dst = slice `rank` of the reduction of src. Piece by piece: each rank sends every other its part
+/// of that rank's slice, and adds what it got to its own. dst may lie in src.
+void GlooComm::reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce, bool even) {
+  const int64_t n = src.elements(), width = ops::size_bytes(src.dtype);
+  const auto first = [&](int r) { return even ? n / size() * r : cut(n, r); };
+  const int64_t mine = first(rank()), count = first(rank() + 1) - mine;
+  const int64_t longest = (n + size() - 1) / size();
+  scratch_.resize(static_cast<size_t>(size() * kPieceElements * width));
+  for (int64_t done = 0; done < longest; done += kPieceElements) {
+    const auto piece = [&](int r) {
+      return std::clamp<int64_t>(first(r + 1) - first(r) - done, 0, kPieceElements);
+    };
+    std::vector<Transfer> transfers;
+    std::vector<const void*> parts;
+    for (int peer = 0; peer < size(); ++peer) {
+      char* arriving = scratch_.data() + peer * kPieceElements * width;
+      parts.push_back(peer == rank() ? at(src, mine + done) : arriving);
+      if (peer == rank()) continue;
+      if (piece(peer) > 0)
+        transfers.push_back(
+            begin(at(src, first(peer) + done), piece(peer) * width, peer, true, kDataSlot));
+      if (piece(rank()) > 0)
+        transfers.push_back(begin(arriving, piece(rank()) * width, peer, false, kDataSlot));
+    }
+    finish(transfers);
+    if (done < count) reduce_parts(at(dst, done), parts, piece(rank()), src.dtype, reduce);
+  }
+}
+
+/// Every rank's slice of x to all others, in place.
+void GlooComm::gather_slices(const Tensor& x) {
+  const int64_t n = x.elements(), width = ops::size_bytes(x.dtype);
+  std::vector<Transfer> transfers;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    const int64_t mine = cut(n, rank()), theirs = cut(n, peer);
+    const int64_t out = (cut(n, rank() + 1) - mine) * width;
+    const int64_t in = (cut(n, peer + 1) - theirs) * width;
+    if (out > 0) transfers.push_back(begin(at(x, mine), out, peer, true, kDataSlot));
+    if (in > 0) transfers.push_back(begin(at(x, theirs), in, peer, false, kDataSlot));
+  }
+  finish(transfers);
+}
+
+void GlooComm::add_message(const Message& message) {
+  expect_rank(message.peer);
+  if (message.peer == rank())
+    throw ops::ShapeError("comm: " + describe() + ": a message to itself");
+  messages_.push_back(message);
+  if (depth_ == 0) {
+    depth_ = 1;
+    group_end();
+  }
+}
+
+void GlooComm::group_end() {
+  if (--depth_ > 0 || messages_.empty()) return;
+  queue_.add([this, messages = std::exchange(messages_, {})] { run_messages(messages); });
+}
+
+/// All transfers begin before any is waited for.
+void GlooComm::run_messages(const std::vector<Message>& messages) {
+  std::vector<Header> mine(messages.size()), theirs(messages.size());
+  std::vector<Transfer> headers, data;
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Message& m = messages[i];
+    const size_t peer = static_cast<size_t>(m.peer);
+    mine[i] = {.serial = m.out ? ++sent_[peer] : ++received_[peer],
+               .elements = m.tensor.elements(),
+               .call = Call::message,
+               .dtype = m.tensor.dtype};
+    current_ = mine[i].describe();
+    headers.push_back(
+        begin(m.out ? &mine[i] : &theirs[i], sizeof(Header), m.peer, m.out, kHeaderSlot));
+    if (m.out && m.tensor.bytes() > 0)
+      data.push_back(begin(m.tensor.data, m.tensor.bytes(), m.peer, true, kDataSlot));
+  }
+  for (size_t i = 0; i < messages.size(); ++i) {
+    const Message& m = messages[i];
+    if (m.out) continue;
+    current_ = mine[i].describe();
+    finish(headers[i]);
+    check_header(mine[i], theirs[i], m.peer);
+    if (m.tensor.bytes() > 0)
+      data.push_back(begin(m.tensor.data, m.tensor.bytes(), m.peer, false, kDataSlot));
+  }
+  for (size_t i = 0; i < messages.size(); ++i)
+    if (messages[i].out) finish(headers[i]);
+  finish(data);
+}
+
+}  // namespace
+
+std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options, Store& store) {
+  return std::make_unique<GlooComm>(options, store);
+}
+
+}  // namespace comm

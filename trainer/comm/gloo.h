@@ -1,0 +1,35 @@
+// The Comm of processes without GPUs, over TCP. gloo.cc alone sees gloo. May include: comm/comm.h,
+// comm/store.h.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/comm.h"
+#include "trainer/comm/store.h"
+
+namespace comm {
+
+/// What a group's Comm over gloo is made of.
+struct GlooOptions {
+  std::string name = "world";      ///< Of the group, for messages: "tensor-parallel".
+  std::string id = "world";        ///< Of the group in the Store: unique in the job.
+  int rank = 0, size = 1;          ///< In the group.
+  std::vector<std::string> peers;  ///< For messages, in group order: "rank 3 (n07)". May be empty.
+  std::string address = "127.0.0.1";  ///< Of this rank, to which the others connect.
+  std::string secret;                 ///< Of the job; connections of another secret are refused.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Of one wait for a peer.
+};
+
+/// Meets the group's other ranks through `store` and connects to each of them. Host memory only.
+/// Reductions add in rank order, so their bits depend on nothing but the group. Every message
+/// carries what its sender is about: a rank that skips a collective, or gives another shape, is a
+/// DeviceError naming both ranks and both calls. Errors: DeviceError when a rank does not come
+/// within the timeout, or has another secret.
+std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options, Store& store);
+
+}  // namespace comm
