@@ -1,5 +1,6 @@
-// Groups: this rank's place and the Comms it shares with others. Not here: how ranks find each other
-// (comm/), the arithmetic of places (topology.h). May include: comm/comm.h, parallel/topology.h.
+// Groups: this rank's place and the Comms it shares with others. Not here: how ranks find each
+// other (comm/), the arithmetic of places (topology.h). May include: comm/comm.h,
+// parallel/topology.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,8 +15,8 @@
 
 namespace trainer {
 
-/// One Comm for each group that this rank is in; a group of one has a Comm too. Ranks of a group are
-/// in the order of Topology's lists.
+/// One Comm for each group that this rank is in; a group of one has a Comm too. Ranks of a group
+/// are in the order of Topology's lists.
 struct Groups {
   Topology topology;
   std::unique_ptr<comm::Comm> tensor, data, pipeline;
@@ -39,8 +40,8 @@ struct GroupPlace {
   int rank = 0;            ///< This rank's index in `ranks`.
 };
 
-/// Every group of `topology` by `make`; groups of one are solo. All ranks call it, and make the same
-/// groups in the same order.
+/// Every group of `topology` by `make`; groups of one are solo. All ranks call it, and make the
+/// same groups in the same order.
 Groups make_groups(const Topology& topology,
                    const std::function<std::unique_ptr<comm::Comm>(const GroupPlace&)>& make);
 
