@@ -224,6 +224,7 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   const auto name_file = [&](const char* flag, const std::string& file) {
     if (!file.empty()) meta.config[flag] = {file};
   };
+  meta.config["make-vocab-size-divisible-by"] = {std::to_string(divisible_by)};
   name_file("tokenizer-type", model.tokenizer.type);
   name_file("vocab-file", model.tokenizer.vocab_file);
   name_file("merge-file", model.tokenizer.merge_file);

@@ -98,7 +98,8 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
   member.hash = md5_hex(member.description);
   const CacheFiles files = dataset_cache_files(cache_folder(prefix, options), member.hash,
                                                static_cast<int64_t>(split), options.style);
-  if (options.cache == CacheUse::read && usable(files, member.description, prefix)) {
+  const bool reads = options.cache == CacheUse::read || options.cache == CacheUse::keep;
+  if (reads && usable(files, member.description, prefix)) {
     try {
       member.index = load_index(files, dataset, index_options);
       return member;
@@ -107,7 +108,7 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
   }
   if (options.on_build) options.on_build(message(prefix, " ", kSplitNames[split]));
   member.index = SampleIndex::build(dataset, *range, index_options);
-  if (options.cache == CacheUse::write) {
+  if (options.cache == CacheUse::write || options.cache == CacheUse::keep) {
     const IndexArray* const arrays[] = {&member.index.document_index(),
                                         &member.index.sample_index(),
                                         &member.index.shuffle_index()};
@@ -195,7 +196,8 @@ void TrainingData::build_blend_layer(SplitData& data, size_t split, std::vector<
                                 ": raise --mid-level-dataset-surplus above ", options.surplus));
     }
   }
-  if (options.cache == CacheUse::write && !options.cache_path.empty()) {
+  const bool writes = options.cache == CacheUse::write || options.cache == CacheUse::keep;
+  if (writes && !options.cache_path.empty()) {
     const IndexArray* const arrays[] = {&data.blend_->dataset_index,
                                         &data.blend_->dataset_sample_index};
     write_cache(blend_cache_files(options.cache_path, data.hash_, static_cast<int64_t>(split),

@@ -28,6 +28,7 @@ enum class CacheUse {
   /// Take files that are whole, fit the dataset and are not older than its .idx; else build.
   read,
   write,  ///< build, and write what is not there or differs
+  keep,   ///< read; what had to be built is written, as Megatron's own runs do
 };
 
 /// A run's flags as far as they decide its samples.

@@ -22,6 +22,7 @@
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
 #include "trainer/session/assembly.h"
+#include "trainer/session/checkpoint_args.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/dry_run.h"
 #include "trainer/session/training_loop.h"
@@ -46,24 +47,6 @@ int64_t launched_processes() {
   const char* tasks = std::getenv("SLURM_NTASKS");
   const bool is_step = std::getenv("SLURM_STEP_ID") && std::getenv("SLURM_PROCID");
   return tasks && is_step ? std::max<int64_t>(std::atoll(tasks), 1) : 1;
-}
-
-// --use-checkpoint-args: the model's flags from the checkpoint, where the command has none.
-void take_checkpoint_args(TrainConfig& config, Given& given) {
-  if (!config.use_checkpoint_args) return;
-  if (config.load.empty()) throw UsageError("--use-checkpoint-args needs --load");
-  const std::optional<std::string> path = find_checkpoint(config.load, config.ckpt_step);
-  if (!path) throw std::runtime_error(concat(config.load, ": no checkpoint there"));
-  const Checkpoint checkpoint = Checkpoint::open(*path);
-  const cli::Table<TrainConfig> model_table = model_flags();
-  for (const cli::Row& row : cli::bind_rows(model_table, config)) {
-    const auto stored = checkpoint.meta().config.find(std::string(row.name));
-    if (row.group != "Model" || given.contains(row.name) ||
-        stored == checkpoint.meta().config.end())
-      continue;
-    row.set(stored->second);
-    given.emplace(row.name);
-  }
 }
 
 // Everything that a wrong command line can be told, before anything is opened for writing.

@@ -155,6 +155,44 @@ TEST_F(TrainerTest, FinetuneTakesOnlyTheWeights) {
               Not(ContainsRegex("1/       3 .* lm loss: 4\\.")));  // not where a new model starts.
 }
 
+// A checkpoint says what the model is; the command line then only says how to train.
+TEST_F(TrainerTest, ModelComesFromTheCheckpoint) {
+  ASSERT_EQ(run({"--save", "s", "--swiglu", "--normalization", "RMSNorm", "--disable-bias-linear",
+                 "--position-embedding-type", "rope", "--untie-embeddings-and-output-weights",
+                 "--num-query-groups", "1", "--hidden-dropout", "0"})
+                .status,
+            0);
+  const std::vector<std::string> flags = {"--load",
+                                          "s",
+                                          "--use-checkpoint-args",
+                                          "--micro-batch-size",
+                                          "2",
+                                          "--lr",
+                                          "1e-2",
+                                          "--data-path",
+                                          "d",
+                                          "--split",
+                                          "80,10,10",
+                                          "--device",
+                                          "cpu"};
+  std::vector<std::string> tune = flags;
+  tune.insert(tune.end(), {"--finetune", "--train-iters", "2", "--save", "t"});
+  const Ended tuned = wait(start(tune, {}, TRAINER_PROGRAM, false));
+  ASSERT_EQ(tuned.status, 0) << tuned.err;
+  for (const char* line :
+       {"seq-length = 16\n", "activation = \"swiglu\"\n", "num-query-groups = 1\n",
+        "disable-bias-linear = true\n", "hidden-dropout = 0\n", "vocab-size = 64\n",
+        "attention-dropout = 0.1\n"}) {
+    EXPECT_THAT(tuned.out, HasSubstr(line));
+  }
+  std::vector<std::string> other = flags;
+  other.insert(other.end(), {"--train-iters", "2", "--finetune", "--hidden-size", "64"});
+  EXPECT_THAT(wait(start(other, {}, TRAINER_PROGRAM, false)).err,
+              HasSubstr("hidden_size is 32, this command's is 64"));  // the command line wins.
+  EXPECT_EQ(wait(start({"--use-checkpoint-args"}, {}, TRAINER_PROGRAM, false)).err,
+            "trainer: --use-checkpoint-args needs --load\n");
+}
+
 TEST_F(TrainerTest, TokensOutsideOfTheVocabularyAreNamed) {
   const Ended ended = run({"--vocab-size", "50", "--eod-id", "49"});
   EXPECT_EQ(ended.status, 1);

@@ -83,7 +83,7 @@ cli::Table<TrainConfig> compatibility_flags() {
        "zero-contiguous-gradients", "zero-allgather-bucket-size", "nccl-communicator-config-path",
        "local_rank", "local-rank", "tp-comm-overlap-cfg"});
   add(group, Arity::one, "samples are read straight from the mapped files",
-      {"num-workers", "num-dataset-builder-threads", "data-sharding", "data-cache-path"});
+      {"num-workers", "num-dataset-builder-threads", "data-sharding"});
   add(group, Arity::none, "samples are read straight from the mapped files",
       {"mmap-warmup", "no-mmap-bin-files", "no-data-sharding",
        "no-create-attention-mask-in-dataloader", "create-attention-mask-in-dataloader"});

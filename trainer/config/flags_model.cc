@@ -201,6 +201,11 @@ cli::Group<C> data_group() {
            .value = "A,B,C",
            .help = "Shares of train, valid and test. Default: 969, 30, 1.",
            .field = text(&C::split)},
+          {.name = "data-cache-path",
+           .value = "DIR",
+           .help = "Keep the sample order's arrays there, in Megatron's files and under its names; "
+                   "those that are there and fit are read. Default: they are made at each start.",
+           .field = text(&C::data_cache_path)},
           {.name = "data-impl",
            .value = "KIND",
            .help = "Dataset format.",

@@ -70,7 +70,7 @@ struct TrainConfig {
 
   // Data.
   std::vector<std::string> data_path, train_data_path, valid_data_path, test_data_path;
-  std::string data_args_path, per_split_data_args_path, split;
+  std::string data_args_path, per_split_data_args_path, split, data_cache_path;
   std::string data_impl = "mmap", dataloader_type = "single";
   double mid_level_dataset_surplus = 0.005;
   bool eod_mask_loss = false, reset_position_ids = false, reset_attention_mask = false;
