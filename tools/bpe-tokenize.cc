@@ -289,7 +289,7 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
                   int64_t thread) { encoders[static_cast<size_t>(thread)]->finish(chunk); },
        .sink =
            [&](const stream::Work<tokenize::EncodedChunk>& work, const std::string& input) {
-             writer.take(work.result, input, lines ? policy.lines_before() + 1 : 0);
+             writer.take(work.result, input, lines ? policy.first_line() : 0);
              if (policy.documents() / options.log_interval > logged) {
                logged = policy.documents() / options.log_interval;
                call.console.log(

@@ -291,6 +291,9 @@ int extract_json(Options& options, cli::Invocation& call) {
     throw cli::UsageError(
         cli::concat("-0 writes one key's text, --json-keys names ", options.reading.keys.size()));
   }
+  if (options.dedup && !options.reading.range.whole()) {
+    throw cli::UsageError("--dedup sees one --range alone: duplicates of the others would stay");
+  }
   const bool to_stdout = options.output.empty() || options.output == "-";
   if (to_stdout && (options.nul || options.compress != "none")) {
     cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");

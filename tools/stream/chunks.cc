@@ -6,13 +6,41 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <system_error>
 
 #include <fcntl.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include "tools/cli/text.h"
+
 namespace stream {
+namespace {
+
+constexpr size_t kSkipBytes = size_t{1} << 17;
+
+char mark_of(Framing framing) { return framing == Framing::nul ? '\0' : '\n'; }
+
+}  // namespace
+
+int64_t count_ends(const std::string& path, int64_t bytes, Framing framing) {
+  Input input(path);
+  std::string portion(kSkipBytes, '\0');
+  int64_t ends = 0;
+  bool carriage = false;  // the byte before was a \r: a line end, unless \n follows
+  while (bytes > 0) {
+    portion.resize(static_cast<size_t>(std::min<int64_t>(bytes, kSkipBytes)));
+    portion.resize(input.read(portion));
+    if (portion.empty()) break;
+    bytes -= static_cast<int64_t>(portion.size());
+    for (const char byte : portion) {
+      ends += byte == mark_of(framing) || (carriage && framing == Framing::lines);
+      carriage = byte == '\r';
+    }
+  }
+  return ends;
+}
 
 void Chunk::reserve(size_t bytes) {
   if (bytes <= capacity_) return;
@@ -25,6 +53,17 @@ void Chunk::reserve(size_t bytes) {
 ChunkReader::ChunkReader(std::vector<std::string> paths, ChunkOptions options)
     : paths_(std::move(paths)), options_(options) {
   options_.max_record_bytes = std::max(options_.max_record_bytes, options_.chunk_bytes);
+  measure();
+  range_end_ = std::numeric_limits<int64_t>::max();
+  if (options_.range.whole()) return;
+  check_range();
+  range_begin_ = options_.range.begin(total_bytes_);
+  range_end_ = options_.range.end(total_bytes_);
+  total_bytes_ = range_end_ - range_begin_;
+}
+
+/// The names and sizes of the inputs.
+void ChunkReader::measure() {
   bool all_files = true;
   for (const std::string& path : paths_) {
     names_.push_back(path == "-" ? "standard input" : path);
@@ -35,10 +74,18 @@ ChunkReader::ChunkReader(std::vector<std::string> paths, ChunkOptions options)
       throw std::system_error(errno, std::generic_category(), names_.back());
     }
     if (S_ISDIR(info.st_mode)) throw std::system_error(EISDIR, std::generic_category(), path);
-    if (S_ISREG(info.st_mode)) total_bytes_ += info.st_size;
+    sizes_.push_back(S_ISREG(info.st_mode) ? info.st_size : 0);
+    total_bytes_ += sizes_.back();
     all_files = all_files && S_ISREG(info.st_mode);
   }
   if (!all_files) total_bytes_ = 0;
+}
+
+void ChunkReader::check_range() const {
+  for (size_t i = 0; i < paths_.size(); ++i) {
+    if (paths_[i] == "-") throw InputError("standard input: is read from its front: no --range");
+    Input(paths_[i], options_.unpack).start_at(0);
+  }
 }
 
 int64_t ChunkReader::packed_bytes() const {
@@ -48,12 +95,63 @@ int64_t ChunkReader::packed_bytes() const {
 bool ChunkReader::open_next() {
   if (input_) finished_bytes_ += input_->packed_bytes();
   input_.reset();
-  if (++source_ >= static_cast<int64_t>(paths_.size())) return false;
-  input_ = std::make_unique<Input>(paths_[static_cast<size_t>(source_)], options_.unpack);
-  offset_ = 0;
   first_ = true;
   input_ended_ = false;
-  return true;
+  position_ = offset_ = source_begin_ = 0;
+  last_begin_ = std::numeric_limits<int64_t>::max();
+  while (++source_ < static_cast<int64_t>(paths_.size())) {
+    const size_t source = static_cast<size_t>(source_);
+    int64_t begin = 0;
+    if (!options_.range.whole()) {  // in this file: the range, cut at its front and end
+      begin = std::max<int64_t>(range_begin_, 0);
+      const int64_t end = std::min(range_end_, sizes_[source]);
+      range_begin_ -= sizes_[source];
+      range_end_ -= sizes_[source];
+      if (begin >= end) continue;
+      if (end < sizes_[source]) last_begin_ = end;
+    }
+    input_ = std::make_unique<Input>(paths_[source], options_.unpack);
+    if (begin > 0) start_inside(begin);
+    return true;
+  }
+  return false;
+}
+
+/// Steps over the record that began before `byte`; what was read behind it is in rest_.
+void ChunkReader::start_inside(int64_t byte) {
+  input_->start_at(byte - 1);
+  position_ = byte - 1;
+  size_t end = std::string::npos;
+  do {
+    rest_.resize(kSkipBytes);
+    rest_.resize(input_->read(rest_));
+    position_ += static_cast<int64_t>(rest_.size());
+    input_ended_ = rest_.empty();
+    if (options_.framing != Framing::file) end = rest_.find(mark_of(options_.framing));
+  } while (end == std::string::npos && !input_ended_);
+  rest_.erase(0, end == std::string::npos ? end : end + 1);
+  source_begin_ = offset_ = position_ - static_cast<int64_t>(rest_.size());
+  size_t size = rest_.size();
+  if (offset_ >= last_begin_) {
+    size = 0;
+    input_ended_ = true;
+  } else {
+    end_at_range(rest_, 0, size);
+  }
+  rest_.resize(size);
+}
+
+/// `text` ends at position_; its bytes before `from` were looked at. Cuts off what belongs to the
+/// next range, where `text` reaches that far.
+void ChunkReader::end_at_range(std::string_view text, size_t from, size_t& size) {
+  if (position_ < last_begin_ || options_.framing == Framing::file) return;
+  const int64_t before = position_ - static_cast<int64_t>(text.size());
+  const int64_t last_byte = std::max<int64_t>(0, last_begin_ - 1 - before);
+  const size_t end =
+      text.find(mark_of(options_.framing), std::max(from, static_cast<size_t>(last_byte)));
+  if (end == std::string_view::npos) return;
+  size = end + 1;
+  input_ended_ = true;
 }
 
 /// Reads until `chunk` holds `wanted` bytes or the input ends.
@@ -62,7 +160,9 @@ void ChunkReader::fill(Chunk& chunk, size_t wanted) {
   while (chunk.size_ < wanted && !input_ended_) {
     const size_t got = input_->read({chunk.bytes_.get() + chunk.size_, wanted - chunk.size_});
     chunk.size_ += got;
+    position_ += static_cast<int64_t>(got);
     input_ended_ = got == 0;
+    end_at_range(chunk.text(), chunk.size_ - got, chunk.size_);
   }
 }
 
@@ -70,8 +170,7 @@ void ChunkReader::fill(Chunk& chunk, size_t wanted) {
 /// does.
 size_t ChunkReader::end_of_records(std::string_view text, size_t from) const {
   if (options_.framing == Framing::file) return std::string_view::npos;
-  const char mark = options_.framing == Framing::nul ? '\0' : '\n';
-  const void* found = memrchr(text.data() + from, mark, text.size() - from);
+  const void* found = memrchr(text.data() + from, mark_of(options_.framing), text.size() - from);
   if (found == nullptr) return std::string_view::npos;
   return static_cast<size_t>(static_cast<const char*>(found) - text.data()) + 1;
 }
@@ -83,6 +182,8 @@ void ChunkReader::take(Chunk& chunk, size_t size) {
   std::memset(chunk.bytes_.get() + size, 0, kPaddingBytes);
   chunk.source = source_;
   chunk.offset = offset_;
+  chunk.begin = source_begin_;
+  chunk.framing = options_.framing;
   chunk.first = first_;
   first_ = false;
   offset_ += static_cast<int64_t>(size);
@@ -108,9 +209,9 @@ bool ChunkReader::next(Chunk& chunk) {
   chunk.record_ends = true;
   if (in_long_record_) {  // pieces until the record's end
     fill(chunk, std::max(wanted, chunk.size_));
-    const char mark = options_.framing == Framing::nul ? '\0' : '\n';
-    const size_t end =
-        options_.framing == Framing::file ? std::string_view::npos : chunk.text().find(mark);
+    const size_t end = options_.framing == Framing::file
+                           ? std::string_view::npos
+                           : chunk.text().find(mark_of(options_.framing));
     in_long_record_ = end == std::string_view::npos && !(input_ended_);
     chunk.record_ends = !in_long_record_;
     take(chunk, end == std::string_view::npos ? chunk.size_ : end + 1);

@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "tools/stream/input.h"
+#include "tools/stream/range.h"
 
 namespace stream {
 
@@ -26,9 +27,11 @@ class Chunk {
  public:
   std::string_view text() const { return {bytes_.get(), size_}; }
 
-  int64_t source = 0;       ///< which input, counted from 0
-  int64_t offset = 0;       ///< of the text in the unpacked input, bytes from 0
-  bool first = false;       ///< opens its input
+  int64_t source = 0;  ///< which input, counted from 0
+  int64_t offset = 0;  ///< of the text in the unpacked input, bytes from 0
+  int64_t begin = 0;   ///< where reading of its input began; not 0 inside a --range alone
+  Framing framing = Framing::lines;
+  bool first = false;       ///< the first of its input that is read
   bool over_cap = false;    ///< a piece of a record longer than the cap; no record is whole
   bool record_ends = true;  ///< with over_cap: the piece is the record's last
 
@@ -46,13 +49,18 @@ struct ChunkOptions {
   int64_t chunk_bytes = 512 << 10;
   int64_t max_record_bytes = 64 << 20;  ///< the cap; at least chunk_bytes
   UnpackLimit unpack = {};
+  Range range = {};  ///< not whole: needs plain files
 };
+
+/// Lines, or records with Framing::nul, that end in the first `bytes` bytes of a plain file: as
+/// DocumentReader counts them. Errors: those of Input.
+int64_t count_ends(const std::string& path, int64_t bytes, Framing framing);
 
 /// Reads inputs one after the other. One thread.
 class ChunkReader {
  public:
   /// Errors: std::system_error naming the first of `paths` that cannot be opened; all are tried
-  /// before any is read.
+  /// before any is read. InputError for a range of what is packed or no file.
   ChunkReader(std::vector<std::string> paths, ChunkOptions options);
 
   /// Fills `chunk`, whose memory is used again; false at the end of the last input.
@@ -68,20 +76,30 @@ class ChunkReader {
   int64_t total_bytes() const { return total_bytes_; }
 
  private:
+  void measure();
+  void check_range() const;
   bool open_next();
+  void start_inside(int64_t byte);
+  void end_at_range(std::string_view text, size_t from, size_t& size);
   void fill(Chunk& chunk, size_t wanted);
   size_t end_of_records(std::string_view text, size_t from) const;
   void take(Chunk& chunk, size_t size);
 
   std::vector<std::string> paths_;
   std::vector<std::string> names_;
+  std::vector<int64_t> sizes_;  // of the files; 0 for what is none
   ChunkOptions options_;
   std::unique_ptr<Input> input_;
   int64_t source_ = -1;
   int64_t offset_ = 0;          // of the next chunk in the open input
   int64_t finished_bytes_ = 0;  // packed bytes of inputs already closed
   int64_t total_bytes_ = 0;
-  std::string rest_;  // what was read behind the last whole record
+  int64_t range_begin_ = 0;  // in the bytes of all inputs, one behind the other
+  int64_t range_end_ = 0;
+  int64_t source_begin_ = 0;  // where reading of the open input began
+  int64_t last_begin_ = 0;    // in it: a record that begins here or later is not of the range
+  int64_t position_ = 0;      // in it: of the next byte that is read
+  std::string rest_;          // what was read behind the last whole record
   bool input_ended_ = false;
   bool first_ = true;
   bool in_long_record_ = false;

@@ -152,6 +152,19 @@ bool Input::starts_member() {
   }
 }
 
+void Input::start_at(int64_t byte) {
+  if (!as_it_is_) {
+    throw InputError(cli::concat(name_, ": ", name_of(kind_),
+                                 " data can only be read from its front: no --range"));
+  }
+  if (lseek(fd_, byte, SEEK_SET) != byte) {
+    throw InputError(cli::concat(name_, ": is no file: no --range"));
+  }
+  in_ = {};
+  at_end_ = false;
+  packed_bytes_ = 0;
+}
+
 size_t Input::read(std::span<char> out) {
   if (as_it_is_) {
     if (in_.empty() && !at_end_) {  // straight into the caller's memory

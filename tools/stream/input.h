@@ -58,6 +58,10 @@ class Input {
   /// file.
   size_t read(std::span<char> out);
 
+  /// Goes on at `byte` of the file, counted from 0; packed_bytes() counts from there.
+  /// Errors: InputError where the input is no file or its bytes cannot be read from the middle.
+  void start_at(int64_t byte);
+
   /// `path`, or "standard input" for messages.
   const std::string& name() const { return name_; }
   Kind kind() const { return kind_; }

@@ -94,11 +94,19 @@ void ErrorPolicy::check_limit(bool at_end) const {
   }
 }
 
+/// `name:line:byte`, all in the whole input. `line` counts from begin_, `offset` in the chunk.
+std::string ErrorPolicy::place(const Chunk& chunk, const std::string& name, int64_t line,
+                               size_t offset) {
+  if (unread_ < 0) unread_ = count_ends(name, begin_, chunk.framing);
+  return cli::concat(name, ":", unread_ + line + 1, ":",
+                     chunk.offset + static_cast<int64_t>(offset) + 1);
+}
+
 /// A piece of a record over the cap: the first piece is the refusal, the last one ends the line.
 void ErrorPolicy::take_long(const Chunk& chunk, const std::string& name) {
   if (!in_long_record_) {
     ++documents_;
-    refuse(cli::concat(name, ":", line_ + 1, ":", chunk.offset + 1),
+    refuse(place(chunk, name, line_, 0),
            cli::concat("the record is longer than ",
                        cli::show_size(static_cast<int64_t>(chunk.text().size())),
                        " bytes: shorten it or raise --max-line"),
@@ -110,13 +118,16 @@ void ErrorPolicy::take_long(const Chunk& chunk, const std::string& name) {
 }
 
 void ErrorPolicy::take(const Chunk& chunk, const std::string& name, const ChunkReport& report) {
-  if (chunk.first) line_ = 0;
+  if (chunk.first) {
+    line_ = 0;
+    begin_ = chunk.begin;
+    unread_ = begin_ > 0 ? -1 : 0;
+  }
   lines_before_ = line_;
   if (chunk.over_cap) return take_long(chunk, name);
   documents_ += report.documents;
   for (const Refusal& refusal : report.refusals) {
-    refuse(cli::concat(name, ":", line_ + refusal.line + 1, ":",
-                       chunk.offset + static_cast<int64_t>(refusal.complaint.offset) + 1),
+    refuse(place(chunk, name, line_ + refusal.line, refusal.complaint.offset),
            refusal.complaint.what, refusal.complaint.reason);
     if (quarantine_ && keep_) keep_(chunk.text().substr(refusal.begin, refusal.size), true);
   }

@@ -51,13 +51,15 @@ class ErrorPolicy {
   void finish();
 
   int64_t documents() const { return documents_; }
-  /// Lines of its input before the chunk that was taken last.
-  int64_t lines_before() const { return lines_before_; }
+  /// The line, from 1, that opens the chunk that was taken last; 0 where its input was not read
+  /// from the front, and so was not counted.
+  int64_t first_line() const { return begin_ > 0 ? 0 : lines_before_ + 1; }
   int64_t skipped() const { return skipped_; }
 
  private:
   void refuse(const std::string& place, std::string_view what, Reason reason);
   void check_limit(bool at_end) const;
+  std::string place(const Chunk& chunk, const std::string& name, int64_t line, size_t offset);
   void take_long(const Chunk& chunk, const std::string& name);
 
   bool stop_;
@@ -68,7 +70,9 @@ class ErrorPolicy {
   std::function<void(std::string_view, bool)> keep_;
   int64_t documents_ = 0;
   int64_t skipped_ = 0;
-  int64_t line_ = 0;  // of the open input: lines before the next chunk
+  int64_t line_ = 0;    // of the open input: lines before the next chunk, from begin_ on
+  int64_t begin_ = 0;   // of the open input: the byte where reading began
+  int64_t unread_ = 0;  // lines before begin_; -1: not counted, since nothing asked
   int64_t lines_before_ = 0;
   bool in_long_record_ = false;
   std::array<int64_t, kNumReasons> by_reason_{};

@@ -68,7 +68,12 @@ cli::Group<ReadingOptions> reading_group() {
         .value = "N",
         .help =
             "Compressed input may grow by 1 GiB and beyond that N times; more is taken for a bomb.",
-        .field = cli::integer(&R::max_ratio, 1, 1 << 30)}}};
+        .field = cli::integer(&R::max_ratio, 1, 1 << 30)},
+       {.name = "range",
+        .value = "K/N",
+        .help = "Read the documents that begin in part K of N equal parts of the input's bytes. "
+                "Parts 1 to N together are the whole, for any N. Needs plain files.",
+        .field = range_field(&R::range)}}};
 }
 
 Format format_of(const ReadingOptions& options) {

@@ -24,9 +24,10 @@ struct ReadingOptions {
   std::string format = "json";
   int64_t max_line = 64 << 20;
   int64_t max_ratio = 500;
+  Range range = {};
 };
 
-/// --input, --json-keys, --input-format, --max-line, --max-ratio.
+/// --input, --json-keys, --input-format, --max-line, --max-ratio, --range.
 cli::Group<ReadingOptions> reading_group();
 
 /// The format that options.format names.

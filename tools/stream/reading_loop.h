@@ -35,7 +35,8 @@ void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
   const Format format = format_of(job.options);
   ChunkReader reader(std::move(job.inputs), {.framing = framing_of(format),
                                              .max_record_bytes = job.options.max_line,
-                                             .unpack = {.ratio = job.options.max_ratio}});
+                                             .unpack = {.ratio = job.options.max_ratio},
+                                             .range = job.options.range});
   std::vector<DocumentReader> documents;
   for (int64_t i = 0; i < job.threads; ++i) documents.emplace_back(format, job.options.keys);
   std::atomic<int64_t> packed_bytes = 0;

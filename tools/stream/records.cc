@@ -94,7 +94,7 @@ void DocumentReader::read(const Chunk& chunk, ChunkReport& report,
         record = record.substr(0, carriage);
       }
     }
-    read_record(text, record, report.lines, chunk.first && at == 0, report, each);
+    read_record(text, record, report.lines, chunk.offset == 0 && at == 0, report, each);
     ++report.lines;
     at = next;
   }

@@ -3,6 +3,8 @@
 // inputs.
 #include "tools/stream/chunks.h"
 
+#include <array>
+#include <memory>
 #include <random>
 #include <system_error>
 
@@ -55,6 +57,79 @@ TEST(ChunkReader, CutsAtRecordEndsOnly) {
     }
     EXPECT_EQ(joined, text);
   }
+}
+
+TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
+  std::mt19937 random(5);
+  for (int round = 0; round < 60; ++round) {
+    const Framing framing = std::array{Framing::lines, Framing::nul, Framing::file}[round % 3];
+    const char mark = framing == Framing::nul ? '\0' : '\n';
+    std::vector<std::unique_ptr<TestFile>> files;
+    std::vector<std::string> paths;
+    const size_t num_files = 1 + random() % 3;
+    for (size_t f = 0; f < num_files; ++f) {
+      std::string text;
+      const size_t records = random() % 12;
+      for (size_t i = 0; i < records; ++i) text += std::string(random() % 40, 'x') + mark;
+      if (random() % 2 == 0) text += "no end";
+      files.push_back(std::make_unique<TestFile>(text));
+      paths.push_back(files.back()->path);
+    }
+    ChunkOptions options = {.framing = framing,
+                            .chunk_bytes = 1 + static_cast<int64_t>(random() % 60)};
+    if (random() % 4 == 0) options.max_record_bytes = 20;  // pieces over the cap
+    const auto joined = [&](Range range) {
+      options.range = range;
+      std::vector<std::string> texts(num_files);
+      ChunkReader reader(paths, options);
+      Chunk chunk;
+      std::vector<int64_t> next(num_files, -1);
+      while (reader.next(chunk)) {
+        const size_t source = static_cast<size_t>(chunk.source);
+        EXPECT_EQ(chunk.first, next[source] < 0);
+        EXPECT_EQ(chunk.offset, chunk.first ? chunk.begin : next[source]);
+        next[source] = chunk.offset + static_cast<int64_t>(chunk.text().size());
+        texts[source] += chunk.text();
+      }
+      return texts;
+    };
+    const std::vector<std::string> whole = joined({});
+    for (const int64_t parts : {1, 2, 3, 7, 100}) {
+      std::vector<std::string> all(num_files);
+      for (int64_t part = 1; part <= parts; ++part) {
+        const std::vector<std::string> texts = joined({part, parts});
+        for (size_t f = 0; f < num_files; ++f) {
+          // A part ends where a record does.
+          if (framing != Framing::file && all[f].size() + texts[f].size() < whole[f].size()) {
+            EXPECT_TRUE(texts[f].empty() || texts[f].back() == mark);
+          }
+          all[f] += texts[f];
+        }
+      }
+      EXPECT_EQ(all, whole) << parts << " parts, round " << round;
+    }
+  }
+}
+
+TEST(ChunkReader, RangesNeedPlainFiles) {
+  for (const Kind kind : {Kind::gzip, Kind::bzip2, Kind::xz, Kind::zstd}) {
+    const TestFile file(pack(kind, "a\nb\n"));
+    EXPECT_THROW(ChunkReader({file.path}, {.range = {1, 2}}), InputError);
+    EXPECT_NO_THROW(ChunkReader({file.path}, {.range = {1, 1}}));
+  }
+  EXPECT_THROW(ChunkReader({"-"}, {.range = {1, 2}}), InputError);
+}
+
+TEST(Range, IsWrittenKofN) {
+  EXPECT_EQ(parse_range("3/7").part, 3);
+  EXPECT_EQ(parse_range("3/7").parts, 7);
+  for (const char* bad : {"", "3", "0/7", "8/7", "-1/7", "1/0", "1/7/9", "a/b", "1/", "/1"}) {
+    EXPECT_THROW(parse_range(bad), cli::UsageError) << bad;
+  }
+  const Range last = {int64_t{1} << 30, int64_t{1} << 30};
+  constexpr int64_t kHuge = int64_t{1} << 62;
+  EXPECT_EQ(last.end(kHuge), kHuge);
+  EXPECT_EQ(last.begin(kHuge), kHuge - (int64_t{1} << 32));
 }
 
 TEST(ChunkReader, InputsFollowEachOtherAndNeverMix) {
