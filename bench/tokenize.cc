@@ -95,6 +95,7 @@ int main(int argc, char** argv) {
               bytes.size(), documents.size());
   tok::Scratch scratch;
   tok::TokenBuffer ids;
+  tok::TextBatch batch;
   std::vector<int64_t> counts;
   std::string wall, processor;
   double processor_start;
@@ -109,14 +110,29 @@ int main(int argc, char** argv) {
     total = 0;
     start = now();
     processor_start = processor_seconds();
+    const auto encode_batch = [&] {
+      std::span<const int32_t> lengths;
+      tokenizer.encode(batch, scratch, ids, lengths);
+      for (const int32_t length : lengths) {
+        counts.push_back(length);
+        total += length;
+      }
+      batch.clear();
+    };
     for (std::string_view text : documents) {
       // A reused buffer, as a writer of files has; everything is kept only to be compared.
       if (!keep && ids.size() > kBufferedIds) ids.clear();
+      if (!batch.has_room_for(text)) encode_batch();
+      if (batch.has_room_for(text)) {
+        batch.add(text);
+        continue;
+      }
       size_t before = ids.size();
       tokenizer.encode(text, scratch, ids);
       counts.push_back(static_cast<int64_t>(ids.size() - before));
       total += counts.back();
     }
+    encode_batch();
     const char* comma = pass == 0 ? "" : ", ";
     wall += comma + std::to_string(now() - start);
     processor += comma + std::to_string(processor_seconds() - processor_start);
@@ -133,7 +149,7 @@ int main(int argc, char** argv) {
     out.write(reinterpret_cast<const char*>(&num_documents), sizeof num_documents);
     out.write(reinterpret_cast<const char*>(counts.data()),
               static_cast<std::streamsize>(counts.size() * sizeof(int64_t)));
-    out.write(reinterpret_cast<const char*>(ids.data()),
+    out.write(reinterpret_cast<const char*>(ids.data<int32_t>()),
               static_cast<std::streamsize>(ids.size() * sizeof(int32_t)));
   }
   return 0;

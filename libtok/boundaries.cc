@@ -57,16 +57,24 @@ SimdLevel chosen_simd_level() noexcept {
 }
 
 size_t BoundaryScan::next(uint32_t* ends, size_t capacity) noexcept {
+  if (row_ != nullptr) row_->num_marks = 0;
   return done_ ? 0 : walk_(*this, ends, capacity);
 }
 
 size_t BoundaryScan::walk_plain(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept {
-  size_t count = 0;
-  while (count < capacity && !self.cutter_.next().empty()) {
-    ends[count++] = static_cast<uint32_t>(self.cutter_.position());
+  uint32_t* out = ends;
+  const uint32_t* full = ends + (capacity - 4);
+  bool more = true;
+  while (more && out < full) {
+    if (!self.cutter_.next().empty()) {
+      *out++ = static_cast<uint32_t>(self.origin_ + self.cutter_.position());
+      if (self.cutter_.position() < self.text_.size()) continue;
+    }
+    more = self.next_text(ends, out);
+    if (more) self.cutter_.begin(self.text_);
   }
-  self.done_ = count < capacity;
-  return count;
+  self.done_ = !more;
+  return static_cast<size_t>(out - ends);
 }
 
 }  // namespace tok

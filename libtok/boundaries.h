@@ -8,6 +8,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <span>
 #include <string_view>
 
 #include "libtok/pretokenize.h"
@@ -82,13 +83,23 @@ struct BlockCarry {
   uint64_t no_cut = 0;     ///< and the start it removes there
   uint64_t digits = 0;     ///< number characters since the last start in an unfinished run, 1..3
   uint64_t pending = 0;    ///< a start if no newline follows in an unfinished white run; 0: none
+  uint64_t origin = 0;     ///< of the text in what is scanned
 };
 
-/// Finds the pieces of one segment in batches. A value type without allocation; the segment must
-/// outlive it.
+/// Texts that lie one behind the other and are cut as if each stood alone. A text's last piece is
+/// followed by as many pieces of no bytes as make the pieces of one next() a multiple of four.
+struct TextRow {
+  std::span<const uint32_t> ends;  ///< of the texts, ascending; no text is empty
+  uint32_t* marks;      ///< where next() writes which groups of four pieces are a text's last: a
+                        ///< number of groups counted from the first of that next()
+  size_t num_marks = 0;  ///< how many the last next() wrote: at most a quarter of its capacity
+};
+
+/// Finds the pieces of one segment, or of a row of texts, in batches. A value type without
+/// allocation; what it scans must outlive it.
 class BoundaryScan {
  public:
-  /// Largest segment.
+  /// Largest segment, and all texts of a row together.
   static constexpr size_t kMaxSegment = 0xFFFFFF00u;
   /// Smallest buffer for next().
   static constexpr size_t kMinBatch = 192;
@@ -101,9 +112,13 @@ class BoundaryScan {
                SimdLevel level = chosen_simd_level(),
                const JoinablePairs* joinable = nullptr) noexcept;
 
-  /// Writes where the next pieces end, ascending, and returns how many; 0 when the segment is used
-  /// up. Bytes of `ends` past that count, inside `capacity`, may be overwritten. Never reads past
-  /// the segment. Range: capacity >= kMinBatch.
+  /// The same for a row of texts, which `all` holds from its beginning on; positions are in `all`.
+  BoundaryScan(const PreTokenizer& pretokenizer, std::string_view all, TextRow& row,
+               SimdLevel level, const JoinablePairs* joinable) noexcept;
+
+  /// Writes where the next pieces end, ascending, and returns how many; 0 when all is used up.
+  /// Bytes of `ends` past that count, inside `capacity`, may be overwritten. Never reads past the
+  /// segment, or the text of a row. Range: capacity >= kMinBatch.
   size_t next(uint32_t* ends, size_t capacity) noexcept;
 
  private:
@@ -111,15 +126,34 @@ class BoundaryScan {
   friend struct BlockWalk;
 
   static size_t walk_plain(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept;
-  std::string_view segment() const noexcept { return cutter_.segment(); }
+  bool next_text(const uint32_t* ends, uint32_t*& out) noexcept;
 
   Walk walk_;
   bool done_;
-  size_t base_ = 0;  ///< first byte of the block that `masks_` speaks of, once that is not 0
+  std::string_view text_;
+  size_t origin_ = 0;  ///< of text_ in what is scanned
+  size_t base_ = 0;    ///< first byte in text_ of the block that `masks_` speaks of, once not 0
   const JoinablePairs* joinable_;
+  TextRow* row_ = nullptr;
+  size_t next_text_ = 1;
   BlockMasks masks_{};
   BlockCarry carry_;
-  PieceCutter cutter_;  ///< owns the view; walks only at level plain
+  PieceCutter cutter_;  ///< walks only at level plain
 };
+
+/// The end of a text has been written: fills the last group of four up and notes it, and goes on to
+/// the next text. False when there is none.
+[[gnu::always_inline]] inline bool BoundaryScan::next_text(const uint32_t* ends,
+                                                           uint32_t*& out) noexcept {
+  if (row_ == nullptr) return false;
+  const uint32_t end = out[-1];
+  out[0] = out[1] = out[2] = end;
+  out += (ends - out) & 3;
+  row_->marks[row_->num_marks++] = static_cast<uint32_t>((out - ends) / 4);
+  if (next_text_ == row_->ends.size()) return false;
+  text_ = {text_.data() + text_.size(), row_->ends[next_text_++] - end};
+  origin_ = end;
+  return true;
+}
 
 }  // namespace tok

@@ -20,8 +20,8 @@ namespace {
 #if defined(__x86_64__)
 
 /// A walk stops before the buffer has less room than this: a block's starts, one pending start, the
-/// segment's end, and what a vector store writes past them.
-constexpr size_t kRoom = 64 + 2 + 16;
+/// segment's end, what fills its group up, and what a vector store writes past them.
+constexpr size_t kRoom = 64 + 2 + 3 + 16;
 static_assert(BoundaryScan::kMinBatch > kRoom);
 
 /// 0, 1, ... 63.
@@ -107,22 +107,32 @@ struct BlockWalk {
   [[gnu::target("avx2,bmi,bmi2,lzcnt,popcnt")]] static size_t avx2(BoundaryScan& self,
                                                                    uint32_t* ends,
                                                                    size_t capacity) noexcept {
-    std::string_view text = self.segment();
+    std::string_view text = self.text_;
     BlockCarry carry = self.carry_;
     BlockMasks now = self.masks_;
-    size_t base = self.base_;
-    if (base == 0) now = classify_avx2<R>(text, self.joinable_, 0, carry.spill);
+    size_t base = self.base_, origin = self.origin_;
     uint32_t* out = ends;
     const uint32_t* full = ends + (capacity - kRoom);
-    for (bool last = false; !last && out <= full; base += 64) {
-      last = base + 64 >= text.size();
+    for (bool more = true; more && out <= full;) {
+      if (base == 0) [[unlikely]]
+        now = classify_avx2<R>(text, self.joinable_, 0, carry.spill);
+      const bool last = base + 64 >= text.size();
       BlockMasks next = kEndMasks;
-      if (!last) next = classify_avx2<R>(text, self.joinable_, base + 64, carry.spill);
+      if (!last) [[likely]]
+        next = classify_avx2<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
-      out = harvest_avx2(starts, base, out);
-      if (last) out = end_segment<R>(text.size(), carry, out);
+      out = harvest_avx2(starts, origin + base, out);
       now = next;
-      self.done_ = last;
+      base += 64;
+      if (!last) [[likely]]
+        continue;
+      out = end_segment<R>(origin + text.size(), carry, out);
+      more = self.next_text(ends, out);
+      self.done_ = !more;
+      text = self.text_;
+      base = 0;
+      origin = self.origin_;
+      carry = BlockCarry{.origin = origin};
     }
     self.carry_ = carry;
     self.masks_ = now;
@@ -288,22 +298,32 @@ struct BlockWalk {
   template <Rules R>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt")]] static size_t
   avx512bw(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept {
-    std::string_view text = self.segment();
+    std::string_view text = self.text_;
     BlockCarry carry = self.carry_;
     BlockMasks now = self.masks_;
-    size_t base = self.base_;
-    if (base == 0) now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
+    size_t base = self.base_, origin = self.origin_;
     uint32_t* out = ends;
     const uint32_t* full = ends + (capacity - kRoom);
-    for (bool last = false; !last && out <= full; base += 64) {
-      last = base + 64 >= text.size();
+    for (bool more = true; more && out <= full;) {
+      if (base == 0) [[unlikely]]
+        now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
+      const bool last = base + 64 >= text.size();
       BlockMasks next = kEndMasks;
-      if (!last) next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
+      if (!last) [[likely]]
+        next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
-      out = harvest_avx512bw(starts, base, out);
-      if (last) out = end_segment<R>(text.size(), carry, out);
+      out = harvest_avx512bw(starts, origin + base, out);
       now = next;
-      self.done_ = last;
+      base += 64;
+      if (!last) [[likely]]
+        continue;
+      out = end_segment<R>(origin + text.size(), carry, out);
+      more = self.next_text(ends, out);
+      self.done_ = !more;
+      text = self.text_;
+      base = 0;
+      origin = self.origin_;
+      carry = BlockCarry{.origin = origin};
     }
     self.carry_ = carry;
     self.masks_ = now;
@@ -316,22 +336,32 @@ struct BlockWalk {
       "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2,lzcnt,"
       "popcnt")]] static size_t
   avx512vbmi2(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept {
-    std::string_view text = self.segment();
+    std::string_view text = self.text_;
     BlockCarry carry = self.carry_;
     BlockMasks now = self.masks_;
-    size_t base = self.base_;
-    if (base == 0) now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
+    size_t base = self.base_, origin = self.origin_;
     uint32_t* out = ends;
     const uint32_t* full = ends + (capacity - kRoom);
-    for (bool last = false; !last && out <= full; base += 64) {
-      last = base + 64 >= text.size();
+    for (bool more = true; more && out <= full;) {
+      if (base == 0) [[unlikely]]
+        now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
+      const bool last = base + 64 >= text.size();
       BlockMasks next = kEndMasks;
-      if (!last) next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
+      if (!last) [[likely]]
+        next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
-      out = harvest_avx512vbmi2(starts, base, out);
-      if (last) out = end_segment<R>(text.size(), carry, out);
+      out = harvest_avx512vbmi2(starts, origin + base, out);
       now = next;
-      self.done_ = last;
+      base += 64;
+      if (!last) [[likely]]
+        continue;
+      out = end_segment<R>(origin + text.size(), carry, out);
+      more = self.next_text(ends, out);
+      self.done_ = !more;
+      text = self.text_;
+      base = 0;
+      origin = self.origin_;
+      carry = BlockCarry{.origin = origin};
     }
     self.carry_ = carry;
     self.masks_ = now;
@@ -378,9 +408,17 @@ BoundaryScan::BoundaryScan(const PreTokenizer& pretokenizer, std::string_view se
                            SimdLevel level, const JoinablePairs* joinable) noexcept
     : walk_(BlockWalk::find(pretokenizer, level)),
       done_(segment.empty()),
+      text_(segment),
       joinable_(joinable),
       cutter_(pretokenizer, segment) {
   if (walk_ == nullptr) walk_ = walk_plain;
+}
+
+BoundaryScan::BoundaryScan(const PreTokenizer& pretokenizer, std::string_view all, TextRow& row,
+                           SimdLevel level, const JoinablePairs* joinable) noexcept
+    : BoundaryScan(pretokenizer, all.substr(0, row.ends.empty() ? 0 : row.ends[0]), level,
+                   joinable) {
+  row_ = &row;
 }
 
 }  // namespace tok

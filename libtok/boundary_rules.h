@@ -221,7 +221,7 @@ template <Rules R>
     int at = std::countr_zero(first);
     int end = at + std::countr_one(indent >> at);
     if (end >= 64 && last >> at == 0) {
-      carry.pending = base + static_cast<size_t>(at);
+      carry.pending = carry.origin + base + static_cast<size_t>(at);
     } else if (end >= 64 || (newline >> end & 1) == 0) {
       starts |= first & (0 - first);
     }
@@ -317,13 +317,13 @@ template <Rules R>
   return (starts | now.cut) & low_bits(text.size() - base);
 }
 
-/// The end of the segment: what was pending, and the end itself.
+/// The end of the segment, at `end` of what is scanned: what was pending, and the end itself.
 template <Rules R>
-[[gnu::always_inline]] inline uint32_t* end_segment(size_t size, const BlockCarry& carry,
+[[gnu::always_inline]] inline uint32_t* end_segment(size_t end, const BlockCarry& carry,
                                                     uint32_t* out) noexcept {
-  if (!R.whole_tail && carry.pending != 0 && carry.pending != size)
+  if (!R.whole_tail && carry.pending != 0 && carry.pending != end)
     *out++ = static_cast<uint32_t>(carry.pending);
-  *out++ = static_cast<uint32_t>(size);
+  *out++ = static_cast<uint32_t>(end);
   return out;
 }
 

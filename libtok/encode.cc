@@ -18,6 +18,17 @@ constexpr size_t kBlock = 64;
 constexpr uint8_t kWhole = 0;
 constexpr uint8_t kPart = 1;
 
+/// Appends the ids in an entry's words.
+void append_words(PieceRun& run, const uint8_t (&words)[16]) {
+  if (run.out.width() == IdWidth::two) {
+    uint16_t* ids = run.out.reserve_more<uint16_t>(PieceRun::kWordsPerPiece);
+    return run.out.advance(write_ids<true>(words, ids));
+  }
+  int32_t* ids = run.out.reserve_more<int32_t>(PieceRun::kWordsPerPiece);
+  run.out.advance(run.model.hot.narrow() ? write_ids<true>(words, ids)
+                                         : write_ids<false>(words, ids));
+}
+
 /// Appends a short piece: second table, else merge. `whole`: a whole-piece look-up comes first.
 void append_short(PieceRun& run, std::string_view piece, bool whole) {
   const char* readable_end = run.text.data() + run.text.size();
@@ -27,8 +38,7 @@ void append_short(PieceRun& run, std::string_view piece, bool whole) {
   const bool narrow = run.model.hot.narrow();
   HotEntry entry{.key = key, .words = {}};
   if (run.scratch.hot.find(run.model.hot, key, hash, entry)) {
-    run.out.advance(write_ids(narrow, entry.words, run.out.reserve_more(PieceRun::kWordsPerPiece)));
-    return;
+    return append_words(run, entry.words);
   }
   if (const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, kWhole);
       !ids.empty()) {
@@ -59,17 +69,16 @@ void append_part(PieceRun& run, std::string_view part) {
     const HotSet& set = run.scratch.hot.sets(run.model.hot)[HotTable::set_of(hot_hash(key))];
     const size_t way = set.find(key);
     if (way == 2) return append_short(run, part, false);
-    run.out.advance(write_ids(run.model.hot.narrow(), set.words[way],
-                              run.out.reserve_more(PieceRun::kWordsPerPiece)));
-    return;
+    return append_words(run, set.words[way]);
   }
   if (const std::span<const int32_t> ids = run.scratch.cache.find_long(part, kPart); !ids.empty()) {
     return run.out.append(ids);
   }
-  int32_t* ids = run.out.reserve_more(part.size());
-  const size_t count = merge_piece(vocab, part, run.scratch.merge, ids);
-  run.scratch.cache.insert_long(part, kPart, {ids, count});
-  run.out.advance(count);
+  std::vector<int32_t>& ids = run.scratch.merged;
+  ids.resize(part.size());
+  ids.resize(merge_piece(vocab, part, run.scratch.merge, ids.data()));
+  run.scratch.cache.insert_long(part, kPart, ids);
+  run.out.append(ids);
 }
 
 /// Appends a piece of more than 15 bytes.
@@ -92,10 +101,14 @@ void append_long(PieceRun& run, std::string_view piece) {
     }
     append_part(run, piece.substr(begin));
   }
-  run.scratch.cache.insert_long(piece, kWhole, run.out.tokens().subspan(size_before));
+  int32_t ids[PieceCache::kLongIds];
+  const size_t count = run.out.size() - size_before;
+  if (count > PieceCache::kLongIds) return;
+  for (size_t i = 0; i < count; ++i) ids[i] = run.out[size_before + i];
+  run.scratch.cache.insert_long(piece, kWhole, {ids, count});
 }
 
-template <bool kNarrow>
+template <bool kNarrow, typename Id>
 void encode_pieces_plainly(PieceRun& run, std::span<const uint32_t> ends) {
   const char* readable_end = run.text.data() + run.text.size();
   PieceKey keys[kBlock];
@@ -114,7 +127,7 @@ void encode_pieces_plainly(PieceRun& run, std::span<const uint32_t> ends) {
       __builtin_prefetch(&sets[at[i]]);
       start = ends[i];
     }
-    int32_t* ids = run.out.reserve_more((count + 1) * PieceRun::kWordsPerPiece);
+    Id* ids = run.out.reserve_more<Id>((count + 1) * PieceRun::kWordsPerPiece);
     for (size_t i = 0; i < count; ++i) {
       const HotSet& set = sets[at[i]];
       const size_t way = set.find(keys[i]);
@@ -126,30 +139,60 @@ void encode_pieces_plainly(PieceRun& run, std::span<const uint32_t> ends) {
       }
       run.begin = ends[i];
     }
-    run.out.advance(static_cast<size_t>(ids - run.out.data()) - run.out.size());
+    run.out.advance_to(ids);
     ends = ends.subspan(count);
   }
 }
 
+/// The same, text by text.
+template <bool kNarrow, typename Id>
+void encode_texts_plainly(PieceRun& run, std::span<const uint32_t> ends) {
+  size_t from = 0;
+  for (const uint32_t mark : run.marks) {
+    encode_pieces_plainly<kNarrow, Id>(run, ends.subspan(from, size_t{mark} * 4 - from));
+    from = size_t{mark} * 4;
+    run.out.advance_to(run.lengths->end_text(run.out, run.out.reserve_more<Id>(1)));
+  }
+  encode_pieces_plainly<kNarrow, Id>(run, ends.subspan(from));
+}
+
+void encode_run(PieceRun& run, std::span<const uint32_t> ends) {
+  if (run.model.level >= SimdLevel::avx512bw) return encode_pieces_avx512(run, ends);
+  if (run.out.width() == IdWidth::two) return encode_texts_plainly<true, uint16_t>(run, ends);
+  if (run.model.hot.narrow()) return encode_texts_plainly<true, int32_t>(run, ends);
+  encode_texts_plainly<false, int32_t>(run, ends);
+}
+
 }  // namespace
 
-int32_t* PieceRun::encode_missed(size_t from, size_t to, int32_t* ids, size_t pieces_left) {
-  out.advance(static_cast<size_t>(ids - out.data()) - out.size());
+template <typename Id>
+Id* PieceRun::encode_missed(size_t from, size_t to, Id* ids, size_t pieces_left) {
+  out.advance_to(ids);
   const std::string_view piece = text.substr(from, to - from);
   if (piece.size() <= PieceKey::kMaxBytes) {
     append_short(*this, piece, model.vocab.whole_piece_first());
   } else {
     append_long(*this, piece);
   }
-  return out.reserve_more((pieces_left + 1) * kWordsPerPiece);
+  return out.reserve_more<Id>((pieces_left + 1) * kWordsPerPiece);
 }
+
+template uint16_t* PieceRun::encode_missed(size_t, size_t, uint16_t*, size_t);
+template int32_t* PieceRun::encode_missed(size_t, size_t, int32_t*, size_t);
 
 void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
                    std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out) {
+  assert(out.width() == IdWidth::four || model.hot.narrow());
   PieceRun run{model, text, begin, scratch, out};
-  if (model.level >= SimdLevel::avx512bw) return encode_pieces_avx512(run, ends);
-  if (model.hot.narrow()) return encode_pieces_plainly<true>(run, ends);
-  encode_pieces_plainly<false>(run, ends);
+  encode_run(run, ends);
+}
+
+void encode_texts(const PieceModel& model, std::string_view all, size_t begin,
+                  std::span<const uint32_t> ends, std::span<const uint32_t> marks,
+                  TextLengths& lengths, PieceScratch& scratch, TokenBuffer& out) {
+  assert(out.width() == IdWidth::four || model.hot.narrow());
+  PieceRun run{model, all, begin, scratch, out, marks, &lengths};
+  encode_run(run, ends);
 }
 
 void encode_piece_plain(const Vocab& vocab, std::string_view piece, std::vector<int32_t>& out) {

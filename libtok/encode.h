@@ -34,7 +34,7 @@ struct PieceModel {
   }
 };
 
-/// Working memory of one worker for encode_pieces: at most 8 MiB with the defaults.
+/// Working memory of one worker for encode_pieces: a stated constant (docs/tokenizer-speed.md).
 struct PieceScratch {
   /// Entries of the second table of short pieces and of the table of long ones; 0 switches one off.
   explicit PieceScratch(size_t num_short = kDefaultShort,
@@ -47,14 +47,42 @@ struct PieceScratch {
   HotScratch hot;
   PieceCache cache;
   MergeScratch merge;
+  std::vector<int32_t> merged;
 };
 
 /// Appends the ids of neighbouring pieces. Piece i is text[ends[i-1] .. ends[i]), the first begins
 /// at `begin`. Results depend neither on the tables' contents nor on the level.
-/// Range: ends ascending, the last no more than text.size(); a piece is shorter than 2^31 bytes.
+/// Range: ends ascending, the last no more than text.size(); a piece is shorter than 2^31 bytes;
+/// with a buffer of IdWidth::two all ids of the vocabulary are below 65,536.
 /// State: `text` may be read up to its own end, no further.
 void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
                    std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out);
+
+/// What becomes of the texts of a row (boundaries.h) beside their ids.
+struct TextLengths {
+  int32_t end_id = kNoId;      ///< appended to each text that has ids; kNoId: nothing is
+  size_t begin = 0;            ///< index in the buffer of the current text's first id
+  std::vector<int32_t> counts = {};  ///< ids of each text that ended, end_id counted
+
+  /// Ends a text whose ids lie before `ids`, in `out`; there is room for one more.
+  template <typename Id>
+  Id* end_text(const TokenBuffer& out, Id* ids) {
+    size_t at = static_cast<size_t>(ids - out.data<Id>());
+    if (at > begin && end_id != kNoId) {
+      *ids++ = static_cast<Id>(end_id);
+      ++at;
+    }
+    counts.push_back(static_cast<int32_t>(at - begin));
+    begin = at;
+    return ids;
+  }
+};
+
+/// encode_pieces for a row of texts: behind the groups of four pieces that `marks` numbers, a text
+/// ends.
+void encode_texts(const PieceModel& model, std::string_view all, size_t begin,
+                  std::span<const uint32_t> ends, std::span<const uint32_t> marks,
+                  TextLengths& lengths, PieceScratch& scratch, TokenBuffer& out);
 
 /// Appends the ids of one piece by the plain law: whole-piece look-up if the vocabulary has it,
 /// else merge_piece_plain. What encode_pieces must equal.
@@ -67,13 +95,16 @@ struct PieceRun {
   size_t begin;  ///< of the piece after the last one encoded
   PieceScratch& scratch;
   TokenBuffer& out;
+  std::span<const uint32_t> marks = {};
+  TextLengths* lengths = nullptr;
 
   /// Words that a loop may write past the last id, an entry's padding included.
   static constexpr size_t kWordsPerPiece = 8;
 
   /// Encodes text[from..to), which the first table does not have, after the ids that end at `ids`;
   /// returns where the next ids go, with room for `pieces_left` more pieces.
-  int32_t* encode_missed(size_t from, size_t to, int32_t* ids, size_t pieces_left);
+  template <typename Id>
+  Id* encode_missed(size_t from, size_t to, Id* ids, size_t pieces_left);
 };
 
 /// The loop for AVX-512. Range: the processor has SimdLevel::avx512bw.

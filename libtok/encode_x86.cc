@@ -109,13 +109,17 @@ struct GroupLoop {
   }
 
   /// Writes the ids of an entry and returns how many count.
-  template <bool kNarrow>
+  template <bool kNarrow, typename Id>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline size_t
-  put(const char* entry_words, int32_t* ids) noexcept {
+  put(const char* entry_words, Id* ids) noexcept {
     const __m128i words = _mm_load_si128(reinterpret_cast<const __m128i*>(entry_words));
     if constexpr (kNarrow) {
-      _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), _mm256_cvtepu16_epi32(words));
+      if constexpr (sizeof(Id) == 2) {
+        _mm_storeu_si128(reinterpret_cast<__m128i*>(ids), words);
+      } else {
+        _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), _mm256_cvtepu16_epi32(words));
+      }
       uint16_t count;
       std::memcpy(&count, entry_words + 14, sizeof count);
       return count;
@@ -136,13 +140,13 @@ struct GroupLoop {
     return _mm512_maskz_inserti64x4(0xFF, _mm512_castsi256_si512(low), high, 1);
   }
 
-  /// Encodes the groups of a batch whose keys are made; returns where the next ids go.
-  template <bool kNarrow>
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static int32_t* emit(
-      PieceRun& run, const GroupBatch& batch, size_t num_groups, int32_t* ids) {
+  /// Encodes groups `from` to `to` of a batch, whose keys are made; returns where the next ids go.
+  template <bool kNarrow, typename Id>
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* emit(
+      PieceRun& run, const GroupBatch& batch, size_t from, size_t to, Id* ids) {
     const char* table = reinterpret_cast<const char*>(run.scratch.hot.sets(run.model.hot));
     const auto set_at = [](const char* from) { return reinterpret_cast<const HotSet*>(from); };
-    for (size_t g = 0; g < num_groups; ++g) {
+    for (size_t g = from; g < to; ++g) {
       const uint64_t* at = batch.offsets[g];
       const char *a = table + at[0], *b = table + at[2], *c = table + at[4], *d = table + at[6];
       const __m512i keys = _mm512_load_si512(batch.keys[g]);
@@ -158,10 +162,10 @@ struct GroupLoop {
       if (found == 0x1111) [[likely]] {
         // Four times bit 2 is the size of the first entry's words.
         constexpr size_t kWords = offsetof(HotSet, words);
-        ids += put<kNarrow>(a + kWords + 4 * (ways & 4), ids);
-        ids += put<kNarrow>(b + kWords + 4 * (ways >> 4 & 4), ids);
-        ids += put<kNarrow>(c + kWords + 4 * (ways >> 8 & 4), ids);
-        ids += put<kNarrow>(d + kWords + 4 * (ways >> 12 & 4), ids);
+        ids += put<kNarrow, Id>(a + kWords + 4 * (ways & 4), ids);
+        ids += put<kNarrow, Id>(b + kWords + 4 * (ways >> 4 & 4), ids);
+        ids += put<kNarrow, Id>(c + kWords + 4 * (ways >> 8 & 4), ids);
+        ids += put<kNarrow, Id>(d + kWords + 4 * (ways >> 12 & 4), ids);
         continue;
       }
       for (size_t i = 0; i < 4; ++i) {
@@ -171,7 +175,7 @@ struct GroupLoop {
         const HotSet& set = *set_at(table + at[2 * i]);
         const size_t way = set.find(key);
         if (way != 2) {
-          ids += put<kNarrow>(reinterpret_cast<const char*>(set.words[way]), ids);
+          ids += put<kNarrow, Id>(reinterpret_cast<const char*>(set.words[way]), ids);
           continue;
         }
         ids = run.encode_missed(batch.bounds[4 * g + i], batch.bounds[4 * g + i + 1], ids, kBatch);
@@ -181,13 +185,16 @@ struct GroupLoop {
     return ids;
   }
 
-  template <bool kNarrow>
+  template <bool kNarrow, typename Id>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static void encode(
       PieceRun& run, std::span<const uint32_t> ends) {
     GroupBatch batch;
     const TextTail tail(run.text);
     const char* text = run.text.data();
     const size_t size = run.text.size();
+    const uint32_t* mark = run.marks.data();
+    const uint32_t* last_mark = mark + run.marks.size();
+    size_t groups_before = 0;
     while (!ends.empty()) {
       const size_t count = std::min(kBatch, ends.size());
       const size_t num_groups = (count + 3) / 4;
@@ -205,9 +212,16 @@ struct GroupLoop {
                      tail.at(run.text, at[2]), tail.at(run.text, at[3]), sets);
         }
       }
-      int32_t* ids = run.out.reserve_more((kBatch + 1) * PieceRun::kWordsPerPiece);
-      ids = emit<kNarrow>(run, batch, num_groups, ids);
-      run.out.advance(static_cast<size_t>(ids - run.out.data()) - run.out.size());
+      Id* ids = run.out.reserve_more<Id>((kBatch + 1) * PieceRun::kWordsPerPiece);
+      size_t g = 0;
+      for (; mark != last_mark && *mark <= groups_before + num_groups; ++mark) {
+        const size_t to = *mark - groups_before;
+        ids = run.lengths->end_text(run.out, emit<kNarrow, Id>(run, batch, g, to, ids));
+        g = to;
+      }
+      ids = emit<kNarrow, Id>(run, batch, g, num_groups, ids);
+      groups_before += num_groups;
+      run.out.advance_to(ids);
       run.begin = bounds[count];
       ends = ends.subspan(count);
     }
@@ -217,8 +231,9 @@ struct GroupLoop {
 }  // namespace
 
 void encode_pieces_avx512(PieceRun& run, std::span<const uint32_t> ends) {
-  if (run.model.hot.narrow()) return GroupLoop::encode<true>(run, ends);
-  GroupLoop::encode<false>(run, ends);
+  if (run.out.width() == IdWidth::two) return GroupLoop::encode<true, uint16_t>(run, ends);
+  if (run.model.hot.narrow()) return GroupLoop::encode<true, int32_t>(run, ends);
+  GroupLoop::encode<false, int32_t>(run, ends);
 }
 
 #else

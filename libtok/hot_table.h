@@ -59,21 +59,20 @@ struct alignas(32) HotEntry {
 static_assert(sizeof(HotEntry) == 32);
 
 /// Writes the ids in an entry's words: eight (narrow) or four (wide) are written, of which the
-/// returned number counts.
-template <bool kNarrow>
-size_t write_ids(const uint8_t (&words)[16], int32_t* out) noexcept {
+/// returned number counts. Range: `Id` holds every id of the vocabulary.
+template <bool kNarrow, typename Id>
+size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
   if constexpr (kNarrow) {
     uint16_t in[8];
     std::memcpy(in, words, sizeof in);
-    for (size_t i = 0; i < 8; ++i) out[i] = in[i];
+    for (size_t i = 0; i < 8; ++i) out[i] = static_cast<Id>(in[i]);
     return in[HotEntry::kNarrowIds];
   } else {
-    std::memcpy(out, words, sizeof words);
-    return static_cast<size_t>(out[HotEntry::kWideIds]);
+    int32_t in[4];
+    std::memcpy(in, words, sizeof in);
+    for (size_t i = 0; i < 4; ++i) out[i] = static_cast<Id>(in[i]);
+    return static_cast<size_t>(in[HotEntry::kWideIds]);
   }
-}
-inline size_t write_ids(bool narrow, const uint8_t (&words)[16], int32_t* out) noexcept {
-  return narrow ? write_ids<true>(words, out) : write_ids<false>(words, out);
 }
 
 /// Two entries in one cache line; a hash names the line, and a piece may be either.

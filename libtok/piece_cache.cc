@@ -54,7 +54,7 @@ std::span<const int32_t> PieceCache::find_long(std::string_view piece, uint8_t t
 
 void PieceCache::insert_long(std::string_view piece, uint8_t tag,
                              std::span<const int32_t> ids) noexcept {
-  if (long_.empty() || piece.size() > Long::kBytes || ids.empty() || ids.size() > Long::kIds) {
+  if (long_.empty() || piece.size() > Long::kBytes || ids.empty() || ids.size() > kLongIds) {
     return;
   }
   Long& entry = long_[long_slot(piece, tag)];

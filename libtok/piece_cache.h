@@ -77,6 +77,7 @@ class PieceCache {
 
   static constexpr size_t kDefaultShort = size_t{1} << 16;  ///< 2 MiB
   static constexpr size_t kDefaultLong = size_t{1} << 12;   ///< 1 MiB
+  static constexpr size_t kLongIds = 32;                    ///< most ids of a long entry
 
   /// Brings the line of a key near.
   void prefetch(uint64_t hash) const noexcept {
@@ -104,8 +105,7 @@ class PieceCache {
  private:
   struct Long {
     static constexpr size_t kBytes = 124;
-    static constexpr size_t kIds = 32;
-    int32_t ids[kIds];
+    int32_t ids[kLongIds];
     uint8_t size;
     uint8_t count;
     uint8_t tag;

@@ -75,8 +75,12 @@ class PieceCutter {
   /// The next piece; an empty view when the segment is used up.
   std::string_view next() noexcept;
 
-  /// What is being cut.
-  std::string_view segment() const noexcept { return segment_; }
+  /// Begins another segment.
+  void begin(std::string_view segment) noexcept {
+    segment_ = segment;
+    position_ = 0;
+    ends_ = {};
+  }
 
   /// Bytes already handed out.
   size_t position() const noexcept { return position_; }

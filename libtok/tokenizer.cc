@@ -223,6 +223,61 @@ int64_t Tokenizer::encode(std::string_view text, Scratch& scratch, TokenBuffer& 
   return num_special;
 }
 
+/// Whether the texts in a batch are segments as they stand: without templates, prefix spaces,
+/// added tokens, or anything to normalise.
+bool Tokenizer::is_plain(std::string_view text, const EncodeOptions& options) const {
+  if (source_.add_prefix_space) return false;
+  if (options.add_special_tokens && !(source_.prefix_ids.empty() && source_.suffix_ids.empty())) {
+    return false;
+  }
+  for (NormalForm form : source_.normal_forms) {
+    if (!is_quickly_normal(text, form)) return false;
+  }
+  return !raw_finder_.may_find(text) && !normalized_finder_.may_find(text);
+}
+
+int64_t Tokenizer::encode(const TextBatch& batch, Scratch& scratch, TokenBuffer& out,
+                          std::span<const int32_t>& counts, const EncodeOptions& options,
+                          int32_t end_id) const {
+  TextLengths& lengths = scratch.lengths;
+  lengths.counts.clear();
+  lengths.begin = out.size();
+  lengths.end_id = end_id;
+  int64_t num_special = 0;
+  if (is_plain(batch.all(), options)) {
+    assert(scratch.owner == nullptr || scratch.owner == this);
+    scratch.owner = this;
+    encode_row(batch, scratch, out);
+  } else {
+    for (size_t i = 0; i < batch.size(); ++i) {
+      num_special += encode(batch.text(i), scratch, out, options);
+      const bool ends = end_id != kNoId && out.size() > lengths.begin;
+      if (ends) out.push_back(end_id);
+      lengths.counts.push_back(static_cast<int32_t>(out.size() - lengths.begin));
+      lengths.begin = out.size();
+    }
+  }
+  counts = lengths.counts;
+  return num_special;
+}
+
+void Tokenizer::encode_row(const TextBatch& batch, Scratch& scratch, TokenBuffer& out) const {
+  const PieceModel model{vocab_, cut_, hot_, level_};
+  uint32_t ends[kPiecesPerBlock];
+  uint32_t marks[kPiecesPerBlock / 4];
+  TextRow row{.ends = batch.ends(), .marks = marks};
+  BoundaryScan scan(source_.pretokenizer, batch.all(), row, level_,
+                    model.parts_are_pieces() ? &cut_.neighbours() : nullptr);
+  const std::string_view readable(batch.all().data(),
+                                  batch.all().size() + TextBatch::kReadableBytes);
+  size_t begin = 0;
+  while (const size_t count = scan.next(ends, kPiecesPerBlock)) {
+    encode_texts(model, readable, begin, {ends, count}, {marks, row.num_marks}, scratch.lengths,
+                 scratch.pieces, out);
+    begin = ends[count - 1];
+  }
+}
+
 int64_t Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& out,
                                 const EncodeOptions& options) const {
   Scratch scratch(0, 0);

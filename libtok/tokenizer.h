@@ -18,6 +18,7 @@
 #include "libtok/added_tokens.h"
 #include "libtok/encode.h"
 #include "libtok/loaders.h"
+#include "libtok/text_batch.h"
 #include "libtok/token_buffer.h"
 
 namespace tok {
@@ -60,6 +61,7 @@ struct Scratch {
   std::string normalized_before;
   std::string prefixed;
   TokenBuffer counted;
+  TextLengths lengths;
   const void* owner = nullptr;  ///< the Tokenizer whose pieces the cache holds
 };
 
@@ -83,7 +85,16 @@ class Tokenizer {
   int64_t encode(std::string_view text, Scratch& scratch, TokenBuffer& out,
                  const EncodeOptions& options = {}) const;
 
-  /// The same by the plain law, without cache or cut, for tests: quadratic in a piece.
+  /// Appends the ids of a batch of texts, one after the other, each as encode() gives them, and
+  /// `end_id` behind each that has any (kNoId: nothing). Returns the special tokens in them.
+  /// State: `counts` views into `scratch` how many ids each text got, end_id counted.
+  /// Errors: as encode().
+  int64_t encode(const TextBatch& batch, Scratch& scratch, TokenBuffer& out,
+                 std::span<const int32_t>& counts, const EncodeOptions& options = {},
+                 int32_t end_id = kNoId) const;
+
+  /// Appends the ids of a text by the plain law, without cache or cut, for tests: quadratic in a
+  /// piece.
   int64_t encode_plain(std::string_view text, std::vector<int32_t>& out,
                        const EncodeOptions& options = {}) const;
 
@@ -139,6 +150,8 @@ class Tokenizer {
   std::string_view normalized(std::string_view segment, Scratch& scratch) const;
   std::string_view with_prefix_space(std::string_view segment, Scratch& scratch) const;
   void encode_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const;
+  void encode_row(const TextBatch& batch, Scratch& scratch, TokenBuffer& out) const;
+  bool is_plain(std::string_view text, const EncodeOptions& options) const;
   void encode_huge_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const;
   void set_added_tokens();
   void check_templates() const;

@@ -1,0 +1,66 @@
+// SPDX-License-Identifier: MIT
+// Short texts kept until together they are worth a pass: what encoding costs once a text, rather
+// than once a byte, is then paid once a batch. Copies the texts, one behind the other.
+// Not here: how they are encoded (Tokenizer::encode). Includes: C++ library only.
+#pragma once
+
+#include <array>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+#include <string_view>
+#include <vector>
+
+namespace tok {
+
+/// Texts that wait to be encoded together. One thread at a time; 21 KiB.
+class TextBatch {
+ public:
+  /// Bytes of text that wait at most; longer texts are better encoded alone.
+  static constexpr size_t kBytes = 16384;
+  static constexpr size_t kMaxText = 4096;
+
+  TextBatch() { ends_.reserve(kBytes / 16); }
+
+  /// Whether add() may be called: the text is short, not empty, and there is room.
+  bool has_room_for(std::string_view text) const noexcept {
+    return text.size() - 1 < kMaxText && text.size() <= kBytes - size_;
+  }
+
+  /// Appends a copy of a text. Range: has_room_for(text).
+  void add(std::string_view text) {
+    std::memcpy(bytes_.data() + size_, text.data(), text.size());
+    size_ += text.size();
+    ends_.push_back(static_cast<uint32_t>(size_));
+  }
+
+  void clear() noexcept {
+    size_ = 0;
+    ends_.clear();
+  }
+
+  bool empty() const noexcept { return ends_.empty(); }
+
+  /// Number of texts.
+  size_t size() const noexcept { return ends_.size(); }
+
+  /// All texts, without anything between them; sixteen bytes behind them may be read.
+  std::string_view all() const noexcept { return {bytes_.data(), size_}; }
+  static constexpr size_t kReadableBytes = 16;
+
+  /// Where each text ends in all().
+  std::span<const uint32_t> ends() const noexcept { return ends_; }
+
+  std::string_view text(size_t i) const noexcept {
+    const uint32_t begin = i == 0 ? 0 : ends_[i - 1];
+    return all().substr(begin, ends_[i] - begin);
+  }
+
+ private:
+  std::array<char, kBytes + kReadableBytes> bytes_{};
+  size_t size_ = 0;
+  std::vector<uint32_t> ends_;
+};
+
+}  // namespace tok
