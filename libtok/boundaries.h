@@ -90,8 +90,8 @@ struct BlockCarry {
 /// followed by as many pieces of no bytes as make the pieces of one next() a multiple of four.
 struct TextRow {
   std::span<const uint32_t> ends;  ///< of the texts, ascending; no text is empty
-  uint32_t* marks;      ///< where next() writes which groups of four pieces are a text's last: a
-                        ///< number of groups counted from the first of that next()
+  uint32_t* marks;       ///< where next() writes which groups of four pieces are a text's last: a
+                         ///< number of groups counted from the first of that next()
   size_t num_marks = 0;  ///< how many the last next() wrote: at most a quarter of its capacity
 };
 

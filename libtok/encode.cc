@@ -40,9 +40,9 @@ void append_short(PieceRun& run, std::string_view piece, bool whole) {
   if (run.scratch.hot.find(run.model.hot, key, hash, entry)) {
     return append_words(run, entry.words);
   }
-  if (const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, kWhole);
-      !ids.empty()) {
-    return run.out.append(ids);
+  if (piece.size() > HotEntry::max_ids(narrow)) {
+    const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, kWhole);
+    if (!ids.empty()) return run.out.append(ids);
   }
   int32_t ids[PieceKey::kMaxBytes];
   size_t count = 1;

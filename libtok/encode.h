@@ -60,8 +60,8 @@ void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
 
 /// What becomes of the texts of a row (boundaries.h) beside their ids.
 struct TextLengths {
-  int32_t end_id = kNoId;      ///< appended to each text that has ids; kNoId: nothing is
-  size_t begin = 0;            ///< index in the buffer of the current text's first id
+  int32_t end_id = kNoId;            ///< appended to each text that has ids; kNoId: nothing is
+  size_t begin = 0;                  ///< index in the buffer of the current text's first id
   std::vector<int32_t> counts = {};  ///< ids of each text that ended, end_id counted
 
   /// Ends a text whose ids lie before `ids`, in `out`; there is room for one more.

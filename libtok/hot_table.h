@@ -38,10 +38,11 @@ struct alignas(32) HotEntry {
 
   static constexpr size_t kNarrowIds = 7;
   static constexpr size_t kWideIds = 3;
+  static constexpr size_t max_ids(bool narrow) noexcept { return narrow ? kNarrowIds : kWideIds; }
 
   /// Sets the ids; false, and nothing is changed, when there are too many.
   bool set_ids(bool narrow, std::span<const int32_t> ids) noexcept {
-    if (ids.size() > (narrow ? kNarrowIds : kWideIds)) return false;
+    if (ids.size() > max_ids(narrow)) return false;
     if (narrow) {
       uint16_t out[8] = {};
       for (size_t i = 0; i < ids.size(); ++i) out[i] = static_cast<uint16_t>(ids[i]);
@@ -110,7 +111,7 @@ class HotTable {
  public:
   /// Where a set number begins in a hash.
   static constexpr int kShift = 24;
-  static constexpr size_t kSets = size_t{1} << 17;  ///< 8 MiB
+  static constexpr size_t kSets = size_t{1} << 18;  ///< 16 MiB
 
   /// Seeds the table with what merging gives for each token of the vocabulary, small ids first: in
   /// trained vocabularies they are the frequent ones. Cost: merges every token of the vocabulary.

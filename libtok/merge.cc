@@ -34,25 +34,47 @@ void first_symbols(const Vocab& vocab, std::string_view piece, Write write) {
   }
 }
 
-size_t merge_linear(const Vocab& vocab, int32_t* ids, size_t count) {
-  Merge merges[kLinearSymbols];
-  for (size_t i = 0; i + 1 < count; ++i) merges[i] = vocab.merge(ids[i], ids[i + 1]);
-  while (count > 1) {
-    size_t best = 0;
-    for (size_t i = 1; i + 1 < count; ++i) {
-      if (merges[i].rank < merges[best].rank) best = i;
+/// Merges up to kLinearSymbols symbols. Nothing is moved: a symbol that was absorbed leaves a gap,
+/// and `alive` says which are left. A pair that merges waits at its left symbol under its rank and
+/// its place, so that the smallest number is the next merge.
+size_t merge_linear(const Vocab& vocab, std::string_view piece, int32_t* ids, size_t count) {
+  uint64_t waiting[kLinearSymbols];
+  int32_t merged[kLinearSymbols];
+  constexpr uint64_t kNever = UINT64_MAX;
+  const auto set = [&](size_t at, Merge merge) {
+    merged[at] = merge.id;
+    waiting[at] = merge.exists() ? static_cast<uint64_t>(merge.rank) << 32 | at : kNever;
+  };
+  if (count == piece.size() && vocab.missing_bytes() == 0) {
+    for (size_t i = 0; i + 1 < count; ++i) {
+      set(i,
+          vocab.merge_of_bytes(static_cast<uint8_t>(piece[i]), static_cast<uint8_t>(piece[i + 1])));
     }
-    if (!merges[best].exists()) break;
-    ids[best] = merges[best].id;
-    --count;
-    std::memmove(ids + best + 1, ids + best + 2, (count - best - 1) * sizeof(*ids));
-    if (best + 1 < count) {
-      std::memmove(merges + best + 1, merges + best + 2, (count - best - 2) * sizeof(*merges));
-      merges[best] = vocab.merge(ids[best], ids[best + 1]);
-    }
-    if (best > 0) merges[best - 1] = vocab.merge(ids[best - 1], ids[best]);
+  } else {
+    for (size_t i = 0; i + 1 < count; ++i) set(i, vocab.merge(ids[i], ids[i + 1]));
   }
-  return count;
+  uint64_t alive = (uint64_t{1} << count) - 1;
+  while (true) {
+    uint64_t best = kNever;
+    for (size_t i = 0; i + 1 < count; ++i) best = std::min(best, waiting[i]);
+    if (best == kNever) break;
+    const size_t at = static_cast<uint32_t>(best);
+    const uint64_t after = alive & (~uint64_t{1} << at);
+    const uint64_t absorbed = after & (0 - after);
+    alive &= ~absorbed;
+    ids[at] = merged[at];
+    waiting[at] = waiting[static_cast<size_t>(std::countr_zero(absorbed))] = kNever;
+    if (const uint64_t right = after & ~absorbed; right != 0) {
+      set(at, vocab.merge(ids[at], ids[std::countr_zero(right)]));
+    }
+    if (const uint64_t left = alive & ((uint64_t{1} << at) - 1); left != 0) {
+      const size_t before = 63 - static_cast<size_t>(std::countl_zero(left));
+      set(before, vocab.merge(ids[before], ids[at]));
+    }
+  }
+  size_t written = 0;
+  for (; alive != 0; alive &= alive - 1) ids[written++] = ids[std::countr_zero(alive)];
+  return written;
 }
 
 uint64_t heap_entry(uint32_t rank, size_t at) noexcept {
@@ -142,7 +164,7 @@ size_t merge_piece(const Vocab& vocab, std::string_view piece, MergeScratch& scr
                    int32_t* ids) {
   size_t count = 0;
   first_symbols(vocab, piece, [&](int32_t id) { ids[count++] = id; });
-  if (count <= kLinearSymbols) return merge_linear(vocab, ids, count);
+  if (count <= kLinearSymbols) return merge_linear(vocab, piece, ids, count);
   return merge_heap(vocab, scratch, ids, count);
 }
 

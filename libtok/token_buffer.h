@@ -10,9 +10,11 @@
 #include <cstdint>
 #include <cstdlib>
 #include <cstring>
+#include <functional>
 #include <memory>
 #include <new>
 #include <span>
+#include <utility>
 
 namespace tok {
 
@@ -28,7 +30,10 @@ class TokenBuffer {
   IdWidth width() const noexcept { return width_; }
   size_t size() const noexcept { return size_; }
   bool empty() const noexcept { return size_ == 0; }
-  void clear() noexcept { size_ = 0; }
+  void clear() noexcept { size_ = drained_ = 0; }
+
+  /// Ids appended since clear(): those held and those that a drain took.
+  size_t total() const noexcept { return drained_ + size_; }
 
   /// The ids. Range: width() is four.
   std::span<const int32_t> tokens() const noexcept { return {data<int32_t>(), size_}; }
@@ -78,6 +83,20 @@ class TokenBuffer {
     size_ = static_cast<size_t>(end - data<Id>());
   }
 
+  /// From now on encode() of one text hands all bytes() to `drain` between two pieces once more than
+  /// `limit` ids are held, so that a text of any length takes bounded memory. State: drains are not
+  /// called at the end; an empty one switches them off.
+  void set_drain(size_t limit, std::function<void(std::span<const std::byte>)> drain) {
+    limit_ = drain ? limit : SIZE_MAX;
+    drain_ = std::move(drain);
+  }
+  void drain_if_full() {
+    if (size_ <= limit_) [[likely]]
+      return;
+    drain_(bytes());
+    drained_ += std::exchange(size_, 0);
+  }
+
   /// Forgets the ids from `size` on. Range: size <= size().
   void truncate(size_t size) noexcept { size_ = size; }
 
@@ -99,6 +118,9 @@ class TokenBuffer {
   std::unique_ptr<std::byte[], Free> bytes_;
   size_t size_ = 0;
   size_t capacity_ = 0;
+  size_t drained_ = 0;
+  size_t limit_ = SIZE_MAX;
+  std::function<void(std::span<const std::byte>)> drain_;
   IdWidth width_;
 };
 

@@ -195,6 +195,7 @@ void Tokenizer::encode_segment(std::string_view segment, Scratch& scratch, Token
   while (const size_t count = scan.next(ends, kPiecesPerBlock)) {
     encode_pieces(model, segment, begin, {ends, count}, scratch.pieces, out);
     begin = ends[count - 1];
+    out.drain_if_full();
   }
 }
 
@@ -207,6 +208,7 @@ void Tokenizer::encode_huge_segment(std::string_view segment, Scratch& scratch,
     if (piece.size() > INT32_MAX) throw std::length_error("a piece of 2 GiB or more");
     const uint32_t end = static_cast<uint32_t>(piece.size());
     encode_pieces(model, piece, 0, {&end, 1}, scratch.pieces, out);
+    out.drain_if_full();
   }
 }
 

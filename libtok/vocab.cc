@@ -46,18 +46,22 @@ std::string quoted(std::string_view bytes) {
 
 MergeTable::MergeTable(size_t num_merges) {
   const size_t size = std::bit_ceil(std::max<size_t>(16, num_merges * 2));
-  slots_.assign(size, Slot{kEmpty, {UINT32_MAX, kNoId}});
+  slots_.resize(size);
+  tags_.assign(size, 0);
   mask_ = size - 1;
   shift_ = 64 - std::countr_zero(size);
 }
 
 bool MergeTable::set(int32_t left, int32_t right, Merge merge) {
   const uint64_t key = key_of(left, right);
-  for (size_t at = slot_of(key);; ++at) {
+  const uint64_t hash = hash_of(key);
+  for (size_t at = hash >> shift_;; ++at) {
     Slot& slot = slots_[at & mask_];
-    if (slot.key != kEmpty && slot.key != key) continue;
-    const bool fresh = slot.key == kEmpty;
+    uint8_t& tag = tags_[at & mask_];
+    if (tag != 0 && slot.key != key) continue;
+    const bool fresh = tag == 0;
     slot = {key, merge};
+    tag = tag_of(hash);
     return fresh;
   }
 }
@@ -77,6 +81,7 @@ Vocab::Vocab(VocabSource source)
   } else {
     set_all_merges();
   }
+  set_byte_merges();
   std::sort(merge_results_.begin(), merge_results_.end());
   merge_results_.erase(std::unique(merge_results_.begin(), merge_results_.end()),
                        merge_results_.end());
@@ -194,6 +199,15 @@ void Vocab::set_all_merges() {
   for (const Found& merge : found) {
     merges_.set(merge.left, merge.right, {static_cast<uint32_t>(merge.id), merge.id});
     merge_results_.push_back(merge.id);
+  }
+}
+
+void Vocab::set_byte_merges() {
+  byte_merges_.assign(size_t{256} * 256, Merge{UINT32_MAX, kNoId});
+  for (size_t pair = 0; pair < byte_merges_.size(); ++pair) {
+    const int32_t left = byte_ids_[pair >> 8];
+    const int32_t right = byte_ids_[pair & 255];
+    if (left != kNoId && right != kNoId) byte_merges_[pair] = merge(left, right);
   }
 }
 

@@ -77,10 +77,12 @@ class MergeTable {
   /// The merge of two neighbours; exists() is false when they do not merge.
   Merge find(int32_t left, int32_t right) const noexcept {
     const uint64_t key = key_of(left, right);
-    for (size_t at = slot_of(key);; ++at) {
-      const Slot& slot = slots_[at & mask_];
-      if (slot.key == key) return slot.merge;
-      if (slot.key == kEmpty) return {UINT32_MAX, kNoId};
+    const uint64_t hash = hash_of(key);
+    const uint8_t tag = tag_of(hash);
+    for (size_t at = hash >> shift_;; ++at) {
+      const uint8_t here = tags_[at & mask_];
+      if (here == tag && slots_[at & mask_].key == key) return slots_[at & mask_].merge;
+      if (here == 0) return {UINT32_MAX, kNoId};
     }
   }
 
@@ -89,16 +91,19 @@ class MergeTable {
     uint64_t key;
     Merge merge;
   };
-  static constexpr uint64_t kEmpty = UINT64_MAX;
 
   static uint64_t key_of(int32_t left, int32_t right) noexcept {
     return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
   }
-  size_t slot_of(uint64_t key) const noexcept {
-    return static_cast<size_t>((key * 0x9E3779B97F4A7C15u) >> shift_);
+  static uint64_t hash_of(uint64_t key) noexcept { return key * 0x9E3779B97F4A7C15u; }
+  static uint8_t tag_of(uint64_t hash) noexcept {
+    return static_cast<uint8_t>(0x80 | (hash >> 24 & 0x7F));
   }
 
   std::vector<Slot> slots_;
+  /// A byte for each slot, 0 for an empty one: most questions are answered no, and these bytes stay
+  /// near where the slots do not.
+  std::vector<uint8_t> tags_;
   size_t mask_ = 0;
   int shift_ = 0;
 };
@@ -136,6 +141,11 @@ class Vocab {
   /// The merge of two neighbouring tokens.
   Merge merge(int32_t left, int32_t right) const noexcept { return merges_.find(left, right); }
 
+  /// The merge of two neighbouring bytes' own tokens: the same as merge(), from a table.
+  Merge merge_of_bytes(uint8_t left, uint8_t right) const noexcept {
+    return byte_merges_[static_cast<size_t>(left) << 8 | right];
+  }
+
   RankRule rank_rule() const noexcept { return rank_rule_; }
   bool whole_piece_first() const noexcept { return whole_piece_first_; }
   int32_t unk_id() const noexcept { return unk_id_; }
@@ -158,6 +168,7 @@ class Vocab {
   void index_bytes(RankRule rule);
   void set_listed_merges(const VocabSource& source);
   void set_all_merges();
+  void set_byte_merges();
 
   std::string arena_;
   std::vector<uint32_t> offsets_;
@@ -165,6 +176,7 @@ class Vocab {
   std::vector<int32_t> by_bytes_;
   std::array<int32_t, 256> byte_ids_{};
   MergeTable merges_;
+  std::vector<Merge> byte_merges_;
   std::vector<int32_t> merge_results_;
   int64_t num_tokens_ = 0;
   int64_t duplicate_merges_ = 0;

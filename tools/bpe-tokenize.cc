@@ -282,7 +282,8 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
   int64_t logged = 0;
   stream::read_documents<tokenize::EncodedChunk>(
       {options.reading, std::move(inputs), threads, policy, call.console},
-      {.begin = [&](tokenize::EncodedChunk& chunk, int64_t) { chunk.clear(prefixes.size()); },
+      {.begin = [&](tokenize::EncodedChunk& chunk,
+                    int64_t) { chunk.clear(prefixes.size(), tokenize::id_width(rules)); },
        .each = [&](tokenize::EncodedChunk& chunk, const stream::Document& document,
                    int64_t thread) { encoders[static_cast<size_t>(thread)]->add(document, chunk); },
        .end = [&](tokenize::EncodedChunk& chunk,

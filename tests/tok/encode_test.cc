@@ -16,6 +16,7 @@
 #include <string>
 #include <vector>
 
+#include "libtok/text_batch.h"
 #include "libtok/tokenizer.h"
 
 namespace tok {
@@ -130,6 +131,22 @@ std::string random_text(uint64_t& state, size_t most) {
   return text;
 }
 
+std::vector<int32_t> ids_of(const TokenBuffer& buffer) {
+  std::vector<int32_t> ids;
+  for (size_t i = 0; i < buffer.size(); ++i) ids.push_back(buffer[i]);
+  return ids;
+}
+
+/// Texts of no more than `most` symbols each, none empty.
+std::vector<std::string> random_texts(uint64_t& state, size_t count, size_t most) {
+  std::vector<std::string> texts;
+  while (texts.size() < count) {
+    texts.push_back(random_text(state, most));
+    if (texts.back().empty()) texts.pop_back();
+  }
+  return texts;
+}
+
 /// One tokenizer at all levels, each with scratches of several sizes that live on.
 class Subject {
  public:
@@ -148,10 +165,47 @@ class Subject {
     std::vector<int32_t> want;
     tokenizers_[0]->encode_plain(text, want);
     for (Run& run : runs_) {
-      TokenBuffer got;
-      run.tokenizer->encode(text, *run.scratch, got);
-      ASSERT_EQ(std::vector<int32_t>(got.tokens().begin(), got.tokens().end()), want)
-          << name_ << " " << simd_level_name(run.level) << " " << text.substr(0, 300);
+      for (IdWidth width : {IdWidth::four, IdWidth::two}) {
+        if (width == IdWidth::two && run.tokenizer->id_limit() > 65536) continue;
+        TokenBuffer got(width);
+        run.tokenizer->encode(text, *run.scratch, got);
+        ASSERT_EQ(ids_of(got), want)
+            << name_ << " " << simd_level_name(run.level) << " " << text.substr(0, 300);
+      }
+    }
+  }
+
+  /// Short texts together; `end_id` behind each.
+  void check_batch(const std::vector<std::string>& texts, int32_t end_id) {
+    std::vector<int32_t> want, want_counts;
+    for (const std::string& text : texts) {
+      const size_t before = want.size();
+      tokenizers_[0]->encode_plain(text, want);
+      if (want.size() > before && end_id != kNoId) want.push_back(end_id);
+      want_counts.push_back(static_cast<int32_t>(want.size() - before));
+    }
+    for (Run& run : runs_) {
+      for (IdWidth width : {IdWidth::four, IdWidth::two}) {
+        if (width == IdWidth::two && run.tokenizer->id_limit() > 65536) continue;
+        TokenBuffer got(width);
+        std::vector<int32_t> got_counts;
+        TextBatch batch;
+        const auto flush = [&] {
+          std::span<const int32_t> counts;
+          run.tokenizer->encode(batch, *run.scratch, got, counts, {}, end_id);
+          got_counts.insert(got_counts.end(), counts.begin(), counts.end());
+          batch.clear();
+        };
+        for (const std::string& text : texts) {
+          if (!batch.has_room_for(text)) flush();
+          ASSERT_TRUE(batch.has_room_for(text));
+          batch.add(text);
+        }
+        flush();
+        const std::string place = name_ + " " + std::string(simd_level_name(run.level));
+        ASSERT_EQ(got_counts, want_counts) << place;
+        ASSERT_EQ(ids_of(got), want) << place;
+      }
     }
   }
 
@@ -202,6 +256,32 @@ TEST(Encode, RealTexts) {
   }
 }
 
+TEST(Encode, BatchesEqualTheirTexts) {
+  for (const Named& named : sources()) {
+    Subject subject(named);
+    uint64_t state = 29;
+    const int32_t last = static_cast<int32_t>(named.source.vocab.tokens.size()) - 1;
+    for (int i = 0; i < 60; ++i) {
+      const size_t most = i % 3 == 0 ? 200 : i % 3 == 1 ? 30 : 3;
+      subject.check_batch(random_texts(state, i % 5 == 0 ? 1 : 40, most), i % 2 ? kNoId : last);
+      if (HasFatalFailure()) return;
+    }
+  }
+}
+
+TEST(Encode, BatchesOfRealTexts) {
+  std::string text = shared("wikitext2-valid.txt");
+  if (text.empty()) GTEST_SKIP() << "no shared data";
+  std::vector<std::string> texts;
+  for (size_t at = 0; at < 60000;) {
+    size_t end = at + 1 + (at * 7919) % 300;
+    while ((static_cast<uint8_t>(text[end]) & 0xC0) == 0x80) ++end;
+    texts.push_back(text.substr(at, end - at));
+    at = end;
+  }
+  for (const Named& named : sources()) Subject(named).check_batch(texts, 0);
+}
+
 TEST(Encode, LongRunsAndPiecesOfEverySize) {
   for (const Named& named : sources()) {
     Subject subject(named);
@@ -247,6 +327,8 @@ TEST(Encode, Fuzz) {
     for (auto& subject : subjects) {
       SCOPED_TRACE("state " + std::to_string(state));
       subject->check(random_text(state, 200));
+      if (HasFatalFailure()) return;
+      subject->check_batch(random_texts(state, 30, 25), 7);
       if (HasFatalFailure()) return;
     }
   }

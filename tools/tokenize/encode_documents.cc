@@ -3,6 +3,8 @@
 // Not here: parsing of lines (tools/stream), writing of files (libindexed).
 #include "tools/tokenize/encode_documents.h"
 
+#include <bit>
+
 namespace tokenize {
 namespace {
 
@@ -12,14 +14,16 @@ constexpr size_t kKeptIds = size_t{4} << 20;
 /// A manifest lists so many runs of lines; behind them only the files.
 constexpr size_t kMaxRuns = 65536;
 
+// Ids go to the dataset as they lie in memory.
+static_assert(std::endian::native == std::endian::little);
+
 }  // namespace
 
-void EncodedChunk::clear(size_t num_keys) {
+void EncodedChunk::clear(size_t num_keys, tok::IdWidth width) {
   keys.resize(num_keys);
   for (EncodedKey& key : keys) {
-    if (key.ids.size() > kKeptIds) key = EncodedKey();
+    if (key.ids.size() > kKeptIds || key.ids.width() != width) key.ids = tok::TokenBuffer(width);
     key.ids.clear();
-    key.bytes.clear();
     key.lengths.clear();
     key.sequences.clear();
     key.empty_documents = 0;
@@ -30,8 +34,36 @@ void EncodedChunk::clear(size_t num_keys) {
 }
 
 Encoder::Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules)
-    : tokenizer_(tokenizer), rules_(rules) {
+    : tokenizer_(tokenizer),
+      rules_(rules),
+      // A text that waits is a document of one sequence, which is sure to have ids.
+      may_wait_(tokenizer.tokenizer() != nullptr &&
+                tokenizer.tokenizer()->vocab().missing_bytes() == 0 && !rules.split_sentences) {
   if (rules.split_sentences) sentences_.emplace(rules.language);
+}
+
+/// Encodes the texts of a key that wait.
+void Encoder::flush(size_t key, EncodedChunk& out) {
+  if (key >= batches_.size() || batches_[key].empty()) return;
+  EncodedKey& to = out.keys[key];
+  std::span<const int32_t> counts;
+  out.special_tokens += tokenizer_.encode(batches_[key], scratch_, to.ids, counts,
+                                          rules_.append_eod ? *tokenizer_.eod() : tok::kNoId);
+  to.lengths.insert(to.lengths.end(), counts.begin(), counts.end());
+  to.sequences.insert(to.sequences.end(), counts.size(), 1);
+  batches_[key].clear();
+}
+
+/// Lets a document of one short text wait; false where it is another kind of document, and then
+/// nothing waits any more.
+bool Encoder::waits(const std::vector<std::string_view>& texts, size_t key, EncodedChunk& out) {
+  if (!may_wait_) return false;
+  if (key >= batches_.size()) batches_.resize(key + 1);
+  if (texts.size() != 1 || !batches_[key].has_room_for(texts[0])) flush(key, out);
+  if (texts.size() != 1 || !batches_[key].has_room_for(texts[0])) return false;
+  batches_[key].add(texts[0]);
+  out.text_bytes += static_cast<int64_t>(texts[0].size());
+  return true;
 }
 
 void Encoder::add_sequence(std::string_view text, EncodedKey& key, EncodedChunk& out) {
@@ -70,7 +102,9 @@ void Encoder::add_key(const std::vector<std::string_view>& texts, EncodedKey& ke
 }
 
 void Encoder::add(const stream::Document& document, EncodedChunk& out) {
-  for (size_t i = 0; i < document.texts.size(); ++i) add_key(document.texts[i], out.keys[i], out);
+  for (size_t i = 0; i < document.texts.size(); ++i) {
+    if (!waits(document.texts[i], i, out)) add_key(document.texts[i], out.keys[i], out);
+  }
   if (!out.runs.empty() && out.runs.back().line + out.runs.back().documents == document.line) {
     ++out.runs.back().documents;
   } else {
@@ -78,10 +112,8 @@ void Encoder::add(const stream::Document& document, EncodedChunk& out) {
   }
 }
 
-void Encoder::finish(EncodedChunk& out) const {
-  for (EncodedKey& key : out.keys) {
-    indexed::encode_tokens(key.ids.tokens(), rules_.dtype, tokenizer_.id_limit(), key.bytes);
-  }
+void Encoder::finish(EncodedChunk& out) {
+  for (size_t i = 0; i < out.keys.size(); ++i) flush(i, out);
 }
 
 DatasetWriter::DatasetWriter(const std::vector<std::string>& prefixes,
@@ -115,8 +147,8 @@ void DatasetWriter::add_runs(const EncodedChunk& chunk, const std::string& input
 void DatasetWriter::take(const EncodedChunk& chunk, const std::string& input, int64_t first_line) {
   for (size_t i = 0; i < chunk.keys.size() && i < builders_.size(); ++i) {
     const EncodedKey& key = chunk.keys[i];
-    builders_[i]->add_encoded(key.bytes, key.lengths, key.sequences);
-    totals_.tokens += static_cast<int64_t>(key.ids.size());
+    builders_[i]->add_encoded(key.ids.bytes(), key.lengths, key.sequences);
+    totals_.tokens += static_cast<int64_t>(key.ids.total());
     totals_.empty += key.empty_documents;
   }
   if (trace_) add_runs(chunk, input, first_line);

@@ -41,8 +41,7 @@ struct EncodeRules {
 
 /// One key of a chunk, encoded.
 struct EncodedKey {
-  tok::TokenBuffer ids;
-  std::vector<std::byte> bytes;  ///< ids in the dataset's dtype
+  tok::TokenBuffer ids;  ///< in the dataset's dtype
   std::vector<int32_t> lengths;
   std::vector<int32_t> sequences;  ///< of each document
   int64_t empty_documents = 0;
@@ -59,22 +58,30 @@ struct EncodedChunk {
   int64_t text_bytes = 0;
   int64_t special_tokens = 0;  ///< standing literally in the texts
 
-  /// Empties it for `num_keys` keys.
-  void clear(size_t num_keys);
+  /// Empties it for `num_keys` keys, whose ids will have this width.
+  void clear(size_t num_keys, tok::IdWidth width);
 };
 
-/// One worker.
+/// Bytes of an id in a dataset of these rules.
+constexpr tok::IdWidth id_width(const EncodeRules& rules) {
+  return rules.dtype == indexed::DType::uint16 ? tok::IdWidth::two : tok::IdWidth::four;
+}
+
+/// One worker. Short texts wait, so that they are encoded together.
 class Encoder {
  public:
+  /// Range: rules.dtype is uint16 or int32, and holds every id of the tokenizer.
   Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules);
 
-  /// Appends a document to `out`.
+  /// Appends a document to `out`, sooner or later.
   void add(const stream::Document& document, EncodedChunk& out);
 
-  /// Turns the ids into bytes. Errors: indexed::FormatError for an id that the dtype cannot hold.
-  void finish(EncodedChunk& out) const;
+  /// Appends what still waits.
+  void finish(EncodedChunk& out);
 
  private:
+  bool waits(const std::vector<std::string_view>& texts, size_t key, EncodedChunk& out);
+  void flush(size_t key, EncodedChunk& out);
   void add_key(const std::vector<std::string_view>& texts, EncodedKey& key, EncodedChunk& out);
   void add_sequence(std::string_view text, EncodedKey& key, EncodedChunk& out);
   void end_document(size_t first_length, EncodedKey& key) const;
@@ -83,6 +90,8 @@ class Encoder {
   const EncodeRules& rules_;
   tok::Scratch scratch_;
   std::optional<SentenceSplitter> sentences_;
+  std::vector<tok::TextBatch> batches_;  ///< one a key
+  bool may_wait_;                        ///< whether texts ever wait
 };
 
 /// Totals of a run.

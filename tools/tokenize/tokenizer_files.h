@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,13 @@ class LoadedTokenizer {
   /// Appends the ids of `text`; returns how many special tokens stand literally in it.
   /// Errors: std::runtime_error from the null tokenizer for a text that is no list of numbers.
   int64_t encode(std::string_view text, tok::Scratch& scratch, tok::TokenBuffer& out) const;
+
+  /// Appends the ids of a batch of texts, `end_id` behind each; as tok::Tokenizer::encode.
+  /// Range: not for the null tokenizer.
+  int64_t encode(const tok::TextBatch& batch, tok::Scratch& scratch, tok::TokenBuffer& out,
+                 std::span<const int32_t>& counts, int32_t end_id) const {
+    return tokenizer_->encode(batch, scratch, out, counts, encode_options_, end_id);
+  }
 
   /// Megatron's vocab_size, added tokens counted.
   int64_t vocab_size() const { return vocab_size_; }

@@ -31,7 +31,7 @@ Made encode(EncodeRules rules, const Texts& documents, std::vector<int64_t> line
   rules.dtype = indexed::DType::uint16;
   Encoder encoder(tokenizer, rules);
   EncodedChunk chunk;
-  chunk.clear(1);
+  chunk.clear(1, id_width(rules));
   for (size_t i = 0; i < documents.size(); ++i) {
     const Texts texts = {documents[i]};
     encoder.add(
@@ -40,8 +40,9 @@ Made encode(EncodeRules rules, const Texts& documents, std::vector<int64_t> line
   }
   encoder.finish(chunk);
   const EncodedKey& key = chunk.keys[0];
-  Made made{{key.ids.tokens().begin(), key.ids.tokens().end()}, key.lengths, key.sequences, {}};
-  EXPECT_EQ(key.bytes.size(), 2 * made.ids.size());
+  Made made{{}, key.lengths, key.sequences, {}};
+  for (size_t i = 0; i < key.ids.size(); ++i) made.ids.push_back(key.ids[i]);
+  EXPECT_EQ(key.ids.bytes().size(), 2 * made.ids.size());
   for (const EncodedChunk::Run& run : chunk.runs) made.runs.emplace_back(run.line, run.documents);
   return made;
 }
