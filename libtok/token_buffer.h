@@ -1,5 +1,5 @@
-// A growing array of token ids whose memory is not zeroed first: encoding writes each id once, in the
-// width that the reader of the memory wants.
+// A growing array of token ids whose memory is not zeroed first: encoding writes each id once, in
+// the width that the reader of the memory wants.
 // Includes: C++ library only.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -83,9 +83,9 @@ class TokenBuffer {
     size_ = static_cast<size_t>(end - data<Id>());
   }
 
-  /// From now on encode() of one text hands all bytes() to `drain` between two pieces once more than
-  /// `limit` ids are held, so that a text of any length takes bounded memory. State: drains are not
-  /// called at the end; an empty one switches them off.
+  /// From now on encode() of one text hands all bytes() to `drain` between two pieces once more
+  /// than `limit` ids are held, so that a text of any length takes bounded memory. State: the drain
+  /// is not called at the end; an empty one switches draining off.
   void set_drain(size_t limit, std::function<void(std::span<const std::byte>)> drain) {
     limit_ = drain ? limit : SIZE_MAX;
     drain_ = std::move(drain);
