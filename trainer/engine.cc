@@ -10,7 +10,7 @@
 namespace trainer {
 namespace {
 
-void check_options(const ModelSpec& spec, const EngineOptions& o) {
+void check_options(const ModelSpec& spec, const EngineOptions& o, const Topology& topology) {
   const auto require = [](bool holds, const std::string& why) {
     if (!holds) throw ShapeError("engine: " + why);
   };
@@ -23,13 +23,49 @@ void check_options(const ModelSpec& spec, const EngineOptions& o) {
           std::string("grad dtype ") + ops::name(o.grad_dtype) + ": fp32 or the model dtype");
   require(o.moment_dtype == DType::f32 || o.moment_dtype == DType::bf16,
           "moments are fp32 or bf16");
+  const std::string refusal = Engine::refusal(spec, o, topology);
+  require(refusal.empty(), refusal);
 }
 
 }  // namespace
 
+std::string Engine::refusal(const ModelSpec& spec, const EngineOptions& o, const Topology& t) {
+  const auto number = [](int64_t n) { return std::to_string(n); };
+  const auto rest = [&](const char* what, int64_t n) {
+    return std::string(what) + " " + number(n) + " cannot be divided among " +
+           number(t.tensor_size) + " tensor-parallel ranks";
+  };
+  for (const auto& [what, n] : {std::pair("num_attention_heads", spec.num_attention_heads),
+                                std::pair("num_query_groups", spec.num_query_groups),
+                                std::pair("ffn_hidden_size", spec.ffn_hidden_size),
+                                std::pair("padded_vocab_size", spec.padded_vocab_size)})
+    if (n % t.tensor_size != 0) return rest(what, n);
+  if (o.sequence_parallel && o.seq_length % t.tensor_size != 0)
+    return rest("sequence parallel: seq_length", o.seq_length);
+  const int64_t parts = int64_t{t.pipeline_size} * o.chunks;
+  if (o.chunks < 1 || (o.chunks > 1) != (o.schedule == ScheduleKind::interleaved))
+    return number(o.chunks) + " model chunks a rank: more than one for the interleaved schedule";
+  if (o.chunks > 1 && t.pipeline_size == 1) return "the interleaved schedule needs several stages";
+  if (o.schedule == ScheduleKind::sequential && t.pipeline_size > 1)
+    return "the sequential schedule has one stage";
+  if (spec.num_layers < parts)
+    return number(spec.num_layers) + " layers: fewer than the " + number(parts) +
+           " parts of the pipeline";
+  if (o.layers_per_stage.empty()) return {};
+  int64_t sum = 0;
+  for (const int64_t layers : o.layers_per_stage) {
+    if (layers < 1) return "a stage of " + number(layers) + " layers: at least 1";
+    sum += layers;
+  }
+  if (static_cast<int64_t>(o.layers_per_stage.size()) != parts || sum != spec.num_layers)
+    return number(sum) + " layers in " + number(static_cast<int64_t>(o.layers_per_stage.size())) +
+           " stages: " + number(spec.num_layers) + " in " + number(parts) + " expected";
+  return {};
+}
+
 EnginePlan Engine::plan(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target,
                         const Topology& topology) {
-  check_options(spec, options);
+  check_options(spec, options, topology);
   return Planner::run(spec, options, topology, target).plan;
 }
 
@@ -37,7 +73,7 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
     : Engine(spec, options, ops, solo_groups()) {}
 
 Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops, Groups groups) {
-  check_options(spec, options);
+  check_options(spec, options, groups.topology);
   const Planned planned = Planner::run(spec, options, groups.topology, &ops);
   try {
     parts_ = std::make_unique<Parts>(spec, options, std::move(groups), ops,

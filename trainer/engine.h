@@ -18,6 +18,7 @@
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/flat_layout.h"
 #include "trainer/parallel/groups.h"
+#include "trainer/schedule/action.h"
 
 namespace trainer {
 
@@ -30,6 +31,11 @@ struct EngineOptions {
   DType grad_dtype = DType::f32;
   DType moment_dtype = DType::f32;
   Recompute recompute;
+  bool sequence_parallel = false;                     ///< No effect on one tensor-parallel rank.
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;  ///< Of the pipeline's stages.
+  int chunks = 1;                                     ///< Model chunks a rank, for interleaved.
+  /// As place_on() takes them; empty: balanced for the head, or even with several chunks.
+  std::vector<int64_t> layers_per_stage;
   int64_t head_rows =
       0;  ///< Rows of logits held at once; 0: chosen so that they take at most 512 MiB.
   bool reset_attention_mask = false;
@@ -78,6 +84,10 @@ class Engine {
   Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops, Groups groups);
   ~Engine();
 
+  /// What a layout cannot be, before any memory is taken: a message of one line naming the numbers,
+  /// or empty.
+  static std::string refusal(const ModelSpec& spec, const EngineOptions& options,
+                             const Topology& topology);
   /// The plan alone, of one rank. `target` is the backend that would run (its workspace counts);
   /// may be null.
   static EnginePlan plan(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target,

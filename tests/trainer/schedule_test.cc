@@ -4,9 +4,11 @@
 #include <gtest/gtest.h>
 
 #include <fstream>
+#include <map>
 #include <set>
 #include <sstream>
 #include <string>
+#include <tuple>
 
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/parallel/topology.h"
@@ -60,56 +62,180 @@ TEST(LrSchedule, EqualsMegatrons) {
   EXPECT_GT(points, 100);
 }
 
-/// Runs all stages' lists with unbounded channels; fails when nobody can move.
-void simulate(int stages, int64_t microbatches) {
+using Kind = Action::Kind;
+
+struct Layout {
+  ScheduleKind kind;
+  int stages;
+  int64_t microbatches;
+  int chunks;
+  std::string text() const {
+    return "kind " + std::to_string(int(kind)) + ", stages " + std::to_string(stages) +
+           ", micro-batches " + std::to_string(microbatches) + ", chunks " + std::to_string(chunks);
+  }
+};
+
+std::vector<std::vector<Action>> lists_of(const Layout& l) {
   std::vector<std::vector<Action>> lists;
-  for (int stage = 0; stage < stages; ++stage)
-    lists.push_back(make_schedule(ScheduleKind::one_f_one_b, stage, stages, microbatches));
-  std::set<std::pair<int, int64_t>> forward_sent, backward_sent;  // (receiving stage, micro-batch)
-  std::vector<size_t> at(lists.size(), 0);
-  for (bool moved = true; moved;) {
-    moved = false;
-    for (int stage = 0; stage < stages; ++stage) {
-      const size_t i = static_cast<size_t>(stage);
-      if (at[i] == lists[i].size()) continue;
-      const Action& action = lists[i][at[i]];
-      if (action.kind == Action::Kind::receive_forward &&
-          !forward_sent.count({stage, action.microbatch}))
-        continue;
-      if (action.kind == Action::Kind::receive_backward &&
-          !backward_sent.count({stage, action.microbatch}))
-        continue;
-      if (action.kind == Action::Kind::send_forward)
-        forward_sent.insert({stage + 1, action.microbatch});
-      if (action.kind == Action::Kind::send_backward)
-        backward_sent.insert({stage - 1, action.microbatch});
-      ++at[i];
-      moved = true;
+  for (int stage = 0; stage < l.stages; ++stage)
+    lists.push_back(make_schedule(l.kind, stage, l.stages, l.microbatches, l.chunks));
+  return lists;
+}
+
+/// Runs all stages' lists where nothing is buffered: a send ends when the other end is at the
+/// receive of the same tensor in its own order, and an exchange when all of its parts have. Fails
+/// when nobody can move.
+class Simulation {
+ public:
+  explicit Simulation(const Layout& layout)
+      : layout_(layout), lists_(lists_of(layout)), at_(lists_.size(), 0), met_(lists_.size()) {}
+
+  void run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t stage = 0; stage < lists_.size(); ++stage) moved = move(stage) || moved;
+    }
+    for (size_t i = 0; i < lists_.size(); ++i)
+      ASSERT_EQ(at_[i], lists_[i].size())
+          << layout_.text() << ": stage " << i << " waits for ever: " << describe(lists_[i]);
+  }
+
+ private:
+  static bool message(const Action& a) { return a.sends() || a.receives(); }
+  size_t exchange_end(size_t stage) const {
+    size_t end = at_[stage] + 1;
+    while (end < lists_[stage].size() && lists_[stage][end].joined) ++end;
+    return end;
+  }
+  /// Whether `other` stands at an exchange with the other end of `a`, which `stage` does.
+  bool meets(size_t stage, const Action& a) {
+    const size_t other = static_cast<size_t>(a.peer);
+    const auto& list = lists_[other];
+    if (met_[stage].count(&a)) return true;
+    if (at_[other] == list.size() || !message(list[at_[other]])) return false;
+    const int parts = layout_.stages * layout_.chunks;
+    const bool backward = a.kind == Kind::send_backward || a.kind == Kind::receive_backward;
+    const int step = (a.sends() ? 1 : -1) * (backward ? -1 : 1);
+    const int part = a.chunk * layout_.stages + static_cast<int>(stage) + step;
+    EXPECT_TRUE(part >= 0 && part < parts);
+    const Kind wanted = backward ? (a.sends() ? Kind::receive_backward : Kind::send_backward)
+                                 : (a.sends() ? Kind::receive_forward : Kind::send_forward);
+    for (size_t k = at_[other]; k < exchange_end(other); ++k) {
+      const Action& b = list[k];
+      if (b.kind != wanted || b.peer != static_cast<int>(stage) || met_[other].count(&b)) continue;
+      // Two ranks' messages in one direction pair up by order alone.
+      EXPECT_EQ(b.microbatch, a.microbatch) << layout_.text();
+      EXPECT_EQ(b.chunk, part / layout_.stages) << layout_.text();
+      met_[stage].insert(&a);
+      met_[other].insert(&b);
+      return true;
+    }
+    return false;
+  }
+  bool move(size_t stage) {
+    if (at_[stage] == lists_[stage].size()) return false;
+    if (!message(lists_[stage][at_[stage]])) return ++at_[stage], true;
+    bool all = true;
+    for (size_t k = at_[stage]; k < exchange_end(stage); ++k)
+      all = meets(stage, lists_[stage][k]) && all;
+    if (all) at_[stage] = exchange_end(stage);
+    return all;
+  }
+
+  Layout layout_;
+  std::vector<std::vector<Action>> lists_;
+  std::vector<size_t> at_;
+  std::vector<std::set<const Action*>> met_;
+};
+
+/// Every micro-batch goes once through every chunk, forward before backward, tensors there before
+/// they are used and sent after they are made.
+void expect_whole(const Layout& l, const std::vector<Action>& list) {
+  std::set<std::tuple<Kind, int64_t, int>> done;
+  const auto has = [&](Kind kind, const Action& a) {
+    return done.count({kind, a.microbatch, a.chunk}) > 0;
+  };
+  std::map<Kind, int64_t> counts;
+  for (const Action& a : list) {
+    EXPECT_TRUE(done.insert({a.kind, a.microbatch, a.chunk}).second) << l.text();
+    ++counts[a.kind];
+    const bool halves = l.kind == ScheduleKind::zero_bubble;
+    const Kind made_by = a.kind == Kind::send_forward      ? Kind::forward
+                         : a.kind == Kind::backward_weight ? Kind::backward_input
+                         : a.kind != Kind::send_backward   ? Kind::forward
+                         : halves                          ? Kind::backward_input
+                                                           : Kind::backward;
+    const bool first = a.kind == Kind::forward || a.receives();
+    EXPECT_TRUE(first || has(made_by, a)) << l.text();
+    if (a.receives()) {
+      EXPECT_FALSE(has(a.kind == Kind::receive_forward ? Kind::forward
+                       : halves                        ? Kind::backward_input
+                                                       : Kind::backward,
+                       a))
+          << l.text();
     }
   }
-  for (size_t i = 0; i < lists.size(); ++i) {
-    ASSERT_EQ(at[i], lists[i].size()) << "stage " << i << " of " << stages << " waits for ever";
-    EXPECT_EQ(most_in_flight(lists[i]),
-              std::min<int64_t>(stages - static_cast<int64_t>(i), microbatches));
-    std::set<int64_t> forwards, backwards;
-    for (const Action& action : lists[i]) {
-      if (action.kind == Action::Kind::forward) {
-        EXPECT_TRUE(forwards.insert(action.microbatch).second);
-      }
-      if (action.kind == Action::Kind::backward) {
-        EXPECT_TRUE(forwards.count(action.microbatch)) << "backward before forward";
-        EXPECT_TRUE(backwards.insert(action.microbatch).second);
-      }
+  const int64_t all = l.microbatches * l.chunks;
+  EXPECT_EQ(counts[Kind::forward], all) << l.text();
+  EXPECT_EQ(counts[Kind::backward] + counts[Kind::backward_weight],
+            l.kind == ScheduleKind::forward_only ? 0 : all)
+      << l.text();
+}
+
+std::vector<Layout> layouts() {
+  std::vector<Layout> all;
+  for (int stages = 1; stages <= 8; ++stages)
+    for (int64_t microbatches : {1, 2, 3, 4, 5, 7, 8, 12, 16, 19}) {
+      for (ScheduleKind kind :
+           {ScheduleKind::one_f_one_b, ScheduleKind::zero_bubble, ScheduleKind::forward_only})
+        all.push_back({kind, stages, microbatches, 1});
+      for (int chunks = 2; chunks <= 4 && stages > 1; ++chunks)
+        for (ScheduleKind kind : {ScheduleKind::interleaved, ScheduleKind::forward_only})
+          all.push_back({kind, stages, microbatches, chunks});
     }
-    EXPECT_EQ(static_cast<int64_t>(forwards.size()), microbatches);
-    EXPECT_EQ(forwards, backwards);
-  }
+  return all;
 }
 
 TEST(Schedule, NobodyWaitsForEver) {
-  for (int stages = 1; stages <= 8; ++stages)
-    for (int64_t microbatches = 1; microbatches <= 12; ++microbatches)
-      simulate(stages, microbatches);
+  for (const Layout& layout : layouts()) {
+    Simulation(layout).run();
+    for (const std::vector<Action>& list : lists_of(layout)) expect_whole(layout, list);
+  }
+}
+
+TEST(Schedule, HoldsAsManyMicroBatchesAsPredicted) {
+  for (const Layout& l : layouts()) {
+    if (l.kind == ScheduleKind::forward_only) continue;
+    const std::vector<std::vector<Action>> lists = lists_of(l);
+    for (int stage = 0; stage < l.stages; ++stage) {
+      const int64_t after = l.stages - 1 - stage, all = l.microbatches * l.chunks;
+      int64_t wanted = after + 1;
+      if (l.chunks > 1) wanted = 2 * after + (l.chunks - 1) * l.stages + 1;
+      // The weights' half of `stage` micro-batches is put off: p in all on each rank.
+      if (l.kind == ScheduleKind::zero_bubble) wanted = l.stages;
+      const int64_t most = most_in_flight(lists[static_cast<size_t>(stage)]);
+      EXPECT_LE(most, std::min(wanted, all)) << l.text() << ", stage " << stage;
+      if (l.chunks == 1 || l.microbatches % l.stages == 0) {
+        EXPECT_EQ(most, std::min(wanted, all)) << l.text() << ", stage " << stage;
+      }
+    }
+  }
+}
+
+TEST(Schedule, BubblesAreThoseOfThePapers) {
+  for (int64_t p = 2; p <= 8; ++p)
+    for (int64_t m = 2 * p; m <= 4 * p; m += p) {
+      const int stages = static_cast<int>(p);
+      const auto bubble = [&](ScheduleKind kind, int chunks = 1) {
+        const StepTime time = step_time(kind, stages, m, chunks);
+        return time.whole - time.busy;
+      };
+      EXPECT_EQ(bubble(ScheduleKind::one_f_one_b), 3 * (p - 1));
+      EXPECT_EQ(bubble(ScheduleKind::zero_bubble), p - 1);
+      for (int chunks = 2; chunks <= 4; ++chunks)  // the same, in units of a chunk.
+        EXPECT_EQ(bubble(ScheduleKind::interleaved, chunks), 3 * (p - 1)) << p << " " << m;
+      EXPECT_EQ(bubble(ScheduleKind::forward_only), p - 1);
+    }
 }
 
 TEST(Schedule, IsPrinted) {
@@ -117,8 +243,39 @@ TEST(Schedule, IsPrinted) {
   EXPECT_EQ(describe(make_schedule(ScheduleKind::one_f_one_b, 0, 2, 2)),
             "F0 s0 F1 s1 rb0 B0 rb1 B1");
   EXPECT_EQ(describe(make_schedule(ScheduleKind::one_f_one_b, 1, 2, 2)),
-            "r0 F0 B0 sb0 r1 F1 B1 sb1");
+            "r0 F0 r1 B0 sb0 F1 B1 sb1");
+  EXPECT_EQ(describe(make_schedule(ScheduleKind::zero_bubble, 1, 2, 2)),
+            "r0 F0 r1 I0 sb0 F1 I1 sb1 W0 W1");
+  EXPECT_EQ(describe(make_schedule(ScheduleKind::interleaved, 0, 2, 2, 2)),
+            "F0.0 s0.0 F1.0 r0.1+s1.0 F0.1 s0.1+r1.1 F1.1 s1.1 rb0.1 B0.1 sb0.1 rb1.1 B1.1 "
+            "rb0.0+sb1.1 B0.0 rb1.0 B1.0");
   EXPECT_THROW(make_schedule(ScheduleKind::sequential, 0, 2, 2), std::invalid_argument);
+  EXPECT_THROW(make_schedule(ScheduleKind::one_f_one_b, 0, 2, 2, 2), std::invalid_argument);
+}
+
+TEST(BalancedLayers, GiveTheHeadItsPart) {
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 32;
+  spec.hidden_size = 4096;
+  spec.num_attention_heads = 32;
+  spec.max_position_embeddings = 2048;
+  spec.vocab_size = 50304;
+  complete(spec);
+  // The head is 0.94 of a layer: 8.94 on the last stage are less than 9 on another.
+  EXPECT_EQ(balanced_layers(spec, 4, 2048), (std::vector<int64_t>{8, 8, 8, 8}));
+  // Two layers too many: they go where few micro-batches are held, but not to the head.
+  spec.num_layers = 34;
+  EXPECT_EQ(balanced_layers(spec, 4, 2048), (std::vector<int64_t>{8, 9, 9, 8}));
+  EXPECT_EQ(balanced_layers(spec, 1, 2048), std::vector<int64_t>{34});
+  // GPT-2 small: the head is 4.6 layers.
+  spec.num_layers = 12;
+  spec.hidden_size = 768;
+  spec.num_attention_heads = spec.num_query_groups = 12;
+  spec.kv_channels = 64;
+  spec.ffn_hidden_size = 3072;
+  EXPECT_EQ(balanced_layers(spec, 4, 1024), (std::vector<int64_t>{3, 4, 4, 1}));
+  EXPECT_EQ(balanced_layers(spec, 12, 1024), std::vector<int64_t>(12, 1));
+  EXPECT_THROW(balanced_layers(spec, 13, 1024), ShapeError);
 }
 
 TEST(Topology, RanksCoverEveryPlaceOnceInMegatronsOrder) {

@@ -13,14 +13,18 @@ namespace {
 constexpr int64_t kLogitsBytes = int64_t{512} << 20;
 
 /// Rows of logits held at once: a multiple of 128 that keeps them under kLogitsBytes, at least 128.
-int64_t default_head_rows(const ModelSpec& spec, const EngineOptions& o) {
-  const int64_t rows =
-      kLogitsBytes / (spec.padded_vocab_size * ops::size_bytes(o.model_dtype)) / 128 * 128;
+int64_t default_head_rows(const ModelSpec& spec, const EngineOptions& o, int64_t tensor_size) {
+  const int64_t row_bytes = spec.padded_vocab_size / tensor_size * ops::size_bytes(o.model_dtype);
+  const int64_t rows = kLogitsBytes / row_bytes / 128 * 128;
   return std::min(std::max<int64_t>(rows, 128), o.seq_length * o.micro_batch_size);
 }
 
-Place place_of(const ModelSpec& spec, const Topology& topology) {
-  return place_on(topology, spec, even_layers(spec.num_layers, topology.pipeline_size));
+std::vector<Place> places_of(const ModelSpec& spec, const EngineOptions& o, const Topology& t) {
+  std::vector<int64_t> layers = o.layers_per_stage;
+  if (layers.empty())
+    layers = o.chunks > 1 ? even_layers(spec.num_layers, t.pipeline_size * o.chunks)
+                          : balanced_layers(spec, t.pipeline_size, o.seq_length);
+  return places_on(t, spec, layers);
 }
 
 }  // namespace
@@ -30,15 +34,15 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
     : spec(spec_),
       options(options_),
       groups(std::move(groups_)),
-      place(place_of(spec_, groups.topology)),
+      places(places_of(spec_, options_, groups.topology)),
       ops(ops_),
-      layout(local_params(spec_, place), false),
+      layout(local_params(spec_, places), false),
       arena(std::move(memory)),
       pool((cut(), cut_pool(pool_bytes))),
       weights(layout, flats.model),
       grads(layout, flats.grad),
       run{.spec = spec,
-          .place = place,
+          .place = places.front(),
           .ops = ops,
           .pool = pool,
           .weights = weights,
@@ -50,13 +54,16 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
           .model_dtype = options.model_dtype,
           .seq_length = options.seq_length,
           .micro_batch_size = options.micro_batch_size,
-          .head_rows = options.head_rows > 0 ? options.head_rows : default_head_rows(spec, options),
+          .head_rows = options.head_rows > 0
+                           ? options.head_rows
+                           : default_head_rows(spec, options, groups.topology.tensor_size),
           .num_microbatches = 1,
           .recompute = options.recompute,
           .seed = options.seed,
           .fuse_residual = options.fuse_residual,
-          .training = true},
-      stage(run, options.max_microbatches) {
+          .training = true,
+          .sequence_parallel = options.sequence_parallel && groups.topology.tensor_size > 1} {
+  for (const Place& place : places) stages.emplace_back(run, place, options.max_microbatches);
   if (workspace_bytes > 0) ops.set_workspace(arena.cut("workspace", DType::u8, {workspace_bytes}));
   for (const Slot& slot : layout.slots())
     views.push_back({.param = &slot.param,

@@ -1,7 +1,8 @@
 // Engine::Parts: what an Engine owns, and the pieces of its step. Built twice: over PlanOps with
 // memory in plan mode, to learn the sizes, and over the real device; both cut the same tensors in
 // the same order, so the plan is exact. Not here: the public face (trainer/engine.h). May include:
-// what engine.h may. parts.cc: memory and batches; step.cc: the step; plan.cc: planning.
+// what engine.h may. parts.cc: memory and batches; step.cc: the step; walk.cc:
+// its schedule; plan.cc: planning.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -30,7 +31,7 @@ struct Engine::Parts {
   const ModelSpec spec;
   const EngineOptions options;
   const Groups groups;
-  const Place place;
+  const std::vector<Place> places;  ///< Of this rank's model chunks.
   ops::Ops& ops;
   FlatLayout layout;
   ops::Arena arena;
@@ -42,7 +43,7 @@ struct Engine::Parts {
   Weights weights;
   Grads grads;
   Run run;
-  Stage stage;
+  std::vector<Stage> stages;  ///< One a chunk.
   EnginePlan plan;
   std::vector<ParamView> views;
   // The host's side.
@@ -65,6 +66,10 @@ struct Engine::Parts {
   HostBatch host_batch(int64_t slot) const;
   void upload_batch(int64_t num_microbatches);
   void body(int64_t num_microbatches);
+  class Walk;
+  void walk(ScheduleKind kind, int64_t num_microbatches);
+  Tensor take_stream();
+  void sum_shared_gradients();
   void evaluate_all(int64_t num_microbatches);
   void draw(const Slot& slot);
   void upload_tables();

@@ -8,22 +8,37 @@
 
 namespace trainer {
 
+namespace {
+
+/// Numbers of micro-batches to plan for. Without a pipeline two show all there is, the rest repeat
+/// the second; a pipeline's stages hold ever more until as many are under way as its parts, and the
+/// order of what is taken and given back depends on the number.
+std::vector<int64_t> step_sizes(const EngineOptions& options, const Topology& topology) {
+  const int64_t all = options.max_microbatches;
+  const int64_t parts = topology.pipeline_size == 1 ? 1 : topology.pipeline_size * options.chunks;
+  std::vector<int64_t> sizes;
+  for (int64_t m = 1; m <= std::min(2 * parts, all); ++m) sizes.push_back(m);
+  if (parts > 1 && all > sizes.back()) sizes.push_back(all);
+  return sizes;
+}
+
+}  // namespace
+
 Planned Planner::run(const ModelSpec& spec, const EngineOptions& options, const Topology& topology,
                      ops::Ops* target) {
   Planned result;
-  // Two micro-batches show all there is; the rest repeat the second.
   std::array<ops::Cost, 2> costs;
-  for (int64_t microbatches : {1, 2}) {
-    if (microbatches > options.max_microbatches) break;
+  for (const int64_t microbatches : step_sizes(options, topology)) {
     ops::PlanOps ops(target);
-    ops.keep_calls(true);
+    ops.keep_calls(microbatches <= 2);
     Engine::Parts parts(spec, options, plan_groups(topology), ops, ops::Arena(), 0, 0);
     parts.body(microbatches);
-    costs[static_cast<size_t>(microbatches - 1)] = ops.total();
-    parts.evaluate_all(1);
+    if (microbatches <= 2) costs[static_cast<size_t>(microbatches - 1)] = ops.total();
+    parts.evaluate_all(microbatches);
+    if (microbatches <= 2) result.calls = ops.calls();
+    if (parts.pool.peak_bytes() < result.pool_bytes) continue;
     result.pool_bytes = std::max(parts.pool.peak_bytes(), ops::kAlignment);
     result.workspace_bytes = ops.workspace_bytes();
-    result.calls = ops.calls();
     result.plan.total_bytes =
         parts.arena.used_bytes() + ops::align_up(result.pool_bytes) +
         (result.workspace_bytes > 0 ? ops::align_up(result.workspace_bytes) : 0);

@@ -2,7 +2,6 @@
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/engine/parts.h"
-#include "trainer/schedule/action.h"
 
 namespace trainer {
 
@@ -12,11 +11,8 @@ void Engine::Parts::body(int64_t num_microbatches) {
   run.state = state;
   run.num_microbatches = num_microbatches;
   grads.begin_step();
-  for (const Action& action : make_schedule(ScheduleKind::sequential, 0, 1, num_microbatches)) {
-    const MicroBatch batch = micro_batch(action.microbatch);
-    if (action.kind == Action::Kind::forward) stage.forward(batch);
-    if (action.kind == Action::Kind::backward) stage.backward(batch);
-  }
+  walk(options.schedule, num_microbatches);
+  sum_shared_gradients();
   optimizer_step(ops, layout, flats,
                  {.clip_grad = options.clip_grad,
                   .beta1 = options.adam_beta1,
@@ -32,7 +28,7 @@ void Engine::Parts::evaluate_all(int64_t num_microbatches) {
   run.training = false;
   run.state = eval_state;
   run.num_microbatches = num_microbatches;
-  for (int64_t m = 0; m < num_microbatches; ++m) stage.evaluate(micro_batch(m));
+  walk(ScheduleKind::forward_only, num_microbatches);
 }
 
 }  // namespace trainer

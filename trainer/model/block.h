@@ -15,6 +15,9 @@ namespace trainer {
 /// branch is empty. Backward: the gradients of both; an empty branch means it equals residual's.
 struct Carry {
   Tensor residual, branch;
+  /// Forward, tensor parallel: the bias of the linear that made branch, in Pool memory, added after
+  /// the sum over ranks.
+  Tensor branch_bias;
   /// Whether the one who takes the carry over must give `residual` back to the Pool: false while
   /// the block before keeps it.
   bool owns_residual = true;
@@ -47,8 +50,12 @@ void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carr
 /// Gives back what is not to be kept; `carry` is the output of this block, or empty.
 void block_release(Run& run, Keep keep, Carry& carry, BlockKept& kept);
 /// Gradients of the block, once Keep::selective's losses are computed again; carry holds the
-/// gradient of its output, then of its input. Gives all of `kept` back.
+/// gradient of its output, then of its input. Gives all of `kept` back. With run.later the products
+/// of weights' gradients are put there, with the tensors that they read.
 void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry,
                     BlockKept& kept);
+
+/// Computes the products that a backward put there, and gives their memory back.
+void compute_later(Run& run, LaterWeights& later);
 
 }  // namespace trainer

@@ -1,9 +1,13 @@
-// Embedding, final norm, vocabulary head.
+// Embedding, final norm, vocabulary head. Tensor parallel: each rank holds V/tp rows of the tables.
+// A token's row is on one rank alone, so the sum over ranks of what each looks up is exact; the
+// position table is whole on each, and the first adds it.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/head.h"
 
 #include <algorithm>
+
+#include "trainer/model/tensor_parallel.h"
 
 namespace trainer {
 namespace {
@@ -23,8 +27,14 @@ Dropout last_branch_dropout(const Run& run, const MicroBatch& batch) {
   return {.p = run.training ? run.spec.hidden_dropout : 0.0f,
           .seed = run.seed,
           .site = ops::dropout_site(run.spec.num_layers - 1, DropoutKind::mlp_output),
+          .first_position = run.first_position(),
           .first_sample = batch.first_sample,
           .state = run.state};
+}
+
+/// The first token id of this rank's rows.
+int64_t first_token(const Run& run) {
+  return run.spec.padded_vocab_size / run.tensor_size() * run.place.tensor_rank;
 }
 
 /// The output layer, and where its gradient goes: the word embeddings when tied.
@@ -40,7 +50,7 @@ struct Output {
 /// statistics where wanted.
 Tensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
   const ModelSpec& spec = run.spec;
-  const int64_t s = run.seq_length, b = run.micro_batch_size, h = spec.hidden_size;
+  const int64_t s = run.stream_length(), b = run.micro_batch_size, h = spec.hidden_size;
   kept.rstd = run.pool.take("norm statistics", DType::f32, {s, b});
   if (spec.norm == ops::Norm::layernorm)
     kept.mean = run.pool.take("norm statistics", DType::f32, {s, b});
@@ -58,57 +68,107 @@ Tensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kep
        .rstd = kept.rstd,
        .residual = carry.residual,
        .branch = carry.branch,
-       .branch_bias = {},
+       .branch_bias = carry.branch_bias,
        .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
        .bias = run.weights.get(spec.num_layers, Role::final_norm_bias),
        .dropout = add ? last_branch_dropout(run, batch) : Dropout()});
+  run.pool.give(carry.branch_bias);
   carry = Carry();
   return y;
 }
 
-/// Walks over chunks of rows of y; with `backward` y becomes its own gradient and the weight's
-/// gradient is added to.
+/// One chunk of rows: their logits become their gradient.
+struct Chunk {
+  Tensor logits, labels, row_weights, token_loss;
+  Tensor stats;  ///< Tensor parallel: (tp, R, 3).
+  bool backward = false;
+};
+
+/// Cross entropy over the columns of all tensor ranks.
+void cross_entropy(Run& run, const Chunk& c) {
+  const float factor = 1.0f / static_cast<float>(run.num_microbatches);
+  if (run.tensor_size() == 1) {
+    run.ops.cross_entropy({.logits = c.logits,
+                           .labels = c.labels,
+                           .row_weights = c.row_weights,
+                           .token_loss = c.token_loss,
+                           .state = run.state,
+                           .factor = factor,
+                           .backward = c.backward});
+    return;
+  }
+  const int64_t rows = c.logits.shape[0];
+  const Tensor own = c.stats.slice(run.place.tensor_rank, 1).view({rows, 3});
+  run.ops.cross_entropy_statistics(
+      {.stats = own, .logits = c.logits, .labels = c.labels, .first_token = first_token(run)});
+  run.tp.follow(run.ops.mark());
+  run.tp.all_gather(c.stats, own);
+  run.ops.follow(run.tp.mark());
+  run.ops.cross_entropy_gradient({.logits = c.logits,
+                                  .stats = c.stats,
+                                  .labels = c.labels,
+                                  .row_weights = c.row_weights,
+                                  .token_loss = c.token_loss,
+                                  .state = run.state,
+                                  .first_token = first_token(run),
+                                  .factor = factor,
+                                  .backward = c.backward});
+}
+
+/// y becomes its own gradient (this rank's share of the sum), and the weight's is added to.
+void chunk_backward(Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
+  const Grads::Target dweight = run.grads.target(output.layer, output.role);
+  run.ops.linear_backward_weight({.dweight = dweight.tensor,
+                                  .dbias = {},
+                                  .dy = dlogits,
+                                  .x = y,
+                                  .accumulate = dweight.accumulate});
+  run.ops.linear_backward_input({.dx = y,
+                                 .dy = dlogits,
+                                 .weight = run.weights.get(output.layer, output.role),
+                                 .pre_activation = {},
+                                 .dbias = {},
+                                 .addend = {}});
+}
+
+/// Walks over chunks of rows of y (S, B, H).
 void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   const Output output(run.spec);
   run.weights.gather(output.layer);
   const Tensor weight = run.weights.get(output.layer, output.role);
-  const int64_t rows = run.seq_length * run.micro_batch_size, vocabulary = weight.shape[0];
-  const int64_t chunk = std::min(run.head_rows, rows);
+  const int64_t rows = run.seq_length * run.micro_batch_size, ranks = run.tensor_size();
+  const int64_t size = std::min(run.head_rows, rows);
   Tensor row_weights = run.pool.take("loss", DType::f32, {rows});
   Tensor token_loss = run.pool.take("loss", DType::f32, {rows});
-  Tensor logits = run.pool.take("logits", run.model_dtype, {chunk, vocabulary});
+  Tensor logits = run.pool.take("logits", run.model_dtype, {size, weight.shape[0]});
+  Tensor stats;
+  if (ranks > 1) stats = run.pool.take("loss", DType::f32, {ranks * size * 3});
   run.ops.loss_weights({.row_weights = row_weights, .loss_mask = batch.loss_mask.flat()});
   const Tensor y_rows = y.view({rows, y.columns()}), labels = batch.labels.flat();
-  const float factor = 1.0f / static_cast<float>(run.num_microbatches);
-  for (int64_t begin = 0; begin < rows; begin += chunk) {
-    const int64_t count = std::min(chunk, rows - begin);
-    const Tensor part = logits.slice(0, count), y_part = y_rows.slice(begin, count);
-    run.ops.linear_forward(
-        {.y = part, .pre_activation = {}, .x = y_part, .weight = weight, .bias = {}, .addend = {}});
-    run.ops.cross_entropy({.logits = part,
-                           .labels = labels.slice(begin, count),
-                           .row_weights = row_weights.slice(begin, count),
-                           .token_loss = token_loss.slice(begin, count),
-                           .state = run.state,
-                           .factor = factor,
-                           .backward = backward});
-    if (!backward) continue;
-    const Grads::Target dweight = run.grads.target(output.layer, output.role);
-    run.ops.linear_backward_weight({.dweight = dweight.tensor,
-                                    .dbias = {},
-                                    .dy = part,
-                                    .x = y_part,
-                                    .accumulate = dweight.accumulate});
-    run.ops.linear_backward_input({.dx = y_part,
-                                   .dy = part,
-                                   .weight = weight,
-                                   .pre_activation = {},
-                                   .dbias = {},
-                                   .addend = {}});
+  for (int64_t begin = 0; begin < rows; begin += size) {
+    const int64_t count = std::min(size, rows - begin);
+    const Tensor part = y_rows.slice(begin, count);
+    const Chunk chunk{
+        .logits = logits.slice(0, count),
+        .labels = labels.slice(begin, count),
+        .row_weights = row_weights.slice(begin, count),
+        .token_loss = token_loss.slice(begin, count),
+        .stats = stats ? stats.slice(0, ranks * count * 3).view({ranks, count, 3}) : Tensor(),
+        .backward = backward};
+    run.ops.linear_forward({.y = chunk.logits,
+                            .pre_activation = {},
+                            .x = part,
+                            .weight = weight,
+                            .bias = {},
+                            .addend = {}});
+    cross_entropy(run, chunk);
+    if (backward) chunk_backward(run, output, chunk.logits, part);
   }
-  run.ops.accumulate_loss(
-      {.state = run.state, .row_weights = row_weights, .token_loss = token_loss, .factor = factor});
-  for (Tensor* t : {&row_weights, &token_loss, &logits}) run.pool.give(*t);
+  run.ops.accumulate_loss({.state = run.state,
+                           .row_weights = row_weights,
+                           .token_loss = token_loss,
+                           .factor = 1.0f / static_cast<float>(run.num_microbatches)});
+  for (Tensor* t : {&row_weights, &token_loss, &logits, &stats}) run.pool.give(*t);
   run.weights.release(output.layer);
 }
 
@@ -116,19 +176,22 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
 
 Tensor embedding_forward(Run& run, const MicroBatch& batch) {
   const ModelSpec& spec = run.spec;
-  const Tensor x = run.pool.take("residual stream", run.model_dtype,
-                                 {run.seq_length, run.micro_batch_size, spec.hidden_size});
+  Tensor x = run.pool.take("residual stream", run.model_dtype,
+                           {run.seq_length, run.micro_batch_size, spec.hidden_size});
   run.weights.gather(-1);
   Tensor positions = run.weights.get(-1, Role::position_embeddings);
+  if (run.place.tensor_rank > 0) positions = Tensor();
   if (positions) positions = positions.slice(spec.position_offset, spec.max_position_embeddings);
   run.ops.embedding_forward({.x = x,
                              .tokens = batch.tokens,
                              .token_table = run.weights.get(-1, Role::word_embeddings),
                              .positions = batch.positions,
                              .position_table = positions,
+                             .first_token = first_token(run),
                              .dropout = embedding_dropout(run, batch)});
   run.weights.release(-1);
-  return x;
+  Travelling summing = sum_rows(run, x);
+  return arrived(run, summing);
 }
 
 void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx) {
@@ -137,22 +200,31 @@ void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx) {
   Tensor dpositions = positions.tensor;
   if (dpositions)
     dpositions = dpositions.slice(run.spec.position_offset, run.spec.max_position_embeddings);
-  run.ops.embedding_backward({.dx = dx,
+  Travelling gathering = gather_rows(run, dx);
+  Tensor whole = arrived(run, gathering);
+  run.ops.embedding_backward({.dx = whole,
                               .tokens = batch.tokens,
                               .dtoken_table = words.tensor,
                               .positions = batch.positions,
                               .dposition_table = dpositions,
+                              .first_token = first_token(run),
                               .accumulate_tokens = words.accumulate,
                               .accumulate_positions = positions.accumulate,
                               .dropout = embedding_dropout(run, batch)});
+  give_gathered(run, whole, dx);
   run.pool.give(dx);
   run.grads.layer_done(-1);
 }
 
 void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
   run.weights.gather(run.spec.num_layers);
-  kept.dy = final_norm(run, batch, carry, kept);
-  walk(run, batch, kept.dy, true);
+  Tensor y = final_norm(run, batch, carry, kept);
+  Travelling gathering = gather_rows(run, y);
+  Tensor whole = arrived(run, gathering);
+  if (whole.data != y.data) run.pool.give(y);
+  walk(run, batch, whole, true);
+  Travelling summing = sum_rows(run, whole);
+  kept.dy = arrived(run, summing);
   run.weights.release(run.spec.num_layers);
 }
 
@@ -160,10 +232,13 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
   const ModelSpec& spec = run.spec;
   const Grads::Target weight = run.grads.target(spec.num_layers, Role::final_norm_weight);
   const Grads::Target bias = run.grads.target(spec.num_layers, Role::final_norm_bias);
-  const Grads::Target branch_bias = run.grads.target(spec.num_layers - 1, Role::fc2_bias);
-  const Tensor dresidual = run.pool.take("gradient of residual stream", run.model_dtype,
-                                         {run.seq_length, run.micro_batch_size, spec.hidden_size});
-  const Dropout dropout = last_branch_dropout(run, batch);
+  const bool branch_here = run.place.num_layers > 0;
+  const Grads::Target branch_bias =
+      branch_here ? run.grads.target(spec.num_layers - 1, Role::fc2_bias) : Grads::Target();
+  const Tensor dresidual =
+      run.pool.take("gradient of residual stream", run.model_dtype,
+                    {run.stream_length(), run.micro_batch_size, spec.hidden_size});
+  const Dropout dropout = branch_here ? last_branch_dropout(run, batch) : Dropout();
   const bool dropped = dropout.p > 0;
   run.ops.residual_norm_backward(
       {.norm = spec.norm,
@@ -181,17 +256,25 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
        .accumulate = weight.accumulate,
        .dropout = dropout});
   if (!dropped) run.pool.give(kept.dy);
-  carry = {
-      .residual = dresidual, .branch = kept.dy, .owns_residual = true, .branch_bias_done = true};
+  carry = {.residual = dresidual,
+           .branch = kept.dy,
+           .branch_bias = {},
+           .owns_residual = true,
+           .branch_bias_done = branch_here};
   kept.dy = Tensor();
   for (Tensor* t : {&kept.x, &kept.mean, &kept.rstd}) run.pool.give(*t);
   run.grads.layer_done(spec.num_layers);
+  // A copy of tied embeddings that no lookup adds to is done with the head.
+  if (spec.tied_embeddings && !run.place.has_embedding) run.grads.layer_done(-1);
 }
 
 void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry) {
   HeadKept kept;
   Tensor y = final_norm(run, batch, carry, kept);
-  walk(run, batch, y, false);
+  Travelling gathering = gather_rows(run, y);
+  Tensor whole = arrived(run, gathering);
+  walk(run, batch, whole, false);
+  give_gathered(run, whole, y);
   for (Tensor* t : {&y, &kept.x, &kept.mean, &kept.rstd}) run.pool.give(*t);
 }
 

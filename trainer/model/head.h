@@ -11,7 +11,7 @@
 
 namespace trainer {
 
-/// The embedded tokens, in Pool memory.
+/// The embedded tokens, in Pool memory: the residual stream's rows held here.
 Tensor embedding_forward(Run& run, const MicroBatch& batch);
 /// Adds into the tables' gradients; gives dx back.
 void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx);

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/model/params.h"
 
+#include <algorithm>
 #include <utility>
 
 namespace trainer {
@@ -96,17 +97,29 @@ Place whole_model(const ModelSpec& spec) {
   return Place{.first_layer = 0, .num_layers = spec.num_layers};
 }
 
+namespace {
+
+bool holds(const ModelSpec& spec, const Place& place, const ParamSpec& param) {
+  if (param.layer < 0)
+    return place.has_embedding ||
+           (place.has_head && spec.tied_embeddings && param.role == Role::word_embeddings);
+  if (param.layer == spec.num_layers) return place.has_head;
+  return param.layer >= place.first_layer && param.layer < place.first_layer + place.num_layers;
+}
+
+}  // namespace
+
 std::vector<LocalParam> local_params(const ModelSpec& spec, const Place& place) {
+  return local_params(spec, std::span(&place, 1));
+}
+
+std::vector<LocalParam> local_params(const ModelSpec& spec, std::span<const Place> chunks) {
   std::vector<LocalParam> held;
+  const Place& place = chunks.front();  // all chunks have one place among tensor ranks.
   for (ParamSpec& param : param_table(spec)) {
-    const bool here = param.layer < 0
-                          ? place.has_embedding || (place.has_head && spec.tied_embeddings &&
-                                                    param.role == Role::word_embeddings)
-                          : (param.layer == spec.num_layers
-                                 ? place.has_head
-                                 : param.layer >= place.first_layer &&
-                                       param.layer < place.first_layer + place.num_layers);
-    if (!here) continue;
+    if (std::none_of(chunks.begin(), chunks.end(),
+                     [&](const Place& chunk) { return holds(spec, chunk, param); }))
+      continue;
     LocalParam local{.spec = param, .shape = param.shape};
     if (param.split >= 0) {
       int64_t& size = local.shape[static_cast<size_t>(param.split)];

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -62,8 +63,8 @@ struct ParamSpec {
 /// All parameters in the order of forward. Deterministic; independent of any layout.
 std::vector<ParamSpec> param_table(const ModelSpec& spec);
 
-/// What a rank holds: layers first_layer .. first_layer + num_layers - 1 of the model, and a share
-/// of each.
+/// What a model chunk of a rank holds: layers first_layer .. first_layer + num_layers - 1 of the
+/// model, and a share of each.
 struct Place {
   int64_t first_layer = 0;
   int64_t num_layers = 0;
@@ -87,8 +88,9 @@ struct LocalParam {
     return count;
   }
 };
-/// The entries of param_table that `place` holds, in its order. Errors: ShapeError when a split
-/// leaves a rest.
+/// The entries of param_table that the chunks of one rank hold, in its order. Errors: ShapeError
+/// when a split leaves a rest.
+std::vector<LocalParam> local_params(const ModelSpec& spec, std::span<const Place> chunks);
 std::vector<LocalParam> local_params(const ModelSpec& spec, const Place& place);
 
 /// The Philox stream of a parameter's initial values: FNV-1a (32 bits) of its name.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <vector>
 
 #include "trainer/comm/comm.h"
 #include "trainer/model/spec.h"
@@ -37,10 +38,24 @@ struct MicroBatch {
   int64_t first_sample = 0;          ///< In the global batch: what dropout is drawn by.
 };
 
+/// Weight gradients that a schedule takes out of backward, to compute them later (zero bubble): the
+/// products, and the Pool memory that they read.
+struct LaterWeights {
+  struct Product {
+    int64_t layer = 0;
+    Role weight{}, bias{};  ///< bias = weight: none.
+    Tensor dy, x;
+    bool column = false;  ///< Of a column-parallel linear: x has this rank's rows alone.
+  };
+  std::vector<Product> products;
+  std::vector<Tensor> owned;
+  std::vector<int64_t> layers;  ///< Done when the products are.
+};
+
 /// One rank's context. Holds references only; the Engine owns.
 struct Run {
   const ModelSpec& spec;
-  Place place;
+  Place place;  ///< Of the model chunk at work.
   ops::Ops& ops;
   ops::Pool& pool;
   Weights& weights;
@@ -57,6 +72,18 @@ struct Run {
   uint32_t seed = 0;
   bool fuse_residual = true;
   bool training = true;  ///< Dropout is on.
+  /// The residual stream and the norms hold this rank's share of S alone.
+  bool sequence_parallel = false;
+  LaterWeights* later = nullptr;  ///< Where backward puts weight gradients; null: computes them.
+
+  int64_t tensor_size() const noexcept { return place.tensor_size; }
+  /// Rows of the residual stream held here, and the whole sequence's position of the first.
+  int64_t stream_length() const noexcept {
+    return sequence_parallel ? seq_length / place.tensor_size : seq_length;
+  }
+  int64_t first_position() const noexcept {
+    return sequence_parallel ? stream_length() * place.tensor_rank : 0;
+  }
 };
 
 }  // namespace trainer

@@ -1,33 +1,65 @@
-// Stage: embedding, blocks, head; and which layers are computed again.
+// Stage: embedding, blocks, head; what passes to the next stage; which layers are computed again.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/stage.h"
 
 #include <algorithm>
 
+#include "trainer/model/layer.h"
+
 namespace trainer {
 
-Stage::Stage(Run& run, int64_t max_microbatches)
-    : run_(run), kept_(static_cast<size_t>(max_microbatches)) {
+Stage::Stage(Run& run, const Place& place, int64_t max_microbatches)
+    : run_(run), place_(place), kept_(static_cast<size_t>(max_microbatches)) {
   const Recompute& r = run.recompute;
   const bool full = r.granularity == Recompute::Granularity::full;
   const bool uniform = full && r.method == Recompute::Method::uniform;
-  const int64_t end = run.place.first_layer + run.place.num_layers;
+  const int64_t end = place.first_layer + place.num_layers;
   int64_t recomputed = full && !uniform ? r.num_layers : 0;
-  for (int64_t layer = run.place.first_layer; layer < end;) {
+  for (int64_t layer = place.first_layer; layer < end;) {
     const int64_t count = uniform ? std::min(std::max<int64_t>(r.num_layers, 1), end - layer) : 1;
     segments_.push_back({layer, count, uniform || recomputed-- > 0});
     layer += count;
   }
-  for (Kept& kept : kept_) kept.blocks.resize(static_cast<size_t>(run.place.num_layers));
+  for (Kept& kept : kept_) kept.blocks.resize(static_cast<size_t>(place.num_layers));
 }
 
-void Stage::forward(const MicroBatch& batch) {
+/// The residual stream as it enters the chunk.
+Carry Stage::begin(const MicroBatch& batch, const Tensor& input) {
+  run_.place = place_;
+  Carry carry;
+  carry.residual = place_.has_embedding ? embedding_forward(run_, batch) : input;
+  return carry;
+}
+
+/// The residual stream as it leaves the chunk: the pending branch added.
+Tensor Stage::end(const MicroBatch& batch, Carry& carry) {
+  const Tensor out = carry.branch && !carry.owns_residual ? carry.branch : carry.residual;
+  if (carry.branch) {
+    const Layer l{run_, place_.first_layer + place_.num_layers - 1, batch};
+    run_.ops.residual_norm_forward({.y = {},
+                                    .residual_out = out,
+                                    .mean = {},
+                                    .rstd = {},
+                                    .residual = carry.residual,
+                                    .branch = carry.branch,
+                                    .branch_bias = carry.branch_bias,
+                                    .weight = {},
+                                    .bias = {},
+                                    .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
+    if (carry.owns_residual) run_.pool.give(carry.branch);
+    run_.pool.give(carry.branch_bias);
+  }
+  carry = Carry();
+  return out;
+}
+
+Tensor Stage::forward(const MicroBatch& batch, Tensor input) {
   Kept& kept = kept_.at(static_cast<size_t>(batch.index));
-  Carry carry{.residual = embedding_forward(run_, batch), .branch = {}, .owns_residual = true};
+  Carry carry = begin(batch, input);
   for (const Segment& segment : segments_) {
     for (int64_t layer = segment.first; layer < segment.first + segment.count; ++layer) {
-      BlockKept& block = kept.blocks[static_cast<size_t>(layer - run_.place.first_layer)];
+      BlockKept& block = kept.blocks[static_cast<size_t>(layer - place_.first_layer)];
       block_forward(run_, layer, batch, carry, block);
       Keep keep = run_.recompute.granularity == Recompute::Granularity::selective ? Keep::selective
                                                                                   : Keep::all;
@@ -35,42 +67,85 @@ void Stage::forward(const MicroBatch& batch) {
       block_release(run_, keep, carry, block);
     }
   }
+  if (!place_.has_head) return end(batch, carry);
   head_forward(run_, batch, carry, kept.head);
+  return {};
 }
 
 void Stage::recompute(const Segment& segment, const MicroBatch& batch,
                       std::vector<BlockKept>& blocks) {
   Carry carry;
   for (int64_t layer = segment.first; layer < segment.first + segment.count; ++layer) {
-    BlockKept& block = blocks[static_cast<size_t>(layer - run_.place.first_layer)];
-    if (layer == segment.first) carry = {.residual = block.x1, .branch = {}, .owns_residual = true};
+    BlockKept& block = blocks[static_cast<size_t>(layer - place_.first_layer)];
+    if (layer == segment.first) carry.residual = block.x1;
     block_forward(run_, layer, batch, carry, block, layer + 1 < segment.first + segment.count);
   }
 }
 
-void Stage::backward(const MicroBatch& batch) {
+/// Through the sum at the end of forward, or the head.
+void Stage::begin_backward(const MicroBatch& batch, Carry& carry, const Tensor& doutput) {
+  run_.place = place_;
+  if (place_.has_head) {
+    head_backward(run_, batch, carry, kept_[static_cast<size_t>(batch.index)].head);
+    return;
+  }
+  carry.residual = doutput;
+  const Layer l{run_, place_.first_layer + place_.num_layers - 1, batch};
+  if (l.hidden_dropout() == 0) return;
+  carry.branch = l.stream("gradient of branch");
+  run_.ops.residual_norm_backward({.dresidual = doutput,
+                                   .dbranch = carry.branch,
+                                   .dweight = {},
+                                   .dbias = {},
+                                   .dbranch_bias = {},
+                                   .dy = {},
+                                   .dresidual_out = doutput,
+                                   .x = {},
+                                   .mean = {},
+                                   .rstd = {},
+                                   .weight = {},
+                                   .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
+}
+
+Tensor Stage::backward(const MicroBatch& batch, Tensor doutput) {
   Kept& kept = kept_.at(static_cast<size_t>(batch.index));
   Carry carry;
-  head_backward(run_, batch, carry, kept.head);
+  begin_backward(batch, carry, doutput);
   for (size_t i = segments_.size(); i-- > 0;) {
     const Segment& segment = segments_[i];
     if (segment.recompute) recompute(segment, batch, kept.blocks);
     for (int64_t layer = segment.first + segment.count; layer-- > segment.first;)
       block_backward(run_, layer, batch, carry,
-                     kept.blocks[static_cast<size_t>(layer - run_.place.first_layer)]);
+                     kept.blocks[static_cast<size_t>(layer - place_.first_layer)]);
   }
+  if (!place_.has_embedding) return carry.residual;
   embedding_backward(run_, batch, carry.residual);
+  return {};
 }
 
-void Stage::evaluate(const MicroBatch& batch) {
-  Carry carry{.residual = embedding_forward(run_, batch), .branch = {}, .owns_residual = true};
-  for (int64_t layer = run_.place.first_layer;
-       layer < run_.place.first_layer + run_.place.num_layers; ++layer) {
+Tensor Stage::backward_input(const MicroBatch& batch, Tensor doutput) {
+  run_.later = &kept_.at(static_cast<size_t>(batch.index)).later;
+  const Tensor dinput = backward(batch, doutput);
+  run_.later = nullptr;
+  return dinput;
+}
+
+void Stage::backward_weight(const MicroBatch& batch) {
+  run_.place = place_;
+  compute_later(run_, kept_.at(static_cast<size_t>(batch.index)).later);
+}
+
+Tensor Stage::evaluate(const MicroBatch& batch, Tensor input) {
+  Carry carry = begin(batch, input);
+  for (int64_t layer = place_.first_layer; layer < place_.first_layer + place_.num_layers;
+       ++layer) {
     BlockKept block;
     block_forward(run_, layer, batch, carry, block);
     block_release(run_, Keep::nothing, carry, block);
   }
+  if (!place_.has_head) return end(batch, carry);
   head_evaluate(run_, batch, carry);
+  return {};
 }
 
 }  // namespace trainer

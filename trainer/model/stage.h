@@ -17,20 +17,26 @@ namespace trainer {
 
 /// Forward keeps what backward needs in the Pool, for any number of micro-batches at once;
 /// backward gives it back. forward and backward of one micro-batch index pair up; backwards may
-/// come in any order.
+/// come in any order. A tensor handed in is taken over, one handed out is the caller's to give
+/// back; both are the residual stream, (S, B, H), or (S/tp, B, H) with sequence parallelism, with
+/// no branch pending.
 class Stage {
  public:
-  /// `max_microbatches` bounds MicroBatch::index.
-  Stage(Run& run, int64_t max_microbatches);
+  /// The chunk that `place` says. `max_microbatches` bounds MicroBatch::index.
+  Stage(Run& run, const Place& place, int64_t max_microbatches);
 
-  /// Forward of `batch`, whose loss is added to run.state. On the last stage head forward and
-  /// backward run at once (the logits are never kept), so the gradients of the output layer are
-  /// done when forward is.
-  void forward(const MicroBatch& batch);
-  /// Backward of `batch`: all gradients are added, all kept memory is given back.
-  void backward(const MicroBatch& batch);
-  /// Forward keeping nothing; the loss is added to run.state. run.training decides about dropout.
-  void evaluate(const MicroBatch& batch);
+  /// Forward of `batch` from the chunk before (empty where the embeddings are here); empty where
+  /// the head is here: then the loss is added to run.state, and the head's backward has run too
+  /// (the logits are never kept), so the gradients of the output layer are done.
+  Tensor forward(const MicroBatch& batch, Tensor input);
+  /// Backward of `batch` from the gradient of forward's result (empty with the head) to that of its
+  /// input (empty with the embeddings): all gradients are added, all kept memory is given back.
+  Tensor backward(const MicroBatch& batch, Tensor doutput);
+  /// The same in two halves: all but the weights of the layers' linears, then those.
+  Tensor backward_input(const MicroBatch& batch, Tensor doutput);
+  void backward_weight(const MicroBatch& batch);
+  /// Forward keeping nothing. run.training decides about dropout.
+  Tensor evaluate(const MicroBatch& batch, Tensor input);
 
  private:
   /// Layers that are kept or computed again together.
@@ -41,10 +47,15 @@ class Stage {
   struct Kept {
     std::vector<BlockKept> blocks;
     HeadKept head;
+    LaterWeights later;
   };
+  Carry begin(const MicroBatch& batch, const Tensor& input);
+  Tensor end(const MicroBatch& batch, Carry& carry);
+  void begin_backward(const MicroBatch& batch, Carry& carry, const Tensor& doutput);
   void recompute(const Segment& segment, const MicroBatch& batch, std::vector<BlockKept>& blocks);
 
   Run& run_;
+  Place place_;
   std::vector<Segment> segments_;
   std::vector<Kept> kept_;
 };

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/parallel/topology.h"
 
+#include <algorithm>
 #include <numeric>
 
 namespace trainer {
@@ -46,19 +47,54 @@ Topology make_topology(int rank, int world_size, int tensor_size, int pipeline_s
   return t;
 }
 
-Place place_on(const Topology& t, const ModelSpec& spec, const std::vector<int64_t>& layers) {
+Place place_on(const Topology& t, const ModelSpec& spec, const std::vector<int64_t>& layers,
+               int chunk) {
   const int64_t sum = std::accumulate(layers.begin(), layers.end(), int64_t{0});
-  if (layers.size() != static_cast<size_t>(t.pipeline_size) || sum != spec.num_layers)
+  if (layers.empty() || layers.size() % static_cast<size_t>(t.pipeline_size) != 0 ||
+      chunk >= static_cast<int>(layers.size()) / t.pipeline_size || sum != spec.num_layers)
     throw ShapeError("topology: " + std::to_string(layers.size()) + " stages of " +
                      std::to_string(sum) + " layers: " + std::to_string(t.pipeline_size) + " of " +
                      std::to_string(spec.num_layers) + " expected");
-  const auto here = layers.begin() + t.pipeline_rank;
+  const auto here = layers.begin() + chunk * t.pipeline_size + t.pipeline_rank;
   return {.first_layer = std::accumulate(layers.begin(), here, int64_t{0}),
           .num_layers = *here,
-          .has_embedding = t.first_stage(),
-          .has_head = t.last_stage(),
+          .has_embedding = here == layers.begin(),
+          .has_head = here + 1 == layers.end(),
           .tensor_rank = t.tensor_rank,
           .tensor_size = t.tensor_size};
+}
+
+std::vector<Place> places_on(const Topology& t, const ModelSpec& spec,
+                             const std::vector<int64_t>& layers) {
+  std::vector<Place> places;
+  for (int chunk = 0; chunk < static_cast<int>(layers.size()) / t.pipeline_size; ++chunk)
+    places.push_back(place_on(t, spec, layers, chunk));
+  return places;
+}
+
+std::vector<int64_t> balanced_layers(const ModelSpec& spec, int stages, int64_t seq_length) {
+  if (stages < 1 || spec.num_layers < stages)
+    throw ShapeError("topology: " + std::to_string(spec.num_layers) + " layers for " +
+                     std::to_string(stages) + " stages: at least one each");
+  ModelSpec part = spec;
+  part.num_layers = 0;
+  const double head = flops_per_sample(part, seq_length);
+  part.num_layers = 1;
+  const double layer = flops_per_sample(part, seq_length) - head;
+  if (stages == 1) return {spec.num_layers};
+  int64_t best = 0;
+  double least = 0;
+  const int64_t others = stages - 1;
+  for (int64_t last = 1; last <= spec.num_layers - others; ++last) {
+    const int64_t most = (spec.num_layers - last + others - 1) / others;
+    const double slowest =
+        std::max(static_cast<double>(most) * layer, static_cast<double>(last) * layer + head);
+    if (best == 0 || slowest <= least) best = last, least = slowest;
+  }
+  std::vector<int64_t> layers = even_layers(spec.num_layers - best, stages - 1);
+  std::reverse(layers.begin(), layers.end());
+  layers.push_back(best);
+  return layers;
 }
 
 std::vector<int64_t> even_layers(int64_t num_layers, int stages) {

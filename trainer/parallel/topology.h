@@ -36,12 +36,21 @@ struct Topology {
 /// of range.
 Topology make_topology(int rank, int world_size, int tensor_size, int pipeline_size);
 
-/// What this rank holds when `layers_per_stage` (one number a stage, their sum is num_layers) are
-/// dealt out. Errors: ShapeError when the numbers do not add up.
+/// What chunk `chunk` of this rank holds when `layers_per_stage` are dealt out: one number a stage,
+/// or, with several chunks a rank, one for chunk 0 of each stage, then for chunk 1 of each, and so
+/// on; their sum is num_layers. Errors: ShapeError when the numbers do not add up.
 Place place_on(const Topology& topology, const ModelSpec& spec,
-               const std::vector<int64_t>& layers_per_stage);
+               const std::vector<int64_t>& layers_per_stage, int chunk = 0);
+/// The chunks of this rank, in order.
+std::vector<Place> places_on(const Topology& topology, const ModelSpec& spec,
+                             const std::vector<int64_t>& layers_per_stage);
 
 /// num_layers dealt out evenly; the first stages take one more where it leaves a rest.
 std::vector<int64_t> even_layers(int64_t num_layers, int stages);
+
+/// num_layers dealt out so that the slowest stage is as fast as can be when the last one also
+/// computes the vocabulary head, in flops of sequences of seq_length; at least one layer each. Of
+/// equals the one whose first stages, which hold most micro-batches, have fewest layers.
+std::vector<int64_t> balanced_layers(const ModelSpec& spec, int stages, int64_t seq_length);
 
 }  // namespace trainer

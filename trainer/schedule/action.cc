@@ -1,59 +1,258 @@
-// Schedules as lists.
+// Schedules as lists. First each stage's order of computing, by the rules of its kind; then all
+// stages' computing is placed in time, which also shows that nobody waits for ever; then every
+// message goes where it is born, in both ranks' lists. A message comes before all that starts when
+// it is born or later, so the lists are parts of one order and even sends that block cannot close a
+// circle.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/schedule/action.h"
 
 #include <algorithm>
+#include <map>
 #include <stdexcept>
+#include <tuple>
 
 namespace trainer {
+namespace {
 
-std::vector<Action> make_schedule(ScheduleKind kind, int stage, int stages,
-                                  int64_t num_microbatches, int chunks) {
-  if (stages < 1 || stage < 0 || stage >= stages || num_microbatches < 1)
-    throw std::invalid_argument("schedule: stage " + std::to_string(stage) + " of " +
-                                std::to_string(stages) + ", " + std::to_string(num_microbatches) +
-                                " micro-batches: out of range");
-  if (chunks != 1 || (kind == ScheduleKind::sequential && stages != 1))
-    throw std::invalid_argument(
-        "schedule: this kind has one chunk a rank, and sequential one stage");
-  std::vector<Action> actions;
-  const auto forward = [&](int64_t m) {
-    if (stage > 0) actions.push_back({Action::Kind::receive_forward, m, 0});
-    actions.push_back({Action::Kind::forward, m, 0});
-    if (stage + 1 < stages) actions.push_back({Action::Kind::send_forward, m, 0});
-  };
-  const auto backward = [&](int64_t m) {
-    if (stage + 1 < stages) actions.push_back({Action::Kind::receive_backward, m, 0});
-    actions.push_back({Action::Kind::backward, m, 0});
-    if (stage > 0) actions.push_back({Action::Kind::send_backward, m, 0});
-  };
-  // Warm-up: as many forwards as there are stages after this one; then one forward, one backward;
-  // then the rest.
-  const int64_t warmup = std::min<int64_t>(stages - 1 - stage, num_microbatches);
-  for (int64_t m = 0; m < warmup; ++m) forward(m);
-  for (int64_t m = warmup; m < num_microbatches; ++m) {
-    forward(m);
-    backward(m - warmup);
+using Kind = Action::Kind;
+
+/// Computing of one stage, in order.
+using Order = std::vector<Action>;
+
+int64_t duration(Kind kind) { return kind == Kind::backward ? 2 : 1; }
+
+bool is_backward(Kind kind) { return kind == Kind::backward || kind == Kind::backward_input; }
+
+/// The i-th forward of a rank: rounds of `stages` micro-batches, in each round chunk after chunk.
+Action nth_forward(int64_t i, int stages, int chunks) {
+  const int64_t round = i / (int64_t{stages} * chunks), in_round = i % (int64_t{stages} * chunks);
+  return {.kind = Kind::forward,
+          .microbatch = round * stages + in_round % stages,
+          .chunk = static_cast<int>(in_round / stages)};
+}
+
+/// The same order for backward, from the last chunk to the first.
+Action nth_backward(int64_t i, int stages, int chunks) {
+  Action action = nth_forward(i, stages, chunks);
+  action.kind = Kind::backward;
+  action.chunk = chunks - 1 - action.chunk;
+  return action;
+}
+
+/// Warm-up: forwards alone, so many that the first backward comes just in time; then one forward,
+/// one backward; then the rest. A last round that is not full is ordered as if it were: what is
+/// left out of an order in which nobody waits for ever leaves one.
+Order forward_backward(int stage, int stages, int64_t microbatches, int chunks) {
+  const int64_t after = stages - 1 - stage;
+  const int64_t rounds = (microbatches + stages - 1) / stages;
+  const int64_t all = chunks == 1 ? microbatches : rounds * stages * chunks;
+  const int64_t warmup =
+      std::min(chunks == 1 ? after : 2 * after + int64_t{chunks - 1} * stages, all);
+  Order order;
+  for (int64_t i = 0; i < all + warmup; ++i) {
+    if (i < all) order.push_back(nth_forward(i, stages, chunks));
+    if (i >= warmup) order.push_back(nth_backward(i - warmup, stages, chunks));
   }
-  for (int64_t m = num_microbatches - warmup; m < num_microbatches; ++m) backward(m);
+  std::erase_if(order, [&](const Action& a) { return a.microbatch >= microbatches; });
+  return order;
+}
+
+/// As one_f_one_b; rank r puts the weights' half off by r micro-batches, so that the inputs' halves
+/// travel up without waiting for it.
+Order zero_bubble(int stage, int stages, int64_t microbatches) {
+  Order order;
+  int64_t inputs = 0, weights = 0;
+  for (const Action& action : forward_backward(stage, stages, microbatches, 1)) {
+    order.push_back(action);
+    if (action.kind != Kind::backward) continue;
+    order.back().kind = Kind::backward_input;
+    if (++inputs > stage)
+      order.push_back({.kind = Kind::backward_weight, .microbatch = weights++, .chunk = 0});
+  }
+  while (weights < microbatches)
+    order.push_back({.kind = Kind::backward_weight, .microbatch = weights++, .chunk = 0});
+  return order;
+}
+
+std::vector<Order> make_orders(ScheduleKind kind, int stages, int64_t microbatches, int chunks) {
+  std::vector<Order> orders;
+  for (int stage = 0; stage < stages; ++stage) {
+    if (kind == ScheduleKind::zero_bubble) {
+      orders.push_back(zero_bubble(stage, stages, microbatches));
+    } else if (kind == ScheduleKind::forward_only) {
+      orders.push_back(forward_backward(stage, stages, microbatches, chunks));
+      std::erase_if(orders.back(), [](const Action& a) { return a.kind != Kind::forward; });
+    } else {
+      orders.push_back(forward_backward(stage, stages, microbatches, chunks));
+    }
+  }
+  return orders;
+}
+
+/// All stages' computing on one clock.
+class Clock {
+ public:
+  Clock(std::vector<Order> orders, int chunks)
+      : orders_(std::move(orders)), chunks_(chunks), begins_(orders_.size()) {
+    std::vector<int64_t> free(orders_.size(), 0);
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t stage = 0; stage < orders_.size(); ++stage)
+        while (begins_[stage].size() < orders_[stage].size() && start_next(stage, free[stage]))
+          moved = true;
+    }
+    for (size_t stage = 0; stage < orders_.size(); ++stage) {
+      if (begins_[stage].size() < orders_[stage].size())
+        throw std::logic_error("schedule: stage " + std::to_string(stage) + " waits for ever");
+      whole_ = std::max(whole_, free[stage]);
+    }
+  }
+
+  int64_t whole() const noexcept { return whole_; }
+  std::vector<Action> list(int stage) const;
+
+ private:
+  /// Forward or backward of a micro-batch through a part of the model.
+  using Event = std::tuple<bool, int64_t, int64_t>;
+
+  int64_t stages() const noexcept { return static_cast<int64_t>(orders_.size()); }
+  int64_t parts() const noexcept { return stages() * chunks_; }
+  int64_t part(size_t stage, const Action& a) const noexcept {
+    return a.chunk * stages() + static_cast<int64_t>(stage);
+  }
+  /// When the input of an action is there; -1: not yet.
+  int64_t input_at(size_t stage, const Action& a) const {
+    const int64_t here = part(stage, a);
+    Event wanted;
+    if (a.kind == Kind::forward) {
+      if (here == 0) return 0;
+      wanted = {false, a.microbatch, here - 1};
+    } else if (is_backward(a.kind)) {
+      wanted = here + 1 < parts() ? Event{true, a.microbatch, here + 1}
+                                  : Event{false, a.microbatch, here};
+    } else {
+      wanted = {true, a.microbatch, here};
+    }
+    const auto at = ends_.find(wanted);
+    return at == ends_.end() ? -1 : at->second;
+  }
+  bool start_next(size_t stage, int64_t& free) {
+    const Action& a = orders_[stage][begins_[stage].size()];
+    const int64_t input = input_at(stage, a);
+    if (input < 0) return false;
+    const int64_t begin = std::max(free, input);
+    begins_[stage].push_back(begin);
+    free = begin + duration(a.kind);
+    if (a.kind != Kind::backward_weight)
+      ends_[{a.kind != Kind::forward, a.microbatch, part(stage, a)}] = free;
+    return true;
+  }
+  void add_messages(int stage, std::vector<std::pair<int64_t, Action>>& timed) const;
+
+  std::vector<Order> orders_;
+  int chunks_;
+  std::vector<std::vector<int64_t>> begins_;
+  std::map<Event, int64_t> ends_;
+  int64_t whole_ = 0;
+};
+
+/// Every message of this rank with the time of its birth.
+void Clock::add_messages(int stage, std::vector<std::pair<int64_t, Action>>& timed) const {
+  const int64_t count = stages();
+  for (const auto& [event, end] : ends_) {
+    const auto& [backward, microbatch, from] = event;
+    const int64_t to = from + (backward ? -1 : 1);
+    if (to < 0 || to >= parts()) continue;
+    const int sender = static_cast<int>(from % count), receiver = static_cast<int>(to % count);
+    if (sender == receiver) continue;
+    if (sender == stage)
+      timed.push_back({end,
+                       {.kind = backward ? Kind::send_backward : Kind::send_forward,
+                        .microbatch = microbatch,
+                        .chunk = static_cast<int>(from / count),
+                        .peer = receiver}});
+    if (receiver == stage)
+      timed.push_back({end,
+                       {.kind = backward ? Kind::receive_backward : Kind::receive_forward,
+                        .microbatch = microbatch,
+                        .chunk = static_cast<int>(to / count),
+                        .peer = sender}});
+  }
+}
+
+std::vector<Action> Clock::list(int stage) const {
+  // Messages of one time are in one order everywhere: forward before backward, by micro-batch and
+  // part, as ends_ has them.
+  std::vector<std::pair<int64_t, Action>> timed;
+  add_messages(stage, timed);
+  const auto is_message = [](const Action& a) { return a.sends() || a.receives(); };
+  const size_t i = static_cast<size_t>(stage);
+  for (size_t k = 0; k < orders_[i].size(); ++k) timed.push_back({begins_[i][k], orders_[i][k]});
+  std::stable_sort(timed.begin(), timed.end(), [&](const auto& a, const auto& b) {
+    return std::pair(a.first, !is_message(a.second)) < std::pair(b.first, !is_message(b.second));
+  });
+  std::vector<Action> actions;
+  for (size_t k = 0; k < timed.size(); ++k) {
+    actions.push_back(timed[k].second);
+    actions.back().joined = k > 0 && is_message(timed[k].second) &&
+                            is_message(timed[k - 1].second) && timed[k].first == timed[k - 1].first;
+  }
   return actions;
 }
 
+void check_arguments(ScheduleKind kind, int stage, int stages, int64_t num_microbatches,
+                     int chunks) {
+  const auto require = [](bool holds, const std::string& why) {
+    if (!holds) throw std::invalid_argument("schedule: " + why);
+  };
+  require(stages >= 1 && stage >= 0 && stage < stages && num_microbatches >= 1,
+          "stage " + std::to_string(stage) + " of " + std::to_string(stages) + ", " +
+              std::to_string(num_microbatches) + " micro-batches: out of range");
+  require(kind != ScheduleKind::sequential || stages == 1, "sequential has one stage");
+  const bool many = kind == ScheduleKind::interleaved || kind == ScheduleKind::forward_only;
+  require(chunks >= 1 && (chunks == 1 || (many && stages > 1)),
+          std::to_string(chunks) + " chunks a rank: more than one for interleaved stages only");
+}
+
+}  // namespace
+
+std::vector<Action> make_schedule(ScheduleKind kind, int stage, int stages,
+                                  int64_t num_microbatches, int chunks) {
+  check_arguments(kind, stage, stages, num_microbatches, chunks);
+  return Clock(make_orders(kind, stages, num_microbatches, chunks), chunks).list(stage);
+}
+
+StepTime step_time(ScheduleKind kind, int stages, int64_t num_microbatches, int chunks) {
+  check_arguments(kind, 0, stages, num_microbatches, chunks);
+  const int64_t each = kind == ScheduleKind::forward_only ? 1 : 3;
+  return {.whole = Clock(make_orders(kind, stages, num_microbatches, chunks), chunks).whole(),
+          .busy = each * num_microbatches * chunks};
+}
+
 std::string describe(const std::vector<Action>& actions) {
-  static constexpr const char* kWords[] = {"r", "F", "s", "rb", "B", "sb"};
+  static constexpr const char* kWords[] = {"r", "F", "s", "rb", "B", "sb", "I", "W"};
+  const bool chunks =
+      std::any_of(actions.begin(), actions.end(), [](const Action& a) { return a.chunk > 0; });
   std::string text;
-  for (const Action& action : actions)
-    text += (text.empty() ? "" : " ") + std::string(kWords[static_cast<size_t>(action.kind)]) +
+  for (const Action& action : actions) {
+    text += (text.empty()    ? ""
+             : action.joined ? "+"
+                             : " ") +
+            std::string(kWords[static_cast<size_t>(action.kind)]) +
             std::to_string(action.microbatch);
+    if (chunks) text += "." + std::to_string(action.chunk);
+  }
   return text;
 }
 
 int64_t most_in_flight(const std::vector<Action>& actions) {
+  const bool halves = std::any_of(actions.begin(), actions.end(),
+                                  [](const Action& a) { return a.kind == Kind::backward_weight; });
   int64_t now = 0, most = 0;
   for (const Action& action : actions) {
-    if (action.kind == Action::Kind::forward) most = std::max(most, ++now);
-    if (action.kind == Action::Kind::backward) --now;
+    if (action.kind == Kind::forward) most = std::max(most, ++now);
+    if (action.kind == (halves ? Kind::backward_weight : Kind::backward)) --now;
   }
   return most;
 }

@@ -1,0 +1,161 @@
+// Engine::Parts: a schedule's actions one after another, with the tensors that travel between
+// stages. A send's memory is kept until a later exchange is due, so that compute need not wait for
+// the receiver; a receive is queued when its message is born, and waited for when it is used.
+//
+// SPDX-License-Identifier: MIT
+#include <deque>
+#include <map>
+#include <tuple>
+
+#include "trainer/engine/parts.h"
+
+namespace trainer {
+namespace {
+
+using Kind = Action::Kind;
+
+/// Exchanges whose sends may still be under way before compute waits for the oldest.
+constexpr size_t kExchangesUnderWay = 2;
+
+}  // namespace
+
+class Engine::Parts::Walk {
+ public:
+  explicit Walk(Parts& parts) : p_(parts) {}
+
+  void all(const std::vector<Action>& actions) {
+    for (size_t i = 0; i < actions.size();) {
+      size_t end = i + 1;
+      if (!actions[i].sends() && !actions[i].receives()) {
+        compute(actions[i]);
+      } else {
+        while (end < actions.size() && actions[end].joined) ++end;
+        exchange(std::span(actions).subspan(i, end - i));
+      }
+      i = end;
+    }
+    while (!leaving_.empty()) finish_oldest();
+  }
+
+ private:
+  /// Direction, chunk, micro-batch.
+  using Key = std::tuple<bool, int, int64_t>;
+  struct Arriving {
+    Tensor tensor;
+    ops::Mark mark;
+  };
+  struct Leaving {
+    std::vector<Tensor> tensors;
+    ops::Mark mark;
+  };
+
+  Tensor arrived(bool backward, const Action& a) {
+    const auto at = arriving_.find({backward, a.chunk, a.microbatch});
+    if (at == arriving_.end()) return {};
+    p_.ops.follow(at->second.mark);
+    const Tensor tensor = at->second.tensor;
+    arriving_.erase(at);
+    return tensor;
+  }
+
+  void compute(const Action& a) {
+    const MicroBatch batch = p_.micro_batch(a.microbatch);
+    Stage& stage = p_.stages[static_cast<size_t>(a.chunk)];
+    const bool forward = a.kind == Kind::forward;
+    Tensor out;
+    if (forward && p_.run.training) {
+      out = stage.forward(batch, arrived(false, a));
+    } else if (forward) {
+      out = stage.evaluate(batch, arrived(false, a));
+    } else if (a.kind == Kind::backward) {
+      out = stage.backward(batch, arrived(true, a));
+    } else if (a.kind == Kind::backward_input) {
+      out = stage.backward_input(batch, arrived(true, a));
+    } else {
+      stage.backward_weight(batch);
+    }
+    if (out) ready_[{!forward, a.chunk, a.microbatch}] = out;
+  }
+
+  void exchange(std::span<const Action> actions) {
+    if (leaving_.size() == kExchangesUnderWay) finish_oldest();
+    comm::Comm& comm = *p_.groups.pipeline;
+    std::vector<Tensor> tensors;
+    Leaving leaving;
+    for (const Action& a : actions) {
+      const Key key{a.kind == Kind::send_backward, a.chunk, a.microbatch};
+      if (a.sends()) leaving.tensors.push_back(ready_.at(key));
+      tensors.push_back(a.sends() ? ready_.at(key) : p_.take_stream());
+      if (a.sends()) ready_.erase(key);
+    }
+    comm.follow(p_.ops.mark());
+    if (actions.size() > 1) comm.group_begin();
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].sends()) {
+        comm.send(tensors[i], actions[i].peer);
+      } else {
+        comm.receive(tensors[i], actions[i].peer);
+      }
+    }
+    if (actions.size() > 1) comm.group_end();
+    leaving.mark = comm.mark();
+    for (size_t i = 0; i < actions.size(); ++i)
+      if (actions[i].receives())
+        arriving_[{actions[i].kind == Kind::receive_backward, actions[i].chunk,
+                   actions[i].microbatch}] = {tensors[i], leaving.mark};
+    leaving_.push_back(std::move(leaving));
+  }
+
+  void finish_oldest() {
+    p_.ops.follow(leaving_.front().mark);
+    for (Tensor& tensor : leaving_.front().tensors) p_.pool.give(tensor);
+    leaving_.pop_front();
+  }
+
+  Parts& p_;
+  std::map<Key, Tensor> ready_;
+  std::map<Key, Arriving> arriving_;
+  std::deque<Leaving> leaving_;
+};
+
+Tensor Engine::Parts::take_stream() {
+  return pool.take("between stages", options.model_dtype,
+                   {run.stream_length(), options.micro_batch_size, spec.hidden_size});
+}
+
+void Engine::Parts::walk(ScheduleKind kind, int64_t num_microbatches) {
+  const int chunks = static_cast<int>(stages.size());
+  Walk(*this).all(make_schedule(kind, groups.topology.pipeline_rank, groups.topology.pipeline_size,
+                                num_microbatches, chunks));
+  // The last stage alone has added to the loss.
+  if (groups.topology.pipeline_size == 1) return;
+  const Tensor loss(static_cast<std::byte*>(run.state.data) + offsetof(ops::StepState, loss),
+                    DType::f32, run.state.device, {1});
+  groups.pipeline->follow(ops.mark());
+  groups.pipeline->all_reduce(loss, comm::Reduce::sum);
+  ops.follow(groups.pipeline->mark());
+}
+
+/// Parameters that are whole on several ranks have gradients from what each rank has seen: norms
+/// and row-parallel biases from its rows of the sequence, tied embeddings from lookup and head.
+void Engine::Parts::sum_shared_gradients() {
+  const auto sum = [&](comm::Comm& comm, const std::vector<Tensor>& tensors) {
+    if (tensors.empty() || comm.size() == 1) return;
+    comm.follow(ops.mark());
+    comm.group_begin();
+    for (const Tensor& tensor : tensors) comm.all_reduce(tensor, comm::Reduce::sum);
+    comm.group_end();
+    ops.follow(comm.mark());
+  };
+  std::vector<Tensor> rows;
+  for (const Slot& slot : layout.slots())
+    if (options.sequence_parallel && slot.param.spec.split < 0 &&
+        slot.param.spec.role != Role::position_embeddings)
+      rows.push_back(slot.in(flats.grad));
+  sum(*groups.tensor, rows);
+  const int words = layout.find(-1, Role::word_embeddings);
+  if (spec.tied_embeddings && words >= 0)
+    sum(*groups.embedding, {layout.slots()[static_cast<size_t>(words)].in(flats.grad)});
+}
+
+}  // namespace trainer

@@ -1,0 +1,80 @@
+// Layer: one block's view of the run, for block.cc and block_backward.cc: shapes held here,
+// weights, gradients, dropout. Not here: operations. May include: model/run.h.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "trainer/model/block.h"
+
+namespace trainer {
+
+/// See the room card. "stream": rows of the residual stream held here (S/tp with sequence
+/// parallelism); "rows": all S rows, as linears and attention see them.
+struct Layer {
+  Run& run;
+  int64_t layer;
+  const MicroBatch& batch;
+
+  ops::Ops& ops() const { return run.ops; }
+  const ModelSpec& spec() const { return run.spec; }
+  Tensor weight(Role role) const { return run.weights.get(layer, role); }
+  Grads::Target grad(Role role) const { return run.grads.target(layer, role); }
+
+  // What of the model is held on this rank.
+  int64_t heads() const { return spec().num_attention_heads / run.tensor_size(); }
+  int64_t groups() const { return spec().num_query_groups / run.tensor_size(); }
+  int64_t qkv_size() const { return spec().qkv_size() / run.tensor_size(); }
+  int64_t fc1_size() const { return spec().fc1_size() / run.tensor_size(); }
+  int64_t ffn_size() const { return spec().ffn_hidden_size / run.tensor_size(); }
+  bool tensor_parallel() const { return run.tensor_size() > 1; }
+
+  Tensor rows(const char* purpose, int64_t columns) const {
+    return run.pool.take(purpose, run.model_dtype, {run.seq_length, run.micro_batch_size, columns});
+  }
+  Tensor stream(const char* purpose) const {
+    return run.pool.take(purpose, run.model_dtype,
+                         {run.stream_length(), run.micro_batch_size, spec().hidden_size});
+  }
+  Tensor statistics() const {
+    return run.pool.take("norm statistics", DType::f32,
+                         {run.stream_length(), run.micro_batch_size});
+  }
+  bool gated() const { return spec().activation == ops::Activation::swiglu; }
+  float hidden_dropout() const { return run.training ? spec().hidden_dropout : 0.0f; }
+  /// Residual additions happen in the linears' epilogues.
+  bool fused() const { return hidden_dropout() == 0 && run.fuse_residual && !tensor_parallel(); }
+
+  ops::Dropout dropout(ops::DropoutKind kind, int64_t of_layer) const {
+    const bool attention = kind == ops::DropoutKind::attention_probabilities;
+    const float p = attention ? (run.training ? spec().attention_dropout : 0.0f) : hidden_dropout();
+    return {.p = p,
+            .seed = run.seed,
+            .site = ops::dropout_site(of_layer, kind),
+            .first_position = attention ? 0 : run.first_position(),
+            .first_sample = batch.first_sample,
+            .first_head = attention ? heads() * run.place.tensor_rank : 0,
+            .state = run.state};
+  }
+  ops::AttentionShape attention_shape() const {
+    return {.num_attention_heads = heads(),
+            .num_query_groups = groups(),
+            .kv_channels = spec().kv_channels,
+            .softmax_scale = softmax_scale(spec())};
+  }
+  void rotate(const Tensor& qkv, bool inverse) const {
+    if (spec().rotary_dim() == 0) return;
+    ops().rotary({.qkv = qkv,
+                  .positions = batch.positions,
+                  .cosine = run.cosine,
+                  .sine = run.sine,
+                  .num_attention_heads = heads(),
+                  .num_query_groups = groups(),
+                  .inverse = inverse});
+  }
+};
+
+/// y = norm(x) once more, or for the first time when x has no branch to add.
+void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, Tensor& y, Tensor& mean,
+                Tensor& rstd);
+
+}  // namespace trainer
