@@ -27,12 +27,14 @@ struct Options {
 };
 
 /// Runs `body` once a rank, on threads of their own, and returns when all have ended. When some
-/// throw, the first exception (by time) is thrown here; the others then end by a lost connection.
+/// throw, the first exception that is no lost peer is thrown here, else the first; the others then
+/// end by a lost connection.
 inline void run_ranks(const Options& options, const std::function<void(trainer::Groups)>& body) {
   comm::MemoryStore store;
   std::mutex mutex;
   std::condition_variable changed;
   std::exception_ptr failure;
+  bool cause = false;  // `failure` is no mere consequence of another rank's.
   int ended = 0;
   const auto one = [&](int rank) {
     try {
@@ -46,9 +48,13 @@ inline void run_ranks(const Options& options, const std::function<void(trainer::
                                    .timeout = options.timeout};
             return comm::make_gloo_comm(gloo, store);
           }));
-    } catch (...) {
+    } catch (const comm::PeerError&) {
       const std::lock_guard<std::mutex> lock(mutex);
       if (!failure) failure = std::current_exception();
+    } catch (...) {
+      const std::lock_guard<std::mutex> lock(mutex);
+      if (!failure || !cause) failure = std::current_exception();
+      cause = true;
     }
     const std::lock_guard<std::mutex> lock(mutex);
     ++ended;

@@ -20,6 +20,12 @@ namespace comm {
 using ops::Mark;
 using ops::Tensor;
 
+/// A peer does not answer, or its connection is lost: another rank may be the cause.
+class PeerError : public ops::DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 /// How ranks' elements become one.
 enum class Reduce : uint8_t { sum, mean, max };
 

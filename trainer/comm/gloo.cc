@@ -22,6 +22,7 @@
 
 #include "trainer/comm/host_queue.h"
 #include "trainer/comm/reduction.h"
+#include "trainer/comm/sha256.h"
 
 namespace comm {
 namespace {
@@ -148,9 +149,17 @@ class GlooComm final : public Comm {
   void expect_shares(const Tensor& whole, const Tensor& share) const;
   template <class Work>
   void queue(Header header, Work work);
+  void begin_call() {
+    if (options_.beacon != nullptr) options_.beacon->begin_call(options_.name + " " + current_);
+  }
+  void end_call() {
+    if (options_.beacon != nullptr) options_.beacon->end_call();
+  }
   void add_message(const Message& message);
   void run_messages(const std::vector<Message>& messages);
   void exchange_headers(const Header& mine);
+  void exchange_blocks(const std::vector<std::string>& mine, std::vector<std::string>& theirs);
+  void prove();
   void check_header(const Header& mine, const Header& theirs, int peer) const;
   Transfer begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot);
   void finish(Transfer& transfer);
@@ -190,7 +199,46 @@ GlooComm::GlooComm(const GlooOptions& options, Store& store)
     StoreForGloo gloo_store(store, options);
     context_->connectFullMesh(gloo_store, device);
   } catch (const gloo::Exception& error) {
-    throw ops::DeviceError("comm: " + describe() + ": ranks do not connect: " + error.what());
+    throw PeerError("comm: " + describe() + ": ranks do not connect: " + error.what());
+  }
+  if (!options.secret.empty()) prove();
+}
+
+/// mine[peer] to each peer, and theirs from it; all of one length.
+void GlooComm::exchange_blocks(const std::vector<std::string>& mine,
+                               std::vector<std::string>& theirs) {
+  std::vector<std::string> out = mine;
+  theirs = mine;
+  std::vector<Transfer> transfers;
+  for (int peer = 0; peer < size(); ++peer) {
+    if (peer == rank()) continue;
+    std::string& from = out[static_cast<size_t>(peer)];
+    std::string& to = theirs[static_cast<size_t>(peer)];
+    const int64_t bytes = static_cast<int64_t>(from.size());
+    transfers.push_back(begin(from.data(), bytes, peer, true, kHeaderSlot));
+    transfers.push_back(begin(to.data(), bytes, peer, false, kHeaderSlot));
+  }
+  finish(transfers);
+}
+
+/// Both ends of each connection show that they know the job's secret, before anything else.
+void GlooComm::prove() {
+  current_ = "meeting";
+  const auto signature = [&](int from, int to, const std::string& a, const std::string& b) {
+    return hmac_sha256(options_.secret, options_.id + " " + std::to_string(from) + " " +
+                                            std::to_string(to) + " " + a + b);
+  };
+  const std::string nonce = random_bytes(32);
+  std::vector<std::string> nonces(static_cast<size_t>(size()), nonce), mine, theirs, proofs;
+  exchange_blocks(nonces, theirs);
+  for (int peer = 0; peer < size(); ++peer)
+    mine.push_back(signature(rank(), peer, theirs[static_cast<size_t>(peer)], nonce));
+  exchange_blocks(mine, proofs);
+  for (int peer = 0; peer < size(); ++peer) {
+    const size_t i = static_cast<size_t>(peer);
+    if (peer != rank() && !same_bytes(proofs[i], signature(peer, rank(), nonce, theirs[i])))
+      throw ops::DeviceError("comm: " + describe() + ": " + name_of(peer) +
+                             " does not know this job's secret");
   }
 }
 
@@ -209,8 +257,7 @@ GlooComm::~GlooComm() {
 }
 
 void GlooComm::fail(int peer, const std::string& why) const {
-  throw ops::DeviceError("comm: " + describe() + ": " + current_ + ": " + name_of(peer) + ": " +
-                         why);
+  throw PeerError("comm: " + describe() + ": " + current_ + ": " + name_of(peer) + ": " + why);
 }
 
 GlooComm::Transfer GlooComm::begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot) {
@@ -272,8 +319,10 @@ void GlooComm::queue(Header header, Work work) {
     header.serial = ++calls_;
     current_ = header.call == Call::farewell ? kCalls[static_cast<size_t>(Call::farewell)]
                                              : header.describe();
+    begin_call();
     exchange_headers(header);
     work();
+    end_call();
   });
 }
 
@@ -403,6 +452,7 @@ void GlooComm::run_messages(const std::vector<Message>& messages) {
                .call = Call::message,
                .dtype = m.tensor.dtype};
     current_ = mine[i].describe();
+    begin_call();
     headers.push_back(
         begin(m.out ? &mine[i] : &theirs[i], sizeof(Header), m.peer, m.out, kHeaderSlot));
     if (m.out && m.tensor.bytes() > 0)
@@ -420,6 +470,7 @@ void GlooComm::run_messages(const std::vector<Message>& messages) {
   for (size_t i = 0; i < messages.size(); ++i)
     if (messages[i].out) finish(headers[i]);
   finish(data);
+  end_call();
 }
 
 }  // namespace

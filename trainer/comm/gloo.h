@@ -1,5 +1,5 @@
 // The Comm of processes without GPUs, over TCP. gloo.cc alone sees gloo. May include: comm/comm.h,
-// comm/store.h.
+// comm/store.h, comm/beacon.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "trainer/comm/beacon.h"
 #include "trainer/comm/comm.h"
 #include "trainer/comm/store.h"
 
@@ -23,6 +24,7 @@ struct GlooOptions {
   std::string address = "127.0.0.1";  ///< Of this rank, to which the others connect.
   std::string secret;                 ///< Of the job; connections of another secret are refused.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Of one wait for a peer.
+  Beacon* beacon = nullptr;  ///< Told of every call; may be null.
 };
 
 /// Meets the group's other ranks through `store` and connects to each of them. Host memory only.

@@ -1,0 +1,351 @@
+// Meeting, agreeing and noticing, with ranks as threads: what each rank is told when all is well,
+// and when one is of another release, configuration, size or secret, comes twice or never, falls
+// silent, dies, or stands still. Processes that really die are in many_test.cc.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "trainer/comm/control.h"
+#include "trainer/comm/server.h"
+#include "trainer/comm/sha256.h"
+#include "trainer/comm/wire.h"
+
+namespace comm {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+/// What happened on one rank.
+struct Told {
+  std::string error;    ///< Of the meeting.
+  bool told = false;    ///< Rank 0 has the same.
+  std::string printed;  ///< The verdict's line.
+  int status = -1;      ///< The verdict's.
+};
+
+class ControlTest : public testing::Test {
+ protected:
+  ControlTest() {
+    std::string name = std::filesystem::temp_directory_path() / "control.XXXXXX";
+    folder_ = ::mkdtemp(name.data());
+  }
+  ~ControlTest() override { std::filesystem::remove_all(folder_); }
+
+  ControlOptions options(int rank, int size) const {
+    ControlOptions o;
+    o.launch = {.launcher = "trainer", .rank = rank, .world_size = size, .local_size = size};
+    o.claim = {.rank = rank,
+               .world_size = size,
+               .local_rank = rank,
+               .host = "here",
+               .device = "cpu",
+               .version = "1",
+               .config = "lr = 1\nseed = 2\n",
+               .pid = 100 + rank};
+    o.timeout = milliseconds(1500);
+    o.hang_timeout = milliseconds(1000);
+    o.meeting_file = folder_ + "/meeting";
+    return o;
+  }
+
+  /// Runs `body` on `size` ranks after `change` has had its way with each rank's options.
+  std::vector<Told> run(int size, const std::function<void(ControlOptions&)>& change,
+                        const std::function<void(Control&)>& body) const {
+    std::vector<Told> told(static_cast<size_t>(size));
+    std::vector<std::thread> threads;
+    for (int rank = 0; rank < size; ++rank)
+      threads.emplace_back([&, rank] {
+        Told& mine = told[static_cast<size_t>(rank)];
+        std::mutex mutex;
+        std::condition_variable changed;
+        ControlOptions o = options(rank, size);
+        o.print = [&](const std::string& line) { mine.printed = line; };
+        o.end_process = [&](int status) {
+          const std::lock_guard<std::mutex> lock(mutex);
+          mine.status = status;
+          changed.notify_all();
+        };
+        change(o);
+        if (o.claim.rank < 0) return;  // never comes.
+        try {
+          Control control(o);
+          body(control);
+          std::unique_lock<std::mutex> lock(mutex);
+          if (expect_verdict_)
+            changed.wait_for(lock, std::chrono::seconds(10), [&] { return mine.status >= 0; });
+        } catch (const MeetingError& error) {
+          mine.error = error.what();
+          mine.told = error.told;
+        }
+      });
+    for (std::thread& thread : threads) thread.join();
+    return told;
+  }
+
+  std::string folder_;
+  bool expect_verdict_ = false;
+};
+
+TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
+  std::atomic<int> ended = 0;
+  const std::vector<Told> told = run(
+      4, [](ControlOptions&) {},
+      [&](Control& c) {
+        ASSERT_EQ(c.roster().size(), 4u);
+        EXPECT_EQ(c.roster()[3].name(), "rank 3 (here, cpu)");
+        EXPECT_EQ(c.roster()[3].address, "127.0.0.1");
+        EXPECT_LT(c.seconds_to_meet(), 1.0);
+        for (int round = 0; round < 50; ++round) {
+          const std::vector<std::string> all = c.exchange(std::to_string(round * 10 + c.rank()));
+          ASSERT_EQ(all.size(), 4u);
+          for (int r = 0; r < 4; ++r)
+            ASSERT_EQ(all[static_cast<size_t>(r)], std::to_string(round * 10 + r));
+        }
+        if (c.rank() == 2) c.store().set("key", std::string("a\0b", 3));
+        EXPECT_EQ(c.store().get("key", milliseconds(2000)), std::string("a\0b", 3));
+        c.leave();
+        ++ended;
+      });
+  EXPECT_EQ(ended, 4);
+  for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/meeting"));
+}
+
+TEST_F(ControlTest, AMissingRankIsNamedInTime) {
+  const std::vector<Told> told = run(
+      3, [](ControlOptions& o) { o.claim.rank -= o.claim.rank == 1 ? 10 : 0; },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[0].error, AllOf(HasSubstr("rank 1 of 3 did not come within 1 s"),
+                                   HasSubstr("there are rank 0 (here, cpu), rank 2 (here, cpu)")));
+  EXPECT_EQ(told[2].error, told[0].error);
+  EXPECT_TRUE(told[2].told);
+}
+
+TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
+  const std::vector<Told> told = run(
+      2, [](ControlOptions& o) { o.claim.rank -= o.claim.rank == 0 ? 10 : 0; },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[1].error, HasSubstr("rank 1 (here, cpu): rank 0 was not found within 1 s"));
+  EXPECT_FALSE(told[1].told);
+}
+
+struct Mismatch {
+  const char* name;
+  std::function<void(Claim&)> change;
+  const char* message;
+};
+
+TEST_F(ControlTest, WhoDiffersIsNamedToAll) {
+  const Mismatch cases[] = {
+      {"release", [](Claim& c) { c.version = "2"; },
+       "rank 2 (here, cpu) is release 2, rank 0 (here, cpu) is release 1"},
+      {"configuration", [](Claim& c) { c.config = "lr = 3\nseed = 2\n"; },
+       "rank 2 (here, cpu) has another configuration: lr = 3 there, lr = 1 on rank 0"},
+      {"size", [](Claim& c) { c.world_size = 5; }, "rank 2 (here, cpu) is one of 5 ranks"},
+      {"error", [](Claim& c) { c.error = "--lr is missing"; },
+       "rank 2 (here, cpu): --lr is missing"}};
+  for (const Mismatch& mismatch : cases) {
+    const std::vector<Told> told = run(
+        4,
+        [&](ControlOptions& o) {
+          if (o.claim.rank == 2) mismatch.change(o.claim);
+        },
+        [](Control&) { FAIL(); });
+    for (const Told& t : told) EXPECT_THAT(t.error, HasSubstr(mismatch.message)) << mismatch.name;
+    EXPECT_FALSE(told[0].told);
+  }
+}
+
+TEST_F(ControlTest, TwoOfOneRankOrOneGpuAreNamed) {
+  EXPECT_THAT(run(
+                  3,
+                  [](ControlOptions& o) {
+                    if (o.claim.rank == 2) o.claim.rank = 1;
+                  },
+                  [](Control&) { FAIL(); })[0]
+                  .error,
+              HasSubstr("rank 1 (here, cpu) has come twice"));
+  const std::string shared = run(
+                                 2, [](ControlOptions& o) { o.claim.unique_device = "GPU 0"; },
+                                 [](Control&) { FAIL(); })[0]
+                                 .error;
+  EXPECT_THAT(shared, HasSubstr("have the same GPU"));
+}
+
+TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
+  const std::vector<Told> told = run(
+      2,
+      [](ControlOptions& o) {
+        o.launch.address = "127.0.0.1";
+        o.launch.port = 20000 + getpid() % 10000;
+        o.meeting_file.clear();
+        o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[0].error, AllOf(HasSubstr("rank 1 of 2 did not come"),
+                                   HasSubstr("do not know this job's secret")));
+  EXPECT_THAT(told[1].error, HasSubstr("another secret"));
+}
+
+TEST_F(ControlTest, TwoJobsOnOnePortDoNotMix) {
+  std::atomic<int> ended = 0;
+  const int port = 31000 + getpid() % 10000;
+  const auto job = [&](const std::string& secret) {
+    run(
+        2,
+        [&](ControlOptions& o) {
+          o.launch.address = "127.0.0.1";
+          o.launch.port = port;
+          o.meeting_file.clear();
+          o.launch.secret = secret;
+          o.timeout = std::chrono::seconds(10);
+        },
+        [&](Control& c) {
+          EXPECT_EQ(c.exchange(secret)[1], secret);
+          c.leave();
+          ++ended;
+        });
+  };
+  std::thread other([&] { job("b"); });
+  job("a");
+  other.join();
+  EXPECT_EQ(ended, 4);
+}
+
+TEST_F(ControlTest, StrangersDoNotDisturb) {
+  std::atomic<bool> done = false;
+  std::thread stranger([&] {
+    // Finds the port as a rank would, and sends what no rank sends.
+    while (!done) {
+      std::ifstream in(folder_ + "/meeting");
+      std::string address, why;
+      int port = 0;
+      if (in >> address >> port) {
+        for (const std::string& bytes :
+             {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(40, '\xff'), std::string(3, '\0'),
+              std::string("\x23\0\0\0\x01gristmill control 1", 24) + std::string(16, 'n')}) {
+          Socket s = connect_to(address, port, Clock::now() + milliseconds(200), why);
+          if (s) static_cast<void>(!write(s.fd(), bytes.data(), bytes.size()));
+          std::this_thread::sleep_for(milliseconds(5));
+        }
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  });
+  std::atomic<int> ended = 0;
+  run(
+      3,
+      [](ControlOptions& o) {
+        if (o.claim.rank == 1) std::this_thread::sleep_for(milliseconds(300));
+      },
+      [&](Control& c) {
+        c.exchange("x");
+        c.leave();
+        ++ended;
+      });
+  done = true;
+  stranger.join();
+  EXPECT_EQ(ended, 3);
+}
+
+TEST_F(ControlTest, ARankThatIsGoneIsNamedWithItsPlace) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.beacon().set_resumable(true);
+        c.beacon().enter(Phase::step, 7);
+        c.beacon().begin_call("world all-reduce of 3 fp32 (number 9)");
+        std::this_thread::sleep_for(milliseconds(600));
+        if (c.rank() == 1) throw MeetingError("gone", true);  // destroyed without leave().
+      });
+  EXPECT_THAT(told[0].printed,
+              "rank 1 (here, cpu): in step 7, last collective: world all-reduce of 3 fp32 (number "
+              "9): its connection closed: killed, or crashed");
+  EXPECT_EQ(told[0].status, 75);
+  EXPECT_EQ(told[2].status, 75);
+  EXPECT_EQ(told[2].printed, "");
+}
+
+TEST_F(ControlTest, RankZeroThatIsGoneIsNamedByTheNext) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.beacon().enter(Phase::step, 7);
+        c.exchange("");
+        if (c.rank() == 0) throw MeetingError("gone", true);
+      });
+  EXPECT_THAT(told[1].printed, HasSubstr("rank 0 (here, cpu): in step 7: its connection closed"));
+  EXPECT_EQ(told[1].status, 1);
+  EXPECT_EQ(told[2].printed, "");
+  EXPECT_EQ(told[2].status, 1);
+}
+
+// Rank 2 goes on living but no longer moves; the others wait for it in a collective.
+TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions& o) { o.hang_timeout = milliseconds(700); },
+      [&](Control& c) {
+        for (int step = 1; step <= 3; ++step) {
+          c.beacon().enter(Phase::step, step);
+          c.exchange("");
+        }
+        c.beacon().begin_call("world all-reduce of 3 fp32 (number 9)");
+        if (c.rank() == 2) c.beacon().end_call();
+      });
+  EXPECT_THAT(told[0].printed,
+              AllOf(HasSubstr("rank 2 (here, cpu): in step 3"), HasSubstr("nothing has moved for"),
+                    HasSubstr("this rank is the one that the others wait for")));
+  EXPECT_EQ(told[1].status, 1);
+}
+
+// The first word is that of a rank which lost its peer; the better one follows and wins.
+TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
+  expect_verdict_ = true;
+  std::vector<std::thread> failing;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.exchange("");
+        if (c.rank() == 1) {
+          std::this_thread::sleep_for(milliseconds(300));
+          throw MeetingError("gone", true);
+        }
+        if (c.rank() == 2) {
+          // fail() does not return; its words are sent from here.
+          c.beacon().enter(Phase::step, 2);
+          c.report_failure("connection to rank 1 lost", true);
+        }
+      });
+  EXPECT_THAT(told[0].printed, HasSubstr("rank 1 (here, cpu)"));
+}
+
+TEST_F(ControlTest, ARanksOwnErrorReachesAll) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.exchange("");
+        if (c.rank() == 2) c.report_failure("step 3: gradient is not finite", false);
+      });
+  EXPECT_EQ(told[0].printed, "rank 2 (here, cpu): step 3: gradient is not finite");
+  for (const Told& t : told) EXPECT_EQ(t.status, 1);
+}
+
+}  // namespace
+}  // namespace comm

@@ -1,0 +1,66 @@
+// Ranks as processes of a test: forked before the parent has touched a device, so that each may
+// open one of its own. They share a FileStore in a temporary folder.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <csignal>
+#include <cstdio>
+#include <exception>
+#include <filesystem>
+#include <functional>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/file_store.h"
+
+namespace ranks {
+
+/// What `body` returns (0..255), found in a process of its own.
+inline int in_a_process(const std::function<int()>& body) {
+  const pid_t pid = fork();
+  if (pid == 0) _exit(body());
+  int status = 0;
+  waitpid(pid, &status, 0);
+  return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+}
+
+/// Runs body(rank, store) in `size` processes and expects each to end without a failed expectation
+/// or an exception; a rank still there after `seconds` is killed by its alarm.
+inline void run_rank_processes(int size, unsigned seconds,
+                               const std::function<void(int, comm::Store&)>& body) {
+  std::string folder = std::filesystem::temp_directory_path() / "ranks.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  std::vector<pid_t> pids;
+  for (int rank = 0; rank < size; ++rank) {
+    const pid_t pid = fork();
+    if (pid == 0) {
+      alarm(seconds);
+      comm::FileStore store(folder);
+      try {
+        body(rank, store);
+      } catch (const std::exception& error) {
+        std::fprintf(stderr, "rank %d: %s\n", rank, error.what());
+        _exit(2);
+      }
+      std::fflush(nullptr);
+      _exit(testing::Test::HasFailure() ? 1 : 0);
+    }
+    pids.push_back(pid);
+  }
+  for (size_t rank = 0; rank < pids.size(); ++rank) {
+    int status = 0;
+    waitpid(pids[rank], &status, 0);
+    EXPECT_TRUE(WIFEXITED(status)) << "rank " << rank << ": signal " << WTERMSIG(status);
+    if (WIFEXITED(status)) {
+      EXPECT_EQ(WEXITSTATUS(status), 0) << "rank " << rank;
+    }
+  }
+  std::filesystem::remove_all(folder);
+}
+
+}  // namespace ranks

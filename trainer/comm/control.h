@@ -1,0 +1,111 @@
+// Control: a rank's line to rank 0, beside the collectives: over it ranks meet, agree, and notice
+// that one of them is gone. Here: what a rank sees. Not here: the bytes (wire.h), rank 0's other end
+// (server.h), which launcher started whom (launch.h). May include: comm/, ops/tensor.h.
+// Traffic of gloo and NCCL is neither encrypted nor signed: only who may take part is checked.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <cstdint>
+#include <functional>
+#include <memory>
+#include <string>
+#include <vector>
+
+#include "trainer/comm/beacon.h"
+#include "trainer/comm/launch.h"
+#include "trainer/comm/store.h"
+#include "trainer/ops/tensor.h"
+
+namespace comm {
+
+/// The ranks do not come together. `told`: rank 0 has the same message and prints it.
+class MeetingError : public ops::DeviceError {
+ public:
+  MeetingError(const std::string& what, bool told_) : DeviceError(what), told(told_) {}
+  bool told;
+};
+
+/// What a rank says of itself when it comes.
+struct Claim {
+  int rank = 0, world_size = 1, local_rank = 0;
+  std::string host;           ///< Its name.
+  std::string address;        ///< By which the others reach it; found by the meeting.
+  std::string device;         ///< "cpu", "GPU 3".
+  std::string unique_device;  ///< The same text on the same host: the same device. May be empty.
+  std::string version;        ///< Of the program.
+  std::string config;         ///< One `flag = value` a line: must be the same for all.
+  int64_t pid = 0;
+  std::string error;  ///< Why this rank cannot take part; the others are told, and nobody starts.
+  /// "rank 3 (n07, GPU 1)".
+  std::string name() const;
+};
+
+/// How ranks meet, and how long they wait for each other.
+struct ControlOptions {
+  Launch launch;
+  Claim claim;
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Until all have come.
+  /// A rank that says nothing for so long is given up. A run that makes no progress for so long is
+  /// given up too; then it is at least four times the longest pause that it has survived, and
+  /// `timeout` before the first step has ended.
+  std::chrono::milliseconds hang_timeout = std::chrono::seconds(45);
+  /// Where the file of ranks of one host is; empty: a folder of this user under /tmp.
+  std::string meeting_file;
+  /// Called before the process is ended by a verdict, from another thread.
+  std::function<void()> at_end;
+  /// Ends the process with a status; tests have another.
+  std::function<void(int)> end_process;
+  /// Prints a verdict's line. Called on one rank of the job, or one of each host without rank 0.
+  std::function<void(const std::string&)> print;
+};
+
+/// Exit statuses of a process that a verdict ends.
+inline constexpr int kVerdictFailed = 1;
+inline constexpr int kVerdictGoOn = 75;
+
+/// See the room card. Rank 0 also carries the server. From construction on, a thread of its own
+/// tells the others that this rank lives, and ends this process when the job has failed.
+class Control {
+ public:
+  /// Returns when all ranks have come and are who they should be. Errors: MeetingError naming
+  /// rank and host, for another version, configuration, world size or secret, for two with one rank
+  /// or one device, and for ranks that do not come within the timeout.
+  explicit Control(const ControlOptions& options);
+  /// Without leave(), the others take it as this rank's death.
+  ~Control();
+  Control(const Control&) = delete;
+  Control& operator=(const Control&) = delete;
+
+  int rank() const noexcept;
+  int size() const noexcept;
+  /// All ranks, in order.
+  const std::vector<Claim>& roster() const noexcept;
+  /// How long the meeting took.
+  double seconds_to_meet() const noexcept;
+
+  /// Keys and values of this job.
+  Store& store();
+  Beacon& beacon();
+
+  /// Gives this rank's value for the next round; collect() waits for the round's values of all, in
+  /// rank order. Between the two the rank may work. All ranks make the same rounds.
+  void offer(const std::string& value);
+  std::vector<std::string> collect();
+  std::vector<std::string> exchange(const std::string& value);
+
+  /// This rank's work is done; waits until all have come here, at most the hang timeout.
+  void leave();
+  /// This rank has failed: tells the others. The verdict follows, and ends the process.
+  /// `peer`: another rank may be the cause, so the verdict waits for what else is heard.
+  void report_failure(const std::string& why, bool peer, int status = kVerdictFailed);
+  /// The same, and waits for the verdict.
+  [[noreturn]] void fail(const std::string& why, bool peer, int status = kVerdictFailed);
+
+ private:
+  class Link;
+  std::unique_ptr<Link> link_;
+};
+
+}  // namespace comm

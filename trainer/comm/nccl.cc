@@ -1,0 +1,240 @@
+// NcclComm: each call is NCCL's, on a stream of its own. Marks are events out of a ring, as
+// CudaOps' are, so that the two streams meet without the host, captured or not.
+// Not here: noticing that a peer is gone while the device waits for it (comm/control.h: the process
+// then ends, and the driver takes the stream with it).
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/comm/nccl.h"
+
+#include <cuda_runtime.h>
+#include <nccl.h>
+
+#include <cstdlib>
+#include <cstring>
+#include <exception>
+#include <mutex>
+#include <vector>
+
+namespace comm {
+namespace {
+
+using ops::DeviceError;
+using ops::DType;
+
+/// As many as a Mark's promise asks for.
+constexpr size_t kMarks = 1024;
+
+[[noreturn]] void fail(const char* call, const char* file, int line, const std::string& why) {
+  throw DeviceError("comm: " + std::string(call) + ": " + why + " (" + file + ":" +
+                    std::to_string(line) + ")");
+}
+
+#define CUDA_CHECK(call)                                                                      \
+  do {                                                                                        \
+    const cudaError_t status_ = (call);                                                       \
+    if (status_ != cudaSuccess) fail(#call, __FILE__, __LINE__, cudaGetErrorString(status_)); \
+  } while (false)
+
+void wait_for_event(const Mark& mark) {
+  CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(mark.event)));
+}
+
+ncclDataType_t type_of(const Tensor& t) {
+  switch (t.dtype) {
+    case DType::f32:
+      return ncclFloat32;
+    case DType::bf16:
+      return ncclBfloat16;
+    case DType::f16:
+      return ncclFloat16;
+    case DType::i32:
+      return ncclInt32;
+    case DType::i64:
+      return ncclInt64;
+    case DType::u8:
+      return ncclUint8;
+  }
+  return ncclUint8;
+}
+
+/// NCCL reads its environment at the first communicator.
+void set_environment(bool one_algorithm) {
+  static std::once_flag once;
+  std::call_once(once, [&] {
+    setenv("NCCL_NVLS_ENABLE", "0", 0);
+    if (!one_algorithm) return;
+    setenv("NCCL_ALGO", "Ring", 0);
+    setenv("NCCL_PROTO", "Simple", 0);
+  });
+}
+
+class NcclComm final : public Comm {
+ public:
+  NcclComm(const NcclOptions& options, Store& store);
+  ~NcclComm() override;
+
+  int rank() const noexcept override { return options_.rank; }
+  int size() const noexcept override { return options_.size; }
+  std::string describe() const override {
+    return options_.name + ", rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
+           ", nccl";
+  }
+  void all_reduce(Tensor x, Reduce reduce) override {
+    check(ncclAllReduce(x.data, x.data, count(x), type_of(x), operation(x, reduce), comm_, stream_),
+          "ncclAllReduce", x);
+  }
+  void reduce_scatter(Tensor dst, Tensor src, Reduce reduce) override {
+    expect_shares(src, dst);
+    check(ncclReduceScatter(src.data, dst.data, count(dst), type_of(dst), operation(dst, reduce),
+                            comm_, stream_),
+          "ncclReduceScatter", src);
+  }
+  void all_gather(Tensor dst, Tensor src) override {
+    expect_shares(dst, src);
+    check(ncclAllGather(src.data, dst.data, count(src), type_of(src), comm_, stream_),
+          "ncclAllGather", dst);
+  }
+  void broadcast(Tensor x, int root) override {
+    expect_rank(root);
+    check(ncclBroadcast(x.data, x.data, count(x), type_of(x), root, comm_, stream_),
+          "ncclBroadcast", x);
+  }
+  void send(Tensor x, int to) override {
+    expect_peer(to);
+    check(ncclSend(x.data, count(x), type_of(x), to, comm_, stream_), "ncclSend", x);
+  }
+  void receive(Tensor x, int from) override {
+    expect_peer(from);
+    check(ncclRecv(x.data, count(x), type_of(x), from, comm_, stream_), "ncclRecv", x);
+  }
+  void barrier() override {
+    const Tensor token(token_, DType::i32, ops::Device::cuda, {1});
+    all_reduce(token, Reduce::max);
+    CUDA_CHECK(cudaStreamSynchronize(stream_));
+  }
+  void group_begin() override { check(ncclGroupStart(), "ncclGroupStart", {}); }
+  void group_end() override { check(ncclGroupEnd(), "ncclGroupEnd", {}); }
+  Mark mark() override;
+  void follow(const Mark& mark) override;
+
+ private:
+  static size_t count(const Tensor& t) { return static_cast<size_t>(t.elements()); }
+  ncclRedOp_t operation(const Tensor& x, Reduce reduce) const;
+  void check(ncclResult_t status, const char* call, const Tensor& tensor);
+  void expect_rank(int rank) const;
+  void expect_peer(int rank) const;
+  void expect_shares(const Tensor& whole, const Tensor& share) const;
+
+  const NcclOptions options_;
+  ncclComm_t comm_ = nullptr;
+  cudaStream_t stream_ = nullptr;
+  void* token_ = nullptr;
+  bool failed_ = false;
+  std::vector<cudaEvent_t> events_;
+  uint64_t serial_ = 0;
+};
+
+NcclComm::NcclComm(const NcclOptions& options, Store& store) : options_(options) {
+  set_environment(options.one_algorithm);
+  CUDA_CHECK(cudaSetDevice(options.device_index));
+  ncclUniqueId id;
+  const std::string key = "nccl/" + options.id;
+  if (rank() == 0) {
+    check(ncclGetUniqueId(&id), "ncclGetUniqueId", {});
+    store.set(key, std::string(id.internal, sizeof id.internal));
+  } else {
+    const std::string bytes = store.get(key, options.timeout);
+    if (bytes.size() != sizeof id.internal)
+      throw DeviceError("comm: " + describe() + ": the group's id has " +
+                        std::to_string(bytes.size()) + " bytes");
+    std::memcpy(id.internal, bytes.data(), bytes.size());
+  }
+  int lowest = 0, highest = 0;
+  CUDA_CHECK(cudaDeviceGetStreamPriorityRange(&lowest, &highest));
+  CUDA_CHECK(cudaStreamCreateWithPriority(&stream_, cudaStreamNonBlocking, highest));
+  events_.resize(kMarks);
+  for (cudaEvent_t& event : events_)
+    CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  CUDA_CHECK(cudaMalloc(&token_, sizeof(int32_t)));
+  CUDA_CHECK(cudaMemset(token_, 0, sizeof(int32_t)));
+  ncclConfig_t config = NCCL_CONFIG_INITIALIZER;
+  if (options.max_ctas > 0) {
+    config.minCTAs = 1;
+    config.maxCTAs = options.max_ctas;
+  }
+  config.commName = options_.name.c_str();
+  check(ncclCommInitRankConfig(&comm_, size(), id, rank(), &config), "ncclCommInitRankConfig", {});
+}
+
+NcclComm::~NcclComm() {
+  // A collective that a peer never enters would keep the stream for ever.
+  const bool broken = failed_ || std::uncaught_exceptions() > 0;
+  if (comm_ != nullptr) {
+    if (!broken) cudaStreamSynchronize(stream_);
+    if (broken || ncclCommDestroy(comm_) != ncclSuccess) ncclCommAbort(comm_);
+  }
+  if (token_ != nullptr) cudaFree(token_);
+  for (cudaEvent_t event : events_)
+    if (event != nullptr) cudaEventDestroy(event);
+  if (stream_ != nullptr) cudaStreamDestroy(stream_);
+}
+
+void NcclComm::check(ncclResult_t status, const char* call, const Tensor& tensor) {
+  ncclResult_t later = ncclSuccess;
+  if (status == ncclSuccess && comm_ != nullptr) ncclCommGetAsyncError(comm_, &later);
+  if (status == ncclSuccess && (later == ncclSuccess || later == ncclInProgress)) {
+    if (options_.beacon != nullptr && tensor)
+      options_.beacon->queued(options_.name + " " + call + " of " + tensor.describe());
+    return;
+  }
+  failed_ = true;
+  const char* last = ncclGetLastError(comm_);
+  throw PeerError("comm: " + describe() + ": " + call +
+                  (tensor ? " of " + tensor.describe() : std::string()) + ": " +
+                  ncclGetErrorString(status == ncclSuccess ? later : status) +
+                  (last != nullptr && *last != 0 ? std::string(": ") + last : std::string()));
+}
+
+ncclRedOp_t NcclComm::operation(const Tensor& x, Reduce reduce) const {
+  if (reduce == Reduce::max) return ncclMax;
+  if (reduce == Reduce::sum) return ncclSum;
+  if (x.dtype == DType::i32 || x.dtype == DType::i64 || x.dtype == DType::u8)
+    throw ops::ShapeError(std::string("comm: mean of ") + ops::name(x.dtype) +
+                          ": a float expected");
+  return ncclAvg;
+}
+
+void NcclComm::expect_rank(int rank) const {
+  if (rank < 0 || rank >= size())
+    throw ops::ShapeError("comm: " + describe() + ": no rank " + std::to_string(rank));
+}
+
+void NcclComm::expect_peer(int rank) const {
+  expect_rank(rank);
+  if (rank == options_.rank) throw ops::ShapeError("comm: " + describe() + ": a message to itself");
+}
+
+void NcclComm::expect_shares(const Tensor& whole, const Tensor& share) const {
+  if (whole.elements() != share.elements() * size() || whole.dtype != share.dtype)
+    throw ops::ShapeError("comm: " + describe() + ": " + whole.describe() + " is no " +
+                          std::to_string(size()) + " of " + share.describe());
+}
+
+Mark NcclComm::mark() {
+  cudaEvent_t event = events_[serial_ % kMarks];
+  CUDA_CHECK(cudaEventRecord(event, stream_));
+  return {.event = event, .serial = ++serial_, .wait_on_host = wait_for_event};
+}
+
+void NcclComm::follow(const Mark& mark) {
+  if (mark.event == nullptr) return;
+  CUDA_CHECK(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(mark.event), 0));
+}
+
+}  // namespace
+
+std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, Store& store) {
+  return std::make_unique<NcclComm>(options, store);
+}
+
+}  // namespace comm

@@ -1,0 +1,99 @@
+// Server: rank 0's end of all Controls. Here: who may come, the store, the rounds, and the verdict:
+// which rank ended the job, and why. One thread, one poll loop; nothing a stranger sends can stop
+// it. Not here: the ranks' end (control.h). May include: comm/.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/comm/control.h"
+#include "trainer/comm/wire.h"
+
+namespace comm {
+
+/// The proof that whoever says `what` with both nonces knows the secret.
+std::string proof(const std::string& secret, std::string_view what, const std::string& nonce_a,
+                  const std::string& nonce_b, std::string_view payload);
+
+void pack(Packer& out, const Claim& claim);
+Claim unpack_claim(Unpacker& in);
+void pack(Packer& out, const Status& status);
+Status unpack_status(Unpacker& in);
+
+/// First bytes of every connection.
+inline constexpr std::string_view kMagic = "gristmill control 1";
+/// Longest frame, before a connection has proved itself and after.
+inline constexpr size_t kStrangerLimit = 1 << 18, kRankLimit = 1 << 26;
+
+/// See the room card.
+class Server {
+ public:
+  /// `listener` may be empty (a job of one host whose ranks come by `own`); `own` is rank 0's
+  /// connection, which needs no proof.
+  Server(const ControlOptions& options, Socket listener, Socket own);
+  /// Ends the thread; connections close.
+  ~Server();
+
+ private:
+  struct Peer;
+  using PeerList = std::vector<std::unique_ptr<Peer>>;
+
+  void run();
+  void accept_all();
+  void receive(Peer& peer);
+  void handle(Peer& peer, const Frame& frame);
+  void challenge(Peer& peer, const Frame& frame);
+  void admit(Peer& peer, const Frame& frame);
+  std::string objection(const Claim& claim) const;
+  void welcome();
+  void refuse(const std::string& line);
+  void closed(Peer& peer);
+  void answer_get(const std::string& key);
+  void collect(int64_t round);
+  void watch();
+  void watch_meeting(Clock::time_point now);
+  void watch_ranks(Clock::time_point now);
+  void update(Peer& peer, const Status& status);
+  void suspect(const std::string& line, Clock::time_point when, int status);
+  void judge(const std::string& line, int status);
+  std::string place(int rank) const;
+  int going_on() const;
+  void send_all(FrameKind kind, const std::string& payload);
+
+  const ControlOptions options_;
+  Socket listener_;
+  PeerList peers_;
+  std::vector<Peer*> ranks_;  ///< By rank; null: not there yet, or gone.
+  std::vector<Claim> claims_;
+  bool complete_ = false, judged_ = false;
+  std::string objection_;  ///< Why nobody will start; those still to come hear it too.
+  Clock::time_point refuse_at_{};
+  int uninvited_ = 0;
+  int refused_ = 0;  ///< Connections without the secret.
+  std::map<std::string, std::string> values_;
+  std::map<std::string, std::set<int>> wanted_;
+  std::map<int64_t, std::map<int, std::string>> rounds_;
+  struct Suspicion {
+    std::string line;
+    Clock::time_point when;
+    int status = 0;
+  };
+  std::optional<Suspicion> suspicion_;
+  Clock::time_point start_ = Clock::now(), last_progress_ = start_, last_look_ = start_,
+                    last_beat_ = start_;
+  Clock::duration longest_pause_{};
+  int64_t first_step_ = -1;
+  bool stepped_ = false;  ///< A step has ended, so its length is known.
+  std::atomic<bool> ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace comm
