@@ -1,7 +1,7 @@
 // Control: a rank's line to rank 0, beside the collectives: over it ranks meet, agree, and notice
-// that one of them is gone. Here: what a rank sees. Not here: the bytes (wire.h), rank 0's other end
-// (server.h), which launcher started whom (launch.h). May include: comm/, ops/tensor.h.
-// Traffic of gloo and NCCL is neither encrypted nor signed: only who may take part is checked.
+// that one of them is gone. Here: what a rank sees. Not here: the bytes (wire.h), rank 0's end
+// (server.h), which launcher started whom (launch.h). May include: comm/, ops/tensor.h. Traffic of
+// gloo and NCCL is neither encrypted nor signed: only who may take part is checked.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

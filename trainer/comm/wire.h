@@ -32,6 +32,7 @@ enum class FrameKind : uint8_t {
   all_left    ///< server: everybody's is.
 };
 
+/// What goes over a connection at once.
 struct Frame {
   FrameKind kind = FrameKind::beat;
   std::string payload;
