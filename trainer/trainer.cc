@@ -61,6 +61,8 @@ void complete_config(TrainConfig& config, cli::Invocation& call) {
     }
   }
   take_checkpoint_args(config, given);
+  const int64_t processes = std::max(launched_processes(), config.nproc_per_node.value_or(1));
+  if (processes > 1) throw UsageError(concat(processes, " processes: this trainer runs as one"));
   for (const std::string& note : derive_and_check(config, given, launched_processes()))
     call.console.note(note);
 }

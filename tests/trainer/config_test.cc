@@ -99,14 +99,83 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
               testing::HasSubstr("--cpu-offload is not known"));
   EXPECT_EQ(with([](TrainConfig& c) { c.valid_data_path = {"v"}; }),
             "--train-data-path and its like exclude --data-path and --split");
-  EXPECT_EQ(
-      with([](TrainConfig& c) { c.pipeline_model_parallel_size = 2; }),
-      "--pipeline-model-parallel-size 2 needs 2 devices; this trainer runs on one: permitted is 1");
   EXPECT_EQ(with([](TrainConfig& c) { c.lr_warmup_iters = 10; }),
             "warm-up of 20 samples is not shorter than the decay of 20 samples");
-  EXPECT_EQ(error_of(small_config(), 4),
-            "the launcher started 4 processes; this trainer runs as one");
   EXPECT_EQ(error_of(small_config()), "");
+}
+
+TEST(Derive, Layouts) {
+  const auto with = [](int64_t world, auto change) {
+    TrainConfig config = small_config();
+    config.num_layers = 8;
+    change(config);
+    return error_of(config, world);
+  };
+  using C = TrainConfig;
+  EXPECT_EQ(with(1, [](C& c) { c.pipeline_model_parallel_size = 2; }),
+            "--tensor-model-parallel-size 1 times --pipeline-model-parallel-size 2 does not divide "
+            "the 1 process there is");
+  EXPECT_EQ(with(6, [](C& c) { c.tensor_model_parallel_size = 4; }),
+            "--tensor-model-parallel-size 4 times --pipeline-model-parallel-size 1 does not divide "
+            "the 6 processes there are");
+  EXPECT_EQ(with(8, [](C& c) { c.tensor_model_parallel_size = 8; }),
+            "--tensor-model-parallel-size 8 does not divide --num-attention-heads 4");
+  EXPECT_EQ(with(4, [](C& c) { c.tensor_model_parallel_size = 4, c.num_query_groups = 2; }),
+            "--tensor-model-parallel-size 4 does not divide --num-query-groups 2");
+  const auto uneven = [](C& c) {
+    c.tensor_model_parallel_size = 4, c.sequence_parallel = true, c.seq_length = 30;
+  };
+  EXPECT_EQ(with(4, uneven), "--tensor-model-parallel-size 4 does not divide --seq-length 30");
+  EXPECT_EQ(with(2, [](C& c) { c.context_parallel_size = 2; }),
+            "--context-parallel-size 2 is not known to this trainer: permitted is 1");
+  EXPECT_EQ(with(16, [](C& c) { c.pipeline_model_parallel_size = 16; }),
+            "--pipeline-model-parallel-size 16 is more than --num-layers 8");
+  const auto chunks = [](int64_t of) {
+    return [of](C& c) {
+      c.pipeline_model_parallel_size = 4;
+      c.num_layers_per_virtual_pipeline_stage = of;
+    };
+  };
+  EXPECT_EQ(with(4, chunks(3)),
+            "--num-layers-per-virtual-pipeline-stage 3 times --pipeline-model-parallel-size 4 does "
+            "not divide --num-layers 8");
+  EXPECT_EQ(with(4, chunks(1)), "");
+  const auto schedule = [](const char* name) {
+    return [name](C& c) { c.pipeline_model_parallel_size = 4, c.pipeline_schedule = name; };
+  };
+  EXPECT_EQ(with(4, schedule("zero-bubble")), "");
+  EXPECT_EQ(with(4, schedule("interleaved")),
+            "--pipeline-schedule interleaved with 1 chunks on a rank: interleaved needs "
+            "--num-layers-per-virtual-pipeline-stage");
+  const auto first = [](int64_t layers) {
+    return [layers](C& c) {
+      c.pipeline_model_parallel_size = 4;
+      c.decoder_first_pipeline_num_layers = layers;
+    };
+  };
+  EXPECT_EQ(with(4, first(2)), "");
+  EXPECT_EQ(with(4, first(1)),
+            "the first and the last stage's layers leave 7 for 3 other stages: no equal share");
+}
+
+TEST(Derive, LayersOfStages) {
+  TrainConfig config = small_config();
+  config.num_layers = 8;
+  config.pipeline_model_parallel_size = 4;
+  TrainConfig ends = config, chunks = config;
+  derive_and_check(config, {}, 8);
+  EXPECT_EQ(config.derived.data_parallel_size, 2);
+  EXPECT_TRUE(config.derived.pipeline_layers.empty());
+  EXPECT_EQ(config.derived.pipeline_schedule, "1f1b");
+  ends.decoder_first_pipeline_num_layers = 3;
+  ends.decoder_last_pipeline_num_layers = 1;
+  derive_and_check(ends, {}, 4);
+  EXPECT_THAT(ends.derived.pipeline_layers, testing::ElementsAre(3, 2, 2, 1));
+  chunks.num_layers_per_virtual_pipeline_stage = 1;
+  derive_and_check(chunks, {}, 4);
+  EXPECT_EQ(chunks.derived.pipeline_chunks, 2);
+  EXPECT_EQ(chunks.derived.pipeline_layers, std::vector<int64_t>(8, 1));
+  EXPECT_EQ(chunks.derived.pipeline_schedule, "interleaved");
 }
 
 TEST(Derive, LengthInSamplesAndTokens) {

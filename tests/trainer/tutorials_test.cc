@@ -98,9 +98,10 @@ TEST(Tutorials, MegatronLm175bIsRefusedForItsDevicesOnly) {
       " --split 949,50,1 --log-interval 100 --save-interval 10000 --eval-interval 1000 --save c "
       "--load c"
       " --eval-iters 10 --tensorboard-dir t";
-  EXPECT_EQ(
-      run(line + " --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16").error,
-      "--tensor-model-parallel-size 8 needs 8 devices; this trainer runs on one: permitted is 1");
+  EXPECT_EQ(run(line + " --tensor-model-parallel-size 8 --pipeline-model-parallel-size 16").error,
+            "--tensor-model-parallel-size 8 times --pipeline-model-parallel-size 16 does not "
+            "divide the 1 "
+            "process there is");
   const Result one = run(line);
   EXPECT_EQ(one.error, "");
   EXPECT_EQ(one.config.derived.rampup_samples, 5859375);

@@ -29,6 +29,8 @@ struct Derivation {
   void model();
   void position_and_activation();
   void devices(int64_t world_size);
+  void tensor_parallel();
+  void pipeline();
   void batches();
   void ramp();
   void length();
@@ -103,45 +105,101 @@ void Derivation::position_and_activation() {
 
 void refuse_many(std::string_view flag, int64_t value) {
   if (value > 1) {
-    throw UsageError(concat("--", flag, " ", value, " needs ", value,
-                            " devices; this trainer runs on one: permitted is 1"));
+    throw UsageError(
+        concat("--", flag, " ", value, " is not known to this trainer: permitted is 1"));
   }
 }
 
 void Derivation::devices(int64_t world_size) {
   TrainConfig::Derived& d = derived();
-  refuse_many("tensor-model-parallel-size", config.tensor_model_parallel_size);
-  refuse_many("pipeline-model-parallel-size", config.pipeline_model_parallel_size);
   refuse_many("context-parallel-size", config.context_parallel_size);
   refuse_many("expert-model-parallel-size", config.expert_model_parallel_size);
-  refuse_many("nproc-per-node", config.nproc_per_node.value_or(1));
-  if (world_size > 1) {
-    throw UsageError(
-        concat("the launcher started ", world_size, " processes; this trainer runs as one"));
-  }
   if (config.num_experts.value_or(1) > 1) {
     throw UsageError(
         concat("--num-experts ", *config.num_experts, ": mixtures of experts are not known here"));
   }
-  if (config.num_layers_per_virtual_pipeline_stage) {
-    throw UsageError(
-        "--num-layers-per-virtual-pipeline-stage needs --pipeline-model-parallel-size of 2 or "
-        "more");
+  const int64_t share = config.tensor_model_parallel_size * config.pipeline_model_parallel_size;
+  if (world_size % share != 0) {
+    throw UsageError(concat("--tensor-model-parallel-size ", config.tensor_model_parallel_size,
+                            " times --pipeline-model-parallel-size ",
+                            config.pipeline_model_parallel_size, " does not divide the ",
+                            world_size, world_size == 1 ? " process" : " processes", " there ",
+                            world_size == 1 ? "is" : "are"));
   }
   d.world_size = world_size;
-  d.data_parallel_size =
-      world_size / (config.tensor_model_parallel_size * config.pipeline_model_parallel_size *
-                    config.context_parallel_size);
+  d.data_parallel_size = world_size / share;
   std::string idle;
   const auto mention = [&](bool used, std::string_view flag) {
     if (used) idle += concat(idle.empty() ? "--" : ", --", flag);
   };
-  mention(config.sequence_parallel, "sequence-parallel");
-  mention(config.use_distributed_optimizer, "use-distributed-optimizer");
-  mention(config.zero_stage > 0, "zero-stage");
-  mention(config.overlap_grad_reduce, "overlap-grad-reduce");
-  mention(config.overlap_param_gather, "overlap-param-gather");
-  if (!idle.empty()) notes.push_back(idle + ": nothing to share on one device");
+  mention(config.sequence_parallel && config.tensor_model_parallel_size == 1, "sequence-parallel");
+  if (d.data_parallel_size == 1) {
+    mention(config.use_distributed_optimizer, "use-distributed-optimizer");
+    mention(config.zero_stage > 0, "zero-stage");
+    mention(config.overlap_grad_reduce, "overlap-grad-reduce");
+    mention(config.overlap_param_gather, "overlap-param-gather");
+  }
+  if (!idle.empty()) {
+    notes.push_back(idle + (world_size == 1 ? ": nothing to share on one device"
+                                            : ": nothing to share in this layout"));
+  }
+}
+
+// What tensor-parallel ranks divide among them.
+void Derivation::tensor_parallel() {
+  const int64_t size = config.tensor_model_parallel_size;
+  const std::string_view flag = "tensor-model-parallel-size";
+  divides(size, flag, derived().num_attention_heads, "num-attention-heads");
+  divides(size, flag, derived().num_query_groups, "num-query-groups");
+  divides(size, flag, derived().ffn_hidden_size, "ffn-hidden-size");
+  if (config.sequence_parallel) divides(size, flag, config.seq_length, "seq-length");
+}
+
+// Which layers each stage has, and in which order a step runs.
+void Derivation::pipeline() {
+  TrainConfig::Derived& d = derived();
+  const int64_t stages = config.pipeline_model_parallel_size;
+  const std::string of_stages = concat("--pipeline-model-parallel-size ", stages);
+  const std::optional<int64_t>& chunk = config.num_layers_per_virtual_pipeline_stage;
+  if (d.num_layers < stages) {
+    throw UsageError(concat(of_stages, " is more than --num-layers ", d.num_layers));
+  }
+  if (chunk && stages == 1) {
+    throw UsageError(
+        "--num-layers-per-virtual-pipeline-stage needs --pipeline-model-parallel-size of 2 or "
+        "more");
+  }
+  if (chunk && d.num_layers % (*chunk * stages) != 0) {
+    throw UsageError(concat("--num-layers-per-virtual-pipeline-stage ", *chunk, " times ",
+                            of_stages, " does not divide --num-layers ", d.num_layers));
+  }
+  d.pipeline_chunks = chunk ? d.num_layers / (*chunk * stages) : 1;
+  const bool many = d.pipeline_chunks > 1;
+  d.pipeline_schedule = config.pipeline_schedule;
+  if (d.pipeline_schedule.empty()) d.pipeline_schedule = many ? "interleaved" : "1f1b";
+  if (many != (d.pipeline_schedule == "interleaved")) {
+    throw UsageError(concat("--pipeline-schedule ", d.pipeline_schedule, " with ",
+                            d.pipeline_chunks, " chunks on a rank: ",
+                            many ? "permitted is interleaved"
+                                 : "interleaved needs --num-layers-per-virtual-pipeline-stage"));
+  }
+  const std::optional<int64_t>& first = config.decoder_first_pipeline_num_layers;
+  const std::optional<int64_t>& last = config.decoder_last_pipeline_num_layers;
+  if (many) d.pipeline_layers.assign(static_cast<size_t>(stages * d.pipeline_chunks), *chunk);
+  if (!first && !last) return;
+  if (stages == 1 || many) {
+    throw UsageError(concat("--decoder-", first ? "first" : "last", "-pipeline-num-layers needs ",
+                            many ? "one chunk a rank" : "several pipeline stages"));
+  }
+  const int64_t open = stages - (first ? 1 : 0) - (last ? 1 : 0);
+  const int64_t left = d.num_layers - first.value_or(0) - last.value_or(0);
+  if (open > 0 ? left < open || left % open != 0 : left != 0) {
+    throw UsageError(concat("the first and the last stage's layers leave ", left, " for ", open,
+                            " other stages: no equal share"));
+  }
+  d.pipeline_layers.assign(static_cast<size_t>(stages), open > 0 ? left / open : 0);
+  if (first) d.pipeline_layers.front() = *first;
+  if (last) d.pipeline_layers.back() = *last;
 }
 
 void Derivation::ramp() {
@@ -349,6 +407,8 @@ std::vector<std::string> derive_and_check(TrainConfig& config, const Given& give
   Derivation derivation{config, given, {}};
   derivation.model();
   derivation.devices(world_size);
+  derivation.tensor_parallel();
+  derivation.pipeline();
   derivation.batches();
   derivation.length();
   derivation.learning_rate();

@@ -101,6 +101,8 @@ struct TrainConfig {
   int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
           context_parallel_size = 1, expert_model_parallel_size = 1;
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage, num_experts;
+  std::optional<int64_t> decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers;
+  std::string pipeline_schedule;  ///< ours: 1f1b, interleaved, zero-bubble; empty: what fits.
   bool sequence_parallel = false, use_distributed_optimizer = false, overlap_grad_reduce = false,
        overlap_param_gather = false;
   int64_t zero_stage = 0;
@@ -114,6 +116,10 @@ struct TrainConfig {
   // What follows; set by derive_and_check() and fixed from then on.
   struct Derived {
     int64_t world_size = 1, data_parallel_size = 1;
+    int64_t pipeline_chunks = 1;    ///< parts of the model on each pipeline rank.
+    std::string pipeline_schedule;  ///< 1f1b, interleaved or zero-bubble.
+    /// Of each part, in the order of the model; empty: balanced for the vocabulary head.
+    std::vector<int64_t> pipeline_layers;
     int64_t num_layers = 0, hidden_size = 0, ffn_hidden_size = 0, num_attention_heads = 0,
             kv_channels = 0, num_query_groups = 0, max_position_embeddings = 0;
     std::string position_embedding_type, activation;

@@ -229,6 +229,12 @@ EngineOptions engine_options(const TrainConfig& config) {
   options.recompute.method =
       d.recompute_block ? Recompute::Method::block : Recompute::Method::uniform;
   options.recompute.num_layers = std::max<int64_t>(d.recompute_num_layers, 1);
+  options.sequence_parallel = config.sequence_parallel && config.tensor_model_parallel_size > 1;
+  options.schedule = d.pipeline_schedule == "interleaved"   ? ScheduleKind::interleaved
+                     : d.pipeline_schedule == "zero-bubble" ? ScheduleKind::zero_bubble
+                                                            : ScheduleKind::one_f_one_b;
+  options.chunks = static_cast<int>(d.pipeline_chunks);
+  options.layers_per_stage = d.pipeline_layers;
   options.reset_attention_mask = config.reset_attention_mask;
   options.clip_grad = static_cast<float>(config.clip_grad);
   options.adam_beta1 = static_cast<float>(config.adam_beta1);
