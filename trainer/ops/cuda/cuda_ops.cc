@@ -40,7 +40,7 @@ CudaOps::CudaOps(const CudaOptions& options) : device_index_(options.device_inde
   multiprocessors_ = device.multiProcessorCount;
   shared_bytes_per_block_ = static_cast<int>(device.sharedMemPerBlockOptin);
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
-  events_.resize(kMarks);
+  events_.resize(2 * kMarks);
   for (cudaEvent_t& event : events_)
     CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
   gemm_ = std::make_unique<Gemm>(options.gemm_choices_path, device_name_, options.tune);
@@ -139,8 +139,11 @@ char* CudaOps::scratch(int64_t bytes) {
 }
 
 Mark CudaOps::mark() {
-  cudaEvent_t event = events_[serial_ % kMarks];
+  // Events of recorded code are others than those that the host may wait for.
+  cudaEvent_t event =
+      capturing_ ? events_[kMarks + captured_serial_++ % kMarks] : events_[serial_ % kMarks];
   CUDA_CHECK(cudaEventRecord(event, stream_));
+  if (capturing_) return {.event = event, .serial = 0, .wait_on_host = nullptr};
   return {.event = event, .serial = ++serial_, .wait_on_host = wait_for_event};
 }
 
@@ -150,7 +153,10 @@ void CudaOps::follow(const Mark& mark) {
 }
 
 void CudaOps::wait(const Mark& mark) {
-  if (mark.wait_on_host != nullptr) mark.wait_on_host(mark);
+  if (mark.wait_on_host == nullptr) return;
+  // The event of a mark so old stands for a later point by now, or for none: all work, then.
+  if (mark.wait_on_host == wait_for_event && mark.serial + kMarks <= serial_) return synchronize();
+  mark.wait_on_host(mark);
 }
 
 void CudaOps::synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }

@@ -114,8 +114,8 @@ class CudaOps final : public Ops {
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<Sdpa> sdpa_;
   std::vector<cudaGraphExec_t> graphs_;
-  std::vector<cudaEvent_t> events_;  // a ring of kMarks
-  uint64_t serial_ = 0;
+  std::vector<cudaEvent_t> events_;  // two rings of kMarks: for plain and for recorded code
+  uint64_t serial_ = 0, captured_serial_ = 0;
 };
 
 }  // namespace ops::cuda
