@@ -60,8 +60,8 @@ TEST_F(TrainerTest, WrongCommandLinesAreTwo) {
   EXPECT_EQ(error({"--num-layer", "3"}),
             "trainer: unknown option --num-layer: did you mean --num-layers\n");
   EXPECT_EQ(error({"--tensor-model-parallel-size", "2"}),
-            "trainer: --tensor-model-parallel-size 2 needs 2 devices; this trainer runs on one: "
-            "permitted is 1\n");
+            "trainer: --tensor-model-parallel-size 2 times --pipeline-model-parallel-size 1 does "
+            "not divide the 1 process there is\n");
   EXPECT_EQ(error({"--bf16"}),
             "trainer: --bf16 needs a GPU: on a CPU the trainer computes in fp32\n");
   EXPECT_THAT(error({"--eod-id", "64"}), HasSubstr("--eod-id 64: the vocabulary has ids 0 to 63"));
