@@ -84,6 +84,7 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
   }
   Parts& p = *parts_;
   p.plan = planned.plan;
+  p.pool_bytes = planned.pool_bytes;
   p.host_batches = static_cast<std::byte*>(ops.allocate_host(kSlots * p.host_batch_bytes()));
   p.host_states = static_cast<ops::StepState*>(
       ops.allocate_host(static_cast<int64_t>((kSlots + 1) * sizeof(ops::StepState))));
@@ -188,6 +189,11 @@ ops::StepState Engine::state() {
 void Engine::set_state(const ops::StepState& state) { parts_->upload_now(parts_->state, &state); }
 
 const EnginePlan& Engine::memory_plan() const noexcept { return parts_->plan; }
+
+int64_t Engine::peak_bytes() const noexcept {
+  return parts_->plan.total_bytes - ops::align_up(parts_->pool_bytes) +
+         ops::align_up(parts_->pool.peak_bytes());
+}
 
 ops::Ops& Engine::ops() noexcept { return parts_->ops; }
 

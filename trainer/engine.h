@@ -121,6 +121,9 @@ class Engine {
   void set_state(const ops::StepState& state);
 
   const EnginePlan& memory_plan() const noexcept;
+  /// Most device memory in use so far: memory_plan().total_bytes once steps and evaluations have
+  /// been as large as planned.
+  int64_t peak_bytes() const noexcept;
   ops::Ops& ops() noexcept;
 
  private:

@@ -1,15 +1,17 @@
-// bench-step: tokens per second of a whole GPT-2 training step on one GPU, replayed as a CUDA
-// graph.
-//   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--dropout 0] [--shares]
-//              [--choices FILE] [--engine [--no-fuse] [--lean]] [--micro-batch-size B]
-//              [--head-rows R]
-// The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
-// moments and gradients in 16 bits and recomputes every layer. First it verifies: the loss falls,
-// and a replayed step gives the same bits as the same step queued call by call.
-// Then it holds the load for --seconds and prints tokens/s over the second half, model flop/s use
-// ("half": 6N + 6LHS a token, of 989.4 TFLOP/s), SM clock and power. --shares times every kind of
-// operation in one step queued call by call.
+// bench-step: tokens per second of a whole GPT-2 training step, replayed as a CUDA graph.
 // SPDX-License-Identifier: MIT
+//
+//   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--dropout 0] [--shares]
+//              [--choices FILE] [--micro-batch-size B] [--head-rows R] [--layers L]
+//              [--engine [--no-fuse] [--lean] [--recompute selective|full] [--microbatches M]
+//               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
+//               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]]
+// The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
+// moments and gradients in 16 bits and recomputes every layer, --gpus starts a process for each.
+// First it verifies: the loss falls, and a replayed step gives the same bits as the same step
+// queued call by call. Then it holds the load for --seconds and prints tokens/s over the second
+// half, model flop/s use ("half": 6N + 6LHS a token, of 989.4 TFLOP/s), SM clock and power.
+// --shares times every kind of operation in one step queued call by call.
 #include <cuda_runtime.h>
 
 #include <algorithm>
@@ -24,8 +26,8 @@
 #include <vector>
 
 #include "bench/step/device_meter.h"
+#include "bench/step/engine_step.h"
 #include "bench/step/gpt_step.h"
-#include "trainer/engine.h"
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -39,41 +41,66 @@ constexpr bench::GptShape kModels[] = {
     {"124M", 12, 768, 12, 1024, 64, 50304, 32768},  {"345M", 24, 1024, 16, 1024, 32, 50304, 16384},
     {"774M", 36, 1280, 20, 1024, 16, 50304, 16384}, {"1558M", 48, 1600, 25, 1024, 16, 50304, 16384},
     {"1.3B", 24, 2048, 16, 2048, 8, 50304, 16384},  {"6.7B", 32, 4096, 32, 2048, 4, 50304, 8192},
+    {"22B", 48, 6144, 64, 2048, 4, 51200, 8192},    {"13B", 40, 5120, 40, 2048, 2, 50304, 4096},
     {"tiny", 2, 256, 4, 256, 4, 1024, 512},
 };
 
 struct Options {
-  std::string models = "124M", choices;
-  double seconds = 20;
+  std::string models = "124M";
   ops::DType dtype = ops::DType::bf16;
-  float dropout = 0;
-  bool shares = false, engine = false, fuse = true, lean = false;
-  int64_t head_rows = 0, batch = 0;
+  bool shares = false, engine = false;
+  int64_t head_rows = 0, batch = 0, layers = 0;
+  bench::EngineRun run;  ///< Seconds, dropout and choices are for both.
 };
+
+/// Flags without a value.
+bool parse_switch(const std::string& flag, Options& o) {
+  trainer::EngineOptions& engine = o.run.options;
+  if (flag == "--shares") return o.shares = true;
+  if (flag == "--engine") return o.engine = true;
+  if (flag == "--lean") return o.run.lean = true;
+  if (flag == "--no-fuse") return engine.fuse_residual = false, true;
+  if (flag == "--sequence-parallel") return engine.sequence_parallel = true;
+  if (flag == "--zero-bubble") return engine.schedule = trainer::ScheduleKind::zero_bubble, true;
+  return false;
+}
+
+void parse_layout(const std::string& flag, const std::string& value, Options& o) {
+  trainer::EngineOptions& engine = o.run.options;
+  if (flag == "--gpus") o.run.gpus = std::stoi(value);
+  if (flag == "--tensor-model-parallel-size") o.run.tensor = std::stoi(value);
+  if (flag == "--pipeline-model-parallel-size") o.run.pipeline = std::stoi(value);
+  if (flag == "--microbatches") o.run.microbatches = std::stoll(value);
+  if (flag == "--chunks") {
+    engine.chunks = std::stoi(value);
+    engine.schedule = trainer::ScheduleKind::interleaved;
+  }
+  if (flag == "--recompute")
+    engine.recompute.granularity = value == "full" ? trainer::Recompute::Granularity::full
+                                                   : trainer::Recompute::Granularity::selective;
+}
 
 Options parse(int argc, char** argv) {
   Options o;
   for (int i = 1; i < argc; ++i) {
     const std::string flag = argv[i];
-    if (flag == "--shares" || flag == "--engine" || flag == "--no-fuse" || flag == "--lean") {
-      o.shares |= flag == "--shares";
-      o.engine |= flag == "--engine";
-      o.fuse &= flag != "--no-fuse";
-      o.lean |= flag == "--lean";
-      continue;
-    }
+    if (parse_switch(flag, o)) continue;
     const std::string value = i + 1 < argc ? argv[++i] : "";
+    parse_layout(flag, value, o);
     if (flag == "--model") o.models = value;
-    if (flag == "--seconds") o.seconds = std::stod(value);
-    if (flag == "--choices") o.choices = value;
-    if (flag == "--dropout") o.dropout = std::stof(value);
+    if (flag == "--seconds") o.run.seconds = std::stod(value);
+    if (flag == "--choices") o.run.choices = value;
+    if (flag == "--dropout") o.run.dropout = std::stof(value);
     if (flag == "--head-rows") o.head_rows = std::stoll(value);
     if (flag == "--micro-batch-size") o.batch = std::stoll(value);
+    if (flag == "--layers") o.layers = std::stoll(value);
     if (flag == "--dtype")
       o.dtype = value == "fp32"   ? ops::DType::f32
                 : value == "fp16" ? ops::DType::f16
                                   : ops::DType::bf16;
   }
+  o.run.options.model_dtype = o.dtype;
+  o.run.options.head_rows = o.head_rows;
   return o;
 }
 
@@ -199,8 +226,8 @@ void hold_and_print(const bench::GptShape& shape, const char* what, ops::cuda::C
 
 void measure(const bench::GptShape& shape, const Options& o) {
   const Clock::time_point start = Clock::now();
-  ops::cuda::CudaOps ops({.gemm_choices_path = o.choices});
-  bench::GptStep step(ops, shape, o.dtype, o.dropout);
+  ops::cuda::CudaOps ops({.gemm_choices_path = o.run.choices});
+  bench::GptStep step(ops, shape, o.dtype, o.run.dropout);
   const std::vector<ops::AnyArgs> calls = step.calls();
   int64_t workspace = 0;
   for (const ops::AnyArgs& call : calls) workspace = std::max(workspace, ops.workspace_bytes(call));
@@ -228,58 +255,8 @@ void measure(const bench::GptShape& shape, const Options& o) {
     step.begin(iteration);
     ops.launch(graph);
   };
-  hold_and_print(shape, "step", ops, o.seconds, queue, [&] { return step.state().loss; });
+  hold_and_print(shape, "step", ops, o.run.seconds, queue, [&] { return step.state().loss; });
   ops.release(scratch.data);
-}
-
-/// The trainer's own Engine on random tokens, queued as trainer.cc does: one step ahead of the
-/// host.
-void measure_engine(const bench::GptShape& shape, const Options& o) {
-  const Clock::time_point start = Clock::now();
-  ops::cuda::CudaOps ops({.gemm_choices_path = o.choices});
-  trainer::ModelSpec spec = trainer::family_defaults("gpt2");
-  spec.num_layers = shape.layers;
-  spec.hidden_size = shape.hidden;
-  spec.num_attention_heads = shape.heads;
-  spec.max_position_embeddings = shape.seq_length;
-  spec.vocab_size = std::min<int64_t>(50257, shape.vocabulary);
-  spec.padded_vocab_size = shape.vocabulary;
-  spec.hidden_dropout = spec.attention_dropout = o.dropout;
-  trainer::complete(spec);
-  trainer::EngineOptions options;
-  options.seq_length = shape.seq_length;
-  options.micro_batch_size = shape.micro_batch_size;
-  options.model_dtype = o.dtype;
-  options.head_rows = o.head_rows;
-  options.adam_beta2 = 0.95f;
-  options.fuse_residual = o.fuse;
-  if (o.lean) {
-    options.grad_dtype = o.dtype;
-    options.moment_dtype = ops::DType::bf16;
-    options.recompute.granularity = trainer::Recompute::Granularity::full;
-  }
-  trainer::Engine engine(spec, options, ops);
-  engine.initialise();
-  const auto queue = [&](int64_t iteration) {
-    const trainer::HostBatch batch = engine.host_batch();
-    std::mt19937 random(static_cast<uint32_t>(iteration % 4));
-    const auto vocabulary = static_cast<uint32_t>(spec.vocab_size);
-    for (size_t i = 0; i < static_cast<size_t>(shape.tokens()); ++i) {
-      batch.tokens[i] = static_cast<int32_t>(random() % vocabulary);
-      batch.labels[i] = static_cast<int32_t>(random() % vocabulary);
-      batch.positions[i] = static_cast<int32_t>(static_cast<int64_t>(i) / shape.micro_batch_size);
-      batch.loss_mask[i] = 1;
-    }
-    engine.step(iteration, 1, 1e-4f, 0.1f);
-    if (iteration > 2) static_cast<void>(engine.result(1));
-  };
-  queue(1);
-  ops.synchronize();
-  std::printf("%s engine: %.1f GB planned, first step done after %.2f s, loss %.4f\n", shape.name,
-              static_cast<double>(engine.memory_plan().total_bytes) / 1e9, seconds_since(start),
-              static_cast<double>(engine.result(0).loss));
-  queue(2);
-  hold_and_print(shape, "engine", ops, o.seconds, queue, [&] { return engine.result(0).loss; });
 }
 
 }  // namespace
@@ -291,11 +268,12 @@ int main(int argc, char** argv) {
       if ((',' + options.models + ',').find(',' + std::string(shape.name) + ',') ==
           std::string::npos)
         continue;
+      if (options.layers > 0) shape.layers = options.layers;
       if (options.batch > 0) shape.micro_batch_size = options.batch;
       if (options.head_rows > 0) shape.head_rows = options.head_rows;
       shape.head_rows = std::min(shape.head_rows, shape.tokens());
       if (options.engine)
-        measure_engine(shape, options);
+        bench::measure_engine(shape, options.run);
       else
         measure(shape, options);
     }

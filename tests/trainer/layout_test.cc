@@ -1,6 +1,6 @@
 // Every layout of tensor, sequence and pipeline parallelism against one process: initial weights
 // bit for bit; losses, gradients (seen in the first step's moments), weights and moments after some
-// steps within rounding; two runs of a layout bit for bit.
+// steps within rounding; two runs of a layout bit for bit; memory as planned.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -119,6 +119,7 @@ Outcome run(const Layout& l) {
   std::mutex mutex;
   ranks::run_ranks(l.tensor * l.pipeline, l.tensor, l.pipeline, [&](Groups groups) {
     ops::cpu::CpuOps ops(1);
+    const Topology topology = groups.topology;
     Engine engine(spec_of(l), options_of(l), ops, std::move(groups));
     engine.initialise();
     std::vector<float> losses;
@@ -140,6 +141,10 @@ Outcome run(const Layout& l) {
     collect(&Values::v, [](const ParamView& v) { return v.v; });
     fill_batch(engine, 99);
     const float evaluation = engine.evaluate(kM);
+    EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << l;
+    EXPECT_EQ(Engine::plan(spec_of(l), options_of(l), &ops, topology).total_bytes,
+              engine.memory_plan().total_bytes)
+        << l;
     const std::lock_guard<std::mutex> lock(mutex);
     if (!outcome.losses.empty()) {
       EXPECT_EQ(outcome.losses, losses) << l << ": ranks tell different losses";
@@ -242,6 +247,30 @@ std::vector<Layout> layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(layouts()));
+
+TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
+  const auto refusal = [](Layout l, auto change) {
+    EngineOptions options = options_of(l);
+    change(options);
+    return Engine::refusal(spec_of(l), options,
+                           make_topology(0, l.tensor * l.pipeline, l.tensor, l.pipeline));
+  };
+  const auto nothing = [](EngineOptions&) {};
+  EXPECT_EQ(refusal({.tensor = 2, .pipeline = 2, .sequence = true}, nothing), "");
+  EXPECT_EQ(refusal({.tensor = 3}, nothing),
+            "num_attention_heads 8 cannot be divided among 3 tensor-parallel ranks");
+  EXPECT_EQ(refusal({.family = "llama", .tensor = 8}, nothing),
+            "num_query_groups 4 cannot be divided among 8 tensor-parallel ranks");
+  EXPECT_EQ(refusal({.tensor = 8, .sequence = true}, nothing),
+            "sequence parallel: seq_length 12 cannot be divided among 8 tensor-parallel ranks");
+  EXPECT_EQ(refusal({.pipeline = 5}, nothing), "4 layers: fewer than the 5 parts of the pipeline");
+  EXPECT_EQ(refusal({.pipeline = 2}, [](EngineOptions& o) { o.chunks = 2; }),
+            "2 model chunks a rank: more than one for the interleaved schedule");
+  EXPECT_EQ(refusal({.pipeline = 2, .layers = {1, 2}}, nothing),
+            "3 layers in 2 stages: 4 in 2 expected");
+  EXPECT_THROW(Engine::plan(spec_of({}), options_of({}), nullptr, make_topology(0, 3, 3, 1)),
+               ShapeError);
+}
 
 TEST(Layout, RunsTwiceWithTheSameBits) {
   for (const Layout& l : {Layout{.tensor = 2, .pipeline = 2, .sequence = true, .dropout = true},

@@ -45,6 +45,7 @@ struct Engine::Parts {
   Run run;
   std::vector<Stage> stages;  ///< One a chunk.
   EnginePlan plan;
+  int64_t pool_bytes = 0;
   std::vector<ParamView> views;
   // The host's side.
   std::byte* host_batches = nullptr;

@@ -1,0 +1,29 @@
+// The trainer's own Engine under load, on one GPU or in any layout of several: for step.cc.
+// Not here: the step written out (gpt_step.h).
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+
+#include "bench/step/gpt_step.h"
+#include "trainer/engine.h"
+
+namespace bench {
+
+/// What to measure.
+struct EngineRun {
+  int gpus = 1, tensor = 1, pipeline = 1;  ///< The rest is data parallel.
+  int64_t microbatches = 1;                ///< A step and data-parallel rank.
+  double seconds = 20;
+  float dropout = 0;
+  std::string choices;  ///< As CudaOptions::gemm_choices_path; the rank is appended.
+  bool lean = false;    ///< Gradients and moments in 16 bits, all layers recomputed.
+  /// seq_length, micro_batch_size and max_microbatches are filled in.
+  trainer::EngineOptions options;
+};
+
+/// Starts a process for each GPU, holds the load, prints tokens/s over the second half, model
+/// flop/s use and memory against the plan. Errors: std::runtime_error when a rank fails.
+void measure_engine(const GptShape& shape, const EngineRun& run);
+
+}  // namespace bench
