@@ -19,6 +19,7 @@ struct Options {
   std::string input;
   std::string output = "text";
   int64_t file_bytes = 1 << 20;
+  stream::Range range;
   bool compress = false;
   bool json = true;
   bool force = false;
@@ -29,6 +30,7 @@ struct Options {
   std::string math = "placeholder";
   std::string templates;
   bool no_templates = false;
+  bool templates_only = false;
   std::string namespaces = "0";
   bool redirects = false;
   int64_t min_text_length = 0;
@@ -55,6 +57,11 @@ const cli::Table<Options>& flags() {
          .letter = 'c',
          .help = "Compress the files with bzip2.",
          .field = cli::on(&O::compress)},
+        {.name = "range",
+         .value = "K/N",
+         .help = "Read the pages that begin in part K of N equal parts of the dump's bytes. Parts 1 "
+                 "to N together are the whole, for any N. Needs a plain or a bzip2 file.",
+         .field = stream::range_field(&O::range)},
         {.name = "force", .help = "Replace files that exist.", .field = cli::on(&O::force)},
         {.name = "json",
          .help = "Write loose JSON. The output always is; the flag is WikiExtractor's.",
@@ -104,6 +111,9 @@ const cli::Table<Options>& flags() {
          .help = "Expand templates from FILE; made in a first pass over the dump where it does not "
                  "exist.",
          .field = cli::text(&O::templates)},
+        {.name = "templates-only",
+         .help = "Make the FILE of --templates and stop.",
+         .field = cli::on(&O::templates_only)},
         {.name = "no-templates",
          .help = "Remove templates. This is the default; with --templates it wins.",
          .field = cli::on(&O::no_templates)}}},
@@ -147,6 +157,7 @@ int extract(Options& options, cli::Invocation& call) {
   work.clean.math = options.math == "source" ? wiki::Math::source
                     : options.math == "drop" ? wiki::Math::drop
                                              : wiki::Math::placeholder;
+  work.range = options.range;
   work.files.folder = options.output;
   work.files.file_bytes = options.file_bytes;
   work.files.compress = options.compress;
@@ -158,10 +169,20 @@ int extract(Options& options, cli::Invocation& call) {
   work.skip_defects = options.on_error == "skip";
   work.workers = options.workers;
   wiki::TemplateStore store;
+  if (options.templates_only && options.templates.empty())
+    throw cli::UsageError("--templates-only needs --templates FILE");
+  if (options.templates_only) {
+    wiki::collect_templates(work, options.templates, call.console);
+    return 0;
+  }
   if (!options.templates.empty() && !options.no_templates) {
     if (!std::filesystem::exists(options.templates)) {
       if (work.input == "-")
         throw cli::UsageError("--templates names no file, and standard input cannot be read twice");
+      if (!work.range.whole())
+        throw cli::UsageError(
+            "--templates names no file, and a --range sees no whole dump: make it before with "
+            "--templates-only");
       wiki::collect_templates(work, options.templates, call.console);
     }
     store = wiki::load_templates(options.templates);

@@ -66,6 +66,14 @@ uint64_t Bzip2Splitter::bits_at(int64_t bit, int count) const {
   return value;
 }
 
+void Bzip2Splitter::start_inside(int64_t byte) {
+  base_ = scanned_ = byte;
+  stream_byte_ = byte - 4;  // as if the stream's head stood just before
+  level_ = '9';             // large enough for every block
+  first_in_stream_ = false;
+  inside_ = true;
+}
+
 void Bzip2Splitter::feed(std::string_view bytes, std::vector<Bzip2Block>& blocks) {
   static const std::array<uint16_t, 65536> candidates = make_candidates();
   buffer_.append(bytes);
@@ -96,7 +104,7 @@ void Bzip2Splitter::feed(std::string_view bytes, std::vector<Bzip2Block>& blocks
 void Bzip2Splitter::mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks) {
   if (bit < (stream_byte_ + 4) * 8 || (block_bit_ >= 0 && bit < block_bit_ + kMarkAndSumBits))
     return;
-  if (block_bit_ < 0 && bit != (stream_byte_ + 4) * 8) {
+  if (block_bit_ < 0 && bit != (stream_byte_ + 4) * 8 && !inside_) {
     throw Bzip2Error(
         at_byte(stream_byte_ + 4, "not bzip2 data: no block follows the stream's head"));
   }
@@ -106,6 +114,7 @@ void Bzip2Splitter::mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks)
   }
   if (block_bit_ >= 0) emit(bit, blocks);
   block_bit_ = bit;
+  inside_ = false;
 }
 
 // Decides what can be decided: whether a stream's end is one (a byte-aligned head or nothing
@@ -136,9 +145,9 @@ bool Bzip2Splitter::settle(std::vector<Bzip2Block>& blocks, bool at_end) {
       emit(end_bit_, blocks);
     } else {
       Bzip2Block& empty = blocks.emplace_back();
-      empty.byte_offset = stream_byte_;
+      empty.byte_offset = inside_ ? end_bit_ / 8 : stream_byte_;
       empty.level = level_;
-      empty.begins_stream = true;
+      empty.begins_stream = !inside_;
     }
     blocks.back().ends_stream = true;
     blocks.back().stream_crc = crc;
@@ -162,6 +171,7 @@ void Bzip2Splitter::begin_stream(int64_t byte) {
   scanned_ = byte + 4;
   window_ = 0;
   first_in_stream_ = true;
+  inside_ = false;
 }
 
 void Bzip2Splitter::emit(int64_t end_bit, std::vector<Bzip2Block>& blocks) {
@@ -198,6 +208,7 @@ void Bzip2Splitter::drop_before(int64_t byte) {
 void Bzip2Splitter::finish(std::vector<Bzip2Block>& blocks) {
   const int64_t known = base_ + static_cast<int64_t>(buffer_.size());
   if (end_bit_ < 0 && level_ == 0 && known == stream_byte_ && known > 0) return;
+  if (end_bit_ < 0 && inside_) return;  // began behind the last block's first bit
   if (end_bit_ < 0 && level_ == 0)
     throw Bzip2Error(at_byte(known, known == 0 ? "empty input" : "truncated"));
   if (end_bit_ < 0 && doubtful_end_ > block_bit_ / 8) {
@@ -243,9 +254,12 @@ DecodedBlock decode_block(Bzip2Block block) {
 }
 
 void Bzip2Joiner::check_sum(const Bzip2Block& block) {
-  if (block.begins_stream) stream_crc_ = 0;
+  if (block.begins_stream) {
+    stream_crc_ = 0;
+    sum_known_ = true;
+  }
   if (block.num_bits > 0) stream_crc_ = (stream_crc_ << 1 | stream_crc_ >> 31) ^ block_crc(block);
-  if (block.ends_stream && stream_crc_ != block.stream_crc) {
+  if (block.ends_stream && sum_known_ && stream_crc_ != block.stream_crc) {
     throw Bzip2Error(at_byte(block.byte_offset, "the sum over the stream's blocks is wrong"));
   }
 }

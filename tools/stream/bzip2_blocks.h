@@ -45,6 +45,10 @@ struct DecodedBlock {
 /// Cuts compressed bytes into blocks. Feed in order, then finish. One thread.
 class Bzip2Splitter {
  public:
+  /// What is fed begins at `byte` of the input, anywhere in it: blocks that begin before are passed
+  /// over. A block can begin at any bit, so no knowledge of the file is needed. Call before feed.
+  void start_inside(int64_t byte);
+
   /// Blocks whose end is known after these bytes too are appended to `blocks`.
   /// Memory: the current block (under 1 MB) and the bytes given. Errors: Bzip2Error.
   void feed(std::string_view bytes, std::vector<Bzip2Block>& blocks);
@@ -72,6 +76,7 @@ class Bzip2Splitter {
   int64_t doubtful_end_ = -1;  // byte after a stream's end that nothing good followed
   char level_ = 0;             // 0: expects a stream's head at stream_byte_
   bool first_in_stream_ = true;
+  bool inside_ = false;  // the first block of what is fed is not yet found, and need not be at once
 };
 
 /// Decodes one block by itself. Any thread.
@@ -80,6 +85,9 @@ DecodedBlock decode_block(Bzip2Block block);
 /// Takes decoded blocks in the order of the splitter. One thread.
 class Bzip2Joiner {
  public:
+  /// The first blocks come from inside a stream, whose sum cannot be known.
+  void start_inside() { sum_known_ = false; }
+
   /// Appends what is certain to `out`. Errors: Bzip2Error for damaged data or a wrong sum.
   void add(DecodedBlock decoded, std::string& out);
   /// Errors: Bzip2Error when the last block never became whole.
@@ -91,6 +99,7 @@ class Bzip2Joiner {
   Bzip2Block pending_;
   bool has_pending_ = false;
   uint32_t stream_crc_ = 0;
+  bool sum_known_ = true;
 };
 
 }  // namespace stream

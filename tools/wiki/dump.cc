@@ -241,6 +241,12 @@ bool PageSplitter::step(std::vector<PageXml>& pages) {
   switch (state_) {
     case State::head:
       return in_head();
+    case State::seek:
+      return seek();
+    case State::done:
+      buffer_.clear();
+      taken_ = 0;
+      return false;
     case State::between:
       return between();
     case State::page:
@@ -272,16 +278,35 @@ bool PageSplitter::in_head() {
   return true;
 }
 
+void PageSplitter::start_inside(int64_t offset) {
+  offset_ = offset;
+  state_ = State::seek;
+}
+
+bool PageSplitter::seek() {
+  const size_t page = buffer_.find(kPageBegin, taken_);
+  if (page == std::string::npos) {
+    const size_t rest = buffer_.size() - taken_;
+    consume(rest - std::min(rest, kPageBegin.size() - 1));
+    return false;
+  }
+  consume(page - taken_);
+  return begin_page();
+}
+
+/// <page> stands at offset_.
+bool PageSplitter::begin_page() {
+  page_begin_ = offset_;
+  state_ = offset_ < end_ ? State::page : State::done;
+  return true;
+}
+
 bool PageSplitter::between() {
   const std::string_view rest = std::string_view(buffer_).substr(taken_);
   const size_t space = std::min(rest.find_first_not_of(" \t\r\n"), rest.size());
   consume(space);
   const std::string_view next = rest.substr(space);
-  if (next.starts_with(kPageBegin)) {
-    page_begin_ = offset_;
-    state_ = State::page;
-    return true;
-  }
+  if (next.starts_with(kPageBegin)) return begin_page();
   if (next.starts_with(kDumpEnd)) {
     consume(kDumpEnd.size());
     state_ = State::after;
@@ -300,8 +325,7 @@ bool PageSplitter::in_page(std::vector<PageXml>& pages) {
     pages.push_back({{}, page_begin_, "no </page> before the next <page>"});
     consume(other);
     skipping_ = false;
-    page_begin_ = offset_;
-    return true;
+    return begin_page();
   }
   if (end == std::string_view::npos) {
     skipping_ = skipping_ || static_cast<int64_t>(rest.size()) > max_page_bytes_;
@@ -326,7 +350,7 @@ bool PageSplitter::in_page(std::vector<PageXml>& pages) {
 
 void PageSplitter::finish(std::vector<PageXml>& pages) {
   if (state_ == State::page) pages.push_back({{}, page_begin_, "the dump ends inside this page"});
-  if (state_ == State::after) return;
+  if (state_ == State::after || state_ == State::seek || state_ == State::done) return;
   const int64_t end = offset_ + static_cast<int64_t>(buffer_.size() - taken_);
   if (end == 0) throw DumpError("byte 0: empty input");
   throw DumpError("byte " + std::to_string(end) + ": cut off: no </mediawiki> at the end");

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <limits>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -33,6 +34,8 @@ class Transcoder {
   void feed(std::string_view bytes, std::string& out);
   /// Errors: DumpError when the last character is not whole.
   void finish() const;
+  /// What is fed begins inside a UTF-8 export, and no mark is looked for.
+  void start_inside() { encoding_ = Encoding::utf8; }
 
  private:
   enum class Encoding { unknown, utf8, utf16_little, utf16_big };
@@ -67,6 +70,16 @@ class PageSplitter {
  public:
   explicit PageSplitter(int64_t max_page_bytes) : max_page_bytes_(max_page_bytes) {}
 
+  /// What is fed begins at `offset`, inside an export: bytes before the first <page> are passed
+  /// over, since they belong to the part before. Call before feed.
+  void start_inside(int64_t offset);
+
+  /// Pages that begin at `offset` or later are not wanted; done() once one was seen.
+  void end_at(int64_t offset) { end_ = offset; }
+  /// The same with the next byte that is fed.
+  void end_here() { end_ = offset_ + static_cast<int64_t>(buffer_.size() - taken_); }
+  bool done() const { return state_ == State::done; }
+
   /// Takes the next bytes; appends the pages they complete. A page past the limit, or one that
   /// never ends before the next begins, is appended with its defect. Errors: DumpError for what
   /// stands between pages and is not space.
@@ -79,9 +92,11 @@ class PageSplitter {
   const std::string& head() const { return head_; }
 
  private:
-  enum class State { head, between, page, after };
+  enum class State { head, seek, between, page, after, done };
   bool step(std::vector<PageXml>& pages);
   bool in_head();
+  bool seek();
+  bool begin_page();
   bool between();
   bool in_page(std::vector<PageXml>& pages);
   void consume(size_t length);
@@ -94,6 +109,7 @@ class PageSplitter {
   size_t searched_ = 0;  // bytes after taken_ in which the wanted tag is not
   int64_t offset_ = 0;   // of buffer_[taken_] in the stream
   int64_t page_begin_ = 0;
+  int64_t end_ = std::numeric_limits<int64_t>::max();
   bool skipping_ = false;  // inside a page past the limit
   std::string head_;
 };

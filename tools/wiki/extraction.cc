@@ -12,6 +12,7 @@
 #include <unistd.h>
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <deque>
 #include <memory>
@@ -57,7 +58,9 @@ class Extraction {
         console_(console),
         input_(options.input, stream::UnpackLimit{}, stream::Packed::keep_bzip2),
         splitter_(options.max_page_bytes),
-        files_(options.files) {}
+        files_(options.files) {
+    if (!options.range.whole()) start_range();
+  }
 
   PageCounts run() {
     namespace tbb = oneapi::tbb;
@@ -98,8 +101,8 @@ class Extraction {
   }
 
   ItemPointer read(oneapi::tbb::flow_control& flow) {
-    if (ended_ && blocks_.empty()) {
-      if (!said_last_) {
+    if (range_done_ || (ended_ && blocks_.empty())) {
+      if (!said_last_ && !range_done_) {
         said_last_ = true;
         auto item = std::make_shared<Item>();
         item->last = true;
@@ -123,6 +126,58 @@ class Extraction {
     }
     item->input_bytes = input_.packed_bytes();
     return item;
+  }
+
+  /// Goes to the part of the file that is wanted. The head is read for all parts, from the front.
+  void start_range() {
+    if (options_.input == "-") fail("is read from its front: no --range");
+    const int64_t begin = options_.range.begin(input_.file_bytes());
+    range_end_ = options_.range.end(input_.file_bytes());
+    input_.start_at(begin);
+    try {
+      const bool marked = read_head();
+      if (begin > 0) {
+        transcoder_.start_inside();
+        joiner_.start_inside();
+      }
+      if (input_.kind() == stream::Kind::bzip2) {
+        if (begin > 0) {
+          cutter_.start_inside(begin);
+          splitter_.start_inside(0);
+        }
+      } else {
+        constexpr int64_t kMarkBytes = 3;  // the splitter counts from behind the mark
+        const int64_t shift = marked ? kMarkBytes : 0;
+        if (begin > 0) splitter_.start_inside(begin - shift);
+        if (range_end_ < input_.file_bytes()) splitter_.end_at(range_end_ - shift);
+      }
+    } catch (const DumpError& error) {
+      fail(error.what());
+    }
+  }
+
+  /// Reads the site from the front of the file. True when a UTF-8 byte order mark opens it.
+  bool read_head() {
+    stream::Input input(options_.input);
+    PageSplitter splitter(options_.max_page_bytes);
+    Transcoder transcoder;
+    std::vector<PageXml> pages;
+    std::string portion, text, opening;
+    while (pages.empty()) {
+      portion.resize(kReadBytes);
+      portion.resize(input.read(portion));
+      if (opening.empty()) opening = portion.substr(0, 3);
+      text.clear();
+      transcoder.feed(portion, text);
+      splitter.feed(text, pages);
+      if (portion.empty() || !splitter.head().empty()) break;
+    }
+    if (opening.starts_with("\xFF\xFE") || opening.starts_with("\xFE\xFF")) {
+      throw DumpError("UTF-16 can only be read from its front: no --range");
+    }
+    site_ = read_site(splitter.head());
+    site_known_ = true;
+    return opening == "\xEF\xBB\xBF";
   }
 
   void fill_blocks() {
@@ -155,6 +210,11 @@ class Extraction {
     try {
       std::string bytes;
       if (item->packed) {
+        const stream::Bzip2Block& block = item->decoded.block;
+        if (!range_ended_ && range_end_ >= 0 && block.byte_offset >= range_end_) {
+          splitter_.end_here();
+          range_ended_ = true;
+        }
         joiner_.add(std::move(item->decoded), bytes);
         item->decoded = {};
       } else {
@@ -163,6 +223,7 @@ class Extraction {
       std::string text;
       transcoder_.feed(bytes, text);
       splitter_.feed(text, item->pages);
+      range_done_ = splitter_.done();
       if (item->last) {
         joiner_.finish();
         transcoder_.finish();
@@ -275,12 +336,15 @@ class Extraction {
   std::deque<stream::Bzip2Block> blocks_;
   bool ended_ = false;
   bool said_last_ = false;
+  int64_t range_end_ = -1;                // in the file; -1: all is wanted
+  std::atomic<bool> range_done_ = false;  // the splitter says that nothing more is wanted
   // The splitter's.
   stream::Bzip2Joiner joiner_;
   Transcoder transcoder_;
   PageSplitter splitter_;
   Site site_;
   bool site_known_ = false;
+  bool range_ended_ = false;  // blocks of the next part are being read, for the last page
   // The planner's and the writer's.
   PageFiles files_;
   PageCounts total_;
@@ -291,6 +355,7 @@ class Extraction {
 
 void collect_templates(ExtractOptions options, const std::string& path, cli::Console& console) {
   options.collect_templates = true;
+  options.range = {};
   options.skip_defects = true;
   options.files.single_file = path;
   options.files.compress = false;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "tools/cli/console.h"
+#include "tools/stream/range.h"
 #include "tools/wiki/page_files.h"
 #include "tools/wiki/templates.h"
 #include "tools/wiki/wikitext.h"
@@ -20,6 +21,7 @@ namespace wiki {
 /// What is done with pages, and how.
 struct ExtractOptions {
   std::string input = "-";
+  stream::Range range = {};  ///< pages that begin in this part of the file; not whole: plain or bz2
   CleanOptions clean;
   PageFilesOptions files;
   std::vector<int64_t> namespaces = {0};  ///< pages of other namespaces are dropped
