@@ -59,8 +59,9 @@ const cli::Table<Options>& flags() {
          .field = cli::on(&O::compress)},
         {.name = "range",
          .value = "K/N",
-         .help = "Read the pages that begin in part K of N equal parts of the dump's bytes. Parts 1 "
-                 "to N together are the whole, for any N. Needs a plain or a bzip2 file.",
+         .help =
+             "Read the pages that begin in part K of N equal parts of the dump's bytes. Parts 1 "
+             "to N together are the whole, for any N. Needs a plain or a bzip2 file.",
          .field = stream::range_field(&O::range)},
         {.name = "force", .help = "Replace files that exist.", .field = cli::on(&O::force)},
         {.name = "json",

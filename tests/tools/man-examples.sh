@@ -8,6 +8,7 @@ for page in "$pages"/*.1.md; do
   command -v "$name" >/dev/null || continue  # not built
   mkdir "$name"
   cp "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt" "$name"
+  [ "$name" != wiki-extract ] || cp "$GOLDEN/tools/wiki.xml" "$name"
   sed -n '/^```console/,/^```$/p' "$page" | grep -v '^```' >expected
   : >actual
   while IFS= read -r line; do
