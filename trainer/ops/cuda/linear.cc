@@ -4,7 +4,7 @@
 // Row-major (R, C) is column-major (C, R), so y^T (O, R) = W^T-of-memory (O, I) x^T (I, R), and so
 // on; see the three *_key functions. Bias and tanh GELU of the forward are epilogues; the
 // activation's slope and the bias gradients of the backward are passes of our own, which beat
-// cuBLASLt's epilogues for them.
+// cuBLASLt's epilogues for them, or our own epilogue (slope_product.cu).
 // SPDX-License-Identifier: MIT
 #include <vector>
 
@@ -12,6 +12,7 @@
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/slope_product.h"
 
 namespace ops::cuda {
 namespace {
@@ -94,6 +95,14 @@ void CudaOps::linear_forward(const LinearForward& args) {
 void CudaOps::linear_backward_input(const LinearBackwardInput& args) {
   check(args, device());
   if (args.dx.elements() == 0) return;
+  if (slope_product_takes(args)) {
+    const int64_t rows = args.dx.rows(), columns = args.dx.columns();
+    auto* partial = reinterpret_cast<float*>(scratch(slope_product_scratch(rows, columns)));
+    slope_product(args, partial, stream_);
+    sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial,
+                 slope_product_partial_rows(rows), columns, columns, stream_);
+    return;
+  }
   char* workspace = scratch(Gemm::kWorkspaceBytes + column_sum_scratch(args.dx.columns()));
   const GemmCall call{
       .a = args.weight.data, .b = args.dy.data, .c = args.addend.data, .d = args.dx.data};
@@ -125,7 +134,8 @@ void CudaOps::prepare(std::span<const AnyArgs> calls) {
   for (const AnyArgs& any : calls) {
     if (const auto* f = std::get_if<LinearForward>(&any))
       keys.push_back(forward_key(*f, forward_epilogue(*f)));
-    else if (const auto* b = std::get_if<LinearBackwardInput>(&any))
+    else if (const auto* b = std::get_if<LinearBackwardInput>(&any);
+             b != nullptr && !slope_product_takes(*b))
       keys.push_back(backward_input_key(*b));
     else if (const auto* w = std::get_if<LinearBackwardWeight>(&any); w != nullptr && w->dweight)
       keys.push_back(backward_weight_key(*w));
