@@ -98,9 +98,8 @@ void CudaOps::release_host(void* block) noexcept { cudaFreeHost(block); }
 int64_t CudaOps::workspace_bytes(const AnyArgs& any) {
   if (std::holds_alternative<LinearForward>(any)) return Gemm::kWorkspaceBytes;
   if (const auto* a = std::get_if<LinearBackwardInput>(&any))
-    return slope_product_takes(*a)
-               ? slope_product_scratch(a->dx.rows(), a->dx.columns())
-               : Gemm::kWorkspaceBytes + column_sum_scratch(a->dx.columns());
+    return slope_product_takes(*a) ? slope_product_scratch(a->dx.rows(), a->dx.columns())
+                                   : Gemm::kWorkspaceBytes + column_sum_scratch(a->dx.columns());
   if (const auto* a = std::get_if<LinearBackwardWeight>(&any))
     return Gemm::kWorkspaceBytes + column_sum_scratch(a->dy.columns());
   if (const auto* a = std::get_if<AttentionForward>(&any))

@@ -57,8 +57,8 @@ struct TimesSlope<cutlass::Array<T, kSize>> {
 };
 
 /// The node above it: passes its input through and adds it up over the rows of a warp, one partial
-/// row a warp. A thread of the accumulator's layout holds, of each 32 columns, 8: a pair in every 8,
-/// at 2 (lane % 4). Rows and columns past the end are zeros in the product, so they add nothing.
+/// row a warp. A thread of the accumulator's layout holds, of each 32 columns, 8: a pair in every
+/// 8, at 2 (lane % 4). Rows and columns past the end are zeros in the product: they add nothing.
 struct RowSums {
   static constexpr int kHeld = kTileColumns / 4;  // columns a thread has a share of
   struct SharedStorage {};

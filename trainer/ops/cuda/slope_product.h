@@ -14,8 +14,8 @@
 namespace ops::cuda {
 
 /// Whether slope_product takes the call and is the faster road: tanh GELU in bf16, no addend, rows
-/// of 16-byte packs, and no more than 2560 outputs of the layer above (measured on an H200: 20% less
-/// time at 768, 8% at 2048, 8% more at 4096, where cuBLASLt's larger tiles win).
+/// of 16-byte packs, and no more than 2560 outputs of the layer above (measured on an H200: 20%
+/// less time at 768, 8% at 2048, 8% more at 4096, where cuBLASLt's larger tiles win).
 bool slope_product_takes(const LinearBackwardInput& args) noexcept;
 
 /// Rows of partial sums that slope_product leaves, and their bytes.
