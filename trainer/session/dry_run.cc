@@ -68,18 +68,62 @@ Rates measure(ops::Ops& ops, const ModelSpec& spec, const EngineOptions& options
           2.0 * static_cast<double>(copy.bytes()) / copy_seconds};
 }
 
+// Plans of one rank of each pipeline stage: tensor- and data-parallel ranks of a stage are alike.
+std::vector<EnginePlan> plan_stages(const TrainConfig& config, const ModelSpec& spec,
+                                    const EngineOptions& options, ops::Ops& ops) {
+  const int tensor = static_cast<int>(config.tensor_model_parallel_size);
+  const int pipeline = static_cast<int>(config.pipeline_model_parallel_size);
+  const int world = static_cast<int>(config.derived.world_size);
+  std::vector<EnginePlan> plans;
+  for (int stage = 0; stage < pipeline; ++stage)
+    plans.push_back(Engine::plan(spec, options, &ops,
+                                 make_topology(world / pipeline * stage, world, tensor, pipeline)));
+  return plans;
+}
+
+// Of a step's time on each rank, what the pipeline leaves it to compute in.
+double busy_share(const TrainConfig& config, const EngineOptions& options) {
+  const StepTime time =
+      step_time(options.schedule, static_cast<int>(config.pipeline_model_parallel_size),
+                options.max_microbatches, options.chunks);
+  return static_cast<double>(time.busy) / static_cast<double>(time.whole);
+}
+
+void print_layout(const TrainConfig& config, const EngineOptions& options,
+                  const std::vector<EnginePlan>& plans) {
+  if (config.derived.world_size == 1) return;
+  std::printf("layout      tensor %lld%s x pipeline %lld x data %lld\n",
+              static_cast<long long>(config.tensor_model_parallel_size),
+              options.sequence_parallel ? " (sequence parallel)" : "",
+              static_cast<long long>(config.pipeline_model_parallel_size),
+              static_cast<long long>(config.derived.data_parallel_size));
+  if (plans.size() == 1) return;
+  std::printf("schedule    %s, %d chunks a rank, %lld micro-batches: %.1f%% of the time idle\n",
+              config.derived.pipeline_schedule.c_str(), options.chunks,
+              static_cast<long long>(options.max_microbatches),
+              100 * (1 - busy_share(config, options)));
+  for (size_t stage = 0; stage < plans.size(); ++stage)
+    std::printf("stage %-5zu %s planned, %.4g flop\n", stage,
+                cli::readable_bytes(static_cast<double>(plans[stage].total_bytes)).c_str(),
+                plans[stage].step_flops);
+}
+
 }  // namespace
 
 int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
             ops::Ops& ops) {
-  const EnginePlan plan = Engine::plan(spec, options, &ops);
+  const std::vector<EnginePlan> plans = plan_stages(config, spec, options, ops);
+  const EnginePlan& plan = *std::max_element(
+      plans.begin(), plans.end(), [](auto& a, auto& b) { return a.total_bytes < b.total_bytes; });
   const int64_t free = ops.free_bytes();
   std::printf("device      %s\n", ops.describe().c_str());
   std::printf("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
               cli::with_commas(count_parameters(spec)).c_str(), spec.family.c_str(),
               static_cast<long long>(spec.padded_vocab_size));
-  std::printf("memory      %s planned, %s free\n%s",
+  print_layout(config, options, plans);
+  std::printf("memory      %s planned%s, %s free\n%s",
               cli::readable_bytes(static_cast<double>(plan.total_bytes)).c_str(),
+              plans.size() > 1 ? " where it is most" : "",
               cli::readable_bytes(static_cast<double>(free)).c_str(), plan.report.c_str());
   cli::finish_stdout();
   if (plan.total_bytes > free) {
@@ -89,10 +133,14 @@ int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOption
     return 1;
   }
   const Rates rates = measure(ops, spec, options);
-  const double step = plan.step_flops / rates.flops + plan.step_bytes_moved / rates.bytes;
+  double step = 0;
+  for (const EnginePlan& p : plans)
+    step = std::max(step, p.step_flops / rates.flops + p.step_bytes_moved / rates.bytes);
+  step /= busy_share(config, options);
   const double tokens = static_cast<double>(config.derived.global_batch_size * config.seq_length);
-  std::printf("step        about %.3g s: %.4g flop at %.3g flop/s, %.4g bytes at %.3g bytes/s\n",
-              step, plan.step_flops, rates.flops, plan.step_bytes_moved, rates.bytes);
+  std::printf("step        about %.3g s: %.4g flop at %.3g flop/s, %.4g bytes at %.3g bytes/s%s\n",
+              step, plan.step_flops, rates.flops, plan.step_bytes_moved, rates.bytes,
+              config.derived.world_size > 1 ? ", communication not counted" : "");
   std::printf("tokens/s    about %.4g\n", tokens / step);
   std::printf("run         %lld steps, about %s\n",
               static_cast<long long>(config.derived.train_iters),

@@ -1,5 +1,6 @@
 // --dry-run: what a run would take, without doing it: parameters, the memory plan, and the time,
-// estimated from how fast this device multiplies and copies right now.
+// estimated from how fast this device multiplies and copies right now. Of a run on many devices the
+// plan of each pipeline stage; only this process is there.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
