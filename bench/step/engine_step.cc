@@ -32,7 +32,7 @@ using Clock = std::chrono::steady_clock;
 constexpr double kPeakFlops = 989.4e12;
 constexpr int kWarmUp = 6;
 
-trainer::ModelSpec spec_of(const GptShape& shape, float dropout) {
+trainer::ModelSpec spec_of(const GptShape& shape, const EngineRun& run) {
   trainer::ModelSpec spec = trainer::family_defaults("gpt2");
   spec.num_layers = shape.layers;
   spec.hidden_size = shape.hidden;
@@ -40,7 +40,8 @@ trainer::ModelSpec spec_of(const GptShape& shape, float dropout) {
   spec.max_position_embeddings = shape.seq_length;
   spec.vocab_size = std::min<int64_t>(50257, shape.vocabulary);
   spec.padded_vocab_size = shape.vocabulary;
-  spec.hidden_dropout = spec.attention_dropout = dropout;
+  spec.hidden_dropout = run.hidden_dropout;
+  spec.attention_dropout = run.attention_dropout;
   trainer::complete(spec);
   return spec;
 }
@@ -51,6 +52,7 @@ trainer::EngineOptions options_of(const GptShape& shape, const EngineRun& run) {
   options.micro_batch_size = shape.micro_batch_size;
   options.max_microbatches = run.microbatches;
   options.adam_beta2 = 0.95f;
+  options.reset_attention_mask = run.documents > 0;
   if (run.lean) {
     options.grad_dtype = options.model_dtype;
     options.moment_dtype = ops::DType::bf16;
@@ -70,7 +72,7 @@ class Measurement {
   Measurement(const GptShape& shape, const EngineRun& run, Rank rank)
       : shape_(shape),
         run_(run),
-        spec_(spec_of(shape, run.dropout)),
+        spec_(spec_of(shape, run)),
         topology_(rank.groups.topology),
         share_(std::move(rank.share)),
         ops_({.device_index = topology_.rank(), .gemm_choices_path = choices()}),
@@ -114,6 +116,9 @@ class Measurement {
       batch.positions[i] =
           static_cast<int32_t>(static_cast<int64_t>(i) % rows / shape_.micro_batch_size);
       batch.loss_mask[i] = 1;
+      if (run_.documents > 0)
+        batch.first_key[i] =
+            static_cast<int32_t>(batch.positions[i] / run_.documents * run_.documents);
     }
     engine_.step(++iteration_, run_.microbatches, 1e-4f, 0.1f);
     if (iteration_ > 2) static_cast<void>(engine_.result(1));

@@ -15,9 +15,10 @@ struct EngineRun {
   int gpus = 1, tensor = 1, pipeline = 1;  ///< The rest is data parallel.
   int64_t microbatches = 1;                ///< A step and data-parallel rank.
   double seconds = 20;
-  float dropout = 0;
-  std::string choices;  ///< As CudaOptions::gemm_choices_path; the rank is appended.
-  bool lean = false;    ///< Gradients and moments in 16 bits, all layers recomputed.
+  float hidden_dropout = 0, attention_dropout = 0;
+  int64_t documents = 0;  ///< Attention stays within documents of so many tokens; 0: anywhere.
+  std::string choices;    ///< As CudaOptions::gemm_choices_path; the rank is appended.
+  bool lean = false;      ///< Gradients and moments in 16 bits, all layers recomputed.
   /// seq_length, micro_batch_size and max_microbatches are filled in.
   trainer::EngineOptions options;
 };

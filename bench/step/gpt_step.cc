@@ -14,8 +14,13 @@ using ops::DType;
 using ops::Ops;
 using ops::Tensor;
 
-GptStep::GptStep(Ops& ops, const GptShape& shape, DType dtype, float dropout)
-    : ops_(ops), shape_(shape), dtype_(dtype), dropout_(dropout) {
+GptStep::GptStep(Ops& ops, const GptShape& shape, DType dtype, float hidden_dropout,
+                 float attention_dropout)
+    : ops_(ops),
+      shape_(shape),
+      dtype_(dtype),
+      hidden_dropout_(hidden_dropout),
+      attention_dropout_(attention_dropout) {
   const int64_t s = shape.seq_length, b = shape.micro_batch_size, h = shape.hidden;
   const int64_t flat = shape.parameters();
   model_ = take(dtype, {flat});
@@ -58,7 +63,7 @@ GptStep::GptStep(Ops& ops, const GptShape& shape, DType dtype, float dropout)
   final_rstd_ = take(DType::f32, {s, b});
   logits_ = take(dtype, {shape.head_rows, shape.vocabulary});
   dresidual_ = take(dtype, {s, b, h});
-  dbranch_ = dropout > 0 ? take(dtype, {s, b, h}) : Tensor();
+  dbranch_ = hidden_dropout > 0 ? take(dtype, {s, b, h}) : Tensor();
   dy_ = take(dtype, {s, b, h});
   dwide_ = take(dtype, {s, b, 4 * h});
   dqkv_ = take(dtype, {s, b, 3 * h});
@@ -191,8 +196,10 @@ ops::StepState GptStep::state() {
 }
 
 ops::Dropout GptStep::dropout(int64_t layer, DropoutKind kind) const {
-  if (dropout_ == 0) return {};
-  return {.p = dropout_, .seed = 1, .site = ops::dropout_site(layer, kind), .state = state_};
+  const float p =
+      kind == DropoutKind::attention_probabilities ? attention_dropout_ : hidden_dropout_;
+  if (p == 0) return {};
+  return {.p = p, .seed = 1, .site = ops::dropout_site(layer, kind), .state = state_};
 }
 
 void GptStep::forward() {
@@ -322,7 +329,7 @@ void GptStep::backward() {
     call<ops::LinearBackwardInput>(name, &Ops::linear_backward_input,
                                    {.dx = dx, .dy = dy, .weight = w});
   };
-  const Tensor& dout = dropout_ > 0 ? dbranch_ : dresidual_;
+  const Tensor& dout = hidden_dropout_ > 0 ? dbranch_ : dresidual_;
   norm({.dweight = grads_.final_weight,
         .dbias = grads_.final_bias,
         .x = final_x_,

@@ -33,7 +33,8 @@ struct GptShape {
 class GptStep {
  public:
   /// Takes all memory of a step in `dtype` from `ops`. `ops` must outlive this.
-  GptStep(ops::Ops& ops, const GptShape& shape, ops::DType dtype, float dropout);
+  GptStep(ops::Ops& ops, const GptShape& shape, ops::DType dtype, float hidden_dropout,
+          float attention_dropout);
   ~GptStep();
   GptStep(const GptStep&) = delete;
   GptStep& operator=(const GptStep&) = delete;
@@ -78,7 +79,7 @@ class GptStep {
   ops::Ops& ops_;
   GptShape shape_;
   ops::DType dtype_;
-  float dropout_;
+  float hidden_dropout_, attention_dropout_;
   int64_t bytes_ = 0;
   int64_t decay_elements_ = 0;
   std::vector<void*> blocks_;

@@ -1,9 +1,10 @@
 // bench-step: tokens per second of a whole GPT-2 training step, replayed as a CUDA graph.
 // SPDX-License-Identifier: MIT
 //
-//   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--dropout 0] [--shares]
+//   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--shares]
+//              [--attention-dropout P] [--hidden-dropout P]
 //              [--choices FILE] [--micro-batch-size B] [--head-rows R] [--layers L]
-//              [--engine [--no-fuse] [--lean] [--recompute selective|full] [--microbatches M]
+//              [--engine [--no-fuse] [--lean] [--documents TOKENS] [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]]
 // The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
@@ -90,7 +91,9 @@ Options parse(int argc, char** argv) {
     if (flag == "--model") o.models = value;
     if (flag == "--seconds") o.run.seconds = std::stod(value);
     if (flag == "--choices") o.run.choices = value;
-    if (flag == "--dropout") o.run.dropout = std::stof(value);
+    if (flag == "--attention-dropout") o.run.attention_dropout = std::stof(value);
+    if (flag == "--hidden-dropout") o.run.hidden_dropout = std::stof(value);
+    if (flag == "--documents") o.run.documents = std::stoll(value);
     if (flag == "--head-rows") o.head_rows = std::stoll(value);
     if (flag == "--micro-batch-size") o.batch = std::stoll(value);
     if (flag == "--layers") o.layers = std::stoll(value);
@@ -227,7 +230,7 @@ void hold_and_print(const bench::GptShape& shape, const char* what, ops::cuda::C
 void measure(const bench::GptShape& shape, const Options& o) {
   const Clock::time_point start = Clock::now();
   ops::cuda::CudaOps ops({.gemm_choices_path = o.run.choices});
-  bench::GptStep step(ops, shape, o.dtype, o.run.dropout);
+  bench::GptStep step(ops, shape, o.dtype, o.run.hidden_dropout, o.run.attention_dropout);
   const std::vector<ops::AnyArgs> calls = step.calls();
   int64_t workspace = 0;
   for (const ops::AnyArgs& call : calls) workspace = std::max(workspace, ops.workspace_bytes(call));

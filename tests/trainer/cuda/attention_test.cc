@@ -11,6 +11,7 @@ struct Case {
   int64_t length, batch, heads, groups, channels;
   bool causal = true;
   bool first_key = false;
+  int64_t document = 10;  ///< length of a document, with first_key.
 };
 
 class CudaAttention : public PairTest {
@@ -36,7 +37,7 @@ class CudaAttention : public PairTest {
     if (c.first_key) {
       std::vector<int32_t> keys;
       for (int64_t i = 0; i < c.length * c.batch; ++i)
-        keys.push_back(static_cast<int32_t>(i / c.batch / 10 * 10));
+        keys.push_back(static_cast<int32_t>(i / c.batch / c.document * c.document));
       first = integers({c.length, c.batch}, keys);
     }
     const auto drop = [&](int i) {
@@ -47,6 +48,14 @@ class CudaAttention : public PairTest {
                      .first_head = 1,
                      .state = s[i]};
     };
+    poison_workspace({.shape = shape_of(c),
+                      .dqkv = qkv[1],
+                      .dout = out[1],
+                      .out = out[1],
+                      .stats = stats[1],
+                      .qkv = qkv[1],
+                      .first_key = first ? first[1] : Tensor(),
+                      .dropout = drop(1)});
     both(&Ops::attention_forward, [&](int i) {
       return AttentionForward{.shape = shape_of(c),
                               .out = out[i],
@@ -64,6 +73,7 @@ class CudaAttention : public PairTest {
     // Both sides go on from the same out, stats and dout.
     take_from_gpu(out);
     take_from_gpu(stats);
+    sides[1]->upload(workspace_[1], poison_.data());
     const Twin dout = random(model(), {c.length, c.batch, c.heads * c.channels}),
                dqkv = empty(model(), {c.length, c.batch, row(c)});
     both(&Ops::attention_backward, [&](int i) {
@@ -79,6 +89,13 @@ class CudaAttention : public PairTest {
     // dS and P are rounded before the last products: each term of a sum is off by u, and the
     // largest element is at least a quarter of the sum of magnitudes of its terms at these sizes.
     expect_close("dqkv" + at, dqkv, 1.01, 4, 4 * terms);
+    sides[1]->set_workspace({});
+  }
+  /// A workspace for either direction that holds NaNs: what an operation reads there it has written.
+  void poison_workspace(const AttentionBackward& call) {
+    workspace_ = empty(DType::u8, {sides[1]->workspace_bytes(call)});
+    poison_.assign(static_cast<size_t>(workspace_[1].bytes()), 0xff);
+    sides[1]->set_workspace(workspace_[1]);
   }
   void take_from_gpu(const Twin& t) {
     const Twin wide = empty(DType::f32, {t[1].elements()});
@@ -86,6 +103,10 @@ class CudaAttention : public PairTest {
     sides[1]->download(t[0].data, wide[1]);
     sides[1]->synchronize();
   }
+
+ private:
+  Twin workspace_;
+  std::vector<uint8_t> poison_;
 };
 ALL_DTYPES(CudaAttention);
 
@@ -106,85 +127,72 @@ TEST_P(CudaAttention, NotCausal) {
   check({.length = 100, .batch = 2, .heads = 2, .groups = 2, .channels = 64, .causal = false}, 0);
 }
 TEST_P(CudaAttention, DocumentsApart) {
+  check({.length = 192, .batch = 2, .heads = 2, .groups = 2, .channels = 64, .first_key = true}, 0);
+  check({.length = 77, .batch = 3, .heads = 2, .groups = 1, .channels = 128, .first_key = true}, 0);
+  // Documents longer than a tile, so that whole tiles of keys are hidden.
+  check({.length = 700,
+         .batch = 1,
+         .heads = 1,
+         .groups = 1,
+         .channels = 64,
+         .first_key = true,
+         .document = 190},
+        0);
   check({.length = 96, .batch = 2, .heads = 2, .groups = 1, .channels = 32, .first_key = true}, 0);
 }
 
-TEST_P(CudaAttention, DropoutOfThePlainRoadIsTheTwins) {
-  const Case c{.length = 96,
-               .batch = 2,
-               .heads = 4,
-               .groups = 2,
-               .channels = 32,
-               .first_key = model() != DType::f32};
-  check(c, 0.2f);
+// One law for both devices and both roads: the mask follows from sample, head, query and key.
+TEST_P(CudaAttention, DropoutIsTheTwins) {
+  check({.length = 96, .batch = 2, .heads = 4, .groups = 2, .channels = 32}, 0.2f);
+  check({.length = 200, .batch = 2, .heads = 3, .groups = 3, .channels = 64}, 0.1f);
+  check({.length = 77, .batch = 3, .heads = 2, .groups = 1, .channels = 80}, 0.5f);
+  check({.length = 130, .batch = 1, .heads = 2, .groups = 2, .channels = 128}, 0.1f);
+  check({.length = 600, .batch = 1, .heads = 1, .groups = 1, .channels = 64}, 0.1f);
+  check({.length = 100, .batch = 2, .heads = 2, .groups = 2, .channels = 64, .causal = false},
+        0.1f);
+  check({.length = 40, .batch = 2, .heads = 2, .groups = 2, .channels = 12}, 0.1f);
+}
+TEST_P(CudaAttention, DropoutOfDocumentsApart) {
+  check({.length = 96, .batch = 2, .heads = 4, .groups = 2, .channels = 32, .first_key = true},
+        0.2f);
 }
 
-// cuDNN draws its own mask. With q = 0 all probabilities of row s are 1/(s+1), and with v = 1 the
-// output is the share of kept keys times 1/(1-p): mean 1, variance p/(1-p)/(s+1). Backward must use
-// the same mask: dv of a head is the sum over queries of the same dropped probabilities.
-TEST_P(CudaAttention, DropoutOfCudnnHasItsMomentsAndTheSameMaskBothWays) {
-  if (model() == DType::f32) GTEST_SKIP() << "fp32 goes the plain road";
-  const Case c{.length = 256, .batch = 4, .heads = 4, .groups = 4, .channels = 64, .causal = false};
-  const float p = 0.25f;
+// The samples of a batch and the heads of a rank may be split at will: each half draws the mask that
+// it has in the whole.
+TEST_P(CudaAttention, DropoutOfAHalfIsTheWholes) {
+  if (model() == DType::f32) GTEST_SKIP() << "the plain road's products sum in another order";
+  const Case whole{.length = 160, .batch = 4, .heads = 4, .groups = 4, .channels = 64};
   const Twin s = state({.iteration = 9});
-  std::vector<float> values(static_cast<size_t>(c.length * c.batch * row(c)));
-  for (size_t i = 0; i < values.size(); ++i)
-    values[i] = static_cast<int64_t>(i) / c.channels % 3 == 2 ? 1.0f : 0.0f;
-  const Twin qkv = floats(model(), {c.length, c.batch, row(c)}, values);
-  const Twin out = empty(model(), {c.length, c.batch, c.heads * c.channels}),
-             again = empty(model(), {c.length, c.batch, c.heads * c.channels});
-  const Twin stats = empty(DType::f32, {c.batch, c.heads, c.length}),
-             dqkv = empty(model(), {c.length, c.batch, row(c)});
-  const Dropout drop{.p = p, .seed = 3, .site = 77, .state = s[1]};
+  const Twin qkv = random(model(), {whole.length, whole.batch, row(whole)});
+  const Twin out = empty(model(), {whole.length, whole.batch, whole.heads * whole.channels}),
+             half = empty(model(), {whole.length, whole.batch, whole.heads * whole.channels / 2}),
+             part = empty(model(), {whole.length, whole.batch, row(whole) / 2});
+  Dropout drop{.p = 0.2f,
+               .seed = 3,
+               .site = dropout_site(1, DropoutKind::attention_probabilities),
+               .state = s[1]};
   sides[1]->attention_forward(
-      {.shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
-  sides[1]->attention_forward(
-      {.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
-  EXPECT_EQ(bytes(out[1]), bytes(again[1])) << "the same seed, another mask";
-  const StepState next{.iteration = 10};
-  sides[1]->upload(s[1], &next);
-  sides[1]->attention_forward(
-      {.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
-  EXPECT_NE(bytes(out[1]), bytes(again[1])) << "another iteration, the same mask";
-  const StepState back{.iteration = 9};
-  sides[1]->upload(s[1], &back);
-  take_from_gpu(out);
-  const auto* o = static_cast<const float*>(out[0].data);
-  double mean = 0, square = 0;
-  const int64_t rows = c.length * c.batch * c.heads;
-  std::vector<double> kept(static_cast<size_t>(rows));
-  for (int64_t i = 0; i < rows; ++i) {
-    kept[static_cast<size_t>(i)] = o[i * c.channels];
-    mean += o[i * c.channels];
-    square += std::pow(o[i * c.channels] - 1.0, 2);
-  }
-  mean /= static_cast<double>(rows);
-  square /= static_cast<double>(rows);
-  const double variance = p / (1 - p) / static_cast<double>(c.length);
-  EXPECT_NEAR(mean, 1, 6 * std::sqrt(variance / static_cast<double>(rows)) + u());
-  EXPECT_NEAR(square, variance, 0.15 * variance);  // 4096 rows: the estimate's deviation is 2.2%
-  // dout = 1: the sum over keys of dv equals the sum over queries of out, mask by mask.
-  const Twin dout = floats(model(), {c.length, c.batch, c.heads * c.channels},
-                           std::vector<float>(static_cast<size_t>(out[0].elements()), 1.0f));
-  sides[1]->attention_backward({.shape = shape_of(c),
-                                .dqkv = dqkv[1],
-                                .dout = dout[1],
-                                .out = out[1],
-                                .stats = stats[1],
-                                .qkv = qkv[1],
-                                .dropout = drop});
-  take_from_gpu(dqkv);
-  const auto* d = static_cast<const float*>(dqkv[0].data);
-  for (int64_t b = 0; b < c.batch; ++b)
-    for (int64_t n = 0; n < c.heads; ++n) {
-      double of_out = 0, of_dv = 0;
-      for (int64_t t = 0; t < c.length; ++t) {
-        of_out += o[((t * c.batch + b) * c.heads + n) * c.channels];
-        of_dv += d[(t * c.batch + b) * row(c) + (n * 3 + 2) * c.channels];
-      }
-      // Sums of 256 numbers near 1, each rounded to the model dtype.
-      EXPECT_NEAR(of_out, of_dv, 256 * u()) << "sample " << b << " head " << n;
+      {.shape = shape_of(whole), .out = out[1], .qkv = qkv[1], .dropout = drop});
+  const std::vector<uint8_t> all = bytes(out[1]), packed = bytes(qkv[1]);
+  const auto unit_bytes = static_cast<size_t>(size_bytes(model()));
+  const size_t head = static_cast<size_t>(whole.channels) * unit_bytes;
+  const auto rows = static_cast<size_t>(whole.length * whole.batch);
+  for (size_t first : {size_t{0}, size_t{2}}) {  // heads first and first + 1 alone
+    std::vector<uint8_t> mine(rows * 6 * head);
+    for (size_t r = 0; r < rows; ++r)
+      std::copy_n(&packed[(r * 12 + first * 3) * head], 6 * head, &mine[r * 6 * head]);
+    sides[1]->upload(part[1], mine.data());
+    drop.first_head = static_cast<int64_t>(first);
+    Case c = whole;
+    c.heads = c.groups = 2;
+    sides[1]->attention_forward(
+        {.shape = shape_of(c), .out = half[1], .qkv = part[1], .dropout = drop});
+    const std::vector<uint8_t> got = bytes(half[1]);
+    for (size_t r = 0; r < rows; ++r) {
+      ASSERT_EQ(std::memcmp(&got[r * 2 * head], &all[(r * 4 + first) * head], 2 * head), 0)
+          << "row " << r << ", heads from " << first;
     }
+  }
 }
 
 TEST_P(CudaAttention, TheSameBitsEveryTime) {

@@ -110,43 +110,45 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// dx = dy * activation'(pre) where dx is given; column sums of that (or of dy) where partial is
+// With kActivation, dx = dy * activation'(pre); column sums of that (or of dy) where partial is
 // given. A block owns the neighbouring rows of slice blockIdx.y and walks down them whole (so that
 // memory is read in long runs); a thread owns one pack of columns, kUnroll rows at once, its sums
-// in registers to the end. Leaves partial[slice][column]. Reads dy (and pre), writes dx.
-template <typename T, int kUnroll>
-__global__ void __launch_bounds__(kSumThreads)
-    column_sum_kernel(float* partial, T* dx, const T* dy, const T* pre, Activation kind,
-                      int64_t rows, int64_t columns) {
+// in registers to the end. Leaves partial[slice][column]. Reads dy (and pre), writes dx. Two blocks
+// on a multiprocessor, so that one computes while the other waits.
+template <typename T, int kUnroll, Activation kActivation>
+__global__ void __launch_bounds__(kSumThreads, 2)
+    column_sum_kernel(float* partial, T* dx, const T* dy, const T* pre, int64_t rows,
+                      int64_t columns) {
   constexpr int kSize = Pack<T>::kSize;
+  constexpr bool kSlopes = kActivation != Activation::none;
   const int64_t column = (static_cast<int64_t>(blockIdx.x) * blockDim.x + threadIdx.x) * kSize;
   if (column >= columns) return;
   const int64_t begin = rows * blockIdx.y / gridDim.y, end = rows * (blockIdx.y + 1) / gridDim.y;
   float sum[kSize] = {};
-  const auto finish = [&](Pack<T> g, const Pack<T>& x, int64_t r) {
-    if (pre != nullptr) {
+  const auto finish = [&](Pack<T> g, const Pack<T>& x, int64_t at) {
+    if (kSlopes) {
 #pragma unroll
-      for (int j = 0; j < kSize; ++j) g.set(j, g.get(j) * slope<T>(kind, x.get(j)));
+      for (int j = 0; j < kSize; ++j) g.set(j, g.get(j) * slope<T>(kActivation, x.get(j)));
+      store_pack(dx + at, g);
     }
-    if (dx != nullptr) store_pack(dx + r * columns + column, g);
 #pragma unroll
     for (int j = 0; j < kSize; ++j) sum[j] += g.get(j);
   };
-  int64_t row = begin;
-  for (; row + kUnroll <= end; row += kUnroll) {
+  int64_t row = begin, at = begin * columns + column;
+  for (; row + kUnroll <= end; row += kUnroll, at += kUnroll * columns) {
     Pack<T> g[kUnroll], x[kUnroll];
 #pragma unroll
     for (int u = 0; u < kUnroll; ++u) {
-      g[u] = load_pack(dy + (row + u) * columns + column);
-      if (pre != nullptr) x[u] = load_pack_once(pre + (row + u) * columns + column);
+      g[u] = load_pack(dy + at + u * columns);
+      if (kSlopes) x[u] = load_pack_once(pre + at + u * columns);
     }
 #pragma unroll
-    for (int u = 0; u < kUnroll; ++u) finish(g[u], x[u], row + u);
+    for (int u = 0; u < kUnroll; ++u) finish(g[u], x[u], at + u * columns);
   }
-  for (; row < end; ++row) {
+  for (; row < end; ++row, at += columns) {
     Pack<T> x{};
-    if (pre != nullptr) x = load_pack_once(pre + row * columns + column);
-    finish(load_pack(dy + row * columns + column), x, row);
+    if (kSlopes) x = load_pack_once(pre + at);
+    finish(load_pack(dy + at), x, at);
   }
   if (partial == nullptr) return;
 #pragma unroll
@@ -219,27 +221,33 @@ SumGrid sum_grid(int64_t columns, int64_t pack) {
           static_cast<unsigned>(slices)};
 }
 
-/// Queues the pass; returns how many rows of `partial` it fills.
+/// Queues the pass; returns how many rows of `partial` it fills. Without `pre` there is nothing but
+/// sums.
 template <typename T>
 int64_t start_column_sum(float* partial, T* dx, const T* dy, const T* pre, Activation kind,
                          int64_t rows, int64_t columns, cudaStream_t stream) {
-  int64_t slices = kSumSlices;
-  if (packable(columns, sizeof(T), dx, dy, pre)) {
-    const SumGrid grid = sum_grid(columns, Pack<T>::kSize);
-    const dim3 blocks(grid.across, grid.slices);
-    slices = grid.slices;
-    if (pre == nullptr)
-      column_sum_kernel<T, 8>
-          <<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
-    else
-      column_sum_kernel<T, 4>
-          <<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
-  } else {
+  const bool copies = pre != nullptr && kind == Activation::none;
+  if (copies || !packable(columns, sizeof(T), dx, dy, pre)) {
     const dim3 grid(static_cast<unsigned>(ceil_div(columns, 128)), kSumSlices);
     column_sum_plain_kernel<T><<<grid, 128, 0, stream>>>(partial, dx, dy, pre, kind, rows, columns);
+    CUDA_CHECK(cudaGetLastError());
+    return kSumSlices;
   }
+  const SumGrid grid = sum_grid(columns, Pack<T>::kSize);
+  const dim3 blocks(grid.across, grid.slices);
+  const auto start = [&](auto* kernel) {
+    kernel<<<blocks, grid.threads, 0, stream>>>(partial, dx, dy, pre, rows, columns);
+  };
+  if (pre == nullptr)
+    start(column_sum_kernel<T, 8, Activation::none>);
+  else if (kind == Activation::gelu_tanh)
+    start(column_sum_kernel<T, 4, Activation::gelu_tanh>);
+  else if (kind == Activation::gelu_erf)
+    start(column_sum_kernel<T, 4, Activation::gelu_erf>);
+  else
+    start(column_sum_kernel<T, 4, Activation::relu>);
   CUDA_CHECK(cudaGetLastError());
-  return slices;
+  return grid.slices;
 }
 
 }  // namespace

@@ -1,10 +1,10 @@
 // Attention over packed q/k/v: the road to cuDNN, rotary embedding, and decoding against a cache.
 // Lives here: CudaOps::attention_forward, attention_backward, rotary, attention_decode. Not here:
-// cuDNN's graphs (sdpa.cc), the plain road for fp32 and special masks (attention_plain.cu).
+// cuDNN's graphs (sdpa.cc), their masks (attention_masks.cu), the plain road for fp32 and other
+// head sizes (attention_plain.cu).
 // A row of qkv is G groups of N/G query heads, one key head, one value head, D each, so head
 // strides are affine for G = N and cuDNN reads the row in place; for G < N the queries are gathered
-// into scratch first. 16-bit dropout masks are cuDNN's own, from a seed made of the Dropout's
-// fields: the same in both directions.
+// into scratch first.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/attention_layout.h"
@@ -17,15 +17,6 @@ namespace ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
-constexpr int64_t kSeedBytes = 256;
-
-__global__ void seed_kernel(int64_t* seed_and_offset, DropoutDraw d, uint32_t first_head) {
-  const uint4 w = philox(make_uint4(d.first_position, d.first_sample, first_head,
-                                    static_cast<uint32_t>(d.state->iteration)),
-                         d.seed, d.site);
-  seed_and_offset[0] = static_cast<int64_t>((static_cast<uint64_t>(w.x) << 31) ^ w.y);
-  seed_and_offset[1] = 0;
-}
 
 // Queries of a packed row to (S, B, N, D), or back; a thread owns one element.
 template <typename T>
@@ -130,23 +121,43 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key) {
-  return qkv.dtype != DType::f32 && !first_key && shape.kv_channels % 8 == 0 &&
-         shape.kv_channels <= 128 && qkv.shape[0] > 1;
+bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv) {
+  return qkv.dtype != DType::f32 && shape.kv_channels % 8 == 0 && shape.kv_channels <= 128 &&
+         qkv.shape[0] > 1;
 }
 
-SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, DType dtype, float dropout,
-                     bool backward) {
-  SdpaShape s{.batch = l.batch,
+/// What decides a call beside the shape of attention.
+struct SdpaWants {
+  DType dtype;
+  float dropout = 0;
+  bool bias = false, stats = true, backward = false;
+};
+
+/// Samples that one call takes, so that the quadratic scratch of a deterministic backward and of a
+/// dropout mask stays in bounds.
+int64_t sdpa_batch(const PackedLayout& l, bool dropout) {
+  constexpr int64_t kMostBytes = int64_t{2} << 30;
+  const int64_t of_sample = l.heads * l.length * l.length * (dropout ? 4 : 2);
+  int64_t batch = std::clamp<int64_t>(kMostBytes / std::max<int64_t>(of_sample, 1), 1, l.batch);
+  while (l.batch % batch != 0) --batch;
+  return batch;
+}
+
+SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, const SdpaWants& wants) {
+  SdpaShape s{.batch = wants.backward || wants.dropout > 0 || wants.bias
+                           ? sdpa_batch(l, wants.dropout > 0)
+                           : l.batch,
               .heads = l.heads,
               .groups = l.groups,
               .length = l.length,
               .channels = l.channels,
-              .dtype = dtype,
+              .dtype = wants.dtype,
               .scale = a.softmax_scale,
-              .dropout = dropout,
+              .dropout_scale = wants.dropout > 0 ? dropout_scale(wants.dropout) : 0.0f,
+              .bias = wants.bias,
               .causal = a.causal,
-              .backward = backward};
+              .with_stats = wants.stats,
+              .backward = wants.backward};
   const int64_t width = l.heads * l.channels;
   const int64_t packed[3] = {l.row(), l.group(), l.batch * l.row()};
   const int64_t plain[3] = {width, l.channels, l.batch * width};
@@ -158,18 +169,26 @@ SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, DType dtype
   return s;
 }
 
-/// Where a road through cuDNN keeps what, in scratch.
+int64_t mask_bytes(const SdpaShape& s) {
+  return s.dropout_scale > 0
+             ? round_up(s.batch * s.heads * s.length * sdpa_pitch(s.length) * 2, 256)
+             : 0;
+}
+int64_t bias_bytes(const SdpaShape& s) {
+  return s.bias ? round_up(s.batch * s.length * sdpa_pitch(s.length) * 2, 256) : 0;
+}
+
+/// Where a road through cuDNN keeps what, in scratch; masks lie between the two.
 struct SdpaScratch {
-  int64_t queries_bytes = 0, library_bytes = 0;
-  int64_t total() const { return kSeedBytes + queries_bytes + library_bytes; }
+  int64_t queries_bytes = 0, total = 0;
 };
 SdpaScratch sdpa_scratch(Sdpa& sdpa, const SdpaShape& s, int64_t whole_batch) {
   SdpaScratch out;
-  out.library_bytes = sdpa.workspace_bytes(s);
   if (s.heads != s.groups)
     out.queries_bytes =
         round_up(whole_batch * s.length * s.heads * s.channels * size_bytes(s.dtype), 256) *
         (s.backward ? 2 : 1);
+  out.total = out.queries_bytes + mask_bytes(s) + bias_bytes(s) + sdpa.workspace_bytes(s);
   return out;
 }
 
@@ -191,94 +210,103 @@ char* at(const void* base, int64_t elements) {
   return static_cast<char*>(const_cast<void*>(base)) + elements * 2;
 }
 
-}  // namespace
-
-/// Samples that one call of cuDNN's deterministic backward takes, so that its quadratic scratch
-/// stays in bounds.
-int64_t sdpa_batch(const PackedLayout& l) {
-  constexpr int64_t kMostBytes = int64_t{2} << 30;
-  const int64_t of_sample = std::max<int64_t>(1, l.heads * l.length * l.length * 2);
-  int64_t batch = std::clamp<int64_t>(kMostBytes / of_sample, 1, l.batch);
-  while (l.batch % batch != 0) --batch;
-  return batch;
+/// Fills mask and bias of the samples from `b` on at `memory` and names them in `call`; returns
+/// where cuDNN's own scratch begins.
+struct MaskInputs {
+  Dropout dropout;
+  const Tensor& first_key;
+  cudaStream_t stream;
+};
+char* fill_masks(char* memory, const SdpaShape& s, const MaskInputs& from, int64_t b,
+                 SdpaCall& call) {
+  if (mask_bytes(s) > 0) {
+    Dropout dropout = from.dropout;
+    dropout.first_sample += b;
+    fill_dropout_mask(call.mask = memory, s, dropout, from.stream);
+    memory += mask_bytes(s);
+  }
+  if (bias_bytes(s) > 0) {
+    fill_document_bias(call.bias = memory, s, data<int32_t>(from.first_key) + b,
+                       from.first_key.shape[1], from.stream);
+    memory += bias_bytes(s);
+  }
+  return memory;
 }
+
+}  // namespace
 
 int64_t CudaOps::attention_scratch(const AttentionShape& shape, const Tensor& qkv,
                                    const Tensor& first_key, float dropout, bool backward) {
   const PackedLayout l = packed_layout(shape, qkv);
-  if (!cudnn_takes(shape, qkv, first_key)) return plain_attention_scratch(l, qkv.dtype);
-  SdpaShape s = sdpa_shape(l, shape, qkv.dtype, dropout, backward);
-  if (backward || dropout > 0) s.batch = sdpa_batch(l);
-  return sdpa_scratch(*sdpa_, s, l.batch).total();
+  if (!cudnn_takes(shape, qkv)) return plain_attention_scratch(l, qkv.dtype);
+  return sdpa_scratch(*sdpa_,
+                      sdpa_shape(l, shape,
+                                 {.dtype = qkv.dtype,
+                                  .dropout = dropout,
+                                  .bias = bool(first_key),
+                                  .backward = backward}),
+                      l.batch)
+      .total;
 }
 
 void CudaOps::attention_forward(const AttentionForward& args) {
   check(args, device());
   if (args.out.elements() == 0) return;
-  if (!cudnn_takes(args.shape, args.qkv, args.first_key)) return attention_forward_plain(args);
+  if (!cudnn_takes(args.shape, args.qkv)) return attention_forward_plain(args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
-  SdpaShape s = sdpa_shape(l, args.shape, args.qkv.dtype, args.dropout.p, false);
-  s.with_stats = bool(args.stats);
-  if (args.dropout.p > 0) s.batch = sdpa_batch(l);
+  const SdpaShape s = sdpa_shape(l, args.shape,
+                                 {.dtype = args.qkv.dtype,
+                                  .dropout = args.dropout.p,
+                                  .bias = bool(args.first_key),
+                                  .stats = bool(args.stats)});
   const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
-  char* seed = scratch(need.total());
-  char* queries = seed + kSeedBytes;
+  char* queries = scratch(need.total);
   const void* q = args.qkv.data;
   if (l.heads != l.groups) {
     move_queries_16(args.qkv.data, queries, l, true, multiprocessors_, stream_);
     q = queries;
   }
   for (int64_t b = 0; b < l.batch; b += s.batch) {
-    if (args.dropout.p > 0) {
-      Dropout d = args.dropout;
-      d.first_sample += b;
-      seed_kernel<<<1, 1, 0, stream_>>>(reinterpret_cast<int64_t*>(seed), dropout_draw(d, l.batch),
-                                        static_cast<uint32_t>(d.first_head));
-    }
     SdpaCall call{.q = at(q, b * s.q_stride[0]), .out = at(args.out.data, b * s.out_stride[0])};
     call.k = at(args.qkv.data, b * l.row() + l.members() * l.channels);
     call.v = at(args.qkv.data, b * l.row() + (l.members() + 1) * l.channels);
     if (args.stats) call.stats = data<float>(args.stats) + b * l.heads * l.length;
-    call.seed = seed;
-    call.offset = seed + 8;
-    sdpa_->run(s, call, queries + need.queries_bytes, stream_);
+    char* library = fill_masks(queries + need.queries_bytes, s,
+                               {args.dropout, args.first_key, stream_}, b, call);
+    sdpa_->run(s, call, library, stream_);
   }
 }
 
 void CudaOps::attention_backward(const AttentionBackward& args) {
   check(args, device());
   if (args.dqkv.elements() == 0) return;
-  if (!cudnn_takes(args.shape, args.qkv, args.first_key)) return attention_backward_plain(args);
+  if (!cudnn_takes(args.shape, args.qkv)) return attention_backward_plain(args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
-  SdpaShape s = sdpa_shape(l, args.shape, args.qkv.dtype, args.dropout.p, true);
-  s.batch = sdpa_batch(l);
+  const SdpaShape s = sdpa_shape(l, args.shape,
+                                 {.dtype = args.qkv.dtype,
+                                  .dropout = args.dropout.p,
+                                  .bias = bool(args.first_key),
+                                  .backward = true});
   const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
-  char* seed = scratch(need.total());
-  char* queries = seed + kSeedBytes;
+  char* queries = scratch(need.total);
   const bool gathers = l.heads != l.groups;
   const void* q = gathers ? queries : args.qkv.data;
   const void* dq = gathers ? queries + need.queries_bytes / 2 : args.dqkv.data;
   if (gathers) move_queries_16(args.qkv.data, queries, l, true, multiprocessors_, stream_);
   for (int64_t b = 0; b < l.batch; b += s.batch) {
-    if (args.dropout.p > 0) {
-      Dropout d = args.dropout;
-      d.first_sample += b;
-      seed_kernel<<<1, 1, 0, stream_>>>(reinterpret_cast<int64_t*>(seed), dropout_draw(d, l.batch),
-                                        static_cast<uint32_t>(d.first_head));
-    }
     const int64_t key = b * l.row() + l.members() * l.channels, value = key + l.channels;
-    const SdpaCall call{.q = at(q, b * s.q_stride[0]),
-                        .k = at(args.qkv.data, key),
-                        .v = at(args.qkv.data, value),
-                        .out = at(args.out.data, b * s.out_stride[0]),
-                        .stats = data<float>(args.stats) + b * l.heads * l.length,
-                        .dout = at(args.dout.data, b * s.out_stride[0]),
-                        .dq = at(dq, b * s.q_stride[0]),
-                        .dk = at(args.dqkv.data, key),
-                        .dv = at(args.dqkv.data, value),
-                        .seed = seed,
-                        .offset = seed + 8};
-    sdpa_->run(s, call, queries + need.queries_bytes, stream_);
+    SdpaCall call{.q = at(q, b * s.q_stride[0]),
+                  .k = at(args.qkv.data, key),
+                  .v = at(args.qkv.data, value),
+                  .out = at(args.out.data, b * s.out_stride[0]),
+                  .stats = data<float>(args.stats) + b * l.heads * l.length,
+                  .dout = at(args.dout.data, b * s.out_stride[0]),
+                  .dq = at(dq, b * s.q_stride[0]),
+                  .dk = at(args.dqkv.data, key),
+                  .dv = at(args.dqkv.data, value)};
+    char* library = fill_masks(queries + need.queries_bytes, s,
+                               {args.dropout, args.first_key, stream_}, b, call);
+    sdpa_->run(s, call, library, stream_);
   }
   if (gathers)
     move_queries_16(args.dqkv.data, queries + need.queries_bytes / 2, l, false, multiprocessors_,

@@ -97,8 +97,7 @@ class CudaOps final : public Ops {
                                char* workspace);
   int64_t attention_scratch(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key,
                             float dropout, bool backward);
-  /// Attention by plain products and a softmax kernel: fp32, first_key, and head sizes cuDNN does
-  /// not take.
+  /// Attention by plain products and a softmax kernel: fp32, and head sizes cuDNN does not take.
   void attention_forward_plain(const AttentionForward& args);
   void attention_backward_plain(const AttentionBackward& args);
 
