@@ -4,7 +4,8 @@
 //   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--shares]
 //              [--attention-dropout P] [--hidden-dropout P]
 //              [--choices FILE] [--micro-batch-size B] [--head-rows R] [--layers L]
-//              [--engine [--no-fuse] [--lean] [--documents TOKENS] [--recompute selective|full] [--microbatches M]
+//              [--engine [--no-fuse] [--lean] [--documents TOKENS]
+//               [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]]
 // The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
