@@ -91,7 +91,7 @@ class CudaAttention : public PairTest {
     expect_close("dqkv" + at, dqkv, 1.01, 4, 4 * terms);
     sides[1]->set_workspace({});
   }
-  /// A workspace for either direction that holds NaNs: what an operation reads there it has written.
+  /// A workspace for either direction that holds NaNs: what an operation reads there it wrote.
   void poison_workspace(const AttentionBackward& call) {
     workspace_ = empty(DType::u8, {sides[1]->workspace_bytes(call)});
     poison_.assign(static_cast<size_t>(workspace_[1].bytes()), 0xff);
@@ -157,8 +157,8 @@ TEST_P(CudaAttention, DropoutOfDocumentsApart) {
         0.2f);
 }
 
-// The samples of a batch and the heads of a rank may be split at will: each half draws the mask that
-// it has in the whole.
+// The samples of a batch and the heads of a rank may be split at will: each half draws the mask
+// that it has in the whole.
 TEST_P(CudaAttention, DropoutOfAHalfIsTheWholes) {
   if (model() == DType::f32) GTEST_SKIP() << "the plain road's products sum in another order";
   const Case whole{.length = 160, .batch = 4, .heads = 4, .groups = 4, .channels = 64};

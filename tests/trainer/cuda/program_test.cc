@@ -1,6 +1,6 @@
 // The programs on a GPU: checkpoints written beside replayed steps, stopping and going on bit for
-// bit, fp16's skipped steps in the log, numbers that are not finite, and generated text. The same on
-// a CPU, and everything that no device decides: ../program_test.cc, ../resume_test.cc.
+// bit, fp16's skipped steps in the log, numbers that are not finite, and generated text. The same
+// on a CPU, and everything that no device decides: ../program_test.cc, ../resume_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>

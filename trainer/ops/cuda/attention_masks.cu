@@ -1,8 +1,8 @@
-// What cuDNN's attention is told besides q, k and v: which probabilities are dropped, and which keys a
-// query may not see. Lives here: the kernels that write both into scratch, before each call. Not
-// here: cuDNN's graphs (sdpa.cc), who calls (attention.cu). Shapes as in sdpa.h.
-// The dropout mask is a function of sample, head, query and key alone, as the twin has it: any split
-// of the batch or of the heads draws the same one.
+// What cuDNN's attention is told besides q, k and v: which probabilities are dropped, and which
+// keys a query may not see. Lives here: the kernels that write both into scratch, before each
+// call. Not here: cuDNN's graphs (sdpa.cc), who calls (attention.cu). Shapes as in sdpa.h.
+// The dropout mask is a function of sample, head, query and key alone, as the twin has it: any
+// split of the batch or of the heads draws the same one.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/attention_layout.h"
 #include "trainer/ops/cuda/device.cuh"
@@ -25,8 +25,8 @@ struct MaskArgs {
 };
 
 // A warp owns one row (sample, head, query), a lane 8 keys a turn: one draw, one store of 16 bytes.
-// Behind the diagonal zeros are written to the end of the tile. Bound by stores and by Philox alike:
-// about 100 instructions for 16 bytes.
+// Behind the diagonal zeros are written to the end of the tile. Bound by stores and by Philox
+// alike: about 100 instructions for 16 bytes.
 __global__ void __launch_bounds__(kRows* kWarp) dropout_mask_kernel(uint16_t* mask, MaskArgs a) {
   const int64_t row = static_cast<int64_t>(blockIdx.x) * kRows + threadIdx.y;
   if (row >= a.rows) return;

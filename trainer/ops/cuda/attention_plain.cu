@@ -1,8 +1,8 @@
-// Attention by plain matrix products and a softmax kernel: fp32, and head sizes cuDNN does not take. Lives here: CudaOps::attention_forward_plain, attention_backward_plain. One sample
-// and one member of every group at a time: products batched over the G groups, scores (G, S, S) in
+// Attention by plain matrix products and a softmax kernel: fp32, and head sizes cuDNN does not
+// take. Lives here: CudaOps::attention_forward_plain, attention_backward_plain. One sample and one
+// member of every group at a time: products batched over the G groups, scores (G, S, S) in
 // scratch. Deterministic, and equal to the CPU twin's dropout mask. For tests and small runs: it
-// moves the whole score matrix several times.
-// Source: equals cpu/attention.cc.
+// moves the whole score matrix several times. Source: equals cpu/attention.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/attention_layout.h"
 #include "trainer/ops/cuda/cuda_ops.h"
