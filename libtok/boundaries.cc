@@ -77,4 +77,16 @@ size_t BoundaryScan::walk_plain(BoundaryScan& self, uint32_t* ends, size_t capac
   return static_cast<size_t>(out - ends);
 }
 
+/// Cuts text_ with the scanners, from a place where a piece begins until one begins at or behind
+/// `limit`, and returns where. What lies before a piece's beginning never matters.
+size_t BoundaryScan::cut_plainly(size_t from, size_t limit, uint32_t*& out) noexcept {
+  cutter_.begin(text_.substr(from));
+  size_t at = from;
+  while (at < limit && !cutter_.next().empty()) {
+    at = from + cutter_.position();
+    *out++ = static_cast<uint32_t>(origin_ + at);
+  }
+  return at;
+}
+
 }  // namespace tok

@@ -65,6 +65,13 @@ struct BlockMasks {
   uint64_t quote;    ///< U+0027
   uint64_t inside;   ///< not the first byte of its character
   uint64_t cut;      ///< a place inside a piece where it may be cut as well
+  // Only some families ask for these (Rules in boundary_rules.h):
+  uint64_t upper;  ///< letters that begin words: Lu, Lt
+  uint64_t lower;  ///< letters that end the upper part of a word: Ll
+  uint64_t slash;  ///< U+002F
+  uint64_t ascii;  ///< below U+0080
+  uint64_t cjk;    ///< what Family::cjk_runs takes
+  uint64_t hard;   ///< characters that masks do not follow: the block is cut by the scanners
 };
 
 /// What a block hands to the next.
@@ -83,7 +90,14 @@ struct BlockCarry {
   uint64_t no_cut = 0;     ///< and the start it removes there
   uint64_t digits = 0;     ///< number characters since the last start in an unfinished run, 1..3
   uint64_t pending = 0;    ///< a start if no newline follows in an unfinished white run; 0: none
-  uint64_t origin = 0;     ///< of the text in what is scanned
+  uint64_t low = 0;        ///< in the lower part of a word
+  uint64_t either = 0;     ///< a letter neither upper nor lower, outside a lower part
+  uint64_t cjk = 0;
+  uint64_t punct_word = 0;  ///< an ASCII letter of a word that begins with a sign
+  uint64_t hard = 0;        ///< 1 when a block turned out to be one for the scanners
+  uint64_t last = 0;        ///< the last place where a piece begins, cuts inside not counted
+  uint64_t newest = 0;      ///< the same with the block that is being decided
+  uint64_t origin = 0;      ///< of the text in what is scanned
 };
 
 /// Texts that lie one behind the other and are cut as if each stood alone. A text's last piece is
@@ -127,6 +141,7 @@ class BoundaryScan {
 
   static size_t walk_plain(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept;
   bool next_text(const uint32_t* ends, uint32_t*& out) noexcept;
+  size_t cut_plainly(size_t from, size_t limit, uint32_t*& out) noexcept;
 
   Walk walk_;
   bool done_;

@@ -81,6 +81,18 @@ struct BlockWalk {
       m.newline = mask_of(_mm256_or_si256(_mm256_cmpeq_epi8(a, lf), _mm256_cmpeq_epi8(a, cr)),
                           _mm256_or_si256(_mm256_cmpeq_epi8(b, lf), _mm256_cmpeq_epi8(b, cr)));
     }
+    if constexpr (R.cased) {
+      m.upper = mask_of(in_range(a, 'A', 25), in_range(b, 'A', 25));
+      m.lower = m.letter & ~m.upper;
+      const __m256i slash = _mm256_set1_epi8('/');
+      m.slash = mask_of(_mm256_cmpeq_epi8(a, slash), _mm256_cmpeq_epi8(b, slash));
+    }
+    if constexpr (R.ascii_sign) {
+      m.ascii = ~mask_of(a, b);
+      const __m256i rubout = _mm256_set1_epi8(0x7F);
+      m.hard = (mask_of(in_range(a, 0, 31), in_range(b, 0, 31)) & ~m.white) |
+               mask_of(_mm256_cmpeq_epi8(a, rubout), _mm256_cmpeq_epi8(b, rubout));
+    }
     uint64_t high = mask_of(a, b);
     if ((high | spill.inside) != 0) classify_high<R>(text, joinable, base, high, m, spill);
     if (left < 64) [[unlikely]]
@@ -121,18 +133,30 @@ struct BlockWalk {
       if (!last) [[likely]]
         next = classify_avx2<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
-      out = harvest_avx2(starts, origin + base, out);
-      now = next;
-      base += 64;
-      if (!last) [[likely]]
-        continue;
-      out = end_segment<R>(origin + text.size(), carry, out);
+      if (R.has_hard() && (now.hard | carry.hard) != 0) [[unlikely]] {
+        const size_t at = self.cut_plainly(carry.last - origin, base + 64, out);
+        text.remove_prefix(at);
+        origin += at;
+        self.text_ = text;
+        self.origin_ = origin;
+        base = 0;
+        carry = BlockCarry{.last = origin, .origin = origin};
+        if (!text.empty()) continue;
+      } else {
+        out = harvest_avx2(starts, origin + base, out);
+        carry.last = carry.newest;
+        now = next;
+        base += 64;
+        if (!last) [[likely]]
+          continue;
+        out = end_segment<R>(origin + text.size(), carry, out);
+      }
       more = self.next_text(ends, out);
       self.done_ = !more;
       text = self.text_;
       base = 0;
       origin = self.origin_;
-      carry = BlockCarry{.origin = origin};
+      carry = BlockCarry{.last = origin, .origin = origin};
     }
     self.carry_ = carry;
     self.masks_ = now;
@@ -215,6 +239,16 @@ struct BlockWalk {
     masks.inside |= inside;
     spill.letter |= (letters >> 62 & 1) | (letters >> 63) * 3;
     spill.inside |= (known >> 62 & 1) | (known >> 63) * 3;
+    if constexpr (R.cjk) {
+      // U+4E00..9FA5, and what is left of 3040..30FF
+      const uint64_t runs =
+          known & (between(bytes, 0xE5, 0xE8) | (equal(bytes, 0xE4) & between(second, 0xB8, 0xBF)) |
+                   (equal(bytes, 0xE9) & (between(second, 0x80, 0xBD) |
+                                          (equal(second, 0xBE) & between(third, 0x80, 0xA5)))) |
+                   (e3 & between(second, 0x81, 0x83)));
+      masks.cjk |= runs | runs << 1 | runs << 2;
+      spill.cjk |= (runs >> 62 & 1) | (runs >> 63) * 3;
+    }
     if (joinable == nullptr) return;
     const uint64_t keep = base == 0 ? ~uint64_t{1} : ~uint64_t{0};
     const __m512i before = _mm512_maskz_loadu_epi8(low_bits(left + 1) & keep, from - 1);
@@ -244,6 +278,15 @@ struct BlockWalk {
     if constexpr (R.lines) {
       m.newline = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\n')) |
                   _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\r'));
+    }
+    if constexpr (R.cased) {
+      m.upper = between(v, 'A', 'Z');
+      m.lower = m.letter & ~m.upper;
+      m.slash = equal(v, '/');
+    }
+    if constexpr (R.ascii_sign) {
+      m.ascii = ~_mm512_movepi8_mask(v);
+      m.hard = (between(v, 0, 31) & ~m.white) | equal(v, 0x7F);
     }
     uint64_t high = _mm512_movepi8_mask(v);
     if ((high | spill.inside) != 0) {
@@ -312,18 +355,30 @@ struct BlockWalk {
       if (!last) [[likely]]
         next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
-      out = harvest_avx512bw(starts, origin + base, out);
-      now = next;
-      base += 64;
-      if (!last) [[likely]]
-        continue;
-      out = end_segment<R>(origin + text.size(), carry, out);
+      if (R.has_hard() && (now.hard | carry.hard) != 0) [[unlikely]] {
+        const size_t at = self.cut_plainly(carry.last - origin, base + 64, out);
+        text.remove_prefix(at);
+        origin += at;
+        self.text_ = text;
+        self.origin_ = origin;
+        base = 0;
+        carry = BlockCarry{.last = origin, .origin = origin};
+        if (!text.empty()) continue;
+      } else {
+        out = harvest_avx512bw(starts, origin + base, out);
+        carry.last = carry.newest;
+        now = next;
+        base += 64;
+        if (!last) [[likely]]
+          continue;
+        out = end_segment<R>(origin + text.size(), carry, out);
+      }
       more = self.next_text(ends, out);
       self.done_ = !more;
       text = self.text_;
       base = 0;
       origin = self.origin_;
-      carry = BlockCarry{.origin = origin};
+      carry = BlockCarry{.last = origin, .origin = origin};
     }
     self.carry_ = carry;
     self.masks_ = now;
@@ -350,18 +405,30 @@ struct BlockWalk {
       if (!last) [[likely]]
         next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
-      out = harvest_avx512vbmi2(starts, origin + base, out);
-      now = next;
-      base += 64;
-      if (!last) [[likely]]
-        continue;
-      out = end_segment<R>(origin + text.size(), carry, out);
+      if (R.has_hard() && (now.hard | carry.hard) != 0) [[unlikely]] {
+        const size_t at = self.cut_plainly(carry.last - origin, base + 64, out);
+        text.remove_prefix(at);
+        origin += at;
+        self.text_ = text;
+        self.origin_ = origin;
+        base = 0;
+        carry = BlockCarry{.last = origin, .origin = origin};
+        if (!text.empty()) continue;
+      } else {
+        out = harvest_avx512vbmi2(starts, origin + base, out);
+        carry.last = carry.newest;
+        now = next;
+        base += 64;
+        if (!last) [[likely]]
+          continue;
+        out = end_segment<R>(origin + text.size(), carry, out);
+      }
       more = self.next_text(ends, out);
       self.done_ = !more;
       text = self.text_;
       base = 0;
       origin = self.origin_;
-      carry = BlockCarry{.origin = origin};
+      carry = BlockCarry{.last = origin, .origin = origin};
     }
     self.carry_ = carry;
     self.masks_ = now;
@@ -387,6 +454,12 @@ struct BlockWalk {
     if (pretokenizer == make_pretokenizer(Family::llama3)) return of_level<kLlama3>(level);
     if (pretokenizer == make_pretokenizer(Family::qwen2)) return of_level<kQwen2>(level);
     if (pretokenizer == make_pretokenizer(Family::qwen35)) return of_level<kQwen35>(level);
+    if (pretokenizer == make_pretokenizer(Family::o200k)) return of_level<kO200k>(level);
+    if (pretokenizer == make_pretokenizer(Family::tekken)) return of_level<kTekken>(level);
+    if (pretokenizer ==
+        make_pretokenizer(Family::digit_triples, Family::cjk_runs, Family::deepseek3)) {
+      return of_level<kDeepseek3>(level);
+    }
     return nullptr;
   }
 };

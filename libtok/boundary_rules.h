@@ -24,6 +24,14 @@ struct Rules {
   bool digits_first = false;  ///< Digits(individual) cuts before the pattern does
   bool marks_are_letters = false;
   bool whole_tail = false;  ///< white space up to the text's end is one piece
+  bool contractions = true;
+  bool cased = false;       ///< o200k's words: upper letters, then lower ones; then a contraction
+  bool slash_tail = false;  ///< slashes may follow the newlines behind signs
+  bool cjk = false;         ///< DeepSeek-V3: numbers and CJK runs are cut out first
+  bool ascii_sign = false;  ///< only a sign of ASCII begins a word, and only of ASCII letters
+
+  /// Whether there are characters that masks do not follow.
+  constexpr bool has_hard() const { return cased || ascii_sign; }
 };
 
 constexpr Rules kGpt2{};
@@ -32,6 +40,15 @@ constexpr Rules kCl100k{.lines = true, .digits = 3, .whole_tail = true};
 constexpr Rules kLlama3{.lines = true, .digits = 3};
 constexpr Rules kQwen2{.lines = true, .digits = 1};
 constexpr Rules kQwen35{.lines = true, .digits = 1, .marks_are_letters = true};
+constexpr Rules kO200k{.lines = true, .digits = 3, .cased = true, .slash_tail = true};
+constexpr Rules kTekken{
+    .lines = true, .digits = 1, .contractions = false, .cased = true, .slash_tail = true};
+constexpr Rules kDeepseek3{.lines = true,
+                           .digits = 3,
+                           .marks_are_letters = true,
+                           .contractions = false,
+                           .cjk = true,
+                           .ascii_sign = true};
 
 /// What lies past the end of the text.
 constexpr BlockMasks kEndMasks{.letter = 0,
@@ -41,7 +58,13 @@ constexpr BlockMasks kEndMasks{.letter = 0,
                                .newline = 0,
                                .quote = 0,
                                .inside = 0,
-                               .cut = 0};
+                               .cut = 0,
+                               .upper = 0,
+                               .lower = 0,
+                               .slash = 0,
+                               .ascii = ~uint64_t{0},
+                               .cjk = 0,
+                               .hard = 0};
 
 /// The first `n` bits, n in 0..64.
 [[gnu::always_inline]] inline uint64_t low_bits(size_t n) noexcept {
@@ -65,6 +88,29 @@ constexpr BlockMasks kEndMasks{.letter = 0,
   return decode(text, at);
 }
 
+/// What Family::cjk_runs takes.
+[[gnu::always_inline]] inline bool is_cjk(char32_t c) noexcept {
+  return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF);
+}
+
+/// The masks that only some families have, for a character with these bytes.
+template <Rules R>
+[[gnu::always_inline]] inline void add_more(BlockMasks& masks, uint64_t bytes, char32_t c,
+                                            ClassSet set) noexcept {
+  masks.upper |= bytes & all_if(set & (kUpper | kTitle));
+  masks.lower |= bytes & all_if(set & kLower);
+  if constexpr (R.cjk) masks.cjk |= bytes & all_if(is_cjk(c));
+  masks.hard |= bytes & all_if(set & (R.cased ? kMark : kOther));
+}
+
+/// The same for a character that began in the block before.
+[[gnu::always_inline]] inline void add_more(BlockMasks& masks, const BlockMasks& spill) noexcept {
+  masks.upper |= spill.upper;
+  masks.lower |= spill.lower;
+  masks.cjk |= spill.cjk;
+  masks.hard |= spill.hard;
+}
+
 /// Adds the characters of a block that are not ASCII to its masks. Continuation bytes that belong
 /// to no well-formed character stay signs. `high`: bytes >= 0x80.
 template <Rules R>
@@ -75,6 +121,7 @@ template <Rules R>
   uint64_t letters = spill.letter, numbers = spill.number, whites = spill.white;
   uint64_t insides = spill.inside;
   uint64_t todo = high & ~spill.inside;
+  if constexpr (R.has_hard()) add_more(masks, spill);
   spill = BlockMasks{};
   while (todo != 0) {
     int at = std::countr_zero(todo);
@@ -95,8 +142,10 @@ template <Rules R>
     numbers |= here & number;
     whites |= here & white;
     insides |= here & (here - 1);
+    if constexpr (R.has_hard()) add_more<R>(masks, here, c.value, set);
     if (at + static_cast<int>(c.length) > 64) {
       uint64_t there = bytes >> (64 - at);
+      if constexpr (R.has_hard()) add_more<R>(spill, there, c.value, set);
       spill.letter = there & letter;
       spill.number = there & number;
       spill.white = there & white;
@@ -115,15 +164,19 @@ template <Rules R>
   masks.letter &= keep;
   masks.number &= keep;
   masks.white |= ~keep;
+  masks.hard &= keep;
 }
 
-/// White space whose next character is not white, at its first byte: S+(?!\S) gives it back. With
-/// digits_first a number after it ends the segment, where nothing is given back.
+/// White space whose next character is not white, at its first byte: S+(?!\S) gives it back. Where
+/// numbers are cut out first, one after it ends the segment, and nothing is given back.
 template <Rules R>
 [[gnu::always_inline]] inline uint64_t last_white(const BlockMasks& now,
                                                   const BlockMasks& next) noexcept {
-  uint64_t stay = R.digits_first ? now.white | now.number : now.white;
-  uint64_t stay_next = R.digits_first ? next.white | next.number : next.white;
+  uint64_t stay = now.white, stay_next = next.white;
+  if constexpr (R.digits_first || R.cjk) {
+    stay |= now.number | now.cjk;
+    stay_next |= next.number | next.cjk;
+  }
   if (((now.white & now.inside) | (next.white & next.inside & 1)) == 0) [[likely]] {
     return now.white & ~(stay >> 1 | stay_next << 63);
   }
@@ -206,7 +259,10 @@ template <Rules R>
                                                    BlockCarry& carry, uint32_t* out) noexcept {
   int run = std::countr_one(indent);
   if (run == 64 && last == 0) return out;
-  if (run == 64 || (newline >> run & 1) == 0) *out++ = static_cast<uint32_t>(carry.pending);
+  if (run == 64 || (newline >> run & 1) == 0) {
+    *out++ = static_cast<uint32_t>(carry.pending);
+    carry.last = carry.pending;
+  }
   carry.pending = 0;
   return out;
 }
@@ -251,28 +307,94 @@ template <Rules R>
   return starts;
 }
 
+/// Where a word of o200k's form begins inside a run of letters: at an upper letter behind a lower
+/// part, and at the upper letters that end a run if no lower part is before them but a letter that
+/// can be either: there the pattern goes back to that letter.
+[[gnu::always_inline]] inline uint64_t case_starts(const BlockMasks& now,
+                                                   BlockCarry& carry) noexcept {
+  uint64_t run = now.letter & ~now.upper;  // a lower part, once there is a lower letter
+  uint64_t seeds = now.lower | (run & carry.low);
+  uint64_t low = (run & ~(run + seeds)) | seeds;
+  uint64_t either = run & ~low;
+  uint64_t starts = now.upper & (low << 1 | carry.low);
+  for (uint64_t todo = now.upper & (either << 1 | carry.either); todo != 0; todo &= todo - 1) {
+    int at = std::countr_zero(todo);
+    int end = at + std::countr_one(now.upper >> at);
+    if (end >= 64) {
+      carry.hard = 1;
+    } else if ((now.letter >> end & 1) == 0) {
+      starts |= todo & (0 - todo);
+    }
+  }
+  carry.low = low >> 63;
+  carry.either = either >> 63;
+  return starts;
+}
+
+/// Newlines right after signs are theirs, and with slash_tail slashes after such a newline.
+template <Rules R>
+[[gnu::always_inline]] inline uint64_t newlines_of_signs(const BlockMasks& now, uint64_t after_sign,
+                                                         const BlockCarry& carry) noexcept {
+  if constexpr (R.slash_tail) {
+    uint64_t tail = now.newline | now.slash;
+    uint64_t seeds = (now.newline & after_sign) | (tail & carry.taken);
+    return (tail & ~(tail + seeds)) | seeds;
+  }
+  return now.newline & ~(now.newline + (now.newline & (after_sign | carry.taken)));
+}
+
+/// Ends of signs each of which, being alone, belongs to the letters after it.
+template <Rules R>
+[[gnu::always_inline]] inline uint64_t lone_signs(const BlockMasks& now, uint64_t sign,
+                                                  uint64_t first_sign,
+                                                  const BlockCarry& carry) noexcept {
+  if constexpr (R.ascii_sign) return first_sign & now.ascii;
+  uint64_t lone = first_sign | (now.inside & carry.lone_sign);
+  if ((sign & now.inside) != 0) {
+    for (int step = 0; step < 3; ++step) lone |= lone << 1 & now.inside;
+  }
+  return lone;
+}
+
+/// First letters of words, inside which only their case cuts. `goes_on`: letters that follow
+/// something which belongs to the same word, signs aside.
+template <Rules R>
+[[gnu::always_inline]] inline uint64_t word_starts(const BlockMasks& now, uint64_t goes_on,
+                                                   uint64_t lone, uint64_t edge,
+                                                   BlockCarry& carry) noexcept {
+  uint64_t after_lone = lone << 1 | carry.lone_sign;
+  if constexpr (R.ascii_sign) {
+    uint64_t run = now.letter & now.ascii;
+    after_lone &= run;
+    uint64_t words = run & ~(run + (after_lone | (run & carry.punct_word & 1)));
+    // Such a word ends at its first other letter.
+    if (((words << 1 | carry.punct_word) & now.letter & ~now.ascii & ~edge) != 0) carry.hard = 1;
+    carry.punct_word = words >> 63;
+  }
+  uint64_t starts = now.letter & ~((goes_on & ~edge) | after_lone);
+  if constexpr (R.cased) starts |= case_starts(now, carry);
+  return starts;
+}
+
 /// Starts of the patterns in cl100k's form, before contractions.
 template <Rules R>
 [[gnu::always_inline]] inline uint64_t line_family_starts(const BlockMasks& now,
                                                           const BlockMasks& next, size_t base,
                                                           BlockCarry& carry,
                                                           uint32_t*& out) noexcept {
+  // Where a run of CJK begins or ends, everything ends.
+  uint64_t edge = R.cjk ? now.cjk ^ (now.cjk << 1 | carry.cjk) : 0;
   uint64_t sign = ~(now.letter | now.number | now.white);
-  uint64_t after_sign = sign << 1 | carry.sign;
-  // Newlines right after signs are theirs.
-  uint64_t taken = now.newline & ~(now.newline + (now.newline & (after_sign | carry.taken)));
+  uint64_t taken = newlines_of_signs<R>(now, (sign << 1 | carry.sign) & ~edge, carry);
+  if constexpr (R.slash_tail) sign &= ~taken;
   uint64_t white = now.white & ~taken, newline = now.newline & ~taken;
   uint64_t indent = now.white & ~now.newline;
   uint64_t after_indent = indent << 1 | carry.indent;
   // A sign begins a piece unless it goes on a run of signs or has a blank before it.
-  uint64_t first_sign = sign & ~(after_sign | now.blank << 1 | carry.blank);
-  // A run of exactly one sign, at the start of a piece, belongs to the letters after it.
-  uint64_t lone = first_sign | (now.inside & carry.lone_sign);
-  if ((sign & now.inside) != 0) {
-    for (int step = 0; step < 3; ++step) lone |= lone << 1 & now.inside;
-  }
+  uint64_t first_sign = sign & ~((sign << 1 | carry.sign | now.blank << 1 | carry.blank) & ~edge);
+  uint64_t lone = lone_signs<R>(now, sign, first_sign, carry);
   uint64_t letters =
-      now.letter & ~(now.letter << 1 | carry.letter | after_indent | lone << 1 | carry.lone_sign);
+      word_starts<R>(now, now.letter << 1 | carry.letter | after_indent, lone, edge, carry);
   uint64_t numbers = R.digits == 1 ? now.number & ~now.inside : triple_starts(now, next, carry);
   // White space: the first of a run, the first after its last newline, and the last of it when it
   // is no newline and something follows.
@@ -293,6 +415,59 @@ template <Rules R>
   carry.newline = newline >> 63;
   carry.taken = taken >> 63;
   carry.lone_sign = lone >> 63;
+  if constexpr (R.cjk) carry.cjk = now.cjk >> 63;
+  return starts;
+}
+
+/// o200k's contractions end words: the piece of the letters before the apostrophes in `quotes` goes
+/// on to their ends.
+template <Rules R>
+[[gnu::noinline]] uint64_t join_contractions(std::string_view text, size_t base, uint64_t quotes,
+                                             uint64_t starts, unsigned __int128 either,
+                                             BlockCarry& carry) noexcept {
+  using Wide = unsigned __int128;
+  Wide fresh = 0;  // ends of contractions: an apostrophe there follows no word
+  for (; quotes != 0; quotes &= quotes - 1) {
+    int at = std::countr_zero(quotes);
+    if ((fresh >> at & 1) != 0) continue;
+    size_t length = contraction_length<R>(text, base + static_cast<size_t>(at));
+    if (length == 0) continue;
+    int end = at + static_cast<int>(length);
+    Wide none = ((Wide{1} << length) - 1) << at;
+    starts &= ~static_cast<uint64_t>(none);
+    starts |= static_cast<uint64_t>(Wide{1} << end);
+    carry.no_cut |= static_cast<uint64_t>(none >> 64);
+    carry.cut |= static_cast<uint64_t>(Wide{1} << end >> 64);
+    fresh |= Wide{1} << end;
+    // The letter after it is in no lower part, whatever the masks say.
+    if ((either >> end & 1) != 0) carry.hard = 1;
+  }
+  return starts;
+}
+
+/// Moves the starts as contractions want it.
+template <Rules R>
+[[gnu::always_inline]] inline uint64_t with_contractions(std::string_view text, size_t base,
+                                                         const BlockMasks& now,
+                                                         const BlockMasks& next,
+                                                         uint64_t after_letter, uint64_t starts,
+                                                         BlockCarry& carry) noexcept {
+  const uint64_t fresh = carry.cut;
+  starts = (starts & ~carry.no_cut) | fresh;
+  carry.cut = carry.no_cut = 0;
+  uint64_t quotes = now.quote & starts;
+  if constexpr (R.cased) {
+    quotes &= after_letter & ~fresh;
+    if (quotes != 0) [[unlikely]] {
+      using Wide = unsigned __int128;
+      Wide either = Wide{next.letter & ~(next.upper | next.lower)} << 64 |
+                    (now.letter & ~(now.upper | now.lower));
+      starts = join_contractions<R>(text, base, quotes, starts, either, carry);
+    }
+  } else if (quotes != 0) [[unlikely]] {
+    // In cl100k's form an apostrophe after a blank is no start, and neither is one in a run.
+    starts = cut_contractions<R>(text, base, quotes, starts, carry);
+  }
   return starts;
 }
 
@@ -301,20 +476,25 @@ template <Rules R>
 [[gnu::always_inline]] inline uint64_t block_starts(std::string_view text, size_t base,
                                                     const BlockMasks& now, const BlockMasks& next,
                                                     BlockCarry& carry, uint32_t*& out) noexcept {
+  const uint64_t after_letter = now.letter << 1 | carry.letter;
   uint64_t starts;
   if constexpr (R.lines) {
     starts = line_family_starts<R>(now, next, base, carry, out);
   } else {
     starts = gpt2_starts<R>(now, next, carry);
   }
-  starts = (starts & ~carry.no_cut) | carry.cut;
-  carry.cut = carry.no_cut = 0;
-  uint64_t quotes = now.quote & starts;
-  // In cl100k's form an apostrophe after a blank is no start, and neither is one in a run.
-  if (quotes != 0) [[unlikely]]
-    starts = cut_contractions<R>(text, base, quotes, starts, carry);
+  if constexpr (R.contractions) {
+    starts = with_contractions<R>(text, base, now, next, after_letter, starts, carry);
+  }
   if (base == 0) starts &= ~uint64_t{1};
-  return (starts | now.cut) & low_bits(text.size() - base);
+  const uint64_t inside_text = low_bits(text.size() - base);
+  if constexpr (R.has_hard()) {
+    starts &= inside_text;
+    carry.newest = starts == 0
+                       ? carry.last
+                       : carry.origin + base + 63 - static_cast<size_t>(std::countl_zero(starts));
+  }
+  return (starts | now.cut) & inside_text;
 }
 
 /// The end of the segment, at `end` of what is scanned: what was pending, and the end itself.

@@ -18,9 +18,15 @@ namespace tok {
 namespace {
 
 const PreTokenizer kMasked[] = {
-    make_pretokenizer(Family::gpt2),   make_pretokenizer(Family::digits, Family::gpt2),
-    make_pretokenizer(Family::cl100k), make_pretokenizer(Family::llama3),
-    make_pretokenizer(Family::qwen2),  make_pretokenizer(Family::qwen35),
+    make_pretokenizer(Family::gpt2),
+    make_pretokenizer(Family::digits, Family::gpt2),
+    make_pretokenizer(Family::cl100k),
+    make_pretokenizer(Family::llama3),
+    make_pretokenizer(Family::qwen2),
+    make_pretokenizer(Family::qwen35),
+    make_pretokenizer(Family::o200k),
+    make_pretokenizer(Family::tekken),
+    make_pretokenizer(Family::digit_triples, Family::cjk_runs, Family::deepseek3),
 };
 
 const std::vector<std::string> kAlphabet = {
@@ -87,7 +93,7 @@ TEST(Boundaries, LevelsHaveNamesAndAnOrder) {
   EXPECT_LE(chosen_simd_level(), best_simd_level());
   EXPECT_EQ(simd_level_name(SimdLevel::avx512vbmi2), "avx512vbmi2");
   for (const PreTokenizer& pretokenizer : kMasked) EXPECT_TRUE(has_boundary_masks(pretokenizer));
-  EXPECT_FALSE(has_boundary_masks(make_pretokenizer(Family::deepseek3)));
+  EXPECT_FALSE(has_boundary_masks(make_pretokenizer(Family::deepseek3)));  // only its sequence
   RecordProperty("best_level", std::string(simd_level_name(best_simd_level())));
 }
 
@@ -143,6 +149,22 @@ TEST(Boundaries, RandomMixes) {
   const std::vector<std::string> white = {" ", "\n", "\u3000", "\t", "\u00a0", "a", "!", "\r"};
   for (int i = 0; i < 6000; ++i) {
     check(random_text(state, white, 400));
+    if (HasFatalFailure()) return;
+  }
+}
+
+/// Without marks and controls, which some families hand to the scanners.
+TEST(Boundaries, CasesAndCjk) {
+  const std::vector<std::string> symbols[] = {
+      {"a", "B",  "s", "l", "D", "é",  "É", "中", "の",  "ー",     "ǅ",  "・", "1",
+       " ", "\n", "'", "!", "/", "。", "T", "'s", "'LL", "\u3000", "\t", "٣",  "゛"},
+      {"a", "B", "中", "'", "s", "S"},
+      {"x", "Y", "中", "Z"},
+      {"!", "\n", "/", "a", " ", "ア", "・"},
+      {"#", "a", "é", "中", "1", " ", "\n"}};
+  uint64_t state = 41;
+  for (int i = 0; i < 10000; ++i) {
+    check(random_text(state, symbols[i % 5], 300));
     if (HasFatalFailure()) return;
   }
 }

@@ -68,12 +68,15 @@ struct Named {
 /// Every vocabulary at hand. Real ones are in the shared data.
 std::vector<Named> sources() {
   std::vector<Named> out;
-  for (Family family : {Family::gpt2, Family::llama3, Family::qwen2, Family::deepseek3}) {
+  for (Family family : {Family::gpt2, Family::cl100k, Family::qwen2, Family::o200k}) {
     for (bool whole : {false, true}) {
       std::string name = std::string(family_name(family)) + (whole ? " whole first" : "");
       out.push_back({name, small_source(family, whole)});
     }
   }
+  out.push_back({"DeepSeek-V3", small_source(Family::deepseek3, false)});
+  out.back().source.pretokenizer =
+      make_pretokenizer(Family::digit_triples, Family::cjk_runs, Family::deepseek3);
   if (std::string vocab = shared("gpt2-vocab.json"); !vocab.empty()) {
     out.push_back({"GPT-2", read_gpt2(vocab, shared("gpt2-merges.txt"))});
   }
