@@ -160,7 +160,11 @@ extract::CleanOptions clean_options(const Options& options) {
 /// One worker: cleans and writes documents into a chunk's result.
 class Extractor {
  public:
-  explicit Extractor(const Options& options) : options_(options), clean_(clean_options(options)) {}
+  explicit Extractor(const Options& options)
+      : options_(options),
+        clean_(clean_options(options)),
+        cleans_(extract::changes(clean_)),
+        counts_(options.min_chars > 0 || options.max_chars < cli::kMaxInteger) {}
 
   void take(const stream::Document& document, Extracted& result) {
     const size_t begin = result.bytes.size();
@@ -183,7 +187,7 @@ class Extractor {
       result.bytes.resize(begin);
       return;
     }
-    if (characters_ < options_.min_chars || characters_ > options_.max_chars) {
+    if (counts_ && (characters_ < options_.min_chars || characters_ > options_.max_chars)) {
       ++(characters_ < options_.min_chars ? result.counts.too_short : result.counts.too_long);
       result.bytes.resize(begin);
       return;
@@ -205,15 +209,19 @@ class Extractor {
     bool repaired = false;
     if (list && !options_.nul) out += '[';
     for (size_t i = 0; i < texts.size(); ++i) {
-      text_.assign(texts[i]);
-      repaired |= extract::clean(clean_, text_, scratch_);
-      characters_ += extract::count_characters(text_);
+      std::string_view text = texts[i];
+      if (cleans_) {
+        text_.assign(text);
+        repaired |= extract::clean(clean_, text_, scratch_);
+        text = text_;
+      }
+      if (counts_) characters_ += extract::count_characters(text);
       if (options_.nul) {
         if (i > 0) out += '\n';
-        out += text_;
+        out += text;
       } else {
         if (i > 0) out += ',';
-        extract::append_json_string(text_, out);
+        extract::append_json_string(text, out);
       }
     }
     if (list && !options_.nul) out += ']';
@@ -222,6 +230,8 @@ class Extractor {
 
   const Options& options_;
   const extract::CleanOptions clean_;
+  const bool cleans_;
+  const bool counts_;  ///< characters
   std::string text_;
   std::string scratch_;
   int64_t characters_ = 0;

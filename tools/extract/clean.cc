@@ -5,6 +5,7 @@
 #include "tools/extract/clean.h"
 
 #include <array>
+#include <cstring>
 #include <stdexcept>
 
 #include <unicode/bytestream.h>
@@ -240,9 +241,18 @@ void clean_whitespace(Whitespace whitespace, std::string& text, std::string& scr
 }
 
 int64_t count_characters(std::string_view text) {
-  int64_t count = 0;
-  for (const char c : text) count += (static_cast<unsigned char>(c) & 0xC0) != 0x80;
-  return count;
+  // All bytes but those of the form 10xxxxxx, eight at a time: each adds a one to its lane, and the
+  // product adds the lanes up.
+  constexpr uint64_t kOnes = 0x0101010101010101u;
+  uint64_t inside = 0;
+  size_t at = 0;
+  for (; at + 8 <= text.size(); at += 8) {
+    uint64_t word;
+    std::memcpy(&word, text.data() + at, sizeof word);
+    inside += ((word >> 7 & ~(word >> 6) & kOnes) * kOnes) >> 56;
+  }
+  for (; at < text.size(); ++at) inside += (static_cast<unsigned char>(text[at]) & 0xC0) == 0x80;
+  return static_cast<int64_t>(text.size() - inside);
 }
 
 bool clean(const CleanOptions& options, std::string& text, std::string& scratch) {

@@ -25,6 +25,12 @@ struct CleanOptions {
   Whitespace whitespace = Whitespace::keep;
 };
 
+/// Whether these options ever change a text.
+constexpr bool changes(const CleanOptions& options) {
+  return options.repair_mojibake || options.control != ControlCharacters::keep ||
+         options.normalize != Normalize::none || options.whitespace != Whitespace::keep;
+}
+
 /// Cleans `text` in place; `scratch` is memory to use again. Returns whether mojibake was repaired.
 /// Errors: std::runtime_error when ICU has no normalisation data.
 bool clean(const CleanOptions& options, std::string& text, std::string& scratch);

@@ -4,6 +4,7 @@
 #include "tools/extract/text_output.h"
 
 #include <array>
+#include <bit>
 #include <cerrno>
 #include <cstring>
 #include <new>
@@ -12,6 +13,10 @@
 
 #include <unistd.h>
 #include <zstd.h>
+
+#if defined(__x86_64__)
+#include <emmintrin.h>
+#endif
 
 namespace extract {
 namespace {
@@ -47,27 +52,45 @@ uint64_t load(const char* bytes) {
   return value;
 }
 
+/// Position of the first byte that needs an escape; the size where none does.
+size_t find_escaped(std::string_view text) {
+  size_t at = 0;
+#if defined(__x86_64__)
+  const __m128i highest = _mm_set1_epi8(0x1F);
+  const __m128i quote = _mm_set1_epi8('"'), backslash = _mm_set1_epi8('\\');
+  for (; at + 16 <= text.size(); at += 16) {
+    const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text.data() + at));
+    const __m128i control = _mm_cmpeq_epi8(_mm_min_epu8(bytes, highest), bytes);
+    const __m128i found = _mm_or_si128(
+        control, _mm_or_si128(_mm_cmpeq_epi8(bytes, quote), _mm_cmpeq_epi8(bytes, backslash)));
+    const auto mask = static_cast<unsigned>(_mm_movemask_epi8(found));
+    if (mask != 0) return at + static_cast<size_t>(std::countr_zero(mask));
+  }
+#endif
+  while (at < text.size() && kEscapes[static_cast<unsigned char>(text[at])] == 0) ++at;
+  return at;
+}
+
 }  // namespace
 
 void append_json_string(std::string_view text, std::string& out) {
+  out.reserve(out.size() + text.size() + 2);
   out += '"';
-  size_t plain = 0;  // from here on nothing needed an escape
-  for (size_t i = 0; i < text.size(); ++i) {
-    const unsigned char byte = static_cast<unsigned char>(text[i]);
-    const char escape = kEscapes[byte];
-    if (escape == 0) continue;
-    out.append(text, plain, i - plain);
-    plain = i + 1;
+  while (true) {
+    const size_t at = find_escaped(text);
+    out.append(text.data(), at);
+    if (at == text.size()) break;
+    const unsigned char byte = static_cast<unsigned char>(text[at]);
+    text.remove_prefix(at + 1);
     out += '\\';
-    out += escape;
-    if (escape == 'u') {
+    out += kEscapes[byte];
+    if (kEscapes[byte] == 'u') {
       constexpr std::string_view kHex = "0123456789abcdef";
       out += "00";
       out += kHex[byte >> 4];
       out += kHex[byte & 15];
     }
   }
-  out.append(text, plain);
   out += '"';
 }
 
