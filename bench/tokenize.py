@@ -10,7 +10,9 @@ is printed: MB (10^6 bytes of text) a second of the first pass and of the fastes
 rounds, and ours as a multiple. Processor time is what is divided by, since others may use the machine; --wall
 takes the clock instead. tiktoken and tokenizers see the first --slow-bytes of a corpus.
 gigatoken keeps all ids of a pass in memory (it has no other way); we reuse one buffer, as a writer of files
-does; --keep makes us keep them too.
+does; --keep makes us keep them too. With --ranks cl100k_base.tiktoken there is a second table, of that vocabulary,
+beside quicktok (quicktok-v1 on PyPI), which has no GPT-2.
+bench/tokenize.sh runs everything; bench/whole.py has the whole processes.
 """
 import sys
 
@@ -51,7 +53,12 @@ def encoders(options):
         tokenizer.encode_special_tokens = True
         return lambda documents: [tokenizer.encode(d.decode()).ids for d in documents]
 
-    return {"gigatoken": gigatoken, "tiktoken": tiktoken, "tokenizers": tokenizers}
+    def quicktok():
+        import quicktok as peer
+        encoding = peer.get_encoding("cl100k_base")
+        return lambda documents: encoding.encode_batch([d.decode() for d in documents], 1)[0]
+
+    return {"gigatoken": gigatoken, "tiktoken": tiktoken, "tokenizers": tokenizers, "quicktok": quicktok}
 
 
 def run_peer(options):
@@ -68,7 +75,9 @@ def run_peer(options):
         processor.append(time.process_time() - used)
     if options.ids:
         import numpy
-        if isinstance(ids, list):
+        if isinstance(ids, numpy.ndarray):
+            flat = ids.astype(numpy.int32)
+        elif isinstance(ids, list):
             flat = numpy.concatenate([numpy.asarray(d, dtype=numpy.int32) for d in ids])
         else:
             import awkward
@@ -84,8 +93,9 @@ def run(command, environment=None):
     return json.loads(done.stdout)
 
 
-def our_command(options, corpus, ids="-"):
-    return [options.program, str(options.passes), corpus, ids, options.vocab, options.merges]
+def our_command(options, corpus, ids="-", ranks=None):
+    tokenizer = [ranks] if ranks else [options.vocab, options.merges]
+    return [options.program, str(options.passes), corpus, ids, *tokenizer]
 
 
 def peer_command(options, peer, corpus, ids=None):
@@ -94,10 +104,10 @@ def peer_command(options, peer, corpus, ids=None):
     return command + (["--ids", ids] if ids else [])
 
 
-def same_ids(options, peer, corpus, folder):
+def same_ids(options, peer, corpus, folder, ranks):
     import numpy
     ours, theirs = os.path.join(folder, "ours"), os.path.join(folder, "theirs")
-    run(our_command(options, corpus, ours))
+    run(our_command(options, corpus, ours, ranks))
     run(peer_command(options, peer, corpus, theirs))
     with open(ours, "rb") as file:
         count = int(numpy.frombuffer(file.read(8), dtype=numpy.int64)[0])
@@ -116,23 +126,24 @@ def head_of(corpus, limit, folder):
     return path
 
 
-def compare(options, corpus, peers, folder, level):
+def compare(options, corpus, peers, folder, level, ranks=None):
     size = sum(len(d) for d in open(corpus, "rb").read().split(b"\0"))
     for peer in peers:
-        if not same_ids(options, peer, corpus, folder):
+        if not same_ids(options, peer, corpus, folder, ranks):
             sys.exit(f"tokenize.py: {corpus}: ids differ from {peer}")
     measure = "wall_s" if options.wall else "processor_s"
     times = {name: {"first": [], "steady": []} for name in ["gristmill", *peers]}
     environment = {**os.environ, **({"TOK_FORCE_LEVEL": level} if level else {})}
     for _ in range(options.rounds):
         for name in times:
-            result = (run(our_command(options, corpus, "keep" if options.keep else "-"), environment)
+            result = (run(our_command(options, corpus, "keep" if options.keep else "-", ranks), environment)
                       if name == "gristmill" else run(peer_command(options, name, corpus)))
             times[name]["first"].append(result[measure][0])
             times[name]["steady"].append(min(result[measure][1:]))
             if name == "gristmill":
                 used = result["level"]
-    print(f"\n{os.path.basename(corpus)}: {size / 1e6:.1f} MB, level {used}, {options.rounds} rounds, {measure[:-2]} time")
+    print(f"\n{os.path.basename(corpus)}: {size / 1e6:.1f} MB, level {used}, {options.rounds} rounds, {measure[:-2]} time"
+          + (f", {os.path.basename(ranks)}" if ranks else ""))
     print(f"{'':12} {'first MB/s':>11} {'ratio':>7} {'steady MB/s':>12} {'ratio':>7}   spread of steady")
     ours = {k: statistics.median(v) for k, v in times["gristmill"].items()}
     for name, pair in times.items():
@@ -153,6 +164,7 @@ def main():
     parser.add_argument("--passes", type=int, default=4)
     parser.add_argument("--rounds", type=int, default=3)
     parser.add_argument("--slow-bytes", type=int, default=2_000_000, help="0 leaves out the slow peers")
+    parser.add_argument("--ranks", help="cl100k_base.tiktoken, for quicktok")
     parser.add_argument("--level", help="force a level on us: plain, avx2, avx512bw, avx512vbmi2")
     parser.add_argument("--wall", action="store_true")
     parser.add_argument("--keep", action="store_true")
@@ -171,6 +183,9 @@ def main():
             if options.slow_bytes:
                 compare(options, head_of(corpus, options.slow_bytes, folder), ["tiktoken", "tokenizers"], folder,
                         options.level)
+            if options.ranks:
+                compare(options, head_of(corpus, max(options.slow_bytes, 20_000_000), folder), ["quicktok"], folder,
+                        options.level, options.ranks)
 
 
 if __name__ == "__main__":

@@ -32,6 +32,21 @@ uint64_t hash_piece(std::string_view piece) noexcept {
   return hash ^ hash >> 32;
 }
 
+/// Longest pieces whose hash says which they are among those of their size: every step from their
+/// bytes to it can be undone.
+constexpr size_t kHashedWhole = 8;
+
+/// The same hash, where sixteen bytes can be read from the beginning of the piece.
+uint64_t hash_readable(const char* at, size_t size) noexcept {
+  if (size > kHashedWhole || size == 0) return hash_piece({at, size});
+  uint64_t word;
+  std::memcpy(&word, at, 8);
+  word &= UINT64_MAX >> (64 - 8 * size);
+  uint64_t hash = size * 0x9E3779B97F4A7C15u + 1;
+  hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
+  return hash ^ hash >> 32;
+}
+
 uint64_t pair_key(int32_t left, int32_t right) noexcept {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
@@ -257,10 +272,12 @@ class Trainer {
 }  // namespace
 
 void PieceCounts::add(std::string_view piece, int64_t times) {
-  if (piece.empty()) return;
+  if (!piece.empty()) add(piece, hash_piece(piece), times);
+}
+
+void PieceCounts::add(std::string_view piece, uint64_t hash, int64_t times) {
   if (static_cast<size_t>(num_pieces_) * 2 >= slots_.size()) grow();
   total_ += times;
-  const uint64_t hash = hash_piece(piece);
   for (uint64_t at = hash;; ++at) {
     Slot& slot = slots_[at & (slots_.size() - 1)];
     if (slot.size == 0) {
@@ -270,10 +287,33 @@ void PieceCounts::add(std::string_view piece, int64_t times) {
       return;
     }
     if (slot.hash == hash && slot.size == piece.size() &&
-        std::memcmp(arena_.data() + slot.offset, piece.data(), piece.size()) == 0) {
+        (piece.size() <= kHashedWhole ||
+         std::memcmp(arena_.data() + slot.offset, piece.data(), piece.size()) == 0)) {
       slot.count += times;
       return;
     }
+  }
+}
+
+void PieceCounts::add_neighbours(std::string_view text, size_t begin,
+                                 std::span<const uint32_t> ends) {
+  constexpr size_t kAhead = 64;  // pieces whose slots are on the way
+  uint64_t hashes[kAhead];
+  while (!ends.empty()) {
+    const size_t count = std::min(kAhead, ends.size());
+    size_t from = begin;
+    for (size_t i = 0; i < count; ++i) {
+      const size_t size = ends[i] - from;
+      hashes[i] = from + 16 <= text.size() ? hash_readable(text.data() + from, size)
+                                           : hash_piece(text.substr(from, size));
+      __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)]);
+      from = ends[i];
+    }
+    for (size_t i = 0; i < count; ++i) {
+      add(text.substr(begin, ends[i] - begin), hashes[i], 1);
+      begin = ends[i];
+    }
+    ends = ends.subspan(count);
   }
 }
 

@@ -9,6 +9,7 @@
 #include <cstdint>
 #include <functional>
 #include <memory>
+#include <span>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -25,6 +26,10 @@ class PieceCounts {
 
   /// Counts a piece `times` more. Empty pieces are not counted.
   void add(std::string_view piece, int64_t times = 1);
+
+  /// Counts neighbouring pieces once more each: piece i is text[ends[i-1] .. ends[i]), the first
+  /// begins at `begin`. Range: ends ascending, none is empty.
+  void add_neighbours(std::string_view text, size_t begin, std::span<const uint32_t> ends);
 
   /// Adds all counts of another.
   void add_all(const PieceCounts& other);
@@ -53,6 +58,7 @@ class PieceCounts {
     uint32_t size = 0;
   };
   void grow();
+  void add(std::string_view piece, uint64_t hash, int64_t times);
 
   std::vector<Slot> slots_;
   std::string arena_;

@@ -9,7 +9,6 @@
 
 #include "libindexed/output_file.h"
 #include "libtok/boundaries.h"
-#include "libtok/pretokenize.h"
 #include "libtok/train.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
@@ -121,11 +120,16 @@ class Counter {
     if (options_.add_prefix_space && !text.starts_with(' ')) {
       text = prefixed_.assign(1, ' ').append(text);
     }
-    tok::PieceCutter cutter(tok::make_pretokenizer(tok::Family::gpt2), text);
-    for (std::string_view piece = cutter.next(); !piece.empty(); piece = cutter.next()) {
-      counts.add(piece);
+    tok::BoundaryScan scan(tok::make_pretokenizer(tok::Family::gpt2), text);
+    uint32_t ends[kPiecesAtOnce];
+    size_t begin = 0;
+    while (const size_t found = scan.next(ends, kPiecesAtOnce)) {
+      counts.add_neighbours(text, begin, {ends, found});
+      begin = ends[found - 1];
     }
   }
+
+  static constexpr size_t kPiecesAtOnce = 1024;
 
   const Options& options_;
   int64_t memory_;
