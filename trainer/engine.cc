@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/engine.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/engine/parts.h"
@@ -23,6 +24,7 @@ void check_options(const ModelSpec& spec, const EngineOptions& o, const Topology
           std::string("grad dtype ") + ops::name(o.grad_dtype) + ": fp32 or the model dtype");
   require(o.moment_dtype == DType::f32 || o.moment_dtype == DType::bf16,
           "moments are fp32 or bf16");
+  require(o.zero_stage >= 0 && o.zero_stage <= 3, "zero_stage is 0 to 3");
   const std::string refusal = Engine::refusal(spec, o, topology);
   require(refusal.empty(), refusal);
 }
@@ -48,6 +50,8 @@ std::string Engine::refusal(const ModelSpec& spec, const EngineOptions& o, const
   if (o.chunks > 1 && t.pipeline_size == 1) return "the interleaved schedule needs several stages";
   if (o.schedule == ScheduleKind::sequential && t.pipeline_size > 1)
     return "the sequential schedule has one stage";
+  if (o.zero_stage >= 2 && t.data_size > 1 && o.schedule == ScheduleKind::zero_bubble)
+    return "the zero-bubble schedule needs whole gradients: at most ZeRO stage 1";
   if (spec.num_layers < parts)
     return number(spec.num_layers) + " layers: fewer than the " + number(parts) +
            " parts of the pipeline";
@@ -76,9 +80,11 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
   check_options(spec, options, groups.topology);
   const Planned planned = Planner::run(spec, options, groups.topology, &ops);
   try {
-    parts_ = std::make_unique<Parts>(spec, options, std::move(groups), ops,
-                                     ops::Arena(ops, planned.plan.total_bytes), planned.pool_bytes,
-                                     planned.workspace_bytes);
+    Parts::Memory memory{.device = ops::Arena(ops, planned.plan.total_bytes),
+                         .host = ops::Arena::on_host(ops, planned.plan.host_bytes),
+                         .pool_bytes = planned.pool_bytes,
+                         .workspace_bytes = planned.workspace_bytes};
+    parts_ = std::make_unique<Parts>(spec, options, std::move(groups), ops, std::move(memory));
   } catch (const DeviceError& error) {
     throw DeviceError(std::string(error.what()) + "\n" + planned.plan.report);
   }
@@ -88,8 +94,11 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
   p.host_batches = static_cast<std::byte*>(ops.allocate_host(kSlots * p.host_batch_bytes()));
   p.host_states = static_cast<ops::StepState*>(
       ops.allocate_host(static_cast<int64_t>((kSlots + 1) * sizeof(ops::StepState))));
-  for (const Tensor& flat : {p.flats.model, p.flats.main, p.flats.grad, p.flats.m, p.flats.v})
-    ops.fill({.dst = flat, .value = 0});
+  for (const FlatMemory* flat :
+       {&p.flats.model, &p.flats.main, &p.flats.grad, &p.flats.m, &p.flats.v})
+    ops.fill({.dst = flat->tensor(), .value = 0});
+  for (const Tensor& buffer : p.layer_buffers)
+    if (buffer) ops.fill({.dst = buffer, .value = 0});
   p.upload_tables();
   ops.prepare(planned.calls);
 }
@@ -99,8 +108,8 @@ Engine::~Engine() = default;
 void Engine::initialise() {
   Parts& p = *parts_;
   for (const Slot& slot : p.layout.slots()) p.draw(slot);
-  p.ops.fill({.dst = p.flats.m, .value = 0});
-  p.ops.fill({.dst = p.flats.v, .value = 0});
+  p.ops.fill({.dst = p.flats.m.tensor(), .value = 0});
+  p.ops.fill({.dst = p.flats.v.tensor(), .value = 0});
   refresh_model_parameters();
   ops::StepState state;
   state.loss_scale = p.options.loss_scaler.initial;
@@ -110,8 +119,16 @@ void Engine::initialise() {
 
 void Engine::refresh_model_parameters() {
   Parts& p = *parts_;
-  if (p.flats.model.data != p.flats.main.data)
-    p.ops.copy({.dst = p.flats.model, .src = p.flats.main});
+  if (p.flats.model.tensor().data != p.flats.main.tensor().data) {
+    for (size_t b = 0; b < p.layout.buckets().size(); ++b) {
+      const int bucket = static_cast<int>(b);
+      if (p.in_shares())
+        p.ops.copy({.dst = p.flats.model.share(bucket), .src = p.flats.main.share(bucket)});
+      else
+        p.ops.copy({.dst = p.flats.model.bucket(bucket), .src = p.flats.main.bucket(bucket)});
+    }
+  }
+  p.refresh();
 }
 
 HostBatch Engine::host_batch() {
@@ -127,18 +144,23 @@ void Engine::step(int64_t iteration, int64_t num_microbatches, float lr, float w
   p.ops.begin_step(
       {.state = p.state, .iteration = iteration, .lr = lr, .weight_decay = weight_decay});
   // The first step of each size runs plainly, so that a backend has built all it needs before
-  // recording.
-  const auto known = p.captured.find(num_microbatches);
-  if (known != p.captured.end() && known->second >= 0) {
-    p.ops.launch(known->second);
-  } else if (known != p.captured.end() && p.options.capture && p.ops.begin_capture()) {
-    p.body(num_microbatches);
-    known->second = p.ops.end_capture();
-    p.ops.launch(known->second);
-  } else {
-    p.body(num_microbatches);
-    p.captured.emplace(num_microbatches, -1);
-  }
+  // recording. What must not overtake a copy of the weights is recorded apart.
+  const auto [known, is_first] = p.captured.try_emplace(num_microbatches);
+  Parts::Captured& captured = known->second;
+  const auto run = [&](int64_t& recorded, const auto& half) {
+    if (recorded < 0 && !is_first && p.options.capture && p.ops.begin_capture()) {
+      half();
+      recorded = p.ops.end_capture();
+    }
+    if (recorded >= 0)
+      p.ops.launch(recorded);
+    else
+      half();
+  };
+  run(captured.gradients, [&] { p.make_gradients(num_microbatches); });
+  p.ops.follow(std::exchange(p.before_update, ops::Mark()));
+  run(captured.update, [&] { p.apply_gradients(); });
+  p.stale = p.in_shares() && p.options.overlap_param_gather;
   const size_t slot = static_cast<size_t>(p.steps++ % kSlots);
   p.ops.download(p.host_states + slot, p.state);
   p.state_written[slot] = p.ops.mark();
@@ -167,17 +189,35 @@ const std::vector<ParamView>& Engine::parameters() const noexcept { return parts
 
 std::vector<std::string> Engine::nonfinite_gradients() {
   Parts& p = *parts_;
-  std::vector<std::string> names;
+  const std::vector<ParamSpec> table = param_table(p.spec);
+  std::vector<float> counts(table.size(), 0.0f);
   int64_t* host = static_cast<int64_t*>(p.ops.allocate_host(sizeof(int64_t)));
   for (const ParamView& view : p.views) {
+    if (!view.grad) continue;
     p.ops.count_nonfinite({.out = p.count, .x = view.grad});
     p.ops.download(host, p.count);
     p.ops.synchronize();
-    if (*host > 0) names.push_back(view.param->spec.name);
+    const auto row = std::find_if(table.begin(), table.end(), [&](const ParamSpec& spec) {
+      return spec.name == view.param->spec.name;
+    });
+    counts[static_cast<size_t>(row - table.begin())] = *host > 0 ? 1.0f : 0.0f;
   }
   p.ops.release_host(host);
+  p.over_ranks(p.param_counts, counts, comm::Reduce::max);
+  std::vector<std::string> names;
+  for (size_t i = 0; i < table.size(); ++i)
+    if (counts[i] > 0) names.push_back(table[i].name);
   return names;
 }
+
+void Engine::over_ranks(std::span<float> values, comm::Reduce reduce) {
+  if (static_cast<int64_t>(values.size()) > kExchanged)
+    throw ShapeError("engine: " + std::to_string(values.size()) + " numbers over ranks: at most " +
+                     std::to_string(kExchanged));
+  parts_->over_ranks(parts_->exchanged, values, reduce);
+}
+
+void Engine::before_next_update(const ops::Mark& mark) { parts_->before_update = mark; }
 
 ops::StepState Engine::state() {
   Parts& p = *parts_;
@@ -187,6 +227,8 @@ ops::StepState Engine::state() {
 }
 
 void Engine::set_state(const ops::StepState& state) { parts_->upload_now(parts_->state, &state); }
+
+const Topology& Engine::topology() const noexcept { return parts_->groups.topology; }
 
 const EnginePlan& Engine::memory_plan() const noexcept { return parts_->plan; }
 

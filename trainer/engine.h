@@ -16,7 +16,6 @@
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/optim/optimizer.h"
-#include "trainer/parallel/flat_layout.h"
 #include "trainer/parallel/groups.h"
 #include "trainer/schedule/action.h"
 
@@ -46,11 +45,18 @@ struct EngineOptions {
   bool fuse_residual =
       true;  ///< Residual additions in the linears' epilogues where no dropout forbids it.
   bool capture = true;  ///< Replay the step as a recorded graph where the device can.
+  // Among data-parallel ranks. Source: Rajbhandari et al. 2020 (ZeRO).
+  int zero_stage = 0;  ///< Shared: 1 main parameters and moments, 2 gradients, 3 parameters too.
+  bool overlap_grad_reduce = false;   ///< Gradients leave during backward.
+  bool overlap_param_gather = false;  ///< Updated parameters come during the next forward.
+  bool grad_reduce_in_bf16 = false;   ///< Ranks' gradients are added in bf16, not grad_dtype.
+  bool cpu_offload = false;  ///< Main parameters and moments lie in page-locked host memory.
 };
 
 /// What a run will need, found without doing it.
 struct EnginePlan {
-  int64_t total_bytes = 0;
+  int64_t total_bytes = 0;      ///< Of device memory.
+  int64_t host_bytes = 0;       ///< Of page-locked host memory beside it (cpu_offload).
   std::string report;           ///< Table of purposes and MiB.
   double step_flops = 0;        ///< Of one step with max_microbatches, recompute included.
   double step_bytes_moved = 0;  ///< Each operand of each operation once.
@@ -63,14 +69,17 @@ struct HostBatch {
   std::span<int32_t> first_key;  ///< Empty unless reset_attention_mask.
 };
 
-/// A parameter's tensors on the device, for checkpoints: views that stay valid as long as the
-/// Engine.
+/// A parameter's tensors, for checkpoints: views that stay valid as long as the Engine. Local shape
+/// where the parameter is whole; else the flat range of its elements that this rank keeps (empty
+/// where it keeps none).
 struct ParamView {
   const LocalParam* param = nullptr;
-  Tensor model;  ///< Model dtype.
+  Tensor model;  ///< Model dtype. With ZeRO 3 a layer's is the range `kept`.
+  Range kept;    ///< Of main, m, v and grad: all, or from ZeRO 1 on a share.
   Tensor main;   ///< fp32; the same memory as model when model dtype is fp32.
   Tensor m, v;
   Tensor grad;
+  Range saved;  ///< What this rank writes of it: of all ranks exactly one writes each element.
 };
 
 /// See the room card. One thread at a time.
@@ -95,7 +104,7 @@ class Engine {
 
   /// Draws the initial weights and clears moments and state.
   void initialise();
-  /// Model parameters again from main parameters: after a load.
+  /// Model parameters again from main parameters: after a load. Every rank calls it.
   void refresh_model_parameters();
 
   /// Host arrays to fill for the next step() or evaluate(); waits until the device has read them.
@@ -113,13 +122,21 @@ class Engine {
 
   /// All parameters held here, in table order.
   const std::vector<ParamView>& parameters() const noexcept;
-  /// Names of parameters whose gradient holds a NaN or Inf, table order. Slow; after a bad step.
-  /// Waits.
+  /// Names of parameters of the whole model whose gradient holds a NaN or Inf, table order, the
+  /// same on every rank; every rank calls it. Slow; after a bad step. Waits.
   std::vector<std::string> nonfinite_gradients();
+  /// values[i] = sum or maximum over all ranks. Every rank calls it with as many values, at most
+  /// kExchanged. Waits.
+  static constexpr int64_t kExchanged = 64;
+  void over_ranks(std::span<float> values, comm::Reduce reduce);
   /// Scaler, adam_steps and counters, for checkpoints. Both wait.
   ops::StepState state();
   void set_state(const ops::StepState& state);
 
+  /// Queued work that changes weights or moments waits for `mark`: of a copy beside the steps.
+  void before_next_update(const ops::Mark& mark);
+
+  const Topology& topology() const noexcept;
   const EnginePlan& memory_plan() const noexcept;
   /// Most device memory in use so far: memory_plan().total_bytes once steps and evaluations have
   /// been as large as planned.

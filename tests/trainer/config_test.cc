@@ -95,8 +95,6 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
   EXPECT_EQ(with([](TrainConfig& c) { c.recompute_method = "block"; }),
             "--recompute-method needs --recompute-granularity full");
   EXPECT_EQ(with([](TrainConfig& c) { c.data_path.clear(); }), "--data-path is missing");
-  EXPECT_THAT(with([](TrainConfig& c) { c.cpu_offload = true; }),
-              testing::HasSubstr("--cpu-offload is not known"));
   EXPECT_EQ(with([](TrainConfig& c) { c.valid_data_path = {"v"}; }),
             "--train-data-path and its like exclude --data-path and --split");
   EXPECT_EQ(with([](TrainConfig& c) { c.lr_warmup_iters = 10; }),

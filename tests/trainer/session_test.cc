@@ -104,8 +104,11 @@ TEST(LocalPieces, AGateAndItsUpAreTwoBoxes) {
   param.spec.split_parts = 2;
   param.shape = {8, 3};
   param.first = 4;
-  EXPECT_THAT(local_pieces(param),
+  EXPECT_THAT(local_pieces(param, {0, 24}),
               ElementsAre(Piece::box({4, 0}, {4, 3}), Piece::box({12, 0}, {4, 3})));
+  EXPECT_THAT(local_pieces(param, {5, 10}),
+              ElementsAre(Piece{{4, 0}, {4, 3}, 5, 7}, Piece{{12, 0}, {4, 3}, 0, 3}));
+  EXPECT_THAT(local_pieces(param, {12, 3}), ElementsAre(Piece{{12, 0}, {4, 3}, 0, 3}));
 }
 
 class DecoderTest : public testing::TestWithParam<const char*> {};

@@ -8,6 +8,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <chrono>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -72,27 +73,38 @@ struct ShardSource {
   std::span<const std::byte> bytes;
 };
 
+/// One of the processes that write a checkpoint together.
+struct WriterPlace {
+  int rank = 0, world = 1;
+  std::chrono::seconds patience{600};  ///< How long to wait for the others once this one is done.
+};
+
 /// The root folder of a run's checkpoints, as one writer sees it.
 class CheckpointRoot {
  public:
-  /// Takes the folder for writing, creating it if need be, and removes what a killed writer left
-  /// half done.
+  /// Rank 0 takes the folder for writing, creating it if need be, and removes what a killed writer
+  /// left half done; no other rank may save before it has.
   /// Errors: std::system_error; std::runtime_error when another process is writing there.
-  explicit CheckpointRoot(std::string path);
+  explicit CheckpointRoot(std::string path, const WriterPlace& place = {});
   ~CheckpointRoot();
   CheckpointRoot(const CheckpointRoot&) = delete;
   CheckpointRoot& operator=(const CheckpointRoot&) = delete;
 
-  /// Writes a whole checkpoint of one rank: `meta` without files and tensors, which are filled in
-  /// here. The weights go into one file and everything else into another. Then the folder gets its
-  /// name, then the tracker names it, then all but the newest `keep_last` folders are removed (0:
-  /// none is). At every moment the tracker names a whole checkpoint, or there is none yet.
-  /// Errors: std::system_error (ENOSPC before anything is written where it can be told); nothing is
-  /// left behind.
+  /// Writes this rank's shards; `meta` without files and tensors, which are filled in here. The
+  /// weights go into one file and everything else into another, and a record of both beside them.
+  /// Rank 0 waits for the records of all, merges them, gives the folder its name, then lets the
+  /// tracker name it, then removes all but the newest `keep_last` folders (0: none); the others
+  /// wait for that. Ranks meet in the folder alone, so any thread may call it, while training goes
+  /// on. At every moment the tracker names a whole checkpoint, or there is none yet.
+  /// Errors: std::system_error (ENOSPC before anything is written where it can be told);
+  /// std::runtime_error when another rank failed or did not come; nothing is left behind.
   void save(CheckpointMeta meta, const std::vector<ShardSource>& shards, int64_t keep_last);
 
  private:
+  void commit(CheckpointMeta meta, const std::string& temporary, int64_t keep_last);
+
   std::string path_;
+  WriterPlace place_;
   int lock_ = -1;
 };
 

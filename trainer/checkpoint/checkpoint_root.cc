@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstdio>
 #include <filesystem>
+#include <optional>
 #include <system_error>
 
 #include <fcntl.h>
@@ -19,6 +20,7 @@
 #include "libindexed/message.h"
 #include "libindexed/output_file.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/meeting.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace trainer {
@@ -26,9 +28,6 @@ namespace {
 
 namespace fs = std::filesystem;
 using indexed::message;
-
-constexpr const char* kModelFile = "rank_00000_model.safetensors";
-constexpr const char* kOptimizerFile = "rank_00000_optimizer.safetensors";
 
 [[noreturn]] void fail(const std::string& path) {
   throw std::system_error(errno, std::generic_category(), path);
@@ -44,12 +43,13 @@ void sync_folder(const std::string& path) {
   if (result != 0) fail(path);
 }
 
-// A half-written folder, removed on every way out but release().
+// A half-written folder, removed on every way out but release(). Of several ranks' one, whoever
+// comes first makes it.
 class TemporaryFolder {
  public:
-  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {
-    fs::remove_all(path_);
-    if (::mkdir(path_.c_str(), 0777) != 0) fail(path_);
+  TemporaryFolder(std::string path, bool shared) : path_(std::move(path)) {
+    if (!shared) fs::remove_all(path_);
+    if (::mkdir(path_.c_str(), 0777) != 0 && !(shared && errno == EEXIST)) fail(path_);
   }
   ~TemporaryFolder() {
     std::error_code ignored;
@@ -139,6 +139,18 @@ void write_file(CheckpointMeta& meta, const std::string& folder, const std::stri
   writer.commit();
 }
 
+// This rank's files.
+void write_files(CheckpointMeta& meta, const std::string& folder, int rank,
+                 const std::vector<ShardSource>& shards) {
+  std::vector<const ShardSource*> weights, others;
+  for (const ShardSource& shard : shards)
+    (shard.group == "model" ? weights : others).push_back(&shard);
+  char head[32];
+  std::snprintf(head, sizeof head, "rank_%05d_", rank);
+  if (!weights.empty()) write_file(meta, folder, message(head, "model.safetensors"), weights);
+  if (!others.empty()) write_file(meta, folder, message(head, "optimizer.safetensors"), others);
+}
+
 void write_tracker(const std::string& root, int64_t iteration) {
   indexed::OutputFile out(root + "/latest_checkpointed_iteration.txt", indexed::Existing::replace);
   out.write(std::to_string(iteration));
@@ -156,7 +168,9 @@ void remove_checkpoint(const std::string& root, int64_t iteration) {
 
 }  // namespace
 
-CheckpointRoot::CheckpointRoot(std::string path) : path_(std::move(path)) {
+CheckpointRoot::CheckpointRoot(std::string path, const WriterPlace& place)
+    : path_(std::move(path)), place_(place) {
+  if (place_.rank > 0) return;
   fs::create_directories(path_);
   const std::string lock_path = path_ + "/.trainer.lock";
   lock_ = ::open(lock_path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0666);
@@ -174,26 +188,13 @@ CheckpointRoot::~CheckpointRoot() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-void CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSource>& shards,
-                          int64_t keep_last) {
-  refuse_full_disk(path_, shards);
+void CheckpointRoot::commit(CheckpointMeta meta, const std::string& temporary, int64_t keep_last) {
   const int64_t iteration = meta.state.iteration;
-  const std::string folder = iteration_folder(path_, iteration);
-  TemporaryFolder temporary(
-      message(path_, "/.", fs::path(folder).filename().string(), ".", ::getpid(), ".tmp"));
-  std::vector<const ShardSource*> weights, others;
-  for (const ShardSource& shard : shards)
-    (shard.group == "model" ? weights : others).push_back(&shard);
-  meta.files.clear();
-  meta.tensors.clear();
-  write_file(meta, temporary.path(), kModelFile, weights);
-  if (!others.empty()) write_file(meta, temporary.path(), kOptimizerFile, others);
-  indexed::OutputFile record(temporary.path() + "/meta.json");
+  indexed::OutputFile record(temporary + "/meta.json");
   record.write(format_meta(meta));
   record.commit();
-  sync_folder(temporary.path());
-  put_in_place(temporary.path(), folder);
-  temporary.release();
+  sync_folder(temporary);
+  put_in_place(temporary, iteration_folder(path_, iteration));
   sync_folder(path_);
   write_tracker(path_, iteration);
   if (keep_last == 0) return;
@@ -202,6 +203,41 @@ void CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSource>& s
   for (size_t i = 0; i + static_cast<size_t>(keep_last) < stored.size(); ++i) {
     remove_checkpoint(path_, stored[i]);
   }
+}
+
+void CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSource>& shards,
+                          int64_t keep_last) {
+  const bool many = place_.world > 1;
+  const std::string name =
+      fs::path(iteration_folder(path_, meta.state.iteration)).filename().string();
+  const std::string path = many ? message(path_, "/.", name, ".tmp")
+                                : message(path_, "/.", name, ".", ::getpid(), ".tmp");
+  meta.files.clear();
+  meta.tensors.clear();
+  std::optional<TemporaryFolder> folder;  // rank 0's, who removes it when anything fails.
+  std::string failure;
+  try {
+    folder.emplace(path, many);
+    refuse_full_disk(path_, shards);
+    write_files(meta, path, place_.rank, shards);
+  } catch (const std::exception& error) {
+    if (!many) throw;
+    failure = error.what();
+  }
+  if (!many) {
+    commit(std::move(meta), path, keep_last);
+    folder->release();
+    return;
+  }
+  Meeting meeting(path, iteration_folder(path_, meta.state.iteration), place_);
+  if (place_.rank > 0) {
+    if (folder) folder->release();
+    return meeting.report_and_wait(meta, failure);
+  }
+  meeting.gather(meta, failure);
+  commit(std::move(meta), path, keep_last);
+  folder->release();
+  meeting.clean();
 }
 
 }  // namespace trainer

@@ -32,6 +32,12 @@ struct Rows {
     if (!piece.shape.empty()) column = piece.offsets.back(), columns = piece.shape.back();
   }
 
+  // Global rows of which anything is held: [first_row(), last_row()).
+  int64_t first_row() const { return row + first / std::max<int64_t>(columns, 1); }
+  int64_t last_row() const {
+    return row + (first + count + columns - 1) / std::max<int64_t>(columns, 1);
+  }
+
   // Columns of global row `r` that are held: [begin, end), and the element number of begin.
   struct Run {
     int64_t begin = 0, end = 0, element = 0;
@@ -212,10 +218,17 @@ int64_t for_each_common_run(const Piece& wanted, const Piece& held,
     if (wanted.count > 0) copy(0, 0, wanted.count);
     return wanted.count;
   }
+  if (wanted.offsets == held.offsets && wanted.shape == held.shape) {  // Ranges of one box.
+    const int64_t begin = std::max(wanted.first, held.first);
+    const int64_t end = std::min(wanted.first + wanted.count, held.first + held.count);
+    if (begin >= end) return 0;
+    copy(begin - wanted.first, begin - held.first, end - begin);
+    return end - begin;
+  }
   const Rows to(wanted), from(held);
   int64_t covered = 0;
-  const int64_t last = std::min(to.row + to.rows, from.row + from.rows);
-  for (int64_t r = std::max(to.row, from.row); r < last; ++r) {
+  const int64_t last = std::min(to.last_row(), from.last_row());
+  for (int64_t r = std::max(to.first_row(), from.first_row()); r < last; ++r) {
     const Rows::Run a = to.run(r), b = from.run(r);
     const int64_t begin = std::max(a.begin, b.begin), end = std::min(a.end, b.end);
     if (begin >= end) continue;

@@ -43,6 +43,8 @@ class DeepspeedReader {
       precision(key, value, "fp16");
     else if (key == "bf16" || key == "bfloat16")
       precision(key, value, "bf16");
+    else if (key == "communication_data_type")
+      communication(key, value);
     else if (key == "zero_optimization")
       zero(value);
     else if (key == "optimizer")
@@ -94,6 +96,16 @@ class DeepspeedReader {
     }
   }
 
+  void communication(const std::string& key, const json& value) {
+    if (value == "bf16" || value == "bfp16" || value == "bfloat16")
+      set(key, "grad-reduce-in-bf16", true);
+    else if (value == "fp32" || value == "float32")
+      set(key, "accumulate-allreduce-grads-in-fp32", true);
+    else
+      throw UsageError(
+          concat(path_, ": ", key, " ", value.dump(), ": permitted are fp32 and bf16"));
+  }
+
   void zero(const json& value) {
     if (value.contains("stage")) set("zero_optimization.stage", "zero-stage", value.at("stage"));
     if (value.contains("offload_optimizer") &&
@@ -104,6 +116,8 @@ class DeepspeedReader {
       }
       set("zero_optimization.offload_optimizer", "cpu-offload", true);
     }
+    if (value.value("overlap_comm", false))
+      set("zero_optimization.overlap_comm", "overlap-grad-reduce", true);
     if (value.contains("offload_param") &&
         value.at("offload_param").value("device", "none") != "none") {
       throw UsageError(

@@ -335,11 +335,6 @@ void Derivation::precision() {
 
 void Derivation::recompute() {
   TrainConfig::Derived& d = derived();
-  if (config.cpu_offload) {
-    throw UsageError(
-        "--cpu-offload is not known to this trainer: --exp-avg-dtype bf16 and "
-        "--recompute-granularity full save memory too");
-  }
   std::string what = config.recompute_granularity;
   if (config.recompute_activations) {
     if (what == "full")

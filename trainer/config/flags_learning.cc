@@ -188,6 +188,9 @@ cli::Group<C> precision_group() {
            .help = "Gradients accumulate in fp32. Always so when a step has several "
                    "micro-batches.",
            .field = on(&C::accumulate_allreduce_grads_in_fp32)},
+          {.name = "grad-reduce-in-bf16",
+           .help = "Data-parallel ranks add their gradients in bf16.",
+           .field = on(&C::grad_reduce_in_bf16)},
           {.name = "exp-avg-dtype",
            .aliases = "exp-avg-sq-dtype",
            .value = "DTYPE",

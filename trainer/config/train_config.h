@@ -59,7 +59,7 @@ struct TrainConfig {
   std::optional<double> loss_scale;
   double initial_loss_scale = 4294967296.0, min_loss_scale = 1.0;
   int64_t loss_scale_window = 1000, hysteresis = 2;
-  bool accumulate_allreduce_grads_in_fp32 = false;
+  bool accumulate_allreduce_grads_in_fp32 = false, grad_reduce_in_bf16 = false;
   std::string exp_avg_dtype = "fp32";  ///< of both moments: fp32 or bf16.
 
   // Memory.

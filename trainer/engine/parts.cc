@@ -27,20 +27,44 @@ std::vector<Place> places_of(const ModelSpec& spec, const EngineOptions& o, cons
   return places_on(t, spec, layers);
 }
 
+Flats flats_of(const FlatLayout& layout, const Share& share, const ModelSpec& spec,
+               const EngineOptions& options) {
+  using Hold = FlatMemory::Hold;
+  const auto flat = [&](int sharing_stage, Hold sharing) {
+    const Hold hold = options.zero_stage >= sharing_stage ? sharing : Hold::whole;
+    return FlatMemory(layout, share, hold, spec.num_layers);
+  };
+  return {.model = flat(3, Hold::layers),
+          .main = flat(1, Hold::share),
+          .m = flat(1, Hold::share),
+          .v = flat(1, Hold::share),
+          .grad = flat(2, Hold::layers)};
+}
+
 }  // namespace
 
 Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Groups groups_,
-                     ops::Ops& ops_, ops::Arena memory, int64_t pool_bytes, int64_t workspace_bytes)
+                     ops::Ops& ops_, Memory memory)
     : spec(spec_),
       options(options_),
       groups(std::move(groups_)),
       places(places_of(spec_, options_, groups.topology)),
       ops(ops_),
-      layout(local_params(spec_, places), false),
-      arena(std::move(memory)),
-      pool((cut(), cut_pool(pool_bytes))),
-      weights(layout, flats.model),
-      grads(layout, flats.grad),
+      share{groups.topology.data_rank, groups.topology.data_size},
+      layout(local_params(spec_, places), share.size > 1, share.size),
+      flats(flats_of(layout, share, spec, options)),
+      arena(std::move(memory.device)),
+      host_arena(std::move(memory.host)),
+      weights(layout, flats.model, ops, *groups.data, in_shares()),
+      pool((cut(), cut_pool(memory.pool_bytes))),
+      grads(layout, flats.grad, ops, *groups.data, pool,
+            {.in_shares = in_shares(),
+             .overlap = options.overlap_grad_reduce,
+             .hold_embedding = spec.tied_embeddings && groups.embedding->size() > 1,
+             .grad_dtype = options.grad_dtype,
+             .model_dtype = options.model_dtype,
+             .reduce_dtype = options.grad_reduce_in_bf16 ? DType::bf16 : options.grad_dtype}),
+      counted(counted_parts(layout, flats.grad, groups.topology)),
       run{.spec = spec,
           .place = places.front(),
           .ops = ops,
@@ -64,14 +88,29 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
           .training = true,
           .sequence_parallel = options.sequence_parallel && groups.topology.tensor_size > 1} {
   for (const Place& place : places) stages.emplace_back(run, place, options.max_microbatches);
-  if (workspace_bytes > 0) ops.set_workspace(arena.cut("workspace", DType::u8, {workspace_bytes}));
-  for (const Slot& slot : layout.slots())
-    views.push_back({.param = &slot.param,
-                     .model = slot.in(flats.model),
-                     .main = slot.in(flats.main),
-                     .m = slot.in(flats.m),
-                     .v = slot.in(flats.v),
-                     .grad = slot.in(flats.grad)});
+  if (memory.workspace_bytes > 0)
+    ops.set_workspace(arena.cut("workspace", DType::u8, {memory.workspace_bytes}));
+  for (const Slot& slot : layout.slots()) views.push_back(view_of(slot));
+}
+
+ParamView Engine::Parts::view_of(const Slot& slot) const {
+  const bool whole = !in_shares();
+  const auto part = [&](const FlatMemory& flat) {
+    return whole ? flat.whole(slot) : flat.range(slot);
+  };
+  const Range mine = layout.in_share(slot, share);
+  const Topology& t = groups.topology;
+  const bool copy = (slot.param.spec.split < 0 && t.tensor_rank > 0) ||
+                    (slot.param.spec.layer < 0 && !t.first_stage());
+  return {.param = &slot.param,
+          .model = flats.model.holds_whole(slot.bucket) ? flats.model.whole(slot)
+                                                        : flats.model.range(slot),
+          .kept = whole ? Range{0, slot.param.elements()} : mine,
+          .main = part(flats.main),
+          .m = part(flats.m),
+          .v = part(flats.v),
+          .grad = part(flats.grad),
+          .saved = copy ? Range{} : mine};
 }
 
 Engine::Parts::~Parts() {
@@ -81,19 +120,43 @@ Engine::Parts::~Parts() {
   if (host_states != nullptr) ops.release_host(host_states);
 }
 
+OptimizerOptions Engine::Parts::optimizer_options() const {
+  return {.clip_grad = options.clip_grad,
+          .beta1 = options.adam_beta1,
+          .beta2 = options.adam_beta2,
+          .eps = options.adam_eps,
+          .scaler = options.loss_scaler,
+          .seed = options.seed,
+          .in_shares = in_shares()};
+}
+
+void Engine::Parts::cut_flats() {
+  ops::Arena& optimizer = options.cpu_offload ? host_arena : arena;
+  flats.model.place(arena.cut("model parameters", options.model_dtype, {flats.model.elements()}));
+  if (const int64_t n = weights.buffer_elements(); n > 0) {
+    for (Tensor& buffer : layer_buffers)
+      buffer = arena.cut("gathered layers", options.model_dtype, {n});
+    weights.set_buffers(layer_buffers);
+  }
+  if (options.model_dtype == DType::f32 && !options.cpu_offload)
+    flats.main = flats.model;
+  else
+    flats.main.place(optimizer.cut("main parameters", DType::f32, {flats.main.elements()}));
+  flats.grad.place(arena.cut("gradients", options.grad_dtype, {flats.grad.elements()}));
+  for (FlatMemory* moment : {&flats.m, &flats.v})
+    moment->place(optimizer.cut("moments", options.moment_dtype, {moment->elements()}));
+}
+
 void Engine::Parts::cut() {
-  const int64_t n = layout.elements(), batch = options.micro_batch_size, seq = options.seq_length;
-  flats.model = arena.cut("model parameters", options.model_dtype, {n});
-  flats.main = options.model_dtype == DType::f32 ? flats.model
-                                                 : arena.cut("main parameters", DType::f32, {n});
-  flats.grad = arena.cut("gradients", options.grad_dtype, {n});
-  flats.m = arena.cut("moments", options.moment_dtype, {n});
-  flats.v = arena.cut("moments", options.moment_dtype, {n});
+  cut_flats();
+  const int64_t batch = options.micro_batch_size, seq = options.seq_length;
   constexpr int64_t kState = sizeof(ops::StepState);
   state = arena.cut("state", DType::u8, {kState});
   eval_state = arena.cut("state", DType::u8, {kState});
-  square = arena.cut("state", DType::f32, {1});
+  sums = arena.cut("state", DType::f32, {2});
   count = arena.cut("state", DType::i64, {1});
+  exchanged = arena.cut("state", DType::f32, {kExchanged});
+  param_counts = arena.cut("state", DType::f32, {static_cast<int64_t>(param_table(spec).size())});
   const int64_t all = options.max_microbatches;
   staging.tokens = arena.cut("batch", DType::i32, {all, seq, batch});
   staging.labels = arena.cut("batch", DType::i32, {all, seq, batch});
@@ -123,7 +186,7 @@ MicroBatch Engine::Parts::micro_batch(int64_t index) const {
           .loss_mask = part(staging.loss_mask),
           .first_key = part(staging.first_key),
           .index = index,
-          .first_sample = index * options.micro_batch_size};
+          .first_sample = (index * share.size + share.rank) * options.micro_batch_size};
 }
 
 int64_t Engine::Parts::host_batch_bytes() const {
@@ -174,26 +237,60 @@ void Engine::Parts::upload_tables() {
   upload_now(sine, s.data());
 }
 
-/// Initial values of one parameter, by position in the whole tensor.
+/// Initial values of what is kept of one parameter, by position in the whole tensor.
 void Engine::Parts::draw(const Slot& slot) {
   const ParamSpec& p = slot.param.spec;
-  const Tensor out = slot.in(flats.main);
+  const Range kept = in_shares() ? layout.in_share(slot, share) : Range{0, slot.param.elements()};
+  if (kept.count == 0) return;
+  const Tensor out = in_shares() ? flats.main.range(slot) : flats.main.whole(slot).flat();
   if (p.init == Init::zeros || p.init == Init::ones) {
     ops.fill({.dst = out, .value = p.init == Init::ones ? 1.0f : 0.0f});
     return;
   }
+  // The rest of a row, whole rows up to the end of a part, the beginning of a row; and again.
+  const int64_t columns = slot.param.shape.back();
+  const int64_t rows = slot.param.shape[0] / p.split_parts;
+  for (int64_t at = kept.first; at < kept.first + kept.count;) {
+    const int64_t row = at / columns, end = kept.first + kept.count;
+    const int64_t part_end = (row / rows + 1) * rows * columns;
+    int64_t count = std::min(end, (row + 1) * columns) - at;
+    if (at % columns == 0)
+      count = std::max(count, std::min(end, part_end) / columns * columns - at);
+    const bool whole_rows = count % columns == 0;
+    const Tensor flat = out.slice(at - kept.first, count);
+    draw_rows(slot, whole_rows ? flat.view({count / columns, columns}) : flat.view({1, count}), at);
+    at += count;
+  }
+}
+
+/// `out` begins at element `first` of the local parameter and stays in one of its parts.
+void Engine::Parts::draw_rows(const Slot& slot, const Tensor& out, int64_t first) {
+  const ParamSpec& p = slot.param.spec;
   const float depth = std::sqrt(2.0f * static_cast<float>(spec.num_layers));
-  const float std = spec.init_method_std / (p.init == Init::scaled_normal ? depth : 1.0f);
-  const int64_t rows = out.shape[0] / p.split_parts;
-  for (int64_t part = 0; part < p.split_parts; ++part)
-    ops.normal_fill(
-        {.out = out.slice(part * rows, rows),
-         .std = std,
-         .seed = options.seed,
-         .stream = init_stream(p.name),
-         .whole_columns = p.shape.back(),
-         .first_row = part * (p.shape[0] / p.split_parts) + (p.split == 0 ? slot.param.first : 0),
-         .first_column = p.split == 1 ? slot.param.first : 0});
+  const int64_t columns = slot.param.shape.back(), rows = slot.param.shape[0] / p.split_parts;
+  const int64_t row = first / columns, part = row / rows;
+  ops.normal_fill({.out = out,
+                   .std = spec.init_method_std / (p.init == Init::scaled_normal ? depth : 1.0f),
+                   .seed = options.seed,
+                   .stream = init_stream(p.name),
+                   .whole_columns = p.shape.back(),
+                   .first_row = part * (p.shape[0] / p.split_parts) + row % rows +
+                                (p.split == 0 ? slot.param.first : 0),
+                   .first_column = first % columns + (p.split == 1 ? slot.param.first : 0)});
+}
+
+void Engine::Parts::over_ranks(const Tensor& buffer, std::span<float> values, comm::Reduce reduce) {
+  if (values.empty() || groups.world->size() == 1) return;
+  const Tensor part = buffer.slice(0, static_cast<int64_t>(values.size()));
+  upload_now(part, values.data());
+  groups.world->follow(ops.mark());
+  groups.world->all_reduce(part, reduce);
+  ops.follow(groups.world->mark());
+  void* host = ops.allocate_host(part.bytes());
+  ops.download(host, part);
+  ops.synchronize();
+  std::memcpy(values.data(), host, static_cast<size_t>(part.bytes()));
+  ops.release_host(host);
 }
 
 }  // namespace trainer

@@ -33,15 +33,18 @@ struct Engine::Parts {
   const Groups groups;
   const std::vector<Place> places;  ///< Of this rank's model chunks.
   ops::Ops& ops;
+  const Share share;  ///< Among the data-parallel ranks.
   FlatLayout layout;
-  ops::Arena arena;
   Flats flats;
-  Tensor state, eval_state, square, count;
+  ops::Arena arena, host_arena;
+  Tensor state, eval_state, sums, count, exchanged, param_counts;
+  std::array<Tensor, Weights::kBuffers> layer_buffers;
   Staging staging;
   Tensor cosine, sine;
-  ops::Pool pool;
   Weights weights;
+  ops::Pool pool;
   Grads grads;
+  std::vector<Tensor> counted;
   Run run;
   std::vector<Stage> stages;  ///< One a chunk.
   EnginePlan plan;
@@ -52,28 +55,48 @@ struct Engine::Parts {
   ops::StepState* host_states = nullptr;
   std::array<ops::Mark, kSlots> batch_read, state_written;
   int64_t batches = 0, steps = 0;
-  std::map<int64_t, int64_t>
-      captured;  ///< By number of micro-batches; -1: ran once, not captured yet.
+  struct Captured {
+    int64_t gradients = -1, update = -1;  ///< -1: ran once, not captured yet.
+  };
+  std::map<int64_t, Captured> captured;  ///< By number of micro-batches.
+  ops::Mark before_update;               ///< Of a copy that the next update must not overtake.
+  bool stale = false;                    ///< Other ranks' shares of the weights are not here yet.
 
+  /// Blocks of memory, in plan mode or as large as was planned.
+  struct Memory {
+    ops::Arena device, host;
+    int64_t pool_bytes = 0, workspace_bytes = 0;
+  };
   Parts(const ModelSpec& spec, const EngineOptions& options, Groups groups, ops::Ops& ops,
-        ops::Arena memory, int64_t pool_bytes, int64_t workspace_bytes);
+        Memory memory);
   ~Parts();
   Parts(const Parts&) = delete;
 
+  bool in_shares() const noexcept { return options.zero_stage > 0 && share.size > 1; }
+  OptimizerOptions optimizer_options() const;
   void cut();
+  void cut_flats();
   Tensor cut_pool(int64_t bytes);
+  ParamView view_of(const Slot& slot) const;
   MicroBatch micro_batch(int64_t index) const;
   int64_t host_batch_bytes() const;
   HostBatch host_batch(int64_t slot) const;
   void upload_batch(int64_t num_microbatches);
-  void body(int64_t num_microbatches);
+  /// The two halves of a step: all that changes no weights, and the update.
+  void make_gradients(int64_t num_microbatches);
+  void apply_gradients();
+  void refresh();
   class Walk;
   void walk(ScheduleKind kind, int64_t num_microbatches);
   Tensor take_stream();
-  void sum_shared_gradients();
+  void sum_tied_gradients();
+  void sum_gradients_of_rows();
   void evaluate_all(int64_t num_microbatches);
   void draw(const Slot& slot);
+  void draw_rows(const Slot& slot, const Tensor& out, int64_t first);
   void upload_tables();
+  /// values = reduced over all ranks, by way of `buffer`. Waits.
+  void over_ranks(const Tensor& buffer, std::span<float> values, comm::Reduce reduce);
   template <class T>
   void upload_now(const Tensor& dst, const T* values);
 };

@@ -31,8 +31,9 @@ Planned Planner::run(const ModelSpec& spec, const EngineOptions& options, const 
   for (const int64_t microbatches : step_sizes(options, topology)) {
     ops::PlanOps ops(target);
     ops.keep_calls(microbatches <= 2);
-    Engine::Parts parts(spec, options, plan_groups(topology), ops, ops::Arena(), 0, 0);
-    parts.body(microbatches);
+    Engine::Parts parts(spec, options, plan_groups(topology), ops, {});
+    parts.make_gradients(microbatches);
+    parts.apply_gradients();
     if (microbatches <= 2) costs[static_cast<size_t>(microbatches - 1)] = ops.total();
     parts.evaluate_all(microbatches);
     if (microbatches <= 2) result.calls = ops.calls();
@@ -42,11 +43,14 @@ Planned Planner::run(const ModelSpec& spec, const EngineOptions& options, const 
     result.plan.total_bytes =
         parts.arena.used_bytes() + ops::align_up(result.pool_bytes) +
         (result.workspace_bytes > 0 ? ops::align_up(result.workspace_bytes) : 0);
+    result.plan.host_bytes = parts.host_arena.used_bytes();
     parts.cut_pool(result.pool_bytes);
     if (result.workspace_bytes > 0)
       parts.arena.cut("workspace", DType::u8, {result.workspace_bytes});
     result.plan.report =
         parts.arena.report() + "  of which, where activations are most:\n" + parts.pool.report();
+    if (result.plan.host_bytes > 0)
+      result.plan.report += "  in host memory:\n" + parts.host_arena.report();
   }
   const double more = static_cast<double>(options.max_microbatches - 1);
   result.plan.step_flops =

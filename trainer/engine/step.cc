@@ -5,30 +5,51 @@
 
 namespace trainer {
 
-/// The part of a step that is the same each time: what a graph records.
-void Engine::Parts::body(int64_t num_microbatches) {
+namespace {
+
+/// Passes of Weights: steps by their number of micro-batches, and evaluations.
+constexpr int64_t kEvaluation = 0;
+
+}  // namespace
+
+/// Forward and backward of all micro-batches, and the judgement of what came out. Changes no weights
+/// and no moments.
+void Engine::Parts::make_gradients(int64_t num_microbatches) {
   run.training = true;
   run.state = state;
   run.num_microbatches = num_microbatches;
-  grads.begin_step();
+  if (options.overlap_param_gather) weights.gather_whole();
+  weights.begin_pass(num_microbatches);
+  grads.begin_step(num_microbatches);
   walk(options.schedule, num_microbatches);
-  sum_shared_gradients();
-  optimizer_step(ops, layout, flats,
-                 {.clip_grad = options.clip_grad,
-                  .beta1 = options.adam_beta1,
-                  .beta2 = options.adam_beta2,
-                  .eps = options.adam_eps,
-                  .scaler = options.loss_scaler,
-                  .seed = options.seed},
-                 state, square);
+  sum_tied_gradients();
+  grads.finish();
+  sum_gradients_of_rows();
+  weights.end_pass();
+  judge(ops, groups, counted, optimizer_options(), state, sums);
   if (!pool.empty()) throw DeviceError("engine: a step ended with memory still out");
 }
 
+void Engine::Parts::apply_gradients() {
+  update(ops, layout, share, flats, optimizer_options(), state);
+  if (!options.overlap_param_gather) weights.gather_whole_now();
+}
+
+/// Model parameters of this rank's share are new: the others' come now.
+void Engine::Parts::refresh() {
+  weights.gather_whole_now();
+  stale = false;
+}
+
 void Engine::Parts::evaluate_all(int64_t num_microbatches) {
+  if (stale) refresh();
   run.training = false;
   run.state = eval_state;
   run.num_microbatches = num_microbatches;
+  weights.begin_pass(kEvaluation);
   walk(ScheduleKind::forward_only, num_microbatches);
+  weights.end_pass();
+  share_loss(ops, groups, eval_state, sums);
 }
 
 }  // namespace trainer

@@ -127,35 +127,40 @@ void Engine::Parts::walk(ScheduleKind kind, int64_t num_microbatches) {
   const int chunks = static_cast<int>(stages.size());
   Walk(*this).all(make_schedule(kind, groups.topology.pipeline_rank, groups.topology.pipeline_size,
                                 num_microbatches, chunks));
-  // The last stage alone has added to the loss.
-  if (groups.topology.pipeline_size == 1) return;
-  const Tensor loss(static_cast<std::byte*>(run.state.data) + offsetof(ops::StepState, loss),
-                    DType::f32, run.state.device, {1});
-  groups.pipeline->follow(ops.mark());
-  groups.pipeline->all_reduce(loss, comm::Reduce::sum);
-  ops.follow(groups.pipeline->mark());
 }
 
-/// Parameters that are whole on several ranks have gradients from what each rank has seen: norms
-/// and row-parallel biases from its rows of the sequence, tied embeddings from lookup and head.
-void Engine::Parts::sum_shared_gradients() {
-  const auto sum = [&](comm::Comm& comm, const std::vector<Tensor>& tensors) {
-    if (tensors.empty() || comm.size() == 1) return;
-    comm.follow(ops.mark());
-    comm.group_begin();
-    for (const Tensor& tensor : tensors) comm.all_reduce(tensor, comm::Reduce::sum);
-    comm.group_end();
-    ops.follow(comm.mark());
-  };
+namespace {
+
+void sum_over(ops::Ops& ops, comm::Comm& comm, const std::vector<Tensor>& tensors) {
+  if (tensors.empty() || comm.size() == 1) return;
+  comm.follow(ops.mark());
+  comm.group_begin();
+  for (const Tensor& tensor : tensors) comm.all_reduce(tensor, comm::Reduce::sum);
+  comm.group_end();
+  ops.follow(comm.mark());
+}
+
+}  // namespace
+
+/// Tied embeddings have gradients from the lookup on the first stage and from the head on the last.
+/// Their layouts differ in what else the bucket holds, so they meet before they are divided.
+void Engine::Parts::sum_tied_gradients() {
+  if (!spec.tied_embeddings || groups.embedding->size() == 1) return;
+  if (const Tensor words = grads.whole(-1, Role::word_embeddings))
+    sum_over(ops, *groups.embedding, {words});
+}
+
+/// With sequence parallelism norms and row-parallel biases have gradients from each tensor-parallel
+/// rank's rows alone. What is kept of them is the same on all these ranks.
+void Engine::Parts::sum_gradients_of_rows() {
+  if (!run.sequence_parallel) return;
   std::vector<Tensor> rows;
-  for (const Slot& slot : layout.slots())
-    if (options.sequence_parallel && slot.param.spec.split < 0 &&
-        slot.param.spec.role != Role::position_embeddings)
-      rows.push_back(slot.in(flats.grad));
-  sum(*groups.tensor, rows);
-  const int words = layout.find(-1, Role::word_embeddings);
-  if (spec.tied_embeddings && words >= 0)
-    sum(*groups.embedding, {layout.slots()[static_cast<size_t>(words)].in(flats.grad)});
+  for (const Slot& slot : layout.slots()) {
+    if (slot.param.spec.split >= 0 || slot.param.spec.role == Role::position_embeddings) continue;
+    const Tensor kept = in_shares() ? flats.grad.range(slot) : flats.grad.whole(slot);
+    if (kept) rows.push_back(kept);
+  }
+  sum_over(ops, *groups.tensor, rows);
 }
 
 }  // namespace trainer

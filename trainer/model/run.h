@@ -1,6 +1,6 @@
 // Run: what every part of a model needs to compute: the device, memory, weights, gradients, and
 // settings. Not here: computing (block.h, head.h, stage.h). May include: ops/, comm/comm.h,
-// parallel/flat_layout.h.
+// parallel/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,7 +12,8 @@
 #include "trainer/model/spec.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
-#include "trainer/parallel/flat_layout.h"
+#include "trainer/parallel/grads.h"
+#include "trainer/parallel/weights.h"
 
 namespace trainer {
 

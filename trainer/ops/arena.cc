@@ -36,13 +36,29 @@ Arena::Arena(Ops& ops, int64_t bytes) : ops_(&ops), device_(ops.device()), capac
   block_ = static_cast<std::byte*>(ops.allocate(std::max<int64_t>(bytes, kAlignment)));
 }
 
+Arena Arena::on_host(Ops& ops, int64_t bytes) {
+  Arena arena;
+  if (bytes == 0) return arena;
+  arena.block_ = static_cast<std::byte*>(ops.allocate_host(bytes));
+  arena.ops_ = &ops;
+  arena.on_host_ = true;
+  arena.device_ = ops.device();
+  arena.capacity_ = bytes;
+  return arena;
+}
+
 Arena::~Arena() {
-  if (block_ != nullptr) ops_->release(block_);
+  if (block_ == nullptr) return;
+  if (on_host_)
+    ops_->release_host(block_);
+  else
+    ops_->release(block_);
 }
 
 Arena::Arena(Arena&& other) noexcept
     : ops_(other.ops_),
       block_(std::exchange(other.block_, nullptr)),
+      on_host_(other.on_host_),
       device_(other.device_),
       capacity_(other.capacity_),
       used_(other.used_),

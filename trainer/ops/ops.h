@@ -41,6 +41,12 @@ struct Add {
   float alpha = 1;
 };
 
+/// A copy to host memory of allocate_host.
+struct HostCopy {
+  void* host = nullptr;
+  Tensor src;
+};
+
 /// Any operation with its arguments: what PlanOps records and what workspace_bytes and prepare are
 /// asked about.
 using AnyArgs =
@@ -97,6 +103,12 @@ class Ops {
   /// untouched by its owner until a later mark() is reached. Sizes are dst.bytes() and src.bytes().
   virtual void upload(Tensor dst, const void* host) = 0;
   virtual void download(void* host, Tensor src) = 0;
+  /// Downloads on a queue of their own: after all work queued so far, beside what is queued later.
+  /// Who changes the sources must follow() the mark that comes back.
+  virtual Mark download_beside(std::span<const HostCopy> copies) {
+    for (const HostCopy& copy : copies) download(copy.host, copy.src);
+    return mark();
+  }
 
   /// Records all calls up to end_capture without running them; false where the device cannot (then
   /// calls run as usual, and end_capture gives 0). upload, download, begin_step, mark and wait are

@@ -1,13 +1,82 @@
-// Optimizer: one update.
+// Optimizer: norm, judgement, update.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/optim/optimizer.h"
 
-namespace trainer {
+#include <algorithm>
+#include <cstddef>
 
-void optimizer_step(ops::Ops& ops, const FlatLayout& layout, const Flats& flats,
-                    const OptimizerOptions& options, const Tensor& state, const Tensor& square) {
-  ops.sum_squares({.out = square, .x = flats.grad, .accumulate = false});
+namespace trainer {
+namespace {
+
+/// state.loss as a tensor.
+Tensor loss_of(const Tensor& state) {
+  Tensor loss = state.slice(offsetof(ops::StepState, loss), sizeof(float));
+  loss.dtype = DType::f32;
+  loss.shape[0] = 1;
+  return loss;
+}
+
+bool counts(const Slot& slot, const Topology& t) {
+  const bool copy_of_another_tensor_rank = slot.param.spec.split < 0 && t.tensor_rank > 0;
+  const bool copy_of_first_stage = slot.param.spec.layer < 0 && !t.first_stage();
+  return !copy_of_another_tensor_rank && !copy_of_first_stage;
+}
+
+/// sums[1] = this rank's part of the loss, in all ranks' sum.
+void take_loss(ops::Ops& ops, const Topology& t, const Tensor& state, const Tensor& sums) {
+  const Tensor part = sums.slice(1, 1);
+  ops.fill({.dst = part, .value = 0});
+  if (t.last_stage() && t.tensor_rank == 0)
+    ops.add({.dst = part, .a = loss_of(state), .alpha = 1.0f / static_cast<float>(t.data_size)});
+}
+
+void sum_over(ops::Ops& ops, comm::Comm& comm, const Tensor& sums) {
+  comm.follow(ops.mark());
+  comm.all_reduce(sums, comm::Reduce::sum);
+  ops.follow(comm.mark());
+}
+
+}  // namespace
+
+std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& grad,
+                                  const Topology& topology) {
+  std::vector<Tensor> parts;
+  for (size_t b = 0; b < layout.buckets().size(); ++b) {
+    const Bucket& bucket = layout.buckets()[b];
+    std::vector<const Slot*> slots;
+    for (int i = bucket.first_slot; i < bucket.first_slot + bucket.slots; ++i)
+      slots.push_back(&layout.slots()[static_cast<size_t>(i)]);
+    std::sort(slots.begin(), slots.end(),
+              [](const Slot* x, const Slot* y) { return x->offset < y->offset; });
+    for (const Slot* slot : slots) {
+      const Tensor range = counts(*slot, topology) ? grad.range(*slot) : Tensor();
+      if (!range) continue;
+      const int64_t item = size_bytes(range.dtype);
+      if (!parts.empty()) {
+        // Between them is padding, which is zero. Neighbours with less than a granule of padding between them are one part.
+        Tensor& last = parts.back();
+        const int64_t gap =
+            (static_cast<std::byte*>(range.data) - static_cast<std::byte*>(last.data)) / item -
+            last.elements();
+        if (gap >= 0 && gap < FlatLayout::kGranule) {
+          last.shape[0] += gap + range.elements();
+          continue;
+        }
+      }
+      parts.push_back(range);
+    }
+  }
+  return parts;
+}
+
+void judge(ops::Ops& ops, const Groups& groups, const std::vector<Tensor>& counted,
+           const OptimizerOptions& options, const Tensor& state, const Tensor& sums) {
+  const Tensor square = sums.slice(0, 1);
+  if (counted.empty()) ops.fill({.dst = square, .value = 0});
+  for (const Tensor& part : counted)
+    ops.sum_squares({.out = square, .x = part, .accumulate = part.data != counted.front().data});
+  share_loss(ops, groups, state, sums);
   ops.judge_gradients({.state = state,
                        .sum_squares = square,
                        .clip_grad = options.clip_grad,
@@ -17,21 +86,37 @@ void optimizer_step(ops::Ops& ops, const FlatLayout& layout, const Flats& flats,
                        .min_scale = options.scaler.min,
                        .window = options.scaler.window,
                        .hysteresis = options.scaler.hysteresis});
-  const bool apart = flats.model.data != flats.main.data;
-  for (const Bucket& bucket : layout.buckets()) {
-    const auto part = [&](const Tensor& flat) { return flat.slice(bucket.begin, bucket.elements); };
+}
+
+void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const Tensor& sums) {
+  if (groups.world->size() == 1) return;
+  take_loss(ops, groups.topology, state, sums);
+  sum_over(ops, *groups.world, sums);
+  ops.copy({.dst = loss_of(state), .src = sums.slice(1, 1)});
+}
+
+void update(ops::Ops& ops, const FlatLayout& layout, const Share& share, const Flats& flats,
+            const OptimizerOptions& options, const Tensor& state) {
+  const bool apart = flats.model.tensor().data != flats.main.tensor().data;
+  for (size_t b = 0; b < layout.buckets().size(); ++b) {
+    const Bucket& bucket = layout.buckets()[b];
+    const int64_t elements = options.in_shares ? bucket.elements / share.size : bucket.elements;
+    const int64_t first = options.in_shares ? share.rank * elements : 0;
+    const auto part = [&](const FlatMemory& flat) {
+      return options.in_shares ? flat.share(static_cast<int>(b)) : flat.bucket(static_cast<int>(b));
+    };
     ops.adamw({.model = apart ? part(flats.model) : Tensor(),
                .main = part(flats.main),
                .m = part(flats.m),
                .v = part(flats.v),
                .grad = part(flats.grad),
                .state = state,
-               .decay_elements = bucket.decay_elements,
+               .decay_elements = std::clamp<int64_t>(bucket.decay_elements - first, 0, elements),
                .beta1 = options.beta1,
                .beta2 = options.beta2,
                .eps = options.eps,
                .seed = options.seed,
-               .first_element = bucket.begin});
+               .first_element = bucket.begin + first});
   }
 }
 

@@ -250,6 +250,12 @@ EngineOptions engine_options(const TrainConfig& config) {
   }
   options.seed = static_cast<uint32_t>(config.seed);
   options.capture = config.cuda_graph.value_or(1) != 0;
+  options.zero_stage =
+      std::max(static_cast<int>(config.zero_stage), config.use_distributed_optimizer ? 1 : 0);
+  options.overlap_grad_reduce = config.overlap_grad_reduce;
+  options.overlap_param_gather = config.overlap_param_gather;
+  options.grad_reduce_in_bf16 = config.grad_reduce_in_bf16;
+  options.cpu_offload = config.cpu_offload;
   return options;
 }
 

@@ -9,7 +9,10 @@
 namespace trainer {
 
 Saver::Saver(Engine& engine, SaverOptions options)
-    : options_(std::move(options)), root_(options_.root), snapshot_(engine) {}
+    : options_(std::move(options)),
+      root_(options_.root,
+            {.rank = engine.topology().rank(), .world = engine.topology().world_size()}),
+      snapshot_(engine) {}
 
 Saver::~Saver() {
   if (thread_.joinable()) thread_.join();

@@ -1,5 +1,5 @@
-// Saver: writes checkpoints beside the training. A save copies the engine's tensors to host memory
-// in the order of the device's work and returns; a thread of its own waits for the copy and writes.
+// Saver: writes checkpoints beside the training. A save starts copies of the engine's tensors to host
+// memory and returns; a thread of its own waits for them, writes, and meets those of the other ranks.
 // Not here: what a checkpoint looks like (checkpoint/), what is copied (snapshot.h).
 //
 // SPDX-License-Identifier: MIT
@@ -24,7 +24,7 @@ struct SaverOptions {
   int64_t keep_last = 0;   ///< 0: all.
 };
 
-/// At most one save is under way; a second one waits for it.
+/// At most one save is under way; a second one waits for it. Every rank saves at the same steps.
 /// State: one thread at a time may call it.
 class Saver {
  public:

@@ -1,9 +1,10 @@
-// See snapshot.h. Copies leave in the order of the compute stream, so a step queued after take()
-// finds its memory already read.
+// See snapshot.h. The copies run beside the next step, which changes nothing of this until its
+// update, and that waits for them.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/snapshot.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "libindexed/format.h"
@@ -33,22 +34,25 @@ class TensorLoader {
  public:
   TensorLoader(ops::Ops& ops, Checkpoint& checkpoint) : ops_(ops), checkpoint_(checkpoint) {}
 
-  void load(const TensorRecord& record, const LocalParam& param, const Tensor& target) {
+  // Elements `range` of the local parameter, which are all that `target` has.
+  void load(const TensorRecord& record, const LocalParam& param, const Range& range,
+            const Tensor& target) {
+    if (range.count == 0) return;
     if (record.shape != param.spec.shape) {
       throw indexed::FormatError(message(checkpoint_.path(), ": ", record.name, " is ",
                                          shape_text(record.shape), ", this model's is ",
                                          shape_text(param.spec.shape)));
     }
     const int64_t item = record.dtype == "F32" ? 4 : 2;
-    raw_.resize(static_cast<size_t>(param.elements() * item));
+    raw_.resize(static_cast<size_t>(range.count * item));
     int64_t at = 0;
-    for (const Piece& piece : local_pieces(param)) {
+    for (const Piece& piece : local_pieces(param, range)) {
       checkpoint_.read(record, piece,
                        std::span(raw_).subspan(static_cast<size_t>(at * item),
                                                static_cast<size_t>(piece.count * item)));
       at += piece.count;
     }
-    upload(record.dtype, target, param.elements());
+    upload(record.dtype, target, range.count);
   }
 
  private:
@@ -99,10 +103,9 @@ Snapshot::~Snapshot() {
 void Snapshot::take(bool optimizer) {
   int64_t needed_bytes = 0;
   for (const ParamView& view : engine_.parameters()) {
-    needed_bytes += ops::align_up(view.model.bytes());
-    if (!optimizer) continue;
-    if (view.main.data != view.model.data) needed_bytes += ops::align_up(view.main.bytes());
-    needed_bytes += ops::align_up(view.m.bytes()) + ops::align_up(view.v.bytes());
+    int64_t item = size_bytes(view.model.dtype);
+    if (optimizer) item += 4 + 2 * size_bytes(view.m.dtype);
+    needed_bytes += view.saved.count * item + 4 * ops::kAlignment;
   }
   if (needed_bytes > capacity_bytes_) {
     if (block_) engine_.ops().release_host(block_);
@@ -111,24 +114,32 @@ void Snapshot::take(bool optimizer) {
   }
   used_bytes_ = 0;
   shards_.clear();
+  copies_.clear();
   for (const ParamView& view : engine_.parameters()) {
-    add("model", *view.param, view.model);
+    if (view.saved.count == 0) continue;
+    const bool whole = view.model.elements() == view.param->elements();
+    add("model", view, view.model, whole ? 0 : view.kept.first);
     if (!optimizer) continue;
-    if (view.main.data != view.model.data) add("main", *view.param, view.main);
-    add("exp_avg", *view.param, view.m);
-    add("exp_avg_sq", *view.param, view.v);
+    if (view.main.dtype != view.model.dtype) add("main", view, view.main, view.kept.first);
+    add("exp_avg", view, view.m, view.kept.first);
+    add("exp_avg_sq", view, view.v, view.kept.first);
   }
-  done_ = engine_.ops().mark();
+  done_ = engine_.ops().download_beside(copies_);
+  engine_.before_next_update(done_);
 }
 
-void Snapshot::add(const std::string& group, const LocalParam& param, const Tensor& tensor) {
+// `begin`: the element of the parameter with which `tensor` begins.
+void Snapshot::add(const std::string& group, const ParamView& view, const Tensor& tensor,
+                   int64_t begin) {
   std::byte* host = block_ + used_bytes_;
-  engine_.ops().download(host, tensor);
-  used_bytes_ += ops::align_up(tensor.bytes());
+  const Tensor part = tensor.flat().slice(view.saved.first - begin, view.saved.count);
+  copies_.push_back({host, part});
+  used_bytes_ += ops::align_up(part.bytes());
   const int64_t item = size_bytes(tensor.dtype);
-  for (Piece& piece : local_pieces(param)) {
+  for (Piece& piece : local_pieces(*view.param, view.saved)) {
     const size_t bytes = static_cast<size_t>(piece.count * item);
-    shards_.push_back({group, param.spec.name, safetensors_name(tensor.dtype), param.spec.shape,
+    const ParamSpec& spec = view.param->spec;
+    shards_.push_back({group, spec.name, safetensors_name(tensor.dtype), spec.shape,
                        std::move(piece), std::span<const std::byte>(host, bytes)});
     host += bytes;
   }
@@ -138,16 +149,27 @@ void Snapshot::wait() const {
   if (done_.wait_on_host) done_.wait_on_host(done_);
 }
 
-std::vector<Piece> local_pieces(const LocalParam& param) {
+std::vector<Piece> local_pieces(const LocalParam& param, const Range& range) {
   const ParamSpec& spec = param.spec;
-  if (param.shape == spec.shape) return {Piece::whole(spec.shape)};
-  const size_t split = static_cast<size_t>(spec.split);
+  const int parts = param.shape == spec.shape ? 1 : spec.split_parts;
   std::vector<Piece> pieces;
-  for (int part = 0; part < spec.split_parts; ++part) {
-    std::vector<int64_t> offsets(spec.shape.size(), 0), shape = param.shape;
-    shape[split] /= spec.split_parts;
-    offsets[split] = part * (spec.shape[split] / spec.split_parts) + param.first;
-    pieces.push_back(Piece::box(std::move(offsets), std::move(shape)));
+  for (int part = 0; part < parts; ++part) {
+    Piece piece = Piece::whole(spec.shape);
+    if (param.shape != spec.shape) {
+      const size_t split = static_cast<size_t>(spec.split);
+      std::vector<int64_t> offsets(spec.shape.size(), 0), shape = param.shape;
+      shape[split] /= parts;
+      offsets[split] = part * (spec.shape[split] / parts) + param.first;
+      piece = Piece::box(std::move(offsets), std::move(shape));
+    }
+    // The parts lie one after the other; `range` counts through all of them.
+    const int64_t begin = part * piece.count;
+    const int64_t first = std::max(range.first, begin);
+    const int64_t end = std::min(range.first + range.count, begin + piece.count);
+    if (first >= end) continue;
+    piece.first = first - begin;
+    piece.count = end - first;
+    pieces.push_back(std::move(piece));
   }
   return pieces;
 }
@@ -157,10 +179,13 @@ void load_tensors(Engine& engine, Checkpoint& checkpoint, bool optimizer) {
   for (const ParamView& view : engine.parameters()) {
     const std::string& name = view.param->spec.name;
     const TensorRecord* main = checkpoint.meta().find("main", name);
-    loader.load(main ? *main : needed(checkpoint, "model", name), *view.param, view.main);
+    const auto load = [&](const TensorRecord& record, const Tensor& target) {
+      loader.load(record, *view.param, view.kept, target);
+    };
+    load(main ? *main : needed(checkpoint, "model", name), view.main);
     if (!optimizer) continue;
-    loader.load(needed(checkpoint, "exp_avg", name), *view.param, view.m);
-    loader.load(needed(checkpoint, "exp_avg_sq", name), *view.param, view.v);
+    load(needed(checkpoint, "exp_avg", name), view.m);
+    load(needed(checkpoint, "exp_avg_sq", name), view.v);
   }
   engine.refresh_model_parameters();
 }
@@ -170,7 +195,7 @@ void load_weight(ops::Ops& ops, Checkpoint& checkpoint, const LocalParam& param,
   const TensorRecord& model = needed(checkpoint, "model", param.spec.name);
   const TensorRecord* main = checkpoint.meta().find("main", param.spec.name);
   const bool exact = model.dtype == safetensors_name(target.dtype) || !main;
-  TensorLoader(ops, checkpoint).load(exact ? model : *main, param, target);
+  TensorLoader(ops, checkpoint).load(exact ? model : *main, param, {0, param.elements()}, target);
 }
 
 void store_state(const ops::StepState& from, RunState& to) noexcept {

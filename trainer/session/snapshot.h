@@ -14,7 +14,7 @@
 
 namespace trainer {
 
-/// A copy of an engine's tensors in host memory, taken between two steps.
+/// A copy of what this rank saves of an engine's tensors in host memory, taken between two steps.
 /// State: owns one host block, made at the first take() and used again.
 class Snapshot {
  public:
@@ -23,7 +23,8 @@ class Snapshot {
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  /// Queues copies of all parameters and, if asked, of what the optimizer keeps for them.
+  /// Queues copies of parameters and, if asked, of what the optimizer keeps for them, beside the
+  /// next step's forward and backward; its update waits.
   /// Done: the bytes of shards() are there when wait() has returned; steps queued later do not
   /// change them. Errors: DeviceError.
   void take(bool optimizer);
@@ -35,9 +36,10 @@ class Snapshot {
   const std::vector<ShardSource>& shards() const noexcept { return shards_; }
 
  private:
-  void add(const std::string& group, const LocalParam& param, const Tensor& tensor);
+  void add(const std::string& group, const ParamView& view, const Tensor& tensor, int64_t begin);
 
   Engine& engine_;
+  std::vector<ops::HostCopy> copies_;
   std::byte* block_ = nullptr;
   int64_t capacity_bytes_ = 0;
   int64_t used_bytes_ = 0;
@@ -45,11 +47,12 @@ class Snapshot {
   std::vector<ShardSource> shards_;
 };
 
-/// What this rank holds of a parameter, as boxes of the whole in the order of local memory.
-std::vector<Piece> local_pieces(const LocalParam& param);
+/// Elements `range` of a local parameter, in the order of local memory, as pieces of the whole.
+std::vector<Piece> local_pieces(const LocalParam& param, const Range& range);
 
-/// Fills an engine's parameters (main parameters, from whichever precision the checkpoint has) and,
-/// if asked, the optimizer's moments; model parameters follow. Every element is checked.
+/// Fills what this rank keeps of an engine's parameters (main parameters, from whichever precision the checkpoint has) and,
+/// if asked, the optimizer's moments; model parameters follow. Reads no more than that, from
+/// whatever layout wrote it, and checks every block it reads. Every rank calls it.
 /// Errors: indexed::FormatError naming file, tensor and why; then the engine's weights are
 /// undefined.
 void load_tensors(Engine& engine, Checkpoint& checkpoint, bool optimizer);

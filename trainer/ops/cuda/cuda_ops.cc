@@ -55,6 +55,11 @@ CudaOps::~CudaOps() {
   gemm_.reset();
   cudaFree(own_workspace_);
   for (cudaEvent_t event : events_) cudaEventDestroy(event);
+  if (copy_stream_ != nullptr) {
+    cudaStreamSynchronize(copy_stream_);
+    cudaEventDestroy(copied_);
+    cudaStreamDestroy(copy_stream_);
+  }
   cudaStreamDestroy(stream_);
 }
 
@@ -165,14 +170,27 @@ void CudaOps::synchronize() { CUDA_CHECK(cudaStreamSynchronize(stream_)); }
 
 void CudaOps::upload(Tensor dst, const void* host) {
   if (dst.bytes() == 0) return;
-  CUDA_CHECK(cudaMemcpyAsync(dst.data, host, static_cast<size_t>(dst.bytes()),
-                             cudaMemcpyHostToDevice, stream_));
+  CUDA_CHECK(cudaMemcpyAsync(dst.data, host, static_cast<size_t>(dst.bytes()), cudaMemcpyDefault,
+                             stream_));
 }
 
 void CudaOps::download(void* host, Tensor src) {
   if (src.bytes() == 0) return;
-  CUDA_CHECK(cudaMemcpyAsync(host, src.data, static_cast<size_t>(src.bytes()),
-                             cudaMemcpyDeviceToHost, stream_));
+  CUDA_CHECK(cudaMemcpyAsync(host, src.data, static_cast<size_t>(src.bytes()), cudaMemcpyDefault,
+                             stream_));
+}
+
+Mark CudaOps::download_beside(std::span<const HostCopy> copies) {
+  if (copy_stream_ == nullptr) {
+    CUDA_CHECK(cudaStreamCreateWithFlags(&copy_stream_, cudaStreamNonBlocking));
+    CUDA_CHECK(cudaEventCreateWithFlags(&copied_, cudaEventDisableTiming));
+  }
+  CUDA_CHECK(cudaStreamWaitEvent(copy_stream_, static_cast<cudaEvent_t>(mark().event), 0));
+  for (const HostCopy& copy : copies)
+    CUDA_CHECK(cudaMemcpyAsync(copy.host, copy.src.data, static_cast<size_t>(copy.src.bytes()),
+                               cudaMemcpyDefault, copy_stream_));
+  CUDA_CHECK(cudaEventRecord(copied_, copy_stream_));
+  return {.event = copied_, .serial = ++serial_, .wait_on_host = wait_for_event};
 }
 
 bool CudaOps::begin_capture() {

@@ -47,6 +47,7 @@ class CudaOps final : public Ops {
   void synchronize() override;
   void upload(Tensor dst, const void* host) override;
   void download(void* host, Tensor src) override;
+  Mark download_beside(std::span<const HostCopy> copies) override;
   bool begin_capture() override;
   int64_t end_capture() override;
   void launch(int64_t captured) override;
@@ -106,6 +107,8 @@ class CudaOps final : public Ops {
   int shared_bytes_per_block_ = 0;
   std::string device_name_;
   cudaStream_t stream_ = nullptr;
+  cudaStream_t copy_stream_ = nullptr;  // of download_beside, made when first wanted
+  cudaEvent_t copied_ = nullptr;
   bool capturing_ = false;
   Tensor workspace_;
   void* own_workspace_ = nullptr;  // when none was given, or one too small

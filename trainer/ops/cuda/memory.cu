@@ -85,7 +85,7 @@ void CudaOps::copy(const Copy& args) {
   if (elements == 0) return;
   if (args.dst.dtype == args.src.dtype) {
     CUDA_CHECK(cudaMemcpyAsync(args.dst.data, args.src.data, static_cast<size_t>(args.dst.bytes()),
-                               cudaMemcpyDeviceToDevice, stream_));
+                               cudaMemcpyDefault, stream_));
     return;
   }
   dispatch_float(args.dst.dtype, [&](auto* out_type) {

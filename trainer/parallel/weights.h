@@ -1,0 +1,81 @@
+// Weights: hands a block its weights, wherever they are: whole on this rank, being gathered from the
+// data-parallel ranks that each updated a share (ZeRO 1 and 2), or gathered layer by layer and
+// dropped again (ZeRO 3). Not here: updating them (optim/). May include: ops/, comm/comm.h,
+// parallel/flat_memory.h.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+#include <cstdint>
+#include <map>
+#include <vector>
+
+#include "trainer/comm/comm.h"
+#include "trainer/ops/ops.h"
+#include "trainer/parallel/flat_memory.h"
+
+namespace trainer {
+
+/// Between gather(layer) and release(layer) get() is valid; with whole weights on this rank both do
+/// nothing. Layer -1 is the embeddings, L the final norm and output layer. Collectives are queued
+/// on `data`, in the same order on every rank that makes the same calls.
+class Weights {
+ public:
+  /// A layer in flight and one in use.
+  static constexpr int kBuffers = 2;
+
+  /// `model` is placed before the first gather. `updated_in_shares`: each rank of `data` updates its
+  /// share of every bucket.
+  Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& ops, comm::Comm& data,
+          bool updated_in_shares);
+
+  /// Elements that each of kBuffers buffers must have; 0 where whole weights stay.
+  int64_t buffer_elements() const noexcept;
+  void set_buffers(const std::array<Tensor, kBuffers>& buffers);
+
+  /// All weights that are here whole, from the ranks that updated them. Done: queued; compute waits
+  /// for each bucket when it is asked for.
+  void gather_whole();
+  /// The same, and compute waits for all.
+  void gather_whole_now();
+
+  /// A pass (a step, an evaluation) begins: layers gathered before are stale. Passes of one `kind`
+  /// ask for layers in the same order: the first notes it, later ones fetch a layer ahead by it.
+  void begin_pass(int64_t kind);
+  /// Compute waits for what is still under way, so that a recording may end.
+  void end_pass();
+
+  void gather(int64_t layer);
+  void release(int64_t layer);
+  /// Empty where the model has no such parameter. Errors: ShapeError for a layer not gathered.
+  Tensor get(int64_t layer, Role role);
+
+ private:
+  struct Buffer {
+    Tensor memory;
+    int bucket = -1;  ///< What it holds; -1: nothing.
+    bool in_use = false;
+    ops::Mark arrived;
+    bool under_way = false;
+  };
+  Buffer* find(int bucket);
+  Buffer& fetch(int bucket);
+  void fetch_next(int after);
+  void await(int bucket);
+
+  const FlatLayout& layout_;
+  const FlatMemory& model_;
+  ops::Ops& ops_;
+  comm::Comm& data_;
+  bool updated_in_shares_;
+  std::vector<ops::Mark> arrived_;  ///< By bucket, of gather_whole.
+  std::vector<bool> under_way_;
+  std::array<Buffer, kBuffers> buffers_;
+  std::map<int64_t, std::vector<int>> orders_;  ///< Buckets by kind of pass.
+  std::vector<int>* order_ = nullptr;
+  bool noting_ = false;
+  size_t position_ = 0;
+};
+
+}  // namespace trainer
