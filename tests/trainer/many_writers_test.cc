@@ -1,0 +1,183 @@
+// One checkpoint, several processes: each writes its part at its own time, one of them fails or is
+// killed, and what is named is always whole.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <signal.h>
+#include <sys/wait.h>
+#include <unistd.h>
+
+#include <chrono>
+#include <cstdlib>
+#include <filesystem>
+#include <functional>
+#include <numeric>
+#include <thread>
+#include <vector>
+
+#include "trainer/checkpoint/checkpoint.h"
+
+namespace trainer {
+namespace {
+
+namespace fs = std::filesystem;
+using std::chrono::milliseconds;
+
+constexpr int kWorld = 3;
+constexpr int64_t kRows = 3000, kColumns = 100;
+
+class ManyWriters : public testing::Test {
+ protected:
+  ManyWriters() {
+    std::string name = fs::temp_directory_path() / "many_writers_test.XXXXXX";
+    root_ = ::mkdtemp(name.data());
+  }
+  ~ManyWriters() override { fs::remove_all(root_); }
+
+  // Rank `rank`'s third of a matrix whose values depend on the iteration.
+  void save(CheckpointRoot& root, int rank, int64_t iteration) const {
+    std::vector<float> part(kRows * kColumns / kWorld);
+    std::iota(part.begin(), part.end(), static_cast<float>(iteration + 1000 * rank));
+    Piece piece = Piece::whole({kRows, kColumns});
+    piece.count = kRows * kColumns / kWorld;
+    piece.first = rank * piece.count;
+    CheckpointMeta meta;
+    meta.state.iteration = iteration;
+    const std::span<const std::byte> bytes = std::as_bytes(std::span(part));
+    root.save(meta,
+              {{"model", "matrix", "F32", {kRows, kColumns}, piece, bytes},
+               {"exp_avg", "matrix", "F32", {kRows, kColumns}, piece, bytes}},
+              0);
+  }
+
+  WriterPlace place(int rank) const {
+    return {.rank = rank, .world = kWorld, .patience = std::chrono::seconds(20)};
+  }
+
+  // A process that saves `iterations`; exit status 0 when all were whole, 1 when one was not.
+  pid_t start(int rank, std::vector<int64_t> iterations, milliseconds late = {}) const {
+    const pid_t child = ::fork();
+    if (child != 0) return child;
+    int status = 0;
+    try {
+      CheckpointRoot root(root_, place(rank));
+      std::this_thread::sleep_for(late);
+      for (const int64_t iteration : iterations) save(root, rank, iteration);
+    } catch (const std::exception&) {
+      status = 1;
+    }
+    ::_exit(status);
+  }
+
+  static int status_of(pid_t child) {
+    int status = 0;
+    ::waitpid(child, &status, 0);
+    return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
+  }
+
+  // The newest checkpoint is whole, and holds what its iteration says.
+  void expect_whole(int64_t at_least) const {
+    const std::optional<std::string> folder = find_checkpoint(root_, std::nullopt);
+    ASSERT_TRUE(folder);
+    Checkpoint checkpoint = Checkpoint::open(*folder);
+    checkpoint.verify();
+    const int64_t iteration = checkpoint.meta().state.iteration;
+    EXPECT_GE(iteration, at_least);
+    const TensorRecord& matrix = *checkpoint.meta().find("model", "matrix");
+    EXPECT_EQ(matrix.shards.size(), size_t{kWorld});
+    const std::vector<std::byte> bytes = checkpoint.read(matrix);
+    const float* values = reinterpret_cast<const float*>(bytes.data());
+    for (int rank = 0; rank < kWorld; ++rank)
+      EXPECT_EQ(values[rank * kRows * kColumns / kWorld],
+                static_cast<float>(iteration + 1000 * rank));
+  }
+
+  std::string root_;
+};
+
+TEST_F(ManyWriters, WriteOneCheckpointWhoeverIsLast) {
+  for (int last = 0; last < kWorld; ++last) {
+    std::vector<pid_t> children;
+    // Rank 0 takes the folder before others write, as the first training step has it.
+    children.push_back(start(0, {last + 1}, milliseconds(last == 0 ? 60 : 20)));
+    for (int rank = 1; rank < kWorld; ++rank)
+      children.push_back(start(rank, {last + 1}, milliseconds(last == rank ? 60 : 20)));
+    for (const pid_t child : children) EXPECT_EQ(status_of(child), 0);
+    expect_whole(last + 1);
+  }
+  std::vector<std::string> files;
+  for (const fs::directory_entry& entry : fs::directory_iterator(iteration_folder(root_, 1)))
+    files.push_back(entry.path().filename());
+  EXPECT_THAT(files, testing::UnorderedElementsAre(
+                         "meta.json", "rank_00000_model.safetensors",
+                         "rank_00000_optimizer.safetensors", "rank_00001_model.safetensors",
+                         "rank_00001_optimizer.safetensors", "rank_00002_model.safetensors",
+                         "rank_00002_optimizer.safetensors"));
+}
+
+TEST_F(ManyWriters, AKilledOneLeavesTheLastWholeCheckpoint) {
+  std::vector<pid_t> children;
+  for (int rank = 0; rank < kWorld; ++rank) children.push_back(start(rank, {1}, milliseconds(20)));
+  for (const pid_t child : children) ASSERT_EQ(status_of(child), 0);
+  int64_t known = 1;
+  for (int round = 0; round < 12; ++round) {
+    children.clear();
+    std::vector<int64_t> iterations(50);
+    std::iota(iterations.begin(), iterations.end(), known + 1);
+    for (int rank = 0; rank < kWorld; ++rank)
+      children.push_back(start(rank, iterations, milliseconds(10)));
+    std::this_thread::sleep_for(milliseconds(15 + 7 * round));
+    ::kill(children[static_cast<size_t>(round % kWorld)], SIGKILL);
+    // The failure of one ends the others, wherever they are.
+    std::this_thread::sleep_for(milliseconds(3));
+    for (const pid_t child : children) ::kill(child, SIGKILL);
+    for (const pid_t child : children) status_of(child);
+    expect_whole(known);
+    known = Checkpoint::open(*find_checkpoint(root_, std::nullopt)).meta().state.iteration;
+  }
+  // Whoever comes next cleans up and goes on.
+  children.clear();
+  for (int rank = 0; rank < kWorld; ++rank)
+    children.push_back(start(rank, {1000}, milliseconds(20)));
+  for (const pid_t child : children) EXPECT_EQ(status_of(child), 0);
+  expect_whole(1000);
+  for (const fs::directory_entry& entry : fs::directory_iterator(root_))
+    EXPECT_FALSE(entry.path().filename().string().starts_with(".iter_")) << entry.path();
+}
+
+TEST_F(ManyWriters, OneThatFailsFailsAllAndLeavesNothing) {
+  CheckpointRoot first(root_, place(0));
+  const pid_t good = start(1, {5});
+  const pid_t bad = ::fork();
+  if (bad == 0) {
+    int status = 0;
+    try {
+      CheckpointRoot root(root_, place(2));
+      CheckpointMeta meta;
+      meta.state.iteration = 5;
+      const std::vector<float> none(1);
+      root.save(meta,
+                {{"model", "matrix", "F99", {kRows, kColumns}, Piece::whole({1}),
+                  std::as_bytes(std::span(none))}},
+                0);
+    } catch (const std::exception&) {
+      status = 1;
+    }
+    ::_exit(status);
+  }
+  try {
+    save(first, 0, 5);
+    ADD_FAILURE() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(), testing::HasSubstr("rank 2: "));
+  }
+  EXPECT_EQ(status_of(good), 1);
+  EXPECT_EQ(status_of(bad), 1);
+  EXPECT_FALSE(find_checkpoint(root_, std::nullopt));
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);  // The lock.
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,209 @@
+// A checkpoint of any layout goes on in any other: canonical tensors bit for bit, and the same losses
+// as one process that was never stopped.
+//
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstdlib>
+#include <filesystem>
+#include <map>
+#include <mutex>
+#include <ostream>
+#include <random>
+#include <string>
+#include <vector>
+
+#include "tests/trainer/ranks.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/philox.h"
+#include "trainer/session/snapshot.h"
+
+namespace {
+
+using namespace trainer;
+namespace fs = std::filesystem;
+
+constexpr int64_t kS = 8, kB = 1, kSamples = 8;
+
+struct Layout {
+  int tensor = 1, pipeline = 1, data = 1, stage = 0;
+  bool sequence = false, overlap = false, offload = false;
+  int world() const { return tensor * pipeline * data; }
+};
+
+std::ostream& operator<<(std::ostream& out, const Layout& l) {
+  return out << "tensor " << l.tensor << (l.sequence ? " + sequence" : "") << ", pipeline "
+             << l.pipeline << ", data " << l.data << ", ZeRO " << l.stage
+             << (l.overlap ? ", overlap" : "") << (l.offload ? ", offload" : "");
+}
+
+ModelSpec spec_of(const std::string& family) {
+  ModelSpec spec = family_defaults(family);
+  spec.num_layers = 4;
+  spec.hidden_size = 32;
+  spec.num_attention_heads = 4;
+  spec.num_query_groups = 4;
+  spec.ffn_hidden_size = 40;
+  spec.max_position_embeddings = kS + 1;
+  spec.vocab_size = 61;
+  spec.padded_vocab_size = 64;
+  spec.hidden_dropout = family == "gpt2" ? 0.1f : 0.0f;
+  spec.attention_dropout = 0;
+  complete(spec);
+  return spec;
+}
+
+EngineOptions options_of(const Layout& l) {
+  EngineOptions options;
+  options.seq_length = kS;
+  options.micro_batch_size = kB;
+  options.max_microbatches = kSamples / l.data;
+  options.adam_eps = 1e-6f;
+  options.sequence_parallel = l.sequence;
+  options.zero_stage = l.stage;
+  options.overlap_grad_reduce = options.overlap_param_gather = l.overlap;
+  options.cpu_offload = l.offload;
+  return options;
+}
+
+void fill_batch(Engine& engine, uint32_t step) {
+  const HostBatch batch = engine.host_batch();
+  const Topology& t = engine.topology();
+  for (int64_t m = 0; m < kSamples / t.data_size; ++m) {
+    for (int64_t s = 0; s < kS; ++s) {
+      const uint32_t sample = static_cast<uint32_t>(m * t.data_size + t.data_rank);
+      const ops::Philox4 w = ops::philox({sample, step, static_cast<uint32_t>(s), 0}, 5, 6);
+      const size_t at = static_cast<size_t>(m * kS + s);
+      batch.tokens[at] = static_cast<int32_t>(w.x % 61);
+      batch.labels[at] = static_cast<int32_t>(w.y % 61);
+      batch.positions[at] = static_cast<int32_t>(s);
+      batch.loss_mask[at] = w.z % 5 == 0 ? 0.0f : 1.0f;
+    }
+  }
+}
+
+using Canonical = std::map<std::string, std::vector<std::byte>>;
+
+Canonical read_all(const std::string& folder) {
+  Checkpoint checkpoint = Checkpoint::open(folder);
+  checkpoint.verify();
+  Canonical all;
+  for (const TensorRecord& tensor : checkpoint.meta().tensors) {
+    int64_t stored = 0;
+    for (const ShardRecord& shard : tensor.shards) stored += shard.piece.count;
+    EXPECT_EQ(stored, Piece::whole(tensor.shape).count) << tensor.name << " is written twice";
+    all[tensor.group + " " + tensor.name] = checkpoint.read(tensor);
+  }
+  return all;
+}
+
+/// Loads the checkpoint of step `from` (0: draws), saves it again as it came, trains to step `to`
+/// and saves that. Returns the losses.
+std::vector<float> stretch(const std::string& family, const Layout& layout, const std::string& root,
+                           const std::string& source, int64_t from, int64_t to) {
+  std::vector<float> losses;
+  std::mutex mutex;
+  const auto body = [&](Groups groups) {
+    ops::cpu::CpuOps ops(1);
+    Engine engine(spec_of(family), options_of(layout), ops, std::move(groups));
+    engine.initialise();
+    CheckpointRoot writer(root, {.rank = engine.topology().rank(),
+                                 .world = engine.topology().world_size(),
+                                 .patience = std::chrono::seconds(60)});
+    std::vector<float> all_here{1};
+    engine.over_ranks(all_here, comm::Reduce::sum);
+    const auto save = [&](int64_t iteration) {
+      Snapshot snapshot(engine);
+      snapshot.take(true);
+      snapshot.wait();
+      CheckpointMeta meta;
+      meta.state.iteration = iteration;
+      store_state(engine.state(), meta.state);
+      writer.save(meta, snapshot.shards(), 0);
+    };
+    if (from > 0) {
+      Checkpoint checkpoint = Checkpoint::open(iteration_folder(source, from));
+      load_tensors(engine, checkpoint, true);
+      engine.set_state(restore_state(checkpoint.meta().state));
+      save(from);
+    }
+    std::vector<float> mine;
+    for (int64_t step = from + 1; step <= to; ++step) {
+      fill_batch(engine, static_cast<uint32_t>(step));
+      engine.step(step, kSamples / layout.data, 1e-3f, 0.1f);
+      mine.push_back(engine.result().loss);
+    }
+    save(to);
+    const std::lock_guard<std::mutex> lock(mutex);
+    EXPECT_TRUE(losses.empty() || losses == mine) << "ranks disagree";
+    losses = mine;
+  };
+  if (layout.world() == 1)
+    body(solo_groups());
+  else
+    ranks::run_ranks(layout.world(), layout.tensor, layout.pipeline, body);
+  return losses;
+}
+
+class Reshard : public testing::Test {
+ protected:
+  Reshard() {
+    std::string name = fs::temp_directory_path() / "reshard_test.XXXXXX";
+    root_ = ::mkdtemp(name.data());
+  }
+  ~Reshard() override { fs::remove_all(root_); }
+  std::string root_;
+};
+
+/// Every (tensor, pipeline, data) of at most 4 ranks, with every ZeRO stage where data > 1.
+std::vector<Layout> all_layouts() {
+  std::vector<Layout> all;
+  for (const int tensor : {1, 2, 4})
+    for (const int pipeline : {1, 2, 4})
+      for (const int data : {1, 2, 4})
+        for (const int stage : {0, 1, 2, 3})
+          if (tensor * pipeline * data <= 4 && (stage == 0 || data > 1))
+            all.push_back({tensor, pipeline, data, stage, tensor > 1 && stage % 2 == 0,
+                           stage % 2 == 1, stage == 2});
+  return all;
+}
+
+TEST_F(Reshard, AnyLayoutGoesOnInAnyOther) {
+  std::vector<Layout> layouts = all_layouts();
+  EXPECT_EQ(layouts.size(), 22u);
+  std::mt19937 random(7);
+  std::shuffle(layouts.begin(), layouts.end(), random);
+  for (const char* family : {"gpt2", "llama"}) {
+    const std::string one = root_ + "/one_" + family;
+    const std::vector<float> wanted = stretch(family, {}, one, "", 0, 4);
+    // A chain through layouts, each going on from the one before; the second family takes turns.
+    std::string before;
+    std::vector<float> first;
+    for (size_t i = family[0] == 'g' ? 0 : 1; i < layouts.size(); i += 2) {
+      SCOPED_TRACE(testing::Message() << family << ": " << layouts[i]);
+      const std::string here = root_ + "/" + family + std::to_string(i);
+      const std::vector<float> start = stretch(family, layouts[i], here, "", 0, 2);
+      ASSERT_EQ(start.size(), 2u);
+      for (size_t s = 0; s < 2; ++s) EXPECT_NEAR(start[s], wanted[s], 2e-6 * wanted[s]);
+      if (!before.empty()) {
+        const std::string onward = here + "_onward";
+        const std::vector<float> end = stretch(family, layouts[i], onward, before, 2, 4);
+        for (size_t s = 0; s < 2; ++s) EXPECT_NEAR(end[s], wanted[s + 2], 4e-6 * wanted[s + 2]);
+        EXPECT_EQ(read_all(iteration_folder(onward, 2)), read_all(iteration_folder(before, 2)))
+            << "what was loaded and saved again differs";
+      }
+      before = here;
+    }
+  }
+}
+
+TEST_F(Reshard, TwoRunsOfALayoutAreBitEqual) {
+  const Layout layout{.tensor = 2, .data = 2, .stage = 1, .overlap = true};
+  stretch("gpt2", layout, root_ + "/a", "", 0, 3);
+  stretch("gpt2", layout, root_ + "/b", "", 0, 3);
+  EXPECT_EQ(read_all(iteration_folder(root_ + "/a", 3)),
+            read_all(iteration_folder(root_ + "/b", 3)));
+}
+
+}  // namespace
