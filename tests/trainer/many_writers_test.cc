@@ -110,11 +110,11 @@ TEST_F(ManyWriters, WriteOneCheckpointWhoeverIsLast) {
   std::vector<std::string> files;
   for (const fs::directory_entry& entry : fs::directory_iterator(iteration_folder(root_, 1)))
     files.push_back(entry.path().filename());
-  EXPECT_THAT(files, testing::UnorderedElementsAre(
-                         "meta.json", "rank_00000_model.safetensors",
-                         "rank_00000_optimizer.safetensors", "rank_00001_model.safetensors",
-                         "rank_00001_optimizer.safetensors", "rank_00002_model.safetensors",
-                         "rank_00002_optimizer.safetensors"));
+  EXPECT_THAT(files,
+              testing::UnorderedElementsAre(
+                  "meta.json", "rank_00000_model.safetensors", "rank_00000_optimizer.safetensors",
+                  "rank_00001_model.safetensors", "rank_00001_optimizer.safetensors",
+                  "rank_00002_model.safetensors", "rank_00002_optimizer.safetensors"));
 }
 
 TEST_F(ManyWriters, AKilledOneLeavesTheLastWholeCheckpoint) {
@@ -159,7 +159,11 @@ TEST_F(ManyWriters, OneThatFailsFailsAllAndLeavesNothing) {
       meta.state.iteration = 5;
       const std::vector<float> none(1);
       root.save(meta,
-                {{"model", "matrix", "F99", {kRows, kColumns}, Piece::whole({1}),
+                {{"model",
+                  "matrix",
+                  "F99",
+                  {kRows, kColumns},
+                  Piece::whole({1}),
                   std::as_bytes(std::span(none))}},
                 0);
     } catch (const std::exception&) {
@@ -176,7 +180,8 @@ TEST_F(ManyWriters, OneThatFailsFailsAllAndLeavesNothing) {
   EXPECT_EQ(status_of(good), 1);
   EXPECT_EQ(status_of(bad), 1);
   EXPECT_FALSE(find_checkpoint(root_, std::nullopt));
-  EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);  // The lock.
+  // The lock alone.
+  EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);
 }
 
 }  // namespace

@@ -1,5 +1,5 @@
-// A checkpoint of any layout goes on in any other: canonical tensors bit for bit, and the same losses
-// as one process that was never stopped.
+// A checkpoint of any layout goes on in any other: canonical tensors bit for bit, and the same
+// losses as one process that was never stopped.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>

@@ -1,7 +1,7 @@
-// Meeting: how the ranks that write one checkpoint learn of each other's end, by files in the folder
-// they write: a record of each rank's shards, or of why it failed. No collective is used, so it goes
-// on beside the training, and a killed rank leaves nothing but a half-written folder that has no
-// name yet. Not here: writing shards (checkpoint_root.cc). May include: checkpoint/.
+// Meeting: how the ranks that write one checkpoint learn of each other's end, by files in the
+// folder they write: a record of each rank's shards, or of why it failed. No collective is used, so
+// it goes on beside the training, and a killed rank leaves nothing but a half-written folder that
+// has no name yet. Not here: writing shards (checkpoint_root.cc). May include: checkpoint/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

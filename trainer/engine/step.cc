@@ -12,8 +12,8 @@ constexpr int64_t kEvaluation = 0;
 
 }  // namespace
 
-/// Forward and backward of all micro-batches, and the judgement of what came out. Changes no weights
-/// and no moments.
+/// Forward and backward of all micro-batches, and the judgement of what came out. Changes no
+/// weights and no moments.
 void Engine::Parts::make_gradients(int64_t num_microbatches) {
   run.training = true;
   run.state = state;

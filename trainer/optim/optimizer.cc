@@ -54,7 +54,8 @@ std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& gr
       if (!range) continue;
       const int64_t item = size_bytes(range.dtype);
       if (!parts.empty()) {
-        // Between them is padding, which is zero. Neighbours with less than a granule of padding between them are one part.
+        // Between them is padding, which is zero. Neighbours with less than a granule of padding
+        // between them are one part.
         Tensor& last = parts.back();
         const int64_t gap =
             (static_cast<std::byte*>(range.data) - static_cast<std::byte*>(last.data)) / item -

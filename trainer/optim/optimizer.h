@@ -40,16 +40,16 @@ struct OptimizerOptions {
   bool in_shares = false;  ///< Each data-parallel rank updates its share (ZeRO 1 and up).
 };
 
-/// Parts of the gradient memory whose squares this rank adds to the norm, so that all ranks together
-/// count each parameter of the model once: of its data-parallel share, without copies of parameters
-/// that every tensor-parallel rank holds, and of tied embeddings on the last stage.
+/// Parts of the gradient memory whose squares this rank adds to the norm, so that all ranks
+/// together count each parameter of the model once: of its data-parallel share, without copies of
+/// parameters that every tensor-parallel rank holds, and of tied embeddings on the last stage.
 std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& grad,
                                   const Topology& topology);
 
 /// Queues the judgement of one step. sums (2) fp32 is scratch: the squares of `counted`, and this
 /// rank's share of the loss (state.loss on tensor rank 0 of the last stage, as a part of the mean
-/// over data-parallel ranks), summed over all ranks. Then state.loss is the loss of the whole batch,
-/// and state is the same on every rank.
+/// over data-parallel ranks), summed over all ranks. Then state.loss is the loss of the whole
+/// batch, and state is the same on every rank.
 void judge(ops::Ops& ops, const Groups& groups, const std::vector<Tensor>& counted,
            const OptimizerOptions& options, const Tensor& state, const Tensor& sums);
 

@@ -1,6 +1,6 @@
 // Grads: takes a block's gradients and brings them together over the data-parallel ranks: whole on
-// each (ZeRO 0), or a share on each (ZeRO 1), of transformer layers without ever keeping more than a
-// few whole (ZeRO 2 and 3). Not here: the norm and the update (optim/). May include: ops/,
+// each (ZeRO 0), or a share on each (ZeRO 1), of transformer layers without ever keeping more than
+// a few whole (ZeRO 2 and 3). Not here: the norm and the update (optim/). May include: ops/,
 // comm/comm.h, parallel/flat_memory.h.
 //
 // SPDX-License-Identifier: MIT

@@ -1,5 +1,5 @@
-// Weights: hands a block its weights, wherever they are: whole on this rank, being gathered from the
-// data-parallel ranks that each updated a share (ZeRO 1 and 2), or gathered layer by layer and
+// Weights: hands a block its weights, wherever they are: whole on this rank, being gathered from
+// the data-parallel ranks that each updated a share (ZeRO 1 and 2), or gathered layer by layer and
 // dropped again (ZeRO 3). Not here: updating them (optim/). May include: ops/, comm/comm.h,
 // parallel/flat_memory.h.
 //
@@ -25,8 +25,8 @@ class Weights {
   /// A layer in flight and one in use.
   static constexpr int kBuffers = 2;
 
-  /// `model` is placed before the first gather. `updated_in_shares`: each rank of `data` updates its
-  /// share of every bucket.
+  /// `model` is placed before the first gather. `updated_in_shares`: each rank of `data` updates
+  /// its share of every bucket.
   Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& ops, comm::Comm& data,
           bool updated_in_shares);
 

@@ -1,6 +1,6 @@
-// Saver: writes checkpoints beside the training. A save starts copies of the engine's tensors to host
-// memory and returns; a thread of its own waits for them, writes, and meets those of the other ranks.
-// Not here: what a checkpoint looks like (checkpoint/), what is copied (snapshot.h).
+// Saver: writes checkpoints beside the training. A save starts copies of the engine's tensors to
+// host memory and returns; a thread of its own waits for them, writes, and meets those of the other
+// ranks. Not here: what a checkpoint looks like (checkpoint/), what is copied (snapshot.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -50,10 +50,10 @@ class Snapshot {
 /// Elements `range` of a local parameter, in the order of local memory, as pieces of the whole.
 std::vector<Piece> local_pieces(const LocalParam& param, const Range& range);
 
-/// Fills what this rank keeps of an engine's parameters (main parameters, from whichever precision the checkpoint has) and,
-/// if asked, the optimizer's moments; model parameters follow. Reads no more than that, from
-/// whatever layout wrote it, and checks every block it reads. Every rank calls it.
-/// Errors: indexed::FormatError naming file, tensor and why; then the engine's weights are
+/// Fills what this rank keeps of an engine's parameters (main parameters, from whichever precision
+/// the checkpoint has) and, if asked, the optimizer's moments; model parameters follow. Reads no
+/// more than that, from whatever layout wrote it, and checks every block it reads. Every rank calls
+/// it. Errors: indexed::FormatError naming file, tensor and why; then the engine's weights are
 /// undefined.
 void load_tensors(Engine& engine, Checkpoint& checkpoint, bool optimizer);
 
