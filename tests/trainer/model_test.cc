@@ -340,6 +340,42 @@ TEST(Plan, KnownSizes) {
   EXPECT_NEAR((full.step_flops - all.step_flops) / again, 1, 0.02);
 }
 
+TEST(Plan, LayoutsTakeTheirShare) {
+  // GPT-22B of Korthikanti et al. 2022, table 3: 48 layers of 6144, 64 heads.
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 48;
+  spec.hidden_size = 6144;
+  spec.num_attention_heads = 64;
+  spec.max_position_embeddings = 2048;
+  spec.vocab_size = spec.padded_vocab_size = 51200;
+  spec.hidden_dropout = spec.attention_dropout = 0;
+  complete(spec);
+  EngineOptions options;
+  options.seq_length = 2048;
+  options.micro_batch_size = 4;
+  options.model_dtype = options.grad_dtype = DType::bf16;
+  const double n = static_cast<double>(count_parameters(spec));
+  EXPECT_NEAR(n / 1e9, 22.1, 0.1);
+  const double unit = 2048 * 4.0 * 6144 * 2;
+  const auto plan = [&](int world, int tensor, int pipeline, int rank) {
+    return static_cast<double>(
+        Engine::plan(spec, options, nullptr, make_topology(rank, world, tensor, pipeline))
+            .total_bytes);
+  };
+  // Of a layer's 16 units the 4 of norms' inputs and outputs are whole on each tensor rank, unless
+  // the sequence is divided; 16 bytes a parameter.
+  const double whole = plan(4, 4, 1, 0);
+  EXPECT_NEAR(whole, 16 * n / 4 + 48 * (4 + 12 / 4.0) * unit, 0.05 * whole);
+  options.sequence_parallel = true;
+  const double divided = plan(4, 4, 1, 0);
+  EXPECT_NEAR(divided, 16 * n / 4 + 48 * 16 / 4.0 * unit, 0.05 * divided);
+  // Four stages of 12 layers; the first holds four micro-batches, the last one.
+  options.max_microbatches = 8;
+  options.layers_per_stage = {12, 12, 12, 12};
+  const double first = plan(4, 1, 4, 0), last = plan(4, 1, 4, 3);
+  EXPECT_NEAR(first - last, 12 * 3 * 16 * unit, 0.08 * first);
+}
+
 TEST(ModelSpecTest, FlopsEqualMegatronsFormula) {
   ModelSpec spec = family_defaults("gpt2");
   spec.num_layers = 24;
