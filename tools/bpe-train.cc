@@ -217,8 +217,8 @@ std::string closing_line(const Counted& counted, const tok::TrainedBpe& bpe, int
   return line;
 }
 
-/// Says before any work that an output is there already, or that the folder cannot be made. Files of
-/// a run that was killed while it gave names may be there, if this run makes the same ones.
+/// Says before any work that an output is there already, or that the folder cannot be made. Files
+/// of a run that was killed while it gave names may be there, if this run makes the same ones.
 indexed::Existing prepare_output(const Options& options) {
   std::filesystem::create_directories(options.output);
   if (options.force) return indexed::Existing::replace;

@@ -39,9 +39,9 @@ std::string page_file_name(int64_t file);
 /// bzip2 of `bytes` as one whole stream; streams one behind the other are a valid file. Any thread.
 std::string bzip2_packed(std::string_view bytes);
 
-/// Writes portions. One thread. A file has its name once the next begins, or at finish(). Until then
-/// the folder holds kUnfinished, so that after a run that ended early, by whatever cause, the same
-/// one goes through: files that it left whole are compared, not refused.
+/// Writes portions. One thread. A file has its name once the next begins, or at finish(). Until
+/// then the folder holds kUnfinished, so that after a run that ended early, by whatever cause, the
+/// same one goes through: files that it left whole are compared, not refused.
 class PageFiles {
  public:
   static constexpr std::string_view kUnfinished = ".unfinished";
