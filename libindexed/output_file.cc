@@ -98,8 +98,8 @@ bool lock(int fd) noexcept {
          errno != EINTR;  // a file system without locks: take what O_EXCL gives
 }
 
-// Calls use(folder, name) for each `.NAME.<digits>.tmp` beside the target whose lock no live process
-// holds.
+// Calls use(folder, name) for each `.NAME.<digits>.tmp` beside the target whose lock no live
+// process holds.
 template <class Use>
 void for_stale_temporaries(const std::string& target, Use use) {
   DIR* folder = ::opendir(folder_of(target).c_str());

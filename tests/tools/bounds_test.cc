@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The memory that the man pages state holds for many small documents, for few long ones and for many
-// shards; and many shards need few descriptors.
+// The memory that the man pages state holds for many small documents, for few long ones and for
+// many shards; and many shards need few descriptors.
 #include <fcntl.h>
 #include <sys/resource.h>
 

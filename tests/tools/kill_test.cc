@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Every tool is stopped at moments of chance by SIGKILL, SIGTERM and SIGINT, and killed, or refused
-// by the disk, at each operation that changes a file. Whatever has a final name afterwards is whole;
-// the same command again gives the bytes of a run that nothing disturbed; and nothing piles up.
+// by the disk, at each operation that changes a file. Whatever has a final name afterwards is
+// whole; the same command again gives the bytes of a run that nothing disturbed; and nothing piles
+// up.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
