@@ -219,7 +219,7 @@ void Bzip2Splitter::finish(std::vector<Bzip2Block>& blocks) {
   settle(blocks, true);
 }
 
-DecodedBlock decode_block(Bzip2Block block) {
+DecodedBlock decode_block(Bzip2Block block, size_t most_bytes) {
   DecodedBlock result;
   if (block.num_bits == 0) return {std::move(block), {}, true};
   std::string input = {'B', 'Z', 'h', block.level};
@@ -235,7 +235,7 @@ DecodedBlock decode_block(Bzip2Block block) {
   result.bytes.resize(static_cast<size_t>(block.level - '0') * 100000 + 4096);
   size_t written = 0;
   int status = BZ_OK;
-  while (status == BZ_OK) {
+  while (status == BZ_OK && written <= most_bytes) {
     if (written == result.bytes.size()) result.bytes.resize(written * 2);
     bz.next_out = result.bytes.data() + written;
     bz.avail_out = static_cast<unsigned>(result.bytes.size() - written);
@@ -249,6 +249,7 @@ DecodedBlock decode_block(Bzip2Block block) {
   BZ2_bzDecompressEnd(&bz);
   result.bytes.resize(status == BZ_STREAM_END ? written : 0);
   result.ok = status == BZ_STREAM_END;
+  result.over_limit = status == BZ_OK;
   result.block = std::move(block);
   return result;
 }
@@ -290,7 +291,11 @@ void Bzip2Joiner::add(DecodedBlock decoded, std::string& out) {
     return;
   }
   check_sum(decoded.block);
-  out += decoded.bytes;
+  if (out.empty()) {
+    out = std::move(decoded.bytes);
+  } else {
+    out += decoded.bytes;
+  }
 }
 
 void Bzip2Joiner::finish() const {

@@ -40,6 +40,7 @@ struct DecodedBlock {
   Bzip2Block block;
   std::string bytes;  ///< up to some 46 MB for a block of 900,000 bytes; 900,000 as a rule
   bool ok = false;    ///< false: does not decode alone
+  bool over_limit = false;  ///< not decoded: the bytes are more than was allowed
 };
 
 /// Cuts compressed bytes into blocks. Feed in order, then finish. One thread.
@@ -79,8 +80,8 @@ class Bzip2Splitter {
   bool inside_ = false;  // the first block of what is fed is not yet found, and need not be at once
 };
 
-/// Decodes one block by itself. Any thread.
-DecodedBlock decode_block(Bzip2Block block);
+/// Decodes one block by itself, unless it has more than `most_bytes`. Any thread.
+DecodedBlock decode_block(Bzip2Block block, size_t most_bytes = std::string::npos);
 
 /// Takes decoded blocks in the order of the splitter. One thread.
 class Bzip2Joiner {

@@ -28,6 +28,9 @@ namespace {
 
 constexpr size_t kReadBytes = 1 << 20;
 
+// Blocks that unpack to more, which no honest dump has, are unpacked one at a time.
+constexpr size_t kLargeBlock = 4 << 20;
+
 struct Defect {
   std::string what;  // "byte N: reason"
 };
@@ -202,7 +205,8 @@ class Extraction {
   }
 
   ItemPointer unpack(ItemPointer item) {
-    if (item->packed) item->decoded = stream::decode_block(std::move(item->block));
+    if (item->packed) 
+      item->decoded = stream::decode_block(std::move(item->block), kLargeBlock);
     return item;
   }
 
@@ -215,14 +219,23 @@ class Extraction {
           splitter_.end_here();
           range_ended_ = true;
         }
+        if (item->decoded.over_limit)
+          item->decoded = stream::decode_block(std::move(item->decoded.block));
         joiner_.add(std::move(item->decoded), bytes);
         item->decoded = {};
       } else {
         bytes = std::move(item->text);
       }
       std::string text;
-      transcoder_.feed(bytes, text);
-      splitter_.feed(text, item->pages);
+      if (transcoder_.passes()) {
+        text = std::move(bytes);
+      } else {
+        transcoder_.feed(bytes, text);
+      }
+      // In portions, so that the splitter holds a page and not all that a hostile block unpacks to.
+      for (size_t i = 0; i < text.size(); i += kReadBytes) {
+        splitter_.feed(std::string_view(text).substr(i, kReadBytes), item->pages);
+      }
       range_done_ = splitter_.done();
       if (item->last) {
         joiner_.finish();
@@ -244,7 +257,8 @@ class Extraction {
   // site_ is not written any more once an item with pages has left split().
   ItemPointer clean_pages(ItemPointer item) {
     PageCounts& counts = item->counts;
-    for (const PageXml& xml : item->pages) {
+    for (PageXml& held : item->pages) {
+      const PageXml xml = std::move(held);
       ++counts.in;
       try {
         if (!xml.defect.empty())
