@@ -11,6 +11,8 @@
 #include <array>
 #include <cstring>
 
+#include "tools/stream/bzip2_decoder.h"
+
 namespace stream {
 namespace {
 
@@ -247,11 +249,39 @@ DecodedBlock decode_block(Bzip2Block block, size_t most_bytes) {
       status = BZ_DATA_ERROR;
   }
   BZ2_bzDecompressEnd(&bz);
-  result.bytes.resize(status == BZ_STREAM_END ? written : 0);
-  result.ok = status == BZ_STREAM_END;
-  result.over_limit = status == BZ_OK;
+  result.over_limit = (status == BZ_OK || status == BZ_STREAM_END) && written > most_bytes;
+  result.ok = status == BZ_STREAM_END && !result.over_limit;
+  result.bytes.resize(result.ok ? written : 0);
   result.block = std::move(block);
   return result;
+}
+
+std::vector<DecodedBlock> decode_blocks(std::vector<Bzip2Block> blocks, size_t most_bytes) {
+  constexpr size_t kTogether = 4;
+  std::vector<DecodedBlock> results(blocks.size());
+  for (size_t begin = 0; begin < blocks.size(); begin += kTogether) {
+    std::array<Bzip2Walk, kTogether> walks;
+    std::array<bool, kTogether> good{};
+    std::vector<Bzip2Walk*> together;
+    const size_t count = std::min(kTogether, blocks.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const Bzip2Block& block = blocks[begin + i];
+      good[i] = block.num_bits > 0 && walks[i].read(block.bits, block.num_bits, block.level);
+      if (good[i]) together.push_back(&walks[i]);
+    }
+    follow(together);
+    for (size_t i = 0; i < count; ++i) {
+      DecodedBlock& result = results[begin + i];
+      result.ok = good[i] && walks[i].finish(result.bytes, most_bytes, result.over_limit);
+      if (result.ok || result.over_limit) {
+        if (result.over_limit) result.bytes.clear();
+        result.block = std::move(blocks[begin + i]);
+      } else {
+        result = decode_block(std::move(blocks[begin + i]), most_bytes);
+      }
+    }
+  }
+  return results;
 }
 
 void Bzip2Joiner::check_sum(const Bzip2Block& block) {
