@@ -5,7 +5,8 @@
 // and checks every sum. Multistream files (Wikipedia's, pbzip2's) and files of one stream are the
 // same to it. The number can stand inside a block by chance (once in some petabytes): what does not
 // decode alone is decoded together with what follows, so chance costs time, not bytes.
-// Not here: the decoders (bzip2_decoder.h, and libbz2 for what that one does not take). Source of the layout: the bzip2 1.0 sources, compress.c.
+// Not here: the decoders (bzip2_decoder.h, and libbz2 for what that one does not take).
+// Source of the layout: the bzip2 1.0 sources, compress.c.
 #pragma once
 
 #include <cstdint>
