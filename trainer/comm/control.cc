@@ -254,6 +254,7 @@ int Control::rank() const noexcept { return link_->options.claim.rank; }
 int Control::size() const noexcept { return link_->options.claim.world_size; }
 const std::vector<Claim>& Control::roster() const noexcept { return link_->roster; }
 double Control::seconds_to_meet() const noexcept { return link_->seconds_to_meet; }
+const std::string& Control::job_key() const noexcept { return link_->options.launch.secret; }
 Store& Control::store() { return *link_; }
 Beacon& Control::beacon() { return link_->beacon; }
 void Control::offer(const std::string& value) { link_->offer(value); }
