@@ -197,8 +197,9 @@ int train(TrainConfig& config, cli::Invocation& call) {
   try {
     return run_rank(config, call, job, prepared);
   } catch (const comm::MeetingError& error) {
-    if (!error.told) throw;
-    return kFailed;  // rank 0 says why.
+    // Rank 0 says why; where it was not found, each host's first rank does.
+    if (!error.told && place.local_rank == 0) throw;
+    return kFailed;
   }
 }
 

@@ -229,7 +229,7 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
 TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
   std::ofstream(folder_ + "/secret") << "0123456789abcdef0123456789abcdef\n";
   const Words words = plain({"--job-secret-file", "secret", "--nproc-per-node", "2",
-                             "--train-iters", "2", "--tensor-model-parallel-size", "2"});
+                             "--train-iters", "4", "--tensor-model-parallel-size", "2"});
   chmod((folder_ + "/secret").c_str(), 0644);
   const Ended open = run(words);
   EXPECT_EQ(open.status, 2);
@@ -402,6 +402,7 @@ TEST_F(ManyTest, TwoHosts) {
   // The cable is cut: both hosts end.
   Words longer = four;
   longer.insert(longer.end(), {"--train-iters", "100000", "--log-interval", "1"});
+  std::filesystem::remove(folder_ + "/out.0");
   first = on(0, longer);
   second = on(1, longer);
   suffix_ = ".0";
