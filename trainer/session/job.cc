@@ -12,6 +12,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <iterator>
+#include <numeric>
 #include <system_error>
 #include <utility>
 
@@ -198,22 +199,31 @@ void Job::barrier() {
   if (control_) control_->exchange("");
 }
 
-double Job::mean_of_last_stages(double value) {
-  if (!control_) return value;
+/// The values of those ranks that give one, in rank order.
+std::vector<double> Job::gather(const std::optional<double>& value) {
   char text[40];
-  const std::to_chars_result end = std::to_chars(text, text + sizeof text, value);
-  const std::vector<std::string> all =
-      control_->exchange(topology().last_stage() ? std::string(text, end.ptr) : "");
-  double sum = 0;
-  int count = 0;
-  for (const std::string& one : all) {
+  const std::to_chars_result end = std::to_chars(text, text + sizeof text, value.value_or(0));
+  std::vector<double> out;
+  for (const std::string& one : control_->exchange(value ? std::string(text, end.ptr) : "")) {
     double x = 0;
     if (one.empty()) continue;
     std::from_chars(one.data(), one.data() + one.size(), x);
-    sum += x;
-    ++count;
+    out.push_back(x);
   }
-  return sum / count;
+  return out;
+}
+
+double Job::mean_of_last_stages(double value) {
+  if (!control_) return value;
+  const std::vector<double> all =
+      gather(topology().last_stage() ? std::optional<double>(value) : std::nullopt);
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+}
+
+double Job::sum(double value) {
+  if (!control_) return value;
+  const std::vector<double> all = gather(value);
+  return std::accumulate(all.begin(), all.end(), 0.0);
 }
 
 void Job::fail(const std::exception& error) {

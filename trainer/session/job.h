@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "tools/cli/console.h"
 #include "trainer/comm/control.h"
@@ -54,6 +55,8 @@ class Job {
   void barrier();
   /// The mean of the last stages' values, the same on all ranks.
   double mean_of_last_stages(double value);
+  /// The sum of all ranks' values, in rank order.
+  double sum(double value);
 
   /// Runs `work`; what it throws is told to the others, and ends all. The process then ends without
   /// unwinding further than here.
@@ -63,6 +66,7 @@ class Job {
 
  private:
   friend class SharedStop;
+  std::vector<double> gather(const std::optional<double>& value);
   [[noreturn]] void fail(const std::exception& error);
 
   comm::Launch launch_;
