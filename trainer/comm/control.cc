@@ -188,7 +188,8 @@ bool Control::Link::handle(const Frame& frame) {
 /// The lowest rank of this host, rank 0 left out: it speaks when rank 0 cannot.
 bool Control::Link::first_on_host() const {
   return std::ranges::none_of(roster, [&](const Claim& other) {
-    return other.rank > 0 && other.rank < options.claim.rank && other.host == options.claim.host;
+    return other.rank > 0 && other.rank < options.claim.rank && other.host == options.claim.host &&
+           other.address == roster[static_cast<size_t>(options.claim.rank)].address;
   });
 }
 
