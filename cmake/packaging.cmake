@@ -4,6 +4,7 @@
 # bundle (the shared libraries that the programs need, only in the relocatable archive: programs look for
 # them in ../lib/gristmill beside themselves, so that a user without root unpacks the archive and runs).
 
+set(CMAKE_INSTALL_LIBDIR_BUNDLE lib/gristmill)
 install(TARGETS tok indexed EXPORT gristmill ARCHIVE COMPONENT development)
 foreach(room libtok libindexed)
   install(DIRECTORY ${room} DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/gristmill COMPONENT development

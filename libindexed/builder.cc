@@ -24,19 +24,6 @@ constexpr size_t kPieceBytes = size_t{1} << 20;
   throw std::system_error(errno, std::generic_category(), what);
 }
 
-size_t read_at(int fd, int64_t offset, std::span<std::byte> into, const std::string& path) {
-  size_t got = 0;
-  while (got < into.size()) {
-    const ssize_t n =
-        ::pread(fd, into.data() + got, into.size() - got, offset + static_cast<int64_t>(got));
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path);
-    if (n == 0) break;
-    got += static_cast<size_t>(n);
-  }
-  return got;
-}
-
 template <class T>
 std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
@@ -112,46 +99,6 @@ void encode_tokens(std::span<const int32_t> tokens, DType dtype, int64_t vocab_s
 void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_size,
                    std::vector<std::byte>& out) {
   encode(tokens, dtype, vocab_size, out);
-}
-
-ScratchFile::ScratchFile(const std::string& beside)
-    : beside_(beside), fd_(open_scratch_file(beside)) {
-  buffer_.reserve(kPieceBytes / 4);
-}
-
-ScratchFile::~ScratchFile() { ::close(fd_); }
-
-void ScratchFile::write(std::span<const std::byte> bytes) {
-  if (buffer_.size() + bytes.size() > buffer_.capacity()) {
-    write_through(buffer_);
-    buffer_.clear();
-  }
-  if (bytes.size() > buffer_.capacity()) {
-    write_through(bytes);
-  } else {
-    buffer_.insert(buffer_.end(), bytes.begin(), bytes.end());
-  }
-}
-
-void ScratchFile::write_through(std::span<const std::byte> bytes) {
-  while (!bytes.empty()) {
-    const ssize_t n = ::write(fd_, bytes.data(), bytes.size());
-    if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(beside_);
-    bytes = bytes.subspan(static_cast<size_t>(n));
-  }
-}
-
-template <class Use>
-void ScratchFile::read_all(Use use) {
-  std::vector<std::byte> piece(kPieceBytes);
-  for (int64_t at = 0;;) {
-    const size_t n = read_at(fd_, at, piece, beside_);
-    if (n == 0) break;
-    use(std::span<const std::byte>(piece.data(), n));
-    at += static_cast<int64_t>(n);
-  }
-  use(std::span<const std::byte>(buffer_));
 }
 
 namespace {
@@ -292,15 +239,21 @@ void IndexedDatasetBuilder::add_encoded(std::span<const std::byte> tokens,
   for (const int32_t length : sequence_lengths) sum += length;
   int64_t sequences = 0;
   for (const int32_t count : sequences_per_document) sequences += std::max(count, -1);
-  if (sum * dtype_size(options_.dtype) != static_cast<int64_t>(tokens.size()) ||
+  const int64_t bytes = static_cast<int64_t>(tokens.size()) + std::exchange(bytes_ahead_, 0);
+  if (sum * dtype_size(options_.dtype) != bytes ||
       sequences != static_cast<int64_t>(sequence_lengths.size())) {
-    throw FormatError(message(prefix_, ".bin: from document ", num_documents_, " on: ",
-                              tokens.size(), " bytes, ", sum, " tokens, ", sequence_lengths.size(),
+    throw FormatError(message(prefix_, ".bin: from document ", num_documents_, " on: ", bytes,
+                              " bytes, ", sum, " tokens, ", sequence_lengths.size(),
                               " sequences and ", sequences, " of documents do not fit"));
   }
   write_bin(tokens);
   add_sequences(sequence_lengths, modes);
   add_documents(sequences_per_document);
+}
+
+void IndexedDatasetBuilder::add_encoded_ahead(std::span<const std::byte> tokens) {
+  write_bin(tokens);
+  bytes_ahead_ += static_cast<int64_t>(tokens.size());
 }
 
 void IndexedDatasetBuilder::add_documents(std::span<const int32_t> sequences_per_document) {
@@ -474,22 +427,32 @@ Manifest IndexedDatasetBuilder::make_manifest(const Provenance& provenance) {
   return manifest;
 }
 
-void IndexedDatasetBuilder::finish(const Provenance& provenance) {
+void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
   if (bin_.size() != num_tokens_ * dtype_size(options_.dtype)) {
     throw FormatError(message(prefix_, ".bin: ", bin_.size(), " bytes were written for ",
                               num_tokens_, " tokens"));
   }
   write_index();
-  if (manifest_ == nullptr) {
-    // The manifest of an earlier dataset of this name would describe bytes that are gone.
-    if (options_.existing == Existing::replace) ::unlink(manifest_path(prefix_).c_str());
-    OutputFile* const pair[] = {&bin_, &idx_};
-    commit_set(pair);
-    return;
+  if (manifest_ != nullptr) {
+    manifest_->write(write_manifest(make_manifest(provenance)));
+    manifest_->sync();
   }
-  manifest_->write(write_manifest(make_manifest(provenance)));
+  bin_.sync();
+  idx_.sync();
+}
+
+void IndexedDatasetBuilder::give_names() {
+  const NamingSection section;
+  // The manifest of an earlier dataset of this name would describe bytes that are gone.
+  if (manifest_ == nullptr && options_.existing == Existing::replace)
+    ::unlink(manifest_path(prefix_).c_str());
   OutputFile* const set[] = {manifest_.get(), &bin_, &idx_};
-  commit_set(set);
+  commit_set(std::span(set).subspan(manifest_ == nullptr ? 1 : 0));
+}
+
+void IndexedDatasetBuilder::finish(const Provenance& provenance) {
+  prepare(provenance);
+  give_names();
 }
 
 }  // namespace indexed

@@ -17,31 +17,9 @@
 #include "libindexed/format.h"
 #include "libindexed/manifest.h"
 #include "libindexed/output_file.h"
+#include "libindexed/scratch_file.h"
 
 namespace indexed {
-
-/// Bytes appended to an unnamed file on the disk of the output, read back once at the end.
-class ScratchFile {
- public:
-  /// Errors: std::system_error.
-  explicit ScratchFile(const std::string& beside);
-  ScratchFile(const ScratchFile&) = delete;
-  ScratchFile& operator=(const ScratchFile&) = delete;
-  ~ScratchFile();
-
-  void write(std::span<const std::byte> bytes);
-
-  /// Calls `use` with all bytes in order, a piece at a time.
-  template <class Use>
-  void read_all(Use use);
-
- private:
-  void write_through(std::span<const std::byte> bytes);
-
-  std::string beside_;
-  int fd_;
-  std::vector<std::byte> buffer_;
-};
 
 /// How a dataset is to be written.
 struct BuilderOptions {
@@ -87,6 +65,10 @@ class IndexedDatasetBuilder {
                    std::span<const int32_t> sequences_per_document,
                    std::span<const int8_t> modes = {});
 
+  /// Appends bytes of the sequences that the next add_encoded() tells the lengths of, whose
+  /// `tokens` are then only the rest: for a document that is too large to be held whole.
+  void add_encoded_ahead(std::span<const std::byte> tokens);
+
   /// Appends all documents of another dataset of the same dtype: index through memory a piece at a
   /// time, tokens by copy_file_range where they are contiguous and the kernel can, else by reading.
   /// `checksums` are the .bin's segments when a manifest has them; with `read_all` the bytes are
@@ -109,6 +91,11 @@ class IndexedDatasetBuilder {
   /// Errors: std::system_error; then no .idx of that name exists, unless the old one stands
   /// untouched.
   void finish(const Provenance& provenance = {});
+
+  /// The two halves of finish(), for several datasets that belong together: everything that takes
+  /// time, and then the names.
+  void prepare(const Provenance& provenance = {});
+  void give_names();
 
   int64_t num_documents() const noexcept { return num_documents_; }
   int64_t num_sequences() const noexcept { return num_sequences_; }
@@ -141,6 +128,7 @@ class IndexedDatasetBuilder {
   int64_t num_sequences_ = 0;
   int64_t document_end_ = 0;  // the last document index written
   int64_t num_tokens_ = 0;
+  int64_t bytes_ahead_ = 0;  // of add_encoded_ahead, not yet counted in lengths
   std::vector<std::byte> encoded_;
   std::vector<Segment> bin_segments_;
   std::vector<Segment> idx_segments_;

@@ -14,11 +14,14 @@
 #include <atomic>
 #include <cerrno>
 #include <climits>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <exception>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 namespace indexed {
 namespace {
@@ -95,8 +98,10 @@ bool lock(int fd) noexcept {
          errno != EINTR;  // a file system without locks: take what O_EXCL gives
 }
 
-// Removes `.NAME.<digits>.tmp` beside the target where no live process holds its lock.
-void remove_stale_temporaries(const std::string& target) {
+// Calls use(folder, name) for each `.NAME.<digits>.tmp` beside the target whose lock no live
+// process holds.
+template <class Use>
+void for_stale_temporaries(const std::string& target, Use use) {
   DIR* folder = ::opendir(folder_of(target).c_str());
   if (folder == nullptr) return;
   const std::string begin = "." + name_of(target) + ".";
@@ -111,11 +116,48 @@ void remove_stale_temporaries(const std::string& target) {
     const int fd =
         ::openat(::dirfd(folder), entry->d_name, O_RDONLY | O_NOFOLLOW | O_CLOEXEC | O_NONBLOCK);
     if (fd < 0) continue;
-    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) ::unlinkat(::dirfd(folder), entry->d_name, 0);
+    if (::flock(fd, LOCK_EX | LOCK_NB) == 0) use(::dirfd(folder), entry->d_name);
     ::close(fd);
   }
   ::closedir(folder);
 }
+
+void remove_stale_temporaries(const std::string& target) {
+  for_stale_temporaries(target, [](int folder, const char* name) { ::unlinkat(folder, name, 0); });
+}
+
+// Whether two files hold the same bytes.
+bool equal_files(int a, const std::string& path) {
+  const int b = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
+  if (b < 0) fail(path, errno);
+  struct stat info_a {
+  }, info_b{};
+  bool equal =
+      ::fstat(a, &info_a) == 0 && ::fstat(b, &info_b) == 0 && info_a.st_size == info_b.st_size;
+  std::vector<char> left(kBufferBytes), right(kBufferBytes);
+  for (off_t at = 0; equal && at < info_a.st_size;) {
+    const ssize_t n = ::pread(a, left.data(), left.size(), at);
+    const ssize_t m = n > 0 ? ::pread(b, right.data(), static_cast<size_t>(n), at) : n;
+    if (n <= 0 || m <= 0) {
+      const int code = n == 0 || m == 0 ? EIO : errno;
+      ::close(b);
+      fail(path, code);
+    }
+    equal = std::memcmp(left.data(), right.data(), static_cast<size_t>(m)) == 0;
+    at += m;
+  }
+  ::close(b);
+  return equal;
+}
+
+// Sections alive, and the signal that came during one.
+std::atomic<int> naming = 0;
+std::atomic<int> waiting_signal = 0;
+
+// Whether a file got its name in the section that lives; and whether one ended by an error after
+// that. Then temporaries stay, as after a kill: they tell the next run what happened.
+std::atomic<bool> named = false;
+std::atomic<bool> half_named = false;
 
 }  // namespace
 
@@ -127,8 +169,9 @@ OutputFile::OutputFile(std::string path, Existing existing)
     if (!S_ISREG(info.st_mode)) fail(path_ + ": not a regular file", ENOTSUP);
     if (existing_ == Existing::refuse) fail(path_ + ": not replaced without --force", EEXIST);
   }
-  remove_stale_temporaries(target_);
   open_temporary();
+  // After it, so that at no moment the next run would find nothing.
+  remove_stale_temporaries(target_);
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
 }
 
@@ -141,6 +184,7 @@ void OutputFile::open_temporary() {
     fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno != EEXIST) break;
     if (fd_ < 0) {
+      remove_stale_temporaries(target_);  // of a dead process of this number
       ::usleep(1000);  // a process that is removing stale temporaries, or a live writer of the same
                        // number
       errno = EEXIST;
@@ -161,7 +205,7 @@ void OutputFile::open_temporary() {
 OutputFile::~OutputFile() { forget(); }
 
 void OutputFile::forget() noexcept {
-  if (!temporary_.empty()) ::unlink(temporary_.c_str());
+  if (!temporary_.empty() && !half_named.load()) ::unlink(temporary_.c_str());
   give_slot(std::exchange(slot_, -1));
   temporary_.clear();
   if (fd_ >= 0) ::close(std::exchange(fd_, -1));
@@ -229,35 +273,43 @@ void OutputFile::sync() {
   synced_ = true;
 }
 
+// Before any name is given: the target of a file that replaces nothing.
+void OutputFile::check_target() const {
+  struct stat info {};
+  if (existing_ == Existing::replace || ::lstat(target_.c_str(), &info) != 0) return;
+  if (existing_ == Existing::refuse) fail(path_ + ": not replaced without --force", EEXIST);
+  if (equal_files(fd_, target_)) return;
+  fail(path_ + ": differs from what this run made, not replaced without --force", EEXIST);
+}
+
 void OutputFile::rename_into_place() {
-  const unsigned flags = existing_ == Existing::refuse ? RENAME_NOREPLACE : 0;
+  const unsigned flags = existing_ == Existing::replace ? 0 : RENAME_NOREPLACE;
   int result = ::renameat2(AT_FDCWD, temporary_.c_str(), AT_FDCWD, target_.c_str(), flags);
   if (result != 0 &&
       (errno == EINVAL || errno == ENOSYS)) {  // a file system without RENAME_NOREPLACE
-    if (flags != 0 && ::access(target_.c_str(), F_OK) == 0)
-      fail(path_ + ": not replaced without --force", EEXIST);
-    result = ::rename(temporary_.c_str(), target_.c_str());
+    errno = EEXIST;
+    if (flags == 0 || ::access(target_.c_str(), F_OK) != 0)
+      result = ::rename(temporary_.c_str(), target_.c_str());
   }
+  if (result != 0 && errno == EEXIST && existing_ == Existing::same) return forget();
   if (result != 0) fail(path_ + (errno == EEXIST ? ": not replaced without --force" : ""), errno);
+  named = true;
   temporary_.clear();
   forget();
 }
 
 void OutputFile::commit() {
   sync();
+  check_target();
   rename_into_place();
   sync_folder(target_);
 }
 
 void commit_set(std::span<OutputFile* const> files) {
   for (OutputFile* file : files) file->sync();
-  struct stat info {};
-  for (const OutputFile* file : files) {
-    if (file->existing_ == Existing::refuse && ::lstat(file->target_.c_str(), &info) == 0) {
-      fail(file->path_ + ": not replaced without --force", EEXIST);
-    }
-  }
-  if (files.size() > 1) {
+  for (const OutputFile* file : files) file->check_target();
+  const NamingSection section;
+  if (files.size() > 1 && files.back()->existing_ != Existing::same) {
     const OutputFile& last = *files.back();
     if (::unlink(last.target_.c_str()) != 0 && errno != ENOENT) fail(last.path_, errno);
     sync_folder(last.target_);
@@ -271,12 +323,34 @@ void commit_set(std::span<OutputFile* const> files) {
   for (const OutputFile* file : files) sync_folder(file->target_);
 }
 
-void remove_temporaries() noexcept {
+bool left_unfinished(const std::string& path) {
+  bool found = false;
+  for_stale_temporaries(resolve_link(path), [&](int, const char*) { found = true; });
+  return found;
+}
+
+NamingSection::NamingSection() noexcept : errors_before_(std::uncaught_exceptions()) {
+  if (naming++ == 0) named = false;
+}
+
+NamingSection::~NamingSection() {
+  if (std::uncaught_exceptions() > errors_before_ && named.load()) half_named = true;
+  if (--naming > 0) return;
+  if (const int signal = waiting_signal.exchange(0); signal != 0) ::raise(signal);
+}
+
+bool remove_temporaries(int signal) noexcept {
+  if (naming.load() > 0) {
+    waiting_signal.store(signal);
+    // The section may have ended in between, and then nobody else raises it.
+    if (naming.load() > 0 || waiting_signal.exchange(0) == 0) return false;
+  }
   const int saved = errno;
   for (Slot& slot : slots) {
     if (slot.state.load() == 2) ::unlink(slot.path);
   }
   errno = saved;
+  return true;
 }
 
 int open_scratch_file(const std::string& beside) {

@@ -4,7 +4,8 @@
 // destructor without commit unlinks the temporary, and so does a signal handler, from a fixed table
 // (remove_temporaries). What SIGKILL leaves behind is removed by the next OutputFile for the same
 // target. commit_set() gives several files their names in the order that never leaves an index
-// beside data it does not describe.
+// beside data it does not describe; signals wait until all have theirs (NamingSection), and what a
+// SIGKILL in between left is told by left_unfinished() and taken over by Existing::same.
 #pragma once
 
 #include <cstddef>
@@ -17,7 +18,15 @@
 namespace indexed {
 
 /// What to do when the target exists.
-enum class Existing { refuse, replace };
+enum class Existing {
+  refuse,
+  replace,
+  same,  ///< it stays if it holds the same bytes; else commit() refuses
+};
+
+/// Whether a process that was killed was writing `path`: its temporary is still there, and no live
+/// process holds it. Ask before opening an OutputFile for the same path, which removes it.
+bool left_unfinished(const std::string& path);
 
 /// Owns one temporary file until commit() or destruction. Not for several threads at once,
 /// write_at() excepted.
@@ -70,6 +79,7 @@ class OutputFile {
 
   void open_temporary();
   void write_fully(const std::byte* data, size_t size);
+  void check_target() const;
   void rename_into_place();
   void forget() noexcept;
 
@@ -92,9 +102,24 @@ class OutputFile {
 /// new or old, unless nothing was touched yet.
 void commit_set(std::span<OutputFile* const> files);
 
-/// Unlinks the temporaries of all live OutputFiles. Async-signal-safe; for the handler of a signal
-/// that ends the process, after which no OutputFile is used again.
-void remove_temporaries() noexcept;
+/// While one lives, a signal that ends the process waits (remove_temporaries): outputs that belong
+/// together get their names all or not at all. The end of the last one raises what came. Where an
+/// error ends one after a first name was given, temporaries stay for left_unfinished().
+class NamingSection {
+ public:
+  NamingSection() noexcept;
+  ~NamingSection();
+  NamingSection(const NamingSection&) = delete;
+  NamingSection& operator=(const NamingSection&) = delete;
+
+ private:
+  int errors_before_;
+};
+
+/// For the handler of a signal that ends the process: unlinks the temporaries of all live
+/// OutputFiles, after which none is used again, and returns true; false when the handler has to
+/// return instead, because names are being given. Async-signal-safe.
+bool remove_temporaries(int signal) noexcept;
 
 /// An unnamed file in the folder of `beside`, read and written, gone when closed: scratch space on
 /// the disk that the output will need anyway. Returns the descriptor. Errors: std::system_error.

@@ -30,18 +30,17 @@ void append_words(PieceRun& run, const uint8_t (&words)[16]) {
 }
 
 /// Appends a short piece: second table, else merge. `whole`: a whole-piece look-up comes first.
-void append_short(PieceRun& run, std::string_view piece, bool whole) {
-  const char* readable_end = run.text.data() + run.text.size();
+void append_short(PieceRun& run, std::string_view piece, PieceKey key, bool whole) {
   const Vocab& vocab = run.model.vocab;
-  const PieceKey key = PieceKey::of(piece, readable_end);
   const uint64_t hash = hot_hash(key);
   const bool narrow = run.model.hot.narrow();
+  const uint8_t tag = key.is_segment() ? kPart : kWhole;
   HotEntry entry{.key = key, .words = {}};
   if (run.scratch.hot.find(run.model.hot, key, hash, entry)) {
     return append_words(run, entry.words);
   }
   if (piece.size() > HotEntry::max_ids(narrow)) {
-    const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, kWhole);
+    const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, tag);
     if (!ids.empty()) return run.out.append(ids);
   }
   int32_t ids[PieceKey::kMaxBytes];
@@ -52,7 +51,7 @@ void append_short(PieceRun& run, std::string_view piece, bool whole) {
   if (entry.set_ids(narrow, {ids, count})) {
     run.scratch.hot.insert(entry, hash);
   } else {
-    run.scratch.cache.insert_long(piece, kWhole, {ids, count});
+    run.scratch.cache.insert_long(piece, tag, {ids, count});
   }
   run.out.append({ids, count});
 }
@@ -64,11 +63,12 @@ void append_part(PieceRun& run, std::string_view part) {
     const int32_t id = vocab.byte_id(static_cast<uint8_t>(part[0]));
     if (id != kNoId) return run.out.push_back(id);
   }
-  if (run.model.parts_are_pieces() && part.size() <= PieceKey::kMaxBytes) {
-    const PieceKey key = PieceKey::of(part, run.text.data() + run.text.size());
+  if (part.size() <= PieceKey::kMaxBytes) {
+    PieceKey key = PieceKey::of(part, run.text.data() + run.text.size());
+    if (!run.model.parts_are_pieces()) key = key.as_segment();
     const HotSet& set = run.scratch.hot.sets(run.model.hot)[HotTable::set_of(hot_hash(key))];
     const size_t way = set.find(key);
-    if (way == 2) return append_short(run, part, false);
+    if (way == 2) return append_short(run, part, key, false);
     return append_words(run, set.words[way]);
   }
   if (const std::span<const int32_t> ids = run.scratch.cache.find_long(part, kPart); !ids.empty()) {
@@ -95,6 +95,8 @@ void append_long(PieceRun& run, std::string_view piece) {
   } else {
     size_t begin = 0;
     for (size_t at = 1; at < piece.size(); ++at) {
+      // Inside a character there are few cuts, and the question is dear.
+      if ((static_cast<uint8_t>(piece[at]) & 0xC0) == 0x80) continue;
       if (!run.model.cut.can_cut(piece, at)) continue;
       append_part(run, piece.substr(begin, at - begin));
       begin = at;
@@ -170,7 +172,8 @@ Id* PieceRun::encode_missed(size_t from, size_t to, Id* ids, size_t pieces_left)
   out.advance_to(ids);
   const std::string_view piece = text.substr(from, to - from);
   if (piece.size() <= PieceKey::kMaxBytes) {
-    append_short(*this, piece, model.vocab.whole_piece_first());
+    append_short(*this, piece, PieceKey::of(piece, text.data() + text.size()),
+                 model.vocab.whole_piece_first());
   } else {
     append_long(*this, piece);
   }

@@ -46,6 +46,7 @@ struct PieceKey {
   /// The same bytes under another name: a segment of a longer piece, for which a whole-piece
   /// look-up must not count.
   PieceKey as_segment() const noexcept { return {low, high | uint64_t{0x80} << 56}; }
+  bool is_segment() const noexcept { return high >> 63 != 0; }
 
   uint64_t hash() const noexcept {
     const unsigned __int128 product =

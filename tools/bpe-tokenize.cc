@@ -4,6 +4,7 @@
 // line.
 // Here: flags, what is opened in which order, the closing lines. The rules of a document are in
 // tools/tokenize, reading in tools/stream, the format in libindexed.
+#include <algorithm>
 #include <cstdio>
 #include <memory>
 #include <optional>
@@ -231,11 +232,17 @@ std::string closing_line(const Options& options, const tokenize::Totals& totals,
 /// The file that --on-error quarantine fills, made at the first bad record.
 class Quarantine {
  public:
-  Quarantine(const Options& options, const std::string& prefix)
-      : path_(options.policy.quarantine.empty() ? prefix + ".quarantine"
+  Quarantine(const Options& options, const std::vector<std::string>& prefixes)
+      : path_(options.policy.quarantine.empty() ? options.output_prefix + ".quarantine"
                                                 : options.policy.quarantine),
         existing_(options.force ? indexed::Existing::replace : indexed::Existing::refuse),
-        mark_(options.reading.format == "nul" ? "\0" : "\n", 1) {}
+        mark_(options.reading.format == "nul" ? "\0" : "\n", 1) {
+    // A run that was killed while it gave names may have given this one.
+    const bool killed = std::any_of(prefixes.begin(), prefixes.end(), [](const std::string& one) {
+      return indexed::left_unfinished(one + ".idx");
+    });
+    if (killed && !options.force) existing_ = indexed::Existing::same;
+  }
 
   void keep(std::string_view piece, bool ends) {
     if (!file_) file_.emplace(path_, existing_);
@@ -258,15 +265,15 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
                   std::vector<std::string> inputs, const tokenize::LoadedTokenizer& tokenizer,
                   const tokenize::EncodeRules& rules) {
   const int64_t threads = stream::threads_for(options.workers);
-  Quarantine quarantine(options, options.output_prefix);
-  stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
-    quarantine.keep(piece, ends);
-  });
   std::vector<std::string> prefixes;
   for (const std::string& key : options.reading.keys) {
     prefixes.push_back(cli::concat(options.output_prefix, "_", key, "_",
                                    options.split_sentences ? "sentence" : "document"));
   }
+  Quarantine quarantine(options, prefixes);
+  stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
+    quarantine.keep(piece, ends);
+  });
   tokenize::DatasetWriter writer(
       prefixes,
       {.dtype = rules.dtype,
@@ -284,6 +291,13 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
       {options.reading, std::move(inputs), threads, policy, call.console},
       {.begin = [&](tokenize::EncodedChunk& chunk,
                     int64_t) { chunk.clear(prefixes.size(), tokenize::id_width(rules)); },
+       .begin_alone =
+           [&](tokenize::EncodedChunk& chunk) {
+             chunk.clear(prefixes.size(), tokenize::id_width(rules));
+             chunk.ahead = [&](size_t key, std::span<const std::byte> bytes) {
+               writer.take_ahead(key, bytes);
+             };
+           },
        .each = [&](tokenize::EncodedChunk& chunk, const stream::Document& document,
                    int64_t thread) { encoders[static_cast<size_t>(thread)]->add(document, chunk); },
        .end = [&](tokenize::EncodedChunk& chunk,
@@ -297,8 +311,12 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
                    cli::concat("processed ", cli::counted(policy.documents(), "document")));
              }
            }});
-  quarantine.finish();
-  writer.finish(make_provenance(options, call, tokenizer));
+  writer.prepare(make_provenance(options, call, tokenizer));
+  {
+    const indexed::NamingSection section;
+    quarantine.finish();
+    writer.give_names();
+  }
   call.console.note(closing_line(options, writer.totals(), policy));
   for (size_t i = 0; i < prefixes.size(); ++i) {
     call.console.log(cli::concat(prefixes[i], ".bin: ", cli::counted(writer.tokens(i), "token"),

@@ -185,16 +185,18 @@ Counted sum_counts(std::vector<Counter>& workers, train::PieceRuns& runs, int64_
   return counted;
 }
 
-void write_files(const Options& options, const tok::TrainedBpe& bpe) {
-  const indexed::Existing existing =
-      options.force ? indexed::Existing::replace : indexed::Existing::refuse;
+/// Writes the vocabulary; it and the quarantine, if there is one, get their names together.
+void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Existing existing,
+                 indexed::OutputFile* quarantine) {
   indexed::OutputFile vocab(options.output + "/vocab.json", existing);
   indexed::OutputFile merges(options.output + "/merges.txt", existing);
   indexed::OutputFile tokenizer(options.output + "/tokenizer.json", existing);
   vocab.write(tok::vocab_json(bpe));
   merges.write(tok::merges_txt(bpe));
   tokenizer.write(tok::tokenizer_json(bpe, options.add_prefix_space));
-  indexed::OutputFile* const files[] = {&vocab, &merges, &tokenizer};
+  std::vector<indexed::OutputFile*> files = {&vocab, &merges, &tokenizer};
+  for (indexed::OutputFile* file : files) file->sync();
+  if (quarantine != nullptr) files.insert(files.begin(), quarantine);
   indexed::commit_set(files);
 }
 
@@ -215,16 +217,22 @@ std::string closing_line(const Counted& counted, const tok::TrainedBpe& bpe, int
   return line;
 }
 
-/// Says before any work that an output is there already, or that the folder cannot be made.
-void prepare_output(const Options& options) {
+/// Says before any work that an output is there already, or that the folder cannot be made. Files
+/// of a run that was killed while it gave names may be there, if this run makes the same ones.
+indexed::Existing prepare_output(const Options& options) {
   std::filesystem::create_directories(options.output);
-  if (options.force) return;
+  if (options.force) return indexed::Existing::replace;
+  if (indexed::left_unfinished(options.output + "/tokenizer.json") &&
+      !std::filesystem::exists(options.output + "/tokenizer.json")) {
+    return indexed::Existing::same;
+  }
   for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json"}) {
     const std::string path = options.output + "/" + name;
     if (std::filesystem::exists(path)) {
       throw std::system_error(EEXIST, std::generic_category(), path);
     }
   }
+  return indexed::Existing::refuse;
 }
 
 int train_vocabulary(Options& options, cli::Invocation& call) {
@@ -233,13 +241,10 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
   }
   std::erase(options.special_tokens, "");
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
-  prepare_output(options);
+  const indexed::Existing existing = prepare_output(options);
   std::optional<indexed::OutputFile> quarantine;
   const auto keep = [&](std::string_view piece, bool ends) {
-    if (!quarantine) {
-      quarantine.emplace(options.policy.quarantine,
-                         options.force ? indexed::Existing::replace : indexed::Existing::refuse);
-    }
+    if (!quarantine) quarantine.emplace(options.policy.quarantine, existing);
     quarantine->write(piece);
     const std::string_view mark(options.reading.format == "nul" ? "\0" : "\n", 1);
     if (ends && !piece.ends_with(mark)) quarantine->write(mark);
@@ -272,8 +277,7 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
                         call.console.progress({tokens, options.vocab_size, tokens, "token"});
                       }});
   call.console.clear_progress();
-  if (quarantine) quarantine->commit();
-  write_files(options, bpe);
+  write_files(options, bpe, existing, quarantine ? &*quarantine : nullptr);
   call.console.note(closing_line(counted, bpe, policy.documents(), bytes));
   return 0;
 }

@@ -269,6 +269,7 @@ class Writer {
     }
   }
 
+  void prepare() { output_.prepare(); }
   void finish() { output_.finish(); }
   int64_t table_bytes() const { return dedup_ ? seen_.bytes() : 0; }
 
@@ -316,8 +317,11 @@ int extract_json(Options& options, cli::Invocation& call) {
   }
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
   std::optional<indexed::OutputFile> quarantine;
-  const indexed::Existing existing =
-      options.force ? indexed::Existing::replace : indexed::Existing::refuse;
+  // A run that was killed while it gave names may have given the quarantine's.
+  const bool killed = !to_stdout && indexed::left_unfinished(options.output);
+  const indexed::Existing existing = options.force ? indexed::Existing::replace
+                                     : killed      ? indexed::Existing::same
+                                                   : indexed::Existing::refuse;
   const auto keep = [&](std::string_view piece, bool ends) {
     if (!quarantine) quarantine.emplace(options.policy.quarantine, existing);
     quarantine->write(piece);
@@ -340,8 +344,12 @@ int extract_json(Options& options, cli::Invocation& call) {
                    int64_t thread) { workers[static_cast<size_t>(thread)].take(document, result); },
        .sink = [&](const stream::Work<Extracted>& work,
                    const std::string&) { writer.take(work.result); }});
-  if (quarantine) quarantine->commit();
-  writer.finish();
+  writer.prepare();
+  {
+    const indexed::NamingSection section;
+    if (quarantine) quarantine->commit();
+    writer.finish();
+  }
   call.console.note(closing_line(writer.counts, policy));
   if (options.dedup) {
     call.console.log(cli::concat("the table of seen texts took ",

@@ -7,7 +7,8 @@
 //              [--engine [--no-fuse] [--lean] [--documents TOKENS]
 //               [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
-//               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]]
+//               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
+//               [--zero-stage Z] [--overlap] [--cpu-offload]]
 // The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
 // moments and gradients in 16 bits and recomputes every layer, --gpus starts a process for each.
 // First it verifies: the loss falls, and a replayed step gives the same bits as the same step
@@ -62,6 +63,8 @@ bool parse_switch(const std::string& flag, Options& o) {
   if (flag == "--engine") return o.engine = true;
   if (flag == "--lean") return o.run.lean = true;
   if (flag == "--no-fuse") return engine.fuse_residual = false, true;
+  if (flag == "--cpu-offload") return engine.cpu_offload = true;
+  if (flag == "--overlap") return engine.overlap_grad_reduce = engine.overlap_param_gather = true;
   if (flag == "--sequence-parallel") return engine.sequence_parallel = true;
   if (flag == "--zero-bubble") return engine.schedule = trainer::ScheduleKind::zero_bubble, true;
   return false;
@@ -72,6 +75,7 @@ void parse_layout(const std::string& flag, const std::string& value, Options& o)
   if (flag == "--gpus") o.run.gpus = std::stoi(value);
   if (flag == "--tensor-model-parallel-size") o.run.tensor = std::stoi(value);
   if (flag == "--pipeline-model-parallel-size") o.run.pipeline = std::stoi(value);
+  if (flag == "--zero-stage") engine.zero_stage = std::stoi(value);
   if (flag == "--microbatches") o.run.microbatches = std::stoll(value);
   if (flag == "--chunks") {
     engine.chunks = std::stoi(value);

@@ -135,7 +135,7 @@ TEST(OutputFile, SignalsRemoveTemporaries) {
   for (const int number : {SIGINT, SIGTERM, SIGHUP, SIGPIPE}) {
     const int status = run_and_signal(number, [&, number = number] {
       ::signal(number, [](int caught) {
-        remove_temporaries();
+        remove_temporaries(caught);
         ::signal(caught, SIG_DFL);
         ::raise(caught);
       });

@@ -68,6 +68,15 @@ TEST(FlagTable, EffectiveConfigReadsBackToItself) {
   EXPECT_FALSE(copy.bias_gelu_fusion);
 }
 
+TEST(Derive, AccumulationOfDeepspeedCountsDataParallelRanks) {
+  TrainConfig config = small_config();
+  config.gradient_accumulation_steps = 3;
+  derive_and_check(config, {}, 4);
+  EXPECT_EQ(config.derived.global_batch_size, 3 * 2 * 4);
+  config.global_batch_size = 8;
+  EXPECT_THAT(error_of(config, 4), testing::HasSubstr("gradient_accumulation_steps"));
+}
+
 TEST(Derive, RefusesWhatCannotBeHonoured) {
   const auto with = [](auto change) {
     TrainConfig config = small_config();

@@ -1,6 +1,6 @@
-// Every layout of tensor, sequence and pipeline parallelism against one process: initial weights
-// bit for bit; losses, gradients (seen in the first step's moments), weights and moments after some
-// steps within rounding; two runs of a layout bit for bit; memory as planned.
+// Every layout of tensor, sequence, pipeline and data parallelism against one process: initial
+// weights bit for bit; losses, norms, gradients (seen in the first step's moments), weights and
+// moments after some steps within rounding; two runs of a layout bit for bit; memory as planned.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -34,13 +34,18 @@ struct Layout {
   bool dropout = false;
   Recompute recompute = {};
   std::vector<int64_t> layers = {};
+  int data = 1, zero = 0;
+  bool overlap = false;
+
+  int world() const { return tensor * pipeline * data; }
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
   return out << l.family << ", tensor " << l.tensor << (l.sequence ? " + sequence" : "")
              << ", pipeline " << l.pipeline << ", schedule " << int(l.schedule) << ", chunks "
              << l.chunks << (l.dropout ? ", dropout" : "") << ", recompute "
-             << int(l.recompute.granularity) << " of " << l.recompute.num_layers;
+             << int(l.recompute.granularity) << " of " << l.recompute.num_layers << ", data "
+             << l.data << ", ZeRO " << l.zero << (l.overlap ? ", overlap" : "");
 }
 
 ModelSpec spec_of(const Layout& l) {
@@ -63,10 +68,12 @@ EngineOptions options_of(const Layout& l) {
   EngineOptions options;
   options.seq_length = kS;
   options.micro_batch_size = kB;
-  options.max_microbatches = kM;
+  options.max_microbatches = kM / l.data;
   options.adam_eps = 1e-6f;  // as in model_golden.h: some gradients are 0 but for rounding.
   options.head_rows = 13;
-  options.clip_grad = 0;
+  options.clip_grad = 0.5;  // less than the norm of the first steps.
+  options.zero_stage = l.zero;
+  options.overlap_grad_reduce = options.overlap_param_gather = l.overlap;
   options.recompute = l.recompute;
   options.sequence_parallel = l.sequence;
   options.schedule = l.schedule;
@@ -75,13 +82,17 @@ EngineOptions options_of(const Layout& l) {
   return options;
 }
 
+/// This rank's micro-batches of a step: number m of rank r is number m * data + r of all.
 void fill_batch(Engine& engine, uint32_t step) {
   const HostBatch batch = engine.host_batch();
+  const Topology& t = engine.topology();
+  const size_t rows = size_t(kS * kB);
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
-    const ops::Philox4 w = ops::philox({static_cast<uint32_t>(i), step, 0, 0}, 5, 6);
+    const size_t whole = (i / rows * size_t(t.data_size) + size_t(t.data_rank)) * rows + i % rows;
+    const ops::Philox4 w = ops::philox({static_cast<uint32_t>(whole), step, 0, 0}, 5, 6);
     batch.tokens[i] = static_cast<int32_t>(w.x % 61);
     batch.labels[i] = static_cast<int32_t>(w.y % 61);
-    batch.positions[i] = static_cast<int32_t>(i / size_t(kB) % size_t(kS));
+    batch.positions[i] = static_cast<int32_t>(i % rows / size_t(kB));
     batch.loss_mask[i] = w.z % 5 == 0 ? 0.0f : 1.0f;
   }
 }
@@ -92,55 +103,58 @@ struct Values {
 };
 struct Outcome {
   std::map<std::string, Values> parameters;
-  std::vector<float> losses;
+  std::vector<float> losses, norms;
   float evaluation = 0;
 };
 
-/// A rank's part of one tensor into the whole; a part that several ranks hold must be the same.
-void place_part(const LocalParam& p, const Tensor& part, std::vector<float>& whole) {
+/// What a rank keeps of one tensor into the whole; what several ranks keep must be the same.
+void place_part(const ParamView& view, const Tensor& part, std::vector<float>& whole) {
+  const LocalParam& p = *view.param;
   if (whole.empty()) whole.assign(static_cast<size_t>(p.spec.elements()), std::nanf(""));
   const int64_t columns = p.spec.shape.size() == 2 ? p.spec.shape[1] : 1;
   const int64_t local_columns = p.shape.size() == 2 ? p.shape[1] : 1;
   const int64_t part_rows = p.shape[0] / p.spec.split_parts;
   const int64_t whole_rows = p.spec.shape[0] / p.spec.split_parts;
-  for (int64_t r = 0; r < p.shape[0]; ++r)
-    for (int64_t c = 0; c < local_columns; ++c) {
-      const int64_t row =
-          r / part_rows * whole_rows + r % part_rows + (p.spec.split == 0 ? p.first : 0);
-      float& to = whole[size_t(row * columns + c + (p.spec.split == 1 ? p.first : 0))];
-      const float value = part.as<float>()[r * local_columns + c];
-      EXPECT_TRUE(std::isnan(to) || to == value) << p.spec.name << ": copies differ";
-      to = value;
-    }
+  for (int64_t i = 0; i < view.kept.count; ++i) {
+    const int64_t r = (view.kept.first + i) / local_columns;
+    const int64_t c = (view.kept.first + i) % local_columns;
+    const int64_t row =
+        r / part_rows * whole_rows + r % part_rows + (p.spec.split == 0 ? p.first : 0);
+    float& to = whole[size_t(row * columns + c + (p.spec.split == 1 ? p.first : 0))];
+    const float value = part.flat().as<float>()[i];
+    EXPECT_TRUE(std::isnan(to) || to == value) << p.spec.name << ": copies differ";
+    to = value;
+  }
 }
 
 Outcome run(const Layout& l, int steps = kSteps) {
   Outcome outcome;
   std::mutex mutex;
-  ranks::run_ranks(l.tensor * l.pipeline, l.tensor, l.pipeline, [&](Groups groups) {
+  ranks::run_ranks(l.world(), l.tensor, l.pipeline, [&](Groups groups) {
     ops::cpu::CpuOps ops(1);
     const Topology topology = groups.topology;
     Engine engine(spec_of(l), options_of(l), ops, std::move(groups));
     engine.initialise();
-    std::vector<float> losses;
+    std::vector<float> losses, norms;
     const auto collect = [&](auto field, auto tensor) {
       const std::lock_guard<std::mutex> lock(mutex);
       for (const ParamView& view : engine.parameters())
-        place_part(*view.param, tensor(view), outcome.parameters[view.param->spec.name].*field);
+        place_part(view, tensor(view), outcome.parameters[view.param->spec.name].*field);
     };
     collect(&Values::initial, [](const ParamView& v) { return v.main; });
     for (int step = 0; step < steps; ++step) {
       fill_batch(engine, static_cast<uint32_t>(step));
       // Fewer micro-batches than planned for, once.
-      engine.step(step + 1, step == 1 ? kM - 1 : kM, 1e-3f, 0.1f);
+      engine.step(step + 1, (step == 1 ? kM - 2 : kM) / l.data, 1e-3f, 0.1f);
       losses.push_back(engine.result().loss);
+      norms.push_back(engine.result().grad_norm);
       if (step == 0) collect(&Values::first_m, [](const ParamView& v) { return v.m; });
     }
     collect(&Values::main, [](const ParamView& v) { return v.main; });
     collect(&Values::m, [](const ParamView& v) { return v.m; });
     collect(&Values::v, [](const ParamView& v) { return v.v; });
     fill_batch(engine, 99);
-    const float evaluation = engine.evaluate(kM);
+    const float evaluation = engine.evaluate(kM / l.data);
     EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << l;
     EXPECT_EQ(Engine::plan(spec_of(l), options_of(l), &ops, topology).total_bytes,
               engine.memory_plan().total_bytes)
@@ -148,9 +162,11 @@ Outcome run(const Layout& l, int steps = kSteps) {
     const std::lock_guard<std::mutex> lock(mutex);
     if (!outcome.losses.empty()) {
       EXPECT_EQ(outcome.losses, losses) << l << ": ranks tell different losses";
+      EXPECT_EQ(outcome.norms, norms) << l << ": ranks tell different norms";
       EXPECT_EQ(outcome.evaluation, evaluation) << l;
     }
     outcome.losses = losses;
+    outcome.norms = norms;
     outcome.evaluation = evaluation;
   });
   return outcome;
@@ -185,8 +201,11 @@ TEST_P(Layouts, EqualOneProcess) {
   // fp32: sums of a few hundred products in another order differ by some 1e-6 of the largest; the
   // steps of AdamW, 3 of 1e-3 at most, turn that into at most a few 1e-2 of a step where a gradient
   // is small.
-  for (int step = 0; step < kSteps; ++step)
-    EXPECT_NEAR(got.losses[size_t(step)], wanted.losses[size_t(step)], 1e-5) << "step " << step;
+  for (size_t step = 0; step < kSteps; ++step) {
+    EXPECT_NEAR(got.losses[step], wanted.losses[step], 1e-5) << "step " << step;
+    EXPECT_NEAR(got.norms[step], wanted.norms[step], 1e-5 * wanted.norms[step]) << "step " << step;
+    EXPECT_GT(wanted.norms[step], 0.5f) << "nothing is clipped";
+  }
   EXPECT_NEAR(got.evaluation, wanted.evaluation, 1e-5);
   ASSERT_EQ(got.parameters.size(), wanted.parameters.size());
   for (const auto& [name, w] : wanted.parameters) {
@@ -243,6 +262,13 @@ std::vector<Layout> layouts() {
                  .schedule = ScheduleKind::interleaved,
                  .chunks = 2,
                  .recompute = selective});
+  all.push_back({.tensor = 2, .sequence = true, .dropout = true, .data = 2, .zero = 1});
+  all.push_back({.tensor = 2, .dropout = true, .data = 2, .zero = 3, .overlap = true});
+  all.push_back({.pipeline = 2, .dropout = true, .data = 2, .zero = 1, .overlap = true});
+  all.push_back({.pipeline = 2, .schedule = ScheduleKind::zero_bubble, .data = 2});
+  all.push_back({.family = "llama", .pipeline = 2, .data = 2, .zero = 2});
+  all.push_back(
+      {.pipeline = 2, .schedule = ScheduleKind::interleaved, .chunks = 2, .data = 2, .zero = 3});
   return all;
 }
 

@@ -16,9 +16,10 @@ struct Program {
   std::string_view name;           ///< as it is typed: bpe-tokenize
   std::string_view summary;        ///< one line, lower case, no full stop: goes into NAME
   std::string_view operands = {};  ///< what follows the flags, as "[FILE...]"; empty: nothing may
-  /// Called first by the handler of SIGINT, SIGTERM, SIGHUP and SIGPIPE: unlinks temporaries. Must
-  /// be async-signal-safe. Null: nothing to do.
-  void (*at_signal)() noexcept = nullptr;
+  /// Called first by the handler of SIGINT, SIGTERM, SIGHUP and SIGPIPE: unlinks temporaries.
+  /// False: the process must not end yet, and the signal will be raised again. Must be
+  /// async-signal-safe. Null: nothing to do.
+  bool (*at_signal)(int signal) noexcept = nullptr;
   bool config_file = false;  ///< whether --config FILE and --show-config exist
 };
 

@@ -8,6 +8,7 @@
 #include <csignal>
 #include <cstdio>
 #include <cstring>
+#include <filesystem>
 #include <fstream>
 #include <iterator>
 #include <new>
@@ -23,15 +24,16 @@ namespace {
 constexpr int kFatalSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 
 /// Set before the handler is installed, read by it.
-std::atomic<void (*)() noexcept> at_signal_function = nullptr;
+std::atomic<bool (*)(int) noexcept> at_signal_function = nullptr;
 
 /// Unlinks what is half written, then dies of the same signal by its default action, so that the
 /// shell sees 130 or 143.
 void on_fatal_signal(int number) {
   const int saved = errno;
-  void (*const unlink_temporaries)() noexcept = at_signal_function.load();
-  if (unlink_temporaries != nullptr) unlink_temporaries();
+  bool (*const may_end)(int) noexcept = at_signal_function.load();
+  const bool ends = may_end == nullptr || may_end(number);
   errno = saved;
+  if (!ends) return;
   struct sigaction action = {};
   action.sa_handler = SIG_DFL;
   sigaction(number, &action, nullptr);
@@ -228,6 +230,9 @@ std::string_view version() { return GRISTMILL_VERSION; }
 
 std::string describe(const std::exception& error) {
   std::string text = error.what();
+  if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
+    text = concat(file->path1().string(), ": ", file->code().message());
+  }
   if (const auto* system = dynamic_cast<const std::system_error*>(&error)) {
     const std::string reason = system->code().message();
     if (text.size() >= reason.size() && text.ends_with(reason) && reason.size() > 1 &&

@@ -63,7 +63,10 @@ void check_tokens(const IndexedDataset& data, int64_t vocab_size) {
                                  view[j], ", expected 0 to ", vocab_size - 1));
       }
     }
-    if (i % 4096 == 0) data.bin().release();
+    if (i % 4096 == 0) {
+      data.bin().release();
+      data.idx().release();
+    }
   }
 }
 
@@ -76,7 +79,10 @@ void check_ends(const IndexedDataset& data, int64_t eod_token) {
       throw FormatError(concat(data.prefix(), ".bin: document ", k,
                                " does not end with the end-of-document token ", eod_token));
     }
-    if (k % 65536 == 0) data.bin().release();
+    if (k % 65536 == 0) {
+      data.bin().release();
+      data.idx().release();
+    }
   }
 }
 
@@ -247,6 +253,7 @@ std::string statistics(const IndexedDataset& data, int64_t columns) {
     const int64_t length = document_length(data, k);
     if (data.document_indices()[k] == data.document_indices()[k + 1]) ++empty;
     counts.add(length);
+    if (k % 65536 == 0) data.idx().release();
   }
   const double mean = data.num_documents() == 0 ? 0
                                                 : static_cast<double>(data.num_tokens()) /

@@ -10,6 +10,7 @@
 #include <new>
 #include <stdexcept>
 #include <system_error>
+#include <utility>
 
 #include <unistd.h>
 #include <zstd.h>
@@ -183,8 +184,14 @@ void TextOutput::write(std::string_view bytes) {
     put(bytes);
 }
 
-void TextOutput::finish() {
+void TextOutput::prepare() {
+  if (std::exchange(prepared_, true)) return;
   if (zstd_ != nullptr) write_packed({}, true);
+  if (file_) file_->sync();
+}
+
+void TextOutput::finish() {
+  prepare();
   if (file_)
     file_->commit();
   else if (isatty(STDOUT_FILENO) != 1 && fsync(STDOUT_FILENO) != 0 &&

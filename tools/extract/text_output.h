@@ -64,7 +64,10 @@ class TextOutput {
   /// Errors: std::system_error with the path or "standard output".
   void write(std::string_view bytes);
 
-  /// Ends the compressed frame, and gives a file its name.
+  /// Ends the compressed frame and puts a file on the disk, all but its name.
+  void prepare();
+
+  /// prepare(), and gives a file its name.
   void finish();
 
  private:
@@ -75,6 +78,7 @@ class TextOutput {
   ZSTD_CCtx_s* zstd_ = nullptr;
   std::unique_ptr<char[]> packed_;
   size_t packed_capacity_ = 0;
+  bool prepared_ = false;
 };
 
 }  // namespace extract

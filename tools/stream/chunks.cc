@@ -7,6 +7,7 @@
 #include <cerrno>
 #include <cstring>
 #include <limits>
+#include <new>
 #include <system_error>
 
 #include <fcntl.h>
@@ -19,6 +20,9 @@ namespace stream {
 namespace {
 
 constexpr size_t kSkipBytes = size_t{1} << 17;
+
+/// A long record is read by at most so much at a time, so that little is read behind its end.
+constexpr size_t kGrowthBytes = size_t{4} << 20;
 
 char mark_of(Framing framing) { return framing == Framing::nul ? '\0' : '\n'; }
 
@@ -44,9 +48,11 @@ int64_t count_ends(const std::string& path, int64_t bytes, Framing framing) {
 
 void Chunk::reserve(size_t bytes) {
   if (bytes <= capacity_) return;
-  std::unique_ptr<char[]> larger = std::make_unique_for_overwrite<char[]>(bytes + kPaddingBytes);
-  if (size_ > 0) std::memcpy(larger.get(), bytes_.get(), size_);
-  bytes_ = std::move(larger);
+  // Of large blocks realloc moves the pages, not the bytes.
+  void* larger = std::realloc(bytes_.get(), bytes + kPaddingBytes);
+  if (larger == nullptr) throw std::bad_alloc();
+  (void)bytes_.release();
+  bytes_.reset(static_cast<char*>(larger));
   capacity_ = bytes;
 }
 
@@ -233,7 +239,7 @@ bool ChunkReader::next(Chunk& chunk) {
       take(chunk, chunk.size_);
       return true;
     }
-    wanted = std::min(cap, chunk.size_ * 2);
+    wanted = std::min(cap, chunk.size_ + std::min(chunk.size_, kGrowthBytes));
   }
 }
 

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -37,8 +38,11 @@ class Chunk {
 
  private:
   friend class ChunkReader;
+  struct Free {
+    void operator()(char* bytes) const noexcept { std::free(bytes); }
+  };
   void reserve(size_t bytes);
-  std::unique_ptr<char[]> bytes_;
+  std::unique_ptr<char[], Free> bytes_;
   size_t capacity_ = 0;
   size_t size_ = 0;
 };

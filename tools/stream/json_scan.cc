@@ -278,8 +278,9 @@ class Scan {
 
 std::string_view name_of(Reason reason) {
   constexpr std::array<std::string_view, kNumReasons> kNames = {
-      "malformed JSON", "missing key", "wrong type",      "invalid UTF-8",
-      "lone surrogate", "too long",    "byte order mark", "NUL in the text"};
+      "malformed JSON",  "missing key",     "wrong type",
+      "invalid UTF-8",   "lone surrogate",  "too long",
+      "byte order mark", "NUL in the text", "text that the tokenizer cannot encode"};
   return kNames[static_cast<size_t>(reason)];
 }
 

@@ -25,9 +25,10 @@ enum class Reason {
   surrogate,
   too_long,
   byte_order_mark,
-  nul_in_text
+  nul_in_text,
+  unencodable
 };
-inline constexpr size_t kNumReasons = 8;
+inline constexpr size_t kNumReasons = 9;
 
 /// "malformed JSON", ...; for the closing line.
 std::string_view name_of(Reason reason);

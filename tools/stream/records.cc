@@ -194,6 +194,13 @@ bool DocumentReader::take_span(std::string_view record, size_t key, Complaint& c
     at = record.find_first_not_of(" \t\r\n,", at);
     if (at >= span.end || record[at] == ']') return true;
     if (record[at] != '"') return wrong_type(" has an item that is no string", at);
+    const size_t plain = record.find_first_of("\"\\", at + 1);
+    if (record[plain] == '"') {  // nothing is escaped: the text as it stands
+      texts_[key].push_back(record.substr(at + 1, plain - at - 1));
+      at = plain + 1;
+      if (span.type == JsonType::string) return true;
+      continue;
+    }
     const size_t from = unescaped_.size();
     const Unescaped result = unescape(record, at, unescaped_);
     if (!result.whole) {

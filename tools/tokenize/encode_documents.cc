@@ -3,13 +3,20 @@
 // Not here: parsing of lines (tools/stream), writing of files (libindexed).
 #include "tools/tokenize/encode_documents.h"
 
+#include <algorithm>
 #include <bit>
+#include <filesystem>
+
+#include "libindexed/output_file.h"
 
 namespace tokenize {
 namespace {
 
 /// Buffers beyond this are given back rather than kept for the next chunk.
-constexpr size_t kKeptIds = size_t{4} << 20;
+constexpr size_t kKeptIds = size_t{1} << 20;
+
+/// With `ahead`, so many ids are held at most.
+constexpr size_t kIdsAhead = size_t{1} << 18;
 
 /// A manifest lists so many runs of lines; behind them only the files.
 constexpr size_t kMaxRuns = 65536;
@@ -24,11 +31,13 @@ void EncodedChunk::clear(size_t num_keys, tok::IdWidth width) {
   for (EncodedKey& key : keys) {
     if (key.ids.size() > kKeptIds || key.ids.width() != width) key.ids = tok::TokenBuffer(width);
     key.ids.clear();
+    key.ids.set_drain(0, nullptr);
     key.lengths.clear();
     key.sequences.clear();
     key.empty_documents = 0;
   }
   runs.clear();
+  ahead = nullptr;
   text_bytes = 0;
   special_tokens = 0;
 }
@@ -57,7 +66,7 @@ void Encoder::flush(size_t key, EncodedChunk& out) {
 /// Lets a document of one short text wait; false where it is another kind of document, and then
 /// nothing waits any more.
 bool Encoder::waits(const std::vector<std::string_view>& texts, size_t key, EncodedChunk& out) {
-  if (!may_wait_) return false;
+  if (!may_wait_ || out.ahead) return false;  // a drain would take what waits
   if (key >= batches_.size()) batches_.resize(key + 1);
   if (texts.size() != 1 || !batches_[key].has_room_for(texts[0])) flush(key, out);
   if (texts.size() != 1 || !batches_[key].has_room_for(texts[0])) return false;
@@ -67,9 +76,9 @@ bool Encoder::waits(const std::vector<std::string_view>& texts, size_t key, Enco
 }
 
 void Encoder::add_sequence(std::string_view text, EncodedKey& key, EncodedChunk& out) {
-  const size_t before = key.ids.size();
+  const size_t before = key.ids.total();
   out.special_tokens += tokenizer_.encode(text, scratch_, key.ids);
-  const size_t tokens = key.ids.size() - before;
+  const size_t tokens = key.ids.total() - before;
   if (tokens > 0) key.lengths.push_back(static_cast<int32_t>(tokens));
 }
 
@@ -102,7 +111,18 @@ void Encoder::add_key(const std::vector<std::string_view>& texts, EncodedKey& ke
 }
 
 void Encoder::add(const stream::Document& document, EncodedChunk& out) {
+  for (const std::vector<std::string_view>& texts : document.texts) {
+    for (const std::string_view text : texts) {
+      if (std::string complaint = tokenizer_.complaint(text); !complaint.empty()) {
+        return document.refuse(stream::Reason::unencodable, std::move(complaint));
+      }
+    }
+  }
   for (size_t i = 0; i < document.texts.size(); ++i) {
+    if (out.ahead) {
+      out.keys[i].ids.set_drain(
+          kIdsAhead, [&out, i](std::span<const std::byte> bytes) { out.ahead(i, bytes); });
+    }
     if (!waits(document.texts[i], i, out)) add_key(document.texts[i], out.keys[i], out);
   }
   if (!out.runs.empty() && out.runs.back().line + out.runs.back().documents == document.line) {
@@ -119,8 +139,19 @@ void Encoder::finish(EncodedChunk& out) {
 DatasetWriter::DatasetWriter(const std::vector<std::string>& prefixes,
                              const indexed::BuilderOptions& options, bool trace)
     : trace_(trace) {
+  const auto has_index = [](const std::string& prefix) {
+    return std::filesystem::exists(prefix + ".idx");
+  };
+  // A run that was killed while it gave names: some datasets are whole, of others a temporary is
+  // left. The same command makes them all again and leaves the whole ones as they are.
+  const bool killed = std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& prefix) {
+    return !has_index(prefix) && indexed::left_unfinished(prefix + ".idx");
+  });
   for (const std::string& prefix : prefixes) {
-    builders_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(prefix, options));
+    indexed::BuilderOptions own = options;
+    if (killed && has_index(prefix) && own.existing == indexed::Existing::refuse)
+      own.existing = indexed::Existing::same;
+    builders_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(prefix, own));
   }
 }
 
@@ -157,9 +188,14 @@ void DatasetWriter::take(const EncodedChunk& chunk, const std::string& input, in
   totals_.special_tokens += chunk.special_tokens;
 }
 
-void DatasetWriter::finish(indexed::Provenance provenance) {
+void DatasetWriter::prepare(indexed::Provenance provenance) {
   provenance.sources = std::move(sources_);
-  for (const auto& builder : builders_) builder->finish(provenance);
+  for (const auto& builder : builders_) builder->prepare(provenance);
+}
+
+void DatasetWriter::give_names() {
+  const indexed::NamingSection section;
+  for (const auto& builder : builders_) builder->give_names();
 }
 
 }  // namespace tokenize

@@ -8,8 +8,10 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
 #include <string>
 #include <vector>
 
@@ -57,6 +59,9 @@ struct EncodedChunk {
   std::vector<Run> runs;  ///< neighbouring lines with a good document each
   int64_t text_bytes = 0;
   int64_t special_tokens = 0;  ///< standing literally in the texts
+  /// Where it is set, takes the bytes of a key as they come, before the lengths are known; then
+  /// `ids` keeps only the last of them.
+  std::function<void(size_t key, std::span<const std::byte>)> ahead;
 
   /// Empties it for `num_keys` keys, whose ids will have this width.
   void clear(size_t num_keys, tok::IdWidth width);
@@ -115,8 +120,14 @@ class DatasetWriter {
   /// of `input`.
   void take(const EncodedChunk& chunk, const std::string& input, int64_t first_line);
 
-  /// Writes the indices and manifests, gives the files their names.
-  void finish(indexed::Provenance provenance);
+  /// Appends bytes that belong to the chunk that take() gets next.
+  void take_ahead(size_t key, std::span<const std::byte> bytes) {
+    builders_[key]->add_encoded_ahead(bytes);
+  }
+
+  /// Writes the indices and manifests; then the files get their names, all together.
+  void prepare(indexed::Provenance provenance);
+  void give_names();
 
   const Totals& totals() const { return totals_; }
   /// Tokens of the dataset of each prefix.

@@ -188,22 +188,15 @@ bool has_templates(const std::string& type) {
   return type == "HuggingFaceTokenizer" || type == "HFTokenizer" || type == "PretrainedFromHF";
 }
 
-/// The numbers of a text, one space between two.
-void encode_numbers(std::string_view text, int64_t limit, tok::TokenBuffer& out) {
-  for (size_t at = 0; at < text.size();) {
-    const size_t end = std::min(text.find(' ', at), text.size());
-    const std::string_view word = text.substr(at, end - at);
-    int32_t id = -1;
-    const std::from_chars_result result =
-        std::from_chars(word.data(), word.data() + word.size(), id);
-    if (result.ec != std::errc() || result.ptr != word.data() + word.size() || id < 0 ||
-        id >= limit) {
-      throw std::runtime_error(
-          cli::concat("NullTokenizer: ", cli::quote(word), " is no number from 0 to ", limit - 1));
-    }
-    out.push_back(id);
-    at = end + 1;
-  }
+/// The null tokenizer's number that `text` has at `at`, behind which it puts `at`; -1 for none.
+int32_t next_number(std::string_view text, int64_t limit, size_t& at) {
+  const size_t end = std::min(text.find(' ', at), text.size());
+  const char* last = text.data() + end;
+  int32_t id = -1;
+  const std::from_chars_result result = std::from_chars(text.data() + at, last, id);
+  if (result.ec != std::errc() || result.ptr != last || id < 0 || id >= limit) return -1;
+  at = end + 1;
+  return id;
 }
 
 }  // namespace
@@ -312,8 +305,22 @@ void check_tokenizer_options(const TokenizerOptions& options) {
 int64_t LoadedTokenizer::encode(std::string_view text, tok::Scratch& scratch,
                                 tok::TokenBuffer& out) const {
   if (tokenizer_) return tokenizer_->encode(text, scratch, out, encode_options_);
-  encode_numbers(text, vocab_size_, out);
+  for (size_t at = 0; at < text.size();) {
+    out.push_back(next_number(text, vocab_size_, at));
+    out.drain_if_full();
+  }
   return 0;
+}
+
+std::string LoadedTokenizer::complaint(std::string_view text) const {
+  if (tokenizer_) return {};
+  for (size_t at = 0; at < text.size();) {
+    if (next_number(text, vocab_size_, at) >= 0) continue;
+    const std::string_view word = text.substr(at, text.find(' ', at) - at);
+    return cli::concat(cli::quote(word), " is no number from 0 to ", vocab_size_ - 1,
+                       ", as the NullTokenizer reads");
+  }
+  return {};
 }
 
 LoadedTokenizer load_tokenizer(const TokenizerOptions& options) {

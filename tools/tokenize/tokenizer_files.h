@@ -43,7 +43,7 @@ cli::Group<TokenizerOptions> tokenizer_group();
 class LoadedTokenizer {
  public:
   /// Appends the ids of `text`; returns how many special tokens stand literally in it.
-  /// Errors: std::runtime_error from the null tokenizer for a text that is no list of numbers.
+  /// Range: a text without complaint().
   int64_t encode(std::string_view text, tok::Scratch& scratch, tok::TokenBuffer& out) const;
 
   /// Appends the ids of a batch of texts, `end_id` behind each; as tok::Tokenizer::encode.
@@ -52,6 +52,9 @@ class LoadedTokenizer {
                  std::span<const int32_t>& counts, int32_t end_id) const {
     return tokenizer_->encode(batch, scratch, out, counts, encode_options_, end_id);
   }
+  /// Why `text` cannot be encoded; empty where it can. Only the null tokenizer, which reads numbers
+  /// with one space between two, ever complains.
+  std::string complaint(std::string_view text) const;
 
   /// Megatron's vocab_size, added tokens counted.
   int64_t vocab_size() const { return vocab_size_; }

@@ -61,12 +61,28 @@ void PageFiles::open(int64_t file) {
     output_->write(options_.head);
     return;
   }
+  if (file == 0) begin_folder();
   if (output_) output_->commit();
   output_.reset();
   const std::filesystem::path path = std::filesystem::path(options_.folder) /
                                      (page_file_name(file) + (options_.compress ? ".bz2" : ""));
   std::filesystem::create_directories(path.parent_path());
   output_ = std::make_unique<indexed::OutputFile>(path.string(), options_.existing);
+}
+
+/// Marks the folder before its first file, unless that file is a finished run's and stays.
+void PageFiles::begin_folder() {
+  namespace fs = std::filesystem;
+  const fs::path mark = fs::path(options_.folder) / kUnfinished;
+  if (fs::exists(mark)) {
+    if (options_.existing == indexed::Existing::refuse) options_.existing = indexed::Existing::same;
+    return;
+  }
+  const fs::path first = fs::path(options_.folder) / page_file_name(0);
+  const bool there = fs::exists(first) || fs::exists(first.string() + ".bz2");
+  if (there && options_.existing == indexed::Existing::refuse) return;  // which refuses it
+  fs::create_directories(options_.folder);
+  indexed::OutputFile(mark.string(), indexed::Existing::replace).commit();
 }
 
 void PageFiles::write(const std::vector<Portion>& portions) {
@@ -91,6 +107,10 @@ void PageFiles::finish() {
   }
   if (output_) output_->commit();
   output_.reset();
+  if (options_.single_file.empty() && options_.folder != "-") {
+    std::error_code error;  // a folder without pages has no mark
+    std::filesystem::remove(std::filesystem::path(options_.folder) / kUnfinished, error);
+  }
 }
 
 }  // namespace wiki

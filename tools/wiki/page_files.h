@@ -39,9 +39,13 @@ std::string page_file_name(int64_t file);
 /// bzip2 of `bytes` as one whole stream; streams one behind the other are a valid file. Any thread.
 std::string bzip2_packed(std::string_view bytes);
 
-/// Writes portions. One thread. A file has its name once the next begins, or at finish().
+/// Writes portions. One thread. A file has its name once the next begins, or at finish(). Until
+/// then the folder holds kUnfinished, so that after a run that ended early, by whatever cause, the
+/// same one goes through: files that it left whole are compared, not refused.
 class PageFiles {
  public:
+  static constexpr std::string_view kUnfinished = ".unfinished";
+
   explicit PageFiles(PageFilesOptions options) : options_(std::move(options)) {}
 
   /// Says which file each line of an item goes to. Call in the order of the pages.
@@ -58,6 +62,7 @@ class PageFiles {
 
  private:
   void open(int64_t file);
+  void begin_folder();
 
   PageFilesOptions options_;
   int64_t planned_file_ = 0;

@@ -168,8 +168,8 @@ class DeepspeedReader {
     }
   }
 
-  // train_batch_size = micro-batch x gradient_accumulation_steps x data-parallel size, of which any
-  // two may be given.
+  // train_batch_size = micro-batch x gradient_accumulation_steps x data-parallel size, which only
+  // derive_and_check() knows.
   void accumulation(const json& root) {
     if (!root.contains("gradient_accumulation_steps")) return;
     const json& value = root.at("gradient_accumulation_steps");
@@ -177,8 +177,10 @@ class DeepspeedReader {
     if (config_.micro_batch_size == 0) {
       throw UsageError(path_ + ": gradient_accumulation_steps needs a micro-batch size");
     }
-    set("gradient_accumulation_steps", "global-batch-size",
-        value.get<int64_t>() * config_.micro_batch_size);
+    if (value.get<int64_t>() < 1)
+      throw UsageError(
+          concat(path_, ": gradient_accumulation_steps ", value.get<int64_t>(), ": at least 1"));
+    config_.gradient_accumulation_steps = value.get<int64_t>();
   }
 
   TrainConfig& config_;

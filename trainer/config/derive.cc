@@ -231,6 +231,15 @@ void Derivation::batches() {
   TrainConfig::Derived& d = derived();
   if (config.micro_batch_size == 0) throw UsageError("--micro-batch-size is missing");
   const int64_t unit = config.micro_batch_size * d.data_parallel_size;
+  if (const std::optional<int64_t> steps = config.gradient_accumulation_steps) {
+    const int64_t whole = unit * *steps;
+    if (config.global_batch_size.value_or(whole) != whole)
+      throw UsageError(concat("global batch size ", *config.global_batch_size, " is not ", *steps,
+                              " gradient_accumulation_steps of --micro-batch-size ",
+                              config.micro_batch_size, " on ", d.data_parallel_size,
+                              " data-parallel ranks"));
+    config.global_batch_size = whole;
+  }
   d.global_batch_size = config.global_batch_size.value_or(unit);
   if (d.global_batch_size % unit != 0) {
     throw UsageError(concat("--global-batch-size ", d.global_batch_size,

@@ -114,6 +114,7 @@ struct TrainConfig {
   std::optional<int64_t> cuda_graph;  ///< ours: 0 runs every step call by call.
 
   // The command itself.
+  std::optional<int64_t> gradient_accumulation_steps;  ///< Of --deepspeed_config's file.
   std::string deepspeed_config;
   bool dry_run = false;
 

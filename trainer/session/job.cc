@@ -220,12 +220,6 @@ double Job::mean_of_last_stages(double value) {
   return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
 }
 
-double Job::sum(double value) {
-  if (!control_) return value;
-  const std::vector<double> all = gather(value);
-  return std::accumulate(all.begin(), all.end(), 0.0);
-}
-
 void Job::fail(const std::exception& error) {
   std::string why = cli::describe(error);
   const bool peer = dynamic_cast<const comm::PeerError*>(&error) != nullptr;

@@ -55,8 +55,6 @@ class Job {
   void barrier();
   /// The mean of the last stages' values, the same on all ranks.
   double mean_of_last_stages(double value);
-  /// The sum of all ranks' values, in rank order.
-  double sum(double value);
 
   /// Runs `work`; what it throws is told to the others, and ends all. The process then ends without
   /// unwinding further than here.

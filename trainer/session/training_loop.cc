@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/training_loop.h"
 
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <ctime>
@@ -34,30 +35,34 @@ double seconds_between(std::chrono::steady_clock::time_point from,
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Sum of squares of main parameters, and zeros among gradients, of what this rank saves (of all
-// ranks exactly one saves each element): on the host, for two flags that ask for slow numbers.
+// Sum of squares of all main parameters, and zeros among all gradients, of all ranks: on the host,
+// for two flags that ask for slow numbers.
 struct SlowNumbers {
-  double squares = 0, zeros = 0;
+  double squares = 0;
+  int64_t zeros = 0;
 };
 SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
   SlowNumbers out;
   std::vector<std::byte> host;
-  const auto fetch = [&](const ParamView& view, const Tensor& tensor) {
-    const Tensor part = tensor.flat().slice(view.saved.first - view.kept.first, view.saved.count);
-    host.resize(static_cast<size_t>(part.bytes()));
-    engine.ops().download(host.data(), part);
+  const auto fetch = [&](const Tensor& tensor) {
+    host.resize(static_cast<size_t>(tensor.bytes()));
+    engine.ops().download(host.data(), tensor);
     engine.ops().wait(engine.ops().mark());
   };
   for (const ParamView& view : engine.parameters()) {
+    // What a rank saves is what it counts: each element of the model once.
     if (view.saved.count == 0) continue;
+    const auto counted = [&](const Tensor& kept) {
+      return kept.flat().slice(view.saved.first - view.kept.first, view.saved.count);
+    };
     if (norm) {
-      fetch(view, view.main);
+      fetch(counted(view.main));
       const float* values = reinterpret_cast<const float*>(host.data());
       for (int64_t i = 0; i < view.saved.count; ++i)
         out.squares += double{values[i]} * double{values[i]};
     }
-    if (zeros && view.grad) {
-      fetch(view, view.grad);
+    if (zeros) {
+      fetch(counted(view.grad));
       const size_t item = static_cast<size_t>(size_bytes(view.grad.dtype));
       for (size_t at = 0; at < host.size(); at += item) {
         // Zero is all bits but the sign's.
@@ -67,7 +72,14 @@ SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
       }
     }
   }
-  return out;
+  // Counts travel as two fp32 numbers, each of which holds 24 bits.
+  constexpr int64_t kHalf = int64_t{1} << 20;
+  std::array<float, 3> sums = {static_cast<float>(out.squares),
+                               static_cast<float>(out.zeros / kHalf),
+                               static_cast<float>(out.zeros % kHalf)};
+  if (engine.topology().world_size() == 1) return out;
+  engine.over_ranks(sums, comm::Reduce::sum);
+  return {double{sums[0]}, static_cast<int64_t>(sums[1]) * kHalf + static_cast<int64_t>(sums[2])};
 }
 
 }  // namespace
@@ -295,9 +307,8 @@ void TrainingLoop::log_interval(IterationRecord record) {
   if (config.log_params_norm || config.log_num_zeros_in_grad) {
     const SlowNumbers slow =
         count_slowly(parts_.engine, config.log_params_norm, config.log_num_zeros_in_grad);
-    if (config.log_params_norm) record.params_norm = std::sqrt(parts_.job.sum(slow.squares));
-    if (config.log_num_zeros_in_grad)
-      record.num_zeros = static_cast<int64_t>(parts_.job.sum(slow.zeros));
+    if (config.log_params_norm) record.params_norm = std::sqrt(slow.squares);
+    if (config.log_num_zeros_in_grad) record.num_zeros = slow.zeros;
   }
   print(format_iteration_line(record));
   metrics_->interval(record);

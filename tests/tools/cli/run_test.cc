@@ -121,9 +121,10 @@ TEST(Run, AFullDiskBehindStdoutIsAnError) {
               "sample-tool: standard output: no space left on device");
 }
 
-void say_unlinked() noexcept {
+bool say_unlinked(int) noexcept {
   const ssize_t written = write(STDERR_FILENO, "unlinked\n", 9);
   static_cast<void>(written);
+  return true;
 }
 
 class RunSignal : public testing::TestWithParam<int> {};

@@ -17,12 +17,16 @@ struct Made {
   std::vector<int32_t> lengths;
   std::vector<int32_t> sequences;
   std::vector<std::pair<int64_t, int64_t>> runs;
+  std::vector<std::byte> bytes;
+  size_t most_held = 0;  ///< bytes that one hand-over took
+  int64_t refused = 0;
 };
 
 using Texts = std::vector<std::vector<std::string_view>>;
 
 /// Encodes documents of one key; their lines are given, or 0, 1, 2, ...
-Made encode(EncodeRules rules, const Texts& documents, std::vector<int64_t> lines = {}) {
+Made encode(EncodeRules rules, const Texts& documents, std::vector<int64_t> lines = {},
+            bool ahead = false) {
   TokenizerOptions options;
   options.type = "NullTokenizer";
   options.vocab_size = 1000;
@@ -32,17 +36,31 @@ Made encode(EncodeRules rules, const Texts& documents, std::vector<int64_t> line
   Encoder encoder(tokenizer, rules);
   EncodedChunk chunk;
   chunk.clear(1, id_width(rules));
+  Made made;
+  if (ahead) {
+    chunk.ahead = [&](size_t, std::span<const std::byte> bytes) {
+      made.bytes.insert(made.bytes.end(), bytes.begin(), bytes.end());
+      made.most_held = std::max(made.most_held, bytes.size());
+    };
+  }
   for (size_t i = 0; i < documents.size(); ++i) {
     const Texts texts = {documents[i]};
-    encoder.add(
-        {.raw = {}, .texts = texts, .line = lines.empty() ? static_cast<int64_t>(i) : lines[i]},
-        chunk);
+    stream::Complaint verdict;
+    encoder.add({.raw = {},
+                 .texts = texts,
+                 .line = lines.empty() ? static_cast<int64_t>(i) : lines[i],
+                 .verdict = &verdict},
+                chunk);
+    made.refused += !verdict.what.empty();
   }
   encoder.finish(chunk);
   const EncodedKey& key = chunk.keys[0];
-  Made made{{}, key.lengths, key.sequences, {}};
   for (size_t i = 0; i < key.ids.size(); ++i) made.ids.push_back(key.ids[i]);
-  EXPECT_EQ(key.ids.bytes().size(), 2 * made.ids.size());
+  made.lengths = key.lengths;
+  made.sequences = key.sequences;
+  const std::span<const std::byte> rest = key.ids.bytes();
+  made.bytes.insert(made.bytes.end(), rest.begin(), rest.end());
+  EXPECT_EQ(made.bytes.size(), 2 * key.ids.total());
   for (const EncodedChunk::Run& run : chunk.runs) made.runs.emplace_back(run.line, run.documents);
   return made;
 }
@@ -78,8 +96,23 @@ TEST(Encoder, RunsOfLines) {
 }
 
 TEST(Encoder, RefusesWhatIsNoNumber) {
-  EXPECT_THROW(encode({}, {{"1 x"}}), std::runtime_error);
-  EXPECT_THROW(encode({}, {{"1000"}}), std::runtime_error);
+  for (const std::string_view bad : {"1 x", "1000", "1  2", "1 -2", " 1", "1\n2", "99999999999"}) {
+    const Made made = encode({}, {{"1 2"}, {"3", bad, "4"}, {"5"}});
+    EXPECT_THAT(made.ids, ElementsAre(1, 2, 5)) << bad;  // nothing of the refused one is left
+    EXPECT_EQ(made.refused, 1) << bad;
+  }
+}
+
+TEST(Encoder, HandsOverAheadWhatALongDocumentMakes) {
+  std::string text;
+  for (int i = 0; i < 700000; ++i) text += (i == 0 ? "" : " ") + std::to_string(i % 1000);
+  const Made whole = encode({.append_eod = true}, {{text, "7"}, {"8"}});
+  const Made pieces = encode({.append_eod = true}, {{text, "7"}, {"8"}}, {}, true);
+  EXPECT_EQ(whole.ids.size(), 700004U);
+  EXPECT_EQ(pieces.bytes, whole.bytes);
+  EXPECT_EQ(pieces.lengths, whole.lengths);
+  EXPECT_THAT(pieces.lengths, ElementsAre(700000, 2, 2));
+  EXPECT_LT(pieces.most_held, size_t{1} << 20);
 }
 
 std::vector<std::string> sentences(std::string_view text, bool keep_space) {

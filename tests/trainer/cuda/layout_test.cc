@@ -32,13 +32,16 @@ struct Layout {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int chunks = 1;
   int data = 1;
+  int stage = 0;  ///< Of ZeRO; gradients and weights then travel beside the computation.
+  bool offload = false;
   int gpus() const { return tensor * pipeline * data; }
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
   return out << l.family << ", tensor " << l.tensor << (l.sequence ? " + sequence" : "")
              << ", pipeline " << l.pipeline << ", schedule " << int(l.schedule) << ", chunks "
-             << l.chunks << ", data " << l.data;
+             << l.chunks << ", data " << l.data << ", ZeRO " << l.stage
+             << (l.offload ? ", state on the host" : "");
 }
 
 int gpus() {
@@ -71,6 +74,9 @@ EngineOptions options_of(const Layout& l, DType dtype) {
   options.sequence_parallel = l.sequence;
   options.schedule = l.schedule;
   options.chunks = l.chunks;
+  options.zero_stage = l.stage;
+  options.overlap_grad_reduce = options.overlap_param_gather = l.stage > 0;
+  options.cpu_offload = l.offload;
   return options;
 }
 
@@ -155,6 +161,13 @@ std::vector<Layout> layouts() {
           {.pipeline = 2, .schedule = zb},
           {.pipeline = 2, .schedule = chunked, .chunks = 2},
           {.data = 2},
+          {.data = 2, .stage = 1},
+          {.data = 2, .stage = 2},
+          {.data = 2, .stage = 3},
+          {.data = 2, .stage = 1, .offload = true},
+          {.data = 4, .stage = 3},
+          {.tensor = 2, .data = 2, .stage = 2},
+          {.pipeline = 2, .data = 2, .stage = 1},
           {.family = "llama", .tensor = 2, .sequence = true},
           {.family = "gpt_neox", .tensor = 2, .sequence = true},
           {.family = "opt", .pipeline = 2},
@@ -167,6 +180,15 @@ std::vector<Layout> layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(layouts()));
+
+TEST(Layout, StateOnTheHostChangesNoBit) {
+  if (gpus() < 1) GTEST_SKIP() << "needs a GPU";
+  const Losses a = run({}, DType::bf16), b = run({.offload = true}, DType::bf16);
+  for (int step = 0; step < kSteps; ++step) {
+    EXPECT_EQ(a.of[step], b.of[step]) << step;
+    EXPECT_EQ(a.norm[step], b.norm[step]) << step;
+  }
+}
 
 TEST(Layout, RunsTwiceWithTheSameBits) {
   const Layout l{.tensor = 2, .sequence = true};

@@ -51,6 +51,8 @@ TEST_P(CudaModel, Fp32EqualsPyTorch) {
 
 TEST_P(CudaModel, SixteenBitsStayNear) {
   const std::string family = GetParam();
+  // In 16 bits attention is cuDNN's, which draws its own dropout mask; fp32 above follows the law.
+  if (family == "gpt2_dropout") GTEST_SKIP() << "the golden's attention mask is not cuDNN's";
   const Arrays golden = read_golden(family);
   for (DType dtype : {DType::bf16, DType::f16}) {
     EngineOptions options = options_for(family);

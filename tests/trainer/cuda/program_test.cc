@@ -41,7 +41,7 @@ TEST_F(CudaProgram, StoppedAndStartedAgainIsTheSameRun) {
     const Ended ended = run(saving(whole, {}));
     ASSERT_EQ(ended.status, 0) << ended.err;
     const std::string stopped = std::string("stopped") + precision;
-    ASSERT_EQ(run(saving(stopped, {"--exit-interval", "5"})).status, 0);
+    ASSERT_EQ(run(saving(stopped, {"--exit-interval", "5"})).status, 75);
     ASSERT_EQ(run(saving(stopped, {})).status, 0);
     const std::string plain = std::string("plain") + precision;
     ASSERT_EQ(run(saving(plain, {"--cuda-graph", "0"})).status, 0);

@@ -1,10 +1,11 @@
 // Attention over packed q/k/v: the road to cuDNN, rotary embedding, and decoding against a cache.
 // Lives here: CudaOps::attention_forward, attention_backward, rotary, attention_decode. Not here:
-// cuDNN's graphs (sdpa.cc), their masks (attention_masks.cu), the plain road for fp32 and other
+// cuDNN's graphs (sdpa.cc), their biases (attention_bias.cu), the plain road for fp32 and other
 // head sizes (attention_plain.cu).
 // A row of qkv is G groups of N/G query heads, one key head, one value head, D each, so head
 // strides are affine for G = N and cuDNN reads the row in place; for G < N the queries are gathered
-// into scratch first.
+// into scratch first. 16-bit dropout masks are cuDNN's own, from a seed made of the Dropout's
+// fields: the same in both directions.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/attention_layout.h"
@@ -17,6 +18,15 @@ namespace ops::cuda {
 namespace {
 
 constexpr int kThreads = 256;
+constexpr int64_t kSeedBytes = 256;
+
+__global__ void seed_kernel(int64_t* seed_and_offset, DropoutDraw d, uint32_t first_head) {
+  const uint4 w = philox(make_uint4(d.first_position, d.first_sample, first_head,
+                                    static_cast<uint32_t>(d.state->iteration)),
+                         d.seed, d.site);
+  seed_and_offset[0] = static_cast<int64_t>((static_cast<uint64_t>(w.x) << 31) ^ w.y);
+  seed_and_offset[1] = 0;
+}
 
 // Queries of a packed row to (S, B, N, D), or back; a thread owns one element.
 template <typename T>
@@ -121,9 +131,10 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv) {
+/// Dropout with documents apart goes the plain road: cuDNN has no deterministic graph for both.
+bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv, bool documents, float dropout) {
   return qkv.dtype != DType::f32 && shape.kv_channels % 8 == 0 && shape.kv_channels <= 128 &&
-         qkv.shape[0] > 1;
+         qkv.shape[0] > 1 && !(documents && dropout > 0);
 }
 
 /// What decides a call beside the shape of attention.
@@ -133,27 +144,25 @@ struct SdpaWants {
   bool bias = false, stats = true, backward = false;
 };
 
-/// Samples that one call takes, so that the quadratic scratch of a deterministic backward and of a
-/// dropout mask stays in bounds.
-int64_t sdpa_batch(const PackedLayout& l, bool dropout) {
+/// Samples that one call takes, so that the quadratic scratch of a deterministic backward stays in
+/// bounds; forward cuts alike where a seed or a bias belongs to the cut.
+int64_t sdpa_batch(const PackedLayout& l) {
   constexpr int64_t kMostBytes = int64_t{2} << 30;
-  const int64_t of_sample = l.heads * l.length * l.length * (dropout ? 4 : 2);
+  const int64_t of_sample = l.heads * l.length * l.length * 2;
   int64_t batch = std::clamp<int64_t>(kMostBytes / std::max<int64_t>(of_sample, 1), 1, l.batch);
   while (l.batch % batch != 0) --batch;
   return batch;
 }
 
 SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, const SdpaWants& wants) {
-  SdpaShape s{.batch = wants.backward || wants.dropout > 0 || wants.bias
-                           ? sdpa_batch(l, wants.dropout > 0)
-                           : l.batch,
+  SdpaShape s{.batch = wants.backward || wants.dropout > 0 || wants.bias ? sdpa_batch(l) : l.batch,
               .heads = l.heads,
               .groups = l.groups,
               .length = l.length,
               .channels = l.channels,
               .dtype = wants.dtype,
               .scale = a.softmax_scale,
-              .dropout_scale = wants.dropout > 0 ? dropout_scale(wants.dropout) : 0.0f,
+              .dropout = wants.dropout,
               .bias = wants.bias,
               .causal = a.causal,
               .with_stats = wants.stats,
@@ -169,16 +178,11 @@ SdpaShape sdpa_shape(const PackedLayout& l, const AttentionShape& a, const SdpaW
   return s;
 }
 
-int64_t mask_bytes(const SdpaShape& s) {
-  return s.dropout_scale > 0
-             ? round_up(s.batch * s.heads * s.length * sdpa_pitch(s.length) * 2, 256)
-             : 0;
-}
 int64_t bias_bytes(const SdpaShape& s) {
   return s.bias ? round_up(s.batch * s.length * sdpa_pitch(s.length) * 2, 256) : 0;
 }
 
-/// Where a road through cuDNN keeps what, in scratch; masks lie between the two.
+/// Where a road through cuDNN keeps what, in scratch: seed, queries, bias, the library's own.
 struct SdpaScratch {
   int64_t queries_bytes = 0, total = 0;
 };
@@ -188,7 +192,7 @@ SdpaScratch sdpa_scratch(Sdpa& sdpa, const SdpaShape& s, int64_t whole_batch) {
     out.queries_bytes =
         round_up(whole_batch * s.length * s.heads * s.channels * size_bytes(s.dtype), 256) *
         (s.backward ? 2 : 1);
-  out.total = out.queries_bytes + mask_bytes(s) + bias_bytes(s) + sdpa.workspace_bytes(s);
+  out.total = kSeedBytes + out.queries_bytes + bias_bytes(s) + sdpa.workspace_bytes(s);
   return out;
 }
 
@@ -210,27 +214,30 @@ char* at(const void* base, int64_t elements) {
   return static_cast<char*>(const_cast<void*>(base)) + elements * 2;
 }
 
-/// Fills mask and bias of the samples from `b` on at `memory` and names them in `call`; returns
-/// where cuDNN's own scratch begins.
-struct MaskInputs {
+/// Fills seed and bias of the samples from `b` on, named in `call`; returns where cuDNN's own
+/// scratch begins. `memory` begins with the seed, `bias` follows the queries.
+struct SideInputs {
   Dropout dropout;
   const Tensor& first_key;
+  int64_t whole_batch;
   cudaStream_t stream;
 };
-char* fill_masks(char* memory, const SdpaShape& s, const MaskInputs& from, int64_t b,
-                 SdpaCall& call) {
-  if (mask_bytes(s) > 0) {
-    Dropout dropout = from.dropout;
-    dropout.first_sample += b;
-    fill_dropout_mask(call.mask = memory, s, dropout, from.stream);
-    memory += mask_bytes(s);
+char* fill_side_inputs(char* memory, char* bias, const SdpaShape& s, const SideInputs& from,
+                       int64_t b, SdpaCall& call) {
+  if (s.dropout > 0) {
+    Dropout d = from.dropout;
+    d.first_sample += b;
+    seed_kernel<<<1, 1, 0, from.stream>>>(reinterpret_cast<int64_t*>(memory),
+                                          dropout_draw(d, from.whole_batch),
+                                          static_cast<uint32_t>(d.first_head));
+    CUDA_CHECK(cudaGetLastError());
+    call.seed = memory;
+    call.offset = memory + sizeof(int64_t);
   }
-  if (bias_bytes(s) > 0) {
-    fill_document_bias(call.bias = memory, s, data<int32_t>(from.first_key) + b,
+  if (s.bias)
+    fill_document_bias(call.bias = bias, s, data<int32_t>(from.first_key) + b,
                        from.first_key.shape[1], from.stream);
-    memory += bias_bytes(s);
-  }
-  return memory;
+  return bias + bias_bytes(s);
 }
 
 }  // namespace
@@ -238,7 +245,8 @@ char* fill_masks(char* memory, const SdpaShape& s, const MaskInputs& from, int64
 int64_t CudaOps::attention_scratch(const AttentionShape& shape, const Tensor& qkv,
                                    const Tensor& first_key, float dropout, bool backward) {
   const PackedLayout l = packed_layout(shape, qkv);
-  if (!cudnn_takes(shape, qkv)) return plain_attention_scratch(l, qkv.dtype);
+  if (!cudnn_takes(shape, qkv, bool(first_key), dropout))
+    return plain_attention_scratch(l, qkv.dtype);
   return sdpa_scratch(*sdpa_,
                       sdpa_shape(l, shape,
                                  {.dtype = qkv.dtype,
@@ -252,7 +260,8 @@ int64_t CudaOps::attention_scratch(const AttentionShape& shape, const Tensor& qk
 void CudaOps::attention_forward(const AttentionForward& args) {
   check(args, device());
   if (args.out.elements() == 0) return;
-  if (!cudnn_takes(args.shape, args.qkv)) return attention_forward_plain(args);
+  if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
+    return attention_forward_plain(args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const SdpaShape s = sdpa_shape(l, args.shape,
                                  {.dtype = args.qkv.dtype,
@@ -260,7 +269,8 @@ void CudaOps::attention_forward(const AttentionForward& args) {
                                   .bias = bool(args.first_key),
                                   .stats = bool(args.stats)});
   const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
-  char* queries = scratch(need.total);
+  char* memory = scratch(need.total);
+  char* queries = memory + kSeedBytes;
   const void* q = args.qkv.data;
   if (l.heads != l.groups) {
     move_queries_16(args.qkv.data, queries, l, true, multiprocessors_, stream_);
@@ -271,8 +281,8 @@ void CudaOps::attention_forward(const AttentionForward& args) {
     call.k = at(args.qkv.data, b * l.row() + l.members() * l.channels);
     call.v = at(args.qkv.data, b * l.row() + (l.members() + 1) * l.channels);
     if (args.stats) call.stats = data<float>(args.stats) + b * l.heads * l.length;
-    char* library = fill_masks(queries + need.queries_bytes, s,
-                               {args.dropout, args.first_key, stream_}, b, call);
+    char* library = fill_side_inputs(memory, queries + need.queries_bytes, s,
+                                     {args.dropout, args.first_key, l.batch, stream_}, b, call);
     sdpa_->run(s, call, library, stream_);
   }
 }
@@ -280,7 +290,8 @@ void CudaOps::attention_forward(const AttentionForward& args) {
 void CudaOps::attention_backward(const AttentionBackward& args) {
   check(args, device());
   if (args.dqkv.elements() == 0) return;
-  if (!cudnn_takes(args.shape, args.qkv)) return attention_backward_plain(args);
+  if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
+    return attention_backward_plain(args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const SdpaShape s = sdpa_shape(l, args.shape,
                                  {.dtype = args.qkv.dtype,
@@ -288,7 +299,8 @@ void CudaOps::attention_backward(const AttentionBackward& args) {
                                   .bias = bool(args.first_key),
                                   .backward = true});
   const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
-  char* queries = scratch(need.total);
+  char* memory = scratch(need.total);
+  char* queries = memory + kSeedBytes;
   const bool gathers = l.heads != l.groups;
   const void* q = gathers ? queries : args.qkv.data;
   const void* dq = gathers ? queries + need.queries_bytes / 2 : args.dqkv.data;
@@ -304,8 +316,8 @@ void CudaOps::attention_backward(const AttentionBackward& args) {
                   .dq = at(dq, b * s.q_stride[0]),
                   .dk = at(args.dqkv.data, key),
                   .dv = at(args.dqkv.data, value)};
-    char* library = fill_masks(queries + need.queries_bytes, s,
-                               {args.dropout, args.first_key, stream_}, b, call);
+    char* library = fill_side_inputs(memory, queries + need.queries_bytes, s,
+                                     {args.dropout, args.first_key, l.batch, stream_}, b, call);
     sdpa_->run(s, call, library, stream_);
   }
   if (gathers)

@@ -19,7 +19,7 @@ namespace fe = cudnn_frontend;
 using Attributes = fe::graph::Tensor_attributes;
 using Shared = std::shared_ptr<Attributes>;
 
-enum Uid : int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv, kMask, kBias };
+enum Uid : int64_t { kQ = 1, kK, kV, kOut, kStats, kDout, kDq, kDk, kDv, kSeed, kOffset, kBias };
 
 void check_fe(fe::error_t status, const char* call, int line) {
   if (status.is_bad()) throw_device_error(call, __FILE__, line, status.get_message());
@@ -48,18 +48,14 @@ Shared tensor(fe::graph::Graph& g, const char* name, Uid uid, const Cut& cut, fe
                       .set_stride(cut.stride)
                       .set_data_type(type));
 }
-Shared mask_tensor(fe::graph::Graph& g, const SdpaShape& s) {
-  const int64_t pitch = sdpa_pitch(s.length), head = s.length * pitch;
-  return tensor(g, "mask", kMask,
-                {{s.batch, s.heads, s.length, s.length}, {s.heads * head, head, pitch, 1}},
-                io_type(s.dtype));
+Shared scalar(fe::graph::Graph& g, const char* name, Uid uid) {
+  return tensor(g, name, uid, {{1, 1, 1, 1}, {1, 1, 1, 1}}, fe::DataType_t::INT64);
 }
 Shared bias_tensor(fe::graph::Graph& g, const SdpaShape& s) {
   const int64_t pitch = sdpa_pitch(s.length), sample = s.length * pitch;
   return tensor(g, "bias", kBias, {{s.batch, 1, s.length, s.length}, {sample, sample, pitch, 1}},
                 io_type(s.dtype));
 }
-Shared constant(float value) { return std::make_shared<Attributes>(value); }
 void output(const Shared& t, Uid uid, const Cut& cut, fe::DataType_t type) {
   t->set_output(true).set_uid(uid).set_dim(cut.dim).set_stride(cut.stride).set_data_type(type);
 }
@@ -73,7 +69,8 @@ void build_forward(fe::graph::Graph& g, const SdpaShape& s) {
   options.set_generate_stats(s.with_stats);
   if (s.causal) options.set_causal_mask(true);
   if (s.bias) options.set_bias(bias_tensor(g, s));
-  if (s.dropout_scale > 0) options.set_dropout(mask_tensor(g, s), constant(s.dropout_scale));
+  if (s.dropout > 0)
+    options.set_dropout(s.dropout, scalar(g, "seed", kSeed), scalar(g, "offset", kOffset));
   auto [out, stats] = g.sdpa(q, k, v, options);
   output(out, kOut, cut_of(s.heads, s, s.out_stride), io);
   if (s.with_stats) output(stats, kStats, cut_of_stats(s), fe::DataType_t::FLOAT);
@@ -94,9 +91,8 @@ void build_backward(fe::graph::Graph& g, const SdpaShape& s) {
   options.set_deterministic_algorithm(true);
   if (s.causal) options.set_causal_mask(true);
   if (s.bias) options.set_bias(bias_tensor(g, s));
-  if (s.dropout_scale > 0)
-    options.set_dropout(mask_tensor(g, s), constant(s.dropout_scale),
-                        constant(1.0F / s.dropout_scale));
+  if (s.dropout > 0)
+    options.set_dropout(s.dropout, scalar(g, "seed", kSeed), scalar(g, "offset", kOffset));
   auto [dq, dk, dv] = g.sdpa_backward(q, k, v, out, dout, stats, options);
   output(dq, kDq, q_cut, io);
   output(dk, kDk, kv_cut, io);
@@ -165,7 +161,10 @@ void Sdpa::run(const SdpaShape& shape, const SdpaCall& call, void* workspace, cu
     memory[kDk] = call.dk;
     memory[kDv] = call.dv;
   }
-  if (shape.dropout_scale > 0) memory[kMask] = call.mask;
+  if (shape.dropout > 0) {
+    memory[kSeed] = call.seed;
+    memory[kOffset] = call.offset;
+  }
   if (shape.bias) memory[kBias] = call.bias;
   FE_CHECK(p.graph.execute(impl_->handle, memory, workspace));
 }

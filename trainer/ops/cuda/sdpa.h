@@ -1,7 +1,7 @@
 // Fused attention through cuDNN's graph front end: one graph for each shape, forward and backward.
 // Here: the shape as cuDNN sees it and the keeper of graphs. Not here: what is packed how
 // (attention.cu), attention that cuDNN does not take (attention_plain.cu). sdpa.cc alone includes
-// cudnn_frontend.h; attention_masks.cu fills masks and biases. Strides in elements.
+// cudnn_frontend.h; attention_bias.cu fills biases. Strides in elements.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,7 +11,6 @@
 #include <map>
 #include <memory>
 
-#include "trainer/ops/layer_args.h"
 #include "trainer/ops/tensor.h"
 
 namespace ops::cuda {
@@ -23,8 +22,8 @@ struct SdpaShape {
   int64_t q_stride[3] = {}, kv_stride[3] = {}, out_stride[3] = {};  ///< batch, head, position.
   DType dtype = DType::bf16;
   float scale = 0;
-  float dropout_scale = 0;  ///< 0: no dropout; else what kept probabilities are multiplied by.
-  bool bias = false;        ///< whether a bias of every head is added to the scaled scores.
+  float dropout = 0;  ///< Share of probabilities that cuDNN drops, by a mask of its own.
+  bool bias = false;  ///< whether a bias of every head is added to the scaled scores.
   bool causal = true;
   bool with_stats = true;  ///< Forward only: whether the log-sum-exp is written.
   bool backward = false;
@@ -32,21 +31,17 @@ struct SdpaShape {
   auto operator<=>(const SdpaShape&) const = default;
 };
 
-/// Elements from one row of a mask or bias to the next.
+/// Elements from one row of a bias to the next.
 constexpr int64_t sdpa_pitch(int64_t length) noexcept { return (length + 63) / 64 * 64; }
 
-/// Device memory of one call. stats is (batch, heads, length) fp32; mask is (batch, heads, length,
-/// sdpa_pitch) of ones and zeros, bias (batch, length, sdpa_pitch) finite, both in `dtype`.
+/// Device memory of one call. stats is (batch, heads, length) fp32; seed and offset are int64
+/// scalars, for dropout; bias is (batch, length, sdpa_pitch) in `dtype`, finite.
 struct SdpaCall {
   void *q = nullptr, *k = nullptr, *v = nullptr, *out = nullptr, *stats = nullptr;
   void *dout = nullptr, *dq = nullptr, *dk = nullptr, *dv = nullptr;
-  void *mask = nullptr, *bias = nullptr;
+  void *seed = nullptr, *offset = nullptr, *bias = nullptr;
 };
 
-/// Queues the mask of a call with dropout_scale > 0: `dropout` as the law of ops::Dropout has it,
-/// its first_sample that of the call's first sample. Only what cuDNN reads is written.
-void fill_dropout_mask(void* mask, const SdpaShape& shape, const Dropout& dropout,
-                       cudaStream_t stream);
 /// Queues the bias that hides keys before first_key (length, whole_batch), of which the pointer
 /// shows the call's first sample.
 void fill_document_bias(void* bias, const SdpaShape& shape, const int32_t* first_key,

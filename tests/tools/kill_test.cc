@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+// Every tool is stopped at moments of chance by SIGKILL, SIGTERM and SIGINT, and killed, or refused
+// by the disk, at each operation that changes a file. Whatever has a final name afterwards is
+// whole; the same command again gives the bytes of a run that nothing disturbed; and nothing piles
+// up.
+#include <algorithm>
+#include <chrono>
+#include <csignal>
+#include <random>
+#include <sstream>
+#include <thread>
+
+#include "tests/tools/run_tool.h"
+
+namespace tools {
+namespace {
+
+using Files = std::map<std::string, std::string>;
+
+/// A command line; @ stands for the folder of its output.
+struct Case {
+  const char* name;
+  const char* command;
+};
+
+void PrintTo(const Case& one, std::ostream* out) { *out << one.name; }
+
+std::string base_name(const std::string& path) { return path.substr(path.rfind('/') + 1); }
+
+/// Names that no reader opens: temporaries and the mark of wiki-extract's folder.
+bool is_hidden(const std::string& path) { return base_name(path).starts_with('.'); }
+
+Files visible(const Files& all) {
+  Files found;
+  for (const auto& [path, bytes] : all) {
+    if (!is_hidden(path)) found.emplace(path, bytes);
+  }
+  return found;
+}
+
+/// Names of the files that only one has or whose bytes differ.
+std::string difference(const Files& left, const Files& right) {
+  std::string names;
+  for (const auto& [path, bytes] : left) {
+    const auto other = right.find(path);
+    if (other == right.end() || other->second != bytes) names += path + " ";
+  }
+  for (const auto& [path, bytes] : right) {
+    if (!left.contains(path)) names += path + " ";
+  }
+  return names;
+}
+
+class KillTest : public ToolTest, public testing::WithParamInterface<Case> {
+ protected:
+  KillTest() {
+    make_folder("in");
+    write_documents();
+    for (const auto& [prefix, seed] : {std::pair("a", "1"), {"b", "2"}}) {
+      EXPECT_EQ(run("in", {"make-dataset", prefix, "4000", "60", seed}).status, 0);
+    }
+    EXPECT_EQ(run("in", {"make-dataset", "old", "4000", "60", "3", "uncounted-eod"}).status, 0);
+    words_ = words_of(GetParam().command);
+    fresh();
+    const auto begin = std::chrono::steady_clock::now();
+    const Ended ended = run("out", words_);
+    clean_time_ = std::chrono::steady_clock::now() - begin;
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    clean_ = files("out");
+    EXPECT_EQ(difference(visible(clean_), clean_), "") << "a run leaves something behind";
+    EXPECT_FALSE(clean_.empty());
+  }
+
+  void write_documents() const {
+    std::mt19937 random(7);
+    std::ofstream json(folder_ + "/in/text.jsonl");
+    std::ofstream dump(folder_ + "/in/wiki.xml");
+    dump << "<mediawiki xmlns=\"http://www.mediawiki.org/xml/export-0.10/\" version=\"0.10\">\n";
+    for (int i = 0; i < 1500; ++i) {
+      std::string text;
+      for (size_t n = random() % 80; n > 0; --n)
+        text += "word" + std::to_string(random() % 99) + ' ';
+      json << "{\"text\":\"" << text << "\",\"title\":\"t " << i << "\"}\n";
+      if (i % 500 == 7) json << "no json " << i << "\n";
+      dump << "<page><title>Page " << i << "</title><ns>0</ns><id>" << i + 1
+           << "</id><revision><id>" << i + 1 << "</id><text>" << text
+           << "</text></revision></page>\n";
+    }
+    dump << "</mediawiki>\n";
+  }
+
+  std::vector<std::string> words_of(const std::string& command) const {
+    std::vector<std::string> words;
+    std::istringstream in(command);
+    for (std::string word; in >> word;) {
+      if (word == "@vocab") {
+        for (const std::string& more : tokenize({})) {
+          if (more != "bpe-tokenize" && more != "-q") words.push_back(more);
+        }
+        continue;
+      }
+      if (word.starts_with('@')) word = folder_ + "/out" + word.substr(1);
+      words.push_back(word);
+    }
+    return words;
+  }
+
+  /// The output folder as it is before a run.
+  void fresh() const {
+    make_folder("out");
+    if (words_[0] != "inspect-dataset") return;
+    for (const char* name : {"old.bin", "old.idx", "old.manifest"}) {
+      if (std::filesystem::exists(folder_ + "/in/" + name))
+        std::filesystem::copy(folder_ + "/in/" + name, folder_ + "/out/" + name);
+    }
+  }
+
+  /// Checks what a stopped run left, runs the command again, checks again.
+  void check_and_repeat(const std::string& when, bool may_leave_hidden) const {
+    const Files left = files("out");
+    const bool mends = words_[0] == "inspect-dataset";
+    for (const auto& [path, bytes] : left) {
+      if (is_hidden(path)) {
+        EXPECT_TRUE(may_leave_hidden || base_name(path) == ".unfinished") << when << ": " << path;
+        continue;
+      }
+      const auto whole = clean_.find(path);
+      if (mends) continue;  // the old files are right too; the second run tells
+      ASSERT_NE(whole, clean_.end()) << when << ": " << path;
+      EXPECT_TRUE(bytes == whole->second) << when << ": " << path << " is not whole";
+    }
+    if (visible(left) == clean_ && !mends) return;  // it was done
+    const Ended again = run("out", words_);
+    EXPECT_EQ(again.status, 0) << when << ", the same command again: " << again.err;
+    EXPECT_EQ(difference(files("out"), clean_), "") << when << ", the same command again";
+  }
+
+  std::vector<std::string> words_;
+  Files clean_;
+  std::chrono::steady_clock::duration clean_time_{};
+};
+
+TEST_P(KillTest, AtMomentsOfChance) {
+  std::mt19937 random(11);
+  using Micro = std::chrono::microseconds;
+  const int64_t micros = std::chrono::duration_cast<Micro>(clean_time_).count();
+  for (int round = 0; round < 15; ++round) {
+    const int signal = std::array{SIGKILL, SIGTERM, SIGINT}[static_cast<size_t>(round) % 3];
+    const int64_t delay = static_cast<int64_t>(random()) % (micros + micros / 8 + 1);
+    fresh();
+    const pid_t pid = start("out", words_);
+    std::this_thread::sleep_for(Micro(delay));
+    kill(pid, signal);
+    const Ended ended = wait(pid);
+    EXPECT_TRUE(ended.status == 0 || ended.status == 128 + signal) << ended.status << ended.err;
+    check_and_repeat("signal " + std::to_string(signal) + " after " + std::to_string(delay) + " us",
+                     signal == SIGKILL);
+  }
+}
+
+TEST_P(KillTest, LeftoversDoNotPileUp) {
+  fresh();
+  std::mt19937 random(12);
+  const int64_t micros = std::chrono::duration_cast<std::chrono::microseconds>(clean_time_).count();
+  for (int round = 0; round < 8; ++round) {
+    const pid_t pid = start("out", words_);
+    std::this_thread::sleep_for(std::chrono::microseconds(static_cast<int64_t>(random()) % micros));
+    kill(pid, SIGKILL);
+    wait(pid);
+    const Files left = files("out");
+    EXPECT_LE(left.size() - visible(left).size(), 8U);
+  }
+  check_and_repeat("killed eight times", true);
+}
+
+TEST_P(KillTest, AtEveryOperation) {
+  const std::map<std::string, std::string> shim = {{"LD_PRELOAD", FAULT_SHIM},
+                                                   {"FAULT_ROOT", folder_ + "/out"}};
+  const auto with = [&](std::map<std::string, std::string> more) {
+    more.insert(shim.begin(), shim.end());
+    return more;
+  };
+  fresh();
+  ASSERT_EQ(run("out", words_, with({{"FAULT_COUNT", folder_ + "/count"}})).status, 0);
+  int64_t operations = 0;
+  std::ifstream(folder_ + "/count") >> operations;
+  ASSERT_GT(operations, 2);
+  for (int64_t at = 1; at <= operations; ++at) {
+    // Where there are very many, those at both ends and some of the others.
+    if (at > 8 && at + 16 < operations && at % std::max<int64_t>(1, operations / 6) != 0) continue;
+    const std::string when =
+        "at operation " + std::to_string(at) + " of " + std::to_string(operations);
+    fresh();
+    const Ended killed = run("out", words_, with({{"FAULT_AT", std::to_string(at)}}));
+    EXPECT_TRUE(killed.status == 128 + SIGKILL || killed.status == 0) << when << killed.status;
+    check_and_repeat("killed " + when, true);
+    fresh();
+    const Ended full = run("out", words_,
+                           with({{"FAULT_AT", std::to_string(at)},
+                                 {"FAULT_ERRNO", std::to_string(ENOSPC)},
+                                 {"FAULT_TIMES", "1"}}));
+    EXPECT_TRUE(full.status == 0 || full.status == 1) << when << ": " << full.status;
+    EXPECT_EQ(full.status == 1, full.err.find(": no space left on device\n") != std::string::npos)
+        << when << ": " << full.err;
+    if (full.status == 0) {
+      EXPECT_EQ(difference(visible(files("out")), clean_), "") << "no error, " << when;
+    } else {
+      check_and_repeat("disk full " + when, true);
+    }
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    Tools, KillTest,
+    testing::Values(
+        Case{"json_extract",
+             "json-extract -q -w 2 --on-error quarantine -o @/x.jsonl ../in/text.jsonl"},
+        Case{"json_extract_zstd",
+             "json-extract -q -w 2 --on-error skip --compress zstd -o @/x.zst ../in/text.jsonl"},
+        Case{"wiki_extract", "wiki-extract -q --processes 2 -b 100K -o @/text ../in/wiki.xml"},
+        Case{"bpe_train",
+             "bpe-train -q --workers 2 --vocab-size 300 --on-error quarantine --output @/v "
+             "--input ../in/text.jsonl"},
+        Case{"bpe_tokenize",
+             "bpe-tokenize -q -w 2 --append-eod --on-error skip @vocab -o @/x "
+             "--input ../in/text.jsonl"},
+        Case{"bpe_tokenize_keys",
+             "bpe-tokenize -q -w 1 --json-keys text title --on-error quarantine @vocab -o @/x "
+             "--input ../in/text.jsonl"},
+        Case{"merge_datasets", "merge-datasets -q ../in/a ../in/b ../in/a --output-prefix @/x"},
+        Case{"shuffle_index",
+             "shuffle-index -q --data-path 0.3 ../in/a 0.7 ../in/b --split 8,1,1 "
+             "--seq-length 16 --samples 900,20,20 --data-cache-path @/cache "
+             "--tokenizer-type NullTokenizer --vocab-size 1000"},
+        Case{"shuffle_index_rewrite",
+             "shuffle-index -q --data-path ../in/a ../in/b --mem 300K --rewrite @/x"},
+        Case{"inspect_dataset_repair", "inspect-dataset quick @/old --repair"}),
+    [](const auto& info) { return std::string(info.param.name); });
+
+}  // namespace
+}  // namespace tools
