@@ -8,6 +8,7 @@
 
 #include <charconv>
 #include <chrono>
+#include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
@@ -126,7 +127,7 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
       patience_.count() > 0 ? patience_ : in_ms(config_.distributed_timeout_minutes * 60);
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
   options.meeting_file = meeting_file_;
-  options.at_end = [] { indexed::remove_temporaries(); };
+  options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
   options.print = [this](const std::string& line) { console_.error(line); };
   const bool own = launch_.launcher == "trainer";
   options.end_process = [own](int status) {
