@@ -3,6 +3,7 @@
 // has them.
 // Here: the flag rows, the options struct, main. The work is in tools/wiki/.
 
+#include <malloc.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -34,7 +35,7 @@ struct Options {
   std::string namespaces = "0";
   bool redirects = false;
   int64_t min_text_length = 0;
-  int64_t max_page_bytes = 64 << 20;
+  int64_t max_page_bytes = 16 << 20;
   std::string on_error = "stop";
   int64_t workers = std::max<int64_t>(1, std::thread::hardware_concurrency());
 };
@@ -206,6 +207,8 @@ int main(int argc, char** argv) {
                                 .summary = "a MediaWiki dump to loose JSON, a line a page",
                                 .operands = "[DUMP]",
                                 .at_signal = indexed::remove_temporaries};
+  // Memory of large pages goes back to the system at once, whatever thread had it.
+  mallopt(M_MMAP_THRESHOLD, 4 << 20);
   // WikiExtractor spells one flag with one dash and two letters.
   std::string long_form = "--ns";
   for (int i = 1; i < argc; ++i) {

@@ -11,6 +11,8 @@
 #include <array>
 #include <cstring>
 
+#include "tools/stream/bzip2_decoder.h"
+
 namespace stream {
 namespace {
 
@@ -219,7 +221,7 @@ void Bzip2Splitter::finish(std::vector<Bzip2Block>& blocks) {
   settle(blocks, true);
 }
 
-DecodedBlock decode_block(Bzip2Block block) {
+DecodedBlock decode_block(Bzip2Block block, size_t most_bytes) {
   DecodedBlock result;
   if (block.num_bits == 0) return {std::move(block), {}, true};
   std::string input = {'B', 'Z', 'h', block.level};
@@ -235,7 +237,7 @@ DecodedBlock decode_block(Bzip2Block block) {
   result.bytes.resize(static_cast<size_t>(block.level - '0') * 100000 + 4096);
   size_t written = 0;
   int status = BZ_OK;
-  while (status == BZ_OK) {
+  while (status == BZ_OK && written <= most_bytes) {
     if (written == result.bytes.size()) result.bytes.resize(written * 2);
     bz.next_out = result.bytes.data() + written;
     bz.avail_out = static_cast<unsigned>(result.bytes.size() - written);
@@ -247,10 +249,39 @@ DecodedBlock decode_block(Bzip2Block block) {
       status = BZ_DATA_ERROR;
   }
   BZ2_bzDecompressEnd(&bz);
-  result.bytes.resize(status == BZ_STREAM_END ? written : 0);
-  result.ok = status == BZ_STREAM_END;
+  result.over_limit = (status == BZ_OK || status == BZ_STREAM_END) && written > most_bytes;
+  result.ok = status == BZ_STREAM_END && !result.over_limit;
+  result.bytes.resize(result.ok ? written : 0);
   result.block = std::move(block);
   return result;
+}
+
+std::vector<DecodedBlock> decode_blocks(std::vector<Bzip2Block> blocks, size_t most_bytes) {
+  constexpr size_t kTogether = 4;
+  std::vector<DecodedBlock> results(blocks.size());
+  for (size_t begin = 0; begin < blocks.size(); begin += kTogether) {
+    std::array<Bzip2Walk, kTogether> walks;
+    std::array<bool, kTogether> good{};
+    std::vector<Bzip2Walk*> together;
+    const size_t count = std::min(kTogether, blocks.size() - begin);
+    for (size_t i = 0; i < count; ++i) {
+      const Bzip2Block& block = blocks[begin + i];
+      good[i] = block.num_bits > 0 && walks[i].read(block.bits, block.num_bits, block.level);
+      if (good[i]) together.push_back(&walks[i]);
+    }
+    follow(together);
+    for (size_t i = 0; i < count; ++i) {
+      DecodedBlock& result = results[begin + i];
+      result.ok = good[i] && walks[i].finish(result.bytes, most_bytes, result.over_limit);
+      if (result.ok || result.over_limit) {
+        if (result.over_limit) result.bytes.clear();
+        result.block = std::move(blocks[begin + i]);
+      } else {
+        result = decode_block(std::move(blocks[begin + i]), most_bytes);
+      }
+    }
+  }
+  return results;
 }
 
 void Bzip2Joiner::check_sum(const Bzip2Block& block) {
@@ -290,7 +321,11 @@ void Bzip2Joiner::add(DecodedBlock decoded, std::string& out) {
     return;
   }
   check_sum(decoded.block);
-  out += decoded.bytes;
+  if (out.empty()) {
+    out = std::move(decoded.bytes);
+  } else {
+    out += decoded.bytes;
+  }
 }
 
 void Bzip2Joiner::finish() const {

@@ -5,7 +5,8 @@
 // and checks every sum. Multistream files (Wikipedia's, pbzip2's) and files of one stream are the
 // same to it. The number can stand inside a block by chance (once in some petabytes): what does not
 // decode alone is decoded together with what follows, so chance costs time, not bytes.
-// Not here: the decoder itself (libbz2). Source of the layout: the bzip2 1.0 sources, compress.c.
+// Not here: the decoders (bzip2_decoder.h, and libbz2 for what that one does not take).
+// Source of the layout: the bzip2 1.0 sources, compress.c.
 #pragma once
 
 #include <cstdint>
@@ -38,8 +39,9 @@ struct Bzip2Block {
 /// A decoded block.
 struct DecodedBlock {
   Bzip2Block block;
-  std::string bytes;  ///< up to some 46 MB for a block of 900,000 bytes; 900,000 as a rule
-  bool ok = false;    ///< false: does not decode alone
+  std::string bytes;        ///< up to some 46 MB for a block of 900,000 bytes; 900,000 as a rule
+  bool ok = false;          ///< false: does not decode alone
+  bool over_limit = false;  ///< not decoded: the bytes are more than was allowed
 };
 
 /// Cuts compressed bytes into blocks. Feed in order, then finish. One thread.
@@ -79,8 +81,11 @@ class Bzip2Splitter {
   bool inside_ = false;  // the first block of what is fed is not yet found, and need not be at once
 };
 
-/// Decodes one block by itself. Any thread.
-DecodedBlock decode_block(Bzip2Block block);
+/// Decodes one block by itself, unless it has more than `most_bytes`. Any thread.
+DecodedBlock decode_block(Bzip2Block block, size_t most_bytes = std::string::npos);
+
+/// The same for several at once, which is faster: up to four are decoded side by side.
+std::vector<DecodedBlock> decode_blocks(std::vector<Bzip2Block> blocks, size_t most_bytes);
 
 /// Takes decoded blocks in the order of the splitter. One thread.
 class Bzip2Joiner {

@@ -34,6 +34,8 @@ class Transcoder {
   void feed(std::string_view bytes, std::string& out);
   /// Errors: DumpError when the last character is not whole.
   void finish() const;
+  /// Whether bytes pass as they are from here on, so that feed need not be called.
+  bool passes() const { return encoding_ == Encoding::utf8; }
   /// What is fed begins inside a UTF-8 export, and no mark is looked for.
   void start_inside() { encoding_ = Encoding::utf8; }
 

@@ -12,6 +12,7 @@ namespace wiki {
 namespace {
 
 constexpr size_t kDeepestLink = 64;
+constexpr size_t kLongestTarget = 1024;  // of MediaWiki: 255 bytes and a section
 constexpr std::array<std::string_view, 9> kSchemes = {
     "http://", "https://", "ftp://", "//", "mailto:", "news:", "irc://", "gopher://", "sftp://"};
 
@@ -113,7 +114,8 @@ class InlineStripper {
       }
       return;
     }
-    if (!begins_with_scheme(text_.substr(at_ + 1, 12))) return literal(1);
+    if (openings_.size() >= kDeepestLink || !begins_with_scheme(text_.substr(at_ + 1, 12)))
+      return literal(1);
     const size_t end = std::min(text_.find_first_of(" \t\n]<", at_ + 1), text_.size());
     std::string address(text_.substr(at_ + 1, end - at_ - 1));
     at_ = end;
@@ -179,7 +181,8 @@ class InlineStripper {
       if (const size_t bracket = label.find(" ("); bracket != std::string::npos)
         label.resize(bracket);
     }
-    if (options_.links) {
+    // What is longer than a title can be is none; links in it would double with each level.
+    if (options_.links && target.size() <= kLongestTarget) {
       out_ += shield("<a href=\"" + percent_encoded(target) + "\">") + label + shield("</a>");
     } else {
       out_ += label;

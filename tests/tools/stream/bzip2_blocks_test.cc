@@ -7,7 +7,10 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <array>
 #include <random>
+
+#include "tools/stream/bzip2_decoder.h"
 
 namespace stream {
 namespace {
@@ -96,6 +99,88 @@ TEST(Bzip2Blocks, DamageIsNamed) {
       EXPECT_THAT(error.what(), testing::StartsWith("byte "));
     }
   }
+}
+
+std::vector<Bzip2Block> blocks_of(std::string_view packed) {
+  Bzip2Splitter splitter;
+  std::vector<Bzip2Block> blocks;
+  splitter.feed(packed, blocks);
+  splitter.finish(blocks);
+  return blocks;
+}
+
+TEST(Bzip2Blocks, OwnDecoderEqualsLibbz2) {
+  std::mt19937 random(7);
+  std::vector<std::string> texts = {"a",
+                                    "aaaa",
+                                    "aaaaa",
+                                    std::string(3, 'b') + "a",
+                                    std::string(259, 'c'),
+                                    std::string(260, 'c'),
+                                    std::string(300000, '\0'),
+                                    noise(250000, 1),
+                                    std::string(100, 'x') + noise(1000, 2)};
+  for (int i = 0; i < 40; ++i) {  // few letters, runs of all lengths
+    std::string text;
+    const size_t letters = 1 + random() % 6;
+    const size_t size = random() % 150000;
+    while (text.size() < size) {
+      text.append(random() % 9 == 0 ? random() % 600 : 1 + random() % 6,
+                  static_cast<char>('a' + random() % letters));
+    }
+    texts.push_back(text);
+  }
+  for (const std::string& text : texts) {
+    for (const int level : {1, 9}) {
+      const std::vector<Bzip2Block> blocks = blocks_of(compressed(text, level));
+      const std::vector<DecodedBlock> together = decode_blocks(blocks, std::string::npos);
+      std::string whole;
+      for (size_t i = 0; i < blocks.size(); ++i) {
+        ASSERT_TRUE(together[i].ok);
+        EXPECT_EQ(together[i].bytes, decode_block(blocks[i]).bytes);
+        Bzip2Walk walk;  // nothing here needs libbz2
+        if (blocks[i].num_bits > 0) {
+          ASSERT_TRUE(walk.read(blocks[i].bits, blocks[i].num_bits, blocks[i].level));
+        }
+        whole += together[i].bytes;
+      }
+      EXPECT_EQ(whole, text);
+    }
+  }
+}
+
+TEST(Bzip2Blocks, OwnDecoderRefusesDamageAsLibbz2Does) {
+  std::mt19937 random(11);
+  const Bzip2Block block = blocks_of(compressed(noise(3000, 3) + std::string(500, 'z'), 1)).at(0);
+  for (int i = 0; i < 3000; ++i) {
+    Bzip2Block damaged = block;
+    const size_t hits = 1 + random() % 3;
+    for (size_t k = 0; k < hits; ++k) {
+      char& byte = damaged.bits[random() % (i % 2 == 0 ? 300 : damaged.bits.size())];
+      byte = static_cast<char>(byte ^ 1 << random() % 8);
+    }
+    if (i % 7 == 0) damaged.num_bits -= static_cast<int64_t>(random() % 100);
+    damaged.bits.resize(static_cast<size_t>((damaged.num_bits + 7) / 8));
+    Bzip2Walk walk;
+    bool over_limit = false;
+    std::string bytes;
+    bool good = walk.read(damaged.bits, damaged.num_bits, damaged.level);
+    if (good) {
+      std::array<Bzip2Walk*, 1> one = {&walk};
+      follow(one);
+      good = walk.finish(bytes, std::string::npos, over_limit);
+    }
+    if (good) {
+      EXPECT_EQ(bytes, decode_block(damaged).bytes);
+    }
+  }
+}
+
+TEST(Bzip2Blocks, LimitIsOfWhatIsUnpacked) {
+  const std::vector<Bzip2Block> blocks = blocks_of(compressed(std::string(5000000, 'a'), 9));
+  EXPECT_TRUE(decode_blocks(blocks, 4000000).at(0).over_limit);
+  EXPECT_TRUE(decode_blocks(blocks, 5000000).at(0).ok);
+  EXPECT_TRUE(decode_block(blocks.at(0), 4000000).over_limit);
 }
 
 }  // namespace

@@ -1,0 +1,56 @@
+# Dumps made to hurt end within bounded time and memory: 480 MB of data, 60 seconds each, for two threads.
+. "$(dirname "$0")/prelude"
+head='<mediawiki><siteinfo><sitename>W</sitename><base>https://x.org/wiki/Main</base></siteinfo>'
+times() { yes -- "$2" | head -n "$1" | tr -d '\n'; } # COUNT TEXT
+page() { printf '<page><title>%s</title><ns>0</ns><id>1</id><revision><id>2</id><text>' "$1"; cat; printf '</text></revision></page>\n'; }
+bounded() {
+  (ulimit -d 480000 && timeout 60 wiki-extract --processes 2 "$@") | sha256sum >sum
+  echo "exit ${PIPESTATUS[0]}"
+}
+n=10000
+{ # ten thousand of everything, nested, closed and not
+  echo "$head"
+  { times $n '{{a|'; times $n '}}'; } | page templates
+  { times $n '{|\n|a\n'; times $n '|}\n'; } | page tables
+  { yes -- '{|' | head -n $n; yes '|}' | head -n $n; } | page table-lines
+  for opening in '{{a|x ' '[[a|x ' '[[a x ' '[http://a x ' '&lt;div>x ' '{{{x|' "''x '''y " '{{x|[[y|z '; do
+    { times 200000 "$opening"; times 200000 ']]}}'; } | page growing
+  done
+  { times $n '[['; times $n ']]'; } | page links
+  { times $n '[[File:a|'; times $n ']]'; } | page files
+  { times $n '{{{'; times $n '}}}'; } | page parameters
+  { times $n '&lt;div>'; times $n '&lt;/div>'; } | page elements
+  for opening in '{{' '[[' '{{{' '&lt;ref>' '&lt;!--' '&lt;nowiki>' '&lt;math>' "''" "'''" '-{' '[http://a ' '==' '&amp;' '{{#if:' '&lt;br'; do
+    times 100000 "$opening" | page open
+  done
+  yes -- '{|' | head -n 100000 | page open-tables
+  yes '* * *' | head -n 100000 | page lists
+  yes '== a ==' | head -n 100000 | page sections
+  echo '</mediawiki>'
+} >in.nested.xml
+bounded in.nested.xml -o -
+bounded in.nested.xml -o - --lists --links --html-safe --math source
+{ # templates that call each other twice, themselves, and with arguments that grow
+  echo "$head"
+  for i in $(seq 60); do printf '<page><title>Template:L%s</title><ns>10</ns><id>1</id><revision><id>2</id><text>{{L%s}}{{L%s}}</text></revision></page>\n' "$i" $((i + 1)) $((i + 1)); done
+  printf '<page><title>Template:Self</title><ns>10</ns><id>1</id><revision><id>2</id><text>x{{Self}}</text></revision></page>\n'
+  printf '<page><title>Template:Grow</title><ns>10</ns><id>1</id><revision><id>2</id><text>{{Grow|{{{1}}}{{{1}}}}}</text></revision></page>\n'
+  echo '{{L1}} {{Self}} {{Grow|0123456789}}' | page laughs
+  times 2000 '{{L1}}' | page many-laughs
+  times 3000 '{{Grow|0123456789}}' | page much-growth
+  echo '</mediawiki>'
+} >in.laughs.xml
+bounded in.laughs.xml --templates laughs.templates -o -
+{ # a page of 100 MB; as a bzip2 file it is a few hundred bytes
+  echo "$head"; times 100000 "$(printf 'a%.0s' $(seq 1000))" | page long; echo end | page short; echo '</mediawiki>'; } | bzip2 >in.long.xml.bz2
+bounded in.long.xml.bz2 -o -
+bounded in.long.xml.bz2 -o - --on-error skip
+{ # pages just within the limit, many at a time
+  echo "$head"
+  yes "'''a''b[[c|d]]{{e}}&amp;lt;" | head -c 15000000 | tr -d '\n' >in.text
+  for i in 1 2 3 4; do page "$i" <in.text; done
+  echo '</mediawiki>'; } >in.large.xml
+bounded in.large.xml -o -
+{ echo "$head"; head -c 3000000 /dev/zero | tr '\0' '<' | page bad; echo '</mediawiki>'; } >in.bad.xml
+bounded in.bad.xml -o -
+left
