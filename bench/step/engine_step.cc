@@ -3,6 +3,7 @@
 #include "bench/step/engine_step.h"
 
 #include <cuda_runtime.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -212,7 +213,10 @@ void run_ranks(const GptShape& shape, const EngineRun& run) {
   for (int rank = 0; rank < run.gpus; ++rank) {
     std::fflush(nullptr);
     const pid_t child = fork();
-    if (child == 0) _exit(run_rank(shape, run, rank, folder));
+    if (child == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      _exit(run_rank(shape, run, rank, folder));
+    }
     children.push_back(child);
   }
   bool failed = false;

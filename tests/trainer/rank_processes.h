@@ -5,6 +5,7 @@
 #pragma once
 
 #include <gtest/gtest.h>
+#include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -22,6 +23,7 @@ namespace ranks {
 
 /// What `body` returns (0..255), found in a process of its own.
 inline int in_a_process(const std::function<int()>& body) {
+  std::fflush(nullptr);
   const pid_t pid = fork();
   if (pid == 0) _exit(body());
   int status = 0;
@@ -29,16 +31,27 @@ inline int in_a_process(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
+/// What a rank says that is still there when its time is over.
+inline void on_alarm(int) {
+  constexpr char kWords[] = "a rank has not ended in time: it waits for the others, or hangs\n";
+  static_cast<void>(!write(STDERR_FILENO, kWords, sizeof kWords - 1));
+  _exit(3);
+}
+
 /// Runs body(rank, store) in `size` processes and expects each to end without a failed expectation
-/// or an exception; a rank still there after `seconds` is killed by its alarm.
+/// or an exception; a rank still there after `seconds` says so and ends, and all end with the test.
 inline void run_rank_processes(int size, unsigned seconds,
                                const std::function<void(int, comm::Store&)>& body) {
   std::string folder = std::filesystem::temp_directory_path() / "ranks.XXXXXX";
   ASSERT_NE(::mkdtemp(folder.data()), nullptr);
   std::vector<pid_t> pids;
+  std::fprintf(stderr, "%s\n", testing::UnitTest::GetInstance()->current_test_info()->name());
+  std::fflush(nullptr);
   for (int rank = 0; rank < size; ++rank) {
     const pid_t pid = fork();
     if (pid == 0) {
+      prctl(PR_SET_PDEATHSIG, SIGKILL);
+      std::signal(SIGALRM, on_alarm);
       alarm(seconds);
       comm::FileStore store(folder);
       try {

@@ -109,11 +109,13 @@ class ProgramTest : public testing::Test {
       words.insert(words.end(), data_path_.begin(), data_path_.end());
     }
     words.insert(words.end(), more.begin(), more.end());
+    std::filesystem::remove(folder_ + "/out" + suffix_);
     const pid_t pid = fork();
     if (pid != 0) return pid;
     if (chdir(folder_.c_str()) != 0) _exit(126);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
-    const bool redirected = freopen("out", "w", stdout) && freopen("err", "w", stderr) &&
+    const bool redirected = freopen(("out" + suffix_).c_str(), "w", stdout) &&
+                            freopen(("err" + suffix_).c_str(), "w", stderr) &&
                             freopen("/dev/null", "r", stdin);
     if (!redirected) _exit(126);
     std::vector<char*> argv;
@@ -160,6 +162,7 @@ class ProgramTest : public testing::Test {
 
   std::string folder_;
   std::vector<std::string> data_path_ = {"d"};
+  std::string suffix_;  ///< Of the files that the next start() prints to.
 };
 
 }  // namespace trainer

@@ -188,7 +188,8 @@ bool Control::Link::handle(const Frame& frame) {
 /// The lowest rank of this host, rank 0 left out: it speaks when rank 0 cannot.
 bool Control::Link::first_on_host() const {
   return std::ranges::none_of(roster, [&](const Claim& other) {
-    return other.rank > 0 && other.rank < options.claim.rank && other.host == options.claim.host;
+    return other.rank > 0 && other.rank < options.claim.rank && other.host == options.claim.host &&
+           other.address == roster[static_cast<size_t>(options.claim.rank)].address;
   });
 }
 
@@ -254,6 +255,7 @@ int Control::rank() const noexcept { return link_->options.claim.rank; }
 int Control::size() const noexcept { return link_->options.claim.world_size; }
 const std::vector<Claim>& Control::roster() const noexcept { return link_->roster; }
 double Control::seconds_to_meet() const noexcept { return link_->seconds_to_meet; }
+const std::string& Control::job_key() const noexcept { return link_->options.launch.secret; }
 Store& Control::store() { return *link_; }
 Beacon& Control::beacon() { return link_->beacon; }
 void Control::offer(const std::string& value) { link_->offer(value); }

@@ -85,6 +85,8 @@ class Control {
   /// How long the meeting took.
   double seconds_to_meet() const noexcept;
 
+  /// The secret of this job, given or found at the meeting.
+  const std::string& job_key() const noexcept;
   /// Keys and values of this job.
   Store& store();
   Beacon& beacon();

@@ -9,6 +9,7 @@
 #include <thread>
 
 #include "tools/cli/flags.h"
+#include "tools/cli/text.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #ifdef GRISTMILL_CUDA
 #include "trainer/ops/cuda/cuda.h"
@@ -17,19 +18,23 @@
 namespace trainer {
 namespace {
 
-std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config) {
+std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare& share) {
 #ifdef GRISTMILL_CUDA
   if (config.device == "cpu" || (config.device == "auto" && ops::cuda::device_count() == 0))
     return nullptr;
   // Algorithms chosen by timing are kept beside the checkpoints: a resumed run computes the same
   // bits.
   ops::cuda::CudaOptions options;
+  options.device_index = share.gpu;
   if (!config.save.empty()) {
     std::filesystem::create_directories(config.save);
-    options.gemm_choices_path = config.save + "/gemm_choices.json";
+    options.gemm_choices_path =
+        share.rank == 0 ? config.save + "/gemm_choices.json"
+                        : cli::concat(config.save, "/gemm_choices_", share.rank, ".json");
   }
   return ops::cuda::make_cuda_ops(options);
 #else
+  static_cast<void>(share);
   if (config.device == "cuda")
     throw cli::UsageError("--device cuda: this trainer was built without CUDA");
   return nullptr;
@@ -38,15 +43,24 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config) {
 
 }  // namespace
 
-std::unique_ptr<ops::Ops> open_device(const TrainConfig& config) {
-  if (std::unique_ptr<ops::Ops> gpu = open_gpu(config)) return gpu;
+int visible_gpus(const TrainConfig& config) {
+#ifdef GRISTMILL_CUDA
+  return config.device == "cpu" ? 0 : ops::cuda::device_count();
+#else
+  static_cast<void>(config);
+  return 0;
+#endif
+}
+
+std::unique_ptr<ops::Ops> open_device(const TrainConfig& config, const DeviceShare& share) {
+  if (std::unique_ptr<ops::Ops> gpu = open_gpu(config, share)) return gpu;
   if (config.fp16 || config.bf16) {
     throw cli::UsageError(config.fp16
                               ? "--fp16 needs a GPU: on a CPU the trainer computes in fp32"
                               : "--bf16 needs a GPU: on a CPU the trainer computes in fp32");
   }
-  const int64_t threads =
-      config.cpu_threads.value_or(std::max(1u, std::thread::hardware_concurrency()));
+  const int64_t threads = config.cpu_threads.value_or(
+      std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / share.ranks_on_host));
   return std::make_unique<ops::cpu::CpuOps>(static_cast<int>(threads));
 }
 

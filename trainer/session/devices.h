@@ -11,9 +11,19 @@
 
 namespace trainer {
 
+/// GPUs that this process sees and --device allows.
+int visible_gpus(const TrainConfig& config);
+
+/// A rank's share of its host.
+struct DeviceShare {
+  int gpu = 0;            ///< Index of its GPU, of those that it sees.
+  int ranks_on_host = 1;  ///< The host's CPU threads are divided among them.
+  int rank = 0;           ///< Of the job: each keeps its own file of timed choices.
+};
+
 /// Opens the device of --device; auto is a GPU where there is one.
 /// Errors: cli::UsageError for a device that this build or machine has not, or a precision that the
 /// device does not compute in; DeviceError.
-std::unique_ptr<ops::Ops> open_device(const TrainConfig& config);
+std::unique_ptr<ops::Ops> open_device(const TrainConfig& config, const DeviceShare& share = {});
 
 }  // namespace trainer

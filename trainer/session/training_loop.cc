@@ -101,8 +101,8 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batche
   }
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{
-          .metrics_file = config.skip_train ? "" : config.metrics_file,
-          .tensorboard_dir = config.tensorboard_dir,
+          .metrics_file = config.skip_train || !parts_.job.speaks() ? "" : config.metrics_file,
+          .tensorboard_dir = parts_.job.speaks() ? config.tensorboard_dir : "",
           .loss_scale = config.log_loss_scale_to_tensorboard,
           .timers = config.log_timers_to_tensorboard,
           .validation_ppl = config.log_validation_ppl_to_tensorboard,
@@ -155,7 +155,7 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
       parts_.data, *samples,
       BatchLoaderOptions{.seq_length = config.seq_length,
                          .micro_batch_size = config.micro_batch_size,
-                         .data_parallel_rank = 0,
+                         .data_parallel_rank = parts_.job.topology().data_rank,
                          .data_parallel_size = config.derived.data_parallel_size,
                          .vocab_size = parts_.vocabulary.vocab_size,
                          .eod_id = parts_.vocabulary.eod_id,
@@ -222,9 +222,11 @@ void TrainingLoop::step() {
   const int64_t batch = batches_.global_batch_size(state_.consumed_train_samples);
   const int64_t num_microbatches = batches_.num_microbatches(state_.consumed_train_samples);
   if (filled_for_ != state_.consumed_train_samples) {
+    parts_.job.enter(comm::Phase::data, state_.iteration + 1);
     fill(*train_, state_.consumed_train_samples, num_microbatches);
   }
   const LrSchedule& schedule = parts_.schedule;
+  parts_.job.enter(comm::Phase::step, state_.iteration + 1);
   engine.step(state_.iteration + 1, num_microbatches,
               static_cast<float>(learning_rate(schedule, state_.scheduled_samples)),
               static_cast<float>(weight_decay(schedule, state_.scheduled_samples)));
@@ -234,6 +236,7 @@ void TrainingLoop::step() {
     fill(*train_, next, batches_.num_microbatches(next));
     filled_for_ = next;
   }
+  parts_.stop.ask();
   const ops::StepState result = engine.result();
   if (result.skip && !parts_.config.fp16) refuse_step(result, num_microbatches);
   if (!result.skip) state_.scheduled_samples += batch;
@@ -342,6 +345,7 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
   double sum = 0;
   filled_for_ = -1;
   for (int64_t i = 0; i < parts_.config.eval_iters; ++i) {
+    parts_.job.enter(comm::Phase::evaluate, state_.iteration);
     if (parts_.stop.reason()) return false;
     fill(*loader, consumed, num_microbatches);
     sum += double{parts_.engine.evaluate(num_microbatches)};
@@ -351,7 +355,8 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
   const ValidationRecord record{.prefix = prefix,
                                 .iteration = state_.iteration,
                                 .consumed_train_samples = state_.consumed_train_samples,
-                                .lm_loss = sum / static_cast<double>(parts_.config.eval_iters),
+                                .lm_loss = parts_.job.mean_of_last_stages(
+                                    sum / static_cast<double>(parts_.config.eval_iters)),
                                 .time = wall_clock()};
   print(format_validation_lines(record));
   metrics_->validation(record);
@@ -360,6 +365,7 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
 
 void TrainingLoop::save() {
   if (!saver_ || state_.iteration == 0 || saved_iteration_ == state_.iteration) return;
+  parts_.job.enter(comm::Phase::save, state_.iteration);
   report_save(saver_->finish());
   CheckpointMeta meta;
   meta.writer = concat("gristmill ", cli::version());
@@ -383,6 +389,7 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
                  parts_.config.save));
     return;
   }
+  if (!parts_.job.speaks()) return;
   parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
                               " was not written; training goes on, the next one will be tried"));
   metrics_->event("checkpoint not written", outcome->iteration, {{"error", outcome->error}});
@@ -391,8 +398,10 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
 int TrainingLoop::end_early(const std::string& why) {
   save();
   if (saver_) report_save(saver_->finish());
+  parts_.job.enter(comm::Phase::end, state_.iteration);
   metrics_->flush();
   if (!saver_ || save_failed_) {
+    if (!parts_.job.speaks()) return kFailed;
     parts_.console.error(concat(why, ": stopped after step ", state_.iteration,
                                 saver_ ? ", and its checkpoint could not be written"
                                        : ", and without --save nothing was saved"));

@@ -18,8 +18,8 @@
 #include "trainer/engine.h"
 #include "trainer/log/metrics.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/session/job.h"
 #include "trainer/session/saver.h"
-#include "trainer/session/stop.h"
 #include "trainer/session/vocabulary.h"
 
 namespace trainer {
@@ -52,7 +52,8 @@ struct LoopParts {
   const indexed::TrainingData& data;
   Vocabulary vocabulary;
   LrSchedule schedule;
-  StopRequest& stop;
+  SharedStop& stop;
+  Job& job;
   cli::Console& console;
 };
 

@@ -82,7 +82,7 @@ class NcclTest : public testing::Test {
 };
 
 TEST_F(NcclTest, EveryCollectiveEqualsItsFormula) {
-  ranks::run_rank_processes(gpus(), 120, [](int rank, comm::Store& store) {
+  ranks::run_rank_processes(gpus(), 20, [](int rank, comm::Store& store) {
     Rank r(rank, store);
     comm::Comm& c = *r.comm;
     const int size = c.size();
@@ -138,7 +138,7 @@ TEST_F(NcclTest, EveryCollectiveEqualsItsFormula) {
 
 // fill, reduce, scale by a second fill-and-add: wrong at once if either stream does not wait.
 TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
-  ranks::run_rank_processes(gpus(), 120, [](int rank, comm::Store& store) {
+  ranks::run_rank_processes(gpus(), 20, [](int rank, comm::Store& store) {
     Rank r(rank, store);
     constexpr int64_t kElements = int64_t{32} << 20;
     const Tensor x = r.tensor(DType::f32, kElements), y = r.tensor(DType::f32, kElements);
@@ -176,7 +176,7 @@ TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
 }
 
 TEST_F(NcclTest, BitsRepeat) {
-  ranks::run_rank_processes(gpus(), 120, [](int rank, comm::Store& store) {
+  ranks::run_rank_processes(gpus(), 20, [](int rank, comm::Store& store) {
     Rank r(rank, store, true);
     const Tensor x = r.tensor(DType::f32, 1'000'003);
     std::mt19937 random(static_cast<unsigned>(rank));
@@ -195,7 +195,7 @@ TEST_F(NcclTest, BitsRepeat) {
 
 // Bus bandwidth as NCCL's own tests define it; printed, and only its order is checked.
 TEST_F(NcclTest, BandwidthIsThatOfTheLinks) {
-  ranks::run_rank_processes(gpus(), 120, [](int rank, comm::Store& store) {
+  ranks::run_rank_processes(gpus(), 20, [](int rank, comm::Store& store) {
     Rank r(rank, store);
     const int64_t n = int64_t{64} << 20;
     const Tensor x = r.tensor(DType::bf16, n);
@@ -223,7 +223,7 @@ TEST_F(NcclTest, BandwidthIsThatOfTheLinks) {
 }
 
 TEST_F(NcclTest, SizesThatDoNotFitAreRefused) {
-  ranks::run_rank_processes(gpus(), 120, [](int rank, comm::Store& store) {
+  ranks::run_rank_processes(gpus(), 20, [](int rank, comm::Store& store) {
     Rank r(rank, store);
     const Tensor x = r.tensor(DType::f32, 9 * r.comm->size() + 1);
     EXPECT_THROW(r.comm->all_gather(x, x.slice(0, 9)), ops::ShapeError);

@@ -1,0 +1,263 @@
+// See job.h.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/job.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <charconv>
+#include <chrono>
+#include <csignal>
+#include <cstdio>
+#include <cstdlib>
+#include <fstream>
+#include <iterator>
+#include <numeric>
+#include <system_error>
+#include <utility>
+
+#include "libindexed/output_file.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "trainer/comm/wire.h"
+#include "trainer/config/flags.h"
+#include "trainer/session/devices.h"
+#include "trainer/session/launcher.h"
+#include "trainer/session/training_loop.h"
+#ifdef GRISTMILL_GLOO
+#include "trainer/comm/gloo.h"
+#endif
+#ifdef GRISTMILL_NCCL
+#include "trainer/comm/nccl.h"
+#endif
+
+namespace trainer {
+namespace {
+
+using cli::concat;
+using cli::UsageError;
+using std::chrono::milliseconds;
+
+milliseconds in_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
+
+std::string read_secret(const std::string& path) {
+  struct stat about {};
+  if (stat(path.c_str(), &about) != 0)
+    throw std::system_error(errno, std::generic_category(), path);
+  if ((about.st_mode & 077) != 0)
+    throw UsageError(concat(path, ": others than its owner may read it: say chmod 600"));
+  std::ifstream in(path, std::ios::binary);
+  std::string text(std::istreambuf_iterator<char>(in), {});
+  while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
+  if (text.size() < 16) throw UsageError(concat(path, ": a secret has 16 characters or more"));
+  return text;
+}
+
+/// --rendezvous over what the launcher says. Returns the meeting file, or nothing.
+std::string take_rendezvous(const std::string& place, comm::Launch& launch) {
+  if (place.empty() || launch.launcher == "trainer") return "";
+  if (place.starts_with("file:")) return place.substr(5);
+  const size_t colon = place.find_last_of(':');
+  int port = 0;
+  const char* end = place.data() + place.size();
+  if (colon != std::string::npos) {
+    const auto parsed = std::from_chars(place.data() + colon + 1, end, port);
+    if (parsed.ptr != end) port = 0;
+  }
+  if (port < 1 || port > 65535)
+    throw UsageError(concat("--rendezvous ", place, ": HOST:PORT or file:PATH is expected"));
+  launch.address = place.substr(0, colon);
+  if (launch.address.starts_with("[") && launch.address.ends_with("]"))
+    launch.address = launch.address.substr(1, launch.address.size() - 2);
+  launch.port = port;
+  launch.exact_port = true;
+  return "";
+}
+
+/// What must be the same on all ranks: every flag but those that describe a host.
+std::string comparable(const TrainConfig& config) {
+  std::string out;
+  for (const auto& [name, values] : flag_values(config))
+    if (name != "cpu-threads" && name != "nproc-per-node" && name != "job-secret-file" &&
+        name != "rendezvous")
+      out += concat("--", name, " ", cli::join(values, " "), "\n");
+  return out;
+}
+
+}  // namespace
+
+Job::Job(comm::Launch launch, const TrainConfig& config, cli::Console& console)
+    : launch_(std::move(launch)), config_(config), console_(console) {
+  meeting_file_ = take_rendezvous(config.rendezvous, launch_);
+  if (!config.job_secret_file.empty()) launch_.secret = read_secret(config.job_secret_file);
+}
+
+Topology Job::topology() const {
+  return make_topology(launch_.rank, launch_.world_size,
+                       static_cast<int>(config_.tensor_model_parallel_size),
+                       static_cast<int>(config_.pipeline_model_parallel_size));
+}
+
+std::unique_ptr<ops::Ops> Job::open_device() {
+  const int visible = visible_gpus(config_);
+  if (visible > 0 && !alone()) device_index_ = comm::device_of(launch_, visible);
+  return trainer::open_device(config_, {device_index_, launch_.local_size, launch_.rank});
+}
+
+void Job::meet(const ops::Ops* ops, const std::string& error) {
+  if (alone()) return;
+  comm::ControlOptions options;
+  options.launch = launch_;
+  options.claim = {.rank = launch_.rank,
+                   .world_size = launch_.world_size,
+                   .local_rank = launch_.local_rank,
+                   .host = comm::host_name(),
+                   .device = "cpu",
+                   .version = std::string(cli::version()),
+                   .config = comparable(config_),
+                   .pid = getpid(),
+                   .error = error};
+  if (ops != nullptr && ops->device() == ops::Device::cuda) {
+    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
+    options.claim.device = concat("GPU ", launch_.local_rank);
+    options.claim.unique_device = concat(visible == nullptr ? "all" : visible, " ", device_index_);
+  }
+  options.timeout =
+      patience_.count() > 0 ? patience_ : in_ms(config_.distributed_timeout_minutes * 60);
+  options.hang_timeout = in_ms(config_.hang_timeout_seconds);
+  options.meeting_file = meeting_file_;
+  options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
+  options.print = [this](const std::string& line) { console_.error(line); };
+  const bool own = launch_.launcher == "trainer";
+  options.end_process = [own](int status) {
+    _exit(own && status == comm::kVerdictGoOn ? kLost : status);
+  };
+  control_ = std::make_unique<comm::Control>(options);
+  // Our own launcher starts again with whatever is there; under others the same command must.
+  control_->beacon().set_resumable(!config_.save.empty() &&
+                                   (config_.load == config_.save || config_.max_restarts > 0));
+  console_.note(concat("launched by ", launch_.describe()));
+  console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
+}
+
+int Job::tell(const std::exception& error) {
+  const int status = dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : kFailed;
+  patience_ = std::chrono::seconds(3);
+  try {
+    meet(nullptr, cli::describe(error));
+  } catch (const comm::MeetingError& refusal) {
+    // Rank 0 listens only when its own command line is right.
+    static_cast<void>(refusal);
+  }
+  return status;
+}
+
+Groups Job::open_groups(const ops::Ops& ops) {
+  if (alone()) return solo_groups();
+  const bool gpu = ops.device() == ops::Device::cuda;
+  return make_groups(topology(), [&](const GroupPlace& place) -> std::unique_ptr<comm::Comm> {
+    const int size = static_cast<int>(place.ranks.size());
+#ifdef GRISTMILL_NCCL
+    if (gpu)
+      return comm::make_nccl_comm({.name = place.name,
+                                   .id = place.id,
+                                   .rank = place.rank,
+                                   .size = size,
+                                   .device_index = device_index_,
+                                   .timeout = in_ms(config_.distributed_timeout_minutes * 60),
+                                   .beacon = &control_->beacon()},
+                                  control_->store());
+#endif
+#ifdef GRISTMILL_GLOO
+    if (!gpu) {
+      std::vector<std::string> peers;
+      for (const int rank : place.ranks)
+        peers.push_back(control_->roster()[static_cast<size_t>(rank)].name());
+      return comm::make_gloo_comm(
+          {.name = place.name,
+           .id = place.id,
+           .rank = place.rank,
+           .size = size,
+           .peers = peers,
+           .address = control_->roster()[static_cast<size_t>(rank())].address,
+           .secret = control_->job_key(),
+           .timeout = in_ms(config_.distributed_timeout_minutes * 60),
+           .beacon = &control_->beacon()},
+          control_->store());
+    }
+#endif
+    throw UsageError(
+        concat(size, " ranks: this trainer was built without ", gpu ? "NCCL" : "gloo"));
+  });
+}
+
+void Job::enter(comm::Phase phase, int64_t step) {
+  if (control_) control_->beacon().enter(phase, step);
+}
+
+void Job::barrier() {
+  if (control_) control_->exchange("");
+}
+
+/// The values of those ranks that give one, in rank order.
+std::vector<double> Job::gather(const std::optional<double>& value) {
+  char text[40];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof text, value.value_or(0));
+  std::vector<double> out;
+  for (const std::string& one : control_->exchange(value ? std::string(text, end.ptr) : "")) {
+    double x = 0;
+    if (one.empty()) continue;
+    std::from_chars(one.data(), one.data() + one.size(), x);
+    out.push_back(x);
+  }
+  return out;
+}
+
+double Job::mean_of_last_stages(double value) {
+  if (!control_) return value;
+  const std::vector<double> all =
+      gather(topology().last_stage() ? std::optional<double>(value) : std::nullopt);
+  return std::accumulate(all.begin(), all.end(), 0.0) / static_cast<double>(all.size());
+}
+
+void Job::fail(const std::exception& error) {
+  std::string why = cli::describe(error);
+  const bool peer = dynamic_cast<const comm::PeerError*>(&error) != nullptr;
+  const bool usage = dynamic_cast<const UsageError*>(&error) != nullptr;
+  const bool safe = peer && control_->beacon().status().resumable;
+  control_->fail(why, peer, usage ? 2 : safe ? comm::kVerdictGoOn : comm::kVerdictFailed);
+}
+
+int Job::guard(const std::function<int()>& work) {
+  if (!control_) return work();
+  try {
+    return work();
+  } catch (const std::exception& error) {
+    fail(error);
+  }
+}
+
+int Job::run(const std::function<int()>& work) {
+  const int status = guard(work);
+  if (control_) control_->leave();
+  return status;
+}
+
+void SharedStop::ask() {
+  if (asked_ || !job_.control_) return;
+  asked_ = true;
+  const std::optional<std::string> own = own_.reason();
+  job_.control_->offer(own ? *own : "");
+}
+
+std::optional<std::string> SharedStop::reason() {
+  if (!job_.control_) return own_.reason();
+  ask();
+  asked_ = false;
+  for (const std::string& reason : job_.control_->collect())
+    if (!reason.empty()) return reason;
+  return std::nullopt;
+}
+
+}  // namespace trainer

@@ -1,0 +1,95 @@
+// Job: this process among those of its run. Here: from a launcher's variables to a place, a line to
+// the others (comm::Control), the Groups, and what all ranks must agree on. Alone, all of it is
+// nothing. Not here: starting processes (launcher.h), how ranks meet (comm/).
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <chrono>
+#include <functional>
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "tools/cli/console.h"
+#include "trainer/comm/control.h"
+#include "trainer/comm/launch.h"
+#include "trainer/config/train_config.h"
+#include "trainer/ops/ops.h"
+#include "trainer/parallel/groups.h"
+#include "trainer/session/stop.h"
+
+namespace trainer {
+
+/// See the room card. One for each process; it outlives the Engine.
+class Job {
+ public:
+  /// `launch` as detect_launch gave it. --rendezvous and --job-secret-file are read here.
+  /// Errors: cli::UsageError for either of them.
+  Job(comm::Launch launch, const TrainConfig& config, cli::Console& console);
+
+  const comm::Launch& launch() const noexcept { return launch_; }
+  int rank() const noexcept { return launch_.rank; }
+  bool alone() const noexcept { return launch_.world_size == 1; }
+  /// Whether this rank prints, and writes what a run has once.
+  bool speaks() const noexcept { return launch_.rank == 0; }
+  Topology topology() const;
+
+  /// Opens this rank's device. Errors: as open_device; comm::LaunchError when ranks would share a
+  /// GPU.
+  std::unique_ptr<ops::Ops> open_device();
+
+  /// Meets the other ranks; from here on a lost rank ends this process. `error`: why this rank
+  /// cannot take part, which is what the others are then told. Errors: comm::MeetingError.
+  void meet(const ops::Ops* ops, const std::string& error);
+  /// A rank whose command line is wrong: rank 0 is told, for a few seconds, and where it has the
+  /// same to say this rank is silent. Returns the exit status.
+  int tell(const std::exception& error);
+  /// The Groups of the configuration's layout, by NCCL for a GPU and by gloo for a CPU.
+  Groups open_groups(const ops::Ops& ops);
+
+  /// What the others see of this rank.
+  void enter(comm::Phase phase, int64_t step);
+  /// Returns when all ranks are here.
+  void barrier();
+  /// The mean of the last stages' values, the same on all ranks.
+  double mean_of_last_stages(double value);
+
+  /// Runs `work`; what it throws is told to the others, and ends all. The process then ends without
+  /// unwinding further than here.
+  int guard(const std::function<int()>& work);
+  /// The same, and then every rank leaves.
+  int run(const std::function<int()>& work);
+
+ private:
+  friend class SharedStop;
+  std::vector<double> gather(const std::optional<double>& value);
+  [[noreturn]] void fail(const std::exception& error);
+
+  comm::Launch launch_;
+  const TrainConfig& config_;
+  cli::Console& console_;
+  std::string meeting_file_;
+  int device_index_ = 0;
+  std::chrono::milliseconds patience_{0};  ///< Of the meeting; 0: as configured.
+  std::unique_ptr<comm::Control> control_;
+};
+
+/// A StopRequest of all ranks: what one of them is asked, all of them hear between the same two
+/// steps.
+class SharedStop {
+ public:
+  SharedStop(StopRequest& own, Job& job) : own_(own), job_(job) {}
+  /// Asks the others; the answer travels while this rank works.
+  void ask();
+  /// The first rank's reason to stop, if any has one; asks where that is not done yet.
+  std::optional<std::string> reason();
+
+ private:
+  StopRequest& own_;
+  Job& job_;
+  bool asked_ = false;
+};
+
+}  // namespace trainer
