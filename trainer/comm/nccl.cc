@@ -130,7 +130,6 @@ class NcclComm final : public Comm {
   cudaStream_t stream_ = nullptr;
   void* token_ = nullptr;
   bool failed_ = false;
-  bool recorded_ = false;  ///< A captured graph holds calls of this communicator.
   std::vector<cudaEvent_t> events_;
   uint64_t serial_ = 0;
 };
@@ -168,12 +167,7 @@ NcclComm::NcclComm(const NcclOptions& options, Store& store) : options_(options)
 }
 
 NcclComm::~NcclComm() {
-  // NCCL waits in its end for every graph that has recorded one of its calls, and those belong to
-  // the Ops, which lives longer: such a communicator is left to the end of the process.
-  if (recorded_) {
-    cudaStreamSynchronize(stream_);
-    return;
-  }
+  // NCCL waits here for every graph that recorded one of its calls: Ops::forget comes first.
   // A collective that a peer never enters would keep the stream for ever.
   const bool broken = failed_ || std::uncaught_exceptions() > 0;
   if (comm_ != nullptr) {
@@ -236,10 +230,6 @@ Mark NcclComm::mark() {
 void NcclComm::follow(const Mark& mark) {
   if (mark.event == nullptr) return;
   CUDA_CHECK(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(mark.event), 0));
-  // A stream enters a capture only by such a wait.
-  cudaStreamCaptureStatus status = cudaStreamCaptureStatusNone;
-  CUDA_CHECK(cudaStreamIsCapturing(stream_, &status));
-  recorded_ = recorded_ || status == cudaStreamCaptureStatusActive;
 }
 
 }  // namespace
