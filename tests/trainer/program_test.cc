@@ -64,6 +64,8 @@ TEST_F(TrainerTest, WrongCommandLinesAreTwo) {
             "not divide the 1 process there is\n");
   EXPECT_EQ(error({"--bf16"}),
             "trainer: --bf16 needs a GPU: on a CPU the trainer computes in fp32\n");
+  EXPECT_EQ(error({"--parallel-residual", "--hidden-dropout", "0.1"}),
+            "trainer: --parallel-residual needs --hidden-dropout 0\n");
   EXPECT_THAT(error({"--eod-id", "64"}), HasSubstr("--eod-id 64: the vocabulary has ids 0 to 63"));
 }
 

@@ -30,6 +30,7 @@ struct TrainConfig {
   bool swiglu = false, squared_relu = false, openai_gelu = false, bias_gelu_fusion = true;
   std::string
       activation;  ///< ours: gelu_tanh, gelu_erf, relu or swiglu; empty: from the five flags above.
+  int64_t position_offset = 0;  ///< ours: rows of the position table before position 0.
   bool add_bias_linear = true, add_qkv_bias = false, parallel_residual = false;
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 128, extra_vocab_size = 0;

@@ -185,6 +185,9 @@ ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
     throw cli::UsageError(
         "--add-qkv-bias with --disable-bias-linear is not known to this trainer's models");
   }
+  if (config.parallel_residual && config.hidden_dropout > 0) {
+    throw cli::UsageError("--parallel-residual needs --hidden-dropout 0");
+  }
   ModelSpec spec;
   spec.num_layers = d.num_layers;
   spec.hidden_size = d.hidden_size;
@@ -198,6 +201,7 @@ ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
   spec.norm = value_of(Words<ops::Norm>(kNormFlags), config.normalization);
   spec.norm_epsilon = static_cast<float>(config.norm_epsilon);
   spec.position = value_of(Words<Position>(kPositionFlags), d.position_embedding_type);
+  spec.position_offset = config.position_offset;
   spec.rotary_percent = static_cast<float>(config.rotary_percent);
   spec.rotary_base = static_cast<float>(config.rotary_base);
   spec.activation = value_of(Words<ops::Activation>(kActivations), d.activation);

@@ -33,6 +33,7 @@ const RecordFlag kRecordFlags[] = {
     {"num_query_groups", "num-query-groups", {"group-query-attention"}},
     {"max_position_embeddings", "max-position-embeddings", {}},
     {"position", "position-embedding-type", {"use-rotary-position-embeddings"}},
+    {"position_offset", "position-offset", {}},
     {"rotary_percent", "rotary-percent", {}},
     {"rotary_base", "rotary-base", {}},
     {"norm", "normalization", {}},
