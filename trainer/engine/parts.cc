@@ -115,6 +115,11 @@ ParamView Engine::Parts::view_of(const Slot& slot) const {
 
 Engine::Parts::~Parts() {
   ops.synchronize();
+  // NCCL's groups wait at their end for the recordings that hold their calls.
+  for (const auto& [microbatches, steps] : captured) {
+    ops.forget(steps.gradients);
+    ops.forget(steps.update);
+  }
   ops.set_workspace({});
   if (host_batches != nullptr) ops.release_host(host_batches);
   if (host_states != nullptr) ops.release_host(host_states);

@@ -114,10 +114,13 @@ class Ops {
   /// calls run as usual, and end_capture gives 0). upload, download, begin_step, mark and wait are
   /// not for captured code.
   virtual bool begin_capture() { return false; }
-  /// A number for launch, valid as long as this Ops.
+  /// A number for launch, valid until forget.
   virtual int64_t end_capture() { return 0; }
   /// Queues the recorded calls once more, as they were. Errors: DeviceError for an unknown number.
   virtual void launch(int64_t captured) { static_cast<void>(captured); }
+  /// Gives a recording back; the host waits for its last launch. A Comm whose calls are in one ends
+  /// only after it. Numbers below 1 are let pass.
+  virtual void forget(int64_t captured) { static_cast<void>(captured); }
 
   // --- memory and initial values -----------------------------------------------------------------
   virtual void fill(const Fill& args) = 0;

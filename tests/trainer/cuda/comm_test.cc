@@ -170,6 +170,7 @@ TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
       r.ops->launch(graph);
     }
     check("captured");
+    r.ops->forget(graph);
     r.comm->barrier();
   });
 }

@@ -7,6 +7,8 @@
 
 #include <cudnn.h>
 
+#include <utility>
+
 #include "trainer/ops/check.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
@@ -50,7 +52,8 @@ CudaOps::CudaOps(const CudaOptions& options) : device_index_(options.device_inde
 
 CudaOps::~CudaOps() {
   cudaStreamSynchronize(stream_);
-  for (cudaGraphExec_t graph : graphs_) cudaGraphExecDestroy(graph);
+  for (cudaGraphExec_t graph : graphs_)
+    if (graph != nullptr) cudaGraphExecDestroy(graph);
   sdpa_.reset();
   gemm_.reset();
   cudaFree(own_workspace_);
@@ -215,6 +218,12 @@ void CudaOps::launch(int64_t captured) {
   if (captured < 1 || captured > static_cast<int64_t>(graphs_.size()))
     throw DeviceError("cuda: launch: captured step " + std::to_string(captured) + ": unknown");
   CUDA_CHECK(cudaGraphLaunch(graphs_[static_cast<size_t>(captured - 1)], stream_));
+}
+
+void CudaOps::forget(int64_t captured) {
+  if (captured < 1 || captured > static_cast<int64_t>(graphs_.size())) return;
+  cudaStreamSynchronize(stream_);
+  cudaGraphExecDestroy(std::exchange(graphs_[static_cast<size_t>(captured - 1)], nullptr));
 }
 
 int device_count() noexcept {

@@ -51,6 +51,7 @@ class CudaOps final : public Ops {
   bool begin_capture() override;
   int64_t end_capture() override;
   void launch(int64_t captured) override;
+  void forget(int64_t captured) override;
 
   void fill(const Fill& args) override;
   void copy(const Copy& args) override;
