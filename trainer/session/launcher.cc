@@ -151,7 +151,8 @@ int Attempt::verdict() const {
   };
   for (const int status : {2, kFailed, 127, kLost})
     if (any([&](int s) { return s == status; })) return status;
-  if (any([](int s) { return s > 128; })) return kFailed;
+  if (any([&](int s) { return s > 128 && s != 128 + stopped_by_; })) return kFailed;
+  if (any([](int s) { return s > 128; })) return 128 + stopped_by_;  // before its handlers stood.
   for (const int status : {kGoOn, kComplete})
     if (any([&](int s) { return s == status; })) return status;
   return kFailed;

@@ -36,10 +36,8 @@ StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_f
   sigaction(SIGUSR1, &action, nullptr);
 }
 
-StopRequest::~StopRequest() {
-  std::signal(SIGTERM, SIG_DFL);
-  std::signal(SIGUSR1, SIG_DFL);
-}
+// The handlers stay: a first signal that comes while the process ends finds its work done.
+StopRequest::~StopRequest() = default;
 
 std::optional<std::string> StopRequest::reason() {
   if (signal_seen == SIGTERM) return "SIGTERM";
