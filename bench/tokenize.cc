@@ -94,7 +94,9 @@ int main(int argc, char** argv) {
               std::string(tok::simd_level_name(tok::chosen_simd_level())).c_str(), now() - start,
               bytes.size(), documents.size());
   tok::Scratch scratch;
-  tok::TokenBuffer ids;
+  // As bpe-tokenize writes them: two bytes an id where the vocabulary allows it.
+  const bool narrow = tokenizer.id_limit() <= 65536;
+  tok::TokenBuffer ids(narrow ? tok::IdWidth::two : tok::IdWidth::four);
   tok::TextBatch batch;
   std::vector<int64_t> counts;
   std::string wall, processor;
@@ -149,8 +151,10 @@ int main(int argc, char** argv) {
     out.write(reinterpret_cast<const char*>(&num_documents), sizeof num_documents);
     out.write(reinterpret_cast<const char*>(counts.data()),
               static_cast<std::streamsize>(counts.size() * sizeof(int64_t)));
-    out.write(reinterpret_cast<const char*>(ids.data<int32_t>()),
-              static_cast<std::streamsize>(ids.size() * sizeof(int32_t)));
+    for (size_t i = 0; i < ids.size(); ++i) {
+      const int32_t id = ids[i];
+      out.write(reinterpret_cast<const char*>(&id), sizeof id);
+    }
   }
   return 0;
 }

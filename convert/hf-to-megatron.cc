@@ -78,23 +78,6 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})}}},
 };
 
-// The folder's tokenizer goes along, so that the training command and the way back find it.
-void write_tokenizer(const TokenizerFiles& tokenizer, const Options& options,
-                     CanonicalModel& model) {
-  const fs::path folder = fs::absolute(fs::path(options.output) / "tokenizer").lexically_normal();
-  fs::create_directories(folder);
-  for (const TokenizerFile& file : tokenizer.files) {
-    indexed::OutputFile out((folder / file.name).string(), indexed::Existing::replace);
-    out.write(file.text);
-    out.commit();
-  }
-  model.tokenizer.name_or_path = folder.string();
-  if (!fs::exists(folder / "vocab.json") || !fs::exists(folder / "merges.txt")) return;
-  model.tokenizer.type = "GPT2BPETokenizer";
-  model.tokenizer.vocab_file = (folder / "vocab.json").string();
-  model.tokenizer.merge_file = (folder / "merges.txt").string();
-}
-
 int run(Options& options, cli::Invocation& call) {
   const std::string type = options.dtype == "fp32"   ? "F32"
                            : options.dtype == "fp16" ? "F16"
@@ -102,10 +85,6 @@ int run(Options& options, cli::Invocation& call) {
                                                      : "";
   CanonicalModel model = read_hf_folder(options.input);
   for (const std::string& note : model.notes) call.console.note(note);
-  const bool taken = fs::exists(options.output + "/latest_checkpointed_iteration.txt");
-  if (taken && !options.force)
-    throw std::system_error(EEXIST, std::generic_category(),
-                            options.output + "/latest_checkpointed_iteration.txt");
   TokenizerFiles tokenizer;
   const bool has_tokenizer =
       fs::exists(options.input + "/tokenizer.json") || fs::exists(options.input + "/vocab.json");
@@ -124,10 +103,7 @@ int run(Options& options, cli::Invocation& call) {
     write_megatron(model, tokenizer, target);
     return 0;
   }
-  if (has_tokenizer) write_tokenizer(tokenizer, options, model);
-  if (!type.empty())
-    for (auto& [name, source] : model.tensors) source = convert_dtype(source, type);
-  write_trainer_checkpoint(model, options.output, options.divisible_by);
+  write_start(model, tokenizer, {options.output, options.divisible_by, type, options.force});
   call.console.log("go on with: trainer --load " + options.output +
                    " --use-checkpoint-args --finetune ...");
   return 0;

@@ -156,7 +156,8 @@ void prepare_folder(const HfTarget& target, size_t shards) {
   fs::create_directories(folder);
   if (fs::exists(folder / "config.json")) {
     if (!target.replace)
-      throw std::system_error(EEXIST, std::generic_category(), (folder / "config.json").string());
+      throw std::system_error(EEXIST, std::generic_category(),
+                              (folder / "config.json").string() + ": not replaced without --force");
     fs::remove(folder / "config.json");
   }
   std::vector<fs::path> stale;

@@ -12,6 +12,7 @@
 #include "convert/trainer_source.h"
 #include "convert/verify.h"
 #include "libindexed/format.h"
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
@@ -94,8 +95,8 @@ const cli::Table<Options> kFlags = {
      {{.name = "to",
        .value = "FORMAT",
        .help = "Format to write. hf is a folder for transformers, megatron a Megatron-LM "
-               "checkpoint of one rank.",
-       .field = cli::choice(&Options::to, {"hf", "megatron"})},
+               "checkpoint of one rank, trainer a checkpoint of the trainer to train on from.",
+       .field = cli::choice(&Options::to, {"hf", "megatron", "trainer"})},
       {.name = "arch",
        .value = "NAME",
        .help = "Family of Hugging Face models. auto takes the one that holds the model.",
@@ -142,8 +143,9 @@ const cli::Table<Options> kFlags = {
     {"Checks",
      {{.name = "verify",
        .value = "TEXT",
-       .help = "Run the checkpoint and the written folder on TEXT and report how far their logits "
-               "differ. Fails when they differ by more than rounding.",
+       .help = "Run the checkpoint and the written folder on TEXT, or on the text of the file of "
+               "that name, and report how far their logits differ. Fails when they differ by more "
+               "than rounding.",
        .field = cli::text(&Options::verify)},
       {.name = "report",
        .value = "FILE",
@@ -156,7 +158,7 @@ const cli::Table<Options> kFlags = {
       {.name = "ignore-checksums",
        .help = "Read a .pt file that was written without true checksums.",
        .field = cli::on(&Options::ignore_checksums)}}},
-    {"With --to megatron",
+    {"With --to megatron or trainer",
      {{.name = "layout",
        .value = "NAME",
        .help = "Names of the parameters. legacy is what transformers' own converter and "
@@ -224,6 +226,14 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
   return size;
 }
 
+// --verify's text, or what stands in the file of that name.
+std::string text_to_verify(const std::string& text) {
+  std::error_code none;
+  if (!std::filesystem::is_regular_file(text, none)) return text;
+  const indexed::MappedFile file(text);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
+}
+
 void check_usage(const Options& options) {
   if (options.vocab_file.empty() != options.merge_file.empty())
     throw UsageError("--vocab-file and --merge-file go together");
@@ -278,6 +288,14 @@ int run(Options& options, cli::Invocation& call) {
     write_megatron(model, tokenizer, target);
     return 0;
   }
+  if (options.to == "trainer") {
+    write_start(
+        model, tokenizer,
+        {options.output, options.divisible_by, safetensors_dtype(options.dtype), options.force});
+    console.log("go on with: trainer --load " + options.output +
+                " --use-checkpoint-args --finetune ...");
+    return 0;
+  }
   HfTarget target{options.output, options.max_shard_bytes, safetensors_dtype(options.dtype),
                   options.force, progress};
   const HfResult result = write_hf_folder(model, pick_family(options, model), tokenizer, target);
@@ -286,7 +304,7 @@ int run(Options& options, cli::Invocation& call) {
               cli::readable_bytes(static_cast<double>(result.bytes)) + ", in " +
               cli::counted(result.shards, "file"));
   if (options.verify.empty()) return 0;
-  const VerifyReport report = verify_folder(model, options.output, options.verify);
+  const VerifyReport report = verify_folder(model, options.output, text_to_verify(options.verify));
   console.note(report.summary());
   if (!options.report.empty()) report.write(options.report, options.force);
   return report.equal ? 0 : 1;

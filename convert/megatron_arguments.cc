@@ -28,6 +28,13 @@ void refuse(Value args, const char* name, const char* what) {
     throw FormatError(std::string("argument ") + name + ": " + what + " is not supported");
 }
 
+// For arguments that are None unless asked for.
+void refuse_given(Value args, const char* name, const char* what) {
+  const Value value = args.attribute(name);
+  if (value && !value.is(Kind::null) && value.integer().value_or(1) != 0)
+    throw FormatError(std::string("argument ") + name + ": " + what + " is not supported");
+}
+
 // With a core model --openai-gelu is kept but means nothing.
 ops::Activation activation(Value args, bool core_layout) {
   if (on(args, "swiglu")) return ops::Activation::swiglu;
@@ -58,6 +65,27 @@ void refuse_unknown_models(Value args) {
   refuse(args, "multi_latent_attention", "latent attention");
   refuse(args, "embed_layernorm", "a norm of the embedding");
   refuse(args, "geglu", "GEGLU");
+  refuse(args, "quick_geglu", "quick GEGLU");
+  refuse(args, "use_rope_scaling", "scaled rotary embedding");
+  refuse(args, "qk_l2_norm", "a norm of queries and keys");
+  refuse(args, "attention_output_gate", "a gate behind the attention");
+  refuse(args, "use_mup", "a model scaled by muP");
+  for (const auto& [name, what] :
+       {std::pair("no_rope_freq", "layers without positions"),
+        std::pair("window_size", "attention to a window"),
+        std::pair("mtp_num_layers", "prediction of several tokens"),
+        std::pair("experimental_attention_variant", "an experimental attention"),
+        std::pair("activation_func_clamp_value", "a clamped activation"),
+        std::pair("heterogeneous_layers_config_path", "layers that differ")})
+    refuse_given(args, name, what);
+  if (real(args, "rotary_seq_len_interpolation_factor", 1.0F) != 1.0F)
+    throw FormatError(
+        "argument rotary_seq_len_interpolation_factor: interpolated positions are not supported");
+  if (real(args, "glu_linear_offset", 0.0F) != 0.0F)
+    throw FormatError("argument glu_linear_offset: an offset of the gated branch is not supported");
+  const std::string_view softmax = args.attribute("softmax_type").text();
+  if (!softmax.empty() && softmax != "vanilla")
+    throw FormatError("argument softmax_type: \"" + std::string(softmax) + "\" is not supported");
   if (on(args, "add_qkv_bias") && on(args, "disable_bias_linear"))
     refuse(args, "add_qkv_bias", "a bias of q, k, v alone");
   if (args.attribute("num_experts").is(Kind::list) && args.attribute("num_experts").size() == 1 &&

@@ -12,6 +12,8 @@
 
 #include "convert/families/families.h"
 #include "convert/megatron_names.h"
+#include "convert/torch_dist.h"
+#include "convert/zero_source.h"
 #include "libindexed/format.h"
 
 namespace convert {
@@ -289,20 +291,16 @@ QkvOrder order_of(double version, const std::string& path) {
                     ", expected 0, 1, 2 or 3");
 }
 
-void refuse_distributed(const fs::path& folder) {
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder))
-    if (entry.path().extension() == ".distcp")
-      throw FormatError(folder.string() +
-                        ": a torch_dist checkpoint, which this program does not read: save it "
-                        "again with --ckpt-format torch");
+// Core's parameters lie under their names; before, in dicts of dicts.
+bool is_core(Value root) {
+  return root.find("model").is(Kind::dict) && !root.find("model").find("language_model") &&
+         !root.find("module");
 }
 
-CanonicalModel assemble(const Shares& shares, Value root, const std::string& path,
+CanonicalModel assemble(const Shares& shares, Value root, bool core, const std::string& path,
                         std::optional<double> version, const SourceOptions& options) {
   CanonicalModel model;
   const Value args = root.find("args");
-  const bool core = root.find("model").is(Kind::dict) &&
-                    !root.find("model").find("language_model") && !root.find("module");
   try {
     model.spec = spec_from_arguments(args, core);
   } catch (const FormatError& e) {
@@ -323,6 +321,54 @@ CanonicalModel assemble(const Shares& shares, Value root, const std::string& pat
     for (auto& [name, source] : model.tensors)
       if (name.ends_with("layernorm.weight")) source = add_one(source);
   return model;
+}
+
+// Whole tensors, so one share of each. A gated MLP's two halves may be two tensors, _w and _v.
+CanonicalModel read_torch_dist(const std::string& folder, const SourceOptions& options) {
+  const TorchDist checkpoint(folder, options.checksums);
+  Shares shares;
+  for (const auto& [name, source] : checkpoint.tensors()) {
+    if (name.ends_with("_v")) continue;  // goes with its _w
+    std::string whole = name;
+    TensorSource tensor = source;
+    if (name.ends_with("_w")) {
+      whole = name.substr(0, name.size() - 2);
+      const auto up = checkpoint.tensors().find(whole + "_v");
+      if (up == checkpoint.tensors().end())
+        throw FormatError(folder + ": " + name + " without " + whole + "_v");
+      tensor = join_rows({source, up->second});
+    }
+    std::optional<std::string> core;
+    try {
+      core = core_name(whole);
+    } catch (const FormatError& e) {
+      throw FormatError(folder + ": " + e.what());
+    }
+    if (!core) continue;
+    if (!shares[*core].empty()) throw FormatError(folder + ": two parameters are called " + *core);
+    shares[*core].push_back(std::move(tensor));
+  }
+  return assemble(shares, checkpoint.common(), true, folder, 3, options);
+}
+
+CanonicalModel read_zero(const std::string& folder, int64_t tensor_ranks,
+                         const SourceOptions& options) {
+  Shares shares;
+  std::vector<ZeroRank> ranks;
+  for (int64_t tp = 0; tp < tensor_ranks; ++tp) {
+    ranks.push_back(read_zero_rank(folder, tp, options.checksums));
+    for (const auto& [name, source] : ranks.back().tensors) {
+      try {
+        if (const std::optional<std::string> core = core_name(name))
+          shares[*core].push_back(source);
+      } catch (const FormatError& e) {
+        throw FormatError(folder + ": " + e.what());
+      }
+    }
+  }
+  const Value root = ranks[0].states->root();
+  const double version = root.find("checkpoint_version") ? checkpoint_version(root) : 3;
+  return assemble(shares, root, false, folder, version, options);
 }
 
 }  // namespace
@@ -360,21 +406,25 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
     const std::vector<RankFile> ranks = {open_rank(0, 0, place, options)};
     chunks_of(ranks[0]);
     check_ranks(ranks, place);
-    return assemble(collect(ranks), ranks[0].file->root(), place, std::nullopt, options);
+    return assemble(collect(ranks), ranks[0].file->root(), is_core(ranks[0].file->root()), place,
+                    std::nullopt, options);
   }
-  refuse_distributed(place);
+  if (TorchDist::is_at(place)) return read_torch_dist(place, options);
+  if (const int64_t ranks = zero_tensor_ranks(place); ranks > 0)
+    return read_zero(place, ranks, options);
   const std::vector<LayerFile> layers = layer_files(place, options);
   const std::vector<RankFile> ranks = rank_files(place, options);
   if (!layers.empty()) {
     const Value root = ranks.empty() ? Value() : ranks[0].file->root();
     const double version = root && root.find("checkpoint_version") ? checkpoint_version(root) : 3;
-    return assemble(collect_layers(layers), root, place, version, options);
+    return assemble(collect_layers(layers), root, is_core(root), place, version, options);
   }
   check_ranks(ranks, place);
   std::optional<double> version;
   if (ranks[0].file->root().find("module") && !ranks[0].file->root().find("checkpoint_version"))
     version = 3;  // DeepSpeed came after version 3
-  return assemble(collect(ranks), ranks[0].file->root(), place, version, options);
+  const Value root = ranks[0].file->root();
+  return assemble(collect(ranks), root, is_core(root), place, version, options);
 }
 
 }  // namespace convert

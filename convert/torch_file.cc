@@ -50,9 +50,11 @@ void TorchFile::fail(const std::string& why) const {
 }
 
 TorchFile::TorchFile(const std::string& path, Checksums checksums)
-    : path_(path), checksums_(checksums), file_(path) {
-  const std::string_view head =
-      text_of(file_.bytes().first(std::min<size_t>(file_.bytes().size(), 512)));
+    : path_(path),
+      checksums_(checksums),
+      file_(std::make_shared<indexed::MappedFile>(path)),
+      bytes_(file_->bytes()) {
+  const std::string_view head = text_of(bytes_.first(std::min<size_t>(bytes_.size(), 512)));
   if (head.starts_with(kZipMagic)) {
     open_zip();
   } else if (head.starts_with(kLegacyMagic)) {
@@ -65,8 +67,18 @@ TorchFile::TorchFile(const std::string& path, Checksums checksums)
   }
 }
 
+TorchFile::TorchFile(std::shared_ptr<const indexed::MappedFile> file, size_t begin, size_t size,
+                     const std::string& name, Checksums checksums)
+    : path_(name),
+      checksums_(checksums),
+      file_(std::move(file)),
+      begin_(begin),
+      bytes_(file_->bytes().subspan(begin, size)) {
+  open_zip();
+}
+
 void TorchFile::open_zip() {
-  zip_ = std::make_unique<ZipArchive>(file_.bytes(), path_);
+  zip_ = std::make_unique<ZipArchive>(bytes_, path_);
   if (zip_->members().empty()) fail("an empty zip archive");
   const std::string& first = zip_->members().front().name;
   const size_t slash = first.find('/');
@@ -103,7 +115,7 @@ void TorchFile::add_storage(const PickledTensor& tensor, const Storage& storage)
 
 // Magic, protocol, system, object, keys: five pickles; then each storage, a count in front.
 void TorchFile::open_legacy() {
-  const std::span<const std::byte> all = file_.bytes();
+  const std::span<const std::byte> all = bytes_;
   size_t position = 0;
   const auto next = [&] {
     auto pickle = std::make_unique<Pickle>(all.subspan(position), path_);
@@ -147,7 +159,9 @@ const std::byte* TorchFile::checked_storage(const PickledTensor& tensor) const {
   if (storage.member != nullptr && checksums_ == Checksums::require) {
     const std::lock_guard<std::mutex> lock(mutex_);
     if (!verified_.contains(tensor.storage_key)) {
-      const auto let_go = [this](size_t place, size_t size) { file_.release(place, size); };
+      const auto let_go = [this](size_t place, size_t size) {
+        file_->release(begin_ + place, size);
+      };
       if (!zip_->intact(*storage.member, let_go))
         fail("record data/" + tensor.storage_key +
              " does not have its checksum: damaged, or written without checksums "
@@ -155,7 +169,7 @@ const std::byte* TorchFile::checked_storage(const PickledTensor& tensor) const {
       verified_.insert(tensor.storage_key);
     }
   }
-  return file_.bytes().data() + storage.place;
+  return bytes_.data() + storage.place;
 }
 
 void TorchFile::read_rows(const PickledTensor& tensor, int64_t first, int64_t count,
@@ -178,7 +192,7 @@ void TorchFile::read_rows(const PickledTensor& tensor, int64_t first, int64_t co
 
 void TorchFile::release(const PickledTensor& tensor) const noexcept {
   const Storage& storage = storages_.at(tensor.storage_key);
-  file_.release(static_cast<size_t>(storage.place), static_cast<size_t>(storage.bytes));
+  file_->release(begin_ + static_cast<size_t>(storage.place), static_cast<size_t>(storage.bytes));
 }
 
 }  // namespace convert

@@ -33,6 +33,11 @@ class TorchFile {
   /// (tar), big-endian data, or what Pickle refuses.
   explicit TorchFile(const std::string& path, Checksums checksums = Checksums::require);
 
+  /// The same for a file that lies inside another: `size` bytes of `file` from `begin`, which must
+  /// be there, in the zip form. `name` is for messages. Errors: the same.
+  TorchFile(std::shared_ptr<const indexed::MappedFile> file, size_t begin, size_t size,
+            const std::string& name, Checksums checksums = Checksums::require);
+
   /// The saved object.
   Value root() const noexcept { return pickle_->root(); }
   const Pickle& pickle() const noexcept { return *pickle_; }
@@ -61,7 +66,9 @@ class TorchFile {
 
   std::string path_;
   Checksums checksums_;
-  indexed::MappedFile file_;
+  std::shared_ptr<const indexed::MappedFile> file_;
+  size_t begin_ = 0;  ///< of the torch.save file in file_
+  std::span<const std::byte> bytes_;
   std::unique_ptr<ZipArchive> zip_;
   std::unique_ptr<Pickle> pickle_;
   std::unordered_map<std::string, Storage> storages_;

@@ -4,12 +4,15 @@
 
 #include <algorithm>
 #include <charconv>
+#include <cstring>
 #include <filesystem>
+#include <functional>
 #include <memory>
 
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
 #include "libindexed/format.h"
+#include "libindexed/output_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -127,6 +130,24 @@ TensorSource checkpoint_source(const std::shared_ptr<trainer::Checkpoint>& file,
   return source;
 }
 
+// Bytes of a tensor from anywhere in it, in order. What cannot be read by rows is loaded once, and
+// let go at its end.
+std::function<void(int64_t, std::span<std::byte>)> filler(const TensorSource& source) {
+  return [source, whole = std::vector<std::byte>()](int64_t at, std::span<std::byte> out) mutable {
+    const int64_t size = static_cast<int64_t>(out.size()), row = source.row_bytes();
+    if (!source.by_rows) {
+      if (at == 0) whole = source.load();
+      std::memcpy(out.data(), whole.data() + at, out.size());
+      if (at + size == source.bytes()) whole = {};
+      return;
+    }
+    const int64_t first = at / row, end = (at + size + row - 1) / row;
+    std::vector<std::byte> rows(static_cast<size_t>((end - first) * row));
+    source.read_rows(first, end - first, rows.data());
+    std::memcpy(out.data(), rows.data() + (at - first * row), out.size());
+  };
+}
+
 }  // namespace
 
 Texts spec_to_texts(const ModelSpec& spec) {
@@ -208,16 +229,18 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   CanonicalModel padded = model;
   pad_vocabulary(padded, divisible_by);
   const std::vector<std::pair<std::string, TensorSource>> core = core_tensors(padded);
-  std::vector<std::vector<std::byte>> memory;
-  memory.reserve(core.size());
   std::vector<trainer::ShardSource> shards;
   for (const auto& [name, source] : core) {
-    memory.push_back(source.load());
-    shards.push_back({"model", name, source.dtype, source.shape,
-                      trainer::Piece::whole(source.shape), memory.back()});
+    shards.push_back({"model",
+                      name,
+                      source.dtype,
+                      source.shape,
+                      trainer::Piece::whole(source.shape),
+                      {},
+                      filler(source)});
   }
   trainer::CheckpointMeta meta;
-  meta.writer = "gristmill hf-to-megatron";
+  meta.writer = "gristmill conversion";
   meta.has_optimizer = false;
   meta.has_generator = false;
   meta.model = spec_to_texts(padded.spec);
@@ -231,6 +254,31 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   name_file("tokenizer-model", model.tokenizer.name_or_path);
   meta.state.iteration = model.iteration;
   trainer::CheckpointRoot(path).save(std::move(meta), shards, 0);
+}
+
+void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
+                 const TrainerTarget& target) {
+  namespace fs = std::filesystem;
+  const std::string tracker = target.path + "/latest_checkpointed_iteration.txt";
+  if (fs::exists(tracker) && !target.replace)
+    throw std::system_error(EEXIST, std::generic_category(),
+                            tracker + ": not replaced without --force");
+  if (!tokenizer.files.empty()) {
+    const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
+    fs::create_directories(folder);
+    for (const TokenizerFile& file : tokenizer.files) {
+      indexed::OutputFile out((folder / file.name).string(), indexed::Existing::replace);
+      out.write(file.text);
+      out.commit();
+    }
+    model.tokenizer = {.name_or_path = folder.string()};
+    if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))
+      model.tokenizer = {"GPT2BPETokenizer", (folder / "vocab.json").string(),
+                         (folder / "merges.txt").string(), folder.string()};
+  }
+  if (!target.dtype.empty())
+    for (auto& [name, source] : model.tensors) source = convert_dtype(source, target.dtype);
+  write_trainer_checkpoint(model, target.path, target.divisible_by);
 }
 
 }  // namespace convert

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "convert/canonical.h"
+#include "convert/tokenizer_files.h"
 
 namespace convert {
 
@@ -29,10 +30,23 @@ std::map<std::string, std::string> spec_to_texts(const trainer::ModelSpec& spec)
 trainer::ModelSpec spec_from_texts(const std::map<std::string, std::string>& texts);
 
 /// Writes the model as a checkpoint of the root folder `path`, without optimizer state, its
-/// vocabulary padded to a multiple of `divisible_by`; model.tokenizer's files are named in it. The
-/// whole model is in memory while it is written.
+/// vocabulary padded to a multiple of `divisible_by`; model.tokenizer's files are named in it.
 /// Errors: std::system_error; std::runtime_error when another process writes there.
 void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
                               int64_t divisible_by);
+
+/// Where a conversion writes a checkpoint to train on from.
+struct TrainerTarget {
+  std::string path;            ///< root folder of checkpoints
+  int64_t divisible_by = 128;  ///< the vocabulary is padded to a multiple of this
+  std::string dtype;           ///< of all weights, safetensors' spelling; empty: as they are
+  bool replace = false;        ///< a checkpoint that is there
+};
+
+/// write_trainer_checkpoint, with the tokenizer's files beside it in path/tokenizer, so that the
+/// training command and the way back find them.
+/// Errors: the same; std::system_error EEXIST where a checkpoint is there.
+void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
+                 const TrainerTarget& target);
 
 }  // namespace convert

@@ -19,6 +19,9 @@
 namespace convert {
 namespace {
 
+// Enough to tell models apart; a long text's logits would fill the memory that --verify spares.
+constexpr int64_t kMostTokens = 512;
+
 std::string read_text(const std::string& path) {
   const indexed::MappedFile file(path);
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -47,7 +50,9 @@ VerifyReport verify_folder(const CanonicalModel& model, const std::string& folde
   VerifyReport report;
   report.text = text;
   const CanonicalModel written = read_hf_folder(folder);
-  const std::vector<int32_t> tokens = tokenize(folder, text);
+  std::vector<int32_t> tokens = tokenize(folder, text);
+  const int64_t most = std::min<int64_t>(kMostTokens, written.spec.max_position_embeddings);
+  if (static_cast<int64_t>(tokens.size()) > most) tokens.resize(static_cast<size_t>(most));
   const std::vector<float> a = plain_forward(model, tokens, QkvRoad::fused);
   const std::vector<float> b = plain_forward(written, tokens, QkvRoad::apart);
   report.tokens = static_cast<int64_t>(tokens.size());

@@ -30,9 +30,10 @@ struct VerifyReport {
   void write(const std::string& path, bool replace) const;
 };
 
-/// Runs `model` and the folder on `text`, tokenized by the folder's own tokenizer files.
+/// Runs `model` and the folder on `text`, tokenized by the folder's own tokenizer files: on its
+/// first 512 tokens, or max_position_embeddings where that is fewer.
 /// Errors: std::system_error; indexed::FormatError for a folder that cannot be read, has no
-/// tokenizer, or a text of fewer than one or more than max_position_embeddings tokens.
+/// tokenizer, or a text of no token.
 VerifyReport verify_folder(const CanonicalModel& model, const std::string& folder,
                            const std::string& text);
 

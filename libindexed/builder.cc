@@ -20,6 +20,9 @@ namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
 
+/// Most that one copy_file_range copies: between two, writing back begins.
+constexpr int64_t kCopyBytes = int64_t{64} << 20;
+
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
 }
@@ -344,13 +347,15 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
   const int64_t begin = bin_.size();
   ssize_t n = 1;
   while (left > 0 && n > 0) {
-    n = ::copy_file_range(from, nullptr, bin_.fd(), nullptr, static_cast<size_t>(left), 0);
+    const auto want = static_cast<size_t>(std::min(left, kCopyBytes));
+    n = ::copy_file_range(from, nullptr, bin_.fd(), nullptr, want, 0);
     if (n > 0) left -= n;
     if (n < 0 && errno == EINTR) n = 1;
+    bin_.refresh_size();
+    if (options_.on_copied) options_.on_copied(bin_.size());
   }
   ::close(from);
   if (n == 0) throw FormatError(message(path, ": cut short while it was being read"));
-  bin_.refresh_size();
   if (left >
       0) {  // across file systems, a kernel without it, or a full disk: write() does it or says why
     write_from(dataset.bin(), bin_.size() - begin, left, false);

@@ -8,6 +8,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -28,6 +29,8 @@ struct BuilderOptions {
   bool multimodal = false;  ///< the .idx ends with a mode byte for each sequence
   int64_t vocab_size = 0;   ///< tokens must be below; 0: only the dtype bounds them
   bool manifest = true;
+  /// Called while add_dataset() copies, with the bytes that the .bin has so far.
+  std::function<void(int64_t)> on_copied = {};
 };
 
 /// Appends the bytes of `tokens` in `dtype` to `out`; for workers that encode before the ordered

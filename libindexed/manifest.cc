@@ -252,9 +252,12 @@ std::optional<Damage> find_damage(std::span<const std::byte> file,
   return find_damage_in(file, segments, [](size_t, size_t) {});
 }
 
-std::optional<Damage> find_damage(const MappedFile& file, std::span<const Segment> segments) {
-  return find_damage_in(file.bytes(), segments,
-                        [&file](size_t at, size_t size) { file.release(at, size); });
+std::optional<Damage> find_damage(const MappedFile& file, std::span<const Segment> segments,
+                                  const std::function<void(int64_t)>& on_checked) {
+  return find_damage_in(file.bytes(), segments, [&](size_t at, size_t size) {
+    file.release(at, size);
+    if (on_checked) on_checked(static_cast<int64_t>(at + size));
+  });
 }
 
 void append_sources(std::vector<SourceRun>& into, std::span<const SourceRun> more,

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <span>
 #include <string>
@@ -86,7 +87,8 @@ struct Damage {
 };
 std::optional<Damage> find_damage(std::span<const std::byte> file,
                                   std::span<const Segment> segments);
-std::optional<Damage> find_damage(const MappedFile& file, std::span<const Segment> segments);
+std::optional<Damage> find_damage(const MappedFile& file, std::span<const Segment> segments,
+                                  const std::function<void(int64_t)>& on_checked = {});
 
 /// Adds runs of another dataset's sources behind `into`, whose dataset had `documents_before`
 /// documents.

@@ -227,12 +227,14 @@ void OutputFile::write(std::span<const std::byte> bytes) {
     std::memcpy(buffer_.get(), bytes.data(), bytes.size());
     buffered_ = bytes.size();
   }
-  // Starts writing back early, so that the fsync at the end finds little left.
-  const int64_t written = size_ - static_cast<int64_t>(buffered_);
-  if (written - write_behind_ >= kWriteBehindBytes) {
-    ::sync_file_range(fd_, write_behind_, written - write_behind_, SYNC_FILE_RANGE_WRITE);
-    write_behind_ = written;
-  }
+  start_writing_back(size_ - static_cast<int64_t>(buffered_));
+}
+
+/// Early, so that the fsync at the end finds little left.
+void OutputFile::start_writing_back(int64_t written) noexcept {
+  if (written - write_behind_ < kWriteBehindBytes) return;
+  ::sync_file_range(fd_, write_behind_, written - write_behind_, SYNC_FILE_RANGE_WRITE);
+  write_behind_ = written;
 }
 
 void OutputFile::write_fully(const std::byte* data, size_t size) {
@@ -264,6 +266,7 @@ void OutputFile::flush() { write_fully(buffer_.get(), std::exchange(buffered_, 0
 void OutputFile::refresh_size() {
   size_ = ::lseek(fd_, 0, SEEK_END);
   if (size_ < 0) fail(path_, errno);
+  start_writing_back(size_);
 }
 
 void OutputFile::sync() {

@@ -79,6 +79,7 @@ class OutputFile {
 
   void open_temporary();
   void write_fully(const std::byte* data, size_t size);
+  void start_writing_back(int64_t written) noexcept;
   void check_target() const;
   void rename_into_place();
   void forget() noexcept;

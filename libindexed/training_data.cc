@@ -131,6 +131,15 @@ void TrainingData::add_split(size_t split, const Blend& blend, bool own_path,
     for (size_t i = 0; i < weights.size(); ++i) weights[i] = blend.weights[i] / sum;
   }
   if (weighted && !alone && !size) throw FormatError("weights need a number of samples");
+  if (split > 0 && !own_path && options.skip_empty_evaluation) {
+    const auto has_sequences = [&](const std::string& prefix) {
+      const int64_t sequences = datasets_[open_dataset(prefix, options)].num_sequences();
+      const std::optional<SequenceRange> range =
+          split_ranges(options.split, sequences, compat)[split];
+      return range && range->begin < range->end;
+    };
+    if (std::ranges::none_of(blend.prefixes, has_sequences)) return;
+  }
   const BlendSizes sizes =
       weighted && !alone ? blend_sizes(weights, *size, options.surplus, compat) : BlendSizes();
   SplitData data;

@@ -43,7 +43,10 @@ struct TrainingDataOptions {
       {};  ///< nothing: one epoch, only without weights
   bool extra_token = true;
   bool drop_last_partial_validation = true;
-  double surplus = 0.005;                    ///< --mid-level-dataset-surplus
+  double surplus = 0.005;  ///< --mid-level-dataset-surplus
+  /// A --split that leaves no sequence of any dataset to valid or test makes that split absent, as
+  /// in Megatron 2 and 3; else it is an error where samples are asked of it.
+  bool skip_empty_evaluation = false;
   std::optional<int64_t> train_epochs = {};  ///< forces the epochs of train (2023 forks)
   CacheStyle style = CacheStyle::megatron_core;
   CacheUse cache = CacheUse::none;

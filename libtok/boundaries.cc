@@ -5,6 +5,7 @@
 #include "libtok/boundaries.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstdlib>
 
 namespace tok {
@@ -25,6 +26,37 @@ SimdLevel forced_level(SimdLevel best) noexcept {
 }
 
 }  // namespace
+
+bool JoinablePairs::joins_wide(const uint8_t* second) const noexcept {
+  const auto number = [](const uint8_t* at) {
+    return static_cast<size_t>((at[0] & 15) << 12 | (at[1] & 63) << 6 | (at[2] & 63));
+  };
+  const uint8_t* first = second - 3;
+  const bool wide =
+      (first[0] & 0xF0) == 0xE0 && (first[1] & 0xC0) == 0x80 && (first[2] & 0xC0) == 0x80;
+  if (!wide || wide_left.empty()) return true;
+  if ((wide_left[number(first)] & wide_right[number(second)]) == 0) return false;
+  uint32_t left = 0;
+  for (size_t i = 0; i < 3; ++i) {
+    left |= static_cast<uint32_t>(second[-1 - static_cast<ptrdiff_t>(i)]) << (8 * i);
+    uint32_t right = 0;
+    for (size_t j = 0; j < 3; ++j) {
+      right |= static_cast<uint32_t>(second[j]) << (8 * j);
+      if (contexts.has({left, i + 1}, {right, j + 1})) return true;
+    }
+  }
+  return false;
+}
+
+uint64_t JoinablePairs::wide_cuts(const char* from, uint64_t asked) const noexcept {
+  if (wide_left.empty()) return 0;
+  uint64_t cuts = 0;
+  for (; asked != 0; asked &= asked - 1) {
+    const auto* second = reinterpret_cast<const uint8_t*>(from) + std::countr_zero(asked);
+    if (!joins_wide(second)) cuts |= asked & (0 - asked);
+  }
+  return cuts;
+}
 
 std::string_view simd_level_name(SimdLevel level) noexcept {
   constexpr std::string_view kNames[] = {"plain", "avx2", "avx512bw", "avx512vbmi2"};

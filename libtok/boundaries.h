@@ -10,7 +10,9 @@
 #include <cstdint>
 #include <span>
 #include <string_view>
+#include <vector>
 
+#include "libtok/context_filter.h"
 #include "libtok/pretokenize.h"
 
 namespace tok {
@@ -40,6 +42,12 @@ bool has_boundary_masks(const PreTokenizer& pretokenizer) noexcept;
 struct JoinablePairs {
   uint64_t pairs[65536 / 64] = {};  ///< bit first * 256 + second
   uint16_t wide[64] = {};  ///< the same for 0x80 + i before 0xE0 + bit: what wide characters need
+  ContextFilter contexts;  ///< up to three bytes on either side of each position inside a token
+  /// For each character of three bytes, as the left and as the right of two: bits of the right
+  /// sides of all contexts in which it can be that. Two without a common bit are in none. Empty
+  /// where nothing is known.
+  std::vector<uint64_t> wide_left;
+  std::vector<uint64_t> wide_right;
 
   bool joins(uint8_t first, uint8_t second) const noexcept {
     unsigned pair = static_cast<unsigned>(first) << 8 | second;
@@ -52,6 +60,11 @@ struct JoinablePairs {
       wide[first & 63] = static_cast<uint16_t>(wide[first & 63] | 1u << (second & 15));
     }
   }
+  /// Whether some merge may join two characters of three bytes each, the second of which begins at
+  /// `second`. True for any other bytes before it. Range: three bytes are readable on either side.
+  bool joins_wide(const uint8_t* second) const noexcept;
+  /// Of the places among bits of `asked`, counted from `from`, those where it says no.
+  uint64_t wide_cuts(const char* from, uint64_t asked) const noexcept;
 };
 
 /// Masks of one block. Bit i speaks of byte i; all bytes of a character carry its class. Bytes past
@@ -65,7 +78,7 @@ struct BlockMasks {
   uint64_t quote;    ///< U+0027
   uint64_t inside;   ///< not the first byte of its character
   uint64_t cut;      ///< a place inside a piece where it may be cut as well
-  // Only some families ask for these (Rules in boundary_rules.h):
+  // Only some families ask for these (Rules in boundary_masks.h):
   uint64_t upper;  ///< letters that begin words: Lu, Lt
   uint64_t lower;  ///< letters that end the upper part of a word: Ll
   uint64_t slash;  ///< U+002F

@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Boundary masks for x86: one walk per level over the bit algebra of boundary_rules.h. What differs
 // between levels is how bytes are classified and how the positions of bits are written down.
-// Includes: boundaries.h, boundary_rules.h. Every function names its instructions; the file is
-// compiled for none.
+// The walks read alike, for they inline different intrinsics, and a function that is compiled for
+// one instruction set cannot be a parameter of another's. Includes: boundaries.h, boundary_rules.h.
+// Every function names its instructions; the file is compiled for none.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -252,7 +253,9 @@ struct BlockWalk {
     if (joinable == nullptr) return;
     const uint64_t keep = base == 0 ? ~uint64_t{1} : ~uint64_t{0};
     const __m512i before = _mm512_maskz_loadu_epi8(low_bits(left + 1) & keep, from - 1);
-    masks.cut |= wide_cuts(*joinable, bytes, before, known);
+    const uint64_t cuts = wide_cuts(*joinable, bytes, before, known);
+    const uint64_t asked = known & ~cuts & (base == 0 ? ~uint64_t{7} : ~uint64_t{0});
+    masks.cut |= cuts | joinable->wide_cuts(from, asked);
   }
 
   template <Rules R>

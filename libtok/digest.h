@@ -1,5 +1,5 @@
 // SHA-256, for naming a tokenizer's configuration in manifests.
-// Includes: C++ library only. Source: FIPS 180-4.
+// digest.cc alone sees libcrypto.
 // SPDX-License-Identifier: MIT
 #pragma once
 

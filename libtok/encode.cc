@@ -13,6 +13,10 @@ namespace {
 /// Pieces whose keys are made ahead, so that their cache lines are on the way.
 constexpr size_t kBlock = 64;
 
+/// Longer parts are merged by windows of so many bytes: what one takes, 28 bytes a byte, stays in
+/// the second-level cache.
+constexpr size_t kWindow = size_t{1} << 15;
+
 /// Tags of look-ups among long pieces: a whole piece, or a part of one that must not be taken for
 /// it.
 constexpr uint8_t kWhole = 0;
@@ -66,13 +70,17 @@ void append_part(PieceRun& run, std::string_view part) {
   if (part.size() <= PieceKey::kMaxBytes) {
     PieceKey key = PieceKey::of(part, run.text.data() + run.text.size());
     if (!run.model.parts_are_pieces()) key = key.as_segment();
-    const HotSet& set = run.scratch.hot.sets(run.model.hot)[HotTable::set_of(hot_hash(key))];
-    const size_t way = set.find(key);
-    if (way == 2) return append_short(run, part, key, false);
-    return append_words(run, set.words[way]);
+    const HotEntry* entry =
+        find_entry(run.scratch.hot.entries(run.model.hot), HotTable::place_of(hot_hash(key)), key);
+    if (entry == nullptr) return append_short(run, part, key, false);
+    return append_words(run, entry->words);
   }
   if (const std::span<const int32_t> ids = run.scratch.cache.find_long(part, kPart); !ids.empty()) {
     return run.out.append(ids);
+  }
+  if (part.size() > 2 * kWindow &&
+      merge_windows(vocab, part, kWindow, run.scratch.merge, run.out)) {
+    return;
   }
   std::vector<int32_t>& ids = run.scratch.merged;
   ids.resize(part.size());
@@ -117,7 +125,7 @@ void encode_pieces_plainly(PieceRun& run, std::span<const uint32_t> ends) {
   size_t at[kBlock];
   while (!ends.empty()) {
     const size_t count = std::min(kBlock, ends.size());
-    const HotSet* sets = run.scratch.hot.sets(run.model.hot);
+    const HotEntry* entries = run.scratch.hot.entries(run.model.hot);
     size_t start = run.begin;
     for (size_t i = 0; i < count; ++i) {
       const size_t size = ends[i] - start;
@@ -125,19 +133,18 @@ void encode_pieces_plainly(PieceRun& run, std::span<const uint32_t> ends) {
       keys[i] = size <= PieceKey::kMaxBytes
                     ? PieceKey::of(run.text.substr(start, size), readable_end)
                     : PieceKey{0, UINT64_MAX};
-      at[i] = HotTable::set_of(hot_hash(keys[i]));
-      __builtin_prefetch(&sets[at[i]]);
+      at[i] = HotTable::place_of(hot_hash(keys[i]));
+      __builtin_prefetch(&entries[at[i]]);
       start = ends[i];
     }
     Id* ids = run.out.reserve_more<Id>((count + 1) * PieceRun::kWordsPerPiece);
     for (size_t i = 0; i < count; ++i) {
-      const HotSet& set = sets[at[i]];
-      const size_t way = set.find(keys[i]);
-      if (way != 2) [[likely]] {
-        ids += write_ids<kNarrow>(set.words[way], ids);
+      const HotEntry* entry = find_entry(entries, at[i], keys[i]);
+      if (entry != nullptr) [[likely]] {
+        ids += write_ids<kNarrow>(entry->words, ids);
       } else {
         ids = run.encode_missed(run.begin, ends[i], ids, count - i);
-        sets = run.scratch.hot.sets(run.model.hot);
+        entries = run.scratch.hot.entries(run.model.hot);
       }
       run.begin = ends[i];
     }

@@ -32,9 +32,9 @@ struct alignas(64) GroupBatch {
   std::array<uint32_t, kBatch + 8> bounds;  ///< piece i is bounds[i] .. bounds[i + 1]
 };
 
-/// Logarithm of a set's size.
-constexpr int kLogSet = 6;
-static_assert(sizeof(HotSet) == 1 << kLogSet);
+/// Logarithm of an entry's size.
+constexpr int kLogEntry = 5;
+static_assert(sizeof(HotEntry) == 1 << kLogEntry);
 
 /// The last bytes of a text with room behind them, so that 16 can be read from any position.
 struct TextTail {
@@ -69,7 +69,7 @@ struct GroupLoop {
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline void
   make_group(GroupBatch& batch, size_t g, const char* a, const char* b, const char* c,
-             const char* d, const HotSet* sets) noexcept {
+             const char* d, const HotEntry* entries) noexcept {
     const uint32_t* bounds = &batch.bounds[4 * g];
     const __m128i starts = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds));
     const __m128i ends = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds + 1));
@@ -95,13 +95,13 @@ struct GroupLoop {
         _mm512_maskz_mul_epu32(0xFF, mixed, _mm512_maskz_srli_epi64(0xFF, mixed, 32));
     const __m512i other = _mm512_maskz_shuffle_epi32(0xFFFF, product, _MM_PERM_BADC);
     const __m512i hash = _mm512_add_epi64(product, other);
-    // A set's number times its size: where it lies in the table.
+    // A place times the size of an entry: where it lies in the table.
     const __m512i at =
-        _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift - kLogSet),
-                         _mm512_set1_epi64((HotTable::kSets - 1) << kLogSet));
+        _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift - kLogEntry),
+                         _mm512_set1_epi64((HotTable::kPlaces - 1) << kLogEntry));
     uint64_t* offsets = batch.offsets[g];
     _mm512_store_si512(offsets, at);
-    const char* table = reinterpret_cast<const char*>(sets);
+    const char* table = reinterpret_cast<const char*>(entries);
     _mm_prefetch(table + offsets[0], _MM_HINT_T0);
     _mm_prefetch(table + offsets[2], _MM_HINT_T0);
     _mm_prefetch(table + offsets[4], _MM_HINT_T0);
@@ -131,56 +131,57 @@ struct GroupLoop {
     }
   }
 
-  /// The keys of two sets.
+  /// The keys of four entries.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline __m512i
-  two_sets(const HotSet& a, const HotSet& b) noexcept {
-    const __m256i low = _mm256_load_si256(reinterpret_cast<const __m256i*>(a.keys));
-    const __m256i high = _mm256_load_si256(reinterpret_cast<const __m256i*>(b.keys));
-    return _mm512_maskz_inserti64x4(0xFF, _mm512_castsi256_si512(low), high, 1);
+  four_keys(const char* a, const char* b, const char* c, const char* d) noexcept {
+    static_assert(offsetof(HotEntry, key) == 0);
+    __m512i keys = _mm512_zextsi128_si512(load16(a));
+    keys = _mm512_inserti32x4(keys, load16(b), 1);
+    keys = _mm512_inserti32x4(keys, load16(c), 2);
+    return _mm512_inserti32x4(keys, load16(d), 3);
+  }
+
+  /// Encodes a group that has a piece which is not in its first place.
+  template <bool kNarrow, typename Id>
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"), gnu::noinline]] static Id*
+  emit_others(PieceRun& run, const GroupBatch& batch, size_t g, Id* ids) {
+    for (size_t i = 0; i < 4; ++i) {
+      // An earlier piece of the group may have changed the entries: look again.
+      const HotEntry* entries = run.scratch.hot.entries(run.model.hot);
+      const size_t place = batch.offsets[g][2 * i] >> kLogEntry;
+      PieceKey key;
+      std::memcpy(&key, batch.keys[g] + 16 * i, sizeof key);
+      const HotEntry* entry = find_entry(entries, place, key);
+      if (entry == nullptr) {
+        ids = run.encode_missed(batch.bounds[4 * g + i], batch.bounds[4 * g + i + 1], ids, kBatch);
+        continue;
+      }
+      ids += put<kNarrow, Id>(reinterpret_cast<const char*>(entry->words), ids);
+      if (entry != &entries[place]) run.scratch.hot.found_in_second(place);
+    }
+    return ids;
   }
 
   /// Encodes groups `from` to `to` of a batch, whose keys are made; returns where the next ids go.
   template <bool kNarrow, typename Id>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* emit(
       PieceRun& run, const GroupBatch& batch, size_t from, size_t to, Id* ids) {
-    const char* table = reinterpret_cast<const char*>(run.scratch.hot.sets(run.model.hot));
-    const auto set_at = [](const char* from) { return reinterpret_cast<const HotSet*>(from); };
+    constexpr size_t kWords = offsetof(HotEntry, words);
+    const char* table = reinterpret_cast<const char*>(run.scratch.hot.entries(run.model.hot));
     for (size_t g = from; g < to; ++g) {
       const uint64_t* at = batch.offsets[g];
       const char *a = table + at[0], *b = table + at[2], *c = table + at[4], *d = table + at[6];
       const __m512i keys = _mm512_load_si512(batch.keys[g]);
-      // Each key twice, against both keys of its set; two bits say that a key's halves are equal.
-      const unsigned equal_ab = _mm512_cmpeq_epi64_mask(
-          two_sets(*set_at(a), *set_at(b)), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0x50));
-      const unsigned equal_cd = _mm512_cmpeq_epi64_mask(
-          two_sets(*set_at(c), *set_at(d)), _mm512_maskz_shuffle_i64x2(0xFF, keys, keys, 0xFA));
-      const unsigned equal = equal_ab | equal_cd << 8;
-      // Bit 4i: piece i is the first of its set; bit 4i + 2: the second.
-      const unsigned ways = equal & equal >> 1 & 0x5555;
-      const unsigned found = (ways | ways >> 2) & 0x1111;
-      if (found == 0x1111) [[likely]] {
-        // Four times bit 2 is the size of the first entry's words.
-        constexpr size_t kWords = offsetof(HotSet, words);
-        ids += put<kNarrow, Id>(a + kWords + 4 * (ways & 4), ids);
-        ids += put<kNarrow, Id>(b + kWords + 4 * (ways >> 4 & 4), ids);
-        ids += put<kNarrow, Id>(c + kWords + 4 * (ways >> 8 & 4), ids);
-        ids += put<kNarrow, Id>(d + kWords + 4 * (ways >> 12 & 4), ids);
+      if (_mm512_cmpeq_epi64_mask(four_keys(a, b, c, d), keys) == 0xFF) [[likely]] {
+        ids += put<kNarrow, Id>(a + kWords, ids);
+        ids += put<kNarrow, Id>(b + kWords, ids);
+        ids += put<kNarrow, Id>(c + kWords, ids);
+        ids += put<kNarrow, Id>(d + kWords, ids);
         continue;
       }
-      for (size_t i = 0; i < 4; ++i) {
-        // An earlier piece of the group may have changed the sets: look again.
-        PieceKey key;
-        std::memcpy(&key, batch.keys[g] + 16 * i, sizeof key);
-        const HotSet& set = *set_at(table + at[2 * i]);
-        const size_t way = set.find(key);
-        if (way != 2) {
-          ids += put<kNarrow, Id>(reinterpret_cast<const char*>(set.words[way]), ids);
-          continue;
-        }
-        ids = run.encode_missed(batch.bounds[4 * g + i], batch.bounds[4 * g + i + 1], ids, kBatch);
-        table = reinterpret_cast<const char*>(run.scratch.hot.sets(run.model.hot));
-      }
+      ids = emit_others<kNarrow, Id>(run, batch, g, ids);
+      table = reinterpret_cast<const char*>(run.scratch.hot.entries(run.model.hot));
     }
     return ids;
   }
@@ -202,14 +203,14 @@ struct GroupLoop {
       bounds[0] = static_cast<uint32_t>(run.begin);
       std::memcpy(bounds + 1, ends.data(), count * sizeof *bounds);
       for (size_t i = 0; i < 4; ++i) bounds[count + 1 + i] = bounds[count];
-      const HotSet* sets = run.scratch.hot.sets(run.model.hot);
+      const HotEntry* entries = run.scratch.hot.entries(run.model.hot);
       for (size_t g = 0; g < num_groups; ++g) {
         const uint32_t* at = bounds + 4 * g;
         if (at[3] + size_t{16} <= size) [[likely]] {
-          make_group(batch, g, text + at[0], text + at[1], text + at[2], text + at[3], sets);
+          make_group(batch, g, text + at[0], text + at[1], text + at[2], text + at[3], entries);
         } else {
           make_group(batch, g, tail.at(run.text, at[0]), tail.at(run.text, at[1]),
-                     tail.at(run.text, at[2]), tail.at(run.text, at[3]), sets);
+                     tail.at(run.text, at[2]), tail.at(run.text, at[3]), entries);
         }
       }
       Id* ids = run.out.reserve_more<Id>((kBatch + 1) * PieceRun::kWordsPerPiece);

@@ -21,93 +21,129 @@ PieceKey key_of(std::string_view piece) noexcept { return PieceKey::of(piece, pi
 
 }  // namespace
 
-HotSets make_hot_sets(size_t count) {
-  size_t bytes = count * sizeof(HotSet);
-  const bool huge = bytes >= kHugePage;
-  const size_t alignment = huge ? kHugePage : sizeof(HotSet);
-  bytes = (bytes + alignment - 1) / alignment * alignment;
-  void* memory = std::aligned_alloc(alignment, bytes);
-  if (memory == nullptr) throw std::bad_alloc();
-  // Before the first touch, or the pages are small already.
-  if (huge) (void)madvise(memory, bytes, MADV_HUGEPAGE);
-  std::memset(memory, 0, bytes);
-  return HotSets(static_cast<HotSet*>(memory));
+HotEntries make_hot_entries(size_t count) {
+  const size_t bytes = count * sizeof(HotEntry);
+  if (bytes < kHugePage) {
+    void* memory = std::aligned_alloc(2 * sizeof(HotEntry), bytes);
+    if (memory == nullptr) throw std::bad_alloc();
+    std::memset(memory, 0, bytes);
+    return HotEntries(static_cast<HotEntry*>(memory), FreeEntries{0});
+  }
+  // Fresh pages are zeros. To begin on a huge page takes room for one more; what is not needed is
+  // given back.
+  const size_t mapped = bytes + kHugePage;
+  void* const memory =
+      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
+  if (memory == MAP_FAILED) throw std::bad_alloc();
+  char* const from = static_cast<char*>(memory);
+  const size_t before = (0 - reinterpret_cast<uintptr_t>(from)) & (kHugePage - 1);
+  if (before > 0) munmap(from, before);
+  munmap(from + before + bytes, kHugePage - before);
+  (void)madvise(from + before, bytes, MADV_HUGEPAGE);
+  return HotEntries(reinterpret_cast<HotEntry*>(from + before), FreeEntries{bytes});
+}
+
+void FreeEntries::operator()(HotEntry* entries) const noexcept {
+  if (mapped_bytes == 0) {
+    std::free(entries);
+  } else {
+    munmap(static_cast<void*>(entries), mapped_bytes);
+  }
 }
 
 HotTable::HotTable(const Vocab& vocab)
-    : sets_(make_hot_sets(kSets)), narrow_(vocab.id_limit() <= 0x10000) {
+    : entries_(make_hot_entries(kPlaces)), narrow_(vocab.id_limit() <= 0x10000) {
   MergeScratch scratch;
   std::vector<int32_t> ids;
-  for (int32_t id = 0; id < vocab.id_limit(); ++id) {
-    const std::string_view bytes = vocab.bytes(id);
-    if (bytes.empty() || vocab.text_only(id)) continue;
-    ids.resize(bytes.size());
-    size_t count = merge_piece(vocab, bytes, scratch, ids.data());
-    if (count != 1 || ids[0] != id) {
-      has_unreachable_tokens_ = true;
-      if (vocab.whole_piece_first()) {
-        ids[0] = id;
-        count = 1;
-      }
+  // Tokens a few ahead have their lines on the way: most of them are in no cache yet.
+  constexpr int32_t kAhead = 16;
+  for (int32_t id = -kAhead; id < vocab.id_limit(); ++id) {
+    const std::string_view coming = vocab.bytes(id + kAhead);
+    if (!coming.empty() && coming.size() <= PieceKey::kMaxBytes) {
+      __builtin_prefetch(&entries_[place_of(hot_hash(key_of(coming)))], 1);
     }
-    if (bytes.size() > PieceKey::kMaxBytes) continue;
-    HotEntry entry{.key = key_of(bytes), .words = {}};
-    const size_t at = set_of(hot_hash(entry.key));
-    const size_t way = sets_[at].find(kNoKey);
-    if (at == kNothing || way == 2) continue;
-    if (entry.set_ids(narrow_, {ids.data(), count})) sets_[at].set(way, entry);
+    const std::string_view bytes = vocab.bytes(id);
+    if (!bytes.empty() && !vocab.text_only(id)) seed(vocab, id, bytes, scratch, ids);
+  }
+}
+
+void HotTable::seed(const Vocab& vocab, int32_t id, std::string_view bytes, MergeScratch& scratch,
+                    std::vector<int32_t>& ids) {
+  ids.resize(bytes.size());
+  size_t count = merge_piece(vocab, bytes, scratch, ids.data());
+  if (count != 1 || ids[0] != id) {
+    has_unreachable_tokens_ = true;
+    if (vocab.whole_piece_first()) {
+      ids[0] = id;
+      count = 1;
+    }
+  }
+  if (bytes.size() > PieceKey::kMaxBytes) return;
+  HotEntry entry{.key = key_of(bytes), .words = {}};
+  const size_t place = place_of(hot_hash(entry.key));
+  const HotEntry* free = find_entry(entries_.get(), place, kNoKey);
+  if (free == nullptr || stays_empty(place)) return;
+  if (entry.set_ids(narrow_, {ids.data(), count})) {
+    entries_[static_cast<size_t>(free - entries_.get())] = entry;
   }
 }
 
 HotScratch::HotScratch(size_t num_warm) {
   if (num_warm == 0) return;
-  const size_t sets = std::bit_ceil(std::max<size_t>(4, num_warm)) / 2;
-  warm_ = make_hot_sets(sets);
-  warm_mask_ = sets - 1;
+  const size_t pairs = std::bit_ceil(std::max<size_t>(4, num_warm)) / 2;
+  warm_ = make_hot_entries(2 * pairs);
+  warm_mask_ = pairs - 1;
 }
 
 bool HotScratch::find(const HotTable& table, const PieceKey& key, uint64_t hash, HotEntry& entry) {
   if (warm_ == nullptr) return false;
   if (own_ == nullptr && ++questions_ > kLearnAfter) {
-    own_ = make_hot_sets(HotTable::kSets);
-    std::memcpy(static_cast<void*>(own_.get()), table.sets(), HotTable::kSets * sizeof(HotSet));
+    own_ = make_hot_entries(HotTable::kPlaces);
+    std::memcpy(static_cast<void*>(own_.get()), table.entries(),
+                HotTable::kPlaces * sizeof(HotEntry));
   }
-  HotSet& warm = warm_[warm_set(hash)];
-  const size_t way = warm.find(key);
-  if (way == 2) return false;
-  entry = warm.entry(way);
-  const size_t at = HotTable::set_of(hash);
-  if (own_ == nullptr || at == HotTable::kNothing) return true;
-  // Asked for again: it changes places with one of the two that the first table has there.
-  warm.set(way, HotEntry{});
-  HotSet& hot = own_[at];
-  const size_t loser_way = ++questions_ & 1;
-  const HotEntry loser = hot.entry(loser_way);
-  hot.set(loser_way, entry);
-  if (loser.key != kNoKey) insert_warm(loser, hot_hash(loser.key));
+  HotEntry* const pair = warm_pair(hash);
+  const size_t way = pair[0].key == key ? 0 : 1;
+  if (pair[way].key != key) return false;
+  entry = pair[way];
+  const size_t place = HotTable::place_of(hash);
+  if (own_ == nullptr || HotTable::stays_empty(place)) return true;
+  // Asked for again: it takes the place of one of the two that the first table has there.
+  pair[way] = HotEntry{};
+  HotEntry& loser = own_[place ^ (++questions_ & 1)];
+  const HotEntry out = std::exchange(loser, entry);
+  if (out.key != kNoKey) insert_warm(out, hot_hash(out.key));
   return true;
 }
 
 void HotScratch::insert(const HotEntry& entry, uint64_t hash) noexcept {
   if (warm_ == nullptr) return;
-  const size_t at = HotTable::set_of(hash);
-  if (own_ != nullptr && at != HotTable::kNothing) {
-    const size_t free_way = own_[at].find(kNoKey);
-    if (free_way != 2) return own_[at].set(free_way, entry);
+  const size_t place = HotTable::place_of(hash);
+  if (own_ != nullptr && !HotTable::stays_empty(place)) {
+    const HotEntry* free = find_entry(own_.get(), place, kNoKey);
+    if (free != nullptr) {
+      own_[static_cast<size_t>(free - own_.get())] = entry;
+      return;
+    }
   }
   insert_warm(entry, hash);
 }
 
 void HotScratch::insert_warm(const HotEntry& entry, uint64_t hash) noexcept {
   // The newest comes first; the older of the two leaves.
-  HotSet& warm = warm_[warm_set(hash)];
-  if (warm.keys[0] != kNoKey) warm.set(1, warm.entry(0));
-  warm.set(0, entry);
+  HotEntry* const pair = warm_pair(hash);
+  if (pair[0].key != kNoKey) pair[1] = pair[0];
+  pair[0] = entry;
+}
+
+void HotScratch::found_in_second(size_t place) noexcept {
+  if (own_ == nullptr || ++questions_ % kChangeOneOf != 0) return;
+  std::swap(own_[place], own_[place ^ 1]);
 }
 
 size_t HotScratch::memory() const noexcept {
-  const size_t warm = warm_ == nullptr ? 0 : (warm_mask_ + 1) * sizeof(HotSet);
-  return warm + (own_ == nullptr ? 0 : HotTable::kSets * sizeof(HotSet));
+  const size_t warm = warm_ == nullptr ? 0 : (warm_mask_ + 1) * 2;
+  return (warm + (own_ == nullptr ? 0 : HotTable::kPlaces)) * sizeof(HotEntry);
 }
 
 }  // namespace tok

@@ -13,6 +13,8 @@
 #include <cstring>
 #include <memory>
 #include <span>
+#include <string_view>
+#include <vector>
 
 #include "libtok/merge.h"
 #include "libtok/piece_cache.h"
@@ -76,54 +78,46 @@ size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
   }
 }
 
-/// Two entries in one cache line; a hash names the line, and a piece may be either.
-struct alignas(64) HotSet {
-  PieceKey keys[2];
-  uint8_t words[2][16];
+/// Where a key is among `entries`; null where it is not. Two neighbouring entries share a cache
+/// line: a hash names one of them, the key's first place, and the other is its second.
+inline const HotEntry* find_entry(const HotEntry* entries, size_t place,
+                                  const PieceKey& key) noexcept {
+  if (entries[place].key == key) return &entries[place];
+  return entries[place ^ 1].key == key ? &entries[place ^ 1] : nullptr;
+}
 
-  HotEntry entry(size_t way) const noexcept {
-    HotEntry out{.key = keys[way], .words = {}};
-    std::memcpy(out.words, words[way], sizeof out.words);
-    return out;
-  }
-  void set(size_t way, const HotEntry& entry) noexcept {
-    keys[way] = entry.key;
-    std::memcpy(words[way], entry.words, sizeof entry.words);
-  }
-  /// Way of a key; 2 when it is not here.
-  size_t find(const PieceKey& key) const noexcept {
-    return keys[0] == key ? 0 : keys[1] == key ? 1 : 2;
-  }
+/// Memory for entries: zeroed, on huge pages where the system gives them.
+struct FreeEntries {
+  size_t mapped_bytes = 0;  ///< 0: from the heap
+  void operator()(HotEntry* entries) const noexcept;
 };
-static_assert(sizeof(HotSet) == 64);
+using HotEntries = std::unique_ptr<HotEntry[], FreeEntries>;
 
-/// Memory for sets: zeroed, on huge pages where the system gives them.
-struct FreeSets {
-  void operator()(HotSet* sets) const noexcept { std::free(sets); }
-};
-using HotSets = std::unique_ptr<HotSet[], FreeSets>;
-
-/// Errors: std::bad_alloc.
-HotSets make_hot_sets(size_t count);
+/// Range: `count` is even. Errors: std::bad_alloc.
+HotEntries make_hot_entries(size_t count);
 
 /// The table that all workers share. Immutable; any number of threads may read.
 class HotTable {
  public:
-  /// Where a set number begins in a hash.
+  /// Where a place begins in a hash.
   static constexpr int kShift = 24;
-  static constexpr size_t kSets = size_t{1} << 18;  ///< 16 MiB
+  static constexpr size_t kPlaces = size_t{1} << 19;  ///< 16 MiB
 
   /// Seeds the table with what merging gives for each token of the vocabulary, small ids first: in
   /// trained vocabularies they are the frequent ones. Cost: merges every token of the vocabulary.
   explicit HotTable(const Vocab& vocab);
 
-  /// Set of a key's hash, in this table and in copies of it.
-  static constexpr size_t set_of(uint64_t hash) noexcept { return (hash >> kShift) & (kSets - 1); }
+  /// First place of a key's hash, in this table and in copies of it.
+  static constexpr size_t place_of(uint64_t hash) noexcept {
+    return (hash >> kShift) & (kPlaces - 1);
+  }
 
-  /// The set that the key of nothing names. It stays empty.
-  static constexpr size_t kNothing = (hot_hash({0, 0}) >> kShift) & (kSets - 1);
+  /// Whether a place shares a line with the one that the key of nothing names: both stay empty.
+  static constexpr bool stays_empty(size_t place) noexcept {
+    return place / 2 == place_of(hot_hash({0, 0})) / 2;
+  }
 
-  const HotSet* sets() const noexcept { return sets_.get(); }
+  const HotEntry* entries() const noexcept { return entries_.get(); }
   bool narrow() const noexcept { return narrow_; }
 
   /// Whether a token of the vocabulary is not what merging its bytes gives. Only then a part of a
@@ -131,7 +125,10 @@ class HotTable {
   bool has_unreachable_tokens() const noexcept { return has_unreachable_tokens_; }
 
  private:
-  HotSets sets_;
+  void seed(const Vocab& vocab, int32_t id, std::string_view bytes, MergeScratch& scratch,
+            std::vector<int32_t>& ids);
+
+  HotEntries entries_;
   bool narrow_;
   bool has_unreachable_tokens_ = false;
 };
@@ -144,9 +141,9 @@ class HotScratch {
   /// learning with it.
   explicit HotScratch(size_t num_warm);
 
-  /// The sets to search first.
-  const HotSet* sets(const HotTable& table) const noexcept {
-    return own_ != nullptr ? own_.get() : table.sets();
+  /// The entries to search first.
+  const HotEntry* entries(const HotTable& table) const noexcept {
+    return own_ != nullptr ? own_.get() : table.entries();
   }
 
   /// Looks a piece up in the second table; true when it is there. What is asked for again moves to
@@ -157,21 +154,27 @@ class HotScratch {
   /// second.
   void insert(const HotEntry& entry, uint64_t hash) noexcept;
 
+  /// A piece was found in its second place, beside `place`: what often is changes places.
+  void found_in_second(size_t place) noexcept;
+
   /// Bytes of memory held.
   size_t memory() const noexcept;
 
  private:
   /// Questions to the second table before the first one is copied.
   static constexpr uint32_t kLearnAfter = 256;
+  /// Of so many pieces found in their second place one changes places.
+  static constexpr uint32_t kChangeOneOf = 8;
 
   void insert_warm(const HotEntry& entry, uint64_t hash) noexcept;
-  size_t warm_set(uint64_t hash) const noexcept {
-    return static_cast<size_t>((hash * 0x9E3779B97F4A7C15u) >> 20) & warm_mask_;
+  /// First of the two entries that a piece may have in the second table.
+  HotEntry* warm_pair(uint64_t hash) const noexcept {
+    return &warm_[(static_cast<size_t>((hash * 0x9E3779B97F4A7C15u) >> 20) & warm_mask_) * 2];
   }
 
-  HotSets own_;
-  HotSets warm_;
-  size_t warm_mask_ = 0;
+  HotEntries own_;
+  HotEntries warm_;
+  size_t warm_mask_ = 0;  ///< of pairs
   uint32_t questions_ = 0;
 };
 

@@ -2,7 +2,6 @@
 // agree for GPT-2 and differ for OPT, RoBERTa and fairseq.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <nlohmann/json.hpp>
 
 #include "libtok/load_json.h"
 #include "libtok/loaders.h"
@@ -19,6 +18,7 @@ std::string line_place(int64_t line) { return "merges.txt:" + std::to_string(lin
 void read_merges(std::string_view text, TokenizerSource& source) {
   int64_t line_number = 0;
   bool has_version = false;
+  source.vocab.merges.reserve(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1);
   while (!text.empty()) {
     const size_t end = text.find('\n');
     std::string_view line = text.substr(0, end);
@@ -36,8 +36,11 @@ void read_merges(std::string_view text, TokenizerSource& source) {
       throw ParseError(line_place(line_number) + "\"" + std::string(line) +
                        "\": expected two tokens and one space");
     }
-    source.vocab.merges.push_back(
-        merge_of_halves(line.substr(0, space), line.substr(space + 1), line_place(line_number)));
+    std::string complaint;
+    if (!append_merge(line.substr(0, space), line.substr(space + 1), source.vocab.merges,
+                      complaint)) {
+      throw ParseError(line_place(line_number) + complaint);
+    }
   }
   if (!has_version) {
     source.notes.push_back(
@@ -51,8 +54,8 @@ void read_merges(std::string_view text, TokenizerSource& source) {
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
                           const Gpt2Options& options) {
   TokenizerSource source;
-  const nlohmann::json vocab = parse_json(vocab_json, "vocab.json");
-  source.vocab.tokens = tokens_of_json(vocab, "vocab.json");
+  JsonFile file = read_json_file(vocab_json, "vocab.json", VocabPlace::root);
+  if (!file.vocab_complaint.empty()) throw ParseError("vocab.json: " + file.vocab_complaint);
   read_merges(merges_txt, source);
   source.pretokenizer = make_pretokenizer(Family::gpt2);
   source.add_prefix_space = options.add_prefix_space;
@@ -63,15 +66,14 @@ TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_t
     largest_added = std::max(largest_added, id);
   };
   for (const std::string& content : options.special_tokens) {
-    add(content, assign_added_id(vocab, content, largest_added));
+    add(content, assign_added_id(file.vocab, content, largest_added));
   }
   if (options.special_tokens.empty()) {
     for (std::string_view content : kUsualSpecialTokens) {
-      if (const auto found = vocab.find(std::string(content)); found != vocab.end()) {
-        add(content, found->get<int32_t>());
-      }
+      if (const int32_t id = file.vocab.find(content); id != kNoId) add(content, id);
     }
   }
+  source.vocab.tokens = std::move(file.vocab.tokens);
   return source;
 }
 

@@ -1,9 +1,11 @@
-// What the two JSON loaders share: parsing with a place in the message, and vocabularies and
-// merges written in the byte-level alphabet.
+// What the two JSON loaders share: one pass over a file that keeps its vocabulary and merges as
+// they will be used and everything else as a tree, so that a file of megabytes loads in
+// milliseconds.
 // Not for users of the library: it is the only header that shows nlohmann-json.
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstdint>
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
@@ -14,22 +16,63 @@
 
 namespace tok {
 
-/// Parses a JSON object. Errors: ParseError "place: byte N: why".
-nlohmann::json parse_json(std::string_view text, std::string_view place);
+/// The tokens of a file in its order, each found by its text there.
+class FileVocab {
+ public:
+  /// Gives a text an id; of equal texts the last one counts, as of any keys of a JSON object.
+  void set(const std::string& text, int32_t id);
 
-/// Tokens of an object {text: id}. Errors: ParseError for anything that is not an integer id.
-std::vector<VocabSource::Token> tokens_of_json(const nlohmann::json& vocab, std::string_view place);
+  /// Id of a text; kNoId when there is none.
+  int32_t find(std::string_view text);
 
-/// Both halves of a merge, as bytes.
-/// Errors: ParseError for a half that is not in the byte-level alphabet: such a merge can never
-/// apply, and no byte-level trainer writes one.
-std::pair<std::string, std::string> merge_of_halves(std::string_view left, std::string_view right,
-                                                    std::string_view place);
+  /// Forgets all tokens, and makes room for those of a file of so many bytes.
+  void reset(size_t file_bytes);
+
+  std::vector<VocabSource::Token> tokens;
+
+ private:
+  /// A place in the table of tokens: half of a text's hash, so that others seldom need be read.
+  struct Slot {
+    uint32_t hash = 0;
+    uint32_t number = 0;  ///< 1 + index in `tokens`; 0: empty
+  };
+
+  /// Slot of a token, or the empty one where it would be.
+  Slot& slot_of(std::string_view bytes, bool text_only, size_t hash) noexcept;
+
+  void resize_slots(size_t size);
+
+  std::vector<Slot> slots_;  ///< at most half full
+};
+
+/// Where in a file the vocabulary stands.
+enum class VocabPlace : uint8_t {
+  root,   ///< the file is the vocabulary: vocab.json
+  model,  ///< members `vocab` and `merges` of `model`: tokenizer.json
+};
+
+/// A file, read. Under VocabPlace::model `tree` has an empty object and an empty array where
+/// `vocab` and `merges` were.
+struct JsonFile {
+  nlohmann::json tree;
+  FileVocab vocab;
+  std::vector<std::pair<std::string, std::string>> merges;
+  std::string vocab_complaint;   ///< what is wrong with the first bad token; empty: none is
+  std::string merges_complaint;  ///< the same for merges
+};
+
+/// Reads a JSON object. Errors: ParseError "place: byte N: why"; what is wrong with tokens and
+/// merges alone becomes a complaint, for the caller to raise in its turn.
+JsonFile read_json_file(std::string_view text, std::string_view place, VocabPlace where);
+
+/// Appends both halves of a merge, as bytes. False with `complaint` set for a half that is not in
+/// the byte-level alphabet: such a merge can never apply, and no byte-level trainer writes one.
+bool append_merge(std::string_view left, std::string_view right,
+                  std::vector<std::pair<std::string, std::string>>& merges, std::string& complaint);
 
 /// Gives an added token its id the way Hugging Face does: the vocabulary's, if it has the content,
 /// else one more than the largest so far.
 /// Range: `largest_added` is the largest id among added tokens so far, kNoId when there is none.
-int32_t assign_added_id(const nlohmann::json& vocab, const std::string& content,
-                        int32_t largest_added);
+int32_t assign_added_id(FileVocab& vocab, std::string_view content, int32_t largest_added);
 
 }  // namespace tok

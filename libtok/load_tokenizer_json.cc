@@ -144,45 +144,33 @@ void check_model_options(const json& model) {
   }
 }
 
-std::pair<std::string, std::string> read_merge(const json& merge, const std::string& place) {
-  if (merge.is_string()) {
-    const std::string text = merge.get<std::string>();
-    const size_t space = text.find(' ');
-    if (space == std::string::npos || text.find(' ', space + 1) != std::string::npos) {
-      throw ParseError(place + shown(merge) + ": expected two tokens and one space");
-    }
-    return merge_of_halves(std::string_view(text).substr(0, space),
-                           std::string_view(text).substr(space + 1), place);
-  }
-  if (!merge.is_array() || merge.size() != 2 || !merge[0].is_string() || !merge[1].is_string()) {
-    throw ParseError(place + shown(merge) + ": expected a string or a pair of strings");
-  }
-  return merge_of_halves(merge[0].get_ref<const std::string&>(),
-                         merge[1].get_ref<const std::string&>(), place);
-}
-
-void read_model(const json& model, TokenizerSource& source) {
+void read_model(JsonFile& file, TokenizerSource& source) {
+  const json& model = member(file.tree, "model");
   if (!model.is_object()) refuse("model", shown(model), "expected an object");
   const json& type = member(model, "type");
   if (type != "BPE" && !(type.is_null() && model.contains("merges"))) {
     refuse("model.type", shown(type), "only BPE is supported");
   }
   check_model_options(model);
-  VocabSource& vocab = source.vocab;
-  vocab.tokens = tokens_of_json(member(model, "vocab"), "tokenizer.json: model.vocab");
+  if (!member(model, "vocab").is_object()) {
+    throw ParseError(
+        "tokenizer.json: model.vocab: the vocabulary is not an object of token and id");
+  }
+  if (!file.vocab_complaint.empty()) {
+    throw ParseError("tokenizer.json: model.vocab: " + file.vocab_complaint);
+  }
   const json& merges = member(model, "merges");
   if (!merges.is_array()) refuse("model.merges", shown(merges), "expected an array");
-  vocab.merges.reserve(merges.size());
-  for (const json& merge : merges) {
-    const std::string place =
-        "tokenizer.json: model.merges[" + std::to_string(vocab.merges.size()) + "]: ";
-    vocab.merges.push_back(read_merge(merge, place));
+  if (!file.merges_complaint.empty()) {
+    throw ParseError("tokenizer.json: model.merges" + file.merges_complaint);
   }
+  VocabSource& vocab = source.vocab;
+  vocab.merges = std::move(file.merges);
   vocab.whole_piece_first = flag(model, "ignore_merges", false, "model");
   vocab.fuse_unk = flag(model, "fuse_unk", false, "model");
   const bool byte_fallback = flag(model, "byte_fallback", false, "model");
   const int64_t single_bytes =
-      std::count_if(vocab.tokens.begin(), vocab.tokens.end(),
+      std::count_if(file.vocab.tokens.begin(), file.vocab.tokens.end(),
                     [](const auto& token) { return !token.text_only && token.bytes.size() == 1; });
   if (single_bytes == 256) return;  // no byte is ever unknown
   if (byte_fallback) {
@@ -192,17 +180,14 @@ void read_model(const json& model, TokenizerSource& source) {
   const json& unk_token = member(model, "unk_token");
   if (unk_token.is_null()) return;
   if (!unk_token.is_string()) refuse("model.unk_token", shown(unk_token), "expected a string");
-  const json& ids = member(model, "vocab");
-  const auto found = ids.find(unk_token.get<std::string>());
-  if (found == ids.end()) refuse("model.unk_token", shown(unk_token), "not in the vocabulary");
-  vocab.unk_id = found->get<int32_t>();
+  vocab.unk_id = file.vocab.find(unk_token.get_ref<const std::string&>());
+  if (vocab.unk_id == kNoId) refuse("model.unk_token", shown(unk_token), "not in the vocabulary");
 }
 
-void read_added_tokens(const json& root, TokenizerSource& source) {
-  const json& list = member(root, "added_tokens");
+void read_added_tokens(JsonFile& file, TokenizerSource& source) {
+  const json& list = member(file.tree, "added_tokens");
   if (list.is_null()) return;
   if (!list.is_array()) refuse("added_tokens", shown(list), "expected an array");
-  const json& vocab = member(member(root, "model"), "vocab");
   int32_t largest = kNoId;
   std::set<std::string> seen;
   std::vector<AddedToken> plain;
@@ -221,7 +206,7 @@ void read_added_tokens(const json& root, TokenizerSource& source) {
                      .normalized = flag(entry, "normalized", true, place)};
     if (token.content.empty()) continue;  // as Hugging Face does
     if (!seen.insert(token.content).second) refuse(place, shown(content), "listed twice");
-    token.id = assign_added_id(vocab, token.content, largest);
+    token.id = assign_added_id(file.vocab, token.content, largest);
     if (token.id != id.get<int64_t>()) {
       refuse(place, shown(content),
              "its id is " + id.dump() + ", Hugging Face would give it " + std::to_string(token.id));
@@ -296,13 +281,15 @@ void read_post_processor(const json& processor, TokenizerSource& source) {
 }  // namespace
 
 TokenizerSource read_tokenizer_json(std::string_view text) {
-  const json root = parse_json(text, "tokenizer.json");
+  JsonFile file = read_json_file(text, "tokenizer.json", VocabPlace::model);
+  const json& root = file.tree;
   TokenizerSource source;
   read_normalizer(member(root, "normalizer"), source);
-  read_model(member(root, "model"), source);
+  read_model(file, source);
   read_pretokenizer(member(root, "pre_tokenizer"), source);
-  read_added_tokens(root, source);
+  read_added_tokens(file, source);
   read_post_processor(member(root, "post_processor"), source);
+  source.vocab.tokens = std::move(file.vocab.tokens);
   for (const char* ignored : {"truncation", "padding"}) {
     if (member(root, ignored).is_null()) continue;
     source.notes.push_back(std::string("tokenizer.json asks for ") + ignored +

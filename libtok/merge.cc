@@ -123,20 +123,21 @@ size_t merge_heap(const Vocab& vocab, MergeScratch& scratch, int32_t* ids, size_
   return written;
 }
 
-/// Hash of the bytes around a position. `left` and `right` are 1..3 bytes, nearest byte lowest.
-uint64_t context_hash(uint32_t left, size_t left_size, uint32_t right, size_t right_size) noexcept {
-  uint64_t key = static_cast<uint64_t>(left) << 32 | right;
-  key |= static_cast<uint64_t>(left_size) << 60 | static_cast<uint64_t>(right_size) << 28;
-  key *= 0x9E3779B97F4A7C15u;
-  key ^= key >> 29;
-  key *= 0xBF58476D1CE4E5B9u;
-  return key ^ (key >> 32);
+/// The `size` bytes before or from `text`, the nearest to the position lowest.
+ContextSide left_side(const char* end, size_t size) noexcept {
+  uint32_t bytes = 0;
+  for (size_t i = 0; i < size; ++i) {
+    bytes |= static_cast<uint32_t>(static_cast<unsigned char>(end[-1 - static_cast<ptrdiff_t>(i)]))
+             << (8 * i);
+  }
+  return {bytes, size};
 }
-
-/// The three bits of a context in its word of the filter.
-uint64_t context_bits(uint64_t hash) noexcept {
-  return uint64_t{1} << (hash >> 58) | uint64_t{1} << (hash >> 52 & 63) |
-         uint64_t{1} << (hash >> 46 & 63);
+ContextSide right_side(const char* begin, size_t size) noexcept {
+  uint32_t bytes = 0;
+  for (size_t i = 0; i < size; ++i) {
+    bytes |= static_cast<uint32_t>(static_cast<unsigned char>(begin[i])) << (8 * i);
+  }
+  return {bytes, size};
 }
 
 }  // namespace
@@ -168,18 +169,73 @@ size_t merge_piece(const Vocab& vocab, std::string_view piece, MergeScratch& scr
   return merge_heap(vocab, scratch, ids, count);
 }
 
-ExactCut::ExactCut(const Vocab& vocab) {
+bool merge_windows(const Vocab& vocab, std::string_view piece, size_t window, MergeScratch& scratch,
+                   TokenBuffer& out) {
+  if (vocab.missing_bytes() > 0) return false;
+  const size_t size_before = out.size();
+  const auto merge_at = [&](size_t begin, std::vector<int32_t>& ids) {
+    const std::string_view part = piece.substr(begin, window);
+    ids.resize(part.size());
+    ids.resize(merge_piece(vocab, part, scratch, ids.data()));
+    return begin + part.size();
+  };
+  std::vector<int32_t>& ids = scratch.window;
+  std::vector<int32_t>& next = scratch.next_window;
+  size_t at = 0;  // where ids begin
+  size_t end = merge_at(0, ids);
+  while (end < piece.size()) {
+    size_t taken = 0;
+    for (; taken < ids.size() && at + window / 4 < end; ++taken)
+      at += vocab.bytes(ids[taken]).size();
+    const size_t next_end = merge_at(at, next);
+    size_t from = 0;
+    for (size_t next_at = at; taken < ids.size() && from < next.size();) {
+      if (at == next_at && ids[taken] == next[from]) break;
+      if (at <= next_at) {
+        at += vocab.bytes(ids[taken++]).size();
+      } else {
+        next_at += vocab.bytes(next[from++]).size();
+      }
+    }
+    if (taken == ids.size() || from == next.size() || next_end == end) {
+      out.truncate(size_before);
+      return false;
+    }
+    out.append(std::span(ids).first(taken));
+    next.erase(next.begin(), next.begin() + static_cast<ptrdiff_t>(from));
+    ids.swap(next);
+    end = next_end;
+  }
+  out.append(ids);
+  return true;
+}
+
+ExactCut::ExactCut(const Vocab& vocab, int few_wide) {
+  std::unordered_set<uint64_t> marked;
   size_t num_contexts = 0;
   for (int32_t id : vocab.merge_results()) num_contexts += vocab.bytes(id).size() - 1;
-  // 16 bits a context and 3 set: about one query in 200 is answered yes by chance.
-  contexts_.assign(std::bit_ceil(std::max<size_t>(16, num_contexts / 4)), 0);
-  contexts_mask_ = contexts_.size() - 1;
+  neighbours_.contexts = ContextFilter(num_contexts);
+  bool has_wide_bytes = true;
+  for (unsigned byte = 0x80; byte < 0xF0; ++byte) {
+    if ((byte & 0xE0) == 0xC0) continue;
+    has_wide_bytes &= vocab.byte_id(static_cast<uint8_t>(byte)) != kNoId;
+  }
+  if (has_wide_bytes) {
+    neighbours_.wide_left.assign(65536, 0);
+    neighbours_.wide_right.assign(65536, 0);
+  }
   for (int32_t id : vocab.merge_results()) {
     const std::string_view token = vocab.bytes(id);
     for (size_t at = 1; at < token.size(); ++at) {
       neighbours_.set(static_cast<uint8_t>(token[at - 1]), static_cast<uint8_t>(token[at]));
-      add_context(token.substr(0, at), token.substr(at));
+      add_context(token, at, marked);
     }
+  }
+  int joined_wide = 0;
+  for (const uint16_t row : neighbours_.wide) joined_wide += std::popcount(row);
+  if (joined_wide <= few_wide) {  // two bytes tell enough, and sooner
+    neighbours_.wide_left.clear();
+    neighbours_.wide_right.clear();
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     missing_[byte] = vocab.byte_id(static_cast<uint8_t>(byte)) == kNoId;
@@ -191,38 +247,54 @@ ExactCut::ExactCut(const Vocab& vocab) {
   }
 }
 
-void ExactCut::add_context(std::string_view left, std::string_view right) {
-  const size_t left_size = std::min(kContext, left.size());
-  const size_t right_size = std::min(kContext, right.size());
-  uint32_t left_bytes = 0;
-  uint32_t right_bytes = 0;
-  for (size_t i = 0; i < left_size; ++i) {
-    left_bytes |= static_cast<uint32_t>(static_cast<unsigned char>(left[left.size() - 1 - i]))
-                  << (8 * i);
+void ExactCut::add_context(std::string_view token, size_t at,
+                           std::unordered_set<uint64_t>& marked) {
+  const ContextSide left = left_side(token.data() + at, std::min(ContextFilter::kBytes, at));
+  const ContextSide right =
+      right_side(token.data() + at, std::min(ContextFilter::kBytes, token.size() - at));
+  neighbours_.contexts.add(left, right);
+  if (neighbours_.wide_left.empty() || (left.bytes & 0xC0) != 0x80 ||
+      (right.bytes & 0xF0) != 0xE0) {
+    return;
   }
-  for (size_t i = 0; i < right_size; ++i) {
-    right_bytes |= static_cast<uint32_t>(static_cast<unsigned char>(right[i])) << (8 * i);
-  }
-  const uint64_t hash = context_hash(left_bytes, left_size, right_bytes, right_size);
-  contexts_[hash & contexts_mask_] |= context_bits(hash);
+  // The characters of three bytes that end with the left side, and those that begin with the right.
+  const auto mark = [&](std::vector<uint64_t>& sides, uint32_t first, uint32_t step, uint32_t count,
+                        uint64_t number) {
+    // Short sides are few and have many characters, and come again and again.
+    const uint64_t key =
+        (number << 1 | (&sides == &neighbours_.wide_left)) << 32 | uint64_t{first} << 13 | count;
+    if (count > 1 && !marked.insert(key).second) return;
+    for (uint32_t i = 0; i < count; ++i) sides[first + i * step] |= uint64_t{1} << number;
+  };
+  const auto byte = [](const ContextSide& side, size_t i) { return side.bytes >> (8 * i) & 63; };
+  const uint64_t number = (right.bytes ^ right.size << 24) * 0x9E3779B97F4A7C15u >> 58;
+  uint32_t low = byte(left, 0);
+  if (left.size >= 2) low |= byte(left, 1) << 6;
+  if (left.size == 3) low |= (byte(left, 2) & 15) << 12;
+  constexpr uint32_t kStep[] = {0, 1u << 6, 1u << 12, 1};
+  constexpr uint32_t kOfLeft[] = {0, 1u << 10, 1u << 4, 1};
+  mark(neighbours_.wide_left, low, kStep[left.size], kOfLeft[left.size], number);
+  uint32_t high = (byte(right, 0) & 15) << 12;
+  if (right.size >= 2) high |= byte(right, 1) << 6;
+  if (right.size == 3) high |= byte(right, 2);
+  constexpr uint32_t kOfRight[] = {0, 1u << 12, 1u << 6, 1};
+  mark(neighbours_.wide_right, high, 1, kOfRight[right.size], number);
 }
 
 bool ExactCut::may_span(std::string_view piece, size_t at) const noexcept {
-  const size_t most_left = std::min(kContext, at);
-  const size_t most_right = std::min(kContext, piece.size() - at);
-  uint32_t left = 0;
+  const size_t most_left = std::min(ContextFilter::kBytes, at);
+  const size_t most_right = std::min(ContextFilter::kBytes, piece.size() - at);
+  ContextSide left{0, 0};
   for (size_t i = 0; i < most_left; ++i) {
     const unsigned char left_byte = static_cast<unsigned char>(piece[at - 1 - i]);
     if (missing_[left_byte]) return true;
-    left |= static_cast<uint32_t>(left_byte) << (8 * i);
-    uint32_t right = 0;
+    left = {left.bytes | static_cast<uint32_t>(left_byte) << (8 * i), i + 1};
+    ContextSide right{0, 0};
     for (size_t j = 0; j < most_right; ++j) {
       const unsigned char right_byte = static_cast<unsigned char>(piece[at + j]);
       if (missing_[right_byte]) return true;
-      right |= static_cast<uint32_t>(right_byte) << (8 * j);
-      const uint64_t hash = context_hash(left, i + 1, right, j + 1);
-      const uint64_t bits = context_bits(hash);
-      if ((contexts_[hash & contexts_mask_] & bits) == bits) return true;
+      right = {right.bytes | static_cast<uint32_t>(right_byte) << (8 * j), j + 1};
+      if (neighbours_.contexts.has(left, right)) return true;
     }
   }
   return false;

@@ -8,7 +8,7 @@
 #include <unicode/uchar.h>
 
 #include <array>
-#include <bitset>
+#include <cstdint>
 #include <memory>
 #include <stdexcept>
 
@@ -58,17 +58,14 @@ bool known_to_reference(char32_t code_point) {
 class QuietTable {
  public:
   explicit QuietTable(NormalForm form) : normalizer_(icu_normalizer(form)) {
-    for (size_t block = 0; block < kNumBlocks; ++block) {
-      bool quiet = true;
-      for (size_t i = 0; i < 64 && quiet; ++i) {
-        quiet = find_quiet(static_cast<char32_t>(block * 64 + i));
-      }
-      quiet_blocks_[block] = quiet;
+    for (size_t c = 0; c < kNumBlocks * 64; ++c) {
+      const uint64_t quiet = find_quiet(static_cast<char32_t>(c));
+      quiet_[c / 64] |= quiet << c % 64;
     }
   }
 
   bool quiet(char32_t code_point) const {
-    return quiet_blocks_[code_point >> 6] || find_quiet(code_point);
+    return (quiet_[code_point >> 6] >> (code_point & 63) & 1) != 0;
   }
   const icu::Normalizer2& normalizer() const { return *normalizer_; }
 
@@ -82,7 +79,7 @@ class QuietTable {
   }
 
   const icu::Normalizer2* normalizer_;
-  std::bitset<kNumBlocks> quiet_blocks_;
+  std::array<uint64_t, kNumBlocks> quiet_{};  ///< a bit a code point
 };
 
 const QuietTable& quiet_table(NormalForm form) {
@@ -123,10 +120,11 @@ size_t skip_ascii(std::string_view text, size_t at) noexcept {
 /// of the character just before it (or stays when there is none).
 size_t find_loud(std::string_view text, size_t at, const QuietTable& table, size_t& quiet_start) {
   while (at < text.size()) {
-    const size_t ascii_end = skip_ascii(text, at);
-    if (ascii_end > at) quiet_start = ascii_end - 1;
-    at = ascii_end;
-    if (at == text.size()) break;
+    if (static_cast<unsigned char>(text[at]) < 0x80) {
+      at = skip_ascii(text, at);
+      quiet_start = at - 1;
+      continue;
+    }
     const CodePoint c = decode(text, at);
     if (c.value != kInvalidByte && !table.quiet(c.value)) return at;
     quiet_start = at;

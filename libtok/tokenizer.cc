@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <cassert>
+#include <charconv>
 #include <stdexcept>
 
 #include "libtok/digest.h"
@@ -19,7 +20,12 @@ constexpr std::string_view kEodNames[] = {"<|endoftext|>", "<|end_of_text|>", "<
 /// Pieces that are cut before they are encoded.
 constexpr size_t kPiecesPerBlock = 1024;
 
-void put(std::string& out, int64_t number) { out.append(std::to_string(number)).push_back(';'); }
+void put(std::string& out, int64_t number) {
+  char digits[24];
+  char* end = std::to_chars(digits, digits + sizeof digits, number).ptr;
+  *end++ = ';';
+  out.append(digits, end);
+}
 
 void put(std::string& out, std::string_view bytes) {
   put(out, static_cast<int64_t>(bytes.size()));
@@ -29,9 +35,9 @@ void put(std::string& out, std::string_view bytes) {
 /// Everything that decides ids, in one order, each string after its length.
 std::string canonical_form(TokenizerSource& source) {
   VocabSource& vocab = source.vocab;
-  std::sort(vocab.tokens.begin(), vocab.tokens.end(),
-            [](const auto& a, const auto& b) { return a.id < b.id; });
+  vocab.sort_tokens();
   std::string form = "gristmill tokenizer 1;";
+  form.reserve(32 * (vocab.tokens.size() + vocab.merges.size()));
   put(form, kUnicodeVersion);
   for (const VocabSource::Token& token : vocab.tokens) {
     put(form, token.id);

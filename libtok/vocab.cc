@@ -66,6 +66,12 @@ bool MergeTable::set(int32_t left, int32_t right, Merge merge) {
   }
 }
 
+void VocabSource::sort_tokens() {
+  const auto before = [](const Token& a, const Token& b) { return a.id < b.id; };
+  if (std::is_sorted(tokens.begin(), tokens.end(), before)) return;
+  std::sort(tokens.begin(), tokens.end(), before);
+}
+
 Vocab::Vocab(VocabSource source)
     : rank_rule_(source.rank_rule),
       whole_piece_first_(source.whole_piece_first),
@@ -82,7 +88,9 @@ Vocab::Vocab(VocabSource source)
     set_all_merges();
   }
   set_byte_merges();
-  std::sort(merge_results_.begin(), merge_results_.end());
+  if (!std::is_sorted(merge_results_.begin(), merge_results_.end())) {
+    std::sort(merge_results_.begin(), merge_results_.end());
+  }
   merge_results_.erase(std::unique(merge_results_.begin(), merge_results_.end()),
                        merge_results_.end());
 }
@@ -104,8 +112,7 @@ void Vocab::index_tokens(VocabSource& source) {
                      std::to_string(source.tokens.size()) + " tokens");
   }
   if (total_bytes >= UINT32_MAX) throw ParseError("vocabulary: larger than 4 GiB");
-  std::sort(source.tokens.begin(), source.tokens.end(),
-            [](const auto& a, const auto& b) { return a.id < b.id; });
+  source.sort_tokens();
   offsets_.assign(static_cast<size_t>(limit) + 1, 0);
   kinds_.assign(static_cast<size_t>(limit), kAbsent);
   arena_.reserve(total_bytes);
@@ -166,7 +173,9 @@ void Vocab::set_listed_merges(const VocabSource& source) {
   for (size_t rank = 0; rank < source.merges.size(); ++rank) {
     const auto& [left, right] = source.merges[rank];
     joined.assign(left).append(right);
-    const int32_t ids[3] = {find(left), find(right), find(joined)};
+    // In most vocabularies each merge makes the next id.
+    const bool next = bytes(last_id + 1) == joined && !text_only(last_id + 1);
+    const int32_t ids[3] = {find(left), find(right), next ? last_id + 1 : find(joined)};
     const std::string_view parts[3] = {left, right, joined};
     for (int i = 0; i < 3; ++i) {
       if (ids[i] != kNoId) continue;

@@ -63,6 +63,9 @@ struct VocabSource {
   int32_t unk_id = kNoId;
   /// One unk_id for neighbouring unknown bytes of a piece.
   bool fuse_unk = false;
+
+  /// Puts the tokens into the order of their ids.
+  void sort_tokens();
 };
 
 /// Merges by pair of ids: an open-addressing table, read-only once built.

@@ -60,6 +60,13 @@ done < <(git ls-files -- 'libtok/*.h' 'libindexed/*.h' 'tools/*/*.h' 'trainer/**
 if [ -s /tmp/lint.$$ ]; then cat /tmp/lint.$$; bad=1; fi
 rm -f /tmp/lint.$$
 
+# Tests that docs/promises.md names.
+cases=$(git ls-files -z -- 'tests/*.cc' | xargs -0 cat | tr -d '\n ' | grep -oE '(TEST|TEST_F|TEST_P|TYPED_TEST)\([A-Za-z0-9]+,[A-Za-z0-9]+\)')
+while IFS=. read -r suite name; do
+  if [ "$suite" = tool ]; then [ -f "tests/tools/$name.sh" ]; else grep -qE "\($suite,$name\)" <<<"$cases"; fi ||
+    report "docs/promises.md:1: there is no test $suite.$name"
+done < <(grep -oE '`[A-Za-z0-9]+\.[A-Za-z0-9-]+`' docs/promises.md | tr -d '`' | grep -v '^ctest')
+
 [ "$(wc -l <CMakeLists.txt)" -le 300 ] || report "CMakeLists.txt:1: over 300 lines"
 while IFS= read -r hit; do report "$hit: a path of one machine"; done < <(git grep -nE '(^|[^A-Za-z])/(work|root)/' -- ':!tests/lint.sh' | cut -d: -f1,2)
 if command -v clang-format >/dev/null; then

@@ -47,7 +47,7 @@ cli::Group<Options> learning_group() {
             .help = "Pairs that occur less often are not merged.",
             .field = cli::integer(&O::min_frequency)},
            {.name = "special-tokens",
-            .value = "TEXT...",
+            .value = "TEXT",
             .help = "Tokens that get the first ids; an empty text means none.",
             .field = cli::list(&O::special_tokens)},
            {.name = "alphabet",
@@ -229,7 +229,8 @@ indexed::Existing prepare_output(const Options& options) {
   for (const char* name : {"vocab.json", "merges.txt", "tokenizer.json"}) {
     const std::string path = options.output + "/" + name;
     if (std::filesystem::exists(path)) {
-      throw std::system_error(EEXIST, std::generic_category(), path);
+      throw std::system_error(EEXIST, std::generic_category(),
+                              path + ": not replaced without --force");
     }
   }
   return indexed::Existing::refuse;
@@ -274,7 +275,7 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
                       .special_tokens = options.special_tokens,
                       .full_alphabet = options.alphabet == "all",
                       .on_progress = [&](int64_t tokens) {
-                        call.console.progress({tokens, options.vocab_size, tokens, "token"});
+                        call.console.progress({tokens, options.vocab_size, tokens, "token", true});
                       }});
   call.console.clear_progress();
   write_files(options, bpe, existing, quarantine ? &*quarantine : nullptr);

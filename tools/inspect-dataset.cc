@@ -175,18 +175,23 @@ void check_document(const indexed::IndexedDataset& data, int64_t k) {
   }
 }
 
-void quick(const Options& options, const std::string& prefix) {
+void quick(const Options& options, const std::string& prefix, cli::Console&) {
   const dataset::Sizes sizes = dataset::quick_check(prefix, options.multimodal);
   print(cli::concat(prefix, ": ", sizes.dtype, ", ", cli::counted(sizes.num_documents, "document"),
                     ", ", cli::counted(sizes.num_sequences, "sequence"), ", ",
                     cli::counted(sizes.num_tokens, "token"), "\n"));
 }
 
-void verify(const Options& options, const std::string& prefix) {
-  const std::string checked = dataset::verify(prefix, {.multimodal = options.multimodal,
-                                                       .permuted = options.samples.permuted,
-                                                       .vocab_size = options.samples.vocab_size,
-                                                       .eod_token = options.eod_token});
+void verify(const Options& options, const std::string& prefix, cli::Console& console) {
+  const std::string checked =
+      dataset::verify(prefix, {.multimodal = options.multimodal,
+                               .permuted = options.samples.permuted,
+                               .vocab_size = options.samples.vocab_size,
+                               .eod_token = options.eod_token,
+                               .on_progress = [&](int64_t done, int64_t total) {
+                                 console.progress({.done = done, .total = total});
+                               }});
+  console.clear_progress();
   print(cli::concat(prefix, ": good: ", checked, "\n"));
 }
 
@@ -266,13 +271,13 @@ bool look_for_uncounted_eod(const Options& options, const std::string& prefix,
 
 // A check that fails asks whether the damage is the known one, and is made again once that is
 // mended.
-void check(void (*run)(const Options&, const std::string&), const Options& options,
+void check(void (*run)(const Options&, const std::string&, cli::Console&), const Options& options,
            const std::string& prefix, cli::Console& console) {
   try {
-    run(options, prefix);
+    run(options, prefix, console);
   } catch (const indexed::FormatError&) {
     if (!look_for_uncounted_eod(options, prefix, console)) throw;
-    run(options, prefix);
+    run(options, prefix, console);
   }
 }
 

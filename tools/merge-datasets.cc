@@ -275,6 +275,7 @@ int merge(Options& options, cli::Invocation& call) {
                   static_cast<long long>(part.documents), static_cast<long long>(part.sequences),
                   static_cast<long long>(part.tokens));
     }
+    cli::finish_stdout();
     call.console.note(cli::concat("would merge ", sums(parts)));
     return 0;
   }
@@ -286,20 +287,22 @@ int merge(Options& options, cli::Invocation& call) {
           cli::concat("--output-prefix ", options.output_prefix, " is also an input"));
     }
   }
+  cli::ProgressState progress{.item_noun = "dataset"};
+  for (const Part& part : parts) progress.total += part.bin_bytes;
   indexed::IndexedDatasetBuilder builder(
       options.output_prefix,
       {.dtype = dtype,
        .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse,
        .multimodal = options.multimodal,
-       .manifest = !options.no_manifest});
-  cli::ProgressState progress{.item_noun = "dataset"};
-  for (const Part& part : parts) progress.total += part.bin_bytes;
+       .manifest = !options.no_manifest,
+       .on_copied = [&](int64_t bytes) {
+         progress.done = bytes;
+         call.console.progress(progress);
+       }});
   CommonProvenance provenance(options.mixed_tokenizers);
   for (const Part& part : parts) {
     copy_part(options, part, builder, provenance);
-    progress.done += part.bin_bytes;
     ++progress.items;
-    call.console.progress(progress);
   }
   builder.finish(provenance.finish(call.command_line));
   call.console.clear_progress();

@@ -8,6 +8,7 @@
 
 #include <algorithm>
 #include <filesystem>
+#include <optional>
 #include <thread>
 
 #include "tools/cli/run.h"
@@ -35,10 +36,23 @@ struct Options {
   std::string namespaces = "0";
   bool redirects = false;
   int64_t min_text_length = 0;
+  bool discard_empty = false;
   int64_t max_page_bytes = 16 << 20;
   std::string on_error = "stop";
   int64_t workers = std::max<int64_t>(1, std::thread::hardware_concurrency());
 };
+
+// A flag of WikiExtractor's that cannot be honoured.
+cli::Flag<Options> refused(std::string_view name, char letter, cli::Arity arity,
+                           const char* reason) {
+  return {
+      .name = name,
+      .letter = letter,
+      .value = arity == cli::Arity::none ? std::string_view() : "VALUE",
+      .help = reason,
+      .field = {arity, [reason](Options&, const cli::Values&) { throw cli::UsageError(reason); },
+                nullptr}};
+}
 
 const cli::Table<Options>& flags() {
   using O = Options;
@@ -72,7 +86,8 @@ const cli::Table<Options>& flags() {
        {{.name = "namespaces",
          .aliases = "ns",
          .value = "N,N...",
-         .help = "Keep pages of these namespaces, by number.",
+         .help = "Keep pages of these namespaces. By number those alone; by name, as WikiExtractor "
+                 "has it, also the articles.",
          .field = cli::text(&O::namespaces)},
         {.name = "redirects",
          .help = "Keep redirects, with empty texts, as WikiExtractor does.",
@@ -82,6 +97,10 @@ const cli::Table<Options>& flags() {
          .value = "N",
          .help = "Leave out pages whose text has fewer than N characters.",
          .field = cli::integer(&O::min_text_length)},
+        {.name = "discard_empty",
+         .aliases = "discard-empty",
+         .help = "Leave out pages without text.",
+         .field = cli::on(&O::discard_empty)},
         {.name = "max-page-bytes",
          .value = "SIZE",
          .help = "Reject pages whose XML is longer than SIZE.",
@@ -98,6 +117,10 @@ const cli::Table<Options>& flags() {
         {.name = "lists",
          .help = "Keep list items, one a line, behind \"- \".",
          .field = cli::on(&O::lists)},
+        {.name = "sections",
+         .letter = 's',
+         .help = "Keep the titles of sections. This is the default.",
+         .field = cli::on(&O::sections)},
         {.name = "no-sections",
          .help = "Leave out the titles of sections.",
          .field = cli::off(&O::sections)},
@@ -124,25 +147,46 @@ const cli::Table<Options>& flags() {
          .aliases = "workers",
          .value = "N",
          .help = "Threads. The output does not depend on it.",
-         .field = cli::integer(&O::workers, 1, 1024)}}}};
+         .field = cli::integer(&O::workers, 1, 1024)},
+        {.name = "debug",
+         .aliases = "debug_map_reduce",
+         .help = "Nothing; WikiExtractor's.",
+         .field = cli::no_effect<O>(cli::Arity::none, "--verbose says what there is to say")}}},
+      {"Refused, where WikiExtractor has them",
+       {refused("html", 0, cli::Arity::none, "text alone is written; --links keeps links"),
+        refused("text", 0, cli::Arity::none, "JSON lines alone are written"),
+        refused("article", 'a', cli::Arity::none,
+                "give an export of one page as the dump, and -o -"),
+        refused("revision", 0, cli::Arity::none, "revid is always written"),
+        refused("keep_tables", 0, cli::Arity::none, "tables are always removed"),
+        refused("filter_disambig_pages", 0, cli::Arity::none, "no page is told by its templates"),
+        refused("filter_category", 0, cli::Arity::one, "no page is told by its categories"),
+        refused("ignored_tags", 0, cli::Arity::one, "which tags show their content is fixed"),
+        refused("discard_elements", 0, cli::Arity::one, "which tags go with theirs is fixed"),
+        refused("log_file", 0, cli::Arity::one, "messages go to standard error")}}};
   return table;
 }
 
-std::vector<int64_t> parse_namespaces(const std::string& text) {
-  std::vector<int64_t> numbers;
-  const auto number = [](const std::string& word) {
-    try {
-      return cli::parse_integer(word, -2, 1 << 20);
-    } catch (const cli::UsageError& error) {
-      throw cli::UsageError(cli::concat("--namespaces: ", cli::quote(word), ": ", error.what()));
-    }
-  };
+// "0,10" or "w,Help": numbers are kept alone, names beside the articles.
+void parse_namespaces(const std::string& text, wiki::ExtractOptions& work) {
+  constexpr int64_t kHighest = 1 << 20;
+  work.namespaces.clear();
   for (size_t begin = 0; begin <= text.size();) {
     const size_t end = std::min(text.find(',', begin), text.size());
-    numbers.push_back(number(text.substr(begin, end - begin)));
+    const std::string word(wiki::trim(text.substr(begin, end - begin)));
     begin = end + 1;
+    if (word.empty()) throw cli::UsageError("--namespaces: an empty name");
+    if (word.find_first_not_of("0123456789-") == std::string::npos) {
+      try {
+        work.namespaces.push_back(cli::parse_integer(word, -2, kHighest));
+      } catch (const cli::UsageError& error) {
+        throw cli::UsageError(cli::concat("--namespaces: ", cli::quote(word), ": ", error.what()));
+      }
+    } else {
+      work.namespace_names.push_back(word);
+    }
   }
-  return numbers;
+  if (!work.namespace_names.empty()) work.namespaces.push_back(0);
 }
 
 int extract(Options& options, cli::Invocation& call) {
@@ -164,13 +208,13 @@ int extract(Options& options, cli::Invocation& call) {
   work.files.file_bytes = options.file_bytes;
   work.files.compress = options.compress;
   work.files.existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse;
-  work.namespaces = parse_namespaces(options.namespaces);
+  parse_namespaces(options.namespaces, work);
   work.redirects = options.redirects;
-  work.min_text_length = options.min_text_length;
+  work.min_text_length = std::max<int64_t>(options.min_text_length, options.discard_empty ? 1 : 0);
   work.max_page_bytes = options.max_page_bytes;
   work.skip_defects = options.on_error == "skip";
   work.workers = options.workers;
-  wiki::TemplateStore store;
+  std::optional<wiki::TemplateStore> store;
   if (options.templates_only && options.templates.empty())
     throw cli::UsageError("--templates-only needs --templates FILE");
   if (options.templates_only) {
@@ -187,8 +231,8 @@ int extract(Options& options, cli::Invocation& call) {
             "--templates-only");
       wiki::collect_templates(work, options.templates, call.console);
     }
-    store = wiki::load_templates(options.templates);
-    work.templates = &store;
+    store.emplace(wiki::load_templates(options.templates));
+    work.templates = &*store;
   }
   const wiki::PageCounts counts = wiki::extract(work, call.console);
   call.console.note(cli::concat(cli::counted(counts.in, "page"), " = ",
@@ -200,6 +244,25 @@ int extract(Options& options, cli::Invocation& call) {
   return 0;
 }
 
+// WikiExtractor spells one flag with one dash and two letters, gives one that is a switch here a
+// value, and -v alone asks for its version.
+std::vector<char*> wiki_extractor_words(int argc, char** argv) {
+  static std::string namespaces = "--ns", version = "--version";
+  std::vector<char*> words(argv, argv + argc);
+  for (size_t i = 1; i < words.size(); ++i) {
+    const std::string_view word = words[i];
+    if (word == "-ns") words[i] = namespaces.data();
+    if (word == "-v" && argc == 2) words[i] = version.data();
+    if (word != "--html-safe" || i + 1 == words.size()) continue;
+    const std::string value = wiki::ascii_lower(words[i + 1]);
+    if (value != "true" && value != "false" && value != "1" && value != "0") continue;
+    words.erase(words.begin() + static_cast<long>(i + 1));
+    if (value == "false" || value == "0") words.erase(words.begin() + static_cast<long>(i--));
+  }
+  words.push_back(nullptr);
+  return words;
+}
+
 }  // namespace
 
 int main(int argc, char** argv) {
@@ -209,10 +272,6 @@ int main(int argc, char** argv) {
                                 .at_signal = indexed::remove_temporaries};
   // Memory of large pages goes back to the system at once, whatever thread had it.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
-  // WikiExtractor spells one flag with one dash and two letters.
-  std::string long_form = "--ns";
-  for (int i = 1; i < argc; ++i) {
-    if (std::string_view(argv[i]) == "-ns") argv[i] = long_form.data();
-  }
-  return cli::run(program, flags(), argc, argv, extract);
+  std::vector<char*> words = wiki_extractor_words(argc, argv);
+  return cli::run(program, flags(), static_cast<int>(words.size()) - 1, words.data(), extract);
 }

@@ -4,6 +4,8 @@
 // Not here: the loop (session/training_loop.h), the model (engine.h), the flags (config/).
 //
 // SPDX-License-Identifier: MIT
+#include <sys/prctl.h>
+
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
@@ -105,6 +107,7 @@ Prepared prepare(TrainConfig& config, cli::Invocation& call, const Job& job, int
   complete_config(config, call, world_size);
   Prepared out{.vocabulary = find_vocabulary(config)};
   out.spec = model_spec(config, out.vocabulary.vocab_size);
+  take_padding(config, out.spec, call.console);
   out.options = engine_options(config);
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
   const int pipeline = static_cast<int>(config.pipeline_model_parallel_size);
@@ -155,6 +158,14 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
   });
 }
 
+// --dry-run: for the device that is here, or for the GPU that is meant and is elsewhere.
+int plan_run(const TrainConfig& config, const Prepared& prepared, Job& job) {
+  const bool for_gpu = config.device == "cuda" || config.fp16 || config.bf16;
+  const bool absent = for_gpu && config.device != "cpu" && visible_gpus(config) == 0;
+  const std::unique_ptr<ops::Ops> ops = absent ? nullptr : job.open_device();
+  return dry_run(config, prepared.spec, prepared.options, ops.get());
+}
+
 // This process as the launcher of this host's ranks.
 int launch(const TrainConfig& config, cli::Invocation& call, const comm::Launch& host, int ranks) {
   const int64_t model = config.tensor_model_parallel_size * config.pipeline_model_parallel_size;
@@ -184,15 +195,16 @@ int train(TrainConfig& config, cli::Invocation& call) {
   Job job(place, config, call.console);
   const int64_t world_size = int64_t{place.world_size} * (place.per_node ? ranks : 1);
   Prepared prepared;
+  const bool quiet = call.console.quiet();
   try {
+    if (place.per_node && !config.dry_run) call.console.set_quiet(true);  // rank 0 says it
     prepared = prepare(config, call, job, world_size);
+    call.console.set_quiet(quiet);
   } catch (const std::exception& error) {
     if (place.rank == 0 || place.per_node) throw;
     return job.tell(error);
   }
-  if (config.dry_run)
-    return place.rank == 0 ? dry_run(config, prepared.spec, prepared.options, *job.open_device())
-                           : 0;
+  if (config.dry_run) return place.rank == 0 ? plan_run(config, prepared, job) : 0;
   if (place.per_node) return launch(config, call, place, ranks);
   try {
     return run_rank(config, call, job, prepared);
@@ -206,5 +218,6 @@ int train(TrainConfig& config, cli::Invocation& call) {
 }  // namespace
 
 int main(int argc, char** argv) {
+  prctl(PR_SET_NAME, "trainer");  // ranks are started by /proc/self/exe, and would be "exe".
   return cli::run(kProgram, trainer::flag_table(), argc, argv, train);
 }

@@ -47,6 +47,13 @@ ops::Activation activation_from_name(const std::string& name) {
                              "gelu_pytorch_tanh, gelu or relu");
 }
 
+std::string refusal_of_plain_heads(const trainer::ModelSpec& spec) {
+  if (spec.num_query_groups != spec.num_attention_heads) return "query heads are grouped";
+  if (spec.kv_channels * spec.num_attention_heads != spec.hidden_size)
+    return "heads do not fill the hidden size";
+  return {};
+}
+
 int64_t config_integer(const nlohmann::json& config, const char* key) {
   const auto found = config.find(key);
   if (found == config.end()) throw indexed::FormatError(std::string("no key \"") + key + "\"");

@@ -28,6 +28,10 @@ std::string_view activation_name(ops::Activation activation);
 /// The other way. Errors: indexed::FormatError for one that the trainer has not.
 ops::Activation activation_from_name(const std::string& name);
 
+/// Why a family whose heads have keys of their own and fill the hidden size cannot hold such a
+/// model; empty when it can.
+std::string refusal_of_plain_heads(const trainer::ModelSpec& spec);
+
 /// Integer `key` of a config. Errors: indexed::FormatError when it is missing or not a positive
 /// whole number.
 int64_t config_integer(const nlohmann::json& config, const char* key);

@@ -18,10 +18,7 @@ std::string refusal(const ModelSpec& spec) {
   if (spec.norm != ops::Norm::layernorm) return "the norm is not LayerNorm";
   if (spec.activation == ops::Activation::swiglu) return "the MLP is gated";
   if (spec.parallel_residual) return "attention and MLP are parallel";
-  if (spec.num_query_groups != spec.num_attention_heads) return "query heads are grouped";
-  if (spec.kv_channels * spec.num_attention_heads != spec.hidden_size)
-    return "heads do not fill the hidden size";
-  return {};
+  return refusal_of_plain_heads(spec);
 }
 
 ordered_json config(const ModelSpec& spec) {

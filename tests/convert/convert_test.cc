@@ -137,7 +137,7 @@ INSTANTIATE_TEST_SUITE_P(Megatron, LayoutTest,
                          ::testing::Values("v0.pt", "v1.pt", "v2.pt", "v3.pt", "norm.pt", "te.pt",
                                            "core.pt", "core_te.pt", "one_p.pt", "bf16.pt",
                                            "untied.pt", "tp2pp2", "tp2v0", "virtual", "deepspeed",
-                                           "deepspeed_plain"),
+                                           "deepspeed_plain", "zero3"),
                          [](const auto& info) {
                            const std::string name = info.param;
                            return name.substr(0, name.find('.'));
@@ -276,6 +276,9 @@ TEST_F(ConvertTest, VerifyTellsEqualFromDifferent) {
   EXPECT_TRUE(same.equal) << same.summary();
   EXPECT_EQ(same.equal_choices, same.tokens);
   EXPECT_EQ(same.tokens, static_cast<int64_t>(same.by_position.size()));
+  std::string longer;
+  for (int i = 0; i < 500; ++i) longer += "the cat in the hat ";
+  EXPECT_EQ(verify_folder(model, path("hf"), longer).tokens, model.spec.max_position_embeddings);
   // Heads of q exchanged: what a wrong order of rows does.
   CanonicalModel wrong = model;
   TensorSource& q = wrong.tensors.at("decoder.layers.1.self_attention.linear_q.weight");
@@ -307,9 +310,18 @@ TEST_F(ConvertTest, WhatDoesNotFitIsRefused) {
   std::ofstream(path("torn/latest_checkpointed_iteration.txt")) << "ten";
   EXPECT_THAT(error_of([&] { read_megatron(path("torn"), {}); }),
               HasSubstr("neither a number nor"));
+  const std::string step = path("zero3/global_step9/zero_pp_rank_");
+  fs::copy(golden("zero3"), path("zero3"), fs::copy_options::recursive);
+  fs::rename(step + "2_mp_rank_00_optim_states.pt", step + "9_mp_rank_00_optim_states.pt");
+  EXPECT_THAT(error_of([&] { read_megatron(path("zero3"), {}); }),
+              HasSubstr("zero_pp_rank_2_mp_rank_00_optim_states.pt: is missing"));
+  fs::copy(golden("zero3/latest"), step + "2_mp_rank_00_optim_states.pt");
+  EXPECT_THAT(error_of([&] { read_megatron(path("zero3"), {}); }),
+              HasSubstr("not a file of torch.save"));
   fs::create_directories(path("dist"));
   std::ofstream(path("dist/__0_0.distcp")) << "x";
-  EXPECT_THAT(error_of([&] { read_megatron(path("dist"), {}); }), HasSubstr("--ckpt-format torch"));
+  EXPECT_THAT(error_of([&] { read_megatron(path("dist"), {}); }),
+              HasSubstr("dist/.metadata: is missing: unfinished checkpoint"));
 }
 
 TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {

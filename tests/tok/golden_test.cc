@@ -9,6 +9,7 @@
 #include <set>
 
 #include "libtok/unicode.h"
+#include "tests/sanitized.h"
 #include "tests/tok/tok_data.h"
 
 namespace tok_test {
@@ -109,6 +110,7 @@ std::string checksum_in_context(Encoder& encode, const std::vector<char32_t>& po
 
 void check_code_points(Encoder& encode, const json& sums, bool full) {
   for (uint32_t block = 0; block < 0x110000 / kBlock; ++block) {
+    if (kSanitized && block > 3 && block % 29 != 0) continue;
     const std::vector<char32_t> points = code_points(block * kBlock, full);
     Checksum alone;
     std::string text;
@@ -145,7 +147,10 @@ void check_short_strings(Encoder& encode, const json& sums, int longest) {
       text.clear();
       for (size_t symbol : symbols) text += alphabet[symbol];
       sum.add(encode(text));
-      if (++in_chunk == 50000) close_chunk(text);
+      if (++in_chunk == 50000) {
+        close_chunk(text);
+        if (kSanitized) return;
+      }
       more = false;
       for (size_t i = symbols.size(); i-- > 0 && !more;) {
         more = ++symbols[i] < alphabet.size();
@@ -162,7 +167,7 @@ void check_random(Encoder& encode, const json& sums) {
   for (const char* name : {"random", "random_parse", "random_template"}) {
     const std::set<size_t> panics =
         sums.value("panics", json::object()).value(name, std::set<size_t>());
-    for (size_t chunk = 0; chunk < sums[name].size(); ++chunk) {
+    for (size_t chunk = 0; chunk < sums[name].size(); chunk += kSanitized ? 8 : 1) {
       Checksum sum;
       for (size_t i = chunk * 100; i < (chunk + 1) * 100; ++i) {
         if (panics.count(i) > 0) continue;  // the reference has no answer
@@ -192,7 +197,7 @@ void check_adversarial(Encoder& encode, const json& sums, const json& vectors, c
 void check_files(Encoder& encode, const json& sums) {
   for (const auto& [name, expected] : sums.items()) {
     const std::optional<std::string> text = read_shared(name);
-    if (!text.has_value()) continue;
+    if (!text.has_value() || (kSanitized && name != "wagahai-ja.txt")) continue;
     Checksum whole;
     const std::span<const int32_t> ids = encode(*text);
     whole.add(ids);

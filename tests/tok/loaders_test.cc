@@ -148,6 +148,44 @@ TEST(TokenizerJsonTest, EveryTruncationIsRefused) {
   }
 }
 
+TEST(TokenizerJsonTest, NamesTheBadTokenOrMerge) {
+  json root = base();
+  root["model"]["vocab"]["q"] = 1.5;
+  EXPECT_THAT(refusal(root.dump()),
+              HasSubstr("model.vocab: token \"q\": id 1.5 is not an integer"));
+  root["model"]["vocab"]["q"] = json::array({1});
+  EXPECT_THAT(refusal(root.dump()), HasSubstr("model.vocab: token \"q\": id "));
+  root["model"]["vocab"]["q"] = -1;
+  EXPECT_THAT(refusal(root.dump()), HasSubstr("model.vocab: token \"q\": id -1 is not"));
+  root["model"]["vocab"] = 7;
+  EXPECT_THAT(refusal(root.dump()), HasSubstr("model.vocab: "));
+  for (const json& merge : {json("a"), json("a b c"), json({"a"}), json({"a", "b", "c"}),
+                            json({"a", 1}), json(5), json::object(), json("a \u4e2d")}) {
+    root = base();
+    root["model"]["merges"].push_back(merge);
+    const std::string place =
+        "model.merges[" + std::to_string(root["model"]["merges"].size() - 1) + "]: ";
+    EXPECT_THAT(refusal(root.dump()), HasSubstr(place)) << merge;
+  }
+}
+
+TEST(TokenizerJsonTest, OfEqualKeysTheLastCounts) {
+  std::string text = base().dump();
+  const std::string id_of_a = "\"a\":" + base()["model"]["vocab"]["a"].dump();
+  const size_t at = text.find(id_of_a);
+  ASSERT_NE(at, std::string::npos);
+  text.insert(at, "\"a\":77,");
+  EXPECT_EQ(refusal(text), refusal(base().dump()));
+  // A vocabulary that comes again replaces the first one whole.
+  std::string twice = base().dump();
+  twice.insert(twice.find("\"merges\""), "\"vocab\":{\"z\":0},\"merges\":[\"no such\"],");
+  EXPECT_EQ(refusal(twice), refusal(base().dump()));
+  // Members of these names elsewhere are no vocabulary.
+  json root = base();
+  root["other"] = {{"vocab", {{"a", "x"}}}, {"merges", {1, 2}}};
+  EXPECT_EQ(refusal(root.dump()), refusal(base().dump()));
+}
+
 /// The message of the ParseError for a pair of GPT-2's files; empty when they load.
 std::string files_refusal(const std::string& vocab, const std::string& merges) {
   try {

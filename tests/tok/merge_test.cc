@@ -11,6 +11,7 @@
 #include "libtok/boundaries.h"
 #include "libtok/encode.h"
 #include "libtok/hot_table.h"
+#include "tests/sanitized.h"
 #include "tests/tok/tok_data.h"
 
 namespace tok_test {
@@ -74,7 +75,7 @@ std::vector<int32_t> plain(const tok::Vocab& vocab, std::string_view piece) {
 
 TEST(MergeTest, FastEqualsPlainOnRandomVocabularies) {
   Random random(1);
-  for (int round = 0; round < 200; ++round) {
+  for (int round = 0; round < rounds(200); ++round) {
     const uint32_t letters = 1 + random.next(4);
     const tok::Vocab vocab(random_vocab(random, letters));
     const tok::ExactCut cut(vocab);
@@ -99,10 +100,38 @@ TEST(MergeTest, FastEqualsPlainOnRandomVocabularies) {
   }
 }
 
+TEST(MergeTest, WindowsGiveTheWholeAnswerOrNone) {
+  Random random(5);
+  int64_t joined = 0, refused = 0;
+  tok::MergeScratch scratch;
+  for (int round = 0; round < rounds(400); ++round) {
+    const uint32_t letters = 1 + random.next(4);
+    const tok::Vocab vocab(random_vocab(random, letters));
+    for (int i = 0; i < 20; ++i) {
+      const std::string piece = random_string(random, letters, 500);
+      const size_t window = 4 + random.next(100);
+      tok::TokenBuffer out;
+      out.push_back(7);
+      if (tok::merge_windows(vocab, piece, window, scratch, out)) {
+        joined += piece.size() > window;
+        std::vector<int32_t> expected = plain(vocab, piece);
+        expected.insert(expected.begin(), 7);
+        ASSERT_EQ(std::vector<int32_t>(out.tokens().begin(), out.tokens().end()), expected)
+            << "round " << round << ", window " << window << ", piece " << piece;
+      } else {
+        ++refused;
+        ASSERT_EQ(out.size(), 1U);
+      }
+    }
+  }
+  EXPECT_GT(joined, rounds(2000));
+  EXPECT_GT(refused, rounds(100));
+}
+
 TEST(MergeTest, CutsSplitTheAnswer) {
   Random random(2);
   int64_t cuts = 0;
-  for (int round = 0; round < 300; ++round) {
+  for (int round = 0; round < rounds(300); ++round) {
     const tok::Vocab vocab(random_vocab(random, 4));
     const tok::ExactCut cut(vocab);
     for (int i = 0; i < 30; ++i) {
@@ -116,7 +145,59 @@ TEST(MergeTest, CutsSplitTheAnswer) {
       }
     }
   }
-  EXPECT_GT(cuts, 10000) << "the test must reach cuts to mean anything";
+  EXPECT_GT(cuts, rounds(10000)) << "the test must reach cuts to mean anything";
+}
+
+/// A text of characters of three bytes, which share their bytes.
+std::string wide_string(Random& random, uint32_t longest) {
+  std::string text;
+  for (uint32_t i = 1 + random.next(longest); i > 0; --i) {
+    text += static_cast<char>(0xE3 + random.next(2));
+    text += static_cast<char>(0x81 + random.next(2));
+    text += static_cast<char>(0x81 + random.next(3));
+  }
+  return text;
+}
+
+TEST(MergeTest, WideCharactersThatDoNotJoinSplitTheAnswer) {
+  Random random(77);
+  int64_t cuts = 0, joined = 0;
+  for (int round = 0; round < 300; ++round) {
+    tok::VocabSource source;
+    source.rank_rule = tok::RankRule::by_id;
+    std::vector<std::string> tokens;
+    for (int byte = 0; byte < 256; ++byte) tokens.emplace_back(1, static_cast<char>(byte));
+    for (uint32_t i = 2 + random.next(30); i > 0; --i) {
+      const std::string text = wide_string(random, 3);
+      const size_t from = random.next(static_cast<uint32_t>(text.size() - 1));
+      const size_t size = 2 + random.next(static_cast<uint32_t>(text.size() - from - 1));
+      const std::string token = text.substr(from, size);
+      if (std::find(tokens.begin(), tokens.end(), token) == tokens.end()) tokens.push_back(token);
+    }
+    for (size_t i = 0; i < tokens.size(); ++i) {
+      source.tokens.push_back({tokens[i], static_cast<int32_t>(i)});
+    }
+    const tok::Vocab vocab(source);
+    const tok::ExactCut cut(vocab, 0);
+    for (int i = 0; i < 20; ++i) {
+      const std::string text = wide_string(random, 8);
+      std::vector<int32_t> whole;
+      tok::merge_piece_plain(vocab, text, whole);
+      for (size_t at = 3; at < text.size(); at += 3) {
+        if (cut.neighbours().joins_wide(reinterpret_cast<const uint8_t*>(text.data()) + at)) {
+          ++joined;
+          continue;
+        }
+        ++cuts;
+        std::vector<int32_t> parts;
+        tok::merge_piece_plain(vocab, text.substr(0, at), parts);
+        tok::merge_piece_plain(vocab, text.substr(at), parts);
+        ASSERT_EQ(parts, whole) << "round " << round << " at " << at;
+      }
+    }
+  }
+  EXPECT_GT(cuts, 1000);
+  EXPECT_GT(joined, 1000);
 }
 
 TEST(MergeTest, EqualRanksGoLeftmostAndLaterDuplicatesWin) {
@@ -134,16 +215,19 @@ TEST(MergeTest, EqualRanksGoLeftmostAndLaterDuplicatesWin) {
   EXPECT_THAT(plain(again, "aab"), testing::ElementsAre('a', 257));
 }
 
+/// So many bytes.
+constexpr size_t kLong = kSanitized ? size_t{1} << 17 : size_t{1} << 20;
+
 /// Long pieces of every kind that makes other encoders quadratic. Times are printed, never judged.
 TEST(MergeTest, LongPiecesAreExact) {
   const tok::Tokenizer tokenizer = *load_case("small-whole");
   Random random(3);
-  std::string letters(1 << 20, ' ');
+  std::string letters(kLong, ' ');
   for (char& c : letters) c = static_cast<char>('a' + random.next(26));
-  const std::pair<const char*, std::string> texts[] = {{"a", std::string(1 << 20, 'a')},
-                                                       {"space", std::string(1 << 20, ' ')},
-                                                       {"line feed", std::string(1 << 20, '\n')},
-                                                       {"=", std::string(1 << 20, '=')},
+  const std::pair<const char*, std::string> texts[] = {{"a", std::string(kLong, 'a')},
+                                                       {"space", std::string(kLong, ' ')},
+                                                       {"line feed", std::string(kLong, '\n')},
+                                                       {"=", std::string(kLong, '=')},
                                                        {"letters", letters}};
   tok::Scratch scratch;
   tok::TokenBuffer out;
@@ -152,7 +236,7 @@ TEST(MergeTest, LongPiecesAreExact) {
     const auto start = std::chrono::steady_clock::now();
     tokenizer.encode(text, scratch, out);
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
-    std::printf("1 MiB of %s: %.3f s, %zu tokens\n", name, took.count(), out.size());
+    std::printf("a long piece of %s: %.3f s, %zu tokens\n", name, took.count(), out.size());
     EXPECT_EQ(tokenizer.decode(out.tokens()), text) << name;
     // The law, on a part of it.
     const std::string_view part = std::string_view(text).substr(0, 3000);

@@ -5,10 +5,10 @@
   head -c 1000000 /dev/zero | tr '\0' '['
   printf '\n'
 } >in.jsonl
-both in.jsonl
+readers in.jsonl
 {
   printf '{"text":"good","deep":'
   head -c 1030 /dev/zero | tr '\0' '['
   printf '\n'
 } >in.jsonl
-both in.jsonl
+readers in.jsonl

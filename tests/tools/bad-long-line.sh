@@ -5,7 +5,7 @@
   head -c 3000000 /dev/zero | tr '\0' x
   printf '"}\n{"text":"after"}\n'
 } >in.jsonl
-both in.jsonl --max-line 1M
+readers in.jsonl --max-line 1M
 run json-extract --max-line 1M --on-error skip in.jsonl
 run json-extract --max-line 1M --on-error quarantine -o out.jsonl in.jsonl
 left

@@ -1,8 +1,8 @@
 # One malformed line of three: nothing is written, the message has file, line and byte.
 . "$(dirname "$0")/prelude"
 printf '{"text":"good"}\n{"text":"bad}\n{"text":"good"}\n' >in.jsonl
-both in.jsonl
+readers in.jsonl
 printf '{"text":"good"} {"text":"second object on the line"}\n' >in.jsonl
-both in.jsonl
+readers in.jsonl
 printf '[\n  {"text": "pretty"}\n]\n' >in.jsonl
-both in.jsonl
+readers in.jsonl

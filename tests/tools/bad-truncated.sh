@@ -3,8 +3,8 @@
 for end in gz bz2 xz zst; do
   for bytes in 20 300 700; do
     head -c $bytes "$GOLDEN/tools/lines.jsonl.$end" >in.$end
-    both in.$end
+    readers in.$end
   done
   head -c -1 "$GOLDEN/tools/lines.jsonl.$end" >in.$end
-  both in.$end
+  readers in.$end
 done

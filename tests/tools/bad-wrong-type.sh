@@ -2,5 +2,5 @@
 . "$(dirname "$0")/prelude"
 for value in 3 null true '{"a":1}' '["a",["b"]]' '["a",null]'; do
   printf '{"text":"good"}\n{"text":%s}\n' "$value" >in.jsonl
-  both in.jsonl
+  readers in.jsonl
 done

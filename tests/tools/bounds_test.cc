@@ -90,6 +90,19 @@ TEST_F(BoundsTest, LinesNearTheCap) {
   EXPECT_EQ(documents("a_text_document"), 8);
 }
 
+TEST_F(BoundsTest, OneLongWord) {
+  // One piece without a place where it may be cut.
+  const Ended made = run_with_input(tokenize({"-w", "2", "-o", "a"}), [&](int fd) {
+    put(fd, "{\"text\":\"");
+    const std::string block(size_t{1} << 20, 'a');
+    for (int i = 0; i < 14; ++i) put(fd, block);
+    put(fd, "\"}\n");
+  });
+  ASSERT_EQ(made.status, 0) << made.err;
+  EXPECT_LE(made.peak_mib, kPromisedMib);
+  EXPECT_EQ(documents("a_text_document"), 1);
+}
+
 TEST_F(BoundsTest, FortyThousandShards) {
   namespace fs = std::filesystem;
   make_folder("in");

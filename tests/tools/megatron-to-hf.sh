@@ -11,6 +11,9 @@ ls hf
 try megatron-to-hf --input "$G/v3.pt" --output hf $vocab
 try megatron-to-hf --input "$G/v1.pt" --output hf $vocab --force --verify "the cat" --report report.json
 grep -c '"equal": true' report.json
+echo "the cat in the hat" >text.txt
+try megatron-to-hf --input "$G/v1.pt" --output hf $vocab --force --verify text.txt --report report.json
+grep '"text"' report.json
 echo "- every road gives the same weights"
 for c in v1.pt v2.pt norm.pt te.pt core.pt tp2pp2 virtual deepspeed; do
   megatron-to-hf --input "$G/$c" --output "out/$c" $vocab || echo "$c failed"

@@ -41,10 +41,35 @@ bounded in.nested.xml -o - --lists --links --html-safe --math source
   echo '</mediawiki>'
 } >in.laughs.xml
 bounded in.laughs.xml --templates laughs.templates -o -
+# templates of 300 MB are not held in memory
+awk 'BEGIN {
+  while (length(s) < 1000) s = s "abcdefghi "
+  for (i = 0; i < 300; i++) {
+    printf "<page><title>Template:T%d</title><ns>10</ns><id>1</id><revision><id>2</id><text>", i
+    for (k = 0; k < 1000; k++) printf "%s", s
+    print i "</text></revision></page>"
+  }
+}' >in.templates
+{ echo "$head"; for i in $(seq 0 7 300); do echo "{{t$i}}" | page "$i"; done; echo '</mediawiki>'; } >in.calls.xml
+(ulimit -d 300000 && wiki-extract in.calls.xml --processes 2 --templates in.templates -o -) | grep -o ' [0-9]*"}$' | tr -d '\n'; echo
 { # a page of 100 MB; as a bzip2 file it is a few hundred bytes
   echo "$head"; times 100000 "$(printf 'a%.0s' $(seq 1000))" | page long; echo end | page short; echo '</mediawiki>'; } | bzip2 >in.long.xml.bz2
 bounded in.long.xml.bz2 -o -
 bounded in.long.xml.bz2 -o - --on-error skip
+{ # blocks of bzip2 that unpack to 46 MB each, in pages of a hundred kilobytes
+  echo "$head"
+  awk 'BEGIN {
+    srand(1)
+    for (i = 0; i < 26; i++) { c = sprintf("%c", 97 + i); s = ""; while (length(s) < 255) s = s c; letters[i] = s }
+    for (p = 0; p < 2500; p++) {
+      printf "<page><title>%d</title><ns>0</ns><id>1</id><revision><id>2</id><text>", p
+      for (i = 0; i < 400; i++) printf "%s", letters[int(rand() * 26)]
+      print "</text></revision></page>"
+    }
+  }'
+  echo '</mediawiki>'; } | bzip2 >in.runs.xml.bz2
+bounded in.runs.xml.bz2 -o -
+(ulimit -d 480000 && wiki-extract -q in.runs.xml.bz2 --range 1/3 -o -; wiki-extract -q in.runs.xml.bz2 --range 2/3 -o -; wiki-extract -q in.runs.xml.bz2 --range 3/3 -o -) | sha256sum | cmp - sum && echo "its parts are the whole"
 { # pages just within the limit, many at a time
   echo "$head"
   yes "'''a''b[[c|d]]{{e}}&amp;lt;" | head -c 15000000 | tr -d '\n' >in.text

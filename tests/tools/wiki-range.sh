@@ -15,7 +15,7 @@ bzip2 -1 -c in.xml >in.one.bz2
 split -b 30000 in.xml in.cut. && for f in in.cut.*; do bzip2 -c "$f"; done >in.many.bz2
 (printf '\357\273\277'; cat in.xml) >in.marked.xml
 wiki-extract in.xml -o - --on-error skip --processes 1 >in.whole 2>in.note
-add_up() { awk '/ pages? = / { gsub(",", ""); pages += $2; written += $5; redirects += $8; other += $11; filtered += $15; rejected += $18 } END { print pages, written, redirects, other, filtered, rejected }' "$1"; }
+add_up() { awk '/ pages? = / { gsub(",", ""); pages += $2; written += $5; redirects += $8; other += $11; filtered += $16; rejected += $19 } END { print pages, written, redirects, other, filtered, rejected }' "$1"; }
 whole=$(add_up in.note)
 for file in in.xml in.one.bz2 in.many.bz2 in.marked.xml; do
   for parts in 2 3 11; do

@@ -44,10 +44,122 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowHasHelp) {
     EXPECT_TRUE(names.insert(row.name).second) << row.name;
     for (const std::string_view alias : row.aliases)
       EXPECT_TRUE(names.insert(alias).second) << alias;
-    EXPECT_FALSE(row.help.empty()) << row.name;
+    EXPECT_FALSE(row.help.empty() && row.no_effect.empty() && row.refused.empty()) << row.name;
     EXPECT_EQ(row.arity == cli::Arity::none, row.value.empty()) << row.name;
   }
   EXPECT_GT(names.size(), 200u);
+}
+
+// Every default that arguments.py of Megatron-LM core 0.15 gives a flag of this table. What is
+// empty follows from other flags, there as here.
+TEST(FlagTable, DefaultsAreMegatrons) {
+  const std::map<std::string, std::string> defaults = {
+      {"adam-beta1", "0.9"},
+      {"adam-beta2", "0.999"},
+      {"adam-eps", "1e-08"},
+      {"attention-dropout", "0.1"},
+      {"bf16", "false"},
+      {"ckpt-step", ""},
+      {"clip-grad", "1"},
+      {"context-parallel-size", "1"},
+      {"data-path", ""},
+      {"disable-bias-linear", "false"},
+      {"distributed-timeout-minutes", "10"},
+      {"end-weight-decay", ""},
+      {"eod-mask-loss", "false"},
+      {"eval-interval", "1000"},
+      {"eval-iters", "100"},
+      {"exit-duration-in-mins", ""},
+      {"exit-interval", ""},
+      {"exp-avg-dtype", "fp32"},
+      {"expert-model-parallel-size", "1"},
+      {"ffn-hidden-size", ""},
+      {"finetune", "false"},
+      {"fp16", "false"},
+      {"global-batch-size", ""},
+      {"group-query-attention", "false"},
+      {"hidden-dropout", "0.1"},
+      {"hysteresis", "2"},
+      {"init-method-std", "0.02"},
+      {"initial-loss-scale", "4294967296"},
+      {"kv-channels", ""},
+      {"log-interval", "100"},
+      {"loss-scale", ""},
+      {"loss-scale-window", "1000"},
+      {"lr", ""},
+      {"lr-decay-iters", ""},
+      {"lr-decay-samples", ""},
+      {"lr-decay-style", "linear"},
+      {"lr-warmup-fraction", ""},
+      {"lr-warmup-init", "0"},
+      {"lr-warmup-iters", "0"},
+      {"lr-warmup-samples", "0"},
+      {"lr-wsd-decay-style", "exponential"},
+      {"make-vocab-size-divisible-by", "128"},
+      {"mid-level-dataset-surplus", "0.005"},
+      {"min-loss-scale", "1"},
+      {"min-lr", "0"},
+      {"no-bias-gelu-fusion", "false"},
+      {"no-load-optim", "false"},
+      {"no-log-loss-scale-to-tensorboard", "false"},
+      {"no-save-optim", "false"},
+      {"norm-epsilon", "1e-05"},
+      {"normalization", "LayerNorm"},
+      {"optimizer", "adam"},
+      {"padded-vocab-size", ""},
+      {"pipeline-model-parallel-size", "1"},
+      {"position-embedding-type", "learned_absolute"},
+      {"rampup-batch-size", ""},
+      {"recompute-granularity", ""},
+      {"recompute-method", ""},
+      {"recompute-num-layers", ""},
+      {"reset-attention-mask", "false"},
+      {"reset-position-ids", "false"},
+      {"rotary-base", "10000"},
+      {"rotary-percent", "1"},
+      {"save-interval", ""},
+      {"seed", "1234"},
+      {"sequence-parallel", "false"},
+      {"split", ""},  // and with --data-path 969, 30, 1: see Derive.SplitOfOldDefault.
+      {"start-weight-decay", ""},
+      {"swiglu", "false"},
+      {"tensor-model-parallel-size", "1"},
+      {"tensorboard-log-interval", "1"},
+      {"train-iters", ""},
+      {"train-samples", ""},
+      {"untie-embeddings-and-output-weights", "false"},
+      {"vocab-size", ""},
+      {"weight-decay", "0.01"},
+      {"weight-decay-incr-style", "constant"},
+  };
+  TrainConfig config;
+  const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), config);
+  for (const auto& [name, value] : defaults) {
+    const cli::Row* row = cli::find_row(rows, name);
+    ASSERT_NE(row, nullptr) << name;
+    EXPECT_EQ(cli::join(row->show(), " "), value) << name;
+  }
+}
+
+TEST(FlagTable, NamesOfOneMeaning) {
+  const auto value = [](const std::vector<std::string>& words, const std::string& name) {
+    TrainConfig config;
+    const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), config);
+    cli::parse_arguments(rows, words);
+    return cli::join(cli::find_row(rows, name)->show(), " ");
+  };
+  EXPECT_EQ(value({"--warmup", ".01"}, "lr-warmup-fraction"), "0.01");
+  EXPECT_EQ(value({"--batch-size", "4"}, "micro-batch-size"), "4");
+  EXPECT_EQ(value({"--model-parallel-size", "2"}, "tensor-model-parallel-size"), "2");
+  EXPECT_EQ(value({"--checkpoint-granularity", "full"}, "recompute-granularity"), "full");
+  EXPECT_EQ(value({"--checkpoint-method", "block"}, "recompute-method"), "block");
+  EXPECT_EQ(value({"--activations-checkpoint-method", "block"}, "recompute-method"), "block");
+  EXPECT_EQ(value({"--activations-checkpoint-method", "block"}, "checkpoint-activations"), "true");
+  EXPECT_EQ(value({"--pad-vocab-size-to", "250880"}, "padded-vocab-size"), "250880");
+  EXPECT_EQ(value({"--layernorm-epsilon", "1e-6"}, "norm-epsilon"), "1e-06");
+  EXPECT_EQ(value({"--rotary-position-embeddings-theta", "5e5"}, "rotary-base"), "5e+05");
+  EXPECT_EQ(value({"--train-samples", "220_000_000"}, "train-samples"), "220000000");
+  EXPECT_EQ(value({"--data-path", "a", "b", "--data-path", "c"}, "data-path"), "c");
 }
 
 TEST(FlagTable, EffectiveConfigReadsBackToItself) {
@@ -109,6 +221,104 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
   EXPECT_EQ(with([](TrainConfig& c) { c.lr_warmup_iters = 10; }),
             "warm-up of 20 samples is not shorter than the decay of 20 samples");
   EXPECT_EQ(error_of(small_config()), "");
+}
+
+TEST(Derive, RefusesWhatContradictsItself) {
+  const auto with = [](auto change) {
+    TrainConfig config = small_config();
+    change(config);
+    return error_of(config);
+  };
+  using C = TrainConfig;
+  EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rope", c.kv_channels = 7; }),
+            "--rotary-percent 1 of a head of 7 is 7: positions rotate an even number");
+  EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rope", c.rotary_percent = 0.1; }),
+            "--rotary-percent 0.1 of a head of 16 is 1: positions rotate an even number");
+  EXPECT_EQ(with([](C& c) { c.position_offset = 2, c.use_rotary_position_embeddings = true; }),
+            "--position-offset 2 needs learned positions, and these are rope");
+  EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rotary", c.max_position_embeddings = 8; }),
+            "--max-position-embeddings 8 is less than --seq-length 32");
+  EXPECT_THAT(with([](C& c) { c.no_position_embedding = true; }),
+              testing::StartsWith("--no-position-embedding goes with"));
+  EXPECT_EQ(with([](C& c) { c.swiglu = true, c.activation = "relu"; }),
+            "--swiglu and --activation relu exclude each other");
+  EXPECT_EQ(with([](C& c) { c.swiglu = c.openai_gelu = true; }),
+            "--swiglu and --openai-gelu exclude each other");
+  EXPECT_EQ(with([](C& c) { c.lr_decay_iters = 5, c.lr_decay_samples = 10; }),
+            "--lr-decay-iters and --lr-decay-samples exclude each other");
+  EXPECT_EQ(with([](C& c) { c.lr_warmup_iters = 1, c.lr_warmup_samples = 2; }),
+            "--lr-warmup-iters and --lr-warmup-samples exclude each other");
+  EXPECT_EQ(with([](C& c) { c.lr_warmup_fraction = 0.1, c.lr_warmup_tokens = 64; }),
+            "--lr-warmup-fraction and --lr-warmup-tokens exclude each other");
+  EXPECT_EQ(with([](C& c) { c.exp_avg_sq_dtype = "bf16"; }),
+            "--exp-avg-sq-dtype bf16 must be --exp-avg-dtype, which is fp32");
+  EXPECT_THAT(with([](C& c) { c.bf16 = c.fp32_residual_connection = true; }),
+              testing::StartsWith("--fp32-residual-connection: with --bf16"));
+  EXPECT_THAT(with([](C& c) { c.calculate_per_token_loss = c.eod_mask_loss = true; }),
+              testing::StartsWith("--calculate-per-token-loss with --eod-mask-loss"));
+  EXPECT_EQ(with([](C& c) { c.finetune = true; }),
+            "--finetune needs --load or --pretrained-checkpoint");
+  EXPECT_EQ(with([](C& c) { c.keep_last = 2; }), "--keep-last needs --save");
+  EXPECT_EQ(with([](C& c) { c.fp32_residual_connection = c.calculate_per_token_loss = true; }), "");
+}
+
+TEST(Derive, NotesWhatChangesNothing) {
+  const auto notes = [](TrainConfig config, const Given& given) {
+    return derive_and_check(config, given, 1);
+  };
+  const Given scale = {"loss-scale", "hysteresis"};
+  EXPECT_TRUE(notes(small_config(), scale).empty());  // given, but as they are anyway.
+  TrainConfig scaled = small_config();
+  scaled.loss_scale = 8192;
+  scaled.hysteresis = 3;
+  EXPECT_THAT(notes(scaled, scale),
+              testing::ElementsAre("--loss-scale changes nothing without --fp16",
+                                   "--hysteresis changes nothing without --fp16"));
+  TrainConfig fixed = scaled;
+  fixed.fp16 = true;
+  EXPECT_THAT(notes(fixed, scale),
+              testing::ElementsAre("--hysteresis changes nothing with a fixed --loss-scale"));
+  TrainConfig rotary = small_config();
+  rotary.rotary_base = 5e5;
+  EXPECT_THAT(
+      notes(rotary, {"rotary-base"}),
+      testing::ElementsAre("--rotary-base changes nothing without --position-embedding-type rope"));
+  TrainConfig selective = small_config();
+  selective.recompute_granularity = "selective";
+  selective.recompute_num_layers = 1;
+  EXPECT_THAT(notes(selective, {}), testing::ElementsAre(testing::HasSubstr("granularity full")));
+}
+
+// Megatron has no fused kernel for a GELU without biases, and its plain one is the error function.
+TEST(Derive, ActivationOfMegatronsFlags) {
+  const auto activation = [](auto change) {
+    TrainConfig config = small_config();
+    change(config);
+    derive_and_check(config, {}, 1);
+    return config.derived.activation;
+  };
+  using C = TrainConfig;
+  EXPECT_EQ(activation([](C&) {}), "gelu_tanh");
+  EXPECT_EQ(activation([](C& c) { c.bias_gelu_fusion = false; }), "gelu_erf");
+  EXPECT_EQ(activation([](C& c) { c.add_bias_linear = false; }), "gelu_erf");
+  EXPECT_EQ(activation([](C& c) { c.add_bias_linear = false, c.openai_gelu = true; }), "gelu_tanh");
+  EXPECT_EQ(activation([](C& c) { c.swiglu = true; }), "swiglu");
+}
+
+TEST(Derive, GroupsOfHeadsAreSharedWithOrWithoutTheSwitch) {
+  TrainConfig config = small_config();
+  config.num_query_groups = 2;
+  const std::vector<std::string> notes = derive_and_check(config, {}, 1);
+  EXPECT_EQ(config.derived.num_query_groups, 2);
+  EXPECT_TRUE(config.group_query_attention);  // so that the saved configuration says it.
+  EXPECT_THAT(notes, testing::ElementsAre(testing::StartsWith("--num-query-groups 2: ")));
+  EXPECT_TRUE(derive_and_check(config, {}, 1).empty());
+}
+
+TEST(Derive, SplitOfOldDefault) {
+  TrainConfig config = small_config();
+  derive_and_check(config, {}, 1);
+  EXPECT_EQ(config.derived.split, "969, 30, 1");
 }
 
 TEST(Derive, Layouts) {
@@ -241,6 +451,12 @@ TEST(Vocabulary, PadsToAMultiple) {
   EXPECT_EQ(pad_vocab_size(config, 50257), 50304);
   EXPECT_EQ(pad_vocab_size(config, 50304), 50304);
   EXPECT_EQ(pad_vocab_size(config, 1), 128);
+  TrainConfig fixed = config;
+  fixed.padded_vocab_size = 250880;
+  EXPECT_EQ(pad_vocab_size(fixed, 250680), 250880);
+  EXPECT_THROW(pad_vocab_size(fixed, 250881), cli::UsageError);
+  fixed.tensor_model_parallel_size = 3;
+  EXPECT_THROW(pad_vocab_size(fixed, 250680), cli::UsageError);
 }
 
 }  // namespace

@@ -2,7 +2,8 @@
 // chosen one kills the process or lets the operation fail. So a test can stop a program at every
 // point of a save that a power cut could hit, and the program itself knows nothing of it.
 // FAULT_ROOT: the folder. FAULT_AT: number of the operation, from 1. FAULT_ERRNO: fail with this
-// instead of dying, from that operation on for FAULT_TIMES operations. FAULT_COUNT: a file that
+// instead of dying, from that operation on for FAULT_TIMES operations. FAULT_SIGNAL: another signal
+// than SIGKILL. FAULT_RANK: only in the trainer's process of that rank. FAULT_COUNT: a file that
 // receives the number of operations at exit.
 //
 // SPDX-License-Identifier: MIT
@@ -46,14 +47,21 @@ bool below_root(int fd) {
   return below_root(path);
 }
 
+bool in_this_process() {
+  const char *wanted = std::getenv("FAULT_RANK"), *rank = std::getenv("GRISTMILL_RANK");
+  return !wanted || (rank && std::strcmp(wanted, rank) == 0);
+}
+
 // Whether the operation must fail; does not return from the one that kills.
 bool fault() {
   static const long at = number("FAULT_AT", 0), error = number("FAULT_ERRNO", 0),
                     times = number("FAULT_TIMES", LONG_MAX);
+  static const int signal = static_cast<int>(number("FAULT_SIGNAL", SIGKILL));
+  static const bool here = in_this_process();
   const long now = ++operations;
-  if (at == 0 || now < at) return false;
+  if (!here || at == 0 || now < at) return false;
   if (error == 0) {
-    if (now == at) kill(getpid(), SIGKILL);
+    if (now == at) kill(getpid(), signal);
     return false;
   }
   if (now - at >= times) return false;

@@ -60,6 +60,9 @@ IterationRecord some_record() {
   r.skipped_iterations = 1;
   r.tokens_per_second = 66342.6;
   r.seconds_left = 3725;
+  r.data_wait_seconds = 0.0003;
+  r.peak_memory_bytes = 3 << 19;
+  r.planned_memory_bytes = 2 << 20;
   r.time = 1.7e9;
   return r;
 }
@@ -72,17 +75,22 @@ TEST(IterationLine, IsMegatronsWithOursAtTheEnd) {
       " elapsed time per iteration (ms): 123.5 | learning rate: 1.500000E-04 |"
       " global batch size:     8 | lm loss: 9.123457E+00 | loss scale: 65536.0 | grad norm: 2.346 |"
       " number of skipped iterations:   1 | number of nan iterations:   0 |"
-      " tokens per second: 66342.6 | time left: 1:02:05 |");
+      " tokens per second: 66342.6 | time left: 1:02:05 | waiting for data (ms): 0.3 |"
+      " peak memory (MiB): 1.5 | planned memory (MiB): 2.0 |");
   IterationRecord r = some_record();
   r.tflops_per_device = 412.34;
   r.params_norm = 101.5;
   r.num_zeros = 12;
+  r.slowest = {.rank = 3, .cost_seconds = 0.0125, .communication_seconds = 0.002};
   const std::string line = format_iteration_line(r);
   EXPECT_THAT(line,
               testing::HasSubstr(" elapsed time per iteration (ms): 123.5 | throughput per GPU "
                                  "(TFLOP/s/GPU): 412.3 | learning rate:"));
   EXPECT_THAT(line,
               testing::HasSubstr(" grad norm: 2.346 | num zeros: 12 | params norm: 101.500 |"));
+  EXPECT_THAT(line, testing::HasSubstr(" time left: 1:02:05 | slowest rank: 3 | slowest rank cost "
+                                       "(ms): 12.5 | exposed communication (ms): 2.0 | waiting "
+                                       "for data (ms): 0.3 |"));
 }
 
 // The kind of expression that users' plotting scripts have.
@@ -96,6 +104,27 @@ TEST(IterationLine, UsersExpressionsStillMatch) {
   ASSERT_TRUE(std::regex_search(line, match,
                                 std::regex(R"(elapsed time per iteration \(ms\): ([0-9.]+))")));
   ASSERT_TRUE(std::regex_search(line, match, std::regex(R"(consumed samples:\s+(\d+))")));
+  // Whole lines as they are since Megatron-core 0.5, field after field.
+  IterationRecord r = some_record();
+  r.tflops_per_device = 412.34;
+  const std::string whole = format_iteration_line(r);
+  ASSERT_TRUE(std::regex_search(
+      whole, match,
+      std::regex(R"(\[(.*?)\]\s+iteration\s+(\d+)/\s+(\d+)\s+\|\s+consumed samples:\s+(\d+)\s+\|)"
+                 R"(\s+elapsed time per iteration \(ms\):\s+([\d.]+)\s+\|)"
+                 R"(\s+throughput per GPU \(TFLOP/s/GPU\):\s+([\d.]+)\s+\|)"
+                 R"(\s+learning rate:\s+([\d.E+-]+)\s+\|\s+global batch size:\s+(\d+)\s+\|)"
+                 R"(\s+lm loss:\s+([\d.E+-]+)\s+\|\s+loss scale:\s+([\d.]+)\s+\|)"
+                 R"(\s+grad norm:\s+([\d.]+)\s+\|\s+number of skipped iterations:\s+(\d+)\s+\|)"
+                 R"(\s+number of nan iterations:\s+(\d+)\s+\|)")));
+  EXPECT_EQ(match[6], "412.3");
+  const std::string validation = format_validation_lines(
+      {.prefix = "iteration 20 on test set", .iteration = 20, .lm_loss = 2});
+  ASSERT_TRUE(std::regex_search(
+      validation, match,
+      std::regex(
+          R"(validation loss at iteration (\d+)( on \w+ set)? \| lm loss value: ([\d.eE+-]+))")));
+  EXPECT_EQ(match[2], " on test set");
 }
 
 TEST(IterationLine, Validation) {
@@ -230,6 +259,7 @@ TEST(TensorBoard, TagsAreMegatrons) {
         1.7e9);
     IterationRecord r = some_record();
     r.tflops_per_device = 1;
+    r.slowest = {.rank = 1};
     metrics.points(r);
     metrics.interval(r);
     metrics.validation({.prefix = "iteration 100", .iteration = 100, .lm_loss = 2});
@@ -238,11 +268,29 @@ TEST(TensorBoard, TagsAreMegatrons) {
   for (const fs::directory_entry& entry : fs::directory_iterator(folder.path())) {
     for (const std::string& record : read_records(read_file(entry.path()))) all += record;
   }
-  for (const char* tag :
-       {"learning-rate", "learning-rate vs samples", "batch-size", "batch-size vs samples",
-        "lm loss", "lm loss vs samples", "loss-scale", "loss-scale vs samples", "world-size",
-        "grad-norm", "grad-norm vs samples", "iteration-time", "throughput", "lm loss validation",
-        "lm loss validation vs samples", "lm loss validation ppl"}) {
+  for (const char* tag : {"learning-rate",
+                          "learning-rate vs samples",
+                          "batch-size",
+                          "batch-size vs samples",
+                          "lm loss",
+                          "lm loss vs samples",
+                          "loss-scale",
+                          "loss-scale vs samples",
+                          "world-size",
+                          "grad-norm",
+                          "grad-norm vs samples",
+                          "iteration-time",
+                          "throughput",
+                          "lm loss validation",
+                          "lm loss validation vs samples",
+                          "lm loss validation ppl",
+                          "tokens-per-second",
+                          "slowest-rank",
+                          "slowest-rank-cost",
+                          "exposed-communication-time",
+                          "data-wait-time",
+                          "peak-memory-bytes",
+                          "planned-memory-bytes"}) {
     const std::string counted =
         std::string(1, static_cast<char>(std::string_view(tag).size())) + tag;
     EXPECT_THAT(all, testing::HasSubstr("\x0a" + counted)) << tag;

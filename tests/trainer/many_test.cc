@@ -1,5 +1,6 @@
 // Many ranks as processes of the trainer program: under its own launcher and under the variables of
-// others, wrong meetings, and ranks that die or stand still, at any moment.
+// others, wrong meetings, and ranks that die or stand still, at any moment. Longer than 500 lines:
+// one fixture, whose cases share how ranks are started, found and ended.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -9,6 +10,7 @@
 #include <algorithm>
 #include <cmath>
 #include <cstdio>
+#include <random>
 #include <set>
 
 #include "tests/trainer/run_program.h"
@@ -81,6 +83,17 @@ class ManyTest : public ProgramTest {
     for (int i = 0; i < 2000 && read("out").find(text) == std::string::npos; ++i)
       std::this_thread::sleep_for(milliseconds(10));
     EXPECT_THAT(read("out"), HasSubstr(text));
+  }
+  /// Every rank's file of a checkpoint, by name.
+  std::map<std::string, std::string> shards(const std::string& save, int iteration) const {
+    char name[32];
+    std::snprintf(name, sizeof name, "%s/iter_%07d", save.c_str(), iteration);
+    std::map<std::string, std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/" + name)) {
+      const std::string file = entry.path().filename().string();
+      if (file.ends_with(".safetensors")) out[file] = read(std::string(name) + "/" + file);
+    }
+    return out;
   }
   std::vector<double> losses(const std::string& file) const {
     std::vector<double> out;
@@ -290,6 +303,74 @@ TEST_F(ManyTest, ARankThatDiesOrStopsIsNamed) {
   }
 }
 
+// A rank of two or four dies or stands still at an operation on files of its saves. The others end,
+// one line names it, and the same command again ends in the bytes of a run that nobody touched.
+// MANY_FAULT_ROUNDS and MANY_FAULT_SEED ask for more and for others.
+TEST_F(ManyTest, LostInASaveTheSameCommandGoesOnToTheSameBits) {
+  const auto from_environment = [](const char* name, unsigned otherwise) {
+    const char* text = std::getenv(name);
+    return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
+  };
+  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 4),
+                 seed = from_environment("MANY_FAULT_SEED", 1);
+  const auto words = [&](unsigned ranks, const std::string& save) {
+    Words all = {"--nproc-per-node",
+                 std::to_string(ranks),
+                 "--micro-batch-size",
+                 "1",
+                 "--use-distributed-optimizer",
+                 "--save",
+                 save,
+                 "--load",
+                 save,
+                 "--save-interval",
+                 "4",
+                 "--keep-last",
+                 "1",
+                 "--hang-timeout-seconds",
+                 "3"};
+    if (ranks == 4) all.insert(all.end(), {"--tensor-model-parallel-size", "2"});
+    return plain(all);
+  };
+  for (const unsigned ranks : {2u, 4u})
+    ASSERT_EQ(run(words(ranks, "whole" + std::to_string(ranks))).status, 0) << read("err");
+  int lost = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    std::mt19937 random(seed + round);
+    const unsigned ranks = round % 3 == 2 ? 4 : 2, victim = round % ranks;
+    // Rank 0 also names folders and writes what there is once.
+    const unsigned at = 1 + static_cast<unsigned>(random() % (victim == 0 ? 50 : 24));
+    const int signal = random() % 3 == 0 ? SIGSTOP : SIGKILL;
+    const std::string save = "save" + std::to_string(round),
+                      whole = "whole" + std::to_string(ranks);
+    SCOPED_TRACE("MANY_FAULT_SEED=" + std::to_string(seed + round) + ": rank " +
+                 std::to_string(victim) + " of " + std::to_string(ranks) + ", signal " +
+                 std::to_string(signal) + " at operation " + std::to_string(at));
+    const auto begin = std::chrono::steady_clock::now();
+    const Ended first =
+        run(words(ranks, save),
+            {{"LD_PRELOAD", FAULT_SHIM},
+             {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+             {"FAULT_RANK", std::to_string(victim)},
+             {"FAULT_SIGNAL", std::to_string(signal)},
+             {"FAULT_AT", std::to_string(at)}});
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+    if (first.status != 0) {
+      ++lost;
+      EXPECT_EQ(first.status, 75) << first.err;
+      EXPECT_THAT(first.err,
+                  ContainsRegex("trainer: rank " + std::to_string(victim) +
+                                " \\([^,]+, cpu\\): in (step [0-9]+|phase [a-z]+ at step "
+                                "[0-9]+)"));
+    }
+    const Ended second = run(words(ranks, save));
+    ASSERT_EQ(second.status, 0) << second.err;
+    EXPECT_EQ(metrics(save), metrics(whole));
+    EXPECT_TRUE(shards(save, 12) == shards(whole, 12)) << "other weights or moments";
+  }
+  EXPECT_GT(lost, 0);
+}
+
 TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
   const Words words = plain({"--nproc-per-node", "2", "--train-iters", "40", "--log-interval", "10",
                              "--eval-interval", "25", "--tensor-model-parallel-size", "2"});
@@ -345,6 +426,32 @@ TEST_F(ManyTest, RestartsGoOnByThemselves) {
   EXPECT_THAT(ended.err, AllOf(HasSubstr("restart 1 of 3 with 2 ranks"),
                                HasSubstr("restart 2 of 3 with 2 ranks")));
   EXPECT_EQ(metrics("killed"), metrics("whole"));
+}
+
+// A stage of seven layers and the head beside one of a layer: the line names who is waited for.
+TEST_F(ManyTest, TheIterationLineNamesTheSlowestRank) {
+  const Ended ended = run(
+      plain({"--nproc-per-node", "2", "--pipeline-model-parallel-size", "2", "--num-layers", "8",
+             "--decoder-first-pipeline-num-layers", "1", "--hidden-size", "64", "--metrics-file",
+             "m", "--tensorboard-dir", "t", "--eval-interval", "1000", "--log-interval", "12"}));
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(
+      ended.out,
+      ContainsRegex("slowest rank: 1 \\| slowest rank cost \\(ms\\): [0-9.]+ \\| exposed "
+                    "communication \\(ms\\): [0-9.]+ \\| waiting for data \\(ms\\): [0-9.]+ "
+                    "\\| peak memory \\(MiB\\): [0-9.]+ \\| planned memory "
+                    "\\(MiB\\): [0-9.]+ \\|"));
+  const nlohmann::json record = nlohmann::json::parse(read("m").substr(0, read("m").find('\n')));
+  EXPECT_EQ(record.at("slowest_rank"), 1);
+  const double step = record.at("seconds_per_iteration"),
+               cost = record.at("slowest_rank_cost_seconds"),
+               communication = record.at("exposed_communication_seconds");
+  // Its work is most of a step; of two ranks it costs at most half of that.
+  EXPECT_GT(cost, 0);
+  EXPECT_LT(cost, step / 2);
+  EXPECT_LT(communication, step);
+  EXPECT_GT(record.at("peak_memory_bytes"), 0);
+  EXPECT_LE(record.at("peak_memory_bytes"), record.at("planned_memory_bytes"));
 }
 
 TEST_F(ManyTest, ARanksOwnErrorIsOneLine) {

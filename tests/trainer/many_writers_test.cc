@@ -12,12 +12,14 @@
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <functional>
 #include <numeric>
 #include <thread>
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/meeting.h"
 
 namespace trainer {
 namespace {
@@ -182,6 +184,28 @@ TEST_F(ManyWriters, OneThatFailsFailsAllAndLeavesNothing) {
   EXPECT_FALSE(find_checkpoint(root_, std::nullopt));
   // The lock alone.
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);
+}
+
+// Rank 0 gives the folder its name the moment the last record is there, before that record's
+// writer has looked at it again.
+TEST(Meeting, AFolderThatIsNamedAtOnceIsWhole) {
+  std::string root = std::filesystem::temp_directory_path() / "meeting_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(root.data()), nullptr);
+  for (int round = 0; round < 20; ++round) {
+    const std::string named = root + "/" + std::to_string(round), temporary = named + ".tmp";
+    std::filesystem::create_directory(temporary);
+    std::ofstream(temporary + "/shard") << "bytes";
+    CheckpointMeta meta;
+    meta.files["shard"] = 5;
+    std::thread first([&] {
+      while (!std::filesystem::exists(temporary + "/rank_00001.json")) continue;
+      std::filesystem::rename(temporary, named);
+    });
+    Meeting meeting(temporary, named, {.rank = 1, .world = 2, .patience = std::chrono::seconds(2)});
+    EXPECT_NO_THROW(meeting.report_and_wait(meta, ""));
+    first.join();
+  }
+  std::filesystem::remove_all(root);
 }
 
 }  // namespace

@@ -29,13 +29,19 @@ constexpr int64_t kS = 8, kB = 1, kSamples = 8;
 struct Layout {
   int tensor = 1, pipeline = 1, data = 1, stage = 0;
   bool sequence = false, overlap = false, offload = false;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int chunks = 1;
+  bool recompute = false;
   int world() const { return tensor * pipeline * data; }
 };
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
   return out << "tensor " << l.tensor << (l.sequence ? " + sequence" : "") << ", pipeline "
              << l.pipeline << ", data " << l.data << ", ZeRO " << l.stage
-             << (l.overlap ? ", overlap" : "") << (l.offload ? ", offload" : "");
+             << (l.overlap ? ", overlap" : "") << (l.offload ? ", offload" : "")
+             << (l.chunks > 1 ? ", interleaved" : "")
+             << (l.schedule == ScheduleKind::zero_bubble ? ", zero-bubble" : "")
+             << (l.recompute ? ", recompute" : "");
 }
 
 ModelSpec spec_of(const std::string& family) {
@@ -64,6 +70,10 @@ EngineOptions options_of(const Layout& l) {
   options.zero_stage = l.stage;
   options.overlap_grad_reduce = options.overlap_param_gather = l.overlap;
   options.cpu_offload = l.offload;
+  options.schedule = l.schedule;
+  options.chunks = l.chunks;
+  if (l.recompute)
+    options.recompute = {Recompute::Granularity::full, Recompute::Method::uniform, 1};
   return options;
 }
 
@@ -194,6 +204,61 @@ TEST_F(Reshard, AnyLayoutGoesOnInAnyOther) {
             << "what was loaded and saved again differs";
       }
       before = here;
+    }
+  }
+}
+
+int64_t from_environment(const char* name, int64_t otherwise) {
+  const char* text = std::getenv(name);
+  return text ? std::atoll(text) : otherwise;
+}
+
+/// Any layout with anything that may be added to it.
+Layout random_layout(std::mt19937& random) {
+  const std::vector<Layout> all = all_layouts();
+  Layout layout = all[random() % all.size()];
+  layout.sequence = layout.tensor > 1 && random() % 2 == 0;
+  layout.overlap = random() % 2 == 0;
+  layout.offload = random() % 3 == 0;
+  layout.recompute = random() % 3 == 0;
+  const auto kind = random() % 3;
+  if (layout.pipeline == 2 && kind == 0) {
+    layout.schedule = ScheduleKind::interleaved;
+    layout.chunks = 2;
+  } else if (layout.pipeline > 1 && kind == 1 && (layout.data == 1 || layout.stage < 2)) {
+    layout.schedule = ScheduleKind::zero_bubble;
+  }
+  return layout;
+}
+
+// RESHARD_ROUNDS and RESHARD_SEED ask for more and for others.
+TEST_F(Reshard, ChainsOfRandomLayouts) {
+  const int64_t rounds = from_environment("RESHARD_ROUNDS", 4),
+                seed = from_environment("RESHARD_SEED", 1);
+  constexpr int64_t kLinks = 4;
+  for (int64_t round = 0; round < rounds; ++round) {
+    std::mt19937 random(static_cast<uint32_t>(seed + round));
+    constexpr const char* kFamilies[] = {"gpt2", "opt", "gpt_neox", "llama"};
+    const char* family = kFamilies[random() % 4];
+    const std::string root = root_ + "/" + std::to_string(round);
+    const std::vector<float> wanted = stretch(family, {}, root + "_one", "", 0, kLinks);
+    std::string before;
+    for (int64_t link = 0; link < kLinks; ++link) {
+      const Layout layout = random_layout(random);
+      SCOPED_TRACE(testing::Message() << "RESHARD_SEED=" << seed + round << " " << family
+                                      << ", step " << link + 1 << ": " << layout);
+      const std::string here = root + "_" + std::to_string(link);
+      std::vector<float> loss;
+      EXPECT_NO_THROW(loss = stretch(family, layout, here, before, link, link + 1));
+      ASSERT_EQ(loss.size(), 1u);
+      // Each step's sums in another order, carried on by the weights of those after it.
+      const float expected = wanted[static_cast<size_t>(link)];
+      EXPECT_NEAR(loss[0], expected, 4e-6 * expected);
+      if (link > 0) {
+        EXPECT_EQ(read_all(iteration_folder(here, link)), read_all(iteration_folder(before, link)));
+      }
+      before = here;
+      if (HasFailure()) return;
     }
   }
 }

@@ -72,6 +72,15 @@ TEST_F(ResumeTest, KilledAtRandomTimes) {
   }
 }
 
+TEST_F(ResumeTest, AFinishedRunWithoutItsTrackerGetsItBack) {
+  ASSERT_EQ(run(saving("whole")).status, 0);
+  ASSERT_EQ(run(saving("kept")).status, 0);
+  // What a kill leaves behind the rename of the first folder that is saved.
+  std::filesystem::remove(folder_ + "/kept/latest_checkpointed_iteration.txt");
+  ASSERT_EQ(run(saving("kept")).status, 0);
+  expect_same("kept", "tracker removed");
+}
+
 TEST_F(ResumeTest, SignalsSaveAndTheSameCommandGoesOn) {
   const std::vector<std::string> longer = {"--train-iters",   "400", "--log-interval",  "50",
                                            "--eval-interval", "150", "--save-interval", "1000"};
@@ -113,8 +122,12 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(stopped.err, HasSubstr("stop file stop: stopped after step 0"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
-  EXPECT_EQ(run({"--exit-interval", "3"}).status,
-            1);  // nothing was saved: going on is not possible.
+  // Nothing was saved: going on is not possible, and of a number of steps not asked either.
+  EXPECT_EQ(run({"--stop-file", "stop"}).status, 1);
+  const Ended measured = run({"--exit-interval", "3", "--log-interval", "1"});
+  EXPECT_EQ(measured.status, 0) << measured.err;
+  EXPECT_THAT(measured.out, HasSubstr(" iteration        3/      12 |"));
+  EXPECT_THAT(measured.out, testing::Not(HasSubstr(" iteration        4/")));
 }
 
 // A disk that is full for one save: the run goes on, says so, and ends as if nothing had been.

@@ -146,7 +146,10 @@ class ProgramTest : public testing::Test {
     std::string out;
     for (std::string line; std::getline(in, line);) {
       nlohmann::json record = nlohmann::json::parse(line);
-      for (const char* key : {"time", "seconds_per_iteration", "seconds_left", "tokens_per_second"})
+      for (const char* key :
+           {"time", "seconds_per_iteration", "seconds_left", "tokens_per_second", "slowest_rank",
+            "slowest_rank_cost_seconds", "exposed_communication_seconds", "data_wait_seconds",
+            "peak_memory_bytes", "planned_memory_bytes"})
         record.erase(key);
       out += record.dump() + "\n";
     }

@@ -14,6 +14,7 @@
 #include "trainer/model/decoder.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/session/assembly.h"
+#include "trainer/session/interval_clock.h"
 #include "trainer/session/sampling.h"
 #include "trainer/session/snapshot.h"
 
@@ -154,6 +155,41 @@ TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderTest, testing::Values("gpt2", "gpt_neox", "llama"));
+
+// Three ranks of steps of 10 ms: one works 9 of them, the others 5.
+TEST(IntervalClock, TheRankThatWorksLongestIsTheSlowest) {
+  IntervalClock clock;
+  clock.add(0.008, 0.001, 0.002, 100);
+  clock.add(0.012, 0.003, 0.004, 100);
+  const RankTimes mean = RankTimes::from_text(clock.times(5, 7).text());
+  EXPECT_DOUBLE_EQ(mean.step, 0.010);
+  EXPECT_DOUBLE_EQ(mean.data, 0.002);
+  EXPECT_DOUBLE_EQ(*mean.communication, 0.003);
+  EXPECT_EQ(mean.planned_bytes, 7);
+  EXPECT_DOUBLE_EQ(clock.tokens_per_second(), 1e4);
+  std::vector<RankTimes> ranks(3, {.step = 0.010, .communication = 0.005, .peak_bytes = 4});
+  ranks[1] = {.step = 0.010, .data = 0.002, .communication = 0.001, .peak_bytes = 3};
+  ranks[2].peak_bytes = 6;
+  ranks[2].planned_bytes = 8;
+  IterationRecord record;
+  add_ranks(ranks, record);
+  EXPECT_EQ(record.slowest->rank, 1);
+  EXPECT_NEAR(record.slowest->cost_seconds, 0.009 - 0.019 / 3, 1e-12);
+  EXPECT_DOUBLE_EQ(record.slowest->communication_seconds, 0.001);
+  EXPECT_DOUBLE_EQ(record.data_wait_seconds, 0.002);
+  EXPECT_EQ(record.peak_memory_bytes, 6);
+  EXPECT_EQ(record.planned_memory_bytes, 8);
+  // A device that does not tell, and a rank alone.
+  ranks[0] = RankTimes::from_text(RankTimes{.step = 0.010}.text());
+  IterationRecord unknown, alone;
+  add_ranks(ranks, unknown);
+  EXPECT_FALSE(unknown.slowest.has_value());
+  add_ranks(std::span(ranks).first(1), alone);
+  EXPECT_FALSE(alone.slowest.has_value());
+  clock.restart();
+  EXPECT_EQ(clock.times(0, 0).step, 0);
+  EXPECT_THROW(RankTimes::from_text("1 2 3"), std::runtime_error);
+}
 
 TEST(ChooseToken, GreedyAndBounds) {
   std::mt19937_64 random(1);

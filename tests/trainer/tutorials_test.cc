@@ -2,7 +2,8 @@
 // program's name changed. The lists keep each script's set of flags; paths and sizes are ours where
 // the script has shell variables. Sources: Megatron-LM examples (pretrain_gpt.sh of 2022,
 // train_gpt3_175b_distributed.sh), its GPT-2 345M README run, Megatron-DeepSpeed examples_deepspeed
-// (ds_pretrain_gpt_1.3B, pretrain_llama2_distributed), PAI-Megatron-Patch (gpt3 enwiki, llama3_1).
+// (ds_pretrain_gpt_1.3B, pretrain_llama2_distributed), PAI-Megatron-Patch (gpt3 enwiki, llama3_1),
+// Megatron-LM's SC21 scripts and its fork for AMD GPUs (train_llama2), BigScience (tr3i-125M).
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -156,6 +157,22 @@ TEST(Tutorials, DeepspeedFileAgainstTheCommandLine) {
             "ds.json: optimizer.type OneBitAdam: permitted are Adam and AdamW");
 }
 
+TEST(Tutorials, DeepspeedFileScalesTheLossByItsOwnRules) {
+  const std::string line = std::string(kDeepspeed13b) + " --loss-scale 12";
+  const Result moving = run(line, R"({"fp16": {"enabled": true, "loss_scale": 0}})");
+  EXPECT_EQ(moving.error, "");
+  EXPECT_FALSE(moving.config.loss_scale.has_value());
+  EXPECT_EQ(moving.config.initial_loss_scale, 65536);
+  const Result fixed = run(kDeepspeed13b, R"({"fp16": {"enabled": true, "loss_scale": 128}})");
+  EXPECT_EQ(fixed.config.loss_scale, 128);
+  EXPECT_THAT(run(kDeepspeed13b, R"({"curriculum_learning": {"enabled": true}})").error,
+              testing::StartsWith("ds.json: curriculum_learning is enabled: "));
+  EXPECT_EQ(run(kDeepspeed13b, R"({"curriculum_learning": {"enabled": false}})").error, "");
+  EXPECT_THAT(
+      run(kDeepspeed13b, R"({"data_efficiency": {"data_routing": {"enabled": true}}})").error,
+      testing::StartsWith("ds.json: data_efficiency is enabled: "));
+}
+
 TEST(Tutorials, MegatronDeepspeedLlama2) {
   const std::string line =
       "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-layers 24 "
@@ -207,6 +224,121 @@ TEST(Tutorials, PaiGpt3Enwiki) {
   EXPECT_EQ(r.error, "");
   EXPECT_EQ(r.config.derived.ffn_hidden_size, 10880);  // int(4 * 4096 * 2 / 3 / 64) * 64
   EXPECT_EQ(r.config.derived.recompute_num_layers, 1);
+}
+
+TEST(Tutorials, MegatronLmOfTheFirstRelease) {
+  const Result r = run(
+      "--model-parallel-size 1 --num-layers 24 --hidden-size 1024 --num-attention-heads 16 "
+      "--batch-size 8 --seq-length 1024 --max-position-embeddings 1024 --train-iters 500000 "
+      "--lr-decay-iters 320000 --save c --load c --data-path d --vocab-file v --merge-file m "
+      "--data-impl mmap --split 949,50,1 --distributed-backend nccl --lr 0.00015 "
+      "--lr-decay-style cosine --min-lr 1.0e-5 --weight-decay 1e-2 --clip-grad 1.0 --warmup .01 "
+      "--checkpoint-activations --log-interval 100 --save-interval 10000 --eval-interval 1000 "
+      "--eval-iters 10 --fp16");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.micro_batch_size, 8);
+  EXPECT_EQ(r.config.derived.lr_warmup_samples, .01 * 320000 * 8);
+}
+
+TEST(Tutorials, MegatronLmSc21) {
+  const Result r = run(
+      "--activations-checkpoint-method uniform --tensor-model-parallel-size 1 "
+      "--pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 12 --num-layers 96"
+      " --hidden-size 12288 --num-attention-heads 96 --DDP-impl local --data-path d --vocab-file v "
+      "--merge-file m --log-interval 5 --seq-length 2048 --max-position-embeddings 2048 "
+      "--train-iters 500 --lr-decay-iters 320 --lr 0.0001 --min-lr 0.00001 --lr-decay-style cosine "
+      "--lr-warmup-fraction 0.01 --split 969,30,1 --eval-iters 100 --eval-interval 1000 "
+      "--clip-grad 1.0 --fp16 --loss-scale 8192");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.derived.recompute, "full");
+  EXPECT_EQ(r.config.derived.recompute_num_layers, 1);
+  EXPECT_EQ(r.config.loss_scale, 8192);
+}
+
+const char kAmdLlama2[] =
+    "--num-layers 32 --hidden-size 4096 --ffn-hidden-size 11008 --num-attention-heads 32 "
+    "--seq-length 4096 --max-position-embeddings 32000 --untie-embeddings-and-output-weights "
+    "--position-embedding-type rope --no-position-embedding --swiglu --disable-bias-linear "
+    "--init-method-std 0.02 --attention-dropout 0.0 --hidden-dropout 0.0 --normalization RMSNorm "
+    "--micro-batch-size 1 --global-batch-size 8 --train-iters 12 "
+    "--no-async-tensor-model-parallel-allreduce --bf16 --no-masked-softmax-fusion --optimizer adam "
+    "--lr 1e-4 --min-lr 1e-5 --lr-decay-iters 320000 --lr-decay-style cosine --weight-decay 1.0e-1 "
+    "--clip-grad 1.0 --adam-beta1 0.9 --adam-beta2 0.95 --tokenizer-type HuggingFaceTokenizer "
+    "--tokenizer-model t --split 99990,8,2 --save-interval 200000 --tensorboard-dir b "
+    "--log-interval 1 --eval-interval 320000 --num-workers 8 --data-path d --log-throughput "
+    "--no-save-optim --no-save-rng --eval-iters 10 --exit-on-missing-checkpoint --no-load-optim "
+    "--no-load-rng --use-checkpoint-args --load c --group-query-attention --num-query-groups 8 "
+    "--no-gradient-accumulation-fusion --distributed-backend nccl --distributed-timeout-minutes "
+    "120 "
+    "--overlap-grad-reduce --use-distributed-optimizer --overlap-param-gather --use-flash-attn "
+    "--use-contiguous-parameters-in-local-ddp --use-mcore-models --rerun-mode disabled "
+    "--wandb-project=L --wandb-exp-name=e --wandb-save-dir logs";
+
+TEST(Tutorials, AmdLlama2) {
+  const Result r = run(kAmdLlama2);
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.derived.position_embedding_type, "rope");
+  EXPECT_EQ(r.config.derived.max_position_embeddings, 32000);
+}
+
+// What those scripts can also be asked for, and this trainer has not: each by its name.
+TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
+  for (const char* flag : {"--mock-data",
+                           "--apply-layernorm-1p",
+                           "--fp8-format=hybrid",
+                           "--fp8-margin=0",
+                           "--fp8-param-gather",
+                           "--fp8-hybrid",
+                           "--decoupled-lr=5.0e-4",
+                           "--use-torch-fsdp2",
+                           "--embed-layernorm",
+                           "--position-embedding-type=alibi",
+                           "--optimizer=sgd",
+                           "--train-weighted-split-paths-path=t",
+                           "--ds-sequence-parallel-size=4",
+                           "--kd",
+                           "--rotary-seq-len-interpolation-factor=2",
+                           "--use-rope-scaling",
+                           "--train-mode=finetune",
+                           "--multi-latent-attention",
+                           "--qk-layernorm",
+                           "--cpu-offloading",
+                           "--yaml-cfg=y"}) {
+    try {
+      run(std::string(kAmdLlama2) + " " + flag);
+      ADD_FAILURE() << flag << " is taken";
+    } catch (const cli::UsageError& error) {
+      const std::string text = error.what();
+      EXPECT_EQ(text.find("unknown option"), std::string::npos) << text;
+      EXPECT_THAT(text, testing::StartsWith(std::string(flag).substr(0, 6)));
+    }
+  }
+}
+
+TEST(Tutorials, BigScience125m) {
+  const std::string line =
+      "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-layers 12 "
+      "--hidden-size 768 --num-attention-heads 16 --ffn-hidden-size 3072 --seq-length 2048 "
+      "--max-position-embeddings 2048 --micro-batch-size 8 --global-batch-size 512 "
+      "--rampup-batch-size 32 32 2_000_000 --train-samples 73_242_187 --vocab-file v --merge-file m"
+      " --loss-scale 12 --clip-grad 1.0 --fp16 --checkpoint-activations --optimizer adam "
+      "--adam-beta1 0.9 --adam-beta2 0.999 --adam-eps 1e-8 --lr 6e-4 --min-lr 1e-5 "
+      "--lr-decay-style cosine --lr-decay-samples 73_242_187 --lr-warmup-samples 183_105 "
+      "--clip-grad 1.0 --weight-decay 1e-1 --exit-duration-in-mins 1190 --log-interval 200 "
+      "--save-interval 1500 --eval-interval 1000 --eval-iters 100 --tensorboard-dir b "
+      "--tensorboard-queue-size 5 --log-timers-to-tensorboard --log-batch-size-to-tensorboard "
+      "--log-validation-ppl-to-tensorboard --save c --load c --data-path d --data-impl mmap "
+      "--split 949,50,1 --distributed-backend nccl --deepspeed --deepspeed_config ds.json "
+      "--zero-stage 1 --deepspeed-activation-checkpointing";
+  const Result r = run(line, R"({"train_micro_batch_size_per_gpu": 8, "train_batch_size": 512,
+    "gradient_clipping": 1.0, "zero_optimization": {"stage": 1}, "fp16": {"enabled": true,
+    "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 2, "min_loss_scale": 1,
+    "initial_scale_power": 12}, "steps_per_print": 2000, "wall_clock_breakdown": false})");
+  EXPECT_EQ(r.error, "");
+  EXPECT_EQ(r.config.derived.rampup_samples, 2000000);
+  EXPECT_EQ(r.config.derived.train_samples, 73242187);
+  EXPECT_FALSE(r.config.loss_scale.has_value());
+  EXPECT_EQ(r.config.initial_loss_scale, 4096);
 }
 
 TEST(Tutorials, PaiLlama31) {

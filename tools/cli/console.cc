@@ -5,11 +5,45 @@
 
 #include <cstdio>
 
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "tools/cli/text.h"
 
 namespace cli {
+namespace {
+
+/// The text without what a terminal of stderr's width would break into a second line, which could
+/// not be erased.
+std::string_view fitting(std::string_view text) {
+  winsize size = {};
+  if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return text;
+  return text.substr(0, size.ws_col - 1U);
+}
+
+std::string progress_text(const ProgressState& state, double seconds) {
+  const auto amount = [&](double value) {
+    return state.in_items ? with_commas(static_cast<int64_t>(value)) : readable_bytes(value);
+  };
+  const double rate = static_cast<double>(state.done) / seconds;
+  std::string text = amount(static_cast<double>(state.done));
+  if (state.total > 0) {
+    const double share = static_cast<double>(state.done) / static_cast<double>(state.total);
+    text += concat(" of ", amount(static_cast<double>(state.total)),
+                   state.in_items ? concat(" ", state.item_noun, "s") : "", " (",
+                   static_cast<int64_t>(100 * share), "%)");
+  }
+  if (!state.in_items && state.items > 0)
+    text += concat(", ", counted(state.items, state.item_noun));
+  text += concat(", ", amount(rate), "/s");
+  if (state.total > state.done && rate > 0) {
+    const double left = static_cast<double>(state.total - state.done) / rate;
+    text += concat(", ", readable_time(left), " left");
+  }
+  return text;
+}
+
+}  // namespace
 
 Console::Console(std::string tool)
     : tool_(std::move(tool)), terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
@@ -53,18 +87,8 @@ void Console::progress(const ProgressState& state) {
   last_draw_ = now;
   const double seconds = std::chrono::duration<double>(now - start_).count();
   if (seconds < 0.5) return;  // short work shows nothing
-  const double rate = static_cast<double>(state.done) / seconds;
-  std::string text = concat(tool_, ": ", readable_bytes(static_cast<double>(state.done)));
-  if (state.total > 0) {
-    text += concat(" of ", readable_bytes(static_cast<double>(state.total)), " (",
-                   100 * state.done / state.total, "%)");
-  }
-  text += concat(", ", counted(state.items, state.item_noun), ", ", readable_bytes(rate), "/s");
-  if (state.total > state.done && rate > 0) {
-    text +=
-        concat(", ", readable_time(static_cast<double>(state.total - state.done) / rate), " left");
-  }
-  text = concat("\r", text, "\x1b[K");
+  std::string text = concat(tool_, ": ", progress_text(state, seconds));
+  text = concat("\r", fitting(text), "\x1b[K");
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
   drawn_ = true;

@@ -11,13 +11,14 @@
 
 namespace cli {
 
-/// How far the work is. Units: `done` and `total` in bytes of input; total 0 where it is not known
-/// (a pipe).
+/// How far the work is. Units: `done` and `total` in bytes of input, or in items where `in_items`
+/// says so; total 0 where it is not known (a pipe).
 struct ProgressState {
   int64_t done = 0;
   int64_t total = 0;
   int64_t items = 0;                        ///< documents, articles, files so far
   std::string_view item_noun = "document";  ///< singular
+  bool in_items = false;
 };
 
 /// The program's voice. Any thread may call any function.
@@ -46,7 +47,7 @@ class Console {
   void log(std::string_view message);
 
   /// Draws the progress line (done, total, rate, time left) at most five times a second, on a
-  /// terminal only.
+  /// terminal only, no wider than that.
   void progress(const ProgressState& state);
   /// Removes the progress line; messages do so by themselves.
   void clear_progress();

@@ -27,6 +27,9 @@ double parse_real(std::string_view text, double lowest, double highest);
 bool parse_bool(std::string_view text);
 /// `text` itself. Errors: UsageError listing `choices` when it is none of them.
 const std::string& parse_choice(const std::string& text, const std::vector<std::string>& choices);
+/// Errors: UsageError naming `choices` and `reason` when `text` is none of them.
+void check_idle_choice(const std::string& text, const std::vector<std::string>& choices,
+                       const std::string& reason);
 /// The shortest text that parse_real reads back as the same number.
 std::string show_real(double value);
 /// The shortest text that parse_size reads back: 67108864 is 64M.
@@ -105,11 +108,39 @@ Field<O> list(std::vector<std::string> O::*member) {
           [=](const O& o) { return Values{o.*member}; }};
 }
 
+/// The same where the last use counts, as it does in Megatron: a script's caller may append its own
+/// `--data-path`.
+template <class O>
+Field<O> last_list(std::vector<std::string> O::*member) {
+  Field<O> field = list(member);
+  field.last_counts = true;
+  return field;
+}
+
 /// A flag taken so that known command lines work, and that changes nothing: said once, with
 /// `reason`, when used.
 template <class O>
 Field<O> no_effect(Arity arity, std::string reason) {
   return {arity, [](O&, const Values&) {}, nullptr, {}, std::move(reason)};
+}
+
+/// The same for a flag with one value, of which only `choices` change nothing; any other is an
+/// error.
+template <class O>
+Field<O> no_effect_with(std::vector<std::string> choices, std::string reason) {
+  return {Arity::one,
+          [choices, reason](O&, const Values& v) { check_idle_choice(v[0], choices, reason); },
+          nullptr, choices, std::move(reason)};
+}
+
+/// A flag known from elsewhere that cannot be honoured: using it is an error that says `reason`.
+template <class O>
+Field<O> refused(Arity arity, std::string reason) {
+  const std::string error = "cannot be honoured here: " + reason;
+  Field<O> field(
+      arity, [error](O&, const Values&) { throw UsageError(error); }, nullptr);
+  field.refused = std::move(reason);
+  return field;
 }
 
 }  // namespace cli

@@ -17,14 +17,29 @@ std::string range_text(std::string_view kind, int64_t lowest, int64_t highest) {
   return concat("expected ", kind, " from ", lowest, " to ", highest);
 }
 
+// 9_765_625 is 9765625, as Python reads numbers: an underscore stands between two digits. Where one
+// stands elsewhere the text stays as it is, and is no number.
+std::string without_underscores(std::string_view text) {
+  const auto digit = [&](size_t at) {
+    return at < text.size() && text[at] >= '0' && text[at] <= '9';
+  };
+  std::string out;
+  for (size_t i = 0; i < text.size(); ++i) {
+    if (text[i] != '_') out += text[i];
+    if (text[i] == '_' && (i == 0 || !digit(i - 1) || !digit(i + 1))) return std::string(text);
+  }
+  return out;
+}
+
 }  // namespace
 
 int64_t parse_integer(std::string_view text, int64_t lowest, int64_t highest) {
   int64_t value = 0;
-  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
-  const std::from_chars_result result = std::from_chars(begin, text.data() + text.size(), value);
-  if (result.ec != std::errc() || result.ptr != text.data() + text.size() || value < lowest ||
-      value > highest) {
+  const std::string digits = without_underscores(text);
+  const char* begin = digits.data() + (digits.starts_with('+') ? 1 : 0);
+  const char* end = digits.data() + digits.size();
+  const std::from_chars_result result = std::from_chars(begin, end, value);
+  if (result.ec != std::errc() || result.ptr != end || value < lowest || value > highest) {
     throw UsageError(range_text("a whole number", lowest, highest));
   }
   return value;
@@ -60,10 +75,12 @@ int64_t parse_size(std::string_view text, int64_t lowest, int64_t highest) {
 
 double parse_real(std::string_view text, double lowest, double highest) {
   double value = 0;
-  const char* begin = text.data() + (text.starts_with('+') ? 1 : 0);
-  const std::from_chars_result result = std::from_chars(begin, text.data() + text.size(), value);
-  if (result.ec == std::errc() && result.ptr == text.data() + text.size() && std::isfinite(value) &&
-      value >= lowest && value <= highest) {
+  const std::string digits = without_underscores(text);
+  const char* begin = digits.data() + (digits.starts_with('+') ? 1 : 0);
+  const char* end = digits.data() + digits.size();
+  const std::from_chars_result result = std::from_chars(begin, end, value);
+  if (result.ec == std::errc() && result.ptr == end && std::isfinite(value) && value >= lowest &&
+      value <= highest) {
     return value;
   }
   constexpr double kMax = std::numeric_limits<double>::max();
@@ -93,6 +110,13 @@ const std::string& parse_choice(const std::string& text, const std::vector<std::
     if (text == choice) return text;
   }
   throw UsageError(concat("expected one of ", join(choices, ", ")));
+}
+
+void check_idle_choice(const std::string& text, const std::vector<std::string>& choices,
+                       const std::string& reason) {
+  for (const std::string& choice : choices)
+    if (text == choice) return;
+  throw UsageError(concat("permitted is ", join(choices, " or "), ": ", reason));
 }
 
 std::vector<std::string_view> split_names(std::string_view names) {

@@ -56,6 +56,10 @@ struct Field {
   std::vector<std::string> choices;
   /// Why the flag changes nothing here; empty for a flag that does something.
   std::string no_effect;
+  /// Why the flag, known by name, is an error whenever it is used; empty for all others.
+  std::string refused;
+  /// Of a `many`: a further use of the flag replaces what stands before it, where it else adds.
+  bool last_counts = false;
 };
 
 /// One row of a flag table.
@@ -92,6 +96,8 @@ Group<O> lift(const Group<P>& group, P O::*part) {
     Field<O> field{flag.field.arity,
                    [set = flag.field.set, part](O& o, const Values& v) { set(o.*part, v); },
                    nullptr, flag.field.choices, flag.field.no_effect};
+    field.refused = flag.field.refused;
+    field.last_counts = flag.field.last_counts;
     if (flag.field.show) {
       field.show = [show = flag.field.show, part](const O& o) { return show(o.*part); };
     }
@@ -115,6 +121,8 @@ struct Row {
   std::string no_effect;
   std::function<void(const Values&)> set;
   std::function<Values()> show;  ///< empty: nothing to show
+  std::string refused;
+  bool last_counts = false;
 };
 
 /// The words of `names`, which one space divides.
@@ -138,7 +146,9 @@ std::vector<Row> bind_rows(const Table<O>& table, O& options) {
               flag.field.choices,
               flag.field.no_effect,
               {},
-              {}};
+              {},
+              flag.field.refused,
+              flag.field.last_counts};
       row.set = [&flag, &options](const Values& values) { flag.field.set(options, values); };
       if (flag.field.show) row.show = [&flag, &options] { return flag.field.show(options); };
       rows.push_back(std::move(row));

@@ -49,12 +49,28 @@ std::string wrap(std::string_view text, size_t indent, size_t width) {
   return out + line + "\n";
 }
 
+bool idle(const Row& row) { return !row.no_effect.empty() || !row.refused.empty(); }
+
+/// How many rows from `rows[0]` on are printed as one: flags that do nothing, for one reason.
+size_t rows_alike(std::span<const Row> rows) {
+  size_t count = 1;
+  const Row& first = rows[0];
+  while (idle(first) && count < rows.size() && rows[count].group == first.group &&
+         rows[count].no_effect == first.no_effect && rows[count].refused == first.refused &&
+         rows[count].choices == first.choices && rows[count].help == first.help)
+    ++count;
+  return count;
+}
+
 /// The help with choices, default, aliases and the reason of a flag without effect.
 std::string whole_help(const Row& row, bool code_marks) {
   const std::string_view mark = code_marks ? "`" : "";
   std::string out(row.help);
   if (!row.no_effect.empty()) {
     out += concat(out.empty() ? "" : " ", "Accepted, no effect here: ", row.no_effect, ".");
+  }
+  if (!row.refused.empty()) {
+    out += concat(out.empty() ? "" : " ", "Refused: ", row.refused, ".");
   }
   if (!row.choices.empty()) {
     out += concat(" One of ", mark, join(row.choices, concat(mark, ", ", mark)), mark, ".");
@@ -84,7 +100,7 @@ std::string short_help(const Program& program, std::span<const Row> rows) {
   std::string out = concat(usage(program), program.summary, "\n");
   std::string_view group;
   for (const Row& row : rows) {
-    if (!row.no_effect.empty()) continue;
+    if (idle(row)) continue;
     if (row.group != group) out += concat("\n", group = row.group, ":\n");
     std::string head = head_of(row);
     if (head.size() + 2 > kColumn) {
@@ -101,9 +117,15 @@ std::string short_help(const Program& program, std::span<const Row> rows) {
 std::string full_help(const Program& program, std::span<const Row> rows) {
   std::string out = concat(usage(program), program.summary, "\n");
   std::string_view group;
-  for (const Row& row : rows) {
+  for (size_t i = 0, alike = 1; i < rows.size(); i += alike) {
+    const Row& row = rows[i];
+    alike = rows_alike(rows.subspan(i));
     if (row.group != group) out += concat("\n", group = row.group, ":\n");
-    out += concat(head_of(row), "\n", wrap(whole_help(row, false), 10, 80));
+    std::string names;
+    for (const Row& one : rows.subspan(i, alike))
+      names += concat(names.empty() ? "--" : ", --", one.name);
+    out += alike == 1 ? concat(head_of(row), "\n") : wrap(names, 6, 80);
+    out += wrap(whole_help(row, false), 10, 80);
   }
   return out;
 }
@@ -111,13 +133,17 @@ std::string full_help(const Program& program, std::span<const Row> rows) {
 std::string man_options(std::span<const Row> rows) {
   std::string out;
   std::string_view group;
-  for (const Row& row : rows) {
-    if (row.group != group) out += concat("### ", group = row.group, "\n\n");
-    if (row.letter != 0) out += concat("**-", row.letter, "**, ");
-    out += concat("**--", row.name, "**");
-    if (row.arity != Arity::none) out += concat(" *", row.value, "*");
-    if (row.arity == Arity::many) out += "...";
-    out += concat("\n: ", whole_help(row, true), "\n\n");
+  for (size_t i = 0, alike = 1; i < rows.size(); i += alike) {
+    alike = rows_alike(rows.subspan(i));
+    if (rows[i].group != group) out += concat("### ", group = rows[i].group, "\n\n");
+    for (const Row& row : rows.subspan(i, alike)) {
+      if (&row != &rows[i]) out += ", ";
+      if (row.letter != 0) out += concat("**-", row.letter, "**, ");
+      out += concat("**--", row.name, "**");
+      if (row.arity != Arity::none) out += concat(" *", row.value, "*");
+      if (row.arity == Arity::many) out += "...";
+    }
+    out += concat("\n: ", whole_help(rows[i], true), "\n\n");
   }
   return out;
 }
@@ -128,6 +154,7 @@ std::string bash_completion(const Program& program, std::span<const Row> rows) {
   std::string names;
   std::string cases;
   for (const Row& row : rows) {
+    if (!row.refused.empty()) continue;
     std::vector<std::string> spellings = {concat("--", row.name)};
     for (const std::string_view alias : row.aliases) spellings.push_back(concat("--", alias));
     for (const std::string& spelling : spellings) {

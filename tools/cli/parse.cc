@@ -95,6 +95,7 @@ class Words {
     } else if (row->arity == Arity::none) {
       throw UsageError(concat(word.substr(0, equals), " takes no value"));
     } else {
+      if (row->last_counts) forget(*row);
       add(*row, word.substr(equals + 1));
     }
   }
@@ -119,10 +120,17 @@ class Words {
     if (at_ == arguments_.size() || is_flag(arguments_[at_])) {
       throw UsageError(concat(spelled, " needs a value: ", row.value));
     }
+    if (row.last_counts) forget(row);
     add(row, arguments_[at_++]);
     while (row.arity == Arity::many && at_ < arguments_.size() && !is_flag(arguments_[at_])) {
       add(row, arguments_[at_++]);
     }
+  }
+
+  void forget(const Row& row) {
+    std::erase_if(words, [start = concat("--", row.name, "=")](const std::string& word) {
+      return word.starts_with(start);
+    });
   }
 
   void add(const Row& row, const std::string& value) {
@@ -186,6 +194,7 @@ std::string nearest_name(std::span<const Row> rows, std::string_view name) {
     }
   };
   for (const Row& row : rows) {
+    if (!row.refused.empty()) continue;
     offer(row.name);
     for (const std::string_view alias : row.aliases) offer(alias);
   }

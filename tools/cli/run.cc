@@ -3,10 +3,12 @@
 // Not here: the parsing itself (parse.cc), the pages (help.cc, man.cc).
 #include "tools/cli/run.h"
 
+#include <algorithm>
 #include <atomic>
 #include <cerrno>
 #include <csignal>
 #include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <filesystem>
 #include <fstream>
@@ -14,6 +16,7 @@
 #include <new>
 #include <system_error>
 
+#include <fcntl.h>
 #include <unistd.h>
 
 #include "tools/cli/text.h"
@@ -55,6 +58,18 @@ void install_signals(const Program& program) {
     sigaction(number, nullptr, &before);
     // What the parent ignores stays ignored (nohup), except SIGPIPE, whose default a filter needs.
     if (before.sa_handler != SIG_IGN || number == SIGPIPE) sigaction(number, &action, nullptr);
+  }
+}
+
+/// A program may be started with standard descriptors closed (`2>&-`). The first files that it
+/// opens would then be these, and messages would go into a dataset. They are opened on /dev/null,
+/// and so that reading input and writing output still fail as on a closed descriptor.
+void fill_standard_descriptors() {
+  constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDWR};
+  for (int fd = 0; fd < 3; ++fd) {
+    if (fcntl(fd, F_GETFD) < 0 && errno == EBADF) {
+      if (open("/dev/null", kModes[fd]) != fd) std::abort();  // the lowest free number is fd
+    }
   }
 }
 
@@ -177,16 +192,29 @@ class Session {
       throw UsageError(concat("unexpected argument ", quote(line.operands[0])));
     }
     check_required(all_, line);
-    for (const Row& row : visible_) {
-      if (!row.no_effect.empty() && line.given.contains(row.name)) {
-        console.note(concat("--", row.name, ": accepted, no effect here: ", row.no_effect));
-      }
-    }
+    note_idle(console, line);
     Invocation invocation{console, std::move(line), words(), command_line(), show_config(visible_)};
     return body(invocation);
   }
 
  private:
+  /// Names the flags without effect that were used: one line for each reason.
+  void note_idle(Console& console, const Parsed& line) const {
+    std::vector<std::pair<std::string_view, std::string>> reasons;
+    for (const Row& row : visible_) {
+      if (row.no_effect.empty() || !line.given.contains(row.name)) continue;
+      const auto known = std::ranges::find(reasons, std::string_view(row.no_effect),
+                                           &std::pair<std::string_view, std::string>::first);
+      if (known == reasons.end()) {
+        reasons.emplace_back(row.no_effect, concat("--", row.name));
+      } else {
+        known->second += concat(", --", row.name);
+      }
+    }
+    for (const auto& [reason, names] : reasons)
+      console.note(concat(names, ": accepted, no effect here: ", reason));
+  }
+
   /// Help must work beside any other flag, right or wrong, and show defaults: it is looked for
   /// before values are set.
   bool ask_for_help() {
@@ -261,6 +289,7 @@ void refuse_terminal(int fd, std::string_view what) {
 
 int run_rows(const Program& program, std::vector<Row> rows, int argc, char** argv,
              const std::function<int(Invocation&)>& body) {
+  fill_standard_descriptors();
   Console console{std::string(program.name)};
   install_signals(program);
   int status = 1;

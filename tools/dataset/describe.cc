@@ -46,15 +46,18 @@ void check_manifest_sizes(const std::string& prefix, const Sizes& sizes) {
 }
 
 void check_segments(const std::string& path, const indexed::MappedFile& file,
-                    const std::vector<indexed::Segment>& segments) {
-  if (const std::optional<indexed::Damage> damage = indexed::find_damage(file, segments)) {
+                    const std::vector<indexed::Segment>& segments,
+                    const std::function<void(int64_t)>& on_checked = {}) {
+  if (const auto damage = indexed::find_damage(file, segments, on_checked)) {
     throw FormatError(concat(path, ":", damage->offset, ": the ", with_commas(damage->bytes),
                              " bytes from here differ from the manifest's checksum: damaged"));
   }
 }
 
 // Largest token and the first place where a token is outside 0..limit-1.
-void check_tokens(const IndexedDataset& data, int64_t vocab_size) {
+void check_tokens(const IndexedDataset& data, int64_t vocab_size,
+                  const std::function<void(int64_t)>& on_checked) {
+  int64_t tokens = 0;
   for (int64_t i = 0; i < data.num_sequences(); ++i) {
     const indexed::TokenView view = data.sequence(i);
     for (int64_t j = 0; j < view.size(); ++j) {
@@ -63,9 +66,11 @@ void check_tokens(const IndexedDataset& data, int64_t vocab_size) {
                                  view[j], ", expected 0 to ", vocab_size - 1));
       }
     }
+    tokens += view.size();
     if (i % 4096 == 0) {
       data.bin().release();
       data.idx().release();
+      on_checked(tokens * indexed::dtype_size(data.dtype()));
     }
   }
 }
@@ -215,6 +220,12 @@ std::string verify(const std::string& prefix, const VerifyOptions& options) {
   const std::optional<indexed::Manifest> manifest = indexed::read_manifest(prefix);
   std::string checked = concat(cli::counted(data.num_sequences(), "pointer"));
   int64_t vocab_size = options.vocab_size;
+  if (vocab_size == 0 && manifest) vocab_size = manifest->provenance.vocab_size;
+  const int64_t passes = (manifest && !manifest->bin.empty() ? 1 : 0) + (vocab_size > 0 ? 1 : 0);
+  int64_t before = 0;  // bytes of the passes that are done
+  const auto on_checked = [&](int64_t bytes) {
+    if (options.on_progress) options.on_progress(before + bytes, passes * data.bin_bytes());
+  };
   std::optional<int64_t> eod_token = options.eod_token;
   if (manifest) {
     const Sizes sizes{
@@ -227,15 +238,15 @@ std::string verify(const std::string& prefix, const VerifyOptions& options) {
     check_manifest_sizes(prefix, sizes);
     const indexed::MappedFile idx(prefix + ".idx");
     check_segments(prefix + ".idx", idx, manifest->idx);
-    check_segments(prefix + ".bin", data.bin(), manifest->bin);
+    check_segments(prefix + ".bin", data.bin(), manifest->bin, on_checked);
+    if (!manifest->bin.empty()) before = data.bin_bytes();
     checked += manifest->bin.empty() && data.bin_bytes() > 0 ? ", checksums of the index"
                                                              : ", all checksums";
-    if (vocab_size == 0) vocab_size = manifest->provenance.vocab_size;
     if (!eod_token && manifest->provenance.eod_token >= 0)
       eod_token = manifest->provenance.eod_token;
   }
   if (vocab_size > 0) {
-    check_tokens(data, vocab_size);
+    check_tokens(data, vocab_size, on_checked);
     checked +=
         concat(", ", cli::counted(data.num_tokens(), "token"), " below ", with_commas(vocab_size));
   }

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -37,6 +38,8 @@ struct VerifyOptions {
   bool permuted = false;
   int64_t vocab_size = 0;                 ///< 0: the manifest's, or unchecked
   std::optional<int64_t> eod_token = {};  ///< else the manifest's, or unchecked
+  /// Called with the bytes read so far and in all.
+  std::function<void(int64_t, int64_t)> on_progress = {};
 };
 std::string verify(const std::string& prefix, const VerifyOptions& options);
 

@@ -84,7 +84,7 @@ class Bzip2Splitter {
 /// Decodes one block by itself, unless it has more than `most_bytes`. Any thread.
 DecodedBlock decode_block(Bzip2Block block, size_t most_bytes = std::string::npos);
 
-/// The same for several at once, which is faster: up to four are decoded side by side.
+/// The same for several: one, two or four side by side, whichever is fastest on this processor.
 std::vector<DecodedBlock> decode_blocks(std::vector<Bzip2Block> blocks, size_t most_bytes);
 
 /// Takes decoded blocks in the order of the splitter. One thread.

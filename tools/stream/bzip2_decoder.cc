@@ -2,9 +2,12 @@
 // Room: tools/stream. Bits, prefix codes, moves to front; the walk; run lengths and the sum.
 #include "tools/stream/bzip2_decoder.h"
 
+#include <sys/mman.h>
+
 #include <algorithm>
 #include <array>
 #include <cstring>
+#include <new>
 #include <utility>
 
 namespace stream {
@@ -260,6 +263,21 @@ uint32_t sum_of(std::string_view bytes) {
 
 }  // namespace
 
+namespace {
+
+// On large pages, where the system has them: every step of the walk needs the translation of an
+// address that the processor would rarely have at hand.
+uint32_t* new_links(size_t count) {
+  constexpr size_t kLargePage = 2 << 20;
+  const size_t bytes = (count * sizeof(uint32_t) + kLargePage - 1) / kLargePage * kLargePage;
+  void* const table = std::aligned_alloc(kLargePage, bytes);
+  if (table == nullptr) throw std::bad_alloc();
+  ::madvise(table, bytes, MADV_HUGEPAGE);
+  return static_cast<uint32_t*>(table);
+}
+
+}  // namespace
+
 bool Bzip2Walk::read(std::string_view bits, int64_t num_bits, char level) {
   std::string padded(bits);
   padded.append(kReadBeyond, '\0');
@@ -268,7 +286,7 @@ bool Bzip2Walk::read(std::string_view bits, int64_t num_bits, char level) {
   auto header = std::make_unique<Header>();
   if (!read_header(reader, end, *header)) return false;
   const size_t most = static_cast<size_t>(level - '0') * 100000;
-  links_ = std::make_unique_for_overwrite<uint32_t[]>(most);
+  links_.reset(new_links(most));
   size_ = read_symbols(reader, end, *header, {links_.get(), most});
   if (size_ == 0 || reader.taken(padded.data()) != num_bits || header->origin >= size_) {
     return false;

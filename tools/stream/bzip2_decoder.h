@@ -7,6 +7,7 @@
 #pragma once
 
 #include <cstdint>
+#include <cstdlib>
 #include <memory>
 #include <span>
 #include <string>
@@ -31,8 +32,12 @@ class Bzip2Walk {
  private:
   friend void follow(std::span<Bzip2Walk* const> walks);
 
-  std::unique_ptr<uint32_t[]> links_;  // byte, and 24 bits of the next one's place
-  std::unique_ptr<uint8_t[]> bytes_;   // in order, runs of four still followed by a count
+  struct Free {
+    void operator()(uint32_t* table) const { std::free(table); }
+  };
+
+  std::unique_ptr<uint32_t[], Free> links_;  // byte, and 24 bits of the next one's place
+  std::unique_ptr<uint8_t[]> bytes_;         // in order, runs of four still followed by a count
   size_t size_ = 0;
   uint32_t place_ = 0;
   uint32_t sum_ = 0;

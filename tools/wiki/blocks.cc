@@ -160,7 +160,11 @@ class BlockStripper {
     size_t i = from;
     while ((i = page_.find("</", i)) != std::string_view::npos) {
       const Tag closing = parse_tag(page_, i);
-      if (closing.length > 0 && closing.name == name) return i;
+      // </ref name="x"> closes nothing.
+      const size_t bare = std::string_view("</>").size() + name.size();
+      if (closing.name == name && (closing.length == bare || page_[i + bare - 1] == ' ') &&
+          trim(page_.substr(i + bare - 1, closing.length - bare)).empty())
+        return i;
       i += 2;
     }
     never_closes_[name] = from;

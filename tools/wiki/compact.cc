@@ -2,10 +2,12 @@
 // Third pass of wikitext.h: emphasis, headings, lists, empty sections, what removed templates leave
 // behind (empty brackets, doubled spaces), and the whole of clean().
 
+#include <unicode/locid.h>
 #include <unicode/unistr.h>
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 
 #include "tools/wiki/wikitext.h"
 
@@ -32,13 +34,39 @@ Heading parse_heading(std::string_view line) {
   return {left, trim(line.substr(left, line.size() - 2 * left))};
 }
 
+// A run of apostrophes that is a mark.
+struct Run {
+  size_t begin, length;
+  bool italic, bold;
+};
+
+// Where both kinds of marks are odd in number, one of three apostrophes is an apostrophe and an
+// italic mark: the first behind a word of one letter, else behind a longer word, else behind a
+// space.
+void balance(std::string_view line, std::vector<Run>& runs) {
+  const auto odd = [&](bool Run::*kind) {
+    return std::count_if(runs.begin(), runs.end(), [&](const Run& r) { return r.*kind; }) % 2 == 1;
+  };
+  if (!odd(&Run::italic) || !odd(&Run::bold)) return;
+  constexpr int kBehindSpace = 1, kBehindWord = 2, kBehindLetter = 3;
+  int best = 0;
+  Run* chosen = nullptr;
+  for (Run& run : runs) {
+    if (run.length != 3) continue;
+    const auto before = [&](size_t n) { return run.begin >= n ? line[run.begin - n] : ' '; };
+    const int rank = before(1) == ' '   ? kBehindSpace
+                     : before(2) == ' ' ? kBehindLetter
+                                        : kBehindWord;
+    if (rank <= best) continue;
+    best = rank;
+    chosen = &run;
+  }
+  if (chosen != nullptr) *chosen = {chosen->begin + 1, 2, true, false};
+}
+
 // ''italic'' becomes "italic", '''bold''' and '''''both''''' lose their marks. Runs pair within a
 // line.
 std::string strip_emphasis(std::string_view line) {
-  struct Run {
-    size_t begin, length;
-    bool italic, bold;
-  };
   std::vector<Run> runs;
   for (size_t i = 0; i < line.size();) {
     i = line.find("''", i);
@@ -50,6 +78,7 @@ std::string strip_emphasis(std::string_view line) {
     i += length;
   }
   if (runs.empty()) return std::string(line);
+  balance(line, runs);
   // Which italic marks become quotes: those that open and close alone, not as part of a run of
   // five.
   std::vector<std::string_view> shown(runs.size());
@@ -82,40 +111,70 @@ std::string strip_emphasis(std::string_view line) {
 
 bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 
+#if defined(__SSE2__)
+constexpr size_t kWidth = 16;
+
+// Whether tidy() would leave the sixteen bytes at `at` behind `last` as they are: no space stands
+// behind another or behind an opening bracket, no mark behind either of these or another mark.
+bool stays(const char* at, char last) {
+  const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
+  const auto where = [&](char c) {
+    return static_cast<uint32_t>(_mm_movemask_epi8(_mm_cmpeq_epi8(bytes, _mm_set1_epi8(c))));
+  };
+  const bool last_mark = last == ',' || last == '.' || last == ')' || last == ';' || last == 0;
+  const bool last_open = last == ' ' || last == '(' || last == 0;
+  const uint32_t space = where(' ');
+  const uint32_t open = (space | where('(')) << 1 | (last_open ? 1 : 0);
+  const uint32_t mark = where(',') | where('.') | where(')') | where(';');
+  return (where('\t') | where('\r') | (space & open) |
+          (mark & (open | mark << 1 | (last_mark ? 1 : 0)))) == 0;
+}
+#endif
+
 // Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a
 // comma.
 std::string tidy(std::string_view line) {
-  std::string out;
-  out.reserve(line.size());
+  std::string out(line.size(), '\0');
+  char* const begin = out.data();
+  char* end = begin;
+  const auto last = [&](size_t n) {
+    return end - begin >= static_cast<std::ptrdiff_t>(n) ? end[-static_cast<std::ptrdiff_t>(n)]
+                                                         : '\0';
+  };
   constexpr ByteSet kTouched(" \t\r,.);");
   for (size_t i = 0; i < line.size(); ++i) {
-    const size_t plain = find_in(line, i, kTouched);
-    out.append(line, i, plain - i);
-    i = plain;
-    if (i == line.size()) break;
+#if defined(__SSE2__)
+    while (i % kWidth == 0 && i + kWidth < line.size() && stays(line.data() + i, last(1))) {
+      std::memcpy(end, line.data() + i, kWidth);
+      end += kWidth;
+      i += kWidth;
+    }
+#endif
     const char c = line[i];
-    if (is_space(c)) {
-      if (!out.empty() && out.back() != ' ' && out.back() != '(') out.push_back(' ');
+    if (!kTouched.has(c)) {
+      *end++ = c;
       continue;
     }
-    if (c == ',' || c == '.' || c == ')' || c == ';') {
-      if (c == ')') {
-        while (!out.empty() && (out.back() == ' ' || out.back() == ',' || out.back() == ';'))
-          out.pop_back();
-        if (!out.empty() && out.back() == '(') {
-          out.pop_back();
-          continue;
-        }
-      } else if (out.size() >= 2 && out.back() == ' ' && out[out.size() - 2] != '.') {
-        out.pop_back();
-      }
-      if ((c == ',' || c == ';') && !out.empty() && (out.back() == '(' || out.back() == c))
-        continue;
-      if (c == '.' && !out.empty() && out.back() == ',') out.pop_back();
+    if (is_space(c)) {
+      if (end != begin && last(1) != ' ' && last(1) != '(') *end++ = ' ';
+      continue;
     }
-    out.push_back(c);
+    if (c == ')') {
+      while (last(1) == ' ' || last(1) == ',' || last(1) == ';') --end;
+      if (last(1) == '(') {
+        --end;
+        continue;
+      }
+    } else if (last(1) == ' ' && last(2) != '.' && last(2) != '\0' &&
+               !(c == '.' && (line.substr(i, 3) == ". ." || line.substr(i, 2) == ".."))) {
+      --end;
+    }
+    if ((c == ',' || c == ';') && (end == begin || last(1) == '(' || last(1) == c)) continue;
+    if (c == '.' && last(1) == ',') --end;
+    *end++ = c;
   }
-  while (!out.empty() && out.back() == ' ') out.pop_back();
+  while (last(1) == ' ') --end;
+  out.resize(static_cast<size_t>(end - begin));
   return out;
 }
 
@@ -250,15 +309,37 @@ std::string ascii_lower(std::string_view text) {
   return out;
 }
 
+namespace {
+
+icu::UnicodeString to_utf16(std::string_view text) {
+  return icu::UnicodeString::fromUTF8(
+      icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
+}
+
+}  // namespace
+
 std::string fold_case(std::string_view text) {
   const bool ascii = std::all_of(text.begin(), text.end(),
                                  [](char c) { return static_cast<signed char>(c) >= 0; });
   if (ascii) return ascii_lower(text);
   std::string out;
-  icu::UnicodeString::fromUTF8(icu::StringPiece(text.data(), static_cast<int32_t>(text.size())))
-      .foldCase()
-      .toUTF8String(out);
-  return out;
+  return to_utf16(text).foldCase().toUTF8String(out);
+}
+
+std::string upper_case(std::string_view text) {
+  std::string out;
+  return to_utf16(text).toUpper(icu::Locale::getRoot()).toUTF8String(out);
+}
+
+std::string lower_case(std::string_view text) {
+  std::string out;
+  return to_utf16(text).toLower(icu::Locale::getRoot()).toUTF8String(out);
+}
+
+std::string upper_first(std::string_view text) {
+  size_t length = std::min<size_t>(1, text.size());
+  while (length < text.size() && (text[length] & 0xC0) == 0x80) ++length;
+  return upper_case(text.substr(0, length)).append(text.substr(length));
 }
 
 std::string_view trim(std::string_view text) {

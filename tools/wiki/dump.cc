@@ -4,6 +4,7 @@
 #include "tools/wiki/dump.h"
 
 #include <expat.h>
+#include <simdjson.h>
 
 #include <algorithm>
 #include <array>
@@ -103,8 +104,12 @@ struct PageCollector final : Collector {
   bool has_title = false;
   bool has_text = false;
 
-  void opened(std::string_view name, const char**) override {
-    if (name == "redirect" && inside("page")) page.redirect = true;
+  void opened(std::string_view name, const char** attributes) override {
+    if (name != "redirect" || !inside("page")) return;
+    page.redirect = true;
+    for (size_t i = 0; attributes[i] != nullptr; i += 2) {
+      if (std::string_view(attributes[i]) == "title") page.redirect_target = attributes[i + 1];
+    }
   }
   void closed(std::string_view name) override {
     if (inside("page")) {
@@ -133,21 +138,19 @@ struct SiteCollector final : Collector {
     if (name == "sitename") site.name = text;
     if (name != "namespace" || text.empty()) return;
     if (key == "10") site.template_namespace = text;
-    site.namespace_names.push_back(fold_case(text));
+    site.namespaces.push_back({fold_case(text), to_integer(key)});
     if (key == "-2" || key == "6" || key == "14") site.media_names.push_back(fold_case(text));
   }
 };
 
-// What a JSON string must escape: the quote, the backslash, and every control character.
-constexpr ByteSet kEscaped(
-    "\"\\\0\1\2\3\4\5\6\7\10\11\12\13\14\15\16\17"
-    "\20\21\22\23\24\25\26\27\30\31\32\33\34\35\36\37"sv);
+// What a JSON string must escape beside control characters.
+constexpr ByteSet kEscaped("\"\\");
 
 void append_json_string(std::string_view text, std::string& out) {
   constexpr char kHex[] = "0123456789abcdef";
   out.push_back('"');
   for (size_t i = 0; i < text.size(); ++i) {
-    const size_t plain = find_in(text, i, kEscaped);
+    const size_t plain = find_in<true>(text, i, kEscaped);
     out.append(text, i, plain - i);
     i = plain;
     if (i == text.size()) break;
@@ -356,15 +359,84 @@ void PageSplitter::finish(std::vector<PageXml>& pages) {
   throw DumpError("byte " + std::to_string(end) + ": cut off: no </mediawiki> at the end");
 }
 
+namespace {
+
+// XML forbids them, or changes them, but for tabs and line ends.
+bool has_controls(std::string_view xml) {
+  constexpr ByteSet kNone("");
+  for (size_t at = 0; (at = find_in<true>(xml, at, kNone)) < xml.size(); ++at) {
+    if (xml[at] != '\t' && xml[at] != '\n') return true;
+  }
+  return false;
+}
+
+// Content of an element that is characters and the five entities alone; false where expat must
+// judge it.
+bool unescape(std::string_view xml, std::string& out) {
+  constexpr std::array<std::pair<std::string_view, char>, 5> kEntities = {
+      {{"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&amp;", '&'}, {"&apos;", '\''}}};
+  const bool odd = xml.find("]]>") != xml.npos || xml.find("\xEF\xBF") != xml.npos ||
+                   has_controls(xml) || !simdjson::validate_utf8(xml.data(), xml.size());
+  if (odd) return false;
+  out.reserve(xml.size());
+  for (size_t at = 0; at < xml.size();) {
+    const size_t next = std::min(xml.find('&', at), xml.size());
+    out.append(xml, at, next - at);
+    if (next == xml.size()) return true;
+    const auto entity = std::find_if(kEntities.begin(), kEntities.end(), [&](const auto& known) {
+      return xml.substr(next, known.first.size()) == known.first;
+    });
+    if (entity == kEntities.end()) return false;
+    out.push_back(entity->second);
+    at = next + entity->first.size();
+  }
+  return true;
+}
+
+// Expat for all but the text, which is nearly all of a page. False: for expat as a whole.
+bool read_quickly(const PageXml& page, PageCollector& collector) {
+  constexpr std::string_view kTag = "<text", kEnd = "</text>";
+  const std::string_view xml = page.xml;
+  const size_t tag = xml.rfind(kTag);
+  const size_t begin = std::min(xml.find('>', tag), xml.size() - 1) + 1;
+  const size_t end = xml.find('<', begin);
+  std::string text;
+  if (tag == xml.npos || end == xml.npos || xml.substr(end, kEnd.size()) != kEnd ||
+      xml[begin - 2] == '/' || !unescape(xml.substr(begin, end - begin), text))
+    return false;
+  try {
+    collector.parse(std::string(xml.substr(0, begin)).append(xml.substr(end)), page.offset, true);
+  } catch (const DumpError&) {
+    return false;  // to be told with its place
+  }
+  collector.page.text = std::move(text);
+  return collector.has_text;
+}
+
+}  // namespace
+
 Page read_page(const PageXml& page) {
   PageCollector collector;
-  collector.parse(page.xml, page.offset, true);
+  if (!read_quickly(page, collector)) {
+    collector = {};
+    collector.parse(page.xml, page.offset, true);
+  }
   if (!collector.has_title || trim(collector.page.title).empty()) {
     throw DumpError("byte " + std::to_string(page.offset) + ": page without a title");
   }
   if (!collector.has_text)
     throw DumpError("byte " + std::to_string(page.offset) + ": page without a text");
-  return std::move(collector.page);
+  Page& read = collector.page;
+  if (!read.name_space && ascii_lower(trim(read.text).substr(0, 9)) == "#redirect")
+    read.redirect = true;  // a dump of before 2012
+  return std::move(read);
+}
+
+int64_t namespace_of(const Page& page, const Site& site) {
+  if (page.name_space) return *page.name_space;
+  const size_t colon = page.title.find(':');
+  if (colon == std::string::npos) return 0;
+  return site.number_of(fold_case(std::string_view(page.title).substr(0, colon))).value_or(0);
 }
 
 Site read_site(std::string_view head) {
@@ -372,9 +444,11 @@ Site read_site(std::string_view head) {
   // The root element stays open: pages follow.
   collector.parse(head, 0, false);
   Site site = std::move(collector.site);
-  for (const std::string_view name : {"file", "image", "media", "category"}) {
-    site.media_names.emplace_back(name);
-    site.namespace_names.emplace_back(name);
+  // English names are good on every wiki.
+  for (const auto& [name, number] :
+       {std::pair{"file", 6}, {"image", 6}, {"media", -2}, {"category", 14}, {"template", 10}}) {
+    if (number != 10) site.media_names.emplace_back(name);
+    site.namespaces.push_back({name, number});
   }
   return site;
 }

@@ -60,10 +60,11 @@ struct PageXml {
 struct Page {
   std::string title;
   std::string text;
-  int64_t name_space = 0;
+  std::optional<int64_t> name_space;  ///< none in dumps before 2012: the title's prefix tells
   int64_t id = 0;
   int64_t revision_id = 0;
   bool redirect = false;
+  std::string redirect_target;
 };
 
 /// Cuts the XML stream into pages, in order. One thread. Memory: one page, at most
@@ -119,6 +120,9 @@ class PageSplitter {
 /// Parses one page. Errors: DumpError with place and reason, also for entity declarations and pages
 /// without title.
 Page read_page(const PageXml& page);
+
+/// Number of the page's namespace.
+int64_t namespace_of(const Page& page, const Site& site);
 
 /// Parses the head (<siteinfo>): base address and namespaces. A head without siteinfo gives English
 /// names.

@@ -2,8 +2,8 @@
 // The pipeline of wiki-extract: read, unpack, cut into pages, clean, write. bzip2 unpacks block by
 // block and pages are cleaned chunk by chunk, both on all workers; cutting and writing keep the
 // order of the dump.
-// Memory: two items a worker in flight, each a block's bytes and what became of them: a MB as a
-// rule. A hostile dump can make them some times --max-page-bytes, and no more.
+// Memory: two items a worker in flight, each a parcel of the dump or a batch of pages and what
+// became of them, of a size that dump_stream.h bounds whatever the dump holds.
 #pragma once
 
 #include <array>
@@ -25,11 +25,12 @@ struct ExtractOptions {
   stream::Range range = {};  ///< pages that begin in this part of the file; not whole: plain or bz2
   CleanOptions clean;
   PageFilesOptions files;
-  std::vector<int64_t> namespaces = {0};  ///< pages of other namespaces are dropped
-  bool redirects = false;                 ///< keep redirects, with empty texts
-  int64_t min_text_length = 0;            ///< characters; shorter texts are filtered
-  int64_t max_page_bytes = 16 << 20;      ///< of XML; longer pages are rejected
-  bool skip_defects = false;              ///< go on past pages that cannot be read
+  std::vector<int64_t> namespaces = {0};     ///< pages of other namespaces are dropped
+  std::vector<std::string> namespace_names;  ///< kept too, by the names in the dump's head
+  bool redirects = false;                    ///< keep redirects, with empty texts
+  int64_t min_text_length = 0;               ///< characters; shorter texts are filtered
+  int64_t max_page_bytes = 16 << 20;         ///< of XML; longer pages are rejected
+  bool skip_defects = false;                 ///< go on past pages that cannot be read
   int64_t workers = 1;
   const TemplateStore* templates = nullptr;  ///< null: calls are not expanded
   bool collect_templates = false;  ///< write the XML of the template pages instead of texts

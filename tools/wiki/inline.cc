@@ -195,7 +195,8 @@ class InlineStripper {
     at_ += tag.length;
     if (tag.name == "br" || tag.name == "hr" || tag.name == "p") out_.push_back(' ');
     if (tag.name == "li" && !tag.closing) out_ += options_.lists ? "\n* " : "\n*";
-    if (tag.name == "ul" || tag.name == "ol" || tag.name == "blockquote") out_.push_back('\n');
+    constexpr std::array<std::string_view, 5> kBlocks = {"ul", "ol", "blockquote", "div", "center"};
+    if (std::find(kBlocks.begin(), kBlocks.end(), tag.name) != kBlocks.end()) out_.push_back('\n');
   }
 
   void reference() {
@@ -251,14 +252,17 @@ class InlineStripper {
     const size_t end = rest.find("}-");
     if (end == std::string_view::npos) return literal(1);
     std::string_view inner = rest.substr(0, end);
-    if (const size_t flags = inner.find('|'); flags != std::string_view::npos)
+    bool hidden = false;  // rules for the title or for the rest of the page
+    if (const size_t flags = inner.find('|'); flags != std::string_view::npos) {
+      hidden = inner.substr(0, flags).find_first_of("TH-") != std::string_view::npos;
       inner.remove_prefix(flags + 1);
+    }
     const size_t semicolon = inner.find(';');
     const size_t colon = inner.find(':');
     if (colon != std::string_view::npos && is_language_prefix(inner.substr(0, colon))) {
       inner = inner.substr(0, semicolon).substr(colon + 1);
     }
-    out_ += trim(inner);
+    if (!hidden) out_ += trim(inner);
     at_ += end + 4;
   }
 
@@ -280,8 +284,11 @@ bool Site::is_media(std::string_view prefix) const {
   return std::find(media_names.begin(), media_names.end(), prefix) != media_names.end();
 }
 
-bool Site::is_namespace(std::string_view prefix) const {
-  return std::find(namespace_names.begin(), namespace_names.end(), prefix) != namespace_names.end();
+std::optional<int64_t> Site::number_of(std::string_view prefix) const {
+  const auto found = std::find_if(namespaces.begin(), namespaces.end(),
+                                  [&](const Namespace& n) { return n.name == prefix; });
+  if (found == namespaces.end()) return std::nullopt;
+  return found->number;
 }
 
 }  // namespace wiki

@@ -36,6 +36,8 @@ std::string bzip2_packed(std::string_view bytes) {
 }
 
 std::vector<Portion> PageFiles::plan(const std::vector<std::string>& lines) {
+  constexpr size_t kPackedTogether = 800'000;  // a block of bzip2
+  const size_t most = options_.compress ? kPackedTogether : std::string::npos;
   std::vector<Portion> portions;
   for (const std::string& line : lines) {
     const int64_t size = static_cast<int64_t>(line.size());
@@ -47,11 +49,17 @@ std::vector<Portion> PageFiles::plan(const std::vector<std::string>& lines) {
       planned_bytes_ = 0;
     }
     planned_bytes_ += size;
-    if (portions.empty() || portions.back().file != planned_file_)
-      portions.push_back({planned_file_, {}});
-    portions.back().bytes += line;
+    if (portion_.file != planned_file_ || portion_.bytes.size() >= most) end_portion(portions);
+    portion_.file = planned_file_;
+    portion_.bytes += line;
   }
+  if (!options_.compress) end_portion(portions);
   return portions;
+}
+
+void PageFiles::end_portion(std::vector<Portion>& portions) {
+  if (!portion_.bytes.empty()) portions.push_back(std::move(portion_));
+  portion_ = {};
 }
 
 void PageFiles::open(int64_t file) {
@@ -101,6 +109,10 @@ void PageFiles::write(const std::vector<Portion>& portions) {
 }
 
 void PageFiles::finish() {
+  std::vector<Portion> rest;
+  end_portion(rest);
+  for (Portion& portion : rest) portion.bytes = bzip2_packed(portion.bytes);
+  write(rest);
   if (!options_.single_file.empty()) {
     if (!output_) open(0);
     output_->write(options_.tail);

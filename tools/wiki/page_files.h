@@ -48,13 +48,14 @@ class PageFiles {
 
   explicit PageFiles(PageFilesOptions options) : options_(std::move(options)) {}
 
-  /// Says which file each line of an item goes to. Call in the order of the pages.
+  /// Says which file each line goes to. Call in the order of the pages. What is to be compressed is
+  /// held until there is a block's worth, so that the files depend on the lines alone.
   std::vector<Portion> plan(const std::vector<std::string>& lines);
 
   /// Errors: std::system_error of the file or of stdout.
   void write(const std::vector<Portion>& portions);
 
-  /// Commits the last file. Without it the file under work is removed.
+  /// Writes what plan() holds and commits the last file. Without it the file under work is removed.
   void finish();
 
   int64_t files() const { return open_file_ + 1; }
@@ -62,11 +63,13 @@ class PageFiles {
 
  private:
   void open(int64_t file);
+  void end_portion(std::vector<Portion>& portions);
   void begin_folder();
 
   PageFilesOptions options_;
   int64_t planned_file_ = 0;
   int64_t planned_bytes_ = 0;  // in the file that plan() is at
+  Portion portion_;            // of that file, not yet given out
   int64_t open_file_ = -1;
   int64_t bytes_written_ = 0;
   std::unique_ptr<indexed::OutputFile> output_;

@@ -6,7 +6,10 @@
 #include "tools/wiki/templates.h"
 
 #include <algorithm>
+#include <optional>
 #include <stdexcept>
+#include <unordered_map>
+#include <vector>
 
 #include "tools/wiki/common_templates.h"
 #include "tools/wiki/wikitext.h"
@@ -16,42 +19,9 @@ namespace {
 
 constexpr int kDeepest = 40;
 constexpr int64_t kMostCalls = 100000;
-constexpr size_t kMostBytes = 16 << 20;
-
-// Removes every <name ...>...</name>, or with `keep_inner` only the tags.
-std::string without_element(std::string_view text, std::string_view name, bool keep_inner) {
-  std::string out;
-  size_t at = 0;
-  int depth = 0;
-  while (at < text.size()) {
-    const size_t next = std::min(text.find('<', at), text.size());
-    if (depth == 0 || keep_inner) out.append(text, at, next - at);
-    at = next;
-    if (at == text.size()) break;
-    const Tag tag = parse_tag(text, at);
-    if (tag.length == 0 || tag.name != name) {
-      if (depth == 0 || keep_inner) out.push_back('<');
-      ++at;
-      continue;
-    }
-    if (!tag.self_closing) depth = std::max(0, depth + (tag.closing ? -1 : 1));
-    at += tag.length;
-  }
-  return out;
-}
-
-std::string without_comments(std::string_view text) {
-  std::string out;
-  size_t at = 0;
-  while (at < text.size()) {
-    const size_t begin = std::min(text.find("<!--", at), text.size());
-    out.append(text, at, begin - at);
-    if (begin == text.size()) break;
-    const size_t end = text.find("-->", begin + 4);
-    at = end == std::string_view::npos ? text.size() : end + 3;
-  }
-  return out;
-}
+constexpr size_t kMostBytes = 16 << 20;  // made on all levels
+constexpr size_t kMostShown = 2 << 20;   // that calls add to the page, as MediaWiki's own limit
+constexpr size_t kMostOpen = 1 << 20;    // braces of a page that are looked at, in pairs
 
 // One call or parameter: its braces and what is between them.
 struct Call {
@@ -71,10 +41,11 @@ std::vector<Call> outermost_calls(std::string_view text) {
   std::vector<Opening> open;
   std::vector<Call> calls;
   size_t at = 0;
-  while ((at = text.find_first_of("{}", at)) != std::string_view::npos) {
+  while (calls.size() < kMostOpen &&
+         (at = text.find_first_of("{}", at)) != std::string_view::npos) {
     const size_t run = std::min(text.find_first_not_of(text[at], at), text.size()) - at;
     if (text[at] == '{') {
-      if (run >= 2) open.push_back({at, run, calls.size()});
+      if (run >= 2 && open.size() < kMostOpen) open.push_back({at, run, calls.size()});
     } else {
       size_t left = run;
       while (left >= 2 && !open.empty()) {
@@ -123,16 +94,21 @@ class Expander {
     if (depth >= kDeepest || made_ >= kMostBytes) return std::string(source);
     std::string out;
     size_t at = 0;
+    size_t from_calls = 0;
     for (const Call& found : outermost_calls(source)) {
       out.append(source, at, found.begin - at);
+      at = found.end;
+      if (made_ >= kMostBytes || (depth == 0 && from_calls >= kMostShown)) continue;
       const std::string_view inner =
           source.substr(found.begin + found.length, found.end - found.begin - 2 * found.length);
-      out += found.length == 3 ? parameter(inner, arguments, depth + 1)
-                               : call(inner, arguments, depth + 1);
-      at = found.end;
+      const std::string shown = found.length == 3 ? parameter(inner, arguments, depth + 1)
+                                                  : call(inner, arguments, depth + 1);
+      out += shown;
+      from_calls += shown.size();
+      made_ += shown.size();
     }
     out.append(source, at, source.size() - at);
-    made_ += out.size();
+    made_ += out.size() - from_calls;
     return out;
   }
 
@@ -163,9 +139,9 @@ class Expander {
                           shown))
         return shown;
     }
-    const std::string* body = store_.find(name);
+    const std::optional<std::string> body = store_.find(name);
+    if (!body) return rebuilt(name, parts, outer, depth);
     const Arguments arguments = bind(parts, outer, depth);
-    if (body == nullptr) return rebuilt(name, parts, outer, depth);
     shown = text(*body, &arguments, depth);
     if (trim(shown).empty() && body->find("#invoke") != std::string::npos) {
       return rebuilt(name, parts, outer, depth);
@@ -234,7 +210,7 @@ class Expander {
     } else if (function == "#ifeq") {
       shown = part(equal(first, part(1)) ? 2 : 3);
     } else if (function == "#ifexist") {
-      shown = part(store_.find(first) != nullptr ? 1 : 2);
+      shown = part(store_.has(first) ? 1 : 2);
     } else if (function == "#iferror") {
       const bool error = first.find("class=\"error\"") != std::string_view::npos;
       shown = error ? part(1) : parts.size() > 2 ? part(2) : std::string(first);
@@ -243,16 +219,16 @@ class Expander {
     } else if (function == "#switch") {
       shown = choose(first, parts, outer, depth);
     } else if (function == "lc") {
-      shown = ascii_lower(first);
-    } else if (function == "uc" || function == "ucfirst" || function == "lcfirst") {
-      shown = std::string(first);
-      const size_t count = function == "uc" ? shown.size() : std::min<size_t>(1, shown.size());
-      for (size_t i = 0; i < count; ++i) {
-        if (function[0] == 'u' && shown[i] >= 'a' && shown[i] <= 'z')
-          shown[i] = static_cast<char>(shown[i] - 32);
-        if (function[0] == 'l' && shown[i] >= 'A' && shown[i] <= 'Z')
-          shown[i] = static_cast<char>(shown[i] + 32);
-      }
+      shown = lower_case(first);
+    } else if (function == "uc") {
+      shown = upper_case(first);
+    } else if (function == "ucfirst") {
+      shown = upper_first(first);
+    } else if (function == "lcfirst") {
+      const std::string lower = lower_case(first);
+      size_t length = std::min<size_t>(1, lower.size());
+      while (length < lower.size() && (lower[length] & 0xC0) == 0x80) ++length;
+      shown = lower.substr(0, length) + std::string(first.substr(std::min(length, first.size())));
     } else if (function == "formatnum") {
       shown = with_thousands(first);
     } else if (function == "#tag") {
@@ -333,66 +309,6 @@ class Expander {
 };
 
 }  // namespace
-
-std::string transcluded_part(std::string_view text) {
-  std::string plain = without_comments(text);
-  if (const size_t begin = plain.find("<onlyinclude>"); begin != std::string::npos) {
-    std::string only;
-    size_t at = begin;
-    while (at != std::string::npos) {
-      const size_t inner = at + std::string_view("<onlyinclude>").size();
-      const size_t end = std::min(plain.find("</onlyinclude>", inner), plain.size());
-      only.append(plain, inner, end - inner);
-      at = plain.find("<onlyinclude>", end);
-    }
-    return only;
-  }
-  return without_element(without_element(plain, "noinclude", false), "includeonly", true);
-}
-
-std::string TemplateStore::normalized(std::string_view name) const {
-  std::string key(trim(name));
-  std::replace(key.begin(), key.end(), '_', ' ');
-  const auto strip = [&key](std::string_view prefix) {
-    if (fold_case(std::string_view(key).substr(0, prefix.size())) == fold_case(prefix))
-      key.erase(0, prefix.size());
-  };
-  strip(local_prefix_);
-  strip("Template:");
-  key = std::string(trim(key));
-  if (!key.empty() && key[0] >= 'a' && key[0] <= 'z')
-    key[0] = static_cast<char>(key[0] - 'a' + 'A');
-  return key;
-}
-
-void TemplateStore::add(std::string_view title, std::string_view text) {
-  const std::string key = normalized(title);
-  const std::string_view start = trim(text);
-  if (ascii_lower(start.substr(0, 9)) == "#redirect") {
-    const size_t begin = start.find("[[");
-    const size_t end = start.find("]]");
-    if (begin != std::string_view::npos && end != std::string_view::npos && begin < end) {
-      redirects_[key] = normalized(start.substr(begin + 2, end - begin - 2));
-    }
-    return;
-  }
-  std::string body = transcluded_part(text);
-  bytes_ += static_cast<int64_t>(body.size());
-  bodies_[key] = std::move(body);
-}
-
-const std::string* TemplateStore::find(std::string_view name) const {
-  constexpr int kLongestChain = 4;
-  std::string key = normalized(name);
-  for (int i = 0; i < kLongestChain; ++i) {
-    const auto body = bodies_.find(key);
-    if (body != bodies_.end()) return &body->second;
-    const auto redirect = redirects_.find(key);
-    if (redirect == redirects_.end()) return nullptr;
-    key = redirect->second;
-  }
-  return nullptr;
-}
 
 std::string expand_templates(std::string_view text, const TemplateStore& store,
                              const PageNames& page) {

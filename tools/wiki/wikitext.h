@@ -9,10 +9,13 @@
 #pragma once
 
 #include <cstdint>
+#include <optional>
 #include <set>
 #include <string>
 #include <string_view>
 #include <vector>
+
+#include "tools/wiki/byte_set.h"
 
 namespace wiki {
 
@@ -21,13 +24,20 @@ struct Site {
   std::string base;  ///< address of a page, up to and including the last '/'
   std::string name;  ///< {{SITENAME}}
   std::string template_namespace = "Template";
-  std::vector<std::string> namespace_names;  ///< every namespace's name, by fold_case
+  /// A namespace's name, by fold_case, and number.
+  struct Namespace {
+    std::string name;
+    int64_t number = 0;
+  };
+  std::vector<Namespace> namespaces;
   std::vector<std::string>
       media_names;  ///< names whose links show no text: File, Image, Category, local ones
   /// `prefix`, by fold_case, names a namespace whose links show nothing (files, categories).
   bool is_media(std::string_view prefix) const;
   /// `prefix`, by fold_case, is any namespace's name.
-  bool is_namespace(std::string_view prefix) const;
+  bool is_namespace(std::string_view prefix) const { return number_of(prefix).has_value(); }
+  /// Number of the namespace `prefix`, by fold_case.
+  std::optional<int64_t> number_of(std::string_view prefix) const;
 };
 
 /// How formulas are shown.
@@ -64,29 +74,18 @@ std::string compact_lines(std::string_view text, const CleanOptions& options);
 std::string shield(std::string_view text);
 std::string unshield(std::string_view text);
 
-/// A set of bytes, for find_in.
-class ByteSet {
- public:
-  constexpr explicit ByteSet(std::string_view bytes) {
-    for (const char c : bytes) member_[static_cast<unsigned char>(c)] = true;
-  }
-  constexpr bool has(char c) const { return member_[static_cast<unsigned char>(c)]; }
-
- private:
-  bool member_[256] = {};
-};
-
-/// Where the first byte of `set` stands in `text` from `at` on; text.size() if nowhere.
-inline size_t find_in(std::string_view text, size_t at, const ByteSet& set) {
-  while (at < text.size() && !set.has(text[at])) ++at;
-  return at;
-}
-
 /// ASCII letters in lower case; other bytes unchanged.
 std::string ascii_lower(std::string_view text);
 
 /// Letters of every script in one case, for names of namespaces.
 std::string fold_case(std::string_view text);
+
+/// Letters of every script in upper or lower case.
+std::string upper_case(std::string_view text);
+std::string lower_case(std::string_view text);
+
+/// `text` whose first letter, of any script, is in upper case.
+std::string upper_first(std::string_view text);
 
 /// `text` without white space (space, tab, newline) at its ends.
 std::string_view trim(std::string_view text);

@@ -43,24 +43,6 @@ std::optional<int64_t> folder_iteration(std::string_view name) {
   return value;
 }
 
-// The tracker's number; nothing where there is no tracker.
-std::optional<int64_t> read_tracker(const std::string& root) {
-  const std::string path = root + "/" + kTracker;
-  if (!fs::exists(path)) return std::nullopt;
-  std::string text = read_text(path);
-  const size_t end = text.find_last_not_of(" \t\r\n");
-  text.resize(end == std::string::npos ? 0 : end + 1);
-  const std::optional<int64_t> iteration = folder_iteration(std::string(kFolderHead) + text);
-  if (!iteration) {
-    throw FormatError(
-        message(path, ": \"", text, "\": expected the number of an iteration",
-                stored_iterations(root).empty()
-                    ? ""
-                    : message("; the newest stored is ", stored_iterations(root).back())));
-  }
-  return iteration;
-}
-
 }  // namespace
 
 // A mapped shard file and which of its blocks were found good: by key, by block.
@@ -178,9 +160,26 @@ std::vector<int64_t> stored_iterations(const std::string& root) {
   return found;
 }
 
+std::optional<int64_t> tracked_iteration(const std::string& root) {
+  const std::string path = root + "/" + kTracker;
+  if (!fs::exists(path)) return std::nullopt;
+  std::string text = read_text(path);
+  const size_t end = text.find_last_not_of(" \t\r\n");
+  text.resize(end == std::string::npos ? 0 : end + 1);
+  const std::optional<int64_t> iteration = folder_iteration(std::string(kFolderHead) + text);
+  if (!iteration) {
+    throw FormatError(
+        message(path, ": \"", text, "\": expected the number of an iteration",
+                stored_iterations(root).empty()
+                    ? ""
+                    : message("; the newest stored is ", stored_iterations(root).back())));
+  }
+  return iteration;
+}
+
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step) {
   if (fs::exists(root + "/meta.json")) return root;
-  const std::optional<int64_t> tracked = step ? step : read_tracker(root);
+  const std::optional<int64_t> tracked = step ? step : tracked_iteration(root);
   const std::vector<int64_t> stored = stored_iterations(root);
   if (!tracked) {
     if (stored.empty()) return std::nullopt;

@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
 #include <optional>
@@ -63,7 +64,8 @@ class Checkpoint {
   std::map<std::string, std::unique_ptr<OpenFile>> open_;
 };
 
-/// One piece to be written, in host memory that stays as it is until the write is done.
+/// One piece to be written: host memory that stays as it is until the write is done, or what fills
+/// memory with it, a part at a time.
 struct ShardSource {
   std::string group;
   std::string name;
@@ -71,6 +73,10 @@ struct ShardSource {
   std::vector<int64_t> whole_shape;
   Piece piece;
   std::span<const std::byte> bytes;
+  /// Puts the piece's bytes from `at` on into `out`. Called in order, where `bytes` is empty.
+  std::function<void(int64_t at, std::span<std::byte> out)> fill = {};
+
+  int64_t size_bytes() const;
 };
 
 /// One of the processes that write a checkpoint together.
@@ -114,6 +120,10 @@ std::string iteration_folder(const std::string& root, int64_t iteration);
 /// Iterations whose folders stand in `root` with a readable meta.json, ascending. No tensor is
 /// read.
 std::vector<int64_t> stored_iterations(const std::string& root);
+
+/// The iteration that the root's tracker names; nothing where there is no tracker.
+/// Errors: indexed::FormatError for one that holds no number.
+std::optional<int64_t> tracked_iteration(const std::string& root);
 
 /// Which checkpoint `--load root` means: `step` if asked for, else the tracker's, else, where no
 /// tracker is, the newest stored one; nothing where there is none at all. A root that is itself an

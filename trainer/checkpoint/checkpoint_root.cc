@@ -87,7 +87,7 @@ void put_in_place(const std::string& from, const std::string& to) {
 
 void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& shards) {
   uint64_t needed = 1 << 20;
-  for (const ShardSource& shard : shards) needed += shard.bytes.size();
+  for (const ShardSource& shard : shards) needed += static_cast<uint64_t>(shard.size_bytes());
   struct statvfs space {};
   if (::statvfs(path.c_str(), &space) != 0) return;
   const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
@@ -96,6 +96,15 @@ void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& s
                             message(path, ": a checkpoint takes ", needed >> 20, " MiB, ",
                                     free >> 20, " MiB are free"));
   }
+}
+
+// Bytes at .. at + size of a shard: where they lie, or filled into `memory`.
+std::span<const std::byte> block_of(const ShardSource& shard, int64_t at, int64_t size,
+                                    std::vector<std::byte>& memory) {
+  if (!shard.fill) return shard.bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(size));
+  memory.resize(static_cast<size_t>(size));
+  shard.fill(at, memory);
+  return memory;
 }
 
 // Writes the shards of one file and notes them in meta.
@@ -119,12 +128,14 @@ void write_file(CheckpointMeta& meta, const std::string& folder, const std::stri
     keys.push_back(std::move(key));
   }
   SafetensorsWriter writer(folder + "/" + name, entries, {{"format", "pt"}});
+  std::vector<std::byte> memory;
   for (size_t i = 0; i < shards.size(); ++i) {
     const ShardSource& shard = *shards[i];
     ShardRecord record{name, keys[i], shard.piece, {}};
-    for (size_t at = 0; at < shard.bytes.size(); at += kChecksumBlock_bytes) {
+    const int64_t size = shard.size_bytes();
+    for (int64_t at = 0; at < size; at += kChecksumBlock_bytes) {
       const std::span<const std::byte> block =
-          shard.bytes.subspan(at, std::min(size_t{kChecksumBlock_bytes}, shard.bytes.size() - at));
+          block_of(shard, at, std::min(kChecksumBlock_bytes, size - at), memory);
       record.crc32c.push_back(indexed::crc32c(0, block));
       writer.append(keys[i], block);
     }
@@ -167,6 +178,11 @@ void remove_checkpoint(const std::string& root, int64_t iteration) {
 }
 
 }  // namespace
+
+int64_t ShardSource::size_bytes() const {
+  if (!fill) return static_cast<int64_t>(bytes.size());
+  return safetensors_bytes(dtype, std::vector<int64_t>{piece.count});
+}
 
 CheckpointRoot::CheckpointRoot(std::string path, const WriterPlace& place)
     : path_(std::move(path)), place_(place) {

@@ -121,16 +121,18 @@ void Meeting::report_and_wait(const CheckpointMeta& meta, const std::string& fai
   part.state = meta.state;
   part.files = meta.files;
   part.tensors = meta.tensors;
+  // Before the record is there: from then on rank 0 may give the folder its name at any moment.
+  std::map<std::string, uint64_t> written;
+  for (const auto& [name, bytes] : meta.files) written[name] = file_number(temporary_ + "/" + name);
   try {
     fs::create_directory(temporary_);
     write_text(mine, failure.empty() ? format_meta(part) : failure);
   } catch (const std::exception& error) {
     throw std::runtime_error(failure.empty() ? error.what() : failure);
   }
-  const uint64_t number = file_number(mine);
-  std::map<std::string, uint64_t> written;
-  for (const auto& [name, bytes] : meta.files) written[name] = file_number(temporary_ + "/" + name);
-  const bool over = wait_until(place_.patience, [&] { return file_number(mine) != number; });
+  const uint64_t number = file_number(mine);  // 0: the folder is gone already.
+  const bool over =
+      number == 0 || wait_until(place_.patience, [&] { return file_number(mine) != number; });
   if (!failure.empty()) throw std::runtime_error(failure);
   if (!over)
     throw std::runtime_error(

@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
+#include <chrono>
 #include <cstdint>
 #include <mutex>
 #include <string>
@@ -38,10 +40,15 @@ class Beacon {
   void queued(std::string call);
   void set_resumable(bool resumable);
   Status status() const;
+  /// The thread that computes has stood for so long, until a collective was done; and how long it
+  /// has in all.
+  void add_wait(std::chrono::nanoseconds wait) noexcept { waited_ns_ += wait.count(); }
+  std::chrono::nanoseconds waited() const noexcept { return std::chrono::nanoseconds(waited_ns_); }
 
  private:
   mutable std::mutex mutex_;
   Status status_;
+  std::atomic<int64_t> waited_ns_ = 0;
 };
 
 }  // namespace comm

@@ -1,4 +1,4 @@
-// Comm: the collectives of one group of ranks. Backends: solo.h (one rank: everything is a copy or
+// Comm: the collectives of one group of ranks. Backends: solo.cc (one rank: everything is a copy or
 // nothing), and those for many processes, beside it. Not here: which ranks form a group
 // (parallel/topology.h), when a collective is due (parallel/, schedule/). May include:
 // ops/tensor.h. Counts are elements; every rank of the group makes the same calls in the same

@@ -188,7 +188,8 @@ class GlooComm final : public Comm {
 GlooComm::GlooComm(const GlooOptions& options, Store& store)
     : options_(options),
       sent_(static_cast<size_t>(options.size)),
-      received_(static_cast<size_t>(options.size)) {
+      received_(static_cast<size_t>(options.size)),
+      queue_(options.beacon) {
   try {
     gloo::transport::tcp::attr attributes;
     attributes.hostname = options.address;

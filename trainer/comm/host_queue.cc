@@ -3,11 +3,12 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/host_queue.h"
 
+#include <chrono>
 #include <utility>
 
 namespace comm {
 
-HostQueue::HostQueue() : thread_([this] { run(); }) {}
+HostQueue::HostQueue(Beacon* beacon) : beacon_(beacon), thread_([this] { run(); }) {}
 
 HostQueue::~HostQueue() {
   {
@@ -43,7 +44,10 @@ bool HostQueue::failed() {
 }
 
 void HostQueue::wait_on_host(const ops::Mark& mark) {
-  static_cast<HostQueue*>(mark.event)->wait_for(mark.serial);
+  HostQueue& queue = *static_cast<HostQueue*>(mark.event);
+  const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
+  queue.wait_for(mark.serial);
+  if (queue.beacon_ != nullptr) queue.beacon_->add_wait(std::chrono::steady_clock::now() - begin);
 }
 
 void HostQueue::wait_for(uint64_t serial) {

@@ -1,6 +1,6 @@
 // HostQueue: work in order on a thread of its own, as a device's queue has it: a Comm of processes
 // without GPUs computes and talks at the same time by it. Not here: what the work is (gloo.cc). May
-// include: ops/tensor.h.
+// include: beacon.h, ops/tensor.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,6 +13,7 @@
 #include <mutex>
 #include <thread>
 
+#include "trainer/comm/beacon.h"
 #include "trainer/ops/tensor.h"
 
 namespace comm {
@@ -20,7 +21,8 @@ namespace comm {
 /// A thread and the work it will do, first in, first out. One thread queues; any may wait.
 class HostQueue {
  public:
-  HostQueue();
+  /// `beacon`, if any, hears how long threads stand at this queue's marks.
+  explicit HostQueue(Beacon* beacon = nullptr);
   /// Drops what has not begun, waits for what has.
   ~HostQueue();
   HostQueue(const HostQueue&) = delete;
@@ -41,6 +43,7 @@ class HostQueue {
   void wait_for(uint64_t serial);
   void run();
 
+  Beacon* const beacon_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;

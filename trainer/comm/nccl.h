@@ -33,8 +33,8 @@ struct NcclOptions {
 /// only; one process for each GPU. The queue is a stream of high priority; under a capture of the
 /// compute stream, follow(ops.mark()) takes it into the graph and ops.follow(mark()) brings it
 /// back. NVLink multicast stays off unless NCCL_NVLS_ENABLE is set by the user. Errors: DeviceError
-/// naming the call and NCCL's reason; a failed Comm is aborted by its destructor, not finished. One
-/// that a captured graph has calls of lives to the end of the process.
+/// naming the call and NCCL's reason; a failed Comm is aborted by its destructor, not finished. A
+/// destructor waits until no recording holds calls of this Comm: Ops::forget comes first.
 std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, Store& store);
 
 }  // namespace comm

@@ -1,6 +1,5 @@
 // SHA-256 and HMAC-SHA-256, for knowing a job's own processes. Not here: where the secret is kept
-// (launch.h), the exchange (meeting.h). May include: the C++ library, POSIX.
-// Source: FIPS 180-4; RFC 2104.
+// (launch.h), the exchange (meeting.h). sha256.cc alone sees libcrypto.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -1,6 +1,6 @@
 // Store: small values under names, by which ranks find each other. Here: what a Store promises, and
-// the one for the threads of one process. Not here: the Store between processes (rendezvous.h). May
-// include: the C++ library only.
+// the one for the threads of one process. Not here: the Stores between processes (control.h,
+// file_store.h). May include: the C++ library only.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

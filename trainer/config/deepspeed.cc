@@ -51,8 +51,25 @@ class DeepspeedReader {
       optimizer(value);
     else if (key == "scheduler")
       scheduler(value);
+    else if (changes_training(key) && enabled_somewhere(value))
+      throw UsageError(concat(path_, ": ", key, " is enabled: every step here trains the whole ",
+                              "model on whole samples, in one precision"));
     else if (key != "gradient_accumulation_steps")
       idle.push_back(key);
+  }
+
+  // Sections that make another training of it, once they are enabled.
+  static bool changes_training(std::string_view key) {
+    return key == "curriculum_learning" || key == "data_efficiency" || key == "amp" ||
+           key == "progressive_layer_drop" || key == "compression_training" ||
+           key == "quantize_training";
+  }
+
+  static bool enabled_somewhere(const json& value) {
+    if (!value.is_object()) return false;
+    for (const auto& [name, inner] : value.items())
+      if ((name == "enabled" && inner == true) || enabled_somewhere(inner)) return true;
+    return false;
   }
 
   // Sets `flag` from `value` unless the command line did; both must then agree. "auto" says
@@ -82,11 +99,19 @@ class DeepspeedReader {
     }
     set(key, flag, true);
     if (flag != "fp16") return;
+    // DeepSpeed scales by its own file alone: with 0 the scale moves, whatever --loss-scale says,
+    // and it starts at 2^16 unless the file names another power.
     const double scale = value.value("loss_scale", 0.0);
-    if (scale != 0) set("fp16.loss_scale", "loss-scale", scale);
-    if (value.contains("initial_scale_power")) {
+    if (scale != 0) {
+      set("fp16.loss_scale", "loss-scale", scale);
+    } else if (config_.loss_scale) {
+      idle.push_back(concat("--loss-scale ", *config_.loss_scale, " (fp16.loss_scale is 0)"));
+      config_.loss_scale.reset();
+      given_.erase("loss-scale");
+    }
+    if (value.contains("initial_scale_power") || !given_.contains("initial-loss-scale")) {
       set("fp16.initial_scale_power", "initial-loss-scale",
-          std::exp2(value.at("initial_scale_power").get<double>()));
+          std::exp2(value.value("initial_scale_power", 16.0)));
     }
     const std::pair<const char*, const char*> names[] = {{"loss_scale_window", "loss-scale-window"},
                                                          {"hysteresis", "hysteresis"},

@@ -8,39 +8,16 @@
 #include <cmath>
 
 #include "tools/cli/fields.h"
+#include "tools/cli/parse.h"
 #include "tools/cli/text.h"
-#include "trainer/config/flags.h"
+#include "trainer/config/derivation.h"
 
 namespace trainer {
-namespace {
 
 using cli::concat;
 using cli::UsageError;
 
-// A configuration on its way from asked to derived.
-struct Derivation {
-  TrainConfig& config;
-  const Given& given;
-  std::vector<std::string> notes;
-
-  TrainConfig::Derived& derived() { return config.derived; }
-  bool has(std::string_view name) const { return given.find(name) != given.end(); }
-
-  void model();
-  void position_and_activation();
-  void devices(int64_t world_size);
-  void tensor_parallel();
-  void pipeline();
-  void batches();
-  void ramp();
-  void length();
-  void learning_rate();
-  void weight_decay();
-  void precision();
-  void recompute();
-  void data();
-  void checkpoints();
-};
+namespace {
 
 int64_t needed(const std::optional<int64_t>& value, std::string_view flag) {
   if (!value) throw UsageError(concat("--", flag, " is missing"));
@@ -53,6 +30,23 @@ void divides(int64_t divisor, std::string_view divisor_flag, int64_t number,
     throw UsageError(
         concat("--", divisor_flag, " ", divisor, " does not divide --", number_flag, " ", number));
   }
+}
+
+void refuse_many(std::string_view flag, int64_t value) {
+  if (value > 1) {
+    throw UsageError(
+        concat("--", flag, " ", value, " is not known to this trainer: permitted is 1"));
+  }
+}
+
+}  // namespace
+
+bool Derivation::changed(std::string_view name) const {
+  if (given.find(name) == given.end()) return false;
+  TrainConfig now = config, fresh;
+  const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), now);
+  const std::vector<cli::Row> defaults = cli::bind_rows(flag_table(), fresh);
+  return cli::find_row(rows, name)->show() != cli::find_row(defaults, name)->show();
 }
 
 void Derivation::model() {
@@ -68,46 +62,77 @@ void Derivation::model() {
   d.num_query_groups =
       config.num_query_groups.value_or(config.group_query_attention ? 1 : d.num_attention_heads);
   divides(d.num_query_groups, "num-query-groups", d.num_attention_heads, "num-attention-heads");
+  if (!config.group_query_attention && d.num_query_groups != d.num_attention_heads) {
+    notes.push_back(concat("--num-query-groups ", d.num_query_groups,
+                           ": heads share keys and values, also without --group-query-attention "
+                           "(Megatron-DeepSpeed's reading; Megatron-LM would ignore the number)"));
+    config.group_query_attention = true;
+  }
   const int64_t plain_width = 4 * d.hidden_size;
   const int64_t gated_width = plain_width * 2 / 3 / 64 * 64;
   const bool gated = config.swiglu || config.activation == "swiglu";
   d.ffn_hidden_size =
       config.ffn_hidden_size.value_or(gated ? std::max<int64_t>(gated_width, 64) : plain_width);
-  position_and_activation();
+  if (config.normalization == "layernorm") config.normalization = "LayerNorm";
+  if (config.normalization == "rmsnorm") config.normalization = "RMSNorm";
+  position();
+  activation();
 }
 
-void Derivation::position_and_activation() {
+void Derivation::position() {
   TrainConfig::Derived& d = derived();
+  if (config.position_embedding_type == "absolute")
+    config.position_embedding_type = "learned_absolute";
+  if (config.position_embedding_type == "rotary") config.position_embedding_type = "rope";
   d.position_embedding_type =
       config.use_rotary_position_embeddings ? "rope" : config.position_embedding_type;
+  const bool rotary = d.position_embedding_type == "rope";
+  const int64_t rotated =
+      static_cast<int64_t>(static_cast<double>(d.kv_channels) * config.rotary_percent);
+  if (rotary && (rotated < 2 || rotated % 2 != 0)) {
+    throw UsageError(concat("--rotary-percent ", config.rotary_percent, " of a head of ",
+                            d.kv_channels, " is ", rotated, ": positions rotate an even number"));
+  }
   d.max_position_embeddings = config.max_position_embeddings.value_or(config.seq_length);
-  if (d.position_embedding_type == "learned_absolute" &&
-      d.max_position_embeddings < config.seq_length) {
+  if (d.max_position_embeddings < config.seq_length) {
     throw UsageError(concat("--max-position-embeddings ", d.max_position_embeddings,
                             " is less than --seq-length ", config.seq_length));
   }
-  if (config.normalization == "layernorm") config.normalization = "LayerNorm";
-  if (config.normalization == "rmsnorm") config.normalization = "RMSNorm";
-  if (config.squared_relu) throw UsageError("--squared-relu is not known to this trainer's models");
-  if (config.rotary_percent != 1.0 && d.position_embedding_type != "rope" &&
-      has("rotary-percent")) {
-    notes.push_back("--rotary-percent changes nothing without --position-embedding-type rope");
+  if (config.position_offset > 0 && d.position_embedding_type != "learned_absolute") {
+    throw UsageError(concat("--position-offset ", config.position_offset,
+                            " needs learned positions, and these are ", d.position_embedding_type));
   }
+  if (config.no_position_embedding && !rotary) {
+    throw UsageError(
+        "--no-position-embedding goes with --position-embedding-type rope; for no positions at all "
+        "say --position-embedding-type none");
+  }
+  for (const std::string_view flag : {"rotary-percent", "rotary-base", "rotary-interleaved"}) {
+    if (!rotary && changed(flag))
+      notes.push_back(
+          concat("--", flag, " changes nothing without --position-embedding-type rope"));
+  }
+}
+
+// The last word on GELU is Megatron's: its fused kernel is the tanh formula, and without biases it
+// has no fused kernel.
+void Derivation::activation() {
+  TrainConfig::Derived& d = derived();
+  if (config.squared_relu) throw UsageError("--squared-relu is not known to this trainer's models");
+  if (config.swiglu && !config.activation.empty() && config.activation != "swiglu")
+    throw UsageError(
+        concat("--swiglu and --activation ", config.activation, " exclude each other"));
+  if (config.swiglu && config.openai_gelu)
+    throw UsageError("--swiglu and --openai-gelu exclude each other");
+  const bool fused = config.bias_gelu_fusion && config.add_bias_linear;
   if (!config.activation.empty()) {
     d.activation = config.activation;
   } else if (config.swiglu) {
     d.activation = "swiglu";
   } else {
-    d.activation = config.bias_gelu_fusion || config.openai_gelu ? "gelu_tanh" : "gelu_erf";
+    d.activation = fused || config.openai_gelu ? "gelu_tanh" : "gelu_erf";
   }
   config.swiglu = d.activation == "swiglu";
-}
-
-void refuse_many(std::string_view flag, int64_t value) {
-  if (value > 1) {
-    throw UsageError(
-        concat("--", flag, " ", value, " is not known to this trainer: permitted is 1"));
-  }
 }
 
 void Derivation::devices(int64_t world_size) {
@@ -202,146 +227,6 @@ void Derivation::pipeline() {
   if (last) d.pipeline_layers.back() = *last;
 }
 
-void Derivation::ramp() {
-  TrainConfig::Derived& d = derived();
-  if (config.rampup_batch_size.empty()) return;
-  if (config.rampup_batch_size.size() != 3) {
-    throw UsageError("--rampup-batch-size takes three numbers: START INCREMENT SAMPLES");
-  }
-  const int64_t limit = cli::kMaxInteger;
-  d.rampup_start = cli::parse_integer(config.rampup_batch_size[0], 1, limit);
-  d.rampup_increment = cli::parse_integer(config.rampup_batch_size[1], 1, limit);
-  d.rampup_samples = cli::parse_integer(config.rampup_batch_size[2], 0, limit);
-  const int64_t rise = d.global_batch_size - d.rampup_start;
-  if (rise < 0 || rise % d.rampup_increment != 0) {
-    throw UsageError(concat("--rampup-batch-size ", d.rampup_start, " ", d.rampup_increment,
-                            " does not reach --global-batch-size ", d.global_batch_size,
-                            " in whole increments"));
-  }
-  const int64_t unit = config.micro_batch_size * d.data_parallel_size;
-  for (int64_t size = d.rampup_start; size < d.global_batch_size; size += d.rampup_increment) {
-    if (size % unit == 0) continue;
-    throw UsageError(concat("--rampup-batch-size passes through ", size,
-                            ", no multiple of --micro-batch-size ", config.micro_batch_size,
-                            " times data-parallel size ", d.data_parallel_size));
-  }
-}
-
-void Derivation::batches() {
-  TrainConfig::Derived& d = derived();
-  if (config.micro_batch_size == 0) throw UsageError("--micro-batch-size is missing");
-  const int64_t unit = config.micro_batch_size * d.data_parallel_size;
-  if (const std::optional<int64_t> steps = config.gradient_accumulation_steps) {
-    const int64_t whole = unit * *steps;
-    if (config.global_batch_size.value_or(whole) != whole)
-      throw UsageError(concat("global batch size ", *config.global_batch_size, " is not ", *steps,
-                              " gradient_accumulation_steps of --micro-batch-size ",
-                              config.micro_batch_size, " on ", d.data_parallel_size,
-                              " data-parallel ranks"));
-    config.global_batch_size = whole;
-  }
-  d.global_batch_size = config.global_batch_size.value_or(unit);
-  if (d.global_batch_size % unit != 0) {
-    throw UsageError(concat("--global-batch-size ", d.global_batch_size,
-                            " is no multiple of --micro-batch-size ", config.micro_batch_size,
-                            " times data-parallel size ", d.data_parallel_size));
-  }
-  ramp();
-}
-
-void Derivation::length() {
-  TrainConfig::Derived& d = derived();
-  if (config.train_iters && config.train_samples) {
-    throw UsageError("--train-iters and --train-samples exclude each other");
-  }
-  if (!config.train_iters && !config.train_samples && !config.train_tokens) {
-    throw UsageError("--train-iters is missing (or --train-samples, or --train-tokens)");
-  }
-  const BatchSchedule schedule(config);
-  int64_t steps = cli::kMaxInteger;
-  if (config.train_iters) steps = *config.train_iters;
-  if (config.train_samples) steps = schedule.steps_for(*config.train_samples);
-  if (config.train_tokens) {
-    const int64_t samples = (*config.train_tokens + config.seq_length - 1) / config.seq_length;
-    const int64_t whole = schedule.steps_for(samples);
-    steps = std::min(steps, whole + (schedule.samples_after(whole) < samples ? 1 : 0));
-  }
-  d.train_iters = steps;
-  // What the sample arrays are made for: as Megatron, the asked number when samples were asked for.
-  d.train_samples = config.train_samples.value_or(schedule.samples_after(steps));
-}
-
-void Derivation::learning_rate() {
-  TrainConfig::Derived& d = derived();
-  if (!config.lr) {
-    if (config.skip_train) return;
-    throw UsageError("--lr is missing");
-  }
-  if (config.min_lr > *config.lr) {
-    throw UsageError(concat("--min-lr ", config.min_lr, " is above --lr ", *config.lr));
-  }
-  const BatchSchedule schedule(config);
-  const auto samples_of = [&](int64_t steps) {
-    return static_cast<double>(schedule.samples_after(steps));
-  };
-  const double sequence = static_cast<double>(config.seq_length);
-  d.lr_decay_samples = static_cast<double>(d.train_samples);
-  if (config.lr_decay_iters) d.lr_decay_samples = samples_of(*config.lr_decay_iters);
-  if (config.lr_decay_samples) d.lr_decay_samples = static_cast<double>(*config.lr_decay_samples);
-  if (config.lr_decay_tokens)
-    d.lr_decay_samples = static_cast<double>(*config.lr_decay_tokens) / sequence;
-  d.lr_warmup_samples = config.lr_warmup_samples > 0 ? static_cast<double>(config.lr_warmup_samples)
-                                                     : samples_of(config.lr_warmup_iters);
-  if (config.lr_warmup_tokens)
-    d.lr_warmup_samples = static_cast<double>(*config.lr_warmup_tokens) / sequence;
-  if (config.lr_warmup_fraction) {
-    if (d.lr_warmup_samples > 0) {
-      throw UsageError("--lr-warmup-fraction and another --lr-warmup length exclude each other");
-    }
-    d.lr_warmup_samples = *config.lr_warmup_fraction * d.lr_decay_samples;
-  }
-  if (d.lr_warmup_samples >= d.lr_decay_samples && d.lr_warmup_samples > 0) {
-    throw UsageError(concat("warm-up of ", d.lr_warmup_samples,
-                            " samples is not shorter than the decay of ", d.lr_decay_samples,
-                            " samples"));
-  }
-  if (config.lr_decay_style == "WSD") {
-    if (!config.lr_wsd_decay_iters && !config.lr_wsd_decay_samples) {
-      throw UsageError("--lr-decay-style WSD needs --lr-wsd-decay-iters or --lr-wsd-decay-samples");
-    }
-    d.lr_wsd_decay_samples =
-        config.lr_wsd_decay_samples
-            ? static_cast<double>(*config.lr_wsd_decay_samples)
-            : static_cast<double>(*config.lr_wsd_decay_iters * d.global_batch_size);
-  }
-}
-
-void Derivation::weight_decay() {
-  TrainConfig::Derived& d = derived();
-  const bool constant = config.weight_decay_incr_style == "constant";
-  if (constant && (config.start_weight_decay || config.end_weight_decay)) {
-    throw UsageError(
-        "--start-weight-decay and --end-weight-decay need --weight-decay-incr-style linear or "
-        "cosine");
-  }
-  if (!constant && (!config.start_weight_decay || !config.end_weight_decay)) {
-    throw UsageError(concat("--weight-decay-incr-style ", config.weight_decay_incr_style,
-                            " needs --start-weight-decay and --end-weight-decay"));
-  }
-  d.start_weight_decay = config.start_weight_decay.value_or(config.weight_decay);
-  d.end_weight_decay = config.end_weight_decay.value_or(config.weight_decay);
-}
-
-void Derivation::precision() {
-  if (config.fp16 && config.bf16) throw UsageError("--fp16 and --bf16 exclude each other");
-  if (!config.fp16 && has("loss-scale"))
-    notes.push_back("--loss-scale changes nothing without --fp16");
-  if (config.min_loss_scale > config.initial_loss_scale) {
-    throw UsageError(concat("--min-loss-scale ", config.min_loss_scale,
-                            " is above --initial-loss-scale ", config.initial_loss_scale));
-  }
-}
-
 void Derivation::recompute() {
   TrainConfig::Derived& d = derived();
   std::string what = config.recompute_granularity;
@@ -359,6 +244,8 @@ void Derivation::recompute() {
   if (what != "full" && !config.recompute_method.empty()) {
     throw UsageError("--recompute-method needs --recompute-granularity full");
   }
+  if (what != "full" && config.recompute_num_layers)
+    notes.push_back("--recompute-num-layers changes nothing without --recompute-granularity full");
   d.recompute = what.empty() ? "none" : what;
   d.recompute_block = config.recompute_method == "block";
   d.recompute_num_layers = what == "full" ? config.recompute_num_layers.value_or(1) : 0;
@@ -380,6 +267,11 @@ void Derivation::data() {
   if (own_paths && (one_path || !config.split.empty())) {
     throw UsageError("--train-data-path and its like exclude --data-path and --split");
   }
+  if (config.calculate_per_token_loss && config.eod_mask_loss) {
+    throw UsageError(
+        "--calculate-per-token-loss with --eod-mask-loss is not known here: a step's loss is the "
+        "mean over its micro-batches");
+  }
   if (!config.data_path.empty() && !config.data_args_path.empty()) {
     throw UsageError("--data-path and --data-args-path exclude each other");
   }
@@ -399,11 +291,12 @@ void Derivation::checkpoints() {
   if (config.save_interval && config.save.empty()) {
     notes.push_back("--save-interval without --save: no checkpoint will be written");
   }
+  if (config.keep_last && config.save.empty()) throw UsageError("--keep-last needs --save");
+  if (config.finetune && config.load.empty() && config.pretrained_checkpoint.empty())
+    throw UsageError("--finetune needs --load or --pretrained-checkpoint");
   if (config.metrics_file.empty() && !config.save.empty())
     config.metrics_file = config.save + "/metrics.jsonl";
 }
-
-}  // namespace
 
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,
                                           int64_t world_size) {
@@ -424,9 +317,16 @@ std::vector<std::string> derive_and_check(TrainConfig& config, const Given& give
   return std::move(derivation.notes);
 }
 
-int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size) noexcept {
-  const int64_t multiple = config.make_vocab_size_divisible_by * config.tensor_model_parallel_size;
-  return (vocab_size + multiple - 1) / multiple * multiple;
+int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size) {
+  const int64_t ranks = config.tensor_model_parallel_size;
+  const int64_t multiple = config.make_vocab_size_divisible_by * ranks;
+  const int64_t rows =
+      config.padded_vocab_size.value_or((vocab_size + multiple - 1) / multiple * multiple);
+  if (rows < vocab_size || rows % ranks != 0) {
+    throw UsageError(concat("--padded-vocab-size ", rows, ": expected a multiple of ", ranks,
+                            " that is at least the vocabulary's ", vocab_size));
+  }
+  return rows;
 }
 
 }  // namespace trainer

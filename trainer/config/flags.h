@@ -1,6 +1,7 @@
 // The trainer's flag table: Megatron's names, grouped as `trainer --help` prints them, and the way
 // from rows to a checked TrainConfig. The rows stand in flags_model.cc, flags_learning.cc,
-// flags_run.cc and flags_compatibility.cc (flags of the tutorials that change nothing here). May
+// flags_run.cc and flags_compatibility.cc (flags of the tutorials that change nothing here, or are
+// refused by name). May
 // include tools/cli and nlohmann-json (for --deepspeed_config); no device, no dataset.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -49,7 +50,8 @@ std::map<std::string, std::vector<std::string>> flag_values(const TrainConfig& c
 std::string effective_config(const TrainConfig& config);
 
 /// V rounded up so that every tensor-parallel rank holds a multiple of
-/// --make-vocab-size-divisible-by rows.
-int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size) noexcept;
+/// --make-vocab-size-divisible-by rows, or --padded-vocab-size. Errors: cli::UsageError for a
+/// --padded-vocab-size that does not hold V, or not the same number of rows on every rank.
+int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size);
 
 }  // namespace trainer

@@ -1,9 +1,10 @@
-// Flags that tutorials' command lines carry and that change nothing here, each with the reason that
-// is printed once. A flag that would change the model or the data is never in this file. See
-// flags.h.
+// Flags of known command lines that have no row of their own: those that change nothing here, each
+// with the reason that is printed once, and those that cannot be honoured, each with the reason of
+// the refusal. A flag that would change the model or the data is never among the first. See
+// flags.h. Sources of the names: arguments.py of Megatron-LM 1.1 to core 0.15, of
+// Megatron-DeepSpeed (Microsoft's and BigScience's) and of Pai-Megatron-Patch.
 //
 // SPDX-License-Identifier: MIT
-#include <initializer_list>
 #include <iterator>
 
 #include "tools/cli/fields.h"
@@ -16,100 +17,220 @@ namespace {
 using C = TrainConfig;
 using cli::Arity;
 
-// `names` as rows of one arity and one reason.
-void add(cli::Group<C>& group, Arity arity, std::string_view reason,
-         std::initializer_list<std::string_view> names) {
-  for (const std::string_view name : names) {
-    group.flags.push_back({.name = name,
-                           .value = arity == Arity::none ? "" : "VALUE",
-                           .help = "Taken for the sake of known command lines; changes nothing.",
-                           .field = cli::no_effect<C>(arity, std::string(reason))});
-  }
+// Flags of one reason, names with a space between.
+struct Idle {
+  const char* reason;
+  std::string_view switches, with_value = {}, with_values = {};
+};
+
+constexpr Idle kNoEffect[] = {
+    {"every operation is as fused as the device wants it",
+     "no-masked-softmax-fusion no-bias-swiglu-fusion no-bias-dropout-fusion no-rope-fusion "
+     "no-gradient-accumulation-fusion no-persist-layer-norm no-scaled-masked-softmax-fusion "
+     "cross-entropy-loss-fusion scaled-upper-triang-masked-softmax-fusion "
+     "scaled-masked-softmax-fusion bias-gelu-fusion bias-dropout-fusion "
+     "memory-centric-tiled-linear use-fused-rmsnorm use-te-activation-func "
+     "no-gradient-reduce-div-fusion abort-on-unmet-fused-kernel-constraints",
+     "cross-entropy-fusion-impl"},
+    {"attention is always the fused kind",
+     "use-flash-attn use-flash-attn-v2 use-flash-attn-triton use-flash-attn-builder "
+     "use-fused-attention",
+     "attention-backend"},
+    {"softmax and all sums are computed in fp32",
+     "attention-softmax-in-fp32 apply-query-key-layer-scaling no-query-key-layer-scaling "
+     "fp16-lm-cross-entropy disable-bf16-reduced-precision-matmul"},
+    {"--cuda-graph says whether steps are replayed as a graph",
+     "enable-cuda-graph external-cuda-graph te-rng-tracker",
+     "cuda-graph-impl cuda-graph-scope cuda-graph-warmup-steps"},
+    {"determinism is the default", "deterministic-mode"},
+    {"there is one implementation of the model",
+     "use-mcore-models use-legacy-models use-cpu-initialization no-initialization deepspeed "
+     "no-pipeline-parallel use-te ds-inference create-moe-param-group legacy-tokenizer "
+     "trust-remote-code use-precision-aware-optimizer",
+     "transformer-impl DDP-impl model-type task patch-tokenizer-type max-padding-length "
+     "lazy-mpu-init onnx-safe tokenizer-metadata",
+     "spec"},
+    {"there is one format of checkpoints, and any layout goes on from any of them",
+     "use-dist-ckpt ckpt-fully-parallel-save no-ckpt-fully-parallel-save ckpt-fully-parallel-load "
+     "async-save ckpt-assume-constant-structure use-persistent-ckpt-worker "
+     "auto-detect-ckpt-format dist-ckpt-optim-fully-reshardable "
+     "distrib-optim-fully-reshardable-mem-efficient dist-ckpt-save-pre-mcore-014 "
+     "use-mp-args-from-checkpoint-args no-use-tokenizer-model-from-checkpoint-args",
+     "ckpt-format dist-ckpt-format dist-ckpt-strictness ckpt-convert-format "
+     "export-te-mcore-model"},
+    {"communication is arranged by the trainer itself",
+     "no-async-tensor-model-parallel-allreduce distribute-saved-activations "
+     "distribute-checkpointed-activations partition-activations contigious-checkpointing "
+     "synchronize-each-layer no-scatter-gather-tensors-in-pipeline "
+     "use-contiguous-buffers-in-local-ddp no-contiguous-buffers-in-local-ddp "
+     "use-contiguous-parameters-in-local-ddp tp-comm-overlap overlap-p2p-communication "
+     "no-overlap-p2p-communication overlap-p2p-communication-warmup-flush delay-grad-reduce "
+     "no-delay-grad-reduce align-grad-reduce no-align-grad-reduce no-align-param-gather "
+     "overlap-param-gather-with-optimizer-step defer-embedding-wgrad-compute "
+     "use-ring-exchange-p2p nccl-ub use-nccl-ub disable-symmetric-registration use-sharp "
+     "fsdp-double-buffer ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
+     "disable-gloo-process-groups tp-comm-overlap-ag tp-comm-overlap-rs "
+     "tp-comm-overlap-rs-dgrad disable-tp-comm-overlap-ag disable-tp-comm-overlap-rs "
+     "disable-tp-comm-bulk-dgrad disable-tp-comm-bulk-wgrad disable-tp-comm-split-ag "
+     "disable-tp-comm-split-rs no-clone-scatter-output-in-embedding",
+     "ddp-bucket-size ddp-num-buckets zero-reduce-bucket-size remote-device "
+     "zero-contiguous-gradients zero-allgather-bucket-size nccl-communicator-config-path "
+     "local_rank local-rank tp-comm-overlap-cfg tp-comm-bootstrap-backend sharp-enabled-group "
+     "pipeline-model-parallel-comm-backend wgrad-deferral-limit "
+     "suggested-communication-unit-size microbatch-group-size-per-virtual-pipeline-stage "
+     "pp-partition-method distributed-timeout-seconds-after-init train-sync-interval",
+     "high-priority-stream-groups cp-comm-type"},
+    {"samples are read straight from the mapped files, as often as the run needs them",
+     "mmap-warmup no-mmap-bin-files no-data-sharding no-create-attention-mask-in-dataloader "
+     "create-attention-mask-in-dataloader repeated-dataloader allow-ambiguous-pad-tokens",
+     "num-workers valid-num-workers num-dataset-builder-threads data-sharding "
+     "object-storage-cache-path"},
+    {"the log is written at every --log-interval",
+     "log-batch-size-to-tensorboard log-learning-rate-to-tensorboard "
+     "no-log-learnig-rate-to-tensorboard log-optimizer-states-to-tensorboard log-progress "
+     "log-straggler disable-straggler-on-startup barrier-with-L1-time "
+     "no-barrier-with-level-1-timing no-one-logger enable-one-logger one-logger-async "
+     "wall-clock-breakdown memory-breakdown log-energy",
+     "timing-log-level timing-log-option tensorboard-queue-size log-memory-interval "
+     "logging-level "
+     "log-straggler-interval straggler-ctrlr-port straggler-minmax-count steps-per-print"},
+    {"profilers need no flag here",
+     "profile use-pytorch-profiler profile-backward record-memory-history "
+     "run-workload-inspector-server",
+     "profile-step-start profile-step-end memory-snapshot-path", "profile-ranks"},
+    {"there is no garbage to collect and no memory to give back during a run",
+     "manual-gc no-manual-gc-eval", "manual-gc-interval empty-unused-memory-level"},
+    {"metrics go to metrics.jsonl and TensorBoard", "",
+     "wandb-project wandb-exp-name wandb-save-dir wandb-entity one-logger-project "
+     "one-logger-run-name one-logger-entity app-tag-run-name app-tag-run-version codecarbon-dir "
+     "config-logger-dir"},
+    {"memory is fixed before the first step, and --dry-run prints it",
+     "log-memory-to-tensorboard no-pin-cpu-grads no-pin-cpu-params overlap-cpu-optimizer-d2h-h2d "
+     "use-torch-optimizer-for-cpu-offload",
+     "", "recompute-modules"},
+    {"signals always end in a checkpoint", "exit-signal-handler", "exit-signal"},
+    {"gradients are always checked before they are applied",
+     "check-for-nan-in-loss-and-grad no-check-for-nan-in-loss-and-grad check-for-spiky-loss "
+     "check-for-large-grads",
+     "rerun-mode check-weight-hash-across-dp-replicas-interval"},
+    {"the cluster's own resuming is used, and --max-restarts",
+     "adlr-autoresume inprocess-restart enable-ft-package calc-ft-timeouts",
+     "adlr-autoresume-interval inprocess-max-iterations inprocess-granularity"},
+    {"there are no experts: --num-experts above 1 is refused",
+     "moe-grouped-gemm moe-router-pre-softmax moe-extended-tp moe-per-layer-logging "
+     "moe-permute-fusion use-tutel disable-moe-token-dropping",
+     "moe-router-topk moe-router-load-balancing-type moe-aux-loss-coeff moe-z-loss-coeff "
+     "moe-token-dispatcher-type moe-ffn-hidden-size moe-layer-freq moe-loss-coeff "
+     "moe-train-capacity-factor moe-eval-capacity-factor moe-min-capacity "
+     "moe-expert-capacity-factor expert-tensor-parallel-size"},
+    {"no part of GPT pre-training reads it", "bert-no-binary-head",
+     "mask-prob short-seq-prob sample-rate decoder-seq-length retriever-seq-length sgd-momentum "
+     "inference-batch-times-seqlen-threshold inference-max-seq-length max-tokens-to-oom "
+     "relative-attention-num-buckets relative-attention-max-distance tiktoken-pattern"},
+};
+
+constexpr Idle kRefused[] = {
+    {"this trainer computes in fp32, --bf16 or --fp16",
+     "fp8-hybrid fp8-e4m3 fp8-param-gather first-last-layers-bf16 no-fp8-wgrad "
+     "keep-fp8-transpose-cache",
+     "fp8-format fp8-recipe fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo "
+     "fp4-format"},
+    {"this trainer's models have no such part",
+     "embed-layernorm apply-layernorm-1p apply-residual-connection-post-layernorm qk-layernorm "
+     "qk-l2-norm quick-geglu use-rope-scaling multi-latent-attention mup mos kd",
+     "rope-scaling-factor no-rope-freq mtp-num-layers window-size window-attn-skip-freq "
+     "glu-linear-offset activation-func-clamp-value heterogeneous-layers-config-path "
+     "retro-project-dir",
+     "mrope-section"},
+    {"all parameters have one learning rate and one initial spread, --lr and --init-method-std",
+     "init-method-xavier-uniform data-parallel-random-init",
+     "decoupled-lr decoupled-min-lr embedding-init-method-std"},
+    {"make a dataset with bpe-tokenize", "mock-data sft"},
+    {"say --train-data-path, --valid-data-path and --test-data-path, or "
+     "--per-split-data-args-path",
+     "",
+     "train-weighted-split-paths-path valid-weighted-split-paths-path "
+     "test-weighted-split-paths-path",
+     "train-weighted-split-paths valid-weighted-split-paths test-weighted-split-paths"},
+    {"an evaluation takes --eval-iters batches of one blend",
+     "full-validation multiple-validation-sets"},
+    {"say --skip-train", "", "eval-only"},
+    {"every step is taken, and every sample has --seq-length tokens",
+     "curriculum-learning-legacy random-ltd data-efficiency-curriculum-learning "
+     "variable-seq-lengths",
+     "result-rejected-tracker-filename train-data-exact-num-epochs",
+     "iterations-to-skip skip-train-iteration-range"},
+    {"activations stay on the device: --recompute-activations and --recompute-granularity full "
+     "save memory, --cpu-offload moves the optimizer",
+     "cpu-offloading checkpoint-in-cpu ds-sequence-parallel-fpdt "
+     "ds-sequence-parallel-fpdt-offloading",
+     "ds-sequence-parallel-fpdt-chunk-size optimizer-offload-policy"},
+    {"say --zero-stage", "use-torch-fsdp2 use-megatron-fsdp use-custom-fsdp",
+     "data-parallel-sharding-strategy"},
+    {"say --num-layers-per-virtual-pipeline-stage, or --decoder-first-pipeline-num-layers and "
+     "--decoder-last-pipeline-num-layers",
+     "standalone-embedding-stage account-for-embedding-in-pipeline-split "
+     "account-for-loss-in-pipeline-split",
+     "num-virtual-stages-per-pipeline-rank pipeline-model-parallel-layout "
+     "pipeline-model-parallel-split-rank"},
+    {"nothing is turned down to something smaller", "decrease-batch-size-if-needed"},
+    {"say --save-interval and --keep-last", "",
+     "save-retain-interval non-persistent-save-interval non-persistent-ckpt-type "
+     "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir"},
+    {"megatron-to-hf converts checkpoints", "", "ckpt-convert-save"},
+    {"main parameters come with the optimizer's state", "load-main-params-from-ckpt"},
+    {"say --config FILE, one name = value a line", "", "yaml-cfg"},
+    {"say --extra-vocab-size", "", "tiktoken-num-special-tokens", "tiktoken-special-tokens"},
+    {"this trainer pre-trains only", "perform-rl-step"},
+};
+
+// A flag of which only some values, with a space between, change nothing.
+struct Partly {
+  std::string_view name, values;
+  const char* reason;
+};
+constexpr Partly kOnly[] = {
+    {"rotary-seq-len-interpolation-factor", "1", "positions are not interpolated"},
+    {"rope-type", "rope", "there is one kind of rotary positions"},
+    {"softmax-type", "vanilla", "attention has one kind of softmax"},
+    {"ds-sequence-parallel-size", "1", "sequences are not divided among ranks"},
+    {"cpu-offloading-num-layers", "0", "activations stay on the device"},
+    {"optimizer-offload-fraction", "1 1.0", "--cpu-offload moves the whole optimizer"},
+    {"num-distributed-optimizer-instances", "1", "the optimizer is shared by all replicas"},
+    {"vocab-extra-ids", "0", "--extra-vocab-size adds token ids"},
+    {"main-grads-dtype", "fp32", "gradients accumulate in fp32"},
+    {"main-params-dtype", "fp32", "main parameters are fp32"},
+    {"train-mode", "pretrain", "this trainer pre-trains only"},
+    {"dataset", "MMAP LLama-Pretrain-Idxmap", "datasets are Megatron's .bin and .idx"},
+};
+
+template <class Make>
+void add(cli::Group<C>& group, const Idle& idle, Make make) {
+  const auto rows = [&](std::string_view names, Arity arity) {
+    for (const std::string_view name : cli::split_names(names))
+      group.flags.push_back({.name = name,
+                             .value = arity == Arity::none ? "" : "VALUE",
+                             .field = make(arity, std::string(idle.reason))});
+  };
+  rows(idle.switches, Arity::none);
+  rows(idle.with_value, Arity::one);
+  rows(idle.with_values, Arity::many);
 }
 
 }  // namespace
 
 cli::Table<TrainConfig> compatibility_flags() {
-  cli::Group<C> group{"Without effect here", {}};
-  add(group, Arity::none, "every operation is as fused as the device wants it",
-      {"no-masked-softmax-fusion", "no-bias-swiglu-fusion", "no-bias-dropout-fusion",
-       "no-rope-fusion", "no-gradient-accumulation-fusion", "no-persist-layer-norm",
-       "no-scaled-masked-softmax-fusion", "cross-entropy-loss-fusion",
-       "scaled-upper-triang-masked-softmax-fusion", "scaled-masked-softmax-fusion",
-       "bias-gelu-fusion", "bias-dropout-fusion", "memory-centric-tiled-linear",
-       "use-fused-rmsnorm", "enable-cuda-graph", "external-cuda-graph",
-       "no-check-for-nan-in-loss-and-grad", "check-for-nan-in-loss-and-grad", "te-rng-tracker"});
-  add(group, Arity::none, "attention is always the fused kind",
-      {"use-flash-attn", "use-flash-attn-v2", "use-flash-attn-triton", "use-flash-attn-builder",
-       "use-fused-attention"});
-  add(group, Arity::one, "attention is always the fused kind", {"attention-backend"});
-  add(group, Arity::none, "softmax and all sums are computed in fp32",
-      {"attention-softmax-in-fp32", "apply-query-key-layer-scaling", "no-query-key-layer-scaling",
-       "fp16-lm-cross-entropy", "fp32-residual-connection"});
-  add(group, Arity::none, "there is one implementation of the model",
-      {"use-mcore-models", "use-legacy-models", "use-cpu-initialization", "deepspeed",
-       "no-pipeline-parallel", "use-te", "use-dist-ckpt", "ckpt-fully-parallel-save",
-       "ckpt-fully-parallel-load", "async-save", "ckpt-assume-constant-structure",
-       "use-persistent-ckpt-worker", "auto-detect-ckpt-format", "ds-inference",
-       "create-moe-param-group", "mos", "kd"});
-  add(group, Arity::one, "there is one implementation of the model",
-      {"transformer-impl", "ckpt-format", "dist-ckpt-format", "dist-ckpt-strictness", "spec",
-       "ckpt-convert-format", "DDP-impl", "model-type", "train-mode", "task", "dataset",
-       "patch-tokenizer-type", "max-padding-length", "export-te-mcore-model"});
-  add(group, Arity::none, "communication is arranged by the trainer itself",
-      {"no-async-tensor-model-parallel-allreduce",
-       "distribute-saved-activations",
-       "distribute-checkpointed-activations",
-       "no-scatter-gather-tensors-in-pipeline",
-       "use-contiguous-buffers-in-local-ddp",
-       "no-contiguous-buffers-in-local-ddp",
-       "tp-comm-overlap",
-       "overlap-p2p-communication",
-       "no-overlap-p2p-communication",
-       "delay-grad-reduce",
-       "no-delay-grad-reduce",
-       "align-grad-reduce",
-       "defer-embedding-wgrad-compute",
-       "use-ring-exchange-p2p",
-       "nccl-ub",
-       "disable-gloo-process-groups",
-       "tp-comm-overlap-ag",
-       "tp-comm-overlap-rs",
-       "tp-comm-overlap-rs-dgrad",
-       "disable-tp-comm-split-ag",
-       "disable-tp-comm-split-rs"});
-  add(group, Arity::one, "communication is arranged by the trainer itself",
-      {"ddp-bucket-size", "ddp-num-buckets", "zero-reduce-bucket-size", "remote-device",
-       "zero-contiguous-gradients", "zero-allgather-bucket-size", "nccl-communicator-config-path",
-       "local_rank", "local-rank", "tp-comm-overlap-cfg"});
-  add(group, Arity::one, "samples are read straight from the mapped files",
-      {"num-workers", "num-dataset-builder-threads", "data-sharding"});
-  add(group, Arity::none, "samples are read straight from the mapped files",
-      {"mmap-warmup", "no-mmap-bin-files", "no-data-sharding",
-       "no-create-attention-mask-in-dataloader", "create-attention-mask-in-dataloader"});
-  add(group, Arity::one, "the log is written at every --log-interval",
-      {"timing-log-level", "timing-log-option", "tensorboard-queue-size", "log-memory-interval",
-       "empty-unused-memory-level", "manual-gc-interval", "logging-level", "train-sync-interval",
-       "log-straggler-interval", "steps-per-print"});
-  add(group, Arity::none, "the log is written at every --log-interval",
-      {"log-batch-size-to-tensorboard", "log-learning-rate-to-tensorboard",
-       "no-log-learnig-rate-to-tensorboard", "log-optimizer-states-to-tensorboard", "log-progress",
-       "log-straggler", "manual-gc", "no-manual-gc-eval", "barrier-with-L1-time",
-       "no-barrier-with-level-1-timing", "no-one-logger", "enable-one-logger",
-       "wall-clock-breakdown", "memory-breakdown"});
-  add(group, Arity::one, "metrics go to metrics.jsonl and TensorBoard",
-      {"wandb-project", "wandb-exp-name", "wandb-save-dir", "wandb-entity", "one-logger-project",
-       "one-logger-run-name", "one-logger-entity", "app-tag-run-name", "app-tag-run-version"});
-  add(group, Arity::none, "memory is fixed before the first step, and --dry-run prints it",
-      {"log-memory-to-tensorboard"});
-  add(group, Arity::none, "signals always end in a checkpoint", {"exit-signal-handler"});
-  add(group, Arity::one, "signals always end in a checkpoint", {"exit-signal"});
-  add(group, Arity::none, "gradients are always checked before they are applied",
-      {"check-for-spiky-loss", "check-for-large-grads"});
-  add(group, Arity::one, "gradients are always checked before they are applied", {"rerun-mode"});
-  add(group, Arity::none, "the cluster's own resuming is used", {"adlr-autoresume"});
-  add(group, Arity::one, "the cluster's own resuming is used", {"adlr-autoresume-interval"});
-  return {group};
+  cli::Group<C> idle{"Without effect here", {}}, refused{"Known, but not to be had here", {}};
+  for (const Idle& one : kNoEffect) add(idle, one, cli::no_effect<C>);
+  for (const Partly& one : kOnly) {
+    std::vector<std::string> values;
+    for (const std::string_view value : cli::split_names(one.values)) values.emplace_back(value);
+    idle.flags.push_back({.name = one.name,
+                          .value = "VALUE",
+                          .field = cli::no_effect_with<C>(std::move(values), one.reason)});
+  }
+  for (const Idle& one : kRefused) add(refused, one, cli::refused<C>);
+  return {idle, refused};
 }
 
 const cli::Table<TrainConfig>& flag_table() {

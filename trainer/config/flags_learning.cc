@@ -10,9 +10,10 @@ namespace trainer {
 namespace {
 
 using C = TrainConfig;
+using cli::Arity;
 using cli::choice;
 using cli::integer;
-using cli::list;
+using cli::last_list;
 using cli::off;
 using cli::on;
 using cli::real;
@@ -32,7 +33,7 @@ cli::Group<C> batch_group() {
               {.name = "rampup-batch-size",
                .value = "START INCREMENT SAMPLES",
                .help = "The global batch grows from START by INCREMENT over that many samples.",
-               .field = list(&C::rampup_batch_size)},
+               .field = last_list(&C::rampup_batch_size)},
               {.name = "train-iters",
                .value = "STEPS",
                .help = "Steps of the whole run.",
@@ -94,6 +95,7 @@ cli::Group<C> rate_group() {
                .help = "The same in samples.",
                .field = integer(&C::lr_wsd_decay_samples, 1)},
               {.name = "lr-warmup-fraction",
+               .aliases = "warmup",
                .value = "SHARE",
                .help = "Share of the decay's length that is warm-up.",
                .field = real(&C::lr_warmup_fraction, 0, 1)},
@@ -191,11 +193,18 @@ cli::Group<C> precision_group() {
           {.name = "grad-reduce-in-bf16",
            .help = "Data-parallel ranks add their gradients in bf16.",
            .field = on(&C::grad_reduce_in_bf16)},
+          {.name = "fp32-residual-connection",
+           .help = "The sum that runs through the layers is fp32. So it is without --bf16 and "
+                   "--fp16, and with them it cannot be had.",
+           .field = on(&C::fp32_residual_connection)},
           {.name = "exp-avg-dtype",
-           .aliases = "exp-avg-sq-dtype",
            .value = "DTYPE",
            .help = "Of AdamW's two moments.",
            .field = choice(&C::exp_avg_dtype, {"fp32", "bf16"})},
+          {.name = "exp-avg-sq-dtype",
+           .value = "DTYPE",
+           .help = "Of the second; must be that of the first.",
+           .field = choice(&C::exp_avg_sq_dtype, {"fp32", "bf16"})},
           {.name = "recompute-activations",
            .help = "Recompute the cheap parts of a layer in backward (selective).",
            .field = on(&C::recompute_activations)},
@@ -204,21 +213,32 @@ cli::Group<C> precision_group() {
            .help = "Recompute whole layers in backward.",
            .field = on(&C::checkpoint_activations)},
           {.name = "recompute-granularity",
+           .aliases = "checkpoint-granularity",
            .value = "WHAT",
            .help = "What is recomputed.",
            .field = choice(&C::recompute_granularity, {"full", "selective"})},
           {.name = "recompute-method",
-           .aliases = "activations-checkpoint-method",
+           .aliases = "checkpoint-method",
            .value = "HOW",
            .help = "uniform: runs of --recompute-num-layers layers; block: only so many layers.",
            .field = choice(&C::recompute_method, {"uniform", "block"})},
+          {.name = "activations-checkpoint-method",
+           .value = "HOW",
+           .help = "Megatron 2's way to say --checkpoint-activations and --recompute-method.",
+           .field = {Arity::one,
+                     [](C& c, const cli::Values& v) {
+                       c.recompute_method = cli::parse_choice(v[0], {"uniform", "block"});
+                       c.checkpoint_activations = true;
+                     },
+                     nullptr,
+                     {"uniform", "block"}}},
           {.name = "recompute-num-layers",
            .aliases = "checkpoint-num-layers activations-checkpoint-num-layers",
            .value = "L",
            .help = "Layers of a run, or layers recomputed.",
            .field = integer(&C::recompute_num_layers, 1, 4096)},
           {.name = "cpu-offload",
-           .aliases = "optimizer-cpu-offload",
+           .aliases = "optimizer-cpu-offload cpu-optimizer",
            .help = "Main parameters and moments live in host memory.",
            .field = on(&C::cpu_offload)},
       }};

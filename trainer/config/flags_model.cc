@@ -12,7 +12,7 @@ namespace {
 using C = TrainConfig;
 using cli::choice;
 using cli::integer;
-using cli::list;
+using cli::last_list;
 using cli::off;
 using cli::on;
 using cli::real;
@@ -66,9 +66,15 @@ cli::Group<C> model_group() {
            .field = integer(&C::position_offset, 0, 1 << 20)},
           {.name = "position-embedding-type",
            .value = "TYPE",
-           .help = "How positions enter the model.",
-           .field = choice(&C::position_embedding_type, {"learned_absolute", "rope", "none"})},
+           .help = "How positions enter the model. absolute and rotary are BigScience's words for "
+                   "the first two.",
+           .field = choice(&C::position_embedding_type,
+                           {"learned_absolute", "rope", "none", "absolute", "rotary"})},
+          {.name = "no-position-embedding",
+           .help = "No learned position table; goes with rope alone.",
+           .field = on(&C::no_position_embedding)},
           {.name = "use-rotary-position-embeddings",
+           .aliases = "use-llama2-rotary-position-embeddings",
            .help = "As --position-embedding-type rope.",
            .field = on(&C::use_rotary_position_embeddings)},
           {.name = "rotary-percent",
@@ -77,6 +83,7 @@ cli::Group<C> model_group() {
            .help = "Share of a head that is rotated.",
            .field = real(&C::rotary_percent, 0, 1)},
           {.name = "rotary-base",
+           .aliases = "rotary-position-embeddings-theta rotary-emb-base",
            .value = "BASE",
            .help = "Base of the rotary frequencies.",
            .field = real(&C::rotary_base, 1)},
@@ -107,7 +114,8 @@ cli::Group<C> model_group() {
            .field = off(&C::bias_gelu_fusion)},
           {.name = "activation",
            .value = "NAME",
-           .help = "Activation of the MLP. Default: what the five flags above mean to Megatron.",
+           .help = "Activation of the MLP. Default: what the flags above mean to Megatron, with "
+                   "--disable-bias-linear also gelu_erf.",
            .field = choice(&C::activation, {"gelu_tanh", "gelu_erf", "relu", "swiglu"})},
           {.name = "disable-bias-linear",
            .help = "No bias in the linear layers.",
@@ -126,6 +134,11 @@ cli::Group<C> model_group() {
            .value = "M",
            .help = "Vocabulary rows are padded to a multiple of it.",
            .field = integer(&C::make_vocab_size_divisible_by, 1, 1 << 20)},
+          {.name = "padded-vocab-size",
+           .aliases = "pad-vocab-size-to",
+           .value = "ROWS",
+           .help = "Vocabulary rows, instead of that multiple.",
+           .field = integer(&C::padded_vocab_size, 1, int64_t{1} << 31)},
           {.name = "init-method-std",
            .value = "STD",
            .help = "Spread of the initial weights; output layers get STD / sqrt(2 L).",
@@ -161,6 +174,7 @@ cli::Group<C> data_group() {
            .help = "merges.txt.",
            .field = text(&C::merge_file)},
           {.name = "tokenizer-model",
+           .aliases = "tokenizer-name-or-path",
            .value = "PATH",
            .help = "tokenizer.json or a folder that holds one.",
            .field = text(&C::tokenizer_model)},
@@ -180,19 +194,19 @@ cli::Group<C> data_group() {
            .value = "[WEIGHT] PREFIX",
            .help = "Dataset prefix, or weights and prefixes to blend. Files PREFIX.bin and "
                    "PREFIX.idx.",
-           .field = list(&C::data_path)},
+           .field = last_list(&C::data_path)},
           {.name = "train-data-path",
            .value = "[WEIGHT] PREFIX",
            .help = "For training alone, instead of --data-path with --split.",
-           .field = list(&C::train_data_path)},
+           .field = last_list(&C::train_data_path)},
           {.name = "valid-data-path",
            .value = "[WEIGHT] PREFIX",
            .help = "For validation alone.",
-           .field = list(&C::valid_data_path)},
+           .field = last_list(&C::valid_data_path)},
           {.name = "test-data-path",
            .value = "[WEIGHT] PREFIX",
            .help = "For the test alone.",
-           .field = list(&C::test_data_path)},
+           .field = last_list(&C::test_data_path)},
           {.name = "data-args-path",
            .value = "FILE",
            .help = "File with the words of --data-path.",
@@ -222,6 +236,10 @@ cli::Group<C> data_group() {
            .value = "SHARE",
            .help = "Extra samples made for each blended dataset.",
            .field = real(&C::mid_level_dataset_surplus, 0, 1)},
+          {.name = "calculate-per-token-loss",
+           .help = "Every token of a step counts the same, also where --eod-mask-loss leaves some "
+                   "micro-batches fewer.",
+           .field = on(&C::calculate_per_token_loss)},
           {.name = "eod-mask-loss",
            .help = "No loss where the input is an end of document.",
            .field = on(&C::eod_mask_loss)},

@@ -20,9 +20,10 @@ struct TrainConfig {
   // Model.
   std::optional<int64_t> num_layers, hidden_size, ffn_hidden_size, num_attention_heads, kv_channels;
   std::optional<int64_t> num_query_groups, max_position_embeddings, vocab_size;
+  std::optional<int64_t> padded_vocab_size;
   bool group_query_attention = false;
   std::string position_embedding_type = "learned_absolute";
-  bool use_rotary_position_embeddings = false;
+  bool use_rotary_position_embeddings = false, no_position_embedding = false;
   bool rotary_interleaved = false;
   double rotary_percent = 1.0, rotary_base = 10000;
   std::string normalization = "LayerNorm";
@@ -61,7 +62,9 @@ struct TrainConfig {
   double initial_loss_scale = 4294967296.0, min_loss_scale = 1.0;
   int64_t loss_scale_window = 1000, hysteresis = 2;
   bool accumulate_allreduce_grads_in_fp32 = false, grad_reduce_in_bf16 = false;
+  bool fp32_residual_connection = false;
   std::string exp_avg_dtype = "fp32";  ///< of both moments: fp32 or bf16.
+  std::string exp_avg_sq_dtype;        ///< empty, or the same.
 
   // Memory.
   bool recompute_activations = false, checkpoint_activations = false;
@@ -74,6 +77,7 @@ struct TrainConfig {
   std::string data_args_path, per_split_data_args_path, split, data_cache_path;
   std::string data_impl = "mmap", dataloader_type = "single";
   double mid_level_dataset_surplus = 0.005;
+  bool calculate_per_token_loss = false;
   bool eod_mask_loss = false, reset_position_ids = false, reset_attention_mask = false;
   std::optional<int64_t> eod_id;
 

@@ -84,9 +84,16 @@ void fill_sample(std::span<const int32_t> tokens, const BatchLoaderOptions& opti
 /// Source: Megatron-LM training.py, get_train_valid_test_num_samples.
 std::array<int64_t, 3> requested_samples(const TrainConfig& config) noexcept;
 
+/// The splits that --split gives a share: of train, valid and test.
+std::vector<std::string> splits_asked(const TrainConfig& config);
+
+/// Tokens of all datasets that the flags name. Errors: as open_training_data.
+int64_t count_tokens(const TrainConfig& config);
+
 /// Opens the data that the flags name. `tokenizer` goes into the names of Megatron's cache files.
-/// Errors: as indexed::TrainingData::build; indexed::FormatError for a file of words that cannot be
-/// read as such.
+/// Errors: cli::UsageError for a blend or a split that is none; else as
+/// indexed::TrainingData::build; indexed::FormatError for a file of words that cannot be read as
+/// such.
 indexed::TrainingData open_training_data(const TrainConfig& config);
 
 }  // namespace trainer

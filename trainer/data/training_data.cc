@@ -3,13 +3,21 @@
 // Source: Megatron-LM training.py and get_blend_and_blend_per_split.
 //
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <filesystem>
+#include <set>
+
+#include "libindexed/blend.h"
 #include "libindexed/cache_names.h"
+#include "libindexed/dataset.h"
 #include "libindexed/format.h"
 #include "tools/cli/flags.h"
 #include "trainer/data/batch_loader.h"
 
 namespace trainer {
 namespace {
+
+namespace fs = std::filesystem;
 
 // The tokenizer as Megatron describes it in the names of its cache files.
 indexed::Json tokenizer_description(const TrainConfig& config) {
@@ -26,6 +34,32 @@ indexed::Json tokenizer_description(const TrainConfig& config) {
   }
 }
 
+// The words of --data-path, and of the paths of each split, from wherever they come.
+// Errors: cli::UsageError for words that are no blend, or numbers that are no split.
+std::array<std::vector<std::string>, 4> words_of(const TrainConfig& config) {
+  std::array<std::vector<std::string>, 4> words = {
+      config.data_args_path.empty() ? config.data_path
+                                    : indexed::read_blend_words(config.data_args_path),
+      config.train_data_path, config.valid_data_path, config.test_data_path};
+  if (!config.per_split_data_args_path.empty()) {
+    const std::array<std::vector<std::string>, 3> per_split =
+        indexed::read_blend_words_per_split(config.per_split_data_args_path);
+    std::ranges::copy(per_split, words.begin() + 1);
+  }
+  try {
+    for (const std::vector<std::string>& blend : words) {
+      if (blend.empty()) continue;
+      for (const std::string& prefix : indexed::parse_blend(blend).prefixes)
+        if ((prefix.ends_with(".bin") || prefix.ends_with(".idx")) && fs::exists(prefix))
+          throw cli::UsageError("--data-path " + prefix + ": name it without .bin or .idx");
+    }
+    if (!config.derived.split.empty()) indexed::parse_split(config.derived.split);
+  } catch (const indexed::FormatError& error) {
+    throw cli::UsageError(error.what());
+  }
+  return words;
+}
+
 }  // namespace
 
 std::array<int64_t, 3> requested_samples(const TrainConfig& config) noexcept {
@@ -35,16 +69,35 @@ std::array<int64_t, 3> requested_samples(const TrainConfig& config) noexcept {
   return {d.train_samples, evaluations * evaluation, evaluation};
 }
 
+std::vector<std::string> splits_asked(const TrainConfig& config) {
+  std::vector<std::string> asked;
+  if (config.derived.split.empty()) return asked;
+  const indexed::SplitMatrix shares = indexed::parse_split(config.derived.split);
+  for (size_t i = 0; i < 3; ++i)
+    if (shares[i]) asked.emplace_back(std::array{"train", "valid", "test"}[i]);
+  return asked;
+}
+
+int64_t count_tokens(const TrainConfig& config) {
+  std::set<std::string> prefixes;
+  for (const std::vector<std::string>& words : words_of(config)) {
+    if (words.empty()) continue;
+    const indexed::Blend blend = indexed::parse_blend(words);
+    prefixes.insert(blend.prefixes.begin(), blend.prefixes.end());
+  }
+  int64_t tokens = 0;
+  for (const std::string& prefix : prefixes)
+    tokens += indexed::IndexedDataset::open(prefix).num_tokens();
+  return tokens;
+}
+
 indexed::TrainingData open_training_data(const TrainConfig& config) {
   indexed::TrainingDataOptions options;
-  options.data_path = config.data_args_path.empty()
-                          ? config.data_path
-                          : indexed::read_blend_words(config.data_args_path);
-  options.split_data_path = {config.train_data_path, config.valid_data_path, config.test_data_path};
-  if (!config.per_split_data_args_path.empty()) {
-    options.split_data_path = indexed::read_blend_words_per_split(config.per_split_data_args_path);
-  }
+  const std::array<std::vector<std::string>, 4> words = words_of(config);
+  options.data_path = words[0];
+  for (size_t i = 0; i < 3; ++i) options.split_data_path[i] = words[i + 1];
   options.split = config.derived.split;
+  options.skip_empty_evaluation = true;
   options.seq_length = config.seq_length;
   options.seed = config.seed;
   const std::array<int64_t, 3> samples = requested_samples(config);

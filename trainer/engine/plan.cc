@@ -12,10 +12,14 @@ namespace {
 
 /// Numbers of micro-batches to plan for. Without a pipeline two show all there is, the rest repeat
 /// the second; a pipeline's stages hold ever more until as many are under way as its parts, and the
-/// order of what is taken and given back depends on the number.
+/// order of what is taken and given back depends on the number. Gradients that leave with each
+/// micro-batch (ZeRO 2 and 3) are still on their way when the next begins, so what it finds free
+/// differs from one to the next.
 std::vector<int64_t> step_sizes(const EngineOptions& options, const Topology& topology) {
   const int64_t all = options.max_microbatches;
-  const int64_t parts = topology.pipeline_size == 1 ? 1 : topology.pipeline_size * options.chunks;
+  const bool leaving = options.zero_stage >= 2 && topology.data_size > 1;
+  int64_t parts = topology.pipeline_size == 1 ? 1 : topology.pipeline_size * options.chunks;
+  if (leaving) parts = std::max<int64_t>(parts, 4);
   std::vector<int64_t> sizes;
   for (int64_t m = 1; m <= std::min(2 * parts, all); ++m) sizes.push_back(m);
   if (parts > 1 && all > sizes.back()) sizes.push_back(all);

@@ -24,6 +24,8 @@ namespace {
   out.append(buffer, static_cast<size_t>(std::clamp(length, 0, int{sizeof buffer} - 1)));
 }
 
+double in_mib(int64_t bytes) { return static_cast<double>(bytes) / (1 << 20); }
+
 void append_number(std::string& out, const char* key, double value) {
   if (std::isfinite(value)) {
     append(out, ", \"%s\": %.17g", key, value);
@@ -72,6 +74,15 @@ std::string format_iteration_line(const IterationRecord& record) {
   append(out, " number of nan iterations: %3" PRId64 " |", record.nan_iterations);
   append(out, " tokens per second: %.1f |", record.tokens_per_second);
   append(out, " time left: %s |", format_duration(record.seconds_left).c_str());
+  if (record.slowest) {
+    append(out, " slowest rank: %" PRId64 " |", record.slowest->rank);
+    append(out, " slowest rank cost (ms): %.1f |", record.slowest->cost_seconds * 1000.0);
+    append(out, " exposed communication (ms): %.1f |",
+           record.slowest->communication_seconds * 1000.0);
+  }
+  append(out, " waiting for data (ms): %.1f |", record.data_wait_seconds * 1000.0);
+  append(out, " peak memory (MiB): %.1f |", in_mib(record.peak_memory_bytes));
+  append(out, " planned memory (MiB): %.1f |", in_mib(record.planned_memory_bytes));
   return out;
 }
 
@@ -101,6 +112,14 @@ std::string format_iteration_json(const IterationRecord& record) {
   if (record.tflops_per_device) append_number(out, "tflops_per_device", *record.tflops_per_device);
   append_number(out, "tokens_per_second", record.tokens_per_second);
   append_number(out, "seconds_left", record.seconds_left);
+  if (record.slowest) {
+    append(out, ", \"slowest_rank\": %" PRId64, record.slowest->rank);
+    append_number(out, "slowest_rank_cost_seconds", record.slowest->cost_seconds);
+    append_number(out, "exposed_communication_seconds", record.slowest->communication_seconds);
+  }
+  append_number(out, "data_wait_seconds", record.data_wait_seconds);
+  append(out, ", \"peak_memory_bytes\": %" PRId64 ", \"planned_memory_bytes\": %" PRId64,
+         record.peak_memory_bytes, record.planned_memory_bytes);
   append_number(out, "time", record.time);
   return out + "}";
 }

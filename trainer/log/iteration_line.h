@@ -1,5 +1,5 @@
 // The lines people read and their scripts parse: Megatron's iteration line and its validation
-// block, character for character, with three fields of ours at the end of the first. Numbers in,
+// block, character for character, with fields of ours at the end of the first. Numbers in,
 // text out; where they go (stdout, metrics.jsonl, TensorBoard) is metrics.h's business. Units:
 // times in seconds unless a name says otherwise; samples are sequences of seq_length tokens.
 // Source: training_log and evaluate_and_print_results of Megatron-LM's
@@ -14,6 +14,13 @@
 
 namespace trainer {
 
+/// The rank that the others wait for.
+struct SlowestRank {
+  int64_t rank = 0;
+  double cost_seconds = 0;           ///< its work in a step, less the mean of all ranks'.
+  double communication_seconds = 0;  ///< what it waits itself in a step: hidden by nothing.
+};
+
 /// What one logging interval has to say.
 struct IterationRecord {
   int64_t iteration = 0;               ///< last iteration of the interval, counted from 1.
@@ -23,16 +30,20 @@ struct IterationRecord {
   double seconds_per_iteration = 0;  ///< mean of the interval, checkpoints and evaluation left out.
   std::optional<double> tflops_per_device;  ///< printed only with --log-throughput.
   double learning_rate = 0;
-  double lm_loss = 0;                 ///< mean over the interval's iterations that were applied.
-  double loss_scale = 1;              ///< 1 when there is no scaling.
-  double grad_norm = 0;               ///< of the last iteration, before clipping.
-  std::optional<double> params_norm;  ///< with --log-params-norm.
-  std::optional<int64_t> num_zeros;   ///< zero gradients, with --log-num-zeros-in-grad.
-  int64_t skipped_iterations = 0;     ///< in the interval: gradients that overflowed under fp16.
-  int64_t nan_iterations = 0;         ///< in the interval: losses that were not finite.
-  double tokens_per_second = 0;       ///< all devices together.
-  double seconds_left = 0;            ///< until train_iters at this pace.
-  double time = 0;                    ///< wall clock, seconds since 1970.
+  double lm_loss = 0;                  ///< mean over the interval's iterations that were applied.
+  double loss_scale = 1;               ///< 1 when there is no scaling.
+  double grad_norm = 0;                ///< of the last iteration, before clipping.
+  std::optional<double> params_norm;   ///< with --log-params-norm.
+  std::optional<int64_t> num_zeros;    ///< zero gradients, with --log-num-zeros-in-grad.
+  int64_t skipped_iterations = 0;      ///< in the interval: gradients that overflowed under fp16.
+  int64_t nan_iterations = 0;          ///< in the interval: losses that were not finite.
+  double tokens_per_second = 0;        ///< all devices together.
+  double seconds_left = 0;             ///< until train_iters at this pace.
+  std::optional<SlowestRank> slowest;  ///< of several ranks whose device tells.
+  double data_wait_seconds = 0;        ///< in a step, of the rank that waits longest for samples.
+  int64_t peak_memory_bytes = 0;       ///< device memory in use so far, of the fullest rank,
+  int64_t planned_memory_bytes = 0;    ///< and what was planned for that rank.
+  double time = 0;                     ///< wall clock, seconds since 1970.
 };
 
 /// What one evaluation has to say.
@@ -52,7 +63,9 @@ double perplexity(double loss) noexcept;
 std::string format_duration(double seconds);
 
 /// Megatron's iteration line without a newline. After its last field come ` tokens per second: `, `
-/// time left: `. The date is local time.
+/// time left: `, of several ranks ` slowest rank: `, ` slowest rank cost (ms): `, ` exposed
+/// communication (ms): `, and ` waiting for data (ms): `, ` peak memory (MiB): `, ` planned memory
+/// (MiB): `. The date is local time.
 std::string format_iteration_line(const IterationRecord& record);
 
 /// Megatron's three validation lines, newlines between and none at the end.

@@ -79,8 +79,6 @@ void Metrics::points(const IterationRecord& record) {
   if (options_.loss_scale) both("loss-scale", record.loss_scale);
   if (options_.world_size > 0) both("world-size", static_cast<double>(options_.world_size));
   both("grad-norm", record.grad_norm);
-  if (record.num_zeros) both("num-zeros", static_cast<double>(*record.num_zeros));
-  if (record.params_norm) both("params-norm", *record.params_norm);
 }
 
 void Metrics::interval(const IterationRecord& record) {
@@ -93,8 +91,24 @@ void Metrics::interval(const IterationRecord& record) {
       tensorboard_->scalar("throughput", *record.tflops_per_device, record.iteration, record.time);
     }
   }
-  tensorboard_->scalar("tokens-per-second", record.tokens_per_second, record.iteration,
-                       record.time);
+  const auto point = [&](const char* tag, double value) {
+    tensorboard_->scalar(tag, value, record.iteration, record.time);
+  };
+  const auto both = [&](const std::string& tag, double value) {
+    point(tag.c_str(), value);
+    tensorboard_->scalar(tag + " vs samples", value, record.consumed_train_samples, record.time);
+  };
+  if (record.num_zeros) both("num-zeros", static_cast<double>(*record.num_zeros));
+  if (record.params_norm) both("params-norm", *record.params_norm);
+  point("tokens-per-second", record.tokens_per_second);
+  if (record.slowest) {
+    point("slowest-rank", static_cast<double>(record.slowest->rank));
+    point("slowest-rank-cost", record.slowest->cost_seconds);
+    point("exposed-communication-time", record.slowest->communication_seconds);
+  }
+  point("data-wait-time", record.data_wait_seconds);
+  point("peak-memory-bytes", static_cast<double>(record.peak_memory_bytes));
+  point("planned-memory-bytes", static_cast<double>(record.planned_memory_bytes));
   tensorboard_->flush();
 }
 

@@ -1,7 +1,7 @@
 // Ops: every operation of the trainer, declared once. Backends: ops/cpu (the plain twin, and the
 // law), ops/cuda, and plan.h (computes nothing, counts everything). Not here: shapes of arguments
 // (layer_args.h, attention_args.h,
-// step_args.h), checks shared by all backends (check.h), memory (arena.h, pool.h).
+// step_args.h), checks shared by all backends (check.h), memory (arena.h).
 // May include: trainer/ops only. All operations of one Ops run one after another in the order of
 // their calls ("queued"), on one compute stream; a call returns before the work is done (CPU:
 // after). Tensors must live until then and must be this Ops' device. The same calls with the same

@@ -1,6 +1,6 @@
 // Tensor: a view of memory on one device. The common words of trainer/ops, trainer/comm and all
 // above. Here: DType, Device, Tensor, Mark, and the two errors of the trainer's rooms. Not here:
-// memory (arena.h, pool.h), operations (ops.h), collectives (comm/comm.h). May include: the C++
+// memory (arena.h), operations (ops.h), collectives (comm/comm.h). May include: the C++
 // library only. Shapes are counted in elements, outermost dimension first, and a Tensor is always
 // contiguous: a slice of the first dimension is a Tensor again, other slices are not.
 //

@@ -55,9 +55,9 @@ int visible_gpus(const TrainConfig& config) {
 std::unique_ptr<ops::Ops> open_device(const TrainConfig& config, const DeviceShare& share) {
   if (std::unique_ptr<ops::Ops> gpu = open_gpu(config, share)) return gpu;
   if (config.fp16 || config.bf16) {
-    throw cli::UsageError(config.fp16
-                              ? "--fp16 needs a GPU: on a CPU the trainer computes in fp32"
-                              : "--bf16 needs a GPU: on a CPU the trainer computes in fp32");
+    throw cli::UsageError(cli::concat("--", config.fp16 ? "fp16" : "bf16",
+                                      " needs a GPU, and there is none here: without it the "
+                                      "trainer computes in fp32 on the CPU"));
   }
   const int64_t threads = config.cpu_threads.value_or(
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / share.ranks_on_host));

@@ -11,6 +11,7 @@
 
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
+#include "trainer/data/batch_loader.h"
 #include "trainer/log/iteration_line.h"
 #include "trainer/ops/arena.h"
 
@@ -70,13 +71,13 @@ Rates measure(ops::Ops& ops, const ModelSpec& spec, const EngineOptions& options
 
 // Plans of one rank of each pipeline stage: tensor- and data-parallel ranks of a stage are alike.
 std::vector<EnginePlan> plan_stages(const TrainConfig& config, const ModelSpec& spec,
-                                    const EngineOptions& options, ops::Ops& ops) {
+                                    const EngineOptions& options, ops::Ops* ops) {
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
   const int pipeline = static_cast<int>(config.pipeline_model_parallel_size);
   const int world = static_cast<int>(config.derived.world_size);
   std::vector<EnginePlan> plans;
   for (int stage = 0; stage < pipeline; ++stage)
-    plans.push_back(Engine::plan(spec, options, &ops,
+    plans.push_back(Engine::plan(spec, options, ops,
                                  make_topology(world / pipeline * stage, world, tensor, pipeline)));
   return plans;
 }
@@ -108,44 +109,86 @@ void print_layout(const TrainConfig& config, const EngineOptions& options,
                 plans[stage].step_flops);
 }
 
-}  // namespace
-
-int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
-            ops::Ops& ops) {
-  const std::vector<EnginePlan> plans = plan_stages(config, spec, options, ops);
-  const EnginePlan& plan = *std::max_element(
-      plans.begin(), plans.end(), [](auto& a, auto& b) { return a.total_bytes < b.total_bytes; });
-  const int64_t free = ops.free_bytes();
-  std::printf("device      %s\n", ops.describe().c_str());
-  std::printf("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
-              cli::with_commas(count_parameters(spec)).c_str(), spec.family.c_str(),
-              static_cast<long long>(spec.padded_vocab_size));
-  print_layout(config, options, plans);
-  std::printf("memory      %s planned%s, %s free\n%s",
-              cli::readable_bytes(static_cast<double>(plan.total_bytes)).c_str(),
-              plans.size() > 1 ? " where it is most" : "",
-              cli::readable_bytes(static_cast<double>(free)).c_str(), plan.report.c_str());
-  cli::finish_stdout();
-  if (plan.total_bytes > free) {
-    std::printf(
-        "does not fit: smaller --micro-batch-size, or --recompute-activations, or "
-        "--recompute-granularity full\n");
-    return 1;
+// What there is to read and what the run reads of it; false when it cannot be opened.
+bool print_data(const TrainConfig& config) {
+  if (config.data_path.empty() && config.data_args_path.empty() && config.train_data_path.empty() &&
+      config.per_split_data_args_path.empty())
+    return true;
+  const double wanted =
+      static_cast<double>(config.derived.train_samples) * static_cast<double>(config.seq_length);
+  try {
+    const int64_t tokens = count_tokens(config);
+    std::printf("data        %s tokens; the run reads %.4g, %.3g times as many\n",
+                cli::with_commas(tokens).c_str(), wanted,
+                wanted / static_cast<double>(std::max<int64_t>(tokens, 1)));
+    return true;
+  } catch (const cli::UsageError&) {
+    throw;
+  } catch (const std::exception& error) {
+    std::printf("data        %s\n", cli::describe(error).c_str());
+    return false;
   }
+}
+
+void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most,
+                  const ops::Ops* ops) {
+  const std::string free =
+      ops == nullptr
+          ? "and the workspace of the GPU's libraries"
+          : cli::concat(cli::readable_bytes(static_cast<double>(ops->free_bytes())), " free");
+  std::printf("memory      %s planned%s, %s\n%s",
+              cli::readable_bytes(static_cast<double>(most.total_bytes)).c_str(),
+              plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
+}
+
+void print_time(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
+                const std::vector<EnginePlan>& plans, ops::Ops& ops) {
   const Rates rates = measure(ops, spec, options);
-  double step = 0;
-  for (const EnginePlan& p : plans)
-    step = std::max(step, p.step_flops / rates.flops + p.step_bytes_moved / rates.bytes);
+  double step = 0, flops = 0, bytes = 0;
+  for (const EnginePlan& p : plans) {
+    const double time = p.step_flops / rates.flops + p.step_bytes_moved / rates.bytes;
+    if (time > step) step = time, flops = p.step_flops, bytes = p.step_bytes_moved;
+  }
   step /= busy_share(config, options);
   const double tokens = static_cast<double>(config.derived.global_batch_size * config.seq_length);
   std::printf("step        about %.3g s: %.4g flop at %.3g flop/s, %.4g bytes at %.3g bytes/s%s\n",
-              step, plan.step_flops, rates.flops, plan.step_bytes_moved, rates.bytes,
+              step, flops, rates.flops, bytes, rates.bytes,
               config.derived.world_size > 1 ? ", communication not counted" : "");
   std::printf("tokens/s    about %.4g\n", tokens / step);
   std::printf("run         %lld steps, about %s\n",
               static_cast<long long>(config.derived.train_iters),
               format_duration(step * static_cast<double>(config.derived.train_iters)).c_str());
-  return 0;
+}
+
+}  // namespace
+
+int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
+            ops::Ops* ops) {
+  const std::vector<EnginePlan> plans = plan_stages(config, spec, options, ops);
+  const EnginePlan& most = *std::max_element(
+      plans.begin(), plans.end(), [](auto& a, auto& b) { return a.total_bytes < b.total_bytes; });
+  std::printf("device      %s\n",
+              ops == nullptr ? "planned for a GPU: there is none here" : ops->describe().c_str());
+  std::printf("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
+              cli::with_commas(count_parameters(spec)).c_str(), spec.family.c_str(),
+              static_cast<long long>(spec.padded_vocab_size));
+  const bool readable = print_data(config);
+  print_layout(config, options, plans);
+  print_memory(plans, most, ops);
+  cli::finish_stdout();
+  if (ops == nullptr) {
+    std::printf("step        %.4g flop, %.4g bytes moved; no time without the GPU\n",
+                most.step_flops, most.step_bytes_moved);
+    return readable ? 0 : 1;
+  }
+  if (most.total_bytes > ops->free_bytes()) {
+    std::printf(
+        "does not fit: smaller --micro-batch-size, or --recompute-activations, or "
+        "--recompute-granularity full\n");
+    return 1;
+  }
+  print_time(config, spec, options, plans, *ops);
+  return readable ? 0 : 1;
 }
 
 }  // namespace trainer

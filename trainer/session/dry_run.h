@@ -10,8 +10,10 @@
 
 namespace trainer {
 
-/// Prints the report on stdout; returns the exit status: 0, or 1 when memory does not suffice.
+/// Prints the report on stdout; returns the exit status: 0, or 1 when memory does not suffice or
+/// the data cannot be opened. Without `ops` the run's device is not there: then the plan lacks the
+/// workspace of its libraries, and no time is estimated.
 int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
-            ops::Ops& ops);
+            ops::Ops* ops);
 
 }  // namespace trainer

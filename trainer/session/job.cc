@@ -214,6 +214,16 @@ std::vector<double> Job::gather(const std::optional<double>& value) {
   return out;
 }
 
+std::vector<std::string> Job::exchange(const std::string& text) {
+  return control_ ? control_->exchange(text) : std::vector<std::string>{text};
+}
+
+std::optional<double> Job::seconds_waited(const ops::Ops& ops) const {
+  if (ops.device() != ops::Device::cpu) return std::nullopt;
+  if (!control_) return 0;
+  return std::chrono::duration<double>(control_->beacon().waited()).count();
+}
+
 double Job::mean_of_last_stages(double value) {
   if (!control_) return value;
   const std::vector<double> all =
@@ -251,13 +261,20 @@ void SharedStop::ask() {
   job_.control_->offer(own ? *own : "");
 }
 
+void SharedStop::hear() {
+  if (!asked_ || heard_) return;
+  heard_ = true;
+  answer_.reset();
+  for (const std::string& reason : job_.control_->collect())
+    if (!answer_ && !reason.empty()) answer_ = reason;
+}
+
 std::optional<std::string> SharedStop::reason() {
   if (!job_.control_) return own_.reason();
   ask();
-  asked_ = false;
-  for (const std::string& reason : job_.control_->collect())
-    if (!reason.empty()) return reason;
-  return std::nullopt;
+  hear();
+  asked_ = heard_ = false;
+  return answer_;
 }
 
 }  // namespace trainer

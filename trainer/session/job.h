@@ -55,6 +55,11 @@ class Job {
   void barrier();
   /// The mean of the last stages' values, the same on all ranks.
   double mean_of_last_stages(double value);
+  /// All ranks' texts, in rank order. Every rank calls it.
+  std::vector<std::string> exchange(const std::string& text);
+  /// How long this rank's computing has stood waiting for other ranks so far; nothing where its
+  /// device waits by itself.
+  std::optional<double> seconds_waited(const ops::Ops& ops) const;
 
   /// Runs `work`; what it throws is told to the others, and ends all. The process then ends without
   /// unwinding further than here.
@@ -83,13 +88,16 @@ class SharedStop {
   SharedStop(StopRequest& own, Job& job) : own_(own), job_(job) {}
   /// Asks the others; the answer travels while this rank works.
   void ask();
+  /// The others' answers are here, and nothing of this is under way any more.
+  void hear();
   /// The first rank's reason to stop, if any has one; asks where that is not done yet.
   std::optional<std::string> reason();
 
  private:
   StopRequest& own_;
   Job& job_;
-  bool asked_ = false;
+  bool asked_ = false, heard_ = false;
+  std::optional<std::string> answer_;
 };
 
 }  // namespace trainer

@@ -4,6 +4,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include <charconv>
+#include <filesystem>
 #include <set>
 
 #include "libindexed/format.h"
@@ -76,7 +77,10 @@ void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSc
     const Record::const_iterator now = wanted.find(flag);
     if (now == wanted.end() || same_value(now->second, value)) continue;
     if (flag == "weight-decay-samples" && config.weight_decay_incr_style == "constant") continue;
-    throw UsageError(concat(path, ": --", flag, " is ", value, ", this command's is ", now->second,
+    const bool constant = config.weight_decay_incr_style == "constant";
+    const bool decay = flag == "start-weight-decay" || flag == "end-weight-decay";
+    throw UsageError(concat(path, ": --", constant && decay ? "weight-decay" : flag, " is ", value,
+                            ", this command's is ", now->second,
                             ": say --override-opt_param-scheduler to take the command's, or "
                             "--use-checkpoint-opt_param-scheduler to take the checkpoint's"));
   }
@@ -97,7 +101,32 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Cons
   if (!config.split.empty()) differs("split", {config.split});
 }
 
+// Who names a transformers folder does not want to begin from nothing.
+void refuse_hf_folder(const char* flag, const std::string& folder) {
+  if (!std::filesystem::exists(folder + "/config.json")) return;
+  throw UsageError(concat(flag, " ", folder, ": a transformers folder: hf-to-megatron --input ",
+                          folder, " makes a checkpoint of it"));
+}
+
 }  // namespace
+
+void take_padding(const TrainConfig& config, ModelSpec& spec, cli::Console& console) {
+  std::optional<std::string> path;
+  if (!config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
+  if (!path && !config.pretrained_checkpoint.empty())
+    path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
+  if (!path) return;
+  const CheckpointMeta meta = open_checkpoint(*path).meta();
+  const Record::const_iterator stored = meta.model.find("padded_vocab_size");
+  if (stored == meta.model.end()) return;
+  const int64_t padded = std::strtoll(stored->second.c_str(), nullptr, 10);
+  if (padded == spec.padded_vocab_size || padded < spec.vocab_size ||
+      padded % config.tensor_model_parallel_size != 0)
+    return;
+  console.note(concat("vocabulary padded to ", padded, " as in ", *path,
+                      "; this command alone would pad it to ", spec.padded_vocab_size));
+  spec.padded_vocab_size = padded;
+}
 
 Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
                  cli::Console& console) {
@@ -105,6 +134,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   std::optional<std::string> path;
   if (!config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
   start.weights_only = config.finetune;
+  if (!config.load.empty() && !path) refuse_hf_folder("--load", config.load);
   if (!path && config.exit_on_missing_checkpoint) {
     throw std::runtime_error(concat(config.load, ": no checkpoint there"));
   }
@@ -112,6 +142,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
     console.note(concat(config.load, ": no checkpoint there, starting from the beginning"));
   }
   if (!path && !config.pretrained_checkpoint.empty()) {
+    refuse_hf_folder("--pretrained-checkpoint", config.pretrained_checkpoint);
     path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
     start.weights_only = true;
     if (!path)

@@ -23,6 +23,8 @@ using cli::concat;
 
 // fp16 steps skipped one after the other at the lowest loss scale before the run is given up.
 constexpr int64_t kMostSkipped = 20;
+// A wait that is over so soon found the device idle.
+constexpr std::chrono::microseconds kAtOnce{50};
 
 double wall_clock() {
   timespec now{};
@@ -142,7 +144,11 @@ void TrainingLoop::begin(Start start) {
     state_.scheduled_samples = state_.consumed_train_samples;
   }
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
-  if (checkpoint.path() == folder && !start.weights_only) saved_iteration_ = state_.iteration;
+  if (checkpoint.path() == folder && !start.weights_only) {
+    // A kill between a folder's name and its tracker leaves it saved but not named.
+    unnamed_ = tracked_iteration(parts_.config.save) != state_.iteration;
+    if (!unnamed_) saved_iteration_ = state_.iteration;
+  }
   print(concat(" successfully loaded checkpoint from ", checkpoint.path(), " at iteration ",
                state_.iteration, start.weights_only ? " (weights only)" : ""));
 }
@@ -180,6 +186,12 @@ void TrainingLoop::check_samples() const {
   }
   if (!parts_.config.skip_train)
     check(train_.get(), batches_.samples_after(parts_.config.derived.train_iters), "training");
+  for (const std::string& split : splits_asked(parts_.config)) {
+    const BatchLoader* loader = split == "valid" ? valid_.get() : test_.get();
+    if (split == "train" || loader || parts_.config.eval_iters == 0) continue;
+    parts_.console.note(concat("--split ", parts_.config.derived.split, " leaves no document for ",
+                               split, ": there is no such evaluation"));
+  }
   check(valid_.get(), wanted[1], "validation");
   check(test_.get(), wanted[2], "test");
 }
@@ -209,6 +221,8 @@ int TrainingLoop::run() {
     if (saver_) report_save(saver_->outcome());
     if (config.exit_interval && state_.iteration > first_iteration_ && state_.iteration < last &&
         state_.iteration % *config.exit_interval == 0) {
+      // Without --save the end after so many steps is all that was asked.
+      if (!saver_) return end();
       return end_early(concat("--exit-interval ", *config.exit_interval));
     }
     if (state_.iteration >= last) return end();
@@ -219,11 +233,14 @@ int TrainingLoop::run() {
 void TrainingLoop::step() {
   Engine& engine = parts_.engine;
   const Clock::time_point begin = Clock::now();
+  const std::optional<double> waited = parts_.job.seconds_waited(engine.ops());
+  double data_wait = 0;
   const int64_t batch = batches_.global_batch_size(state_.consumed_train_samples);
   const int64_t num_microbatches = batches_.num_microbatches(state_.consumed_train_samples);
   if (filled_for_ != state_.consumed_train_samples) {
     parts_.job.enter(comm::Phase::data, state_.iteration + 1);
     fill(*train_, state_.consumed_train_samples, num_microbatches);
+    data_wait += seconds_between(begin, Clock::now());
   }
   const LrSchedule& schedule = parts_.schedule;
   parts_.job.enter(comm::Phase::step, state_.iteration + 1);
@@ -232,17 +249,24 @@ void TrainingLoop::step() {
               static_cast<float>(weight_decay(schedule, state_.scheduled_samples)));
   const int64_t next = state_.consumed_train_samples + batch;
   filled_for_ = -1;
+  const Clock::time_point queued = Clock::now();
   if (state_.iteration + 1 < parts_.config.derived.train_iters) {
     fill(*train_, next, batches_.num_microbatches(next));
     filled_for_ = next;
   }
+  const Clock::time_point filled = Clock::now();
   parts_.stop.ask();
+  const Clock::time_point asked = Clock::now();
   const ops::StepState result = engine.result();
+  const Clock::time_point end = Clock::now();
+  // A device that has ended its step while samples were still read has waited for them.
+  if (end - asked < kAtOnce) data_wait += seconds_between(queued, filled);
   if (result.skip && !parts_.config.fp16) refuse_step(result, num_microbatches);
   if (!result.skip) state_.scheduled_samples += batch;
-  timed_seconds_ += seconds_between(begin, Clock::now());
-  timed_tokens_ += static_cast<double>(batch * parts_.config.seq_length);
-  ++timed_steps_;
+  const std::optional<double> waited_since = parts_.job.seconds_waited(engine.ops());
+  clock_.add(seconds_between(begin, end), data_wait,
+             waited ? std::optional(*waited_since - *waited) : std::nullopt,
+             static_cast<double>(batch * parts_.config.seq_length));
   account(result, batch, learning_rate(schedule, state_.scheduled_samples));
 }
 
@@ -290,13 +314,12 @@ IterationRecord TrainingLoop::record(const ops::StepState& result, int64_t batch
 
 void TrainingLoop::log_interval(IterationRecord record) {
   const TrainConfig& config = parts_.config;
-  const double steps = static_cast<double>(std::max<int64_t>(timed_steps_, 1));
   record.lm_loss =
       state_.interval_loss_sum / static_cast<double>(std::max<int64_t>(state_.interval_applied, 1));
   record.skipped_iterations = state_.interval_skipped;
   record.nan_iterations = state_.interval_nan;
-  record.seconds_per_iteration = timed_seconds_ / steps;
-  record.tokens_per_second = timed_tokens_ / timed_seconds_;
+  record.seconds_per_iteration = clock_.seconds_per_step();
+  record.tokens_per_second = clock_.tokens_per_second();
   record.seconds_left =
       static_cast<double>(record.train_iters - record.iteration) * record.seconds_per_iteration;
   if (config.log_throughput) {
@@ -310,13 +333,19 @@ void TrainingLoop::log_interval(IterationRecord record) {
     if (config.log_params_norm) record.params_norm = std::sqrt(slow.squares);
     if (config.log_num_zeros_in_grad) record.num_zeros = slow.zeros;
   }
+  const Engine& engine = parts_.engine;
+  const RankTimes own = clock_.times(engine.peak_bytes(), engine.memory_plan().total_bytes);
+  parts_.stop.hear();
+  std::vector<RankTimes> ranks;
+  for (const std::string& text : parts_.job.exchange(own.text()))
+    ranks.push_back(RankTimes::from_text(text));
+  add_ranks(ranks, record);
   print(format_iteration_line(record));
   metrics_->interval(record);
   state_.interval_loss_sum = 0;
   state_.interval_steps = state_.interval_applied = state_.interval_skipped = state_.interval_nan =
       0;
-  timed_steps_ = 0;
-  timed_seconds_ = timed_tokens_ = 0;
+  clock_.restart();
 }
 
 // Under fp32 and bf16 nothing may overflow: the run stops, and says where to look.
@@ -415,12 +444,16 @@ int TrainingLoop::end_early(const std::string& why) {
 int TrainingLoop::end() {
   const bool trained = state_.iteration > first_iteration_;
   const std::string at = concat("iteration ", state_.iteration);
-  if (trained && parts_.config.save.size() > 0) save();
+  if ((trained || unnamed_) && parts_.config.save.size() > 0) save();
   const bool whole = evaluate(1, at + " on validation set") && evaluate(2, at + " on test set");
   if (saver_) report_save(saver_->finish());
   metrics_->flush();
-  if (!whole) parts_.console.note("the last evaluation was cut short by a request to stop");
-  return save_failed_ ? kFailed : kComplete;
+  if (save_failed_) return kFailed;
+  if (whole) return kComplete;
+  // Only the last evaluation is missing: with a checkpoint the same command does it.
+  if (saver_) return end_early(parts_.stop.reason().value_or("stopped"));
+  parts_.console.note("the last evaluation was cut short by a request to stop");
+  return kComplete;
 }
 
 }  // namespace trainer

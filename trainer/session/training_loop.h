@@ -18,6 +18,7 @@
 #include "trainer/engine.h"
 #include "trainer/log/metrics.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/session/interval_clock.h"
 #include "trainer/session/job.h"
 #include "trainer/session/saver.h"
 #include "trainer/session/vocabulary.h"
@@ -36,6 +37,11 @@ struct Start {
   bool weights_only = false;  ///< --finetune, --pretrained-checkpoint.
   bool optimizer = true;      ///< moments and scaler are taken.
 };
+
+/// Gives `spec` the padded vocabulary of the checkpoint that the run begins with, where the
+/// command's own differs only because padding depends on the number of tensor-parallel ranks.
+/// Errors: indexed::FormatError for a damaged checkpoint.
+void take_padding(const TrainConfig& config, ModelSpec& spec, cli::Console& console);
 
 /// Finds what --load and --pretrained-checkpoint mean, checks that the model and the schedule are
 /// the same, and says what will happen.
@@ -97,10 +103,10 @@ class TrainingLoop {
   int64_t first_iteration_ = 0;  ///< done before this process.
   int64_t filled_for_ = -1;      ///< consumed samples of the batch that lies ready; -1: none.
   int64_t skipped_in_a_row_ = 0;
-  int64_t timed_steps_ = 0;  ///< of the interval, in this process.
-  double timed_seconds_ = 0;
-  double timed_tokens_ = 0;
+  IntervalClock clock_;           ///< of the interval, in this process.
   int64_t saved_iteration_ = -1;  ///< of the last save that was started.
+  bool unnamed_ =
+      false;  ///< the checkpoint this run began with stands in --save without a tracker.
   bool save_failed_ = false;
 };
 

@@ -38,8 +38,39 @@ std::string read_text_file(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(in), {});
 }
 
+namespace {
+
+// What `make` returns, or its complaint about a file, under the name that the user gave it.
+template <class Make>
+tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make make) {
+  try {
+    return make();
+  } catch (const tok::ParseError& error) {
+    std::string text = error.what();
+    for (const auto& [general, path] : {std::pair(std::string("vocab.json:"), vocab),
+                                        std::pair(std::string("tokenizer.json:"), vocab),
+                                        std::pair(std::string("merges.txt:"), merges)}) {
+      if (text.starts_with(general))
+        throw tok::ParseError(concat(path, ":", text.substr(general.size())));
+    }
+    throw tok::ParseError(concat(vocab, ": ", text));
+  }
+}
+
+tok::Tokenizer from_json(const std::string& path) {
+  const std::string text = read_text_file(path);
+  return named(path, "", [&] { return tok::Tokenizer::from_tokenizer_json(text); });
+}
+
+}  // namespace
+
 std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   if (!files.tokenizer_model.empty()) {
+    if (!fs::exists(files.tokenizer_model)) {
+      throw UsageError(concat("--tokenizer-model ", files.tokenizer_model,
+                              ": no such file or folder (nothing is downloaded: give a "
+                              "tokenizer.json, or a folder that holds one)"));
+    }
     if (fs::is_directory(files.tokenizer_model))
       return load_tokenizer(in_folder(files.tokenizer_model));
     if (files.tokenizer_model.ends_with(".model")) {
@@ -47,7 +78,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
           concat("--tokenizer-model ", files.tokenizer_model,
                  ": sentencepiece models are not read; name a tokenizer.json, or --vocab-size"));
     }
-    return tok::Tokenizer::from_tokenizer_json(read_text_file(files.tokenizer_model));
+    return from_json(files.tokenizer_model);
   }
   if (files.vocab_file.empty()) {
     if (!files.merge_file.empty()) throw UsageError("--merge-file needs --vocab-file");
@@ -55,15 +86,19 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   }
   const std::string name = fs::path(files.vocab_file).filename().string();
   if (name.ends_with(".tiktoken")) {
-    return tok::Tokenizer::from_tiktoken(read_text_file(files.vocab_file),
-                                         fs::path(name).stem().string());
+    const std::string ranks = read_text_file(files.vocab_file);
+    return named(files.vocab_file, "", [&] {
+      return tok::Tokenizer::from_tiktoken(ranks, fs::path(name).stem().string());
+    });
   }
   if (!files.merge_file.empty()) {
-    return tok::Tokenizer::from_gpt2(read_text_file(files.vocab_file),
-                                     read_text_file(files.merge_file));
+    const std::string vocab = read_text_file(files.vocab_file);
+    const std::string merges = read_text_file(files.merge_file);
+    return named(files.vocab_file, files.merge_file,
+                 [&] { return tok::Tokenizer::from_gpt2(vocab, merges); });
   }
   if (name == "vocab.json") throw UsageError("--vocab-file vocab.json needs --merge-file");
-  return tok::Tokenizer::from_tokenizer_json(read_text_file(files.vocab_file));
+  return from_json(files.vocab_file);
 }
 
 Vocabulary find_vocabulary(const TrainConfig& config) {

@@ -50,6 +50,20 @@ TEST(ParseArguments, ListsTakeEverythingUpToTheNextFlag) {
               ElementsAre("-1", "-.5"));
 }
 
+TEST(ParseArguments, TheLastUseOfSomeListsCounts) {
+  EXPECT_THAT(Reading({"--data-path", "a", "b", "-w2", "--data-path", "c", "d"}).options.paths,
+              ElementsAre("c", "d"));
+  EXPECT_THAT(Reading({"--data-path", "a", "b", "--data-path=c"}).options.paths, ElementsAre("c"));
+}
+
+TEST(ParseArguments, FlagsThatCannotBeHonouredSayWhy) {
+  EXPECT_EQ(usage_error({"--fp8", "hybrid"}),
+            "--fp8 hybrid: cannot be honoured here: eight bits are not enough");
+  EXPECT_EQ(usage_error({"--fp9"}), "unknown option --fp9");
+  EXPECT_EQ(usage_error({"--format", "2"}), "--format 2: permitted is 1: there is one format");
+  EXPECT_EQ(usage_error({"--format", "1"}), "no error");
+}
+
 TEST(ParseArguments, OperandsAndTheEndOfOptions) {
   EXPECT_THAT(Reading({"a", "--workers", "2", "-", "--", "--workers", "b"}).parsed.operands,
               ElementsAre("a", "-", "--workers", "b"));
@@ -112,7 +126,7 @@ TEST(Lift, RowsOfAPartWorkOnTheWhole) {
   parse_arguments(rows, words);
   EXPECT_EQ(options.inner.workers, 9);
   EXPECT_THAT(show_config(rows), HasSubstr("workers = 9\n"));
-  EXPECT_EQ(rows.size(), 9u);
+  EXPECT_EQ(rows.size(), 13u);
   EXPECT_TRUE(find_row(rows, "out")->required);
 }
 
@@ -130,6 +144,14 @@ TEST(Numbers, SizesHaveUnitsAndLimits) {
        {int64_t{0}, int64_t{1023}, int64_t{1024}, int64_t{1536}, int64_t{1} << 42, kMaxInteger}) {
     EXPECT_EQ(parse_size(show_size(size), 0, kMaxInteger), size);
   }
+}
+
+TEST(Numbers, UnderscoresStandBetweenDigits) {
+  EXPECT_EQ(parse_integer("9_765_625", 0, kMaxInteger), 9765625);
+  EXPECT_EQ(parse_real("1_0.5e1_0", 0, 1e300), 10.5e10);
+  for (const char* text : {"_1", "1_", "1__0", "1_e5"})
+    EXPECT_THROW(parse_real(text, 0, 1e300), UsageError) << text;
+  EXPECT_THROW(parse_integer("1_", 0, 10), UsageError);
 }
 
 TEST(Numbers, RealNumbersReadBack) {

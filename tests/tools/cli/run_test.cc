@@ -6,10 +6,13 @@
 #include <csignal>
 #include <cstdio>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <pty.h>
+#include <sys/ioctl.h>
 #include <unistd.h>
 
 #include "tests/tools/cli/sample_flags.h"
@@ -103,6 +106,85 @@ TEST(Run, ConfigFileThenCommandLine) {
   EXPECT_THAT(run_with({"--config", path, "--show-config"}, +body, kProgram).out,
               HasSubstr("workers = 5\n"));
   std::remove(path.c_str());
+}
+
+/// A terminal of so many columns for stderr, as long as it lives; what was written there.
+class Terminal {
+ public:
+  explicit Terminal(int columns) : saved_(dup(STDERR_FILENO)) {
+    winsize size = {};
+    size.ws_col = static_cast<unsigned short>(columns);
+    int inner = -1;
+    EXPECT_EQ(openpty(&outer_, &inner, nullptr, nullptr, &size), 0);
+    fcntl(outer_, F_SETFL, O_NONBLOCK);
+    dup2(inner, STDERR_FILENO);
+    close(inner);
+  }
+  ~Terminal() { restore(); }
+
+  /// Everything that was written; ends the terminal.
+  std::string text() {
+    restore();
+    std::string all;
+    char buffer[4096];
+    for (ssize_t n; (n = read(outer_, buffer, sizeof buffer)) > 0;) {
+      all.append(buffer, static_cast<size_t>(n));
+    }
+    close(outer_);
+    return all;
+  }
+
+ private:
+  void restore() {
+    if (saved_ < 0) return;
+    std::fflush(stderr);
+    dup2(saved_, STDERR_FILENO);
+    close(saved_);
+    saved_ = -1;
+  }
+  int saved_;
+  int outer_ = -1;
+};
+
+/// A line is drawn after half a second of work, the next a fifth of a second later.
+std::string drawn(int columns, const std::vector<ProgressState>& states) {
+  Terminal terminal(columns);
+  {
+    Console console("sample-tool");
+    console.progress({.done = 1, .total = 100});  // too early to say anything
+    for (const ProgressState& state : states) {
+      std::this_thread::sleep_for(std::chrono::milliseconds(600));
+      console.progress(state);
+      console.progress(state);  // not twice
+    }
+    console.note("a closing line");
+  }
+  return terminal.text();
+}
+
+TEST(Run, ProgressIsOneLineOfATerminal) {
+  const std::string known = drawn(200, {{.done = 1 << 20, .total = 4 << 20, .items = 1234}});
+  EXPECT_THAT(known,
+              testing::MatchesRegex("\rsample-tool: 1.0 MiB of 4.0 MiB \\(25%\\), 1,234 documents, "
+                                    "[0-9.]+ [KM]iB/s, [0-9]+ s left\x1b\\[K"
+                                    "\r\x1b\\[Ksample-tool: a closing line\r\n"));
+  EXPECT_THAT(drawn(200, {{.done = 1 << 20, .items = 1}}),
+              testing::MatchesRegex("\rsample-tool: 1.0 MiB, 1 document, [0-9.]+ [KM]iB/s\x1b\\[K"
+                                    "\r\x1b\\[Ksample-tool: a closing line\r\n"));
+  EXPECT_THAT(drawn(200, {{300, 1200, 300, "token", true}}),
+              HasSubstr("\rsample-tool: 300 of 1,200 tokens (25%), "));
+  EXPECT_EQ(drawn(30, {{.done = 1 << 20, .total = 4 << 20, .items = 1234}}),
+            "\rsample-tool: 1.0 MiB of 4.0 M\x1b[K\r\x1b[Ksample-tool: a closing line\r\n");
+}
+
+TEST(Run, NoProgressWhereStderrIsNoTerminal) {
+  testing::internal::CaptureStderr();
+  {
+    Console console("sample-tool");
+    std::this_thread::sleep_for(std::chrono::milliseconds(600));
+    console.progress({.done = 1, .total = 2});
+  }
+  EXPECT_EQ(testing::internal::GetCapturedStderr(), "");
 }
 
 TEST(Run, AFullDiskBehindStdoutIsAnError) {

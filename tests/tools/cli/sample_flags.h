@@ -17,6 +17,7 @@ struct Sample {
   double rate = 0.5;
   std::string prefix;
   std::string dtype;
+  std::vector<std::string> paths;
 };
 
 inline const Table<Sample>& sample_table() {
@@ -26,6 +27,7 @@ inline const Table<Sample>& sample_table() {
          .value = "KEY",
          .help = "Keys to read. Several may follow.",
          .field = list(&Sample::keys)},
+        {.name = "data-path", .value = "PATH", .help = "Data.", .field = last_list(&Sample::paths)},
         {.name = "append-eod",
          .letter = 'a',
          .help = "Append the token. It ends documents.",
@@ -55,7 +57,19 @@ inline const Table<Sample>& sample_table() {
         {.name = "chunk-size",
          .value = "N",
          .help = "",
-         .field = no_effect<Sample>(Arity::one, "chunks are cut by bytes")}}}};
+         .field = no_effect<Sample>(Arity::one, "chunks are cut by bytes")},
+        {.name = "chunk-count",
+         .value = "N",
+         .help = "",
+         .field = no_effect<Sample>(Arity::one, "chunks are cut by bytes")},
+        {.name = "format",
+         .value = "VERSION",
+         .help = "",
+         .field = no_effect_with<Sample>({"1"}, "there is one format")},
+        {.name = "fp8",
+         .value = "KIND",
+         .help = "",
+         .field = refused<Sample>(Arity::one, "eight bits are not enough")}}}};
   return table;
 }
 

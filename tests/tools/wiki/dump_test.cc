@@ -62,6 +62,53 @@ TEST(Dump, AnyPortionGivesTheSamePages) {
   }
 }
 
+// What is read quickly and what only expat may judge give the same.
+TEST(Dump, TextsOfEveryKind) {
+  const auto page = [](const std::string& text) {
+    return PageXml{"<page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id>" + text +
+                       "</revision></page>",
+                   100,
+                   {}};
+  };
+  for (const auto& [xml, text] :
+       {std::pair<const char*, const char*>{"<text>a &lt;b&gt; &amp;amp; &quot;c&apos;</text>",
+                                            "a <b> &amp; \"c'"},
+        {"<text bytes=\"3\" xml:space=\"preserve\">\n x\ty </text>", "\n x\ty "},
+        {"<text>a&#65;&#x42;</text>", "aAB"},
+        {"<text><![CDATA[<b>&]]>c</text>", "<b>&c"},
+        {"<text>a\r\nb</text>", "a\nb"},
+        {"<text/>", ""},
+        {"<text></text>", ""},
+        {"<text a=\"x>y\">z</text>", "z"},
+        {"<text>old</text></revision><revision><id>3</id><text>new</text>", "new"},
+        {"<text>\xD0\x96\xE4\xB8\xAD\xF0\x9F\x98\x80\xEF\xBF\xBD</text>",
+         "\xD0\x96\xE4\xB8\xAD\xF0\x9F\x98\x80\xEF\xBF\xBD"}}) {
+    EXPECT_EQ(read_page(page(xml)).text, text) << xml;
+  }
+  for (const char* xml :
+       {"<text>a & b</text>", "<text>&unknown;</text>", "<text>a\x01</text>", "<text>]]></text>",
+        "<text>\xC3</text>", "<text>\xED\xA0\x80</text>", "<text>\xEF\xBF\xBF</text>",
+        "<text>a<b></text>", "<text>a</txet>", "<note>a</note>", "<text>a</text></page>"}) {
+    EXPECT_THROW(read_page(page(xml)), DumpError) << xml;
+  }
+}
+
+// Schemas before 0.6 have neither <ns> nor <redirect>.
+TEST(Dump, OldSchemasByTitleAndText) {
+  const Site site = read_site(kHead);
+  const auto page = [](const std::string& title, const std::string& text) {
+    return read_page({"<page><title>" + title + "</title><id>1</id><revision><id>2</id><text>" +
+                          text + "</text></revision></page>",
+                      0,
+                      {}});
+  };
+  EXPECT_EQ(namespace_of(page("Help:X", "a"), site), *site.number_of("help"));
+  EXPECT_EQ(namespace_of(page("Template:X", "a"), site), 10);
+  EXPECT_EQ(namespace_of(page("Star Trek: Voyager", "a"), site), 0);
+  EXPECT_TRUE(page("X", " #REDIRECT [[Y]]").redirect);
+  EXPECT_FALSE(page("X", "a #REDIRECT [[Y]]").redirect);
+}
+
 TEST(Dump, SiteNamesAndAddress) {
   const Site site = read_site(kHead);
   EXPECT_EQ(site.base, "https://en.wikipedia.org/wiki/");

@@ -43,7 +43,7 @@ TEST(Templates, Calls) {
   EXPECT_EQ(expanded("{{outer|me}}"), "[Hello me?]in");
   EXPECT_EQ(expanded("{{only}}"), "ab");
   EXPECT_EQ(expanded("{{old_name|x}}"), "Hello x!");
-  EXPECT_EQ(expanded("{{местен}}{{Шаблон:Местен}}"), "тук");
+  EXPECT_EQ(expanded("{{местен}}{{Шаблон:Местен}}{{шаблон: местен}}"), "туктуктук");
   EXPECT_EQ(expanded("{{unknown|x}}y"), "y");
   EXPECT_EQ(expanded("{{lang|grc|x}}"), "x");
   EXPECT_EQ(expanded("{{{1|default}}} {{PAGENAME}} {{SITENAME}}"), "default Title Site");
@@ -77,6 +77,38 @@ TEST(Templates, WorkIsBounded) {
   for (int i = 0; i < 100000; ++i) nested += "{{greet|";
   for (int i = 0; i < 100000; ++i) nested += "}}";
   EXPECT_LE(expanded(nested).size(), nested.size() * 2);
+  std::string many;
+  for (int i = 0; i < 1000; ++i) many += "{{bomb3}}.";
+  EXPECT_LE(expanded(many).size(), (5 << 20) + many.size());
+}
+
+// Bodies that lie in the temporary file, and on both sides of its beginning, are found as those in
+// memory.
+TEST(TemplateStore, SpillsToAFile) {
+  for (const size_t most_in_memory : {size_t{0}, size_t{500}, size_t{1} << 20}) {
+    TemplateStore store(".", most_in_memory);
+    for (int i = 0; i < 100; ++i) {
+      store.add("Template:T" + std::to_string(i), "body of " + std::to_string(i));
+      store.add_redirect("Template:R" + std::to_string(i), "Template:T" + std::to_string(i));
+    }
+    store.add("Template:T7", "another body");
+    EXPECT_EQ(store.bytes_in_file() > 0, most_in_memory < 1000);
+    const TemplateStore moved = std::move(store);
+    for (int i = 0; i < 100; ++i) {
+      const std::string body = i == 7 ? "another body" : "body of " + std::to_string(i);
+      EXPECT_EQ(moved.find("t" + std::to_string(i)), body);
+      EXPECT_EQ(moved.find("r" + std::to_string(i)), body);
+    }
+    EXPECT_FALSE(moved.has("T100"));
+  }
+  TemplateStore nowhere("/nonexistent/folder", 0);
+  nowhere.add("T", "body");  // falls back to the folder for temporary files
+  EXPECT_EQ(nowhere.find("T"), "body");
+}
+
+TEST(Templates, LettersOfEveryScript) {
+  EXPECT_EQ(expanded("{{lc:ЖaÉ}} {{uc:жaß}} {{ucfirst:ёлка}} {{lcfirst:Ёлка}}"),
+            "жaé ЖASS Ёлка ёлка");
 }
 
 TEST(Expression, Values) {

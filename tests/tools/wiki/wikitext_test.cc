@@ -14,7 +14,7 @@ namespace {
 std::string cleaned(std::string_view page, const CleanOptions& options = {}) {
   Site site;
   site.media_names = {"file", "image", "category", fold_case("Файл")};
-  site.namespace_names = {"help", "wikipedia", "file"};
+  site.namespaces = {{"help", 12}, {"wikipedia", 4}, {"file", 6}};
   return clean(page, site, options);
 }
 
@@ -44,9 +44,9 @@ TEST(Wikitext, ConstructsAlone) {
       {"l'''amour''' d''un''", "lamour d\"un\""},
       {"a<ref>no</ref>b<ref name=x />c<ref name=\"y\">{{cite|a=b}}</ref>d", "abcd"},
       {"a{{t|b={{u}}|c}}d", "ad"},
-      {"{{lang|grc|anarchia}} and {{convert|5|km|mi}} off", "anarchia and 5 km off"},
+      {"{{lang|grc|anarchia}} and {{convert|5|km|mi}} off", "anarchia and 5 kilometres off"},
       {"{{convert|5|to|8|km}}, {{cvt|5|-|8|km|mi}}, {{convert|2|x|3|x|4|m}} {{frac|3}}",
-       "5 to 8 km, 5–8 km, 2 × 3 × 4 m 1/3"},
+       "5 to 8 kilometres, 5–8 km, 2 × 3 × 4 metres 1/3"},
       {"the word \"''a''\" is", "the word \"a\" is"},
       {"{{nowrap|a [[b|c]]}}", "a c"},
       {"a {{{1|x}}} b", "a b"},
@@ -64,6 +64,23 @@ TEST(Wikitext, ConstructsAlone) {
       {"__NOTOC__ __БЕЗ_x a__b__c", "__БЕЗ_x a__b__c"},
       {"__БЕЗСЪДЪРЖАНИЕ__ текст", "текст"},
       {"-{zh-hans:计算机; zh-hant:電腦}- -{A}-", "计算机 A"},
+      {"the ''Iliad'''s words", "the \"Iliad'\"s words"},
+      {"l''''amour'''', '''''a'' b'''", "l'amour', a b"},
+      {"a<ref>b</ref name=x> c</ref>d", "ad"},
+      {"well, . . . as said ... so", "well, . . . as said ... so"},
+      {"{{convert|52419|sqmi|km2}} {{convert|16|e6acre|ha|adj=on}} {{convert|6|ft|2|in|m}} "
+       "{{convert|1|mi|1}} {{convert|-27|F}} {{convert|105|and(-)|130|cm|abbr=on}} "
+       "{{convert|2.1|Moilbbl/d}} {{convert|3|furlong}}",
+       "52,419 square miles 16-million acre 6 feet 2 inches 1 mile −27 °F 105 and 130 cm 2.1 "
+       "million "
+       "barrels per day 3 furlong"},
+      {"-{H|zh:a;en:b}- -{T|x}-c", "c"},
+      {"{{ill|de|Titel}} {{ill|Title|de|Titel}} 1{{ndash}}2{{'}}s {{langx|ru|мир}}",
+       "Titel Title 1–2's мир"},
+      {"He said:{{quote|All [[is]] well.}}and went", "He said:\nAll is well.\nand went"},
+      {"<div>A</div><div>B</div> <center>C</center>D", "A\nB\nC\nD"},
+      {"{{lc:ABC}} {{UC:x}} {{formatnum:1234}} {{ucfirst:ж}} {{#if:x|y}}", "abc X 1234 Ж"},
+      {", after a template", "after a template"},
       {"== Empty ==\n== Full ==\ntext\n=== Sub ===\nmore", "Full.\ntext\nSub.\nmore"},
       {"== A ==\n=== B ===\ntext", "A.\nB.\ntext"},
       {"* one\n* two\ntext\n: indented\n----\n", "text\nindented"},

@@ -1,0 +1,156 @@
+// SPDX-License-Identifier: MIT
+// Checkpoints that Megatron-core itself wrote in its torch_dist format, on several tensor and
+// pipeline ranks: read here, they compute the logits that Megatron-core computes after loading
+// them. Then the ways in which such a folder can be damaged. Golden:
+// tests/golden/convert/torch_dist, made by tests/reference/torch_dist_golden.py.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "convert/megatron_source.h"
+#include "convert/plain_forward.h"
+#include "convert/torch_dist.h"
+#include "libindexed/format.h"
+
+namespace convert {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+std::string golden(const std::string& name) {
+  return std::string(GOLDEN_DIR) + "/convert/torch_dist/" + name;
+}
+
+std::string read_file(const std::string& path) {
+  std::ifstream in(path, std::ios::binary);
+  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
+}
+
+/// What reading the whole checkpoint at `folder` ends with: a message of one line, or "read".
+std::string outcome(const std::string& folder) {
+  try {
+    const CanonicalModel model = read_megatron(folder, {});
+    for (const auto& [name, source] : model.tensors) source.load();
+    return "read";
+  } catch (const std::exception& e) {
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << "one line";
+    return e.what();
+  }
+}
+
+class TorchDistTest : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
+    std::string name = test->name();
+    std::replace(name.begin(), name.end(), '/', '_');
+    folder_ = ::testing::TempDir() + "torch_dist_" + name;
+    fs::remove_all(folder_);
+    fs::copy(golden("gpt2_tp2_pp2"), folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+
+  /// Puts `to`, which is as long as `from`, wherever `file` has `from`.
+  void replace(const std::string& file, const std::string& from, const std::string& to) const {
+    std::string bytes = read_file(folder_ + "/" + file);
+    ASSERT_NE(bytes.find(from), std::string::npos);
+    for (size_t at = 0; (at = bytes.find(from, at)) != std::string::npos; at += to.size())
+      bytes.replace(at, from.size(), to);
+    std::ofstream(folder_ + "/" + file, std::ios::binary) << bytes;
+  }
+
+  std::string folder_;
+};
+
+class TorchDistModel : public ::testing::TestWithParam<const char*> {};
+
+TEST_P(TorchDistModel, ComputesWhatMegatronComputes) {
+  const json want = json::parse(read_file(golden(GetParam()) + "/expected.json"));
+  CanonicalModel model = read_megatron(golden(GetParam()), {});
+  EXPECT_EQ(model.iteration, 7);
+  const std::vector<int32_t> tokens = want.at("tokens");
+  trim_vocabulary(model, static_cast<int64_t>(want.at("logits")[0].size()));
+  const std::vector<float> logits = plain_forward(model, tokens, QkvRoad::apart);
+  const size_t width = logits.size() / tokens.size();
+  for (size_t row = 0; row < tokens.size(); ++row)
+    for (size_t i = 0; i < width; ++i)
+      ASSERT_NEAR(logits[row * width + i], want.at("logits")[row][i].get<float>(), 2e-5);
+}
+
+INSTANTIATE_TEST_SUITE_P(MegatronCore, TorchDistModel,
+                         ::testing::Values("gpt2_tp2_pp2", "gpt2_layers_apart", "llama_tp2"),
+                         [](const auto& info) { return std::string(info.param); });
+
+TEST_F(TorchDistTest, RowsComeInPiecesOfAnySize) {
+  const TorchDist checkpoint(golden("llama_tp2"), TorchFile::Checksums::require);
+  for (const auto& [name, source] : checkpoint.tensors()) {
+    const std::vector<std::byte> whole = source.load();
+    std::vector<std::byte> pieces(whole.size());
+    for (int64_t first = 0, count = 1; first < source.rows(); first += count++) {
+      count = std::min(count, source.rows() - first);
+      source.read_rows(first, count, pieces.data() + first * source.row_bytes());
+    }
+    EXPECT_EQ(pieces, whole) << name;
+  }
+}
+
+TEST_F(TorchDistTest, EveryCutOfItsFilesIsRefused) {
+  for (const char* name : {".metadata", "__0_0.distcp", "__3_0.distcp"}) {
+    const std::string path = folder_ + "/" + name;
+    const uintmax_t size = fs::file_size(path);
+    const std::string bytes = read_file(path);
+    for (uintmax_t cut = 0; cut < size; cut += std::max<uintmax_t>(1, size / 23)) {
+      fs::resize_file(path, cut);
+      EXPECT_THAT(outcome(folder_), HasSubstr(folder_)) << name << " of " << cut << " bytes";
+    }
+    std::ofstream(path, std::ios::binary) << bytes;
+  }
+  EXPECT_EQ(outcome(folder_), "read");
+}
+
+TEST_F(TorchDistTest, DamagedBytesOfATensorAreSeen) {
+  const std::string path = folder_ + "/__1_0.distcp";
+  const std::string bytes = read_file(path);
+  int refused = 0;
+  for (size_t at = 0; at < bytes.size(); at += 307) {
+    std::string damaged = bytes;
+    damaged[at] = static_cast<char>(damaged[at] ^ 0x10);
+    std::ofstream(path, std::ios::binary) << damaged;
+    refused += outcome(folder_) != "read";
+  }
+  // Dates of the zip members, padding, and extra state that nobody reads may change.
+  EXPECT_GT(refused, static_cast<int>(bytes.size() / 307 / 3));
+}
+
+TEST_F(TorchDistTest, WhatIsMissingOrForeignIsNamed) {
+  fs::rename(folder_ + "/__2_0.distcp", folder_ + "/elsewhere");
+  EXPECT_THAT(outcome(folder_), HasSubstr("__2_0.distcp"));
+  fs::rename(folder_ + "/elsewhere", folder_ + "/__2_0.distcp");
+  std::ofstream(folder_ + "/metadata.json") << R"({"sharded_backend":"zarr"})";
+  EXPECT_THAT(outcome(folder_),
+              HasSubstr("metadata.json: sharded_backend \"zarr\" is not supported"));
+  std::ofstream(folder_ + "/metadata.json") << "{";
+  EXPECT_THAT(outcome(folder_), HasSubstr("metadata.json: not JSON"));
+}
+
+TEST_F(TorchDistTest, NamesThatLeaveTheFolderAreRefused) {
+  replace(".metadata", "__0_0.distcp", "../../passwd");
+  EXPECT_THAT(outcome(folder_),
+              HasSubstr("lies in \"../../passwd\", expected a file of this folder"));
+}
+
+TEST_F(TorchDistTest, ParametersOfOtherModelsAreRefusedByName) {
+  replace(".metadata", "embedding.position_embeddings.weight",
+          "embedding.position_embeddings.w8ight");
+  EXPECT_THAT(
+      outcome(folder_),
+      HasSubstr("parameter embedding.position_embeddings.w8ight is not one of a GPT model"));
+}
+
+}  // namespace
+}  // namespace convert

@@ -1,0 +1,21 @@
+# What cpack makes: a .deb whose programs lie in /usr/bin, with their pages and the names of the packages they need; and an
+# archive that runs where it is unpacked, by the shared libraries beside its programs.
+. "$(dirname "$0")/prelude"
+build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
+[ -f "$build/CPackConfig.cmake" ] && command -v dpkg-deb dpkg-shlibdeps >/dev/null || exit 77
+grep -q '^CUDA:BOOL=ON' "$build/CMakeCache.txt" && exit 77  # minutes of libraries
+case $(grep -h '^SANITIZE:' "$build/CMakeCache.txt") in *=?*) exit 77 ;; esac
+[ -x "$build/bin/trainer" ] && [ -x "$build/bin/hf-to-megatron" ] || exit 77  # cpack would build what is not there
+for kind in DEB TGZ; do cpack --config "$build/CPackConfig.cmake" -G $kind -B "$PWD" >log 2>&1 || cat log; done
+dpkg-deb -x ./*.deb deb
+ls deb deb/usr
+for page in bpe-tokenize.1 indexed.5; do ls deb/usr/share/man/man?/$page; done
+ls deb/usr/share/bash-completion/completions/bpe-tokenize deb/usr/lib/cmake/gristmill/gristmill-config.cmake
+dpkg-deb -f ./*.deb Depends | tr ',' '\n' | grep -o 'libicu[0-9]*\|libtbb[0-9]*' | sed 's/[0-9]*$//'
+mkdir moved && tar xzf ./*.tar.gz -C moved
+for bin in deb/usr/bin moved/*/bin; do
+  printf 'one\0two\0' | env -i PATH=/usr/bin:/bin "$bin/bpe-tokenize" -q -0 -o "${bin%%/*}.out" $VOCAB
+  "$bin/json-extract" --version
+done
+cmp deb.out_text_document.bin moved.out_text_document.bin && echo same
+ldd moved/*/bin/bpe-tokenize | grep -c "$PWD/moved/.*/lib/gristmill/libtbb"

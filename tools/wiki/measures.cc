@@ -1,0 +1,221 @@
+// SPDX-License-Identifier: MIT
+// {{convert}} of common_templates.h: the first measure as a reader sees it ("5 miles", "2 to 3
+// °C"), without its translation into other units. What is not known of units stays as it was
+// written. Source: the English Wikipedia's documentation of Template:Convert.
+
+#include <algorithm>
+#include <array>
+
+#include "tools/wiki/common_templates.h"
+#include "tools/wiki/wikitext.h"
+
+namespace wiki {
+namespace {
+
+struct Unit {
+  std::string_view code;
+  std::string_view one;  // empty: the symbol is used in running text too
+  std::string_view many;
+  std::string_view symbol;
+};
+constexpr std::array<Unit, 66> kUnits = {{
+    {"mi", "mile", "miles", "mi"},
+    {"km", "kilometre", "kilometres", "km"},
+    {"m", "metre", "metres", "m"},
+    {"cm", "centimetre", "centimetres", "cm"},
+    {"mm", "millimetre", "millimetres", "mm"},
+    {"um", "micrometre", "micrometres", "μm"},
+    {"nm", "nanometre", "nanometres", "nm"},
+    {"ft", "foot", "feet", "ft"},
+    {"foot", "foot", "feet", "ft"},
+    {"in", "inch", "inches", "in"},
+    {"yd", "yard", "yards", "yd"},
+    {"nmi", "nautical mile", "nautical miles", "nmi"},
+    {"AU", "astronomical unit", "astronomical units", "au"},
+    {"ly", "light-year", "light-years", "ly"},
+    {"pc", "parsec", "parsecs", "pc"},
+    {"acre", "acre", "acres", "acre"},
+    {"ha", "hectare", "hectares", "ha"},
+    {"sqmi", "square mile", "square miles", "sq mi"},
+    {"mi2", "square mile", "square miles", "sq mi"},
+    {"sqkm", "square kilometre", "square kilometres", "km2"},
+    {"km2", "square kilometre", "square kilometres", "km2"},
+    {"m2", "square metre", "square metres", "m2"},
+    {"cm2", "square centimetre", "square centimetres", "cm2"},
+    {"sqft", "square foot", "square feet", "sq ft"},
+    {"ft2", "square foot", "square feet", "sq ft"},
+    {"sqyd", "square yard", "square yards", "sq yd"},
+    {"cuft", "cubic foot", "cubic feet", "cu ft"},
+    {"cuyd", "cubic yard", "cubic yards", "cu yd"},
+    {"cumi", "cubic mile", "cubic miles", "cu mi"},
+    {"m3", "cubic metre", "cubic metres", "m3"},
+    {"km3", "cubic kilometre", "cubic kilometres", "km3"},
+    {"L", "litre", "litres", "L"},
+    {"l", "litre", "litres", "l"},
+    {"ml", "millilitre", "millilitres", "ml"},
+    {"gal", "gallon", "gallons", "gal"},
+    {"USgal", "US gallon", "US gallons", "US gal"},
+    {"usgal", "US gallon", "US gallons", "US gal"},
+    {"impgal", "imperial gallon", "imperial gallons", "imp gal"},
+    {"bbl", "barrel", "barrels", "bbl"},
+    {"oilbbl", "barrel", "barrels", "bbl"},
+    {"lb", "pound", "pounds", "lb"},
+    {"oz", "ounce", "ounces", "oz"},
+    {"st", "stone", "stone", "st"},
+    {"kg", "kilogram", "kilograms", "kg"},
+    {"g", "gram", "grams", "g"},
+    {"mg", "milligram", "milligrams", "mg"},
+    {"t", "tonne", "tonnes", "t"},
+    {"MT", "metric ton", "metric tons", "t"},
+    {"LT", "long ton", "long tons", "long tons"},
+    {"ST", "short ton", "short tons", "short tons"},
+    {"mph", "mile per hour", "miles per hour", "mph"},
+    {"km/h", "kilometre per hour", "kilometres per hour", "km/h"},
+    {"kn", "knot", "knots", "kn"},
+    {"hp", "horsepower", "horsepower", "hp"},
+    {"kW", "kilowatt", "kilowatts", "kW"},
+    {"MW", "megawatt", "megawatts", "MW"},
+    {"W", "watt", "watts", "W"},
+    {"carat", "carat", "carats", "carat"},
+    {"PD", "inhabitant", "inhabitants", "inhabitants"},
+    {"F", "", "", "°F"},
+    {"C", "", "", "°C"},
+    {"K", "", "", "K"},
+    {"°F", "", "", "°F"},
+    {"°C", "", "", "°C"},
+    {"F-change", "", "", "°F"},
+    {"C-change", "", "", "°C"},
+}};
+struct Words {
+  std::string_view code, words;
+};
+constexpr std::array<Words, 4> kPowers = {
+    {{"e3", "thousand "}, {"e6", "million "}, {"e9", "billion "}, {"e12", "trillion "}}};
+// Letters of these stand before a few units alone: Mm is not a million metres.
+constexpr std::array<Words, 4> kLetters = {
+    {{"k", "thousand "}, {"M", "million "}, {"G", "billion "}, {"T", "trillion "}}};
+constexpr std::array<std::string_view, 4> kLettered = {"oilbbl", "bbl", "cuft", "USgal"};
+constexpr std::array<Words, 5> kRates = {{{"/d", " per day"},
+                                          {"/s", " per second"},
+                                          {"/h", " per hour"},
+                                          {"/sqmi", " per square mile"},
+                                          {"/km2", " per square kilometre"}}};
+constexpr std::array<Words, 20> kBetween = {
+    {{"to", " to "},    {"to(-)", " to "},   {"to about", " to about "},
+     {"and", " and "},  {"and(-)", " and "}, {"or", " or "},
+     {"or(-)", " or "}, {"by", " by "},      {"by(-)", " by "},
+     {"x", " × "},      {"xx", " × "},       {"*", " × "},
+     {"×", " × "},      {"-", "–"},          {"–", "–"},
+     {"+", " + "},      {"+/-", " ± "},      {"±", " ± "},
+     {",", ", "},       {"to(-)-", " to "}}};
+
+const Unit* unit_of(std::string_view code) {
+  const auto* found =
+      std::find_if(kUnits.begin(), kUnits.end(), [&](const Unit& u) { return u.code == code; });
+  return found == kUnits.end() ? nullptr : found;
+}
+
+bool is_number(std::string_view text) {
+  return !text.empty() && text.find_first_of("0123456789") != std::string_view::npos &&
+         text.find_first_not_of("0123456789.,+-/ ") == std::string_view::npos;
+}
+
+// 1234567.5 as 1,234,567.5; what is not plain digits stays.
+std::string shown_number(std::string_view number) {
+  std::string out;
+  if (number.starts_with('-')) {
+    out = "−";
+    number.remove_prefix(1);
+  }
+  const size_t point = std::min(number.find('.'), number.size());
+  if (point < 4 || number.find_first_not_of("0123456789.") != std::string_view::npos)
+    return out.append(number);
+  for (size_t i = 0; i < number.size(); ++i) {
+    if (i > 0 && i < point && (point - i) % 3 == 0) out.push_back(',');
+    out.push_back(number[i]);
+  }
+  return out;
+}
+
+enum class Form { words, symbols, adjective };
+
+// Takes the front of `code` that is one of `rows`' codes and gives its words.
+template <size_t N>
+std::string_view take_front(const std::array<Words, N>& rows, std::string_view& code) {
+  for (const Words& row : rows) {
+    if (!code.starts_with(row.code) || code.size() == row.code.size()) continue;
+    code.remove_prefix(row.code.size());
+    return row.words;
+  }
+  return {};
+}
+
+// The unit behind its number, with what is between.
+std::string shown_unit(std::string_view code, std::string_view number, Form form) {
+  const std::string as_written = " " + std::string(code);
+  std::string_view left = code;
+  Words rate = {};
+  std::string_view multiple;
+  const Unit* unit = unit_of(left);
+  for (const Words& row : kRates) {
+    if (unit != nullptr || !left.ends_with(row.code)) continue;
+    rate = row;
+    left.remove_suffix(row.code.size());
+    break;
+  }
+  if (unit == nullptr) {
+    multiple = take_front(kPowers, left);
+    const std::string_view behind = left.substr(std::min<size_t>(1, left.size()));
+    if (std::find(kLettered.begin(), kLettered.end(), behind) != kLettered.end())
+      multiple = take_front(kLetters, left);
+    unit = unit_of(left);
+  }
+  if (unit == nullptr) return as_written;
+  const bool symbol = form == Form::symbols || unit->one.empty();
+  const bool one = form == Form::adjective ||
+                   (multiple.empty() && (number == "1" || number.find('/') != number.npos));
+  std::string out = form == Form::adjective && !symbol ? "-" : " ";
+  out.append(multiple).append(symbol ? unit->symbol : one ? unit->one : unit->many);
+  return out.append(symbol ? rate.code : rate.words);
+}
+
+bool has_argument(std::string_view arguments, std::string_view name, std::string_view value) {
+  for (size_t at = arguments.find(name); at != std::string_view::npos;
+       at = arguments.find(name, at + 1)) {
+    const std::string_view rest = trim(arguments.substr(at + name.size()));
+    if (rest.starts_with('=') && trim(rest.substr(1)).starts_with(value)) return true;
+  }
+  return false;
+}
+
+}  // namespace
+
+std::string converted(std::string_view arguments, const std::vector<std::string_view>& values) {
+  const bool adjective = has_argument(arguments, "adj", "on") ||
+                         has_argument(arguments, "adj", "mid") ||
+                         has_argument(arguments, "adj", "1");
+  const Form form = has_argument(arguments, "abbr", "on") || has_argument(arguments, "abbr", "in")
+                        ? Form::symbols
+                    : adjective ? Form::adjective
+                                : Form::words;
+  std::string text;
+  for (size_t i = 0; i < values.size(); i += 2) {
+    text += shown_number(values[i]);
+    if (i + 1 == values.size()) break;
+    const auto* between = std::find_if(kBetween.begin(), kBetween.end(),
+                                       [&](const Words& w) { return w.code == values[i + 1]; });
+    if (between != kBetween.end() && i + 2 < values.size()) {
+      text += between->words;
+      continue;
+    }
+    text += shown_unit(values[i + 1], values[i], form);
+    // 6 ft 2 in; one number alone behind the unit says how to round.
+    const bool compound =
+        i + 3 < values.size() && is_number(values[i + 2]) && unit_of(values[i + 3]) != nullptr;
+    if (!compound) break;
+    text += " ";
+  }
+  return text;
+}
+
+}  // namespace wiki

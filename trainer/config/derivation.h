@@ -1,0 +1,43 @@
+// Derivation: a configuration on its way from asked to derived, in the parts that derive_and_check
+// goes through. Seen by derive.cc (model, devices, data, checkpoints) and derive_learning.cc
+// (batches, length, learning rate, precision) alone.
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/config/flags.h"
+
+namespace trainer {
+
+/// See derive_and_check(). Every part reads what the parts before it have derived, and throws
+/// cli::UsageError for what cannot be honoured.
+struct Derivation {
+  TrainConfig& config;
+  const Given& given;
+  std::vector<std::string> notes;
+
+  TrainConfig::Derived& derived() { return config.derived; }
+  /// Whether `name` was given another value than its default: a saved configuration gives them all.
+  bool changed(std::string_view name) const;
+
+  void model();
+  void position();
+  void activation();
+  void devices(int64_t world_size);
+  void tensor_parallel();
+  void pipeline();
+  void batches();
+  void ramp();
+  void length();
+  void learning_rate();
+  void weight_decay();
+  void precision();
+  void recompute();
+  void data();
+  void checkpoints();
+};
+
+}  // namespace trainer

@@ -1,0 +1,192 @@
+// The parts of derive_and_check that say how the model learns. See derivation.h.
+// Source: get_optimizer_param_scheduler and validate_args of Megatron-LM; Megatron-DeepSpeed for
+// *_tokens.
+//
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <initializer_list>
+#include <utility>
+
+#include "tools/cli/fields.h"
+#include "tools/cli/text.h"
+#include "trainer/config/derivation.h"
+
+namespace trainer {
+
+using cli::concat;
+using cli::UsageError;
+
+namespace {
+
+// Of the ways to say one thing, one may be taken.
+void one_of(std::initializer_list<std::pair<bool, std::string_view>> ways) {
+  std::string_view first;
+  for (const auto& [used, flag] : ways) {
+    if (!used) continue;
+    if (!first.empty())
+      throw UsageError(concat("--", first, " and --", flag, " exclude each other"));
+    first = flag;
+  }
+}
+
+}  // namespace
+
+void Derivation::ramp() {
+  TrainConfig::Derived& d = derived();
+  if (config.rampup_batch_size.empty()) return;
+  if (config.rampup_batch_size.size() != 3) {
+    throw UsageError("--rampup-batch-size takes three numbers: START INCREMENT SAMPLES");
+  }
+  const int64_t limit = cli::kMaxInteger;
+  d.rampup_start = cli::parse_integer(config.rampup_batch_size[0], 1, limit);
+  d.rampup_increment = cli::parse_integer(config.rampup_batch_size[1], 1, limit);
+  d.rampup_samples = cli::parse_integer(config.rampup_batch_size[2], 0, limit);
+  const int64_t rise = d.global_batch_size - d.rampup_start;
+  if (rise < 0 || rise % d.rampup_increment != 0) {
+    throw UsageError(concat("--rampup-batch-size ", d.rampup_start, " ", d.rampup_increment,
+                            " does not reach --global-batch-size ", d.global_batch_size,
+                            " in whole increments"));
+  }
+  const int64_t unit = config.micro_batch_size * d.data_parallel_size;
+  for (int64_t size = d.rampup_start; size < d.global_batch_size; size += d.rampup_increment) {
+    if (size % unit == 0) continue;
+    throw UsageError(concat("--rampup-batch-size passes through ", size,
+                            ", no multiple of --micro-batch-size ", config.micro_batch_size,
+                            " times data-parallel size ", d.data_parallel_size));
+  }
+}
+
+void Derivation::batches() {
+  TrainConfig::Derived& d = derived();
+  if (config.micro_batch_size == 0) throw UsageError("--micro-batch-size is missing");
+  const int64_t unit = config.micro_batch_size * d.data_parallel_size;
+  if (const std::optional<int64_t> steps = config.gradient_accumulation_steps) {
+    const int64_t whole = unit * *steps;
+    if (config.global_batch_size.value_or(whole) != whole)
+      throw UsageError(concat("global batch size ", *config.global_batch_size, " is not ", *steps,
+                              " gradient_accumulation_steps of --micro-batch-size ",
+                              config.micro_batch_size, " on ", d.data_parallel_size,
+                              " data-parallel ranks"));
+    config.global_batch_size = whole;
+  }
+  d.global_batch_size = config.global_batch_size.value_or(unit);
+  if (d.global_batch_size % unit != 0) {
+    throw UsageError(concat("--global-batch-size ", d.global_batch_size,
+                            " is no multiple of --micro-batch-size ", config.micro_batch_size,
+                            " times data-parallel size ", d.data_parallel_size));
+  }
+  ramp();
+}
+
+void Derivation::length() {
+  TrainConfig::Derived& d = derived();
+  if (config.train_iters && config.train_samples) {
+    throw UsageError("--train-iters and --train-samples exclude each other");
+  }
+  if (!config.train_iters && !config.train_samples && !config.train_tokens) {
+    throw UsageError("--train-iters is missing (or --train-samples, or --train-tokens)");
+  }
+  const BatchSchedule schedule(config);
+  int64_t steps = cli::kMaxInteger;
+  if (config.train_iters) steps = *config.train_iters;
+  if (config.train_samples) steps = schedule.steps_for(*config.train_samples);
+  if (config.train_tokens) {
+    const int64_t samples = (*config.train_tokens + config.seq_length - 1) / config.seq_length;
+    const int64_t whole = schedule.steps_for(samples);
+    steps = std::min(steps, whole + (schedule.samples_after(whole) < samples ? 1 : 0));
+  }
+  d.train_iters = steps;
+  // What the sample arrays are made for: as Megatron, the asked number when samples were asked for.
+  d.train_samples = config.train_samples.value_or(schedule.samples_after(steps));
+}
+
+void Derivation::learning_rate() {
+  TrainConfig::Derived& d = derived();
+  one_of({{config.lr_decay_iters.has_value(), "lr-decay-iters"},
+          {config.lr_decay_samples.has_value(), "lr-decay-samples"},
+          {config.lr_decay_tokens.has_value(), "lr-decay-tokens"}});
+  one_of({{config.lr_wsd_decay_iters.has_value(), "lr-wsd-decay-iters"},
+          {config.lr_wsd_decay_samples.has_value(), "lr-wsd-decay-samples"}});
+  one_of({{config.lr_warmup_fraction.has_value(), "lr-warmup-fraction"},
+          {config.lr_warmup_iters > 0, "lr-warmup-iters"},
+          {config.lr_warmup_samples > 0, "lr-warmup-samples"},
+          {config.lr_warmup_tokens.has_value(), "lr-warmup-tokens"}});
+  if (!config.lr) {
+    if (config.skip_train) return;
+    throw UsageError("--lr is missing");
+  }
+  if (config.min_lr > *config.lr) {
+    throw UsageError(concat("--min-lr ", config.min_lr, " is above --lr ", *config.lr));
+  }
+  const BatchSchedule schedule(config);
+  const auto samples_of = [&](int64_t steps) {
+    return static_cast<double>(schedule.samples_after(steps));
+  };
+  const double sequence = static_cast<double>(config.seq_length);
+  d.lr_decay_samples = static_cast<double>(d.train_samples);
+  if (config.lr_decay_iters) d.lr_decay_samples = samples_of(*config.lr_decay_iters);
+  if (config.lr_decay_samples) d.lr_decay_samples = static_cast<double>(*config.lr_decay_samples);
+  if (config.lr_decay_tokens)
+    d.lr_decay_samples = static_cast<double>(*config.lr_decay_tokens) / sequence;
+  d.lr_warmup_samples = config.lr_warmup_samples > 0 ? static_cast<double>(config.lr_warmup_samples)
+                                                     : samples_of(config.lr_warmup_iters);
+  if (config.lr_warmup_tokens)
+    d.lr_warmup_samples = static_cast<double>(*config.lr_warmup_tokens) / sequence;
+  if (config.lr_warmup_fraction)
+    d.lr_warmup_samples = *config.lr_warmup_fraction * d.lr_decay_samples;
+  if (d.lr_warmup_samples >= d.lr_decay_samples && d.lr_warmup_samples > 0) {
+    throw UsageError(concat("warm-up of ", d.lr_warmup_samples,
+                            " samples is not shorter than the decay of ", d.lr_decay_samples,
+                            " samples"));
+  }
+  if (config.lr_decay_style == "WSD") {
+    if (!config.lr_wsd_decay_iters && !config.lr_wsd_decay_samples) {
+      throw UsageError("--lr-decay-style WSD needs --lr-wsd-decay-iters or --lr-wsd-decay-samples");
+    }
+    d.lr_wsd_decay_samples =
+        config.lr_wsd_decay_samples
+            ? static_cast<double>(*config.lr_wsd_decay_samples)
+            : static_cast<double>(*config.lr_wsd_decay_iters * d.global_batch_size);
+  }
+}
+
+void Derivation::weight_decay() {
+  TrainConfig::Derived& d = derived();
+  const bool constant = config.weight_decay_incr_style == "constant";
+  if (constant && (config.start_weight_decay || config.end_weight_decay)) {
+    throw UsageError(
+        "--start-weight-decay and --end-weight-decay need --weight-decay-incr-style linear or "
+        "cosine");
+  }
+  if (!constant && (!config.start_weight_decay || !config.end_weight_decay)) {
+    throw UsageError(concat("--weight-decay-incr-style ", config.weight_decay_incr_style,
+                            " needs --start-weight-decay and --end-weight-decay"));
+  }
+  d.start_weight_decay = config.start_weight_decay.value_or(config.weight_decay);
+  d.end_weight_decay = config.end_weight_decay.value_or(config.weight_decay);
+}
+
+void Derivation::precision() {
+  if (config.fp16 && config.bf16) throw UsageError("--fp16 and --bf16 exclude each other");
+  for (const std::string_view flag :
+       {"loss-scale", "initial-loss-scale", "min-loss-scale", "loss-scale-window", "hysteresis"}) {
+    if (!config.fp16 && changed(flag))
+      notes.push_back(concat("--", flag, " changes nothing without --fp16"));
+    if (config.fp16 && config.loss_scale && changed(flag) && flag != "loss-scale")
+      notes.push_back(concat("--", flag, " changes nothing with a fixed --loss-scale"));
+  }
+  if (config.fp32_residual_connection && (config.fp16 || config.bf16)) {
+    throw UsageError(concat("--fp32-residual-connection: with --", config.fp16 ? "fp16" : "bf16",
+                            " the sum that runs through the layers has that precision here"));
+  }
+  if (!config.exp_avg_sq_dtype.empty() && config.exp_avg_sq_dtype != config.exp_avg_dtype) {
+    throw UsageError(concat("--exp-avg-sq-dtype ", config.exp_avg_sq_dtype,
+                            " must be --exp-avg-dtype, which is ", config.exp_avg_dtype));
+  }
+  if (config.min_loss_scale > config.initial_loss_scale) {
+    throw UsageError(concat("--min-loss-scale ", config.min_loss_scale,
+                            " is above --initial-loss-scale ", config.initial_loss_scale));
+  }
+}
+
+}  // namespace trainer
