@@ -1,0 +1,44 @@
+# The three kinds of target that CMakeLists.txt lists: a room (library), a program, a test.
+
+# gristmill_library(NAME SOURCES file... LINK target...): one room.
+function(gristmill_library name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_library(${name} STATIC ${arg_SOURCES})
+  add_library(gristmill::${name} ALIAS ${name})
+  target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
+                             $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/gristmill>)
+  target_link_libraries(${name} PUBLIC ${arg_LINK})
+  set_target_properties(${name} PROPERTIES OUTPUT_NAME gristmill_${name})
+endfunction()
+
+# gristmill_program(NAME SOURCES file... LINK target...): one program, in build/.../bin, installed.
+function(gristmill_program name)
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK})
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
+  # DT_RPATH rather than DT_RUNPATH: the bundled libraries find each other by it too.
+  set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/gristmill")
+  target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
+  set_property(GLOBAL APPEND PROPERTY gristmill_programs ${name})
+  install(TARGETS ${name} RUNTIME_DEPENDENCY_SET gristmill_programs RUNTIME COMPONENT runtime)
+endfunction()
+
+# gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest, which bears
+# the label gpu where NAME ends in _cuda_test.
+function(gristmill_test name)
+  if(NOT BUILD_TESTING)
+    return()
+  endif()
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  add_executable(${name} ${arg_SOURCES})
+  target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
+  target_compile_definitions(${name} PRIVATE GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
+                             SHARED_DATA_DIR="${PROJECT_SOURCE_DIR}/../shared/data")
+  set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
+  set(labels)
+  if(name MATCHES "_cuda_test$")
+    set(labels LABELS gpu)
+  endif()
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST PROPERTIES TIMEOUT 300 ${labels})
+endfunction()
