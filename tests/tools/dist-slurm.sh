@@ -11,8 +11,8 @@ trap '"$cluster" stop "$WORK/slurm"' EXIT
 environment=$("$cluster" start "$WORK/slurm") || { echo "skipped: SLURM does not start here"; exit 77; }
 eval "$environment"
 mkdir bin
-for program in wiki-extract bpe-tokenize merge-datasets; do # as they are, but slow
-  printf '#!/bin/sh\n[ "$1" = --version ] || sleep 0.3\nexec %s "$@"\n' "$(command -v $program)" >bin/$program
+for program in wiki-extract bpe-tokenize merge-datasets; do # as they are, but none begins while there is a file "hold"
+  printf '#!/bin/sh\nwhile [ "$1" != --version ] && [ -e %s/hold ]; do sleep 0.1; done\nexec %s "$@"\n' "$WORK" "$(command -v $program)" >bin/$program
   chmod +x bin/$program
 done
 cp "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt" .
@@ -25,8 +25,8 @@ else
 fi
 dist() { make -s -j2 -f "$dist" INPUT=dump.xml.bz2 SHARDS_PER_FILE=6 VOCAB_FILE=vocab.json MERGE_FILE=merges.txt TOKENIZE_FLAGS=--no-pad-vocab-size BIN="$WORK/bin" POLL=0.3 "$@" 2>>errors; }
 digest() { (cd "$1" && sha256sum dataset-*/*.bin dataset-*/*.idx dataset-*/shards.tsv); }
-running() { # waits until so many shards are being made
-  for _ in $(seq 200); do
+running() { # waits until so many shards are being made, at most a minute
+  for _ in $(seq 600); do
     [ "$(find work -name '*.running' -size +0 2>/dev/null | wc -l)" -lt "$1" ] || return 0
     sleep 0.1
   done
@@ -36,17 +36,17 @@ dist WORK=clean dataset >/dev/null && digest clean >clean.digest
 dist LAUNCH=slurm WORK=undisturbed dataset >/dev/null && digest undisturbed | diff - clean.digest && echo "SLURM: the same bytes"
 
 # make is killed while its jobs run; run again it waits for them and goes on. Meanwhile a task is cancelled, and a node dies.
+touch hold
 setsid make -s -f "$dist" INPUT=dump.xml.bz2 SHARDS_PER_FILE=6 VOCAB_FILE=vocab.json MERGE_FILE=merges.txt TOKENIZE_FLAGS=--no-pad-vocab-size BIN="$WORK/bin" POLL=0.3 LAUNCH=slurm WORK=work dataset >/dev/null 2>&1 &
-running 1
+running 4
 { kill -9 -- -$! && wait $!; } 2>/dev/null
 squeue -h -r -o %j | sort -u | wc -l
-make -s -f "$dist" status WORK=work | awk '$2 == "running"' | wc -l | awk '{ print ($1 > 0 ? "running jobs are told" : "none is told") }'
+make -s -f "$dist" status WORK=work | awk '{ print $1, $2 }' | sort | uniq -c
 dist LAUNCH=slurm WORK=work dataset >result &
 make=$!
-running 2
 scancel "$(squeue -h -r -t R -o '%F_%K' | head -n 1)"
-running 1
 "$cluster" kill-node "$WORK/slurm" $((RANDOM % 2 + 1)) >&2
+rm hold
 wait $make && digest work | diff - clean.digest && echo "a task, a node and make killed: the same bytes"
 find work -name '*.part' -o -name '*.tmp'
 make -s -f "$dist" status WORK=work | awk 'NR > 1 { print $1, $2 }' | sort | uniq -c

@@ -15,9 +15,9 @@ srun -N2 --ntasks-per-node=1 trainer $FLAGS $four --save "$WORK/four" >four.log 
 grep -o 'launched by srun: rank 0 of 4, local rank 0 of 2, node 0 of 2; rank 0 at 127.0.0.1' four.log
 kill_a_rank >killed &
 job=$(sbatch --parsable -N2 --output="$WORK/log" "$LAUNCH/slurm.sbatch" $FLAGS --save "$WORK/ck" --load "$WORK/ck")
-for _ in $(seq 600); do
+for _ in $(seq 300); do
   [ -n "$(squeue -h -j "$job" 2>/dev/null)" ] || break
-  sleep 0.1
+  sleep 1
 done
 wait %2 2>/dev/null
 cat killed
