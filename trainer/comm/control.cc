@@ -216,10 +216,9 @@ std::vector<std::string> Control::Link::collect() {
   std::unique_lock<std::mutex> lock(mutex_);
   const int64_t round = collected_++;
   changed_.wait(lock, [&] { return cut_ || rounds_.count(round) != 0; });
-  if (cut_) throw ops::DeviceError("comm: the connection to rank 0 is lost");
-  std::vector<std::string> values = std::move(rounds_[round]);
-  rounds_.erase(round);
-  return values;
+  auto values = rounds_.extract(round);
+  if (values.empty()) throw ops::DeviceError("comm: the connection to rank 0 is lost");
+  return std::move(values.mapped());
 }
 
 void Control::Link::leave() {
