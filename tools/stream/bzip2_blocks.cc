@@ -9,10 +9,7 @@
 
 #include <algorithm>
 #include <array>
-#include <atomic>
-#include <chrono>
 #include <cstring>
-#include <span>
 
 #include "tools/stream/bzip2_decoder.h"
 
@@ -27,20 +24,27 @@ constexpr int kMarkAndSumBits = 80;
 constexpr int64_t kLongestBlock = 8
                                   << 20;  // a block is under 1 MB; some chance marks may be inside
 
-// For each pair of bytes: the bit shifts (as a mask, block marks low, end marks high) at which the
-// pair could be bytes 2 and 3 of the 7 bytes that a shifted mark spans.
-std::array<uint16_t, 65536> make_candidates() {
-  std::array<uint16_t, 65536> table{};
-  for (int shift = 0; shift < 8; ++shift) {
-    // A mark whose last bit is followed by `shift` bits of the newest byte.
-    const auto pair = [&](uint64_t mark) {
-      return static_cast<size_t>(((mark << shift) >> 16) & 0xFFFF);
-    };
-    table[pair(kBlockMark)] = static_cast<uint16_t>(table[pair(kBlockMark)] | 1 << shift);
-    table[pair(kEndMark)] = static_cast<uint16_t>(table[pair(kEndMark)] | 256 << shift);
+// Whether a pair of bytes could be bytes 2 and 3 of the 7 bytes that a mark spans at any bit.
+class Candidates {
+ public:
+  constexpr Candidates() {
+    for (int shift = 0; shift < 8; ++shift) {
+      for (const uint64_t mark : {kBlockMark, kEndMark}) {
+        // The mark's last bit is followed by `shift` bits of the newest byte.
+        const uint64_t pair = mark << shift >> 16 & 0xFFFF;
+        words_[pair / 64] |= uint64_t{1} << pair % 64;
+      }
+    }
   }
-  return table;
-}
+  bool has(uint64_t window) const {
+    const uint64_t pair = window >> 16 & 0xFFFF;
+    return (words_[pair / 64] >> pair % 64 & 1) != 0;
+  }
+
+ private:
+  std::array<uint64_t, 1024> words_{};
+};
+constexpr Candidates kCandidates;
 
 std::string at_byte(int64_t byte, std::string_view reason) {
   return "byte " + std::to_string(byte) + ": " + std::string(reason);
@@ -80,28 +84,39 @@ void Bzip2Splitter::start_inside(int64_t byte) {
 }
 
 void Bzip2Splitter::feed(std::string_view bytes, std::vector<Bzip2Block>& blocks) {
-  static const std::array<uint16_t, 65536> candidates = make_candidates();
   buffer_.append(bytes);
   const int64_t end = base_ + static_cast<int64_t>(buffer_.size());
   if (end - std::max(block_bit_ / 8, stream_byte_) >
       kLongestBlock + static_cast<int64_t>(bytes.size())) {
     throw Bzip2Error(at_byte(block_bit_ / 8, "damaged block: no other begins within 8 MiB"));
   }
+  if (end_bit_ >= 0) settle(blocks, false);
   while (scanned_ < end) {
     if (level_ == 0 && !settle(blocks, false)) return;
-    if (scanned_ >= end) return;
-    window_ = window_ << 8 | byte_at(scanned_);
-    ++scanned_;
-    const unsigned hits = candidates[window_ >> 16 & 0xFFFF];
-    if (hits == 0) continue;
+    if (scanned_ >= end || !find_candidate(end)) return;
     for (int shift = 0; shift < 8; ++shift) {
       const uint64_t seen = window_ >> shift & kMask48;
       const int64_t bit = scanned_ * 8 - shift - kMarkBits;
-      if (hits >> shift & 1 && seen == kBlockMark) mark(bit, false, blocks);
-      if (hits >> shift & 256 && seen == kEndMark) mark(bit, true, blocks);
+      if (seen == kBlockMark) mark(bit, false, blocks);
+      if (seen == kEndMark) mark(bit, true, blocks);
     }
     if (end_bit_ >= 0) settle(blocks, false);
   }
+}
+
+// Scans up to `end`, or to behind a byte that could be a mark's last one. False: there is none.
+bool Bzip2Splitter::find_candidate(int64_t end) {
+  const char* next = buffer_.data() + (scanned_ - base_);
+  const char* const stop = next + (end - scanned_);
+  uint64_t window = window_;
+  bool found = false;
+  while (!found && next < stop) {
+    window = window << 8 | static_cast<uint8_t>(*next++);
+    found = kCandidates.has(window);
+  }
+  window_ = window;
+  scanned_ = end - (stop - next);
+  return found;
 }
 
 // A mark was found. Marks before the head of the current stream, or inside an unconfirmed end, are
@@ -190,11 +205,18 @@ void Bzip2Splitter::emit(int64_t end_bit, std::vector<Bzip2Block>& blocks) {
   const size_t first = static_cast<size_t>(block_bit_ / 8 - base_);
   const size_t length = static_cast<size_t>((block.num_bits + 7) / 8);
   block.bits.resize(length);
-  for (size_t i = 0; i < length; ++i) {
-    const unsigned high = static_cast<uint8_t>(buffer_[first + i]);
-    const unsigned low =
-        first + i + 1 < buffer_.size() ? static_cast<uint8_t>(buffer_[first + i + 1]) : 0;
-    block.bits[i] = static_cast<char>((high << 8 | low) >> (8 - shift) & 0xFF);
+  const auto byte = [&](size_t i) {
+    return first + i < buffer_.size() ? static_cast<uint8_t>(buffer_[first + i]) : uint8_t{0};
+  };
+  size_t i = 0;
+  for (uint64_t word; i + sizeof word <= length; i += sizeof word) {
+    std::memcpy(&word, buffer_.data() + first + i, sizeof word);
+    word = __builtin_bswap64(word) << shift | byte(i + sizeof word) >> (8 - shift);
+    word = __builtin_bswap64(word);
+    std::memcpy(block.bits.data() + i, &word, sizeof word);
+  }
+  for (; i < length; ++i) {
+    block.bits[i] = static_cast<char>((byte(i) << 8 | byte(i + 1)) >> (8 - shift) & 0xFF);
   }
   if (const int extra = static_cast<int>(block.num_bits % 8); extra != 0) {
     block.bits.back() = static_cast<char>(block.bits.back() & (0xFF00 >> extra & 0xFF));
@@ -259,84 +281,14 @@ DecodedBlock decode_block(Bzip2Block block, size_t most_bytes) {
   return result;
 }
 
-namespace {
-
-/// How many blocks are decoded side by side. More of them hide the latency of memory, fewer stay in
-/// the cache; which wins depends on the processor and on its neighbours, so the first blocks are
-/// timed. The bytes do not depend on it. Shared by all threads.
-class SideBySide {
- public:
-  static constexpr std::array<size_t, 3> kCounts = {1, 2, 4};
-  static constexpr size_t kMost = 4;
-
-  /// Index into kCounts: each in turn at first, then the fastest.
-  size_t choose() {
-    const size_t turn = turns_.fetch_add(1, std::memory_order_relaxed);
-    if (turn < kTurns * kCounts.size()) return turn % kCounts.size();
-    size_t best = 0;
-    for (size_t i = 1; i < kCounts.size(); ++i)
-      if (fastest_[i].load(std::memory_order_relaxed) <
-          fastest_[best].load(std::memory_order_relaxed))
-        best = i;
-    return best;
-  }
-
-  /// What kCounts[choice] blocks of `num_bits` took. The fastest time counts: others were
-  /// interrupted.
-  void took(size_t choice, std::chrono::nanoseconds time, int64_t num_bits) {
-    const double rate = static_cast<double>(time.count()) / static_cast<double>(num_bits);
-    double known = fastest_[choice].load(std::memory_order_relaxed);
-    while (rate < known && !fastest_[choice].compare_exchange_weak(known, rate)) {
-    }
-  }
-
- private:
-  static constexpr size_t kTurns = 3;
-  std::atomic<size_t> turns_{0};
-  std::array<std::atomic<double>, kCounts.size()> fastest_ = {1e9, 1e9, 1e9};
-};
-
-/// At most SideBySide::kMost blocks.
-void decode_together(std::span<Bzip2Block> blocks, size_t most_bytes, DecodedBlock* results) {
-  std::array<Bzip2Walk, SideBySide::kMost> walks;
-  std::array<bool, SideBySide::kMost> good{};
-  std::vector<Bzip2Walk*> together;
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    const Bzip2Block& block = blocks[i];
-    good[i] = block.num_bits > 0 && walks[i].read(block.bits, block.num_bits, block.level);
-    if (good[i]) together.push_back(&walks[i]);
-  }
-  follow(together);
-  for (size_t i = 0; i < blocks.size(); ++i) {
-    DecodedBlock& result = results[i];
-    result.ok = good[i] && walks[i].finish(result.bytes, most_bytes, result.over_limit);
-    if (result.ok || result.over_limit) {
-      if (result.over_limit) result.bytes.clear();
-      result.block = std::move(blocks[i]);
-    } else {
-      result = decode_block(std::move(blocks[i]), most_bytes);
-    }
-  }
-}
-
-}  // namespace
-
-std::vector<DecodedBlock> decode_blocks(std::vector<Bzip2Block> blocks, size_t most_bytes) {
-  static SideBySide side_by_side;
-  std::vector<DecodedBlock> results(blocks.size());
-  for (size_t begin = 0; begin < blocks.size();) {
-    const size_t choice = side_by_side.choose();
-    const std::span<Bzip2Block> now = std::span(blocks).subspan(
-        begin, std::min(SideBySide::kCounts[choice], blocks.size() - begin));
-    int64_t num_bits = 0;
-    for (const Bzip2Block& block : now) num_bits += block.num_bits;
-    const auto start = std::chrono::steady_clock::now();
-    decode_together(now, most_bytes, &results[begin]);
-    if (now.size() == SideBySide::kCounts[choice] && num_bits > 1 << 20)
-      side_by_side.took(choice, std::chrono::steady_clock::now() - start, num_bits);
-    begin += now.size();
-  }
-  return results;
+DecodedBlock decode_block(Bzip2Block block, size_t most_bytes, Bzip2Decoder& decoder) {
+  DecodedBlock result;
+  result.ok =
+      block.num_bits > 0 && decoder.decode(block, most_bytes, result.bytes, result.over_limit);
+  if (!result.ok && !result.over_limit) return decode_block(std::move(block), most_bytes);
+  if (result.over_limit) result.bytes.clear();
+  result.block = std::move(block);
+  return result;
 }
 
 void Bzip2Joiner::check_sum(const Bzip2Block& block) {

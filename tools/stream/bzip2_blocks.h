@@ -17,6 +17,8 @@
 
 namespace stream {
 
+class Bzip2Decoder;
+
 /// The bytes are not a whole bzip2 file. The text says where (byte of the compressed input) and
 /// why.
 struct Bzip2Error : std::runtime_error {
@@ -58,6 +60,7 @@ class Bzip2Splitter {
   void finish(std::vector<Bzip2Block>& blocks);
 
  private:
+  bool find_candidate(int64_t end);
   void mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks);
   bool settle(std::vector<Bzip2Block>& blocks, bool at_end);
   void emit(int64_t end_bit, std::vector<Bzip2Block>& blocks);
@@ -81,11 +84,12 @@ class Bzip2Splitter {
   bool inside_ = false;  // the first block of what is fed is not yet found, and need not be at once
 };
 
-/// Decodes one block by itself, unless it has more than `most_bytes`. Any thread.
+/// Decodes one block by itself with libbz2, unless it has more than `most_bytes`. Any thread.
 DecodedBlock decode_block(Bzip2Block block, size_t most_bytes = std::string::npos);
 
-/// The same for several: one, two or four side by side, whichever is fastest on this processor.
-std::vector<DecodedBlock> decode_blocks(std::vector<Bzip2Block> blocks, size_t most_bytes);
+/// The same in a third of the time, with what `decoder` keeps from one block to the next. One
+/// thread for each decoder.
+DecodedBlock decode_block(Bzip2Block block, size_t most_bytes, Bzip2Decoder& decoder);
 
 /// Takes decoded blocks in the order of the splitter. One thread.
 class Bzip2Joiner {

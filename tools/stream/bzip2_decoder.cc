@@ -1,230 +1,31 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Bits, prefix codes, moves to front; the walk; run lengths and the sum.
+// Links, the walk in pieces, run lengths and the sum.
 #include "tools/stream/bzip2_decoder.h"
 
 #include <sys/mman.h>
 
 #include <algorithm>
 #include <array>
+#include <bit>
 #include <cstring>
 #include <new>
+#include <string_view>
 #include <utility>
+
+#include "tools/stream/bzip2_blocks.h"
+
+#if defined(__SSE2__)
+#include <emmintrin.h>
+#endif
 
 namespace stream {
 namespace {
 
-constexpr int kLongestCode = 20;
-constexpr int kTableBits = 11;
-constexpr size_t kGroup = 50;  // symbols under one selector
-constexpr size_t kMostTables = 6;
-constexpr size_t kMostSymbols = 258;
 constexpr size_t kReadBeyond = 256;  // bytes behind the block that a group of symbols may load
-constexpr size_t kAhead = 8;         // bytes that refill() may have passed beyond those taken
-
-/// Bits from the front, at least 56 of them at hand after refill().
-class Bits {
- public:
-  explicit Bits(const char* bytes) : next_(bytes) {}
-
-  void refill() {
-    uint64_t word;
-    std::memcpy(&word, next_, sizeof word);
-    held_ |= __builtin_bswap64(word) >> count_;
-    next_ += (63 - count_) >> 3;
-    count_ |= 56;
-  }
-  uint32_t peek(int n) const { return static_cast<uint32_t>(held_ >> (64 - n)); }
-  void drop(int n) {
-    held_ <<= n;
-    count_ -= n;
-  }
-  uint32_t take(int n) {
-    refill();
-    const uint32_t value = peek(n);
-    drop(n);
-    return value;
-  }
-  /// Bits taken, of those that begin at `bytes`.
-  int64_t taken(const char* bytes) const { return (next_ - bytes) * 8 - count_; }
-  const char* next() const { return next_; }
-
- private:
-  const char* next_;
-  uint64_t held_ = 0;
-  int count_ = 0;
-};
-
-/// A canonical prefix code: short codes by a table, longer ones by comparing.
-class Code {
- public:
-  bool build(std::span<const uint8_t> lengths) {
-    std::array<uint32_t, kLongestCode + 2> counts{};
-    for (const uint8_t length : lengths) ++counts[length];
-    uint32_t code = 0;
-    uint32_t place = 0;
-    std::array<uint32_t, kLongestCode + 2> next{};
-    for (size_t length = 1; length <= kLongestCode; ++length) {
-      first_[length] = code;
-      start_[length] = place;
-      next[length] = place;
-      place += counts[length];
-      code += counts[length];
-      if (code > uint32_t{1} << length) return false;
-      limit_[length] = code << (kLongestCode - static_cast<int>(length));
-      code <<= 1;
-    }
-    table_.fill(0);
-    for (size_t s = 0; s < lengths.size(); ++s) {
-      const size_t length = lengths[s];
-      const uint32_t at = next[length]++;
-      symbols_[at] = static_cast<uint16_t>(s);
-      if (length > kTableBits) continue;
-      const uint32_t value = first_[length] + at - start_[length];
-      const size_t shift = kTableBits - length;
-      const uint16_t entry = static_cast<uint16_t>(s << 5 | length);
-      std::fill_n(table_.begin() + (value << shift), size_t{1} << shift, entry);
-    }
-    return true;
-  }
-
-  /// The next symbol; kMostSymbols where the bits are none.
-  uint32_t read(Bits& bits) const {
-    const uint32_t entry = table_[bits.peek(kTableBits)];
-    if (entry != 0) [[likely]] {
-      bits.drop(static_cast<int>(entry & 31));
-      return entry >> 5;
-    }
-    const uint32_t seen = bits.peek(kLongestCode);
-    for (size_t length = kTableBits + 1; length <= kLongestCode; ++length) {
-      if (seen >= limit_[length]) continue;
-      bits.drop(static_cast<int>(length));
-      const uint32_t value = seen >> (kLongestCode - static_cast<int>(length));
-      return symbols_[start_[length] + value - first_[length]];
-    }
-    return kMostSymbols;
-  }
-
- private:
-  std::array<uint16_t, size_t{1} << kTableBits> table_;
-  std::array<uint32_t, kLongestCode + 1> first_{}, start_{}, limit_{};
-  std::array<uint16_t, kMostSymbols> symbols_{};
-};
-
-/// What stands before the symbols.
-struct Header {
-  uint32_t sum = 0;
-  uint32_t origin = 0;
-  size_t num_symbols = 0;
-  std::array<uint8_t, 256> used{};
-  std::vector<uint8_t> selectors;
-  std::array<Code, kMostTables> codes;
-};
-
-bool read_used(Bits& bits, Header& header) {
-  const uint32_t ranges = bits.take(16);
-  size_t count = 0;
-  for (uint32_t i = 0; i < 16; ++i) {
-    if ((ranges >> (15 - i) & 1) == 0) continue;
-    const uint32_t members = bits.take(16);
-    for (uint32_t j = 0; j < 16; ++j) {
-      if (members >> (15 - j) & 1) header.used[count++] = static_cast<uint8_t>(i * 16 + j);
-    }
-  }
-  header.num_symbols = count + 2;
-  return count > 0;
-}
-
-bool read_selectors(Bits& bits, const char* end, size_t num_tables, Header& header) {
-  const size_t count = bits.take(15);
-  if (count == 0) return false;
-  std::array<uint8_t, kMostTables> order = {0, 1, 2, 3, 4, 5};
-  header.selectors.resize(count);
-  for (uint8_t& selector : header.selectors) {
-    size_t ones = 0;
-    while (bits.take(1) == 1) {
-      if (++ones >= num_tables) return false;
-    }
-    if (bits.next() > end + kAhead) return false;
-    selector = order[ones];
-    std::memmove(&order[1], &order[0], ones);
-    order[0] = selector;
-  }
-  return true;
-}
-
-bool read_codes(Bits& bits, const char* end, size_t num_tables, Header& header) {
-  std::array<uint8_t, kMostSymbols> lengths{};
-  for (size_t t = 0; t < num_tables; ++t) {
-    int length = static_cast<int>(bits.take(5));
-    for (size_t s = 0; s < header.num_symbols; ++s) {
-      while (bits.take(1) == 1) {
-        length += bits.take(1) == 1 ? -1 : 1;
-        if (length < 1 || length > kLongestCode || bits.next() > end + kAhead) return false;
-      }
-      if (length < 1 || length > kLongestCode) return false;
-      lengths[s] = static_cast<uint8_t>(length);
-    }
-    if (!header.codes[t].build(std::span(lengths).first(header.num_symbols))) return false;
-  }
-  return true;
-}
-
-bool read_header(Bits& bits, const char* end, Header& header) {
-  constexpr uint32_t kMarkHigh = 0x314159, kMarkLow = 0x265359;
-  if (bits.take(24) != kMarkHigh || bits.take(24) != kMarkLow) return false;
-  header.sum = bits.take(16) << 16;
-  header.sum |= bits.take(16);
-  if (bits.take(1) == 1) return false;  // randomised
-  header.origin = bits.take(24);
-  if (!read_used(bits, header)) return false;
-  const size_t num_tables = bits.take(3);
-  return num_tables >= 2 && num_tables <= kMostTables &&
-         read_selectors(bits, end, num_tables, header) && read_codes(bits, end, num_tables, header);
-}
-
-/// The byte at `index` of `order`, moved to its front.
-uint8_t move_to_front(uint8_t* order, size_t index) {
-  const uint8_t byte = order[index];
-  if (index < 16) {
-    for (size_t i = index; i > 0; --i) order[i] = order[i - 1];
-  } else {
-    std::memmove(order + 1, order, index);
-  }
-  order[0] = byte;
-  return byte;
-}
-
-/// Symbols to bytes, one in each of `links`; how many, 0 where they are not good.
-size_t read_symbols(Bits& bits, const char* end, const Header& header, std::span<uint32_t> links) {
-  std::array<uint8_t, 256> order = header.used;
-  const uint32_t last = static_cast<uint32_t>(header.num_symbols) - 1;
-  size_t size = 0, run = 0, weight = 1;
-  for (const uint8_t selector : header.selectors) {
-    const Code& code = header.codes[selector];
-    if (bits.next() > end + kAhead) return 0;
-    for (size_t i = 0; i < kGroup; ++i) {
-      bits.refill();
-      const uint32_t symbol = code.read(bits);
-      if (symbol <= 1) {
-        if (weight > links.size()) return 0;
-        run += weight << symbol;
-        weight <<= 1;
-        continue;
-      }
-      if (run > 0) {
-        if (run > links.size() - size) return 0;
-        std::fill_n(links.begin() + static_cast<std::ptrdiff_t>(size), run, order[0]);
-        size += run;
-        run = 0;
-        weight = 1;
-      }
-      if (symbol == last) return size;
-      if (symbol > last || size == links.size()) return 0;
-      links[size++] = move_to_front(order.data(), symbol - 1);
-    }
-  }
-  return 0;
-}
+constexpr size_t kLanes = 32;        // pieces walked at the same time
+constexpr size_t kSteps = 4;         // bytes of a lane that lie together
+constexpr size_t kPieceBytes = 400;  // in the mean: shorter ones cost turns, longer ones idle lanes
+constexpr uint32_t kMark = uint32_t{1} << 31;
 
 /// CRC-32 as bzip2 has it: high bit first. Eight bytes a step.
 constexpr std::array<std::array<uint32_t, 256>, 8> make_sum_tables() {
@@ -261,13 +62,9 @@ uint32_t sum_of(std::string_view bytes) {
   return ~sum;
 }
 
-}  // namespace
-
-namespace {
-
 // On large pages, where the system has them: every step of the walk needs the translation of an
 // address that the processor would rarely have at hand.
-uint32_t* new_links(size_t count) {
+uint32_t* large_table(size_t count) {
   constexpr size_t kLargePage = 2 << 20;
   const size_t bytes = (count * sizeof(uint32_t) + kLargePage - 1) / kLargePage * kLargePage;
   void* const table = std::aligned_alloc(kLargePage, bytes);
@@ -276,112 +73,204 @@ uint32_t* new_links(size_t count) {
   return static_cast<uint32_t*>(table);
 }
 
-}  // namespace
-
-bool Bzip2Walk::read(std::string_view bits, int64_t num_bits, char level) {
-  std::string padded(bits);
-  padded.append(kReadBeyond, '\0');
-  const char* end = padded.data() + bits.size();
-  Bits reader(padded.data());
-  auto header = std::make_unique<Header>();
-  if (!read_header(reader, end, *header)) return false;
-  const size_t most = static_cast<size_t>(level - '0') * 100000;
-  links_.reset(new_links(most));
-  size_ = read_symbols(reader, end, *header, {links_.get(), most});
-  if (size_ == 0 || reader.taken(padded.data()) != num_bits || header->origin >= size_) {
-    return false;
+// Where the first run of four begins from `at` on; `size` if there is none. Bytes behind `size` may
+// be read.
+size_t find_run(const uint8_t* bytes, size_t at, size_t size) {
+  constexpr size_t kRun = 4;
+#if defined(__SSE2__)
+  constexpr size_t kWidth = 16;
+  static_assert(Bzip2Bytes::kSlack >= kWidth + kRun);
+  const auto load = [&](size_t i) {
+    return _mm_loadu_si128(reinterpret_cast<const __m128i*>(bytes + i));
+  };
+  for (; at + kRun <= size; at += kWidth) {
+    const __m128i second = load(at + 1), third = load(at + 2);
+    const __m128i same = _mm_and_si128(
+        _mm_cmpeq_epi8(load(at), second),
+        _mm_and_si128(_mm_cmpeq_epi8(second, third), _mm_cmpeq_epi8(third, load(at + 3))));
+    const auto mask = static_cast<unsigned>(_mm_movemask_epi8(same));
+    if (mask == 0) continue;
+    at += static_cast<size_t>(std::countr_zero(mask));
+    return at + kRun <= size ? at : size;
   }
-  std::array<uint32_t, 256> next{};
-  for (size_t i = 0; i < size_; ++i) ++next[links_[i]];
-  uint32_t before = 0;
-  for (uint32_t& place : next) before += std::exchange(place, before);
-  for (size_t i = 0; i < size_; ++i) {
-    links_[next[links_[i] & 255]++] |= static_cast<uint32_t>(i) << 8;
+#else
+  for (; at + kRun <= size; ++at) {
+    if (bytes[at] == bytes[at + 1] && bytes[at] == bytes[at + 2] && bytes[at] == bytes[at + 3])
+      return at;
   }
-  bytes_ = std::make_unique_for_overwrite<uint8_t[]>(size_);
-  place_ = links_[header->origin] >> 8;
-  sum_ = header->sum;
-  return true;
+#endif
+  return size;
 }
 
-namespace {
+}  // namespace
 
-struct Pace {
-  const uint32_t* links;
-  uint8_t* out;
-  uint32_t place;
-  size_t left;
+/// The walk: pieces begin at every place that is a multiple of a stride, and at the origin, and end
+/// where another begins. All lanes take a step at a time; one whose piece has ended begins another.
+class Bzip2Decoder::Walk {
+ public:
+  explicit Walk(Bzip2Decoder& of)
+      : of_(of),
+        links_(of.links_.get()),
+        size_(of.bytes_.size),
+        origin_(of.header_.origin),
+        stride_(kPieceBytes),
+        regular_((size_ + stride_ - 1) / stride_) {
+    of_.pieces_.assign(regular_ + 1, {});
+    for (size_t piece = 0; piece <= regular_; ++piece) links_[begin_of(piece)] |= kMark;
+    links_[size_] = static_cast<uint32_t>(size_ << 8);  // where lanes without a piece wait
+    waiting_ = regular_ + 1;
+  }
+
+  /// The piece that begins at the origin.
+  size_t first() const { return regular_; }
+
+  void run() {
+    uint8_t* rows = of_.rows_.get();
+    for (size_t lane = 0; lane < kLanes; ++lane) begin_piece(lane);
+    while (busy_ > 0) {
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        held_[lane] = held_[lane] >> 8 | link_[lane] << 24;
+        place_[lane] = link_[lane] >> 8;
+      }
+      if (++row_ % kSteps == 0) {
+        std::memcpy(rows, held_.data(), sizeof held_);
+        rows += sizeof held_;
+      }
+      uint32_t all = 0;
+      for (size_t lane = 0; lane < kLanes; ++lane) {
+        link_[lane] = links_[place_[lane]];
+        all |= link_[lane];
+      }
+      if ((all & kMark) != 0) [[unlikely]]
+        turn();
+    }
+    const size_t open = row_ % kSteps;  // steps in held_ that are not in the rows
+    for (uint32_t& held : held_) held >>= 8 * (kSteps - open) % 32;
+    std::memcpy(rows, held_.data(), sizeof held_);
+  }
+
+ private:
+  size_t begin_of(size_t piece) const { return piece == regular_ ? origin_ : piece * stride_; }
+  size_t piece_at(size_t place) const { return place == origin_ ? regular_ : place / stride_; }
+
+  void turn() {
+    for (size_t lane = 0; lane < kLanes; ++lane) {
+      if ((link_[lane] & kMark) == 0) continue;
+      Piece& ended = of_.pieces_[piece_[lane]];
+      ended.end = row_;
+      ended.next = piece_at(place_[lane]);
+      --busy_;
+      begin_piece(lane);
+    }
+  }
+
+  void begin_piece(size_t lane) {
+    place_[lane] = static_cast<uint32_t>(size_);
+    while (waiting_ > 0) {
+      const size_t piece = --waiting_;
+      if (piece != regular_ && begin_of(piece) == origin_) continue;
+      piece_[lane] = piece;
+      of_.pieces_[piece].lane = lane;
+      of_.pieces_[piece].begin = row_;
+      place_[lane] = static_cast<uint32_t>(begin_of(piece));
+      ++busy_;
+      break;
+    }
+    link_[lane] = links_[place_[lane]] & ~kMark;
+  }
+
+  Bzip2Decoder& of_;
+  uint32_t* const links_;
+  const size_t size_;
+  const size_t origin_;
+  const size_t stride_;
+  const size_t regular_;  // pieces that begin at a multiple of the stride
+  size_t waiting_ = 0;    // pieces that were not begun are those below
+  size_t busy_ = 0;       // lanes with a piece
+  size_t row_ = 0;
+  std::array<uint32_t, kLanes> link_{}, place_{}, held_{};
+  std::array<size_t, kLanes> piece_{};
 };
 
-/// `steps` steps of the first N, side by side.
-template <size_t N>
-void walk(Pace* paces, size_t steps) {
-  std::array<uint32_t, N> place;
-  for (size_t k = 0; k < N; ++k) place[k] = paces[k].place;
-  for (size_t i = 0; i < steps; ++i) {
-    for (size_t k = 0; k < N; ++k) {
-      const uint32_t link = paces[k].links[place[k]];
-      paces[k].out[i] = static_cast<uint8_t>(link);
-      place[k] = link >> 8;
-    }
-  }
-  for (size_t k = 0; k < N; ++k) {
-    paces[k].place = place[k];
-    paces[k].out += steps;
-    paces[k].left -= steps;
+void Bzip2Decoder::make_room(size_t most) {
+  bytes_.most = most;
+  if (most <= room_) return;
+  byte_memory_ = std::make_unique_for_overwrite<uint8_t[]>(most + Bzip2Bytes::kSlack);
+  bytes_.bytes = byte_memory_.get();
+  links_.reset(large_table(most + 1));
+  // Enough for one lane that walks alone. What is not written takes no memory.
+  rows_ = std::make_unique_for_overwrite<uint8_t[]>((most + 2 * kSteps) * kLanes);
+  room_ = most;
+}
+
+bool Bzip2Decoder::read(const Bzip2Block& block) {
+  constexpr size_t kBytesPerLevel = 100000;
+  padded_.assign(block.bits).append(kReadBeyond, '\0');
+  const char* const end = padded_.data() + block.bits.size();
+  Bzip2Bits reader(padded_.data());
+  if (!header_.read(reader, end)) return false;
+  make_room(static_cast<size_t>(block.level - '0') * kBytesPerLevel);
+  return read_symbols_(reader, end, header_, bytes_) &&
+         reader.taken(padded_.data()) == block.num_bits && header_.origin < bytes_.size;
+}
+
+void Bzip2Decoder::link() {
+  std::array<uint32_t, 256> next = bytes_.counts;
+  uint32_t before = 0;
+  for (uint32_t& place : next) before += std::exchange(place, before);
+  uint32_t* const links = links_.get();
+  for (size_t i = 0; i < bytes_.size; ++i) {
+    const uint8_t byte = bytes_.bytes[i];
+    links[next[byte]++] = static_cast<uint32_t>(i << 8) | byte;
   }
 }
 
-}  // namespace
-
-void follow(std::span<Bzip2Walk* const> walks) {
-  std::vector<Pace> paces;
-  for (const Bzip2Walk* w : walks) {
-    paces.push_back({w->links_.get(), w->bytes_.get(), w->place_, w->size_});
-  }
-  while (!paces.empty()) {
-    std::sort(paces.begin(), paces.end(),
-              [](const Pace& a, const Pace& b) { return a.left > b.left; });
-    while (!paces.empty() && paces.back().left == 0) paces.pop_back();
-    if (paces.size() >= 4) {
-      walk<4>(paces.data(), paces[3].left);
-    } else if (paces.size() == 3) {
-      walk<3>(paces.data(), paces[2].left);
-    } else if (paces.size() == 2) {
-      walk<2>(paces.data(), paces[1].left);
-    } else if (paces.size() == 1) {
-      walk<1>(paces.data(), paces[0].left);
-    }
+// Pieces of a block that repeats itself are fewer bytes than it has: they are taken again.
+void Bzip2Decoder::join(size_t first) {
+  uint8_t* out = bytes_.bytes;
+  uint8_t* const end = out + bytes_.size;
+  for (size_t at = first; out < end; at = pieces_[at].next) {
+    const Piece& piece = pieces_[at];
+    const uint8_t* const lane = rows_.get() + piece.lane * kSteps;
+    const auto byte = [&](size_t row) {
+      return lane + row / kSteps * (kLanes * kSteps) + row % kSteps;
+    };
+    size_t row = piece.begin;
+    const size_t last = std::min(piece.end, row + static_cast<size_t>(end - out));
+    for (; row < last && row % kSteps != 0; ++row) *out++ = *byte(row);
+    for (; row + kSteps <= last; row += kSteps, out += kSteps) std::memcpy(out, byte(row), kSteps);
+    for (; row < last; ++row) *out++ = *byte(row);
   }
 }
 
-bool Bzip2Walk::finish(std::string& out, size_t most_bytes, bool& over_limit) const {
+/// Undoes run lengths and checks the sum.
+bool Bzip2Decoder::unrun(size_t most_bytes, std::string& out, bool& over_limit) const {
   constexpr size_t kRun = 4;
-  const char* const bytes = reinterpret_cast<const char*>(bytes_.get());
+  const size_t size = bytes_.size;
+  const char* const bytes = reinterpret_cast<const char*>(bytes_.bytes);
   out.clear();
-  out.reserve(size_ + size_ / 16);
-  for (size_t i = 0; i < size_;) {
-    size_t j = i;
-    while (j + kRun <= size_) {  // a run that ends at j + 3 begins at j, or behind the odd byte
-      if (bytes[j + 3] != bytes[j + 2]) {
-        j += 3;
-      } else if (bytes[j + 2] != bytes[j + 1]) {
-        j += 2;
-      } else if (bytes[j + 1] != bytes[j]) {
-        j += 1;
-      } else {
-        break;
-      }
-    }
-    const bool run = j + kRun <= size_;
-    const size_t end = run ? j + kRun : size_;
+  out.reserve(size + size / 16);
+  for (size_t i = 0; i < size;) {
+    const size_t run = find_run(bytes_.bytes, i, size);
+    const size_t end = std::min(run + kRun, size);
     out.append(bytes + i, end - i);
-    if (run && end < size_) out.append(bytes_[end], bytes[j]);
-    i = run ? end + 1 : end;
+    if (end < size) out.append(bytes_.bytes[end], bytes[run]);
+    i = end + 1;
     over_limit = out.size() > most_bytes;
     if (over_limit) return false;
   }
-  return sum_of(out) == sum_;
+  return sum_of(out) == header_.sum;
+}
+
+bool Bzip2Decoder::decode(const Bzip2Block& block, size_t most_bytes, std::string& out,
+                          bool& over_limit) {
+  over_limit = false;
+  if (!read(block)) return false;
+  link();
+  Walk walk(*this);
+  walk.run();
+  join(walk.first());
+  return unrun(most_bytes, out, over_limit);
 }
 
 }  // namespace stream

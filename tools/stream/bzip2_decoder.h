@@ -1,49 +1,65 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. A bzip2 block decoder of our own, in three steps, because the last but one
-// waits for memory: undoing the Burrows-Wheeler transform is a walk through a table of 3.6 MB, each
-// step at an address that the step before gave. Several blocks walk at the same time.
+// A bzip2 block decoder of our own. Undoing the Burrows-Wheeler transform is a walk through a table
+// of 3.6 MB, each step at an address that the step before gave, so it waits for memory. Here the
+// cycle of the walk is cut at places chosen beforehand, and 32 of the pieces are walked at the same
+// time; which piece follows which is known when all have ended.
 // It takes only what is certain: for anything odd it says no, and libbz2 decides
-// (bzip2_blocks.cc). Source of the layout: the bzip2 1.0 sources, decompress.c.
+// (bzip2_blocks.cc). What comes before the walk: bzip2_symbols.h.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
-#include <span>
 #include <string>
-#include <string_view>
 #include <vector>
+
+#include "tools/stream/bzip2_symbols.h"
 
 namespace stream {
 
-/// One block between the steps.
-class Bzip2Walk {
+struct Bzip2Block;
+
+/// Decodes blocks, one at a time, and keeps its memory from one to the next: 6 MB, and up to 29 MB
+/// more after a block that repeats itself.
+class Bzip2Decoder {
  public:
-  /// Reads the block of `num_bits` bits and links its bytes. False: not a good block, or one of
-  /// the old, randomised kind.
-  bool read(std::string_view bits, int64_t num_bits, char level);
+  explicit Bzip2Decoder(Bzip2SymbolReader read_symbols = best_symbol_reader())
+      : read_symbols_(read_symbols) {}
 
-  /// Undoes run lengths and checks the sum. False: the sum is wrong; `over_limit` says whether
-  /// only because there are more than `most_bytes`.
-  bool finish(std::string& out, size_t most_bytes, bool& over_limit) const;
-
-  size_t size() const { return size_; }
+  /// Decodes `block` into `out`. False: not a good block, one of the old, randomised kind, a wrong
+  /// sum, or more than `most_bytes`, which alone sets `over_limit`.
+  bool decode(const Bzip2Block& block, size_t most_bytes, std::string& out, bool& over_limit);
 
  private:
-  friend void follow(std::span<Bzip2Walk* const> walks);
-
+  // Bytes from one place where the cycle is cut to the next.
+  struct Piece {
+    size_t lane = 0;
+    size_t begin = 0;  // rows of that lane
+    size_t end = 0;
+    size_t next = 0;
+  };
+  class Walk;
   struct Free {
-    void operator()(uint32_t* table) const { std::free(table); }
+    void operator()(void* memory) const { std::free(memory); }
   };
 
-  std::unique_ptr<uint32_t[], Free> links_;  // byte, and 24 bits of the next one's place
-  std::unique_ptr<uint8_t[]> bytes_;         // in order, runs of four still followed by a count
-  size_t size_ = 0;
-  uint32_t place_ = 0;
-  uint32_t sum_ = 0;
-};
+  bool read(const Bzip2Block& block);
+  void make_room(size_t most);
+  void link();
+  void join(size_t first);
+  bool unrun(size_t most_bytes, std::string& out, bool& over_limit) const;
 
-/// Walks all at once; each read() before and finish() after is its own.
-void follow(std::span<Bzip2Walk* const> walks);
+  Bzip2SymbolReader read_symbols_;
+  std::string padded_;
+  Bzip2Header header_;
+  Bzip2Bytes bytes_;                        // by context; from join() on in their order
+  std::unique_ptr<uint8_t[]> byte_memory_;  // of bytes_
+  // Of each place: its byte, 20 bits of the place that follows, and a mark where a piece begins.
+  std::unique_ptr<uint32_t[], Free> links_;
+  std::unique_ptr<uint8_t[]> rows_;  // what the lanes found: four bytes of each, again and again
+  std::vector<Piece> pieces_;
+  size_t room_ = 0;
+};
 
 }  // namespace stream

@@ -18,18 +18,16 @@ constexpr size_t kMostBehind = 8 << 20;
 // Blocks that unpack to more, which few honest dumps have, are unpacked one at a time.
 constexpr size_t kLargeBlock = 2 << 20;
 
-// Blocks of a parcel: side by side they are unpacked faster.
-constexpr size_t kBlocksTogether = 4;
-
 }  // namespace
 
-void unpack(Parcel& parcel) {
-  parcel.decoded = stream::decode_blocks(std::move(parcel.blocks), kLargeBlock);
-  parcel.blocks = {};
+void unpack(Parcel& parcel, stream::Bzip2Decoder& decoder) {
+  if (!parcel.block) return;
+  parcel.decoded = stream::decode_block(std::move(*parcel.block), kLargeBlock, decoder);
+  parcel.block.reset();
 }
 
 std::vector<PageXml> PageCutter::cut(Parcel parcel) {
-  std::move(parcel.decoded.begin(), parcel.decoded.end(), std::back_inserter(blocks_));
+  if (parcel.decoded) blocks_.push_back(std::move(*parcel.decoded));
   if (!parcel.text.empty()) texts_.push_back(std::move(parcel.text));
   std::vector<PageXml> batch;
   size_t size = 0;
@@ -178,8 +176,8 @@ bool DumpReader::next(Parcel& parcel) {
     parcel.last = ended_;
   } else {
     fill_blocks();
-    while (!blocks_.empty() && parcel.blocks.size() < kBlocksTogether) {
-      parcel.blocks.push_back(std::move(blocks_.front()));
+    if (!blocks_.empty()) {
+      parcel.block = std::move(blocks_.front());
       blocks_.pop_front();
       fill_blocks();
     }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The serial ends of wiki-extract's pipeline before pages are cleaned. DumpReader reads the file
-// into parcels (text, or packed bzip2 blocks), unpack() is for any thread, PageCutter makes pages
+// into parcels (text, or a packed bzip2 block), unpack() is for any thread, PageCutter makes pages
 // of parcels in order and gives them out in batches of bounded size.
 // Not here: the pipeline itself (extraction.h), XML (dump.h), bzip2 (tools/stream).
 // Memory: a parcel is at most a few MB but for what cannot be less: a page, or a block of bzip2
@@ -10,11 +10,13 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tools/stream/bzip2_blocks.h"
+#include "tools/stream/bzip2_decoder.h"
 #include "tools/stream/input.h"
 #include "tools/stream/range.h"
 #include "tools/wiki/dump.h"
@@ -23,15 +25,15 @@ namespace wiki {
 
 /// What is read from the dump in one go.
 struct Parcel {
-  std::vector<stream::Bzip2Block> blocks;
-  std::vector<stream::DecodedBlock> decoded;
+  std::optional<stream::Bzip2Block> block;
+  std::optional<stream::DecodedBlock> decoded;
   std::string text;
   bool last = false;    ///< nothing follows; may come several times
   int64_t read_to = 0;  ///< packed bytes read so far, for the progress line
 };
 
-/// Decodes the blocks of a parcel. Any thread.
-void unpack(Parcel& parcel);
+/// Decodes the block of a parcel, if it has one. Any thread.
+void unpack(Parcel& parcel, stream::Bzip2Decoder& decoder);
 
 /// Cuts what parcels hold into pages. One thread, in order; behind() and finished() may be asked by
 /// another.

@@ -4,6 +4,7 @@
 
 #include "tools/wiki/extraction.h"
 
+#include <oneapi/tbb/enumerable_thread_specific.h>
 #include <oneapi/tbb/global_control.h>
 #include <oneapi/tbb/parallel_pipeline.h>
 #include <oneapi/tbb/task_arena.h>
@@ -72,8 +73,8 @@ class Extraction {
           static_cast<size_t>(2 * workers),
           tbb::make_filter<void, ItemPointer>(in_order, [this](tbb::flow_control& flow) {
             return read(flow);
-          }) & tbb::make_filter<ItemPointer, ItemPointer>(any_order, [](ItemPointer i) {
-            unpack(i->parcel);
+          }) & tbb::make_filter<ItemPointer, ItemPointer>(any_order, [this](ItemPointer i) {
+            unpack(i->parcel, decoders_.local());
             return i;
           }) & tbb::make_filter<ItemPointer, ItemPointer>(in_order, [this](ItemPointer i) {
             with_place([&] { i->pages = cutter_.cut(std::move(i->parcel)); });
@@ -223,6 +224,7 @@ class Extraction {
   PageCutter cutter_;
   std::optional<DumpReader> reader_;
   std::vector<int64_t> wanted_;  // namespaces
+  oneapi::tbb::enumerable_thread_specific<stream::Bzip2Decoder> decoders_;
   // The planner's and the writer's.
   PageFiles files_;
   PageCounts total_;

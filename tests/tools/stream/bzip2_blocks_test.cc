@@ -7,7 +7,6 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <array>
 #include <random>
 
 #include "tools/stream/bzip2_decoder.h"
@@ -75,6 +74,19 @@ TEST(Bzip2Blocks, ManyStreams) {
   EXPECT_EQ(decoded(input, 10007), text);
 }
 
+TEST(Bzip2Blocks, StreamsEndAnywhereInAPortion) {
+  std::string input;
+  std::string text;
+  for (unsigned i = 0; i < 60; ++i) {
+    const std::string part = noise(1 + i * 37 % 90, i);
+    input += compressed(part);
+    text += part;
+  }
+  for (size_t portion = 1; portion < 40; ++portion) {
+    EXPECT_EQ(decoded(input, portion), text) << portion;
+  }
+}
+
 TEST(Bzip2Blocks, DamageIsNamed) {
   const std::string text = noise(350000, 5);
   const std::string input = compressed(text);
@@ -109,11 +121,24 @@ std::vector<Bzip2Block> blocks_of(std::string_view packed) {
   return blocks;
 }
 
+// Both ways of reading symbols, as far as this processor has them.
+std::vector<Bzip2SymbolReader> symbol_readers() {
+  return {read_symbols_plainly, best_symbol_reader()};
+}
+
 TEST(Bzip2Blocks, OwnDecoderEqualsLibbz2) {
   std::mt19937 random(7);
+  std::string bytes(70000, '\0');  // far moves to front, codes of all lengths
+  for (size_t i = 0; i < bytes.size(); ++i)
+    bytes[i] = static_cast<char>(random() % 64 == 0 ? random() : i / 300);
+  std::string periodic;  // its cycle is shorter than the block
+  for (int i = 0; i < 3000; ++i) periodic += "a line again and again\n";
   std::vector<std::string> texts = {"a",
                                     "aaaa",
                                     "aaaaa",
+                                    "abababababab",
+                                    bytes,
+                                    periodic,
                                     std::string(3, 'b') + "a",
                                     std::string(259, 'c'),
                                     std::string(260, 'c'),
@@ -130,21 +155,20 @@ TEST(Bzip2Blocks, OwnDecoderEqualsLibbz2) {
     }
     texts.push_back(text);
   }
-  for (const std::string& text : texts) {
-    for (const int level : {1, 9}) {
-      const std::vector<Bzip2Block> blocks = blocks_of(compressed(text, level));
-      const std::vector<DecodedBlock> together = decode_blocks(blocks, std::string::npos);
-      std::string whole;
-      for (size_t i = 0; i < blocks.size(); ++i) {
-        ASSERT_TRUE(together[i].ok);
-        EXPECT_EQ(together[i].bytes, decode_block(blocks[i]).bytes);
-        Bzip2Walk walk;  // nothing here needs libbz2
-        if (blocks[i].num_bits > 0) {
-          ASSERT_TRUE(walk.read(blocks[i].bits, blocks[i].num_bits, blocks[i].level));
+  for (const Bzip2SymbolReader reader : symbol_readers()) {
+    Bzip2Decoder decoder(reader);
+    for (const std::string& text : texts) {
+      for (const int level : {1, 9}) {
+        std::string whole;
+        for (const Bzip2Block& block : blocks_of(compressed(text, level))) {
+          std::string out;
+          bool over_limit = false;  // nothing here needs libbz2
+          ASSERT_TRUE(decoder.decode(block, std::string::npos, out, over_limit));
+          EXPECT_EQ(out, decode_block(block).bytes);
+          whole += out;
         }
-        whole += together[i].bytes;
+        EXPECT_EQ(whole, text);
       }
-      EXPECT_EQ(whole, text);
     }
   }
 }
@@ -161,26 +185,55 @@ TEST(Bzip2Blocks, OwnDecoderRefusesDamageAsLibbz2Does) {
     }
     if (i % 7 == 0) damaged.num_bits -= static_cast<int64_t>(random() % 100);
     damaged.bits.resize(static_cast<size_t>((damaged.num_bits + 7) / 8));
-    Bzip2Walk walk;
-    bool over_limit = false;
-    std::string bytes;
-    bool good = walk.read(damaged.bits, damaged.num_bits, damaged.level);
-    if (good) {
-      std::array<Bzip2Walk*, 1> one = {&walk};
-      follow(one);
-      good = walk.finish(bytes, std::string::npos, over_limit);
-    }
-    if (good) {
-      EXPECT_EQ(bytes, decode_block(damaged).bytes);
+    for (const Bzip2SymbolReader reader : symbol_readers()) {
+      Bzip2Decoder decoder(reader);
+      bool over_limit = false;
+      std::string bytes;
+      if (decoder.decode(damaged, std::string::npos, bytes, over_limit)) {
+        EXPECT_EQ(bytes, decode_block(damaged).bytes);
+      }
     }
   }
 }
 
+// The sum catches nearly all damage, so what comes before it is compared without.
+TEST(Bzip2Blocks, SymbolReadersAgreeOnDamage) {
+  std::mt19937 random(13);
+  std::string text = noise(3000, 3) + std::string(500, 'z');
+  for (size_t i = 0; i < 256; ++i) text.insert(random() % text.size(), 1, static_cast<char>(i));
+  const Bzip2Block block = blocks_of(compressed(text, 1)).at(0);
+  constexpr size_t kMost = 100000, kBeyond = 256;
+  for (int i = 0; i < 3000; ++i) {
+    std::string bits = block.bits;
+    char& byte = bits[random() % bits.size()];
+    byte = static_cast<char>(byte ^ 1 << random() % 8);
+    const size_t length = bits.size();
+    bits.append(kBeyond, '\0');
+    const char* const end = bits.data() + length;
+    std::vector<std::string> results;
+    for (const Bzip2SymbolReader reader : symbol_readers()) {
+      Bzip2Bits from(bits.data());
+      Bzip2Header header;
+      if (!header.read(from, end)) continue;
+      std::string room(kMost + Bzip2Bytes::kSlack, '\0');
+      Bzip2Bytes out{.bytes = reinterpret_cast<uint8_t*>(room.data()), .most = kMost};
+      std::string result = "refused";
+      if (reader(from, end, header, out)) {
+        result = room.substr(0, out.size) + std::to_string(from.taken(bits.data()));
+        for (const uint32_t count : out.counts) result += " " + std::to_string(count);
+      }
+      results.push_back(result);
+    }
+    for (const std::string& result : results) ASSERT_EQ(result, results.front()) << i;
+  }
+}
+
 TEST(Bzip2Blocks, LimitIsOfWhatIsUnpacked) {
-  const std::vector<Bzip2Block> blocks = blocks_of(compressed(std::string(5000000, 'a'), 9));
-  EXPECT_TRUE(decode_blocks(blocks, 4000000).at(0).over_limit);
-  EXPECT_TRUE(decode_blocks(blocks, 5000000).at(0).ok);
-  EXPECT_TRUE(decode_block(blocks.at(0), 4000000).over_limit);
+  const Bzip2Block block = blocks_of(compressed(std::string(5000000, 'a'), 9)).at(0);
+  Bzip2Decoder decoder;
+  EXPECT_TRUE(decode_block(block, 4000000, decoder).over_limit);
+  EXPECT_TRUE(decode_block(block, 5000000, decoder).ok);
+  EXPECT_TRUE(decode_block(block, 4000000).over_limit);
 }
 
 }  // namespace
