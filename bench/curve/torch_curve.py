@@ -6,7 +6,6 @@ torch_curve.py INITIAL_HF_FOLDER DATASET_PREFIX CACHE_FOLDER METRICS_JSONL GLOBA
 Reads the order of samples from Megatron's index files in CACHE_FOLDER. Main weights are fp32 under autocast to bf16;
 AdamW (0.9, 0.95), weight decay 0.1 on matrices, clip 1.0. Prints a table every 20 steps and the differences.
 """
-import glob
 import json
 import sys
 
@@ -14,33 +13,15 @@ import numpy as np
 import torch
 from transformers import GPT2LMHeadModel
 
+from samples import Samples
+
 folder, prefix, cache, metrics, batch, length, lr = sys.argv[1:8]
 batch, length, lr = int(batch), int(length), float(lr)
 ours = [json.loads(line) for line in open(metrics, encoding="utf-8")]
 ours = [row for row in ours if "lm_loss" in row and "validation" not in row]
 losses = [row["lm_loss"] for row in ours]
 
-header = np.fromfile(prefix + ".idx", dtype=np.uint8, count=34)
-sequences = int(np.frombuffer(header[18:26].tobytes(), "<u8")[0])
-lengths = np.fromfile(prefix + ".idx", "<i4", sequences, offset=34)
-pointers = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-tokens = np.fromfile(prefix + ".bin", "<u2")
-array = {name: np.load(glob.glob(f"{cache}/*-train-{name}.npy")[0])
-         for name in ("document_index", "sample_index", "shuffle_index")}
-
-
-def sample(number):
-    """Tokens (seq_length + 1) of the training run's sample `number`."""
-    row = int(array["shuffle_index"][number])
-    (first, begin), (last, end) = array["sample_index"][row], array["sample_index"][row + 1]
-    parts = []
-    for k in range(first, last + 1):
-        sequence = int(array["document_index"][k])
-        text = tokens[pointers[sequence]:pointers[sequence + 1]]
-        parts.append(text[begin if k == first else 0:end + 1 if k == last else None])
-    return np.concatenate(parts).astype(np.int64)
-
-
+samples = Samples(prefix, cache)
 torch.manual_seed(0)
 model = GPT2LMHeadModel.from_pretrained(folder, attn_implementation="sdpa", resid_pdrop=0.0, embd_pdrop=0.0,
                                         attn_pdrop=0.0, torch_dtype=torch.float32).cuda().train()
@@ -50,7 +31,7 @@ optimizer = torch.optim.AdamW([{"params": decayed, "weight_decay": 0.1}, {"param
                               lr=lr, betas=(0.9, 0.95), eps=1e-8, fused=True)
 differences = []
 for step in range(len(losses)):
-    data = torch.from_numpy(np.stack([sample(step * batch + b) for b in range(batch)])).cuda()
+    data = torch.from_numpy(samples.batch(step, batch)).cuda()
     assert data.shape == (batch, length + 1), data.shape
     with torch.autocast("cuda", dtype=torch.bfloat16):
         logits = model(data[:, :-1]).logits

@@ -37,9 +37,9 @@ class Block(nn.Module):
 
 
 class Gpt(nn.Module):
-    def __init__(self, layers, hidden, heads, length):
+    def __init__(self, layers, hidden, heads, length, vocabulary=VOCABULARY):
         super().__init__()
-        self.tokens, self.positions = nn.Embedding(VOCABULARY, hidden), nn.Embedding(length, hidden)
+        self.tokens, self.positions = nn.Embedding(vocabulary, hidden), nn.Embedding(length, hidden)
         self.blocks = nn.ModuleList(Block(hidden, heads) for _ in range(layers))
         self.norm = nn.LayerNorm(hidden)
         for p in self.parameters():

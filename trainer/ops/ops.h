@@ -66,7 +66,7 @@ class Ops {
 
   // --- the device and its memory -----------------------------------------------------------------
   virtual Device device() const = 0;
-  /// "cpu, 2 threads, OpenBLAS 0.3.21" or "NVIDIA H200, CUDA 13.0": for the log.
+  /// "cpu, 2 threads, avx512" or "NVIDIA H200, CUDA 13.0": for the log.
   virtual std::string describe() const = 0;
   /// Bytes that can still be allocated.
   virtual int64_t free_bytes() const = 0;

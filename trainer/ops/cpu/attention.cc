@@ -4,22 +4,19 @@
 // B.2, for the gradient by row sums of dout * out.
 //
 // SPDX-License-Identifier: MIT
-#include <cblas.h>
-
 #include <algorithm>
 #include <cmath>
 #include <cstring>
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/dropout.h"
+#include "trainer/ops/cpu/gemm.h"
 #include "trainer/ops/cpu/rows.h"
 
 namespace ops::cpu {
 namespace {
 
 constexpr int64_t kQueryBlock = 64;
-
-blasint blas(int64_t n) { return static_cast<blasint>(n); }
 
 /// Addresses inside packed qkv and out for sample b.
 struct Layout {
@@ -58,8 +55,14 @@ Range visible(const AttentionForward& a, const Layout& l, int64_t s, int64_t b) 
 /// scores (rows, keys) = scale * q k^T for queries s0 .. s0 + rows - 1 of one head.
 void scores(float* out, const float* q, const float* k, const Layout& l, int64_t rows, int64_t keys,
             float scale) {
-  cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas(rows), blas(keys), blas(l.channels),
-              scale, q, blas(l.row), k, blas(l.row), 0.0f, out, blas(keys));
+  multiply({.m = rows,
+            .n = keys,
+            .k = l.channels,
+            .a = {q, l.row},
+            .b = Matrix{k, l.row}.transposed(),
+            .c = out,
+            .c_row = keys,
+            .alpha = scale});
 }
 
 }  // namespace
@@ -108,9 +111,13 @@ void CpuOps::attention_forward(const AttentionForward& a) {
           a.stats.as<float>()[(b * l.heads + head) * l.seq + s] =
               top + static_cast<float>(std::log(sum));
       }
-      cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas(rows), blas(l.channels),
-                  blas(keys), 1.0f, p, blas(keys), qkv + l.value(b, group), blas(l.row), 0.0f,
-                  a.out.as<float>() + l.out(b, head) + s0 * l.out_row, blas(l.out_row));
+      cpu::multiply({.m = rows,
+                     .n = l.channels,
+                     .k = keys,
+                     .a = {p, keys},
+                     .b = {qkv + l.value(b, group), l.row},
+                     .c = a.out.as<float>() + l.out(b, head) + s0 * l.out_row,
+                     .c_row = l.out_row});
     }
   });
 }
@@ -138,19 +145,40 @@ struct BackwardBlock {
     const float* out = a.out.as<float>() + l.out(b, head) + s0 * l.out_row;
     float* dqkv = a.dqkv.as<float>();
     scores(p, q, k, l, rows, keys, a.shape.softmax_scale);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas(rows), blas(keys), blas(l.channels),
-                1.0f, dout, blas(l.out_row), v, blas(l.row), 0.0f, dp, blas(keys));
+    multiply({.m = rows,
+              .n = keys,
+              .k = l.channels,
+              .a = {dout, l.out_row},
+              .b = Matrix{v, l.row}.transposed(),
+              .c = dp,
+              .c_row = keys});
     for (int64_t s = s0; s < s0 + rows; ++s) probabilities(b, head, s, s0, keys, dout, out);
     // dv += dropped^T dout; dq = scale * ds k; dk += scale * ds^T q.
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas(keys), blas(l.channels), blas(rows),
-                1.0f, dropped, blas(keys), dout, blas(l.out_row), 1.0f, dqkv + l.value(b, group),
-                blas(l.row));
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas(rows), blas(l.channels), blas(keys),
-                a.shape.softmax_scale, dp, blas(keys), k, blas(l.row), 0.0f,
-                dqkv + l.query(b, head) + s0 * l.row, blas(l.row));
-    cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas(keys), blas(l.channels), blas(rows),
-                a.shape.softmax_scale, dp, blas(keys), q, blas(l.row), 1.0f, dqkv + l.key(b, group),
-                blas(l.row));
+    multiply({.m = keys,
+              .n = l.channels,
+              .k = rows,
+              .a = Matrix{dropped, keys}.transposed(),
+              .b = {dout, l.out_row},
+              .c = dqkv + l.value(b, group),
+              .c_row = l.row,
+              .add = true});
+    multiply({.m = rows,
+              .n = l.channels,
+              .k = keys,
+              .a = {dp, keys},
+              .b = {k, l.row},
+              .c = dqkv + l.query(b, head) + s0 * l.row,
+              .c_row = l.row,
+              .alpha = a.shape.softmax_scale});
+    multiply({.m = keys,
+              .n = l.channels,
+              .k = rows,
+              .a = Matrix{dp, keys}.transposed(),
+              .b = {q, l.row},
+              .c = dqkv + l.key(b, group),
+              .c_row = l.row,
+              .alpha = a.shape.softmax_scale,
+              .add = true});
   }
 
   /// Row s: p becomes the probabilities, dropped those after dropout, dp the gradient of the scaled

@@ -1,8 +1,7 @@
 // CpuOps: every operation in plain fp32 loops; the specification that other backends are compared
 // with. Not here: what an operation means (../layer_args.h and its neighbours). May include: ops/,
-// OpenBLAS, oneTBB. A loop is cut into pieces whose size depends on shapes alone; each piece is
-// summed in order by one thread, and OpenBLAS runs single-threaded on fixed tiles. So results do
-// not depend on the number of threads.
+// oneTBB. A loop is cut into pieces whose size depends on shapes alone, and each piece is summed in
+// order by one thread. So results do not depend on the number of threads.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -17,6 +16,7 @@
 #include <vector>
 
 #include "trainer/ops/check.h"
+#include "trainer/ops/cpu/gemm.h"
 #include "trainer/ops/ops.h"
 
 namespace ops::cpu {
@@ -86,6 +86,16 @@ class CpuOps final : public Ops {
   void pieces(int64_t count, int64_t piece, const Body& body) {
     parallel((count + piece - 1) / piece, [&](int64_t i) {
       body(i * piece, i * piece + piece < count ? i * piece + piece : count);
+    });
+  }
+  /// The product in parts, and after(part) for each when it is computed.
+  template <class After>
+  void multiply(const Product& product, const After& after) {
+    const Parts parts(product.m, product.n);
+    parallel(parts.count(), [&](int64_t i) {
+      const Part part = parts.at(i);
+      cpu::multiply(part_of(product, part));
+      after(part);
     });
   }
   /// out[c] (+)= sum over rows of x (rows, columns).

@@ -1,43 +1,17 @@
-// CpuOps: linears (OpenBLAS on fixed tiles) and activations.
+// CpuOps: linears and activations. What follows a product is done to each part of it while that is
+// in cache.
 //
 // SPDX-License-Identifier: MIT
-#include <cblas.h>
-
 #include <algorithm>
 #include <cstring>
 
 #include "trainer/ops/cpu/activation.h"
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/gemm.h"
 #include "trainer/ops/cpu/rows.h"
 
 namespace ops::cpu {
 namespace {
-
-/// A tile of the result: rows and columns begin .. end-1.
-struct Tile {
-  int64_t row, row_end, column, column_end;
-};
-
-/// Tiles of an (m, n) result, by its shape alone: enough of them for many threads, each large
-/// enough for packing to pay.
-struct Tiles {
-  int64_t m, n, tile_m, tile_n;
-  Tiles(int64_t rows, int64_t columns) : m(rows), n(columns) {
-    tile_m = std::clamp<int64_t>((m / 8 + 31) / 32 * 32, 64, 512);
-    tile_n = m <= 64 ? 256 : std::max<int64_t>(n, 1);
-    if (tile_n > 4096) tile_n = 4096;
-  }
-  int64_t rows() const { return (m + tile_m - 1) / tile_m; }
-  int64_t columns() const { return (n + tile_n - 1) / tile_n; }
-  int64_t count() const { return rows() * columns(); }
-  Tile at(int64_t i) const {
-    const int64_t row = i / columns() * tile_m;
-    const int64_t column = i % columns() * tile_n;
-    return {row, std::min(row + tile_m, m), column, std::min(column + tile_n, n)};
-  }
-};
-
-blasint blas(int64_t n) { return static_cast<blasint>(n); }
 
 constexpr int64_t kRowPiece = 32;
 
@@ -69,21 +43,22 @@ void CpuOps::linear_forward(const LinearForward& a) {
   float* pre = a.pre_activation ? a.pre_activation.as<float>() : nullptr;
   if (a.addend && a.addend.data != a.y.data)
     std::memcpy(y, a.addend.as<float>(), static_cast<size_t>(a.y.bytes()));
-  const Tiles tiles(rows, out);
-  parallel(tiles.count(), [&](int64_t i) {
-    const Tile t = tiles.at(i);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasTrans, blas(t.row_end - t.row),
-                blas(t.column_end - t.column), blas(in), 1.0f, x + t.row * in, blas(in),
-                weight + t.column * in, blas(in), a.addend ? 1.0f : 0.0f,
-                y + t.row * out + t.column, blas(out));
+  const Product product{.m = rows,
+                        .n = out,
+                        .k = in,
+                        .a = {x, in},
+                        .b = Matrix{weight, in}.transposed(),
+                        .c = y,
+                        .c_row = out,
+                        .add = bool(a.addend)};
+  multiply(product, [&](const Part& part) {
     if (bias == nullptr && pre == nullptr && a.activation == Activation::none) return;
-    const int64_t width = t.column_end - t.column;
-    for (int64_t r = t.row; r < t.row_end; ++r) {
-      float* row = y + r * out + t.column;
+    for (int64_t r = part.row; r < part.row + part.rows; ++r) {
+      float* row = y + r * out + part.column;
       if (bias != nullptr)
-        for (int64_t c = 0; c < width; ++c) row[c] += bias[t.column + c];
-      if (pre != nullptr) std::copy_n(row, width, pre + r * out + t.column);
-      activate_row(a.activation, row, row, width);
+        for (int64_t c = 0; c < part.columns; ++c) row[c] += bias[part.column + c];
+      if (pre != nullptr) std::copy_n(row, part.columns, pre + r * out + part.column);
+      activate_row(a.activation, row, row, part.columns);
     }
   });
 }
@@ -97,17 +72,20 @@ void CpuOps::linear_backward_input(const LinearBackwardInput& a) {
   const float* pre = a.activation == Activation::none ? nullptr : a.pre_activation.as<float>();
   if (a.addend && a.addend.data != a.dx.data)
     std::memcpy(dx, a.addend.as<float>(), static_cast<size_t>(a.dx.bytes()));
-  const Tiles tiles(rows, in);
-  parallel(tiles.count(), [&](int64_t i) {
-    const Tile t = tiles.at(i);
-    cblas_sgemm(CblasRowMajor, CblasNoTrans, CblasNoTrans, blas(t.row_end - t.row),
-                blas(t.column_end - t.column), blas(out), 1.0f, dy + t.row * out, blas(out),
-                weight + t.column, blas(in), a.addend ? 1.0f : 0.0f, dx + t.row * in + t.column,
-                blas(in));
+  const Product product{.m = rows,
+                        .n = in,
+                        .k = out,
+                        .a = {dy, out},
+                        .b = {weight, in},
+                        .c = dx,
+                        .c_row = in,
+                        .add = bool(a.addend)};
+  multiply(product, [&](const Part& part) {
     if (pre == nullptr) return;
-    for (int64_t r = t.row; r < t.row_end; ++r)
-      activate_row_backward(a.activation, dx + r * in + t.column, pre + r * in + t.column,
-                            t.column_end - t.column);
+    for (int64_t r = part.row; r < part.row + part.rows; ++r) {
+      const int64_t at = r * in + part.column;
+      activate_row_backward(a.activation, dx + at, pre + at, part.columns);
+    }
   });
   if (a.dbias) column_sums(a.dbias.as<float>(), dx, rows, in, a.accumulate_bias);
 }
@@ -118,16 +96,15 @@ void CpuOps::linear_backward_weight(const LinearBackwardWeight& a) {
   const float* dy = a.dy.as<float>();
   if (a.dweight) {
     const int64_t in = a.x.columns();
-    const float* x = a.x.as<float>();
-    float* dweight = a.dweight.as<float>();
-    const Tiles tiles(out, in);
-    parallel(tiles.count(), [&](int64_t i) {
-      const Tile t = tiles.at(i);
-      cblas_sgemm(CblasRowMajor, CblasTrans, CblasNoTrans, blas(t.row_end - t.row),
-                  blas(t.column_end - t.column), blas(rows), 1.0f, dy + t.row, blas(out),
-                  x + t.column, blas(in), a.accumulate ? 1.0f : 0.0f,
-                  dweight + t.row * in + t.column, blas(in));
-    });
+    multiply({.m = out,
+              .n = in,
+              .k = rows,
+              .a = Matrix{dy, out}.transposed(),
+              .b = {a.x.as<float>(), in},
+              .c = a.dweight.as<float>(),
+              .c_row = in,
+              .add = a.accumulate},
+             [](const Part&) {});
   }
   if (a.dbias) column_sums(a.dbias.as<float>(), dy, rows, out, a.accumulate);
 }

@@ -1,7 +1,6 @@
 // CpuOps: construction, memory, fills, copies, initial values.
 //
 // SPDX-License-Identifier: MIT
-#include <cblas.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -29,14 +28,13 @@ CpuOps::CpuOps(int threads)
       arena_(std::max(threads, 1)) {
   if (threads < 1)
     throw std::invalid_argument("cpu: " + std::to_string(threads) + " threads: at least 1");
-  openblas_set_num_threads(1);
 }
 
 std::unique_ptr<Ops> make_cpu_ops(int threads) { return std::make_unique<CpuOps>(threads); }
 
 std::string CpuOps::describe() const {
   return "cpu, " + std::to_string(threads_) + (threads_ == 1 ? " thread, " : " threads, ") +
-         openblas_get_config();
+         name(best_gemm_level());
 }
 
 int64_t CpuOps::free_bytes() const {

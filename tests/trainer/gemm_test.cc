@@ -1,0 +1,132 @@
+// Matrix products of the CPU backend, at every level of this processor, against float64 sums.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/cpu/gemm.h"
+
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <random>
+#include <vector>
+
+namespace {
+
+using namespace ops::cpu;
+
+std::vector<GemmLevel> levels() {
+  std::vector<GemmLevel> all;
+  for (const GemmLevel level : {GemmLevel::plain, GemmLevel::avx2, GemmLevel::avx512})
+    if (level <= best_gemm_level()) all.push_back(level);
+  return all;
+}
+
+/// A matrix whose rows, or with `columns` whose columns, are contiguous and a little apart.
+struct Stored {
+  std::vector<float> memory;
+  Matrix matrix;
+  Stored(int64_t rows, int64_t columns, bool by_columns, std::mt19937& random) {
+    constexpr int64_t kGap = 3;
+    const int64_t lines = by_columns ? columns : rows, length = by_columns ? rows : columns;
+    memory.resize(static_cast<size_t>(lines * (length + kGap)));
+    for (float& x : memory) x = static_cast<float>(random() % 2001) / 1000.0f - 1.0f;
+    matrix = {memory.data(), length + kGap};
+    if (by_columns) matrix = matrix.transposed();
+  }
+};
+
+float at(const Matrix& m, int64_t i, int64_t j) { return m.data[i * m.row + j * m.column]; }
+
+/// c holds what the product says, and its rows' gaps what they held.
+void expect_product(const Product& p, const std::vector<float>& before) {
+  for (int64_t i = 0; i < p.m; ++i) {
+    for (int64_t j = 0; j < p.c_row && i * p.c_row + j < static_cast<int64_t>(before.size()); ++j) {
+      const float was = before[static_cast<size_t>(i * p.c_row + j)], is = p.c[i * p.c_row + j];
+      if (j >= p.n) {
+        ASSERT_EQ(is, was) << "gap of row " << i;
+        continue;
+      }
+      double sum = 0, size = 0;
+      for (int64_t k = 0; k < p.k; ++k) {
+        const double term = double{at(p.a, i, k)} * at(p.b, k, j);
+        sum += term;
+        size += std::abs(term);
+      }
+      const double wanted = double{p.alpha} * sum + (p.add ? double{was} : 0.0);
+      // Each of k + 2 roundings is at most half an ulp of a partial sum.
+      const double tolerance =
+          static_cast<double>(p.k + 2) * 0x1p-24 * (std::abs(double{p.alpha}) * size + 1.0);
+      ASSERT_NEAR(is, wanted, tolerance)
+          << p.m << " x " << p.n << " x " << p.k << " at " << i << ", " << j;
+    }
+  }
+}
+
+TEST(Gemm, EveryShapeOrderAndLevel) {
+  std::mt19937 random(7);
+  const int64_t sizes[][3] = {{1, 1, 1},      {12, 32, 256}, {13, 33, 257}, {11, 31, 255},
+                              {5, 70, 19},    {64, 16, 40},  {385, 40, 3},  {390, 9, 300},
+                              {24, 129, 513}, {6, 8, 64},    {2, 100, 1}};
+  for (const GemmLevel level : levels())
+    for (const auto& [m, n, k] : sizes)
+      for (int order = 0; order < 8; ++order) {
+        const Stored a(m, k, (order & 1) != 0, random), b(k, n, (order & 2) != 0, random);
+        std::vector<float> c(static_cast<size_t>(m * (n + 5)), 0.25f);
+        const std::vector<float> before = c;
+        const Product p{.m = m,
+                        .n = n,
+                        .k = k,
+                        .a = a.matrix,
+                        .b = b.matrix,
+                        .c = c.data(),
+                        .c_row = n + 5,
+                        .alpha = (order & 4) != 0 ? 0.375f : 1.0f,
+                        .add = (order & 4) != 0};
+        multiply(p, level);
+        SCOPED_TRACE(name(level));
+        ASSERT_NO_FATAL_FAILURE(expect_product(p, before));
+      }
+}
+
+TEST(Gemm, PartsAreTheWholeBitForBit) {
+  std::mt19937 random(8);
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{800, 300}, {30, 1000}, {500, 4200}}) {
+    const int64_t k = 300;
+    const Stored a(m, k, false, random), b(k, n, true, random);
+    std::vector<float> whole(static_cast<size_t>(m * n), 0.5f), parts = whole;
+    Product p{.m = m,
+              .n = n,
+              .k = k,
+              .a = a.matrix,
+              .b = b.matrix,
+              .c = whole.data(),
+              .c_row = n,
+              .alpha = 0.1f,
+              .add = true};
+    multiply(p);
+    p.c = parts.data();
+    const Parts cut(m, n);
+    ASSERT_GT(cut.count(), 1);
+    for (int64_t i = 0; i < cut.count(); ++i) multiply(part_of(p, cut.at(i)));
+    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0);
+  }
+}
+
+TEST(Gemm, NotANumberComesThrough) {
+  for (const GemmLevel level : levels()) {
+    std::vector<float> a(20, 1.0f), b(20, 0.0f), c(4, 0.0f);
+    a[3] = INFINITY;  // times 0
+    multiply({.m = 2,
+              .n = 2,
+              .k = 10,
+              .a = {a.data(), 10},
+              .b = {b.data(), 2},
+              .c = c.data(),
+              .c_row = 2},
+             level);
+    EXPECT_TRUE(std::isnan(c[0]) && std::isnan(c[1])) << name(level);
+    EXPECT_EQ(c[2], 0.0f) << name(level);
+  }
+}
+
+}  // namespace

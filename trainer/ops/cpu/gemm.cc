@@ -1,0 +1,301 @@
+// See gemm.h. A panel of b, kDepth rows of some columns, is packed into 32 KiB that stay in the
+// first-level cache while a kernel walks down the rows of a; sums stay in registers over the depth
+// of a panel. a is read where it lies, or packed where its rows are not contiguous. Kernels are one
+// template over GCC's vector types, inlined into a function for each instruction set.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/cpu/gemm.h"
+
+#include <algorithm>
+#include <utility>
+
+#if defined(__x86_64__) && defined(__GNUC__)
+#define TARGET_AVX512 __attribute__((target("avx512f,avx512vl")))
+#define TARGET_AVX2 __attribute__((target("avx2,fma")))
+#else
+#define TARGET_AVX512
+#define TARGET_AVX2
+#endif
+
+namespace ops::cpu {
+namespace {
+
+constexpr int64_t kDepth = 256;
+constexpr int64_t kBlockRows = 384;
+constexpr int kMaxRows = 12, kMaxColumns = 32;
+
+/// A tile of c, at most as large as a kernel's, over one panel of b.
+struct Step {
+  int64_t depth;
+  const float* a;
+  int64_t a_row;
+  const float* b;  ///< Packed.
+  float* c;
+  int64_t c_row;
+  float alpha;
+  bool add;
+};
+
+template <int kWidth>
+struct Vector {
+  typedef float type __attribute__((vector_size(kWidth * 4), aligned(4), may_alias));
+  typedef int32_t lanes __attribute__((vector_size(kWidth * 4)));
+};
+
+template <int kWidth>
+[[gnu::always_inline]] inline void store(const Step& t, float* c,
+                                         const typename Vector<kWidth>::type& sum) noexcept {
+  using V = typename Vector<kWidth>::type;
+  V& out = *reinterpret_cast<V*>(c);
+  out = t.add ? out + t.alpha * sum : t.alpha * sum;
+}
+
+/// kRows by two vectors of c. a is packed, kHeight rows of it, or lies in rows a_row apart (0).
+template <int kWidth, int kRows, int kHeight>
+[[gnu::always_inline]] inline void tile(const Step& t) noexcept {
+  using V = typename Vector<kWidth>::type;
+  V sum[kRows][2] = {};
+  const int64_t row = kHeight > 0 ? 1 : t.a_row;
+  // Three rows an address register: base, base + row, base + 2 * row.
+  const float* a[(kRows + 2) / 3];
+  for (int i = 0; i < (kRows + 2) / 3; ++i) a[i] = t.a + 3 * i * row;
+  const float* b = t.b;
+  int64_t at = 0;
+  for (int64_t k = 0; k < t.depth; ++k) {
+    const V b0 = *reinterpret_cast<const V*>(b), b1 = *reinterpret_cast<const V*>(b + kWidth);
+#pragma GCC unroll 16
+    for (int r = 0; r < kRows; ++r) {
+      const float x = a[r / 3][r % 3 * row + at];
+      sum[r][0] += x * b0;
+      sum[r][1] += x * b1;
+    }
+    b += 2 * kWidth;
+    at += kHeight > 0 ? kHeight : 1;
+  }
+#pragma GCC unroll 16
+  for (int r = 0; r < kRows; ++r) {
+    store<kWidth>(t, t.c + r * t.c_row, sum[r][0]);
+    store<kWidth>(t, t.c + r * t.c_row + kWidth, sum[r][1]);
+  }
+}
+
+/// Exchanges blocks of kStep lanes between rows that are kStep apart: all steps transpose.
+template <int kWidth, int kStep>
+[[gnu::always_inline]] inline void exchange(typename Vector<kWidth>::type (&rows)[kWidth]) {
+  using V = typename Vector<kWidth>::type;
+  typename Vector<kWidth>::lanes low, high;
+  for (int j = 0; j < kWidth; ++j) {
+    low[j] = (j & kStep) == 0 ? j : j - kStep + kWidth;
+    high[j] = (j & kStep) == 0 ? j + kStep : j + kWidth;
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kWidth; ++i) {
+    if ((i & kStep) != 0) continue;
+    const V upper = rows[i], lower = rows[i + kStep];
+    rows[i] = __builtin_shuffle(upper, lower, low);
+    rows[i + kStep] = __builtin_shuffle(upper, lower, high);
+  }
+  if constexpr (2 * kStep < kWidth) exchange<kWidth, 2 * kStep>(rows);
+}
+
+/// out[k * 2 * kWidth + j] = in[j * stride + k], for `columns` j and `depth` k.
+template <int kWidth>
+[[gnu::always_inline]] inline void transpose(float* out, const float* in, int64_t stride,
+                                             int64_t columns, int64_t depth) noexcept {
+  using V = typename Vector<kWidth>::type;
+  constexpr int64_t kOut = 2 * kWidth;
+  const int64_t whole_depth = depth / kWidth * kWidth;
+  const int64_t whole_columns = columns / kWidth * kWidth;
+  for (int64_t j = 0; j < whole_columns; j += kWidth) {
+    for (int64_t k = 0; k < whole_depth; k += kWidth) {
+      V rows[kWidth];
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i)
+        rows[i] = *reinterpret_cast<const V*>(in + (j + i) * stride + k);
+      exchange<kWidth, 1>(rows);
+#pragma GCC unroll 16
+      for (int i = 0; i < kWidth; ++i) *reinterpret_cast<V*>(out + (k + i) * kOut + j) = rows[i];
+    }
+  }
+  for (int64_t j = 0; j < columns; ++j)
+    for (int64_t k = j < whole_columns ? whole_depth : 0; k < depth; ++k)
+      out[k * kOut + j] = in[j * stride + k];
+}
+
+/// What one instruction set does; kernels by the number of rows of c.
+struct Level {
+  const char* name;
+  int64_t rows, columns;
+  void (*direct[kMaxRows + 1])(const Step&) noexcept;
+  void (*packed[kMaxRows + 1])(const Step&) noexcept;
+  void (*transpose)(float*, const float*, int64_t, int64_t, int64_t) noexcept;
+};
+
+template <int kRows, int kHeight>
+TARGET_AVX512 void tile_avx512(const Step& t) noexcept {
+  tile<16, kRows, kHeight>(t);
+}
+template <int kRows, int kHeight>
+TARGET_AVX2 void tile_avx2(const Step& t) noexcept {
+  tile<8, kRows, kHeight>(t);
+}
+template <int kRows, int kHeight>
+void tile_plain(const Step& t) noexcept {
+  tile<4, kRows, kHeight>(t);
+}
+TARGET_AVX512 void transpose_avx512(float* out, const float* in, int64_t stride, int64_t columns,
+                                    int64_t depth) noexcept {
+  transpose<16>(out, in, stride, columns, depth);
+}
+TARGET_AVX2 void transpose_avx2(float* out, const float* in, int64_t stride, int64_t columns,
+                                int64_t depth) noexcept {
+  transpose<8>(out, in, stride, columns, depth);
+}
+void transpose_plain(float* out, const float* in, int64_t stride, int64_t columns,
+                     int64_t depth) noexcept {
+  transpose<4>(out, in, stride, columns, depth);
+}
+
+template <int... kRow>
+constexpr Level avx512(std::integer_sequence<int, kRow...>) {
+  constexpr int kHeight = sizeof...(kRow);
+  return {"avx512",
+          kHeight,
+          32,
+          {nullptr, tile_avx512<kRow + 1, 0>...},
+          {nullptr, tile_avx512<kRow + 1, kHeight>...},
+          transpose_avx512};
+}
+template <int... kRow>
+constexpr Level avx2(std::integer_sequence<int, kRow...>) {
+  constexpr int kHeight = sizeof...(kRow);
+  return {"avx2",
+          kHeight,
+          16,
+          {nullptr, tile_avx2<kRow + 1, 0>...},
+          {nullptr, tile_avx2<kRow + 1, kHeight>...},
+          transpose_avx2};
+}
+template <int... kRow>
+constexpr Level plain(std::integer_sequence<int, kRow...>) {
+  constexpr int kHeight = sizeof...(kRow);
+  return {"plain",
+          kHeight,
+          8,
+          {nullptr, tile_plain<kRow + 1, 0>...},
+          {nullptr, tile_plain<kRow + 1, kHeight>...},
+          transpose_plain};
+}
+
+constexpr Level kLevels[] = {plain(std::make_integer_sequence<int, 6>()),
+                             avx2(std::make_integer_sequence<int, 6>()),
+                             avx512(std::make_integer_sequence<int, 12>())};
+
+GemmLevel find_level() noexcept {
+#if defined(__x86_64__) && defined(__GNUC__)
+  __builtin_cpu_init();
+  if (__builtin_cpu_supports("avx512f") && __builtin_cpu_supports("avx512vl"))
+    return GemmLevel::avx512;
+  if (__builtin_cpu_supports("avx2") && __builtin_cpu_supports("fma")) return GemmLevel::avx2;
+#endif
+  return GemmLevel::plain;
+}
+
+/// depth rows of `columns` columns of b behind one another, with zeros up to the kernel's width.
+void pack_columns(const Level& l, float* out, const Matrix& b, int64_t columns,
+                  int64_t depth) noexcept {
+  const int64_t width = l.columns;
+  if (b.column != 1) {
+    if (columns < width) std::fill_n(out, depth * width, 0.0f);
+    l.transpose(out, b.data, b.column, columns, depth);
+    return;
+  }
+  for (int64_t k = 0; k < depth; ++k) {
+    std::copy_n(b.data + k * b.row, columns, out + k * width);
+    std::fill(out + k * width + columns, out + (k + 1) * width, 0.0f);
+  }
+}
+
+/// Where columns of a are contiguous and rows are not: the rows of one kernel behind those of the
+/// one before, `depth` columns of them each.
+void pack_rows(int64_t height, float* out, const Matrix& a, int64_t rows, int64_t depth) noexcept {
+  for (int64_t row = 0; row < rows; row += height, out += height * depth)
+    for (int64_t k = 0; k < depth; ++k)
+      std::copy_n(a.data + row + k * a.column, std::min(height, rows - row), out + k * height);
+}
+
+void copy_rows(float* to, int64_t to_row, const float* from, int64_t from_row, int64_t rows,
+               int64_t columns) noexcept {
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_row, columns, to + r * to_row);
+}
+
+/// Rows of c, at most kBlockRows of them, over k from `from`.
+void block(const Level& l, const Product& p, int64_t from) noexcept {
+  alignas(64) float rows_of_a[kDepth * kBlockRows];
+  alignas(64) float packed[kDepth * kMaxColumns];
+  alignas(64) float edge[kMaxRows * kMaxColumns];
+  const int64_t depth = std::min(kDepth, p.k - from);
+  const bool packs = p.a.column != 1, add = p.add || from > 0;
+  if (packs) pack_rows(l.rows, rows_of_a, p.a.from(0, from), p.m, depth);
+  for (int64_t column = 0; column < p.n; column += l.columns) {
+    const int64_t columns = std::min(l.columns, p.n - column);
+    const bool whole = columns == l.columns;
+    pack_columns(l, packed, p.b.from(from, column), columns, depth);
+    for (int64_t row = 0; row < p.m; row += l.rows) {
+      const int64_t rows = std::min(l.rows, p.m - row);
+      float* c = p.c + row * p.c_row + column;
+      if (!whole && add) copy_rows(edge, l.columns, c, p.c_row, rows, columns);
+      (packs ? l.packed
+             : l.direct)[rows]({.depth = depth,
+                                .a = packs ? rows_of_a + row * depth : p.a.from(row, from).data,
+                                .a_row = p.a.row,
+                                .b = packed,
+                                .c = whole ? c : edge,
+                                .c_row = whole ? p.c_row : l.columns,
+                                .alpha = p.alpha,
+                                .add = add});
+      if (!whole) copy_rows(c, p.c_row, edge, l.columns, rows, columns);
+    }
+  }
+}
+
+}  // namespace
+
+GemmLevel best_gemm_level() noexcept {
+  static const GemmLevel best = find_level();
+  return best;
+}
+
+const char* name(GemmLevel level) noexcept { return kLevels[static_cast<int>(level)].name; }
+
+void multiply(const Product& p, GemmLevel level) noexcept {
+  const Level& l = kLevels[static_cast<int>(level)];
+  for (int64_t row = 0; row < p.m; row += kBlockRows) {
+    const Product rows = part_of(p, {row, std::min(kBlockRows, p.m - row), 0, p.n});
+    for (int64_t from = 0; from < p.k; from += kDepth) block(l, rows, from);
+  }
+}
+
+Product part_of(const Product& p, const Part& part) noexcept {
+  Product out = p;
+  out.m = part.rows;
+  out.n = part.columns;
+  out.a = p.a.from(part.row, 0);
+  out.b = p.b.from(0, part.column);
+  out.c = p.c + part.row * p.c_row + part.column;
+  return out;
+}
+
+Parts::Parts(int64_t m, int64_t n) noexcept : m_(m), n_(n) {
+  constexpr int64_t kWide = 512, kNarrow = 128, kEnough = 8;
+  const int64_t bands = std::max<int64_t>(1, (m + kBlockRows - 1) / kBlockRows);
+  rows_ = std::max<int64_t>(1, ((m + bands - 1) / bands + kMaxRows - 1) / kMaxRows * kMaxRows);
+  columns_ = bands * (n / kWide) >= kEnough ? kWide : kNarrow;
+}
+
+Part Parts::at(int64_t i) const noexcept {
+  const int64_t row = i / across() * rows_, column = i % across() * columns_;
+  return {row, std::min(rows_, m_ - row), column, std::min(columns_, n_ - column)};
+}
+
+}  // namespace ops::cpu
