@@ -7,6 +7,7 @@
 #include "trainer/ops/cpu/gemm.h"
 
 #include <algorithm>
+#include <cstring>
 #include <utility>
 
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -122,6 +123,13 @@ template <int kWidth>
       out[k * kOut + j] = in[j * stride + k];
 }
 
+/// `depth` lines of kCount floats, `stride` apart, behind one another.
+template <int kCount>
+void copy_lines(float* out, const float* in, int64_t stride, int64_t depth) noexcept {
+  for (int64_t k = 0; k < depth; ++k)
+    std::memcpy(out + k * kCount, in + k * stride, kCount * sizeof(float));
+}
+
 /// What one instruction set does; kernels by the number of rows of c.
 struct Level {
   const char* name;
@@ -129,6 +137,8 @@ struct Level {
   void (*direct[kMaxRows + 1])(const Step&) noexcept;
   void (*packed[kMaxRows + 1])(const Step&) noexcept;
   void (*transpose)(float*, const float*, int64_t, int64_t, int64_t) noexcept;
+  void (*copy_rows)(float*, const float*, int64_t, int64_t) noexcept;
+  void (*copy_columns)(float*, const float*, int64_t, int64_t) noexcept;
 };
 
 template <int kRows, int kHeight>
@@ -164,7 +174,9 @@ constexpr Level avx512(std::integer_sequence<int, kRow...>) {
           32,
           {nullptr, tile_avx512<kRow + 1, 0>...},
           {nullptr, tile_avx512<kRow + 1, kHeight>...},
-          transpose_avx512};
+          transpose_avx512,
+          copy_lines<kHeight>,
+          copy_lines<32>};
 }
 template <int... kRow>
 constexpr Level avx2(std::integer_sequence<int, kRow...>) {
@@ -174,7 +186,9 @@ constexpr Level avx2(std::integer_sequence<int, kRow...>) {
           16,
           {nullptr, tile_avx2<kRow + 1, 0>...},
           {nullptr, tile_avx2<kRow + 1, kHeight>...},
-          transpose_avx2};
+          transpose_avx2,
+          copy_lines<kHeight>,
+          copy_lines<16>};
 }
 template <int... kRow>
 constexpr Level plain(std::integer_sequence<int, kRow...>) {
@@ -184,7 +198,9 @@ constexpr Level plain(std::integer_sequence<int, kRow...>) {
           8,
           {nullptr, tile_plain<kRow + 1, 0>...},
           {nullptr, tile_plain<kRow + 1, kHeight>...},
-          transpose_plain};
+          transpose_plain,
+          copy_lines<kHeight>,
+          copy_lines<8>};
 }
 
 constexpr Level kLevels[] = {plain(std::make_integer_sequence<int, 6>()),
@@ -201,32 +217,29 @@ GemmLevel find_level() noexcept {
   return GemmLevel::plain;
 }
 
+void copy_rows(float* to, int64_t to_row, const float* from, int64_t from_row, int64_t rows,
+               int64_t columns) noexcept {
+  for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_row, columns, to + r * to_row);
+}
+
 /// depth rows of `columns` columns of b behind one another, with zeros up to the kernel's width.
 void pack_columns(const Level& l, float* out, const Matrix& b, int64_t columns,
                   int64_t depth) noexcept {
-  const int64_t width = l.columns;
-  if (b.column != 1) {
-    if (columns < width) std::fill_n(out, depth * width, 0.0f);
-    l.transpose(out, b.data, b.column, columns, depth);
-    return;
-  }
-  for (int64_t k = 0; k < depth; ++k) {
-    std::copy_n(b.data + k * b.row, columns, out + k * width);
-    std::fill(out + k * width + columns, out + (k + 1) * width, 0.0f);
-  }
+  if (columns < l.columns) std::fill_n(out, depth * l.columns, 0.0f);
+  if (b.column != 1) return l.transpose(out, b.data, b.column, columns, depth);
+  if (columns == l.columns) return l.copy_columns(out, b.data, b.row, depth);
+  copy_rows(out, l.columns, b.data, b.row, depth, columns);
 }
 
 /// Where columns of a are contiguous and rows are not: the rows of one kernel behind those of the
 /// one before, `depth` columns of them each.
-void pack_rows(int64_t height, float* out, const Matrix& a, int64_t rows, int64_t depth) noexcept {
-  for (int64_t row = 0; row < rows; row += height, out += height * depth)
-    for (int64_t k = 0; k < depth; ++k)
-      std::copy_n(a.data + row + k * a.column, std::min(height, rows - row), out + k * height);
-}
-
-void copy_rows(float* to, int64_t to_row, const float* from, int64_t from_row, int64_t rows,
-               int64_t columns) noexcept {
-  for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_row, columns, to + r * to_row);
+void pack_rows(const Level& l, float* out, const Matrix& a, int64_t rows, int64_t depth) noexcept {
+  for (int64_t row = 0; row < rows; row += l.rows, out += l.rows * depth) {
+    if (rows - row >= l.rows)
+      l.copy_rows(out, a.data + row, a.column, depth);
+    else
+      copy_rows(out, l.rows, a.data + row, a.column, depth, rows - row);
+  }
 }
 
 /// Rows of c, at most kBlockRows of them, over k from `from`.
@@ -236,7 +249,7 @@ void block(const Level& l, const Product& p, int64_t from) noexcept {
   alignas(64) float edge[kMaxRows * kMaxColumns];
   const int64_t depth = std::min(kDepth, p.k - from);
   const bool packs = p.a.column != 1, add = p.add || from > 0;
-  if (packs) pack_rows(l.rows, rows_of_a, p.a.from(0, from), p.m, depth);
+  if (packs) pack_rows(l, rows_of_a, p.a.from(0, from), p.m, depth);
   for (int64_t column = 0; column < p.n; column += l.columns) {
     const int64_t columns = std::min(l.columns, p.n - column);
     const bool whole = columns == l.columns;
