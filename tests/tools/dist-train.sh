@@ -1,0 +1,63 @@
+# Makefile.dist from text to a transformers folder with a vocabulary that is learned on the way; training that stops with
+# status 75 goes on by itself and ends in the bytes of an undisturbed run; run again nothing is done; an outer make's
+# jobserver bounds the jobs of all.
+. "$(dirname "$0")/prelude"
+command -v make flock >/dev/null || { echo "skipped: no make or flock"; exit 77; }
+dist=$GOLDEN/../../Makefile.dist
+mkdir bin
+for program in wiki-extract bpe-train bpe-tokenize merge-datasets trainer megatron-to-hf; do # as they are, but counted
+  printf '#!/bin/sh\n[ "$1" = --version ] || echo %s >>%s/runs\nexec %s "$@"\n' $program "$WORK" "$(command -v $program)" >bin/$program
+  chmod +x bin/$program
+done
+cp "$GOLDEN/tools/wiki.xml" dump.xml
+head -n 50 "$GOLDEN/tools/corpus.jsonl" >lines.jsonl
+model="--num-layers 1 --hidden-size 16 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16
+  --micro-batch-size 2 --train-iters 6 --lr 1e-3 --split 100,0,0 --eval-iters 0 --save-interval 100"
+dist() { make -s -j2 -f "$dist" BIN="$WORK/bin" INPUT="dump.xml lines.jsonl" SHARDS_PER_FILE=2 VOCAB_SIZE=300 WORK=work "$@" 2>>errors; }
+count() { sort runs 2>/dev/null | uniq -c; rm -f runs; }
+
+hf=$(dist TRAIN_FLAGS="$(echo $model)" hf) || cat errors
+count
+ls "$hf"
+dist TRAIN_FLAGS="$(echo $model)" hf >/dev/null && echo "run again:" && count
+
+echo "stopped after every second step:"
+stopped=$(dist TRAIN_FLAGS="$(echo $model --exit-interval 2)" hf) || cat errors
+count
+cmp "$hf/model.safetensors" "$stopped/model.safetensors" && echo "the same model"
+
+echo "not allowed to go on:"
+run dist TRAIN_FLAGS="$(echo $model --exit-interval 4)" TRAIN_RESTARTS=0 hf
+make -s -f "$dist" status WORK=work | awk '$1 == "model" { $3 = ""; print }'
+stopped=$(dist TRAIN_FLAGS="$(echo $model --exit-interval 4)" TRAIN_RESTARTS=0 hf)
+count
+cmp "$hf/model.safetensors" "$stopped/model.safetensors" && echo "the same model"
+
+# Two pipelines under one make -j2: two programs run at a time, never three. The first ones wait until they are two.
+mkdir at-once
+cat >bin/bpe-tokenize <<END
+#!/usr/bin/env bash
+[ "\$1" != --version ] || exec $(command -v bpe-tokenize) --version
+: >$WORK/at-once/\$\$
+for _ in \$(seq 3000); do
+  now=\$(ls $WORK/at-once | wc -l)
+  [ \$now -lt 2 ] || touch $WORK/met
+  [ ! -e $WORK/met ] || break
+  sleep 0.1
+done
+sleep 0.2
+ls $WORK/at-once | wc -l >>$WORK/counts
+$(command -v bpe-tokenize) "\$@"
+status=\$?
+rm $WORK/at-once/\$\$
+exit \$status
+END
+cp "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt" .
+cat >outer.mk <<END
+all: one two
+one two: ; +@\$(MAKE) -s -f $dist BIN=$WORK/bin INPUT="dump.xml lines.jsonl" SHARDS_PER_FILE=3 VOCAB_FILE=vocab.json MERGE_FILE=merges.txt TOKENIZE_FLAGS=--no-pad-vocab-size WORK=\$@ dataset
+END
+make -s -j2 -f outer.mk >/dev/null 2>errors || cat errors
+grep -i jobserver errors
+echo "programs that saw more than two at once: $(awk '$1 > 2' counts | wc -l), that saw two: $([ -e met ] && echo some)"
+cmp one/dataset-*/corpus_text_document.bin two/dataset-*/corpus_text_document.bin && echo "both the same"
