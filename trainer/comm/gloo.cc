@@ -159,6 +159,7 @@ class GlooComm final : public Comm {
   void run_messages(const std::vector<Message>& messages);
   void exchange_headers(const Header& mine);
   void exchange_blocks(const std::vector<std::string>& mine, std::vector<std::string>& theirs);
+  void connect(Store& store);
   void prove();
   void check_header(const Header& mine, const Header& theirs, int peer) const;
   Transfer begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot);
@@ -190,19 +191,25 @@ GlooComm::GlooComm(const GlooOptions& options, Store& store)
       sent_(static_cast<size_t>(options.size)),
       received_(static_cast<size_t>(options.size)),
       queue_(options.beacon) {
+  queue_.add([&] { connect(store); });
+  queue_.wait();
+}
+
+/// On the queue's thread, so that gloo's own, which it starts, leaves SIGPIPE out as well.
+void GlooComm::connect(Store& store) {
   try {
     gloo::transport::tcp::attr attributes;
-    attributes.hostname = options.address;
+    attributes.hostname = options_.address;
     std::shared_ptr<gloo::transport::Device> device =
         gloo::transport::tcp::CreateDevice(attributes);
     context_ = std::make_unique<gloo::rendezvous::Context>(rank(), size());
-    context_->setTimeout(options.timeout);
-    StoreForGloo gloo_store(store, options);
+    context_->setTimeout(options_.timeout);
+    StoreForGloo gloo_store(store, options_);
     context_->connectFullMesh(gloo_store, device);
   } catch (const gloo::Exception& error) {
     throw PeerError("comm: " + describe() + ": ranks do not connect: " + error.what());
   }
-  if (!options.secret.empty()) prove();
+  prove();
 }
 
 /// mine[peer] to each peer, and theirs from it; all of one length.
@@ -222,7 +229,8 @@ void GlooComm::exchange_blocks(const std::vector<std::string>& mine,
   finish(transfers);
 }
 
-/// Both ends of each connection show that they know the job's secret, before anything else.
+/// Both ends of each connection show that they know the job's secret, before anything else. So no
+/// rank leaves before all are connected: gloo ends the process when a peer goes while it connects.
 void GlooComm::prove() {
   current_ = "meeting";
   const auto signature = [&](int from, int to, const std::string& a, const std::string& b) {

@@ -4,6 +4,7 @@
 #include "trainer/comm/host_queue.h"
 
 #include <chrono>
+#include <csignal>
 #include <utility>
 
 namespace comm {
@@ -59,6 +60,12 @@ void HostQueue::wait_for(uint64_t serial) {
 }
 
 void HostQueue::run() {
+  // A connection that its peer has closed fails a write with EPIPE, which names the peer, rather
+  // than ending this process; gloo does not ask for that itself.
+  sigset_t pipe;
+  sigemptyset(&pipe);
+  sigaddset(&pipe, SIGPIPE);
+  pthread_sigmask(SIG_BLOCK, &pipe, nullptr);
   std::unique_lock<std::mutex> lock(mutex_);
   while (true) {
     changed_.wait(lock, [&] { return ending_ || !work_.empty(); });
