@@ -10,8 +10,6 @@
 #include <chrono>
 #include <cstdlib>
 #include <cstring>
-#include <fstream>
-#include <iterator>
 #include <memory>
 #include <string>
 #include <vector>
@@ -19,14 +17,13 @@
 #include "libtok/text_batch.h"
 #include "libtok/tokenizer.h"
 #include "tests/sanitized.h"
+#include "tests/tok/tok_data.h"
 
 namespace tok {
 namespace {
 
-std::string shared(const std::string& name) {
-  std::ifstream in(std::string(SHARED_DATA_DIR) + "/" + name, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), {}};
-}
+/// Empty where it is not on this machine.
+std::string shared(const std::string& name) { return tok_test::read_shared(name).value_or(""); }
 
 /// A small vocabulary that every machine has: bytes, and merges that make chains, ties across
 /// characters, a token of many bytes, and one that merging its bytes does not give.
@@ -83,6 +80,9 @@ std::vector<Named> sources() {
   }
   if (std::string json = shared("gpt-neox-20b-tokenizer.json"); !json.empty()) {
     out.push_back({"NeoX", read_tokenizer_json(json)});
+  }
+  if (std::string ranks = shared("cl100k_base.tiktoken.gz"); !ranks.empty()) {
+    out.push_back({"cl100k_base", read_tiktoken(ranks, "cl100k_base")});
   }
   return out;
 }
@@ -223,6 +223,16 @@ class Subject {
   std::vector<std::unique_ptr<Tokenizer>> tokenizers_;
   std::vector<Run> runs_;
 };
+
+/// Says where the tests below had only the constructed vocabularies.
+TEST(Encode, RealVocabulariesAreHere) {
+  std::string missing;
+  for (const char* name : {"gpt2-vocab.json", "gpt2-merges.txt", "gpt-neox-20b-tokenizer.json",
+                           "cl100k_base.tiktoken.gz"}) {
+    if (shared(name).empty()) missing += std::string(" ") + name;
+  }
+  if (!missing.empty()) GTEST_SKIP() << "not in the shared data:" << missing;
+}
 
 TEST(Encode, EqualsThePlainLaw) {
   for (const Named& named : sources()) {

@@ -23,8 +23,25 @@ std::optional<std::string> read_file(const std::string& path) {
   return std::move(bytes).str();
 }
 
+namespace {
+
+/// Bytes of a gzip file, by the decompressor on the path.
+std::optional<std::string> read_gzip(const std::string& path) {
+  if (!std::ifstream(path)) return std::nullopt;
+  FILE* pipe = popen(("gzip -dc '" + path + "'").c_str(), "r");
+  if (pipe == nullptr) return std::nullopt;
+  std::string bytes;
+  char block[65536];
+  for (size_t got; (got = fread(block, 1, sizeof(block), pipe)) > 0;) bytes.append(block, got);
+  if (pclose(pipe) != 0) return std::nullopt;
+  return bytes;
+}
+
+}  // namespace
+
 std::optional<std::string> read_shared(const std::string& name) {
-  return read_file(std::string(SHARED_DATA_DIR) + "/" + name);
+  const std::string path = std::string(SHARED_DATA_DIR) + "/" + name;
+  return name.ends_with(".gz") ? read_gzip(path) : read_file(path);
 }
 
 std::string read_golden(const std::string& name) {
@@ -97,18 +114,6 @@ void apply_steps(json& model, const json& steps) {
   }
 }
 
-/// Bytes of a gzip file, by the decompressor on the path.
-std::optional<std::string> read_gzip(const std::string& path) {
-  if (!std::ifstream(path)) return std::nullopt;
-  FILE* pipe = popen(("gzip -dc '" + path + "'").c_str(), "r");
-  if (pipe == nullptr) return std::nullopt;
-  std::string bytes;
-  char block[65536];
-  for (size_t got; (got = fread(block, 1, sizeof(block), pipe)) > 0;) bytes.append(block, got);
-  if (pclose(pipe) != 0) return std::nullopt;
-  return bytes;
-}
-
 std::string base64(std::string_view bytes) {
   static constexpr char kDigits[] =
       "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789+/";
@@ -162,8 +167,7 @@ std::optional<tok::Tokenizer> load_case(const std::string& name) {
   if (entry["tiktoken"] == "r50k_base") {
     return tok::Tokenizer::from_tiktoken(r50k_ranks(*vocab), "r50k_base");
   }
-  const std::optional<std::string> ranks =
-      read_gzip(std::string(SHARED_DATA_DIR) + "/cl100k_base.tiktoken.gz");
+  const std::optional<std::string> ranks = read_shared("cl100k_base.tiktoken.gz");
   if (!ranks.has_value()) return std::nullopt;
   return tok::Tokenizer::from_tiktoken(*ranks, "cl100k_base");
 }

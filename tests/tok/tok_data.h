@@ -17,7 +17,7 @@ namespace tok_test {
 /// A file's bytes; none when it cannot be read.
 std::optional<std::string> read_file(const std::string& path);
 
-/// A file of the sample data, which not every machine has.
+/// A file of the sample data, which not every machine has; of NAME.gz what is packed in it.
 std::optional<std::string> read_shared(const std::string& name);
 
 /// A file of tests/golden/tok; the test fails without it.
