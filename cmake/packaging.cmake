@@ -50,7 +50,7 @@ foreach(source ${formats})
   gristmill_page(${source} ${any_program} 5)
 endforeach()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man ${PROJECT_BINARY_DIR}/completions)
-add_custom_target(pages ALL DEPENDS ${pages})
+add_custom_target(installable ALL DEPENDS ${pages} tok indexed COMMENT "Programs, libraries, pages")
 
 # glibc and the loader stay the system's; libcuda and the CUDA libraries come with the driver and toolkit.
 install(RUNTIME_DEPENDENCY_SET gristmill_programs

@@ -5,7 +5,7 @@ build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
 [ -f "$build/CPackConfig.cmake" ] && command -v dpkg-deb dpkg-shlibdeps >/dev/null || exit 77
 grep -q '^CUDA:BOOL=ON' "$build/CMakeCache.txt" && exit 77  # minutes of libraries
 case $(grep -h '^SANITIZE:' "$build/CMakeCache.txt") in *=?*) exit 77 ;; esac
-[ -x "$build/bin/trainer" ] && [ -x "$build/bin/hf-to-megatron" ] || exit 77  # cpack would build what is not there
+[ -x "$build/bin/trainer" ] && [ -x "$build/bin/hf-to-megatron" ] || exit 77  # cpack packs only what is built
 for kind in DEB TGZ; do cpack --config "$build/CPackConfig.cmake" -G $kind -B "$PWD" >log 2>&1 || cat log; done
 dpkg-deb -x ./*.deb deb
 ls deb deb/usr
