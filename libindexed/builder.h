@@ -72,10 +72,9 @@ class IndexedDatasetBuilder {
   /// `tokens` are then only the rest: for a document that is too large to be held whole.
   void add_encoded_ahead(std::span<const std::byte> tokens);
 
-  /// Appends all documents of another dataset of the same dtype: index through memory a piece at a
-  /// time, tokens by copy_file_range where they are contiguous and the kernel can, else by reading.
+  /// Appends all documents of another dataset of the same dtype, a piece at a time.
   /// `checksums` are the .bin's segments when a manifest has them; with `read_all` the bytes are
-  /// read and checksummed here instead. Errors: FormatError when the dtype or multimodal differs.
+  /// checksummed here instead. Errors: FormatError when the dtype or multimodal differs.
   void add_dataset(const IndexedDataset& dataset, std::span<const Segment> checksums = {},
                    bool read_all = false);
 
@@ -115,7 +114,7 @@ class IndexedDatasetBuilder {
   void add_documents(std::span<const int32_t> sequences_per_document);
   void copy_bin(const IndexedDataset& dataset, std::span<const Segment> checksums, bool read_all);
   void write_bin(std::span<const std::byte> bytes);
-  void write_from(const MappedFile& file, int64_t offset, int64_t size, bool checksum);
+  void copy_file(const std::string& path, int64_t bytes, bool checksum);
   void write_idx(std::span<const std::byte> bytes, Segment& segment);
   void write_index();
   Manifest make_manifest(const Provenance& provenance);

@@ -27,7 +27,7 @@ namespace indexed {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
-constexpr int64_t kWriteBehindBytes = int64_t{64} << 20;
+constexpr int64_t kWriteBehindBytes = int64_t{16} << 20;
 
 [[noreturn]] void fail(const std::string& what, int code) {
   throw std::system_error(code, std::generic_category(), what);
@@ -262,12 +262,6 @@ void OutputFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
 }
 
 void OutputFile::flush() { write_fully(buffer_.get(), std::exchange(buffered_, 0)); }
-
-void OutputFile::refresh_size() {
-  size_ = ::lseek(fd_, 0, SEEK_END);
-  if (size_ < 0) fail(path_, errno);
-  start_writing_back(size_);
-}
 
 void OutputFile::sync() {
   if (synced_) return;

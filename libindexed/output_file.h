@@ -68,11 +68,8 @@ class OutputFile {
   /// The target, as given.
   const std::string& path() const noexcept { return path_; }
 
-  /// The descriptor of the temporary, for copy_file_range and pread; flush() first.
+  /// The descriptor of the temporary, for pread; flush() first.
   int fd() const noexcept { return fd_; }
-
-  /// After writing to fd() directly: the file's offset is its end again and size() is its length.
-  void refresh_size();
 
  private:
   friend void commit_set(std::span<OutputFile* const> files);

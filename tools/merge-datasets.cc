@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // merge-datasets: many datasets become one, byte for byte what preprocessing their joined input
 // would have given. Two passes: the first opens and checks every index and adds up, so that nothing
-// is written if anything is wrong; the second copies. One input is open at a time; tokens go from
-// file to file inside the kernel where it can. Not here: the bytes of a dataset
-// (libindexed/builder), the order of files (tools/dataset/find).
+// is written if anything is wrong; the second copies. One input is open at a time. Not here: the
+// bytes of a dataset (libindexed/builder), the order of files (tools/dataset/find).
 #include <sys/stat.h>
 
 #include <filesystem>
