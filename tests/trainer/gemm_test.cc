@@ -66,7 +66,8 @@ TEST(Gemm, EveryShapeOrderAndLevel) {
   std::mt19937 random(7);
   const int64_t sizes[][3] = {{1, 1, 1},      {12, 32, 256}, {13, 33, 257}, {11, 31, 255},
                               {5, 70, 19},    {64, 16, 40},  {385, 40, 3},  {390, 9, 300},
-                              {24, 129, 513}, {6, 8, 64},    {2, 100, 1}};
+                              {24, 129, 513}, {6, 8, 64},    {2, 100, 1},   {1, 7, 70},
+                              {3, 10, 33},    {1, 64, 300}};
   for (const GemmLevel level : levels())
     for (const auto& [m, n, k] : sizes)
       for (int order = 0; order < 8; ++order) {
@@ -90,7 +91,8 @@ TEST(Gemm, EveryShapeOrderAndLevel) {
 
 TEST(Gemm, PartsAreTheWholeBitForBit) {
   std::mt19937 random(8);
-  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{800, 300}, {30, 1000}, {500, 4200}}) {
+  for (const auto& [m, n] :
+       {std::pair<int64_t, int64_t>{800, 300}, {30, 1000}, {500, 4200}, {2, 5000}}) {
     const int64_t k = 300;
     const Stored a(m, k, false, random), b(k, n, true, random);
     std::vector<float> whole(static_cast<size_t>(m * n), 0.5f), parts = whole;

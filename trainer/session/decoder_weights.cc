@@ -75,12 +75,17 @@ DecoderModel open_hf_model(const std::string& path) {
       const char* dtype = p.tensor.dtype == DType::bf16  ? "BF16"
                           : p.tensor.dtype == DType::f16 ? "F16"
                                                          : "F32";
-      const std::vector<std::byte> bytes =
-          convert::convert_dtype(canonical_source(*source, p.param->spec), dtype).load();
-      if (static_cast<int64_t>(bytes.size()) != p.tensor.bytes()) {
+      const convert::TensorSource stored =
+          convert::convert_dtype(canonical_source(*source, p.param->spec), dtype);
+      if (stored.bytes() != p.tensor.bytes()) {
         throw ShapeError(p.param->spec.name +
                          ": the folder's tensor has another size than the model's");
       }
+      if (p.tensor.device == Device::cpu) {
+        stored.read_rows(0, stored.rows(), static_cast<std::byte*>(p.tensor.data));
+        continue;
+      }
+      const std::vector<std::byte> bytes = stored.load();
       ops.upload(p.tensor, bytes.data());
       ops.wait(ops.mark());
     }

@@ -17,6 +17,7 @@ namespace ops::cpu {
 namespace {
 
 constexpr int64_t kQueryBlock = 64;
+constexpr int64_t kKeyBlock = 256;
 
 /// Addresses inside packed qkv and out for sample b.
 struct Layout {
@@ -254,22 +255,34 @@ void CpuOps::attention_decode(const AttentionDecode& a) {
     for (int64_t s = 0; s < l.seq; ++s) {
       const float* q = qkv + s * l.row + l.query(b, head);
       float* out = a.out.as<float>() + s * l.out_row + l.out(b, head);
-      // One pass with a running maximum (Milakov and Gimelshein 2018), so that no scratch is
-      // needed.
-      float top = -INFINITY, sum = 0;
+      // One pass over blocks of keys with a running maximum (Milakov and Gimelshein 2018).
+      float p[kKeyBlock], top = -INFINITY;
+      double sum = 0;
       std::fill_n(out, l.channels, 0.0f);
-      for (int64_t t = 0; t <= a.cached + s; ++t) {
-        float score = 0;
-        for (int64_t c = 0; c < l.channels; ++c) score += q[c] * k0[t * cache_row + c];
-        score *= a.shape.softmax_scale;
-        const float higher = std::max(top, score);
-        const float rescale = std::exp(top - higher), weight = std::exp(score - higher);
+      for (int64_t t = 0; t <= a.cached + s; t += kKeyBlock) {
+        const int64_t keys = std::min(kKeyBlock, a.cached + s + 1 - t);
+        cpu::multiply({.m = 1,
+                       .n = keys,
+                       .k = l.channels,
+                       .a = {q, l.channels},
+                       .b = Matrix{k0 + t * cache_row, cache_row}.transposed(),
+                       .c = p,
+                       .c_row = keys,
+                       .alpha = a.shape.softmax_scale});
+        const float higher = std::max(top, row_max(p, keys)), rescale = std::exp(top - higher);
         top = higher;
-        sum = sum * rescale + weight;
-        for (int64_t c = 0; c < l.channels; ++c)
-          out[c] = out[c] * rescale + weight * v0[t * cache_row + c];
+        sum = sum * rescale + row_exp_sum(p, p, keys, top);
+        row_scale(out, l.channels, rescale);
+        cpu::multiply({.m = 1,
+                       .n = l.channels,
+                       .k = keys,
+                       .a = {p, keys},
+                       .b = {v0 + t * cache_row, cache_row},
+                       .c = out,
+                       .c_row = l.channels,
+                       .add = true});
       }
-      for (int64_t c = 0; c < l.channels; ++c) out[c] /= sum;
+      row_scale(out, l.channels, static_cast<float>(1.0 / sum));
     }
   });
 }

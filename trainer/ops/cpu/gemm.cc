@@ -24,6 +24,8 @@ namespace {
 constexpr int64_t kDepth = 256;
 constexpr int64_t kBlockRows = 384;
 constexpr int kMaxRows = 12, kMaxColumns = 32;
+/// Up to so many rows b is used too rarely for packing to pay.
+constexpr int kFewRows = 3;
 
 /// A tile of c, at most as large as a kernel's, over one panel of b.
 struct Step {
@@ -78,6 +80,36 @@ template <int kWidth, int kRows, int kHeight>
     store<kWidth>(t, t.c + r * t.c_row, sum[r][0]);
     store<kWidth>(t, t.c + r * t.c_row + kWidth, sum[r][1]);
   }
+}
+
+/// c (kRows, kColumns) where rows of a and columns of b are contiguous, b_column apart: sums in
+/// lanes along k, which are added at the end. b is read once, from memory as a rule.
+template <int kWidth, int kRows>
+[[gnu::always_inline]] inline void dots(const Product& p, int64_t first_column) noexcept {
+  using V = typename Vector<kWidth>::type;
+  constexpr int kColumns = 4;
+  const float* b[kColumns];
+  for (int64_t j = 0; j < kColumns; ++j)
+    b[j] = p.b.data + std::min(first_column + j, p.n - 1) * p.b.column;
+  V sum[kRows][kColumns] = {};
+  int64_t k = 0;
+  for (; k + kWidth <= p.k; k += kWidth) {
+#pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) {
+      const V y = *reinterpret_cast<const V*>(b[j] + k);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+        sum[r][j] += *reinterpret_cast<const V*>(p.a.data + r * p.a.row + k) * y;
+    }
+  }
+  for (int r = 0; r < kRows; ++r)
+    for (int j = 0; j < kColumns && first_column + j < p.n; ++j) {
+      float total = 0;
+      for (int lane = 0; lane < kWidth; ++lane) total += sum[r][j][lane];
+      for (int64_t rest = k; rest < p.k; ++rest) total += p.a.data[r * p.a.row + rest] * b[j][rest];
+      float& c = p.c[r * p.c_row + first_column + j];
+      c = p.alpha * total + (p.add ? c : 0.0f);
+    }
 }
 
 /// Exchanges blocks of kStep lanes between rows that are kStep apart: all steps transpose.
@@ -137,6 +169,7 @@ struct Level {
   void (*direct[kMaxRows + 1])(const Step&) noexcept;
   void (*packed[kMaxRows + 1])(const Step&) noexcept;
   void (*transpose)(float*, const float*, int64_t, int64_t, int64_t) noexcept;
+  void (*dots[kFewRows + 1])(const Product&, int64_t) noexcept;
   void (*copy_rows)(float*, const float*, int64_t, int64_t) noexcept;
   void (*copy_columns)(float*, const float*, int64_t, int64_t) noexcept;
 };
@@ -166,6 +199,10 @@ void transpose_plain(float* out, const float* in, int64_t stride, int64_t column
   transpose<4>(out, in, stride, columns, depth);
 }
 
+template <int kRows>
+TARGET_AVX512 void dots_avx512(const Product& p, int64_t first_column) noexcept {
+  dots<16, kRows>(p, first_column);
+}
 template <int... kRow>
 constexpr Level avx512(std::integer_sequence<int, kRow...>) {
   constexpr int kHeight = sizeof...(kRow);
@@ -175,8 +212,13 @@ constexpr Level avx512(std::integer_sequence<int, kRow...>) {
           {nullptr, tile_avx512<kRow + 1, 0>...},
           {nullptr, tile_avx512<kRow + 1, kHeight>...},
           transpose_avx512,
+          {nullptr, dots_avx512<1>, dots_avx512<2>, dots_avx512<3>},
           copy_lines<kHeight>,
           copy_lines<32>};
+}
+template <int kRows>
+TARGET_AVX2 void dots_avx2(const Product& p, int64_t first_column) noexcept {
+  dots<8, kRows>(p, first_column);
 }
 template <int... kRow>
 constexpr Level avx2(std::integer_sequence<int, kRow...>) {
@@ -187,8 +229,13 @@ constexpr Level avx2(std::integer_sequence<int, kRow...>) {
           {nullptr, tile_avx2<kRow + 1, 0>...},
           {nullptr, tile_avx2<kRow + 1, kHeight>...},
           transpose_avx2,
+          {nullptr, dots_avx2<1>, dots_avx2<2>, dots_avx2<3>},
           copy_lines<kHeight>,
           copy_lines<16>};
+}
+template <int kRows>
+void dots_plain(const Product& p, int64_t first_column) noexcept {
+  dots<4, kRows>(p, first_column);
 }
 template <int... kRow>
 constexpr Level plain(std::integer_sequence<int, kRow...>) {
@@ -199,6 +246,7 @@ constexpr Level plain(std::integer_sequence<int, kRow...>) {
           {nullptr, tile_plain<kRow + 1, 0>...},
           {nullptr, tile_plain<kRow + 1, kHeight>...},
           transpose_plain,
+          {nullptr, dots_plain<1>, dots_plain<2>, dots_plain<3>},
           copy_lines<kHeight>,
           copy_lines<8>};
 }
@@ -283,6 +331,10 @@ const char* name(GemmLevel level) noexcept { return kLevels[static_cast<int>(lev
 
 void multiply(const Product& p, GemmLevel level) noexcept {
   const Level& l = kLevels[static_cast<int>(level)];
+  if (p.m <= kFewRows && p.a.column == 1 && p.b.row == 1) {
+    for (int64_t column = 0; column < p.n; column += 4) l.dots[p.m](p, column);
+    return;
+  }
   for (int64_t row = 0; row < p.m; row += kBlockRows) {
     const Product rows = part_of(p, {row, std::min(kBlockRows, p.m - row), 0, p.n});
     for (int64_t from = 0; from < p.k; from += kDepth) block(l, rows, from);

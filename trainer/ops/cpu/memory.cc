@@ -1,6 +1,7 @@
 // CpuOps: construction, memory, fills, copies, initial values.
 //
 // SPDX-License-Identifier: MIT
+#include <sys/mman.h>
 #include <unistd.h>
 
 #include <algorithm>
@@ -11,6 +12,7 @@
 #include <stdexcept>
 
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/rows.h"
 #include "trainer/ops/number.h"
 #include "trainer/ops/philox.h"
 
@@ -42,7 +44,12 @@ int64_t CpuOps::free_bytes() const {
 }
 
 void* CpuOps::allocate(int64_t bytes) {
-  void* block = std::aligned_alloc(1024, static_cast<size_t>((bytes + 1023) / 1024 * 1024));
+  // On huge pages where the system gives them: fewer page faults, and misses of the TLB.
+  constexpr int64_t kHugePage = int64_t{1} << 21;
+  const int64_t unit = bytes >= kHugePage ? kHugePage : 1024;
+  const size_t size = static_cast<size_t>((bytes + unit - 1) / unit * unit);
+  void* block = std::aligned_alloc(static_cast<size_t>(unit), size);
+  if (block != nullptr && unit == kHugePage) madvise(block, size, MADV_HUGEPAGE);
   if (block == nullptr)
     throw DeviceError("cpu: " + std::to_string(bytes) + " bytes: the system has no more memory");
   return block;
@@ -127,10 +134,7 @@ void CpuOps::column_sums(float* out, const float* x, int64_t rows, int64_t colum
   pieces(columns, kColumns, [&](int64_t begin, int64_t end) {
     double sums[kColumns] = {};
     const int64_t width = end - begin;
-    for (int64_t r = 0; r < rows; ++r) {
-      const float* row = x + r * columns + begin;
-      for (int64_t c = 0; c < width; ++c) sums[c] += row[c];
-    }
+    for (int64_t r = 0; r < rows; ++r) row_add(sums, x + r * columns + begin, width);
     for (int64_t c = 0; c < width; ++c)
       out[begin + c] = static_cast<float>(sums[c]) + (accumulate ? out[begin + c] : 0.0f);
   });

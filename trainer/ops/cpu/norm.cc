@@ -7,26 +7,18 @@
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/dropout.h"
+#include "trainer/ops/cpu/rows.h"
 
 namespace ops::cpu {
 namespace {
 
 constexpr int64_t kRowPiece = 16;
 
-struct Moments {
-  float mean, rstd;
-};
-
 /// Mean and 1/sqrt(variance + eps) of a row, in double; RMSNorm's mean is 0.
-Moments moments(const float* x, int64_t columns, Norm norm, float eps) noexcept {
-  double mean = 0;
-  if (norm == Norm::layernorm) {
-    for (int64_t c = 0; c < columns; ++c) mean += x[c];
-    mean /= static_cast<double>(columns);
-  }
-  double square = 0;
-  for (int64_t c = 0; c < columns; ++c) square += (x[c] - mean) * (x[c] - mean);
-  const double variance = square / static_cast<double>(columns);
+RowMoments moments(const float* x, int64_t columns, Norm norm, float eps) noexcept {
+  const double n = static_cast<double>(columns);
+  const double mean = norm == Norm::layernorm ? row_sum(x, columns) / n : 0;
+  const double variance = row_sum_of_squares(x, columns, mean) / n;
   return {static_cast<float>(mean), static_cast<float>(1.0 / std::sqrt(variance + eps))};
 }
 
@@ -56,11 +48,8 @@ void CpuOps::residual_norm_forward(const ResidualNormForward& a) {
         x = sum;
       }
       if (!a.y) continue;
-      const Moments m = moments(x, columns, a.norm, a.eps);
-      const float* weight = a.weight.as<float>();
-      float* y = a.y.as<float>() + r * columns;
-      for (int64_t c = 0; c < columns; ++c)
-        y[c] = (x[c] - m.mean) * m.rstd * weight[c] + (bias != nullptr ? bias[c] : 0.0f);
+      const RowMoments m = moments(x, columns, a.norm, a.eps);
+      row_norm(a.y.as<float>() + r * columns, x, a.weight.as<float>(), bias, columns, m);
       if (a.mean) a.mean.as<float>()[r] = m.mean;
       if (a.rstd) a.rstd.as<float>()[r] = m.rstd;
     }
@@ -80,14 +69,9 @@ void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
     const float* rstd = a.rstd.as<float>();
     pieces(columns, kColumns, [&](int64_t begin, int64_t end) {
       double dweight[kColumns] = {}, dbias[kColumns] = {};
-      for (int64_t r = 0; r < rows; ++r) {
-        const float center = mean != nullptr ? mean[r] : 0.0f;
-        for (int64_t c = begin; c < end; ++c) {
-          const float d = dy[r * columns + c];
-          dweight[c - begin] += d * ((x[r * columns + c] - center) * rstd[r]);
-          dbias[c - begin] += d;
-        }
-      }
+      for (int64_t r = 0; r < rows; ++r)
+        row_norm_weights(dweight, dbias, dy + r * columns + begin, x + r * columns + begin,
+                         end - begin, {mean != nullptr ? mean[r] : 0.0f, rstd[r]});
       for (int64_t c = begin; c < end; ++c) {
         float* w = a.dweight.as<float>() + c;
         *w = static_cast<float>(dweight[c - begin]) + (a.accumulate ? *w : 0.0f);
@@ -103,25 +87,10 @@ void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
       float* dresidual = a.dresidual.as<float>() + r * columns;
       const float* before = a.dresidual_out ? a.dresidual_out.as<float>() + r * columns : nullptr;
       if (dy != nullptr) {
-        const float* x = a.x.as<float>() + r * columns;
-        const float* weight = a.weight.as<float>();
-        const float center = mean != nullptr ? mean[r] : 0.0f;
-        const float rstd = a.rstd.as<float>()[r];
-        double sum = 0, dot = 0;  // of g = dy * weight, and of g * xhat
-        for (int64_t c = 0; c < columns; ++c) {
-          const double g = dy[r * columns + c] * weight[c];
-          sum += g;
-          dot += g * ((x[c] - center) * rstd);
-        }
-        const float g_mean = a.norm == Norm::layernorm
-                                 ? static_cast<float>(sum / static_cast<double>(columns))
-                                 : 0.0f;
-        const float dot_mean = static_cast<float>(dot / static_cast<double>(columns));
-        for (int64_t c = 0; c < columns; ++c) {
-          const float xhat = (x[c] - center) * rstd;
-          const float d = rstd * (dy[r * columns + c] * weight[c] - g_mean - xhat * dot_mean);
-          dresidual[c] = (before != nullptr ? before[c] : 0.0f) + d;
-        }
+        row_norm_backward(dresidual, before, dy + r * columns, a.x.as<float>() + r * columns,
+                          a.weight.as<float>(), columns,
+                          {mean != nullptr ? mean[r] : 0.0f, a.rstd.as<float>()[r]},
+                          a.norm == Norm::layernorm);
       } else if (before != dresidual) {
         std::copy_n(before, columns, dresidual);
       }

@@ -1,4 +1,5 @@
-// CpuOps: the numbers of a step, the judgement of gradients, AdamW.
+// CpuOps: the numbers of a step, the judgement of gradients, AdamW. Compiled without contraction to
+// fused multiply-adds, so that an element's bits do not depend on where a loop of vectors ends.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -6,6 +7,7 @@
 #include <vector>
 
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/rows.h"
 #include "trainer/ops/number.h"
 #include "trainer/ops/philox.h"
 
@@ -35,20 +37,40 @@ uint32_t rounding_bits(int64_t element, int64_t iteration, uint32_t moment,
   }
 }
 
-/// All fp32: the same arithmetic, in a loop that vectorizes.
-void plain_adamw(const AdamW& a, const StepState& s, int64_t begin, int64_t end) {
-  float* main = static_cast<float*>(a.main.data);
-  float* m = static_cast<float*>(a.m.data);
-  float* v = static_cast<float*>(a.v.data);
-  const float* grad = static_cast<const float*>(a.grad.data);
-  for (int64_t i = begin; i < end; ++i) {
-    const float g = grad[i] * s.grad_multiplier;
+/// The numbers of AdamW that are the same for a row of parameters.
+struct RowAdamW {
+  float grad_multiplier, lr, decay, beta1, beta2, eps, bias_correction1, bias_correction2;
+};
+
+ROW_CLONES void row_adamw(float* main, float* m, float* v, const float* grad, int64_t n,
+                          const RowAdamW& row) noexcept {
+  const RowAdamW a = row;
+  for (int64_t i = 0; i < n; ++i) {
+    const float g = grad[i] * a.grad_multiplier;
     m[i] = a.beta1 * m[i] + (1.0f - a.beta1) * g;
     v[i] = a.beta2 * v[i] + (1.0f - a.beta2) * g * g;
-    const float decay = i < a.decay_elements ? s.weight_decay : 0.0f;
-    const float update = m[i] / s.bias_correction1 / (std::sqrt(v[i] / s.bias_correction2) + a.eps);
-    main[i] -= s.lr * (update + decay * main[i]);
+    const float update = m[i] / a.bias_correction1 / (std::sqrt(v[i] / a.bias_correction2) + a.eps);
+    main[i] -= a.lr * (update + a.decay * main[i]);
   }
+}
+
+/// All fp32: the same arithmetic, vectorized; matrices decay, the rest does not.
+void plain_adamw(const AdamW& a, const StepState& s, int64_t begin, int64_t end) {
+  const auto rows = [&](int64_t first, int64_t last, float decay) {
+    if (first >= last) return;
+    row_adamw(a.main.as<float>() + first, a.m.as<float>() + first, a.v.as<float>() + first,
+              a.grad.as<float>() + first, last - first,
+              {.grad_multiplier = s.grad_multiplier,
+               .lr = s.lr,
+               .decay = decay,
+               .beta1 = a.beta1,
+               .beta2 = a.beta2,
+               .eps = a.eps,
+               .bias_correction1 = s.bias_correction1,
+               .bias_correction2 = s.bias_correction2});
+  };
+  rows(begin, std::min(end, a.decay_elements), s.weight_decay);
+  rows(std::max(begin, a.decay_elements), end, 0.0f);
 }
 
 }  // namespace
@@ -72,8 +94,7 @@ void CpuOps::sum_squares(const SumSquares& a) {
   pieces(n, piece, [&](int64_t begin, int64_t end) {
     double sum = 0;
     if (a.x.dtype == DType::f32) {
-      const float* x = a.x.as<float>();
-      for (int64_t i = begin; i < end; ++i) sum += static_cast<double>(x[i]) * x[i];
+      sum = row_sum_of_squares(a.x.as<float>() + begin, end - begin, 0);
     } else {
       for (int64_t i = begin; i < end; ++i) sum += static_cast<double>(load(a.x, i)) * load(a.x, i);
     }

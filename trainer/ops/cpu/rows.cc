@@ -1,4 +1,4 @@
-// Row loops. Each function is cloned by the compiler for AVX-512, AVX2 and plain x86-64.
+// Row loops.
 // The exponential: range reduction by ln 2 in two parts and a polynomial of degree 6 (coefficients
 // of Cephes' expf, Moshier 1989).
 //
@@ -6,15 +6,6 @@
 #include "trainer/ops/cpu/rows.h"
 
 #include <bit>
-
-// One resolver a function, by the C library's ifunc; sanitizers run before it can, so they get the
-// plain version.
-#if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
-    !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
-#define ROW_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
-#else
-#define ROW_CLONES
-#endif
 
 namespace ops::cpu {
 namespace {
@@ -49,9 +40,10 @@ constexpr int kLanes = 16;
   return logistic(kTwoSqrtTwoOverPi * (x + 0.044715f * x * x * x));
 }
 
-[[gnu::always_inline]] inline double add_up(const float (&lanes)[kLanes]) noexcept {
+template <class T>
+[[gnu::always_inline]] inline double add_up(const T (&lanes)[kLanes]) noexcept {
   double sum = 0;
-  for (const float lane : lanes) sum += lane;
+  for (const T lane : lanes) sum += lane;
   return sum;
 }
 
@@ -113,6 +105,78 @@ ROW_CLONES void row_gelu_tanh_backward(float* d, const float* x, int64_t n) noex
 
 ROW_CLONES void row_swiglu(float* y, const float* gate, const float* up, int64_t n) noexcept {
   for (int64_t i = 0; i < n; ++i) y[i] = gate[i] * logistic(gate[i]) * up[i];
+}
+
+ROW_CLONES double row_sum(const float* x, int64_t n) noexcept {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes)
+    for (int lane = 0; lane < kLanes; ++lane) lanes[lane] += x[i + lane];
+  double sum = add_up(lanes);
+  for (; i < n; ++i) sum += x[i];
+  return sum;
+}
+
+ROW_CLONES double row_sum_of_squares(const float* x, int64_t n, double center) noexcept {
+  double lanes[kLanes] = {};
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const double d = x[i + lane] - center;
+      lanes[lane] += d * d;
+    }
+  }
+  double sum = add_up(lanes);
+  for (; i < n; ++i) sum += (x[i] - center) * (x[i] - center);
+  return sum;
+}
+
+ROW_CLONES void row_add(double* sums, const float* x, int64_t n) noexcept {
+  for (int64_t i = 0; i < n; ++i) sums[i] += x[i];
+}
+
+ROW_CLONES void row_norm(float* y, const float* x, const float* weight, const float* bias,
+                         int64_t n, RowMoments m) noexcept {
+  if (bias == nullptr) {
+    for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - m.mean) * m.rstd * weight[i];
+    return;
+  }
+  for (int64_t i = 0; i < n; ++i) y[i] = (x[i] - m.mean) * m.rstd * weight[i] + bias[i];
+}
+
+ROW_CLONES void row_norm_weights(double* dweight, double* dbias, const float* dy, const float* x,
+                                 int64_t n, RowMoments m) noexcept {
+  for (int64_t i = 0; i < n; ++i) {
+    dweight[i] += dy[i] * ((x[i] - m.mean) * m.rstd);
+    dbias[i] += dy[i];
+  }
+}
+
+ROW_CLONES void row_norm_backward(float* dx, const float* before, const float* dy, const float* x,
+                                  const float* weight, int64_t n, RowMoments m,
+                                  bool centered) noexcept {
+  double sums[kLanes] = {}, dots[kLanes] = {};  // of g = dy * weight, and of g * normed x
+  int64_t i = 0;
+  for (; i + kLanes <= n; i += kLanes) {
+    for (int lane = 0; lane < kLanes; ++lane) {
+      const float g = dy[i + lane] * weight[i + lane];
+      sums[lane] += g;
+      dots[lane] += g * ((x[i + lane] - m.mean) * m.rstd);
+    }
+  }
+  double sum = add_up(sums), dot = add_up(dots);
+  for (; i < n; ++i) {
+    const float g = dy[i] * weight[i];
+    sum += g;
+    dot += g * ((x[i] - m.mean) * m.rstd);
+  }
+  const float g_mean = centered ? static_cast<float>(sum / static_cast<double>(n)) : 0.0f;
+  const float dot_mean = static_cast<float>(dot / static_cast<double>(n));
+  for (int64_t c = 0; c < n; ++c) {
+    const float normed = (x[c] - m.mean) * m.rstd;
+    const float d = m.rstd * (dy[c] * weight[c] - g_mean - normed * dot_mean);
+    dx[c] = before != nullptr ? before[c] + d : d;
+  }
 }
 
 ROW_CLONES void row_dropout(float* x, int64_t first, int64_t n, const RowDropout& d) noexcept {
