@@ -21,14 +21,18 @@ namespace tok {
 
 namespace {
 
-/// Pieces of a batch: keys, offsets, ends and ids of one stay in the first-level cache.
-constexpr size_t kBatch = 256;
+/// Pieces of a batch: their bounds stay in the first-level cache.
+constexpr size_t kBatch = 1024;
 
-/// Piece starts and ends, keys and offsets of a batch. A group of four pieces has four keys of 16
-/// bytes, and eight offsets of sets of which every other counts.
+/// Groups of four pieces whose keys are made before the first of them is looked up: while one group
+/// is encoded, the lines of the tables that the next ones need are on the way.
+constexpr size_t kAhead = 32;
+
+/// Piece bounds of a batch, and keys and offsets of the groups that wait. A group has four keys of
+/// 16 bytes, and eight offsets of sets of which every other counts.
 struct alignas(64) GroupBatch {
-  uint8_t keys[kBatch / 4][64];
-  uint64_t offsets[kBatch / 4][8];
+  uint8_t keys[kAhead][64];
+  uint64_t offsets[kAhead][8];
   std::array<uint32_t, kBatch + 8> bounds;  ///< piece i is bounds[i] .. bounds[i + 1]
 };
 
@@ -69,7 +73,7 @@ struct GroupLoop {
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline void
   make_group(GroupBatch& batch, size_t g, const char* a, const char* b, const char* c,
-             const char* d, const HotEntry* entries) noexcept {
+             const char* d, const char* table) noexcept {
     const uint32_t* bounds = &batch.bounds[4 * g];
     const __m128i starts = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds));
     const __m128i ends = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds + 1));
@@ -85,7 +89,7 @@ struct GroupLoop {
     const __mmask64 inside = _mm512_cmplt_epu8_mask(_mm512_loadu_si512(kLaneByte.data()), lengths);
     __m512i key = _mm512_maskz_mov_epi8(inside, raw);
     key = _mm512_mask_mov_epi8(key, 0x8000800080008000u, lengths);
-    _mm512_store_si512(batch.keys[g], key);
+    _mm512_store_si512(batch.keys[g % kAhead], key);
     // hot_hash
     const __m512i salt = _mm512_set4_epi64(
         static_cast<int64_t>(0xD6E8FEB86659FD93u), static_cast<int64_t>(0x9E3779B97F4A7C15u),
@@ -99,9 +103,8 @@ struct GroupLoop {
     const __m512i at =
         _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift - kLogEntry),
                          _mm512_set1_epi64((HotTable::kPlaces - 1) << kLogEntry));
-    uint64_t* offsets = batch.offsets[g];
+    uint64_t* offsets = batch.offsets[g % kAhead];
     _mm512_store_si512(offsets, at);
-    const char* table = reinterpret_cast<const char*>(entries);
     _mm_prefetch(table + offsets[0], _MM_HINT_T0);
     _mm_prefetch(table + offsets[2], _MM_HINT_T0);
     _mm_prefetch(table + offsets[4], _MM_HINT_T0);
@@ -149,9 +152,9 @@ struct GroupLoop {
     for (size_t i = 0; i < 4; ++i) {
       // An earlier piece of the group may have changed the entries: look again.
       const HotEntry* entries = run.scratch.hot.entries(run.model.hot);
-      const size_t place = batch.offsets[g][2 * i] >> kLogEntry;
+      const size_t place = batch.offsets[g % kAhead][2 * i] >> kLogEntry;
       PieceKey key;
-      std::memcpy(&key, batch.keys[g] + 16 * i, sizeof key);
+      std::memcpy(&key, batch.keys[g % kAhead] + 16 * i, sizeof key);
       const HotEntry* entry = find_entry(entries, place, key);
       if (entry == nullptr) {
         ids = run.encode_missed(batch.bounds[4 * g + i], batch.bounds[4 * g + i + 1], ids, kBatch);
@@ -163,38 +166,75 @@ struct GroupLoop {
     return ids;
   }
 
-  /// Encodes groups `from` to `to` of a batch, whose keys are made; returns where the next ids go.
+  static const char* entries_of(const PieceRun& run) noexcept {
+    return reinterpret_cast<const char*>(run.scratch.hot.entries(run.model.hot));
+  }
+
+  /// Encodes group `g`, whose keys are made; returns where the next ids go.
   template <bool kNarrow, typename Id>
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* emit(
-      PieceRun& run, const GroupBatch& batch, size_t from, size_t to, Id* ids) {
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline Id*
+  emit(PieceRun& run, const GroupBatch& batch, size_t g, const char*& table, Id* ids) {
     constexpr size_t kWords = offsetof(HotEntry, words);
-    const char* table = reinterpret_cast<const char*>(run.scratch.hot.entries(run.model.hot));
-    for (size_t g = from; g < to; ++g) {
-      const uint64_t* at = batch.offsets[g];
-      const char *a = table + at[0], *b = table + at[2], *c = table + at[4], *d = table + at[6];
-      const __m512i keys = _mm512_load_si512(batch.keys[g]);
-      if (_mm512_cmpeq_epi64_mask(four_keys(a, b, c, d), keys) == 0xFF) [[likely]] {
-        ids += put<kNarrow, Id>(a + kWords, ids);
-        ids += put<kNarrow, Id>(b + kWords, ids);
-        ids += put<kNarrow, Id>(c + kWords, ids);
-        ids += put<kNarrow, Id>(d + kWords, ids);
-        continue;
+    const uint64_t* at = batch.offsets[g % kAhead];
+    const char *a = table + at[0], *b = table + at[2], *c = table + at[4], *d = table + at[6];
+    const __m512i keys = _mm512_load_si512(batch.keys[g % kAhead]);
+    if (_mm512_cmpeq_epi64_mask(four_keys(a, b, c, d), keys) == 0xFF) [[likely]] {
+      ids += put<kNarrow, Id>(a + kWords, ids);
+      ids += put<kNarrow, Id>(b + kWords, ids);
+      ids += put<kNarrow, Id>(c + kWords, ids);
+      ids += put<kNarrow, Id>(d + kWords, ids);
+      return ids;
+    }
+    ids = emit_others<kNarrow, Id>(run, batch, g, ids);
+    table = entries_of(run);
+    return ids;
+  }
+
+  /// Makes group `g`, whose pieces may lie near the end of the text.
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline void
+  make(GroupBatch& batch, size_t g, std::string_view text, const TextTail& tail,
+       const char* table) noexcept {
+    const uint32_t* at = &batch.bounds[4 * g];
+    const char* from = text.data();
+    if (at[3] + size_t{16} <= text.size()) [[likely]] {
+      make_group(batch, g, from + at[0], from + at[1], from + at[2], from + at[3], table);
+    } else {
+      make_group(batch, g, tail.at(text, at[0]), tail.at(text, at[1]), tail.at(text, at[2]),
+                 tail.at(text, at[3]), table);
+    }
+  }
+
+  /// Encodes the pieces of a batch behind `ids`. `mark` moves on over the texts that end in it;
+  /// groups are numbered from `groups_before`.
+  template <bool kNarrow, typename Id>
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* encode_batch(
+      PieceRun& run, const TextTail& tail, GroupBatch& batch, size_t num_groups,
+      std::span<const uint32_t>& marks, size_t groups_before, Id* ids) {
+    const std::string_view text = run.text;
+    const char* table = entries_of(run);
+    const auto end_texts = [&](size_t g) {
+      for (; !marks.empty() && marks.front() == groups_before + g; marks = marks.subspan(1)) {
+        ids = run.lengths->end_text(run.out, ids);
       }
-      ids = emit_others<kNarrow, Id>(run, batch, g, ids);
-      table = reinterpret_cast<const char*>(run.scratch.hot.entries(run.model.hot));
+      return marks.empty() ? SIZE_MAX : marks.front() - groups_before;
+    };
+    for (size_t g = 0; g < std::min(kAhead, num_groups); ++g) make(batch, g, text, tail, table);
+    size_t text_end = end_texts(0);
+    for (size_t g = 0; g < num_groups; ++g) {
+      ids = emit<kNarrow, Id>(run, batch, g, table, ids);
+      if (g + kAhead < num_groups) make(batch, g + kAhead, text, tail, table);
+      if (g + 1 == text_end) text_end = end_texts(g + 1);
     }
     return ids;
   }
 
   template <bool kNarrow, typename Id>
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static void encode(
-      PieceRun& run, std::span<const uint32_t> ends) {
+  static void encode(PieceRun& run, std::span<const uint32_t> ends) {
     GroupBatch batch;
     const TextTail tail(run.text);
-    const char* text = run.text.data();
-    const size_t size = run.text.size();
-    const uint32_t* mark = run.marks.data();
-    const uint32_t* last_mark = mark + run.marks.size();
+    std::span<const uint32_t> marks = run.marks;
     size_t groups_before = 0;
     while (!ends.empty()) {
       const size_t count = std::min(kBatch, ends.size());
@@ -203,24 +243,8 @@ struct GroupLoop {
       bounds[0] = static_cast<uint32_t>(run.begin);
       std::memcpy(bounds + 1, ends.data(), count * sizeof *bounds);
       for (size_t i = 0; i < 4; ++i) bounds[count + 1 + i] = bounds[count];
-      const HotEntry* entries = run.scratch.hot.entries(run.model.hot);
-      for (size_t g = 0; g < num_groups; ++g) {
-        const uint32_t* at = bounds + 4 * g;
-        if (at[3] + size_t{16} <= size) [[likely]] {
-          make_group(batch, g, text + at[0], text + at[1], text + at[2], text + at[3], entries);
-        } else {
-          make_group(batch, g, tail.at(run.text, at[0]), tail.at(run.text, at[1]),
-                     tail.at(run.text, at[2]), tail.at(run.text, at[3]), entries);
-        }
-      }
       Id* ids = run.out.reserve_more<Id>((kBatch + 1) * PieceRun::kWordsPerPiece);
-      size_t g = 0;
-      for (; mark != last_mark && *mark <= groups_before + num_groups; ++mark) {
-        const size_t to = *mark - groups_before;
-        ids = run.lengths->end_text(run.out, emit<kNarrow, Id>(run, batch, g, to, ids));
-        g = to;
-      }
-      ids = emit<kNarrow, Id>(run, batch, g, num_groups, ids);
+      ids = encode_batch<kNarrow>(run, tail, batch, num_groups, marks, groups_before, ids);
       groups_before += num_groups;
       run.out.advance_to(ids);
       run.begin = bounds[count];
