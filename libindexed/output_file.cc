@@ -27,6 +27,10 @@ namespace indexed {
 namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
+
+/// So many bytes at once go to the system as they are: the copy would cost more than the call.
+constexpr size_t kDirectBytes = size_t{1} << 16;
+
 constexpr int64_t kWriteBehindBytes = int64_t{16} << 20;
 
 [[noreturn]] void fail(const std::string& what, int code) {
@@ -215,13 +219,13 @@ void OutputFile::write(std::string_view text) { write(std::as_bytes(std::span(te
 
 void OutputFile::write(std::span<const std::byte> bytes) {
   size_ += static_cast<int64_t>(bytes.size());
-  if (bytes.size() < kBufferBytes - buffered_) {
+  if (bytes.size() < kDirectBytes && bytes.size() < kBufferBytes - buffered_) {
     if (!bytes.empty()) std::memcpy(buffer_.get() + buffered_, bytes.data(), bytes.size());
     buffered_ += bytes.size();
     return;
   }
   write_fully(buffer_.get(), std::exchange(buffered_, 0));
-  if (bytes.size() >= kBufferBytes) {
+  if (bytes.size() >= kDirectBytes) {
     write_fully(bytes.data(), bytes.size());
   } else {
     std::memcpy(buffer_.get(), bytes.data(), bytes.size());
