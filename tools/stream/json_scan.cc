@@ -6,56 +6,19 @@
 #include <bitset>
 
 #include "tools/cli/text.h"
+#include "tools/stream/json_string.h"
 
 namespace stream {
 namespace {
 
 constexpr size_t kNone = std::string_view::npos;
 
-int hex_value(char c) {
-  if (c >= '0' && c <= '9') return c - '0';
-  if (c >= 'a' && c <= 'f') return c - 'a' + 10;
-  if (c >= 'A' && c <= 'F') return c - 'A' + 10;
-  return -1;
-}
-
-/// The code unit of the four digits at `at`; -1 where they are none.
-int code_unit(std::string_view line, size_t at) {
-  if (at + 4 > line.size()) return -1;
-  int unit = 0;
-  for (size_t i = at; i < at + 4; ++i) {
-    const int digit = hex_value(line[i]);
-    if (digit < 0) return -1;
-    unit = unit * 16 + digit;
-  }
-  return unit;
-}
-
-void append_utf8(unsigned code, std::string& out) {
-  const auto put = [&](unsigned byte) { out += static_cast<char>(byte); };
-  if (code < 0x80) {
-    put(code);
-  } else if (code < 0x800) {
-    put(0xC0 | code >> 6);
-    put(0x80 | (code & 0x3F));
-  } else if (code < 0x10000) {
-    put(0xE0 | code >> 12);
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  } else {
-    put(0xF0 | code >> 18);
-    put(0x80 | (code >> 12 & 0x3F));
-    put(0x80 | (code >> 6 & 0x3F));
-    put(0x80 | (code & 0x3F));
-  }
-}
-
 /// A pass over one line. Functions return false once complaint_ is set.
 class Scan {
  public:
   Scan(std::string_view line, std::span<const std::string> keys, std::span<JsonSpan> spans,
-       Complaint& complaint)
-      : line_(line), keys_(keys), spans_(spans), complaint_(complaint) {}
+       char*& room, Complaint& complaint)
+      : line_(line), keys_(keys), spans_(spans), room_(room), complaint_(complaint) {}
 
   bool run() {
     for (JsonSpan& span : spans_) span = {};
@@ -91,40 +54,34 @@ class Scan {
     }
   }
 
-  /// Over the string at at_, without resolving its escapes.
-  bool string() {
-    const size_t open = at_++;
-    while (at_ < line_.size()) {
-      const unsigned char c = static_cast<unsigned char>(line_[at_]);
-      if (c == '"') {
-        ++at_;
+  /// Goes behind a string that was read, or complains of it.
+  bool take(const JsonString& string) {
+    at_ = string.end;
+    switch (string.fault) {
+      case StringFault::none:
         return true;
-      }
-      if (c < 0x20) {
+      case StringFault::control:
         return fail(cli::concat("malformed JSON: control character ",
                                 cli::quote(line_.substr(at_, 1)),
                                 " inside a string, expected an escape"));
-      }
-      if (c == '\\' && !escape()) return false;
-      if (c != '\\') ++at_;
+      case StringFault::unknown_escape:
+        return fail(
+            cli::concat("malformed JSON: unknown escape ", cli::quote(line_.substr(at_, 2))));
+      case StringFault::bad_digits:
+        return fail("malformed JSON: expected four hexadecimal digits after \\u");
+      case StringFault::no_end:
+        return fail("malformed JSON: the string that opens here does not end");
     }
-    at_ = open;
-    return fail("malformed JSON: the string that opens here does not end");
+    return false;
   }
 
-  bool escape() {
-    const char kind = at_ + 1 < line_.size() ? line_[at_ + 1] : '\0';
-    if (kind == 'u') {
-      if (code_unit(line_, at_ + 2) < 0)
-        return fail("malformed JSON: expected four hexadecimal digits after \\u");
-      at_ += 6;
-      return true;
-    }
-    if (std::string_view("\"\\/bfnrt").find(kind) == kNone || kind == '\0') {
-      return fail(cli::concat("malformed JSON: unknown escape ", cli::quote(line_.substr(at_, 2))));
-    }
-    at_ += 2;
-    return true;
+  /// The string at at_, which is a value; its text goes to `span` where it is asked for.
+  bool string_value(JsonSpan* span) {
+    if (span == nullptr) return take(skip_string(line_, at_));
+    const JsonString string = read_string(line_, at_, room_);
+    span->text = string.text;
+    span->surrogate = string.surrogate;
+    return take(string);
   }
 
   bool word(std::string_view text) {
@@ -158,11 +115,11 @@ class Scan {
     return true;
   }
 
-  /// A value that holds no others.
-  bool scalar(JsonType& type) {
+  /// A value that holds no others; `span` gets a string's text, if it is not null.
+  bool scalar(JsonType& type, JsonSpan* span) {
     const char c = peek();
     if (at_ >= line_.size()) return expected("a value");
-    if (c == '"') return type = JsonType::string, string();
+    if (c == '"') return type = JsonType::string, string_value(span);
     if (c == '-' || (c >= '0' && c <= '9') || c == 'I') return type = JsonType::number, number();
     if (c == 'N') return type = JsonType::number, word("NaN");
     if (c == 't') return type = JsonType::boolean, word("true");
@@ -175,23 +132,23 @@ class Scan {
   /// outermost object.
   bool key(size_t& wanted) {
     wanted = kNone;
-    const size_t begin = at_;
     if (peek() != '"' || at_ >= line_.size()) return expected("a key in double quotes");
-    if (!string()) return false;
-    if (depth_ == 1) wanted = find_key(begin);
+    if (depth_ > 1) {
+      if (!take(skip_string(line_, at_))) return false;
+    } else {
+      char* const room = room_;
+      const JsonString name = read_string(line_, at_, room_);
+      room_ = room;  // the name is not kept
+      if (!take(name)) return false;
+      if (name.surrogate == kNone) wanted = find_key(name.text);
+    }
     skip_space();
     if (peek() != ':') return expected("\":\" after the key");
     ++at_;
     return true;
   }
 
-  size_t find_key(size_t begin) {
-    std::string_view name = line_.substr(begin + 1, at_ - begin - 2);
-    if (name.find('\\') != kNone) {
-      key_.clear();
-      if (!unescape(line_, begin, key_).whole) return kNone;
-      name = key_;
-    }
+  size_t find_key(std::string_view name) const {
     for (size_t i = 0; i < keys_.size(); ++i) {
       if (keys_[i] == name) return i;
     }
@@ -215,7 +172,7 @@ class Scan {
       // At a value.
       skip_space();
       const bool member = depth_ == 1;
-      if (member) span.begin = at_;
+      if (member) span = {.begin = at_};
       bool opened = false;
       if (peek() == '{' || peek() == '[') {
         const bool object = peek() == '{';
@@ -225,7 +182,7 @@ class Scan {
         opened = peek() != (object ? '}' : ']');
       } else {
         JsonType type = JsonType::null;
-        if (!scalar(type)) return false;
+        if (!scalar(type, member && wanted != kNone ? &span : nullptr)) return false;
         if (member) span.type = type;
       }
       if (!opened) {  // a value has ended, or an empty container is about to
@@ -267,11 +224,11 @@ class Scan {
   std::string_view line_;
   std::span<const std::string> keys_;
   std::span<JsonSpan> spans_;
+  char*& room_;
   Complaint& complaint_;
   size_t at_ = 0;
   size_t depth_ = 0;
   std::bitset<kMaxDepth> is_object_;
-  std::string key_;
 };
 
 }  // namespace
@@ -291,42 +248,8 @@ std::string_view name_of(JsonType type) {
 }
 
 bool scan_json(std::string_view line, std::span<const std::string> keys, std::span<JsonSpan> spans,
-               Complaint& complaint) {
-  return Scan(line, keys, spans, complaint).run();
-}
-
-Unescaped unescape(std::string_view line, size_t begin, std::string& out) {
-  Unescaped result;
-  size_t at = begin + 1;
-  while (true) {
-    const size_t next = line.find_first_of("\"\\", at);
-    out.append(line, at, next - at);
-    at = next + 1;
-    if (line[next] == '"') break;
-    const char kind = line[at++];
-    if (kind != 'u') {
-      constexpr std::string_view kFrom = "\"\\/bfnrt";
-      out += "\"\\/\b\f\n\r\t"[kFrom.find(kind)];
-      continue;
-    }
-    unsigned code = static_cast<unsigned>(code_unit(line, at));
-    at += 4;
-    if (code >= 0xD800 && code < 0xDC00 && line.substr(at, 2) == "\\u") {
-      const int low = code_unit(line, at + 2);
-      if (low >= 0xDC00 && low < 0xE000) {
-        code = 0x10000 + ((code - 0xD800) << 10) + static_cast<unsigned>(low - 0xDC00);
-        at += 6;
-      }
-    }
-    if (code >= 0xD800 && code < 0xE000) {
-      result.whole = false;
-      result.end = at - 6;
-      return result;
-    }
-    append_utf8(code, out);
-  }
-  result.end = at;
-  return result;
+               char*& room, Complaint& complaint) {
+  return Scan(line, keys, spans, room, complaint).run();
 }
 
 size_t find_bad_utf8(std::string_view text) {

@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. The law of one JSON line: what Python's json.loads takes, byte by byte, with
-// the place and the reason of what it does not take. simdjson (records.cc) is the fast way to the
-// same answer; this one also serves lines too long for simdjson's tables, since its memory does not
-// grow with the line.
+// the place and the reason of what it does not take. One pass, which also reads the texts that are
+// asked for.
 // Beyond RFC 8259, as in Python: NaN, Infinity and -Infinity are numbers, numbers have any size,
 // escapes of lone surrogates pass in values that nobody asks for, and of equal keys the last one
 // counts.
@@ -50,26 +49,20 @@ std::string_view name_of(JsonType type);
 struct JsonSpan {
   JsonType type = JsonType::null;
   size_t begin = 0;
-  size_t end = 0;  ///< 0: the key is absent
+  size_t end = 0;         ///< 0: the key is absent
+  std::string_view text;  ///< of a string: its characters, in the line where none is escaped
+  size_t surrogate = std::string_view::npos;  ///< where its first lone surrogate is escaped
 };
 
 /// Deepest nesting of objects and lists that is read.
 inline constexpr size_t kMaxDepth = 1024;
 
 /// Checks the whole of `line`, which must be valid UTF-8, and finds the values of `keys` in the
-/// object that it is. `spans` has one entry a key. False with `complaint` set when the line is not
-/// one JSON object.
+/// object that it is. `spans` has one entry a key. `room` has line.size() + kRoomSlack bytes
+/// (json_string.h) and moves on behind the texts that it was needed for. False with `complaint` set
+/// when the line is not one JSON object.
 bool scan_json(std::string_view line, std::span<const std::string> keys, std::span<JsonSpan> spans,
-               Complaint& complaint);
-
-/// Appends the string that stands at `begin` (its opening quote) of a scanned line to `out`,
-/// escapes resolved; returns where its closing quote ends. False in `whole` when it holds a lone
-/// surrogate, and `begin` is then where.
-struct Unescaped {
-  size_t end = 0;
-  bool whole = true;
-};
-Unescaped unescape(std::string_view line, size_t begin, std::string& out);
+               char*& room, Complaint& complaint);
 
 /// Offset of the first byte of `text` that is not UTF-8; npos where all are.
 size_t find_bad_utf8(std::string_view text);

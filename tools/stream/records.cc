@@ -1,19 +1,20 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Splitting, and the fast way through simdjson. A line that simdjson refuses
-// goes to the law (json_scan.h), which either takes it, as Python would, or says where and why not.
+// Room: tools/stream. Splitting, and what the values of the wanted keys may be. JSON itself is in
+// json_scan.h; simdjson says whether a record is UTF-8.
 #include "tools/stream/records.h"
 
-#include <new>
+#include <algorithm>
 
 #include <simdjson.h>
 
 #include "tools/cli/text.h"
+#include "tools/stream/json_string.h"
 
 namespace stream {
 namespace {
 
-/// Lines up to this go through simdjson, whose tables take 14 bytes a byte of line.
-constexpr size_t kFastLineBytes = size_t{256} << 10;
+/// Room for texts beyond this is given back rather than kept for the next line.
+constexpr size_t kKeptRoom = size_t{4} << 20;
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
@@ -21,31 +22,7 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-bool take_value(simdjson::dom::element value, std::vector<std::string_view>& texts, char& is_list) {
-  texts.clear();
-  is_list = 0;
-  std::string_view text;
-  if (value.get(text) == simdjson::SUCCESS) {
-    texts.push_back(text);
-    return true;
-  }
-  simdjson::dom::array list;
-  if (value.get(list) != simdjson::SUCCESS) return false;
-  is_list = 1;
-  for (const simdjson::dom::element item : list) {
-    if (item.get(text) != simdjson::SUCCESS) return false;
-    texts.push_back(text);
-  }
-  return true;
-}
-
 }  // namespace
-
-struct DocumentReader::Parser {
-  simdjson::dom::parser json;
-  std::vector<simdjson::dom::element> values;
-  std::vector<bool> found;
-};
 
 Framing framing_of(Format format) {
   if (format == Format::nul) return Framing::nul;
@@ -57,20 +34,12 @@ void ChunkReport::clear() {
   refusals.clear();
 }
 
-DocumentReader::DocumentReader(Format format, std::vector<std::string> keys, bool law_only)
+DocumentReader::DocumentReader(Format format, std::vector<std::string> keys)
     : format_(format),
       keys_(format == Format::json ? std::move(keys) : std::vector<std::string>(1)),
-      law_only_(law_only),
-      parser_(std::make_unique<Parser>()),
       texts_(keys_.size()),
       lists_(keys_.size()),
-      spans_(keys_.size()) {
-  parser_->values.resize(keys_.size());
-  parser_->found.resize(keys_.size());
-  if (format == Format::json && parser_->json.allocate(kFastLineBytes) != simdjson::SUCCESS) {
-    throw std::bad_alloc();
-  }
-}
+      spans_(keys_.size()) {}
 
 DocumentReader::DocumentReader(DocumentReader&&) noexcept = default;
 DocumentReader::~DocumentReader() = default;
@@ -124,59 +93,38 @@ void DocumentReader::read_record(std::string_view text, std::string_view record,
 }
 
 bool DocumentReader::parse(std::string_view record, Complaint& complaint) {
-  if (format_ == Format::json && !law_only_ && record.size() <= kFastLineBytes &&
-      parse_json(record, complaint))
-    return true;
   if (!simdjson::validate_utf8(record.data(), record.size())) {
     const size_t bad = find_bad_utf8(record);
     complaint = {Reason::utf8, bad,
                  cli::concat("byte ", cli::quote(record.substr(bad, 1)), " is not UTF-8")};
     return false;
   }
-  if (format_ == Format::json) return parse_by_law(record, complaint);
+  if (format_ == Format::json) return parse_json(record, complaint);
   texts_[0].assign(1, record);
   return true;
 }
 
-/// False where the law has to decide, for good or bad; complaint is not set.
-bool DocumentReader::parse_json(std::string_view record, Complaint&) {
-  simdjson::dom::object object;
-  // The chunk's padding stands for the parser's.
-  const auto parsed = parser_->json.parse(record.data(), record.size(), false);
-  if (parsed.get(object) != simdjson::SUCCESS) return false;
-  parser_->found.assign(keys_.size(), false);
-  for (const simdjson::dom::key_value_pair member : object) {
-    for (size_t i = 0; i < keys_.size(); ++i) {
-      if (member.key == keys_[i]) {  // of equal keys the last one counts
-        parser_->values[i] = member.value;
-        parser_->found[i] = true;
-      }
-    }
+bool DocumentReader::parse_json(std::string_view record, Complaint& complaint) {
+  const size_t room_needed = record.size() + kRoomSlack;
+  if (room_bytes_ < room_needed || room_bytes_ > std::max(room_needed, kKeptRoom)) {
+    room_bytes_ = std::max(room_needed, kKeptRoom / 16);
+    room_ = std::make_unique_for_overwrite<char[]>(room_bytes_);
   }
-  for (size_t i = 0; i < keys_.size(); ++i) {
-    if (!parser_->found[i] || !take_value(parser_->values[i], texts_[i], lists_[i])) {
-      return false;
-    }
-  }
-  return true;
-}
-
-bool DocumentReader::parse_by_law(std::string_view record, Complaint& complaint) {
-  if (!scan_json(record, keys_, spans_, complaint)) return false;
-  unescaped_.clear();
-  unescaped_.reserve(record.size());  // views into it stay valid
+  char* room = room_.get();
+  if (!scan_json(record, keys_, spans_, room, complaint)) return false;
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (spans_[i].end == 0) {
       complaint = {Reason::missing_key, 0,
                    cli::concat("key ", cli::quote(keys_[i]), " is missing")};
       return false;
     }
-    if (!take_span(record, i, complaint)) return false;
+    if (!take_span(record, i, room, complaint)) return false;
   }
   return true;
 }
 
-bool DocumentReader::take_span(std::string_view record, size_t key, Complaint& complaint) {
+bool DocumentReader::take_span(std::string_view record, size_t key, char*& room,
+                               Complaint& complaint) {
   const JsonSpan span = spans_[key];
   texts_[key].clear();
   const auto wrong_type = [&](std::string_view what, size_t at) {
@@ -188,30 +136,23 @@ bool DocumentReader::take_span(std::string_view record, size_t key, Complaint& c
   if (span.type != JsonType::string && span.type != JsonType::list) {
     return wrong_type(cli::concat(" is ", name_of(span.type)), span.begin);
   }
+  const auto take = [&](std::string_view text, size_t surrogate) {
+    texts_[key].push_back(text);
+    if (surrogate == std::string_view::npos) return true;
+    complaint = {Reason::surrogate, surrogate,
+                 cli::concat("lone surrogate ", record.substr(surrogate, 6), " in key ",
+                             cli::quote(keys_[key]), ": no character, it has no UTF-8 form")};
+    return false;
+  };
   lists_[key] = span.type == JsonType::list ? 1 : 0;
-  size_t at = span.begin + (span.type == JsonType::list ? 1 : 0);
-  while (true) {
+  if (span.type == JsonType::string) return take(span.text, span.surrogate);
+  for (size_t at = span.begin + 1;;) {
     at = record.find_first_not_of(" \t\r\n,", at);
     if (at >= span.end || record[at] == ']') return true;
     if (record[at] != '"') return wrong_type(" has an item that is no string", at);
-    const size_t plain = record.find_first_of("\"\\", at + 1);
-    if (record[plain] == '"') {  // nothing is escaped: the text as it stands
-      texts_[key].push_back(record.substr(at + 1, plain - at - 1));
-      at = plain + 1;
-      if (span.type == JsonType::string) return true;
-      continue;
-    }
-    const size_t from = unescaped_.size();
-    const Unescaped result = unescape(record, at, unescaped_);
-    if (!result.whole) {
-      complaint = {Reason::surrogate, result.end,
-                   cli::concat("lone surrogate ", record.substr(result.end, 6), " in key ",
-                               cli::quote(keys_[key]), ": no character, it has no UTF-8 form")};
-      return false;
-    }
-    texts_[key].push_back(std::string_view(unescaped_).substr(from));
-    at = result.end;
-    if (span.type == JsonType::string) return true;
+    const JsonString item = read_string(record, at, room);
+    if (!take(item.text, item.surrogate)) return false;
+    at = item.end;
   }
 }
 

@@ -58,8 +58,8 @@ struct ChunkReport {
 class DocumentReader {
  public:
   /// `keys` of top-level members for Format::json; ignored elsewhere, where a document has one
-  /// text. `law_only` leaves simdjson out, for tests that compare.
-  DocumentReader(Format format, std::vector<std::string> keys, bool law_only = false);
+  /// text.
+  DocumentReader(Format format, std::vector<std::string> keys);
   DocumentReader(DocumentReader&&) noexcept;
   ~DocumentReader();
 
@@ -68,22 +68,19 @@ class DocumentReader {
             const std::function<void(const Document&)>& each);
 
  private:
-  struct Parser;
   void read_record(std::string_view text, std::string_view record, int64_t line, bool first_record,
                    ChunkReport& report, const std::function<void(const Document&)>& each);
   bool parse(std::string_view record, Complaint& complaint);
   bool parse_json(std::string_view record, Complaint& complaint);
-  bool parse_by_law(std::string_view record, Complaint& complaint);
-  bool take_span(std::string_view record, size_t key, Complaint& complaint);
+  bool take_span(std::string_view record, size_t key, char*& room, Complaint& complaint);
 
   Format format_;
   std::vector<std::string> keys_;
-  bool law_only_;
-  std::unique_ptr<Parser> parser_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<char> lists_;
   std::vector<JsonSpan> spans_;
-  std::string unescaped_;
+  std::unique_ptr<char[]> room_;  ///< of texts with escapes
+  size_t room_bytes_ = 0;
 };
 
 }  // namespace stream

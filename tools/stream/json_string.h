@@ -1,0 +1,40 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. The strings of a JSON line: where one ends, and its characters, escapes
+// resolved. Sixteen bytes at a time between escapes. As Python reads them: escapes of lone
+// surrogates pass, for who asks for the text to refuse.
+// Not here: what stands around strings (json_scan.h). Positions are byte offsets in the line.
+#pragma once
+
+#include <cstddef>
+#include <string_view>
+
+namespace stream {
+
+/// What is wrong with a string.
+enum class StringFault {
+  none,
+  control,         ///< a control character that is not escaped
+  unknown_escape,  ///< a backslash before something that it does not escape
+  bad_digits,      ///< \u without four hexadecimal digits
+  no_end           ///< the line ends in it
+};
+
+/// A string that was read.
+struct JsonString {
+  size_t end = 0;         ///< behind its closing quote; with a fault: where that is
+  std::string_view text;  ///< its characters: in the line where none is escaped, else in the room
+  size_t surrogate = std::string_view::npos;  ///< where its first lone surrogate is escaped
+  StringFault fault = StringFault::none;
+};
+
+/// Bytes that texts take in their room beside their own: copying goes by whole vectors.
+inline constexpr size_t kRoomSlack = 16;
+
+/// Reads the string whose opening quote is at `begin`. `room` has line.size() - begin + kRoomSlack
+/// bytes and moves on behind what was written; a text is no longer than it stands in the line.
+JsonString read_string(std::string_view line, size_t begin, char*& room);
+
+/// The same without the text.
+JsonString skip_string(std::string_view line, size_t begin);
+
+}  // namespace stream
