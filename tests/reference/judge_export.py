@@ -40,10 +40,8 @@ def check(name, good, what=""):
 def cut_texts(tokenizer, positions):
     """TEXTS pieces of the corpus whose numbers of tokens grow from 1 to `positions`."""
     whole = "\n".join(json.loads(line)["text"] for line in open(corpus, encoding="utf-8"))
-    sizes = np.unique(np.geomspace(1, positions, TEXTS).astype(int)).tolist()
-    sizes += list(range(positions - (TEXTS - len(sizes)), positions))
     texts, at = [], 0
-    for size in sizes:
+    for size in np.geomspace(1, positions, TEXTS).round().astype(int).tolist():
         at = (at + 7919) % max(1, len(whole) - 12 * positions)
         text = whole[at:at + 12 * size]
         while len(tokenizer(text)["input_ids"]) > size:
@@ -110,6 +108,8 @@ def judge(work):
     check("greedy text", equal == PROMPTS, f"{equal} of {PROMPTS} prompts, up to {NEW_TOKENS} tokens")
 
 
+transformers.logging.set_verbosity_error()
+transformers.logging.disable_progress_bar()
 print("transformers", transformers.__version__, "torch", torch.__version__)
 with tempfile.TemporaryDirectory() as folder_of_work:
     judge(folder_of_work)
