@@ -30,8 +30,17 @@ constexpr int kLanes = 16;
   return y * std::bit_cast<float>(exponent);
 }
 
+/// 1 / d for d in 2^-100 .. 2^120, within 2 ulp: Newton's steps from a guess by the exponent's bits. A
+/// division of vectors takes several times as long. NaN gives NaN.
+[[gnu::always_inline]] inline float reciprocal(float d) noexcept {
+  float r = std::bit_cast<float>(0x7EF311C7u - std::bit_cast<uint32_t>(d));  // within 12%
+  r += r * (1.0f - d * r);
+  r += r * (1.0f - d * r);
+  return r + r * (1.0f - d * r);
+}
+
 [[gnu::always_inline]] inline float logistic(float x) noexcept {
-  return 1.0f / (1.0f + exponential(-x));
+  return reciprocal(1.0f + exponential(x < -80.0f ? 80.0f : -x));
 }
 
 /// 0.5 (1 + tanh(u)) = logistic(2u), with u the argument of GELU's tanh form.
