@@ -1,0 +1,121 @@
+#!/usr/bin/env python3
+# SPDX-License-Identifier: MIT
+"""Compares what json-extract takes and refuses with Python's json module, on lines that no golden holds.
+
+    python judge_json.py BIN_FOLDER [SEED [LINES]]
+Lines are written by json.dumps in several styles, then damaged: tokens put in, bytes dropped, changed, cut, repeated. Python takes a
+line when it is UTF-8, json.loads() takes it, and "text" is a string or a list of strings without lone surrogates. json-extract must
+take the same lines with the same text, and put the others into --quarantine as they are, with 1, 2 and 5 workers. Lines hold no CR,
+which ends a line, as in Python's text files. Exits 1 at the first difference.
+"""
+import collections
+import json
+import os
+import random
+import subprocess
+import sys
+import tempfile
+
+BIN = os.path.abspath(sys.argv[1])
+SEED = int(sys.argv[2]) if len(sys.argv) > 2 else 1
+LINES = int(sys.argv[3]) if len(sys.argv) > 3 else 20000
+PIECES = ["a", " ", '"', "\\", "é", "\n", "\t", "/", "𝄞", "\0", "\ud83d", "</s>", "\x1f", "\x7f"]
+TOKENS = ['"', "\\", "{", "}", "[", "]", ":", ",", "true", "null", "NaN", "-Infinity", "Infinity", "1e5", "-0", "01", "1.", ".5", "1E+",
+          "\\u", "\\ud83d", "\\ude00", "\\u0000", "\\n", "\\x", "\t", " ", "\x0b", "\0", "\u2028", "é", "𝄞", "0", '"text"',
+          '"text":"again",', '"te\\u0078t":"escaped",', "\x7f", "\ufeff", "1" * 50, '"\\/\\b\\f"', '\\"', "\\\\"]
+
+
+def random_string(chance):
+    def piece():
+        if chance.random() < 0.1:
+            return chr(chance.choice([chance.randrange(0xD800), chance.randrange(0xE000, 0x110000)]))
+        return chance.choice(PIECES + ["b" * chance.randrange(80)])
+    return "".join(piece() for _ in range(chance.randrange(12)))
+
+
+def random_value(chance, depth=0):
+    kind = chance.randrange(9)
+    if kind < 3 or depth > 3:
+        return random_string(chance)
+    if kind == 3:
+        return chance.choice([True, False, None, float("nan"), float("inf"), -float("inf")])
+    if kind == 4:
+        return chance.choice([0, -1, 2**70, 1.5, -2e-300, 10**30])
+    if kind == 5:
+        return [random_value(chance, depth + 1) for _ in range(chance.randrange(4))]
+    if kind == 6:
+        return {chance.choice(["text", "a", "", "t\\ext"]): random_value(chance, depth + 1) for _ in range(chance.randrange(4))}
+    return "x" * chance.randrange(200)
+
+
+def damaged(chance, line):
+    at, kind = chance.randrange(len(line) + 1), chance.randrange(5)
+    if kind == 0:
+        return line[:at] + chance.choice(TOKENS).encode() + line[at:]
+    if kind == 1:
+        return line[:at] + line[at + 1:]
+    if kind == 2:
+        return line[:at] + bytes([chance.randrange(256)]) + line[at + 1:]
+    if kind == 3:
+        return line[:at]
+    other = chance.randrange(len(line) + 1)
+    return line[:at] + line[min(at, other):max(at, other)] + line[at:]
+
+
+def random_line(chance):
+    items = [("id", random_value(chance)), ("text", random_value(chance)), ("meta", random_value(chance))]
+    chance.shuffle(items)
+    if chance.random() < 0.1:
+        items = items[:chance.randrange(1, 4)]
+    line = json.dumps(dict(items), ensure_ascii=chance.random() < 0.5,
+                      separators=chance.choice([(",", ":"), (", ", ": "), (" ,\t", " : ")])).encode("utf-8", "surrogatepass")
+    for _ in range(chance.choice([0, 0, 0, 1, 1, 2, 4])):
+        line = damaged(chance, line)
+    line = line.replace(b"\n", b" ").replace(b"\r", b" ")
+    return line if line.strip() else b"{}"
+
+
+def by_python(line):
+    """What "text" is; None where the line is refused."""
+    try:
+        record = json.loads(line.decode())
+        text = record.get("text") if isinstance(record, dict) else None
+        json.dumps(text, ensure_ascii=False).encode()
+    except (ValueError, RecursionError):
+        return None
+    strings = text if isinstance(text, list) else [text]
+    return text if all(isinstance(one, str) for one in strings) else None
+
+
+def by_program(lines, workers):
+    """The texts that went out, and the lines that were put aside."""
+    with tempfile.TemporaryDirectory() as work:
+        path, out, aside = (os.path.join(work, name) for name in ("in", "out", "aside"))
+        with open(path, "wb") as file:
+            file.write(b"".join(line + b"\n" for line in lines))
+        subprocess.run([os.path.join(BIN, "json-extract"), "-q", "-w", str(workers), "--on-error", "quarantine", "--quarantine", aside,
+                        "-o", out, "-i", path], check=True)
+        with open(out, encoding="utf-8", newline="\n") as file:
+            texts = [json.loads(line)["text"] for line in file]
+        with open(aside, "rb") as file:
+            return texts, file.read().split(b"\n")[:-1]
+
+
+def main():
+    chance = random.Random(SEED)
+    lines = [random_line(chance) for _ in range(LINES)]
+    judged = [(line, by_python(line)) for line in lines]
+    good = [(line, text) for line, text in judged if text is not None]
+    bad = [line for line, text in judged if text is None]
+    for workers in (1, 2, 5):
+        texts, aside = by_program(lines, workers)
+        for name, one, other in (("json-extract", aside, bad), ("Python", bad, aside)):
+            for line in collections.Counter(one) - collections.Counter(other):
+                sys.exit(f"{workers} workers: {name} alone refuses {line}")
+        for (line, want), got in zip(good, texts, strict=True):
+            if want != got:
+                sys.exit(f"{workers} workers: {line}: Python reads {want!r}, json-extract {got!r}")
+    print("Python", sys.version.split()[0], "seed", SEED, len(good), "lines taken,", len(bad), "refused: the same with 1, 2 and 5 workers")
+
+
+main()
