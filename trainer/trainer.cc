@@ -27,6 +27,7 @@
 #include "trainer/session/checkpoint_args.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/dry_run.h"
+#include "trainer/session/foreign.h"
 #include "trainer/session/job.h"
 #include "trainer/session/launcher.h"
 #include "trainer/session/training_loop.h"
@@ -60,6 +61,7 @@ void complete_config(TrainConfig& config, cli::Invocation& call, int64_t world_s
           concat(config.deepspeed_config, ": no effect here: ", cli::join(idle, ", ")));
     }
   }
+  refuse_foreign(config);
   take_checkpoint_args(config, given);
   for (const std::string& note : derive_and_check(config, given, world_size))
     call.console.note(note);
@@ -105,6 +107,7 @@ struct Prepared {
 };
 Prepared prepare(TrainConfig& config, cli::Invocation& call, const Job& job, int64_t world_size) {
   complete_config(config, call, world_size);
+  job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
   out.spec = model_spec(config, out.vocabulary.vocab_size);
   take_padding(config, out.spec, call.console);
@@ -122,7 +125,14 @@ Prepared prepare(TrainConfig& config, cli::Invocation& call, const Job& job, int
 int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& prepared) {
   StopRequest own_stop(config.exit_duration_in_mins, config.stop_file);
   SharedStop stop(own_stop, job);
-  const std::unique_ptr<ops::Ops> ops = job.open_device();
+  std::unique_ptr<ops::Ops> ops;
+  try {
+    ops = job.open_device();
+  } catch (const UsageError&) {
+    throw;  // what no device here can do is no matter of one device.
+  } catch (const std::exception& error) {
+    return job.without_device(error);
+  }
   job.meet(ops.get(), "");
   return job.run([&] {
     const ModelSpec& spec = prepared.spec;
@@ -166,23 +176,55 @@ int plan_run(const TrainConfig& config, const Prepared& prepared, Job& job) {
   return dry_run(config, prepared.spec, prepared.options, ops.get());
 }
 
+// What a restart with fewer ranks needs: the command line as it was given, before anything followed
+// from it.
+struct Asked {
+  TrainConfig config;
+  Given given;
+};
+
+// The most of `ranks` ranks that the run can go on with: as many as the layout and the global batch
+// size can be shared among.
+int fitting_ranks(const Asked& asked, int64_t global_batch_size, int ranks, cli::Invocation& call,
+                  const Job& job) {
+  const bool quiet = call.console.quiet();
+  call.console.set_quiet(true);
+  for (; ranks > 0; --ranks) {
+    TrainConfig config = asked.config;
+    config.global_batch_size = global_batch_size;
+    call.parsed.given = asked.given;
+    call.parsed.given.insert("global-batch-size");
+    try {
+      prepare(config, call, job, ranks);
+      break;
+    } catch (const UsageError&) {
+      continue;  // the next smaller number.
+    }
+  }
+  call.console.set_quiet(quiet);
+  return ranks;
+}
+
 // This process as the launcher of this host's ranks.
-int launch(const TrainConfig& config, cli::Invocation& call, const comm::Launch& host, int ranks) {
-  const int64_t model = config.tensor_model_parallel_size * config.pipeline_model_parallel_size;
-  const auto count_again = [&] {
-    const int now = visible_gpus(config) > 0 ? std::min(ranks, visible_gpus(config)) : ranks;
-    if (now >= ranks || !config.allow_fewer_devices) return ranks;
-    const int64_t fitting = now / model * model;
-    return static_cast<int>(fitting);
+int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call, const Job& job,
+           int ranks) {
+  const bool one_host = job.launch().launcher.empty();
+  const int64_t batch = config.derived.global_batch_size;
+  LauncherOptions options{.host = job.launch(),
+                          .processes = ranks,
+                          .max_restarts = one_host ? config.max_restarts : 0,
+                          .resumable = goes_on(config),
+                          .grace = std::chrono::milliseconds(static_cast<int64_t>(
+                              1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
+                          .words = call.arguments};
+  options.host.devices = visible_gpus(config);
+  options.allow_fewer = one_host && config.allow_fewer_devices;
+  options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, call, job); };
+  options.words_of_fewer = {"--global-batch-size", std::to_string(batch)};
+  options.iteration = [&] {
+    return config.save.empty() ? 0 : tracked_iteration(config.save).value_or(0);
   };
-  return launch_ranks({.host = host,
-                       .processes = ranks,
-                       .max_restarts = config.max_restarts,
-                       .grace = std::chrono::milliseconds(static_cast<int64_t>(
-                           1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
-                       .words = call.arguments,
-                       .count_again = count_again},
-                      call.console);
+  return launch_ranks(options, call.console);
 }
 
 int train(TrainConfig& config, cli::Invocation& call) {
@@ -194,6 +236,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   go_on_after_restart(config, place.restarts);
   Job job(place, config, call.console);
   const int64_t world_size = int64_t{place.world_size} * (place.per_node ? ranks : 1);
+  const Asked asked{config, call.parsed.given};
   Prepared prepared;
   const bool quiet = call.console.quiet();
   try {
@@ -205,12 +248,13 @@ int train(TrainConfig& config, cli::Invocation& call) {
     return job.tell(error);
   }
   if (config.dry_run) return place.rank == 0 ? plan_run(config, prepared, job) : 0;
-  if (place.per_node) return launch(config, call, place, ranks);
+  if (place.per_node) return launch(config, asked, call, job, ranks);
   try {
     return run_rank(config, call, job, prepared);
   } catch (const comm::MeetingError& error) {
-    // Rank 0 says why; where it was not found, each host's first rank does.
-    if (!error.told && place.local_rank == 0) throw;
+    // Rank 0 says why; where it was not found, each host's first rank but rank 0 does.
+    const bool first = place.rank == 0 || place.local_rank == (place.node == 0 ? 1 : 0);
+    if (!error.told && first) throw;
     return kFailed;
   }
 }

@@ -17,5 +17,13 @@ trainer --load start-tp2pp2 --use-checkpoint-args --finetune --save tuned --data
   --tensor-model-parallel-size 2 >log 2>trainer.err || cat log trainer.err
 grep padded trainer.err
 grep -cE ' iteration +[0-9]+/' log
+# Named to the trainer as they are, they are refused with the command that makes a start of them; it does.
+refused() { trainer "$@" --data-path lines_text_document --micro-batch-size 2 --lr 1e-3 --train-iters 1 --device cpu 2>&1 | tail -n 1; }
+cp -r "$G/tp2pp2" megatron && cp -r "$G/deepspeed" deepspeed && cp -r "$GOLDEN/convert/torch_dist/llama_tp2" torch_dist && cp "$G/v3.pt" .
+for source in megatron deepspeed torch_dist v3.pt hf; do refused --load $source --finetune; done
+refused --pretrained-checkpoint megatron/ --ckpt-step 10 --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" | tee line | sed "s:$G/::g"
+$(sed 's/.* make a start of it with \(.*\) and say .*/\1/' line) --quiet
+cmp from-hf/iter_*/rank_00000_model.safetensors megatron-start/iter_*/rank_00000_model.safetensors && echo "the command makes the start"
+refused --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --vocab-size 9 --save megatron
 megatron-to-hf --to trainer --input "$GOLDEN/convert/torch_dist/llama_tp2" --output llama --vocab-size 263
 generate --load llama --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" --prompt "the cat" --max-new-tokens 3 --greedy --device cpu >text && wc -l <text

@@ -28,6 +28,9 @@ using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
 
+/// For those who will not come.
+constexpr std::chrono::seconds kBriefly{3};
+
 /// What happened on one rank.
 struct Told {
   std::string error;    ///< Of the meeting.
@@ -55,8 +58,8 @@ class ControlTest : public testing::Test {
                .version = "1",
                .config = "lr = 1\nseed = 2\n",
                .pid = 100 + rank};
-    o.timeout = milliseconds(1500);
-    o.hang_timeout = milliseconds(1000);
+    o.timeout = std::chrono::minutes(1);
+    o.hang_timeout = std::chrono::seconds(5);
     o.meeting_file = folder_ + "/meeting";
     return o;
   }
@@ -132,9 +135,13 @@ TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
 
 TEST_F(ControlTest, AMissingRankIsNamedInTime) {
   const std::vector<Told> told = run(
-      3, [](ControlOptions& o) { o.claim.rank -= o.claim.rank == 1 ? 10 : 0; },
+      3,
+      [](ControlOptions& o) {
+        o.timeout = kBriefly;
+        o.claim.rank -= o.claim.rank == 1 ? 10 : 0;
+      },
       [](Control&) { FAIL(); });
-  EXPECT_THAT(told[0].error, AllOf(HasSubstr("rank 1 of 3 did not come within 1 s"),
+  EXPECT_THAT(told[0].error, AllOf(HasSubstr("rank 1 of 3 did not come within 3 s"),
                                    HasSubstr("there are rank 0 (here, cpu), rank 2 (here, cpu)")));
   EXPECT_EQ(told[2].error, told[0].error);
   EXPECT_TRUE(told[2].told);
@@ -142,10 +149,54 @@ TEST_F(ControlTest, AMissingRankIsNamedInTime) {
 
 TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
   const std::vector<Told> told = run(
-      2, [](ControlOptions& o) { o.claim.rank -= o.claim.rank == 0 ? 10 : 0; },
+      2,
+      [](ControlOptions& o) {
+        o.timeout = kBriefly;
+        o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
+      },
       [](Control&) { FAIL(); });
-  EXPECT_THAT(told[1].error, HasSubstr("rank 1 (here, cpu): rank 0 was not found within 1 s"));
+  EXPECT_THAT(told[1].error, HasSubstr("rank 1 (here, cpu): rank 0 was not found within 3 s"));
   EXPECT_FALSE(told[1].told);
+}
+
+// What is wrong with an address is told where ranks do not come.
+TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
+  const auto refusals = [&](const std::string& address) {
+    return run(
+        2,
+        [&](ControlOptions& o) {
+          o.launch.address = address;
+          o.launch.port = 20000 + getpid() % 10000;
+          o.launch.nodes = 2;
+          o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
+          o.meeting_file.clear();
+          o.timeout = kBriefly;
+        },
+        [](Control&) { FAIL(); });
+  };
+  // 192.0.2.1 is nobody's (RFC 5737).
+  EXPECT_THAT(refusals("192.0.2.1")[0].error,
+              HasSubstr("192.0.2.1 is no address of here, where rank 0 is: does it lead there?"));
+  const std::vector<Told> loopback = refusals("localhost");
+  EXPECT_THAT(loopback[0].error, HasSubstr("localhost is the loopback of each host"));
+  EXPECT_THAT(loopback[1].error,
+              HasSubstr("that name is the loopback on here: name rank 0's host"));
+}
+
+TEST_F(ControlTest, APortThatIsTakenIsNamed) {
+  const Socket taken = listen_on("127.0.0.1", 0);
+  ControlOptions o = options(0, 2);
+  o.launch.address = "127.0.0.1";
+  o.launch.port = port_of(taken);
+  o.launch.exact_port = true;
+  o.meeting_file.clear();
+  try {
+    Control control(o);
+    ADD_FAILURE() << "the door is open";
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(" is taken: another job runs there, or several tasks were "
+                                        "started as rank 0"));
+  }
 }
 
 struct Mismatch {
@@ -199,6 +250,7 @@ TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
         o.launch.port = 20000 + getpid() % 10000;
         o.meeting_file.clear();
         o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
+        o.timeout = kBriefly;
       },
       [](Control&) { FAIL(); });
   EXPECT_THAT(told[0].error, AllOf(HasSubstr("rank 1 of 2 did not come"),
@@ -305,7 +357,7 @@ TEST_F(ControlTest, RankZeroThatIsGoneIsNamedByTheNext) {
 TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
   expect_verdict_ = true;
   const std::vector<Told> told = run(
-      3, [](ControlOptions& o) { o.hang_timeout = milliseconds(700); },
+      3, [](ControlOptions& o) { o.hang_timeout = std::chrono::seconds(3); },
       [&](Control& c) {
         for (int step = 1; step <= 3; ++step) {
           c.beacon().enter(Phase::step, step);

@@ -3,8 +3,10 @@
 // point of a save that a power cut could hit, and the program itself knows nothing of it.
 // FAULT_ROOT: the folder. FAULT_AT: number of the operation, from 1. FAULT_ERRNO: fail with this
 // instead of dying, from that operation on for FAULT_TIMES operations. FAULT_SIGNAL: another signal
-// than SIGKILL. FAULT_RANK: only in the trainer's process of that rank. FAULT_COUNT: a file that
-// receives the number of operations at exit.
+// than SIGKILL. FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that
+// device. FAULT_MESSAGES: the process's beginning counts too, and every message it sends, of
+// control or of gloo. FAULT_COUNT: a file that receives the number of operations at exit; of a
+// rank, with its number after a dot.
 //
 // SPDX-License-Identifier: MIT
 #ifndef _GNU_SOURCE
@@ -12,7 +14,9 @@
 #endif
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/socket.h>
 #include <sys/stat.h>
+#include <sys/uio.h>
 #include <unistd.h>
 
 #include <atomic>
@@ -47,9 +51,14 @@ bool below_root(int fd) {
   return below_root(path);
 }
 
+// Whether the test has not asked for another value of a variable than the process has.
+bool agrees(const char* wish, const char* variable) {
+  const char *wanted = std::getenv(wish), *value = std::getenv(variable);
+  return !wanted || (value && std::strcmp(wanted, value) == 0);
+}
+
 bool in_this_process() {
-  const char *wanted = std::getenv("FAULT_RANK"), *rank = std::getenv("GRISTMILL_RANK");
-  return !wanted || (rank && std::strcmp(wanted, rank) == 0);
+  return agrees("FAULT_RANK", "GRISTMILL_RANK") && agrees("FAULT_DEVICE", "GRISTMILL_DEVICE");
 }
 
 // Whether the operation must fail; does not return from the one that kills.
@@ -69,11 +78,19 @@ bool fault() {
   return true;
 }
 
+void message() {
+  static const bool counted = std::getenv("FAULT_MESSAGES") != nullptr;
+  if (counted) static_cast<void>(fault());
+}
+
 struct Report {
+  Report() { message(); }
   ~Report() {
-    const char* path = std::getenv("FAULT_COUNT");
+    const char *path = std::getenv("FAULT_COUNT"), *rank = std::getenv("GRISTMILL_RANK");
     if (!path) return;
-    if (std::FILE* file = std::fopen(path, "w")) {
+    char name[PATH_MAX];
+    std::snprintf(name, sizeof name, "%s%s%s", path, rank ? "." : "", rank ? rank : "");
+    if (std::FILE* file = std::fopen(name, "w")) {
       std::fprintf(file, "%ld\n", operations.load());
       std::fclose(file);
     }
@@ -132,6 +149,20 @@ ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
   static ssize_t (*const real)(int, const void*, size_t, off_t) =
       next<ssize_t(int, const void*, size_t, off_t)>("pwrite");
   return below_root(fd) && fault() ? -1 : real(fd, data, size, offset);
+}
+
+ssize_t send(int fd, const void* data, size_t size, int flags) {
+  static ssize_t (*const real)(int, const void*, size_t, int) =
+      next<ssize_t(int, const void*, size_t, int)>("send");
+  message();
+  return real(fd, data, size, flags);
+}
+
+ssize_t writev(int fd, const iovec* parts, int count) {
+  static ssize_t (*const real)(int, const iovec*, int) =
+      next<ssize_t(int, const iovec*, int)>("writev");
+  message();
+  return real(fd, parts, count);
 }
 
 int open(const char* path, int flags, ...) {

@@ -7,6 +7,7 @@
 #include <map>
 #include <string>
 
+#include "trainer/comm/interfaces.h"
 #include "trainer/comm/launch.h"
 #include "trainer/comm/sha256.h"
 
@@ -155,6 +156,75 @@ TEST(Launch, HalfSetVariablesAreExplained) {
               HasSubstr("rank 4 of 4"));
 }
 
+// One host may see itself under another name: that is no other job.
+TEST(Launch, AHostThatNamesItselfOtherwiseIsOfTheSameJob) {
+  Variables pod = {
+      {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "23456"}};
+  const std::string job = detect(pod).job;
+  pod["MASTER_ADDR"] = "job-master-0";
+  EXPECT_EQ(detect(pod).job, job);
+  pod["MASTER_PORT"] = "23457";
+  EXPECT_NE(detect(pod).job, job);
+}
+
+TEST(Launch, AnAddressThatIsNoneIsExplained) {
+  Variables variables = {
+      {"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "10.0.0.1 172.17.0.1"}};
+  EXPECT_THAT(refusal(variables), HasSubstr("more than one address (hostname -I prints all"));
+  variables["MASTER_ADDR"] = "a";
+  variables["MASTER_PORT"] = "70000";
+  EXPECT_EQ(refusal(variables), "port 70000: permitted is 1 to 65535");
+  variables["MASTER_PORT"] = "tcp://10.0.0.1:23456";  // a service of Kubernetes named "master".
+  EXPECT_THAT(refusal(variables), HasSubstr("MASTER_PORT=tcp://10.0.0.1:23456 is no count"));
+}
+
+TEST(Launch, AWorldSizeThatDoesNotMatchIsNamed) {
+  Variables variables = kSlurm;
+  variables["WORLD_SIZE"] = "16";
+  ASSERT_EQ(detect(variables).remarks.size(), 1u);
+  EXPECT_EQ(detect(variables).remarks[0],
+            "WORLD_SIZE=16 is set, and srun started 8 tasks: the tasks count");
+  variables["WORLD_SIZE"] = "8";
+  EXPECT_EQ(detect(variables).remarks.size(), 0u);
+  EXPECT_THAT(refusal({{"RANK", "1"},
+                       {"WORLD_SIZE", "2"},
+                       {"LOCAL_RANK", "1"},
+                       {"LOCAL_WORLD_SIZE", "8"},
+                       {"MASTER_ADDR", "a"}}),
+              HasSubstr("local rank 1 of 8 on a host, and WORLD_SIZE=2"));
+}
+
+TEST(Launch, TasksThatWouldAllBeRankZeroAreRefused) {
+  EXPECT_THAT(refusal({{"PMIX_RANK", "3"}}), HasSubstr("PMIX_RANK=3 is set, and no variable"));
+}
+
+TEST(Launch, InterfacesThatAreNotThereAreNamed) {
+  const Interfaces own = {{"lo", "127.0.0.1"}, {"eth0", "10.0.0.7"}, {"eth0", ""}, {"ib0", ""}};
+  const auto objection = [&](const char* variable, const char* value, bool nccl) {
+    const Environment environment = [&](const char* name) {
+      return name == std::string(variable) ? value : nullptr;
+    };
+    return interface_objection(environment, own, nccl);
+  };
+  for (const char* fits : {"eth", "=eth0", "^lo", "^docker,lo", "ens,eth"})
+    EXPECT_EQ(objection("NCCL_SOCKET_IFNAME", fits, true), "") << fits;
+  for (const char* wrong : {"ens", "=eth", "^eth,lo", "ib0"})
+    EXPECT_EQ(objection("NCCL_SOCKET_IFNAME", wrong, true),
+              "NCCL_SOCKET_IFNAME=" + std::string(wrong) +
+                  " leaves no interface of this host, which has lo, eth0, ib0: name one of them, "
+                  "or unset it");
+  EXPECT_EQ(objection("NCCL_SOCKET_IFNAME", "ens", false), "");  // gloo does not read it.
+  EXPECT_EQ(objection("GLOO_SOCKET_IFNAME", "ens,eth0", false), "");
+  EXPECT_THAT(objection("GLOO_SOCKET_IFNAME", "eth", false), HasSubstr("GLOO_SOCKET_IFNAME=eth"));
+  EXPECT_EQ(gloo_address([](const char*) { return "eth0"; }, own), "10.0.0.7");
+  EXPECT_EQ(gloo_address([](const char*) { return nullptr; }, own), "");
+}
+
+TEST(Launch, ThisHostHasALoopback) {
+  EXPECT_THAT(interfaces(),
+              testing::Contains(std::pair<std::string, std::string>("lo", "127.0.0.1")));
+}
+
 TEST(Launch, AnInterfaceThatOthersCannotReachIsRemarked) {
   Variables variables = kSlurm;
   variables["NCCL_SOCKET_IFNAME"] = "docker0";
@@ -174,6 +244,16 @@ TEST(Launch, ADeviceForEachRank) {
   EXPECT_EQ(device_of(launch, 4), 3);
   EXPECT_EQ(device_of(launch, 1), 0);  // narrowed to this rank's own.
   EXPECT_THROW(device_of(launch, 2), LaunchError);
+  // Chosen by this program's launcher, of which one has gone since.
+  const Launch chosen{.world_size = 2, .local_rank = 1, .local_size = 2, .device = 3, .devices = 4};
+  EXPECT_EQ(device_of(chosen, 4), 3);
+  try {
+    device_of(chosen, 1);
+    ADD_FAILURE() << "a device that is not there";
+  } catch (const LaunchError& error) {
+    EXPECT_STREQ(error.what(),
+                 "GPU 3 is not there: this host has 1 now, and had 4 when the run began");
+  }
 }
 
 TEST(Sha256, PublishedValues) {

@@ -256,8 +256,8 @@ TEST_F(TrainerTest, CommonMistakesAreNamed) {
   std::filesystem::create_directories(folder_ + "/hf");
   std::ofstream(folder_ + "/hf/config.json") << "{}";
   EXPECT_EQ(refused({"--load", "hf"}, 2),
-            "trainer: --load hf: a transformers folder: hf-to-megatron --input hf makes a "
-            "checkpoint of it\n");
+            "trainer: --load hf: a transformers folder: make a start of it with hf-to-megatron "
+            "--input hf --output hf-start and say --load hf-start --finetune\n");
   ASSERT_EQ(run({"--save", "s"}).status, 0);
   EXPECT_THAT(refused({"--load", "s", "--train-iters", "12", "--weight-decay", "0.3"}, 2),
               HasSubstr(": --weight-decay is 0.01, this command's is 0.3: say "));

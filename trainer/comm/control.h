@@ -31,7 +31,7 @@ class MeetingError : public ops::DeviceError {
 struct Claim {
   int rank = 0, world_size = 1, local_rank = 0;
   std::string host;           ///< Its name.
-  std::string address;        ///< By which the others reach it; found by the meeting.
+  std::string address;        ///< By which the others reach it; empty: found by the meeting.
   std::string device;         ///< "cpu", "GPU 3".
   std::string unique_device;  ///< The same text on the same host: the same device. May be empty.
   std::string version;        ///< Of the program.
@@ -53,6 +53,8 @@ struct ControlOptions {
   std::chrono::milliseconds hang_timeout = std::chrono::seconds(45);
   /// Where the file of ranks of one host is; empty: a folder of this user under /tmp.
   std::string meeting_file;
+  /// What may be wrong with rank 0's address; said where ranks do not come. Found by the meeting.
+  std::string doubt;
   /// Called before the process is ended by a verdict, from another thread.
   std::function<void()> at_end;
   /// Ends the process with a status; tests have another.

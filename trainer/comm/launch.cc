@@ -67,6 +67,8 @@ bool read_own(const Reader& env, Launch& launch) {
   launch.job = env.text("GRISTMILL_JOB");
   launch.secret = env.text("GRISTMILL_JOB_SECRET");
   launch.restarts = env.number("GRISTMILL_RESTARTS").value_or(0);
+  launch.device = env.number("GRISTMILL_DEVICE").value_or(-1);
+  launch.devices = env.number("GRISTMILL_DEVICES").value_or(0);
   return true;
 }
 
@@ -192,15 +194,47 @@ bool read_plain(const Reader& env, Launch& launch, int devices) {
   launch.per_node = !local && devices > 1;
   launch.address = env.text("MASTER_ADDR");
   launch.port = env.number("MASTER_PORT").value_or(kDefaultPort);
-  launch.job = "environment " + launch.address + " " + std::to_string(launch.port);
+  // Without the address: one host may name it as its loopback, another by number.
+  launch.job = "environment " + std::to_string(launch.port);
   if (launch.world_size > 1 && launch.address.empty())
     throw LaunchError(std::string(name) +
                       " and WORLD_SIZE are set, MASTER_ADDR is not: set it to "
                       "the host of rank 0");
+  if (launch.local_size > launch.world_size || launch.local_rank >= launch.local_size)
+    throw LaunchError("local rank " + std::to_string(launch.local_rank) + " of " +
+                      std::to_string(launch.local_size) +
+                      " on a host, and WORLD_SIZE=" + std::to_string(launch.world_size) +
+                      ": WORLD_SIZE counts the ranks of all "
+                      "hosts");
   return true;
 }
 
+/// PMIx without a launcher that says more: each process would take itself for the only one.
+void refuse_pmix_alone(const Reader& env) {
+  if (env.has("PMIX_RANK"))
+    throw LaunchError("PMIX_RANK=" + env.text("PMIX_RANK") +
+                      " is set, and no variable tells how many ranks there are: set RANK, "
+                      "WORLD_SIZE, LOCAL_RANK and MASTER_ADDR, or start with srun or mpirun");
+}
+
+void check_address(const Launch& launch) {
+  if (launch.address.find_first_of(" ,\t\n") != std::string::npos)
+    throw LaunchError("rank 0 at \"" + launch.address +
+                      "\" is more than one address (hostname -I prints all of a host's): name one "
+                      "that the other hosts reach");
+  if (!launch.address.empty() && (launch.port < 1 || launch.port > 65535))
+    throw LaunchError("port " + std::to_string(launch.port) + ": permitted is 1 to 65535");
+}
+
 void check(const Reader& env, Launch& launch) {
+  check_address(launch);
+  const std::string world = env.text("WORLD_SIZE");
+  const bool by_world =
+      launch.launcher == "torchrun" || launch.launcher == "environment" || launch.device >= 0;
+  if (!by_world && !launch.per_node && !world.empty() && world != std::to_string(launch.world_size))
+    launch.remarks.push_back("WORLD_SIZE=" + world + " is set, and " + launch.launcher +
+                             " started " + std::to_string(launch.world_size) +
+                             " tasks: the tasks count");
   if (launch.world_size < 1 || launch.rank >= launch.world_size)
     throw LaunchError(launch.launcher + ": rank " + std::to_string(launch.rank) + " of " +
                       std::to_string(launch.world_size) + ": a rank is below the world size");
@@ -236,6 +270,7 @@ Launch detect_launch(const Environment& environment, int devices) {
       launch.address.clear();
     return launch;
   }
+  refuse_pmix_alone(env);
   launch.per_node = devices > 1;
   return launch;
 }
@@ -269,6 +304,8 @@ std::vector<std::pair<std::string, std::string>> to_variables(const Launch& l) {
           {"GRISTMILL_PORT", std::to_string(l.port)},
           {"GRISTMILL_EXACT_PORT", l.exact_port ? "1" : "0"},
           {"GRISTMILL_LISTENER", l.listener >= 0 ? std::to_string(l.listener) : ""},
+          {"GRISTMILL_DEVICE", l.device >= 0 ? std::to_string(l.device) : ""},
+          {"GRISTMILL_DEVICES", std::to_string(l.devices)},
           {"GRISTMILL_JOB", l.job},
           {"GRISTMILL_JOB_SECRET", l.secret},
           {"GRISTMILL_RESTARTS", std::to_string(l.restarts)}};
@@ -309,6 +346,12 @@ std::vector<std::string> expand_hosts(const std::string& list) {
 }
 
 int device_of(const Launch& launch, int visible) {
+  if (launch.device >= 0) {
+    if (launch.device < visible) return launch.device;
+    throw LaunchError("GPU " + std::to_string(launch.device) + " is not there: this host has " +
+                      std::to_string(visible) + " now, and had " + std::to_string(launch.devices) +
+                      " when the run began");
+  }
   if (launch.local_rank < visible) return launch.local_rank;
   if (visible == 1) return 0;
   throw LaunchError("local rank " + std::to_string(launch.local_rank) + " of " +

@@ -35,6 +35,8 @@ struct Launch {
   int port = 0;
   bool exact_port = false;  ///< Else the next 15 may be tried too.
   int listener = -1;        ///< Rank 0 inherits this listening socket; -1: it opens one.
+  int device = -1;          ///< Of this host, chosen by this program; -1: the local rank's.
+  int devices = 0;          ///< GPUs of this host, as this program's launcher saw them.
   /// The same for all ranks of a start, another for any other; empty where the launcher names none.
   std::string job;
   std::string secret;  ///< Given by the launcher; may be empty.
@@ -62,8 +64,9 @@ std::vector<std::pair<std::string, std::string>> to_variables(const Launch& laun
 /// Names of a SLURM list: "n[01-03,7],login" is n01, n02, n03, n7, login.
 std::vector<std::string> expand_hosts(const std::string& list);
 
-/// The device of a rank that sees `visible` ones: its own index, or 0 where the launcher has
-/// narrowed the view to one. Errors: LaunchError where ranks would have to share.
+/// The device of a rank that sees `visible` ones: that which this program's launcher gave it, else
+/// its local rank's, or 0 where another launcher has narrowed the view to one.
+/// Errors: LaunchError where ranks would have to share, or the device is no longer there.
 int device_of(const Launch& launch, int visible);
 
 }  // namespace comm

@@ -97,10 +97,11 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
   if (!stream.send(FrameKind::hello, std::string(kMagic) + nonce)) return {};
   const std::optional<Frame> answer = stream.wait(soon, kStrangerLimit);
   if (!answer || answer->kind != FrameKind::challenge || answer->payload.size() != kNonce) {
-    why += ": something else listens there";
+    why += answer ? ": something else listens there"
+                  : ": no answer: rank 0 stands still, or something else listens there";
     return {};
   }
-  claim.address = stream.local_address();
+  if (claim.address.empty()) claim.address = stream.local_address();
   const std::string payload = packed(claim), &secret = options.launch.secret;
   const std::string proven = proof(secret, "claim", nonce, answer->payload, payload);
   stream.send(FrameKind::claim, Packer().text(payload).text(proven).take());
@@ -143,7 +144,11 @@ Door open_door(ControlOptions& options) {
   }
   if (launch.secret.empty()) launch.secret = "job " + launch.job;
   // A host whose own name is its loopback would shut the others out.
-  const std::string address = launch.nodes > 1 && is_loopback(launch.address) ? "" : launch.address;
+  const bool loopback = launch.nodes > 1 && is_loopback(launch.address);
+  const std::string address = loopback ? "" : launch.address;
+  if (loopback)
+    options.doubt = launch.address + " is the loopback of each host: is it " + options.claim.host +
+                    " to the others?";
   const int ports = launch.exact_port ? 1 : kPorts;
   for (int i = 0;; ++i) {
     try {
@@ -152,13 +157,15 @@ Door open_door(ControlOptions& options) {
     } catch (const std::system_error& error) {
       if (error.code().value() == EADDRNOTAVAIL) {
         door.listener = listen_on("", launch.port + i);
+        options.doubt = launch.address + " is no address of " + options.claim.host +
+                        ", where rank 0 is: does it lead there?";
         return door;
       }
       if (error.code().value() != EADDRINUSE) throw;
       if (i + 1 == ports)
         throw LaunchError(launch.address + " port " + std::to_string(launch.port) +
                           (ports > 1 ? " and the 15 after it are taken" : " is taken") +
-                          ": another job runs there, or each of several tasks started a launcher; "
+                          ": another job runs there, or several tasks were started as rank 0; "
                           "say another MASTER_PORT or --rendezvous HOST:PORT");
     }
   }

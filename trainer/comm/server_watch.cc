@@ -119,6 +119,7 @@ void Server::watch_meeting(Clock::time_point now) {
   if (refused_ > 0)
     line += "; " + std::to_string(refused_) +
             " connections were refused, because they do not know this job's secret";
+  if (!options_.doubt.empty()) line += "; " + options_.doubt;
   refuse(line);
 }
 

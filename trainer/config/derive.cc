@@ -164,6 +164,8 @@ void Derivation::devices(int64_t world_size) {
     mention(config.overlap_grad_reduce, "overlap-grad-reduce");
     mention(config.overlap_param_gather, "overlap-param-gather");
   }
+  if (config.allow_fewer_devices && config.max_restarts == 0)
+    notes.push_back("--allow-fewer-devices changes nothing without --max-restarts");
   if (!idle.empty()) {
     notes.push_back(idle + (world_size == 1 ? ": nothing to share on one device"
                                             : ": nothing to share in this layout"));

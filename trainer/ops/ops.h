@@ -68,6 +68,9 @@ class Ops {
   virtual Device device() const = 0;
   /// "cpu, 2 threads, avx512" or "NVIDIA H200, CUDA 13.0": for the log.
   virtual std::string describe() const = 0;
+  /// The same for two Ops of one device, different for two devices; empty where any number of
+  /// processes may share it.
+  virtual std::string identity() const { return ""; }
   /// Bytes that can still be allocated.
   virtual int64_t free_bytes() const = 0;
   /// A block of device memory, aligned to 1024 bytes; Arena is its only caller. Errors:

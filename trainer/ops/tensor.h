@@ -27,6 +27,12 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// The device itself is broken or gone, whatever was asked of it.
+class DeviceFault : public DeviceError {
+ public:
+  using DeviceError::DeviceError;
+};
+
 /// Element types.
 enum class DType : uint8_t { f32, bf16, f16, i32, i64, u8 };
 /// Where the bytes are: `plan` is nowhere (PlanOps), `host` is page-locked memory next to a GPU.

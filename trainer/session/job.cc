@@ -20,6 +20,7 @@
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
+#include "trainer/comm/interfaces.h"
 #include "trainer/comm/wire.h"
 #include "trainer/config/flags.h"
 #include "trainer/session/devices.h"
@@ -38,6 +39,8 @@ namespace {
 using cli::concat;
 using cli::UsageError;
 using std::chrono::milliseconds;
+
+const char* variable(const char* name) { return std::getenv(name); }
 
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
 
@@ -87,6 +90,10 @@ std::string comparable(const TrainConfig& config) {
 
 }  // namespace
 
+bool goes_on(const TrainConfig& config) {
+  return !config.save.empty() && (config.load == config.save || config.max_restarts > 0);
+}
+
 Job::Job(comm::Launch launch, const TrainConfig& config, cli::Console& console)
     : launch_(std::move(launch)), config_(config), console_(console) {
   meeting_file_ = take_rendezvous(config.rendezvous, launch_);
@@ -99,9 +106,17 @@ Topology Job::topology() const {
                        static_cast<int>(config_.pipeline_model_parallel_size));
 }
 
+void Job::check_interfaces() const {
+  if (alone() && !launch_.per_node) return;
+  const std::string objection =
+      comm::interface_objection(variable, comm::interfaces(), visible_gpus(config_) > 0);
+  if (!objection.empty()) throw UsageError(objection);
+}
+
 std::unique_ptr<ops::Ops> Job::open_device() {
   const int visible = visible_gpus(config_);
-  if (visible > 0 && !alone()) device_index_ = comm::device_of(launch_, visible);
+  const bool chosen = launch_.device >= 0 && launch_.devices > 0;
+  if (chosen || (visible > 0 && !alone())) device_index_ = comm::device_of(launch_, visible);
   return trainer::open_device(config_, {device_index_, launch_.local_size, launch_.rank});
 }
 
@@ -113,16 +128,16 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
                    .world_size = launch_.world_size,
                    .local_rank = launch_.local_rank,
                    .host = comm::host_name(),
+                   .address = comm::gloo_address(variable, comm::interfaces()),
                    .device = "cpu",
                    .version = std::string(cli::version()),
                    .config = comparable(config_),
                    .pid = getpid(),
                    .error = error};
-  if (ops != nullptr && ops->device() == ops::Device::cuda) {
-    const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-    options.claim.device = concat("GPU ", launch_.local_rank);
-    options.claim.unique_device = concat(visible == nullptr ? "all" : visible, " ", device_index_);
-  }
+  if (launch_.devices > 0 || (ops != nullptr && ops->device() == ops::Device::cuda))
+    options.claim.device =
+        concat("GPU ", launch_.device >= 0 ? launch_.device : launch_.local_rank);
+  if (ops != nullptr) options.claim.unique_device = ops->identity();
   options.timeout =
       patience_.count() > 0 ? patience_ : in_ms(config_.distributed_timeout_minutes * 60);
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
@@ -130,13 +145,12 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
   options.print = [this](const std::string& line) { console_.error(line); };
   const bool own = launch_.launcher == "trainer";
-  options.end_process = [own](int status) {
-    _exit(own && status == comm::kVerdictGoOn ? kLost : status);
+  options.end_process = [own, this](int status) {
+    _exit(!own || status != comm::kVerdictGoOn ? status : at_fault_ ? kAtFault : kLost);
   };
   control_ = std::make_unique<comm::Control>(options);
   // Our own launcher starts again with whatever is there; under others the same command must.
-  control_->beacon().set_resumable(!config_.save.empty() &&
-                                   (config_.load == config_.save || config_.max_restarts > 0));
+  control_->beacon().set_resumable(goes_on(config_));
   console_.note(concat("launched by ", launch_.describe()));
   console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
 }
@@ -149,6 +163,17 @@ int Job::tell(const std::exception& error) {
   } catch (const comm::MeetingError& refusal) {
     // Rank 0 listens only when its own command line is right.
     static_cast<void>(refusal);
+  }
+  return status;
+}
+
+int Job::without_device(const std::exception& error) {
+  const int status = launch_.launcher == "trainer" ? kNoDevice : kFailed;
+  try {
+    meet(nullptr, cli::describe(error));
+    console_.error(cli::describe(error));  // alone, there is nobody to tell.
+  } catch (const comm::MeetingError& refusal) {
+    if (!refusal.told) console_.error(refusal.what());
   }
   return status;
 }
@@ -235,7 +260,8 @@ void Job::fail(const std::exception& error) {
   std::string why = cli::describe(error);
   const bool peer = dynamic_cast<const comm::PeerError*>(&error) != nullptr;
   const bool usage = dynamic_cast<const UsageError*>(&error) != nullptr;
-  const bool safe = peer && control_->beacon().status().resumable;
+  at_fault_ = dynamic_cast<const ops::DeviceFault*>(&error) != nullptr;
+  const bool safe = (peer || at_fault_) && control_->beacon().status().resumable;
   control_->fail(why, peer, usage ? 2 : safe ? comm::kVerdictGoOn : comm::kVerdictFailed);
 }
 

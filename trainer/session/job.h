@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <atomic>
 #include <chrono>
 #include <functional>
 #include <memory>
@@ -22,6 +23,9 @@
 
 namespace trainer {
 
+/// Whether this program's launcher, or the same command, goes on from what the run saves.
+bool goes_on(const TrainConfig& config);
+
 /// See the room card. One for each process; it outlives the Engine.
 class Job {
  public:
@@ -36,9 +40,15 @@ class Job {
   bool speaks() const noexcept { return launch_.rank == 0; }
   Topology topology() const;
 
+  /// Refuses variables that leave the ranks no network interface to meet over, before anything is
+  /// opened. Errors: cli::UsageError.
+  void check_interfaces() const;
   /// Opens this rank's device. Errors: as open_device; comm::LaunchError when ranks would share a
   /// GPU.
   std::unique_ptr<ops::Ops> open_device();
+  /// A rank whose device cannot be opened: the others are told why, and nobody starts. Returns the
+  /// exit status.
+  int without_device(const std::exception& error);
 
   /// Meets the other ranks; from here on a lost rank ends this process. `error`: why this rank
   /// cannot take part, which is what the others are then told. Errors: comm::MeetingError.
@@ -77,6 +87,7 @@ class Job {
   cli::Console& console_;
   std::string meeting_file_;
   int device_index_ = 0;
+  std::atomic<bool> at_fault_ = false;     ///< This rank's device has failed.
   std::chrono::milliseconds patience_{0};  ///< Of the meeting; 0: as configured.
   std::unique_ptr<comm::Control> control_;
 };

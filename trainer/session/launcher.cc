@@ -12,7 +12,10 @@
 #include <chrono>
 #include <csignal>
 #include <cstdlib>
+#include <cstring>
 #include <ctime>
+#include <numeric>
+#include <optional>
 #include <system_error>
 
 #include "tools/cli/text.h"
@@ -35,37 +38,62 @@ sigset_t watched_set() {
   return set;
 }
 
+/// "device 1", "devices 0, 2, 3".
+std::string listed(const std::vector<int>& devices) {
+  std::vector<std::string> names;
+  for (const int device : devices) names.push_back(std::to_string(device));
+  return (names.size() == 1 ? "device " : "devices ") + cli::join(names, ", ");
+}
+
+/// How a start of all ranks ended.
+struct Ending {
+  int status = kFailed;   ///< Of the run, kLost where another start may follow.
+  int signal = 0;         ///< That asked for the end; 0: none.
+  std::vector<int> gone;  ///< Devices that could not be opened.
+  /// The device of the one rank that was lost, where it is clear which.
+  std::optional<int> lost;
+  std::string line;  ///< What happened, where no rank was left to say it.
+};
+
 /// One start of all ranks of this host.
 class Attempt {
  public:
-  Attempt(const LauncherOptions& options, int processes, int restarts);
-  /// The status of the whole, once every process has ended.
-  int wait();
-  /// The signal that asked for the end; 0: none.
-  int stopped_by() const noexcept { return stopped_by_; }
+  Attempt(const LauncherOptions& options, const std::vector<int>& devices, int restarts);
+  /// Returns once every process has ended.
+  Ending wait();
 
  private:
   struct Process {
     pid_t pid = 0;
-    int rank = 0;
+    int rank = 0, device = 0;
     bool over = false;
-    int status = 0;  ///< Exit status, or 128 + signal.
+    bool by_force = false;  ///< Its time was over, and it was killed from here.
+    int status = 0;         ///< Exit status, or 128 + signal.
+
+    bool died() const { return !by_force && (status > 128 || status == kAtFault); }
+    /// It ended by itself, and not in order: it, or rank 0, has said why.
+    bool spoke() const { return status <= 128 && status != kComplete && status != kGoOn; }
   };
-  void spawn(const comm::Launch& rank, const std::vector<std::string>& words, pid_t parent);
+  void spawn(const comm::Launch& rank, std::vector<std::string> words, pid_t parent);
   void reap();
   void pass_on(int number);
-  int verdict() const;
+  void end_by_force();
+  Ending ending() const;
+  int status() const;
 
   std::vector<Process> processes_;
-  bool failed_ = false;
+  bool failed_ = false, resumable_;
   std::chrono::milliseconds grace_;
   Clock::time_point kill_at_{};
   int stopped_by_ = 0;
 };
 
-Attempt::Attempt(const LauncherOptions& options, int processes, int restarts)
-    : grace_(options.grace) {
+Attempt::Attempt(const LauncherOptions& options, const std::vector<int>& devices, int restarts)
+    : resumable_(options.resumable), grace_(options.grace) {
   comm::Launch host = options.host;
+  std::vector<std::string> words = options.words;
+  if (static_cast<int>(devices.size()) < options.processes)
+    words.insert(words.end(), options.words_of_fewer.begin(), options.words_of_fewer.end());
   comm::Socket listener;
   host.restarts = restarts;
   if (host.world_size == 1 && host.launcher.empty()) {
@@ -77,21 +105,21 @@ Attempt::Attempt(const LauncherOptions& options, int processes, int restarts)
     host.job = concat("trainer ", getpid(), " ", restarts);
   }
   const pid_t parent = getpid();
-  for (comm::Launch& rank : comm::ranks_on_host(host, processes)) {
+  for (comm::Launch& rank : comm::ranks_on_host(host, static_cast<int>(devices.size()))) {
+    rank.device = devices[static_cast<size_t>(rank.local_rank)];
     if (rank.rank == 0 && listener) {
       rank.listener = dup(listener.fd());  // without close-on-exec.
-      spawn(rank, options.words, parent);
+      spawn(rank, words, parent);
       close(rank.listener);
     } else {
-      spawn(rank, options.words, parent);
+      spawn(rank, words, parent);
     }
   }
 }
 
-void Attempt::spawn(const comm::Launch& rank, const std::vector<std::string>& words, pid_t parent) {
+void Attempt::spawn(const comm::Launch& rank, std::vector<std::string> words, pid_t parent) {
   std::vector<char*> argv;
-  std::vector<std::string> copy = words;
-  for (std::string& word : copy) argv.push_back(word.data());
+  for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
   const auto variables = comm::to_variables(rank);
   const pid_t pid = fork();
@@ -105,7 +133,7 @@ void Attempt::spawn(const comm::Launch& rank, const std::vector<std::string>& wo
     execv("/proc/self/exe", argv.data());
     _exit(127);
   }
-  processes_.push_back({.pid = pid, .rank = rank.rank});
+  processes_.push_back({.pid = pid, .rank = rank.rank, .device = rank.device});
 }
 
 void Attempt::reap() {
@@ -127,63 +155,166 @@ void Attempt::pass_on(int number) {
     if (!process.over) kill(process.pid, number);
 }
 
-int Attempt::wait() {
+void Attempt::end_by_force() {
+  for (Process& process : processes_) {
+    if (process.over) continue;
+    process.by_force = true;
+    kill(process.pid, SIGKILL);
+  }
+}
+
+Ending Attempt::wait() {
   const sigset_t set = watched_set();
   while (true) {
     reap();
     const auto running =
         std::ranges::count_if(processes_, [](const Process& p) { return !p.over; });
-    if (running == 0) return verdict();
-    if (failed_ && Clock::now() >= kill_at_) {
-      for (const Process& process : processes_)
-        if (!process.over) kill(process.pid, SIGKILL);
-    }
+    if (running == 0) return ending();
+    if (failed_ && Clock::now() >= kill_at_) end_by_force();
     const timespec patience{.tv_sec = 0, .tv_nsec = 200'000'000};
     const int number = sigtimedwait(&set, nullptr, &patience);
     if (number > 0 && number != SIGCHLD) pass_on(number);
   }
 }
 
+/// Whoever died by itself is lost, else whoever did not end when the others had; but where nobody
+/// was left to tell the others, they had no reason to end.
+Ending Attempt::ending() const {
+  Ending out{.status = status(), .signal = stopped_by_};
+  const bool told = std::ranges::any_of(processes_, [](const Process& p) { return p.spoke(); });
+  std::vector<const Process*> died, stayed;
+  for (const Process& p : processes_) {
+    if (p.status == kNoDevice) out.gone.push_back(p.device);
+    if (p.died()) died.push_back(&p);
+    if (p.by_force && told) stayed.push_back(&p);
+  }
+  const std::vector<const Process*>& lost = died.empty() ? stayed : died;
+  if (lost.size() == 1) out.lost = lost[0]->device;
+  if (told || died.empty() || died[0]->status == 128 + stopped_by_) return out;
+  const int number = died[0]->status - 128;
+  out.line = concat("rank ", died[0]->rank, ": killed by signal ", number, " (", strsignal(number),
+                    "), when no other rank could tell where");
+  return out;
+}
+
 /// A wrong command line before a failure before a loss before a stop before the end.
-int Attempt::verdict() const {
+int Attempt::status() const {
   const auto any = [&](auto matches) {
     return std::ranges::any_of(processes_, [&](const Process& p) { return matches(p.status); });
   };
-  for (const int status : {2, kFailed, 127, kLost})
-    if (any([&](int s) { return s == status; })) return status;
-  if (any([&](int s) { return s > 128 && s != 128 + stopped_by_; })) return kFailed;
+  const auto is = [](int status) { return [status](int s) { return s == status; }; };
+  if (any(is(2))) return 2;
+  // Without a device there was no meeting, and the others have failed of it.
+  if (any(is(kNoDevice))) return kNoDevice;
+  for (const int status : {kFailed, 127})
+    if (any(is(status))) return status;
+  if (any(is(kLost)) || any(is(kAtFault))) return kLost;
+  if (any([&](int s) { return s > 128 && s != 128 + stopped_by_; }))
+    return resumable_ ? kLost : kFailed;
   if (any([](int s) { return s > 128; })) return 128 + stopped_by_;  // before its handlers stood.
-  for (const int status : {kGoOn, kComplete})
-    if (any([&](int s) { return s == status; })) return status;
-  return kFailed;
+  return any(is(kGoOn)) ? kGoOn : kComplete;
+}
+
+/// The devices of this host, from one start to the next.
+class Devices {
+ public:
+  Devices(const LauncherOptions& options, cli::Console& console);
+  const std::vector<int>& in_use() const noexcept { return in_use_; }
+  /// What the next start takes after one that ended so; false, with a line, when there can be none.
+  bool go_on(const Ending& ending);
+
+ private:
+  std::vector<int> gone(const Ending& ending);
+
+  const LauncherOptions& options_;
+  cli::Console& console_;
+  std::vector<int> whole_, in_use_;
+  std::optional<int> suspect_;
+  int64_t begun_at_ = 0;
+};
+
+Devices::Devices(const LauncherOptions& options, cli::Console& console)
+    : options_(options), console_(console), whole_(static_cast<size_t>(options.processes)) {
+  std::iota(whole_.begin(), whole_.end(), 0);
+  in_use_ = whole_;
+  if (options_.allow_fewer) begun_at_ = options_.iteration();
+}
+
+/// Those that the ranks could not open, and one that has failed twice where nothing else changed.
+std::vector<int> Devices::gone(const Ending& ending) {
+  std::vector<int> out = ending.gone;
+  if (!options_.allow_fewer) return out;
+  const int64_t now = options_.iteration();
+  if (ending.lost && suspect_ == ending.lost && now == begun_at_) out.push_back(*ending.lost);
+  suspect_ = ending.lost;
+  begun_at_ = now;
+  return out;
+}
+
+bool Devices::go_on(const Ending& ending) {
+  const std::vector<int> gone_now = gone(ending);
+  if (gone_now.empty()) return true;
+  const std::string names = listed(gone_now);
+  if (!options_.allow_fewer) {
+    console_.error(concat(names, ": gone: --allow-fewer-devices goes on without"));
+    return false;
+  }
+  std::erase_if(whole_, [&](int device) { return std::ranges::count(gone_now, device) != 0; });
+  const int left = static_cast<int>(whole_.size());
+  const int used = left > 0 ? options_.fitting(left) : 0;
+  if (used == 0) {
+    console_.error(concat(names, ": gone, and the layout fits no number of the ", left, " left"));
+    return false;
+  }
+  in_use_.assign(whole_.begin(), whole_.begin() + used);
+  console_.note(concat(names, ": gone: going on with ", listed(in_use_)));
+  suspect_.reset();
+  return true;
+}
+
+/// Signals that this process takes one by one from here on, until the end of the scope.
+class WatchedSignals {
+ public:
+  WatchedSignals() {
+    const sigset_t set = watched_set();
+    sigprocmask(SIG_BLOCK, &set, &before_);
+  }
+  ~WatchedSignals() { sigprocmask(SIG_SETMASK, &before_, nullptr); }
+  WatchedSignals(const WatchedSignals&) = delete;
+  WatchedSignals& operator=(const WatchedSignals&) = delete;
+
+ private:
+  sigset_t before_;
+};
+
+/// As launch_ranks, with the signal that ended it.
+Ending launch(const LauncherOptions& options, cli::Console& console) {
+  const WatchedSignals watched;
+  Devices devices(options, console);
+  for (int64_t restarts = 0;; ++restarts) {
+    Attempt start(options, devices.in_use(), static_cast<int>(restarts));
+    Ending ending = start.wait();
+    if (!ending.line.empty()) console.error(ending.line);
+    const bool no_device = ending.status == kNoDevice;
+    if (ending.status != kLost && !no_device) return ending;
+    // A start that fails by its devices fails; what ran before it can go on elsewhere.
+    ending.status = no_device && (restarts == 0 || !options.resumable) ? kFailed : kGoOn;
+    if (ending.signal != 0 || restarts >= options.max_restarts) return ending;
+    if (!devices.go_on(ending)) return ending;
+    console.note(concat("restart ", restarts + 1, " of ", options.max_restarts, " with ",
+                        cli::counted(static_cast<int64_t>(devices.in_use().size()), "rank")));
+  }
 }
 
 }  // namespace
 
 int launch_ranks(const LauncherOptions& options, cli::Console& console) {
-  const sigset_t set = watched_set();
-  sigset_t before;
-  sigprocmask(SIG_BLOCK, &set, &before);
-  int processes = options.processes, status = kFailed;
-  for (int64_t restarts = 0;; ++restarts) {
-    Attempt start(options, processes, static_cast<int>(restarts));
-    status = start.wait();
-    const int signal = start.stopped_by();
-    if (signal == SIGINT || signal == SIGHUP) {
-      sigprocmask(SIG_SETMASK, &before, nullptr);
-      std::signal(signal, SIG_DFL);
-      std::raise(signal);
-    }
-    if (status != kLost) break;
-    status = kGoOn;
-    if (signal != 0 || restarts >= options.max_restarts) break;
-    processes = options.count_again();
-    if (processes == 0) break;
-    console.note(concat("restart ", restarts + 1, " of ", options.max_restarts, " with ",
-                        cli::counted(processes, "rank")));
+  const Ending ending = launch(options, console);
+  if (ending.signal == SIGINT || ending.signal == SIGHUP) {
+    std::signal(ending.signal, SIG_DFL);
+    std::raise(ending.signal);
   }
-  sigprocmask(SIG_SETMASK, &before, nullptr);
-  return status;
+  return ending.status;
 }
 
 }  // namespace trainer

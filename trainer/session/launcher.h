@@ -14,25 +14,35 @@
 
 namespace trainer {
 
-/// What a rank's process ends with when the job failed and going on is safe: the launcher then
-/// starts again, or says 75.
-inline constexpr int kLost = 85;
+/// What the ranks' processes tell their launcher by their exit status, beside those of a run. A
+/// peer was lost and going on is safe; the same, and it was this rank's device that failed; this
+/// rank's device cannot be opened.
+inline constexpr int kLost = 85, kAtFault = 86, kNoDevice = 87;
 
 /// What to start, and how often.
 struct LauncherOptions {
-  comm::Launch host;  ///< This process, as its own launcher sees it.
-  int processes = 1;  ///< Ranks on this host.
-  int64_t max_restarts = 0;
+  comm::Launch host;         ///< This process, as its own launcher sees it.
+  int processes = 1;         ///< Ranks on this host: one for each of the devices 0, 1, 2 ...
+  int64_t max_restarts = 0;  ///< 0 where the run has more hosts than this one.
+  /// Whether a start goes on from what the one before it has saved.
+  bool resumable = false;
   /// After the first rank's death, for the others to hear of it and to end.
   std::chrono::milliseconds grace{5000};
   std::vector<std::string> words;  ///< The program's name and its command line.
-  /// Before each restart: how many ranks may be started now; 0: give up.
-  std::function<int()> count_again;
+
+  bool allow_fewer = false;  ///< A device that is gone is left out from then on.
+  /// The most of so many ranks that the layout can use; 0: none. Needed with `allow_fewer`.
+  std::function<int(int)> fitting;
+  /// What the command line has to add for another number of ranks.
+  std::vector<std::string> words_of_fewer;
+  /// The iteration that the next start goes on from. Needed with `allow_fewer`.
+  std::function<int64_t()> iteration;
 };
 
 /// Starts the ranks and waits for them. When one dies, the others have a few seconds to say why and
 /// are then killed; SIGTERM and SIGUSR1 are passed on to all; should this process be killed, they
-/// are too. Returns the exit status of the run.
+/// are too. A device is gone when it cannot be opened, or when its rank was the one that was lost
+/// at two starts running which began at the same iteration. Returns the exit status of the run.
 /// Errors: std::system_error when no process can be started.
 int launch_ranks(const LauncherOptions& options, cli::Console& console);
 

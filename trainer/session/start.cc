@@ -4,7 +4,6 @@
 //
 // SPDX-License-Identifier: MIT
 #include <charconv>
-#include <filesystem>
 #include <set>
 
 #include "libindexed/format.h"
@@ -101,13 +100,6 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Cons
   if (!config.split.empty()) differs("split", {config.split});
 }
 
-// Who names a transformers folder does not want to begin from nothing.
-void refuse_hf_folder(const char* flag, const std::string& folder) {
-  if (!std::filesystem::exists(folder + "/config.json")) return;
-  throw UsageError(concat(flag, " ", folder, ": a transformers folder: hf-to-megatron --input ",
-                          folder, " makes a checkpoint of it"));
-}
-
 }  // namespace
 
 void take_padding(const TrainConfig& config, ModelSpec& spec, cli::Console& console) {
@@ -134,7 +126,6 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   std::optional<std::string> path;
   if (!config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
   start.weights_only = config.finetune;
-  if (!config.load.empty() && !path) refuse_hf_folder("--load", config.load);
   if (!path && config.exit_on_missing_checkpoint) {
     throw std::runtime_error(concat(config.load, ": no checkpoint there"));
   }
@@ -142,7 +133,6 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
     console.note(concat(config.load, ": no checkpoint there, starting from the beginning"));
   }
   if (!path && !config.pretrained_checkpoint.empty()) {
-    refuse_hf_folder("--pretrained-checkpoint", config.pretrained_checkpoint);
     path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
     start.weights_only = true;
     if (!path)

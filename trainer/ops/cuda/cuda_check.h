@@ -1,5 +1,6 @@
 // CUDA_CHECK and its kin: a failed call of CUDA, cuBLASLt or cuDNN becomes ops::DeviceError naming
-// call, file and line. Not here: anything else. Included inside ops/cuda and comm/nccl only.
+// call, file and line; where the hardware has failed, DeviceFault. Not here: anything else.
+// Included inside ops/cuda and comm/nccl only.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,14 +12,28 @@
 
 namespace ops::cuda {
 
+inline std::string describe_failure(const char* call, const char* file, int line,
+                                    const std::string& why) {
+  return "cuda: " + std::string(call) + ": " + why + " (" + file + ":" + std::to_string(line) + ")";
+}
+
 [[noreturn]] inline void throw_device_error(const char* call, const char* file, int line,
                                             const std::string& why) {
-  throw DeviceError("cuda: " + std::string(call) + ": " + why + " (" + file + ":" +
-                    std::to_string(line) + ")");
+  throw DeviceError(describe_failure(call, file, line, why));
+}
+
+/// Whether `status` tells of the hardware or its driver, and not of what was asked of it.
+inline bool is_fault(cudaError_t status) noexcept {
+  return status == cudaErrorECCUncorrectable || status == cudaErrorNvlinkUncorrectable ||
+         status == cudaErrorContained || status == cudaErrorNoDevice ||
+         status == cudaErrorDevicesUnavailable || status == cudaErrorUnknown;
 }
 
 inline void check_cuda(cudaError_t status, const char* call, const char* file, int line) {
-  if (status != cudaSuccess) throw_device_error(call, file, line, cudaGetErrorString(status));
+  if (status == cudaSuccess) return;
+  const std::string what = describe_failure(call, file, line, cudaGetErrorString(status));
+  if (is_fault(status)) throw DeviceFault(what);
+  throw DeviceError(what);
 }
 
 }  // namespace ops::cuda

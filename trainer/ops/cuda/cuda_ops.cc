@@ -36,6 +36,7 @@ CudaOps::CudaOps(const CudaOptions& options) : device_index_(options.device_inde
   cudaDeviceProp device{};
   CUDA_CHECK(cudaGetDeviceProperties(&device, device_index_));
   device_name_ = device.name;
+  identity_.assign(device.uuid.bytes, sizeof device.uuid.bytes);
   if (device.major != 9)
     throw DeviceError("cuda: device " + std::to_string(device_index_) + ": " + device_name_ +
                       ": compute capability " + std::to_string(device.major) + "." +

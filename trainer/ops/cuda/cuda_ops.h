@@ -31,6 +31,7 @@ class CudaOps final : public Ops {
 
   Device device() const override { return Device::cuda; }
   std::string describe() const override;
+  std::string identity() const override { return identity_; }
   int64_t free_bytes() const override;
   void* allocate(int64_t bytes) override;
   void release(void* block) noexcept override;
@@ -106,7 +107,9 @@ class CudaOps final : public Ops {
   int device_index_ = 0;
   int multiprocessors_ = 0;
   int shared_bytes_per_block_ = 0;
+  std::string identity_;  ///< The GPU's UUID, or its MIG instance's.
   std::string device_name_;
+  std::string identity_;  ///< The GPU's UUID, or its MIG instance's.
   cudaStream_t stream_ = nullptr;
   cudaStream_t copy_stream_ = nullptr;  // of download_beside, made when first wanted
   cudaEvent_t copied_ = nullptr;

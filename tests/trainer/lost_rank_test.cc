@@ -1,0 +1,278 @@
+// Ranks that are lost, as processes of the trainer program: killed or stopped at any moment, cut
+// off from the others, gone for good. The others end in time, one line names who was lost, and the
+// run goes on to the bytes of a run that nobody touched.
+//
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <random>
+
+#include "tests/trainer/run_ranks.h"
+
+namespace trainer {
+namespace {
+
+using testing::AllOf;
+using testing::AnyOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+
+class LostRankTest : public ManyTest {
+ protected:
+  static unsigned from_environment(const char* name, unsigned otherwise) {
+    const char* text = std::getenv(name);
+    return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
+  }
+  /// Two by two ranks that divide everything that can be divided, with saves and evaluations.
+  static Words four(const std::string& save) {
+    return plain({"--nproc-per-node", "4", "--tensor-model-parallel-size", "2",
+                  "--sequence-parallel", "--use-distributed-optimizer", "--micro-batch-size", "1",
+                  "--save-interval", "4", "--keep-last", "1", "--save", save, "--load", save});
+  }
+  /// How many operations and messages each rank of an undisturbed run has; the run stays as `save`.
+  std::vector<unsigned> count_operations(const Words& words) const {
+    std::vector<unsigned> counts;
+    const Ended whole = run(words, {{"LD_PRELOAD", FAULT_SHIM},
+                                    {"FAULT_ROOT", std::filesystem::canonical(folder_).string()},
+                                    {"FAULT_MESSAGES", "1"},
+                                    {"FAULT_COUNT", folder_ + "/count"}});
+    EXPECT_EQ(whole.status, 0) << whole.err;
+    for (int rank = 0; rank < 4; ++rank)
+      counts.push_back(
+          static_cast<unsigned>(std::atoi(read("count." + std::to_string(rank)).c_str())));
+    return counts;
+  }
+};
+
+// From the process's first instruction to its end, in the meeting, in steps, evaluations and saves:
+// moments are counted in messages and operations on files, so that a busy machine changes nothing.
+// MANY_FAULT_ROUNDS and MANY_FAULT_SEED ask for more and for others.
+TEST_F(LostRankTest, AtAnyMomentTheSameCommandGoesOnToTheSameBits) {
+  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 5),
+                 seed = from_environment("MANY_FAULT_SEED", 1);
+  const std::vector<unsigned> counts = count_operations(four("whole"));
+  unsigned lost = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    std::mt19937 random(seed + round);
+    const unsigned victim = (seed + round) % 4;
+    const int signal = (seed + round) % 3 == 0 ? SIGSTOP : SIGKILL;
+    // Each round in another fifth of the run; one in ten in the meeting.
+    const unsigned part = counts[victim] / 5, begin = round % 5 * part;
+    const unsigned at = 1 + (round % 10 == 0 ? random() % 8 : begin + random() % part);
+    const std::string save = "save" + std::to_string(round);
+    SCOPED_TRACE("MANY_FAULT_SEED=" + std::to_string(seed + round) + ": rank " +
+                 std::to_string(victim) + ", signal " + std::to_string(signal) + " at operation " +
+                 std::to_string(at) + " of " + std::to_string(counts[victim]));
+    const Ended first =
+        run(four(save), {{"LD_PRELOAD", FAULT_SHIM},
+                         {"FAULT_ROOT", std::filesystem::canonical(folder_).string()},
+                         {"FAULT_MESSAGES", "1"},
+                         {"FAULT_RANK", std::to_string(victim)},
+                         {"FAULT_SIGNAL", std::to_string(signal)},
+                         {"FAULT_AT", std::to_string(at)}});
+    if (first.status != 0) {
+      ++lost;
+      const std::string rank = "trainer: rank " + std::to_string(victim);
+      // A rank that stands still before it has come is one that did not come.
+      EXPECT_THAT(first.status, AnyOf(75, signal == SIGSTOP ? 1 : 75)) << first.err;
+      EXPECT_THAT(first.err, AnyOf(ContainsRegex(rank + " \\([^,]+, cpu\\): in (step|phase) "),
+                                   HasSubstr(rank + ": killed by signal"),
+                                   HasSubstr(rank + " of 4 did not come within"),
+                                   ContainsRegex("rank 1 \\([^,]+, cpu\\): rank 0 was not found")));
+    }
+    const Ended second = run(four(save));
+    ASSERT_EQ(second.status, 0) << second.err;
+    EXPECT_EQ(metrics(save), metrics("whole"));
+    EXPECT_TRUE(shards(save, 12) == shards("whole", 12)) << "other weights or moments";
+  }
+  EXPECT_GT(lost, rounds / 2);
+}
+
+// Four ranks, of which one device fails at each start: the two that the batch can be shared among
+// go on, from the last checkpoint, to the bytes of a run of two from there.
+TEST_F(LostRankTest, ADeviceThatIsGoneIsGoneOnWithoutWhereThatIsAllowed) {
+  const auto words = [](const std::string& save, const char* ranks, const Words& more) {
+    Words all =
+        plain({"--nproc-per-node", ranks, "--use-distributed-optimizer", "--micro-batch-size", "1",
+               "--save-interval", "4", "--save", save, "--load", save});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ASSERT_EQ(run(words("one", "4", {"--exit-interval", "4"})).status, 75) << read("err");
+  std::filesystem::copy(folder_ + "/one", folder_ + "/two",
+                        std::filesystem::copy_options::recursive);
+  std::filesystem::copy(folder_ + "/one", folder_ + "/three",
+                        std::filesystem::copy_options::recursive);
+  const std::map<std::string, std::string> broken = {
+      {"LD_PRELOAD", FAULT_SHIM},
+      {"FAULT_ROOT", std::filesystem::canonical(folder_).string()},
+      {"FAULT_DEVICE", "1"},
+      {"FAULT_AT", "1"}};
+  const Ended fewer =
+      run(words("one", "4", {"--max-restarts", "3", "--allow-fewer-devices"}), broken);
+  EXPECT_EQ(fewer.status, 0) << fewer.err;
+  EXPECT_THAT(fewer.err, AllOf(HasSubstr("restart 1 of 3 with 4 ranks"),
+                               HasSubstr("device 1: gone: going on with devices 0, 2\n"),
+                               HasSubstr("restart 2 of 3 with 2 ranks")));
+  ASSERT_EQ(run(words("two", "2", {})).status, 0) << read("err");
+  EXPECT_EQ(metrics("one"), metrics("two"));
+  EXPECT_TRUE(shards("one", 12) == shards("two", 12)) << "other weights or moments";
+
+  const Ended all = run(words("three", "4", {"--max-restarts", "2"}), broken);
+  EXPECT_EQ(all.status, 75) << all.err;
+  EXPECT_THAT(all.err,
+              AllOf(HasSubstr("restart 2 of 2 with 4 ranks"), testing::Not(HasSubstr("gone"))));
+}
+
+// A rank of two or four dies or stands still at an operation on files of its saves. The others end,
+// one line names it, and the same command again ends in the bytes of a run that nobody touched.
+// MANY_FAULT_ROUNDS and MANY_FAULT_SEED ask for more and for others.
+TEST_F(LostRankTest, InASaveTheSameCommandGoesOnToTheSameBits) {
+  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 4),
+                 seed = from_environment("MANY_FAULT_SEED", 1);
+  const auto words = [&](unsigned ranks, const std::string& save) {
+    Words all = {"--nproc-per-node",
+                 std::to_string(ranks),
+                 "--micro-batch-size",
+                 "1",
+                 "--use-distributed-optimizer",
+                 "--save",
+                 save,
+                 "--load",
+                 save,
+                 "--save-interval",
+                 "4",
+                 "--keep-last",
+                 "1"};
+    if (ranks == 4) all.insert(all.end(), {"--tensor-model-parallel-size", "2"});
+    return plain(all);
+  };
+  for (const unsigned ranks : {2u, 4u})
+    ASSERT_EQ(run(words(ranks, "whole" + std::to_string(ranks))).status, 0) << read("err");
+  int lost = 0;
+  for (unsigned round = 0; round < rounds; ++round) {
+    std::mt19937 random(seed + round);
+    const unsigned ranks = round % 3 == 2 ? 4 : 2, victim = round % ranks;
+    // Rank 0 also names folders and writes what there is once.
+    const unsigned at = 1 + static_cast<unsigned>(random() % (victim == 0 ? 50 : 24));
+    const int signal = random() % 3 == 0 ? SIGSTOP : SIGKILL;
+    const std::string save = "save" + std::to_string(round),
+                      whole = "whole" + std::to_string(ranks);
+    SCOPED_TRACE("MANY_FAULT_SEED=" + std::to_string(seed + round) + ": rank " +
+                 std::to_string(victim) + " of " + std::to_string(ranks) + ", signal " +
+                 std::to_string(signal) + " at operation " + std::to_string(at));
+    const Ended first =
+        run(words(ranks, save),
+            {{"LD_PRELOAD", FAULT_SHIM},
+             {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+             {"FAULT_RANK", std::to_string(victim)},
+             {"FAULT_SIGNAL", std::to_string(signal)},
+             {"FAULT_AT", std::to_string(at)}});
+    if (first.status != 0) {
+      ++lost;
+      EXPECT_EQ(first.status, 75) << first.err;
+      EXPECT_THAT(first.err,
+                  ContainsRegex("trainer: rank " + std::to_string(victim) +
+                                " \\([^,]+, cpu\\): in (step [0-9]+|phase [a-z]+ at step "
+                                "[0-9]+)"));
+    }
+    const Ended second = run(words(ranks, save));
+    ASSERT_EQ(second.status, 0) << second.err;
+    EXPECT_EQ(metrics(save), metrics(whole));
+    EXPECT_TRUE(shards(save, 12) == shards(whole, 12)) << "other weights or moments";
+  }
+  EXPECT_GT(lost, 0);
+}
+
+// Rank 1 of two dies at its 25th operation on files, counted anew in each start: every start comes
+// some saves further.
+TEST_F(LostRankTest, RestartsGoOnByThemselves) {
+  const auto words = [](const Words& more) {
+    Words all = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "10",
+                       "--eval-interval", "1000", "--save-interval", "10",
+                       "--tensor-model-parallel-size", "2"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  };
+  ASSERT_EQ(run(words({"--save", "whole"})).status, 0);
+  const Ended ended = run(words({"--save", "killed", "--max-restarts", "9"}),
+                          {{"LD_PRELOAD", FAULT_SHIM},
+                           {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/killed"},
+                           {"FAULT_RANK", "1"},
+                           {"FAULT_AT", "25"}});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("restart 1 of 9 with 2 ranks"));
+  EXPECT_EQ(metrics("killed"), metrics("whole"));
+}
+
+// Two network namespaces joined by a pair of interfaces: two hosts as far as TCP can tell. The
+// first takes its own name for its loopback, as Debian's /etc/hosts has it.
+TEST_F(LostRankTest, TwoHosts) {
+  const std::string id = std::to_string(getpid() % 10000), a = "ga" + id, b = "gb" + id;
+  const auto shell = [](const std::string& command) {
+    return std::system((command + " >/dev/null 2>&1").c_str()) == 0;
+  };
+  const std::string names_a = "/etc/netns/" + a, names_b = "/etc/netns/" + b;
+  const std::string remove =
+      "ip netns del " + a + "; ip netns del " + b + "; rm -r " + names_a + " " + names_b + "; true";
+  const bool joined =
+      shell("ip netns add " + a) && shell("ip netns add " + b) &&
+      shell("mkdir -p " + names_a + " " + names_b) &&
+      shell("echo 127.0.1.1 " + a + " | tee " + names_a + "/hosts") &&
+      shell("echo 10.77.0.1 " + a + " | tee " + names_b + "/hosts") &&
+      shell("ip link add v" + a + " netns " + a + " type veth peer name v" + b + " netns " + b) &&
+      shell("ip -n " + a + " addr add 10.77.0.1/24 dev v" + a) &&
+      shell("ip -n " + b + " addr add 10.77.0.2/24 dev v" + b) &&
+      shell("ip -n " + a + " link set v" + a + " up; ip -n " + a + " link set lo up") &&
+      shell("ip -n " + b + " link set v" + b + " up; ip -n " + b + " link set lo up");
+  if (!joined) {
+    shell(remove);
+    GTEST_SKIP() << "this machine makes no network namespaces";
+  }
+  const auto on = [&](int node, const Words& more) {
+    Words words = {"netns",
+                   "exec",
+                   node == 0 ? a : b,
+                   "env",
+                   "RANK=" + std::to_string(node),
+                   "WORLD_SIZE=2",
+                   "MASTER_ADDR=" + a,
+                   "MASTER_PORT=29777",
+                   TRAINER_PROGRAM};
+    for (const std::string& word : base()) words.push_back(word);
+    words.insert(words.end(), {"--data-path", "d"});
+    for (const std::string& word : plain(more)) words.push_back(word);
+    suffix_ = "." + std::to_string(node);
+    return start(words, {}, "/usr/sbin/ip", false);
+  };
+  const Words four = {"--nproc-per-node",
+                      "2",
+                      "--tensor-model-parallel-size",
+                      "2",
+                      "--pipeline-model-parallel-size",
+                      "2",
+                      "--train-iters",
+                      "6"};
+  pid_t first = on(0, four), second = on(1, four);
+  EXPECT_EQ(wait(first).status, 0) << read("err.0");
+  EXPECT_EQ(wait(second).status, 0) << read("err.1");
+  EXPECT_THAT(read("err.0"), HasSubstr("rank 0 of 4, local rank 0 of 2, node 0 of 2"));
+  // The cable is cut: both hosts end.
+  Words longer = four;
+  longer.insert(longer.end(), {"--train-iters", "100000", "--log-interval", "1"});
+  first = on(0, longer);
+  second = on(1, longer);
+  wait_for_output("iteration ", "out.0");
+  EXPECT_TRUE(shell("ip -n " + a + " link set v" + a + " down"));
+  const auto begin = std::chrono::steady_clock::now();
+  EXPECT_EQ(wait(first).status, 1);
+  EXPECT_EQ(wait(second).status, 1);
+  EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(60));
+  EXPECT_THAT(read("err.0"), ContainsRegex("rank [23] \\(.*silent for"));
+  EXPECT_THAT(read("err.1"), HasSubstr("rank 0 ("));
+  suffix_.clear();
+  shell(remove);
+}
+
+}  // namespace
+}  // namespace trainer

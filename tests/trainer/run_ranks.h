@@ -1,0 +1,96 @@
+// What the tests of many ranks as processes share: a run that fits any layout, ranks under a
+// launcher's variables, finding a launcher's ranks, and what a run has left.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <gmock/gmock.h>
+
+#include <cstdio>
+#include <functional>
+
+#include "tests/trainer/run_program.h"
+
+namespace trainer {
+
+using Words = std::vector<std::string>;
+using Variables = std::map<std::string, std::string>;
+
+class ManyTest : public ProgramTest {
+ protected:
+  /// Without dropout a run's losses do not depend on the layout by more than rounding.
+  static Words plain(const Words& more) {
+    Words words = {"--hidden-dropout", "0", "--attention-dropout", "0", "--hang-timeout-seconds",
+                   "10", "--distributed-timeout-minutes", "1", "--num-attention-heads", "4",
+                   // The same padded vocabulary for any number of tensor-parallel ranks here.
+                   "--make-vocab-size-divisible-by", "16"};
+    words.insert(words.end(), more.begin(), more.end());
+    return words;
+  }
+
+  /// Starts `ranks` processes as a launcher would, each with the variables that `of` gives it, and
+  /// waits for all. What rank i prints is in out.i and err.i.
+  std::vector<Ended> under_launcher(int ranks, const Words& words,
+                                    const std::function<Variables(int)>& of) {
+    std::vector<pid_t> pids;
+    for (int rank = 0; rank < ranks; ++rank) {
+      suffix_ = "." + std::to_string(rank);
+      pids.push_back(start(words, of(rank)));
+    }
+    std::vector<Ended> ended;
+    for (int rank = 0; rank < ranks; ++rank) {
+      const Ended one = wait(pids[static_cast<size_t>(rank)]);
+      const std::string suffix = "." + std::to_string(rank);
+      ended.push_back({one.status, read("out" + suffix), read("err" + suffix)});
+    }
+    suffix_.clear();
+    return ended;
+  }
+
+  static Variables torchrun(int rank, int world, int port) {
+    return {{"TORCHELASTIC_RUN_ID", "test"},
+            {"RANK", std::to_string(rank)},
+            {"LOCAL_RANK", std::to_string(rank)},
+            {"WORLD_SIZE", std::to_string(world)},
+            {"LOCAL_WORLD_SIZE", std::to_string(world)},
+            {"GROUP_RANK", "0"},
+            {"MASTER_ADDR", "127.0.0.1"},
+            {"MASTER_PORT", std::to_string(port)}};
+  }
+  static int port() { return 20000 + getpid() % 20000; }
+
+  /// Processes that `launcher` has started.
+  static std::vector<pid_t> children(pid_t launcher) {
+    std::ifstream in("/proc/" + std::to_string(launcher) + "/task/" + std::to_string(launcher) +
+                     "/children");
+    std::vector<pid_t> out;
+    for (pid_t pid; in >> pid;) out.push_back(pid);
+    return out;
+  }
+  /// Waits until a run has printed `text`, at most two minutes.
+  void wait_for_output(const std::string& text, const std::string& file = "out") const {
+    for (int i = 0; i < 12000 && read(file).find(text) == std::string::npos; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_THAT(read(file), testing::HasSubstr(text));
+  }
+  /// Every rank's file of a checkpoint, by name.
+  std::map<std::string, std::string> shards(const std::string& save, int iteration) const {
+    char name[32];
+    std::snprintf(name, sizeof name, "%s/iter_%07d", save.c_str(), iteration);
+    std::map<std::string, std::string> out;
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/" + name)) {
+      const std::string file = entry.path().filename().string();
+      if (file.ends_with(".safetensors")) out[file] = read(std::string(name) + "/" + file);
+    }
+    return out;
+  }
+  std::vector<double> losses(const std::string& file) const {
+    std::vector<double> out;
+    std::ifstream in(folder_ + "/" + file);
+    for (std::string line; std::getline(in, line);)
+      out.push_back(nlohmann::json::parse(line).at("lm_loss"));
+    return out;
+  }
+};
+
+}  // namespace trainer
