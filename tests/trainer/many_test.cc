@@ -158,6 +158,41 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   EXPECT_EQ(ended[1].err, "");
 }
 
+// The launcher saw two GPUs when the run began; at this start one rank finds its own gone.
+TEST_F(ManyTest, ADeviceThatIsGoneIsToldToAll) {
+  for (const int victim : {0, 1}) {
+    const auto own = [&](int rank) {
+      Variables variables;
+      for (const auto& [name, value] :
+           std::initializer_list<std::pair<const char*, int>>{{"RANK", rank},
+                                                              {"WORLD_SIZE", 2},
+                                                              {"LOCAL_RANK", rank},
+                                                              {"LOCAL_SIZE", 2},
+                                                              {"NODE", 0},
+                                                              {"NODES", 1},
+                                                              {"PORT", port() + 400 + victim},
+                                                              {"EXACT_PORT", 1},
+                                                              {"DEVICE", rank},
+                                                              {"DEVICES", rank == victim ? 2 : 0}})
+        variables[std::string("GRISTMILL_") + name] = std::to_string(value);
+      variables["GRISTMILL_LAUNCHER"] = "trainer";
+      variables["GRISTMILL_ADDRESS"] = "127.0.0.1";
+      return variables;
+    };
+    const std::vector<Ended> ended =
+        under_launcher(2, plain({"--tensor-model-parallel-size", "2"}), own);
+    const size_t gone = static_cast<size_t>(victim);
+    EXPECT_EQ(ended[gone].status, 87);
+    EXPECT_EQ(ended[1 - gone].status, 1);
+    EXPECT_THAT(ended[0].err, ContainsRegex("trainer: rank " + std::to_string(victim) +
+                                            " \\([^,]+, GPU " + std::to_string(victim) +
+                                            "\\): GPU . is not there: this host has 0 now, and had "
+                                            "2 when the run began\n"));
+    // Rank 0 waits some seconds for those who are late.
+    EXPECT_THAT(ended[1].err, testing::AnyOf("", HasSubstr("rank 0 was not found")));
+  }
+}
+
 TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
   std::ofstream(folder_ + "/secret") << "0123456789abcdef0123456789abcdef\n";
   const Words words = plain({"--job-secret-file", "secret", "--nproc-per-node", "2",

@@ -76,6 +76,7 @@ class Control::Link final : public Store {
 
 Control::Link::Link(ControlOptions given) : options(std::move(given)) {
   const Clock::time_point start = Clock::now();
+  beacon.set_resumable(options.resumable);
   if (options.launch.rank == 0) {
     Door door = open_door(options);
     int pair[2];

@@ -35,8 +35,9 @@ std::string Server::place(int rank) const {
 
 /// The status of a failure that the model and the data have no part in.
 int Server::going_on() const {
-  const bool resumable = std::ranges::any_of(
-      ranks_, [](const Peer* p) { return p != nullptr && p->status.resumable; });
+  const bool resumable = options_.resumable || std::ranges::any_of(ranks_, [](const Peer* p) {
+                           return p != nullptr && p->status.resumable;
+                         });
   return resumable ? kVerdictGoOn : kVerdictFailed;
 }
 

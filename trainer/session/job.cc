@@ -142,6 +142,8 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
       patience_.count() > 0 ? patience_ : in_ms(config_.distributed_timeout_minutes * 60);
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
   options.meeting_file = meeting_file_;
+  // Our own launcher starts again with whatever is there; under others the same command must.
+  options.resumable = goes_on(config_);
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
   options.print = [this](const std::string& line) { console_.error(line); };
   const bool own = launch_.launcher == "trainer";
@@ -149,8 +151,6 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
     _exit(!own || status != comm::kVerdictGoOn ? status : at_fault_ ? kAtFault : kLost);
   };
   control_ = std::make_unique<comm::Control>(options);
-  // Our own launcher starts again with whatever is there; under others the same command must.
-  control_->beacon().set_resumable(goes_on(config_));
   console_.note(concat("launched by ", launch_.describe()));
   console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
 }

@@ -107,7 +107,6 @@ class CudaOps final : public Ops {
   int device_index_ = 0;
   int multiprocessors_ = 0;
   int shared_bytes_per_block_ = 0;
-  std::string identity_;  ///< The GPU's UUID, or its MIG instance's.
   std::string device_name_;
   std::string identity_;  ///< The GPU's UUID, or its MIG instance's.
   cudaStream_t stream_ = nullptr;
