@@ -53,8 +53,8 @@ struct ControlOptions {
   std::chrono::milliseconds hang_timeout = std::chrono::seconds(45);
   /// Where the file of ranks of one host is; empty: a folder of this user under /tmp.
   std::string meeting_file;
-  /// A whole checkpoint, or nothing, is there that the same command goes on from: what a lost rank's
-  /// verdict says from the first moment.
+  /// The same command goes on from what is saved: what a verdict says of a lost rank from the first
+  /// moment, as Status::resumable does once it is heard of.
   bool resumable = false;
   /// What may be wrong with rank 0's address; said where ranks do not come. Found by the meeting.
   std::string doubt;
