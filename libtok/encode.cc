@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The plain loop, and the way of a piece that the first table does not have: the second table, the
 // table of long pieces, the whole-piece look-up, the exact cut, the merge. None of it allocates in
-// the steady state. The loop for AVX-512 is in encode_x86.cc. Includes: encode.h.
+// the steady state. The other loops are in encode_sse2.cc
+// and encode_x86.cc. Includes: encode.h.
 #include "libtok/encode.h"
 
 #include <algorithm>
@@ -167,6 +168,7 @@ void encode_texts_plainly(PieceRun& run, std::span<const uint32_t> ends) {
 
 void encode_run(PieceRun& run, std::span<const uint32_t> ends) {
   if (run.model.level >= SimdLevel::avx512bw) return encode_pieces_avx512(run, ends);
+  if (run.model.level >= SimdLevel::avx2) return encode_pieces_sse2(run, ends);
   if (run.out.width() == IdWidth::two) return encode_texts_plainly<true, uint16_t>(run, ends);
   if (run.model.hot.narrow()) return encode_texts_plainly<true, int32_t>(run, ends);
   encode_texts_plainly<false, int32_t>(run, ends);

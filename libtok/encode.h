@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // From pieces to ids: the hot loop, and the way of a piece that is not in a table. This is the seam
 // between cutting (pretokenize.h, boundaries.h) and the text-level work (tokenizer.cc).
-// The loop exists once plainly and once for AVX-512, four pieces at a time (encode_x86.cc).
+// The loop exists once plainly, and twice for four pieces at a time (encode_sse2.cc,
+// encode_x86.cc).
 // Includes: boundaries.h, hot_table.h, merge.h, piece_cache.h, token_buffer.h.
 #pragma once
 
@@ -106,6 +107,9 @@ struct PieceRun {
   template <typename Id>
   Id* encode_missed(size_t from, size_t to, Id* ids, size_t pieces_left);
 };
+
+/// The loop for every x86-64 processor.
+void encode_pieces_sse2(PieceRun& run, std::span<const uint32_t> ends);
 
 /// The loop for AVX-512. Range: the processor has SimdLevel::avx512bw.
 void encode_pieces_avx512(PieceRun& run, std::span<const uint32_t> ends);

@@ -3,8 +3,8 @@
 // everything past each piece's end set to zero and its length put into the last byte; one
 // multiplication hashes all four; one comparison says whether all four are known. Then four stores,
 // and one branch that is nearly always taken the same way. No tail: a group is filled up with
-// pieces of no bytes, which an empty slot answers. Includes: encode.h.
-#include "libtok/encode.h"
+// pieces of no bytes, which an empty slot answers. Includes: encode_groups.h.
+#include "libtok/encode_groups.h"
 
 #if defined(__x86_64__)
 #include <immintrin.h>
@@ -21,37 +21,11 @@ namespace tok {
 
 namespace {
 
-/// Pieces of a batch: their bounds stay in the first-level cache.
-constexpr size_t kBatch = 1024;
-
-/// Groups of four pieces whose keys are made before the first of them is looked up: while one group
-/// is encoded, the lines of the tables that the next ones need are on the way.
-constexpr size_t kAhead = 32;
-
-/// Piece bounds of a batch, and keys and offsets of the groups that wait. A group has four keys of
-/// 16 bytes, and eight offsets of sets of which every other counts.
-struct alignas(64) GroupBatch {
+/// Keys and offsets of the groups that wait. A group has four keys of 16 bytes, and eight offsets
+/// of which every other counts.
+struct alignas(64) WaitingGroups {
   uint8_t keys[kAhead][64];
   uint64_t offsets[kAhead][8];
-  std::array<uint32_t, kBatch + 8> bounds;  ///< piece i is bounds[i] .. bounds[i + 1]
-};
-
-/// Logarithm of an entry's size.
-constexpr int kLogEntry = 5;
-static_assert(sizeof(HotEntry) == 1 << kLogEntry);
-
-/// The last bytes of a text with room behind them, so that 16 can be read from any position.
-struct TextTail {
-  std::array<char, 48> bytes{};
-  size_t from;  ///< position in the text of bytes[0]
-
-  explicit TextTail(std::string_view text) noexcept
-      : from(text.size() - std::min<size_t>(16, text.size())) {
-    std::memcpy(bytes.data(), text.data() + from, text.size() - from);
-  }
-  const char* at(std::string_view text, size_t position) const noexcept {
-    return position + 16 <= text.size() ? text.data() + position : bytes.data() + (position - from);
-  }
 };
 
 /// 0..15 in each 16 bytes.
@@ -72,9 +46,8 @@ struct GroupLoop {
   /// Makes the keys and offsets of group `g` from four positions in memory.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline void
-  make_group(GroupBatch& batch, size_t g, const char* a, const char* b, const char* c,
-             const char* d, const char* table) noexcept {
-    const uint32_t* bounds = &batch.bounds[4 * g];
+  make_group(WaitingGroups& groups, size_t g, const uint32_t* bounds, const char* a, const char* b,
+             const char* c, const char* d, const char* table) noexcept {
     const __m128i starts = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds));
     const __m128i ends = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds + 1));
     // Sixteen stands for any length over fifteen: no entry has it.
@@ -89,7 +62,7 @@ struct GroupLoop {
     const __mmask64 inside = _mm512_cmplt_epu8_mask(_mm512_loadu_si512(kLaneByte.data()), lengths);
     __m512i key = _mm512_maskz_mov_epi8(inside, raw);
     key = _mm512_mask_mov_epi8(key, 0x8000800080008000u, lengths);
-    _mm512_store_si512(batch.keys[g % kAhead], key);
+    _mm512_store_si512(groups.keys[g % kAhead], key);
     // hot_hash
     const __m512i salt = _mm512_set4_epi64(
         static_cast<int64_t>(0xD6E8FEB86659FD93u), static_cast<int64_t>(0x9E3779B97F4A7C15u),
@@ -103,7 +76,7 @@ struct GroupLoop {
     const __m512i at =
         _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift - kLogEntry),
                          _mm512_set1_epi64((HotTable::kPlaces - 1) << kLogEntry));
-    uint64_t* offsets = batch.offsets[g % kAhead];
+    uint64_t* offsets = groups.offsets[g % kAhead];
     _mm512_store_si512(offsets, at);
     _mm_prefetch(table + offsets[0], _MM_HINT_T0);
     _mm_prefetch(table + offsets[2], _MM_HINT_T0);
@@ -145,40 +118,16 @@ struct GroupLoop {
     return _mm512_inserti32x4(keys, load16(d), 3);
   }
 
-  /// Encodes a group that has a piece which is not in its first place.
-  template <bool kNarrow, typename Id>
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"), gnu::noinline]] static Id*
-  emit_others(PieceRun& run, const GroupBatch& batch, size_t g, Id* ids) {
-    for (size_t i = 0; i < 4; ++i) {
-      // An earlier piece of the group may have changed the entries: look again.
-      const HotEntry* entries = run.scratch.hot.entries(run.model.hot);
-      const size_t place = batch.offsets[g % kAhead][2 * i] >> kLogEntry;
-      PieceKey key;
-      std::memcpy(&key, batch.keys[g % kAhead] + 16 * i, sizeof key);
-      const HotEntry* entry = find_entry(entries, place, key);
-      if (entry == nullptr) {
-        ids = run.encode_missed(batch.bounds[4 * g + i], batch.bounds[4 * g + i + 1], ids, kBatch);
-        continue;
-      }
-      ids += put<kNarrow, Id>(reinterpret_cast<const char*>(entry->words), ids);
-      if (entry != &entries[place]) run.scratch.hot.found_in_second(place);
-    }
-    return ids;
-  }
-
-  static const char* entries_of(const PieceRun& run) noexcept {
-    return reinterpret_cast<const char*>(run.scratch.hot.entries(run.model.hot));
-  }
-
   /// Encodes group `g`, whose keys are made; returns where the next ids go.
   template <bool kNarrow, typename Id>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline Id*
-  emit(PieceRun& run, const GroupBatch& batch, size_t g, const char*& table, Id* ids) {
+  emit(PieceRun& run, const WaitingGroups& groups, size_t g, const uint32_t* bounds,
+       const char*& table, Id* ids) {
     constexpr size_t kWords = offsetof(HotEntry, words);
-    const uint64_t* at = batch.offsets[g % kAhead];
+    const uint64_t* at = groups.offsets[g % kAhead];
     const char *a = table + at[0], *b = table + at[2], *c = table + at[4], *d = table + at[6];
-    const __m512i keys = _mm512_load_si512(batch.keys[g % kAhead]);
+    const __m512i keys = _mm512_load_si512(groups.keys[g % kAhead]);
     if (_mm512_cmpeq_epi64_mask(four_keys(a, b, c, d), keys) == 0xFF) [[likely]] {
       ids += put<kNarrow, Id>(a + kWords, ids);
       ids += put<kNarrow, Id>(b + kWords, ids);
@@ -186,7 +135,7 @@ struct GroupLoop {
       ids += put<kNarrow, Id>(d + kWords, ids);
       return ids;
     }
-    ids = emit_others<kNarrow, Id>(run, batch, g, ids);
+    ids = encode_one_by_one<kNarrow>(run, groups.keys[g % kAhead], bounds, ids);
     table = entries_of(run);
     return ids;
   }
@@ -194,62 +143,49 @@ struct GroupLoop {
   /// Makes group `g`, whose pieces may lie near the end of the text.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline void
-  make(GroupBatch& batch, size_t g, std::string_view text, const TextTail& tail,
-       const char* table) noexcept {
-    const uint32_t* at = &batch.bounds[4 * g];
+  make(WaitingGroups& groups, size_t g, const uint32_t* at, std::string_view text,
+       const TextTail& tail, const char* table) noexcept {
     const char* from = text.data();
     if (at[3] + size_t{16} <= text.size()) [[likely]] {
-      make_group(batch, g, from + at[0], from + at[1], from + at[2], from + at[3], table);
+      make_group(groups, g, at, from + at[0], from + at[1], from + at[2], from + at[3], table);
     } else {
-      make_group(batch, g, tail.at(text, at[0]), tail.at(text, at[1]), tail.at(text, at[2]),
+      make_group(groups, g, at, tail.at(text, at[0]), tail.at(text, at[1]), tail.at(text, at[2]),
                  tail.at(text, at[3]), table);
     }
   }
 
-  /// Encodes the pieces of a batch behind `ids`. `mark` moves on over the texts that end in it;
-  /// groups are numbered from `groups_before`.
+  /// Encodes the pieces of a batch behind `ids`; returns where the next ids go.
   template <bool kNarrow, typename Id>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* encode_batch(
-      PieceRun& run, const TextTail& tail, GroupBatch& batch, size_t num_groups,
-      std::span<const uint32_t>& marks, size_t groups_before, Id* ids) {
+      PieceRun& run, const TextTail& tail, const PieceBounds& bounds, size_t num_groups,
+      TextEnds& text_ends, Id* ids) {
+    WaitingGroups groups;
     const std::string_view text = run.text;
+    const uint32_t* at = bounds.data();
     const char* table = entries_of(run);
-    const auto end_texts = [&](size_t g) {
-      for (; !marks.empty() && marks.front() == groups_before + g; marks = marks.subspan(1)) {
-        ids = run.lengths->end_text(run.out, ids);
+    for (size_t g = 0; g < std::min(kAhead, num_groups); ++g) {
+      make(groups, g, at + 4 * g, text, tail, table);
+    }
+    ids = text_ends.end_texts(run, 0, ids);
+    size_t text_end = text_ends.next();
+    for (size_t g = 0; g < num_groups; ++g, at += 4) {
+      ids = emit<kNarrow, Id>(run, groups, g, at, table, ids);
+      if (g + kAhead < num_groups) make(groups, g + kAhead, at + 4 * kAhead, text, tail, table);
+      if (g + 1 == text_end) {
+        ids = text_ends.end_texts(run, g + 1, ids);
+        text_end = text_ends.next();
       }
-      return marks.empty() ? SIZE_MAX : marks.front() - groups_before;
-    };
-    for (size_t g = 0; g < std::min(kAhead, num_groups); ++g) make(batch, g, text, tail, table);
-    size_t text_end = end_texts(0);
-    for (size_t g = 0; g < num_groups; ++g) {
-      ids = emit<kNarrow, Id>(run, batch, g, table, ids);
-      if (g + kAhead < num_groups) make(batch, g + kAhead, text, tail, table);
-      if (g + 1 == text_end) text_end = end_texts(g + 1);
     }
     return ids;
   }
 
   template <bool kNarrow, typename Id>
   static void encode(PieceRun& run, std::span<const uint32_t> ends) {
-    GroupBatch batch;
     const TextTail tail(run.text);
-    std::span<const uint32_t> marks = run.marks;
-    size_t groups_before = 0;
-    while (!ends.empty()) {
-      const size_t count = std::min(kBatch, ends.size());
-      const size_t num_groups = (count + 3) / 4;
-      uint32_t* bounds = batch.bounds.data();
-      bounds[0] = static_cast<uint32_t>(run.begin);
-      std::memcpy(bounds + 1, ends.data(), count * sizeof *bounds);
-      for (size_t i = 0; i < 4; ++i) bounds[count + 1 + i] = bounds[count];
-      Id* ids = run.out.reserve_more<Id>((kBatch + 1) * PieceRun::kWordsPerPiece);
-      ids = encode_batch<kNarrow>(run, tail, batch, num_groups, marks, groups_before, ids);
-      groups_before += num_groups;
-      run.out.advance_to(ids);
-      run.begin = bounds[count];
-      ends = ends.subspan(count);
-    }
+    encode_in_batches<Id>(
+        run, ends, [&](const PieceBounds& bounds, size_t num_groups, TextEnds& text_ends, Id* ids) {
+          return encode_batch<kNarrow>(run, tail, bounds, num_groups, text_ends, ids);
+        });
   }
 };
 
