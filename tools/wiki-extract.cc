@@ -272,6 +272,7 @@ int main(int argc, char** argv) {
                                 .at_signal = indexed::remove_temporaries};
   // Memory of large pages goes back to the system at once, whatever thread had it.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
+  mallopt(M_TRIM_THRESHOLD, 16 << 20);  // that of smaller ones is soon wanted again
   std::vector<char*> words = wiki_extractor_words(argc, argv);
   return cli::run(program, flags(), static_cast<int>(words.size()) - 1, words.data(), extract);
 }

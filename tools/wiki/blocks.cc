@@ -36,7 +36,7 @@ class BlockStripper {
 
   std::string run() {
     while (at_ < page_.size()) {
-      const size_t next = find_in(page_, at_, kMarks);
+      const size_t next = find_in<kMarks>(page_, at_);
       out_.append(page_, at_, next - at_);
       at_ = next;
       if (at_ == page_.size()) break;

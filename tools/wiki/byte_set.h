@@ -7,6 +7,7 @@
 #include <bit>
 #include <cstddef>
 #include <string_view>
+#include <utility>
 
 #if defined(__SSE2__)
 #include <emmintrin.h>
@@ -25,7 +26,7 @@ class ByteSet {
     }
   }
   constexpr bool has(char c) const { return member_[static_cast<unsigned char>(c)]; }
-  /// Whether sixteen bytes at a time are worth it.
+  /// Whether it has few enough bytes for find_in.
   constexpr bool listed() const { return count_ <= list_.size(); }
   constexpr size_t count() const { return count_; }
   constexpr char byte(size_t i) const { return list_[i]; }
@@ -36,26 +37,41 @@ class ByteSet {
   size_t count_ = 0;
 };
 
-/// Where the first byte of `set`, or with kControls the first control character, stands from `at`
+#if defined(__SSE2__)
+/// Which of sixteen bytes are in kSet: all bits of those, none of the others.
+template <const ByteSet& kSet>
+inline __m128i members(__m128i bytes) {
+  static_assert(kSet.listed());
+  const auto any = [&]<size_t... kAt>(std::index_sequence<kAt...>) {
+    __m128i found = _mm_setzero_si128();
+    ((found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8(kSet.byte(kAt))))), ...);
+    return found;
+  };
+  return any(std::make_index_sequence<kSet.count()>());
+}
+
+/// Which of sixteen bytes are control characters of ASCII, but for DEL.
+inline __m128i controls(__m128i bytes) {
+  return _mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(0x1F)), bytes);
+}
+#endif
+
+/// Where the first byte of kSet, or with kControls the first control character, stands from `at`
 /// on; text.size() if there is none.
-template <bool kControls = false>
-inline size_t find_in(std::string_view text, size_t at, const ByteSet& set) {
+template <const ByteSet& kSet, bool kControls = false>
+inline size_t find_in(std::string_view text, size_t at) {
 #if defined(__SSE2__)
   constexpr size_t kWidth = 16;
-  const __m128i highest = _mm_set1_epi8(0x1F);
-  while (set.listed() && at + kWidth <= text.size()) {
+  for (; at + kWidth <= text.size(); at += kWidth) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(text.data() + at));
-    __m128i found = _mm_setzero_si128();
-    if constexpr (kControls) found = _mm_cmpeq_epi8(_mm_min_epu8(bytes, highest), bytes);
-    for (size_t i = 0; i < set.count(); ++i)
-      found = _mm_or_si128(found, _mm_cmpeq_epi8(bytes, _mm_set1_epi8(set.byte(i))));
+    __m128i found = members<kSet>(bytes);
+    if constexpr (kControls) found = _mm_or_si128(found, controls(bytes));
     const auto mask = static_cast<unsigned>(_mm_movemask_epi8(found));
     if (mask != 0) return at + static_cast<size_t>(std::countr_zero(mask));
-    at += kWidth;
   }
 #endif
   const auto stops = [&](char c) {
-    return set.has(c) || (kControls && static_cast<unsigned char>(c) <= 0x1F);
+    return kSet.has(c) || (kControls && static_cast<unsigned char>(c) <= 0x1F);
   };
   while (at < text.size() && !stops(text[at])) ++at;
   return at;

@@ -149,10 +149,16 @@ constexpr std::array<Row, 17> kCharacters = {{
     {"–", " – "},
 }};
 
+constexpr bool before(const Row& row, std::string_view name) { return row.name < name; }
+constexpr bool in_order(std::span<const Row> rows) {
+  return std::is_sorted(rows.begin(), rows.end(),
+                        [](const Row& a, const Row& b) { return before(a, b.name); });
+}
+static_assert(in_order(kRows) && in_order(kCharacters));
+
 const Row* row_of(std::span<const Row> rows, std::string_view name) {
-  const auto found =
-      std::find_if(rows.begin(), rows.end(), [&](const Row& r) { return r.name == name; });
-  return found == rows.end() ? nullptr : &*found;
+  const auto found = std::lower_bound(rows.begin(), rows.end(), name, before);
+  return found == rows.end() || found->name != name ? nullptr : &*found;
 }
 
 // Positional arguments; links' own bars do not divide. A named argument is skipped, "2=x" is

@@ -65,8 +65,8 @@ void balance(std::string_view line, std::vector<Run>& runs) {
 }
 
 // ''italic'' becomes "italic", '''bold''' and '''''both''''' lose their marks. Runs pair within a
-// line.
-std::string strip_emphasis(std::string_view line) {
+// line. The result is the line itself or lies in `out`.
+std::string_view strip_emphasis(std::string_view line, std::string& out) {
   std::vector<Run> runs;
   for (size_t i = 0; i < line.size();) {
     i = line.find("''", i);
@@ -77,7 +77,7 @@ std::string strip_emphasis(std::string_view line) {
     runs.push_back({i + kept, mark, mark == 2 || mark == 5, mark >= 3});
     i += length;
   }
-  if (runs.empty()) return std::string(line);
+  if (runs.empty()) return line;
   balance(line, runs);
   // Which italic marks become quotes: those that open and close alone, not as part of a run of
   // five.
@@ -99,7 +99,7 @@ std::string strip_emphasis(std::string_view line) {
     if (!plain && !trim(inner).empty()) shown[open] = shown[r] = "\"";
     open = runs.size();
   }
-  std::string out;
+  out.clear();
   size_t from = 0;
   for (size_t r = 0; r < runs.size(); ++r) {
     out.append(line, from, runs[r].begin - from);
@@ -133,8 +133,8 @@ bool stays(const char* at, char last) {
 
 // Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a
 // comma.
-std::string tidy(std::string_view line) {
-  std::string out(line.size(), '\0');
+void tidy(std::string_view line, std::string& out) {
+  out.resize(line.size());
   char* const begin = out.data();
   char* end = begin;
   const auto last = [&](size_t n) {
@@ -175,7 +175,6 @@ std::string tidy(std::string_view line) {
   }
   while (last(1) == ' ') --end;
   out.resize(static_cast<size_t>(end - begin));
-  return out;
 }
 
 bool is_debris(std::string_view line) {
@@ -189,14 +188,15 @@ bool is_debris(std::string_view line) {
 
 class Compactor {
  public:
-  explicit Compactor(const CleanOptions& options) : options_(options) {}
+  Compactor(const CleanOptions& options, size_t size) : options_(options) { out_.reserve(size); }
 
   void line(std::string_view raw) {
     const Heading heading = parse_heading(raw);
     if (heading.level > 0) {
       pending_.resize(std::min(pending_.size(), heading.level - 1));
       pending_.resize(heading.level - 1);
-      std::string title = tidy(strip_emphasis(heading.title));
+      std::string title;
+      tidy(strip_emphasis(heading.title, unmarked_), title);
       if (!title.empty() && std::string_view(".!?").find(title.back()) == std::string_view::npos)
         title += '.';
       pending_.push_back(std::move(title));
@@ -211,14 +211,14 @@ class Compactor {
     if (item && !options_.lists) return;
     body = trim(body);
     if (body.empty() || (!item && is_debris(body))) return;
-    const std::string text = tidy(strip_emphasis(body));
-    if (text.empty() || is_debris(text)) return;
+    tidy(strip_emphasis(body, unmarked_), text_);
+    if (text_.empty() || is_debris(text_)) return;
     for (const std::string& title : pending_) {
       if (options_.sections && !title.empty()) append(title);
     }
     pending_.clear();
     if (item) out_ += out_.empty() ? "- " : "\n- ";
-    item ? out_ += text : append(text);
+    item ? out_ += text_ : append(text_);
   }
 
   std::string take() { return std::move(out_); }
@@ -231,6 +231,7 @@ class Compactor {
 
   const CleanOptions& options_;
   std::string out_;
+  std::string unmarked_, text_;       // of the line at hand
   std::vector<std::string> pending_;  // titles without text yet, by level
 };
 
@@ -252,7 +253,7 @@ std::string escape_html(std::string_view text) {
 }  // namespace
 
 std::string compact_lines(std::string_view text, const CleanOptions& options) {
-  Compactor compactor(options);
+  Compactor compactor(options, text.size());
   while (!text.empty()) {
     const size_t end = std::min(text.find('\n'), text.size());
     if (end > 0) compactor.line(text.substr(0, end));
@@ -262,9 +263,10 @@ std::string compact_lines(std::string_view text, const CleanOptions& options) {
 }
 
 std::string clean(std::string_view page, const Site& site, const CleanOptions& options) {
-  const std::string compact =
+  std::string compact =
       compact_lines(strip_inline(strip_blocks(page, options), site, options), options);
-  if (!options.html_safe) return unshield(compact);
+  if (!options.html_safe)
+    return compact.find(kShield) == std::string::npos ? std::move(compact) : unshield(compact);
   // Tags that --links made are shielded too, so escaping before unshielding leaves them whole.
   return options.links ? unshield(escape_html(compact)) : escape_html(unshield(compact));
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A MediaWiki export as a stream of pages. PageSplitter (one thread, in order) cuts the XML between
-// pages and keeps what is not whole for the next call; read_page (any thread) parses one page with
-// expat; read_site parses the head. Escaping guarantees that "<page>" inside an article never looks
-// like the tag.
+// pages and keeps what is not whole for the next call; read_page (any thread) parses one page;
+// read_site parses the head. Escaping guarantees that "<page>" inside an article never looks like
+// the tag.
 // Not here: decompression (tools/stream), wikitext (wikitext.h).
 // Source: MediaWiki export-0.10 and 0.11 schemas.
 #pragma once
@@ -120,6 +120,9 @@ class PageSplitter {
 /// Parses one page. Errors: DumpError with place and reason, also for entity declarations and pages
 /// without title.
 Page read_page(const PageXml& page);
+
+/// The same, by expat alone: the law for read_page.
+Page read_page_with_expat(const PageXml& page);
 
 /// Number of the page's namespace.
 int64_t namespace_of(const Page& page, const Site& site);

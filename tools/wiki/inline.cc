@@ -60,7 +60,7 @@ class InlineStripper {
 
   std::string run() {
     while (at_ < text_.size()) {
-      const size_t next = find_in(text_, at_, kMarks);
+      const size_t next = find_in<kMarks>(text_, at_);
       out_.append(text_, at_, next - at_);
       at_ = next;
       if (at_ == text_.size()) break;
@@ -157,7 +157,29 @@ class InlineStripper {
     literal(1);
   }
 
+  // A link to an article that shows its target or its label stays where it stands in out_. False:
+  // another one.
+  bool plain_link(const Opening& opening) {
+    const std::string_view content = std::string_view(out_).substr(opening.begin);
+    const bool piped = opening.first_pipe != std::string::npos;
+    const std::string_view target =
+        trim(piped ? content.substr(0, opening.first_pipe - opening.begin) : content);
+    if (options_.links || target.empty() || target.find(':') != std::string_view::npos)
+      return false;
+    if (!piped) {
+      const auto space = static_cast<size_t>(target.data() - content.data());
+      out_.resize(opening.begin + space + target.size());
+      out_.erase(opening.begin, space);
+      return true;
+    }
+    const size_t length = opening.last_pipe + 1 - opening.begin;
+    if (trim(content.substr(length)).empty()) return false;
+    out_.erase(opening.begin, length);
+    return true;
+  }
+
   void internal_link(const Opening& opening) {
+    if (plain_link(opening)) return;
     const bool piped = opening.first_pipe != std::string::npos;
     const size_t target_end = piped ? opening.first_pipe : out_.size();
     std::string target(

@@ -39,6 +39,8 @@ std::vector<Portion> PageFiles::plan(const std::vector<std::string>& lines) {
   constexpr size_t kPackedTogether = 800'000;  // a block of bzip2
   const size_t most = options_.compress ? kPackedTogether : std::string::npos;
   std::vector<Portion> portions;
+  size_t left = 0;
+  for (const std::string& line : lines) left += line.size();
   for (const std::string& line : lines) {
     const int64_t size = static_cast<int64_t>(line.size());
     const bool one_sink = options_.folder == "-" || !options_.single_file.empty();
@@ -51,6 +53,7 @@ std::vector<Portion> PageFiles::plan(const std::vector<std::string>& lines) {
     planned_bytes_ += size;
     if (portion_.file != planned_file_ || portion_.bytes.size() >= most) end_portion(portions);
     portion_.file = planned_file_;
+    if (portion_.bytes.empty() && one_sink && !options_.compress) portion_.bytes.reserve(left);
     portion_.bytes += line;
   }
   if (!options_.compress) end_portion(portions);

@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <random>
+
 namespace wiki {
 namespace {
 
@@ -94,6 +96,90 @@ TEST(Dump, TextsOfEveryKind) {
 }
 
 // Schemas before 0.6 have neither <ns> nor <redirect>.
+// All that a page says, or why it is none.
+std::string told(Page (*read)(const PageXml&), const PageXml& xml) {
+  try {
+    const Page page = read(xml);
+    return std::to_string(page.id) + "|" + std::to_string(page.revision_id) + "|" +
+           std::to_string(page.name_space.value_or(-99)) + (page.redirect ? "|to " : "|") +
+           page.redirect_target + "|" + page.title + "|" + page.text;
+  } catch (const DumpError& error) {
+    return error.what();
+  }
+}
+
+TEST(Dump, PlainPagesAreReadAsExpatReadsThem) {
+  const std::vector<std::string> pages = {
+      "<page>\n  <title>A &amp; B</title>\n  <ns>0</ns><id>7</id><redirect title=\"C "
+      "&quot;D&quot;\" "
+      "/>\n<revision><id>70</id><contributor><username>x</username><id>9</id></contributor><minor/>"
+      "<comment>/* c */ &lt;b&gt;</comment><text bytes=\"12\" xml:space=\"preserve\">a &lt;ref&gt; "
+      "[[b]]\n\xD0\x96\xEF\xBC\x81</text><sha1>s</sha1></revision></page>",
+      "<page><title>T</title><revision><text>one</text></revision><revision><id>2</id><text "
+      "/></revision></page>",
+      "<page><title>T</title><revision><text>]] &gt; x\ty]]</text></revision>\n</page>"};
+  const std::vector<std::string> inserted = {"<",
+                                             ">",
+                                             "&",
+                                             "\"",
+                                             "'",
+                                             "/",
+                                             "]]>",
+                                             "\r",
+                                             "\t",
+                                             "\x01",
+                                             "\xEF\xBF\xBE",
+                                             "\xEF\xBF\xBD",
+                                             "\xC3",
+                                             "&#65;",
+                                             "&lt;",
+                                             "&lt",
+                                             "<!-- c -->",
+                                             "<![CDATA[x]]>",
+                                             "<?p?>",
+                                             "<b/>",
+                                             "<b a='1'>",
+                                             "</b>",
+                                             " ",
+                                             "<b a=\"1\" a=\"2\"/>",
+                                             "<b a=\"1\"c=\"2\"/>",
+                                             "<!DOCTYPE x>",
+                                             "<text>u</text>",
+                                             "\n",
+                                             "=",
+                                             ":"};
+  std::mt19937 random(17);
+  for (const std::string& page : pages) {
+    const PageXml whole{page, 5, {}};
+    EXPECT_EQ(told(read_page, whole), told(read_page_with_expat, whole));
+    for (size_t at = 0; at <= page.size(); ++at) {
+      for (const std::string& what : inserted) {
+        PageXml xml = whole;
+        xml.xml.insert(at, what);
+        ASSERT_EQ(told(read_page, xml), told(read_page_with_expat, xml)) << xml.xml;
+      }
+    }
+    for (int i = 0; i < 20000; ++i) {
+      PageXml xml = whole;
+      for (size_t hits = 1 + random() % 3; hits > 0; --hits) {
+        const size_t at = random() % xml.xml.size();
+        switch (random() % 3) {
+          case 0:
+            xml.xml[at] = static_cast<char>(random());
+            break;
+          case 1:
+            xml.xml.erase(at, 1 + random() % 4);
+            break;
+          default:
+            xml.xml.insert(at, inserted[random() % inserted.size()]);
+            break;
+        }
+      }
+      ASSERT_EQ(told(read_page, xml), told(read_page_with_expat, xml)) << xml.xml;
+    }
+  }
+}
+
 TEST(Dump, OldSchemasByTitleAndText) {
   const Site site = read_site(kHead);
   const auto page = [](const std::string& title, const std::string& text) {
