@@ -9,6 +9,7 @@ medians over the rounds, and the ratio to ours as the median of the rounds' rati
 import argparse
 import os
 import re
+import select
 import signal
 import statistics
 import subprocess
@@ -36,16 +37,31 @@ class Trainer:
         self.name = name
         line = [program, *flags, "--lr", str(RATE), "--min-lr", str(RATE), "--weight-decay", str(DECAY),
                 "--train-iters", str(steps), "--cpu-threads", str(threads)]
-        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True)
-        self.losses = []
+        self.process = subprocess.Popen(line, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL)
+        self.stop()
+        self.pipe, self.rest, self.losses = self.process.stdout.fileno(), "", []
+
+    def stop(self):
+        self.process.send_signal(signal.SIGSTOP)
+
+    def take(self, text):
+        """Losses of the whole lines in `text` after what was left of the text before."""
+        *lines, self.rest = (self.rest + text).split("\n")
+        self.losses += [float(found.group(1)) for found in (re.search(r"lm loss: (\S+)", line) for line in lines) if found]
 
     def step(self):
-        for text in self.process.stdout:
-            loss = re.search(r"lm loss: (\S+)", text)
-            if loss:
-                self.losses.append(float(loss.group(1)))
-                return
-        raise SystemExit(f"{self.name}: ended early, status {self.process.wait()}")
+        before = len(self.losses)
+        while len(self.losses) == before:
+            text = os.read(self.pipe, 1 << 16).decode()
+            if not text:
+                raise SystemExit(f"{self.name}: ended early, status {self.process.wait()}")
+            self.take(text)
+
+    def first_steps(self, count):
+        self.process.send_signal(signal.SIGCONT)
+        while len(self.losses) < count:
+            self.step()
+        self.stop()
 
     def processor_seconds(self):
         total, folder = 0, f"/proc/{self.process.pid}/task"
@@ -55,15 +71,19 @@ class Trainer:
         return total / 1e9
 
     def round(self, count):
-        """(wall, processor) seconds of one step; the step that a stop cut in two is not counted."""
+        """(wall, processor) seconds of one step. Neither steps of which the lines still lay in the pipe nor the one that the stop cut in two count."""
+        time.sleep(0.05)  # the stop has arrived
+        while select.select([self.pipe], [], [], 0)[0]:
+            self.take(os.read(self.pipe, 1 << 16).decode())
         self.process.send_signal(signal.SIGCONT)
         self.step()
-        wall, processor = time.perf_counter(), self.processor_seconds()
-        for _ in range(count):
+        wall, processor, first = time.perf_counter(), self.processor_seconds(), len(self.losses)
+        while len(self.losses) < first + count:
             self.step()
+        done = len(self.losses) - first
         result = time.perf_counter() - wall, self.processor_seconds() - processor
-        self.process.send_signal(signal.SIGSTOP)
-        return [seconds / count for seconds in result]
+        self.stop()
+        return [seconds / done for seconds in result]
 
     def end(self):
         self.process.kill()
@@ -93,6 +113,10 @@ class Torch:
         self.optimizer.step()
         self.optimizer.zero_grad(set_to_none=True)
         self.losses.append(loss.item())
+
+    def first_steps(self, count):
+        for _ in range(count):
+            self.step()
 
     def round(self, count):
         self.step()
@@ -129,17 +153,22 @@ def main():
     parser.add_argument("flags", nargs="*")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
-    total = CHECKED + arguments.rounds * (arguments.steps + 1) + 2
+    total = 4 * (CHECKED + arguments.rounds * (arguments.steps + 1))  # more than are waited for
     weights, samples, shape = load_file(arguments.weights), Samples(arguments.data, arguments.cache), SHAPES[arguments.model]
     sides = [Trainer("trainer" if i == 0 else f"trainer of {program}", program, arguments.flags, arguments.threads, total)
              for i, program in enumerate(arguments.trainer)]
     sides += [Torch("torch eager", shape, weights, samples, False), Torch("torch.compile", shape, weights, samples, True)]
+    try:
+        compare(sides, arguments, shape)
+    finally:
+        for side in sides:
+            side.end()
+
+
+def compare(sides, arguments, shape):
     for side in sides:
-        for _ in range(CHECKED):
-            side.step()
-        if isinstance(side, Trainer):
-            side.process.send_signal(signal.SIGSTOP)
-    apart = max(abs(a / b - 1) for side in sides[1:] for a, b in zip(side.losses, sides[0].losses))
+        side.first_steps(CHECKED)
+    apart = max(abs(a / b - 1) for side in sides[1:] for a, b in zip(side.losses[:CHECKED], sides[0].losses))
     assert apart < 1e-4, [side.losses for side in sides]
     times = {side.name: [] for side in sides}
     for _ in range(arguments.rounds):
@@ -154,8 +183,6 @@ def main():
         ratios = [statistics.median(m[i] / o[i] for m, o in zip(measured, ours)) for i in (0, 1)]
         print(f"  {name:15} {wall * 1e3:9.2f} ms wall {processor * 1e3:9.2f} ms processor   {batch * length / wall:9,.0f} tokens/s   "
               f"over ours {ratios[0]:.2f} {ratios[1]:.2f}", flush=True)
-    for side in sides:
-        side.end()
 
 
 if __name__ == "__main__":
