@@ -45,7 +45,7 @@ void append_short(PieceRun& run, std::string_view piece, PieceKey key, bool whol
     return append_words(run, entry.words);
   }
   if (piece.size() > HotEntry::max_ids(narrow)) {
-    const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, tag);
+    const std::span<const int32_t> ids = run.scratch.cache.find(piece, tag);
     if (!ids.empty()) return run.out.append(ids);
   }
   int32_t ids[PieceKey::kMaxBytes];
@@ -56,7 +56,7 @@ void append_short(PieceRun& run, std::string_view piece, PieceKey key, bool whol
   if (entry.set_ids(narrow, {ids, count})) {
     run.scratch.hot.insert(entry, hash);
   } else {
-    run.scratch.cache.insert_long(piece, tag, {ids, count});
+    run.scratch.cache.insert(piece, tag, {ids, count});
   }
   run.out.append({ids, count});
 }
@@ -76,7 +76,7 @@ void append_part(PieceRun& run, std::string_view part) {
     if (entry == nullptr) return append_short(run, part, key, false);
     return append_words(run, entry->words);
   }
-  if (const std::span<const int32_t> ids = run.scratch.cache.find_long(part, kPart); !ids.empty()) {
+  if (const std::span<const int32_t> ids = run.scratch.cache.find(part, kPart); !ids.empty()) {
     return run.out.append(ids);
   }
   if (part.size() > 2 * kWindow &&
@@ -86,14 +86,13 @@ void append_part(PieceRun& run, std::string_view part) {
   std::vector<int32_t>& ids = run.scratch.merged;
   ids.resize(part.size());
   ids.resize(merge_piece(vocab, part, run.scratch.merge, ids.data()));
-  run.scratch.cache.insert_long(part, kPart, ids);
+  run.scratch.cache.insert(part, kPart, ids);
   run.out.append(ids);
 }
 
 /// Appends a piece of more than 15 bytes.
 void append_long(PieceRun& run, std::string_view piece) {
-  if (const std::span<const int32_t> ids = run.scratch.cache.find_long(piece, kWhole);
-      !ids.empty()) {
+  if (const std::span<const int32_t> ids = run.scratch.cache.find(piece, kWhole); !ids.empty()) {
     return run.out.append(ids);
   }
   const size_t size_before = run.out.size();
@@ -112,11 +111,11 @@ void append_long(PieceRun& run, std::string_view piece) {
     }
     append_part(run, piece.substr(begin));
   }
-  int32_t ids[PieceCache::kLongIds];
+  int32_t ids[PieceCache::kMaxIds];
   const size_t count = run.out.size() - size_before;
-  if (count > PieceCache::kLongIds) return;
+  if (count > PieceCache::kMaxIds) return;
   for (size_t i = 0; i < count; ++i) ids[i] = run.out[size_before + i];
-  run.scratch.cache.insert_long(piece, kWhole, {ids, count});
+  run.scratch.cache.insert(piece, kWhole, {ids, count});
 }
 
 template <bool kNarrow, typename Id>

@@ -39,11 +39,10 @@ struct PieceModel {
 struct PieceScratch {
   /// Entries of the second table of short pieces and of the table of long ones; 0 switches one off.
   explicit PieceScratch(size_t num_short = kDefaultShort,
-                        size_t num_long = PieceCache::kDefaultLong)
-      : hot(num_short), cache(num_short == 0 ? 0 : kSegments, num_long) {}
+                        size_t num_long = PieceCache::kDefaultEntries)
+      : hot(num_short), cache(num_long) {}
 
   static constexpr size_t kDefaultShort = size_t{1} << 16;  ///< 2 MiB
-  static constexpr size_t kSegments = size_t{1} << 12;      ///< 256 KiB
 
   HotScratch hot;
   PieceCache cache;

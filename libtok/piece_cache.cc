@@ -1,4 +1,4 @@
-// PieceCache: sizes, replacement, and the table of long pieces.
+// PieceCache: where an entry lies, what it holds.
 // SPDX-License-Identifier: MIT
 #include "libtok/piece_cache.h"
 
@@ -7,27 +7,13 @@
 
 namespace tok {
 
-PieceCache::PieceCache(size_t num_short, size_t num_long) : short_on_(num_short > 0) {
-  // A key of length 0 does not exist, so zeroed entries are empty.
-  const size_t num_pairs = std::bit_ceil(std::max<size_t>(1, num_short / 2));
-  short_.resize(num_pairs * 2);
-  short_mask_ = num_pairs - 1;
-  if (num_long == 0) return;
-  long_.resize(std::bit_ceil(num_long));
-  long_mask_ = long_.size() - 1;
+PieceCache::PieceCache(size_t num_entries) {
+  if (num_entries == 0) return;
+  entries_.resize(std::bit_ceil(num_entries));
+  mask_ = entries_.size() - 1;
 }
 
-void PieceCache::insert(const PieceKey& key, uint64_t hash, std::span<const int32_t> ids) noexcept {
-  if (ids.size() > kShortIds || !short_on_) return;
-  Short* pair = &short_[(hash & short_mask_) * 2];
-  // Who comes first is likely to be frequent and keeps the first place; the second one changes.
-  Short& entry = pair[0].key.high == 0 || pair[0].key == key ? pair[0] : pair[1];
-  entry.key = key;
-  std::copy(ids.begin(), ids.end(), entry.words);
-  entry.words[kShortIds] = static_cast<int32_t>(ids.size());
-}
-
-size_t PieceCache::long_slot(std::string_view piece, uint8_t tag) const noexcept {
+size_t PieceCache::slot(std::string_view piece, uint8_t tag) const noexcept {
   uint64_t hash = piece.size() * 0x9E3779B97F4A7C15u + tag;
   const char* at = piece.data();
   size_t left = piece.size();
@@ -39,12 +25,12 @@ size_t PieceCache::long_slot(std::string_view piece, uint8_t tag) const noexcept
   uint64_t word = 0;
   std::memcpy(&word, at, left);
   hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-  return (hash ^ hash >> 32) & long_mask_;
+  return (hash ^ hash >> 32) & mask_;
 }
 
-std::span<const int32_t> PieceCache::find_long(std::string_view piece, uint8_t tag) const noexcept {
-  if (long_.empty() || piece.size() > Long::kBytes) return {};
-  const Long& entry = long_[long_slot(piece, tag)];
+std::span<const int32_t> PieceCache::find(std::string_view piece, uint8_t tag) const noexcept {
+  if (entries_.empty() || piece.size() > Entry::kBytes) return {};
+  const Entry& entry = entries_[slot(piece, tag)];
   if (entry.size != piece.size() || entry.tag != tag ||
       std::memcmp(entry.bytes, piece.data(), piece.size()) != 0) {
     return {};
@@ -52,12 +38,12 @@ std::span<const int32_t> PieceCache::find_long(std::string_view piece, uint8_t t
   return {entry.ids, entry.count};
 }
 
-void PieceCache::insert_long(std::string_view piece, uint8_t tag,
-                             std::span<const int32_t> ids) noexcept {
-  if (long_.empty() || piece.size() > Long::kBytes || ids.empty() || ids.size() > kLongIds) {
+void PieceCache::insert(std::string_view piece, uint8_t tag,
+                        std::span<const int32_t> ids) noexcept {
+  if (entries_.empty() || piece.size() > Entry::kBytes || ids.empty() || ids.size() > kMaxIds) {
     return;
   }
-  Long& entry = long_[long_slot(piece, tag)];
+  Entry& entry = entries_[slot(piece, tag)];
   std::memcpy(entry.bytes, piece.data(), piece.size());
   entry.size = static_cast<uint8_t>(piece.size());
   entry.count = static_cast<uint8_t>(ids.size());

@@ -51,7 +51,7 @@ struct DecodeOptions {
 struct Scratch {
   /// Entries of the two tables of PieceScratch; 0 switches one off.
   explicit Scratch(size_t num_short = PieceScratch::kDefaultShort,
-                   size_t num_long = PieceCache::kDefaultLong)
+                   size_t num_long = PieceCache::kDefaultEntries)
       : pieces(num_short, num_long) {}
 
   PieceScratch pieces;
