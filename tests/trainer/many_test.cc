@@ -206,8 +206,8 @@ TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
 }
 
 TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
-  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "400", "--log-interval",
-                             "10", "--eval-interval", "25", "--tensor-model-parallel-size", "2"});
+  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "400", "--log-interval", "5",
+                             "--eval-interval", "25", "--tensor-model-parallel-size", "2"});
   const auto saving = [&](const std::string& save) {
     Words all = words;
     all.insert(all.end(), {"--save", save, "--load", save});
@@ -219,7 +219,7 @@ TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
     const std::string save = one ? "one" : "all";
     for (int start_number = 0;; ++start_number) {
       const pid_t launcher = start(saving(save));
-      wait_for_output("consumed samples");  // the line of ten iterations, of 200
+      wait_for_output("consumed samples");  // the line of five iterations, of 60
       const std::vector<pid_t> ranks = children(launcher);
       if (start_number < 3) kill(one && ranks.size() == 2 ? ranks[1] : launcher, SIGTERM);
       const Ended ended = wait(launcher);
