@@ -206,7 +206,7 @@ TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
 }
 
 TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
-  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "400", "--log-interval", "5",
+  const Words words = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "5",
                              "--eval-interval", "25", "--tensor-model-parallel-size", "2"});
   const auto saving = [&](const std::string& save) {
     Words all = words;
