@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Json: the little JSON that datasets carry: manifests, and the descriptions whose hash names a
 // cache file. Written exactly as Python's json.dumps writes it, because Megatron hashes that text;
-// read strictly, with a depth limit. Not for corpora (tools/stream has simdjson) and not for large
+// read strictly, with a depth limit. Not for corpora (tools/stream/json_scan.h) and not for large
 // documents: everything is in memory.
 #pragma once
 
