@@ -294,6 +294,7 @@ TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
                            "--embed-layernorm",
                            "--position-embedding-type=alibi",
                            "--optimizer=sgd",
+                           "--dataloader-type=cyclic",
                            "--train-weighted-split-paths-path=t",
                            "--ds-sequence-parallel-size=4",
                            "--kd",

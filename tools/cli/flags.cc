@@ -109,7 +109,8 @@ const std::string& parse_choice(const std::string& text, const std::vector<std::
   for (const std::string& choice : choices) {
     if (text == choice) return text;
   }
-  throw UsageError(concat("expected one of ", join(choices, ", ")));
+  throw UsageError(
+      concat(choices.size() == 1 ? "expected " : "expected one of ", join(choices, ", ")));
 }
 
 void check_idle_choice(const std::string& text, const std::vector<std::string>& choices,

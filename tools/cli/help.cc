@@ -73,7 +73,8 @@ std::string whole_help(const Row& row, bool code_marks) {
     out += concat(out.empty() ? "" : " ", "Refused: ", row.refused, ".");
   }
   if (!row.choices.empty()) {
-    out += concat(" One of ", mark, join(row.choices, concat(mark, ", ", mark)), mark, ".");
+    out += concat(row.choices.size() == 1 ? " Only " : " One of ", mark,
+                  join(row.choices, concat(mark, ", ", mark)), mark, ".");
   }
   if (row.required) out += " Required.";
   const Values shown = row.show && row.arity != Arity::none ? row.show() : Values{};

@@ -259,9 +259,6 @@ void Derivation::recompute() {
 
 void Derivation::data() {
   TrainConfig::Derived& d = derived();
-  if (config.dataloader_type != "single") {
-    throw UsageError("--dataloader-type cyclic is not known here: permitted is single");
-  }
   const bool own_paths = !config.train_data_path.empty() || !config.valid_data_path.empty() ||
                          !config.test_data_path.empty() || !config.per_split_data_args_path.empty();
   const bool one_path = !config.data_path.empty() || !config.data_args_path.empty();

@@ -231,7 +231,7 @@ cli::Group<C> data_group() {
           {.name = "dataloader-type",
            .value = "KIND",
            .help = "Order of the samples.",
-           .field = choice(&C::dataloader_type, {"single", "cyclic"})},
+           .field = choice(&C::dataloader_type, {"single"})},
           {.name = "mid-level-dataset-surplus",
            .value = "SHARE",
            .help = "Extra samples made for each blended dataset.",

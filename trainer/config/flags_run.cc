@@ -238,8 +238,8 @@ cli::Group<C> device_group() {
                        "checkpoint after one was lost.",
                .field = integer(&C::max_restarts, 0, 1 << 20)},
               {.name = "allow-fewer-devices",
-               .help = "A restart leaves out a device that is gone, where the layout and the batch "
-                       "fit the others.",
+               .help = "With --max-restarts: a restart leaves out a device that is gone, where the "
+                       "layout and the batch fit the others.",
                .field = on(&C::allow_fewer_devices)},
               {.name = "rendezvous",
                .value = "PLACE",
