@@ -14,6 +14,7 @@ $(command -v $program) "\$@"
 status=\$?
 rm $WORK/log/$program.\$\$
 echo $program >>$WORK/runs
+while [ -e $WORK/hold ]; do sleep 0.05; done
 exit \$status
 END
   chmod +x bin/$program
@@ -27,6 +28,10 @@ head -n 50 "$GOLDEN/tools/corpus.jsonl" >lines.jsonl && gzip -k lines.jsonl
 settings=(VOCAB_FILE=vocab.json MERGE_FILE=merges.txt TOKENIZE_FLAGS=--no-pad-vocab-size WIKI_FLAGS="-ns 0,10" SHARDS_PER_FILE=3 BIN=$WORK/bin)
 inputs=(INPUT="dump.xml packed.xml.bz2 lines.jsonl lines.jsonl.gz")
 dist() { make -s -j3 -f "$dist" "${settings[@]}" "${inputs[@]}" "$@" 2>>errors; }
+kill_all() { # make's group, and the groups of its jobs
+  kill -9 -- -$1
+  for job in $(pgrep -f "$WORK/bin" || :); do kill -9 -- "-$job" || kill -9 "$job"; done
+}
 digest() { (cd "$1" && sha256sum dataset-*/*.bin dataset-*/*.idx dataset-*/shards.tsv); }
 
 dist WORK=clean dataset >/dev/null && digest clean >clean.digest && sort runs | uniq -c && rm runs
@@ -40,11 +45,12 @@ for round in 1 2 3 4 5 6; do # make alone, make as a user ends it, make with all
   case $((round % 3)) in
     0) kill -9 $group ;;
     1) kill -TERM $group ;;
-    2) kill -9 -- -$group; for job in $(pgrep -f "$WORK/bin" || :); do kill -9 -- "-$job" || kill -9 "$job"; done ;;
+    2) kill_all $group ;;
   esac
   wait $group
 done 2>/dev/null
 dist WORK=work dataset >/dev/null && digest work | diff - clean.digest && echo "killed and run again: the same bytes"
+for _ in $(seq 200); do pgrep -f "$WORK/bin" >/dev/null || break; sleep 0.05; done # of a job that outlived make, its last act
 find work -name '*.part' -o -name '*.tmp' -o -name '*.running' -o -name '*.failed'
 
 rm -f runs; settings[2]=TOKENIZE_FLAGS="--no-pad-vocab-size --empty-documents skip"
@@ -60,12 +66,18 @@ run dist WORK=work dataset | sed 's/-[0-9a-f]\{12\}/-HASH/'
 SLOW=9 setsid make -s -f "$dist" "${settings[@]}" INPUT=dump.xml WORK=stopped dataset >/dev/null 2>&1 &
 for _ in $(seq 100); do [ -z "$(find stopped -name '*.running' -size +0 2>/dev/null)" ] || break; sleep 0.05; done
 make -s -f "$dist" status WORK=stopped | awk 'NR == 2 { print $1, $2 }'
-{
-  kill -9 -- -$!
-  wait $!
-  for job in $(pgrep -f "$WORK/bin" || :); do kill -9 -- "-$job" || kill -9 "$job"; done
-} 2>/dev/null
+{ kill_all $!; wait $!; } 2>/dev/null
 make -s -f "$dist" status WORK=stopped | awk 'NR == 2 { print $1, $2 }'
+
+touch hold # the index has its name, and its job still lives
+setsid make -s -f "$dist" "${settings[@]}" INPUT=lines.jsonl WORK=held SHARDS_PER_FILE=1 tokenize >/dev/null 2>&1 &
+for _ in $(seq 200); do [ -z "$(find held -name '*.idx' 2>/dev/null)" ] || break; sleep 0.05; done
+{ kill_all $!; wait $!; } 2>/dev/null
+rm hold
+find held -name '*.running' | wc -l
+dist INPUT=lines.jsonl WORK=held SHARDS_PER_FILE=1 tokenize | wc -l
+find held -name '*.running'
+
 rm errors
 run dist WORK=w INPUT=
 run dist WORK=w INPUT=none.xml dataset
