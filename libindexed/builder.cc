@@ -333,7 +333,7 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
     return;
   }
   copy_file(dataset.prefix() + ".bin", next, read_all);
-  if (next == 0) return;
+  if (next == 0 || read_all) return;
   bin_segments_.insert(bin_segments_.end(), checksums.begin(), checksums.end());
   bin_segments_.emplace_back();
   checksums_known_ = checksums_known_ && !checksums.empty();

@@ -4,14 +4,17 @@
 
     python judge_json.py BIN_FOLDER [SEED [LINES]]
 Lines are written by json.dumps in several styles, then damaged: tokens put in, bytes dropped, changed, cut, repeated. Python takes a
-line when it is UTF-8, json.loads() takes it, and "text" is a string or a list of strings without lone surrogates. json-extract must
-take the same lines with the same text, and put the others into --quarantine as they are, with 1, 2 and 5 workers. Lines hold no CR,
-which ends a line, as in Python's text files. Exits 1 at the first difference.
+line when it is UTF-8, json.loads() takes it, and each of the keys asked for is a string or a list of strings without lone surrogates.
+json-extract must take the same lines with the same texts, and put the others into --quarantine as they are, with 1, 2 and 5 workers
+and for one key and two. Of refused lines some are read alone behind good ones: the message must name file, line and a byte of
+that line, counted in the file. Lines hold no CR, which ends a line, as in Python's text files. Where Python has a limit and json-extract none, Python's is
+lifted: digits of a number. Exits 1 at the first difference.
 """
 import collections
 import json
 import os
 import random
+import re
 import subprocess
 import sys
 import tempfile
@@ -22,7 +25,12 @@ LINES = int(sys.argv[3]) if len(sys.argv) > 3 else 20000
 PIECES = ["a", " ", '"', "\\", "é", "\n", "\t", "/", "𝄞", "\0", "\ud83d", "</s>", "\x1f", "\x7f"]
 TOKENS = ['"', "\\", "{", "}", "[", "]", ":", ",", "true", "null", "NaN", "-Infinity", "Infinity", "1e5", "-0", "01", "1.", ".5", "1E+",
           "\\u", "\\ud83d", "\\ude00", "\\u0000", "\\n", "\\x", "\t", " ", "\x0b", "\0", "\u2028", "é", "𝄞", "0", '"text"',
-          '"text":"again",', '"te\\u0078t":"escaped",', "\x7f", "\ufeff", "1" * 50, '"\\/\\b\\f"', '\\"', "\\\\"]
+          '"text":"again",', '"te\\u0078t":"escaped",', "\x7f", "\ufeff", "1" * 50, '"\\/\\b\\f"', '\\"', "\\\\",
+          "-", "-NaN", "+1", "1e", "1e400", "-0.0E-0", "0x1", "1_0", "00", "1.e1", "nul", "True", "nan", "Inf", "//", "/**/", "'a'",
+          "\\u12G4", "\\u-123", "\\u 123", "\\u012", "\\uD83D\\uDE00", "\\ud83d\\ud83d\\ude00", "\\ude00\\ud83d", "\\ud83d\\n", "\\ud83d\\u",
+          "\\U0041", "\\v", "\\'", "\\\x00", "\x0c", "\x85", "\xa0", "\u2003", ",,", ",}", ",]", "{}", "[]", "[[]]", "{,", '{"text":{"text":"in"}}',
+          '"text":["a","b\\u00e9"],', '"text":[],', '"text":["a",1],', '"text":[["a"]],', '"text":null,', '"meta":"also",',
+          '"text":"\\ud800","text":"whole",', '"\\ud800":1,', '"te\\ud800xt":"x",', "[" * 200, "]" * 200, '{"a":' * 100, "}" * 100, "9" * 5000]
 
 
 def random_string(chance):
@@ -69,53 +77,84 @@ def random_line(chance):
         items = items[:chance.randrange(1, 4)]
     line = json.dumps(dict(items), ensure_ascii=chance.random() < 0.5,
                       separators=chance.choice([(",", ":"), (", ", ": "), (" ,\t", " : ")])).encode("utf-8", "surrogatepass")
-    for _ in range(chance.choice([0, 0, 0, 1, 1, 2, 4])):
+    for _ in range(chance.choice([0, 0, 0, 0, 1, 1, 1, 2, 4])):
         line = damaged(chance, line)
     line = line.replace(b"\n", b" ").replace(b"\r", b" ")
     return line if line.strip() else b"{}"
 
 
-def by_python(line):
-    """What "text" is; None where the line is refused."""
+def is_text(value):
+    try:
+        json.dumps(value, ensure_ascii=False).encode()
+    except ValueError:
+        return False
+    strings = value if isinstance(value, list) else [value]
+    return all(isinstance(one, str) for one in strings)
+
+
+def by_python(line, keys):
+    """The values of the keys; None where the line is refused."""
     try:
         record = json.loads(line.decode())
-        text = record.get("text") if isinstance(record, dict) else None
-        json.dumps(text, ensure_ascii=False).encode()
     except (ValueError, RecursionError):
         return None
-    strings = text if isinstance(text, list) else [text]
-    return text if all(isinstance(one, str) for one in strings) else None
+    if not isinstance(record, dict) or not all(key in record and is_text(record[key]) for key in keys):
+        return None
+    return [record[key] for key in keys]
 
 
-def by_program(lines, workers):
-    """The texts that went out, and the lines that were put aside."""
+def by_program(lines, keys, workers):
+    """The values that went out, and the lines that were put aside."""
     with tempfile.TemporaryDirectory() as work:
         path, out, aside = (os.path.join(work, name) for name in ("in", "out", "aside"))
         with open(path, "wb") as file:
             file.write(b"".join(line + b"\n" for line in lines))
         subprocess.run([os.path.join(BIN, "json-extract"), "-q", "-w", str(workers), "--on-error", "quarantine", "--quarantine", aside,
-                        "-o", out, "-i", path], check=True)
+                        "-o", out, "-i", path, "--json-keys", *keys], check=True)
         with open(out, encoding="utf-8", newline="\n") as file:
-            texts = [json.loads(line)["text"] for line in file]
+            values = [list(json.loads(line).values()) for line in file]
         with open(aside, "rb") as file:
-            return texts, file.read().split(b"\n")[:-1]
+            return values, file.read().split(b"\n")[:-1]
+
+
+def judge_places(chance, refused):
+    """Each line alone, behind good ones: what the message says of its place."""
+    with tempfile.TemporaryDirectory() as work:
+        path = os.path.join(work, "in")
+        for line in refused:
+            before = chance.randrange(3)
+            good = b'{"text":"good"}\n' * before
+            with open(path, "wb") as file:
+                file.write(good + line + b"\n" * chance.randrange(2))
+            done = subprocess.run([os.path.join(BIN, "json-extract"), "-q", "-i", path], capture_output=True)
+            message = done.stderr.decode()
+            place = re.fullmatch(r"json-extract: " + re.escape(path) + r":(\d+):(\d+): [^\n]+\n", message)
+            if done.returncode != 1 or not place or int(place[1]) != before + 1 or not 1 <= int(place[2]) - len(good) <= len(line) + 1:
+                sys.exit(f"{line} as line {before + 1}: exit {done.returncode}: {message}")
 
 
 def main():
+    sys.set_int_max_str_digits(0)
     chance = random.Random(SEED)
     lines = [random_line(chance) for _ in range(LINES)]
-    judged = [(line, by_python(line)) for line in lines]
-    good = [(line, text) for line, text in judged if text is not None]
-    bad = [line for line, text in judged if text is None]
-    for workers in (1, 2, 5):
-        texts, aside = by_program(lines, workers)
-        for name, one, other in (("json-extract", aside, bad), ("Python", bad, aside)):
-            for line in collections.Counter(one) - collections.Counter(other):
-                sys.exit(f"{workers} workers: {name} alone refuses {line}")
-        for (line, want), got in zip(good, texts, strict=True):
-            if want != got:
-                sys.exit(f"{workers} workers: {line}: Python reads {want!r}, json-extract {got!r}")
-    print("Python", sys.version.split()[0], "seed", SEED, len(good), "lines taken,", len(bad), "refused: the same with 1, 2 and 5 workers")
+    for keys in (["text"], ["meta", "text"]):
+        judged = [(line, by_python(line, keys)) for line in lines]
+        good = [(line, values) for line, values in judged if values is not None]
+        bad = [line for line, values in judged if values is None]
+        for workers in (1, 2, 5):
+            results, aside = by_program(lines, keys, workers)
+            for name, one, other in (("json-extract", aside, bad), ("Python", bad, aside)):
+                for line in collections.Counter(one) - collections.Counter(other):
+                    sys.exit(f"{workers} workers, keys {keys}: {name} alone refuses {line}")
+            for (line, want), got in zip(good, results, strict=True):
+                if want != got:
+                    sys.exit(f"{workers} workers, keys {keys}: {line}: Python reads {want!r}, json-extract {got!r}")
+        print("Python", sys.version.split()[0], "seed", SEED, "keys", *keys, len(good), "lines taken,", len(bad),
+              "refused: the same with 1, 2 and 5 workers")
+        if keys == ["text"]:
+            places = chance.sample(bad, min(len(bad), 300))
+    judge_places(chance, places)
+    print(len(places), "messages name file, line and byte")
 
 
 main()

@@ -20,6 +20,14 @@ merge-datasets -q name given --output-prefix twice
 inspect-dataset twice
 inspect-dataset where twice --document 160
 
+echo "== --verify makes the checksums that inputs do not have"
+for part in 1 2; do make-dataset bare_$part 50 40 $part; rm bare_$part.manifest; done
+merge-datasets -q bare_1 bare_2 --output-prefix unverified
+inspect-dataset verify unverified
+merge-datasets -q bare_1 in/part_10 bare_2 --output-prefix verified --verify
+inspect-dataset verify verified
+rm bare_* unverified.* verified.*
+
 echo "== the output may lie in the input folder, and is no input the second time"
 merge-datasets -q --input in --output-prefix in/all
 status merge-datasets -q --input in --output-prefix in/all

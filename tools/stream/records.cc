@@ -18,6 +18,8 @@ constexpr size_t kKeptRoom = size_t{4} << 20;
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
 
+constexpr size_t kNone = std::string_view::npos;
+
 bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
@@ -49,10 +51,12 @@ void DocumentReader::read(const Chunk& chunk, ChunkReport& report,
   const std::string_view text = chunk.text();
   const char mark = format_ == Format::nul ? '\0' : '\n';
   size_t at = 0;
+  size_t mark_at = 0;  // the first mark from `at` on; searched once for all the \r before it
+  const auto find_mark = [&] { return format_ == Format::file ? kNone : text.find(mark, at); };
   while (at < text.size()) {
-    size_t end = format_ == Format::file ? text.size() : text.find(mark, at);
-    const bool ended = end != std::string_view::npos;
-    if (!ended) end = text.size();
+    if (at == 0 || at > mark_at) mark_at = find_mark();
+    const bool ended = mark_at != kNone;
+    const size_t end = ended ? mark_at : text.size();
     std::string_view record = text.substr(at, end - at);
     size_t next = end + 1;
     if (format_ == Format::json || format_ == Format::lines) {

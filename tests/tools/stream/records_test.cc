@@ -232,6 +232,26 @@ TEST(Plain, LinesNulAndWholeFiles) {
               ElementsAre("a|/", "!2:4 byte \"\\xed\" is not UTF-8"));
 }
 
+/// Looking for the end of the chunk from each of its lines again would take an hour here.
+TEST(Plain, LinesThatEndInCarriageReturnsAlone) {
+  constexpr int64_t kLines = int64_t{2} << 20;
+  std::string text;
+  for (int64_t i = 0; i < kLines; ++i) text += "fifteen letters\r";
+  const TestFile file(text);
+  ChunkReader reader({file.path}, {});
+  DocumentReader documents(Format::lines, {});
+  Chunk chunk;
+  ChunkReport report;
+  int64_t equal = 0;
+  while (reader.next(chunk)) {
+    documents.read(chunk, report, [&](const Document& document) {
+      equal += document.texts[0][0] == "fifteen letters";
+    });
+  }
+  EXPECT_EQ(equal, kLines);
+  EXPECT_EQ(report.lines, kLines);
+}
+
 TEST(Utf8, FirstBadByte) {
   EXPECT_EQ(find_bad_utf8("a\xc3\xa9\xe2\x82\xac\xf0\x9f\x98\x80"), std::string_view::npos);
   for (const char* bad :
