@@ -1,9 +1,7 @@
 # Makefile.dist on one machine: killed at random moments and run again it ends in the bytes of a clean run; it redoes what it
 # must and nothing else; it tells what failed and why; make -j bounds its jobs.
-. "$(dirname "$0")/prelude"
-command -v make flock >/dev/null || { echo "skipped: no make or flock"; exit 77; }
-dist=$GOLDEN/../../Makefile.dist
-mkdir bin log
+. "$(dirname "$0")/dist_prelude"
+mkdir log
 for program in wiki-extract json-extract bpe-tokenize merge-datasets; do # as they are, but slow, and counted
   cat >bin/$program <<END
 #!/usr/bin/env bash
@@ -19,20 +17,18 @@ exit \$status
 END
   chmod +x bin/$program
 done
-cp "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt" .
 { sed -n '1,/<\/siteinfo>/p' "$GOLDEN/tools/wiki.xml"
   for _ in $(seq 30); do sed '1,/<\/siteinfo>/d;/^<\/mediawiki>/d' "$GOLDEN/tools/wiki.xml"; done
   echo '</mediawiki>'; } >dump.xml
 bzip2 -kc dump.xml >packed.xml.bz2
 head -n 50 "$GOLDEN/tools/corpus.jsonl" >lines.jsonl && gzip -k lines.jsonl
-settings=(VOCAB_FILE=vocab.json MERGE_FILE=merges.txt TOKENIZE_FLAGS=--no-pad-vocab-size WIKI_FLAGS="-ns 0,10" SHARDS_PER_FILE=3 BIN=$WORK/bin)
+settings+=(WIKI_FLAGS="-ns 0,10" SHARDS_PER_FILE=3)
 inputs=(INPUT="dump.xml packed.xml.bz2 lines.jsonl lines.jsonl.gz")
 dist() { make -s -j3 -f "$dist" "${settings[@]}" "${inputs[@]}" "$@" 2>>errors; }
 kill_all() { # make's group, and the groups of its jobs
   kill -9 -- -$1
   for job in $(pgrep -f "$WORK/bin" || :); do kill -9 -- "-$job" || kill -9 "$job"; done
 }
-digest() { (cd "$1" && sha256sum dataset-*/*.bin dataset-*/*.idx dataset-*/shards.tsv); }
 
 dist WORK=clean dataset >/dev/null && digest clean >clean.digest && sort runs | uniq -c && rm runs
 awk '$1 > most { most = $1 } END { print "at once: " most }' running
@@ -59,15 +55,15 @@ settings[2]=TOKENIZE_FLAGS=--no-pad-vocab-size; touch -d 2001-01-01 lines.jsonl
 dist WORK=work dataset >/dev/null && echo "another time of one input:" && sort runs | uniq -c && rm runs
 
 echo '{"text": 7}' >>lines.jsonl; rm errors
-run dist WORK=work dataset && make -s -f "$dist" status WORK=work | grep -c ' done '
-make -s -f "$dist" status WORK=work | awk '$2 != "done" { $3 = ""; print }'
+run dist WORK=work dataset && status_of work | grep -c ' done '
+status_of work | awk '$2 != "done" { $3 = ""; print }'
 sed -i '$d' lines.jsonl
 run dist WORK=work dataset | sed 's/-[0-9a-f]\{12\}/-HASH/'
 SLOW=9 setsid make -s -f "$dist" "${settings[@]}" INPUT=dump.xml WORK=stopped dataset >/dev/null 2>&1 &
 for _ in $(seq 100); do [ -z "$(find stopped -name '*.running' -size +0 2>/dev/null)" ] || break; sleep 0.05; done
-make -s -f "$dist" status WORK=stopped | awk 'NR == 2 { print $1, $2 }'
+status_of stopped | awk 'NR == 2 { print $1, $2 }'
 { kill_all $!; wait $!; } 2>/dev/null
-make -s -f "$dist" status WORK=stopped | awk 'NR == 2 { print $1, $2 }'
+status_of stopped | awk 'NR == 2 { print $1, $2 }'
 
 touch hold # the index has its name, and its job still lives
 setsid make -s -f "$dist" "${settings[@]}" INPUT=lines.jsonl WORK=held SHARDS_PER_FILE=1 tokenize >/dev/null 2>&1 &

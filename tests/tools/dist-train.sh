@@ -1,10 +1,7 @@
 # Makefile.dist from text to a transformers folder with a vocabulary that is learned on the way; training that stops with
 # status 75 goes on by itself and ends in the bytes of an undisturbed run; run again nothing is done; an outer make's
 # jobserver bounds the jobs of all.
-. "$(dirname "$0")/prelude"
-command -v make flock >/dev/null || { echo "skipped: no make or flock"; exit 77; }
-dist=$GOLDEN/../../Makefile.dist
-mkdir bin
+. "$(dirname "$0")/dist_prelude"
 for program in wiki-extract bpe-train bpe-tokenize merge-datasets trainer megatron-to-hf; do # as they are, but counted
   printf '#!/bin/sh\n[ "$1" = --version ] || echo %s >>%s/runs\nexec %s "$@"\n' $program "$WORK" "$(command -v $program)" >bin/$program
   chmod +x bin/$program
@@ -28,7 +25,7 @@ cmp "$hf/model.safetensors" "$stopped/model.safetensors" && echo "the same model
 
 echo "not allowed to go on:"
 run dist TRAIN_FLAGS="$(echo $model --exit-interval 4)" TRAIN_RESTARTS=0 hf
-make -s -f "$dist" status WORK=work | awk '$1 == "model" { $3 = ""; print }'
+status_of work | awk '$1 == "model" { $3 = ""; print }'
 stopped=$(dist TRAIN_FLAGS="$(echo $model --exit-interval 4)" TRAIN_RESTARTS=0 hf)
 count
 cmp "$hf/model.safetensors" "$stopped/model.safetensors" && echo "the same model"
@@ -52,10 +49,9 @@ status=\$?
 rm $WORK/at-once/\$\$
 exit \$status
 END
-cp "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt" .
 cat >outer.mk <<END
 all: one two
-one two: ; +@\$(MAKE) -s -f $dist BIN=$WORK/bin INPUT="dump.xml lines.jsonl" SHARDS_PER_FILE=3 VOCAB_FILE=vocab.json MERGE_FILE=merges.txt TOKENIZE_FLAGS=--no-pad-vocab-size WORK=\$@ dataset
+one two: ; +@\$(MAKE) -s -f $dist ${settings[*]} INPUT="dump.xml lines.jsonl" SHARDS_PER_FILE=3 WORK=\$@ dataset
 END
 make -s -j2 -f outer.mk >/dev/null 2>errors || cat errors
 grep -i jobserver errors

@@ -3,11 +3,6 @@
 . "$(dirname "$0")/launch_prelude"
 command -v mpirun >/dev/null || { echo "skipped: mpirun is not installed (openmpi-bin)"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1
-whole
-kill_a_rank >killed &
-RANKS=2 "$LAUNCH/mpirun" $FLAGS --save "$WORK/ck" --load "$WORK/ck" >log 2>&1
-echo "exit $?"
-wait
-cat killed
+RANKS=2 lose_a_rank "$LAUNCH/mpirun"
 grep -o 'launched by Open MPI: rank 0 of 2, local rank 0 of 2, node 0 of 1' log | uniq -c
 same

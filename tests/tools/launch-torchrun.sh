@@ -3,12 +3,7 @@
 . "$(dirname "$0")/launch_prelude"
 [ -z "${TORCHRUN:-}" ] || PATH=$(dirname "$TORCHRUN"):$PATH
 command -v torchrun >/dev/null || { echo "skipped: torchrun is not installed"; exit 77; }
-whole
-kill_a_rank >killed &
-RANKS=2 "$LAUNCH/torchrun" $FLAGS --save "$WORK/ck" --load "$WORK/ck" >log 2>&1
-echo "exit $?"
-wait
-cat killed
+RANKS=2 lose_a_rank "$LAUNCH/torchrun"
 grep -o 'launched by torchrun: rank 0 of 2, local rank 0 of 2, node 0 of 1' log | uniq -c
 same
 NODES=2 run "$LAUNCH/torchrun" 2>&1
