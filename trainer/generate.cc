@@ -117,7 +117,7 @@ cli::Table<GenerateOptions> flags() {
            {{.name = "greedy", .help = "Always the best token.", .field = on(&O::greedy)},
             {.name = "temperature",
              .value = "T",
-             .help = "Below 1 bolder, above 1 wilder; 0 is --greedy.",
+             .help = "Below 1 nearer to --greedy, above 1 wilder; 0 is --greedy.",
              .field = real(&O::temperature, 0)},
             {.name = "top-k",
              .aliases = "top_k",

@@ -49,12 +49,15 @@ Field<O> off(bool O::*member) {
           [=](const O& o) { return Values{o.*member ? "false" : "true"}; }};
 }
 
-/// A whole number in [lowest, highest].
+/// A whole number in [lowest, highest]. A member below `lowest`, as 0 where 1 is the lowest, was
+/// not set, and is not shown.
 template <class O>
 Field<O> integer(int64_t O::*member, int64_t lowest = 0, int64_t highest = kMaxInteger) {
   return {Arity::one,
           [=](O& o, const Values& v) { o.*member = parse_integer(v[0], lowest, highest); },
-          [=](const O& o) { return Values{std::to_string(o.*member)}; }};
+          [=](const O& o) {
+            return o.*member < lowest ? Values{} : Values{std::to_string(o.*member)};
+          }};
 }
 /// The same where absence means something of its own.
 template <class O>

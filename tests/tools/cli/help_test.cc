@@ -40,6 +40,18 @@ TEST(Help, FullFormHasDefaultsChoicesAliasesAndReasons) {
   EXPECT_THAT(help, Not(HasSubstr("Append the token. It ends documents. Default")));
 }
 
+TEST(Help, ANumberThatNobodySetHasNoDefault) {
+  const auto help_of = [](int64_t workers) {
+    Sample options;
+    options.workers = workers;
+    const Table<Sample> table = {
+        {"", {{.name = "jobs", .help = "Jobs.", .field = integer(&Sample::workers, 1)}}}};
+    return full_help(kProgram, bind_rows(table, options));
+  };
+  EXPECT_THAT(help_of(0), Not(HasSubstr("Default")));
+  EXPECT_THAT(help_of(1), HasSubstr("Jobs. Default: 1."));
+}
+
 TEST(Help, EveryRowIsInEveryOutput) {
   Sample options;
   const std::vector<Row> rows = bind_rows(sample_table(), options);
