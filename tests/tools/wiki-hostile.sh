@@ -41,6 +41,28 @@ bounded in.nested.xml -o - --lists --links --html-safe --math source
   echo '</mediawiki>'
 } >in.laughs.xml
 bounded in.laughs.xml --templates laughs.templates -o -
+{ # templates that show nothing and are long, or of very many parts; a call of very many arguments
+  echo "$head"
+  template() { printf '<page><title>Template:%s</title><ns>10</ns><id>1</id><revision><id>2</id><text>' "$1"; cat; printf '</text></revision></page>\n'; }
+  { printf '{{#if:|'; times 200000 0123456789; printf '}}'; } | template Long
+  { printf '{{#switch:x'; times 1000000 '|'; printf '}}'; } | template Switch
+  { printf '{{Many'; times 32768 '|'; printf '}}'; } | template Call
+  echo '{{{1}}}' | template Many
+  times 100000 '{{Long}}' | page longs
+  times 20000 '{{Switch}}' | page switches
+  times 20000 '{{Call}}' | page calls
+  times 20000 '{{#ifexist:Long|.}}' | page tests
+  { printf '{{Many'; times 15000000 '|'; printf '}}'; } | page many
+  echo '</mediawiki>'
+} >in.costly.xml
+bounded in.costly.xml --templates costly.templates -o -
+{ echo "$head"; times 5000000 '<a>' | page deep; echo '</mediawiki>'; } >in.deep.xml
+bounded in.deep.xml --on-error skip -o -
+# half a gigabyte of nothing behind the end
+{ { echo "$head"; echo a | page a; echo '</mediawiki>'; } | bzip2
+  head -c 50000000 /dev/zero | tr '\0' '\n' | bzip2 >in.nothing.bz2
+  for _ in 1 2 3 4 5 6 7 8 9 10; do cat in.nothing.bz2; done; } >in.space.xml.bz2
+bounded in.space.xml.bz2 -o -
 # templates of 300 MB are not held in memory
 awk 'BEGIN {
   while (length(s) < 1000) s = s "abcdefghi "

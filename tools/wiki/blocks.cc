@@ -162,8 +162,7 @@ class BlockStripper {
       const Tag closing = parse_tag(page_, i);
       // </ref name="x"> closes nothing.
       const size_t bare = std::string_view("</>").size() + name.size();
-      if (closing.name == name && (closing.length == bare || page_[i + bare - 1] == ' ') &&
-          trim(page_.substr(i + bare - 1, closing.length - bare)).empty())
+      if (closing.name == name && trim(page_.substr(i + bare - 1, closing.length - bare)).empty())
         return i;
       i += 2;
     }

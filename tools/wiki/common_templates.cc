@@ -172,7 +172,7 @@ std::vector<std::string_view> positional(std::string_view arguments) {
     if (i < arguments.size() && arguments[i] != '|' && arguments[i] != '[' && arguments[i] != ']')
       continue;
     if (i < arguments.size() && arguments[i] == '[') ++brackets;
-    if (i < arguments.size() && arguments[i] == ']') --brackets;
+    if (i < arguments.size() && arguments[i] == ']') brackets = std::max(0, brackets - 1);
     if (i < arguments.size() && (arguments[i] != '|' || brackets > 0)) continue;
     const std::string_view value = arguments.substr(begin, i - begin);
     const size_t equals = value.find('=');
@@ -192,7 +192,8 @@ std::string changed_case(std::string_view name, std::string_view call) {
   if (function == "lc") return lower_case(text);
   if (function == "uc") return upper_case(text);
   if (function == "ucfirst") return upper_first(text);
-  if (function == "formatnum" || function == "lcfirst") return std::string(text);
+  if (function == "lcfirst") return lower_first(text);
+  if (function == "formatnum") return std::string(text);
   return {};
 }
 

@@ -318,6 +318,13 @@ icu::UnicodeString to_utf16(std::string_view text) {
       icu::StringPiece(text.data(), static_cast<int32_t>(text.size())));
 }
 
+// Bytes of the first character.
+size_t first_length(std::string_view text) {
+  size_t length = std::min<size_t>(1, text.size());
+  while (length < text.size() && (text[length] & 0xC0) == 0x80) ++length;
+  return length;
+}
+
 }  // namespace
 
 std::string fold_case(std::string_view text) {
@@ -339,9 +346,13 @@ std::string lower_case(std::string_view text) {
 }
 
 std::string upper_first(std::string_view text) {
-  size_t length = std::min<size_t>(1, text.size());
-  while (length < text.size() && (text[length] & 0xC0) == 0x80) ++length;
+  const size_t length = first_length(text);
   return upper_case(text.substr(0, length)).append(text.substr(length));
+}
+
+std::string lower_first(std::string_view text) {
+  const size_t length = first_length(text);
+  return lower_case(text.substr(0, length)).append(text.substr(length));
 }
 
 std::string_view trim(std::string_view text) {

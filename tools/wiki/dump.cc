@@ -98,8 +98,13 @@ bool PageSplitter::step(std::vector<PageXml>& pages) {
     case State::after:
       break;
   }
-  if (trim(std::string_view(buffer_).substr(taken_)).empty()) return false;
+  skip_space();
+  if (taken_ == buffer_.size()) return false;
   throw DumpError(at() + ": content follows </mediawiki>");
+}
+
+void PageSplitter::skip_space() {
+  consume(std::min(buffer_.find_first_not_of(" \t\r\n", taken_), buffer_.size()) - taken_);
 }
 
 bool PageSplitter::in_head() {
@@ -146,10 +151,8 @@ bool PageSplitter::begin_page() {
 }
 
 bool PageSplitter::between() {
-  const std::string_view rest = std::string_view(buffer_).substr(taken_);
-  const size_t space = std::min(rest.find_first_not_of(" \t\r\n"), rest.size());
-  consume(space);
-  const std::string_view next = rest.substr(space);
+  skip_space();
+  const std::string_view next = std::string_view(buffer_).substr(taken_);
   if (next.starts_with(kPageBegin)) return begin_page();
   if (next.starts_with(kDumpEnd)) {
     consume(kDumpEnd.size());

@@ -103,6 +103,7 @@ class PageSplitter {
   bool between();
   bool in_page(std::vector<PageXml>& pages);
   void consume(size_t length);
+  void skip_space();
   std::string at() const { return "byte " + std::to_string(offset_); }
 
   int64_t max_page_bytes_;

@@ -34,11 +34,12 @@ using Parser = std::unique_ptr<std::remove_pointer_t<XML_Parser>, ParserDeleter>
 
 // Collects what both kinds of document need: the path of open elements and the text of the
 // innermost.
+constexpr size_t kDeepest = 64;  // of elements; an export's stand six deep
 struct Collector {
   XML_Parser parser = nullptr;
   std::vector<std::string> path;
   std::string text;
-  bool declares_entities = false;
+  std::string_view refusal;  // why XML is refused that is well-formed
 
   virtual ~Collector() = default;
   virtual void opened(std::string_view name, const char** attributes) = 0;
@@ -47,12 +48,17 @@ struct Collector {
   bool inside(std::string_view parent) const {
     return path.size() >= 2 && path[path.size() - 2] == parent;
   }
+  void refuse(std::string_view reason) {
+    refusal = reason;
+    XML_StopParser(parser, XML_FALSE);
+  }
 
   static void start(void* self, const char* name, const char** attributes) {
     auto* c = static_cast<Collector*>(self);
     c->path.emplace_back(name);
     c->text.clear();
     c->opened(name, attributes);
+    if (c->path.size() > kDeepest) c->refuse("elements stand more than 64 deep");
   }
   static void end(void* self, const char* name) {
     auto* c = static_cast<Collector*>(self);
@@ -64,9 +70,7 @@ struct Collector {
     static_cast<Collector*>(self)->text.append(data, static_cast<size_t>(length));
   }
   static void doctype(void* self, const char*, const char*, const char*, int) {
-    auto* c = static_cast<Collector*>(self);
-    c->declares_entities = true;
-    XML_StopParser(c->parser, XML_FALSE);
+    static_cast<Collector*>(self)->refuse("document type declarations are not accepted");
   }
 
   // `offset` is where `xml` begins in the dump.
@@ -91,7 +95,7 @@ struct Collector {
   [[noreturn]] void fail(int64_t offset) const {
     const std::string place =
         "byte " + std::to_string(offset + XML_GetCurrentByteIndex(parser)) + ": ";
-    if (declares_entities) throw DumpError(place + "document type declarations are not accepted");
+    if (!refusal.empty()) throw DumpError(place + std::string(refusal));
     throw DumpError(place + XML_ErrorString(XML_GetErrorCode(parser)));
   }
 };
@@ -125,6 +129,7 @@ struct SiteCollector final : Collector {
   std::string key;
 
   void opened(std::string_view name, const char** attributes) override {
+    if (name == "page") return refuse("a page that does not begin with <page>");
     if (name != "namespace") return;
     for (size_t i = 0; attributes[i] != nullptr; i += 2) {
       if (std::string_view(attributes[i]) == "key") key = attributes[i + 1];
@@ -291,6 +296,7 @@ class PlainPage {
     if (end == xml_.npos) return false;
     const std::string_view raw = xml_.substr(at_, end - at_);
     if (raw.find_first_of("\t\n") != raw.npos || !unescape(raw, value)) return false;
+    if (attributes_.size() == 2 * kMostAttributes) return false;
     for (size_t i = 0; i < attributes_.size(); i += 2) {
       if (attributes_[i] == name) return false;
     }
@@ -302,7 +308,7 @@ class PlainPage {
 
   bool start_tag() {
     std::string name;
-    if (!take("<") || !take_name(name)) return false;
+    if (collector_.path.size() == kDeepest || !take("<") || !take_name(name)) return false;
     attributes_.clear();
     bool space = take_space();
     while (!sees(">") && !sees("/>")) {
@@ -329,6 +335,8 @@ class PlainPage {
     Collector::end(static_cast<Collector*>(&collector_), name.c_str());
     return true;
   }
+
+  static constexpr size_t kMostAttributes = 16;  // each is compared with those before it
 
   std::string_view xml_;
   PageCollector& collector_;

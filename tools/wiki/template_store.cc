@@ -20,6 +20,8 @@
 namespace wiki {
 namespace {
 
+constexpr size_t kLongestTitle = 512;  // bytes; MediaWiki's are 255 behind the namespace
+
 // Removes every <name ...>...</name>, or with `keep_inner` only the tags.
 std::string without_element(std::string_view text, std::string_view name, bool keep_inner) {
   std::string out;
@@ -110,7 +112,8 @@ std::string TemplateStore::normalized(std::string_view name) const {
 }
 
 void TemplateStore::put(const std::string& title, std::string_view rest, bool redirect) {
-  if (title.size() + rest.size() > std::numeric_limits<uint32_t>::max() / 2) return;
+  if (title.size() > kLongestTitle || (redirect && rest.size() > kLongestTitle)) return;
+  if (rest.size() > std::numeric_limits<uint32_t>::max() / 2) return;
   const std::string record = title + std::string(rest);
   places_[std::hash<std::string>()(title)] = {
       .offset = end_,
@@ -135,11 +138,11 @@ void TemplateStore::put(const std::string& title, std::string_view rest, bool re
                             "temporary file for templates in " + folder_);
 }
 
-std::string TemplateStore::record(const Place& place) const {
-  if (place.offset < static_cast<int64_t>(kept_.size()))
-    return kept_.substr(static_cast<size_t>(place.offset), place.size);
-  std::string bytes(place.size, '\0');
-  const int64_t offset = place.offset - static_cast<int64_t>(kept_.size());
+std::string TemplateStore::bytes(int64_t offset, size_t size) const {
+  if (offset < static_cast<int64_t>(kept_.size()))
+    return kept_.substr(static_cast<size_t>(offset), size);
+  offset -= static_cast<int64_t>(kept_.size());
+  std::string bytes(size, '\0');
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t got =
         ::pread(fd_, bytes.data() + done, bytes.size() - done, offset + static_cast<int64_t>(done));
@@ -167,19 +170,25 @@ void TemplateStore::add_redirect(std::string_view title, std::string_view target
   put(normalized(title), normalized(target), true);
 }
 
-std::optional<std::string> TemplateStore::find(std::string_view name) const {
+std::optional<TemplateStore::Place> TemplateStore::place_of(std::string_view name) const {
   constexpr int kLongestChain = 4;
+  if (name.size() > kLongestTitle) return std::nullopt;
   std::string title = normalized(name);
   for (int i = 0; i < kLongestChain; ++i) {
-    const auto place = places_.find(std::hash<std::string>()(title));
-    if (place == places_.end()) return std::nullopt;
-    std::string found = record(place->second);
-    if (std::string_view(found).substr(0, place->second.title_size) != title) return std::nullopt;
-    found.erase(0, place->second.title_size);
-    if (place->second.redirect == 0) return found;
-    title = std::move(found);
+    const auto found = places_.find(std::hash<std::string>()(title));
+    if (found == places_.end()) return std::nullopt;
+    const Place& place = found->second;
+    if (bytes(place.offset, place.title_size) != title) return std::nullopt;
+    if (place.redirect == 0) return place;
+    title = bytes(place.offset + place.title_size, place.size - place.title_size);
   }
   return std::nullopt;
+}
+
+std::optional<std::string> TemplateStore::find(std::string_view name) const {
+  const std::optional<Place> place = place_of(name);
+  if (!place) return std::nullopt;
+  return bytes(place->offset + place->title_size, place->size - place->title_size);
 }
 
 }  // namespace wiki

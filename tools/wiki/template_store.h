@@ -25,7 +25,8 @@ class TemplateStore {
 
   /// Keeps what transclusion shows of `text`: <includeonly> and <onlyinclude> in, <noinclude> out,
   /// comments gone. `title` may have its namespace ("Template:Lang"). A text "#REDIRECT [[...]]" is
-  /// a redirect. The last of several with one title stays.
+  /// a redirect. The last of several with one title stays. A title that is longer than MediaWiki
+  /// allows is no template's.
   /// Errors: std::system_error of the temporary file.
   void add(std::string_view title, std::string_view text);
 
@@ -36,7 +37,7 @@ class TemplateStore {
   /// template namespace. Errors: std::system_error of the temporary file.
   std::optional<std::string> find(std::string_view name) const;
 
-  bool has(std::string_view name) const { return find(name).has_value(); }
+  bool has(std::string_view name) const { return place_of(name).has_value(); }
   size_t size() const { return places_.size(); }
   /// Bytes that lie in the temporary file.
   int64_t bytes_in_file() const { return end_ - static_cast<int64_t>(kept_.size()); }
@@ -54,7 +55,8 @@ class TemplateStore {
   };
   std::string normalized(std::string_view name) const;
   void put(const std::string& title, std::string_view rest, bool redirect);
-  std::string record(const Place& place) const;
+  std::optional<Place> place_of(std::string_view name) const;
+  std::string bytes(int64_t offset, size_t size) const;
 
   std::string folder_;
   size_t most_in_memory_;

@@ -21,7 +21,10 @@ constexpr int kDeepest = 40;
 constexpr int64_t kMostCalls = 100000;
 constexpr size_t kMostBytes = 16 << 20;  // made on all levels
 constexpr size_t kMostShown = 2 << 20;   // that calls add to the page, as MediaWiki's own limit
-constexpr size_t kMostOpen = 1 << 20;    // braces of a page that are looked at, in pairs
+constexpr size_t kMostRead = 256 << 20;  // of bodies, on all levels
+constexpr size_t kMostParts = 4 << 20;   // of all calls
+constexpr size_t kMostPartsOfCall = 1 << 15;
+constexpr size_t kMostOpen = 1 << 20;  // braces of a page that are looked at, in pairs
 
 // One call or parameter: its braces and what is between them.
 struct Call {
@@ -64,6 +67,7 @@ std::vector<Call> outermost_calls(std::string_view text) {
 }
 
 // Parts of a call at the bars that are its own: not those of inner calls, links or protected text.
+// The last one holds all that is too many.
 std::vector<std::string_view> split_bars(std::string_view inner) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
@@ -75,7 +79,7 @@ std::vector<std::string_view> split_bars(std::string_view inner) {
     if (c == '}') --braces;
     if (c == '[') ++brackets;
     if (c == ']') brackets = std::max(0, brackets - 1);
-    if (c == '|' && braces <= 0 && brackets < 2) {
+    if (c == '|' && braces <= 0 && brackets < 2 && parts.size() + 1 < kMostPartsOfCall) {
       parts.push_back(inner.substr(begin, i - begin));
       begin = i + 1;
     }
@@ -124,8 +128,10 @@ class Expander {
   }
 
   std::string call(std::string_view inner, const Arguments* outer, int depth) {
-    if (++calls_ > kMostCalls) return {};
+    if (++calls_ > kMostCalls || read_ > kMostRead) return {};
     const std::vector<std::string_view> parts = split_bars(inner);
+    parts_ += parts.size();
+    if (parts_ > kMostParts) return {};
     std::string name(trim(text(parts[0], outer, depth)));
     for (const std::string_view prefix : {"subst:", "safesubst:", "msg:", "raw:"}) {
       if (ascii_lower(name).starts_with(prefix))
@@ -141,6 +147,7 @@ class Expander {
     }
     const std::optional<std::string> body = store_.find(name);
     if (!body) return rebuilt(name, parts, outer, depth);
+    read_ += body->size();
     const Arguments arguments = bind(parts, outer, depth);
     shown = text(*body, &arguments, depth);
     if (trim(shown).empty() && body->find("#invoke") != std::string::npos) {
@@ -225,10 +232,7 @@ class Expander {
     } else if (function == "ucfirst") {
       shown = upper_first(first);
     } else if (function == "lcfirst") {
-      const std::string lower = lower_case(first);
-      size_t length = std::min<size_t>(1, lower.size());
-      while (length < lower.size() && (lower[length] & 0xC0) == 0x80) ++length;
-      shown = lower.substr(0, length) + std::string(first.substr(std::min(length, first.size())));
+      shown = lower_first(first);
     } else if (function == "formatnum") {
       shown = with_thousands(first);
     } else if (function == "#tag") {
@@ -279,6 +283,7 @@ class Expander {
   static bool equal(std::string_view a, std::string_view b) {
     if (a == b) return true;
     const auto number = [](std::string_view t, double& value) {
+      if (t.find_first_not_of("0123456789+-.eE") != std::string_view::npos) return false;
       const std::string copy(t);
       char* end = nullptr;
       value = std::strtod(copy.c_str(), &end);
@@ -305,6 +310,8 @@ class Expander {
   const TemplateStore& store_;
   const PageNames& page_;
   int64_t calls_ = 0;
+  size_t parts_ = 0;
+  size_t read_ = 0;
   size_t made_ = 0;
 };
 

@@ -84,8 +84,9 @@ std::string fold_case(std::string_view text);
 std::string upper_case(std::string_view text);
 std::string lower_case(std::string_view text);
 
-/// `text` whose first letter, of any script, is in upper case.
+/// `text` whose first letter, of any script, is in upper or lower case.
 std::string upper_first(std::string_view text);
+std::string lower_first(std::string_view text);
 
 /// `text` without white space (space, tab, newline) at its ends.
 std::string_view trim(std::string_view text);

@@ -95,7 +95,6 @@ TEST(Dump, TextsOfEveryKind) {
   }
 }
 
-// Schemas before 0.6 have neither <ns> nor <redirect>.
 // All that a page says, or why it is none.
 std::string told(Page (*read)(const PageXml&), const PageXml& xml) {
   try {
@@ -106,6 +105,27 @@ std::string told(Page (*read)(const PageXml&), const PageXml& xml) {
   } catch (const DumpError& error) {
     return error.what();
   }
+}
+
+TEST(Dump, WhatNoExportHoldsIsBounded) {
+  const auto page = [](const std::string& opening, const std::string& text) {
+    return PageXml{
+        "<page><title>T</title><revision>" + opening + text + "</revision></page>", 0, {}};
+  };
+  const auto deep = [&](int levels) {
+    std::string opening, closing;
+    for (int i = 0; i < levels; ++i) opening += "<a>", closing += "</a>";
+    return page("<text>x</text>", opening + closing);
+  };
+  EXPECT_EQ(read_page(deep(62)).text, "x");
+  for (const int levels : {62, 63, 100000}) {
+    EXPECT_EQ(told(read_page, deep(levels)), told(read_page_with_expat, deep(levels))) << levels;
+  }
+  EXPECT_THAT(told(read_page, deep(63)), HasSubstr("more than 64 deep"));
+  std::string attributes = "<text";
+  for (int i = 0; i < 300000; ++i) attributes += " a" + std::to_string(i) + "=\"\"";
+  EXPECT_EQ(read_page(page(attributes + ">", "x</text>")).text, "x");
+  EXPECT_THROW(read_page(page(attributes + " a7=\"\">", "x</text>")), DumpError);
 }
 
 TEST(Dump, PlainPagesAreReadAsExpatReadsThem) {
@@ -180,6 +200,7 @@ TEST(Dump, PlainPagesAreReadAsExpatReadsThem) {
   }
 }
 
+// Schemas before 0.6 have neither <ns> nor <redirect>.
 TEST(Dump, OldSchemasByTitleAndText) {
   const Site site = read_site(kHead);
   const auto page = [](const std::string& title, const std::string& text) {
@@ -218,6 +239,9 @@ TEST(Dump, WrongExportsAreNamed) {
   EXPECT_THAT(failure("hello world, not xml"), HasSubstr("not XML"));
   EXPECT_THAT(failure(head + page("A", "a") + "junk</mediawiki>"), HasSubstr("expected <page>"));
   EXPECT_THAT(failure(head + page("A", "a") + "</mediawiki>junk"), HasSubstr("content follows"));
+  EXPECT_EQ(failure(head + page("A", "a") + "</mediawiki>" + std::string(1000, '\n')), "none");
+  EXPECT_THAT(failure(head + "<page a=\"1\"><title>A</title></page></mediawiki>"),
+              HasSubstr("does not begin with <page>"));
   EXPECT_THAT(failure(head + page("A", "a & b") + "</mediawiki>"), HasSubstr("not well-formed"));
   EXPECT_THAT(failure(head + page("A", "&lol;") + "</mediawiki>"), HasSubstr("undefined entity"));
   EXPECT_THAT(

@@ -55,6 +55,8 @@ TEST(Templates, ParserFunctions) {
   EXPECT_EQ(expanded("{{#if: x | yes | no }}{{#if: | yes | no }}"), "yesno");
   EXPECT_EQ(expanded("{{#ifeq: 01 | 1 | same | other }}{{#ifeq: a | A | same | other }}"),
             "sameother");
+  EXPECT_EQ(expanded("{{#ifeq: 0x10 | 16 | same | other }}{{#ifeq: inf | INF | same | other }}"),
+            "otherother");
   EXPECT_EQ(expanded("{{#switch: b | a = 1 | b | c = 2 | #default = 3 }}"), "2");
   EXPECT_EQ(expanded("{{#switch: z | a = 1 | #default = 3 }}{{#switch: z | a = 1 | last }}"),
             "3last");
@@ -80,6 +82,11 @@ TEST(Templates, WorkIsBounded) {
   std::string many;
   for (int i = 0; i < 1000; ++i) many += "{{bomb3}}.";
   EXPECT_LE(expanded(many).size(), (5 << 20) + many.size());
+  const std::string parts(40000, '|');  // more than are told apart
+  EXPECT_EQ(expanded("{{greet" + parts + "}}{{greet}}"), "Hello !Hello nobody!");
+  std::string calls;
+  for (int i = 0; i < 200; ++i) calls += "{{greet" + parts + "}}";
+  EXPECT_EQ(expanded(calls + "{{greet}}").find("nobody"), std::string::npos);
 }
 
 // Bodies that lie in the temporary file, and on both sides of its beginning, are found as those in
@@ -99,6 +106,7 @@ TEST(TemplateStore, SpillsToAFile) {
       EXPECT_EQ(moved.find("t" + std::to_string(i)), body);
       EXPECT_EQ(moved.find("r" + std::to_string(i)), body);
     }
+    EXPECT_TRUE(moved.has("r7"));
     EXPECT_FALSE(moved.has("T100"));
   }
   TemplateStore nowhere("/nonexistent/folder", 0);
@@ -109,6 +117,7 @@ TEST(TemplateStore, SpillsToAFile) {
 TEST(Templates, LettersOfEveryScript) {
   EXPECT_EQ(expanded("{{lc:ЖaÉ}} {{uc:жaß}} {{ucfirst:ёлка}} {{lcfirst:Ёлка}}"),
             "жaé ЖASS Ёлка ёлка");
+  EXPECT_EQ(expanded("{{lcfirst:\u0130b}} {{lcfirst:\u212Ab}}"), "i\u0307b kb");
 }
 
 TEST(Expression, Values) {

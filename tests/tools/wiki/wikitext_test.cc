@@ -67,6 +67,7 @@ TEST(Wikitext, ConstructsAlone) {
       {"the ''Iliad'''s words", "the \"Iliad'\"s words"},
       {"l''''amour'''', '''''a'' b'''", "l'amour', a b"},
       {"a<ref>b</ref name=x> c</ref>d", "ad"},
+      {"a<ref>b</ref\n>c", "ac"},
       {"well, . . . as said ... so", "well, . . . as said ... so"},
       {"{{convert|52419|sqmi|km2}} {{convert|16|e6acre|ha|adj=on}} {{convert|6|ft|2|in|m}} "
        "{{convert|1|mi|1}} {{convert|-27|F}} {{convert|105|and(-)|130|cm|abbr=on}} "
