@@ -425,10 +425,9 @@ void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
   write_index();
   if (manifest_ != nullptr) {
     manifest_->write(write_manifest(make_manifest(provenance)));
-    manifest_->sync();
   }
-  bin_.sync();
-  idx_.sync();
+  OutputFile* const files[] = {&bin_, &idx_, manifest_.get()};
+  sync_all(std::span(files).first(manifest_ == nullptr ? 2 : 3));
 }
 
 void IndexedDatasetBuilder::give_names() {

@@ -306,8 +306,17 @@ void OutputFile::commit() {
   sync_folder(target_);
 }
 
-void commit_set(std::span<OutputFile* const> files) {
+void sync_all(std::span<OutputFile* const> files) {
+  for (OutputFile* file : files) {
+    if (file->synced_) continue;
+    file->flush();
+    ::sync_file_range(file->fd_, 0, 0, SYNC_FILE_RANGE_WRITE);
+  }
   for (OutputFile* file : files) file->sync();
+}
+
+void commit_set(std::span<OutputFile* const> files) {
+  sync_all(files);
   for (const OutputFile* file : files) file->check_target();
   const NamingSection section;
   if (files.size() > 1 && files.back()->existing_ != Existing::same) {
@@ -321,7 +330,13 @@ void commit_set(std::span<OutputFile* const> files) {
     if (file == files.back() && files.size() > 1) sync_folder(files.front()->target_);
     file->rename_into_place();
   }
-  for (const OutputFile* file : files) sync_folder(file->target_);
+  std::vector<std::string> synced;
+  for (const OutputFile* file : files) {
+    const std::string folder = folder_of(file->target_);
+    if (std::ranges::find(synced, folder) != synced.end()) continue;
+    sync_folder(file->target_);
+    synced.push_back(folder);
+  }
 }
 
 bool left_unfinished(const std::string& path) {

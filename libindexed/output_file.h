@@ -72,6 +72,7 @@ class OutputFile {
   int fd() const noexcept { return fd_; }
 
  private:
+  friend void sync_all(std::span<OutputFile* const> files);
   friend void commit_set(std::span<OutputFile* const> files);
 
   void open_temporary();
@@ -93,6 +94,10 @@ class OutputFile {
   size_t buffered_ = 0;
   std::unique_ptr<std::byte[]> buffer_;
 };
+
+/// sync() of all. The disk begins on all of them before the first is waited for: a file system that
+/// keeps a journal then has one turn to wait for, not one a file.
+void sync_all(std::span<OutputFile* const> files);
 
 /// Commits files that belong together, so that the last one's name says that all are whole: syncs
 /// all; removes the old target of the last; renames from the first to the last; syncs the folders.

@@ -195,7 +195,6 @@ void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Ex
   merges.write(tok::merges_txt(bpe));
   tokenizer.write(tok::tokenizer_json(bpe, options.add_prefix_space));
   std::vector<indexed::OutputFile*> files = {&vocab, &merges, &tokenizer};
-  for (indexed::OutputFile* file : files) file->sync();
   if (quarantine != nullptr) files.insert(files.begin(), quarantine);
   indexed::commit_set(files);
 }

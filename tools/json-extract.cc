@@ -164,7 +164,14 @@ class Extractor {
       : options_(options),
         clean_(clean_options(options)),
         cleans_(extract::changes(clean_)),
-        counts_(options.min_chars > 0 || options.max_chars < cli::kMaxInteger) {}
+        counts_(options.min_chars > 0 || options.max_chars < cli::kMaxInteger),
+        spelling_(!options.nul && !cleans_ && !counts_ &&
+                          format_of(options.reading) == stream::Format::json
+                      ? stream::Spelling::escaped
+                      : stream::Spelling::characters) {}
+
+  /// In what spelling it takes texts: what goes out as it came in is escaped while it is read.
+  stream::Spelling spelling() const { return spelling_; }
 
   void take(const stream::Document& document, Extracted& result) {
     const size_t begin = result.bytes.size();
@@ -221,17 +228,25 @@ class Extractor {
         out += text;
       } else {
         if (i > 0) out += ',';
-        extract::append_json_string(text, out);
+        append_string(text, out);
       }
     }
     if (list && !options_.nul) out += ']';
     return repaired;
   }
 
+  void append_string(std::string_view text, std::string& out) const {
+    if (spelling_ == stream::Spelling::characters) return extract::append_json_string(text, out);
+    out += '"';
+    out += text;
+    out += '"';
+  }
+
   const Options& options_;
   const extract::CleanOptions clean_;
   const bool cleans_;
   const bool counts_;  ///< characters
+  const stream::Spelling spelling_;
   std::string text_;
   std::string scratch_;
   int64_t characters_ = 0;
@@ -333,7 +348,12 @@ int extract_json(Options& options, cli::Invocation& call) {
   std::vector<Extractor> workers(static_cast<size_t>(threads), Extractor(options));
   Writer writer(options);
   stream::read_documents<Extracted>(
-      {options.reading, std::move(inputs), threads, policy, call.console},
+      {.options = options.reading,
+       .inputs = std::move(inputs),
+       .threads = threads,
+       .policy = policy,
+       .console = call.console,
+       .spelling = workers[0].spelling()},
       {.begin =
            [](Extracted& result, int64_t) {
              result.bytes.clear();

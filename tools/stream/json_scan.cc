@@ -6,7 +6,6 @@
 #include <bitset>
 
 #include "tools/cli/text.h"
-#include "tools/stream/json_string.h"
 
 namespace stream {
 namespace {
@@ -16,9 +15,14 @@ constexpr size_t kNone = std::string_view::npos;
 /// A pass over one line. Functions return false once complaint_ is set.
 class Scan {
  public:
-  Scan(std::string_view line, std::span<const std::string> keys, std::span<JsonSpan> spans,
-       char*& room, Complaint& complaint)
-      : line_(line), keys_(keys), spans_(spans), room_(room), complaint_(complaint) {}
+  Scan(std::string_view line, std::span<const std::string> keys, Spelling spelling,
+       std::span<JsonSpan> spans, char*& room, Complaint& complaint)
+      : line_(line),
+        keys_(keys),
+        spelling_(spelling),
+        spans_(spans),
+        room_(room),
+        complaint_(complaint) {}
 
   bool run() {
     for (JsonSpan& span : spans_) span = {};
@@ -78,7 +82,7 @@ class Scan {
   /// The string at at_, which is a value; its text goes to `span` where it is asked for.
   bool string_value(JsonSpan* span) {
     if (span == nullptr) return take(skip_string(line_, at_));
-    const JsonString string = read_string(line_, at_, room_);
+    const JsonString string = read_string(line_, at_, spelling_, room_);
     span->text = string.text;
     span->surrogate = string.surrogate;
     return take(string);
@@ -137,7 +141,7 @@ class Scan {
       if (!take(skip_string(line_, at_))) return false;
     } else {
       char* const room = room_;
-      const JsonString name = read_string(line_, at_, room_);
+      const JsonString name = read_string(line_, at_, Spelling::characters, room_);
       room_ = room;  // the name is not kept
       if (!take(name)) return false;
       if (name.surrogate == kNone) wanted = find_key(name.text);
@@ -223,6 +227,7 @@ class Scan {
 
   std::string_view line_;
   std::span<const std::string> keys_;
+  Spelling spelling_;
   std::span<JsonSpan> spans_;
   char*& room_;
   Complaint& complaint_;
@@ -247,9 +252,9 @@ std::string_view name_of(JsonType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
-bool scan_json(std::string_view line, std::span<const std::string> keys, std::span<JsonSpan> spans,
-               char*& room, Complaint& complaint) {
-  return Scan(line, keys, spans, room, complaint).run();
+bool scan_json(std::string_view line, std::span<const std::string> keys, Spelling spelling,
+               std::span<JsonSpan> spans, char*& room, Complaint& complaint) {
+  return Scan(line, keys, spelling, spans, room, complaint).run();
 }
 
 size_t find_bad_utf8(std::string_view text) {

@@ -13,6 +13,8 @@
 #include <string_view>
 #include <vector>
 
+#include "tools/stream/json_string.h"
+
 namespace stream {
 
 /// Why a record is refused.
@@ -50,7 +52,7 @@ struct JsonSpan {
   JsonType type = JsonType::null;
   size_t begin = 0;
   size_t end = 0;         ///< 0: the key is absent
-  std::string_view text;  ///< of a string: its characters, in the line where none is escaped
+  std::string_view text;  ///< of a string: as asked, in the line where nothing is escaped
   size_t surrogate = std::string_view::npos;  ///< where its first lone surrogate is escaped
 };
 
@@ -58,11 +60,11 @@ struct JsonSpan {
 inline constexpr size_t kMaxDepth = 1024;
 
 /// Checks the whole of `line`, which must be valid UTF-8, and finds the values of `keys` in the
-/// object that it is. `spans` has one entry a key. `room` has line.size() + kRoomSlack bytes
-/// (json_string.h) and moves on behind the texts that it was needed for. False with `complaint` set
-/// when the line is not one JSON object.
-bool scan_json(std::string_view line, std::span<const std::string> keys, std::span<JsonSpan> spans,
-               char*& room, Complaint& complaint);
+/// object that it is, strings in `spelling`. `spans` has one entry a key. `room` has line.size() +
+/// kRoomSlack bytes (json_string.h) and moves on behind the texts that it was needed for. False
+/// with `complaint` set when the line is not one JSON object.
+bool scan_json(std::string_view line, std::span<const std::string> keys, Spelling spelling,
+               std::span<JsonSpan> spans, char*& room, Complaint& complaint);
 
 /// Offset of the first byte of `text` that is not UTF-8; npos where all are.
 size_t find_bad_utf8(std::string_view text);

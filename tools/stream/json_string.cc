@@ -33,6 +33,16 @@ constexpr std::array<char, 256> kEscapes = [] {
   return escapes;
 }();
 
+/// What stands behind the backslash where we escape a character; 0: it stands as it is.
+constexpr std::array<char, 0x60> kLetters = [] {
+  std::array<char, 0x60> letters{};
+  for (size_t code = 0; code < 0x20; ++code) letters[code] = 'u';
+  for (const char letter : std::string_view("\"\\bfnrt")) {
+    letters[static_cast<size_t>(kEscapes[static_cast<uint8_t>(letter)])] = letter;
+  }
+  return letters;
+}();
+
 bool is_plain(char c) { return static_cast<uint8_t>(c) >= 0x20 && c != '"' && c != '\\'; }
 
 #if defined(__x86_64__)
@@ -46,21 +56,25 @@ unsigned special_of(__m128i bytes) {
 }
 #endif
 
-/// Where from `at` on the first byte is that is not plain, or the line's end; with kCopy, what lies
-/// before it is copied to `to`.
-template <bool kCopy>
+/// What becomes of a string on the way over it.
+enum class Making { nothing, characters, escaped };
+
+/// Where from `at` on the first byte is that is not plain, or the line's end; what lies before it
+/// is copied to `to`, where something is made.
+template <Making kMaking>
 size_t end_of_plain(std::string_view line, size_t at, char* to) {
   const size_t begin = at;
 #if defined(__x86_64__)
   for (; at + 16 <= line.size(); at += 16) {
     const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(line.data() + at));
-    if constexpr (kCopy) _mm_storeu_si128(reinterpret_cast<__m128i*>(to + (at - begin)), bytes);
+    if constexpr (kMaking != Making::nothing)
+      _mm_storeu_si128(reinterpret_cast<__m128i*>(to + (at - begin)), bytes);
     const unsigned special = special_of(bytes);
     if (special != 0) return at + static_cast<size_t>(std::countr_zero(special));
   }
 #endif
   for (; at < line.size() && is_plain(line[at]); ++at) {
-    if constexpr (kCopy) to[at - begin] = line[at];
+    if constexpr (kMaking != Making::nothing) to[at - begin] = line[at];
   }
   return at;
 }
@@ -92,16 +106,28 @@ char* append_utf8(unsigned code, char* to) {
   return to;
 }
 
+/// A character that was escaped by its number, as we write it.
+char* append_escaped(unsigned code, char* to) {
+  const char letter = code < kLetters.size() ? kLetters[code] : '\0';
+  if (letter == 0) return append_utf8(code, to);
+  *to++ = '\\';
+  *to++ = letter;
+  if (letter != 'u') return to;
+  constexpr std::string_view kHex = "0123456789abcdef";
+  for (const char digit : {'0', '0', kHex[code >> 4], kHex[code & 15]}) *to++ = digit;
+  return to;
+}
+
 /// Over the \u at `at`, and the one behind it that makes a pair with it; the character goes to
 /// `to`.
-template <bool kCopy>
+template <Making kMaking>
 size_t unicode_escape(std::string_view line, size_t at, char*& to, JsonString& out) {
   const int unit = code_unit(line, at + 2);
   if (unit < 0) {
     out.fault = StringFault::bad_digits;
     return at;
   }
-  if constexpr (!kCopy) return at + 6;
+  if constexpr (kMaking == Making::nothing) return at + 6;
   auto code = static_cast<unsigned>(unit);
   size_t end = at + 6;
   if (code >= 0xD800 && code < 0xDC00 && line.substr(end, 2) == "\\u") {
@@ -112,7 +138,7 @@ size_t unicode_escape(std::string_view line, size_t at, char*& to, JsonString& o
     }
   }
   if (code < 0xD800 || code >= 0xE000) {
-    to = append_utf8(code, to);
+    to = kMaking == Making::escaped ? append_escaped(code, to) : append_utf8(code, to);
   } else if (out.surrogate == std::string_view::npos) {
     out.surrogate = at;
   }
@@ -120,25 +146,30 @@ size_t unicode_escape(std::string_view line, size_t at, char*& to, JsonString& o
 }
 
 /// Over the escape at `at`; with a fault, where it is.
-template <bool kCopy>
+template <Making kMaking>
 size_t escape(std::string_view line, size_t at, char*& to, JsonString& out) {
   const char kind = at + 1 < line.size() ? line[at + 1] : '\0';
-  if (kind == 'u') return unicode_escape<kCopy>(line, at, to, out);
+  if (kind == 'u') return unicode_escape<kMaking>(line, at, to, out);
   const char meant = kEscapes[static_cast<uint8_t>(kind)];
   if (meant == 0) {
     out.fault = StringFault::unknown_escape;
     return at;
   }
-  if constexpr (kCopy) *to++ = meant;
+  if constexpr (kMaking == Making::escaped) {
+    if (kind != '/') *to++ = '\\';
+    *to++ = kind;
+  } else if constexpr (kMaking == Making::characters) {
+    *to++ = meant;
+  }
   return at + 2;
 }
 
 /// From `at` inside a string to its end; returns where copying to `to` ended.
-template <bool kCopy>
+template <Making kMaking>
 char* finish_string(std::string_view line, size_t begin, size_t at, char* to, JsonString& out) {
   while (true) {
-    const size_t end = end_of_plain<kCopy>(line, at, to);
-    if constexpr (kCopy) to += end - at;
+    const size_t end = end_of_plain<kMaking>(line, at, to);
+    if constexpr (kMaking != Making::nothing) to += end - at;
     at = end;
     if (at >= line.size()) {
       out.fault = StringFault::no_end;
@@ -147,7 +178,7 @@ char* finish_string(std::string_view line, size_t begin, size_t at, char* to, Js
       out.end = at + 1;
       return to;
     } else if (line[at] == '\\') {
-      at = escape<kCopy>(line, at, to, out);
+      at = escape<kMaking>(line, at, to, out);
     } else {
       out.fault = StringFault::control;
     }
@@ -160,9 +191,9 @@ char* finish_string(std::string_view line, size_t begin, size_t at, char* to, Js
 
 }  // namespace
 
-JsonString read_string(std::string_view line, size_t begin, char*& room) {
+JsonString read_string(std::string_view line, size_t begin, Spelling spelling, char*& room) {
   JsonString out;
-  const size_t plain = end_of_plain<false>(line, begin + 1, nullptr);
+  const size_t plain = end_of_plain<Making::nothing>(line, begin + 1, nullptr);
   if (plain < line.size() && line[plain] == '"') {
     out.end = plain + 1;
     out.text = line.substr(begin + 1, plain - begin - 1);
@@ -170,14 +201,17 @@ JsonString read_string(std::string_view line, size_t begin, char*& room) {
   }
   char* const text = room;
   std::memcpy(text, line.data() + begin + 1, plain - begin - 1);
-  room = finish_string<true>(line, begin, plain, text + (plain - begin - 1), out);
+  char* const to = text + (plain - begin - 1);
+  room = spelling == Spelling::escaped
+             ? finish_string<Making::escaped>(line, begin, plain, to, out)
+             : finish_string<Making::characters>(line, begin, plain, to, out);
   out.text = {text, static_cast<size_t>(room - text)};
   return out;
 }
 
 JsonString skip_string(std::string_view line, size_t begin) {
   JsonString out;
-  finish_string<false>(line, begin, begin + 1, nullptr, out);
+  finish_string<Making::nothing>(line, begin, begin + 1, nullptr, out);
   return out;
 }
 

@@ -19,10 +19,14 @@ enum class StringFault {
   no_end           ///< the line ends in it
 };
 
+/// What is asked of a string: its characters, or these as JSON that escapes what JSON demands and
+/// nothing else, which is what extract::append_json_string writes.
+enum class Spelling { characters, escaped };
+
 /// A string that was read.
 struct JsonString {
   size_t end = 0;         ///< behind its closing quote; with a fault: where that is
-  std::string_view text;  ///< its characters: in the line where none is escaped, else in the room
+  std::string_view text;  ///< as asked: in the line where nothing is escaped, else in the room
   size_t surrogate = std::string_view::npos;  ///< where its first lone surrogate is escaped
   StringFault fault = StringFault::none;
 };
@@ -32,7 +36,7 @@ inline constexpr size_t kRoomSlack = 16;
 
 /// Reads the string whose opening quote is at `begin`. `room` has line.size() - begin + kRoomSlack
 /// bytes and moves on behind what was written; a text is no longer than it stands in the line.
-JsonString read_string(std::string_view line, size_t begin, char*& room);
+JsonString read_string(std::string_view line, size_t begin, Spelling spelling, char*& room);
 
 /// The same without the text.
 JsonString skip_string(std::string_view line, size_t begin);

@@ -54,7 +54,8 @@ struct ReadingJob {
   int64_t threads = 1;              ///< of threads_for
   ErrorPolicy& policy;
   cli::Console& console;
-  std::string_view item_noun = "document";  ///< for the progress line
+  std::string_view item_noun = "document";   ///< for the progress line
+  Spelling spelling = Spelling::characters;  ///< of the texts of JSON
 };
 
 }  // namespace stream

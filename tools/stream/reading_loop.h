@@ -46,7 +46,9 @@ void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
                                              .unpack = {.ratio = job.options.max_ratio},
                                              .range = job.options.range});
   std::vector<DocumentReader> documents;
-  for (int64_t i = 0; i < job.threads; ++i) documents.emplace_back(format, job.options.keys);
+  for (int64_t i = 0; i < job.threads; ++i) {
+    documents.emplace_back(format, job.options.keys, job.spelling);
+  }
   std::atomic<int64_t> packed_bytes = 0;
   std::optional<Work<Result>> alone;
   const auto read = [&](Work<Result>& work) {

@@ -8,7 +8,6 @@
 #include <simdjson.h>
 
 #include "tools/cli/text.h"
-#include "tools/stream/json_string.h"
 
 namespace stream {
 namespace {
@@ -36,9 +35,10 @@ void ChunkReport::clear() {
   refusals.clear();
 }
 
-DocumentReader::DocumentReader(Format format, std::vector<std::string> keys)
+DocumentReader::DocumentReader(Format format, std::vector<std::string> keys, Spelling spelling)
     : format_(format),
       keys_(format == Format::json ? std::move(keys) : std::vector<std::string>(1)),
+      spelling_(spelling),
       texts_(keys_.size()),
       lists_(keys_.size()),
       spans_(keys_.size()) {}
@@ -115,7 +115,7 @@ bool DocumentReader::parse_json(std::string_view record, Complaint& complaint) {
     room_ = std::make_unique_for_overwrite<char[]>(room_bytes_);
   }
   char* room = room_.get();
-  if (!scan_json(record, keys_, spans_, room, complaint)) return false;
+  if (!scan_json(record, keys_, spelling_, spans_, room, complaint)) return false;
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (spans_[i].end == 0) {
       complaint = {Reason::missing_key, 0,
@@ -154,7 +154,7 @@ bool DocumentReader::take_span(std::string_view record, size_t key, char*& room,
     at = record.find_first_not_of(" \t\r\n,", at);
     if (at >= span.end || record[at] == ']') return true;
     if (record[at] != '"') return wrong_type(" has an item that is no string", at);
-    const JsonString item = read_string(record, at, room);
+    const JsonString item = read_string(record, at, spelling_, room);
     if (!take(item.text, item.surrogate)) return false;
     at = item.end;
   }

@@ -57,9 +57,10 @@ struct ChunkReport {
 /// Reads chunks. Blank lines are no records. One thread at a time.
 class DocumentReader {
  public:
-  /// `keys` of top-level members for Format::json; ignored elsewhere, where a document has one
-  /// text.
-  DocumentReader(Format format, std::vector<std::string> keys);
+  /// `keys` of top-level members for Format::json, and how their texts are spelled; ignored
+  /// elsewhere, where a document has one text, as it stands.
+  DocumentReader(Format format, std::vector<std::string> keys,
+                 Spelling spelling = Spelling::characters);
   DocumentReader(DocumentReader&&) noexcept;
   ~DocumentReader();
 
@@ -76,6 +77,7 @@ class DocumentReader {
 
   Format format_;
   std::vector<std::string> keys_;
+  Spelling spelling_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<char> lists_;
   std::vector<JsonSpan> spans_;

@@ -6,11 +6,14 @@
 #include <cstdio>
 #include <fstream>
 #include <iterator>
+#include <random>
 #include <set>
 
 #include <gtest/gtest.h>
 #include <unistd.h>
 #include <zstd.h>
+
+#include "tools/stream/json_string.h"
 
 namespace extract {
 namespace {
@@ -26,6 +29,37 @@ TEST(JsonString, EscapesWhatJsonDemandsAndNothingElse) {
   EXPECT_EQ(json(std::string_view("\"\\\b\f\n\r\t\0\x1f", 9)),
             "\"\\\"\\\\\\b\\f\\n\\r\\t\\u0000\\u001f\"");
   EXPECT_EQ(json(""), "\"\"");
+}
+
+/// What the reader of JSON makes of a string that is to be escaped is what is written of the
+/// string's characters.
+TEST(JsonString, IsReadAsItIsWritten) {
+  std::mt19937 random(5);
+  const std::vector<std::string> parts = {
+      "\\n",  "\\\"", "\\\\",           "\\/",     "\\b",    "\\f", "\\r", "\\t", "/",
+      "\x7f", "é",    "\\ud83d\\ude00", "\\u2028", "\\uFFFF"};
+  const auto read = [](const std::string& line, stream::Spelling spelling) {
+    std::string room(line.size() + stream::kRoomSlack, '#');
+    char* at = room.data();
+    const stream::JsonString string = stream::read_string(line, 0, spelling, at);
+    EXPECT_EQ(string.fault, stream::StringFault::none) << line;
+    EXPECT_EQ(string.end, line.size()) << line;
+    EXPECT_LE(string.text.size(), line.size() - 2) << line;
+    return std::string(string.text);
+  };
+  for (int round = 0; round < 30000; ++round) {
+    std::string line = "\"";
+    for (size_t i = random() % 5; i > 0; --i) {
+      line += std::string(random() % 20, 'x');
+      char number[8] = "";
+      std::snprintf(number, sizeof number, random() % 2 == 0 ? "\\u%04x" : "\\u%04X",
+                    static_cast<unsigned>(random() % 0x90));
+      line += random() % 2 == 0 ? parts[random() % parts.size()] : number;
+    }
+    line += '"';
+    const std::string escaped = read(line, stream::Spelling::escaped);
+    EXPECT_EQ("\"" + escaped + "\"", json(read(line, stream::Spelling::characters))) << line;
+  }
 }
 
 TEST(Hash, DiffersWhereTextsDo) {
