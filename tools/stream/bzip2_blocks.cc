@@ -275,7 +275,8 @@ DecodedBlock decode_block(Bzip2Block block, size_t most_bytes) {
   }
   BZ2_bzDecompressEnd(&bz);
   result.over_limit = (status == BZ_OK || status == BZ_STREAM_END) && written > most_bytes;
-  result.ok = status == BZ_STREAM_END && !result.over_limit;
+  const bool whole = bz.avail_in == 0;  // else an end of a stream stands in the bits by chance
+  result.ok = status == BZ_STREAM_END && whole && !result.over_limit;
   result.bytes.resize(result.ok ? written : 0);
   result.block = std::move(block);
   return result;

@@ -253,6 +253,7 @@ bool Bzip2Decoder::unrun(size_t most_bytes, std::string& out, bool& over_limit) 
   for (size_t i = 0; i < size;) {
     const size_t run = find_run(bytes_.bytes, i, size);
     const size_t end = std::min(run + kRun, size);
+    if (run < size && end == size) return false;  // a run without its length
     out.append(bytes + i, end - i);
     if (end < size) out.append(bytes_.bytes[end], bytes[run]);
     i = end + 1;

@@ -45,11 +45,11 @@ bool read_codes(Bzip2Bits& bits, const char* end, size_t num_tables, Bzip2Header
   for (size_t t = 0; t < num_tables; ++t) {
     int length = static_cast<int>(bits.take(5));
     for (size_t s = 0; s < header.num_symbols; ++s) {
-      while (bits.take(1) == 1) {
-        length += bits.take(1) == 1 ? -1 : 1;
+      while (true) {
         if (length < 1 || length > Bzip2Code::kLongest || bits.beyond(end)) return false;
+        if (bits.take(1) == 0) break;
+        length += bits.take(1) == 1 ? -1 : 1;
       }
-      if (length < 1 || length > Bzip2Code::kLongest) return false;
       lengths[s] = static_cast<uint8_t>(length);
     }
     if (!header.codes[t].build(std::span(lengths).first(header.num_symbols))) return false;
