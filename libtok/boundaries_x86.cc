@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Boundary masks for x86: one walk per level over the bit algebra of boundary_rules.h. What differs
-// between levels is how bytes are classified and how the positions of bits are written down.
-// The walks read alike, for they inline different intrinsics, and a function that is compiled for
-// one instruction set cannot be a parameter of another's. Includes: boundaries.h, boundary_rules.h.
+// Boundary masks for x86: two walks over the bit algebra of boundary_rules.h, for AVX2 and AVX-512.
+// What differs is how bytes are classified and how the positions of bits are written down. The
+// walks read alike, for they inline different intrinsics, and a function that is compiled for one
+// instruction set cannot be a parameter of another's. Includes: boundaries.h, boundary_rules.h.
 // Every function names its instructions; the file is compiled for none.
 #include <array>
 #include <bit>
@@ -24,6 +24,10 @@ namespace {
 /// segment's end, what fills its group up, and what a vector store writes past them.
 constexpr size_t kRoom = 64 + 2 + 3 + 16;
 static_assert(BoundaryScan::kMinBatch > kRoom);
+
+/// Text that is asked for so many bytes before it is looked at: processors fetch ahead by
+/// themselves only within a page.
+constexpr size_t kFetchAhead = 1024;
 
 /// 0, 1, ... 63.
 constexpr std::array<uint8_t, 64> kByteIndex = [] {
@@ -61,6 +65,7 @@ struct BlockWalk {
                 BlockMasks& spill) noexcept {
     alignas(32) uint8_t tail[64] = {};
     const char* from = text.data() + base;
+    _mm_prefetch(from + kFetchAhead, _MM_HINT_T0);
     size_t left = text.size() - base;
     if (left < 64) [[unlikely]] {
       std::memcpy(tail, from, left);
@@ -258,29 +263,51 @@ struct BlockWalk {
     masks.cut |= cuts | joinable->wide_cuts(from, asked);
   }
 
+  /// What the bytes of a block are compared with, in registers over a walk: left alone, compilers
+  /// make them again for each block.
+  struct ClassBytes {
+    __m512i blank, from_a, letters, from_0, digits, from_tab, controls, quote;
+  };
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
+    gnu::always_inline]] static inline __m512i
+  kept(int byte) noexcept {
+    __m512i bytes = _mm512_set1_epi8(static_cast<char>(byte));
+    asm("" : "+v"(bytes));
+    return bytes;
+  }
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
+    gnu::always_inline]] static inline ClassBytes
+  class_bytes() noexcept {
+    return {.blank = kept(' '),
+            .from_a = kept(-'a'),
+            .letters = kept('z' - 'a'),
+            .from_0 = kept(-'0'),
+            .digits = kept('9' - '0'),
+            .from_tab = kept(-'\t'),
+            .controls = kept('\r' - '\t'),
+            .quote = kept('\'')};
+  }
+
   template <Rules R>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
     gnu::always_inline]] static inline BlockMasks
-  classify_avx512(std::string_view text, const JoinablePairs* joinable, size_t base,
-                  BlockMasks& spill) noexcept {
+  classify_avx512(const ClassBytes& bytes, std::string_view text, const JoinablePairs* joinable,
+                  size_t base, BlockMasks& spill) noexcept {
     const char* from = text.data() + base;
     size_t left = text.size() - base;
+    _mm_prefetch(from + kFetchAhead, _MM_HINT_T0);
     // A masked load does not touch what it masks out, so the end of the text may end a page.
     __m512i v =
         left < 64 ? _mm512_maskz_loadu_epi8(low_bits(left), from) : _mm512_loadu_si512(from);
-    const __m512i case_bit = _mm512_set1_epi8(0x20);
     BlockMasks m{};
     m.letter = _mm512_cmple_epu8_mask(
-        _mm512_sub_epi8(_mm512_or_si512(v, case_bit), _mm512_set1_epi8('a')), _mm512_set1_epi8(25));
-    m.number =
-        _mm512_cmple_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8('0')), _mm512_set1_epi8(9));
-    m.blank = _mm512_cmpeq_epi8_mask(v, case_bit);
-    m.white = m.blank |
-              _mm512_cmple_epu8_mask(_mm512_sub_epi8(v, _mm512_set1_epi8(9)), _mm512_set1_epi8(4));
-    m.quote = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\''));
+        _mm512_add_epi8(_mm512_or_si512(v, bytes.blank), bytes.from_a), bytes.letters);
+    m.number = _mm512_cmple_epu8_mask(_mm512_add_epi8(v, bytes.from_0), bytes.digits);
+    m.blank = _mm512_cmpeq_epi8_mask(v, bytes.blank);
+    m.white = m.blank | _mm512_cmple_epu8_mask(_mm512_add_epi8(v, bytes.from_tab), bytes.controls);
+    m.quote = _mm512_cmpeq_epi8_mask(v, bytes.quote);
     if constexpr (R.lines) {
-      m.newline = _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\n')) |
-                  _mm512_cmpeq_epi8_mask(v, _mm512_set1_epi8('\r'));
+      m.newline = equal(v, '\n') | equal(v, '\r');
     }
     if constexpr (R.cased) {
       m.upper = between(v, 'A', 'Z');
@@ -293,11 +320,13 @@ struct BlockWalk {
     }
     uint64_t high = _mm512_movepi8_mask(v);
     if ((high | spill.inside) != 0) {
+      BlockMasks full = m;  // a copy: what goes by reference would always lie in memory
       if (std::popcount(high) >= kManyHigh) {
-        classify_wide<R>(text, joinable, base, v, high, m, spill);
+        classify_wide<R>(text, joinable, base, v, high, full, spill);
       } else {
-        classify_high<R>(text, joinable, base, high, m, spill);
+        classify_high<R>(text, joinable, base, high, full, spill);
       }
+      m = full;
     }
     if (left < 64) [[unlikely]]
       end_masks(m, left);
@@ -321,11 +350,15 @@ struct BlockWalk {
     return out;
   }
 
-  /// The same with byte compression: one for all sixty-four bits.
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2,lzcnt,popcnt"),
+  /// The same with byte compression, one for all sixty-four bits. The instruction is named to the
+  /// assembler, so that one walk can be compiled for both levels. Range: SimdLevel::avx512vbmi2.
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
     gnu::always_inline]] static inline uint32_t*
   harvest_avx512vbmi2(uint64_t starts, size_t base, uint32_t* out) noexcept {
-    __m512i at = _mm512_maskz_compress_epi8(starts, _mm512_loadu_si512(kByteIndex.data()));
+    __m512i at;
+    asm("vpcompressb %1, %0%{%2%}%{z%}"
+        : "=v"(at)
+        : "v"(_mm512_loadu_si512(kByteIndex.data())), "Yk"(starts));
     const __m512i from = _mm512_set1_epi32(static_cast<int>(base));
     int count = std::popcount(starts);
     __m512i wide = _mm512_maskz_cvtepu8_epi32(0xFFFF, _mm512_maskz_extracti32x4_epi32(0xF, at, 0));
@@ -341,22 +374,23 @@ struct BlockWalk {
     return out + count;
   }
 
-  template <Rules R>
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt")]] static size_t
-  avx512bw(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept {
+  template <Rules R, bool kCompressBytes>
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt")]] static size_t avx512(
+      BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept {
     std::string_view text = self.text_;
     BlockCarry carry = self.carry_;
     BlockMasks now = self.masks_;
     size_t base = self.base_, origin = self.origin_;
     uint32_t* out = ends;
     const uint32_t* full = ends + (capacity - kRoom);
+    const ClassBytes bytes = class_bytes();
     for (bool more = true; more && out <= full;) {
       if (base == 0) [[unlikely]]
-        now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
+        now = classify_avx512<R>(bytes, text, self.joinable_, 0, carry.spill);
       const bool last = base + 64 >= text.size();
       BlockMasks next = kEndMasks;
       if (!last) [[likely]]
-        next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
+        next = classify_avx512<R>(bytes, text, self.joinable_, base + 64, carry.spill);
       uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
       if (R.has_hard() && (now.hard | carry.hard) != 0) [[unlikely]] {
         const size_t at = self.cut_plainly(carry.last - origin, base + 64, out);
@@ -368,57 +402,11 @@ struct BlockWalk {
         carry = BlockCarry{.last = origin, .origin = origin};
         if (!text.empty()) continue;
       } else {
-        out = harvest_avx512bw(starts, origin + base, out);
-        carry.last = carry.newest;
-        now = next;
-        base += 64;
-        if (!last) [[likely]]
-          continue;
-        out = end_segment<R>(origin + text.size(), carry, out);
-      }
-      more = self.next_text(ends, out);
-      self.done_ = !more;
-      text = self.text_;
-      base = 0;
-      origin = self.origin_;
-      carry = BlockCarry{.last = origin, .origin = origin};
-    }
-    self.carry_ = carry;
-    self.masks_ = now;
-    self.base_ = base;
-    return static_cast<size_t>(out - ends);
-  }
-
-  template <Rules R>
-  [[gnu::target(
-      "avx512f,avx512bw,avx512dq,avx512vl,avx512vbmi,avx512vbmi2,bmi,bmi2,lzcnt,"
-      "popcnt")]] static size_t
-  avx512vbmi2(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept {
-    std::string_view text = self.text_;
-    BlockCarry carry = self.carry_;
-    BlockMasks now = self.masks_;
-    size_t base = self.base_, origin = self.origin_;
-    uint32_t* out = ends;
-    const uint32_t* full = ends + (capacity - kRoom);
-    for (bool more = true; more && out <= full;) {
-      if (base == 0) [[unlikely]]
-        now = classify_avx512<R>(text, self.joinable_, 0, carry.spill);
-      const bool last = base + 64 >= text.size();
-      BlockMasks next = kEndMasks;
-      if (!last) [[likely]]
-        next = classify_avx512<R>(text, self.joinable_, base + 64, carry.spill);
-      uint64_t starts = block_starts<R>(text, base, now, next, carry, out);
-      if (R.has_hard() && (now.hard | carry.hard) != 0) [[unlikely]] {
-        const size_t at = self.cut_plainly(carry.last - origin, base + 64, out);
-        text.remove_prefix(at);
-        origin += at;
-        self.text_ = text;
-        self.origin_ = origin;
-        base = 0;
-        carry = BlockCarry{.last = origin, .origin = origin};
-        if (!text.empty()) continue;
-      } else {
-        out = harvest_avx512vbmi2(starts, origin + base, out);
+        if constexpr (kCompressBytes) {
+          out = harvest_avx512vbmi2(starts, origin + base, out);
+        } else {
+          out = harvest_avx512bw(starts, origin + base, out);
+        }
         carry.last = carry.newest;
         now = next;
         base += 64;
@@ -441,8 +429,8 @@ struct BlockWalk {
 
   template <Rules R>
   static BoundaryScan::Walk of_level(SimdLevel level) noexcept {
-    if (level == SimdLevel::avx512vbmi2) return avx512vbmi2<R>;
-    if (level == SimdLevel::avx512bw) return avx512bw<R>;
+    if (level == SimdLevel::avx512vbmi2) return avx512<R, true>;
+    if (level == SimdLevel::avx512bw) return avx512<R, false>;
     return avx2<R>;
   }
 

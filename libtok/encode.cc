@@ -12,7 +12,7 @@ namespace tok {
 namespace {
 
 /// Pieces whose keys are made ahead, so that their cache lines are on the way.
-constexpr size_t kBlock = 64;
+constexpr size_t kLookAhead = 64;
 
 /// Longer parts are merged by windows of so many bytes: what one takes, 28 bytes a byte, stays in
 /// the second-level cache.
@@ -118,65 +118,102 @@ void append_long(PieceRun& run, std::string_view piece) {
   run.scratch.cache.insert(piece, kWhole, {ids, count});
 }
 
+/// Encodes pieces from..to of the block.
 template <bool kNarrow, typename Id>
-void encode_pieces_plainly(PieceRun& run, std::span<const uint32_t> ends) {
+void encode_plainly(PieceRun& run, size_t from, size_t to) {
   const char* readable_end = run.text.data() + run.text.size();
-  PieceKey keys[kBlock];
-  size_t at[kBlock];
-  while (!ends.empty()) {
-    const size_t count = std::min(kBlock, ends.size());
+  PieceKey keys[kLookAhead];
+  size_t at[kLookAhead];
+  while (from < to) {
+    const size_t count = std::min(kLookAhead, to - from);
+    const uint32_t* bounds = &run.bounds[from];
     const HotEntry* entries = run.scratch.hot.entries(run.model.hot);
-    size_t start = run.begin;
     for (size_t i = 0; i < count; ++i) {
-      const size_t size = ends[i] - start;
+      const size_t size = bounds[i + 1] - bounds[i];
       // A long piece gets a key that no entry has.
       keys[i] = size <= PieceKey::kMaxBytes
-                    ? PieceKey::of(run.text.substr(start, size), readable_end)
+                    ? PieceKey::of(run.text.substr(bounds[i], size), readable_end)
                     : PieceKey{0, UINT64_MAX};
       at[i] = HotTable::place_of(hot_hash(keys[i]));
       __builtin_prefetch(&entries[at[i]]);
-      start = ends[i];
     }
-    Id* ids = run.out.reserve_more<Id>((count + 1) * PieceRun::kWordsPerPiece);
+    Id* ids = run.out.reserve_more<Id>(PieceRun::kWords);
     for (size_t i = 0; i < count; ++i) {
       const HotEntry* entry = find_entry(entries, at[i], keys[i]);
       if (entry != nullptr) [[likely]] {
         ids += write_ids<kNarrow>(entry->words, ids);
       } else {
-        ids = run.encode_missed(run.begin, ends[i], ids, count - i);
+        ids = run.encode_missed(bounds[i], bounds[i + 1], ids);
         entries = run.scratch.hot.entries(run.model.hot);
       }
-      run.begin = ends[i];
     }
     run.out.advance_to(ids);
-    ends = ends.subspan(count);
+    from += count;
   }
 }
 
-/// The same, text by text.
+/// The same for a block, text by text.
 template <bool kNarrow, typename Id>
-void encode_texts_plainly(PieceRun& run, std::span<const uint32_t> ends) {
+void add_plainly(PieceRun& run, size_t count, std::span<const uint32_t> marks) {
   size_t from = 0;
-  for (const uint32_t mark : run.marks) {
-    encode_pieces_plainly<kNarrow, Id>(run, ends.subspan(from, size_t{mark} * 4 - from));
+  for (const uint32_t mark : marks) {
+    encode_plainly<kNarrow, Id>(run, from, size_t{mark} * 4);
     from = size_t{mark} * 4;
     run.out.advance_to(run.lengths->end_text(run.out, run.out.reserve_more<Id>(1)));
   }
-  encode_pieces_plainly<kNarrow, Id>(run, ends.subspan(from));
+  encode_plainly<kNarrow, Id>(run, from, count);
 }
 
-void encode_run(PieceRun& run, std::span<const uint32_t> ends) {
-  if (run.model.level >= SimdLevel::avx512bw) return encode_pieces_avx512(run, ends);
-  if (run.model.level >= SimdLevel::avx2) return encode_pieces_sse2(run, ends);
-  if (run.out.width() == IdWidth::two) return encode_texts_plainly<true, uint16_t>(run, ends);
-  if (run.model.hot.narrow()) return encode_texts_plainly<true, int32_t>(run, ends);
-  encode_texts_plainly<false, int32_t>(run, ends);
+void add_plainly(PieceRun& run, size_t count, std::span<const uint32_t> marks) {
+  if (run.out.width() == IdWidth::two) return add_plainly<true, uint16_t>(run, count, marks);
+  if (run.model.hot.narrow()) return add_plainly<true, int32_t>(run, count, marks);
+  add_plainly<false, int32_t>(run, count, marks);
 }
 
 }  // namespace
 
+PieceRun::PieceRun(const PieceModel& piece_model, std::string_view whole_text, size_t begin,
+                   PieceScratch& piece_scratch, TokenBuffer& ids, TextLengths* text_lengths)
+    : model(piece_model),
+      text(whole_text),
+      scratch(piece_scratch),
+      out(ids),
+      lengths(text_lengths),
+      tail(whole_text) {
+  assert(out.width() == IdWidth::four || model.hot.narrow());
+  bounds[0] = static_cast<uint32_t>(begin);
+}
+
+void PieceRun::add(size_t count, std::span<const uint32_t> new_marks) {
+  assert(count <= kBlock);
+  const uint32_t end = bounds[count];
+  if (model.level < SimdLevel::avx2) {
+    add_plainly(*this, count, new_marks);
+  } else {
+    // A group that is not full is filled up with pieces of no bytes.
+    for (size_t i = 1; i < 4; ++i) bounds[count + i] = end;
+    num_marks = static_cast<size_t>(
+        std::copy(marks.begin() + first_mark, marks.begin() + num_marks, marks.begin()) -
+        marks.begin());
+    first_mark = 0;
+    for (const uint32_t mark : new_marks) marks[num_marks++] = static_cast<uint32_t>(made + mark);
+    const size_t num_groups = (count + 3) / 4;
+    if (model.level >= SimdLevel::avx512bw) {
+      add_groups_avx512(*this, num_groups);
+    } else {
+      add_groups_sse2(*this, num_groups);
+    }
+  }
+  bounds[0] = end;
+}
+
+void PieceRun::finish() {
+  if (model.level >= SimdLevel::avx512bw) return finish_groups_avx512(*this);
+  if (model.level >= SimdLevel::avx2) finish_groups_sse2(*this);
+}
+
 template <typename Id>
-Id* PieceRun::encode_missed(size_t from, size_t to, Id* ids, size_t pieces_left) {
+Id* PieceRun::encode_missed(size_t from, size_t to, Id* ids) {
   out.advance_to(ids);
   const std::string_view piece = text.substr(from, to - from);
   if (piece.size() <= PieceKey::kMaxBytes) {
@@ -185,25 +222,22 @@ Id* PieceRun::encode_missed(size_t from, size_t to, Id* ids, size_t pieces_left)
   } else {
     append_long(*this, piece);
   }
-  return out.reserve_more<Id>((pieces_left + 1) * kWordsPerPiece);
+  return out.reserve_more<Id>(kWords);
 }
 
-template uint16_t* PieceRun::encode_missed(size_t, size_t, uint16_t*, size_t);
-template int32_t* PieceRun::encode_missed(size_t, size_t, int32_t*, size_t);
+template uint16_t* PieceRun::encode_missed(size_t, size_t, uint16_t*);
+template int32_t* PieceRun::encode_missed(size_t, size_t, int32_t*);
 
 void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
                    std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out) {
-  assert(out.width() == IdWidth::four || model.hot.narrow());
-  PieceRun run{model, text, begin, scratch, out};
-  encode_run(run, ends);
-}
-
-void encode_texts(const PieceModel& model, std::string_view all, size_t begin,
-                  std::span<const uint32_t> ends, std::span<const uint32_t> marks,
-                  TextLengths& lengths, PieceScratch& scratch, TokenBuffer& out) {
-  assert(out.width() == IdWidth::four || model.hot.narrow());
-  PieceRun run{model, all, begin, scratch, out, marks, &lengths};
-  encode_run(run, ends);
+  PieceRun run(model, text, begin, scratch, out);
+  while (!ends.empty()) {
+    const size_t count = std::min(ends.size(), PieceRun::kBlock);
+    std::copy(ends.begin(), ends.begin() + static_cast<ptrdiff_t>(count), run.room().begin());
+    run.add(count);
+    ends = ends.subspan(count);
+  }
+  run.finish();
 }
 
 void encode_piece_plain(const Vocab& vocab, std::string_view piece, std::vector<int32_t>& out) {

@@ -6,8 +6,11 @@
 // Includes: boundaries.h, hot_table.h, merge.h, piece_cache.h, token_buffer.h.
 #pragma once
 
+#include <algorithm>
+#include <array>
 #include <cstddef>
 #include <cstdint>
+#include <cstring>
 #include <span>
 #include <string_view>
 #include <vector>
@@ -50,14 +53,6 @@ struct PieceScratch {
   std::vector<int32_t> merged;
 };
 
-/// Appends the ids of neighbouring pieces. Piece i is text[ends[i-1] .. ends[i]), the first begins
-/// at `begin`. Results depend neither on the tables' contents nor on the level.
-/// Range: ends ascending, the last no more than text.size(); a piece is shorter than 2^31 bytes;
-/// with a buffer of IdWidth::two all ids of the vocabulary are below 65,536.
-/// State: `text` may be read up to its own end, no further.
-void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
-                   std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out);
-
 /// What becomes of the texts of a row (boundaries.h) beside their ids.
 struct TextLengths {
   int32_t end_id = kNoId;            ///< appended to each text that has ids; kNoId: nothing is
@@ -78,39 +73,99 @@ struct TextLengths {
   }
 };
 
-/// encode_pieces for a row of texts: behind the groups of four pieces that `marks` numbers, a text
-/// ends.
-void encode_texts(const PieceModel& model, std::string_view all, size_t begin,
-                  std::span<const uint32_t> ends, std::span<const uint32_t> marks,
-                  TextLengths& lengths, PieceScratch& scratch, TokenBuffer& out);
-
 /// Appends the ids of one piece by the plain law: whole-piece look-up if the vocabulary has it,
-/// else merge_piece_plain. What encode_pieces must equal.
+/// else merge_piece_plain. What PieceRun must equal.
 void encode_piece_plain(const Vocab& vocab, std::string_view piece, std::vector<int32_t>& out);
 
-/// A run of encode_pieces, as the loops and the slow path share it. Not for other callers.
-struct PieceRun {
-  const PieceModel& model;
-  std::string_view text;
-  size_t begin;  ///< of the piece after the last one encoded
-  PieceScratch& scratch;
-  TokenBuffer& out;
-  std::span<const uint32_t> marks = {};
-  TextLengths* lengths = nullptr;
+/// The last bytes of a text with room behind them, so that 16 can be read from any position.
+struct TextTail {
+  std::array<char, 48> bytes{};
+  size_t from;  ///< position in the text of bytes[0]
 
-  /// Words that a loop may write past the last id, an entry's padding included.
-  static constexpr size_t kWordsPerPiece = 8;
-
-  /// Encodes text[from..to), which the first table does not have, after the ids that end at `ids`;
-  /// returns where the next ids go, with room for `pieces_left` more pieces.
-  template <typename Id>
-  Id* encode_missed(size_t from, size_t to, Id* ids, size_t pieces_left);
+  explicit TextTail(std::string_view text) noexcept
+      : from(text.size() - std::min<size_t>(16, text.size())) {
+    std::memcpy(bytes.data(), text.data() + from, text.size() - from);
+  }
+  const char* at(std::string_view text, size_t position) const noexcept {
+    return position + 16 <= text.size() ? text.data() + position : bytes.data() + (position - from);
+  }
 };
 
-/// The loop for every x86-64 processor.
-void encode_pieces_sse2(PieceRun& run, std::span<const uint32_t> ends);
+/// Four pieces whose keys are made, and that wait until they are looked up.
+struct alignas(128) WaitingGroup {
+  uint8_t keys[64];       ///< four keys of 16 bytes
+  const char* places[4];  ///< where a key's first place lies
+  uint32_t begins[4];     ///< of the pieces in the text
+  uint32_t ends[4];
+};
 
-/// The loop for AVX-512. Range: the processor has SimdLevel::avx512bw.
-void encode_pieces_avx512(PieceRun& run, std::span<const uint32_t> ends);
+/// Neighbouring pieces on their way to ids, in blocks. Results depend neither on the tables'
+/// contents nor on the level nor on the blocks.
+/// Range: a piece is shorter than 2^31 bytes; with a buffer of IdWidth::two all ids of the
+/// vocabulary are below 65,536. State: `text` may be read up to its own end, no further.
+class PieceRun {
+ public:
+  static constexpr size_t kBlock = 1024;  ///< most pieces of one add()
+
+  /// The first piece begins at `begin`. `lengths`: null, or what is told where texts end.
+  PieceRun(const PieceModel& piece_model, std::string_view whole_text, size_t begin,
+           PieceScratch& piece_scratch, TokenBuffer& ids, TextLengths* text_lengths = nullptr);
+
+  /// Where the ends of the next pieces go, ascending, the last no more than text.size().
+  std::span<uint32_t> room() noexcept { return {bounds.data() + 1, kBlock}; }
+
+  /// Takes `count` pieces, whose ends are in room(); a text ends behind each of their groups of
+  /// four that `marks` numbers. The ids of the last few may be appended only by a later call.
+  void add(size_t count, std::span<const uint32_t> marks = {});
+
+  /// Appends the ids of all that was taken. To be called at the end.
+  void finish();
+
+  // For the loops:
+
+  /// Groups of four pieces whose keys are made before the first of them is looked up: while one
+  /// group is encoded, the lines of the tables that the next ones need are on the way.
+  static constexpr size_t kAhead = 32;
+  /// Words that a loop may write past the last id, an entry's padding included.
+  static constexpr size_t kWordsPerPiece = 8;
+  /// Words that may be written by one add() or finish() before encode_missed() is called.
+  static constexpr size_t kWords = (kBlock + 4 * kAhead + 1) * kWordsPerPiece;
+
+  /// Encodes text[from..to), which the first table does not have, after the ids that end at `ids`;
+  /// returns where the next ids go, with room for kWords.
+  template <typename Id>
+  Id* encode_missed(size_t from, size_t to, Id* ids);
+
+  /// Groups to be encoded before the next text ends.
+  size_t groups_to_text_end() const noexcept {
+    return first_mark == num_marks ? SIZE_MAX : marks[first_mark] - encoded;
+  }
+
+  const PieceModel& model;
+  const std::string_view text;
+  PieceScratch& scratch;
+  TokenBuffer& out;
+  TextLengths* const lengths;
+  const TextTail tail;
+  size_t made = 0;                           ///< groups whose keys are made, those encoded included
+  size_t encoded = 0;                        ///< groups
+  std::array<uint32_t, kBlock + 8> bounds;   ///< piece i of a block is bounds[i] .. bounds[i + 1]
+  std::array<WaitingGroup, kAhead> waiting;  ///< group g is waiting[g % kAhead]
+  std::array<uint32_t, kBlock / 4 + kAhead> marks;  ///< groups behind which a text ends
+  size_t first_mark = 0;                            ///< of those that were not reached
+  size_t num_marks = 0;
+};
+
+/// Appends the ids of neighbouring pieces, as PieceRun does. Piece i is text[ends[i-1] .. ends[i]),
+/// the first begins at `begin`.
+void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
+                   std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out);
+
+/// The loops: add() and finish() for groups of four, whose number is that of the block. Range: for
+/// AVX-512 the processor has SimdLevel::avx512bw.
+void add_groups_sse2(PieceRun& run, size_t num_groups);
+void finish_groups_sse2(PieceRun& run);
+void add_groups_avx512(PieceRun& run, size_t num_groups);
+void finish_groups_avx512(PieceRun& run);
 
 }  // namespace tok

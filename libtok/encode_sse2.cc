@@ -32,12 +32,6 @@ constexpr std::array<KeyMask, 17> kLength = [] {
   return length;
 }();
 
-/// Keys and places, in bytes from the first entry, of the groups that wait.
-struct alignas(16) WaitingGroups {
-  uint8_t keys[kAhead][64];
-  uint64_t offsets[kAhead][4];
-};
-
 __m128i load16(const void* at) noexcept { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
 
 /// Makes the key of a piece of `size` bytes, whose bytes are at `at`; returns its place.
@@ -56,79 +50,87 @@ uint64_t make_key(const char* at, uint32_t size, uint8_t* to) noexcept {
          (HotTable::kPlaces - 1) << kLogEntry;
 }
 
-void make_group(WaitingGroups& groups, size_t g, const uint32_t* bounds, std::string_view text,
-                const TextTail& tail, const char* table) noexcept {
-  const bool inside = bounds[3] + size_t{16} <= text.size();
-#pragma GCC unroll 4
-  for (size_t i = 0; i < 4; ++i) {
-    const char* at = inside ? text.data() + bounds[i] : tail.at(text, bounds[i]);
-    const uint64_t offset =
-        make_key(at, bounds[i + 1] - bounds[i], groups.keys[g % kAhead] + 16 * i);
-    groups.offsets[g % kAhead][i] = offset;
-    __builtin_prefetch(table + offset);
-  }
-}
+/// The loops.
+struct OneByOneLoop {
+  static constexpr size_t kAhead = PieceRun::kAhead;
 
-template <bool kNarrow, typename Id>
-Id* encode_batch(PieceRun& run, const TextTail& tail, const PieceBounds& bounds, size_t num_groups,
-                 TextEnds& text_ends, Id* ids) {
-  WaitingGroups groups;
-  const char* table = entries_of(run);
-  for (size_t g = 0; g < std::min(kAhead, num_groups); ++g) {
-    make_group(groups, g, &bounds[4 * g], run.text, tail, table);
+  static void make_group(WaitingGroup& group, const PieceRun& run, const uint32_t* bounds,
+                         const char* table) noexcept {
+    std::memcpy(group.begins, bounds, sizeof group.begins);
+    std::memcpy(group.ends, bounds + 1, sizeof group.ends);
+    const bool inside = bounds[3] + size_t{16} <= run.text.size();
+#pragma GCC unroll 4
+    for (size_t i = 0; i < 4; ++i) {
+      const char* at = inside ? run.text.data() + bounds[i] : run.tail.at(run.text, bounds[i]);
+      const char* place = table + make_key(at, bounds[i + 1] - bounds[i], group.keys + 16 * i);
+      group.places[i] = place;
+      __builtin_prefetch(place);
+    }
   }
-  ids = text_ends.end_texts(run, 0, ids);
-  size_t text_end = text_ends.next();
-  for (size_t g = 0; g < num_groups; ++g) {
-    const uint8_t* keys = groups.keys[g % kAhead];
-    const uint64_t* offsets = groups.offsets[g % kAhead];
+
+  template <bool kNarrow, typename Id>
+  static Id* encode_group(PieceRun& run, const WaitingGroup& group, const char*& table, Id* ids) {
     __m128i equal = _mm_set1_epi8(-1);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; ++i) {
-      equal =
-          _mm_and_si128(equal, _mm_cmpeq_epi32(load16(table + offsets[i]), load16(keys + 16 * i)));
+      equal = _mm_and_si128(equal,
+                            _mm_cmpeq_epi32(load16(group.places[i]), load16(group.keys + 16 * i)));
     }
     if (_mm_movemask_epi8(equal) == 0xFFFF) [[likely]] {
 #pragma GCC unroll 4
       for (size_t i = 0; i < 4; ++i) {
-        const auto* entry = reinterpret_cast<const HotEntry*>(table + offsets[i]);
+        const auto* entry = reinterpret_cast<const HotEntry*>(group.places[i]);
         ids += write_ids<kNarrow>(entry->words, ids);
       }
-    } else {
-      ids = encode_one_by_one<kNarrow>(run, keys, &bounds[4 * g], ids);
-      table = entries_of(run);
+      return ids;
     }
-    if (g + kAhead < num_groups) {
-      make_group(groups, g + kAhead, &bounds[4 * (g + kAhead)], run.text, tail, table);
-    }
-    if (g + 1 == text_end) {
-      ids = text_ends.end_texts(run, g + 1, ids);
-      text_end = text_ends.next();
+    ids = encode_one_by_one<kNarrow>(run, group, ids);
+    table = entries_of(run);
+    return ids;
+  }
+
+  static void make(PieceRun& run, size_t from, size_t to) noexcept {
+    const char* table = entries_of(run);
+    for (size_t g = from; g < to; ++g, ++run.made) {
+      make_group(run.waiting[run.made % kAhead], run, &run.bounds[4 * g], table);
     }
   }
-  return ids;
-}
 
-template <bool kNarrow, typename Id>
-void encode(PieceRun& run, std::span<const uint32_t> ends) {
-  const TextTail tail(run.text);
-  encode_in_batches<Id>(
-      run, ends, [&](const PieceBounds& bounds, size_t num_groups, TextEnds& text_ends, Id* ids) {
-        return encode_batch<kNarrow>(run, tail, bounds, num_groups, text_ends, ids);
-      });
-}
+  template <bool kNarrow, typename Id>
+  static Id* encode_and_make(PieceRun& run, size_t from, size_t to, Id* ids) {
+    const char* table = entries_of(run);
+    size_t slot = run.made % kAhead;
+    for (size_t g = from; g < to; ++g, slot = (slot + 1) % kAhead) {
+      ids = encode_group<kNarrow>(run, run.waiting[slot], table, ids);
+      make_group(run.waiting[slot], run, &run.bounds[4 * g], table);
+    }
+    run.made += to - from;
+    run.encoded += to - from;
+    return ids;
+  }
+
+  template <bool kNarrow, typename Id>
+  static Id* encode_waiting(PieceRun& run, size_t count, Id* ids) {
+    const char* table = nullptr;
+    for (; count > 0; --count, ++run.encoded) {
+      ids = encode_group<kNarrow>(run, run.waiting[run.encoded % kAhead], table, ids);
+    }
+    return ids;
+  }
+};
 
 }  // namespace
 
-void encode_pieces_sse2(PieceRun& run, std::span<const uint32_t> ends) {
-  if (run.out.width() == IdWidth::two) return encode<true, uint16_t>(run, ends);
-  if (run.model.hot.narrow()) return encode<true, int32_t>(run, ends);
-  encode<false, int32_t>(run, ends);
+void add_groups_sse2(PieceRun& run, size_t num_groups) {
+  add_groups<OneByOneLoop>(run, num_groups);
 }
+void finish_groups_sse2(PieceRun& run) { finish_groups<OneByOneLoop>(run); }
 
 #else
 
-void encode_pieces_sse2(PieceRun&, std::span<const uint32_t>) {}  // no level leads here
+// No level leads here.
+void add_groups_sse2(PieceRun&, size_t) {}
+void finish_groups_sse2(PieceRun&) {}
 
 #endif
 

@@ -21,12 +21,10 @@ namespace tok {
 
 namespace {
 
-/// Keys and offsets of the groups that wait. A group has four keys of 16 bytes, and eight offsets
-/// of which every other counts.
-struct alignas(64) WaitingGroups {
-  uint8_t keys[kAhead][64];
-  uint64_t offsets[kAhead][8];
-};
+/// Groups that are made between a group and the asking for its lines. Asked for at once, the eight
+/// bytes of a place would be loaded from a wider store that is still on its way, which takes
+/// processors long.
+constexpr size_t kFetchLater = 16;
 
 /// 0..15 in each 16 bytes.
 constexpr std::array<uint8_t, 64> kLaneByte = [] {
@@ -37,32 +35,52 @@ constexpr std::array<uint8_t, 64> kLaneByte = [] {
 
 /// The loops: a struct of static members, because attributes and inlining need named functions.
 struct GroupLoop {
+  static constexpr size_t kAhead = PieceRun::kAhead;
+
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline __m128i
   load16(const char* at) noexcept {
     return _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
   }
 
-  /// Makes the keys and offsets of group `g` from four positions in memory.
+  /// The address of the entries that a run searches first, eight times.
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline __m512i
+  table_of(const PieceRun& run) noexcept {
+    return _mm512_set1_epi64(reinterpret_cast<int64_t>(entries_of(run)));
+  }
+
+  /// Sixteen bytes from each of four positions.
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
+    gnu::always_inline]] static inline __m512i
+  four_times_16(const char* a, const char* b, const char* c, const char* d) noexcept {
+    __m512i bytes = _mm512_zextsi128_si512(load16(a));
+    bytes = _mm512_inserti32x4(bytes, load16(b), 1);
+    bytes = _mm512_inserti32x4(bytes, load16(c), 2);
+    return _mm512_inserti32x4(bytes, load16(d), 3);
+  }
+
+  /// Makes a group whose pieces begin at four positions in memory.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline void
-  make_group(WaitingGroups& groups, size_t g, const uint32_t* bounds, const char* a, const char* b,
-             const char* c, const char* d, const char* table) noexcept {
-    const __m128i starts = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds));
+  make_group(WaitingGroup& group, const uint32_t* bounds, const char* a, const char* b,
+             const char* c, const char* d, __m512i table) noexcept {
+    const __m128i begins = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds));
     const __m128i ends = _mm_loadu_si128(reinterpret_cast<const __m128i*>(bounds + 1));
+    _mm_store_si128(reinterpret_cast<__m128i*>(group.begins), begins);
+    _mm_store_si128(reinterpret_cast<__m128i*>(group.ends), ends);
     // Sixteen stands for any length over fifteen: no entry has it.
-    const __m128i sizes = _mm_min_epu32(_mm_sub_epi32(ends, starts), _mm_set1_epi32(16));
-    __m512i raw = _mm512_zextsi128_si512(load16(a));
-    raw = _mm512_inserti32x4(raw, load16(b), 1);
-    raw = _mm512_inserti32x4(raw, load16(c), 2);
-    raw = _mm512_inserti32x4(raw, load16(d), 3);
+    const __m128i sizes = _mm_min_epu32(_mm_sub_epi32(ends, begins), _mm_set1_epi32(16));
+    const __m512i raw = four_times_16(a, b, c, d);
     const __m512i lane = _mm512_setr_epi32(0, 0, 0, 0, 1, 1, 1, 1, 2, 2, 2, 2, 3, 3, 3, 3);
     __m512i lengths = _mm512_maskz_permutexvar_epi32(0xFFFF, lane, _mm512_zextsi128_si512(sizes));
     lengths = _mm512_shuffle_epi8(lengths, _mm512_setzero_si512());
     const __mmask64 inside = _mm512_cmplt_epu8_mask(_mm512_loadu_si512(kLaneByte.data()), lengths);
-    __m512i key = _mm512_maskz_mov_epi8(inside, raw);
-    key = _mm512_mask_mov_epi8(key, 0x8000800080008000u, lengths);
-    _mm512_store_si512(groups.keys[g % kAhead], key);
+    const __m512i last_bytes = _mm512_set4_epi32(static_cast<int>(0xFF000000u), 0, 0, 0);
+    constexpr int kOrAnd = 0xF8;  // first | (second & third)
+    const __m512i key =
+        _mm512_ternarylogic_epi64(_mm512_maskz_mov_epi8(inside, raw), lengths, last_bytes, kOrAnd);
+    _mm512_store_si512(group.keys, key);
     // hot_hash
     const __m512i salt = _mm512_set4_epi64(
         static_cast<int64_t>(0xD6E8FEB86659FD93u), static_cast<int64_t>(0x9E3779B97F4A7C15u),
@@ -72,16 +90,18 @@ struct GroupLoop {
         _mm512_maskz_mul_epu32(0xFF, mixed, _mm512_maskz_srli_epi64(0xFF, mixed, 32));
     const __m512i other = _mm512_maskz_shuffle_epi32(0xFFFF, product, _MM_PERM_BADC);
     const __m512i hash = _mm512_add_epi64(product, other);
-    // A place times the size of an entry: where it lies in the table.
+    // A place times the size of an entry, behind the first entry; every other of eight counts.
     const __m512i at =
         _mm512_and_si512(_mm512_maskz_srli_epi64(0xFF, hash, HotTable::kShift - kLogEntry),
                          _mm512_set1_epi64((HotTable::kPlaces - 1) << kLogEntry));
-    uint64_t* offsets = groups.offsets[g % kAhead];
-    _mm512_store_si512(offsets, at);
-    _mm_prefetch(table + offsets[0], _MM_HINT_T0);
-    _mm_prefetch(table + offsets[2], _MM_HINT_T0);
-    _mm_prefetch(table + offsets[4], _MM_HINT_T0);
-    _mm_prefetch(table + offsets[6], _MM_HINT_T0);
+    const __m512i places = _mm512_maskz_permutexvar_epi64(
+        0xFF, _mm512_setr_epi64(0, 2, 4, 6, 0, 0, 0, 0), _mm512_add_epi64(at, table));
+    std::memcpy(group.places, &places, sizeof group.places);
+  }
+
+  /// Asks for the lines where the pieces of a group are looked up.
+  [[gnu::always_inline]] static inline void fetch(const WaitingGroup& group) noexcept {
+    for (size_t i = 0; i < 4; ++i) _mm_prefetch(group.places[i], _MM_HINT_T0);
   }
 
   /// Writes the ids of an entry and returns how many count.
@@ -107,99 +127,104 @@ struct GroupLoop {
     }
   }
 
-  /// The keys of four entries.
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
-    gnu::always_inline]] static inline __m512i
-  four_keys(const char* a, const char* b, const char* c, const char* d) noexcept {
-    static_assert(offsetof(HotEntry, key) == 0);
-    __m512i keys = _mm512_zextsi128_si512(load16(a));
-    keys = _mm512_inserti32x4(keys, load16(b), 1);
-    keys = _mm512_inserti32x4(keys, load16(c), 2);
-    return _mm512_inserti32x4(keys, load16(d), 3);
-  }
-
-  /// Encodes group `g`, whose keys are made; returns where the next ids go.
+  /// Encodes a group; returns where the next ids go.
   template <bool kNarrow, typename Id>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline Id*
-  emit(PieceRun& run, const WaitingGroups& groups, size_t g, const uint32_t* bounds,
-       const char*& table, Id* ids) {
+  encode_group(PieceRun& run, const WaitingGroup& group, __m512i& table, Id* ids) {
+    static_assert(offsetof(HotEntry, key) == 0);
     constexpr size_t kWords = offsetof(HotEntry, words);
-    const uint64_t* at = groups.offsets[g % kAhead];
-    const char *a = table + at[0], *b = table + at[2], *c = table + at[4], *d = table + at[6];
-    const __m512i keys = _mm512_load_si512(groups.keys[g % kAhead]);
-    if (_mm512_cmpeq_epi64_mask(four_keys(a, b, c, d), keys) == 0xFF) [[likely]] {
+    const char *a = group.places[0], *b = group.places[1];
+    const char *c = group.places[2], *d = group.places[3];
+    const __m512i keys = _mm512_load_si512(group.keys);
+    const __mmask8 equal = _mm512_cmpeq_epi64_mask(four_times_16(a, b, c, d), keys);
+    if (equal == 0xFF) [[likely]] {
       ids += put<kNarrow, Id>(a + kWords, ids);
       ids += put<kNarrow, Id>(b + kWords, ids);
       ids += put<kNarrow, Id>(c + kWords, ids);
       ids += put<kNarrow, Id>(d + kWords, ids);
       return ids;
     }
-    ids = encode_one_by_one<kNarrow>(run, groups.keys[g % kAhead], bounds, ids);
-    table = entries_of(run);
+    ids = encode_one_by_one<kNarrow>(run, group, ids);
+    table = table_of(run);
     return ids;
   }
 
-  /// Makes group `g`, whose pieces may lie near the end of the text.
+  /// Makes a group anywhere in the text.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
     gnu::always_inline]] static inline void
-  make(WaitingGroups& groups, size_t g, const uint32_t* at, std::string_view text,
-       const TextTail& tail, const char* table) noexcept {
-    const char* from = text.data();
-    if (at[3] + size_t{16} <= text.size()) [[likely]] {
-      make_group(groups, g, at, from + at[0], from + at[1], from + at[2], from + at[3], table);
-    } else {
-      make_group(groups, g, at, tail.at(text, at[0]), tail.at(text, at[1]), tail.at(text, at[2]),
-                 tail.at(text, at[3]), table);
+  make_anywhere(WaitingGroup& group, const PieceRun& run, const uint32_t* bounds,
+                __m512i table) noexcept {
+    make_group(group, bounds, run.tail.at(run.text, bounds[0]), run.tail.at(run.text, bounds[1]),
+               run.tail.at(run.text, bounds[2]), run.tail.at(run.text, bounds[3]), table);
+  }
+
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static void make(
+      PieceRun& run, size_t from, size_t to) noexcept {
+    __m512i table = table_of(run);
+    for (size_t g = from; g < to; ++g, ++run.made) {
+      make_anywhere(run.waiting[run.made % kAhead], run, &run.bounds[4 * g], table);
+      if (run.made >= kFetchLater) fetch(run.waiting[(run.made - kFetchLater) % kAhead]);
     }
   }
 
-  /// Encodes the pieces of a batch behind `ids`; returns where the next ids go.
   template <bool kNarrow, typename Id>
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* encode_batch(
-      PieceRun& run, const TextTail& tail, const PieceBounds& bounds, size_t num_groups,
-      TextEnds& text_ends, Id* ids) {
-    WaitingGroups groups;
-    const std::string_view text = run.text;
-    const uint32_t* at = bounds.data();
-    const char* table = entries_of(run);
-    for (size_t g = 0; g < std::min(kAhead, num_groups); ++g) {
-      make(groups, g, at + 4 * g, text, tail, table);
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* encode_and_make(
+      PieceRun& run, size_t from, size_t to, Id* ids) {
+    const char* const text = run.text.data();
+    __m512i table = table_of(run);
+    // Groups from here on have a piece of which 16 bytes cannot be read.
+    size_t near_end = to;
+    while (near_end > from && run.bounds[4 * near_end - 1] + size_t{16} > run.text.size()) {
+      --near_end;
     }
-    ids = text_ends.end_texts(run, 0, ids);
-    size_t text_end = text_ends.next();
-    for (size_t g = 0; g < num_groups; ++g, at += 4) {
-      ids = emit<kNarrow, Id>(run, groups, g, at, table, ids);
-      if (g + kAhead < num_groups) make(groups, g + kAhead, at + 4 * kAhead, text, tail, table);
-      if (g + 1 == text_end) {
-        ids = text_ends.end_texts(run, g + 1, ids);
-        text_end = text_ends.next();
-      }
+    size_t g = from, slot = run.made % kAhead;
+    for (; g < near_end; ++g, slot = (slot + 1) % kAhead) {
+      WaitingGroup& group = run.waiting[slot];
+      ids = encode_group<kNarrow, Id>(run, group, table, ids);
+      const uint32_t* at = &run.bounds[4 * g];
+      make_group(group, at, text + at[0], text + at[1], text + at[2], text + at[3], table);
+      fetch(run.waiting[(slot + kAhead - kFetchLater) % kAhead]);
     }
+    for (; g < to; ++g, slot = (slot + 1) % kAhead) {
+      WaitingGroup& group = run.waiting[slot];
+      ids = encode_group<kNarrow, Id>(run, group, table, ids);
+      make_anywhere(group, run, &run.bounds[4 * g], table);
+      fetch(run.waiting[(slot + kAhead - kFetchLater) % kAhead]);
+    }
+    run.made += to - from;
+    run.encoded += to - from;
     return ids;
   }
 
   template <bool kNarrow, typename Id>
-  static void encode(PieceRun& run, std::span<const uint32_t> ends) {
-    const TextTail tail(run.text);
-    encode_in_batches<Id>(
-        run, ends, [&](const PieceBounds& bounds, size_t num_groups, TextEnds& text_ends, Id* ids) {
-          return encode_batch<kNarrow>(run, tail, bounds, num_groups, text_ends, ids);
-        });
+  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2")]] static Id* encode_waiting(
+      PieceRun& run, size_t count, Id* ids) {
+    __m512i table = table_of(run);
+    for (; count > 0; --count, ++run.encoded) {
+      ids = encode_group<kNarrow, Id>(run, run.waiting[run.encoded % kAhead], table, ids);
+    }
+    return ids;
   }
 };
 
 }  // namespace
 
-void encode_pieces_avx512(PieceRun& run, std::span<const uint32_t> ends) {
-  if (run.out.width() == IdWidth::two) return GroupLoop::encode<true, uint16_t>(run, ends);
-  if (run.model.hot.narrow()) return GroupLoop::encode<true, int32_t>(run, ends);
-  GroupLoop::encode<false, int32_t>(run, ends);
+void add_groups_avx512(PieceRun& run, size_t num_groups) { add_groups<GroupLoop>(run, num_groups); }
+
+void finish_groups_avx512(PieceRun& run) {
+  for (size_t g = std::max(run.encoded, run.made - std::min(run.made, kFetchLater)); g < run.made;
+       ++g) {
+    GroupLoop::fetch(run.waiting[g % PieceRun::kAhead]);
+  }
+  finish_groups<GroupLoop>(run);
 }
 
 #else
 
-void encode_pieces_avx512(PieceRun&, std::span<const uint32_t>) {}  // no level leads here
+// No level leads here.
+void add_groups_avx512(PieceRun&, size_t) {}
+void finish_groups_avx512(PieceRun&) {}
 
 #endif
 

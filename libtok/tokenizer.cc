@@ -17,9 +17,6 @@ namespace {
 /// Names under which the field's tokenizers keep the token that ends a document.
 constexpr std::string_view kEodNames[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
 
-/// Pieces that are cut before they are encoded.
-constexpr size_t kPiecesPerBlock = 1024;
-
 void put(std::string& out, int64_t number) {
   char digits[24];
   char* end = std::to_chars(digits, digits + sizeof digits, number).ptr;
@@ -196,13 +193,12 @@ void Tokenizer::encode_segment(std::string_view segment, Scratch& scratch, Token
   const PieceModel model{vocab_, cut_, hot_, level_};
   BoundaryScan scan(source_.pretokenizer, segment, level_,
                     model.parts_are_pieces() ? &cut_.neighbours() : nullptr);
-  uint32_t ends[kPiecesPerBlock];
-  size_t begin = 0;
-  while (const size_t count = scan.next(ends, kPiecesPerBlock)) {
-    encode_pieces(model, segment, begin, {ends, count}, scratch.pieces, out);
-    begin = ends[count - 1];
+  PieceRun run(model, segment, 0, scratch.pieces, out);
+  while (const size_t count = scan.next(run.room().data(), PieceRun::kBlock)) {
+    run.add(count);
     out.drain_if_full();
   }
+  run.finish();
 }
 
 /// The same for a segment whose positions do not fit 32 bits: from piece to piece.
@@ -271,19 +267,17 @@ int64_t Tokenizer::encode(const TextBatch& batch, Scratch& scratch, TokenBuffer&
 
 void Tokenizer::encode_row(const TextBatch& batch, Scratch& scratch, TokenBuffer& out) const {
   const PieceModel model{vocab_, cut_, hot_, level_};
-  uint32_t ends[kPiecesPerBlock];
-  uint32_t marks[kPiecesPerBlock / 4];
+  uint32_t marks[PieceRun::kBlock / 4];
   TextRow row{.ends = batch.ends(), .marks = marks};
   BoundaryScan scan(source_.pretokenizer, batch.all(), row, level_,
                     model.parts_are_pieces() ? &cut_.neighbours() : nullptr);
   const std::string_view readable(batch.all().data(),
                                   batch.all().size() + TextBatch::kReadableBytes);
-  size_t begin = 0;
-  while (const size_t count = scan.next(ends, kPiecesPerBlock)) {
-    encode_texts(model, readable, begin, {ends, count}, {marks, row.num_marks}, scratch.lengths,
-                 scratch.pieces, out);
-    begin = ends[count - 1];
+  PieceRun run(model, readable, 0, scratch.pieces, out, &scratch.lengths);
+  while (const size_t count = scan.next(run.room().data(), PieceRun::kBlock)) {
+    run.add(count, {marks, row.num_marks});
   }
+  run.finish();
 }
 
 int64_t Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& out,

@@ -296,6 +296,40 @@ TEST(Encode, BatchesOfRealTexts) {
   for (const Named& named : sources()) Subject(named).check_batch(texts, 0);
 }
 
+TEST(Encode, BlocksOfAnySize) {
+  uint64_t state = 31;
+  for (const Named& named : sources()) {
+    const Vocab vocab(named.source.vocab);
+    const ExactCut cut(vocab);
+    const HotTable hot(vocab);
+    for (const SimdLevel level : levels()) {
+      const PieceModel model{vocab, cut, hot, level};
+      PieceScratch scratch(64, 16);
+      for (int i = 0; i < rounds(20); ++i) {
+        const std::string text = random_text(state, 3000);
+        std::vector<int32_t> want;
+        TokenBuffer got(vocab.id_limit() <= 65536 && i % 2 == 0 ? IdWidth::two : IdWidth::four);
+        PieceRun run(model, text, 0, scratch, got);
+        PieceCutter cutter(named.source.pretokenizer, text);
+        const size_t most = size_t{1} << i % 11;
+        for (bool more = true; more;) {
+          size_t count = 0;
+          state = state * 6364136223846793005u + 1442695040888963407u;
+          for (const size_t size = (state >> 33) % (most + 1); count < size && more; ++count) {
+            const std::string_view piece = cutter.next();
+            if (!(more = !piece.empty())) break;
+            run.room()[count] = static_cast<uint32_t>(cutter.position());
+            encode_piece_plain(vocab, piece, want);
+          }
+          run.add(count);
+        }
+        run.finish();
+        ASSERT_EQ(ids_of(got), want) << named.name << " " << simd_level_name(level) << " " << text;
+      }
+    }
+  }
+}
+
 TEST(Encode, LongRunsAndPiecesOfEverySize) {
   for (const Named& named : sources()) {
     Subject subject(named);
@@ -321,7 +355,8 @@ TEST(Encode, NeverReadsPastTheText) {
   Subject subject({"small", small_source(Family::gpt2, false)});
   uint64_t state = 23;
   for (int i = 0; i < rounds(3000); ++i) {
-    std::string text = random_text(state, 30).substr(0, kPage);
+    // Long ones end while groups of pieces still wait; short ones are a few groups in all.
+    std::string text = random_text(state, i % 8 == 0 ? 900 : 30).substr(0, kPage);
     while (!text.empty() && (static_cast<uint8_t>(text.back()) & 0x80) != 0) text.pop_back();
     std::memcpy(end - text.size(), text.data(), text.size());
     subject.check({end - text.size(), text.size()});
