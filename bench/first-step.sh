@@ -6,8 +6,8 @@
 #
 # RUNS processes one after the other (default 5) of the programs in FOLDER (default
 # build/release/bin). Without flags: GPT-2 124M; on a GPU --bf16, 64x1024, else fp32, 1x128. Flags
-# are added, and win. The data are made first and lie in the page cache; nothing is saved, so that
-# on a GPU the choice of algorithms by timing is part of every run.
+# are added, and win. The data are made first and lie in the page cache; every run has an empty cache
+# folder, so that on a GPU the choice of algorithms by timing is part of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 runs=5 bin=build/release/bin
@@ -33,7 +33,7 @@ for ((run = 0; run < runs; ++run)); do
   begin=$EPOCHREALTIME end=
   while IFS= read -r text; do
     [[ $text == *" iteration "*" consumed samples: "* && -z $end ]] && end=$EPOCHREALTIME
-  done < <("${line[@]}" 2>"$work/errors")
+  done < <(XDG_CACHE_HOME=$work/cache$run "${line[@]}" 2>"$work/errors")
   [ -n "$end" ] || { cat "$work/errors" >&2; exit 1; }
   seconds+=("$(awk -v a="$begin" -v b="$end" 'BEGIN { printf "%.2f", b - a }')")
 done

@@ -124,8 +124,8 @@ std::vector<float> stretch(const std::string& family, const Layout& layout, cons
     std::vector<float> all_here{1};
     engine.over_ranks(all_here, comm::Reduce::sum);
     const auto save = [&](int64_t iteration) {
-      Snapshot snapshot(engine);
-      snapshot.take(true);
+      Snapshot snapshot(engine, true);
+      snapshot.take();
       snapshot.wait();
       CheckpointMeta meta;
       meta.state.iteration = iteration;

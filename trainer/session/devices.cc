@@ -18,19 +18,30 @@
 namespace trainer {
 namespace {
 
+#ifdef GRISTMILL_CUDA
+// Empty where the user's folder for caches cannot be had.
+std::string cache_folder() {
+  const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
+  const bool has_cache = cache != nullptr && *cache == '/';
+  if (!has_cache && (home == nullptr || *home != '/')) return {};
+  const std::string folder =
+      has_cache ? cli::concat(cache, "/gristmill") : cli::concat(home, "/.cache/gristmill");
+  std::error_code error;
+  std::filesystem::create_directories(folder, error);
+  return error ? std::string() : folder;
+}
+#endif
+
 std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare& share) {
 #ifdef GRISTMILL_CUDA
   if (config.device == "cpu" || (config.device == "auto" && ops::cuda::device_count() == 0))
     return nullptr;
-  // Algorithms chosen by timing are kept beside the checkpoints: a resumed run computes the same
-  // bits.
   ops::cuda::CudaOptions options;
   options.device_index = share.gpu;
+  options.cache_folder = cache_folder();
   if (!config.save.empty()) {
     std::filesystem::create_directories(config.save);
-    options.gemm_choices_path =
-        share.rank == 0 ? config.save + "/gemm_choices.json"
-                        : cli::concat(config.save, "/gemm_choices_", share.rank, ".json");
+    options.gemm_choices_path = config.save + "/gemm_choices.txt";
   }
   return ops::cuda::make_cuda_ops(options);
 #else

@@ -18,7 +18,6 @@ int visible_gpus(const TrainConfig& config);
 struct DeviceShare {
   int gpu = 0;            ///< Index of its GPU, of those that it sees.
   int ranks_on_host = 1;  ///< The host's CPU threads are divided among them.
-  int rank = 0;           ///< Of the job: each keeps its own file of timed choices.
 };
 
 /// Opens the device of --device; auto is a GPU where there is one.

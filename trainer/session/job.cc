@@ -117,7 +117,7 @@ std::unique_ptr<ops::Ops> Job::open_device() {
   const int visible = visible_gpus(config_);
   const bool chosen = launch_.device >= 0 && launch_.devices > 0;
   if (chosen || (visible > 0 && !alone())) device_index_ = comm::device_of(launch_, visible);
-  return trainer::open_device(config_, {device_index_, launch_.local_size, launch_.rank});
+  return trainer::open_device(config_, {device_index_, launch_.local_size});
 }
 
 void Job::meet(const ops::Ops* ops, const std::string& error) {

@@ -12,7 +12,7 @@ Saver::Saver(Engine& engine, SaverOptions options)
     : options_(std::move(options)),
       root_(options_.root,
             {.rank = engine.topology().rank(), .world = engine.topology().world_size()}),
-      snapshot_(engine) {}
+      snapshot_(engine, options_.optimizer) {}
 
 Saver::~Saver() {
   if (thread_.joinable()) thread_.join();
@@ -20,7 +20,7 @@ Saver::~Saver() {
 
 void Saver::save(CheckpointMeta meta) {
   if (thread_.joinable()) thread_.join();
-  snapshot_.take(options_.optimizer);
+  snapshot_.take();
   done_ = false;
   outcome_ = {meta.state.iteration, {}};
   thread_ = std::thread([this, meta = std::move(meta)]() mutable { write(std::move(meta)); });

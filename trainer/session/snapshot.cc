@@ -5,6 +5,7 @@
 #include "trainer/session/snapshot.h"
 
 #include <algorithm>
+#include <chrono>
 #include <utility>
 
 #include "libindexed/format.h"
@@ -96,22 +97,33 @@ const TensorRecord& needed(const Checkpoint& checkpoint, std::string_view group,
 
 }  // namespace
 
+Snapshot::Snapshot(Engine& engine, bool optimizer)
+    : engine_(engine),
+      optimizer_(optimizer),
+      block_(std::async(
+          engine.ops().device() == Device::cuda ? std::launch::async : std::launch::deferred,
+          [&ops = engine.ops(), bytes = needed_bytes()] { return ops.allocate_host(bytes); })) {}
+
 Snapshot::~Snapshot() {
-  if (block_) engine_.ops().release_host(block_);
+  // Deferred: no save has wanted it.
+  if (block_.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) return;
+  try {
+    engine_.ops().release_host(block_.get());
+  } catch (...) {  // there was not so much memory: a save has said so, or none was begun
+  }
 }
 
-void Snapshot::take(bool optimizer) {
-  int64_t needed_bytes = 0;
+int64_t Snapshot::needed_bytes() const {
+  int64_t out = 0;
   for (const ParamView& view : engine_.parameters()) {
     int64_t item = size_bytes(view.model.dtype);
-    if (optimizer) item += 4 + 2 * size_bytes(view.m.dtype);
-    needed_bytes += view.saved.count * item + 4 * ops::kAlignment;
+    if (optimizer_) item += 4 + 2 * size_bytes(view.m.dtype);
+    out += view.saved.count * item + 4 * ops::kAlignment;
   }
-  if (needed_bytes > capacity_bytes_) {
-    if (block_) engine_.ops().release_host(block_);
-    block_ = static_cast<std::byte*>(engine_.ops().allocate_host(needed_bytes));
-    capacity_bytes_ = needed_bytes;
-  }
+  return out;
+}
+
+void Snapshot::take() {
   used_bytes_ = 0;
   shards_.clear();
   copies_.clear();
@@ -119,7 +131,7 @@ void Snapshot::take(bool optimizer) {
     if (view.saved.count == 0) continue;
     const bool whole = view.model.elements() == view.param->elements();
     add("model", view, view.model, whole ? 0 : view.kept.first);
-    if (!optimizer) continue;
+    if (!optimizer_) continue;
     if (view.main.dtype != view.model.dtype) add("main", view, view.main, view.kept.first);
     add("exp_avg", view, view.m, view.kept.first);
     add("exp_avg_sq", view, view.v, view.kept.first);
@@ -131,7 +143,7 @@ void Snapshot::take(bool optimizer) {
 // `begin`: the element of the parameter with which `tensor` begins.
 void Snapshot::add(const std::string& group, const ParamView& view, const Tensor& tensor,
                    int64_t begin) {
-  std::byte* host = block_ + used_bytes_;
+  std::byte* host = static_cast<std::byte*>(block_.get()) + used_bytes_;
   const Tensor part = tensor.flat().slice(view.saved.first - begin, view.saved.count);
   copies_.push_back({host, part});
   used_bytes_ += ops::align_up(part.bytes());

@@ -5,6 +5,7 @@
 #pragma once
 
 #include <cstdint>
+#include <future>
 #include <span>
 #include <string>
 #include <vector>
@@ -15,19 +16,20 @@
 namespace trainer {
 
 /// A copy of what this rank saves of an engine's tensors in host memory, taken between two steps.
-/// State: owns one host block, made at the first take() and used again.
+/// State: owns one host block, used by every take().
 class Snapshot {
  public:
-  explicit Snapshot(Engine& engine) : engine_(engine) {}
+  /// Of parameters and, if asked, of what the optimizer keeps for them. A GPU's block is made
+  /// beside the first steps, since pinning it takes seconds.
+  Snapshot(Engine& engine, bool optimizer);
   ~Snapshot();
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  /// Queues copies of parameters and, if asked, of what the optimizer keeps for them, beside the
-  /// next step's forward and backward; its update waits.
+  /// Queues the copies beside the next step's forward and backward; its update waits.
   /// Done: the bytes of shards() are there when wait() has returned; steps queued later do not
   /// change them. Errors: DeviceError.
-  void take(bool optimizer);
+  void take();
 
   /// Blocks until the copies are there; any thread may call it.
   void wait() const;
@@ -38,10 +40,12 @@ class Snapshot {
  private:
   void add(const std::string& group, const ParamView& view, const Tensor& tensor, int64_t begin);
 
+  int64_t needed_bytes() const;
+
   Engine& engine_;
+  bool optimizer_;
   std::vector<ops::HostCopy> copies_;
-  std::byte* block_ = nullptr;
-  int64_t capacity_bytes_ = 0;
+  std::shared_future<void*> block_;
   int64_t used_bytes_ = 0;
   ops::Mark done_;
   std::vector<ShardSource> shards_;

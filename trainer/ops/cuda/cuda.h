@@ -13,10 +13,10 @@ namespace ops::cuda {
 /// What the host chooses once.
 struct CudaOptions {
   int device_index = 0;  ///< Of the GPUs that this process sees.
-  /// Algorithms chosen by timing are kept here and read at the next start, so that a resumed run
-  /// computes the same bits; empty keeps them in memory only. The file is replaced by rename at
-  /// each new choice.
-  std::string gemm_choices_path;
+  /// Algorithms chosen by timing are kept in a file of the run, which decides, and in one of this
+  /// folder for each kind of device (gemm_choices.h): a run that is resumed, and one that is made
+  /// again, compute the same bits. Empty: not kept.
+  std::string gemm_choices_path, cache_folder;
   bool tune = true;  ///< false: the library's first suggestion for every product, no timing.
 };
 

@@ -31,7 +31,8 @@ std::string dotted(int version) {
 
 }  // namespace
 
-CudaOps::CudaOps(const CudaOptions& options) : device_index_(options.device_index) {
+CudaOps::CudaOps(const CudaOptions& options)
+    : device_index_(options.device_index), host_memory_(device_index_) {
   CUDA_CHECK(cudaSetDevice(device_index_));
   cudaDeviceProp device{};
   CUDA_CHECK(cudaGetDeviceProperties(&device, device_index_));
@@ -47,7 +48,7 @@ CudaOps::CudaOps(const CudaOptions& options) : device_index_(options.device_inde
   events_.resize(2 * kMarks);
   for (cudaEvent_t& event : events_)
     CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  gemm_ = std::make_unique<Gemm>(options.gemm_choices_path, device_name_, options.tune);
+  gemm_ = std::make_unique<Gemm>(options, device_name_);
   sdpa_ = std::make_unique<Sdpa>();
 }
 
@@ -96,13 +97,9 @@ void* CudaOps::allocate(int64_t bytes) {
 
 void CudaOps::release(void* block) noexcept { cudaFree(block); }
 
-void* CudaOps::allocate_host(int64_t bytes) {
-  void* block = nullptr;
-  CUDA_CHECK(cudaMallocHost(&block, static_cast<size_t>(std::max<int64_t>(bytes, 1))));
-  return block;
-}
+void* CudaOps::allocate_host(int64_t bytes) { return host_memory_.allocate(bytes); }
 
-void CudaOps::release_host(void* block) noexcept { cudaFreeHost(block); }
+void CudaOps::release_host(void* block) noexcept { host_memory_.release(block); }
 
 int64_t CudaOps::workspace_bytes(const AnyArgs& any) {
   if (std::holds_alternative<LinearForward>(any)) return Gemm::kWorkspaceBytes;

@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "trainer/ops/cuda/cuda.h"
+#include "trainer/ops/cuda/host_memory.h"
 #include "trainer/ops/ops.h"
 
 namespace ops::cuda {
@@ -105,6 +106,7 @@ class CudaOps final : public Ops {
   void attention_backward_plain(const AttentionBackward& args);
 
   int device_index_ = 0;
+  HostMemory host_memory_;
   int multiprocessors_ = 0;
   int shared_bytes_per_block_ = 0;
   std::string device_name_;

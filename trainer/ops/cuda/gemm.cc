@@ -1,19 +1,16 @@
-// Plans, timing and the file of choices; see gemm.h.
+// Plans and timing; see gemm.h.
 // Timing: every heuristic candidate (at most kCandidates) runs a few times on random numbers; the
 // fastest few run again, in turns, and the least median wins. Random numbers, because zeros draw
-// less power and run faster. The file: a header line, then one line for each product: key,
-// algorithm as hex, microseconds. Replaced by rename.
+// less power and run faster.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/gemm.h"
 
-#include <unistd.h>
-
 #include <algorithm>
 #include <array>
-#include <cstdio>
+#include <cctype>
 #include <cstring>
-#include <fstream>
 #include <sstream>
+#include <utility>
 #include <vector>
 
 #include "trainer/ops/cuda/launch.h"
@@ -84,6 +81,22 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, const V
   LT_CHECK(cublasLtMatmulDescSetAttribute(desc, what, &value, sizeof value));
 }
 
+// Choices of another library or device are not used.
+std::string header(const std::string& device_name) {
+  return "gemm choices 2, cublasLt " + std::to_string(cublasLtGetVersion()) + ", " + device_name;
+}
+
+std::vector<std::string> choice_files(const CudaOptions& options, const std::string& device_name) {
+  std::vector<std::string> out;
+  if (!options.gemm_choices_path.empty()) out.push_back(options.gemm_choices_path);
+  if (options.cache_folder.empty()) return out;
+  std::string name = "gemm_choices-" + std::to_string(cublasLtGetVersion()) + "-" + device_name;
+  std::ranges::replace_if(
+      name, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '_'; }, '_');
+  out.push_back(options.cache_folder + "/" + name + ".txt");
+  return out;
+}
+
 }  // namespace
 
 std::string GemmKey::text() const {
@@ -120,11 +133,9 @@ struct Gemm::Plan {
   }
 };
 
-Gemm::Gemm(std::string choices_path, const std::string& device_name, bool tune)
-    : choices_path_(std::move(choices_path)), tune_(tune) {
+Gemm::Gemm(const CudaOptions& options, const std::string& device_name)
+    : tune_(options.tune), choices_(choice_files(options, device_name), header(device_name)) {
   LT_CHECK(cublasLtCreate(&handle_));
-  header_ = "gemm choices 1, cublasLt " + std::to_string(cublasLtGetVersion()) + ", " + device_name;
-  read_choices();
 }
 
 Gemm::~Gemm() {
@@ -172,18 +183,22 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
   std::erase_if(p->candidates, [](const auto& c) { return c.state != CUBLAS_STATUS_SUCCESS; });
   if (!p->candidates.empty()) p->algorithm = p->candidates.front().algo;
 
-  const auto found = choices_.find(key.text());
-  if (found != choices_.end()) {
-    cublasLtMatmulHeuristicResult_t result{};
-    if (cublasLtMatmulAlgoCheck(handle_, p->desc, p->a, p->b, p->d, p->d, &found->second.algorithm,
-                                &result) == CUBLAS_STATUS_SUCCESS &&
-        result.workspaceSize <= static_cast<size_t>(kWorkspaceBytes)) {
-      p->algorithm = found->second.algorithm;
-      p->microseconds = found->second.microseconds;
-    }
-  }
+  take(choices_.find(key.text()), *p);
   slot = std::move(p);
   return *slot;
+}
+
+void Gemm::take(const GemmChoice* choice, Plan& p) {
+  if (choice == nullptr || choice->algorithm.size() != sizeof p.algorithm) return;
+  cublasLtMatmulAlgo_t algorithm{};
+  std::memcpy(&algorithm, choice->algorithm.data(), sizeof algorithm);
+  cublasLtMatmulHeuristicResult_t result{};
+  if (cublasLtMatmulAlgoCheck(handle_, p.desc, p.a, p.b, p.d, p.d, &algorithm, &result) !=
+          CUBLAS_STATUS_SUCCESS ||
+      result.workspaceSize > static_cast<size_t>(kWorkspaceBytes))
+    return;
+  p.algorithm = algorithm;
+  p.microseconds = choice->microseconds;
 }
 
 bool Gemm::supports(const GemmKey& key) { return !plan(key).candidates.empty(); }
@@ -255,7 +270,9 @@ struct Gemm::Bench {
   Bench& operator=(const Bench&) = delete;
 };
 
-void Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench, cudaStream_t stream) {
+// No microseconds where no candidate ran.
+GemmChoice Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench,
+                                 cudaStream_t stream) {
   const GemmCall call{.a = bench.block[0],
                       .b = bench.block[1],
                       .c = bench.block[2],
@@ -280,23 +297,22 @@ void Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench, cuda
     if (once(p.candidates[i].algo, 1) > 1e29f) continue;
     first.emplace_back(once(p.candidates[i].algo, kFirstRuns), i);
   }
-  if (first.empty()) return;
+  if (first.empty()) return {};
   std::sort(first.begin(), first.end());
   first.resize(std::min<size_t>(first.size(), kFinalists));
   std::vector<std::vector<float>> times(first.size());
   for (int run = 0; run < kFinalRuns; ++run)
     for (size_t i = 0; i < first.size(); ++i)
       times[i].push_back(once(p.candidates[first[i].second].algo, 2));
-  float best = 1e30f;
+  GemmChoice best{.microseconds = 1e30f};
   for (size_t i = 0; i < first.size(); ++i) {
     std::sort(times[i].begin(), times[i].end());
     const float median = times[i][kFinalRuns / 2];
-    if (median >= best) continue;
-    best = median;
-    p.algorithm = p.candidates[first[i].second].algo;
+    if (median >= best.microseconds) continue;
+    const cublasLtMatmulAlgo_t& algorithm = p.candidates[first[i].second].algo;
+    best = {std::string(reinterpret_cast<const char*>(&algorithm), sizeof algorithm), median};
   }
-  p.microseconds = best;
-  choices_[key.text()] = {p.algorithm, best};
+  return best;
 }
 
 void Gemm::tune(std::span<const GemmKey> keys, cudaStream_t stream) {
@@ -312,49 +328,18 @@ void Gemm::tune(std::span<const GemmKey> keys, cudaStream_t stream) {
   CUDA_CHECK(cudaStreamSynchronize(stream));
   const Bench bench(unknown);
   if (!bench.whole) return;
-  for (const GemmKey& k : unknown) time_candidates(k, plan(k), bench, stream);
-  write_choices();
-}
-
-void Gemm::read_choices() {
-  if (choices_path_.empty()) return;
-  std::ifstream in(choices_path_);
-  std::string line;
-  if (!std::getline(in, line) || line != header_) return;
-  while (std::getline(in, line)) {
-    std::istringstream row(line);
-    std::string key, hex;
-    Choice choice{};
-    if (!std::getline(row, key, '|') || !std::getline(row, hex, '|') ||
-        !(row >> choice.microseconds))
-      continue;
-    if (hex.size() != 2 * sizeof choice.algorithm) continue;
-    auto* bytes = reinterpret_cast<unsigned char*>(&choice.algorithm);
-    for (size_t i = 0; i < sizeof choice.algorithm; ++i)
-      bytes[i] = static_cast<unsigned char>(std::stoul(hex.substr(2 * i, 2), nullptr, 16));
-    choices_[key] = choice;
+  std::map<std::string, GemmChoice> timed;
+  for (const GemmKey& k : unknown) {
+    GemmChoice best = time_candidates(k, plan(k), bench, stream);
+    if (best.microseconds > 0) timed[k.text()] = std::move(best);
   }
-}
-
-void Gemm::write_choices() const {
-  if (choices_path_.empty()) return;
-  const std::string temporary = choices_path_ + "." + std::to_string(getpid()) + ".tmp";
-  {
-    std::ofstream out(temporary);
-    out << header_ << '\n';
-    for (const auto& [key, choice] : choices_) {
-      std::string hex;
-      const auto* bytes = reinterpret_cast<const unsigned char*>(&choice.algorithm);
-      for (size_t i = 0; i < sizeof choice.algorithm; ++i) {
-        char pair[3];
-        std::snprintf(pair, sizeof pair, "%02x", bytes[i]);
-        hex += pair;
-      }
-      out << key << '|' << hex << '|' << choice.microseconds << '\n';
-    }
-    if (!out.flush()) return;  // a lost choice costs a second of timing, not the run
+  choices_.add(timed);
+  for (const GemmKey& k : unknown) {
+    const auto own = timed.find(k.text());
+    if (own == timed.end()) continue;
+    take(&own->second, plan(k));
+    take(choices_.find(k.text()), plan(k));  // what the files have agreed on
   }
-  std::rename(temporary.c_str(), choices_path_.c_str());
 }
 
 }  // namespace ops::cuda

@@ -14,6 +14,8 @@
 #include <span>
 #include <string>
 
+#include "trainer/ops/cuda/cuda.h"
+#include "trainer/ops/cuda/gemm_choices.h"
 #include "trainer/ops/tensor.h"
 
 namespace ops::cuda {
@@ -58,8 +60,8 @@ class Gemm {
   /// Scratch memory that a product may ask for.
   static constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 
-  /// `choices_path` as in CudaOptions. Errors: DeviceError.
-  Gemm(std::string choices_path, const std::string& device_name, bool tune);
+  /// Files and `tune` as in CudaOptions. Errors: DeviceError.
+  Gemm(const CudaOptions& options, const std::string& device_name);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
@@ -67,9 +69,9 @@ class Gemm {
   /// Queues one product on `stream`; `workspace` holds kWorkspaceBytes. With `may_tune`, a key seen
   /// for the first time is tuned before. Errors: DeviceError when cuBLASLt has no algorithm for it.
   void run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream, bool may_tune);
-  /// Times the algorithms of all keys that are not known yet, on memory of its own, and writes the
-  /// file of choices. Where memory or an algorithm is missing the key is left as it is. Blocks the
-  /// host.
+  /// Times the algorithms of all keys that are not known yet, on memory of its own, and adds them
+  /// to the files of choices. Where memory or an algorithm is missing the key is left as it is.
+  /// Blocks the host.
   void tune(std::span<const GemmKey> keys, cudaStream_t stream);
   /// Microseconds that tuning measured for `key`; 0 when it was not timed.
   float microseconds(const GemmKey& key) const;
@@ -80,20 +82,15 @@ class Gemm {
   struct Plan;
   struct Bench;
   Plan& plan(const GemmKey& key);
-  void read_choices();
-  void write_choices() const;
-  void time_candidates(const GemmKey& key, Plan& plan, const Bench& bench, cudaStream_t stream);
+  /// Uses `choice` where there is one that cuBLASLt takes for this plan.
+  void take(const GemmChoice* choice, Plan& plan);
+  GemmChoice time_candidates(const GemmKey& key, Plan& plan, const Bench& bench,
+                             cudaStream_t stream);
 
-  struct Choice {
-    cublasLtMatmulAlgo_t algorithm;
-    float microseconds;
-  };
   cublasLtHandle_t handle_ = nullptr;
-  std::string choices_path_;
-  std::string header_;  // library version and device: choices of another pair are not used
   bool tune_;
   std::map<GemmKey, std::unique_ptr<Plan>> plans_;
-  std::map<std::string, Choice> choices_;
+  GemmChoices choices_;
 };
 
 }  // namespace ops::cuda
