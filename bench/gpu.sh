@@ -4,21 +4,27 @@
 #   bench/gpu.sh pack BUILD OUT.tar.gz   collects the programs of a CUDA build, their tests and goldens, and the libraries beside CUDA's
 #   bench/gpu.sh run OUT.tar.gz PART...  on the machine with GPUs: needs bash, tar, gzip, CUDA 13's libraries, cuDNN 9, NCCL 2 and
 #                                        python3 with torch, which may bring these libraries
-# Parts, in the order given; `one` and `many` put PyTorch beside ours in the same call:
+# Parts, in the order given; one, data and zero put PyTorch beside ours in the same call:
 #   check    every test with the label gpu; those of several GPUs run where there are as many
 #   start    seconds from the start of the process to the first step (bench/first-step.sh)
 #   one      tokens/s, power and clock of each model on one GPU; the fused product beside cuBLASLt's
-#   many     each layout on all GPUs: data parallel, ZeRO, tensor, pipeline, state on the host
+#   data     data parallel and ZeRO-1 on all GPUs, torch's DDP and FSDP2 beside them
+#   zero     6.7B and 13B with their state shared among all GPUs or on the host, FSDP2 beside them
+#   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
+#   pipeline 6.7B over all GPUs in the three schedules
+#   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written beside them
 # SECONDS_EACH (10): how long each load is held. LAYERS_22B (8): layers of the slice of GPT-22B.
 set -euo pipefail
-TESTS=(ops_cuda_test model_cuda_test trainer_program_cuda_test comm_cuda_test layout_cuda_test)
+ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test) # each on one GPU
+TESTS=("${ONE[@]}" comm_cuda_test layout_cuda_test trainer_program_test)
 
 pack() {
   local build source out=$2 name
   build=$(cd "$1" && pwd) source=$(cd "$(dirname "$0")/.." && pwd)
   mkdir -p "$folder/build/release/tests" "$folder/build/release/bin" "$folder/lib"
-  cmake --build "$build" --target bench-kernels
-  cp "$build"/bin/{trainer,make-dataset} "$folder/build/release/bin"
+  cmake --build "$build" --target trainer generate make-dataset bench-step bench-kernels "${TESTS[@]}"
+  cp "$build"/bin/{trainer,generate,make-dataset} "$folder/build/release/bin"
+  cp "$build"/libfault_shim.so "$folder/build/release"
   cp "$build"/bench-{step,kernels} "$folder/build/release"
   for name in "${TESTS[@]}"; do cp "$build/tests/$name" "$folder/build/release/tests"; done
   find "$folder/build" -type f -exec strip {} + 2>/dev/null || true
@@ -39,16 +45,33 @@ torch() { # GPUS ARGUMENTS...
   "${launch[@]}" "$folder/bench/step/torch_step.py" --seconds "$each" "$@" 2>"$folder/torch.err" || tail -n 3 "$folder/torch.err"
 }
 
+# The tests of one GPU side by side, each on its own where there are as many; then those of several, and the launcher's and the
+# lost ranks' of trainer_program_test with a GPU for each rank.
 check() {
-  local name failed=0
-  for name in "${TESTS[@]}"; do
-    echo "$name"
-    "$folder/build/release/tests/$name" --gtest_brief=1 >"$folder/said" 2>&1 || failed=1
-    grep -vE 'SKIPPED|: Skipped$|^needs [0-9]+ GPU|^Running main' "$folder/said" || true
+  local name failed=0 gpu=0
+  for name in "${ONE[@]}"; do
+    CUDA_VISIBLE_DEVICES=$((gpu++ % gpus)) tested "$name" &
+    [ "$gpus" -gt 1 ] || wait -n || failed=1
   done
+  while [ -n "$(jobs -rp)" ]; do wait -n || failed=1; done
+  tested comm_cuda_test || failed=1
+  tested layout_cuda_test || failed=1
+  # Left out: cases in which one machine plays two hosts, which would use a GPU twice, or one without GPUs, and the line that names the slowest rank, which GPUs do not tell.
+  [ "$gpus" -lt 4 ] || TRAINER_TEST_DEVICE=cuda tested trainer_program_test --gtest_filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
+ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.ADeviceThatIsGoneIsToldToAll:ManyTest.TheIterationLineNamesTheSlowestRank" || failed=1
   return $failed
 }
-start() { "$folder/bench/first-step.sh" -n 5 -b "$folder/build/release/bin"; }
+tested() { # PROGRAM ARGUMENTS...
+  local status=0 begin=$SECONDS
+  "$folder/build/release/tests/$1" --gtest_brief=1 "${@:2}" >"$folder/said.$1" 2>&1 || status=$?
+  echo "$1: status $status after $((SECONDS - begin)) s"
+  grep -vE 'SKIPPED|: Skipped$|^needs [0-9]+ GPU|^Running main' "$folder/said.$1" || true
+  return $status
+}
+start() {
+  CUDA_VISIBLE_DEVICES=0 "$folder/bench/first-step.sh" -n 5 -b "$folder/build/release/bin"
+  [ "$gpus" = 1 ] || "$folder/bench/first-step.sh" -n 5 -b "$folder/build/release/bin" --global-batch-size $((64 * gpus))
+}
 one() {
   bench-kernels --only dgrad || true
   ours --model 124M,345M,774M,1558M,1.3B
@@ -56,25 +79,42 @@ one() {
   torch 1 --model 124M,345M,774M,1558M,1.3B
   ours --model 124M,1558M
 }
-many() {
+data() {
   local model
   for model in 124M 1.3B; do
     ours --gpus "$gpus" --model $model --overlap
     ours --gpus "$gpus" --model $model --overlap --zero-stage 1
     torch "$gpus" --shard ddp --model $model
-    torch "$gpus" --shard fsdp --model $model
   done
+  for model in 124M 1.3B; do torch "$gpus" --shard fsdp --model $model; done
+}
+zero() {
   ours --gpus "$gpus" --model 6.7B --overlap --zero-stage 2
   ours --gpus "$gpus" --model 6.7B --overlap --zero-stage 3
   torch "$gpus" --shard fsdp --model 6.7B
   ours --gpus "$gpus" --model 13B --overlap --zero-stage 1 --cpu-offload --recompute full
+  ours --gpus "$gpus" --model 13B --overlap --zero-stage 1
+  ours --gpus "$gpus" --model 13B --overlap --zero-stage 2
   ours --gpus "$gpus" --model 13B --overlap --zero-stage 3
   torch "$gpus" --shard fsdp --model 13B
+}
+tensor() {
   ours --gpus "$gpus" --model 6.7B --tensor-model-parallel-size "$gpus" --sequence-parallel
   ours --gpus "$gpus" --model 22B --layers "${LAYERS_22B:-8}" --tensor-model-parallel-size "$gpus" --sequence-parallel
+}
+pipeline() {
   ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16
   ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 --zero-bubble
   ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 --chunks 2
+}
+save() {
+  make-dataset "$folder/d" 4000 4000 1 int32 no-manifest >/dev/null
+  trainer --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 \
+    --micro-batch-size 4 --global-batch-size $((4 * gpus)) --bf16 --lr 1e-4 --lr-decay-style constant --vocab-size 50257 \
+    --attention-dropout 0 --hidden-dropout 0 --use-distributed-optimizer --overlap-grad-reduce --overlap-param-gather \
+    --data-path "$folder/d" --split 100,0,0 --eval-iters 0 --log-interval 1 --train-iters "${SAVE_ITERATIONS:-48}" \
+    --save "$folder/saved" --save-interval 12 --keep-last 1 2>&1 | grep -E 'iteration +[0-9]+|checkpoint' | cut -c1-150 || true
+  rm -rf "$folder/saved"
 }
 
 run() {
@@ -96,5 +136,5 @@ run() {
 
 folder=$(mktemp -d) made='' each=${SECONDS_EACH:-10}
 trap 'rm -rf "$folder"; [ -z "$made" ] || rm -f "$made"' EXIT
-[ $# -ge 3 ] || { sed -n '4,13p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '4,17p' "$0" >&2; exit 2; }
 "$@"

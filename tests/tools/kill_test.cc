@@ -182,12 +182,13 @@ TEST_P(KillTest, AtEveryOperation) {
   };
   fresh();
   ASSERT_EQ(run("out", words_, with({{"FAULT_COUNT", folder_ + "/count"}})).status, 0);
-  int64_t operations = 0;
-  std::ifstream(folder_ + "/count") >> operations;
+  long operations = 0;
+  std::ifstream(folder_ + "/count", std::ios::binary)
+      .read(reinterpret_cast<char*>(&operations), sizeof operations);
   ASSERT_GT(operations, 2);
-  for (int64_t at = 1; at <= operations; ++at) {
+  for (long at = 1; at <= operations; ++at) {
     // Where there are very many, those at both ends and some of the others.
-    if (at > 8 && at + 16 < operations && at % std::max<int64_t>(1, operations / 6) != 0) continue;
+    if (at > 8 && at + 16 < operations && at % std::max(1L, operations / 6) != 0) continue;
     const std::string when =
         "at operation " + std::to_string(at) + " of " + std::to_string(operations);
     fresh();

@@ -5,8 +5,8 @@
 // instead of dying, from that operation on for FAULT_TIMES operations. FAULT_SIGNAL: another signal
 // than SIGKILL. FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that
 // device. FAULT_MESSAGES: the process's beginning counts too, and every message it sends, of
-// control or of gloo. FAULT_COUNT: a file that receives the number of operations at exit; of a
-// rank, with its number after a dot.
+// control or of gloo. FAULT_COUNT: a file that holds the number of operations, a long, however the
+// process ends; of a rank, with its number after a dot.
 //
 // SPDX-License-Identifier: MIT
 #ifndef _GNU_SOURCE
@@ -14,6 +14,7 @@
 #endif
 #include <dlfcn.h>
 #include <fcntl.h>
+#include <sys/mman.h>
 #include <sys/socket.h>
 #include <sys/stat.h>
 #include <sys/uio.h>
@@ -27,10 +28,12 @@
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <new>
 
 namespace {
 
-std::atomic<long> operations{0};
+std::atomic<long> uncounted{0};
+std::atomic<long>* operations = &uncounted;  // or in the file of FAULT_COUNT
 
 long number(const char* name, long otherwise) {
   const char* text = std::getenv(name);
@@ -67,7 +70,7 @@ bool fault() {
                     times = number("FAULT_TIMES", LONG_MAX);
   static const int signal = static_cast<int>(number("FAULT_SIGNAL", SIGKILL));
   static const bool here = in_this_process();
-  const long now = ++operations;
+  const long now = ++*operations;
   if (!here || at == 0 || now < at) return false;
   if (error == 0) {
     if (now == at) kill(getpid(), signal);
@@ -83,19 +86,24 @@ void message() {
   if (counted) static_cast<void>(fault());
 }
 
-struct Report {
-  Report() { message(); }
-  ~Report() {
+struct Begin {
+  Begin() {
     const char *path = std::getenv("FAULT_COUNT"), *rank = std::getenv("GRISTMILL_RANK");
-    if (!path) return;
-    char name[PATH_MAX];
-    std::snprintf(name, sizeof name, "%s%s%s", path, rank ? "." : "", rank ? rank : "");
-    if (std::FILE* file = std::fopen(name, "w")) {
-      std::fprintf(file, "%ld\n", operations.load());
-      std::fclose(file);
+    if (path) {
+      char name[PATH_MAX];
+      std::snprintf(name, sizeof name, "%s%s%s", path, rank ? "." : "", rank ? rank : "");
+      if (std::FILE* file = std::fopen(name, "w+")) {
+        void* shared =
+            ftruncate(fileno(file), sizeof(long)) == 0
+                ? mmap(nullptr, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED, fileno(file), 0)
+                : MAP_FAILED;
+        if (shared != MAP_FAILED) operations = new (shared) std::atomic<long>(0);
+        std::fclose(file);
+      }
     }
+    message();
   }
-} report;
+} begin;
 
 template <class F>
 F* next(const char* name) {

@@ -48,8 +48,12 @@ inline void run_rank_processes(int size, unsigned seconds,
   std::fprintf(stderr, "%s\n", testing::UnitTest::GetInstance()->current_test_info()->name());
   std::fflush(nullptr);
   for (int rank = 0; rank < size; ++rank) {
+    const auto failures = [] {
+      return testing::UnitTest::GetInstance()->current_test_info()->result()->total_part_count();
+    };
     const pid_t pid = fork();
     if (pid == 0) {
+      const int before = failures();
       prctl(PR_SET_PDEATHSIG, SIGKILL);
       std::signal(SIGALRM, on_alarm);
       alarm(seconds);
@@ -61,7 +65,7 @@ inline void run_rank_processes(int size, unsigned seconds,
         _exit(2);
       }
       std::fflush(nullptr);
-      _exit(testing::Test::HasFailure() ? 1 : 0);
+      _exit(failures() == before ? 0 : 1);
     }
     pids.push_back(pid);
   }

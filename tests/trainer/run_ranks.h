@@ -18,10 +18,16 @@ using Variables = std::map<std::string, std::string>;
 
 class ManyTest : public ProgramTest {
  protected:
+  /// cpu, or what TRAINER_TEST_DEVICE says: with cuda every rank of these tests has its GPU.
+  static std::string device() {
+    const char* wish = std::getenv("TRAINER_TEST_DEVICE");
+    return wish ? wish : "cpu";
+  }
   /// Without dropout a run's losses do not depend on the layout by more than rounding.
   static Words plain(const Words& more) {
-    Words words = {"--hidden-dropout", "0", "--attention-dropout", "0", "--hang-timeout-seconds",
-                   "10", "--distributed-timeout-minutes", "1", "--num-attention-heads", "4",
+    Words words = {"--device", device(), "--hidden-dropout", "0", "--attention-dropout", "0",
+                   "--hang-timeout-seconds", "10", "--distributed-timeout-minutes", "1",
+                   "--num-attention-heads", "4",
                    // The same padded vocabulary for any number of tensor-parallel ranks here.
                    "--make-vocab-size-divisible-by", "16"};
     words.insert(words.end(), more.begin(), more.end());
