@@ -202,7 +202,8 @@ void FileVocab::resize_slots(size_t size) {
 
 void FileVocab::reset(size_t file_bytes) {
   tokens.clear();
-  const size_t likely_tokens = file_bytes / 20;
+  // No more than the largest vocabularies have: a large file need not be one.
+  const size_t likely_tokens = std::min(file_bytes / 20, size_t{1} << 19);
   tokens.reserve(likely_tokens);
   resize_slots(std::bit_ceil(std::max<size_t>(16, 2 * likely_tokens)));
 }

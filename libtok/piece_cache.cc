@@ -9,11 +9,12 @@ namespace tok {
 
 PieceCache::PieceCache(size_t num_entries) {
   if (num_entries == 0) return;
-  entries_.resize(std::bit_ceil(num_entries));
-  mask_ = entries_.size() - 1;
+  const size_t pairs = std::bit_ceil(std::max<size_t>(2, num_entries)) / 2;
+  entries_.resize(2 * pairs);
+  mask_ = pairs - 1;
 }
 
-size_t PieceCache::slot(std::string_view piece, uint8_t tag) const noexcept {
+size_t PieceCache::pair(std::string_view piece, uint8_t tag) const noexcept {
   uint64_t hash = piece.size() * 0x9E3779B97F4A7C15u + tag;
   const char* at = piece.data();
   size_t left = piece.size();
@@ -25,17 +26,19 @@ size_t PieceCache::slot(std::string_view piece, uint8_t tag) const noexcept {
   uint64_t word = 0;
   std::memcpy(&word, at, left);
   hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-  return (hash ^ hash >> 32) & mask_;
+  return 2 * ((hash ^ hash >> 32) & mask_);
 }
 
 std::span<const int32_t> PieceCache::find(std::string_view piece, uint8_t tag) const noexcept {
   if (entries_.empty() || piece.size() > Entry::kBytes) return {};
-  const Entry& entry = entries_[slot(piece, tag)];
-  if (entry.size != piece.size() || entry.tag != tag ||
-      std::memcmp(entry.bytes, piece.data(), piece.size()) != 0) {
-    return {};
+  const Entry* entry = &entries_[pair(piece, tag)];
+  for (int way = 0; way < 2; ++way, ++entry) {
+    if (entry->size == piece.size() && entry->tag == tag &&
+        std::memcmp(entry->bytes, piece.data(), piece.size()) == 0) {
+      return {entry->ids, entry->count};
+    }
   }
-  return {entry.ids, entry.count};
+  return {};
 }
 
 void PieceCache::insert(std::string_view piece, uint8_t tag,
@@ -43,7 +46,9 @@ void PieceCache::insert(std::string_view piece, uint8_t tag,
   if (entries_.empty() || piece.size() > Entry::kBytes || ids.empty() || ids.size() > kMaxIds) {
     return;
   }
-  Entry& entry = entries_[slot(piece, tag)];
+  // The newest comes first; the older of the two leaves.
+  Entry& entry = entries_[pair(piece, tag)];
+  if (entry.size != 0) *(&entry + 1) = entry;
   std::memcpy(entry.bytes, piece.data(), piece.size());
   entry.size = static_cast<uint8_t>(piece.size());
   entry.count = static_cast<uint8_t>(ids.size());

@@ -75,10 +75,11 @@ class PieceCache {
   };
   static_assert(sizeof(Entry) == 256);
 
-  size_t slot(std::string_view piece, uint8_t tag) const noexcept;
+  /// First of the two entries that a piece may have.
+  size_t pair(std::string_view piece, uint8_t tag) const noexcept;
 
   std::vector<Entry> entries_;
-  size_t mask_ = 0;
+  size_t mask_ = 0;  ///< of pairs
 };
 
 }  // namespace tok
