@@ -24,6 +24,9 @@ n=10000
     times 100000 "$opening" | page open
   done
   yes -- '{|' | head -n 100000 | page open-tables
+  for opening in '{{' '[[' '{{{' '[[a|'; do
+    { times 2000000 "$opening"; yes '' | head -n 8000000; } | page paragraphs
+  done
   yes '* * *' | head -n 100000 | page lists
   yes '== a ==' | head -n 100000 | page sections
   echo '</mediawiki>'

@@ -4,6 +4,7 @@
 
 #include <algorithm>
 #include <array>
+#include <cstring>
 #include <map>
 
 #include "tools/wiki/common_templates.h"
@@ -205,14 +206,22 @@ class BlockStripper {
       out_ += "formula" + shield("_") + std::to_string(number);
   }
 
-  // An opening that never closes takes the rest of its paragraph, innermost first.
+  // An opening that never closes takes the rest of its paragraph, innermost first. What stays
+  // gathers at the end of out_, so that every byte moves once.
   void drop_unclosed() {
+    size_t end = out_.size();   // what is before is not yet looked at
+    size_t kept = out_.size();  // from here on: nothing, or text that begins with a blank line
     for (size_t i = openings_.size(); i > 0; --i) {
       const size_t begin = openings_[i - 1].out_begin;
-      if (begin >= out_.size()) continue;
-      const size_t blank = out_.find("\n\n", begin);
-      out_.erase(begin, std::min(blank, out_.size()) - begin);
+      const std::string_view part = std::string_view(out_).substr(begin, end - begin);
+      const bool joins = kept < out_.size() && part.ends_with('\n');
+      const size_t blank = std::min(part.find("\n\n"), part.size() - (joins ? 1 : 0));
+      const size_t stays = part.size() - blank;
+      kept -= stays;
+      std::memmove(out_.data() + kept, part.data() + blank, stays);
+      end = begin;
     }
+    out_.erase(end, kept - end);
   }
 
   std::string_view page_;

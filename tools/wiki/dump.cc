@@ -61,7 +61,8 @@ void Transcoder::feed(std::string_view bytes, std::string& out) {
 }
 
 void Transcoder::finish() const {
-  if (encoding_ != Encoding::unknown && (!kept_.empty() || high_surrogate_ != 0)) {
+  if (encoding_ == Encoding::unknown && !kept_.empty()) throw DumpError("byte 0: not XML");
+  if (!kept_.empty() || high_surrogate_ != 0) {
     throw DumpError("byte " + std::to_string(units_ * 2) +
                     " of UTF-16: the last character is cut off");
   }

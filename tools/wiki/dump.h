@@ -32,7 +32,7 @@ class Transcoder {
  public:
   /// Appends to `out`. Errors: DumpError for half a surrogate pair.
   void feed(std::string_view bytes, std::string& out);
-  /// Errors: DumpError when the last character is not whole.
+  /// Errors: DumpError when the last character is not whole, or all was too short to be XML.
   void finish() const;
   /// Whether bytes pass as they are from here on, so that feed need not be called.
   bool passes() const { return encoding_ == Encoding::utf8; }

@@ -287,6 +287,10 @@ TEST(Dump, Utf16) {
     transcoder.finish();
     EXPECT_EQ(out, "<\u0413\U0001F600>");
   }
+  Transcoder two;
+  std::string none;
+  two.feed("ab", none);
+  EXPECT_THROW(two.finish(), DumpError);
   Transcoder broken;
   std::string out;
   EXPECT_THROW(broken.feed(std::string_view("\xFF\xFE\x00\xDC", 4), out), DumpError);

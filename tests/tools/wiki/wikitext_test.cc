@@ -6,6 +6,9 @@
 
 #include <gtest/gtest.h>
 
+#include <random>
+
+#include "tests/sanitized.h"
 #include "tools/wiki/entities.h"
 
 namespace wiki {
@@ -99,6 +102,27 @@ TEST(Wikitext, WhatIsLeftOpenLosesItsMarksOrItsParagraph) {
   EXPECT_EQ(cleaned("a <!-- b"), "a");
   EXPECT_EQ(cleaned("[[File:x|a\n\n== S ==\ntext"), "S.\ntext");
   EXPECT_EQ(cleaned("{|\n| a\n\nb"), "b");
+}
+
+// Lines are tidied sixteen bytes at a time where that changes nothing: where a line begins is no
+// matter.
+TEST(Wikitext, LinesAreTidiedAlikeAtEveryPlace) {
+  constexpr std::string_view kLetters = "aab      (),.;)\t\r";
+  constexpr size_t kMostShift = 33;
+  std::mt19937 random(5);
+  for (int i = 0; i < rounds(500); ++i) {
+    std::string line = "b";
+    for (size_t size = random() % 80; size > 0; --size) {
+      line += kLetters[random() % kLetters.size()];
+      if (random() % 4 == 0) line.append(random() % 20, 'a');
+    }
+    line += "b";
+    const std::string expected = compact_lines("a" + line, {});
+    for (size_t shift = 2; shift < kMostShift; ++shift) {
+      const std::string before(shift - 1, 'a');
+      ASSERT_EQ(compact_lines(before + "a" + line, {}), before + expected) << line;
+    }
+  }
 }
 
 TEST(Wikitext, Options) {
