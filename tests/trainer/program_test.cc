@@ -4,6 +4,8 @@
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 
+#include <cstring>
+
 #include "tests/trainer/run_program.h"
 
 namespace trainer {
@@ -218,6 +220,21 @@ TEST_F(TrainerTest, DryRunPrintsAndWritesNothing) {
   EXPECT_THAT(ended.out, ContainsRegex("memory      .* planned"));
   EXPECT_THAT(ended.out, ContainsRegex("run         12 steps, about "));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/s"));
+
+  // What it says of a checkpoint is what a run writes, but for the files' headers.
+  ASSERT_EQ(run({"--save", "s"}).status, 0);
+  double kib = 0;
+  for (const char* kind : {"model", "optimizer"}) {
+    const std::string file =
+        read(std::string("s/iter_0000012/rank_00000_") + kind + ".safetensors");
+    uint64_t header = 0;
+    std::memcpy(&header, file.data(), sizeof header);
+    kib += static_cast<double>(file.size() - sizeof header - header) / 1024;
+  }
+  const std::string::size_type line = ended.out.find("checkpoint  ");
+  ASSERT_NE(line, std::string::npos) << ended.out;
+  EXPECT_THAT(ended.out.substr(line), ContainsRegex("^checkpoint  [0-9.]+ KiB on disk"));
+  EXPECT_NEAR(std::stod(ended.out.substr(line + 12)), kib, 0.051);
 }
 
 TEST_F(TrainerTest, DryRunPlansForTheGpuThatIsElsewhere) {

@@ -39,7 +39,7 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
   ops::cuda::CudaOptions options;
   options.device_index = share.gpu;
   options.cache_folder = cache_folder();
-  if (!config.save.empty()) {
+  if (!config.save.empty() && !config.dry_run) {
     std::filesystem::create_directories(config.save);
     options.gemm_choices_path = config.save + "/gemm_choices.txt";
   }

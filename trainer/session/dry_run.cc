@@ -141,6 +141,17 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most,
               plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
 }
 
+// What the ranks together write to disk, and hold in host memory while they do.
+void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
+                      const EngineOptions& options) {
+  if (config.save.empty()) return;
+  int64_t item = size_bytes(options.model_dtype);
+  if (!config.no_save_optim)
+    item += (options.model_dtype == DType::f32 ? 0 : 4) + 2 * size_bytes(options.moment_dtype);
+  std::printf("checkpoint  %s on disk, and as much host memory, over all ranks\n",
+              cli::readable_bytes(static_cast<double>(count_parameters(spec) * item)).c_str());
+}
+
 void print_time(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
                 const std::vector<EnginePlan>& plans, ops::Ops& ops) {
   const Rates rates = measure(ops, spec, options);
@@ -175,6 +186,7 @@ int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOption
   const bool readable = print_data(config);
   print_layout(config, options, plans);
   print_memory(plans, most, ops);
+  print_checkpoint(config, spec, options);
   cli::finish_stdout();
   if (ops == nullptr) {
     std::printf("step        %.4g flop, %.4g bytes moved; no time without the GPU\n",
