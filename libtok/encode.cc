@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // The plain loop, and the way of a piece that the first table does not have: the second table, the
 // table of long pieces, the whole-piece look-up, the exact cut, the merge. None of it allocates in
-// the steady state. The other loops are in encode_sse2.cc
+// the steady state. The other loops are in encode_avx2.cc
 // and encode_x86.cc. Includes: encode.h.
 #include "libtok/encode.h"
 
@@ -201,7 +201,7 @@ void PieceRun::add(size_t count, std::span<const uint32_t> new_marks) {
     if (model.level >= SimdLevel::avx512bw) {
       add_groups_avx512(*this, num_groups);
     } else {
-      add_groups_sse2(*this, num_groups);
+      add_groups_avx2(*this, num_groups);
     }
   }
   bounds[0] = end;
@@ -209,7 +209,7 @@ void PieceRun::add(size_t count, std::span<const uint32_t> new_marks) {
 
 void PieceRun::finish() {
   if (model.level >= SimdLevel::avx512bw) return finish_groups_avx512(*this);
-  if (model.level >= SimdLevel::avx2) finish_groups_sse2(*this);
+  if (model.level >= SimdLevel::avx2) finish_groups_avx2(*this);
 }
 
 template <typename Id>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // From pieces to ids: the hot loop, and the way of a piece that is not in a table. This is the seam
 // between cutting (pretokenize.h, boundaries.h) and the text-level work (tokenizer.cc).
-// The loop exists once plainly, and twice for four pieces at a time (encode_sse2.cc,
+// The loop exists once plainly, and twice for four pieces at a time (encode_avx2.cc,
 // encode_x86.cc).
 // Includes: boundaries.h, hot_table.h, merge.h, piece_cache.h, token_buffer.h.
 #pragma once
@@ -161,10 +161,10 @@ class PieceRun {
 void encode_pieces(const PieceModel& model, std::string_view text, size_t begin,
                    std::span<const uint32_t> ends, PieceScratch& scratch, TokenBuffer& out);
 
-/// The loops: add() and finish() for groups of four, whose number is that of the block. Range: for
-/// AVX-512 the processor has SimdLevel::avx512bw.
-void add_groups_sse2(PieceRun& run, size_t num_groups);
-void finish_groups_sse2(PieceRun& run);
+/// The loops: add() and finish() for groups of four, whose number is that of the block. Range: the
+/// processor has SimdLevel::avx2 or SimdLevel::avx512bw.
+void add_groups_avx2(PieceRun& run, size_t num_groups);
+void finish_groups_avx2(PieceRun& run);
 void add_groups_avx512(PieceRun& run, size_t num_groups);
 void finish_groups_avx512(PieceRun& run);
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// What the loops of encode_x86.cc and encode_sse2.cc share: in which order groups of four pieces
+// What the loops of encode_x86.cc and encode_avx2.cc share: in which order groups of four pieces
 // are made and encoded, where texts end, a group that has to be looked at piece by piece. Not for
 // other callers. Includes: encode.h.
 #pragma once
@@ -11,6 +11,10 @@
 
 #include "libtok/encode.h"
 
+#if defined(__x86_64__)
+#include <immintrin.h>
+#endif
+
 namespace tok {
 
 /// Logarithm of an entry's size.
@@ -21,6 +25,31 @@ static_assert(sizeof(HotEntry) == 1 << kLogEntry);
 inline const char* entries_of(const PieceRun& run) noexcept {
   return reinterpret_cast<const char*>(run.scratch.hot.entries(run.model.hot));
 }
+
+#if defined(__x86_64__)
+/// write_ids in a few instructions; `at` is where an entry's words lie. Eight ids are written.
+template <bool kNarrow, typename Id>
+[[gnu::target("avx2"), gnu::always_inline]] inline size_t put_ids(const char* at,
+                                                                  Id* ids) noexcept {
+  const __m128i words = _mm_load_si128(reinterpret_cast<const __m128i*>(at));
+  if constexpr (kNarrow && sizeof(Id) == 2) {
+    _mm_storeu_si128(reinterpret_cast<__m128i*>(ids), words);
+  } else if constexpr (kNarrow) {
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), _mm256_cvtepu16_epi32(words));
+  } else {
+    // Both halves see all words: three bytes of each of four ids, and of the fifth.
+    const __m256i spread =
+        _mm256_setr_epi8(0, 1, 2, -1, 3, 4, 5, -1, 6, 7, 8, -1, 9, 10, 11, -1, 12, 13, 14, -1, -1,
+                         -1, -1, -1, -1, -1, -1, -1, -1, -1, -1, -1);
+    const __m256i wide = _mm256_shuffle_epi8(_mm256_broadcastsi128_si256(words), spread);
+    _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), wide);
+  }
+  if constexpr (!kNarrow) return static_cast<uint8_t>(at[15]);
+  uint16_t count;
+  std::memcpy(&count, at + 14, sizeof count);
+  return count;
+}
+#endif
 
 /// Encodes a group that has a piece which is not in its first place.
 template <bool kNarrow, typename Id>

@@ -104,29 +104,6 @@ struct GroupLoop {
     for (size_t i = 0; i < 4; ++i) _mm_prefetch(group.places[i], _MM_HINT_T0);
   }
 
-  /// Writes the ids of an entry and returns how many count.
-  template <bool kNarrow, typename Id>
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
-    gnu::always_inline]] static inline size_t
-  put(const char* entry_words, Id* ids) noexcept {
-    const __m128i words = _mm_load_si128(reinterpret_cast<const __m128i*>(entry_words));
-    if constexpr (kNarrow) {
-      if constexpr (sizeof(Id) == 2) {
-        _mm_storeu_si128(reinterpret_cast<__m128i*>(ids), words);
-      } else {
-        _mm256_storeu_si256(reinterpret_cast<__m256i*>(ids), _mm256_cvtepu16_epi32(words));
-      }
-      uint16_t count;
-      std::memcpy(&count, entry_words + 14, sizeof count);
-      return count;
-    } else {
-      _mm_storeu_si128(reinterpret_cast<__m128i*>(ids), words);
-      uint32_t count;
-      std::memcpy(&count, entry_words + 12, sizeof count);
-      return count;
-    }
-  }
-
   /// Encodes a group; returns where the next ids go.
   template <bool kNarrow, typename Id>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2"),
@@ -139,10 +116,10 @@ struct GroupLoop {
     const __m512i keys = _mm512_load_si512(group.keys);
     const __mmask8 equal = _mm512_cmpeq_epi64_mask(four_times_16(a, b, c, d), keys);
     if (equal == 0xFF) [[likely]] {
-      ids += put<kNarrow, Id>(a + kWords, ids);
-      ids += put<kNarrow, Id>(b + kWords, ids);
-      ids += put<kNarrow, Id>(c + kWords, ids);
-      ids += put<kNarrow, Id>(d + kWords, ids);
+      ids += put_ids<kNarrow>(a + kWords, ids);
+      ids += put_ids<kNarrow>(b + kWords, ids);
+      ids += put_ids<kNarrow>(c + kWords, ids);
+      ids += put_ids<kNarrow>(d + kWords, ids);
       return ids;
     }
     ids = encode_one_by_one<kNarrow>(run, group, ids);

@@ -31,18 +31,18 @@ constexpr uint64_t hot_hash(PieceKey key) noexcept {
 }
 
 /// A piece of at most 15 bytes and its ids. Where all ids of the vocabulary fit 16 bits an entry is
-/// narrow: seven ids and their number as eight 16-bit words; else it is wide: three and their
-/// number as four 32-bit words. The key of nothing, with no ids, is what an empty slot holds: a
-/// piece of no bytes is always found.
+/// narrow: seven ids and their number as eight 16-bit words; else it is wide: five ids of three
+/// bytes, the lowest first, and their number in the last byte. The key of nothing, with no ids, is
+/// what an empty slot holds: a piece of no bytes is always found.
 struct alignas(32) HotEntry {
   PieceKey key;
   uint8_t words[16];
 
   static constexpr size_t kNarrowIds = 7;
-  static constexpr size_t kWideIds = 3;
+  static constexpr size_t kWideIds = 5;
   static constexpr size_t max_ids(bool narrow) noexcept { return narrow ? kNarrowIds : kWideIds; }
 
-  /// Sets the ids; false, and nothing is changed, when there are too many.
+  /// Sets the ids; false, and nothing is changed, when there are too many or one is too large.
   bool set_ids(bool narrow, std::span<const int32_t> ids) noexcept {
     if (ids.size() > max_ids(narrow)) return false;
     if (narrow) {
@@ -51,9 +51,12 @@ struct alignas(32) HotEntry {
       out[kNarrowIds] = static_cast<uint16_t>(ids.size());
       std::memcpy(words, out, sizeof words);
     } else {
-      int32_t out[4] = {};
-      for (size_t i = 0; i < ids.size(); ++i) out[i] = ids[i];
-      out[kWideIds] = static_cast<int32_t>(ids.size());
+      uint8_t out[16] = {};
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] > 0xFFFFFF) return false;
+        std::memcpy(out + 3 * i, &ids[i], 3);
+      }
+      out[15] = static_cast<uint8_t>(ids.size());
       std::memcpy(words, out, sizeof words);
     }
     return true;
@@ -61,7 +64,7 @@ struct alignas(32) HotEntry {
 };
 static_assert(sizeof(HotEntry) == 32);
 
-/// Writes the ids in an entry's words: eight (narrow) or four (wide) are written, of which the
+/// Writes the ids in an entry's words: eight (narrow) or five (wide) are written, of which the
 /// returned number counts. Range: `Id` holds every id of the vocabulary.
 template <bool kNarrow, typename Id>
 size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
@@ -71,10 +74,12 @@ size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
     for (size_t i = 0; i < 8; ++i) out[i] = static_cast<Id>(in[i]);
     return in[HotEntry::kNarrowIds];
   } else {
-    int32_t in[4];
-    std::memcpy(in, words, sizeof in);
-    for (size_t i = 0; i < 4; ++i) out[i] = static_cast<Id>(in[i]);
-    return static_cast<size_t>(in[HotEntry::kWideIds]);
+    for (size_t i = 0; i < HotEntry::kWideIds; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, words + 3 * i, sizeof bits);
+      out[i] = static_cast<Id>(bits & 0xFFFFFF);
+    }
+    return words[15];
   }
 }
 

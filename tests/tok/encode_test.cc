@@ -296,6 +296,31 @@ TEST(Encode, BatchesOfRealTexts) {
   for (const Named& named : sources()) Subject(named).check_batch(texts, 0);
 }
 
+TEST(Encode, EntriesHoldTheirIds) {
+  const auto held = [](const HotEntry& entry, bool narrow) {
+    int32_t ids[PieceRun::kWordsPerPiece];
+    const size_t count =
+        narrow ? write_ids<true>(entry.words, ids) : write_ids<false>(entry.words, ids);
+    return std::vector<int32_t>(ids, ids + count);
+  };
+  for (const bool narrow : {true, false}) {
+    const int32_t largest = narrow ? 0xFFFF : 0xFFFFFF;
+    std::vector<int32_t> ids;
+    for (size_t count = 0; count <= HotEntry::max_ids(narrow); ++count) {
+      HotEntry entry{};
+      ASSERT_TRUE(entry.set_ids(narrow, ids));
+      EXPECT_EQ(held(entry, narrow), ids);
+      ids.push_back(count % 2 == 0 ? largest - static_cast<int32_t>(count) : 1);
+    }
+    HotEntry entry{};
+    EXPECT_FALSE(entry.set_ids(narrow, ids)) << "one too many";
+    EXPECT_EQ(held(entry, narrow), std::vector<int32_t>{});
+  }
+  HotEntry entry{};
+  EXPECT_FALSE(entry.set_ids(false, std::vector<int32_t>{1, 0x1000000})) << "too large";
+  EXPECT_EQ(held(entry, false), std::vector<int32_t>{});
+}
+
 TEST(Encode, BlocksOfAnySize) {
   uint64_t state = 31;
   for (const Named& named : sources()) {

@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The hot loop for every x86-64 processor: one piece in each register of 16 bytes, one comparison
-// and one branch for four of them. For processors with AVX2 that lack AVX-512; its plain twin is in
-// encode.cc. Includes: encode_groups.h.
+// The hot loop for AVX2: one piece in each register of 16 bytes, one comparison and one branch for
+// four of them. Its plain twin is in encode.cc. Includes: encode_groups.h.
 #include "libtok/encode_groups.h"
 
 #if defined(__x86_64__)
-#include <emmintrin.h>
+#include <immintrin.h>
 #endif
 
 namespace tok {
@@ -32,10 +31,13 @@ constexpr std::array<KeyMask, 17> kLength = [] {
   return length;
 }();
 
-__m128i load16(const void* at) noexcept { return _mm_loadu_si128(static_cast<const __m128i*>(at)); }
+[[gnu::target("avx2"), gnu::always_inline]] inline __m128i load16(const void* at) noexcept {
+  return _mm_loadu_si128(static_cast<const __m128i*>(at));
+}
 
 /// Makes the key of a piece of `size` bytes, whose bytes are at `at`; returns its place.
-uint64_t make_key(const char* at, uint32_t size, uint8_t* to) noexcept {
+[[gnu::target("avx2"), gnu::always_inline]] inline uint64_t make_key(const char* at, uint32_t size,
+                                                                     uint8_t* to) noexcept {
   const size_t length = std::min<uint32_t>(size, 16);
   const __m128i key =
       _mm_or_si128(_mm_and_si128(load16(at), load16(&kKeep[length])), load16(&kLength[length]));
@@ -54,8 +56,9 @@ uint64_t make_key(const char* at, uint32_t size, uint8_t* to) noexcept {
 struct OneByOneLoop {
   static constexpr size_t kAhead = PieceRun::kAhead;
 
-  static void make_group(WaitingGroup& group, const PieceRun& run, const uint32_t* bounds,
-                         const char* table) noexcept {
+  [[gnu::target("avx2"), gnu::always_inline]] static inline void make_group(
+      WaitingGroup& group, const PieceRun& run, const uint32_t* bounds,
+      const char* table) noexcept {
     std::memcpy(group.begins, bounds, sizeof group.begins);
     std::memcpy(group.ends, bounds + 1, sizeof group.ends);
     const bool inside = bounds[3] + size_t{16} <= run.text.size();
@@ -69,7 +72,8 @@ struct OneByOneLoop {
   }
 
   template <bool kNarrow, typename Id>
-  static Id* encode_group(PieceRun& run, const WaitingGroup& group, const char*& table, Id* ids) {
+  [[gnu::target("avx2"), gnu::always_inline]] static inline Id* encode_group(
+      PieceRun& run, const WaitingGroup& group, const char*& table, Id* ids) {
     __m128i equal = _mm_set1_epi8(-1);
 #pragma GCC unroll 4
     for (size_t i = 0; i < 4; ++i) {
@@ -79,8 +83,7 @@ struct OneByOneLoop {
     if (_mm_movemask_epi8(equal) == 0xFFFF) [[likely]] {
 #pragma GCC unroll 4
       for (size_t i = 0; i < 4; ++i) {
-        const auto* entry = reinterpret_cast<const HotEntry*>(group.places[i]);
-        ids += write_ids<kNarrow>(entry->words, ids);
+        ids += put_ids<kNarrow>(group.places[i] + offsetof(HotEntry, words), ids);
       }
       return ids;
     }
@@ -89,7 +92,7 @@ struct OneByOneLoop {
     return ids;
   }
 
-  static void make(PieceRun& run, size_t from, size_t to) noexcept {
+  [[gnu::target("avx2")]] static void make(PieceRun& run, size_t from, size_t to) noexcept {
     const char* table = entries_of(run);
     for (size_t g = from; g < to; ++g, ++run.made) {
       make_group(run.waiting[run.made % kAhead], run, &run.bounds[4 * g], table);
@@ -97,7 +100,8 @@ struct OneByOneLoop {
   }
 
   template <bool kNarrow, typename Id>
-  static Id* encode_and_make(PieceRun& run, size_t from, size_t to, Id* ids) {
+  [[gnu::target("avx2")]] static Id* encode_and_make(PieceRun& run, size_t from, size_t to,
+                                                     Id* ids) {
     const char* table = entries_of(run);
     size_t slot = run.made % kAhead;
     for (size_t g = from; g < to; ++g, slot = (slot + 1) % kAhead) {
@@ -110,7 +114,7 @@ struct OneByOneLoop {
   }
 
   template <bool kNarrow, typename Id>
-  static Id* encode_waiting(PieceRun& run, size_t count, Id* ids) {
+  [[gnu::target("avx2")]] static Id* encode_waiting(PieceRun& run, size_t count, Id* ids) {
     const char* table = nullptr;
     for (; count > 0; --count, ++run.encoded) {
       ids = encode_group<kNarrow>(run, run.waiting[run.encoded % kAhead], table, ids);
@@ -121,16 +125,16 @@ struct OneByOneLoop {
 
 }  // namespace
 
-void add_groups_sse2(PieceRun& run, size_t num_groups) {
+void add_groups_avx2(PieceRun& run, size_t num_groups) {
   add_groups<OneByOneLoop>(run, num_groups);
 }
-void finish_groups_sse2(PieceRun& run) { finish_groups<OneByOneLoop>(run); }
+void finish_groups_avx2(PieceRun& run) { finish_groups<OneByOneLoop>(run); }
 
 #else
 
 // No level leads here.
-void add_groups_sse2(PieceRun&, size_t) {}
-void finish_groups_sse2(PieceRun&) {}
+void add_groups_avx2(PieceRun&, size_t) {}
+void finish_groups_avx2(PieceRun&) {}
 
 #endif
 
