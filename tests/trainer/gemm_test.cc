@@ -91,8 +91,14 @@ TEST(Gemm, EveryShapeOrderAndLevel) {
 
 TEST(Gemm, PartsAreTheWholeBitForBit) {
   std::mt19937 random(8);
-  for (const auto& [m, n] :
-       {std::pair<int64_t, int64_t>{800, 300}, {30, 1000}, {500, 4200}, {2, 5000}}) {
+  // 14977 rows are 39 bands of 384 and one row.
+  for (const auto& [m, n] : {std::pair<int64_t, int64_t>{800, 300},
+                             {30, 1000},
+                             {500, 4200},
+                             {2, 5000},
+                             {14977, 2},
+                             {14979, 2},
+                             {14980, 2}}) {
     const int64_t k = 300;
     const Stored a(m, k, false, random), b(k, n, true, random);
     std::vector<float> whole(static_cast<size_t>(m * n), 0.5f), parts = whole;
@@ -110,8 +116,39 @@ TEST(Gemm, PartsAreTheWholeBitForBit) {
     const Parts cut(m, n);
     ASSERT_GT(cut.count(), 1);
     for (int64_t i = 0; i < cut.count(); ++i) multiply(part_of(p, cut.at(i)));
-    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0);
+    EXPECT_EQ(std::memcmp(whole.data(), parts.data(), whole.size() * sizeof(float)), 0)
+        << m << " x " << n;
   }
+}
+
+TEST(Gemm, ASumOfNothingIsZeroAndNoRowsAreNoWork) {
+  EXPECT_EQ(Parts(0, 5).count(), 0);
+  EXPECT_EQ(Parts(5, 0).count(), 0);
+  const float a = NAN, b = NAN;  // not read.
+  for (const GemmLevel level : levels())
+    for (const bool add : {false, true}) {
+      std::vector<float> c(4 * 5, 2.0f);
+      Product p{.m = 4,
+                .n = 5,
+                .k = 0,
+                .a = {&a, 1},
+                .b = {&b, 5},
+                .c = c.data(),
+                .c_row = 5,
+                .add = add};
+      multiply(p, level);
+      EXPECT_EQ(c, std::vector<float>(4 * 5, add ? 2.0f : 0.0f)) << name(level);
+      for (const bool turned : {false, true}) {
+        p.b = turned ? Matrix{&b, 1}.transposed() : Matrix{&b, 5};
+        p.m = 2;
+        multiply(p, level);
+        p.m = 0;
+        p.k = 1;
+        multiply(p, level);
+        p.k = 0;
+      }
+      EXPECT_EQ(c, std::vector<float>(4 * 5, add ? 2.0f : 0.0f)) << name(level);
+    }
 }
 
 TEST(Gemm, NotANumberComesThrough) {

@@ -25,7 +25,7 @@ constexpr int64_t kDepth = 256;
 constexpr int64_t kBlockRows = 384;
 constexpr int kMaxRows = 12, kMaxColumns = 32;
 /// Up to so many rows b is used too rarely for packing to pay.
-constexpr int kFewRows = 3;
+constexpr int64_t kFewRows = 3;
 
 /// A tile of c, at most as large as a kernel's, over one panel of b.
 struct Step {
@@ -174,86 +174,74 @@ struct Level {
   void (*copy_columns)(float*, const float*, int64_t, int64_t) noexcept;
 };
 
-template <int kRows, int kHeight>
-TARGET_AVX512 void tile_avx512(const Step& t) noexcept {
-  tile<16, kRows, kHeight>(t);
-}
-template <int kRows, int kHeight>
-TARGET_AVX2 void tile_avx2(const Step& t) noexcept {
-  tile<8, kRows, kHeight>(t);
-}
-template <int kRows, int kHeight>
-void tile_plain(const Step& t) noexcept {
-  tile<4, kRows, kHeight>(t);
-}
-TARGET_AVX512 void transpose_avx512(float* out, const float* in, int64_t stride, int64_t columns,
-                                    int64_t depth) noexcept {
-  transpose<16>(out, in, stride, columns, depth);
-}
-TARGET_AVX2 void transpose_avx2(float* out, const float* in, int64_t stride, int64_t columns,
-                                int64_t depth) noexcept {
-  transpose<8>(out, in, stride, columns, depth);
-}
-void transpose_plain(float* out, const float* in, int64_t stride, int64_t columns,
-                     int64_t depth) noexcept {
-  transpose<4>(out, in, stride, columns, depth);
-}
+// The templates above, inlined into functions that may use an instruction set's vectors.
+struct Avx512 {
+  static constexpr const char* kName = "avx512";
+  static constexpr int kWidth = 16, kHeight = 12;
+  template <int kRows, int kPacked>
+  TARGET_AVX512 static void step(const Step& t) noexcept {
+    tile<kWidth, kRows, kPacked>(t);
+  }
+  template <int kRows>
+  TARGET_AVX512 static void along(const Product& p, int64_t first_column) noexcept {
+    dots<kWidth, kRows>(p, first_column);
+  }
+  TARGET_AVX512 static void turn(float* out, const float* in, int64_t stride, int64_t columns,
+                                 int64_t depth) noexcept {
+    transpose<kWidth>(out, in, stride, columns, depth);
+  }
+};
 
-template <int kRows>
-TARGET_AVX512 void dots_avx512(const Product& p, int64_t first_column) noexcept {
-  dots<16, kRows>(p, first_column);
-}
-template <int... kRow>
-constexpr Level avx512(std::integer_sequence<int, kRow...>) {
-  constexpr int kHeight = sizeof...(kRow);
-  return {"avx512",
-          kHeight,
-          32,
-          {nullptr, tile_avx512<kRow + 1, 0>...},
-          {nullptr, tile_avx512<kRow + 1, kHeight>...},
-          transpose_avx512,
-          {nullptr, dots_avx512<1>, dots_avx512<2>, dots_avx512<3>},
-          copy_lines<kHeight>,
-          copy_lines<32>};
-}
-template <int kRows>
-TARGET_AVX2 void dots_avx2(const Product& p, int64_t first_column) noexcept {
-  dots<8, kRows>(p, first_column);
-}
-template <int... kRow>
-constexpr Level avx2(std::integer_sequence<int, kRow...>) {
-  constexpr int kHeight = sizeof...(kRow);
-  return {"avx2",
-          kHeight,
-          16,
-          {nullptr, tile_avx2<kRow + 1, 0>...},
-          {nullptr, tile_avx2<kRow + 1, kHeight>...},
-          transpose_avx2,
-          {nullptr, dots_avx2<1>, dots_avx2<2>, dots_avx2<3>},
-          copy_lines<kHeight>,
-          copy_lines<16>};
-}
-template <int kRows>
-void dots_plain(const Product& p, int64_t first_column) noexcept {
-  dots<4, kRows>(p, first_column);
-}
-template <int... kRow>
-constexpr Level plain(std::integer_sequence<int, kRow...>) {
-  constexpr int kHeight = sizeof...(kRow);
-  return {"plain",
-          kHeight,
-          8,
-          {nullptr, tile_plain<kRow + 1, 0>...},
-          {nullptr, tile_plain<kRow + 1, kHeight>...},
-          transpose_plain,
-          {nullptr, dots_plain<1>, dots_plain<2>, dots_plain<3>},
-          copy_lines<kHeight>,
-          copy_lines<8>};
-}
+struct Avx2 {
+  static constexpr const char* kName = "avx2";
+  static constexpr int kWidth = 8, kHeight = 6;
+  template <int kRows, int kPacked>
+  TARGET_AVX2 static void step(const Step& t) noexcept {
+    tile<kWidth, kRows, kPacked>(t);
+  }
+  template <int kRows>
+  TARGET_AVX2 static void along(const Product& p, int64_t first_column) noexcept {
+    dots<kWidth, kRows>(p, first_column);
+  }
+  TARGET_AVX2 static void turn(float* out, const float* in, int64_t stride, int64_t columns,
+                               int64_t depth) noexcept {
+    transpose<kWidth>(out, in, stride, columns, depth);
+  }
+};
 
-constexpr Level kLevels[] = {plain(std::make_integer_sequence<int, 6>()),
-                             avx2(std::make_integer_sequence<int, 6>()),
-                             avx512(std::make_integer_sequence<int, 12>())};
+struct Plain {
+  static constexpr const char* kName = "plain";
+  static constexpr int kWidth = 4, kHeight = 6;
+  template <int kRows, int kPacked>
+  static void step(const Step& t) noexcept {
+    tile<kWidth, kRows, kPacked>(t);
+  }
+  template <int kRows>
+  static void along(const Product& p, int64_t first_column) noexcept {
+    dots<kWidth, kRows>(p, first_column);
+  }
+  static void turn(float* out, const float* in, int64_t stride, int64_t columns,
+                   int64_t depth) noexcept {
+    transpose<kWidth>(out, in, stride, columns, depth);
+  }
+};
+
+template <class Set, int... kRow>
+constexpr Level level_of(std::integer_sequence<int, kRow...>) {
+  return {Set::kName,
+          Set::kHeight,
+          2 * Set::kWidth,
+          {nullptr, Set::template step<kRow + 1, 0>...},
+          {nullptr, Set::template step<kRow + 1, Set::kHeight>...},
+          Set::turn,
+          {nullptr, Set::template along<1>, Set::template along<2>, Set::template along<3>},
+          copy_lines<Set::kHeight>,
+          copy_lines<2 * Set::kWidth>};
+}
+template <class Set>
+constexpr Level kLevel = level_of<Set>(std::make_integer_sequence<int, Set::kHeight>());
+
+constexpr Level kLevels[] = {kLevel<Plain>, kLevel<Avx2>, kLevel<Avx512>};
 
 GemmLevel find_level() noexcept {
 #if defined(__x86_64__) && defined(__GNUC__)
@@ -331,13 +319,15 @@ const char* name(GemmLevel level) noexcept { return kLevels[static_cast<int>(lev
 
 void multiply(const Product& p, GemmLevel level) noexcept {
   const Level& l = kLevels[static_cast<int>(level)];
-  if (p.m <= kFewRows && p.a.column == 1 && p.b.row == 1) {
+  if (p.m > 0 && p.m <= kFewRows && p.a.column == 1 && p.b.row == 1) {
     for (int64_t column = 0; column < p.n; column += 4) l.dots[p.m](p, column);
     return;
   }
   for (int64_t row = 0; row < p.m; row += kBlockRows) {
     const Product rows = part_of(p, {row, std::min(kBlockRows, p.m - row), 0, p.n});
-    for (int64_t from = 0; from < p.k; from += kDepth) block(l, rows, from);
+    int64_t from = 0;  // once even where k is 0: a sum of nothing is 0.
+    do block(l, rows, from);
+    while ((from += kDepth) < p.k);
   }
 }
 
@@ -356,11 +346,14 @@ Parts::Parts(int64_t m, int64_t n) noexcept : m_(m), n_(n) {
   const int64_t bands = std::max<int64_t>(1, (m + kBlockRows - 1) / kBlockRows);
   rows_ = std::max<int64_t>(1, ((m + bands - 1) / bands + kMaxRows - 1) / kMaxRows * kMaxRows);
   columns_ = bands * (n / kWide) >= kEnough ? kWide : kNarrow;
+  // The last band takes what is left where that is too little to be summed as the others are.
+  down_ = (std::max(m - kFewRows, std::min<int64_t>(m, 1)) + rows_ - 1) / rows_;
 }
 
 Part Parts::at(int64_t i) const noexcept {
   const int64_t row = i / across() * rows_, column = i % across() * columns_;
-  return {row, std::min(rows_, m_ - row), column, std::min(columns_, n_ - column)};
+  const bool last = i / across() + 1 == down_;
+  return {row, last ? m_ - row : rows_, column, std::min(columns_, n_ - column)};
 }
 
 }  // namespace ops::cpu
