@@ -205,6 +205,8 @@ TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
   EXPECT_EQ(run(words).status, 0);
 }
 
+// To one rank, to the launcher, which tells its ranks, and to all of them at once, as what signals a
+// group of processes does: each rank is then told twice.
 TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
   const Words words = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "5",
                              "--eval-interval", "25", "--tensor-model-parallel-size", "2"});
@@ -215,13 +217,16 @@ TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
   };
   ASSERT_EQ(run(saving("whole")).status, 0);
   int stops = 0;
-  for (const bool one : {true, false}) {
-    const std::string save = one ? "one" : "all";
+  for (const std::string save : {"one", "all", "group"}) {
     for (int start_number = 0;; ++start_number) {
       const pid_t launcher = start(saving(save));
       wait_for_output("consumed samples");  // the line of five iterations, of 60
       const std::vector<pid_t> ranks = children(launcher);
-      if (start_number < 3) kill(one && ranks.size() == 2 ? ranks[1] : launcher, SIGTERM);
+      if (start_number < 3) {
+        if (save == "group")
+          for (const pid_t rank : ranks) kill(rank, SIGTERM);
+        kill(save == "one" && ranks.size() == 2 ? ranks[1] : launcher, SIGTERM);
+      }
       const Ended ended = wait(launcher);
       if (ended.status == 0) break;
       ASSERT_EQ(ended.status, 75) << ended.err;
@@ -233,7 +238,7 @@ TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
     }
     EXPECT_EQ(metrics(save), metrics("whole"));
   }
-  EXPECT_GT(stops, 1);
+  EXPECT_GT(stops, 2);
 }
 
 // A stage of seven layers and the head beside one of a layer: the line names who is waited for.

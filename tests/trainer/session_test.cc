@@ -4,12 +4,15 @@
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <unistd.h>
 
 #include <cmath>
+#include <csignal>
 #include <cstdlib>
 #include <filesystem>
 #include <map>
 #include <numeric>
+#include <thread>
 
 #include "trainer/model/decoder.h"
 #include "trainer/ops/cpu/cpu_ops.h"
@@ -17,6 +20,7 @@
 #include "trainer/session/interval_clock.h"
 #include "trainer/session/sampling.h"
 #include "trainer/session/snapshot.h"
+#include "trainer/session/stop.h"
 
 namespace trainer {
 namespace {
@@ -189,6 +193,20 @@ TEST(IntervalClock, TheRankThatWorksLongestIsTheSlowest) {
   clock.restart();
   EXPECT_EQ(clock.times(0, 0).step, 0);
   EXPECT_THROW(RankTimes::from_text("1 2 3"), std::runtime_error);
+}
+
+// Signals that come together are one request; a later one does not wait for the checkpoint.
+TEST(StopRequest, OnlyALaterSignalEndsTheProcess) {
+  const auto told = [] {
+    StopRequest stop(std::nullopt, "");
+    if (stop.reason()) _exit(1);
+    for (const int number : {SIGUSR1, SIGTERM, SIGTERM}) std::raise(number);
+    if (stop.reason() != "SIGUSR1") _exit(2);
+    std::this_thread::sleep_for(StopRequest::kTogether);
+    std::raise(SIGTERM);
+    _exit(3);
+  };
+  EXPECT_EXIT(told(), testing::KilledBySignal(SIGTERM), "");
 }
 
 TEST(ChooseToken, GreedyAndBounds) {

@@ -1,10 +1,12 @@
-// See stop.h. The handler only stores a number, so it is safe at any moment of a step.
-// A second signal means that somebody does not want to wait for the checkpoint.
+// See stop.h. The handler only looks at the clock and stores numbers, so it is safe at any moment of
+// a step. A later signal means that somebody does not want to wait for the checkpoint.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/stop.h"
 
+#include <atomic>
 #include <csignal>
+#include <ctime>
 #include <filesystem>
 #include <system_error>
 
@@ -13,15 +15,23 @@
 namespace trainer {
 namespace {
 
-volatile std::sig_atomic_t signal_seen = 0;
+// Any thread may be the one that takes a signal.
+std::atomic<int> signal_seen = 0;
+std::atomic<int64_t> seen_at_ms = 0;  // 0: not yet.
+static_assert(decltype(signal_seen)::is_always_lock_free &&
+              decltype(seen_at_ms)::is_always_lock_free);
 
 void on_signal(int number) {
-  if (signal_seen != 0) {
+  timespec now{};
+  clock_gettime(CLOCK_MONOTONIC, &now);
+  const int64_t now_ms = int64_t{now.tv_sec} * 1000 + now.tv_nsec / 1'000'000 + 1;
+  int64_t first_ms = 0;
+  if (seen_at_ms.compare_exchange_strong(first_ms, now_ms)) {
+    signal_seen = number;
+  } else if (now_ms - first_ms >= std::chrono::milliseconds(StopRequest::kTogether).count()) {
     std::signal(number, SIG_DFL);
     std::raise(number);
-    return;
   }
-  signal_seen = number;
 }
 
 }  // namespace
@@ -36,12 +46,9 @@ StopRequest::StopRequest(std::optional<double> deadline_mins, std::string stop_f
   sigaction(SIGUSR1, &action, nullptr);
 }
 
-// The handlers stay: a first signal that comes while the process ends finds its work done.
-StopRequest::~StopRequest() = default;
-
 std::optional<std::string> StopRequest::reason() {
-  if (signal_seen == SIGTERM) return "SIGTERM";
-  if (signal_seen == SIGUSR1) return "SIGUSR1";
+  const int seen = signal_seen;
+  if (seen != 0) return seen == SIGTERM ? "SIGTERM" : "SIGUSR1";
   const Clock::time_point now = Clock::now();
   if (deadline_mins_ &&
       now - start_ >= std::chrono::duration<double, std::ratio<60>>(*deadline_mins_)) {

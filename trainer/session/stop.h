@@ -13,11 +13,15 @@ namespace trainer {
 /// One for each process, since it owns the handlers of the two signals.
 class StopRequest {
  public:
-  /// Catches SIGTERM and SIGUSR1 from now on; a second one of them ends the process at once.
+  /// What comes within this time of the first signal is the same request: timeout(1), slurmd and
+  /// systemd tell a whole group of processes, and a launcher among them tells its ranks again.
+  static constexpr std::chrono::seconds kTogether{3};
+
+  /// Catches SIGTERM and SIGUSR1 from now on; a later one of them ends the process at once.
   /// `deadline_mins` counts from now; `stop_file` may be empty.
   StopRequest(std::optional<double> deadline_mins, std::string stop_file);
-  /// Gives the signals back.
-  ~StopRequest();
+  /// The handlers stay: a first signal that comes while the process ends finds its work done.
+  ~StopRequest() = default;
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
