@@ -51,20 +51,16 @@ int ranks_here(const TrainConfig& config) {
 }
 
 // Everything that a wrong command line can be told, before anything is opened for writing.
-void complete_config(TrainConfig& config, cli::Invocation& call, int64_t world_size) {
-  Given& given = call.parsed.given;
+void complete_config(TrainConfig& config, Given& given, cli::Console& console, int64_t world_size) {
   if (!config.deepspeed_config.empty()) {
     const std::vector<std::string> idle = apply_deepspeed(
         config, given, read_text_file(config.deepspeed_config), config.deepspeed_config);
-    if (!idle.empty()) {
-      call.console.note(
-          concat(config.deepspeed_config, ": no effect here: ", cli::join(idle, ", ")));
-    }
+    if (!idle.empty())
+      console.note(concat(config.deepspeed_config, ": no effect here: ", cli::join(idle, ", ")));
   }
   refuse_foreign(config);
   take_checkpoint_args(config, given);
-  for (const std::string& note : derive_and_check(config, given, world_size))
-    call.console.note(note);
+  for (const std::string& note : derive_and_check(config, given, world_size)) console.note(note);
 }
 
 // Elements of the parameters that this rank holds.
@@ -105,12 +101,13 @@ struct Prepared {
   ModelSpec spec;
   EngineOptions options;
 };
-Prepared prepare(TrainConfig& config, cli::Invocation& call, const Job& job, int64_t world_size) {
-  complete_config(config, call, world_size);
+Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const Job& job,
+                 int64_t world_size) {
+  complete_config(config, given, console, world_size);
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
   out.spec = model_spec(config, out.vocabulary.vocab_size);
-  take_padding(config, out.spec, call.console);
+  take_padding(config, out.spec, console);
   out.options = engine_options(config);
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
   const int pipeline = static_cast<int>(config.pipeline_model_parallel_size);
@@ -185,23 +182,21 @@ struct Asked {
 
 // The most of `ranks` ranks that the run can go on with: as many as the layout and the global batch
 // size can be shared among.
-int fitting_ranks(const Asked& asked, int64_t global_batch_size, int ranks, cli::Invocation& call,
-                  const Job& job) {
-  const bool quiet = call.console.quiet();
-  call.console.set_quiet(true);
+int fitting_ranks(const Asked& asked, int64_t global_batch_size, int ranks, const Job& job) {
+  cli::Console quiet{std::string(kProgram.name)};
+  quiet.set_quiet(true);
   for (; ranks > 0; --ranks) {
     TrainConfig config = asked.config;
+    Given given = asked.given;
     config.global_batch_size = global_batch_size;
-    call.parsed.given = asked.given;
-    call.parsed.given.insert("global-batch-size");
+    given.insert("global-batch-size");
     try {
-      prepare(config, call, job, ranks);
+      prepare(config, given, quiet, job, ranks);
       break;
     } catch (const UsageError&) {
       continue;  // the next smaller number.
     }
   }
-  call.console.set_quiet(quiet);
   return ranks;
 }
 
@@ -213,13 +208,13 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   LauncherOptions options{.host = job.launch(),
                           .processes = ranks,
                           .max_restarts = one_host ? config.max_restarts : 0,
-                          .resumable = goes_on(config),
+                          .resumable = goes_on(config, one_host),
                           .grace = std::chrono::milliseconds(static_cast<int64_t>(
                               1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
                           .words = call.arguments};
   options.host.devices = visible_gpus(config);
   options.allow_fewer = one_host && config.allow_fewer_devices;
-  options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, call, job); };
+  options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, job); };
   options.words_of_fewer = {"--global-batch-size", std::to_string(batch)};
   options.iteration = [&] {
     return config.save.empty() ? 0 : tracked_iteration(config.save).value_or(0);
@@ -238,11 +233,12 @@ int train(TrainConfig& config, cli::Invocation& call) {
   const int64_t world_size = int64_t{place.world_size} * (place.per_node ? ranks : 1);
   const Asked asked{config, call.parsed.given};
   Prepared prepared;
-  const bool quiet = call.console.quiet();
+  cli::Console silent{std::string(kProgram.name)};
+  silent.set_quiet(true);
+  const bool launches = place.per_node && !config.dry_run;  // rank 0 will say it.
   try {
-    if (place.per_node && !config.dry_run) call.console.set_quiet(true);  // rank 0 says it
-    prepared = prepare(config, call, job, world_size);
-    call.console.set_quiet(quiet);
+    prepared =
+        prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {
     if (place.rank == 0 || place.per_node) throw;
     return job.tell(error);

@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <string>
 
+#include "trainer/session/job.h"
 #include "trainer/session/launcher.h"
 #include "trainer/session/training_loop.h"
 
@@ -90,6 +91,26 @@ TEST(Launcher, ARankThatIsKilledBeforeAnybodyHearsOfItIsNamed) {
             "trainer: rank 1: killed by signal 11 (Segmentation fault), when no other rank could "
             "tell where\n");
   EXPECT_EQ(launch(-SIGSEGV, kComplete, {}).status, kFailed);
+}
+
+TEST(Launcher, OnlyWhatLoadsWhatItSavesIsRepeatable) {
+  TrainConfig config;
+  EXPECT_FALSE(repeatable(config));
+  config.save = "s";
+  config.max_restarts = 2;
+  EXPECT_FALSE(repeatable(config));
+  EXPECT_TRUE(goes_on(config, true));
+  EXPECT_FALSE(goes_on(config, false));  // who started the ranks starts none again.
+  config.load = "s";
+  EXPECT_TRUE(repeatable(config));
+  EXPECT_TRUE(goes_on(config, false));
+  TrainConfig from_a_step = config;
+  from_a_step.ckpt_step = 5;
+  EXPECT_FALSE(repeatable(from_a_step));
+  config.finetune = true;
+  EXPECT_FALSE(repeatable(config));
+  config.save.clear();
+  EXPECT_FALSE(goes_on(config, true));
 }
 
 TEST(Launcher, WhatIsWrongWithTheCommandIsNotTriedAgain) {

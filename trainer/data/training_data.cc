@@ -46,12 +46,15 @@ std::array<std::vector<std::string>, 4> words_of(const TrainConfig& config) {
         indexed::read_blend_words_per_split(config.per_split_data_args_path);
     std::ranges::copy(per_split, words.begin() + 1);
   }
+  constexpr const char* kFlags[] = {"--data-path", "--train-data-path", "--valid-data-path",
+                                    "--test-data-path"};
   try {
-    for (const std::vector<std::string>& blend : words) {
-      if (blend.empty()) continue;
-      for (const std::string& prefix : indexed::parse_blend(blend).prefixes)
+    for (size_t i = 0; i < words.size(); ++i) {
+      if (words[i].empty()) continue;
+      for (const std::string& prefix : indexed::parse_blend(words[i]).prefixes)
         if ((prefix.ends_with(".bin") || prefix.ends_with(".idx")) && fs::exists(prefix))
-          throw cli::UsageError("--data-path " + prefix + ": name it without .bin or .idx");
+          throw cli::UsageError(std::string(kFlags[i]) + " " + prefix +
+                                ": name it without .bin or .idx");
     }
     if (!config.derived.split.empty()) indexed::parse_split(config.derived.split);
   } catch (const indexed::FormatError& error) {

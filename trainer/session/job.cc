@@ -90,8 +90,14 @@ std::string comparable(const TrainConfig& config) {
 
 }  // namespace
 
-bool goes_on(const TrainConfig& config) {
-  return !config.save.empty() && (config.load == config.save || config.max_restarts > 0);
+bool repeatable(const TrainConfig& config) {
+  return !config.save.empty() && config.load == config.save && !config.finetune &&
+         !config.ckpt_step;
+}
+
+bool goes_on(const TrainConfig& config, bool starts_again) {
+  const bool again = starts_again && config.max_restarts > 0 && !config.save.empty();
+  return again || repeatable(config);
 }
 
 Job::Job(comm::Launch launch, const TrainConfig& config, cli::Console& console)
@@ -142,11 +148,10 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
       patience_.count() > 0 ? patience_ : in_ms(config_.distributed_timeout_minutes * 60);
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
   options.meeting_file = meeting_file_;
-  // Our own launcher starts again with whatever is there; under others the same command must.
-  options.resumable = goes_on(config_);
+  const bool own = launch_.launcher == "trainer";
+  options.resumable = goes_on(config_, own && launch_.nodes == 1);
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
   options.print = [this](const std::string& line) { console_.error(line); };
-  const bool own = launch_.launcher == "trainer";
   options.end_process = [own, this](int status) {
     _exit(!own || status != comm::kVerdictGoOn ? status : at_fault_ ? kAtFault : kLost);
   };

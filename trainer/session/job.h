@@ -23,8 +23,10 @@
 
 namespace trainer {
 
-/// Whether this program's launcher, or the same command, goes on from what the run saves.
-bool goes_on(const TrainConfig& config);
+/// Whether the same command, given again, goes on from what the run saves.
+bool repeatable(const TrainConfig& config);
+/// Whether that, or a launcher that starts the ranks again (--max-restarts), goes on.
+bool goes_on(const TrainConfig& config, bool starts_again);
 
 /// See the room card. One for each process; it outlives the Engine.
 class Job {

@@ -42,7 +42,7 @@ struct LauncherOptions {
 /// Starts the ranks and waits for them. When one dies, the others have a few seconds to say why and
 /// are then killed; SIGTERM and SIGUSR1 are passed on to all; should this process be killed, they
 /// are too. A device is gone when it cannot be opened, or when its rank was the one that was lost
-/// at two starts running which began at the same iteration. Returns the exit status of the run.
+/// at two starts running without a checkpoint between them. Returns the exit status of the run.
 /// Errors: std::system_error when no process can be started.
 int launch_ranks(const LauncherOptions& options, cli::Console& console);
 

@@ -436,8 +436,11 @@ int TrainingLoop::end_early(const std::string& why) {
                                        : ", and without --save nothing was saved"));
     return kFailed;
   }
-  parts_.console.note(concat(why, ": stopped after step ", state_.iteration,
-                             "; the same command goes on from there"));
+  const TrainConfig& config = parts_.config;
+  parts_.console.note(concat(why, ": stopped after step ", state_.iteration, "; ",
+                             repeatable(config)
+                                 ? "the same command goes on from there"
+                                 : concat("--load ", config.save, " goes on from there")));
   return kGoOn;
 }
 
