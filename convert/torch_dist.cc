@@ -246,9 +246,9 @@ TensorSource make_source(const Metadata& metadata, const std::string& key,
   for (const int64_t size : shape)
     if (__builtin_mul_overflow(wanted, size, &wanted)) metadata.fail(key + ": an impossible size");
   for (size_t i = 0; i < chunks.size(); ++i) {
-    filled += chunks[i].elements();
     for (size_t j = 0; j < i; ++j)
       if (chunks[i].overlaps(chunks[j])) metadata.fail(key + ": chunks overlap");
+    filled += chunks[i].elements();
   }
   if (filled != wanted)
     metadata.fail(key + ": its chunks hold " + std::to_string(filled) + " of " +
@@ -304,7 +304,10 @@ void check_format(const std::string& folder) {
   if (!in) return;  // torch's own distributed checkpoints have none
   const nlohmann::json said = nlohmann::json::parse(in, nullptr, false);
   if (said.is_discarded()) throw FormatError(path + ": not JSON");
-  const std::string backend = said.value("sharded_backend", "");
+  const auto found = said.is_object() ? said.find("sharded_backend") : said.end();
+  if (found == said.end() || !found->is_string())
+    throw FormatError(path + ": no sharded_backend: not of a distributed checkpoint");
+  const std::string backend = *found;
   if (backend != "torch_dist")
     throw FormatError(path + ": sharded_backend \"" + backend +
                       "\" is not supported, expected torch_dist");

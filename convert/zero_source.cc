@@ -93,10 +93,13 @@ TensorSource slices(std::shared_ptr<const std::vector<FlatRank>> ranks, int64_t 
 
 std::vector<int64_t> shape_of(Value size, const std::string& what) {
   std::vector<int64_t> shape;
+  int64_t elements = 1;
   if (!size.is(Kind::tuple)) throw FormatError(what + ": its shape is no tuple");
   for (int64_t i = 0; i < size.size(); ++i) {
     const int64_t extent = size.item(i).integer().value_or(-1);
-    if (extent < 0 || extent > int64_t{1} << 40) throw FormatError(what + ": an impossible shape");
+    if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) ||
+        elements > int64_t{1} << 40)
+      throw FormatError(what + ": an impossible shape");
     shape.push_back(extent);
   }
   return shape;

@@ -136,6 +136,10 @@ TEST_F(TorchDistTest, WhatIsMissingOrForeignIsNamed) {
               HasSubstr("metadata.json: sharded_backend \"zarr\" is not supported"));
   std::ofstream(folder_ + "/metadata.json") << "{";
   EXPECT_THAT(outcome(folder_), HasSubstr("metadata.json: not JSON"));
+  for (const char* other : {"[]", "{}", R"({"sharded_backend":3})"}) {
+    std::ofstream(folder_ + "/metadata.json") << other;
+    EXPECT_THAT(outcome(folder_), HasSubstr("metadata.json: no sharded_backend")) << other;
+  }
 }
 
 TEST_F(TorchDistTest, NamesThatLeaveTheFolderAreRefused) {
