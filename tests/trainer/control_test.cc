@@ -116,7 +116,6 @@ TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
         ASSERT_EQ(c.roster().size(), 4u);
         EXPECT_EQ(c.roster()[3].name(), "rank 3 (here, cpu)");
         EXPECT_EQ(c.roster()[3].address, "127.0.0.1");
-        EXPECT_GT(c.seconds_to_meet(), 0.0);
         for (int round = 0; round < 50; ++round) {
           const std::vector<std::string> all = c.exchange(std::to_string(round * 10 + c.rank()));
           ASSERT_EQ(all.size(), 4u);
@@ -131,6 +130,21 @@ TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
   EXPECT_EQ(ended, 4);
   for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/meeting"));
+}
+
+// The second in which a host's ranks meet is made of pauses between looks for rank 0, which
+// meeting.cc holds short. By the clock of a busy machine it cannot be held.
+TEST_F(ControlTest, WhoFindsTheDoorOpenIsInAtTheFirstLook) {
+  const std::string door = options(0, 4).meeting_file;
+  run(
+      4,
+      [&](ControlOptions& o) {
+        while (o.claim.rank != 0 && !std::filesystem::exists(door)) std::this_thread::yield();
+      },
+      [](Control& c) {
+        EXPECT_EQ(c.looks(), 1);
+        c.leave();
+      });
 }
 
 TEST_F(ControlTest, AMissingRankIsNamedInTime) {

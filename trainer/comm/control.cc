@@ -52,6 +52,7 @@ class Control::Link final : public Store {
   std::vector<Claim> roster;
   Beacon beacon;
   double seconds_to_meet = 0;
+  int looks = 1;
 
  private:
   void send(FrameKind kind, const std::string& payload);
@@ -98,6 +99,7 @@ Control::Link::Link(ControlOptions given) : options(std::move(given)) {
     remove();
   } else {
     Entry entry = enter(options);
+    looks = entry.looks;
     stream_.emplace(std::move(entry.stream));
     roster = std::move(entry.roster);
   }
@@ -255,6 +257,7 @@ int Control::rank() const noexcept { return link_->options.claim.rank; }
 int Control::size() const noexcept { return link_->options.claim.world_size; }
 const std::vector<Claim>& Control::roster() const noexcept { return link_->roster; }
 double Control::seconds_to_meet() const noexcept { return link_->seconds_to_meet; }
+int Control::looks() const noexcept { return link_->looks; }
 const std::string& Control::job_key() const noexcept { return link_->options.launch.secret; }
 Store& Control::store() { return *link_; }
 Beacon& Control::beacon() { return link_->beacon; }

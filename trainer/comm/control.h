@@ -89,6 +89,8 @@ class Control {
   const std::vector<Claim>& roster() const noexcept;
   /// How long the meeting took.
   double seconds_to_meet() const noexcept;
+  /// How often this rank looked for rank 0, with a pause between.
+  int looks() const noexcept;
 
   /// The secret of this job, given or found at the meeting.
   const std::string& job_key() const noexcept;

@@ -24,6 +24,8 @@ namespace {
 constexpr size_t kNonce = 16;
 constexpr int kPorts = 16;
 constexpr std::chrono::milliseconds kAttempt{1500}, kPause{50};
+// Who comes before rank 0 looks again so soon that all meet within a second of the last one's coming.
+static_assert(kPause * 10 <= std::chrono::seconds(1));
 
 /// The file by which a job's ranks on one host find each other. Ranks of a launcher that gives the
 /// job no name have their parent in common.
@@ -178,7 +180,7 @@ Entry enter(ControlOptions& options) {
   const std::string path = file ? meeting_file(options) : "";
   if (!file && launch.secret.empty()) launch.secret = "job " + launch.job;
   std::string last = file ? path + " did not appear" : launch.address + " was not reached";
-  while (Clock::now() < deadline) {
+  for (int looks = 1; Clock::now() < deadline; ++looks) {
     if (!file || read_file(path, launch)) {
       for (int i = 0; i < (launch.exact_port ? 1 : kPorts); ++i) {
         std::string why = launch.address + " port " + std::to_string(launch.port + i);
@@ -190,7 +192,7 @@ Entry enter(ControlOptions& options) {
         }
         FrameStream stream(std::move(socket));
         std::vector<Claim> roster = introduce(stream, options, options.claim, deadline, why);
-        if (!roster.empty()) return {std::move(stream), std::move(roster)};
+        if (!roster.empty()) return {std::move(stream), std::move(roster), looks};
         last = why;
       }
     }

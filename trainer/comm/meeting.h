@@ -27,6 +27,7 @@ Door open_door(ControlOptions& options);
 struct Entry {
   FrameStream stream;
   std::vector<Claim> roster;
+  int looks = 1;  ///< How often rank 0 was looked for, with a pause between: 1 where it was there.
 };
 
 /// Any rank but 0: looks for rank 0 until options.timeout, and proves itself.
