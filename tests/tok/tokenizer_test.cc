@@ -6,6 +6,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <array>
 #include <chrono>
 #include <thread>
 
@@ -80,11 +82,9 @@ TEST_P(EveryCaseTest, DocumentsDoNotSeeEachOther) {
   EXPECT_EQ(ids_of(all), expected);
 }
 
-TEST_P(EveryCaseTest, DecodeGivesTheTextBack) {
-  // Normalisers, prefix spaces, lost bytes and stripping added tokens change the text on purpose.
-  for (const char* lossy : {"qwen", "nfk", "prefix", "dropped", "unk", "neox", "llama3"}) {
-    if (GetParam().find(lossy) != std::string::npos) GTEST_SKIP() << "not reversible by design";
-  }
+class ReversibleCaseTest : public EveryCaseTest {};
+
+TEST_P(ReversibleCaseTest, DecodeGivesTheTextBack) {
   Random random(6);
   for (int i = 0; i < 200; ++i) {
     const std::string text = fuzz_text(random);
@@ -123,11 +123,26 @@ std::vector<std::string> case_names() {
   return names;
 }
 
-INSTANTIATE_TEST_SUITE_P(, EveryCaseTest, testing::ValuesIn(case_names()), [](const auto& info) {
+// Normalisers, prefix spaces, lost bytes and stripping added tokens change the text on purpose.
+std::vector<std::string> reversible_case_names() {
+  std::vector<std::string> names = case_names();
+  std::erase_if(names, [](const std::string& name) {
+    return std::ranges::any_of(
+        std::array{"qwen", "nfk", "prefix", "dropped", "unk", "neox", "llama3"},
+        [&](const char* lossy) { return name.find(lossy) != std::string::npos; });
+  });
+  return names;
+}
+
+std::string test_name(const testing::TestParamInfo<std::string>& info) {
   std::string name = info.param;
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
-});
+}
+
+INSTANTIATE_TEST_SUITE_P(, EveryCaseTest, testing::ValuesIn(case_names()), test_name);
+INSTANTIATE_TEST_SUITE_P(, ReversibleCaseTest, testing::ValuesIn(reversible_case_names()),
+                         test_name);
 
 TEST(TokenizerTest, Gpt2FromEitherFormIsOneTokenizer) {
   const std::optional<tok::Tokenizer> files = load_case("gpt2-files");

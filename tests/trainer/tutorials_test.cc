@@ -41,8 +41,15 @@ Result run(const std::string& line, const std::string& deepspeed = "") {
   return result;
 }
 
+// What `line` asks for; it must go through.
+TrainConfig taken(const std::string& line, const std::string& deepspeed = "") {
+  const Result result = run(line, deepspeed);
+  EXPECT_EQ(result.error, "");
+  return result.config;
+}
+
 TEST(Tutorials, MegatronLm345m) {
-  const Result r = run(
+  const TrainConfig config = taken(
       "--num-layers 24 --hidden-size 1024 --num-attention-heads 16 --micro-batch-size 4 "
       "--global-batch-size 8"
       " --seq-length 1024 --max-position-embeddings 1024 --train-iters 500000 --lr-decay-iters "
@@ -54,8 +61,7 @@ TEST(Tutorials, MegatronLm345m) {
       " --checkpoint-activations --log-interval 100 --save-interval 10000 --eval-interval 1000 "
       "--eval-iters 10"
       " --fp16");
-  EXPECT_EQ(r.error, "");
-  const TrainConfig::Derived& d = r.config.derived;
+  const TrainConfig::Derived& d = config.derived;
   EXPECT_EQ(d.ffn_hidden_size, 4096);
   EXPECT_EQ(d.kv_channels, 64);
   EXPECT_EQ(d.activation, "gelu_tanh");
@@ -63,26 +69,25 @@ TEST(Tutorials, MegatronLm345m) {
   EXPECT_EQ(d.train_samples, 4000000);
   EXPECT_EQ(d.lr_decay_samples, 2560000);
   EXPECT_EQ(d.lr_warmup_samples, 25600);
-  EXPECT_TRUE(r.config.fp16);
-  EXPECT_EQ(r.config.metrics_file, "ckpt/metrics.jsonl");
+  EXPECT_TRUE(config.fp16);
+  EXPECT_EQ(config.metrics_file, "ckpt/metrics.jsonl");
 }
 
 TEST(Tutorials, MegatronLmGpt2OfTheHuggingFaceBlog) {
-  const Result r =
-      run("--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-layers 12 "
-          "--hidden-size 768"
-          " --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
-          "--micro-batch-size 12"
-          " --global-batch-size 192 --lr 0.0005 --train-iters 150000 --lr-decay-iters 150000 "
-          "--lr-decay-style cosine"
-          " --lr-warmup-iters 2000 --weight-decay .1 --adam-beta2 .999 --fp16 --log-interval 10 "
-          "--save-interval 2000"
-          " --eval-interval 200 --eval-iters 10 --vocab-file vocab.json --merge-file merges.txt "
-          "--save ckpt --load ckpt"
-          " --data-path codeparrot_content_document --tensorboard-dir tb");
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.derived.lr_warmup_samples, 2000 * 192);
-  EXPECT_EQ(r.config.derived.split, "969, 30, 1");
+  const TrainConfig config = taken(
+      "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-layers 12 "
+      "--hidden-size 768"
+      " --num-attention-heads 12 --seq-length 1024 --max-position-embeddings 1024 "
+      "--micro-batch-size 12"
+      " --global-batch-size 192 --lr 0.0005 --train-iters 150000 --lr-decay-iters 150000 "
+      "--lr-decay-style cosine"
+      " --lr-warmup-iters 2000 --weight-decay .1 --adam-beta2 .999 --fp16 --log-interval 10 "
+      "--save-interval 2000"
+      " --eval-interval 200 --eval-iters 10 --vocab-file vocab.json --merge-file merges.txt "
+      "--save ckpt --load ckpt"
+      " --data-path codeparrot_content_document --tensorboard-dir tb");
+  EXPECT_EQ(config.derived.lr_warmup_samples, 2000 * 192);
+  EXPECT_EQ(config.derived.split, "969, 30, 1");
 }
 
 TEST(Tutorials, MegatronLm175bIsRefusedForItsDevicesOnly) {
@@ -137,15 +142,14 @@ TEST(Tutorials, MegatronDeepspeed13b) {
     "fp16": {"enabled": true, "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 2,
              "min_loss_scale": 1,
              "initial_scale_power": 11}, "wall_clock_breakdown": false})";
-  const Result r = run(kDeepspeed13b, file);
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.initial_loss_scale, 2048);
-  EXPECT_EQ(r.config.loss_scale_window, 500);
-  EXPECT_FALSE(r.config.loss_scale.has_value());
+  const TrainConfig config = taken(kDeepspeed13b, file);
+  EXPECT_EQ(config.initial_loss_scale, 2048);
+  EXPECT_EQ(config.loss_scale_window, 500);
+  EXPECT_FALSE(config.loss_scale.has_value());
   // Tokens rule: 3e11 tokens are 146,484,375 samples, reached in step 286103.
-  EXPECT_EQ(r.config.derived.train_iters, 286103);
-  EXPECT_DOUBLE_EQ(r.config.derived.lr_warmup_samples, 3e9 / 2048);
-  EXPECT_DOUBLE_EQ(r.config.derived.lr_decay_samples, 3e11 / 2048);
+  EXPECT_EQ(config.derived.train_iters, 286103);
+  EXPECT_DOUBLE_EQ(config.derived.lr_warmup_samples, 3e9 / 2048);
+  EXPECT_DOUBLE_EQ(config.derived.lr_decay_samples, 3e11 / 2048);
 }
 
 TEST(Tutorials, DeepspeedFileAgainstTheCommandLine) {
@@ -191,18 +195,18 @@ TEST(Tutorials, MegatronDeepspeedLlama2) {
       " --untie-embeddings-and-output-weights --swiglu --normalization rmsnorm "
       "--disable-bias-linear"
       " --num-key-value-heads 4 --deepspeed --deepspeed_config=./tmp/deepspeed.json --zero-stage=0";
-  const Result r = run(line, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
+  const TrainConfig config =
+      taken(line, R"({"train_batch_size": 32, "train_micro_batch_size_per_gpu": 4,
     "steps_per_print": 1, "zero_optimization": {"stage": 0}, "bf16": {"enabled": true}})");
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.normalization, "RMSNorm");
-  EXPECT_EQ(r.config.derived.num_query_groups, 4);
-  EXPECT_EQ(r.config.derived.position_embedding_type, "rope");
-  EXPECT_THAT(r.config.data_path,
+  EXPECT_EQ(config.normalization, "RMSNorm");
+  EXPECT_EQ(config.derived.num_query_groups, 4);
+  EXPECT_EQ(config.derived.position_embedding_type, "rope");
+  EXPECT_THAT(config.data_path,
               testing::ElementsAre("1", "./tmp/data/bookcorpus_train_1m_text_sentence"));
 }
 
 TEST(Tutorials, PaiGpt3Enwiki) {
-  const Result r = run(
+  const TrainConfig config = taken(
       "--save c --split 98,2,0 --data-impl mmap --data-path d --lr 1e-4 --min-lr 1e-5 "
       "--lr-decay-style linear"
       " --adam-beta1 0.9 --adam-beta2 0.95 --weight-decay 0.1 --clip-grad 1.0 --init-method-std "
@@ -221,13 +225,12 @@ TEST(Tutorials, PaiGpt3Enwiki) {
       " --position-embedding-type rope --swiglu --untie-embeddings-and-output-weights "
       "--recompute-method uniform"
       " --recompute-granularity full --use-distributed-optimizer --bf16 --use-flash-attn --load p");
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.derived.ffn_hidden_size, 10880);  // int(4 * 4096 * 2 / 3 / 64) * 64
-  EXPECT_EQ(r.config.derived.recompute_num_layers, 1);
+  EXPECT_EQ(config.derived.ffn_hidden_size, 10880);  // int(4 * 4096 * 2 / 3 / 64) * 64
+  EXPECT_EQ(config.derived.recompute_num_layers, 1);
 }
 
 TEST(Tutorials, MegatronLmOfTheFirstRelease) {
-  const Result r = run(
+  const TrainConfig config = taken(
       "--model-parallel-size 1 --num-layers 24 --hidden-size 1024 --num-attention-heads 16 "
       "--batch-size 8 --seq-length 1024 --max-position-embeddings 1024 --train-iters 500000 "
       "--lr-decay-iters 320000 --save c --load c --data-path d --vocab-file v --merge-file m "
@@ -235,13 +238,12 @@ TEST(Tutorials, MegatronLmOfTheFirstRelease) {
       "--lr-decay-style cosine --min-lr 1.0e-5 --weight-decay 1e-2 --clip-grad 1.0 --warmup .01 "
       "--checkpoint-activations --log-interval 100 --save-interval 10000 --eval-interval 1000 "
       "--eval-iters 10 --fp16");
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.micro_batch_size, 8);
-  EXPECT_EQ(r.config.derived.lr_warmup_samples, .01 * 320000 * 8);
+  EXPECT_EQ(config.micro_batch_size, 8);
+  EXPECT_EQ(config.derived.lr_warmup_samples, .01 * 320000 * 8);
 }
 
 TEST(Tutorials, MegatronLmSc21) {
-  const Result r = run(
+  const TrainConfig config = taken(
       "--activations-checkpoint-method uniform --tensor-model-parallel-size 1 "
       "--pipeline-model-parallel-size 1 --micro-batch-size 1 --global-batch-size 12 --num-layers 96"
       " --hidden-size 12288 --num-attention-heads 96 --DDP-impl local --data-path d --vocab-file v "
@@ -249,10 +251,9 @@ TEST(Tutorials, MegatronLmSc21) {
       "--train-iters 500 --lr-decay-iters 320 --lr 0.0001 --min-lr 0.00001 --lr-decay-style cosine "
       "--lr-warmup-fraction 0.01 --split 969,30,1 --eval-iters 100 --eval-interval 1000 "
       "--clip-grad 1.0 --fp16 --loss-scale 8192");
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.derived.recompute, "full");
-  EXPECT_EQ(r.config.derived.recompute_num_layers, 1);
-  EXPECT_EQ(r.config.loss_scale, 8192);
+  EXPECT_EQ(config.derived.recompute, "full");
+  EXPECT_EQ(config.derived.recompute_num_layers, 1);
+  EXPECT_EQ(config.loss_scale, 8192);
 }
 
 const char kAmdLlama2[] =
@@ -275,10 +276,9 @@ const char kAmdLlama2[] =
     "--wandb-project=L --wandb-exp-name=e --wandb-save-dir logs";
 
 TEST(Tutorials, AmdLlama2) {
-  const Result r = run(kAmdLlama2);
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.derived.position_embedding_type, "rope");
-  EXPECT_EQ(r.config.derived.max_position_embeddings, 32000);
+  const TrainConfig config = taken(kAmdLlama2);
+  EXPECT_EQ(config.derived.position_embedding_type, "rope");
+  EXPECT_EQ(config.derived.max_position_embeddings, 32000);
 }
 
 // What those scripts can also be asked for, and this trainer has not: each by its name.
@@ -331,19 +331,19 @@ TEST(Tutorials, BigScience125m) {
       "--log-validation-ppl-to-tensorboard --save c --load c --data-path d --data-impl mmap "
       "--split 949,50,1 --distributed-backend nccl --deepspeed --deepspeed_config ds.json "
       "--zero-stage 1 --deepspeed-activation-checkpointing";
-  const Result r = run(line, R"({"train_micro_batch_size_per_gpu": 8, "train_batch_size": 512,
+  const TrainConfig config =
+      taken(line, R"({"train_micro_batch_size_per_gpu": 8, "train_batch_size": 512,
     "gradient_clipping": 1.0, "zero_optimization": {"stage": 1}, "fp16": {"enabled": true,
     "loss_scale": 0, "loss_scale_window": 500, "hysteresis": 2, "min_loss_scale": 1,
     "initial_scale_power": 12}, "steps_per_print": 2000, "wall_clock_breakdown": false})");
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.derived.rampup_samples, 2000000);
-  EXPECT_EQ(r.config.derived.train_samples, 73242187);
-  EXPECT_FALSE(r.config.loss_scale.has_value());
-  EXPECT_EQ(r.config.initial_loss_scale, 4096);
+  EXPECT_EQ(config.derived.rampup_samples, 2000000);
+  EXPECT_EQ(config.derived.train_samples, 73242187);
+  EXPECT_FALSE(config.loss_scale.has_value());
+  EXPECT_EQ(config.initial_loss_scale, 4096);
 }
 
 TEST(Tutorials, PaiLlama31) {
-  const Result r = run(
+  const TrainConfig config = taken(
       "--save c --lr 1e-5 --min-lr 1e-6 --lr-decay-style cosine --weight-decay 0.1 --adam-beta1 0.9"
       " --adam-beta2 0.95 --clip-grad 1.0 --init-method-std 0.008 --attention-dropout 0.0 "
       "--hidden-dropout 0.0"
@@ -368,10 +368,9 @@ TEST(Tutorials, PaiLlama31) {
       "--use-distributed-optimizer"
       " --sequence-parallel --group-query-attention --num-query-groups 8 --overlap-grad-reduce"
       " --overlap-param-gather --tp-comm-overlap --train-mode pretrain");
-  EXPECT_EQ(r.error, "");
-  EXPECT_EQ(r.config.derived.recompute, "selective");
-  EXPECT_EQ(r.config.derived.num_query_groups, 8);
-  EXPECT_EQ(r.config.extra_vocab_size, 256);
+  EXPECT_EQ(config.derived.recompute, "selective");
+  EXPECT_EQ(config.derived.num_query_groups, 8);
+  EXPECT_EQ(config.extra_vocab_size, 256);
 }
 
 }  // namespace
