@@ -205,8 +205,8 @@ TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
   EXPECT_EQ(run(words).status, 0);
 }
 
-// To one rank, to the launcher, which tells its ranks, and to all of them at once, as what signals a
-// group of processes does: each rank is then told twice.
+// To one rank, to the launcher, which tells its ranks, and to all of them at once, as what signals
+// a group of processes does: each rank is then told twice.
 TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
   const Words words = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "5",
                              "--eval-interval", "25", "--tensor-model-parallel-size", "2"});

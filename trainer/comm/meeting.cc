@@ -24,7 +24,7 @@ namespace {
 constexpr size_t kNonce = 16;
 constexpr int kPorts = 16;
 constexpr std::chrono::milliseconds kAttempt{1500}, kPause{50};
-// Who comes before rank 0 looks again so soon that all meet within a second of the last one's coming.
+// Who comes before rank 0 looks again so soon that all meet within a second of the last one.
 static_assert(kPause * 10 <= std::chrono::seconds(1));
 
 /// The file by which a job's ranks on one host find each other. Ranks of a launcher that gives the

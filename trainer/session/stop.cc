@@ -1,5 +1,5 @@
-// See stop.h. The handler only looks at the clock and stores numbers, so it is safe at any moment of
-// a step. A later signal means that somebody does not want to wait for the checkpoint.
+// See stop.h. The handler only looks at the clock and stores numbers, so it is safe at any moment
+// of a step. A later signal means that somebody does not want to wait for the checkpoint.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/stop.h"

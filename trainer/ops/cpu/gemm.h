@@ -1,8 +1,9 @@
 // Matrix products in fp32: one thread's work; linear.cc and attention.cc share it out. Kernels for
 // AVX-512, AVX2 and plain vectors are chosen by the processor. Not here: threads (cpu_ops.h), what
 // the matrices are. May include: the C++ library. Every element is summed over k in one order that
-// depends on k and on m (1 to 3, or more), so neither Parts nor threads change a bit. Ours and not a BLAS: those that Debian ships know processors by name and
-// fall back to SSE on newer ones, and none adds bias and activation while a part is in cache.
+// depends on k and on m (1 to 3, or more), so neither Parts nor threads change a bit. Ours and not
+// a BLAS: those that Debian ships know processors by name and fall back to SSE on newer ones, and
+// none adds bias and activation while a part is in cache.
 // Source: Goto and van de Geijn 2008; Van Zee and van de Geijn 2015 (BLIS).
 //
 // SPDX-License-Identifier: MIT
