@@ -25,16 +25,30 @@ namespace tbb = oneapi::tbb;
 
 /// What goes from thread to thread is told to ThreadSanitizer: TBB's library is not instrumented,
 /// and the order that it gives things invisible. Nothing else is done.
-void take_over([[maybe_unused]] void* what) {
+void take_over([[maybe_unused]] const void* what) {
 #if defined(__SANITIZE_THREAD__)
-  __tsan_acquire(what);
+  __tsan_acquire(const_cast<void*>(what));
 #endif
 }
-void hand_over([[maybe_unused]] void* what) {
+void hand_over([[maybe_unused]] const void* what) {
 #if defined(__SANITIZE_THREAD__)
-  __tsan_release(what);
+  __tsan_release(const_cast<void*>(what));
 #endif
 }
+
+/// Its place stands for what was made before a pipeline began.
+constexpr char kPrepared = 0;
+
+/// What TBB copies and calls of a stage.
+template <class Stage>
+struct Body {
+  const Stage& stage;
+  template <class Argument>
+  __attribute__((no_sanitize_thread)) auto operator()(Argument&& argument) const {
+    take_over(&kPrepared);
+    return stage(argument);
+  }
+};
 
 /// One run of a stage, on an item: it takes over what the stage and the item before left, and hands
 /// both on, to the end of the pipeline too.
@@ -150,14 +164,14 @@ void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<size_t>(threads));
   tbb::task_arena arena(static_cast<int>(threads));
-  hand_over(&ended);
+  hand_over(&kPrepared);
   const End end{&free};
   arena.execute([&] {
     tbb::parallel_pipeline(
         static_cast<size_t>(items),
-        tbb::make_filter<void, int64_t>(tbb::filter_mode::serial_in_order, read) &
-            tbb::make_filter<int64_t, int64_t>(tbb::filter_mode::parallel, transform) &
-            tbb::make_filter<int64_t, void>(tbb::filter_mode::serial_in_order, write));
+        tbb::make_filter<void, int64_t>(tbb::filter_mode::serial_in_order, Body{read}) &
+            tbb::make_filter<int64_t, int64_t>(tbb::filter_mode::parallel, Body{transform}) &
+            tbb::make_filter<int64_t, void>(tbb::filter_mode::serial_in_order, Body{write}));
   });
 }
 
