@@ -153,7 +153,7 @@ class Chunks {
 /// `.metadata`, whose objects are looked at by name.
 class Metadata {
  public:
-  Metadata(const std::string& folder)
+  explicit Metadata(const std::string& folder)
       : folder_(folder), path_(folder + "/.metadata"), file_(path_), pickle_(file_.bytes(), path_) {
     read_storage();
   }
@@ -328,7 +328,7 @@ bool TorchDist::is_at(const std::string& folder) {
   return false;
 }
 
-TorchDist::TorchDist(const std::string& folder, TorchFile::Checksums checksums) : folder_(folder) {
+TorchDist::TorchDist(const std::string& folder, TorchFile::Checksums checksums) {
   check_format(folder);
   if (!fs::exists(folder + "/.metadata"))
     throw FormatError(folder + "/.metadata: is missing: unfinished checkpoint");

@@ -39,7 +39,6 @@ class TorchDist {
   Value common() const noexcept { return common_; }
 
  private:
-  std::string folder_;
   std::map<std::string, TensorSource> tensors_;
   std::unique_ptr<TorchFile> common_file_;
   Value common_;

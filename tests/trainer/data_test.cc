@@ -12,6 +12,7 @@
 
 #include "libindexed/builder.h"
 #include "libindexed/format.h"
+#include "tools/cli/flags.h"
 #include "trainer/data/batch_loader.h"
 
 namespace trainer {
@@ -175,6 +176,19 @@ TEST_F(DataTest, RefusesIdsOutsideOfTheVocabularyAndSamplesPastTheEnd) {
   }
   EXPECT_EQ(error, p + ".bin: document 9, token 5: id 905: the vocabulary has ids 0 to 904");
   EXPECT_THROW(loader.fill(loader.num_samples(), 1, out.arrays()), indexed::FormatError);
+}
+
+TEST_F(DataTest, AFileInsteadOfAPrefixIsRefusedUnderItsFlag) {
+  const std::string p = make("p", {6, 6});
+  TrainConfig c = config({});
+  c.derived.split.clear();
+  c.train_data_path = {"1", p};
+  c.valid_data_path = {"1", p, "2", p + ".bin"};
+  EXPECT_THAT([&] { count_tokens(c); },
+              testing::ThrowsMessage<cli::UsageError>("--valid-data-path " + p +
+                                                      ".bin: name it without .bin or .idx"));
+  c.valid_data_path = {p};
+  EXPECT_EQ(count_tokens(c), 12);  // one dataset, once.
 }
 
 TEST(RequestedSamples, AsMegatronCountsThem) {

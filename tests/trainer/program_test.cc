@@ -275,6 +275,11 @@ TEST_F(TrainerTest, CommonMistakesAreNamed) {
   EXPECT_EQ(refused({"--load", "hf"}, 2),
             "trainer: --load hf: a transformers folder: make a start of it with hf-to-megatron "
             "--input hf --output hf-start and say --load hf-start --finetune\n");
+  std::filesystem::rename(folder_ + "/hf", folder_ + "/it's hf");
+  EXPECT_EQ(refused({"--load", "it's hf/"}, 2),
+            "trainer: --load it's hf/: a transformers folder: make a start of it with "
+            "hf-to-megatron --input 'it'\\''s hf/' --output 'it'\\''s hf-start' and say --load "
+            "'it'\\''s hf-start' --finetune\n");
   ASSERT_EQ(run({"--save", "s"}).status, 0);
   EXPECT_THAT(refused({"--load", "s", "--train-iters", "12", "--weight-decay", "0.3"}, 2),
               HasSubstr(": --weight-decay is 0.01, this command's is 0.3: say "));
