@@ -16,7 +16,7 @@
 # SECONDS_EACH (10): how long each load is held. LAYERS_22B (8): layers of the slice of GPT-22B.
 set -euo pipefail
 ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test) # each on one GPU
-TESTS=("${ONE[@]}" comm_cuda_test layout_cuda_test trainer_program_test)
+TESTS=("${ONE[@]}" gemm_choices_test comm_cuda_test layout_cuda_test trainer_program_test)
 
 pack() {
   local build source out=$2 name
@@ -54,6 +54,7 @@ check() {
     [ "$gpus" -gt 1 ] || wait -n || failed=1
   done
   while [ -n "$(jobs -rp)" ]; do wait -n || failed=1; done
+  tested gemm_choices_test || failed=1
   tested comm_cuda_test || failed=1
   tested layout_cuda_test || failed=1
   # Left out: cases in which one machine plays two hosts, which would use a GPU twice, or one without GPUs, and the line that names the slowest rank, which GPUs do not tell.

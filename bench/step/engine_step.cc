@@ -76,7 +76,7 @@ class Measurement {
         spec_(spec_of(shape, run)),
         topology_(rank.groups.topology),
         share_(std::move(rank.share)),
-        ops_({.device_index = topology_.rank(), .gemm_choices_path = choices()}),
+        ops_({.device_index = topology_.rank(), .gemm_choices_path = run_.choices}),
         free_at_start_(ops_.free_bytes()),
         engine_(spec_, options_of(shape, run), ops_, std::move(rank.groups)) {}
 
@@ -102,10 +102,6 @@ class Measurement {
   }
 
  private:
-  std::string choices() const {
-    return run_.choices.empty() ? "" : run_.choices + "." + std::to_string(topology_.rank());
-  }
-
   void queue() {
     const trainer::HostBatch batch = engine_.host_batch();
     std::mt19937 random(static_cast<uint32_t>(iteration_ % 4 * 64 + topology_.data_rank));

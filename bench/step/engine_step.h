@@ -17,7 +17,7 @@ struct EngineRun {
   double seconds = 20;
   float hidden_dropout = 0, attention_dropout = 0;
   int64_t documents = 0;  ///< Attention stays within documents of so many tokens; 0: anywhere.
-  std::string choices;    ///< As CudaOptions::gemm_choices_path; the rank is appended.
+  std::string choices;    ///< As CudaOptions::gemm_choices_path.
   bool lean = false;      ///< Gradients and moments in 16 bits, all layers recomputed.
   /// seq_length, micro_batch_size and max_microbatches are filled in.
   trainer::EngineOptions options;

@@ -124,7 +124,7 @@ std::vector<float> stretch(const std::string& family, const Layout& layout, cons
     std::vector<float> all_here{1};
     engine.over_ranks(all_here, comm::Reduce::sum);
     const auto save = [&](int64_t iteration) {
-      Snapshot snapshot(engine, true);
+      Snapshot snapshot(engine, true, false);
       snapshot.take();
       snapshot.wait();
       CheckpointMeta meta;

@@ -37,9 +37,14 @@ class ProgramTest : public testing::Test {
   ProgramTest() {
     std::string name = std::filesystem::temp_directory_path() / "trainer_test.XXXXXX";
     folder_ = ::mkdtemp(name.data());
+    cache_ = std::filesystem::temp_directory_path() /
+             ("cache_of_" + std::filesystem::path(folder_).filename().string());
     make_dataset("d", 200, 61);
   }
-  ~ProgramTest() override { std::filesystem::remove_all(folder_); }
+  ~ProgramTest() override {
+    std::filesystem::remove_all(folder_);
+    std::filesystem::remove_all(cache_);
+  }
 
   void make_dataset(const std::string& name, int documents, int32_t modulus) const {
     indexed::IndexedDatasetBuilder builder(folder_ + "/" + name, {.dtype = indexed::DType::uint16});
@@ -113,6 +118,7 @@ class ProgramTest : public testing::Test {
     const pid_t pid = fork();
     if (pid != 0) return pid;
     if (chdir(folder_.c_str()) != 0) _exit(126);
+    setenv("XDG_CACHE_HOME", cache_.c_str(), 1);
     for (const auto& [name, value] : environment) setenv(name.c_str(), value.c_str(), 1);
     const bool redirected = freopen(("out" + suffix_).c_str(), "w", stdout) &&
                             freopen(("err" + suffix_).c_str(), "w", stderr) &&
@@ -164,6 +170,7 @@ class ProgramTest : public testing::Test {
   }
 
   std::string folder_;
+  std::string cache_;  ///< The user's folder of caches, for the programs; beside the folder.
   std::vector<std::string> data_path_ = {"d"};
   std::string suffix_;  ///< Of the files that the next start() prints to.
 };

@@ -78,7 +78,7 @@ TEST(Snapshot, AnEngineComesBackFromItsCheckpoint) {
   first.step(1, 1, 0.01f, 0.01f);
   CheckpointMeta meta;
   store_state(first.result(), meta.state);
-  Snapshot snapshot(first, true);
+  Snapshot snapshot(first, true, false);
   snapshot.take();
   snapshot.wait();
   CheckpointRoot(folder).save(meta, snapshot.shards(), 0);
@@ -91,7 +91,7 @@ TEST(Snapshot, AnEngineComesBackFromItsCheckpoint) {
   load_tensors(second, checkpoint, true);
   second.set_state(restore_state(checkpoint.meta().state));
   EXPECT_EQ(second.state().adam_steps, 1);
-  Snapshot again(second, true);
+  Snapshot again(second, true, false);
   again.take();
   ASSERT_EQ(again.shards().size(), snapshot.shards().size());
   for (size_t i = 0; i < again.shards().size(); ++i) {

@@ -59,7 +59,7 @@ using AnyArgs =
 
 /// Operations on tensors of one device. Errors of every operation: ShapeError from the shared
 /// checks before anything is queued; DeviceError when the device refuses. One thread at a time may
-/// call an Ops.
+/// call an Ops, where nothing else is said.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -78,7 +78,7 @@ class Ops {
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
   /// Host memory from which upload and into which download run without a stop (page-locked beside a
-  /// GPU).
+  /// GPU). Any thread may call both. Errors: DeviceError.
   virtual void* allocate_host(int64_t bytes) = 0;
   virtual void release_host(void* block) noexcept = 0;
 

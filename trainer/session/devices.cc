@@ -5,6 +5,7 @@
 #include "trainer/session/devices.h"
 
 #include <algorithm>
+#include <cstdlib>
 #include <filesystem>
 #include <thread>
 

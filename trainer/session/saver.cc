@@ -12,7 +12,7 @@ Saver::Saver(Engine& engine, SaverOptions options)
     : options_(std::move(options)),
       root_(options_.root,
             {.rank = engine.topology().rank(), .world = engine.topology().world_size()}),
-      snapshot_(engine, options_.optimizer) {}
+      snapshot_(engine, options_.optimizer, options_.ahead) {}
 
 Saver::~Saver() {
   if (thread_.joinable()) thread_.join();

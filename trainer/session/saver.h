@@ -22,6 +22,7 @@ struct SaverOptions {
   bool optimizer = true;
   bool background = true;  ///< false: save() returns when the checkpoint is on disk.
   int64_t keep_last = 0;   ///< 0: all.
+  bool ahead = false;      ///< There are steps before the first save: see Snapshot.
 };
 
 /// At most one save is under way; a second one waits for it. Every rank saves at the same steps.

@@ -97,11 +97,12 @@ const TensorRecord& needed(const Checkpoint& checkpoint, std::string_view group,
 
 }  // namespace
 
-Snapshot::Snapshot(Engine& engine, bool optimizer)
+Snapshot::Snapshot(Engine& engine, bool optimizer, bool ahead)
     : engine_(engine),
       optimizer_(optimizer),
       block_(std::async(
-          engine.ops().device() == Device::cuda ? std::launch::async : std::launch::deferred,
+          ahead && engine.ops().device() == Device::cuda ? std::launch::async
+                                                         : std::launch::deferred,
           [&ops = engine.ops(), bytes = needed_bytes()] { return ops.allocate_host(bytes); })) {}
 
 Snapshot::~Snapshot() {

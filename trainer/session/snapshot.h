@@ -19,9 +19,9 @@ namespace trainer {
 /// State: owns one host block, used by every take().
 class Snapshot {
  public:
-  /// Of parameters and, if asked, of what the optimizer keeps for them. A GPU's block is made
-  /// beside the first steps, since pinning it takes seconds.
-  Snapshot(Engine& engine, bool optimizer);
+  /// Of parameters and, if asked, of what the optimizer keeps for them. With `ahead` a GPU's block
+  /// is made now, beside the first steps, since pinning it takes seconds; else at the first take().
+  Snapshot(Engine& engine, bool optimizer, bool ahead);
   ~Snapshot();
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;

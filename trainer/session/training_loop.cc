@@ -98,8 +98,9 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batche
   check_samples();
   if (!config.save.empty() && !config.skip_train) {
     saver_ = std::make_unique<Saver>(
-        parts_.engine, SaverOptions{config.save, !config.no_save_optim, config.async_save,
-                                    config.keep_last.value_or(0)});
+        parts_.engine,
+        SaverOptions{config.save, !config.no_save_optim, config.async_save,
+                     config.keep_last.value_or(0), state_.iteration < config.derived.train_iters});
   }
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{

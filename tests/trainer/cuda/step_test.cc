@@ -1,6 +1,8 @@
 // CUDA loss, gradient judgement, AdamW, initial values and memory operations against their CPU
 // twins; capture and replay.
 // SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <future>
 #include <limits>
 
 #include "tests/trainer/cuda/pair.h"
@@ -281,6 +283,34 @@ TEST_P(CudaStep, CaptureReplaysWithNewNumbers) {
     EXPECT_EQ(wanted[static_cast<size_t>(iteration - 1)], bytes(y[1])) << "iteration " << iteration;
   }
   EXPECT_THROW(sides[1]->launch(captured + 1), DeviceError);
+}
+
+// Of the size that lies on huge pages, made by another thread while this one records.
+TEST_P(CudaStep, LargeHostBlocksAreMadeByAnyThread) {
+  if (model() != DType::f32) GTEST_SKIP() << "one dtype is enough";
+  const int64_t count = (int64_t{65} << 20) / 4;
+  const Twin x = random(model(), {8, 256}), y = empty(model(), {8, 256});
+  ASSERT_TRUE(sides[1]->begin_capture());
+  sides[1]->copy({.dst = y[1], .src = x[1]});
+  void* block =
+      std::async(std::launch::async, [&] { return sides[1]->allocate_host(count * 4); }).get();
+  ASSERT_GT(sides[1]->end_capture(), 0);
+  auto* numbers = static_cast<float*>(block);
+  for (int64_t i = 0; i < count; ++i) numbers[i] = static_cast<float>(i % 1000);
+  const Twin there = empty(DType::f32, {count});
+  sides[1]->upload(there[1], numbers);
+  sides[1]->synchronize();
+  std::fill(numbers, numbers + count, 0.0f);
+  sides[1]->download(numbers, there[1]);
+  sides[1]->synchronize();
+  int64_t wrong = 0;
+  for (int64_t i = 0; i < count; ++i) wrong += numbers[i] != static_cast<float>(i % 1000);
+  EXPECT_EQ(wrong, 0);
+  // A kernel reaches it too, as with state that is kept on the host.
+  sides[1]->fill({Tensor(block, DType::f32, Device::cuda, {count}), 3.0f});
+  sides[1]->synchronize();
+  EXPECT_EQ(std::count(numbers, numbers + count, 3.0f), count);
+  sides[1]->release_host(block);
 }
 
 TEST_P(CudaStep, RefusesWhatIsWrong) {

@@ -7,7 +7,6 @@
 
 #include <algorithm>
 #include <array>
-#include <cctype>
 #include <cstring>
 #include <sstream>
 #include <utility>
@@ -81,19 +80,10 @@ void set(cublasLtMatmulDesc_t desc, cublasLtMatmulDescAttributes_t what, const V
   LT_CHECK(cublasLtMatmulDescSetAttribute(desc, what, &value, sizeof value));
 }
 
-// Choices of another library or device are not used.
-std::string header(const std::string& device_name) {
-  return "gemm choices 2, cublasLt " + std::to_string(cublasLtGetVersion()) + ", " + device_name;
-}
-
-std::vector<std::string> choice_files(const CudaOptions& options, const std::string& device_name) {
+std::vector<std::string> choice_files(const CudaOptions& options) {
   std::vector<std::string> out;
   if (!options.gemm_choices_path.empty()) out.push_back(options.gemm_choices_path);
-  if (options.cache_folder.empty()) return out;
-  std::string name = "gemm_choices-" + std::to_string(cublasLtGetVersion()) + "-" + device_name;
-  std::ranges::replace_if(
-      name, [](unsigned char c) { return !std::isalnum(c) && c != '-' && c != '_'; }, '_');
-  out.push_back(options.cache_folder + "/" + name + ".txt");
+  if (!options.cache_folder.empty()) out.push_back(options.cache_folder + "/gemm_choices.txt");
   return out;
 }
 
@@ -115,6 +105,7 @@ struct Gemm::Plan {
   std::vector<cublasLtMatmulHeuristicResult_t> candidates;
   cublasLtMatmulAlgo_t algorithm{};
   float microseconds = 0;
+  bool tried = false;  ///< Timing was begun, with success or without.
 
   ~Plan() {
     if (d != nullptr) cublasLtMatrixLayoutDestroy(d);
@@ -134,7 +125,9 @@ struct Gemm::Plan {
 };
 
 Gemm::Gemm(const CudaOptions& options, const std::string& device_name)
-    : tune_(options.tune), choices_(choice_files(options, device_name), header(device_name)) {
+    : tune_(options.tune),
+      choices_(choice_files(options),
+               "cublasLt " + std::to_string(cublasLtGetVersion()) + " " + device_name) {
   LT_CHECK(cublasLtCreate(&handle_));
 }
 
@@ -214,7 +207,7 @@ void Gemm::run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t 
   Plan& p = plan(key);
   if (p.candidates.empty())
     throw DeviceError("cuda: cublasLt: product " + key.text() + ": no algorithm");
-  if (may_tune && tune_ && p.microseconds == 0.0f) tune({&key, 1}, stream);
+  if (may_tune) tune({&key, 1}, stream);
   LT_CHECK(p.run(handle_, key, call, p.algorithm, workspace, stream));
 }
 
@@ -270,7 +263,7 @@ struct Gemm::Bench {
   Bench& operator=(const Bench&) = delete;
 };
 
-// No microseconds where no candidate ran.
+// No algorithm where no candidate ran.
 GemmChoice Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench,
                                  cudaStream_t stream) {
   const GemmCall call{.a = bench.block[0],
@@ -319,27 +312,24 @@ void Gemm::tune(std::span<const GemmKey> keys, cudaStream_t stream) {
   if (!tune_) return;
   std::vector<GemmKey> unknown;
   for (const GemmKey& k : keys) {
-    const Plan& p = plan(k);
-    if (!p.candidates.empty() && p.microseconds == 0.0f &&
-        std::find(unknown.begin(), unknown.end(), k) == unknown.end())
-      unknown.push_back(k);
+    Plan& p = plan(k);
+    if (p.candidates.empty() || p.microseconds > 0 || p.tried) continue;
+    p.tried = true;
+    unknown.push_back(k);
   }
   if (unknown.empty()) return;
   CUDA_CHECK(cudaStreamSynchronize(stream));
   const Bench bench(unknown);
-  if (!bench.whole) return;
   std::map<std::string, GemmChoice> timed;
   for (const GemmKey& k : unknown) {
+    if (!bench.whole) break;
     GemmChoice best = time_candidates(k, plan(k), bench, stream);
-    if (best.microseconds > 0) timed[k.text()] = std::move(best);
+    if (best.algorithm.empty()) continue;
+    take(&best, plan(k));
+    timed[k.text()] = std::move(best);
   }
   choices_.add(timed);
-  for (const GemmKey& k : unknown) {
-    const auto own = timed.find(k.text());
-    if (own == timed.end()) continue;
-    take(&own->second, plan(k));
-    take(choices_.find(k.text()), plan(k));  // what the files have agreed on
-  }
+  for (const GemmKey& k : unknown) take(choices_.find(k.text()), plan(k));  // as agreed on
 }
 
 }  // namespace ops::cuda

@@ -5,19 +5,23 @@
 
 #include <fcntl.h>
 #include <sys/file.h>
-#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cctype>
+#include <cerrno>
+#include <chrono>
 #include <cstdlib>
 #include <sstream>
 #include <string_view>
+#include <thread>
 #include <utility>
 
 namespace ops::cuda {
 namespace {
 
 using Choices = std::map<std::string, GemmChoice>;
+
+constexpr int kTries = 500;  // to get a lock, 10 ms apart
 
 std::string to_hex(const std::string& bytes) {
   constexpr char kDigits[] = "0123456789abcdef";
@@ -43,20 +47,22 @@ bool from_hex(std::string_view hex, std::string& bytes) {
   return true;
 }
 
-std::string row_of(const std::string& key, const GemmChoice& choice) {
+std::string row_of(const std::string& kind, const std::string& key, const GemmChoice& choice) {
   std::ostringstream out;
   out.precision(9);
-  out << key << '|' << to_hex(choice.algorithm) << '|' << choice.microseconds << '\n';
+  out << kind << '|' << key << '|' << to_hex(choice.algorithm) << '|' << choice.microseconds
+      << '\n';
   return out.str();
 }
 
-// The rows of a file's text; nothing where its header is another.
-Choices parse(const std::string& text, const std::string& header) {
+// The rows of one kind in a file's text.
+Choices parse(const std::string& text, const std::string& kind) {
   Choices out;
-  if (text.compare(0, header.size() + 1, header + '\n') != 0) return out;
-  size_t begin = header.size() + 1;
-  for (size_t end; (end = text.find('\n', begin)) != std::string::npos; begin = end + 1) {
-    const std::string row = text.substr(begin, end - begin);
+  for (size_t begin = 0, end; (end = text.find('\n', begin)) != std::string::npos;
+       begin = end + 1) {
+    if (text.compare(begin, kind.size() + 1, kind + '|') != 0) continue;
+    const size_t at = begin + kind.size() + 1;
+    const std::string row = text.substr(at, end - at);
     const size_t first = row.find('|'), second = row.find('|', first + 1);
     if (first == std::string::npos || second == std::string::npos) continue;
     GemmChoice choice;
@@ -70,13 +76,18 @@ Choices parse(const std::string& text, const std::string& header) {
   return out;
 }
 
-// An open file under its lock; whole() is false where there is none to be had.
+// An open file under its lock; one that is not to be had reads as empty and takes what is written.
 class LockedFile {
  public:
-  LockedFile(const std::string& path, bool writes)
-      : fd_(open(path.c_str(), (writes ? O_RDWR | O_CREAT : O_RDONLY) | O_CLOEXEC, 0644)) {
-    // A file system without locks leaves a race in which the last writer's rows come second.
-    if (fd_ >= 0) static_cast<void>(flock(fd_, writes ? LOCK_EX : LOCK_SH));
+  explicit LockedFile(const std::string& path)
+      : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
+    if (fd_ < 0) fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
+    // A file system without locks, and a process that was stopped with its lock, leave a race in
+    // which the last writer's rows come second.
+    for (int tries = 0; fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0; ++tries) {
+      if (errno != EWOULDBLOCK || tries == kTries) break;
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    }
   }
   ~LockedFile() {
     if (fd_ >= 0) close(fd_);
@@ -92,9 +103,6 @@ class LockedFile {
       out.append(block, static_cast<size_t>(n));
     return out;
   }
-  void cut() const {
-    if (fd_ >= 0) static_cast<void>(!ftruncate(fd_, 0));
-  }
   void append(const std::string& text) const {
     if (fd_ < 0 || lseek(fd_, 0, SEEK_END) < 0) return;
     static_cast<void>(!write(fd_, text.data(), text.size()));
@@ -106,12 +114,10 @@ class LockedFile {
 
 }  // namespace
 
-GemmChoices::GemmChoices(std::vector<std::string> paths, std::string header)
-    : paths_(std::move(paths)), header_(std::move(header)) {
-  for (const std::string& path : paths_) {
-    for (auto& [key, choice] : parse(LockedFile(path, false).text(), header_))
-      choices_.emplace(key, std::move(choice));
-  }
+GemmChoices::GemmChoices(std::vector<std::string> paths, std::string kind)
+    : paths_(std::move(paths)), kind_(std::move(kind)) {
+  add({});        // reads
+  add(choices_);  // what only one file knew
 }
 
 const GemmChoice* GemmChoices::find(const std::string& key) const {
@@ -120,28 +126,25 @@ const GemmChoice* GemmChoices::find(const std::string& key) const {
 }
 
 void GemmChoices::add(const std::map<std::string, GemmChoice>& timed) {
-  Choices agreed = timed;
+  Choices agreed = timed, all;
   // The last file is the one that most processes share: what it knows goes to the others.
   for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) {
-    const LockedFile file(*path, true);
-    std::string text = file.text(), more;
-    if (text.compare(0, header_.size() + 1, header_ + '\n') != 0) {
-      file.cut();
-      text = more = header_ + '\n';
-    } else if (text.back() != '\n') {
-      more = '\n';
-    }
-    const Choices there = parse(text, header_);
+    const LockedFile file(*path);
+    const std::string text = file.text();
+    const Choices there = parse(text, kind_);
+    std::string more;
     for (auto& [key, choice] : agreed) {
       const auto found = there.find(key);
       if (found != there.end())
         choice = found->second;
       else
-        more += row_of(key, choice);
+        more += row_of(kind_, key, choice);
     }
-    if (!more.empty()) file.append(more);
+    if (!more.empty()) file.append((text.empty() || text.back() == '\n' ? "" : "\n") + more);
+    for (const auto& [key, choice] : there) all[key] = choice;
   }
   for (auto& [key, choice] : agreed) choices_[key] = std::move(choice);
+  choices_.merge(all);
 }
 
 }  // namespace ops::cuda

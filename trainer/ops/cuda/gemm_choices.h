@@ -18,27 +18,28 @@ struct GemmChoice {
   bool operator==(const GemmChoice&) const = default;
 };
 
-/// The files, and what they say. A file is a header line and a line "KEY|HEX|MICROSECONDS" for each
-/// product; it only grows, and the first line of a key counts, so that processes which time the
-/// same product at once end with one choice. Lines that a killed process has not finished are
-/// skipped. A file that cannot be read or written costs the time of choosing again, and no more.
+/// The files, and what they say. A file has a line "KIND|KEY|HEX|MICROSECONDS" for each product; it
+/// only grows, and the first line of a key counts, so that processes which time the same product at
+/// once end with one choice. Lines that a killed process has not finished are skipped. A file that
+/// cannot be read or written costs the time of choosing again, and the bits that agreeing gives.
 /// State: one thread.
 class GemmChoices {
  public:
-  /// Reads `paths`; where several know a key, the first of them decides. A file with another header
-  /// (another library or device) counts as empty and is replaced by the first add().
-  GemmChoices(std::vector<std::string> paths, std::string header);
+  /// Reads `paths`; where several know a key, the first of them decides, and all know it then.
+  /// `kind` tells library and device: choices of others stand in the same files, unread.
+  GemmChoices(std::vector<std::string> paths, std::string kind);
 
   /// Null where no file knows `key`.
   const GemmChoice* find(const std::string& key) const;
 
   /// Takes up what was timed just now, but where a file has got a key from another process
-  /// meanwhile, that choice. Afterwards every file knows every key of `timed`.
+  /// meanwhile, that choice; and every other choice that the files have got. Afterwards every file
+  /// knows every key of `timed`.
   void add(const std::map<std::string, GemmChoice>& timed);
 
  private:
   std::vector<std::string> paths_;
-  std::string header_;
+  std::string kind_;
   std::map<std::string, GemmChoice> choices_;
 };
 

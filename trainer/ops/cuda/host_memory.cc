@@ -6,6 +6,9 @@
 #include <sys/mman.h>
 
 #include <algorithm>
+#include <fstream>
+#include <limits>
+#include <string>
 
 #include "trainer/ops/cuda/cuda_check.h"
 
@@ -13,14 +16,37 @@ namespace ops::cuda {
 namespace {
 
 constexpr size_t kHugePage = size_t{2} << 20, kPage = 4096;
+constexpr size_t kFill = size_t{64} << 20;
 constexpr int64_t kLarge = int64_t{64} << 20;
 
-// Every page of the block is there afterwards.
+int64_t number_in(const char* file) {
+  int64_t out = 0;
+  return std::ifstream(file) >> out ? out : std::numeric_limits<int64_t>::max();
+}
+
+// What the machine, and the container that this process may be in, can still give. Pages that are
+// filled beyond that end a process; the driver's own way of pinning refuses instead.
+int64_t available_bytes() {
+  int64_t out = std::numeric_limits<int64_t>::max();
+  std::ifstream in("/proc/meminfo");
+  for (std::string name, rest; in >> name && std::getline(in, rest);)
+    if (name == "MemAvailable:") out = std::stoll(rest) * 1024;
+  const int64_t limit = number_in("/sys/fs/cgroup/memory.max");
+  if (limit == std::numeric_limits<int64_t>::max()) return out;  // none, or the word max
+  return std::min(out, limit - number_in("/sys/fs/cgroup/memory.current"));
+}
+
+// Every page of the block is there afterwards. In pieces: the kernel holds up who else maps memory
+// in this process for the length of one.
 void fill(char* block, size_t bytes) {
+  for (size_t at = 0; at < bytes; at += kFill) {
+    const size_t piece = std::min(kFill, bytes - at);
 #ifdef MADV_POPULATE_WRITE
-  if (madvise(block, bytes, MADV_POPULATE_WRITE) == 0) return;
+    if (madvise(block + at, piece, MADV_POPULATE_WRITE) == 0) continue;
 #endif
-  for (size_t at = 0; at < bytes; at += kPage) static_cast<volatile char*>(block)[at] = 0;
+    for (size_t page = 0; page < piece; page += kPage)
+      static_cast<volatile char*>(block)[at + page] = 0;
+  }
 }
 
 }  // namespace
@@ -45,7 +71,7 @@ void* HostMemory::map(size_t bytes) {
 
 void* HostMemory::allocate(int64_t bytes) {
   CUDA_CHECK(cudaSetDevice(device_index_));  // the calling thread may be new to CUDA
-  if (bytes >= kLarge) {
+  if (bytes >= kLarge && bytes < available_bytes()) {
     if (void* block = map(static_cast<size_t>(bytes))) return block;
   }
   void* block = nullptr;
