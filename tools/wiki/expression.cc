@@ -1,11 +1,14 @@
 // SPDX-License-Identifier: MIT
-// {{#expr:}}: numbers, + - * / ^ mod round, comparisons, and or not, e, pi, and the common
-// functions. Precedence as Help:Extension:ParserFunctions lists it. Recursion is bounded by the
-// nesting it allows.
+// {{#expr:}}: decimal numbers, + - * / ^ e mod fmod round, comparisons, and or not, the constants e
+// and pi, and the functions of one number. Precedence as Help:Extension:ParserFunctions lists it.
+// Recursion is bounded by the nesting it allows.
 
+#include <algorithm>
+#include <array>
 #include <cmath>
 #include <cstdio>
 #include <cstdlib>
+#include <numbers>
 #include <stdexcept>
 
 #include "tools/wiki/templates.h"
@@ -13,6 +16,27 @@
 
 namespace wiki {
 namespace {
+
+struct Function {
+  std::string_view name;
+  double (*of)(double);
+};
+constexpr std::array<Function, 14> kFunctions = {{
+    {"not", [](double x) { return x == 0 ? 1.0 : 0.0; }},
+    {"abs", [](double x) { return std::fabs(x); }},
+    {"floor", [](double x) { return std::floor(x); }},
+    {"ceil", [](double x) { return std::ceil(x); }},
+    {"trunc", [](double x) { return std::trunc(x); }},
+    {"sqrt", [](double x) { return std::sqrt(x); }},
+    {"ln", [](double x) { return std::log(x); }},
+    {"exp", [](double x) { return std::exp(x); }},
+    {"sin", [](double x) { return std::sin(x); }},
+    {"cos", [](double x) { return std::cos(x); }},
+    {"tan", [](double x) { return std::tan(x); }},
+    {"asin", [](double x) { return std::asin(x); }},
+    {"acos", [](double x) { return std::acos(x); }},
+    {"atan", [](double x) { return std::atan(x); }},
+}};
 
 class Expression {
  public:
@@ -116,14 +140,24 @@ class Expression {
         const double right = std::trunc(power());
         if (right == 0) fail("division by zero");
         left = std::fmod(std::trunc(left), right);
+      } else if (word("fmod")) {
+        const double right = power();
+        if (right == 0) fail("division by zero");
+        left = std::fmod(left, right);
       } else {
         return left;
       }
     }
   }
   double power() {
+    double left = scaled();
+    while (symbol("^")) left = std::pow(left, scaled());
+    return left;
+  }
+  // 2e3, 2 e (1+2): an operator like others, by which MediaWiki has its exponents.
+  double scaled() {
     double left = unary();
-    while (symbol("^")) left = std::pow(left, unary());
+    while (word("e")) left *= std::pow(10.0, unary());
     return left;
   }
   double unary() {
@@ -135,37 +169,45 @@ class Expression {
   double unary_here() {
     if (symbol("-") || symbol("−")) return -unary();
     if (symbol("+")) return unary();
-    if (word("not")) return unary() == 0;
-    if (word("abs")) return std::fabs(unary());
-    if (word("floor")) return std::floor(unary());
-    if (word("ceil")) return std::ceil(unary());
-    if (word("trunc")) return std::trunc(unary());
-    if (word("sqrt")) return std::sqrt(unary());
-    if (word("ln")) return std::log(unary());
-    if (word("exp")) return std::exp(unary());
-    if (word("sin")) return std::sin(unary());
-    if (word("cos")) return std::cos(unary());
-    if (word("tan")) return std::tan(unary());
-    if (word("pi")) return 3.141592653589793;
+    for (const Function& function : kFunctions) {
+      if (word(function.name)) return function.of(scaled());
+    }
+    if (word("pi")) return std::numbers::pi;
+    if (word("e")) return std::numbers::e;
     if (symbol("(")) {
       const double inner = disjunction();
       if (!symbol(")")) fail("missing )");
       return inner;
     }
+    return number();
+  }
+  // Digits and points, of which the second ends the number unsaid, as in MediaWiki.
+  double number() {
     space();
-    const char* begin = text_.c_str() + at_;
-    if (*begin != '.' && (*begin < '0' || *begin > '9'))
-      fail(word("e") ? "lone e" : "expected a number");
-    char* end = nullptr;
-    const double number = std::strtod(begin, &end);
-    at_ += static_cast<size_t>(end - begin);
-    return number;
+    const size_t end = std::min(text_.find_first_not_of("0123456789.", at_), text_.size());
+    if (end == at_) fail("expected a number");
+    const double value = std::strtod(text_.substr(at_, end - at_).c_str(), nullptr);
+    at_ = end;
+    return value;
   }
 
   std::string text_;
   size_t at_ = 0;
   int depth_ = 0;
 };
+
+// Fourteen digits; an exponent stands behind a fraction and has no zeros before it: 1.0E-5.
+std::string as_php(double value) {
+  char digits[64];
+  std::snprintf(digits, sizeof digits, "%.14G", value == 0 ? 0.0 : value);
+  const std::string_view text(digits);
+  const size_t e = text.find('E');
+  if (e == std::string_view::npos) return digits;
+  std::string out(text.substr(0, e));
+  if (out.find('.') == std::string::npos) out += ".0";
+  out += text.substr(e, 2);
+  return out += text.substr(text.find_first_not_of('0', e + 2));
+}
 
 }  // namespace
 
@@ -175,9 +217,7 @@ std::string evaluate_expression(std::string_view expression) {
   if (trim(expression).empty()) return {};
   const double value = Expression(expression).value();
   if (!std::isfinite(value)) throw std::invalid_argument("not a finite number");
-  char text[64];
-  std::snprintf(text, sizeof text, "%.14G", value == 0 ? 0.0 : value);
-  return text;
+  return as_php(value);
 }
 
 }  // namespace wiki

@@ -18,12 +18,6 @@ namespace wiki {
 namespace {
 
 constexpr int kDeepest = 40;
-constexpr int64_t kMostCalls = 100000;
-constexpr size_t kMostBytes = 16 << 20;  // made on all levels
-constexpr size_t kMostShown = 2 << 20;   // that calls add to the page, as MediaWiki's own limit
-constexpr size_t kMostRead = 256 << 20;  // of bodies, on all levels
-constexpr size_t kMostParts = 4 << 20;   // of all calls
-constexpr size_t kMostPartsOfCall = 1 << 15;
 constexpr size_t kMostOpen = 1 << 20;  // braces of a page that are looked at, in pairs
 
 // One call or parameter: its braces and what is between them.
@@ -67,8 +61,8 @@ std::vector<Call> outermost_calls(std::string_view text) {
 }
 
 // Parts of a call at the bars that are its own: not those of inner calls, links or protected text.
-// The last one holds all that is too many.
-std::vector<std::string_view> split_bars(std::string_view inner) {
+// The last of `most` holds the rest.
+std::vector<std::string_view> split_bars(std::string_view inner, size_t most) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
   int braces = 0;
@@ -79,7 +73,7 @@ std::vector<std::string_view> split_bars(std::string_view inner) {
     if (c == '}') --braces;
     if (c == '[') ++brackets;
     if (c == ']') brackets = std::max(0, brackets - 1);
-    if (c == '|' && braces <= 0 && brackets < 2 && parts.size() + 1 < kMostPartsOfCall) {
+    if (c == '|' && braces <= 0 && brackets < 2 && parts.size() + 1 < most) {
       parts.push_back(inner.substr(begin, i - begin));
       begin = i + 1;
     }
@@ -92,17 +86,19 @@ using Arguments = std::unordered_map<std::string, std::string>;
 
 class Expander {
  public:
-  Expander(const TemplateStore& store, const PageNames& page) : store_(store), page_(page) {}
+  Expander(const TemplateStore& store, const PageNames& page, const ExpansionLimits& limits)
+      : store_(store), page_(page), limits_(limits) {}
 
   std::string text(std::string_view source, const Arguments* arguments, int depth) {
-    if (depth >= kDeepest || made_ >= kMostBytes) return std::string(source);
+    if (depth >= kDeepest || made_ >= limits_.made_bytes) return std::string(source);
     std::string out;
     size_t at = 0;
     size_t from_calls = 0;
     for (const Call& found : outermost_calls(source)) {
       out.append(source, at, found.begin - at);
       at = found.end;
-      if (made_ >= kMostBytes || (depth == 0 && from_calls >= kMostShown)) continue;
+      if (made_ >= limits_.made_bytes || (depth == 0 && from_calls >= limits_.shown_bytes))
+        continue;
       const std::string_view inner =
           source.substr(found.begin + found.length, found.end - found.begin - 2 * found.length);
       const std::string shown = found.length == 3 ? parameter(inner, arguments, depth + 1)
@@ -118,7 +114,7 @@ class Expander {
 
  private:
   std::string parameter(std::string_view inner, const Arguments* arguments, int depth) {
-    const std::vector<std::string_view> parts = split_bars(inner);
+    const std::vector<std::string_view> parts = split_bars(inner, limits_.parts_of_call);
     const std::string name(trim(text(parts[0], arguments, depth)));
     if (arguments != nullptr) {
       const auto found = arguments->find(name);
@@ -128,10 +124,10 @@ class Expander {
   }
 
   std::string call(std::string_view inner, const Arguments* outer, int depth) {
-    if (++calls_ > kMostCalls || read_ > kMostRead) return {};
-    const std::vector<std::string_view> parts = split_bars(inner);
+    if (++calls_ > limits_.calls || read_ > limits_.read_bytes) return {};
+    const std::vector<std::string_view> parts = split_bars(inner, limits_.parts_of_call);
     parts_ += parts.size();
-    if (parts_ > kMostParts) return {};
+    if (parts_ > limits_.parts) return {};
     std::string name(trim(text(parts[0], outer, depth)));
     for (const std::string_view prefix : {"subst:", "safesubst:", "msg:", "raw:"}) {
       if (ascii_lower(name).starts_with(prefix))
@@ -309,7 +305,8 @@ class Expander {
 
   const TemplateStore& store_;
   const PageNames& page_;
-  int64_t calls_ = 0;
+  const ExpansionLimits& limits_;
+  size_t calls_ = 0;
   size_t parts_ = 0;
   size_t read_ = 0;
   size_t made_ = 0;
@@ -318,9 +315,9 @@ class Expander {
 }  // namespace
 
 std::string expand_templates(std::string_view text, const TemplateStore& store,
-                             const PageNames& page) {
+                             const PageNames& page, const ExpansionLimits& limits) {
   if (text.find("{{") == std::string_view::npos) return std::string(text);
-  return Expander(store, page).text(without_comments(text), nullptr, 0);
+  return Expander(store, page, limits).text(without_comments(text), nullptr, 0);
 }
 
 }  // namespace wiki

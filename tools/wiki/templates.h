@@ -6,6 +6,7 @@
 // Source: mediawiki.org, Help:Templates, Help:Extension:ParserFunctions, Help:Magic words.
 #pragma once
 
+#include <cstddef>
 #include <string>
 #include <string_view>
 
@@ -19,11 +20,21 @@ struct PageNames {
   std::string_view site;   ///< {{SITENAME}}
 };
 
-/// `text` with its template calls replaced. What cannot be expanded stays a call, for strip_blocks
-/// to remove. Bounds: 40 levels; 100,000 calls of 32,768 parts, 4 million together; 256 MiB read
-/// and 16 MiB made on all levels, 2 MiB shown.
+/// What the calls of one page may cost. MediaWiki takes no page of more than a million nodes, of
+/// which each part of a call makes several, or of more than 2 MiB that calls add.
+struct ExpansionLimits {
+  size_t calls = 100000;
+  size_t parts_of_call = 1 << 15;  ///< that are told apart
+  size_t parts = 1 << 20;          ///< of all calls
+  size_t read_bytes = 64 << 20;    ///< of bodies, on all levels
+  size_t made_bytes = 16 << 20;    ///< on all levels
+  size_t shown_bytes = 2 << 20;    ///< that calls add to the page
+};
+
+/// `text` with its template calls replaced, at most 40 levels deep. What cannot be expanded stays a
+/// call, for strip_blocks to remove.
 std::string expand_templates(std::string_view text, const TemplateStore& store,
-                             const PageNames& page);
+                             const PageNames& page, const ExpansionLimits& limits = {});
 
 /// Value of an arithmetic expression ({{#expr: 1 + 2 * 3}}) as MediaWiki prints it.
 /// Errors: std::invalid_argument naming what is wrong.

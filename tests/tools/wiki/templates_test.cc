@@ -25,14 +25,21 @@ TemplateStore store() {
            "{{bomb2}}{{bomb2}}{{bomb2}}{{bomb2}}{{bomb2}}{{bomb2}}{{bomb2}}{{bomb2}}");
   made.add("Template:Bomb2",
            "{{bomb3}}{{bomb3}}{{bomb3}}{{bomb3}}{{bomb3}}{{bomb3}}{{bomb3}}{{bomb3}}");
-  made.add("Template:Bomb3", std::string(2 << 20, 'x'));
+  made.add("Template:Bomb3", std::string(1000, 'x'));
+  made.add("Template:Hidden", "{{#if:|" + std::string(1000, 'x') + "}}");
   made.add("Template:Lang", "{{#invoke:lang|x}}");
   return made;
 }
 
-std::string expanded(std::string_view text) {
+std::string expanded(std::string_view text, const ExpansionLimits& limits = {}) {
   static const TemplateStore kStore = store();
-  return expand_templates(text, kStore, {"Title", "Site"});
+  return expand_templates(text, kStore, {"Title", "Site"}, limits);
+}
+
+std::string times(int count, std::string_view text) {
+  std::string out;
+  for (int i = 0; i < count; ++i) out += text;
+  return out;
 }
 
 TEST(Templates, Calls) {
@@ -69,24 +76,33 @@ TEST(Templates, ParserFunctions) {
             "y|");
 }
 
+// Each limit alone: what is within it is shown, what is beyond shows nothing.
 TEST(Templates, WorkIsBounded) {
-  EXPECT_LT(expanded("{{loop}}").size(), size_t{1} << 20);
-  EXPECT_LT(expanded("{{bomb}}").size(), size_t{64} << 20);
-  std::string open;
-  for (int i = 0; i < 100000; ++i) open += "{{greet ";
+  EXPECT_EQ(expanded(times(20, "{{greet}}"), {.calls = 7}), times(7, "Hello nobody!"));
+  EXPECT_EQ(expanded("{{loop}}{{greet}}", {.calls = 5000}).find("Hello"), std::string::npos);
+  EXPECT_EQ(expanded(times(20, "{{bomb3}}."), {.shown_bytes = 5000}),
+            times(5, std::string(1000, 'x') + ".") + times(15, "."));
+  const std::string made = expanded(times(20, "{{#if:{{bomb3}}|a}}"), {.made_bytes = 10000});
+  EXPECT_GE(made.size(), 2U);
+  EXPECT_LE(made.size(), 10U);
+  EXPECT_LE(expanded("{{bomb}}", {.made_bytes = 10000}).size(), 20000U);
+  EXPECT_EQ(expanded(times(9, "{{hidden}}") + "{{greet}}", {.read_bytes = 10000}), "Hello nobody!");
+  EXPECT_EQ(expanded(times(10, "{{hidden}}") + "{{greet}}", {.read_bytes = 10000}), "");
+  EXPECT_EQ(expanded("{{greet|a|b|mark=c}}{{greet|a|mark=d}}", {.parts_of_call = 3}),
+            "Hello a!Hello ad");
+  EXPECT_EQ(expanded(times(5, "{{greet|||}}") + "{{greet}}", {.parts = 21}),
+            times(5, "Hello !") + "Hello nobody!");
+  EXPECT_EQ(expanded(times(5, "{{greet|||}}") + "{{greet}}", {.parts = 20}), times(5, "Hello !"));
+}
+
+TEST(Templates, WorkIsBoundedByDefault) {
+  EXPECT_EQ(expanded("{{greet" + std::string(40000, '|') + "}}{{greet}}"),
+            "Hello !Hello nobody!");  // more parts than are told apart
+  const std::string open = times(100000, "{{greet ");
   EXPECT_EQ(expanded(open), open);
-  std::string nested;
-  for (int i = 0; i < 100000; ++i) nested += "{{greet|";
-  for (int i = 0; i < 100000; ++i) nested += "}}";
+  const std::string nested = times(100000, "{{greet|") + times(100000, "}}");
   EXPECT_LE(expanded(nested).size(), nested.size() * 2);
-  std::string many;
-  for (int i = 0; i < 1000; ++i) many += "{{bomb3}}.";
-  EXPECT_LE(expanded(many).size(), (5 << 20) + many.size());
-  const std::string parts(40000, '|');  // more than are told apart
-  EXPECT_EQ(expanded("{{greet" + parts + "}}{{greet}}"), "Hello !Hello nobody!");
-  std::string calls;
-  for (int i = 0; i < 200; ++i) calls += "{{greet" + parts + "}}";
-  EXPECT_EQ(expanded(calls + "{{greet}}").find("nobody"), std::string::npos);
+  EXPECT_LE(expanded(times(3000, "{{bomb3}}.")).size(), (2U << 20) + 1000 + 3000);
 }
 
 // Bodies that lie in the temporary file, and on both sides of its beginning, are found as those in
@@ -132,11 +148,31 @@ TEST(Expression, Values) {
                                     {"(1+2)*3", "9"},
                                     {"1e3", "1000"},
                                     {"10/3", "3.3333333333333"},
+                                    {"2.5E-1 + 1e+1", "10.25"},
+                                    {"2 e (1+1) e -1", "20"},
+                                    {"-2e3^2", "4000000"},
+                                    {"sqrt 4e2 ^ 2", "400"},
+                                    {"e", "2.718281828459"},
+                                    {"2*pi", "6.2831853071796"},
+                                    {"ln e + exp 0", "2"},
+                                    {".5 + 1.", "1.5"},
+                                    {"1.2.3", "1.2"},
+                                    {".", "0"},
+                                    {"010", "10"},
+                                    {"asin 1 - acos 0 + atan 0", "0"},
+                                    {"5.5 fmod 2", "1.5"},
+                                    {"1/100000", "1.0E-5"},
+                                    {"1.5e20", "1.5E+20"},
+                                    {"99999999999999", "99999999999999"},
+                                    {"10^14", "1.0E+14"},
                                     {"", ""},
                                     {"0 - 0", "0"}}) {
     EXPECT_EQ(evaluate_expression(text), value) << text;
   }
-  for (const char* text : {"1/0", "(1", "x", "1 1", "* 2", "1 mod 0"}) {
+  for (const char* text :
+       {"1/0",  "(1",      "x",        "1 1",     "* 2",    "1 mod 0", "1 fmod 0", "0x10",  "0b1",
+        "1p3",  "inf",     "infinity", "1 + nan", "nan(1)", "1e",      "1e x",     "2e3.x", "e e",
+        "2 pi", "1 sin 0", "1_000",    "1,000",   "1e400",  "ln 0",    "sqrt -1",  "asin 2"}) {
     EXPECT_THROW(evaluate_expression(text), std::invalid_argument) << text;
   }
   EXPECT_THROW(evaluate_expression(std::string(2000, '(')), std::invalid_argument);

@@ -71,6 +71,7 @@ TEST(Wikitext, ConstructsAlone) {
       {"l''''amour'''', '''''a'' b'''", "l'amour', a b"},
       {"a<ref>b</ref name=x> c</ref>d", "ad"},
       {"a<ref>b</ref\n>c", "ac"},
+      {"a<ref>b</ref \t\r\n\n>c<math>x</math\n>d</ref\n>e", "acformula_1de"},
       {"well, . . . as said ... so", "well, . . . as said ... so"},
       {"{{convert|52419|sqmi|km2}} {{convert|16|e6acre|ha|adj=on}} {{convert|6|ft|2|in|m}} "
        "{{convert|1|mi|1}} {{convert|-27|F}} {{convert|105|and(-)|130|cm|abbr=on}} "
