@@ -91,7 +91,7 @@ awk 'BEGIN {
   for i in 1 2 3 4; do echo "$i" | page "$i" | bzip2; cat in.block.bz2; done
   echo '</mediawiki>' | bzip2; } >in.runs.xml.bz2
 memory=260000 bounded in.runs.xml.bz2 -o -
-(ulimit -d 260000 && wiki-extract -q in.runs.xml.bz2 --range 1/3 -o -; wiki-extract -q in.runs.xml.bz2 --range 2/3 -o -; wiki-extract -q in.runs.xml.bz2 --range 3/3 -o -) | cksum | cmp - sum && echo "its parts are the whole"
+(ulimit -d 260000 && wiki-extract -q --processes 2 in.runs.xml.bz2 --range 1/3 -o -; wiki-extract -q --processes 2 in.runs.xml.bz2 --range 2/3 -o -; wiki-extract -q --processes 2 in.runs.xml.bz2 --range 3/3 -o -) | cksum | cmp - sum && echo "its parts are the whole"
 { # pages just within the limit, many at a time
   echo "$head"
   yes "'''a''b[[c|d]]{{e}}&amp;lt;" | head -c 15000000 | tr -d '\n' >in.text
