@@ -5,7 +5,7 @@
 #   bench/gpu.sh run OUT.tar.gz PART...  on the machine with GPUs: needs bash, tar, gzip, CUDA 13's libraries, cuDNN 9, NCCL 2 and
 #                                        python3 with torch, which may bring these libraries
 # Parts, in the order given; one, data and zero put PyTorch beside ours in the same call:
-#   check    every test with the label gpu; those of several GPUs run where there are as many
+#   check    every test with the label gpu, and of the trainer program's those of many ranks; those of several GPUs where there are as many
 #   start    seconds from the start of the process to the first step (bench/first-step.sh)
 #   one      tokens/s, power and clock of each model on one GPU; the fused product beside cuBLASLt's
 #   data     data parallel and ZeRO-1 on all GPUs, torch's DDP and FSDP2 beside them
@@ -13,7 +13,7 @@
 #   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
 #   pipeline 6.7B over all GPUs in the three schedules
 #   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written beside them
-# SECONDS_EACH (10): how long each load is held. LAYERS_22B (8): layers of the slice of GPT-22B.
+# SECONDS_EACH (10): how long each load is held. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
 set -euo pipefail
 ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test) # each on one GPU
 TESTS=("${ONE[@]}" gemm_choices_test comm_cuda_test layout_cuda_test trainer_program_test)
@@ -57,7 +57,8 @@ check() {
   tested gemm_choices_test || failed=1
   tested comm_cuda_test || failed=1
   tested layout_cuda_test || failed=1
-  # Left out: cases in which one machine plays two hosts, which would use a GPU twice, or one without GPUs, and the line that names the slowest rank, which GPUs do not tell.
+  # Left out: cases in which one machine plays two hosts, which would use a GPU twice, or one without GPUs, and the line that names
+  # the slowest rank, which GPUs do not tell.
   [ "$gpus" -lt 4 ] || TRAINER_TEST_DEVICE=cuda tested trainer_program_test --gtest_filter="ManyTest.*:LostRankTest.*:-LostRankTest.TwoHosts:\
 ManyTest.AProcessForEachHostStartsItsRanks:ManyTest.ADeviceThatIsGoneIsToldToAll:ManyTest.TheIterationLineNamesTheSlowestRank" || failed=1
   return $failed

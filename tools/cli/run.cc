@@ -147,17 +147,6 @@ bool print_help(const Program& program, std::span<const Row> rows, const CommonO
   return true;
 }
 
-std::string shell_word(std::string_view word) {
-  constexpr std::string_view kPlain =
-      "abcdefghijklmnopqrstuvwxyzABCDEFGHIJKLMNOPQRSTUVWXYZ0123456789-_./:=,+@%";
-  if (!word.empty() && word.find_first_not_of(kPlain) == std::string_view::npos) {
-    return std::string(word);
-  }
-  std::string out = "'";
-  for (const char c : word) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 /// Parses everything; the help switches see the rows with their defaults still in place.
 class Session {
  public:

@@ -33,6 +33,9 @@ std::string counted(int64_t count, std::string_view noun);
 /// result is one line that a terminal can show.
 std::string quote(std::string_view text, size_t limit = 60);
 
+/// `word` as a shell reads it back as one word: as it is, or in single quotes.
+std::string shell_word(std::string_view word);
+
 /// Bytes for reading: "1.5 GiB", "640 B".
 std::string readable_bytes(double bytes);
 

@@ -25,16 +25,6 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// `text` as a shell reads it back as one word.
-std::string shell_word(const std::string& text) {
-  constexpr std::string_view kPlain =
-      "ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789_./:=@%+,-";
-  if (text.find_first_not_of(kPlain) == std::string::npos) return text;
-  std::string out = "'";
-  for (const char c : text) out += c == '\'' ? std::string("'\\''") : std::string(1, c);
-  return out + "'";
-}
-
 /// The folder of one iteration that holds the files: `root` itself, or what its tracker names, or
 /// any that looks like one.
 fs::path newest(const fs::path& root) {
@@ -82,13 +72,13 @@ void refuse_foreign(const TrainConfig& config) {
                                    ", which a tracker of this run would hide: name another "
                                    "folder"));
     const std::string output =
-        shell_word(concat(fs::path(path + "/.").parent_path().string(), "-start"));
+        cli::shell_word(concat(fs::path(path + "/.").parent_path().string(), "-start"));
     std::string command = concat(hf ? "hf-to-megatron" : "megatron-to-hf --to trainer", " --input ",
-                                 shell_word(path), " --output ", output);
+                                 cli::shell_word(path), " --output ", output);
     if (config.ckpt_step && !hf) command += concat(" --iteration ", *config.ckpt_step);
     if (!config.vocab_file.empty() && !config.merge_file.empty() && !hf)
-      command += concat(" --vocab-file ", shell_word(config.vocab_file), " --merge-file ",
-                        shell_word(config.merge_file));
+      command += concat(" --vocab-file ", cli::shell_word(config.vocab_file), " --merge-file ",
+                        cli::shell_word(config.merge_file));
     throw cli::UsageError(concat(flag, " ", path, ": ", kind, ": make a start of it with ", command,
                                  " and say --load ", output, " --finetune"));
   };

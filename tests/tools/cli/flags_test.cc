@@ -211,6 +211,9 @@ TEST(Text, NumbersAndQuotes) {
   EXPECT_EQ(counted(1, "document"), "1 document");
   EXPECT_EQ(quote("a\"b\n\x01\xff\xc3\xa9"), "\"a\\\"b\\n\\x01\\xff\xc3\xa9\"");
   EXPECT_EQ(quote("abcdef", 3), "\"abc...\"");
+  EXPECT_EQ(shell_word("--split=90,10/a_b.c"), "--split=90,10/a_b.c");
+  EXPECT_EQ(shell_word("it's $HOME"), "'it'\\''s $HOME'");
+  EXPECT_EQ(shell_word(""), "''");
   EXPECT_EQ(readable_bytes(1536), "1.5 KiB");
   EXPECT_EQ(readable_time(250), "4 min 10 s");
 }

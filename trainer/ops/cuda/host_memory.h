@@ -10,14 +10,14 @@
 namespace ops::cuda {
 
 /// Pinned blocks, for one device. Large ones lie on huge pages that are filled before the driver
-/// sees them: pinning 94 GB page by page held a save up for 24 s. Any thread may call it.
+/// sees them, for it pins small pages at some 4 GB/s (bench/README.md). Any thread may call it.
 class HostMemory {
  public:
   explicit HostMemory(int device_index) : device_index_(device_index) {}
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  /// Errors: DeviceError where there is not so much.
+  /// A block of `bytes` bytes. Errors: DeviceError where there is not so much.
   void* allocate(int64_t bytes);
   /// Null is allowed.
   void release(void* block) noexcept;
