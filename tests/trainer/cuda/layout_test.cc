@@ -164,17 +164,19 @@ TEST_P(Layouts, EqualOneGpu) {
   for (const DType dtype : {DType::f32, DType::bf16}) {
     const Losses &wanted = dtype == DType::f32 ? exact : rounded, got = run(l, dtype);
     // Products of 512 terms: fp32 through TF32 keeps 11 bits as bf16 keeps 8; the loss is a mean
-    // over 1024 rows, in which rounding averages out. Steps add it up: 0.031 is the most seen in
-    // bf16, where the loss falls fastest.
-    double allowed = dtype == DType::f32 ? 2e-3 : 3.5e-2;
+    // over 1024 rows, in which rounding averages out. In bf16 one or two steps in which the loss
+    // falls fastest may be further apart: 0.031 is the most seen.
+    const double allowed = dtype == DType::f32 ? 2e-3 : 2e-2;
+    int beyond = 0;
     for (int step = 0; step < kClose; ++step) {
-      if (dtype == DType::bf16)
-        allowed = std::max(allowed, 2 * std::abs(double(exact.of[step] - rounded.of[step])));
-      EXPECT_NEAR(got.of[step], wanted.of[step], allowed)
+      const double apart = std::abs(double(got.of[step]) - double(wanted.of[step]));
+      beyond += !(apart <= allowed);
+      EXPECT_LE(apart, dtype == DType::f32 ? allowed : 3.5e-2)
           << l << ", " << ops::name(dtype) << ", step " << step;
       EXPECT_NEAR(got.norm[step], wanted.norm[step], 20 * allowed * double(wanted.norm[step]))
           << l << ", " << ops::name(dtype) << ", step " << step;
     }
+    EXPECT_LE(beyond, 2) << l << ", " << ops::name(dtype);
     EXPECT_LT(got.of[kClose - 1], got.of[0]);
     const double difference = mean_difference(got, wanted);
     std::printf("%s: loss %.3f to %.3f in %d steps, mean |difference| %.2g, of bf16 %.2g\n",
