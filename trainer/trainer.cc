@@ -205,13 +205,15 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
            int ranks) {
   const bool one_host = job.launch().launcher.empty();
   const int64_t batch = config.derived.global_batch_size;
-  LauncherOptions options{.host = job.launch(),
-                          .processes = ranks,
-                          .max_restarts = one_host ? config.max_restarts : 0,
-                          .resumable = goes_on(config, one_host),
-                          .grace = std::chrono::milliseconds(static_cast<int64_t>(
-                              1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
-                          .words = call.arguments};
+  LauncherOptions options{
+      .host = job.launch(),
+      .processes = ranks,
+      .max_restarts = one_host ? config.max_restarts : 0,
+      .resumable = goes_on(config, one_host),
+      .to_go_on = repeatable(config) ? "" : concat("--load ", cli::shell_word(config.save)),
+      .grace = std::chrono::milliseconds(
+          static_cast<int64_t>(1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
+      .words = call.arguments};
   options.host.devices = visible_gpus(config);
   options.allow_fewer = one_host && config.allow_fewer_devices;
   options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, job); };

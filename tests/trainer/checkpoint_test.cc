@@ -213,6 +213,18 @@ TEST_F(CheckpointTest, KeepsTheLastAndReplacesTheSame) {
             iteration_folder(root_, 40));
 }
 
+TEST_F(CheckpointTest, OneFolderHasManyNames) {
+  fs::create_directories(root_ + "/there");
+  fs::create_directory_symlink(root_ + "/there", root_ + "/link");
+  EXPECT_TRUE(same_folder(root_ + "/link", root_ + "/there/"));
+  EXPECT_TRUE(same_folder(fs::relative(root_ + "/there"), root_ + "/there"));
+  EXPECT_TRUE(same_folder("not there/", "./not there"));
+  EXPECT_FALSE(same_folder(root_ + "/there", root_));
+  EXPECT_FALSE(same_folder("not there", "not there either"));
+  EXPECT_FALSE(same_folder("", ""));
+  EXPECT_FALSE(same_folder("", "."));
+}
+
 TEST_F(CheckpointTest, TrackerThatIsWrongIsAnError) {
   EXPECT_FALSE(find_checkpoint(root_, std::nullopt).has_value());
   EXPECT_FALSE(find_checkpoint(root_ + "/not there", std::nullopt).has_value());

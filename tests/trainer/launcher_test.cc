@@ -101,6 +101,8 @@ TEST(Launcher, OnlyWhatLoadsWhatItSavesIsRepeatable) {
   EXPECT_FALSE(repeatable(config));
   EXPECT_TRUE(goes_on(config, true));
   EXPECT_FALSE(goes_on(config, false));  // who started the ranks starts none again.
+  config.load = "s/";
+  EXPECT_TRUE(repeatable(config));
   config.load = "s";
   EXPECT_TRUE(repeatable(config));
   EXPECT_TRUE(goes_on(config, false));
@@ -111,6 +113,18 @@ TEST(Launcher, OnlyWhatLoadsWhatItSavesIsRepeatable) {
   EXPECT_FALSE(repeatable(config));
   config.save.clear();
   EXPECT_FALSE(goes_on(config, true));
+}
+
+TEST(Launcher, AfterTheLastRestartOnlyWhatIsRepeatableEndsAsSuch) {
+  const LauncherOptions again{.max_restarts = 1, .resumable = true};
+  EXPECT_EQ(launch(-SIGKILL, kLost, again).status, kGoOn);
+  LauncherOptions not_again = again;
+  not_again.to_go_on = "--load s";
+  const Outcome run = launch(-SIGKILL, kLost, not_again);
+  EXPECT_EQ(run.status, kFailed);
+  EXPECT_EQ(run.lines,
+            "trainer: restart 1 of 1 with 3 ranks\n"
+            "trainer: to go on from the last checkpoint, say --load s\n");
 }
 
 TEST(Launcher, WhatIsWrongWithTheCommandIsNotTriedAgain) {

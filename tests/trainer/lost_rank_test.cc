@@ -225,14 +225,21 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
     return all;
   };
   ASSERT_EQ(run(words({"--save", "whole"})).status, 0);
-  const Ended ended = run(words({"--save", "killed", "--max-restarts", "9"}),
-                          {{"LD_PRELOAD", FAULT_SHIM},
-                           {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/killed"},
-                           {"FAULT_RANK", "1"},
-                           {"FAULT_AT", "25"}});
+  const auto killed = [&](const std::string& save, const char* restarts) {
+    return run(words({"--save", save, "--max-restarts", restarts}),
+               {{"LD_PRELOAD", FAULT_SHIM},
+                {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+                {"FAULT_RANK", "1"},
+                {"FAULT_AT", "25"}});
+  };
+  const Ended ended = killed("killed", "9");
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("restart 1 of 9 with 2 ranks"));
   EXPECT_EQ(metrics("killed"), metrics("whole"));
+  // The same command would begin anew: 75 would promise too much.
+  const Ended given_up = killed("given up", "1");
+  EXPECT_EQ(given_up.status, 1) << given_up.err;
+  EXPECT_THAT(given_up.err, testing::EndsWith("say --load 'given up'\n"));
 }
 
 // Two network namespaces joined by a pair of interfaces: two hosts as far as TCP can tell. The

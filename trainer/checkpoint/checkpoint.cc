@@ -143,6 +143,14 @@ void Checkpoint::verify() {
   }
 }
 
+bool same_folder(const std::string& a, const std::string& b) {
+  const auto whole = [](const std::string& path) {
+    std::error_code none;
+    return (fs::weakly_canonical(fs::absolute(path, none), none) / "").lexically_normal();
+  };
+  return !a.empty() && !b.empty() && (a == b || whole(a) == whole(b));
+}
+
 std::string iteration_folder(const std::string& root, int64_t iteration) {
   char name[32];
   std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));

@@ -114,6 +114,10 @@ class CheckpointRoot {
   int lock_ = -1;
 };
 
+/// Whether two paths are one folder, there or not: one may be relative, end with a slash, or lead
+/// through a link. Nothing is the same as an empty path.
+bool same_folder(const std::string& a, const std::string& b);
+
 /// ROOT/iter_0001000.
 std::string iteration_folder(const std::string& root, int64_t iteration);
 

@@ -11,6 +11,7 @@
 
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "trainer/checkpoint/checkpoint.h"
 
 namespace trainer {
 namespace {
@@ -84,7 +85,7 @@ void refuse_foreign(const TrainConfig& config) {
   };
   refuse("--load", config.load, true);
   refuse("--pretrained-checkpoint", config.pretrained_checkpoint, true);
-  if (config.save != config.load) refuse("--save", config.save, false);
+  if (!same_folder(config.save, config.load)) refuse("--save", config.save, false);
 }
 
 }  // namespace trainer

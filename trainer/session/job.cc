@@ -20,6 +20,7 @@
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/interfaces.h"
 #include "trainer/comm/wire.h"
 #include "trainer/config/flags.h"
@@ -91,8 +92,7 @@ std::string comparable(const TrainConfig& config) {
 }  // namespace
 
 bool repeatable(const TrainConfig& config) {
-  return !config.save.empty() && config.load == config.save && !config.finetune &&
-         !config.ckpt_step;
+  return same_folder(config.load, config.save) && !config.finetune && !config.ckpt_step;
 }
 
 bool goes_on(const TrainConfig& config, bool starts_again) {

@@ -298,9 +298,14 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     const bool no_device = ending.status == kNoDevice;
     if (ending.status != kLost && !no_device) return ending;
     // A start that fails by its devices fails; what ran before it can go on elsewhere.
-    ending.status = no_device && (restarts == 0 || !options.resumable) ? kFailed : kGoOn;
-    if (ending.signal != 0 || restarts >= options.max_restarts) return ending;
-    if (!devices.go_on(ending)) return ending;
+    const bool safe = options.resumable && !(no_device && restarts == 0);
+    ending.status = safe && options.to_go_on.empty() ? kGoOn : kFailed;
+    const bool again = ending.signal == 0 && restarts < options.max_restarts;
+    if (!again || !devices.go_on(ending)) {
+      if (safe && !options.to_go_on.empty())
+        console.note(concat("to go on from the last checkpoint, say ", options.to_go_on));
+      return ending;
+    }
     console.note(concat("restart ", restarts + 1, " of ", options.max_restarts, " with ",
                         cli::counted(static_cast<int64_t>(devices.in_use().size()), "rank")));
   }

@@ -26,6 +26,8 @@ struct LauncherOptions {
   int64_t max_restarts = 0;  ///< 0 where the run has more hosts than this one.
   /// Whether a start goes on from what the one before it has saved.
   bool resumable = false;
+  /// What the command has to add to go on when it is given again; empty where it does as it is.
+  std::string to_go_on;
   /// After the first rank's death, for the others to hear of it and to end.
   std::chrono::milliseconds grace{5000};
   std::vector<std::string> words;  ///< The program's name and its command line.

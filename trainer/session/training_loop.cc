@@ -145,7 +145,7 @@ void TrainingLoop::begin(Start start) {
     state_.scheduled_samples = state_.consumed_train_samples;
   }
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
-  if (checkpoint.path() == folder && !start.weights_only) {
+  if (same_folder(checkpoint.path(), folder) && !start.weights_only) {
     // A kill between a folder's name and its tracker leaves it saved but not named.
     unnamed_ = tracked_iteration(parts_.config.save) != state_.iteration;
     if (!unnamed_) saved_iteration_ = state_.iteration;
