@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cstring>
 #include <random>
+#include <set>
 
 #include "tests/trainer/run_ranks.h"
 
@@ -26,10 +27,10 @@ class LostRankTest : public ManyTest {
     return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
   }
   /// Two by two ranks that divide everything that can be divided, with saves and evaluations.
-  static Words four(const std::string& save) {
-    return plain({"--nproc-per-node", "4", "--tensor-model-parallel-size", "2",
-                  "--sequence-parallel", "--use-distributed-optimizer", "--micro-batch-size", "1",
-                  "--save-interval", "4", "--keep-last", "1", "--save", save, "--load", save});
+  static Words divided(const std::string& save) {
+    return plain({"--nproc-per-node", std::to_string(most_ranks()), "--tensor-model-parallel-size",
+                  "2", "--sequence-parallel", "--use-distributed-optimizer", "--micro-batch-size",
+                  "1", "--save-interval", "4", "--keep-last", "1", "--save", save, "--load", save});
   }
   /// How many operations and messages each rank of an undisturbed run has; the run stays as `save`.
   std::vector<unsigned> count_operations(const Words& words) const {
@@ -39,7 +40,7 @@ class LostRankTest : public ManyTest {
                                     {"FAULT_MESSAGES", "1"},
                                     {"FAULT_COUNT", folder_ + "/count"}});
     EXPECT_EQ(whole.status, 0) << whole.err;
-    for (int rank = 0; rank < 4; ++rank) {
+    for (int rank = 0; rank < static_cast<int>(most_ranks()); ++rank) {
       const std::string count = read("count." + std::to_string(rank));
       long operations = 0;
       EXPECT_EQ(count.size(), sizeof operations);
@@ -57,11 +58,11 @@ class LostRankTest : public ManyTest {
 TEST_F(LostRankTest, AtAnyMomentTheSameCommandGoesOnToTheSameBits) {
   const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 5),
                  seed = from_environment("MANY_FAULT_SEED", 1);
-  const std::vector<unsigned> counts = count_operations(four("whole"));
+  const std::vector<unsigned> counts = count_operations(divided("whole"));
   unsigned lost = 0;
   for (unsigned round = 0; round < rounds; ++round) {
     std::mt19937 random(seed + round);
-    const unsigned victim = (seed + round) % 4;
+    const unsigned victim = (seed + round) % most_ranks();
     const int signal = (seed + round) % 3 == 0 ? SIGSTOP : SIGKILL;
     // Each round in another fifth of the run; one in ten in the meeting.
     const unsigned part = counts[victim] / 5, begin = round % 5 * part;
@@ -72,24 +73,25 @@ TEST_F(LostRankTest, AtAnyMomentTheSameCommandGoesOnToTheSameBits) {
                  std::to_string(victim) + ", signal " + std::to_string(signal) + " at operation " +
                  std::to_string(at) + " of " + std::to_string(counts[victim]));
     const Ended first =
-        run(four(save), {{"LD_PRELOAD", FAULT_SHIM},
-                         {"FAULT_ROOT", std::filesystem::canonical(folder_).string()},
-                         {"FAULT_MESSAGES", "1"},
-                         {"FAULT_RANK", std::to_string(victim)},
-                         {"FAULT_SIGNAL", std::to_string(signal)},
-                         {"FAULT_AT", std::to_string(at)}});
+        run(divided(save), {{"LD_PRELOAD", FAULT_SHIM},
+                            {"FAULT_ROOT", std::filesystem::canonical(folder_).string()},
+                            {"FAULT_MESSAGES", "1"},
+                            {"FAULT_RANK", std::to_string(victim)},
+                            {"FAULT_SIGNAL", std::to_string(signal)},
+                            {"FAULT_AT", std::to_string(at)}});
     if (first.status != 0) {
       ++lost;
       const std::string rank = "trainer: rank " + std::to_string(victim);
       // A rank that stands still before it has come is one that did not come.
       EXPECT_THAT(first.status, AnyOf(75, signal == SIGSTOP ? 1 : 75)) << first.err;
-      EXPECT_THAT(first.err,
-                  AnyOf(ContainsRegex(rank + " \\([^,]+, [^)]+\\): in (step|phase) "),
-                        HasSubstr(rank + ": killed by signal"),
-                        HasSubstr(rank + " of 4 did not come within"),
-                        ContainsRegex("rank 1 \\([^,]+, [^)]+\\): rank 0 was not found")));
+      EXPECT_THAT(
+          first.err,
+          AnyOf(ContainsRegex(rank + " \\([^,]+, [^)]+\\): in (step|phase) "),
+                HasSubstr(rank + ": killed by signal"),
+                HasSubstr(rank + " of " + std::to_string(most_ranks()) + " did not come within"),
+                ContainsRegex("rank 1 \\([^,]+, [^)]+\\): rank 0 was not found")));
     }
-    const Ended second = run(four(save));
+    const Ended second = run(divided(save));
     ASSERT_EQ(second.status, 0) << second.err;
     EXPECT_EQ(metrics(save), metrics("whole"));
     EXPECT_TRUE(shards(save, 12) == shards("whole", 12)) << "other weights or moments";
@@ -100,6 +102,7 @@ TEST_F(LostRankTest, AtAnyMomentTheSameCommandGoesOnToTheSameBits) {
 // Four ranks, of which one device fails at each start: the two that the batch can be shared among
 // go on, from the last checkpoint, to the bytes of a run of two from there.
 TEST_F(LostRankTest, ADeviceThatIsGoneIsGoneOnWithoutWhereThatIsAllowed) {
+  if (most_ranks() < 4) GTEST_SKIP() << "needs four ranks";
   const auto words = [](const std::string& save, const char* ranks, const Words& more) {
     Words all =
         plain({"--nproc-per-node", ranks, "--use-distributed-optimizer", "--micro-batch-size", "1",
@@ -153,15 +156,15 @@ TEST_F(LostRankTest, InASaveTheSameCommandGoesOnToTheSameBits) {
                  "4",
                  "--keep-last",
                  "1"};
-    if (ranks == 4) all.insert(all.end(), {"--tensor-model-parallel-size", "2"});
+    if (ranks == most_ranks()) all.insert(all.end(), {"--tensor-model-parallel-size", "2"});
     return plain(all);
   };
-  for (const unsigned ranks : {2u, 4u})
+  for (const unsigned ranks : std::set<unsigned>{2, most_ranks()})
     ASSERT_EQ(run(words(ranks, "whole" + std::to_string(ranks))).status, 0) << read("err");
   int lost = 0;
   for (unsigned round = 0; round < rounds; ++round) {
     std::mt19937 random(seed + round);
-    const unsigned ranks = round % 3 == 2 ? 4 : 2, victim = round % ranks;
+    const unsigned ranks = round % 3 == 2 ? most_ranks() : 2, victim = round % ranks;
     // Rank 0 also names folders and writes what there is once.
     const unsigned at = 1 + static_cast<unsigned>(random() % (victim == 0 ? 50 : 24));
     const int signal = random() % 3 == 0 ? SIGSTOP : SIGKILL;
@@ -193,24 +196,26 @@ TEST_F(LostRankTest, InASaveTheSameCommandGoesOnToTheSameBits) {
   EXPECT_GT(lost, 0);
 }
 
-// A rank of four that dies or stands still between two steps: ranks in NCCL's kernels, too, end.
+// A rank that dies or stands still between two steps: ranks in NCCL's kernels, too, end.
 TEST_F(LostRankTest, InStepsTheOthersEndInTime) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::string save = signal == SIGKILL ? "killed" : "stopped";
-    Words words = four(save);
+    Words words = divided(save);
     words.insert(words.end(), {"--train-iters", "1000000", "--save-interval", "10",
                                "--log-interval", "1", "--eval-interval", "1000000"});
     const pid_t launcher = start(words);
     wait_for_output("successfully saved checkpoint");
     const std::vector<pid_t> ranks = children(launcher);
-    ASSERT_EQ(ranks.size(), 4u);
-    kill(ranks[2], signal);
+    ASSERT_EQ(ranks.size(), most_ranks());
+    const unsigned victim = most_ranks() / 2;
+    kill(ranks[victim], signal);
     const auto begin = std::chrono::steady_clock::now();
     const Ended ended = wait(launcher);
     EXPECT_LT(std::chrono::steady_clock::now() - begin,
               std::chrono::seconds(signal == SIGKILL ? 30 : 60));
     EXPECT_EQ(ended.status, 75) << ended.err;
-    EXPECT_THAT(ended.err, ContainsRegex("trainer: rank 2 \\([^)]+\\): in (step|phase) "));
+    EXPECT_THAT(ended.err, ContainsRegex("trainer: rank " + std::to_string(victim) +
+                                         " \\([^)]+\\): in (step|phase) "));
   }
 }
 

@@ -20,11 +20,11 @@ TEST_F(ManyTest, EveryLayoutLearnsTheSame) {
   ASSERT_EQ(run(plain({"--metrics-file", "one", "--nproc-per-node", "1"})).status, 0);
   const std::vector<double> one = losses("one");
   ASSERT_EQ(one.size(), 7u);
-  const Words layouts[] = {
-      {"2"},
-      {"2", "--tensor-model-parallel-size", "2", "--sequence-parallel"},
-      {"2", "--pipeline-model-parallel-size", "2"},
-      {"4", "--tensor-model-parallel-size", "2", "--use-distributed-optimizer"}};
+  const Words layouts[] = {{"2"},
+                           {"2", "--tensor-model-parallel-size", "2", "--sequence-parallel"},
+                           {"2", "--pipeline-model-parallel-size", "2"},
+                           {std::to_string(most_ranks()), "--tensor-model-parallel-size", "2",
+                            "--use-distributed-optimizer"}};
   for (const Words& layout : layouts) {
     Words words = {"--micro-batch-size", "1", "--metrics-file", "many", "--nproc-per-node"};
     words.insert(words.end(), layout.begin(), layout.end());

@@ -23,6 +23,11 @@ class ManyTest : public ProgramTest {
     const char* wish = std::getenv("TRAINER_TEST_DEVICE");
     return wish ? wish : "cpu";
   }
+  /// Ranks of the largest runs: four, or two where TRAINER_TEST_RANKS says so.
+  static unsigned most_ranks() {
+    const char* wish = std::getenv("TRAINER_TEST_RANKS");
+    return wish && std::string(wish) == "2" ? 2 : 4;
+  }
   /// Without dropout a run's losses do not depend on the layout by more than rounding.
   static Words plain(const Words& more) {
     Words words = {"--device", device(), "--hidden-dropout", "0", "--attention-dropout", "0",

@@ -93,8 +93,8 @@ void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& s
   const uint64_t free = uint64_t{space.f_bavail} * space.f_frsize;
   if (free < needed) {
     throw std::system_error(ENOSPC, std::generic_category(),
-                            message(path, ": a checkpoint takes ", needed >> 20, " MiB, ",
-                                    free >> 20, " MiB are free"));
+                            message(path, ": this rank's part of a checkpoint takes ", needed >> 20,
+                                    " MiB, ", free >> 20, " MiB are free"));
   }
 }
 

@@ -13,6 +13,7 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <variant>
@@ -102,6 +103,9 @@ class Ops {
   /// The host waits for `mark` of this Ops, or for all work.
   virtual void wait(const Mark& mark) = 0;
   virtual void synchronize() = 0;
+  /// How many seconds the queue has stood still in follow() of Comms' marks so far, in work that
+  /// the host has waited for; nothing where the host itself waits there.
+  virtual std::optional<double> seconds_waited() const { return std::nullopt; }
   /// Queued: device bytes from host memory of allocate_host and back; the host memory stays
   /// untouched by its owner until a later mark() is reached. Sizes are dst.bytes() and src.bytes().
   virtual void upload(Tensor dst, const void* host) = 0;

@@ -18,8 +18,8 @@ namespace trainer {
 struct RankTimes {
   double step = 0;  ///< Of one step, by the wall.
   double data = 0;  ///< Of that, waiting for samples.
-  /// Of that, waiting for other ranks and for what they send; nothing where the device keeps it to
-  /// itself.
+  /// Of that, waiting for other ranks and for what they send; nothing where the device does not
+  /// tell.
   std::optional<double> communication;
   int64_t peak_bytes = 0, planned_bytes = 0;
 

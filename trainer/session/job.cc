@@ -249,8 +249,8 @@ std::vector<std::string> Job::exchange(const std::string& text) {
 }
 
 std::optional<double> Job::seconds_waited(const ops::Ops& ops) const {
-  if (ops.device() != ops::Device::cpu) return std::nullopt;
   if (!control_) return 0;
+  if (ops.device() != ops::Device::cpu) return ops.seconds_waited();
   return std::chrono::duration<double>(control_->beacon().waited()).count();
 }
 

@@ -69,8 +69,8 @@ class Job {
   double mean_of_last_stages(double value);
   /// All ranks' texts, in rank order. Every rank calls it.
   std::vector<std::string> exchange(const std::string& text);
-  /// How long this rank's computing has stood waiting for other ranks so far; nothing where its
-  /// device waits by itself.
+  /// How long this rank's computing has stood waiting for other ranks so far, in work that the host
+  /// has waited for; nothing where its device does not tell.
   std::optional<double> seconds_waited(const ops::Ops& ops) const;
 
   /// Runs `work`; what it throws is told to the others, and ends all. The process then ends without

@@ -13,6 +13,7 @@
 #include <cstring>
 #include <memory>
 #include <random>
+#include <thread>
 #include <vector>
 
 #include "tests/trainer/rank_processes.h"
@@ -170,6 +171,47 @@ TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
       r.ops->launch(graph);
     }
     check("captured");
+    r.ops->forget(graph);
+    r.comm->barrier();
+  });
+}
+
+// Rank 0 comes late by an amount that the host sets: the others' queues tell it, rank 0's does not,
+// and work of their own between collectives is not counted.
+TEST_F(NcclTest, QueuesTellHowLongTheyWaited) {
+  ranks::run_rank_processes(gpus(), 20, [](int rank, comm::Store& store) {
+    constexpr std::chrono::milliseconds kLate(300);
+    constexpr int kRounds = 3;
+    Rank r(rank, store);
+    const Tensor x = r.tensor(DType::f32, 1'000'000), own = r.tensor(DType::f32, 64'000'000);
+    const auto step = [&] {
+      for (int i = 0; i < 50; ++i) r.ops->fill({.dst = own, .value = 1});
+      r.comm->follow(r.ops->mark());
+      r.comm->all_reduce(x, Reduce::max);
+      r.ops->follow(r.comm->mark());
+    };
+    const auto expect = [&](const char* what, const std::function<void()>& work) {
+      const double before = *r.ops->seconds_waited();
+      for (int i = 0; i < kRounds; ++i) {
+        r.comm->barrier();
+        if (rank == 0) std::this_thread::sleep_for(kLate);
+        work();
+        r.ops->synchronize();
+      }
+      const double waited = *r.ops->seconds_waited() - before;
+      const double late = kRounds * std::chrono::duration<double>(kLate).count();
+      if (rank == 0) EXPECT_LT(waited, 0.3 * late) << what;
+      if (rank != 0) EXPECT_GT(waited, 0.7 * late) << what;
+      if (rank != 0) EXPECT_LT(waited, 1.3 * late) << what;
+    };
+    r.ops->fill({.dst = x, .value = 1});
+    step();
+    r.ops->synchronize();
+    expect("eager", step);
+    ASSERT_TRUE(r.ops->begin_capture());
+    step();
+    const int64_t graph = r.ops->end_capture();
+    expect("captured", [&] { r.ops->launch(graph); });
     r.ops->forget(graph);
     r.comm->barrier();
   });

@@ -48,6 +48,7 @@ CudaOps::CudaOps(const CudaOptions& options)
   events_.resize(2 * kMarks);
   for (cudaEvent_t& event : events_)
     CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
+  waits_ = std::make_unique<WaitClock>();
   gemm_ = std::make_unique<Gemm>(options, device_name_);
   sdpa_ = std::make_unique<Sdpa>();
 }
@@ -157,7 +158,11 @@ Mark CudaOps::mark() {
 
 void CudaOps::follow(const Mark& mark) {
   if (mark.event == nullptr) return;
-  CUDA_CHECK(cudaStreamWaitEvent(stream_, static_cast<cudaEvent_t>(mark.event), 0));
+  const auto event = static_cast<cudaEvent_t>(mark.event);
+  const bool of_comm = event != copied_;
+  if (of_comm) waits_->start(stream_);
+  CUDA_CHECK(cudaStreamWaitEvent(stream_, event, 0));
+  if (of_comm) waits_->stop(stream_);
 }
 
 void CudaOps::wait(const Mark& mark) {

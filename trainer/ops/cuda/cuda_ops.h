@@ -9,12 +9,14 @@
 #include <cuda_runtime.h>
 
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <vector>
 
 #include "trainer/ops/cuda/cuda.h"
 #include "trainer/ops/cuda/host_memory.h"
+#include "trainer/ops/cuda/wait_clock.h"
 #include "trainer/ops/ops.h"
 
 namespace ops::cuda {
@@ -47,6 +49,7 @@ class CudaOps final : public Ops {
   void follow(const Mark& mark) override;
   void wait(const Mark& mark) override;
   void synchronize() override;
+  std::optional<double> seconds_waited() const override { return waits_->seconds(); }
   void upload(Tensor dst, const void* host) override;
   void download(void* host, Tensor src) override;
   Mark download_beside(std::span<const HostCopy> copies) override;
@@ -114,6 +117,7 @@ class CudaOps final : public Ops {
   cudaStream_t stream_ = nullptr;
   cudaStream_t copy_stream_ = nullptr;  // of download_beside, made when first wanted
   cudaEvent_t copied_ = nullptr;
+  std::unique_ptr<WaitClock> waits_;
   bool capturing_ = false;
   Tensor workspace_;
   void* own_workspace_ = nullptr;  // when none was given, or one too small

@@ -1,0 +1,52 @@
+// The kernels of WaitClock. Lives here: nothing that computes. Bound by the launch: a thread, two
+// reads of the global timer, a word that travels to the host and is waited for by nobody.
+// Source: PTX ISA, %globaltimer (nanoseconds, the same for all multiprocessors of a GPU).
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/wait_clock.h"
+
+namespace ops::cuda {
+namespace {
+
+__device__ uint64_t nanoseconds() {
+  uint64_t out = 0;
+  asm volatile("mov.u64 %0, %%globaltimer;" : "=l"(out));
+  return out;
+}
+
+__global__ void start_kernel(WaitClock::Times* times) { times->since = nanoseconds(); }
+
+__global__ void stop_kernel(WaitClock::Times* times, volatile uint64_t* published) {
+  times->total += nanoseconds() - times->since;
+  *published = times->total;
+}
+
+}  // namespace
+
+WaitClock::WaitClock() {
+  void* published = nullptr;
+  CUDA_CHECK(cudaMalloc(&times_, sizeof(Times)));
+  CUDA_CHECK(cudaMemset(times_, 0, sizeof(Times)));
+  CUDA_CHECK(cudaMallocHost(&published, sizeof(uint64_t)));
+  published_ = static_cast<volatile uint64_t*>(published);
+  *published_ = 0;
+}
+
+WaitClock::~WaitClock() {
+  cudaFree(times_);
+  cudaFreeHost(const_cast<uint64_t*>(published_));
+}
+
+void WaitClock::start(cudaStream_t stream) {
+  start_kernel<<<1, 1, 0, stream>>>(times_);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+void WaitClock::stop(cudaStream_t stream) {
+  stop_kernel<<<1, 1, 0, stream>>>(times_, published_);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+double WaitClock::seconds() const noexcept { return static_cast<double>(*published_) * 1e-9; }
+
+}  // namespace ops::cuda

@@ -1,0 +1,39 @@
+// How long a stream of a GPU stands still, told by the GPU itself, inside a captured graph as well
+// as outside. Not here: whom the stream waits for (cuda_ops.cc). Included by ops/cuda only.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cuda_runtime.h>
+
+#include <cstdint>
+
+namespace ops::cuda {
+
+/// Two kernels of one thread around a wait, start() before it and stop() behind it, read the GPU's
+/// global timer; stop() adds what lies between. A wait for what is over already counts too, with
+/// the microsecond or two between two such kernels. One stream at a time.
+/// State: 16 bytes of device memory, 8 of host memory. Errors: DeviceError.
+class WaitClock {
+ public:
+  WaitClock();
+  ~WaitClock();
+  WaitClock(const WaitClock&) = delete;
+  WaitClock& operator=(const WaitClock&) = delete;
+
+  void start(cudaStream_t stream);
+  void stop(cudaStream_t stream);
+  /// All waits so far, in seconds, of work that the host has waited for; costs nothing.
+  double seconds() const noexcept;
+
+  /// In device memory, nanoseconds.
+  struct Times {
+    uint64_t since = 0, total = 0;
+  };
+
+ private:
+  Times* times_ = nullptr;
+  volatile uint64_t* published_ = nullptr;  ///< Times::total, in host memory.
+};
+
+}  // namespace ops::cuda
