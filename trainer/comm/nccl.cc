@@ -15,6 +15,8 @@
 #include <mutex>
 #include <vector>
 
+#include "trainer/ops/cuda/cuda_check.h"
+
 namespace comm {
 namespace {
 
@@ -23,17 +25,6 @@ using ops::DType;
 
 /// As many as a Mark's promise asks for.
 constexpr size_t kMarks = 1024;
-
-[[noreturn]] void fail(const char* call, const char* file, int line, const std::string& why) {
-  throw DeviceError("comm: " + std::string(call) + ": " + why + " (" + file + ":" +
-                    std::to_string(line) + ")");
-}
-
-#define CUDA_CHECK(call)                                                                      \
-  do {                                                                                        \
-    const cudaError_t status_ = (call);                                                       \
-    if (status_ != cudaSuccess) fail(#call, __FILE__, __LINE__, cudaGetErrorString(status_)); \
-  } while (false)
 
 void wait_for_event(const Mark& mark) {
   CUDA_CHECK(cudaEventSynchronize(static_cast<cudaEvent_t>(mark.event)));
