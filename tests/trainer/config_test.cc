@@ -395,6 +395,69 @@ TEST(Derive, LayersOfStages) {
   EXPECT_EQ(chunks.derived.pipeline_schedule, "interleaved");
 }
 
+TEST(Derive, LayersOfStagesInMegatronsOtherWords) {
+  TrainConfig config = small_config();
+  config.num_layers = 8;
+  config.pipeline_model_parallel_size = 2;
+  const auto layers = [&](auto change) {
+    TrainConfig c = config;
+    change(c);
+    derive_and_check(c, {}, 2);
+    return c.derived.pipeline_layers;
+  };
+  const auto error = [&](auto change) {
+    TrainConfig c = config;
+    change(c);
+    return error_of(c, 2);
+  };
+  using C = TrainConfig;
+  using testing::ElementsAre;
+  EXPECT_THAT(layers([](C& c) { c.num_virtual_stages_per_pipeline_rank = 2; }),
+              ElementsAre(2, 2, 2, 2));
+  EXPECT_TRUE(layers([](C& c) { c.num_virtual_stages_per_pipeline_rank = 1; }).empty());
+  const auto counted = [](int64_t num_layers, bool embedding, bool loss) {
+    return [=](C& c) {
+      c.num_layers = num_layers;
+      c.account_for_embedding_in_pipeline_split = embedding;
+      c.account_for_loss_in_pipeline_split = loss;
+    };
+  };
+  EXPECT_THAT(layers(counted(7, true, false)), ElementsAre(3, 4));
+  EXPECT_THAT(layers(counted(7, false, true)), ElementsAre(4, 3));
+  EXPECT_THAT(layers(counted(8, true, true)), ElementsAre(4, 4));
+  EXPECT_EQ(error(counted(8, true, false)),
+            "a pipeline of 2 parts does not divide --num-layers 8 and 1 more for the embedding");
+  EXPECT_EQ(error(counted(2, true, true)), "");
+  // Each rank has a chunk of either end's side: parts are in the model's order.
+  const auto both = [&](C& c) {
+    counted(6, true, true)(c);
+    c.num_layers_per_virtual_pipeline_stage = 2;
+  };
+  EXPECT_THAT(layers(both), ElementsAre(1, 2, 2, 1));
+  const auto first = [](int64_t number, int64_t chunks) {
+    return [=](C& c) {
+      c.decoder_first_pipeline_num_layers = number;
+      c.num_virtual_stages_per_pipeline_rank = chunks;
+    };
+  };
+  EXPECT_THAT(layers(first(2, 2)), ElementsAre(1, 3, 1, 3));
+  EXPECT_EQ(error(first(3, 2)),
+            "--num-virtual-stages-per-pipeline-rank 2 does not divide the 3 layers of a stage");
+  EXPECT_EQ(error([](C& c) { c.num_virtual_stages_per_pipeline_rank = 3; }),
+            "a pipeline of 6 parts does not divide --num-layers 8");
+  EXPECT_EQ(error([](C& c) {
+              c.num_virtual_stages_per_pipeline_rank = 2;
+              c.num_layers_per_virtual_pipeline_stage = 2;
+            }),
+            "--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank "
+            "exclude each other");
+  EXPECT_EQ(error([](C& c) {
+              c.decoder_last_pipeline_num_layers = 3;
+              c.account_for_loss_in_pipeline_split = true;
+            }),
+            "--decoder-last-pipeline-num-layers excludes --account-for-loss-in-pipeline-split");
+}
+
 TEST(Derive, LengthInSamplesAndTokens) {
   TrainConfig config = small_config();
   config.global_batch_size = 4;

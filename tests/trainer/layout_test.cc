@@ -36,6 +36,7 @@ struct Layout {
   std::vector<int64_t> layers = {};
   int data = 1, zero = 0;
   bool overlap = false;
+  int64_t depth = 4;
 
   int world() const { return tensor * pipeline * data; }
 };
@@ -50,7 +51,7 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
 
 ModelSpec spec_of(const Layout& l) {
   ModelSpec spec = family_defaults(l.family);
-  spec.num_layers = 4;
+  spec.num_layers = l.depth;
   spec.hidden_size = 32;
   spec.num_attention_heads = 8;
   spec.num_query_groups = l.family == "llama" ? 4 : 8;
@@ -187,8 +188,9 @@ double largest(const std::vector<float>& a) {
 /// One process is computed once for each model.
 const Outcome& one_process(const Layout& l) {
   static std::map<std::string, Outcome> known;
-  const std::string key = l.family + (l.dropout ? "+" : "");
-  if (known.count(key) == 0) known[key] = run({.family = l.family, .dropout = l.dropout});
+  const std::string key = l.family + (l.dropout ? "+" : "") + std::to_string(l.depth);
+  if (known.count(key) == 0)
+    known[key] = run({.family = l.family, .dropout = l.dropout, .depth = l.depth});
   return known[key];
 }
 
@@ -254,6 +256,12 @@ std::vector<Layout> layouts() {
                  .dropout = true,
                  .recompute = selective});
   all.push_back({.family = "opt", .pipeline = 3, .dropout = true, .layers = {1, 2, 1}});
+  all.push_back({.family = "opt",
+                 .pipeline = 2,
+                 .schedule = ScheduleKind::interleaved,
+                 .chunks = 2,
+                 .layers = {1, 2, 2, 1},
+                 .depth = 6});
   all.push_back({.family = "opt", .tensor = 2, .pipeline = 2, .recompute = pairs});
   all.push_back({.family = "llama",
                  .tensor = 2,

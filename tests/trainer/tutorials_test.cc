@@ -2,12 +2,14 @@
 // program's name changed. The lists keep each script's set of flags; paths and sizes are ours where
 // the script has shell variables. Sources: Megatron-LM examples (pretrain_gpt.sh of 2022,
 // train_gpt3_175b_distributed.sh), its GPT-2 345M README run, Megatron-DeepSpeed examples_deepspeed
-// (ds_pretrain_gpt_1.3B, pretrain_llama2_distributed), PAI-Megatron-Patch (gpt3 enwiki, llama3_1),
-// Megatron-LM's SC21 scripts and its fork for AMD GPUs (train_llama2), BigScience (tr3i-125M).
+// (ds_pretrain_gpt_1.3B, pretrain_llama2_distributed, run_universal_bf16), PAI-Megatron-Patch (gpt3
+// enwiki, llama3_1), Megatron-LM's SC21 scripts and its fork for AMD GPUs (train_llama2),
+// BigScience (tr3i-125M).
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <sstream>
 
 #include "tools/cli/parse.h"
@@ -177,6 +179,72 @@ TEST(Tutorials, DeepspeedFileScalesTheLossByItsOwnRules) {
       testing::StartsWith("ds.json: data_efficiency is enabled: "));
 }
 
+// No key inside of a section is passed over: it counts, is named, or is refused.
+TEST(Tutorials, DeepspeedFileKeysInsideOfSections) {
+  const auto idle = [](const std::string& text) {
+    Result r = run(kDeepspeed13b);
+    return apply_deepspeed(r.config, r.parsed.given, text, "ds.json");
+  };
+  EXPECT_THAT(idle(R"({"zero_optimization": {"stage": 1, "reduce_bucket_size": 5e8,
+                       "stage3_max_live_parameters": 1e9, "zero_quantized_weights": false},
+                       "fp16": {"enabled": true, "auto_cast": false}})"),
+              testing::ElementsAre("fp16.auto_cast", "zero_optimization.reduce_bucket_size",
+                                   "zero_optimization.stage3_max_live_parameters",
+                                   "zero_optimization.zero_quantized_weights"));
+  EXPECT_TRUE(
+      run(kDeepspeed13b, R"({"zero_optimization": {"cpu_offload": true}})").config.cpu_offload);
+  const std::pair<const char*, const char*> refused[] = {
+      {R"({"zero_optimization": {"zero_quantized_gradients": true}})",
+       "ds.json: zero_optimization.zero_quantized_gradients true: not known to this trainer: "
+       "permitted is false"},
+      {R"({"fp16": {"enabled": true, "fp16_master_weights_and_grads": true}})",
+       "ds.json: fp16.fp16_master_weights_and_grads true: not known to this trainer: permitted is "
+       "false"},
+      {R"({"optimizer": {"type": "Adam", "params": {"adam_w_mode": false}}})",
+       "ds.json: optimizer.params.adam_w_mode false: permitted is true"},
+      {R"({"optimizer": {"type": "Adam", "params": {"amsgrad": true}}})",
+       "ds.json: optimizer.params.amsgrad true: not known to this trainer: permitted is false"},
+      {R"({"elasticity": {"enabled": true}})", "ds.json: elasticity is enabled: "},
+      {R"({"sparse_attention": {"mode": "fixed"}})",
+       "ds.json: sparse_attention: attention is dense here"},
+      {R"({"data_types": {"grad_accum_dtype": "bf16"}})",
+       "ds.json: data_types.grad_accum_dtype \"bf16\": permitted is fp32"},
+  };
+  for (const auto& [text, error] : refused)
+    EXPECT_THAT(run(kDeepspeed13b, text).error, testing::StartsWith(error));
+}
+
+TEST(Tutorials, DeepspeedFileSchedules) {
+  const std::string line =
+      "--num-layers 2 --hidden-size 64 --num-attention-heads 4 --seq-length 64 "
+      "--micro-batch-size 1 --train-iters 1000 --data-path d --lr 1e-3";
+  const auto with = [&](const std::string& scheduler) {
+    return run(line, R"({"scheduler": )" + scheduler + "}");
+  };
+  const Result linear = with(R"({"type": "WarmupDecayLR", "params": {"warmup_type": "linear",
+      "warmup_min_lr": 1e-5, "warmup_max_lr": 1e-3, "warmup_num_steps": 10,
+      "total_num_steps": 500}})");
+  EXPECT_EQ(linear.error, "");
+  EXPECT_EQ(linear.config.lr_decay_style, "linear");
+  EXPECT_EQ(linear.config.lr_warmup_init, 1e-5);
+  EXPECT_EQ(linear.config.min_lr, 1e-5);
+  EXPECT_EQ(linear.config.lr_warmup_iters, 10);
+  EXPECT_EQ(linear.config.lr_decay_iters, 500);
+  const Result cosine = with(R"({"type": "WarmupCosineLR", "params": {"warmup_type": "linear",
+      "warmup_num_steps": 10, "total_num_steps": 500, "cos_min_ratio": 0.1}})");
+  EXPECT_EQ(cosine.error, "");
+  EXPECT_DOUBLE_EQ(cosine.config.min_lr, 1e-4);
+  EXPECT_EQ(cosine.config.lr_warmup_init, 0);
+  // What the file leaves out has DeepSpeed's value, and is held against the command line.
+  EXPECT_EQ(with(R"({"type": "WarmupLR"})").error,
+            "ds.json: scheduler.params.warmup_type \"log\", as it is by default: permitted is "
+            "\"linear\"");
+  const Result high = run(line + " --lr 2e-3",
+                          R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_type": "linear",
+                              "warmup_num_steps": 5}}})");
+  EXPECT_EQ(high.error, "ds.json: scheduler.params.warmup_max_lr is 0.001, but --lr is 0.002");
+}
+
 TEST(Tutorials, MegatronDeepspeedLlama2) {
   const std::string line =
       "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 --num-layers 24 "
@@ -304,7 +372,19 @@ TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
                            "--multi-latent-attention",
                            "--qk-layernorm",
                            "--cpu-offloading",
-                           "--yaml-cfg=y"}) {
+                           "--yaml-cfg=y",
+                           "--epochs=2",
+                           "--sliding-window=4096",
+                           "--q-lora-rank=512",
+                           "--use-mup",
+                           "--fim-data",
+                           "--eval-global-batch-size=8",
+                           "--step-batch-size-schedule=s",
+                           "--train-idx-path=t",
+                           "--load-tag=global_step5",
+                           "--force-ds-sequence-parallel",
+                           "--glu-activation=geglu",
+                           "--embedding-weights-in-fp32"}) {
     try {
       run(std::string(kAmdLlama2) + " " + flag);
       ADD_FAILURE() << flag << " is taken";
@@ -314,6 +394,59 @@ TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
       EXPECT_THAT(text, testing::StartsWith(std::string(flag).substr(0, 6)));
     }
   }
+}
+
+// Names that other scripts may add to a line, of Megatron-LM's core 0.19 and Megatron-DeepSpeed.
+TEST(Tutorials, WhatChangesNothingIsTakenAndNamedOnce) {
+  const Result r =
+      run(std::string(kAmdLlama2) +
+          " --flash-attention-version 3 --fused-residual-rmsnorm --disable-jit-fuser "
+          "--cuda-graph-modules attn mlp --init-model-with-meta-device --enable-experimental "
+          "--async-strategy nvrx --async-ckpt-cpu-priority 10 --dist-ckpt-workers 2 "
+          "--ckpt-fully-parallel-load-exchange-algo broadcast --use-tp-pp-dp-mapping "
+          "--dataloader-fast-cache-load --log-device-memory-used --record-shapes --nvtx-ranges "
+          "--exit-signal-handler-for-training --flight-recorder-dump-path f "
+          "--flight-recorder-trace-buffer-size 2000 --moe-router-score-function sigmoid "
+          "--moe-router-load-balancing-type none none --mlp-type standard --topk 1 "
+          "--moe-expert-parallel-size 1 --torch_adam --universal-checkpoint --use-flash-attn-v1 "
+          "--zero-reduce-scatter --use-pin-memory --tile-factor 1 --log-level info --log-path l");
+  EXPECT_EQ(r.error, "");
+  const auto named = [&](const Result& result) {
+    TrainConfig config;
+    return std::ranges::count_if(cli::bind_rows(flag_table(), config), [&](const cli::Row& row) {
+      return !row.no_effect.empty() && result.parsed.given.contains(row.name);
+    });
+  };
+  const auto before = named(run(kAmdLlama2));
+  EXPECT_EQ(named(r), before + 31);
+  const Result honoured =
+      run(std::string(kAmdLlama2) + " --kill-switch-file=f --null-tokenizer-eod-id=5");
+  EXPECT_EQ(named(honoured), before);
+  EXPECT_EQ(honoured.config.stop_file, "f");
+  EXPECT_EQ(honoured.config.eod_id, 5);
+  EXPECT_EQ(run(std::string(kAmdLlama2) + " --enable-zbh1-pipeline").config.pipeline_schedule,
+            "zero-bubble");
+}
+
+TEST(Tutorials, MegatronDeepspeedUniversalCheckpoint) {
+  const TrainConfig config = taken(
+      "--tensor-model-parallel-size 1 --pipeline-model-parallel-size 1 "
+      "--ds-sequence-parallel-size 1 --num-layers 24 --hidden-size 1024 --num-attention-heads 32 "
+      "--seq-length 1024 --loss-scale 12 --max-position-embeddings 1024 --micro-batch-size 4 "
+      "--global-batch-size 4 --train-iters 100000 --lr 6.0e-3 --min-lr 6.0e-4 --lr-decay-style "
+      "cosine --log-interval 1 --eval-iters 40 --eval-interval 10 --data-path d --vocab-file v "
+      "--merge-file m --save-interval 100 --split 98,2,0 --clip-grad 1.0 --weight-decay 0.1 "
+      "--adam-beta1 0.9 --adam-beta2 0.95 --init-method-std 0.006 --bf16 --checkpoint-activations "
+      "--exit-interval 200 --save s --load l --make-vocab-size-divisible-by 256 "
+      "--universal-checkpoint --tensorboard-dir t --deepspeed --deepspeed_config=ds.json "
+      "--zero-stage=2 --deepspeed-activation-checkpointing --no-pipeline-parallel",
+      R"({"train_batch_size": 4, "train_micro_batch_size_per_gpu": 4, "steps_per_print": 1,
+    "zero_optimization": {"stage": 2, "ignore_missing_optim_state": false},
+    "bf16": {"enabled": true}, "data_types": {"grad_accum_dtype": "fp32"},
+    "wall_clock_breakdown": false})");
+  EXPECT_EQ(config.zero_stage, 2);
+  EXPECT_TRUE(config.accumulate_allreduce_grads_in_fp32);
+  EXPECT_EQ(config.make_vocab_size_divisible_by, 256);
 }
 
 TEST(Tutorials, BigScience125m) {

@@ -3,6 +3,9 @@
 // passed over in silence. Source: DeepSpeed's configuration page (key names and defaults).
 // SPDX-License-Identifier: MIT
 #include <cmath>
+#include <set>
+#include <string>
+#include <string_view>
 
 #include <nlohmann/json.hpp>
 
@@ -16,6 +19,38 @@ namespace {
 using cli::concat;
 using cli::UsageError;
 using nlohmann::json;
+
+// Keys that change nothing here, of sections of which other keys count. Those that are in neither
+// list make another training of it unless they are false, and are refused.
+const std::set<std::string_view> kIdleOfFp16 = {"auto_cast", "enabled"};
+const std::set<std::string_view> kIdleOfBf16 = {"check_grad_overflow", "enabled",
+                                                "immediate_grad_update"};
+const std::set<std::string_view> kIdleOfZero = {"allgather_bucket_size",
+                                                "allgather_partitions",
+                                                "contiguous_gradients",
+                                                "cpu_offload_use_pin_memory",
+                                                "elastic_checkpoint",
+                                                "ignore_missing_optim_state",
+                                                "ignore_unused_parameters",
+                                                "legacy_stage1",
+                                                "load_from_fp32_weights",
+                                                "memory_efficient_linear",
+                                                "mics_hierarchical_params_gather",
+                                                "mics_shard_size",
+                                                "override_module_apply",
+                                                "param_persistence_threshold",
+                                                "pipeline_loading_checkpoint",
+                                                "prefetch_bucket_size",
+                                                "reduce_bucket_size",
+                                                "reduce_scatter",
+                                                "round_robin_gradients",
+                                                "sub_group_size",
+                                                "use_all_reduce_for_fetch_params",
+                                                "zero_hpz_partition_size"};
+const std::set<std::string_view> kIdleOfAdam = {
+    "adam_w_mode", "bias_correction", "fp32_optimizer_states", "set_grad_none", "torch_adam"};
+
+bool said(const json& value) { return !(value.is_string() && value == "auto"); }
 
 // One reading of one file.
 class DeepspeedReader {
@@ -51,6 +86,10 @@ class DeepspeedReader {
       optimizer(value);
     else if (key == "scheduler")
       scheduler(value);
+    else if (key == "data_types")
+      data_types(value);
+    else if (key == "sparse_attention")
+      throw UsageError(concat(path_, ": sparse_attention: attention is dense here"));
     else if (changes_training(key) && enabled_somewhere(value))
       throw UsageError(concat(path_, ": ", key, " is enabled: every step here trains the whole ",
                               "model on whole samples, in one precision"));
@@ -62,7 +101,7 @@ class DeepspeedReader {
   static bool changes_training(std::string_view key) {
     return key == "curriculum_learning" || key == "data_efficiency" || key == "amp" ||
            key == "progressive_layer_drop" || key == "compression_training" ||
-           key == "quantize_training";
+           key == "quantize_training" || key == "elasticity";
   }
 
   static bool enabled_somewhere(const json& value) {
@@ -75,7 +114,7 @@ class DeepspeedReader {
   // Sets `flag` from `value` unless the command line did; both must then agree. "auto" says
   // nothing.
   void set(const std::string& key, std::string_view flag, const json& value) {
-    if (value.is_string() && value == "auto") return;
+    if (!said(value)) return;
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
     const cli::Row* row = cli::find_row(rows_, flag);
     const cli::Values before = row->show();
@@ -91,14 +130,32 @@ class DeepspeedReader {
     given_.insert(std::string(flag));
   }
 
+  // The keys of a section that are not read: named, or refused where they are not false.
+  void rest(const std::string& section, const json& value, std::set<std::string_view> read,
+            const std::set<std::string_view>& idle_keys) {
+    for (const auto& [key, inner] : value.items()) {
+      if (read.contains(key)) continue;
+      const std::string name = concat(section, ".", key);
+      const bool off = inner.is_null() || inner == false || inner == 0;
+      if (!off && said(inner) && !idle_keys.contains(key) && !key.starts_with("stage3_"))
+        throw UsageError(concat(path_, ": ", name, " ", inner.dump(),
+                                ": not known to this trainer: permitted is false"));
+      if (key != "enabled") idle.push_back(name);
+    }
+  }
+
   void precision(const std::string& key, const json& value, std::string_view flag) {
+    if (value.contains("enabled") && !said(value.at("enabled"))) return;
     if (!value.value("enabled", false)) {
       if (given_.contains(flag))
         throw UsageError(concat(path_, ": ", key, " is not enabled, but --", flag, " is given"));
       return;
     }
     set(key, flag, true);
-    if (flag != "fp16") return;
+    if (flag != "fp16") return rest(key, value, {}, kIdleOfBf16);
+    rest(key, value,
+         {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale"},
+         kIdleOfFp16);
     // DeepSpeed scales by its own file alone: with 0 the scale moves, whatever --loss-scale says,
     // and it starts at 2^16 unless the file names another power.
     const double scale = value.value("loss_scale", 0.0);
@@ -131,7 +188,23 @@ class DeepspeedReader {
           concat(path_, ": ", key, " ", value.dump(), ": permitted are fp32 and bf16"));
   }
 
+  void data_types(const json& value) {
+    const json grads = value.value("grad_accum_dtype", json("auto"));
+    if (grads == "fp32")
+      set("data_types.grad_accum_dtype", "accumulate-allreduce-grads-in-fp32", true);
+    else if (said(grads) && !grads.is_null())
+      throw UsageError(concat(path_, ": data_types.grad_accum_dtype ", grads.dump(),
+                              ": permitted is fp32; without it gradients of one micro-batch have "
+                              "the model's precision"));
+    rest("data_types", value, {"grad_accum_dtype"}, {});
+  }
+
   void zero(const json& value) {
+    rest("zero_optimization", value,
+         {"stage", "offload_optimizer", "offload_param", "overlap_comm", "cpu_offload"},
+         kIdleOfZero);
+    if (value.value("cpu_offload", false))
+      set("zero_optimization.cpu_offload", "cpu-offload", true);
     if (value.contains("stage")) set("zero_optimization.stage", "zero-stage", value.at("stage"));
     if (value.contains("offload_optimizer") &&
         value.at("offload_optimizer").value("device", "none") != "none") {
@@ -156,6 +229,11 @@ class DeepspeedReader {
       throw UsageError(concat(path_, ": optimizer.type ", type, ": permitted are Adam and AdamW"));
     }
     const json parameters = value.value("params", json::object());
+    for (const char* needed : {"adam_w_mode", "bias_correction"}) {
+      if (parameters.contains(needed) && parameters.at(needed) == false)
+        throw UsageError(concat(path_, ": optimizer.params.", needed, " false: permitted is true"));
+    }
+    rest("optimizer.params", parameters, {"lr", "eps", "weight_decay", "betas"}, kIdleOfAdam);
     const std::pair<const char*, const char*> names[] = {
         {"lr", "lr"}, {"eps", "adam-eps"}, {"weight_decay", "weight-decay"}};
     for (const auto& [name, row] : names) {
@@ -176,21 +254,41 @@ class DeepspeedReader {
                               ": permitted are WarmupLR, WarmupDecayLR and WarmupCosineLR"));
     }
     const json parameters = value.value("params", json::object());
-    if (parameters.contains("warmup_type") && parameters.at("warmup_type") != "linear") {
-      throw UsageError(concat(path_, ": scheduler.params.warmup_type: permitted is linear"));
+    const json shape = parameters.value("warmup_type", json("log"));
+    if (shape != "linear") {
+      throw UsageError(concat(path_, ": scheduler.params.warmup_type ", shape.dump(),
+                              parameters.contains("warmup_type") ? "" : ", as it is by default",
+                              ": permitted is \"linear\""));
     }
-    set("scheduler.type", "lr-decay-style",
-        type == "WarmupLR"        ? "constant"
-        : type == "WarmupDecayLR" ? "linear"
-                                  : "cosine");
-    const std::pair<const char*, const char*> names[] = {{"warmup_min_lr", "lr-warmup-init"},
-                                                         {"warmup_max_lr", "lr"},
-                                                         {"warmup_num_steps", "lr-warmup-iters"},
-                                                         {"total_num_steps", "lr-decay-iters"}};
-    for (const auto& [name, row] : names) {
-      if (parameters.contains(name))
-        set(concat("scheduler.params.", name), row, parameters.at(name));
+    const bool cosine = type == "WarmupCosineLR", decays = type != "WarmupLR";
+    set("scheduler.type", "lr-decay-style", cosine ? "cosine" : decays ? "linear" : "constant");
+    const auto take = [&](const char* name, const char* flag, const json& by_default) {
+      set(concat("scheduler.params.", name), flag, parameters.value(name, by_default));
+    };
+    if (!cosine) {
+      take("warmup_min_lr", "lr-warmup-init", 0);
+      take("warmup_max_lr", "lr", 0.001);
+      // What the warm-up starts at is also where the decay ends.
+      if (decays) take("warmup_min_lr", "min-lr", 0);
     }
+    take("warmup_num_steps", "lr-warmup-iters", 1000);
+    if (decays && parameters.contains("total_num_steps"))
+      set("scheduler.params.total_num_steps", "lr-decay-iters", parameters.at("total_num_steps"));
+    if (cosine) shares_of_rate(parameters);
+    rest(
+        "scheduler.params", parameters,
+        {"warmup_type", "warmup_num_steps", "total_num_steps",
+         cosine ? "warmup_min_ratio" : "warmup_min_lr", cosine ? "cos_min_ratio" : "warmup_max_lr"},
+        {"last_batch_iteration"});
+  }
+
+  // WarmupCosineLR says the rates at its ends as shares of the optimizer's.
+  void shares_of_rate(const json& parameters) {
+    if (!config_.lr) throw UsageError(path_ + ": scheduler WarmupCosineLR needs a learning rate");
+    set("scheduler.params.warmup_min_ratio", "lr-warmup-init",
+        *config_.lr * parameters.value("warmup_min_ratio", 0.0));
+    set("scheduler.params.cos_min_ratio", "min-lr",
+        *config_.lr * parameters.value("cos_min_ratio", 0.0001));
   }
 
   // train_batch_size = micro-batch x gradient_accumulation_steps x data-parallel size, which only

@@ -29,6 +29,12 @@ struct Derivation {
   void devices(int64_t world_size);
   void tensor_parallel();
   void pipeline();
+  void pipeline_chunks();
+  void even_parts();
+  void uneven_stages();
+  /// How many of embedding and loss count as a layer when layers are shared out, and in words.
+  int64_t head_or_embedding_counted() const;
+  std::string layers_counted() const;
   void batches();
   void ramp();
   void length();

@@ -186,21 +186,11 @@ void Derivation::tensor_parallel() {
 void Derivation::pipeline() {
   TrainConfig::Derived& d = derived();
   const int64_t stages = config.pipeline_model_parallel_size;
-  const std::string of_stages = concat("--pipeline-model-parallel-size ", stages);
-  const std::optional<int64_t>& chunk = config.num_layers_per_virtual_pipeline_stage;
   if (d.num_layers < stages) {
-    throw UsageError(concat(of_stages, " is more than --num-layers ", d.num_layers));
+    throw UsageError(concat("--pipeline-model-parallel-size ", stages,
+                            " is more than --num-layers ", d.num_layers));
   }
-  if (chunk && stages == 1) {
-    throw UsageError(
-        "--num-layers-per-virtual-pipeline-stage needs --pipeline-model-parallel-size of 2 or "
-        "more");
-  }
-  if (chunk && d.num_layers % (*chunk * stages) != 0) {
-    throw UsageError(concat("--num-layers-per-virtual-pipeline-stage ", *chunk, " times ",
-                            of_stages, " does not divide --num-layers ", d.num_layers));
-  }
-  d.pipeline_chunks = chunk ? d.num_layers / (*chunk * stages) : 1;
+  pipeline_chunks();
   const bool many = d.pipeline_chunks > 1;
   d.pipeline_schedule = config.pipeline_schedule;
   if (d.pipeline_schedule.empty()) d.pipeline_schedule = many ? "interleaved" : "1f1b";
@@ -210,13 +200,91 @@ void Derivation::pipeline() {
                             many ? "permitted is interleaved"
                                  : "interleaved needs --num-layers-per-virtual-pipeline-stage"));
   }
+  if (config.decoder_first_pipeline_num_layers || config.decoder_last_pipeline_num_layers)
+    uneven_stages();
+  else if (many || head_or_embedding_counted())
+    even_parts();
+}
+
+int64_t Derivation::head_or_embedding_counted() const {
+  return (config.account_for_embedding_in_pipeline_split ? 1 : 0) +
+         (config.account_for_loss_in_pipeline_split ? 1 : 0);
+}
+
+// How many parts of the model each rank holds, by either of the two flags that say it.
+void Derivation::pipeline_chunks() {
+  TrainConfig::Derived& d = derived();
+  const int64_t stages = config.pipeline_model_parallel_size;
+  const std::optional<int64_t>& layers = config.num_layers_per_virtual_pipeline_stage;
+  const std::optional<int64_t>& count = config.num_virtual_stages_per_pipeline_rank;
+  d.pipeline_chunks = count.value_or(1);
+  if (layers && count) {
+    throw UsageError(
+        "--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank "
+        "exclude "
+        "each other");
+  }
+  if ((layers || d.pipeline_chunks > 1) && stages == 1) {
+    throw UsageError(concat(
+        "--",
+        layers ? "num-layers-per-virtual-pipeline-stage" : "num-virtual-stages-per-pipeline-rank",
+        " needs --pipeline-model-parallel-size of 2 or more"));
+  }
+  if (!layers) return;
+  const int64_t counted = d.num_layers + head_or_embedding_counted();
+  if (counted % (*layers * stages) != 0) {
+    throw UsageError(concat("--num-layers-per-virtual-pipeline-stage ", *layers,
+                            " times --pipeline-model-parallel-size ", stages, " does not divide ",
+                            layers_counted()));
+  }
+  d.pipeline_chunks = counted / (*layers * stages);
+}
+
+// "--num-layers 8", "--num-layers 6 and 2 more for embedding and loss".
+std::string Derivation::layers_counted() const {
+  const int64_t more = head_or_embedding_counted();
+  std::string text = concat("--num-layers ", config.derived.num_layers);
+  if (more > 0)
+    text += concat(" and ", more, " more for ",
+                   more == 2                                   ? "embedding and loss"
+                   : config.account_for_loss_in_pipeline_split ? "the loss"
+                                                               : "the embedding");
+  return text;
+}
+
+// As many layers in each part, where embedding and loss can count as a layer of the ends.
+void Derivation::even_parts() {
+  TrainConfig::Derived& d = derived();
+  const int64_t parts = config.pipeline_model_parallel_size * d.pipeline_chunks;
+  const int64_t counted = d.num_layers + head_or_embedding_counted();
+  if (counted % parts != 0) {
+    throw UsageError(concat("a pipeline of ", parts, " parts does not divide ", layers_counted()));
+  }
+  d.pipeline_layers.assign(static_cast<size_t>(parts), counted / parts);
+  if (config.account_for_embedding_in_pipeline_split) --d.pipeline_layers.front();
+  if (config.account_for_loss_in_pipeline_split) --d.pipeline_layers.back();
+  if (d.pipeline_layers.front() < 1 || d.pipeline_layers.back() < 1) {
+    throw UsageError(concat("a pipeline of ", parts, " parts of ", layers_counted(),
+                            " leaves one end without a layer"));
+  }
+}
+
+// The first and the last stage have their own numbers, and the others share the rest.
+void Derivation::uneven_stages() {
+  TrainConfig::Derived& d = derived();
+  const int64_t stages = config.pipeline_model_parallel_size;
   const std::optional<int64_t>& first = config.decoder_first_pipeline_num_layers;
   const std::optional<int64_t>& last = config.decoder_last_pipeline_num_layers;
-  if (many) d.pipeline_layers.assign(static_cast<size_t>(stages * d.pipeline_chunks), *chunk);
-  if (!first && !last) return;
-  if (stages == 1 || many) {
-    throw UsageError(concat("--decoder-", first ? "first" : "last", "-pipeline-num-layers needs ",
-                            many ? "one chunk a rank" : "several pipeline stages"));
+  if (stages == 1) {
+    throw UsageError(concat("--decoder-", first ? "first" : "last",
+                            "-pipeline-num-layers needs several pipeline stages"));
+  }
+  if (head_or_embedding_counted() > 0 || config.num_layers_per_virtual_pipeline_stage) {
+    throw UsageError(concat(
+        "--decoder-", first ? "first" : "last", "-pipeline-num-layers excludes --",
+        config.num_layers_per_virtual_pipeline_stage     ? "num-layers-per-virtual-pipeline-stage"
+        : config.account_for_embedding_in_pipeline_split ? "account-for-embedding-in-pipeline-split"
+                                                         : "account-for-loss-in-pipeline-split"));
   }
   const int64_t open = stages - (first ? 1 : 0) - (last ? 1 : 0);
   const int64_t left = d.num_layers - first.value_or(0) - last.value_or(0);
@@ -224,9 +292,16 @@ void Derivation::pipeline() {
     throw UsageError(concat("the first and the last stage's layers leave ", left, " for ", open,
                             " other stages: no equal share"));
   }
-  d.pipeline_layers.assign(static_cast<size_t>(stages), open > 0 ? left / open : 0);
-  if (first) d.pipeline_layers.front() = *first;
-  if (last) d.pipeline_layers.back() = *last;
+  std::vector<int64_t> of_stages(static_cast<size_t>(stages), open > 0 ? left / open : 0);
+  if (first) of_stages.front() = *first;
+  if (last) of_stages.back() = *last;
+  for (const int64_t layers : of_stages) {
+    if (layers % d.pipeline_chunks == 0) continue;
+    throw UsageError(concat("--num-virtual-stages-per-pipeline-rank ", d.pipeline_chunks,
+                            " does not divide the ", layers, " layers of a stage"));
+  }
+  for (int64_t chunk = 0; chunk < d.pipeline_chunks; ++chunk)
+    for (const int64_t layers : of_stages) d.pipeline_layers.push_back(layers / d.pipeline_chunks);
 }
 
 void Derivation::recompute() {

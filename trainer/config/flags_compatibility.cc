@@ -1,8 +1,9 @@
 // Flags of known command lines that have no row of their own: those that change nothing here, each
 // with the reason that is printed once, and those that cannot be honoured, each with the reason of
 // the refusal. A flag that would change the model or the data is never among the first. See
-// flags.h. Sources of the names: arguments.py of Megatron-LM 1.1 to core 0.15, of
-// Megatron-DeepSpeed (Microsoft's and BigScience's) and of Pai-Megatron-Patch.
+// flags.h. Sources of the names: arguments.py of Megatron-LM 1.1 to core 0.19, of
+// Megatron-DeepSpeed (Microsoft's and BigScience's) and of Pai-Megatron-Patch. Names of other jobs
+// (vision, retrieval, reinforcement learning, inference) are not here.
 //
 // SPDX-License-Identifier: MIT
 #include <iterator>
@@ -30,24 +31,30 @@ constexpr Idle kNoEffect[] = {
      "cross-entropy-loss-fusion scaled-upper-triang-masked-softmax-fusion "
      "scaled-masked-softmax-fusion bias-gelu-fusion bias-dropout-fusion "
      "memory-centric-tiled-linear use-fused-rmsnorm use-te-activation-func "
-     "no-gradient-reduce-div-fusion abort-on-unmet-fused-kernel-constraints",
-     "cross-entropy-fusion-impl"},
+     "no-gradient-reduce-div-fusion abort-on-unmet-fused-kernel-constraints "
+     "disable-mem-efficient-ln fused-residual-rmsnorm use-transformer-engine-op-fuser "
+     "disable-jit-fuser",
+     "cross-entropy-fusion-impl tile-factor"},
     {"attention is always the fused kind",
      "use-flash-attn use-flash-attn-v2 use-flash-attn-triton use-flash-attn-builder "
-     "use-fused-attention",
-     "attention-backend"},
+     "use-fused-attention use-flash-attn-v1",
+     "attention-backend flash-attention-version"},
     {"softmax and all sums are computed in fp32",
      "attention-softmax-in-fp32 apply-query-key-layer-scaling no-query-key-layer-scaling "
      "fp16-lm-cross-entropy disable-bf16-reduced-precision-matmul"},
     {"--cuda-graph says whether steps are replayed as a graph",
-     "enable-cuda-graph external-cuda-graph te-rng-tracker",
-     "cuda-graph-impl cuda-graph-scope cuda-graph-warmup-steps"},
+     "enable-cuda-graph external-cuda-graph te-rng-tracker optimizer-cuda-graph",
+     "cuda-graph-impl cuda-graph-warmup-steps", "cuda-graph-scope cuda-graph-modules"},
     {"determinism is the default", "deterministic-mode"},
     {"there is one implementation of the model",
      "use-mcore-models use-legacy-models use-cpu-initialization no-initialization deepspeed "
      "no-pipeline-parallel use-te ds-inference create-moe-param-group legacy-tokenizer "
-     "trust-remote-code use-precision-aware-optimizer",
-     "transformer-impl DDP-impl model-type task patch-tokenizer-type max-padding-length "
+     "trust-remote-code use-precision-aware-optimizer init-model-with-meta-device "
+     "enable-experimental enable-msc disable-msc tokenizer-hf-no-use-fast "
+     "tokenizer-sentencepiece-legacy no-tokenizer-sentencepiece-ignore-extra-whitespaces "
+     "torch_adam cpu_torch_adam ds_fused_adam",
+     "transformer-impl transformer-type null-tokenizer-pad-id DDP-impl model-type task "
+     "patch-tokenizer-type max-padding-length "
      "lazy-mpu-init onnx-safe tokenizer-metadata",
      "spec"},
     {"there is one format of checkpoints, and any layout goes on from any of them",
@@ -55,8 +62,15 @@ constexpr Idle kNoEffect[] = {
      "async-save ckpt-assume-constant-structure use-persistent-ckpt-worker "
      "auto-detect-ckpt-format dist-ckpt-optim-fully-reshardable "
      "distrib-optim-fully-reshardable-mem-efficient dist-ckpt-save-pre-mcore-014 "
-     "use-mp-args-from-checkpoint-args no-use-tokenizer-model-from-checkpoint-args",
-     "ckpt-format dist-ckpt-format dist-ckpt-strictness ckpt-convert-format "
+     "use-mp-args-from-checkpoint-args no-use-tokenizer-model-from-checkpoint-args "
+     "universal-checkpoint replication verify-integrity async-ckpt-use-cpu-shm "
+     "no-ckpt-load-validate-sharding-integrity ckpt-convert-update-legacy-dist-opt-format "
+     "checkpoint-writer-decoupled",
+     "async-strategy async-ckpt-cpu-priority async-ckpt-io-priority dist-ckpt-workers "
+     "ckpt-fully-parallel-load-exchange-algo ckpt-fully-parallel-save-process-group "
+     "ckpt-fully-parallel-load-process-group replication-jump replication-factor "
+     "checkpoint-io-buffer-size checkpoint-data-parallel aio-intra-op-parallelism ckpt-format "
+     "dist-ckpt-format dist-ckpt-strictness ckpt-convert-format "
      "export-te-mcore-model"},
     {"communication is arranged by the trainer itself",
      "no-async-tensor-model-parallel-allreduce distribute-saved-activations "
@@ -72,7 +86,11 @@ constexpr Idle kNoEffect[] = {
      "disable-gloo-process-groups tp-comm-overlap-ag tp-comm-overlap-rs "
      "tp-comm-overlap-rs-dgrad disable-tp-comm-overlap-ag disable-tp-comm-overlap-rs "
      "disable-tp-comm-bulk-dgrad disable-tp-comm-bulk-wgrad disable-tp-comm-split-ag "
-     "disable-tp-comm-split-rs no-clone-scatter-output-in-embedding",
+     "disable-tp-comm-split-rs no-clone-scatter-output-in-embedding "
+     "use-contiguous-buffers-in-ddp zero-reduce-scatter zero-contigious-gradients use-pin-memory "
+     "scattered-embeddings split-transformers use-tp-pp-dp-mapping create-all-gather-group "
+     "delay-wgrad-compute ddp-reduce-scatter-with-fp32-accumulation fsdp-manual-registration "
+     "no-use-layer-wise-param-layout enable-zbh1-exact-semantics",
      "ddp-bucket-size ddp-num-buckets zero-reduce-bucket-size remote-device "
      "zero-contiguous-gradients zero-allgather-bucket-size nccl-communicator-config-path "
      "local_rank local-rank tp-comm-overlap-cfg tp-comm-bootstrap-backend sharp-enabled-group "
@@ -82,22 +100,26 @@ constexpr Idle kNoEffect[] = {
      "high-priority-stream-groups cp-comm-type"},
     {"samples are read straight from the mapped files, as often as the run needs them",
      "mmap-warmup no-mmap-bin-files no-data-sharding no-create-attention-mask-in-dataloader "
-     "create-attention-mask-in-dataloader repeated-dataloader allow-ambiguous-pad-tokens",
-     "num-workers valid-num-workers num-dataset-builder-threads data-sharding "
+     "create-attention-mask-in-dataloader repeated-dataloader allow-ambiguous-pad-tokens "
+     "dataloader-fast-cache-load dataloader-defer-npy-index-mmap",
+     "per-dataset-sequences-path num-workers valid-num-workers num-dataset-builder-threads "
+     "data-sharding "
      "object-storage-cache-path"},
     {"the log is written at every --log-interval",
      "log-batch-size-to-tensorboard log-learning-rate-to-tensorboard "
      "no-log-learnig-rate-to-tensorboard log-optimizer-states-to-tensorboard log-progress "
      "log-straggler disable-straggler-on-startup barrier-with-L1-time "
      "no-barrier-with-level-1-timing no-one-logger enable-one-logger one-logger-async "
-     "wall-clock-breakdown memory-breakdown log-energy",
+     "wall-clock-breakdown memory-breakdown log-energy log-device-memory-used "
+     "log-max-attention-logit",
      "timing-log-level timing-log-option tensorboard-queue-size log-memory-interval "
-     "logging-level "
+     "logging-level log-level log-level-replica log-path "
      "log-straggler-interval straggler-ctrlr-port straggler-minmax-count steps-per-print"},
     {"profilers need no flag here",
      "profile use-pytorch-profiler profile-backward record-memory-history "
-     "run-workload-inspector-server",
-     "profile-step-start profile-step-end memory-snapshot-path", "profile-ranks"},
+     "run-workload-inspector-server record-shapes nvtx-ranges pytorch-profiler-collect-shapes "
+     "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra",
+     "profile-step-start profile-step-end profile_steps memory-snapshot-path", "profile-ranks"},
     {"there is no garbage to collect and no memory to give back during a run",
      "manual-gc no-manual-gc-eval", "manual-gc-interval empty-unused-memory-level"},
     {"metrics go to metrics.jsonl and TensorBoard", "",
@@ -108,7 +130,13 @@ constexpr Idle kNoEffect[] = {
      "log-memory-to-tensorboard no-pin-cpu-grads no-pin-cpu-params overlap-cpu-optimizer-d2h-h2d "
      "use-torch-optimizer-for-cpu-offload",
      "", "recompute-modules"},
-    {"signals always end in a checkpoint", "exit-signal-handler", "exit-signal"},
+    {"signals always end in a checkpoint",
+     "exit-signal-handler exit-signal-handler-for-training exit-signal-handler-for-dataloader",
+     "exit-signal"},
+    {"a lost or stuck rank is named without it",
+     "flight-recorder-include-stack-trace no-flight-recorder-dump-on-timeout "
+     "no-flight-recorder-include-only-active no-flight-recorder-extra-dump-on-exec",
+     "flight-recorder-dump-path flight-recorder-trace-buffer-size gpu-sniff-test-interval"},
     {"gradients are always checked before they are applied",
      "check-for-nan-in-loss-and-grad no-check-for-nan-in-loss-and-grad check-for-spiky-loss "
      "check-for-large-grads",
@@ -118,11 +146,21 @@ constexpr Idle kNoEffect[] = {
      "adlr-autoresume-interval inprocess-max-iterations inprocess-granularity"},
     {"there are no experts: --num-experts above 1 is refused",
      "moe-grouped-gemm moe-router-pre-softmax moe-extended-tp moe-per-layer-logging "
-     "moe-permute-fusion use-tutel disable-moe-token-dropping",
-     "moe-router-topk moe-router-load-balancing-type moe-aux-loss-coeff moe-z-loss-coeff "
+     "moe-permute-fusion use-tutel disable-moe-token-dropping moe-shared-expert-overlap "
+     "moe-shared-expert-gate moe-router-enable-expert-bias moe-router-fusion "
+     "moe-router-padding-for-fp8 moe-router-force-load-balancing moe-enable-deepep "
+     "moe-pad-expert-input-to-capacity moe-layer-recompute moe-apply-probs-on-input "
+     "moe-use-upcycling overlap-moe-expert-parallel-comm disable-moe-top2-2nd-expert-sampling "
+     "enable-expert-tensor-parallelism",
+     "moe-router-topk moe-z-loss-coeff moe-shared-expert-intermediate-size moe-router-num-groups "
+     "moe-router-group-topk moe-router-topk-scaling-factor moe-router-score-function "
+     "moe-router-dtype moe-router-bias-update-rate moe-input-jitter-eps moe-token-drop-policy "
+     "moe-flex-dispatcher-backend moe-deepep-num-sms moe-expert-parallel-size mlp-type topk "
+     "expert-interval "
      "moe-token-dispatcher-type moe-ffn-hidden-size moe-layer-freq moe-loss-coeff "
      "moe-train-capacity-factor moe-eval-capacity-factor moe-min-capacity "
-     "moe-expert-capacity-factor expert-tensor-parallel-size"},
+     "moe-expert-capacity-factor expert-tensor-parallel-size",
+     "moe-router-load-balancing-type moe-aux-loss-coeff"},
     {"no part of GPT pre-training reads it", "bert-no-binary-head",
      "mask-prob short-seq-prob sample-rate decoder-seq-length retriever-seq-length sgd-momentum "
      "inference-batch-times-seqlen-threshold inference-max-seq-length max-tokens-to-oom "
@@ -132,19 +170,35 @@ constexpr Idle kNoEffect[] = {
 constexpr Idle kRefused[] = {
     {"this trainer computes in fp32, --bf16 or --fp16",
      "fp8-hybrid fp8-e4m3 fp8-param-gather first-last-layers-bf16 no-fp8-wgrad "
-     "keep-fp8-transpose-cache",
+     "keep-fp8-transpose-cache fp8-output-proj fp4-param-gather",
      "fp8-format fp8-recipe fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo "
-     "fp4-format"},
+     "fp4-format fp4-recipe num-layers-at-start-in-bf16 num-layers-at-end-in-bf16 "
+     "te-precision-config-file"},
     {"this trainer's models have no such part",
      "embed-layernorm apply-layernorm-1p apply-residual-connection-post-layernorm qk-layernorm "
-     "qk-l2-norm quick-geglu use-rope-scaling multi-latent-attention mup mos kd",
-     "rope-scaling-factor no-rope-freq mtp-num-layers window-size window-attn-skip-freq "
-     "glu-linear-offset activation-func-clamp-value heterogeneous-layers-config-path "
-     "retro-project-dir",
-     "mrope-section"},
+     "qk-l2-norm quick-geglu use-rope-scaling multi-latent-attention mup use-mup mos kd moe "
+     "qk-clip "
+     "attention-output-gate is-hybrid-model use-alibi-mask use-normhead disable-bias-linear-fc "
+     "disable-bias-attn-fc use-mistral-rotary-position-embeddings embedding-weights-in-fp32",
+     "rope-scaling-factor rotary-scaling-factor rotary-scale-factor no-rope-freq mtp-num-layers "
+     "mtp-loss-scaling-factor window-size window-attn-skip-freq sliding-window glu-linear-offset "
+     "glu-activation activation-func-clamp-value heterogeneous-layers-config-path "
+     "heterogeneous-layers-config-encoded-json retro-project-dir q-lora-rank kv-lora-rank "
+     "qk-head-dim qk-pos-emb-head-dim v-head-dim mscale mscale-all-dim linear-attention-freq "
+     "experimental-attention-variant hybrid-layer-pattern hybrid-override-pattern "
+     "attention-head-type z-loss-weight moe-topk num-experts-switch num-layers-teacher "
+     "hidden-size-teacher num-attention-heads-teacher load-teacher kd-alpha-ce kd-beta-ce kd-temp",
+     "mrope-section num-experts-teacher"},
     {"all parameters have one learning rate and one initial spread, --lr and --init-method-std",
      "init-method-xavier-uniform data-parallel-random-init",
      "decoupled-lr decoupled-min-lr embedding-init-method-std"},
+    {"the optimizer is AdamW of all parameters, whose vectors have no decay",
+     "use-bnb-optimizer freeze-all-layers apply-wd-to-qk-layernorm", "no-weight-decay-cond-type"},
+    {"say --rampup-batch-size", "", "step-batch-size-schedule"},
+    {"say --train-iters or --train-samples", "", "epochs"},
+    {"say --make-vocab-size-divisible-by 1", "no-pad-vocab-size disable-pad-vocab-size"},
+    {"sequences are not divided among ranks", "force-ds-sequence-parallel hybrid-context-parallel",
+     "max-seqlen-per-dp-cp-rank", "hierarchical-context-parallel-sizes"},
     {"make a dataset with bpe-tokenize", "mock-data sft"},
     {"say --train-data-path, --valid-data-path and --test-data-path, or "
      "--per-split-data-args-path",
@@ -152,32 +206,44 @@ constexpr Idle kRefused[] = {
      "train-weighted-split-paths-path valid-weighted-split-paths-path "
      "test-weighted-split-paths-path",
      "train-weighted-split-paths valid-weighted-split-paths test-weighted-split-paths"},
-    {"an evaluation takes --eval-iters batches of one blend",
-     "full-validation multiple-validation-sets"},
+    {"the order of samples is made, or read from --data-cache-path", "",
+     "train-idx-path train-desc-path train-doc-idx-path train-sample-idx-path "
+     "train-shuffle-idx-path"},
+    {"say where the files are with --data-path", "", "aml-data-download-path"},
+    {"say --reset-attention-mask", "dataloader-inter-document-masking"},
+    {"samples are tokens as they lie in the dataset, and --eod-mask-loss alone leaves some out of "
+     "the loss",
+     "fim-data loss-on-targets-only reweight-loss-based-on-position-frequency",
+     "fim-rate fim-spm-rate"},
+    {"an evaluation takes --eval-iters global batches of one blend",
+     "full-validation multiple-validation-sets",
+     "eval-global-batch-size eval-micro-batch-size start-eval-at-iter"},
     {"say --skip-train", "", "eval-only"},
     {"every step is taken, and every sample has --seq-length tokens",
-     "curriculum-learning-legacy random-ltd data-efficiency-curriculum-learning "
-     "variable-seq-lengths",
+     "curriculum-learning curriculum-learning-legacy random-ltd "
+     "data-efficiency-curriculum-learning variable-seq-lengths",
      "result-rejected-tracker-filename train-data-exact-num-epochs",
      "iterations-to-skip skip-train-iteration-range"},
     {"activations stay on the device: --recompute-activations and --recompute-granularity full "
      "save memory, --cpu-offload moves the optimizer",
      "cpu-offloading checkpoint-in-cpu ds-sequence-parallel-fpdt "
-     "ds-sequence-parallel-fpdt-offloading",
-     "ds-sequence-parallel-fpdt-chunk-size optimizer-offload-policy"},
-    {"say --zero-stage", "use-torch-fsdp2 use-megatron-fsdp use-custom-fsdp",
-     "data-parallel-sharding-strategy"},
+     "ds-sequence-parallel-fpdt-offloading fine-grained-activation-offloading",
+     "ds-sequence-parallel-fpdt-chunk-size optimizer-offload-policy", "offload-modules"},
+    {"say --zero-stage",
+     "use-torch-fsdp2 use-megatron-fsdp use-custom-fsdp enable-full-sharding-in-hsdp",
+     "data-parallel-sharding-strategy outer-dp-sharding-strategy"},
     {"say --num-layers-per-virtual-pipeline-stage, or --decoder-first-pipeline-num-layers and "
      "--decoder-last-pipeline-num-layers",
-     "standalone-embedding-stage account-for-embedding-in-pipeline-split "
-     "account-for-loss-in-pipeline-split",
-     "num-virtual-stages-per-pipeline-rank pipeline-model-parallel-layout "
-     "pipeline-model-parallel-split-rank"},
+     "standalone-embedding-stage",
+     "pipeline-model-parallel-layout pipeline-model-parallel-split-rank"},
     {"nothing is turned down to something smaller", "decrease-batch-size-if-needed"},
     {"say --save-interval and --keep-last", "",
      "save-retain-interval non-persistent-save-interval non-persistent-ckpt-type "
      "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir"},
     {"megatron-to-hf converts checkpoints", "", "ckpt-convert-save"},
+    {"say --ckpt-step", "", "load-tag"},
+    {"say --finetune for weights alone, or --override-opt_param-scheduler",
+     "no-load-lr-state reset-iteration"},
     {"main parameters come with the optimizer's state", "load-main-params-from-ckpt"},
     {"say --config FILE, one name = value a line", "", "yaml-cfg"},
     {"say --extra-vocab-size", "", "tiktoken-num-special-tokens", "tiktoken-special-tokens"},

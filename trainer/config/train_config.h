@@ -105,7 +105,9 @@ struct TrainConfig {
   std::optional<int64_t> nproc_per_node, cpu_threads;
   int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
           context_parallel_size = 1, expert_model_parallel_size = 1;
-  std::optional<int64_t> num_layers_per_virtual_pipeline_stage, num_experts;
+  std::optional<int64_t> num_layers_per_virtual_pipeline_stage,
+      num_virtual_stages_per_pipeline_rank, num_experts;
+  bool account_for_embedding_in_pipeline_split = false, account_for_loss_in_pipeline_split = false;
   std::optional<int64_t> decoder_first_pipeline_num_layers, decoder_last_pipeline_num_layers;
   std::string pipeline_schedule;  ///< ours: 1f1b, interleaved, zero-bubble; empty: what fits.
   bool sequence_parallel = false, use_distributed_optimizer = false, overlap_grad_reduce = false,
