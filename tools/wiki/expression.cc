@@ -1,7 +1,8 @@
 // SPDX-License-Identifier: MIT
 // {{#expr:}}: decimal numbers, + - * / ^ e mod fmod round, comparisons, and or not, the constants e
-// and pi, and the functions of one number. Precedence as Help:Extension:ParserFunctions lists it.
-// Recursion is bounded by the nesting it allows.
+// and pi, and the functions of one number. Precedence as Help:Extension:ParserFunctions lists it;
+// what overflows is infinite and goes on, as in that extension's ExprParser.php. Recursion is
+// bounded by the nesting it allows.
 
 #include <algorithm>
 #include <array>
@@ -17,6 +18,16 @@
 namespace wiki {
 namespace {
 
+[[noreturn]] void fail(const char* what) { throw std::invalid_argument(what); }
+
+// As PHP makes an int of a double: without a sign of its own at zero, and 0 of what has no end.
+double whole(double x) { return std::isfinite(x) ? std::trunc(x) + 0.0 : 0.0; }
+
+double checked(bool defined, double result) {
+  if (!defined) fail("no number");
+  return result;
+}
+
 struct Function {
   std::string_view name;
   double (*of)(double);
@@ -26,15 +37,15 @@ constexpr std::array<Function, 14> kFunctions = {{
     {"abs", [](double x) { return std::fabs(x); }},
     {"floor", [](double x) { return std::floor(x); }},
     {"ceil", [](double x) { return std::ceil(x); }},
-    {"trunc", [](double x) { return std::trunc(x); }},
-    {"sqrt", [](double x) { return std::sqrt(x); }},
-    {"ln", [](double x) { return std::log(x); }},
+    {"trunc", [](double x) { return whole(x); }},
+    {"sqrt", [](double x) { return checked(x >= 0, std::sqrt(x)); }},
+    {"ln", [](double x) { return checked(!(x <= 0), std::log(x)); }},
     {"exp", [](double x) { return std::exp(x); }},
     {"sin", [](double x) { return std::sin(x); }},
     {"cos", [](double x) { return std::cos(x); }},
     {"tan", [](double x) { return std::tan(x); }},
-    {"asin", [](double x) { return std::asin(x); }},
-    {"acos", [](double x) { return std::acos(x); }},
+    {"asin", [](double x) { return checked(!(std::fabs(x) > 1), std::asin(x)); }},
+    {"acos", [](double x) { return checked(!(std::fabs(x) > 1), std::acos(x)); }},
     {"atan", [](double x) { return std::atan(x); }},
 }};
 
@@ -51,8 +62,6 @@ class Expression {
 
  private:
   static constexpr int kDeepest = 100;
-
-  [[noreturn]] static void fail(const char* what) { throw std::invalid_argument(what); }
 
   void space() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t'))
@@ -111,8 +120,9 @@ class Expression {
   double rounding() {
     double left = sum();
     while (word("round")) {
-      const double scale = std::pow(10.0, std::trunc(sum()));
-      left = std::round(left * scale) / scale;
+      const double scale = std::pow(10.0, whole(sum())), product = left * scale;
+      // More digits than a number has change nothing.
+      if (std::isfinite(product)) left = scale == 0 ? 0 : std::round(product) / scale;
     }
     return left;
   }
@@ -137,9 +147,9 @@ class Expression {
         if (right == 0) fail("division by zero");
         left /= right;
       } else if (word("mod")) {
-        const double right = std::trunc(power());
+        const double right = whole(power());
         if (right == 0) fail("division by zero");
-        left = std::fmod(std::trunc(left), right);
+        left = whole(std::fmod(whole(left), right));
       } else if (word("fmod")) {
         const double right = power();
         if (right == 0) fail("division by zero");
@@ -198,8 +208,9 @@ class Expression {
 
 // Fourteen digits; an exponent stands behind a fraction and has no zeros before it: 1.0E-5.
 std::string as_php(double value) {
+  if (std::isnan(value)) return "NAN";
   char digits[64];
-  std::snprintf(digits, sizeof digits, "%.14G", value == 0 ? 0.0 : value);
+  std::snprintf(digits, sizeof digits, "%.14G", value);  // INF and -INF are PHP's words, too.
   const std::string_view text(digits);
   const size_t e = text.find('E');
   if (e == std::string_view::npos) return digits;
@@ -215,9 +226,7 @@ std::string evaluate_expression(std::string_view expression) {
   constexpr size_t kLongest = 4096;
   if (expression.size() > kLongest) throw std::invalid_argument("expression too long");
   if (trim(expression).empty()) return {};
-  const double value = Expression(expression).value();
-  if (!std::isfinite(value)) throw std::invalid_argument("not a finite number");
-  return as_php(value);
+  return as_php(Expression(expression).value());
 }
 
 }  // namespace wiki

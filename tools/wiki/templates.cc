@@ -249,7 +249,7 @@ class Expander {
                          std::string& shown) {
     try {
       const std::string value = evaluate_expression(first);
-      shown = shows_value ? value : part(value.empty() || value == "0" ? 2 : 1);
+      shown = shows_value ? value : part(value.empty() || value == "0" || value == "-0" ? 2 : 1);
     } catch (const std::invalid_argument& error) {
       shown = shows_value ? std::string("<strong class=\"error\"></strong>") : part(2);
     }

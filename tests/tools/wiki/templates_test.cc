@@ -136,6 +136,11 @@ TEST(Templates, LettersOfEveryScript) {
   EXPECT_EQ(expanded("{{lcfirst:\u0130b}} {{lcfirst:\u212Ab}}"), "i\u0307b kb");
 }
 
+TEST(Templates, ConditionsOfNumbersWithoutEndAndOfMinusZero) {
+  EXPECT_EQ(expanded("{{#ifexpr: -0.4 round 0|yes|no}} {{#ifexpr: 1e400|yes|no}} {{#expr: 1e400}}"),
+            "no yes INF");
+}
+
 TEST(Expression, Values) {
   for (const auto& [text, value] : {std::pair{"1+2*3", "7"},
                                     {"2^3^2", "64"},
@@ -166,13 +171,30 @@ TEST(Expression, Values) {
                                     {"99999999999999", "99999999999999"},
                                     {"10^14", "1.0E+14"},
                                     {"", ""},
-                                    {"0 - 0", "0"}}) {
+                                    {"0 - 0", "0"},
+                                    {"-0.4 round 0", "-0"},
+                                    {"trunc -0.4", "0"},
+                                    {"-4 mod 2", "0"},
+                                    {"1e400", "INF"},
+                                    {"10^400", "INF"},
+                                    {"0 - exp 1000", "-INF"},
+                                    {"1e400 - 1e400", "NAN"},
+                                    {"(-8)^(1/3)", "NAN"},
+                                    {"1e400 > 5", "1"},
+                                    {"1/1e400", "0"},
+                                    {"0^-1", "INF"},
+                                    {"1e400 mod 5", "0"},
+                                    {"sqrt 1e400", "INF"},
+                                    {"2.5 round 400", "2.5"},
+                                    {"2.5 round -400", "0"},
+                                    {"1e400 round 2", "INF"}}) {
     EXPECT_EQ(evaluate_expression(text), value) << text;
   }
   for (const char* text :
-       {"1/0",  "(1",      "x",        "1 1",     "* 2",    "1 mod 0", "1 fmod 0", "0x10",  "0b1",
-        "1p3",  "inf",     "infinity", "1 + nan", "nan(1)", "1e",      "1e x",     "2e3.x", "e e",
-        "2 pi", "1 sin 0", "1_000",    "1,000",   "1e400",  "ln 0",    "sqrt -1",  "asin 2"}) {
+       {"1/0",   "(1",   "x",     "1 1",     "* 2",      "1 mod 0", "1 fmod 0",
+        "0x10",  "0b1",  "1p3",   "inf",     "infinity", "1 + nan", "nan(1)",
+        "1e",    "1e x", "2e3.x", "e e",     "2 pi",     "1 sin 0", "1_000",
+        "1,000", "ln 0", "ln -1", "sqrt -1", "asin 2",   "acos -2", "1 mod 1e400"}) {
     EXPECT_THROW(evaluate_expression(text), std::invalid_argument) << text;
   }
   EXPECT_THROW(evaluate_expression(std::string(2000, '(')), std::invalid_argument);
