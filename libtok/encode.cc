@@ -34,6 +34,21 @@ void append_words(PieceRun& run, const uint8_t (&words)[16]) {
                                          : write_ids<false>(words, ids));
 }
 
+/// The same for an entry of many ids; false where it does not hold them.
+bool append_many(PieceRun& run, const uint8_t (&words)[16]) {
+  constexpr size_t kRoom = HotEntry::kMaxMany + 1;
+  size_t count;
+  if (run.out.width() == IdWidth::two) {
+    count = write_many_ids<true>(words, run.out.reserve_more<uint16_t>(kRoom));
+  } else {
+    int32_t* ids = run.out.reserve_more<int32_t>(kRoom);
+    count = run.model.hot.narrow() ? write_many_ids<true>(words, ids)
+                                   : write_many_ids<false>(words, ids);
+  }
+  run.out.advance(count);
+  return count > 0;
+}
+
 /// Appends a short piece: second table, else merge. `whole`: a whole-piece look-up comes first.
 void append_short(PieceRun& run, std::string_view piece, PieceKey key, bool whole) {
   const Vocab& vocab = run.model.vocab;
@@ -41,10 +56,10 @@ void append_short(PieceRun& run, std::string_view piece, PieceKey key, bool whol
   const bool narrow = run.model.hot.narrow();
   const uint8_t tag = key.is_segment() ? kPart : kWhole;
   HotEntry entry{.key = key, .words = {}};
-  if (run.scratch.hot.find(run.model.hot, key, hash, entry)) {
-    return append_words(run, entry.words);
-  }
-  if (piece.size() > HotEntry::max_ids(narrow)) {
+  const bool found = run.scratch.hot.find(run.model.hot, key, hash, entry);
+  if (found) {
+    if (!entry.key.is_many()) return append_words(run, entry.words);
+    if (append_many(run, entry.words)) return;
     const std::span<const int32_t> ids = run.scratch.cache.find(piece, tag);
     if (!ids.empty()) return run.out.append(ids);
   }
@@ -53,9 +68,11 @@ void append_short(PieceRun& run, std::string_view piece, PieceKey key, bool whol
   if (!whole || (ids[0] = vocab.find(piece)) == kNoId) {
     count = merge_piece(vocab, piece, run.scratch.merge, ids);
   }
-  if (entry.set_ids(narrow, {ids, count})) {
+  if (!found) {
+    if (!entry.set_ids(narrow, {ids, count})) entry.set_many_ids(narrow, {ids, count});
     run.scratch.hot.insert(entry, hash);
-  } else {
+  }
+  if (entry.key.is_many() && !entry.holds_many(narrow)) {
     run.scratch.cache.insert(piece, tag, {ids, count});
   }
   run.out.append({ids, count});
@@ -90,6 +107,27 @@ void append_part(PieceRun& run, std::string_view part) {
   run.out.append(ids);
 }
 
+/// Appends a long piece, cut wherever that may be done.
+void append_parts(PieceRun& run, std::string_view piece) {
+  size_t begin = 0;
+  for (size_t at = 1; at < piece.size(); ++at) {
+    const char c = piece[at];
+    // Inside a character there are few cuts, and the question is dear.
+    if ((static_cast<uint8_t>(c) & 0xC0) == 0x80) continue;
+    if (!run.model.cut.can_cut(piece, at)) continue;
+    append_part(run, piece.substr(begin, at - begin));
+    begin = at;
+    // In a run of a byte that never joins itself every byte but the last is a part.
+    if (run.model.cut.neighbours().joins(static_cast<uint8_t>(c), static_cast<uint8_t>(c))) {
+      continue;
+    }
+    while (at + 1 < piece.size() && piece[at + 1] == c) ++at;
+    run.out.append_copies(run.model.vocab.byte_id(static_cast<uint8_t>(c)), at - begin);
+    begin = at;
+  }
+  append_part(run, piece.substr(begin));
+}
+
 /// Appends a piece of more than 15 bytes.
 void append_long(PieceRun& run, std::string_view piece) {
   if (const std::span<const int32_t> ids = run.scratch.cache.find(piece, kWhole); !ids.empty()) {
@@ -101,15 +139,7 @@ void append_long(PieceRun& run, std::string_view piece) {
   if (id != kNoId) {
     run.out.push_back(id);
   } else {
-    size_t begin = 0;
-    for (size_t at = 1; at < piece.size(); ++at) {
-      // Inside a character there are few cuts, and the question is dear.
-      if ((static_cast<uint8_t>(piece[at]) & 0xC0) == 0x80) continue;
-      if (!run.model.cut.can_cut(piece, at)) continue;
-      append_part(run, piece.substr(begin, at - begin));
-      begin = at;
-    }
-    append_part(run, piece.substr(begin));
+    append_parts(run, piece);
   }
   int32_t ids[PieceCache::kMaxIds];
   const size_t count = run.out.size() - size_before;
@@ -217,8 +247,9 @@ Id* PieceRun::encode_missed(size_t from, size_t to, Id* ids) {
   out.advance_to(ids);
   const std::string_view piece = text.substr(from, to - from);
   if (piece.size() <= PieceKey::kMaxBytes) {
+    // Where merging reaches every token it gives what a whole-piece look-up would.
     append_short(*this, piece, PieceKey::of(piece, text.data() + text.size()),
-                 model.vocab.whole_piece_first());
+                 model.vocab.whole_piece_first() && model.hot.has_unreachable_tokens());
   } else {
     append_long(*this, piece);
   }

@@ -17,6 +17,11 @@ constexpr size_t kHugePage = size_t{2} << 20;
 
 constexpr PieceKey kNoKey{0, 0};
 
+/// Whether `held` is `key`, or the same with many ids.
+bool same_piece(const PieceKey& held, const PieceKey& key) noexcept {
+  return held.low == key.low && held.as_one().high == key.high;
+}
+
 PieceKey key_of(std::string_view piece) noexcept { return PieceKey::of(piece, piece.data()); }
 
 }  // namespace
@@ -97,22 +102,29 @@ HotScratch::HotScratch(size_t num_warm) {
 
 bool HotScratch::find(const HotTable& table, const PieceKey& key, uint64_t hash, HotEntry& entry) {
   if (warm_ == nullptr) return false;
+  const size_t place = HotTable::place_of(hash);
+  if (const HotEntry* many = find_entry(entries(table), place, key.as_many())) {
+    entry = *many;
+    return true;
+  }
   if (own_ == nullptr && ++questions_ > kLearnAfter) {
     own_ = make_hot_entries(HotTable::kPlaces);
     std::memcpy(static_cast<void*>(own_.get()), table.entries(),
                 HotTable::kPlaces * sizeof(HotEntry));
   }
+  const bool learns = own_ != nullptr && !HotTable::stays_empty(place);
+  // While a line has room nothing of it is in the second table, and that line is far away.
+  if (learns && find_entry(own_.get(), place, kNoKey) != nullptr) return false;
   HotEntry* const pair = warm_pair(hash);
-  const size_t way = pair[0].key == key ? 0 : 1;
-  if (pair[way].key != key) return false;
+  const size_t way = same_piece(pair[0].key, key) ? 0 : 1;
+  if (!same_piece(pair[way].key, key)) return false;
   entry = pair[way];
-  const size_t place = HotTable::place_of(hash);
-  if (own_ == nullptr || HotTable::stays_empty(place)) return true;
+  if (!learns) return true;
   // Asked for again: it takes the place of one of the two that the first table has there.
   pair[way] = HotEntry{};
   HotEntry& loser = own_[place ^ (++questions_ & 1)];
   const HotEntry out = std::exchange(loser, entry);
-  if (out.key != kNoKey) insert_warm(out, hot_hash(out.key));
+  if (out.key != kNoKey) insert_warm(out, hot_hash(out.key.as_one()));
   return true;
 }
 

@@ -3,85 +3,22 @@
 // keyed by a piece's own bytes. One seeded from the vocabulary is shared by all workers and never
 // written; a worker that meets many other pieces takes a copy and lets frequent ones move in. An
 // entry holds what merging gives for the whole piece, so contents never change results.
-// Not here: pieces of more than 15 bytes (piece_cache.h), the loop (encode_x86.cc). Includes:
-// piece_cache.h, vocab.h, merge.h.
+// Not here: what an entry looks like (hot_entry.h), pieces of more than 15 bytes (piece_cache.h),
+// the loop (encode_x86.cc). Includes: hot_entry.h, vocab.h, merge.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <memory>
-#include <span>
 #include <string_view>
 #include <vector>
 
+#include "libtok/hot_entry.h"
 #include "libtok/merge.h"
-#include "libtok/piece_cache.h"
 #include "libtok/vocab.h"
 
 namespace tok {
-
-/// Hash of a key: two products of 32-bit halves, so that a vector multiplies four keys at once.
-/// The bits around the middle are the well-mixed ones.
-constexpr uint64_t hot_hash(PieceKey key) noexcept {
-  uint64_t a = key.low ^ 0x9E3779B97F4A7C15u;
-  uint64_t b = key.high ^ 0xD6E8FEB86659FD93u;
-  return (a & 0xFFFFFFFFu) * (a >> 32) + (b & 0xFFFFFFFFu) * (b >> 32);
-}
-
-/// A piece of at most 15 bytes and its ids. Where all ids of the vocabulary fit 16 bits an entry is
-/// narrow: seven ids and their number as eight 16-bit words; else it is wide: five ids of three
-/// bytes, the lowest first, and their number in the last byte. The key of nothing, with no ids, is
-/// what an empty slot holds: a piece of no bytes is always found.
-struct alignas(32) HotEntry {
-  PieceKey key;
-  uint8_t words[16];
-
-  static constexpr size_t kNarrowIds = 7;
-  static constexpr size_t kWideIds = 5;
-  static constexpr size_t max_ids(bool narrow) noexcept { return narrow ? kNarrowIds : kWideIds; }
-
-  /// Sets the ids; false, and nothing is changed, when there are too many or one is too large.
-  bool set_ids(bool narrow, std::span<const int32_t> ids) noexcept {
-    if (ids.size() > max_ids(narrow)) return false;
-    if (narrow) {
-      uint16_t out[8] = {};
-      for (size_t i = 0; i < ids.size(); ++i) out[i] = static_cast<uint16_t>(ids[i]);
-      out[kNarrowIds] = static_cast<uint16_t>(ids.size());
-      std::memcpy(words, out, sizeof words);
-    } else {
-      uint8_t out[16] = {};
-      for (size_t i = 0; i < ids.size(); ++i) {
-        if (ids[i] > 0xFFFFFF) return false;
-        std::memcpy(out + 3 * i, &ids[i], 3);
-      }
-      out[15] = static_cast<uint8_t>(ids.size());
-      std::memcpy(words, out, sizeof words);
-    }
-    return true;
-  }
-};
-static_assert(sizeof(HotEntry) == 32);
-
-/// Writes the ids in an entry's words: eight (narrow) or five (wide) are written, of which the
-/// returned number counts. Range: `Id` holds every id of the vocabulary.
-template <bool kNarrow, typename Id>
-size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
-  if constexpr (kNarrow) {
-    uint16_t in[8];
-    std::memcpy(in, words, sizeof in);
-    for (size_t i = 0; i < 8; ++i) out[i] = static_cast<Id>(in[i]);
-    return in[HotEntry::kNarrowIds];
-  } else {
-    for (size_t i = 0; i < HotEntry::kWideIds; ++i) {
-      uint32_t bits;
-      std::memcpy(&bits, words + 3 * i, sizeof bits);
-      out[i] = static_cast<Id>(bits & 0xFFFFFF);
-    }
-    return words[15];
-  }
-}
 
 /// Where a key is among `entries`; null where it is not. Two neighbouring entries share a cache
 /// line: a hash names one of them, the key's first place, and the other is its second.
@@ -151,8 +88,10 @@ class HotScratch {
     return own_ != nullptr ? own_.get() : table.entries();
   }
 
-  /// Looks a piece up in the second table; true when it is there. What is asked for again moves to
-  /// the worker's copy of the first table, whose entry there takes its place here.
+  /// Looks a piece up that is not in its places of the first table, unless as one of many ids, and
+  /// in the second table; true when it is there, under its key or that of many ids. What is asked
+  /// for again moves to the worker's copy of the first table, whose entry there takes its place
+  /// here.
   bool find(const HotTable& table, const PieceKey& key, uint64_t hash, HotEntry& entry);
 
   /// Remembers a piece: in the worker's copy of the first table where that has room, else in the

@@ -47,6 +47,14 @@ struct PieceKey {
   /// look-up must not count.
   PieceKey as_segment() const noexcept { return {low, high | uint64_t{0x80} << 56}; }
   bool is_segment() const noexcept { return high >> 63 != 0; }
+
+  /// The same piece where it has more ids than a HotEntry has places for: no loop takes such an
+  /// entry for one that it may copy.
+  PieceKey as_many() const noexcept { return {low, high | kMany}; }
+  PieceKey as_one() const noexcept { return {low, high & ~kMany}; }
+  bool is_many() const noexcept { return (high & kMany) != 0; }
+
+  static constexpr uint64_t kMany = uint64_t{0x40} << 56;
 };
 
 /// Pieces of more than 15 bytes, and shorter ones of more ids than a HotEntry holds.

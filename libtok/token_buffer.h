@@ -66,6 +66,15 @@ class TokenBuffer {
     size_ += ids.size();
   }
 
+  void append_copies(int32_t id, size_t count) {
+    if (width_ == IdWidth::two) {
+      std::fill_n(reserve_more<uint16_t>(count), count, static_cast<uint16_t>(id));
+    } else {
+      std::fill_n(reserve_more<int32_t>(count), count, id);
+    }
+    size_ += count;
+  }
+
   /// Room for `more` ids after the last, uninitialised; advance() makes them count. `Id` as data().
   template <typename Id>
   Id* reserve_more(size_t more) {

@@ -321,6 +321,37 @@ TEST(Encode, EntriesHoldTheirIds) {
   EXPECT_EQ(held(entry, false), std::vector<int32_t>{});
 }
 
+TEST(Encode, EntriesHoldManyIdsWhoseEndIsOne) {
+  const auto held = [](const HotEntry& entry, bool narrow) {
+    int32_t ids[HotEntry::kMaxMany + 1];
+    const size_t count =
+        narrow ? write_many_ids<true>(entry.words, ids) : write_many_ids<false>(entry.words, ids);
+    return std::vector<int32_t>(ids, ids + count);
+  };
+  for (const bool narrow : {true, false}) {
+    const size_t places = HotEntry::max_ids(narrow);
+    for (size_t count = places + 1; count <= HotEntry::kMaxMany; ++count) {
+      std::vector<int32_t> ids(count, 220);
+      for (size_t i = 0; i + 1 < places; ++i) ids[i] = static_cast<int32_t>(i) + 60000;
+      HotEntry entry{.key = {1, 2}, .words = {}};
+      entry.set_many_ids(narrow, ids);
+      EXPECT_TRUE(entry.holds_many(narrow));
+      EXPECT_EQ(entry.key, (PieceKey{1, 2}).as_many());
+      EXPECT_EQ(entry.key.as_one(), (PieceKey{1, 2}));
+      EXPECT_EQ(held(entry, narrow), ids);
+      for (size_t other = places - 1; other < count; ++other) {
+        std::vector<int32_t> mixed = ids;
+        mixed[other] = 221;
+        entry = {.key = {1, 2}, .words = {}};
+        entry.set_many_ids(narrow, mixed);
+        EXPECT_FALSE(entry.holds_many(narrow));
+        EXPECT_TRUE(entry.key.is_many()) << "what else it has is in the table of long pieces";
+        EXPECT_EQ(held(entry, narrow), std::vector<int32_t>{});
+      }
+    }
+  }
+}
+
 TEST(Encode, BlocksOfAnySize) {
   uint64_t state = 31;
   for (const Named& named : sources()) {
@@ -365,6 +396,7 @@ TEST(Encode, LongRunsAndPiecesOfEverySize) {
         while (text.size() < bytes) text += unit;
         subject.check(text);
         subject.check("x" + text + "y");
+        subject.check("\n" + text + "\t\t");
         if (HasFatalFailure()) return;
       }
     }

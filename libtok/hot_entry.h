@@ -1,0 +1,110 @@
+// SPDX-License-Identifier: MIT
+// An entry of the tables of short pieces: 32 bytes, a piece's bytes and its ids; and the hash that
+// says where it lies. Not here: the tables (hot_table.h). Includes: piece_cache.h for PieceKey.
+#pragma once
+
+#include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <cstring>
+#include <span>
+
+#include "libtok/piece_cache.h"
+
+namespace tok {
+
+/// Hash of a key: two products of 32-bit halves, so that a vector multiplies four keys at once.
+/// The bits around the middle are the well-mixed ones.
+constexpr uint64_t hot_hash(PieceKey key) noexcept {
+  uint64_t a = key.low ^ 0x9E3779B97F4A7C15u;
+  uint64_t b = key.high ^ 0xD6E8FEB86659FD93u;
+  return (a & 0xFFFFFFFFu) * (a >> 32) + (b & 0xFFFFFFFFu) * (b >> 32);
+}
+
+/// A piece of at most 15 bytes and its ids. Where all ids of the vocabulary fit 16 bits an entry is
+/// narrow: seven ids and their number as eight 16-bit words; else it is wide: five ids of three
+/// bytes, the lowest first, and their number in the last byte. The key of nothing, with no ids, is
+/// what an empty slot holds: a piece of no bytes is always found.
+struct alignas(32) HotEntry {
+  PieceKey key;
+  uint8_t words[16];
+
+  static constexpr size_t kNarrowIds = 7;
+  static constexpr size_t kWideIds = 5;
+  static constexpr size_t max_ids(bool narrow) noexcept { return narrow ? kNarrowIds : kWideIds; }
+
+  /// Sets the ids; false, and nothing is changed, when there are too many or one is too large.
+  bool set_ids(bool narrow, std::span<const int32_t> ids) noexcept {
+    if (ids.size() > max_ids(narrow)) return false;
+    if (narrow) {
+      uint16_t out[8] = {};
+      for (size_t i = 0; i < ids.size(); ++i) out[i] = static_cast<uint16_t>(ids[i]);
+      out[kNarrowIds] = static_cast<uint16_t>(ids.size());
+      std::memcpy(words, out, sizeof words);
+    } else {
+      uint8_t out[16] = {};
+      for (size_t i = 0; i < ids.size(); ++i) {
+        if (ids[i] > 0xFFFFFF) return false;
+        std::memcpy(out + 3 * i, &ids[i], 3);
+      }
+      out[15] = static_cast<uint8_t>(ids.size());
+      std::memcpy(words, out, sizeof words);
+    }
+    return true;
+  }
+
+  /// Makes it the entry of a piece that has more ids than places. Where the last place's id is also
+  /// that of all behind it, as in runs of blanks, the entry holds them; else none, and
+  /// holds_many() is false: they are in the PieceCache.
+  void set_many_ids(bool narrow, std::span<const int32_t> ids) noexcept {
+    const std::span<const int32_t> first = ids.first(std::min(ids.size(), max_ids(narrow)));
+    const bool same = std::all_of(ids.begin() + static_cast<ptrdiff_t>(first.size()), ids.end(),
+                                  [&](int32_t id) { return id == first.back(); });
+    key = key.as_many();
+    const bool held = same && ids.size() <= kMaxMany && set_ids(narrow, first);
+    if (!held) std::memset(words, 0, sizeof words);
+    const uint16_t count = held ? static_cast<uint16_t>(ids.size()) : 0;
+    if (narrow) {
+      std::memcpy(words + 14, &count, sizeof count);
+    } else {
+      words[15] = static_cast<uint8_t>(count);
+    }
+  }
+
+  bool holds_many(bool narrow) const noexcept { return words[narrow ? 14 : 15] != 0; }
+
+  /// Most ids of such an entry: one for each byte.
+  static constexpr size_t kMaxMany = PieceKey::kMaxBytes;
+};
+static_assert(sizeof(HotEntry) == 32);
+
+/// Writes the ids in an entry's words: eight (narrow) or five (wide) are written, of which the
+/// returned number counts. Range: `Id` holds every id of the vocabulary.
+template <bool kNarrow, typename Id>
+size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
+  if constexpr (kNarrow) {
+    uint16_t in[8];
+    std::memcpy(in, words, sizeof in);
+    for (size_t i = 0; i < 8; ++i) out[i] = static_cast<Id>(in[i]);
+    return in[HotEntry::kNarrowIds];
+  } else {
+    for (size_t i = 0; i < HotEntry::kWideIds; ++i) {
+      uint32_t bits;
+      std::memcpy(&bits, words + 3 * i, sizeof bits);
+      out[i] = static_cast<Id>(bits & 0xFFFFFF);
+    }
+    return words[15];
+  }
+}
+
+/// Writes all ids of an entry of many: PieceKey::kMaxBytes are written and one more, of which the
+/// returned number counts; 0 where the entry does not hold them.
+template <bool kNarrow, typename Id>
+size_t write_many_ids(const uint8_t (&words)[16], Id* out) noexcept {
+  const size_t count = write_ids<kNarrow>(words, out);
+  constexpr size_t kHeld = HotEntry::max_ids(kNarrow);
+  for (size_t i = kHeld; i <= HotEntry::kMaxMany; ++i) out[i] = out[kHeld - 1];
+  return count;
+}
+
+}  // namespace tok
