@@ -84,8 +84,7 @@ const cli::Table<Options> kFlags = {
       {.name = "iteration",
        .aliases = "ckpt-step",
        .value = "N",
-       .help = "Iteration to read. The default is the one that "
-               "latest_checkpointed_iteration.txt names.",
+       .help = "Iteration to read. Default: the one that the folder's tracker names.",
        .field = cli::integer(&Options::iteration)},
       {.name = "force",
        .letter = 'f',

@@ -379,11 +379,15 @@ std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> i
   const auto folder = [&](int64_t number) {
     char name[32];
     std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(number));
-    return root / name;
+    const fs::path of_deepspeed = root / ("global_step" + std::to_string(number));
+    return fs::exists(root / name) || !fs::exists(of_deepspeed) ? root / name : of_deepspeed;
   };
   fs::path found = root;
+  // Megatron-DeepSpeed writes both trackers, and reads DeepSpeed's.
   if (iteration) {
     found = folder(*iteration);
+  } else if (fs::exists(root / "latest")) {
+    found = root / first_line(root / "latest");
   } else if (fs::exists(root / "latest_checkpointed_iteration.txt")) {
     const std::string text = first_line(root / "latest_checkpointed_iteration.txt");
     const std::optional<int64_t> number = whole_number(text);
@@ -391,8 +395,6 @@ std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> i
       throw FormatError((root / "latest_checkpointed_iteration.txt").string() + ": \"" + text +
                         "\" is neither a number nor release");
     found = number ? folder(*number) : root / "release";
-  } else if (fs::exists(root / "latest")) {
-    found = root / first_line(root / "latest");
   }
   if (!fs::is_directory(found))
     throw FormatError(found.string() + ": no such checkpoint" +

@@ -24,8 +24,9 @@ struct SourceOptions {
   bool strict_pickle = false;  ///< refuse classes that are not understood even in the arguments
 };
 
-/// The folder of rank folders that `path` means: itself, or by the tracker
-/// (latest_checkpointed_iteration.txt, DeepSpeed's latest) of a root.
+/// The folder of rank folders that `path` means: itself, or in a root iter_N or global_stepN of the
+/// iteration asked for, else of its tracker: DeepSpeed's latest, or
+/// latest_checkpointed_iteration.txt.
 /// Errors: indexed::FormatError for a tracker without its folder.
 std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> iteration);
 

@@ -289,6 +289,18 @@ TEST_F(ConvertTest, VerifyTellsEqualFromDifferent) {
   EXPECT_EQ(json::parse(read_file(path("report.json"))).at("equal"), false);
 }
 
+// Megatron-DeepSpeed writes Megatron's tracker beside DeepSpeed's, and global_stepN alone.
+TEST_F(ConvertTest, RootsOfMegatronDeepspeedHaveTwoTrackers) {
+  fs::copy(golden("deepspeed"), path("both"), fs::copy_options::recursive);
+  std::ofstream(path("both/latest_checkpointed_iteration.txt")) << "4";
+  EXPECT_EQ(resolve_checkpoint(path("both"), std::nullopt), path("both/global_step4"));
+  EXPECT_EQ(resolve_checkpoint(path("both"), 4), path("both/global_step4"));
+  EXPECT_THAT(error_of([&] { resolve_checkpoint(path("both"), 5); }),
+              HasSubstr("iter_0000005: no such checkpoint"));
+  fs::remove(path("both/latest"));  // its tracker alone names the same.
+  EXPECT_EQ(resolve_checkpoint(path("both"), std::nullopt), path("both/global_step4"));
+}
+
 TEST_F(ConvertTest, WhatDoesNotFitIsRefused) {
   EXPECT_THAT(error_of([] { read_megatron(golden("v0.pt"), {}); }),
               HasSubstr("--num-attention-heads"));
