@@ -131,6 +131,10 @@ TEST_F(TrainerTest, DamagedShardIsNamedAndThePreviousOffered) {
   std::vector<std::string> back = flags;
   back.insert(back.end(), {"--ckpt-step", "6"});
   EXPECT_EQ(run(back).status, 0);
+  std::filesystem::remove(shard);
+  EXPECT_THAT(run(flags).err,
+              HasSubstr("trainer: s/iter_0000012/rank_00000_optimizer.safetensors: no such file or "
+                        "directory; the previous whole checkpoint is of step 6: "));
 }
 
 TEST_F(TrainerTest, ScheduleAndModelMustAgreeWithTheCheckpoint) {

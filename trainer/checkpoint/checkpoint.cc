@@ -154,7 +154,7 @@ bool same_folder(const std::string& a, const std::string& b) {
 std::string iteration_folder(const std::string& root, int64_t iteration) {
   char name[32];
   std::snprintf(name, sizeof name, "iter_%07lld", static_cast<long long>(iteration));
-  return root + "/" + name;
+  return (fs::path(root) / name).string();
 }
 
 std::vector<int64_t> stored_iterations(const std::string& root) {

@@ -6,6 +6,8 @@
 
 #include <utility>
 
+#include "tools/cli/run.h"
+
 namespace trainer {
 
 Saver::Saver(Engine& engine, SaverOptions options)
@@ -31,7 +33,7 @@ void Saver::write(CheckpointMeta meta) noexcept {
     snapshot_.wait();
     root_.save(std::move(meta), snapshot_.shards(), options_.keep_last);
   } catch (const std::exception& error) {
-    outcome_.error = error.what();
+    outcome_.error = cli::describe(error);
   }
   done_ = true;
 }

@@ -8,6 +8,7 @@
 
 #include "libindexed/format.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/training_loop.h"
@@ -44,7 +45,7 @@ Checkpoint open_checkpoint(const std::string& path) {
   try {
     return Checkpoint::open(path);
   } catch (const std::exception& error) {
-    rethrow_with_offer(path, error.what());
+    rethrow_with_offer(path, cli::describe(error));
   }
 }
 
