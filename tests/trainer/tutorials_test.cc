@@ -207,6 +207,9 @@ TEST(Tutorials, DeepspeedFileKeysInsideOfSections) {
       {R"({"elasticity": {"enabled": true}})", "ds.json: elasticity is enabled: "},
       {R"({"sparse_attention": {"mode": "fixed"}})",
        "ds.json: sparse_attention: attention is dense here"},
+      {R"({"zero_optimization": true})", "ds.json: zero_optimization true: expected an object"},
+      {R"({"fp16": {"enabled": 1}})", "ds.json: fp16: type must be boolean, but is number"},
+      {R"({"fp16": )", "ds.json: parse error at line 1, column 10: "},
       {R"({"data_types": {"grad_accum_dtype": "bf16"}})",
        "ds.json: data_types.grad_accum_dtype \"bf16\": permitted is fp32"},
   };

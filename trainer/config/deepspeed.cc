@@ -3,6 +3,8 @@
 // passed over in silence. Source: DeepSpeed's configuration page (key names and defaults).
 // SPDX-License-Identifier: MIT
 #include <cmath>
+#include <functional>
+#include <map>
 #include <set>
 #include <string>
 #include <string_view>
@@ -50,6 +52,13 @@ const std::set<std::string_view> kIdleOfZero = {"allgather_bucket_size",
 const std::set<std::string_view> kIdleOfAdam = {
     "adam_w_mode", "bias_correction", "fp32_optimizer_states", "set_grad_none", "torch_adam"};
 
+// The library's words without the library's number.
+std::string reason(const json::exception& error) {
+  const std::string text = error.what();
+  const size_t number = text.find("] ");
+  return number == std::string::npos ? text : text.substr(number + 2);
+}
+
 bool said(const json& value) { return !(value.is_string() && value == "auto"); }
 
 // One reading of one file.
@@ -62,11 +71,35 @@ class DeepspeedReader {
 
   void read(const json& root) {
     if (!root.is_object()) throw UsageError(path_ + ": expected a JSON object");
-    for (const auto& [key, value] : root.items()) read_key(key, value);
+    for (const auto& [key, value] : root.items()) {
+      try {
+        if (!read_section(key, value)) read_key(key, value);
+      } catch (const json::exception& error) {
+        throw UsageError(concat(path_, ": ", key, ": ", reason(error)));
+      }
+    }
     accumulation(root);
   }
 
  private:
+  // Whether `key` is that of a section whose own keys count.
+  bool read_section(const std::string& key, const json& value) {
+    const std::map<std::string_view, std::function<void()>> sections = {
+        {"fp16", [&] { precision(key, value, "fp16"); }},
+        {"bf16", [&] { precision(key, value, "bf16"); }},
+        {"bfloat16", [&] { precision(key, value, "bf16"); }},
+        {"zero_optimization", [&] { zero(value); }},
+        {"optimizer", [&] { optimizer(value); }},
+        {"scheduler", [&] { scheduler(value); }},
+        {"data_types", [&] { data_types(value); }}};
+    const auto section = sections.find(key);
+    if (section == sections.end()) return false;
+    if (!value.is_object())
+      throw UsageError(concat(path_, ": ", key, " ", value.dump(), ": expected an object"));
+    section->second();
+    return true;
+  }
+
   void read_key(const std::string& key, const json& value) {
     if (key == "train_batch_size")
       set(key, "global-batch-size", value);
@@ -74,20 +107,8 @@ class DeepspeedReader {
       set(key, "micro-batch-size", value);
     else if (key == "gradient_clipping")
       set(key, "clip-grad", value);
-    else if (key == "fp16")
-      precision(key, value, "fp16");
-    else if (key == "bf16" || key == "bfloat16")
-      precision(key, value, "bf16");
     else if (key == "communication_data_type")
       communication(key, value);
-    else if (key == "zero_optimization")
-      zero(value);
-    else if (key == "optimizer")
-      optimizer(value);
-    else if (key == "scheduler")
-      scheduler(value);
-    else if (key == "data_types")
-      data_types(value);
     else if (key == "sparse_attention")
       throw UsageError(concat(path_, ": sparse_attention: attention is dense here"));
     else if (changes_training(key) && enabled_somewhere(value))
@@ -320,7 +341,7 @@ std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
   try {
     reader.read(json::parse(json_text));
   } catch (const json::exception& error) {
-    throw UsageError(concat(path, ": ", error.what()));
+    throw UsageError(concat(path, ": ", reason(error)));
   }
   return std::move(reader.idle);
 }

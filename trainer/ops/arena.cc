@@ -82,9 +82,9 @@ std::string Arena::report() const {
   std::string text;
   const double total = static_cast<double>(std::max<int64_t>(used_, 1));
   for (const Cut& cut : cuts_)
-    text += line("  %-32s %12.1f MiB %6.1f%%\n", cut.purpose, static_cast<double>(cut.bytes) / kMiB,
+    text += line("  %-36s %12.1f MiB %6.1f%%\n", cut.purpose, static_cast<double>(cut.bytes) / kMiB,
                  100.0 * static_cast<double>(cut.bytes) / total);
-  return text + line("  %-32s %12.1f MiB %6.1f%%\n", "in all", total / kMiB, 100.0);
+  return text + line("  %-36s %12.1f MiB %6.1f%%\n", "in all", total / kMiB, 100.0);
 }
 
 Pool::Pool(Tensor block) : block_(block) {}
@@ -130,7 +130,7 @@ std::string Pool::report() const {
   std::string text;
   const double peak = static_cast<double>(std::max<int64_t>(peak_, 1));
   for (const auto& [bytes, purpose] : sorted)
-    text += line("    %-30s %12.1f MiB %6.1f%%\n", purpose, static_cast<double>(-bytes) / kMiB,
+    text += line("    %-34s %12.1f MiB %6.1f%%\n", purpose, static_cast<double>(-bytes) / kMiB,
                  -100.0 * static_cast<double>(bytes) / peak);
   return text;
 }

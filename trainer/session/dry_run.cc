@@ -114,13 +114,12 @@ bool print_data(const TrainConfig& config) {
   if (config.data_path.empty() && config.data_args_path.empty() && config.train_data_path.empty() &&
       config.per_split_data_args_path.empty())
     return true;
-  const double wanted =
-      static_cast<double>(config.derived.train_samples) * static_cast<double>(config.seq_length);
+  const int64_t wanted = config.derived.train_samples * config.seq_length;
   try {
     const int64_t tokens = count_tokens(config);
-    std::printf("data        %s tokens; the run reads %.4g, %.3g times as many\n",
-                cli::with_commas(tokens).c_str(), wanted,
-                wanted / static_cast<double>(std::max<int64_t>(tokens, 1)));
+    std::printf("data        %s tokens; the run reads %s, %.3g times as many\n",
+                cli::with_commas(tokens).c_str(), cli::with_commas(wanted).c_str(),
+                static_cast<double>(wanted) / static_cast<double>(std::max<int64_t>(tokens, 1)));
     return true;
   } catch (const cli::UsageError&) {
     throw;
