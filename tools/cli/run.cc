@@ -155,6 +155,7 @@ class Session {
         common_table_(common_table(program.config_file)),
         hidden_table_(hidden_table()),
         visible_(std::move(rows)),
+        own_rows_(visible_.size()),
         arguments_(argv + (argc > 0 ? 1 : 0), argv + argc) {
     for (Row& row : bind_rows(common_table_, common_)) visible_.push_back(std::move(row));
     all_ = visible_;
@@ -173,7 +174,7 @@ class Session {
     console.set_quiet(common_.quiet);
     console.set_verbose(common_.verbose);
     if (common_.show_config) {
-      const std::string text = show_config(visible_);
+      const std::string text = show_config(std::span(visible_).first(own_rows_));
       std::fwrite(text.data(), 1, text.size(), stdout);
       return 0;
     }
@@ -182,7 +183,7 @@ class Session {
     }
     check_required(all_, line);
     note_idle(console, line);
-    Invocation invocation{console, std::move(line), words(), command_line(), show_config(visible_)};
+    Invocation invocation{console, std::move(line), words(), command_line()};
     return body(invocation);
   }
 
@@ -237,6 +238,7 @@ class Session {
   const Table<CommonOptions> common_table_;
   const Table<CommonOptions> hidden_table_;
   std::vector<Row> visible_;
+  size_t own_rows_;  // the first of visible_ are the program's own.
   std::vector<Row> all_;
   std::vector<std::string> arguments_;
 };

@@ -31,7 +31,6 @@ struct Invocation {
   Parsed parsed;                       ///< operands, and which flags were given
   std::vector<std::string> arguments;  ///< the program's name and its words
   std::string command_line;            ///< as typed, quoted for a shell: for manifests and logs
-  std::string configuration;           ///< everything in force, as show_config writes it
 };
 
 /// The release, as "0.1.0".

@@ -103,8 +103,14 @@ TEST(Run, ConfigFileThenCommandLine) {
   };
   EXPECT_EQ(run_with({"--config", path, "--workers", "6"}, +body, kProgram).out,
             "6 p 0.125\nsample-tool --config " + path + " --workers 6\n");
-  EXPECT_THAT(run_with({"--config", path, "--show-config"}, +body, kProgram).out,
-              HasSubstr("workers = 5\n"));
+  const std::string shown = run_with({"--config", path, "--show-config"}, +body, kProgram).out;
+  EXPECT_THAT(shown, HasSubstr("workers = 5\n"));
+  // What is shown is a configuration, whose use neither shows it again nor needs the first file.
+  file = std::fopen(path.c_str(), "w");
+  std::fputs(shown.c_str(), file);
+  std::fclose(file);
+  EXPECT_EQ(run_with({"--config", path}, +body, kProgram).out,
+            "5 p 0.125\nsample-tool --config " + path + "\n");
   std::remove(path.c_str());
 }
 
