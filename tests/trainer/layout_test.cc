@@ -270,9 +270,14 @@ std::vector<Layout> layouts() {
                  .schedule = ScheduleKind::interleaved,
                  .chunks = 2,
                  .recompute = selective});
+  // With those of data_parallel_test.cc, every (tensor, pipeline, data, ZeRO) of four ranks.
+  all.push_back({.tensor = 2, .dropout = true, .data = 2});
   all.push_back({.tensor = 2, .sequence = true, .dropout = true, .data = 2, .zero = 1});
+  all.push_back({.tensor = 2, .sequence = true, .dropout = true, .data = 2, .zero = 2});
   all.push_back({.tensor = 2, .dropout = true, .data = 2, .zero = 3, .overlap = true});
+  all.push_back({.pipeline = 2, .dropout = true, .data = 2});
   all.push_back({.pipeline = 2, .dropout = true, .data = 2, .zero = 1, .overlap = true});
+  all.push_back({.pipeline = 2, .dropout = true, .data = 2, .zero = 3});
   all.push_back({.pipeline = 2, .schedule = ScheduleKind::zero_bubble, .data = 2});
   all.push_back({.family = "llama", .pipeline = 2, .data = 2, .zero = 2});
   all.push_back(
