@@ -231,10 +231,9 @@ void IndexedDatasetBuilder::add_document(std::span<const uint32_t> tokens) {
   add_tokens(tokens, std::span(&length, tokens.empty() ? 0 : 1), {});
 }
 
-void IndexedDatasetBuilder::add_encoded(std::span<const std::byte> tokens,
-                                        std::span<const int32_t> sequence_lengths,
-                                        std::span<const int32_t> sequences_per_document,
-                                        std::span<const int8_t> modes) {
+void IndexedDatasetBuilder::check_encoded(std::span<const std::byte> tokens,
+                                          std::span<const int32_t> sequence_lengths,
+                                          std::span<const int32_t> sequences_per_document) {
   int64_t sum = 0;
   for (const int32_t length : sequence_lengths) sum += length;
   int64_t sequences = 0;
@@ -246,8 +245,25 @@ void IndexedDatasetBuilder::add_encoded(std::span<const std::byte> tokens,
                               " bytes, ", sum, " tokens, ", sequence_lengths.size(),
                               " sequences and ", sequences, " of documents do not fit"));
   }
+}
+
+void IndexedDatasetBuilder::add_encoded(std::span<const std::byte> tokens,
+                                        std::span<const int32_t> sequence_lengths,
+                                        std::span<const int32_t> sequences_per_document,
+                                        std::span<const int8_t> modes) {
+  check_encoded(tokens, sequence_lengths, sequences_per_document);
   write_bin(tokens);
   add_sequences(sequence_lengths, modes);
+  add_documents(sequences_per_document);
+}
+
+void IndexedDatasetBuilder::add_encoded(std::span<const std::byte> tokens, uint32_t tokens_crc32c,
+                                        std::span<const int32_t> sequence_lengths,
+                                        std::span<const int32_t> sequences_per_document) {
+  check_encoded(tokens, sequence_lengths, sequences_per_document);
+  if (options_.manifest) bin_segments_.back().add(tokens, tokens_crc32c);
+  bin_.write(tokens);
+  add_sequences(sequence_lengths, {});
   add_documents(sequences_per_document);
 }
 

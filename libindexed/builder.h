@@ -68,6 +68,11 @@ class IndexedDatasetBuilder {
                    std::span<const int32_t> sequences_per_document,
                    std::span<const int8_t> modes = {});
 
+  /// The same of bytes whose CRC-32C is known: the manifest's is made of it.
+  void add_encoded(std::span<const std::byte> tokens, uint32_t tokens_crc32c,
+                   std::span<const int32_t> sequence_lengths,
+                   std::span<const int32_t> sequences_per_document);
+
   /// Appends bytes of the sequences that the next add_encoded() tells the lengths of, whose
   /// `tokens` are then only the rest: for a document that is too large to be held whole.
   void add_encoded_ahead(std::span<const std::byte> tokens);
@@ -109,6 +114,8 @@ class IndexedDatasetBuilder {
   template <class Token>
   void add_tokens(std::span<const Token> tokens, std::span<const int32_t> sequence_lengths,
                   std::span<const int8_t> modes);
+  void check_encoded(std::span<const std::byte> tokens, std::span<const int32_t> sequence_lengths,
+                     std::span<const int32_t> sequences_per_document);
   void add_sequences(std::span<const int32_t> lengths, std::span<const int8_t> modes);
   void end_document();
   void add_documents(std::span<const int32_t> sequences_per_document);

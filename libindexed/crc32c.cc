@@ -78,7 +78,32 @@ __attribute__((target("sse4.2"))) uint32_t crc32c_sse42(uint32_t crc,
 }
 #endif
 
+/// The product of two polynomials modulo that of the checksum; bit 31 is 1, bit 30 is x, ...
+constexpr uint32_t multiply(uint32_t a, uint32_t b) noexcept {
+  uint32_t product = 0;
+  for (; a != 0; a <<= 1) {
+    product ^= a & 0x80000000u ? b : 0u;
+    b = (b >> 1) ^ (b & 1 ? 0x82f63b78u : 0u);
+  }
+  return product;
+}
+
+/// x to the power of 8, 16, 32, ...: what so many bits behind a checksum multiply it by.
+constexpr std::array<uint32_t, 60> kPowers = [] {
+  std::array<uint32_t, 60> powers{};
+  powers[0] = 0x80000000u >> 8;
+  for (size_t i = 1; i < powers.size(); ++i) powers[i] = multiply(powers[i - 1], powers[i - 1]);
+  return powers;
+}();
+
 }  // namespace
+
+uint32_t crc32c_joined(uint32_t crc, uint32_t next, int64_t bytes) noexcept {
+  for (size_t i = 0; bytes != 0; ++i, bytes >>= 1) {
+    if (bytes & 1) crc = multiply(kPowers[i], crc);
+  }
+  return crc ^ next;  // the initial and final ones of both cancel each other
+}
 
 uint32_t crc32c_by_table(uint32_t crc, std::span<const std::byte> bytes) noexcept {
   uint32_t state = ~crc;

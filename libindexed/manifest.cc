@@ -149,6 +149,14 @@ void Segment::add(std::span<const std::byte> more) {
   }
 }
 
+void Segment::add(std::span<const std::byte> more, uint32_t crc32c) {
+  const int64_t filled = bytes % kBlockBytes;
+  const auto size = static_cast<int64_t>(more.size());
+  if (filled == 0 || filled + size > kBlockBytes) return add(more);
+  block_crc32c.back() = crc32c_joined(block_crc32c.back(), crc32c, size);
+  bytes += size;
+}
+
 std::string manifest_path(const std::string& prefix) { return prefix + ".manifest"; }
 
 std::string write_manifest(const Manifest& manifest) {

@@ -23,8 +23,10 @@ struct Segment {
   int64_t bytes = 0;
   std::vector<uint32_t> block_crc32c = {};
 
-  /// Appends bytes to the run.
+  /// Appends bytes to the run; with `crc32c`, their own checksum, they are read only where a block
+  /// ends in them.
   void add(std::span<const std::byte> more);
+  void add(std::span<const std::byte> more, uint32_t crc32c);
 };
 
 /// Documents that came one from each line of a file, in order. A skipped line or a new file begins

@@ -281,10 +281,13 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
        .vocab_size = tokenizer.id_limit(),
        .manifest = options.manifest},
       rules.empty != tokenize::EmptyDocument::skip);
-  std::vector<std::unique_ptr<tokenize::Encoder>> encoders;
-  for (int64_t i = 0; i < threads; ++i) {
-    encoders.push_back(std::make_unique<tokenize::Encoder>(tokenizer, rules));
-  }
+  std::vector<std::unique_ptr<tokenize::Encoder>> encoders(static_cast<size_t>(threads));
+  // Made by the thread that uses it, which touches its tables first.
+  const auto encoder = [&](int64_t thread) -> tokenize::Encoder& {
+    std::unique_ptr<tokenize::Encoder>& own = encoders[static_cast<size_t>(thread)];
+    if (!own) own = std::make_unique<tokenize::Encoder>(tokenizer, rules);
+    return *own;
+  };
   const bool lines = options.reading.format == "json" || options.reading.format == "lines";
   int64_t logged = 0;
   stream::read_documents<tokenize::EncodedChunk>(
@@ -299,9 +302,8 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
              };
            },
        .each = [&](tokenize::EncodedChunk& chunk, const stream::Document& document,
-                   int64_t thread) { encoders[static_cast<size_t>(thread)]->add(document, chunk); },
-       .end = [&](tokenize::EncodedChunk& chunk,
-                  int64_t thread) { encoders[static_cast<size_t>(thread)]->finish(chunk); },
+                   int64_t thread) { encoder(thread).add(document, chunk); },
+       .end = [&](tokenize::EncodedChunk& chunk, int64_t thread) { encoder(thread).finish(chunk); },
        .sink =
            [&](const stream::Work<tokenize::EncodedChunk>& work, const std::string& input) {
              writer.take(work.result, input, lines ? policy.first_line() : 0);

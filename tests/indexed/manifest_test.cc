@@ -34,6 +34,37 @@ TEST(Crc32c, KnownValues) {
   }
 }
 
+TEST(Crc32c, OfTwoPartsIsJoined) {
+  std::mt19937 random(2);
+  std::string text(100000, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  for (const size_t size : {0, 1, 2, 3, 7, 8, 255, 4096, 65537, 100000}) {
+    const auto first = bytes_of(text).first(text.size() - size);
+    const auto last = bytes_of(text).last(size);
+    EXPECT_EQ(crc32c_joined(crc32c(0, first), crc32c(0, last), static_cast<int64_t>(size)),
+              crc32c(0, bytes_of(text)));
+  }
+}
+
+TEST(Manifest, ChecksumsOfPartsMakeThoseOfBlocks) {
+  std::mt19937 random(3);
+  std::string text(static_cast<size_t>(2 * kBlockBytes) + 12345, '\0');
+  for (char& c : text) c = static_cast<char>(random());
+  Segment whole;
+  whole.add(bytes_of(text));
+  Segment parts;
+  for (std::string_view rest = text; !rest.empty();) {
+    // Some end where a block does.
+    const size_t to_block = static_cast<size_t>(kBlockBytes - parts.bytes % kBlockBytes);
+    const size_t size = random() % 8 == 0 ? to_block : random() % 3000000;
+    const auto part = bytes_of(rest.substr(0, size));
+    parts.add(part, crc32c(0, part));
+    rest.remove_prefix(part.size());
+  }
+  EXPECT_EQ(parts.bytes, whole.bytes);
+  EXPECT_EQ(parts.block_crc32c, whole.block_crc32c);
+}
+
 TEST(Json, WritesAsPythonDoes) {
   EXPECT_EQ(python_float(0.1 + 0.2), "0.30000000000000004");
   EXPECT_EQ(python_float(1), "1.0");

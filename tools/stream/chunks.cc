@@ -8,6 +8,7 @@
 #include <cstring>
 #include <limits>
 #include <new>
+#include <span>
 #include <system_error>
 
 #include <fcntl.h>
@@ -21,12 +22,42 @@ namespace {
 
 constexpr size_t kSkipBytes = size_t{1} << 17;
 
+/// Where a chunk ends is looked for in so many bytes at a time, from its back.
+constexpr size_t kTailBytes = size_t{1} << 13;
+
+/// The system is told of bytes so far ahead of where they are read.
+constexpr int64_t kReadAheadBytes = int64_t{8} << 20;
+
 /// A long record is read by at most so much at a time, so that little is read behind its end.
 constexpr size_t kGrowthBytes = size_t{4} << 20;
 
 char mark_of(Framing framing) { return framing == Framing::nul ? '\0' : '\n'; }
 
+/// Fills `out` from byte `at` of a file on.
+void read_at(int fd, int64_t at, std::span<char> out, const std::string& name) {
+  while (!out.empty()) {
+    const ssize_t got = pread(fd, out.data(), out.size(), at);
+    if (got < 0 && errno == EINTR) continue;
+    if (got < 0) throw std::system_error(errno, std::generic_category(), name);
+    if (got == 0) {
+      throw InputError(cli::concat(name, ":byte ", at + 1, ": was cut short while it was read"));
+    }
+    at += got;
+    out = out.subspan(static_cast<size_t>(got));
+  }
+}
+
 }  // namespace
+
+Chunk::Unread& Chunk::Unread::operator=(Unread&& from) noexcept {
+  if (fd_ >= 0) close(fd_);
+  fd_ = std::exchange(from.fd_, -1);
+  return *this;
+}
+
+Chunk::Unread::~Unread() {
+  if (fd_ >= 0) close(fd_);
+}
 
 int64_t count_ends(const std::string& path, int64_t bytes, Framing framing) {
   Input input(path);
@@ -188,17 +219,68 @@ void ChunkReader::take(Chunk& chunk, size_t size) {
   rest_.assign(chunk.bytes_.get() + size, chunk.size_ - size);
   chunk.size_ = size;
   std::memset(chunk.bytes_.get() + size, 0, kPaddingBytes);
+  describe(chunk);
+}
+
+/// The place of a chunk whose size is known; the next one begins behind it.
+void ChunkReader::describe(Chunk& chunk) {
   chunk.source = source_;
   chunk.offset = offset_;
   chunk.begin = source_begin_;
   chunk.framing = options_.framing;
   chunk.first = first_;
   first_ = false;
-  offset_ += static_cast<int64_t>(size);
+  offset_ += static_cast<int64_t>(chunk.size_);
+}
+
+/// Cuts a chunk by looking at its last bytes alone, at the place where reading all of it would have
+/// cut it. False where it has to be read: the input is no plain file, it or the range may end in
+/// this chunk, or no record does.
+bool ChunkReader::cut_unread(Chunk& chunk) {
+  const int fd = input_->plain_file();
+  const int64_t end = offset_ + options_.chunk_bytes;
+  if (!options_.defer || fd < 0 || options_.framing == Framing::file || in_long_record_ ||
+      end > input_->file_bytes() || end >= last_begin_) {
+    return false;
+  }
+  const std::string& name = names_[static_cast<size_t>(source_)];
+  size_t unseen = static_cast<size_t>(options_.chunk_bytes);
+  size_t size = 0;
+  while (size == 0 && unseen > 0) {
+    tail_.resize(std::min(unseen, kTailBytes));
+    unseen -= tail_.size();
+    read_at(fd, offset_ + static_cast<int64_t>(unseen), tail_, name);
+    const void* mark = memrchr(tail_.data(), mark_of(options_.framing), tail_.size());
+    if (mark != nullptr) {
+      size = unseen + static_cast<size_t>(static_cast<const char*>(mark) - tail_.data()) + 1;
+    }
+  }
+  if (size == 0) return false;
+  chunk.unread_ = Chunk::Unread(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  if (chunk.unread_.fd() < 0) throw std::system_error(errno, std::generic_category(), name);
+  posix_fadvise(fd, end + kReadAheadBytes, options_.chunk_bytes, POSIX_FADV_WILLNEED);
+  input_->skip(offset_ + static_cast<int64_t>(size) - position_);
+  rest_.clear();
+  input_ended_ = false;
+  chunk.size_ = size;
+  chunk.over_cap = false;
+  chunk.record_ends = true;
+  describe(chunk);
+  position_ = offset_;
+  return true;
+}
+
+void ChunkReader::load(Chunk& chunk) const {
+  if (chunk.unread_.fd() < 0) return;
+  const Chunk::Unread file = std::move(chunk.unread_);
+  chunk.reserve(chunk.size_);
+  read_at(file.fd(), chunk.offset, {chunk.bytes_.get(), chunk.size_}, name(chunk.source));
+  std::memset(chunk.bytes_.get() + chunk.size_, 0, kPaddingBytes);
 }
 
 bool ChunkReader::next(Chunk& chunk) {
   chunk.size_ = 0;
+  chunk.unread_ = Chunk::Unread();
   while (!input_ || (input_ended_ && rest_.empty())) {
     in_long_record_ = false;
     if (!open_next()) return false;
@@ -209,6 +291,7 @@ bool ChunkReader::next(Chunk& chunk) {
     chunk.bytes_.reset();
     chunk.capacity_ = 0;
   }
+  if (cut_unread(chunk)) return true;
   chunk.reserve(std::max(wanted, rest_.size()));
   std::memcpy(chunk.bytes_.get(), rest_.data(), rest_.size());
   chunk.size_ = rest_.size();

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. Inputs cut into chunks that end where a record ends, so that workers can read
-// them alone. A chunk knows its place in its file; line numbers are counted by who splits it
+// them alone; of plain files, where asked, only the ends are looked for and reading is left to
+// them. A chunk knows its place in its file; line numbers are counted by who splits it
 // (records.h) and added up in order. Memory: a chunk holds kChunkBytes, or one record where that is
 // longer, up to the cap.
 #pragma once
@@ -10,6 +11,7 @@
 #include <memory>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 #include "tools/stream/input.h"
@@ -26,6 +28,7 @@ inline constexpr size_t kPaddingBytes = 64;
 /// Text of whole records, or a piece of one record that is over the cap.
 class Chunk {
  public:
+  /// Of a chunk that ChunkReader::load() has yet to read only the size counts.
   std::string_view text() const { return {bytes_.get(), size_}; }
 
   int64_t source = 0;  ///< which input, counted from 0
@@ -41,10 +44,24 @@ class Chunk {
   struct Free {
     void operator()(char* bytes) const noexcept { std::free(bytes); }
   };
+  /// Owns a descriptor of the file in which the text still lies.
+  class Unread {
+   public:
+    Unread() = default;
+    explicit Unread(int fd) : fd_(fd) {}
+    Unread(Unread&& from) noexcept : fd_(std::exchange(from.fd_, -1)) {}
+    Unread& operator=(Unread&& from) noexcept;
+    ~Unread();
+    int fd() const { return fd_; }
+
+   private:
+    int fd_ = -1;
+  };
   void reserve(size_t bytes);
   std::unique_ptr<char[], Free> bytes_;
   size_t capacity_ = 0;
   size_t size_ = 0;
+  Unread unread_;
 };
 
 /// How inputs are cut.
@@ -53,14 +70,15 @@ struct ChunkOptions {
   int64_t chunk_bytes = 512 << 10;
   int64_t max_record_bytes = 64 << 20;  ///< the cap; at least chunk_bytes
   UnpackLimit unpack = {};
-  Range range = {};  ///< not whole: needs plain files
+  Range range = {};    ///< not whole: needs plain files
+  bool defer = false;  ///< next() leaves most bytes of plain files to load()
 };
 
 /// Lines, or records with Framing::nul, that end in the first `bytes` bytes of a plain file: as
 /// DocumentReader counts them. Errors: those of Input.
 int64_t count_ends(const std::string& path, int64_t bytes, Framing framing);
 
-/// Reads inputs one after the other. One thread.
+/// Reads inputs one after the other. One thread, load() excepted.
 class ChunkReader {
  public:
   /// Errors: std::system_error naming the first of `paths` that cannot be opened; all are tried
@@ -70,6 +88,10 @@ class ChunkReader {
   /// Fills `chunk`, whose memory is used again; false at the end of the last input.
   /// Errors: those of Input.
   bool next(Chunk& chunk);
+
+  /// Reads the text of a chunk that next() cut with `defer`; nothing for others. Any thread.
+  /// Errors: std::system_error; InputError where the file was cut short since.
+  void load(Chunk& chunk) const;
 
   /// The input's name for messages: its path, or "standard input".
   const std::string& name(int64_t source) const { return names_[static_cast<size_t>(source)]; }
@@ -86,6 +108,8 @@ class ChunkReader {
   void start_inside(int64_t byte);
   void end_at_range(std::string_view text, size_t from, size_t& size);
   void fill(Chunk& chunk, size_t wanted);
+  bool cut_unread(Chunk& chunk);
+  void describe(Chunk& chunk);
   size_t end_of_records(std::string_view text, size_t from) const;
   void take(Chunk& chunk, size_t size);
 
@@ -104,6 +128,7 @@ class ChunkReader {
   int64_t last_begin_ = 0;    // in it: a record that begins here or later is not of the range
   int64_t position_ = 0;      // in it: of the next byte that is read
   std::string rest_;          // what was read behind the last whole record
+  std::string tail_;          // of cut_unread
   bool input_ended_ = false;
   bool first_ = true;
   bool in_long_record_ = false;

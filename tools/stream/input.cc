@@ -79,7 +79,8 @@ Input::Input(std::string path, UnpackLimit limit, Packed packed)
   if (fd_ < 0) throw std::system_error(errno, std::generic_category(), name_);
   try {
     struct stat info {};
-    if (fstat(fd_, &info) == 0 && S_ISREG(info.st_mode)) {
+    if (fstat(fd_, &info) != 0) throw std::system_error(errno, std::generic_category(), name_);
+    if (S_ISREG(info.st_mode)) {
       file_bytes_ = info.st_size;
       posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
     }
@@ -92,6 +93,7 @@ Input::Input(std::string path, UnpackLimit limit, Packed packed)
     }
     kind_ = kind_of(in_);
     as_it_is_ = kind_ == Kind::plain || (kind_ == Kind::bzip2 && packed == Packed::keep_bzip2);
+    is_plain_file_ = kind_ == Kind::plain && S_ISREG(info.st_mode) && path != "-";
     switch (kind_) {
       case Kind::plain:
         break;
@@ -163,6 +165,16 @@ void Input::start_at(int64_t byte) {
   in_ = {};
   at_end_ = false;
   packed_bytes_ = 0;
+}
+
+void Input::skip(int64_t bytes) {
+  const int64_t step = bytes - static_cast<int64_t>(in_.size());
+  if (lseek(fd_, step, SEEK_CUR) < 0) {
+    throw std::system_error(errno, std::generic_category(), name_);
+  }
+  in_ = {};
+  at_end_ = false;
+  packed_bytes_ += step;
 }
 
 size_t Input::read(std::span<char> out) {

@@ -62,6 +62,13 @@ class Input {
   /// Errors: InputError where the input is no file or its bytes cannot be read from the middle.
   void start_at(int64_t byte);
 
+  /// Goes `bytes` on, or back where they are negative, in what read() would give of plain_file();
+  /// packed_bytes() with it.
+  void skip(int64_t bytes);
+
+  /// The descriptor of a plain file that was opened by its name, for pread; -1 for anything else.
+  int plain_file() const { return is_plain_file_ ? fd_ : -1; }
+
   /// `path`, or "standard input" for messages.
   const std::string& name() const { return name_; }
   Kind kind() const { return kind_; }
@@ -83,7 +90,8 @@ class Input {
   int64_t file_bytes_ = 0;
   int64_t packed_bytes_ = 0;
   int64_t unpacked_bytes_ = 0;
-  bool as_it_is_ = false;   // no codec: plain, or bzip2 kept packed
+  bool as_it_is_ = false;  // no codec: plain, or bzip2 kept packed
+  bool is_plain_file_ = false;
   bool at_end_ = false;     // the descriptor gave its last byte
   bool in_member_ = false;  // the codec is between the head and the end of a member
   std::unique_ptr<char[]> buffer_;

@@ -73,29 +73,37 @@ struct End {
   ~End() { take_over(end); }
 };
 
-/// Numbers of the items that no stage holds.
+/// Numbers of the items that no stage holds. A thread gets the one that it gave back last, whose
+/// memory its caches still have, before any other.
 class FreeItems {
  public:
-  explicit FreeItems(int64_t count) {
-    for (int64_t i = count; i > 0; --i) free_.push_back(i - 1);
+  FreeItems(int64_t count, int64_t threads) : free_(static_cast<size_t>(threads)) {
+    for (int64_t i = 0; i < count; ++i) of(i % threads).push_back(i);
   }
 
-  int64_t take() {
+  int64_t take(int64_t thread) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    const int64_t item = free_.back();  // never empty: TBB has as many tokens
-    free_.pop_back();
+    std::vector<int64_t>* from = &of(thread);
+    // There is one somewhere: TBB has as many tokens.
+    for (size_t other = 0; from->empty(); ++other) from = &free_[other];
+    const int64_t item = from->back();
+    from->pop_back();
     return item;
   }
 
-  void give_back(int64_t item) {
+  void give_back(int64_t item, int64_t thread) {
     const std::lock_guard<std::mutex> lock(mutex_);
-    free_.push_back(item);
+    of(thread).push_back(item);
   }
 
  private:
+  std::vector<int64_t>& of(int64_t thread) { return free_[static_cast<size_t>(thread)]; }
+
   std::mutex mutex_;
-  std::vector<int64_t> free_;
+  std::vector<std::vector<int64_t>> free_;  // of each thread
 };
+
+int64_t this_thread() { return tbb::this_task_arena::current_thread_index(); }
 
 void run_on_one_thread(const std::function<bool(int64_t)>& source,
                        const std::function<void(int64_t, int64_t)>& work,
@@ -118,7 +126,7 @@ void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_
                  const std::function<void(int64_t, int64_t)>& work,
                  const std::function<void(int64_t)>& sink) {
   if (threads == 1) return run_on_one_thread(source, work, sink);
-  FreeItems free(items);
+  FreeItems free(items, threads);
   std::vector<std::exception_ptr> failures(static_cast<size_t>(items));
   const auto guarded = [&](int64_t item, const auto& stage) {
     std::exception_ptr& failure = failures[static_cast<size_t>(item)];
@@ -137,13 +145,13 @@ void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_
       control.stop();
       return 0;
     }
-    const int64_t item = free.take();
+    const int64_t item = free.take(this_thread());
     turn.item = &failures[static_cast<size_t>(item)];
     bool more = false;
     guarded(item, [&] { more = source(item); });
     ended = !more;
     if (!more && !failures[static_cast<size_t>(item)]) {
-      free.give_back(item);
+      free.give_back(item, this_thread());
       control.stop();
     }
     return item;
@@ -151,7 +159,7 @@ void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_
   const auto transform = [&](int64_t item) -> int64_t {
     std::exception_ptr& of_item = failures[static_cast<size_t>(item)];
     const Turn turn(&of_item, &of_item, &free);
-    guarded(item, [&] { work(item, tbb::this_task_arena::current_thread_index()); });
+    guarded(item, [&] { work(item, this_thread()); });
     return item;
   };
   const auto write = [&](int64_t item) {
@@ -159,7 +167,7 @@ void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_
     if (failures[static_cast<size_t>(item)])
       std::rethrow_exception(failures[static_cast<size_t>(item)]);
     sink(item);
-    free.give_back(item);
+    free.give_back(item, this_thread());
   };
   const tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                                   static_cast<size_t>(threads));

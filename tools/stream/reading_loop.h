@@ -44,7 +44,8 @@ void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
   ChunkReader reader(std::move(job.inputs), {.framing = framing_of(format),
                                              .max_record_bytes = job.options.max_line,
                                              .unpack = {.ratio = job.options.max_ratio},
-                                             .range = job.options.range});
+                                             .range = job.options.range,
+                                             .defer = job.threads > 1});
   std::vector<DocumentReader> documents;
   for (int64_t i = 0; i < job.threads; ++i) {
     documents.emplace_back(format, job.options.keys, job.spelling);
@@ -61,6 +62,7 @@ void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
     return more;
   };
   const auto parse = [&](Work<Result>& work, int64_t thread) {
+    reader.load(work.chunk);
     work.report.clear();
     if (!work.chunk.over_cap) {
       documents[static_cast<size_t>(thread)].read(

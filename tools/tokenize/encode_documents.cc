@@ -7,6 +7,7 @@
 #include <bit>
 #include <filesystem>
 
+#include "libindexed/crc32c.h"
 #include "libindexed/output_file.h"
 
 namespace tokenize {
@@ -133,7 +134,11 @@ void Encoder::add(const stream::Document& document, EncodedChunk& out) {
 }
 
 void Encoder::finish(EncodedChunk& out) {
-  for (size_t i = 0; i < out.keys.size(); ++i) flush(i, out);
+  for (size_t i = 0; i < out.keys.size(); ++i) {
+    flush(i, out);
+    // Here, not in the writer: on the thread whose cache has the bytes, beside other threads.
+    out.keys[i].crc32c = indexed::crc32c(0, out.keys[i].ids.bytes());
+  }
 }
 
 DatasetWriter::DatasetWriter(const std::vector<std::string>& prefixes,
@@ -178,7 +183,7 @@ void DatasetWriter::add_runs(const EncodedChunk& chunk, const std::string& input
 void DatasetWriter::take(const EncodedChunk& chunk, const std::string& input, int64_t first_line) {
   for (size_t i = 0; i < chunk.keys.size() && i < builders_.size(); ++i) {
     const EncodedKey& key = chunk.keys[i];
-    builders_[i]->add_encoded(key.ids.bytes(), key.lengths, key.sequences);
+    builders_[i]->add_encoded(key.ids.bytes(), key.crc32c, key.lengths, key.sequences);
     totals_.tokens += static_cast<int64_t>(key.ids.total());
     totals_.empty += key.empty_documents;
   }

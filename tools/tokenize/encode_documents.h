@@ -46,6 +46,7 @@ struct EncodedKey {
   tok::TokenBuffer ids;  ///< in the dataset's dtype
   std::vector<int32_t> lengths;
   std::vector<int32_t> sequences;  ///< of each document
+  uint32_t crc32c = 0;             ///< of the bytes of `ids`, once finished
   int64_t empty_documents = 0;
 };
 
@@ -81,7 +82,7 @@ class Encoder {
   /// Appends a document to `out`, sooner or later.
   void add(const stream::Document& document, EncodedChunk& out);
 
-  /// Appends what still waits.
+  /// Appends what still waits, and makes the checksums.
   void finish(EncodedChunk& out);
 
  private:

@@ -3,11 +3,13 @@
 // inputs.
 #include "tools/stream/chunks.h"
 
+#include <algorithm>
 #include <array>
 #include <memory>
 #include <random>
 #include <system_error>
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <unistd.h>
@@ -24,6 +26,8 @@ struct Piece {
   int64_t offset;
   std::string text;
   bool over_cap;
+
+  bool operator==(const Piece&) const = default;
 };
 
 std::vector<Piece> cut(const std::vector<std::string>& paths, ChunkOptions options) {
@@ -31,6 +35,7 @@ std::vector<Piece> cut(const std::vector<std::string>& paths, ChunkOptions optio
   std::vector<Piece> pieces;
   Chunk chunk;
   while (reader.next(chunk)) {
+    reader.load(chunk);
     pieces.push_back({chunk.source, chunk.offset, std::string(chunk.text()), chunk.over_cap});
   }
   EXPECT_EQ(reader.packed_bytes(), reader.total_bytes());
@@ -59,6 +64,92 @@ TEST(ChunkReader, CutsAtRecordEndsOnly) {
   }
 }
 
+/// What follows a chunk's text for parsers that load whole vectors.
+bool is_padded(const Chunk& chunk) {
+  const std::string_view text = chunk.text();
+  return std::all_of(text.data() + text.size(), text.data() + text.size() + kPaddingBytes,
+                     [](char byte) { return byte == 0; });
+}
+
+TEST(ChunkReader, LeavesTheSameBytesToLoad) {
+  std::mt19937 random(11);
+  for (int round = 0; round < 200; ++round) {
+    const Framing framing = round % 2 == 0 ? Framing::lines : Framing::nul;
+    std::vector<std::unique_ptr<TestFile>> files;
+    std::vector<std::string> paths;
+    for (size_t f = 0; f < 1 + random() % 3; ++f) {
+      std::string text;
+      const size_t longest = std::array{40u, 3000u, 60000u}[random() % 3];
+      const size_t records = random() % 60;
+      for (size_t i = 0; i < records; ++i) {
+        text += std::string(random() % longest, 'x') + (framing == Framing::nul ? '\0' : '\n');
+      }
+      if (random() % 2 == 0) text += "no end";
+      files.push_back(std::make_unique<TestFile>(pack(static_cast<Kind>(random() % 8 / 4), text)));
+      paths.push_back(files.back()->path);
+    }
+    ChunkOptions options = {.framing = framing,
+                            .chunk_bytes = 1 + static_cast<int64_t>(random() % 50000)};
+    if (random() % 4 == 0) options.max_record_bytes = 70000;
+    const std::vector<Piece> read = cut(paths, options);
+    options.defer = true;
+    EXPECT_EQ(cut(paths, options), read) << "round " << round;
+  }
+}
+
+TEST(ChunkReader, LeavesMostBytesUnread) {
+  const std::string line = std::string(99, 'x') + "\n";
+  std::string text;
+  for (int i = 0; i < 10000; ++i) text += line;
+  const TestFile file(text);
+  ChunkReader reader({file.path}, {.chunk_bytes = 100050, .defer = true});
+  std::vector<Chunk> chunks(10);
+  for (Chunk& chunk : chunks) ASSERT_TRUE(reader.next(chunk));
+  Chunk none;
+  EXPECT_FALSE(reader.next(none));
+  // What they hold is what the file holds when they are read, in any order: all but the last, which
+  // the end of the file cuts.
+  const int fd = open(file.path.c_str(), O_WRONLY);
+  for (size_t i = 0; i < text.size(); i += 100)
+    ASSERT_EQ(pwrite(fd, "y", 1, static_cast<off_t>(i)), 1);
+  close(fd);
+  for (size_t i = chunks.size(); i-- > 0;) {
+    reader.load(chunks[i]);
+    EXPECT_EQ(chunks[i].text().size(), 100000u);
+    EXPECT_EQ(chunks[i].text()[0], i < 9 ? 'y' : 'x') << i;
+    EXPECT_TRUE(is_padded(chunks[i]));
+    const std::string once(chunks[i].text());
+    reader.load(chunks[i]);
+    EXPECT_EQ(chunks[i].text(), once);
+  }
+}
+
+TEST(ChunkReader, AFileThatIsCutShortOrGrowsIsSeen) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += std::string(99, 'x') + "\n";
+  const TestFile file(text);
+  {
+    ChunkReader reader({file.path}, {.chunk_bytes = 1000, .defer = true});
+    Chunk chunk;
+    ASSERT_TRUE(reader.next(chunk));
+    ASSERT_EQ(truncate(file.path.c_str(), 500), 0);
+    EXPECT_THROW(reader.load(chunk), InputError);
+    EXPECT_THROW(reader.next(chunk), InputError);
+  }
+  std::string joined;
+  ChunkReader reader({file.path}, {.chunk_bytes = 100, .defer = true});
+  Chunk chunk;
+  ASSERT_TRUE(reader.next(chunk));
+  const int fd = open(file.path.c_str(), O_WRONLY | O_APPEND);
+  ASSERT_EQ(write(fd, "more\n", 5), 5);
+  close(fd);
+  do {
+    reader.load(chunk);
+    joined += chunk.text();
+  } while (reader.next(chunk));
+  EXPECT_EQ(joined, text.substr(0, 500) + "more\n");
+}
+
 TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
   std::mt19937 random(5);
   for (int round = 0; round < 60; ++round) {
@@ -78,6 +169,7 @@ TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
     ChunkOptions options = {.framing = framing,
                             .chunk_bytes = 1 + static_cast<int64_t>(random() % 60)};
     if (random() % 4 == 0) options.max_record_bytes = 20;  // pieces over the cap
+    options.defer = random() % 2 == 0;
     const auto joined = [&](Range range) {
       options.range = range;
       std::vector<std::string> texts(num_files);
@@ -85,6 +177,7 @@ TEST(ChunkReader, AllPartsOfARangeAreTheWhole) {
       Chunk chunk;
       std::vector<int64_t> next(num_files, -1);
       while (reader.next(chunk)) {
+        reader.load(chunk);
         const size_t source = static_cast<size_t>(chunk.source);
         EXPECT_EQ(chunk.first, next[source] < 0);
         EXPECT_EQ(chunk.offset, chunk.first ? chunk.begin : next[source]);
