@@ -19,6 +19,7 @@ namespace indexed {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
+constexpr int64_t kCachedBytes = int64_t{256} << 10;
 
 [[noreturn]] void fail(const std::string& what) {
   throw std::system_error(errno, std::generic_category(), what);
@@ -355,8 +356,9 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
   checksums_known_ = checksums_known_ && !checksums.empty();
 }
 
-// Read and written by pieces that a second-level cache holds: on ext4 no slower than
-// copy_file_range (bench/README.md, "Datasets"), and the same for every file system.
+// In the kernel where it can, else, and where the bytes are wanted here, by pieces that a
+// second-level cache holds (bench/README.md, "Datasets"). Small pieces either way, so that the disk
+// begins early.
 void IndexedDatasetBuilder::copy_file(const std::string& path, int64_t bytes, bool checksum) {
   struct Descriptor {
     int fd;
@@ -365,12 +367,22 @@ void IndexedDatasetBuilder::copy_file(const std::string& path, int64_t bytes, bo
   const Descriptor from{::open(path.c_str(), O_RDONLY | O_CLOEXEC)};
   if (from.fd < 0) fail(path);
   ::posix_fadvise(from.fd, 0, 0, POSIX_FADV_SEQUENTIAL);
-  encoded_.resize(kPieceBytes);
-  for (int64_t at = 0; at < bytes; at += kPieceBytes) {
+  bool in_kernel = !checksum && bytes >= kCachedBytes;
+  for (int64_t at = 0; at < bytes;) {
+    if (in_kernel) {
+      const int64_t copied =
+          bin_.append_from(from.fd, at, std::min<int64_t>(bytes - at, kPieceBytes));
+      in_kernel = copied > 0;
+      at += copied;
+      if (options_.on_copied) options_.on_copied(bin_.size());
+      continue;
+    }
+    encoded_.resize(kCachedBytes);
     const auto piece =
-        std::span(encoded_).first(static_cast<size_t>(std::min<int64_t>(bytes - at, kPieceBytes)));
+        std::span(encoded_).first(static_cast<size_t>(std::min<int64_t>(bytes - at, kCachedBytes)));
     if (read_at(from.fd, at, piece, path) != piece.size())
       throw FormatError(message(path, ": cut short while it was being read"));
+    at += static_cast<int64_t>(piece.size());
     if (checksum) {
       write_bin(piece);
     } else {

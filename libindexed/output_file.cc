@@ -31,7 +31,7 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 /// So many bytes at once go to the system as they are: the copy would cost more than the call.
 constexpr size_t kDirectBytes = size_t{1} << 16;
 
-constexpr int64_t kWriteBehindBytes = int64_t{16} << 20;
+constexpr int64_t kWriteBehindBytes = int64_t{4} << 20;
 
 [[noreturn]] void fail(const std::string& what, int code) {
   throw std::system_error(code, std::generic_category(), what);
@@ -234,6 +234,19 @@ void OutputFile::write(std::span<const std::byte> bytes) {
   start_writing_back(size_ - static_cast<int64_t>(buffered_));
 }
 
+int64_t OutputFile::append_from(int fd, int64_t offset, int64_t bytes) {
+  flush();
+  ssize_t copied;
+  do {
+    off_t from = offset;
+    copied = ::copy_file_range(fd, &from, fd_, nullptr, static_cast<size_t>(bytes), 0);
+  } while (copied < 0 && errno == EINTR);
+  if (copied <= 0) return 0;
+  size_ += copied;
+  start_writing_back(size_);
+  return copied;
+}
+
 /// Early, so that the fsync at the end finds little left.
 void OutputFile::start_writing_back(int64_t written) noexcept {
   if (written - write_behind_ < kWriteBehindBytes) return;
@@ -321,8 +334,11 @@ void commit_set(std::span<OutputFile* const> files) {
   const NamingSection section;
   if (files.size() > 1 && files.back()->existing_ != Existing::same) {
     const OutputFile& last = *files.back();
-    if (::unlink(last.target_.c_str()) != 0 && errno != ENOENT) fail(last.path_, errno);
-    sync_folder(last.target_);
+    if (::unlink(last.target_.c_str()) == 0) {
+      sync_folder(last.target_);
+    } else if (errno != ENOENT) {
+      fail(last.path_, errno);
+    }
   }
   for (OutputFile* file : files) {
     // Data and index may lie in one folder or several; before the last name appears, all others are

@@ -47,6 +47,12 @@ class OutputFile {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
 
+  /// Appends up to `bytes` bytes that another file has from `offset` on, where the kernel copies
+  /// between the two: they pass through no memory of this process, and are shared where the file
+  /// system can. Returns how many; 0 where that is refused or goes wrong, for whatever reason:
+  /// reading and writing them does it, or says why not.
+  int64_t append_from(int fd, int64_t offset, int64_t bytes);
+
   /// Writes bytes at a place, past the buffer; size() grows when they end behind it. Any number of
   /// threads may call it at the same time for disjoint places, if none calls write().
   void write_at(int64_t offset, std::span<const std::byte> bytes);

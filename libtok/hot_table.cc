@@ -56,41 +56,67 @@ void FreeEntries::operator()(HotEntry* entries) const noexcept {
   }
 }
 
-HotTable::HotTable(const Vocab& vocab)
+HotTable::HotTable(const Vocab& vocab, const DoParts& do_parts)
     : entries_(make_hot_entries(kPlaces)), narrow_(vocab.id_limit() <= 0x10000) {
-  MergeScratch scratch;
-  std::vector<int32_t> ids;
-  // Tokens a few ahead have their lines on the way: most of them are in no cache yet.
-  constexpr int32_t kAhead = 16;
-  for (int32_t id = -kAhead; id < vocab.id_limit(); ++id) {
-    const std::string_view coming = vocab.bytes(id + kAhead);
-    if (!coming.empty() && coming.size() <= PieceKey::kMaxBytes) {
-      __builtin_prefetch(&entries_[place_of(hot_hash(key_of(coming)))], 1);
-    }
-    const std::string_view bytes = vocab.bytes(id);
-    if (!bytes.empty() && !vocab.text_only(id)) seed(vocab, id, bytes, scratch, ids);
-  }
+  bool unreachable[kSeedParts] = {};
+  do_parts(kSeedParts, [&](size_t part) { unreachable[part] = seed_part(vocab, part); });
+  has_unreachable_tokens_ = std::ranges::find(unreachable, true) != std::end(unreachable);
 }
 
-void HotTable::seed(const Vocab& vocab, int32_t id, std::string_view bytes, MergeScratch& scratch,
+/// Seeds the places of a part, and sees to its share of the longer tokens; whether one of its
+/// tokens is not what merging gives.
+bool HotTable::seed_part(const Vocab& vocab, size_t part) {
+  MergeScratch scratch;
+  std::vector<int32_t> ids;
+  struct Waiting {
+    int32_t id;
+    uint64_t hash;
+  };
+  // Tokens a few ahead have their lines on the way: most of them are in no cache yet.
+  constexpr size_t kAhead = 16;
+  Waiting waiting[kAhead];
+  size_t count = 0;
+  bool unreachable = false;
+  for (int32_t id = 0; id < vocab.id_limit(); ++id) {
+    const std::string_view bytes = vocab.bytes(id);
+    if (bytes.empty() || vocab.text_only(id)) continue;
+    const bool is_key = bytes.size() <= PieceKey::kMaxBytes;
+    const uint64_t hash = is_key ? hot_hash(key_of(bytes)) : 0;
+    const size_t place = place_of(hash);
+    const size_t its = is_key ? place / (kPlaces / kSeedParts) : static_cast<size_t>(id);
+    if (its % kSeedParts != part) continue;
+    __builtin_prefetch(&entries_[place], 1);
+    Waiting& next = waiting[count++ % kAhead];
+    if (count > kAhead) unreachable |= seed(vocab, next.id, next.hash, scratch, ids);
+    next = {id, hash};
+  }
+  for (size_t i = count < kAhead ? 0 : count - kAhead; i < count; ++i) {
+    const Waiting& last = waiting[i % kAhead];
+    unreachable |= seed(vocab, last.id, last.hash, scratch, ids);
+  }
+  return unreachable;
+}
+
+/// Puts a token into the table where there is room; whether it is not what merging its bytes gives.
+bool HotTable::seed(const Vocab& vocab, int32_t id, uint64_t hash, MergeScratch& scratch,
                     std::vector<int32_t>& ids) {
+  const std::string_view bytes = vocab.bytes(id);
   ids.resize(bytes.size());
   size_t count = merge_piece(vocab, bytes, scratch, ids.data());
-  if (count != 1 || ids[0] != id) {
-    has_unreachable_tokens_ = true;
-    if (vocab.whole_piece_first()) {
-      ids[0] = id;
-      count = 1;
-    }
+  const bool unreachable = count != 1 || ids[0] != id;
+  if (unreachable && vocab.whole_piece_first()) {
+    ids[0] = id;
+    count = 1;
   }
-  if (bytes.size() > PieceKey::kMaxBytes) return;
+  if (bytes.size() > PieceKey::kMaxBytes) return unreachable;
   HotEntry entry{.key = key_of(bytes), .words = {}};
-  const size_t place = place_of(hot_hash(entry.key));
+  const size_t place = place_of(hash);
   const HotEntry* free = find_entry(entries_.get(), place, kNoKey);
-  if (free == nullptr || stays_empty(place)) return;
+  if (free == nullptr || stays_empty(place)) return unreachable;
   if (entry.set_ids(narrow_, {ids.data(), count})) {
     entries_[static_cast<size_t>(free - entries_.get())] = entry;
   }
+  return unreachable;
 }
 
 HotScratch::HotScratch(size_t num_warm) {

@@ -16,6 +16,7 @@
 
 #include "libtok/hot_entry.h"
 #include "libtok/merge.h"
+#include "libtok/parts.h"
 #include "libtok/vocab.h"
 
 namespace tok {
@@ -47,7 +48,7 @@ class HotTable {
 
   /// Seeds the table with what merging gives for each token of the vocabulary, small ids first: in
   /// trained vocabularies they are the frequent ones. Cost: merges every token of the vocabulary.
-  explicit HotTable(const Vocab& vocab);
+  explicit HotTable(const Vocab& vocab, const DoParts& do_parts = one_after_another);
 
   /// First place of a key's hash, in this table and in copies of it.
   static constexpr size_t place_of(uint64_t hash) noexcept {
@@ -67,7 +68,11 @@ class HotTable {
   bool has_unreachable_tokens() const noexcept { return has_unreachable_tokens_; }
 
  private:
-  void seed(const Vocab& vocab, int32_t id, std::string_view bytes, MergeScratch& scratch,
+  /// The table is seeded in so many parts, each with its own of the places.
+  static constexpr size_t kSeedParts = 2;
+
+  bool seed_part(const Vocab& vocab, size_t part);
+  bool seed(const Vocab& vocab, int32_t id, uint64_t hash, MergeScratch& scratch,
             std::vector<int32_t>& ids);
 
   HotEntries entries_;

@@ -52,11 +52,14 @@ void read_merges(std::string_view text, TokenizerSource& source) {
 }  // namespace
 
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                          const Gpt2Options& options) {
+                          const Gpt2Options& options, const DoParts& do_parts) {
   TokenizerSource source;
-  JsonFile file = read_json_file(vocab_json, "vocab.json", VocabPlace::root);
-  if (!file.vocab_complaint.empty()) throw ParseError("vocab.json: " + file.vocab_complaint);
-  read_merges(merges_txt, source);
+  JsonFile file;
+  do_parts(2, [&](size_t part) {
+    if (part == 1) return read_merges(merges_txt, source);
+    file = read_json_file(vocab_json, "vocab.json", VocabPlace::root);
+    if (!file.vocab_complaint.empty()) throw ParseError("vocab.json: " + file.vocab_complaint);
+  });
   source.pretokenizer = make_pretokenizer(Family::gpt2);
   source.add_prefix_space = options.add_prefix_space;
   int32_t largest_added = kNoId;

@@ -12,6 +12,7 @@
 #include <string_view>
 #include <vector>
 
+#include "libtok/parts.h"
 #include "libtok/pretokenize.h"
 #include "libtok/vocab.h"
 
@@ -56,7 +57,8 @@ struct Gpt2Options {
 /// Reads GPT-2's pair of files, also in the form of OPT and RoBERTa, whose ids are not ranks.
 /// Errors: ParseError with the line of merges.txt or the key of vocab.json.
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                          const Gpt2Options& options = {});
+                          const Gpt2Options& options = {},
+                          const DoParts& do_parts = one_after_another);
 
 /// Reads a tokenizer.json: model BPE with a byte-level pre-tokenizer.
 /// Errors: ParseError naming the member and value that is ill-formed or not supported.

@@ -61,6 +61,9 @@ bool merge_windows(const Vocab& vocab, std::string_view piece, size_t window, Me
 /// A whole-piece look-up must come before the cut.
 class ExactCut {
  public:
+  /// Of a vocabulary without merges.
+  ExactCut() = default;
+
   /// Wide characters are asked as a whole where more than `few_wide` of the 1,024 pairs of bytes
   /// between two of them may join: in cl100k 279, in GPT-2's vocabulary 45, where two bytes tell
   /// enough, and sooner.

@@ -72,28 +72,33 @@ std::string canonical_form(TokenizerSource& source) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level)
-    : source_(std::move(source)),
-      identity_(sha256_hex(canonical_form(source_))),
-      vocab_(std::move(source_.vocab)),
-      cut_(vocab_),
-      hot_(vocab_),
-      level_(level) {
+Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level, const DoParts& do_parts)
+    : source_(std::move(source)), vocab_(source_.vocab), hot_(vocab_, do_parts), level_(level) {
+  do_parts(2, [&](size_t part) {
+    if (part == 1) {
+      cut_ = ExactCut(vocab_);
+      return;
+    }
+    identity_ = sha256_hex(canonical_form(source_));
+    source_.vocab = {};
+  });
   set_added_tokens();
   check_templates();
 }
 
 Tokenizer Tokenizer::from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                               const Gpt2Options& options) {
-  return Tokenizer(read_gpt2(vocab_json, merges_txt, options));
+                               const Gpt2Options& options, const DoParts& do_parts) {
+  return Tokenizer(read_gpt2(vocab_json, merges_txt, options, do_parts), chosen_simd_level(),
+                   do_parts);
 }
 
-Tokenizer Tokenizer::from_tokenizer_json(std::string_view json) {
-  return Tokenizer(read_tokenizer_json(json));
+Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const DoParts& do_parts) {
+  return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), do_parts);
 }
 
-Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string_view encoding) {
-  return Tokenizer(read_tiktoken(ranks, encoding));
+Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string_view encoding,
+                                   const DoParts& do_parts) {
+  return Tokenizer(read_tiktoken(ranks, encoding), chosen_simd_level(), do_parts);
 }
 
 void Tokenizer::set_added_tokens() {

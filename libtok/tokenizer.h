@@ -69,13 +69,18 @@ struct Scratch {
 class Tokenizer {
  public:
   /// Errors: ParseError for whatever cannot be followed exactly, naming it.
-  /// `level`: instructions to use, for tests; results never differ.
-  explicit Tokenizer(TokenizerSource source, SimdLevel level = chosen_simd_level());
+  /// `level`: instructions to use, for tests; results never differ. `do_parts`: how work is shared
+  /// that can be done at once; half of the time that loading takes.
+  explicit Tokenizer(TokenizerSource source, SimdLevel level = chosen_simd_level(),
+                     const DoParts& do_parts = one_after_another);
 
   static Tokenizer from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                             const Gpt2Options& options = {});
-  static Tokenizer from_tokenizer_json(std::string_view json);
-  static Tokenizer from_tiktoken(std::string_view ranks, std::string_view encoding);
+                             const Gpt2Options& options = {},
+                             const DoParts& do_parts = one_after_another);
+  static Tokenizer from_tokenizer_json(std::string_view json,
+                                       const DoParts& do_parts = one_after_another);
+  static Tokenizer from_tiktoken(std::string_view ranks, std::string_view encoding,
+                                 const DoParts& do_parts = one_after_another);
 
   /// Appends the ids of a text, one segment of the corpus (a document).
   /// Returns the number of special tokens that stand literally in it, parsed or not.
@@ -156,7 +161,7 @@ class Tokenizer {
   void set_added_tokens();
   void check_templates() const;
 
-  TokenizerSource source_;  ///< without the vocabulary, which moved on
+  TokenizerSource source_;  ///< without the vocabulary, once that is indexed
   std::string identity_;
   Vocab vocab_;
   ExactCut cut_;

@@ -72,7 +72,7 @@ void VocabSource::sort_tokens() {
   std::sort(tokens.begin(), tokens.end(), before);
 }
 
-Vocab::Vocab(VocabSource source)
+Vocab::Vocab(const VocabSource& source)
     : rank_rule_(source.rank_rule),
       whole_piece_first_(source.whole_piece_first),
       unk_id_(source.unk_id),
@@ -95,7 +95,7 @@ Vocab::Vocab(VocabSource source)
                        merge_results_.end());
 }
 
-void Vocab::index_tokens(VocabSource& source) {
+void Vocab::index_tokens(const VocabSource& source) {
   num_tokens_ = static_cast<int64_t>(source.tokens.size());
   int32_t limit = 0;
   size_t total_bytes = 0;
@@ -112,12 +112,19 @@ void Vocab::index_tokens(VocabSource& source) {
                      std::to_string(source.tokens.size()) + " tokens");
   }
   if (total_bytes >= UINT32_MAX) throw ParseError("vocabulary: larger than 4 GiB");
-  source.sort_tokens();
+  std::vector<const VocabSource::Token*> by_id;
+  by_id.reserve(source.tokens.size());
+  for (const VocabSource::Token& token : source.tokens) by_id.push_back(&token);
+  const auto before = [](const auto* a, const auto* b) { return a->id < b->id; };
+  if (!std::is_sorted(by_id.begin(), by_id.end(), before)) {
+    std::stable_sort(by_id.begin(), by_id.end(), before);
+  }
   offsets_.assign(static_cast<size_t>(limit) + 1, 0);
   kinds_.assign(static_cast<size_t>(limit), kAbsent);
   arena_.reserve(total_bytes);
   size_t next = 0;
-  for (const VocabSource::Token& token : source.tokens) {
+  for (const VocabSource::Token* listed : by_id) {
+    const VocabSource::Token& token = *listed;
     const size_t id = static_cast<size_t>(token.id);
     if (kinds_[id] != kAbsent) {
       throw ParseError("vocabulary: id " + std::to_string(token.id) + ": tokens " +

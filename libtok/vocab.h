@@ -117,7 +117,7 @@ class Vocab {
   /// Checks and indexes a vocabulary.
   /// Errors: ParseError for an id out of range or used twice, a token listed twice or empty, a
   /// merge whose halves or result are not tokens, and, under by_id, a byte without a token.
-  explicit Vocab(VocabSource source);
+  explicit Vocab(const VocabSource& source);
 
   /// Number of tokens: Hugging Face's vocab_size (added tokens not counted).
   int64_t size() const noexcept { return num_tokens_; }
@@ -167,7 +167,7 @@ class Vocab {
   bool id_follows_rank() const noexcept { return id_follows_rank_; }
 
  private:
-  void index_tokens(VocabSource& source);
+  void index_tokens(const VocabSource& source);
   void index_bytes(RankRule rule);
   void set_listed_merges(const VocabSource& source);
   void set_all_merges();

@@ -330,7 +330,10 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
 int bpe_tokenize(Options& options, cli::Invocation& call) {
   check(options);
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
-  const tokenize::LoadedTokenizer tokenizer = tokenize::load_tokenizer(options.tokenizer);
+  const tokenize::LoadedTokenizer tokenizer = tokenize::load_tokenizer(
+      options.tokenizer, [&](size_t count, const std::function<void(size_t)>& part) {
+        stream::run_parts(stream::threads_for(options.workers), count, part);
+      });
   const tokenize::EncodeRules rules = make_rules(options, tokenizer);
   if (options.tokenizer.pad_vocab) {
     call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));

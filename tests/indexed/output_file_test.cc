@@ -3,6 +3,7 @@
 // or an earlier SIGKILL, a set's last name only when all are whole.
 #include "libindexed/output_file.h"
 
+#include <fcntl.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -84,6 +85,33 @@ TEST(OutputFile, WriteAt) {
   EXPECT_EQ(file.size(), 8);
   file.commit();
   EXPECT_EQ(read_whole(folder / "x"), "abcdefgh");
+}
+
+// Between what is written through the buffer; a file that cannot be copied from is the caller's
+// affair.
+TEST(OutputFile, AppendsFromFiles) {
+  ScratchFolder folder;
+  {
+    OutputFile source(folder / "source");
+    source.write(std::string(3 << 20, 's') + "tail");
+    source.commit();
+  }
+  const int from = ::open((folder / "source").c_str(), O_RDONLY);
+  int ends[2];
+  ASSERT_EQ(::pipe(ends), 0);
+  OutputFile file(folder / "x");
+  file.write("front ");
+  EXPECT_EQ(file.append_from(ends[0], 0, 4), 0);
+  file.write("begin ");
+  int64_t copied = 0;
+  while (const int64_t n = file.append_from(from, copied, (3 << 20) + 4 - copied)) copied += n;
+  EXPECT_EQ(copied, (3 << 20) + 4);
+  EXPECT_EQ(file.size(), 12 + copied);
+  file.write(" end");
+  EXPECT_EQ(file.append_from(from, copied, 1), 0);  // the file ends there
+  file.commit();
+  EXPECT_EQ(read_whole(folder / "x"), "front begin " + std::string(3 << 20, 's') + "tail end");
+  for (const int fd : {from, ends[0], ends[1]}) ::close(fd);
 }
 
 TEST(OutputFile, SetCommitsLastNameLast) {

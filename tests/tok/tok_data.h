@@ -30,7 +30,8 @@ const nlohmann::json& golden_cases();
 std::string patched_json(const nlohmann::json& patch);
 
 /// A case's tokenizer; none when its files are not on this machine.
-std::optional<tok::Tokenizer> load_case(const std::string& name);
+std::optional<tok::Tokenizer> load_case(const std::string& name,
+                                        const tok::DoParts& do_parts = tok::one_after_another);
 
 /// xorshift64*, as in make_tok_goldens.py.
 class Random {

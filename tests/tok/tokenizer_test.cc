@@ -49,6 +49,64 @@ class EveryCaseTest : public testing::TestWithParam<std::string> {
   std::optional<tok::Tokenizer> tokenizer_;
 };
 
+/// Parts on threads of their own, begun from the last one.
+void at_once_from_the_back(size_t count, const std::function<void(size_t)>& part) {
+  std::vector<std::exception_ptr> failures(count);
+  std::vector<std::jthread> threads;
+  for (size_t i = count; i-- > 0;) {
+    threads.emplace_back([&, i] {
+      try {
+        part(i);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    });
+  }
+  for (std::jthread& thread : threads) thread.join();
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
+}
+
+TEST(LoadingInParts, GivesTheSameTokenizer) {
+  const std::string tokens[] = {"a", "b", "c", "ab", "abc", "bc", "cab", "abcab"};
+  std::string vocab = "{";
+  for (int32_t id = 0; const std::string& token : tokens) {
+    vocab += (id > 0 ? ", \"" : "\"") + token + "\": " + std::to_string(id);
+    ++id;
+  }
+  vocab += "}";
+  const std::string merges = "#version: 0.2\na b\nab c\nb c\nc ab\nabc ab\n";
+  const auto alone = tok::Tokenizer::from_gpt2(vocab, merges);
+  const auto shared = tok::Tokenizer::from_gpt2(vocab, merges, {}, at_once_from_the_back);
+  EXPECT_EQ(shared.identity(), alone.identity());
+  EXPECT_EQ(shared.audit(), alone.audit());
+  Random random(8);
+  for (int i = 0; i < 300; ++i) {
+    std::string text;
+    for (uint32_t n = random.next(60); n > 0; --n) text += "abc "[random.next(4)];
+    std::vector<int32_t> plain;
+    alone.encode_plain(text, plain);
+    EXPECT_EQ(shared.encode(text), plain) << text;
+  }
+  // Whichever part is done first, what is wrong with the vocabulary is told first.
+  try {
+    tok::Tokenizer::from_gpt2("[]", "no merge at all\n", {}, at_once_from_the_back);
+    ADD_FAILURE() << "taken";
+  } catch (const tok::ParseError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("vocab.json: not a JSON object"));
+  }
+}
+
+TEST_P(EveryCaseTest, LoadingInPartsGivesTheSameTokenizer) {
+  const std::optional<tok::Tokenizer> shared = load_case(GetParam(), at_once_from_the_back);
+  EXPECT_EQ(shared->identity(), tokenizer_->identity());
+  EXPECT_EQ(shared->audit(), tokenizer_->audit());
+  for (const std::string& text : random_texts(12, 100)) {
+    EXPECT_EQ(shared->encode(text), tokenizer_->encode(text)) << text;
+  }
+}
+
 TEST_P(EveryCaseTest, FastEqualsPlainWhateverTheCache) {
   Random random(4);
   tok::Scratch usual;

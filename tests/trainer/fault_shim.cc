@@ -159,6 +159,13 @@ ssize_t pwrite(int fd, const void* data, size_t size, off_t offset) {
   return below_root(fd) && fault() ? -1 : real(fd, data, size, offset);
 }
 
+ssize_t copy_file_range(int from, off64_t* from_at, int to, off64_t* to_at, size_t size,
+                        unsigned flags) {
+  static ssize_t (*const real)(int, off64_t*, int, off64_t*, size_t, unsigned) =
+      next<ssize_t(int, off64_t*, int, off64_t*, size_t, unsigned)>("copy_file_range");
+  return below_root(to) && fault() ? -1 : real(from, from_at, to, to_at, size, flags);
+}
+
 ssize_t send(int fd, const void* data, size_t size, int flags) {
   static ssize_t (*const real)(int, const void*, size_t, int) =
       next<ssize_t(int, const void*, size_t, int)>("send");

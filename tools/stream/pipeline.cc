@@ -5,8 +5,10 @@
 #include "tools/stream/pipeline.h"
 
 #include <algorithm>
+#include <atomic>
 #include <exception>
 #include <mutex>
+#include <thread>
 
 #include <sched.h>
 
@@ -120,6 +122,30 @@ int64_t threads_for(int64_t workers) {
   cpu_set_t set;
   const int64_t processors = sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 1;
   return workers == 0 ? processors : std::clamp<int64_t>(workers, 1, 4 * processors);
+}
+
+void run_parts(int64_t threads, size_t count, const std::function<void(size_t)>& part) {
+  std::vector<std::exception_ptr> failures(count);
+  std::atomic<size_t> next = 0;
+  const auto work = [&] {
+    for (size_t i = next++; i < count; i = next++) {
+      try {
+        part(i);
+      } catch (...) {
+        failures[i] = std::current_exception();
+      }
+    }
+  };
+  {
+    std::vector<std::jthread> others;
+    for (size_t i = 1; i < std::min(static_cast<size_t>(threads), count); ++i) {
+      others.emplace_back(work);
+    }
+    work();
+  }
+  for (const std::exception_ptr& failure : failures) {
+    if (failure) std::rethrow_exception(failure);
+  }
 }
 
 void run_ordered(int64_t threads, int64_t items, const std::function<bool(int64_t)>& source,

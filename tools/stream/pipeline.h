@@ -4,6 +4,7 @@
 // exist, and they are used again and again.
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,6 +15,10 @@ namespace stream {
 /// Threads for `workers` asked: one a processor of this process for 0, and never more than four,
 /// since more only take memory.
 int64_t threads_for(int64_t workers);
+
+/// part(0) to part(count - 1), on at most `threads` threads, the calling one among them. All end;
+/// then of what parts threw, that of the first one is thrown again.
+void run_parts(int64_t threads, size_t count, const std::function<void(size_t)>& part);
 
 /// The three stages on items known by number. `source(item)` fills an item, false at the end;
 /// `work(item, thread)` with thread in 0..threads-1, no two at once with the same one;

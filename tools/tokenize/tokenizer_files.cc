@@ -118,7 +118,7 @@ struct Files {
 };
 
 tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
-                         const std::string& merges, Files& files) {
+                         const std::string& merges, Files& files, const tok::DoParts& do_parts) {
   files.description = cli::concat(vocab, " ", merges);
   tok::Gpt2Options gpt2;
   if (!options.special_tokens.empty()) {
@@ -127,46 +127,51 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
   }
   const std::string vocab_text = read_whole(vocab);
   const std::string merges_text = read_whole(merges);
-  return parsed(vocab, [&] { return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2); });
+  return parsed(vocab,
+                [&] { return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, do_parts); });
 }
 
-tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files) {
+tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files,
+                         const tok::DoParts& do_parts) {
   files.description = path;
   const std::string text = read_whole(path);
   if (!text.starts_with('{') && !text.starts_with('[')) {  // base64 lines
-    return parsed(path,
-                  [&] { return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path)); });
+    return parsed(path, [&] {
+      return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), do_parts);
+    });
   }
   files.eos = eos_of_folder(fs::path(path).parent_path());
-  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text); });
+  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text, do_parts); });
 }
 
-tok::Tokenizer from_folder(const TokenizerOptions& options, const fs::path& folder, Files& files) {
+tok::Tokenizer from_folder(const TokenizerOptions& options, const fs::path& folder, Files& files,
+                           const tok::DoParts& do_parts) {
   files.eos = eos_of_folder(folder);
   std::error_code error;
   if (fs::exists(folder / "tokenizer.json", error)) {
-    return from_file(options, (folder / "tokenizer.json").string(), files);
+    return from_file(options, (folder / "tokenizer.json").string(), files, do_parts);
   }
   if (fs::exists(folder / "vocab.json", error) && fs::exists(folder / "merges.txt", error)) {
     return from_pair(options, (folder / "vocab.json").string(), (folder / "merges.txt").string(),
-                     files);
+                     files, do_parts);
   }
   throw std::system_error(
       std::make_error_code(std::errc::no_such_file_or_directory),
       cli::concat(folder.string(), ": neither tokenizer.json nor vocab.json with merges.txt"));
 }
 
-tok::Tokenizer from_files(const TokenizerOptions& options, Files& files) {
+tok::Tokenizer from_files(const TokenizerOptions& options, Files& files,
+                          const tok::DoParts& do_parts) {
   if (!options.merge_file.empty()) {
     return from_pair(options, existing(options.vocab_file, "vocab-file"),
-                     existing(options.merge_file, "merge-file"), files);
+                     existing(options.merge_file, "merge-file"), files, do_parts);
   }
   const std::string& named = options.model.empty() ? options.vocab_file : options.model;
   const std::string path =
       existing(named, options.model.empty() ? "vocab-file" : "tokenizer-model");
   std::error_code error;
-  return fs::is_directory(path, error) ? from_folder(options, path, files)
-                                       : from_file(options, path, files);
+  return fs::is_directory(path, error) ? from_folder(options, path, files, do_parts)
+                                       : from_file(options, path, files, do_parts);
 }
 
 /// The id that ends a document, as the wrapper of the type finds it.
@@ -323,7 +328,7 @@ std::string LoadedTokenizer::complaint(std::string_view text) const {
   return {};
 }
 
-LoadedTokenizer load_tokenizer(const TokenizerOptions& options) {
+LoadedTokenizer load_tokenizer(const TokenizerOptions& options, const tok::DoParts& do_parts) {
   LoadedTokenizer loaded;
   if (options.type == "NullTokenizer") {
     loaded.vocab_size_ = loaded.id_limit_ = *options.vocab_size;
@@ -334,7 +339,7 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options) {
     return loaded;
   }
   Files files;
-  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files));
+  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, do_parts));
   loaded.encode_options_.special_tokens_in_text = options.special_tokens_in_text == "parse"
                                                       ? tok::SpecialTokens::parse
                                                       : tok::SpecialTokens::text;

@@ -69,7 +69,8 @@ class LoadedTokenizer {
   const tok::Tokenizer* tokenizer() const { return tokenizer_.get(); }
 
  private:
-  friend LoadedTokenizer load_tokenizer(const TokenizerOptions& options);
+  friend LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
+                                        const tok::DoParts& do_parts);
   std::unique_ptr<tok::Tokenizer> tokenizer_;
   tok::EncodeOptions encode_options_;
   int64_t vocab_size_ = 0;
@@ -85,7 +86,8 @@ void check_tokenizer_options(const TokenizerOptions& options);
 
 /// Reads the files. Errors: std::system_error, tok::ParseError; std::runtime_error when the
 /// --eod-token is no token.
-LoadedTokenizer load_tokenizer(const TokenizerOptions& options);
+LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
+                               const tok::DoParts& do_parts = tok::one_after_another);
 
 /// Megatron's line ` > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)`.
 std::string padded_vocab_line(int64_t vocab_size, const TokenizerOptions& options);

@@ -21,6 +21,28 @@ void pause(int64_t number) {
   std::this_thread::sleep_for(std::chrono::microseconds((number * 7919) % 97));
 }
 
+TEST(RunParts, AllEndAndTheFirstFailureIsTold) {
+  for (const int64_t threads : {1, 2, 5}) {
+    for (const size_t count : {0, 1, 2, 7, 100}) {
+      std::vector<std::atomic<int>> done(count);
+      run_parts(threads, count, [&](size_t part) { ++done.at(part); });
+      for (const std::atomic<int>& times : done) EXPECT_EQ(times, 1);
+    }
+    std::vector<std::atomic<int>> begun(9);
+    try {
+      run_parts(threads, begun.size(), [&](size_t part) {
+        ++begun.at(part);
+        pause(static_cast<int64_t>(9 - part));
+        if (part >= 3) throw std::runtime_error(std::to_string(part));
+      });
+      ADD_FAILURE() << "no failure";
+    } catch (const std::runtime_error& error) {
+      EXPECT_STREQ(error.what(), "3");
+    }
+    for (const std::atomic<int>& times : begun) EXPECT_EQ(times, 1);
+  }
+}
+
 class Ordered : public testing::TestWithParam<int64_t> {};
 
 TEST_P(Ordered, SinkSeesTheOrderOfTheSource) {
