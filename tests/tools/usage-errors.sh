@@ -8,6 +8,7 @@ run json-extract - -
 run bpe-tokenize --input x
 run bpe-tokenize --input x --output-prefix y
 run bpe-tokenize --input x --output-prefix y --merge-file m
+run bpe-tokenize --input x --output-prefix y --vocab-file gpt2-vocab.json
 run bpe-tokenize --input x --output-prefix y --tokenizer-type BertWordPieceLowerCase
 run bpe-tokenize --input x --output-prefix y --tokenizer-type Gpt2
 run bpe-tokenize --input x --output-prefix y $VOCAB --json-keys a/b

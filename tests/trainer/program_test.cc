@@ -271,6 +271,8 @@ TEST_F(TrainerTest, CommonMistakesAreNamed) {
   EXPECT_THAT(refused({"--tokenizer-model", "some/model"}, 2),
               HasSubstr("--tokenizer-model some/model: no such file or folder (nothing is "
                         "downloaded: "));
+  EXPECT_EQ(refused({"--vocab-file", "some/gpt2-vocab.json"}, 2),
+            "trainer: --vocab-file some/gpt2-vocab.json needs --merge-file\n");
   std::ofstream(folder_ + "/m.txt") << "#version: 0.2\n";
   EXPECT_EQ(refused({"--vocab-file", "m.txt", "--merge-file", "d.idx"}, 1),
             "trainer: m.txt: byte 1: not valid JSON\n");

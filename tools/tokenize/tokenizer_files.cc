@@ -297,12 +297,11 @@ void check_tokenizer_options(const TokenizerOptions& options) {
   if (!options.model.empty() && !options.merge_file.empty()) {
     throw cli::UsageError("--tokenizer-model and --merge-file name two tokenizers");
   }
-  const bool pair = options.type == "GPT2BPETokenizer" || options.type == "HFGPT2Tokenizer";
   if (!options.special_tokens.empty() && options.merge_file.empty()) {
     throw cli::UsageError(
         "--tokenizer-special-tokens needs --merge-file: tokenizer.json lists its own");
   }
-  if (pair && options.merge_file.empty() && options.vocab_file.ends_with("vocab.json")) {
+  if (options.merge_file.empty() && options.vocab_file.ends_with("vocab.json")) {
     throw cli::UsageError(cli::concat("--vocab-file ", options.vocab_file, " needs --merge-file"));
   }
 }

@@ -97,7 +97,8 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
     return named(files.vocab_file, files.merge_file,
                  [&] { return tok::Tokenizer::from_gpt2(vocab, merges); });
   }
-  if (name == "vocab.json") throw UsageError("--vocab-file vocab.json needs --merge-file");
+  if (name.ends_with("vocab.json"))
+    throw UsageError(concat("--vocab-file ", files.vocab_file, " needs --merge-file"));
   return from_json(files.vocab_file);
 }
 
