@@ -21,9 +21,13 @@ yes '{"text":"some"}' | head -n 200000 >in.jsonl
 json-extract -q in.jsonl | head -n 1
 echo "exit ${PIPESTATUS[0]}"
 for tool in "json-extract -q -o out.jsonl" "bpe-tokenize -q -o out $VOCAB"; do
-  (cat in.jsonl; sleep 20) | $tool -w 2 &
+  $tool -w 2 <in.fifo &
+  pid=$!
+  exec 3>in.fifo
+  cat in.jsonl >&3
   await '\.tmp$'
-  kill -9 $(pgrep -P $$ -x "${tool%% *}")
+  kill -9 $pid
+  exec 3>&-
   wait
   $tool -w 2 <in.jsonl
   left
