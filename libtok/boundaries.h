@@ -48,6 +48,7 @@ struct JoinablePairs {
   /// where nothing is known.
   std::vector<uint64_t> wide_left;
   std::vector<uint64_t> wide_right;
+  ContextFilter wide_contexts;  ///< those of `contexts` that two such characters can be in: few
 
   bool joins(uint8_t first, uint8_t second) const noexcept {
     unsigned pair = static_cast<unsigned>(first) << 8 | second;

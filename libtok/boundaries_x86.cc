@@ -13,6 +13,8 @@
 
 #if defined(__x86_64__)
 #include <immintrin.h>
+
+#include "libtok/boundary_wide.h"
 #endif
 
 namespace tok {
@@ -187,31 +189,6 @@ struct BlockWalk {
                                   _mm512_set1_epi8(static_cast<char>(high - low)));
   }
 
-  /// Places among `leads` (bytes E0..EF) before which no merge joins the continuation byte before.
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
-    gnu::always_inline]] static inline uint64_t
-  wide_cuts(const JoinablePairs& joinable, __m512i bytes, __m512i before, uint64_t leads) noexcept {
-    const __m512i low_rows = _mm512_loadu_si512(joinable.wide);
-    const __m512i high_rows = _mm512_loadu_si512(joinable.wide + 32);
-    const __m512i one = _mm512_set1_epi16(1);
-    uint64_t joined = 0;
-    for (int half = 0; half < 2; ++half) {
-      __m256i first = half == 0 ? _mm512_maskz_extracti64x4_epi64(0xF, before, 0)
-                                : _mm512_maskz_extracti64x4_epi64(0xF, before, 1);
-      __m256i second = half == 0 ? _mm512_maskz_extracti64x4_epi64(0xF, bytes, 0)
-                                 : _mm512_maskz_extracti64x4_epi64(0xF, bytes, 1);
-      // A row is chosen by the low six bits of the first byte, its bit by the low four of the
-      // second.
-      __m512i row = _mm512_permutex2var_epi16(
-          low_rows, _mm512_maskz_cvtepu8_epi16(~__mmask32{0}, first), high_rows);
-      __m512i bit =
-          _mm512_sllv_epi16(one, _mm512_and_si512(_mm512_maskz_cvtepu8_epi16(~__mmask32{0}, second),
-                                                  _mm512_set1_epi16(15)));
-      joined |= static_cast<uint64_t>(_mm512_test_epi16_mask(row, bit)) << 32 * half;
-    }
-    return leads & between(before, 0x80, 0xBF) & ~joined;
-  }
-
   /// classify_high for blocks with many such characters: the common ones of three bytes, in East
   /// Asian text and in typeset English, all at once; the rest one by one.
   template <Rules R>
@@ -258,9 +235,14 @@ struct BlockWalk {
     if (joinable == nullptr) return;
     const uint64_t keep = base == 0 ? ~uint64_t{1} : ~uint64_t{0};
     const __m512i before = _mm512_maskz_loadu_epi8(low_bits(left + 1) & keep, from - 1);
-    const uint64_t cuts = wide_cuts(*joinable, bytes, before, known);
+    const uint64_t cuts = wide_row_cuts(*joinable, bytes, before, known);
     const uint64_t asked = known & ~cuts & (base == 0 ? ~uint64_t{7} : ~uint64_t{0});
-    masks.cut |= cuts | joinable->wide_cuts(from, asked);
+    masks.cut |= cuts;
+    if (asked == 0 || joinable->wide_left.empty()) return;
+    const uint64_t shared =
+        shared_sides(*joinable, from, low_bits(left) & (base == 0 ? ~uint64_t{7} : ~uint64_t{0}),
+                     bytes, second, third, asked);
+    masks.cut |= (asked & ~shared) | joinable->wide_cuts(from, shared);
   }
 
   /// What the bytes of a block are compared with, in registers over a walk: left alone, compilers

@@ -140,6 +140,11 @@ ContextSide right_side(const char* begin, size_t size) noexcept {
   return {bytes, size};
 }
 
+/// Whether two characters of three bytes may meet between two bytes.
+bool between_wide(char before, char behind) noexcept {
+  return (before & 0xC0) == 0x80 && (behind & 0xF0) == 0xE0;
+}
+
 }  // namespace
 
 void merge_piece_plain(const Vocab& vocab, std::string_view piece, std::vector<int32_t>& ids) {
@@ -213,8 +218,14 @@ bool merge_windows(const Vocab& vocab, std::string_view piece, size_t window, Me
 ExactCut::ExactCut(const Vocab& vocab, int few_wide) {
   std::unordered_set<uint64_t> marked;
   size_t num_contexts = 0;
-  for (int32_t id : vocab.merge_results()) num_contexts += vocab.bytes(id).size() - 1;
+  size_t num_wide = 0;
+  for (int32_t id : vocab.merge_results()) {
+    const std::string_view token = vocab.bytes(id);
+    num_contexts += token.size() - 1;
+    for (size_t at = 1; at < token.size(); ++at) num_wide += between_wide(token[at - 1], token[at]);
+  }
   neighbours_.contexts = ContextFilter(num_contexts);
+  neighbours_.wide_contexts = ContextFilter(num_wide);
   bool has_wide_bytes = true;
   for (unsigned byte = 0x80; byte < 0xF0; ++byte) {
     if ((byte & 0xE0) == 0xC0) continue;
@@ -253,10 +264,8 @@ void ExactCut::add_context(std::string_view token, size_t at,
   const ContextSide right =
       right_side(token.data() + at, std::min(ContextFilter::kBytes, token.size() - at));
   neighbours_.contexts.add(left, right);
-  if (neighbours_.wide_left.empty() || (left.bytes & 0xC0) != 0x80 ||
-      (right.bytes & 0xF0) != 0xE0) {
-    return;
-  }
+  if (neighbours_.wide_left.empty() || !between_wide(token[at - 1], token[at])) return;
+  neighbours_.wide_contexts.add(left, right);
   // The characters of three bytes that end with the left side, and those that begin with the right.
   const auto mark = [&](std::vector<uint64_t>& sides, uint32_t first, uint32_t step, uint32_t count,
                         uint64_t number) {
