@@ -120,9 +120,9 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   const Ended stopped = run(saving("file", {"--stop-file", "stop"}));
   EXPECT_EQ(stopped.status, 75);
   EXPECT_THAT(stopped.err, HasSubstr("stop file stop: stopped after step 0"));
-  const Ended lone = run({"--save", "lone", "--exit-interval", "3"});
+  const Ended lone = run({"--save", "a lone", "--exit-interval", "3"});
   EXPECT_EQ(lone.status, 75);
-  EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load lone goes on from there"));
+  EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' goes on from there"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
   // Nothing was saved: going on is not possible, and of a number of steps not asked either.

@@ -438,10 +438,10 @@ int TrainingLoop::end_early(const std::string& why) {
     return kFailed;
   }
   const TrainConfig& config = parts_.config;
-  parts_.console.note(concat(why, ": stopped after step ", state_.iteration, "; ",
-                             repeatable(config)
-                                 ? "the same command goes on from there"
-                                 : concat("--load ", config.save, " goes on from there")));
+  parts_.console.note(concat(
+      why, ": stopped after step ", state_.iteration, "; ",
+      repeatable(config) ? "the same command goes on from there"
+                         : concat("--load ", cli::shell_word(config.save), " goes on from there")));
   return kGoOn;
 }
 
