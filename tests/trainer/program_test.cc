@@ -156,6 +156,12 @@ TEST_F(TrainerTest, ScheduleAndModelMustAgreeWithTheCheckpoint) {
   EXPECT_THAT(run({"--load", "nowhere"}).err,
               HasSubstr("nowhere: no checkpoint there, starting from the beginning"));
   EXPECT_EQ(run({"--load", "nowhere", "--exit-on-missing-checkpoint"}).status, 1);
+  std::ofstream(folder_ + "/file") << "no checkpoint";
+  for (const char* flag : {"--load", "--save"}) {
+    const Ended file = run({flag, "file"});
+    EXPECT_EQ(file.status, 2);
+    EXPECT_THAT(file.err, HasSubstr(std::string(flag) + " file: a file, where a folder is"));
+  }
 }
 
 TEST_F(TrainerTest, FinetuneTakesOnlyTheWeights) {

@@ -67,6 +67,9 @@ void refuse_foreign(const TrainConfig& config) {
   const auto refuse = [&](const char* flag, const std::string& path, bool start) {
     const std::string kind = path.empty() ? "" : foreign_checkpoint(path);
     const bool hf = kind == "a transformers folder";
+    std::error_code none;
+    if (kind.empty() && fs::is_regular_file(path, none))
+      throw cli::UsageError(concat(flag, " ", path, ": a file, where a folder is expected"));
     if (kind.empty() || (hf && !start)) return;
     if (!start)
       throw cli::UsageError(concat(flag, " ", path, ": holds ", kind,

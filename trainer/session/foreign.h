@@ -17,7 +17,7 @@ namespace trainer {
 /// where nothing is known of it. Reads names only, and a tracker.
 std::string foreign_checkpoint(const std::string& path);
 
-/// Refuses a foreign --load, --pretrained-checkpoint or --save.
+/// Refuses a foreign --load, --pretrained-checkpoint or --save, and one that is no folder.
 /// Errors: cli::UsageError naming flag, path, kind and the command that makes a start of it.
 void refuse_foreign(const TrainConfig& config);
 
