@@ -35,6 +35,10 @@ struct ReadingSteps {
 /// any number of long records takes the memory of one.
 inline constexpr size_t kAloneBytes = size_t{4} << 20;
 
+/// So many workers get their chunks read one after the other, by whichever of them is free; more
+/// read their own, since one at a time would no longer do. Each chunk's end is then read twice.
+inline constexpr int64_t kOrderedReading = 4;
+
 /// Reads all documents of all inputs.
 /// Errors: those of ChunkReader, Input and ErrorPolicy, and whatever the steps throw; always the
 /// earliest in the order of the input.
@@ -45,7 +49,7 @@ void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
                                              .max_record_bytes = job.options.max_line,
                                              .unpack = {.ratio = job.options.max_ratio},
                                              .range = job.options.range,
-                                             .defer = job.threads > 1});
+                                             .defer = job.threads > kOrderedReading});
   std::vector<DocumentReader> documents;
   for (int64_t i = 0; i < job.threads; ++i) {
     documents.emplace_back(format, job.options.keys, job.spelling);
