@@ -5,6 +5,8 @@
 #include <algorithm>
 #include <bit>
 
+#include "libtok/hash.h"
+
 namespace tok {
 
 PieceCache::PieceCache(size_t num_entries) {
@@ -15,18 +17,7 @@ PieceCache::PieceCache(size_t num_entries) {
 }
 
 size_t PieceCache::pair(std::string_view piece, uint8_t tag) const noexcept {
-  uint64_t hash = piece.size() * 0x9E3779B97F4A7C15u + tag;
-  const char* at = piece.data();
-  size_t left = piece.size();
-  for (; left > 8; at += 8, left -= 8) {
-    uint64_t word;
-    std::memcpy(&word, at, 8);
-    hash = std::rotl((hash ^ word) * 0xD6E8FEB86659FD93u, 29);
-  }
-  uint64_t word = 0;
-  std::memcpy(&word, at, left);
-  hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-  return 2 * ((hash ^ hash >> 32) & mask_);
+  return 2 * (hash_bytes(piece, tag) & mask_);
 }
 
 std::span<const int32_t> PieceCache::find(std::string_view piece, uint8_t tag) const noexcept {

@@ -5,7 +5,6 @@
 #include "libtok/train.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstring>
 #include <limits>
 #include <nlohmann/json.hpp>
@@ -13,38 +12,20 @@
 #include <stdexcept>
 
 #include "libtok/byte_level.h"
+#include "libtok/hash.h"
 
 namespace tok {
 namespace {
 
-uint64_t hash_piece(std::string_view piece) noexcept {
-  uint64_t hash = piece.size() * 0x9E3779B97F4A7C15u + 1;
-  const char* at = piece.data();
-  size_t left = piece.size();
-  for (; left > 8; at += 8, left -= 8) {
-    uint64_t word;
-    std::memcpy(&word, at, 8);
-    hash = std::rotl((hash ^ word) * 0xD6E8FEB86659FD93u, 29);
-  }
-  uint64_t word = 0;
-  std::memcpy(&word, at, left);
-  hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-  return hash ^ hash >> 32;
-}
-
-/// Longest pieces whose hash says which they are among those of their size: every step from their
-/// bytes to it can be undone.
+/// Longest pieces whose hash says which they are among those of their size (hash_word).
 constexpr size_t kHashedWhole = 8;
 
-/// The same hash, where sixteen bytes can be read from the beginning of the piece.
+/// hash_bytes, where sixteen bytes can be read from the beginning of the piece.
 uint64_t hash_readable(const char* at, size_t size) noexcept {
-  if (size > kHashedWhole || size == 0) return hash_piece({at, size});
+  if (size > kHashedWhole || size == 0) return hash_bytes({at, size});
   uint64_t word;
   std::memcpy(&word, at, 8);
-  word &= UINT64_MAX >> (64 - 8 * size);
-  uint64_t hash = size * 0x9E3779B97F4A7C15u + 1;
-  hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-  return hash ^ hash >> 32;
+  return hash_word(word & UINT64_MAX >> (64 - 8 * size), size);
 }
 
 uint64_t pair_key(int32_t left, int32_t right) noexcept {
@@ -272,7 +253,7 @@ class Trainer {
 }  // namespace
 
 void PieceCounts::add(std::string_view piece, int64_t times) {
-  if (!piece.empty()) add(piece, hash_piece(piece), times);
+  if (!piece.empty()) add(piece, hash_bytes(piece), times);
 }
 
 void PieceCounts::add(std::string_view piece, uint64_t hash, int64_t times) {
@@ -305,7 +286,7 @@ void PieceCounts::add_neighbours(std::string_view text, size_t begin,
     for (size_t i = 0; i < count; ++i) {
       const size_t size = ends[i] - from;
       hashes[i] = from + 16 <= text.size() ? hash_readable(text.data() + from, size)
-                                           : hash_piece(text.substr(from, size));
+                                           : hash_bytes(text.substr(from, size));
       __builtin_prefetch(&slots_[hashes[i] & (slots_.size() - 1)]);
       from = ends[i];
     }

@@ -4,28 +4,14 @@
 
 #include <algorithm>
 #include <bit>
-#include <cstring>
 #include <functional>
+
+#include "libtok/hash.h"
 
 namespace tok {
 namespace {
 
 enum Kind : uint8_t { kAbsent = 0, kBytes = 1, kText = 2 };
-
-uint64_t hash_bytes(std::string_view bytes) noexcept {
-  uint64_t hash = bytes.size() * 0x9E3779B97F4A7C15u;
-  const char* at = bytes.data();
-  size_t left = bytes.size();
-  for (; left >= 8; at += 8, left -= 8) {
-    uint64_t word;
-    std::memcpy(&word, at, 8);
-    hash = std::rotl((hash ^ word) * 0xD6E8FEB86659FD93u, 29);
-  }
-  uint64_t word = 0;
-  std::memcpy(&word, at, left);
-  hash = (hash ^ word) * 0xD6E8FEB86659FD93u;
-  return hash ^ (hash >> 32);
-}
 
 /// Bytes as they can stand in a message: printable ASCII, the rest as \xNN.
 std::string quoted(std::string_view bytes) {
