@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The hash of bytes that tables of this library are ordered by; it is in no file. Not here: that of
-// the short pieces' keys, which vectors compute (hot_entry.h). Included by .cc files of libtok only.
+// the short pieces' keys, which vectors compute (hot_entry.h). Included by .cc files only.
 #pragma once
 
 #include <bit>
