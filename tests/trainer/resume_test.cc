@@ -147,7 +147,7 @@ TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
     EXPECT_EQ(ended.status, 0) << at << ended.err;
     EXPECT_THAT(
         ended.err,
-        ContainsRegex("No space left on device: the checkpoint of step (5|10) was not written; "
+        ContainsRegex("no space left on device: the checkpoint of step (5|10) was not written; "
                       "training goes on"))
         << at;
     EXPECT_TRUE(tensors(save, 12) == tensors("whole", 12)) << at;
