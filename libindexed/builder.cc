@@ -19,6 +19,7 @@ namespace indexed {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
+/// What a second-level cache holds; smaller files are not worth a call of the kernel's own.
 constexpr int64_t kCachedBytes = int64_t{256} << 10;
 
 [[noreturn]] void fail(const std::string& what) {

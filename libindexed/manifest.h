@@ -24,7 +24,7 @@ struct Segment {
   std::vector<uint32_t> block_crc32c = {};
 
   /// Appends bytes to the run; with `crc32c`, their own checksum, they are read only where a block
-  /// ends in them.
+  /// begins or ends in them.
   void add(std::span<const std::byte> more);
   void add(std::span<const std::byte> more, uint32_t crc32c);
 };

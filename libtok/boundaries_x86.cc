@@ -182,12 +182,6 @@ struct BlockWalk {
   equal(__m512i bytes, uint8_t value) noexcept {
     return _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(static_cast<char>(value)));
   }
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
-    gnu::always_inline]] static inline uint64_t
-  between(__m512i bytes, uint8_t low, uint8_t high) noexcept {
-    return _mm512_cmple_epu8_mask(_mm512_sub_epi8(bytes, _mm512_set1_epi8(static_cast<char>(low))),
-                                  _mm512_set1_epi8(static_cast<char>(high - low)));
-  }
 
   /// classify_high for blocks with many such characters: the common ones of three bytes, in East
   /// Asian text and in typeset English, all at once; the rest one by one.
@@ -200,20 +194,22 @@ struct BlockWalk {
     const size_t left = text.size() - base;
     const __m512i second = _mm512_maskz_loadu_epi8(low_bits(left - 1), from + 1);
     const __m512i third = _mm512_maskz_loadu_epi8(low_bits(left < 2 ? 0 : left - 2), from + 2);
-    const uint64_t whole = between(second, 0x80, 0xBF) & between(third, 0x80, 0xBF);
+    const uint64_t whole = bytes_between(second, 0x80, 0xBF) & bytes_between(third, 0x80, 0xBF);
     const uint64_t e3 = equal(bytes, 0xE3), x80 = equal(second, 0x80);
     // U+4000..4DBF, 4E00..9FFF; B000..CFFF
-    uint64_t letters = between(bytes, 0xE5, 0xE9) | between(bytes, 0xEB, 0xEC) |
+    uint64_t letters = bytes_between(bytes, 0xE5, 0xE9) | bytes_between(bytes, 0xEB, 0xEC) |
                        (equal(bytes, 0xE4) & ~equal(second, 0xB7));
     // U+3041..307F, 3080..30BF but 3097..309C and 30A0, 30C0..30FF but 30FB
-    letters |= e3 & ((equal(second, 0x81) & ~equal(third, 0x80)) |
-                     (equal(second, 0x82) & ~between(third, 0x97, 0x9C) & ~equal(third, 0xA0)) |
-                     (equal(second, 0x83) & ~equal(third, 0xBB)));
+    letters |=
+        e3 & ((equal(second, 0x81) & ~equal(third, 0x80)) |
+              (equal(second, 0x82) & ~bytes_between(third, 0x97, 0x9C) & ~equal(third, 0xA0)) |
+              (equal(second, 0x83) & ~equal(third, 0xBB)));
     // U+3001..3004, 3008..3020; FF01..FF0F, FF1A..FF20; 2010..2027
-    uint64_t signs = e3 & x80 & (between(third, 0x81, 0x84) | between(third, 0x88, 0xA0));
+    uint64_t signs =
+        e3 & x80 & (bytes_between(third, 0x81, 0x84) | bytes_between(third, 0x88, 0xA0));
     signs |= equal(bytes, 0xEF) & equal(second, 0xBC) &
-             (between(third, 0x81, 0x8F) | between(third, 0x9A, 0xA0));
-    signs |= equal(bytes, 0xE2) & x80 & between(third, 0x90, 0xA7);
+             (bytes_between(third, 0x81, 0x8F) | bytes_between(third, 0x9A, 0xA0));
+    signs |= equal(bytes, 0xE2) & x80 & bytes_between(third, 0x90, 0xA7);
     letters &= whole;
     const uint64_t known = letters | (signs & whole);
     const uint64_t inside = known << 1 | known << 2;
@@ -225,10 +221,12 @@ struct BlockWalk {
     if constexpr (R.cjk) {
       // U+4E00..9FA5, and what is left of 3040..30FF
       const uint64_t runs =
-          known & (between(bytes, 0xE5, 0xE8) | (equal(bytes, 0xE4) & between(second, 0xB8, 0xBF)) |
-                   (equal(bytes, 0xE9) & (between(second, 0x80, 0xBD) |
-                                          (equal(second, 0xBE) & between(third, 0x80, 0xA5)))) |
-                   (e3 & between(second, 0x81, 0x83)));
+          known &
+          (bytes_between(bytes, 0xE5, 0xE8) |
+           (equal(bytes, 0xE4) & bytes_between(second, 0xB8, 0xBF)) |
+           (equal(bytes, 0xE9) & (bytes_between(second, 0x80, 0xBD) |
+                                  (equal(second, 0xBE) & bytes_between(third, 0x80, 0xA5)))) |
+           (e3 & bytes_between(second, 0x81, 0x83)));
       masks.cjk |= runs | runs << 1 | runs << 2;
       spill.cjk |= (runs >> 62 & 1) | (runs >> 63) * 3;
     }
@@ -292,13 +290,13 @@ struct BlockWalk {
       m.newline = equal(v, '\n') | equal(v, '\r');
     }
     if constexpr (R.cased) {
-      m.upper = between(v, 'A', 'Z');
+      m.upper = bytes_between(v, 'A', 'Z');
       m.lower = m.letter & ~m.upper;
       m.slash = equal(v, '/');
     }
     if constexpr (R.ascii_sign) {
       m.ascii = ~_mm512_movepi8_mask(v);
-      m.hard = (between(v, 0, 31) & ~m.white) | equal(v, 0x7F);
+      m.hard = (bytes_between(v, 0, 31) & ~m.white) | equal(v, 0x7F);
     }
     uint64_t high = _mm512_movepi8_mask(v);
     if ((high | spill.inside) != 0) {

@@ -21,6 +21,15 @@ bytes_between(__m512i bytes, uint8_t low, uint8_t high) noexcept {
                                 _mm512_set1_epi8(static_cast<char>(high - low)));
 }
 
+/// Half of 64 bytes, as words.
+[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
+  gnu::always_inline]] inline __m512i
+half_as_words(__m512i bytes, int half) noexcept {
+  return _mm512_maskz_cvtepu8_epi16(~__mmask32{0},
+                                    half == 0 ? _mm512_maskz_extracti64x4_epi64(0xF, bytes, 0)
+                                              : _mm512_maskz_extracti64x4_epi64(0xF, bytes, 1));
+}
+
 /// Places among `leads` (bytes E0..EF) before which no merge joins the continuation byte before.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
   gnu::always_inline]] inline uint64_t
@@ -31,29 +40,14 @@ wide_row_cuts(const JoinablePairs& joinable, __m512i bytes, __m512i before,
   const __m512i one = _mm512_set1_epi16(1);
   uint64_t joined = 0;
   for (int half = 0; half < 2; ++half) {
-    __m256i first = half == 0 ? _mm512_maskz_extracti64x4_epi64(0xF, before, 0)
-                              : _mm512_maskz_extracti64x4_epi64(0xF, before, 1);
-    __m256i second = half == 0 ? _mm512_maskz_extracti64x4_epi64(0xF, bytes, 0)
-                               : _mm512_maskz_extracti64x4_epi64(0xF, bytes, 1);
     // A row is chosen by the low six bits of the first byte, its bit by the low four of the
     // second.
-    __m512i row = _mm512_permutex2var_epi16(
-        low_rows, _mm512_maskz_cvtepu8_epi16(~__mmask32{0}, first), high_rows);
-    __m512i bit = _mm512_sllv_epi16(
-        one,
-        _mm512_and_si512(_mm512_maskz_cvtepu8_epi16(~__mmask32{0}, second), _mm512_set1_epi16(15)));
+    const __m512i row = _mm512_permutex2var_epi16(low_rows, half_as_words(before, half), high_rows);
+    const __m512i bit =
+        _mm512_sllv_epi16(one, _mm512_and_si512(half_as_words(bytes, half), _mm512_set1_epi16(15)));
     joined |= static_cast<uint64_t>(_mm512_test_epi16_mask(row, bit)) << 32 * half;
   }
   return leads & bytes_between(before, 0x80, 0xBF) & ~joined;
-}
-
-/// Half of 64 bytes, as words.
-[[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
-  gnu::always_inline]] inline __m512i
-half_as_words(__m512i bytes, int half) noexcept {
-  return _mm512_maskz_cvtepu8_epi16(~__mmask32{0},
-                                    half == 0 ? _mm512_maskz_extracti64x4_epi64(0xF, bytes, 0)
-                                              : _mm512_maskz_extracti64x4_epi64(0xF, bytes, 1));
 }
 
 /// The low 16 bits of the code point of a character of three bytes at each of 64 places, given the

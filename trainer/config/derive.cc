@@ -221,8 +221,7 @@ void Derivation::pipeline_chunks() {
   if (layers && count) {
     throw UsageError(
         "--num-layers-per-virtual-pipeline-stage and --num-virtual-stages-per-pipeline-rank "
-        "exclude "
-        "each other");
+        "exclude each other");
   }
   if ((layers || d.pipeline_chunks > 1) && stages == 1) {
     throw UsageError(concat(

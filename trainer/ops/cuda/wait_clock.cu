@@ -27,6 +27,7 @@ WaitClock::WaitClock() {
   void* published = nullptr;
   CUDA_CHECK(cudaMalloc(&times_, sizeof(Times)));
   CUDA_CHECK(cudaMemset(times_, 0, sizeof(Times)));
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));  // streams of others do not wait for it
   CUDA_CHECK(cudaMallocHost(&published, sizeof(uint64_t)));
   published_ = static_cast<volatile uint64_t*>(published);
   *published_ = 0;
