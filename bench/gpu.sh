@@ -119,6 +119,10 @@ save() {
   rm -rf "$folder/saved"
 }
 
+# A link at a place where the tests look, unless something is there.
+stand_in() { # PLACE TARGET
+  [ -e "$1" ] || { mkdir -p "$(dirname "$1")" && ln -s "$2" "$1" && made+=("$1"); }
+}
 run() {
   local part nvidia source
   tar -C "$folder" -xzf "$1"
@@ -127,7 +131,8 @@ run() {
   [ -z "$nvidia" ] || LD_LIBRARY_PATH=$(printf '%s:' "$nvidia"/*/lib)${LD_LIBRARY_PATH:-}
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder/lib PATH=$folder/build/release/bin:$folder/build/release:$PATH
   source=$(cat "$folder/source")
-  [ -e "$source" ] || { mkdir -p "$(dirname "$source")" && ln -s "$folder" "$source" && made=$source; }
+  stand_in "$source" "$folder"
+  stand_in "$source/build/release" "$folder/build/release" # where there is a checkout at that place, without a build
   nvidia-smi --query-gpu=name,driver_version,power.limit,clocks.max.sm --format=csv,noheader
   gpus=$(nvidia-smi -L | wc -l)
   for part; do
@@ -136,7 +141,7 @@ run() {
   done
 }
 
-folder=$(mktemp -d) made='' each=${SECONDS_EACH:-10}
-trap 'rm -rf "$folder"; [ -z "$made" ] || rm -f "$made"' EXIT
+folder=$(mktemp -d) made=() each=${SECONDS_EACH:-10}
+trap 'rm -rf "$folder" "${made[@]}"' EXIT
 [ $# -ge 3 ] || { sed -n '4,17p' "$0" >&2; exit 2; }
 "$@"

@@ -5,13 +5,13 @@
     bench/whole.py --vocab vocab.json --merges merges.txt --tokenizer tokenizer.json INPUT.jsonl
 
 Peers, each in a fresh process:
-  gigatoken      encode_files into memory, 1 and 2 threads; only the call is timed
+  gigatoken      encode_files into memory, by as many threads as we have workers; only the call is timed
   megatron-fast  what Megatron's preprocess_data_fast.py does: encode_files, an end-of-document token behind each
                  document, megatron.core's IndexedDatasetBuilder; 2 threads
   megatron-slow  what Megatron's preprocess_data.py does: json.loads and a Hugging Face fast tokenizer in a pool of 2,
                  one document after the other into the builder; on the first --slow-bytes of the input
-First the answers are compared: .bin and .idx of 1 and 2 workers, of megatron-fast and of megatron-slow are the same
-bytes. Then all run in turn, --rounds times. MB are 10^6 bytes of text; medians; a ratio is taken round by round, then its
+We run with each of --workers (1,2). First the answers are compared: .bin and .idx of each number of workers, of
+megatron-fast and of megatron-slow are the same bytes. Then all run in turn, --rounds times. MB are 10^6 bytes of text; medians; a ratio is taken round by round, then its
 median. "cpu" is user and system time of the process and its children, which others on the machine disturb less.
 """
 import sys
@@ -162,6 +162,7 @@ def main():
     for name in ("vocab", "merges", "tokenizer"):
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--workers", default="1,2", help="numbers of workers, and of gigatoken's threads")
     parser.add_argument("--eod", type=int, default=50256)
     parser.add_argument("--slow-bytes", type=int, default=10_000_000, help="0 leaves megatron-slow out")
     parser.add_argument("--without", default="", help="peers to leave out")
@@ -179,22 +180,23 @@ def main():
     print(f"commit {commit}, {cpu}, {os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; "
           f"{os.path.basename(options.input)}: {os.path.getsize(options.input) / 1e6:.0f} MB of JSON lines, {size / 1e6:.0f} MB of text")
     left_out = options.without.split(",")
+    workers = [int(count) for count in options.workers.split(",")]
     with tempfile.TemporaryDirectory(dir=os.path.dirname(os.path.abspath(options.input))) as folder:
         at = lambda name: os.path.join(folder, name)
         dataset = lambda name: at(name) + "_text_document"
-        rows = {f"{OURS}, 1 worker": (lambda: run_ours(options, options.input, at("one"), 1), "wall_s", "cpu_s", size),
-                f"{OURS}, 2 workers": (lambda: run_ours(options, options.input, at("two"), 2), "wall_s", "cpu_s", size)}
-        run_ours(options, options.input, at("one"), 1)
-        run_ours(options, options.input, at("two"), 2)
-        same(dataset("one"), dataset("two"))
+        rows = {}
+        for count in workers:
+            run_ours(options, options.input, at(f"ours{count}"), count)
+            same(dataset(f"ours{workers[0]}"), dataset(f"ours{count}"))
+            rows[ours_by(count)] = (lambda n=count: run_ours(options, options.input, at(f"ours{n}"), n), "wall_s", "cpu_s", size)
         if "gigatoken" not in left_out:
-            for threads in (1, 2):
-                rows[f"gigatoken, {threads} thread"] = (
+            for threads in workers:
+                rows[f"gigatoken, {threads} threads"] = (
                     lambda t=threads: peer(options, "gigatoken", options.input, "-", t), "call_s", "call_cpu_s", size)
         if "megatron-fast" not in left_out:
             fast = lambda: peer(options, "megatron-fast", options.input, at("fast"), 2)
             fast()
-            same(dataset("one"), at("fast"))
+            same(dataset(f"ours{workers[0]}"), at("fast"))
             rows["megatron-fast"] = (fast, "wall_s", "cpu_s", size)
         if options.slow_bytes and "megatron-slow" not in left_out:
             head = head_of(options.input, options.slow_bytes, folder)
@@ -203,26 +205,31 @@ def main():
             run_ours(options, head, at("few"), 1)
             same(dataset("few"), at("slow"))
             rows["megatron-slow"] = (slow, "wall_s", "cpu_s", few)
-        table(options, rows)
+        table(options, rows, workers)
 
 
-def table(options, rows):
+def ours_by(workers):
+    return f"{OURS}, {workers} workers"
+
+
+def table(options, rows, workers):
     taken = {name: [] for name in rows}
     for _ in range(options.rounds):
         for name, (run, *_) in rows.items():
             taken[name].append(run())
-    print(f"\n{'':22} {'MB/s':>8} {'range':>15} {'cpu MB/s':>9} {'ours 1':>8} {'ours 2':>8} {'by cpu':>7} {'peak MB':>8}")
+    heads = "".join(f"{'ours ' + str(count):>9}" for count in workers)
+    print(f"\n{'':22} {'MB/s':>8} {'range':>15} {'cpu MB/s':>9}{heads} {'by cpu':>7} {'peak MB':>8}")
     for name, (_, wall, cpu, size) in rows.items():
-        per_byte = [t[wall] / size for t in taken[name]]
-        cpu_byte = [t[cpu] / size for t in taken[name]]
-        against = []
-        for k, key in ((1, "wall_s"), (2, "wall_s"), (1, "cpu_s")):
-            mine = f"{OURS}, 1 worker" if k == 1 else f"{OURS}, 2 workers"
-            own = [t[key] / rows[mine][3] for t in taken[mine]]
-            theirs = cpu_byte if key == "cpu_s" else per_byte
-            against.append(statistics.median(b / a for a, b in zip(own, theirs)))
-        print(f"{name:22} {1e-6 / statistics.median(per_byte):8.1f} {1e-6 / max(per_byte):7.1f}..{1e-6 / min(per_byte):<6.1f}"
-              f" {1e-6 / statistics.median(cpu_byte):9.1f} {against[0]:7.2f}x {against[1]:7.2f}x {against[2]:6.2f}x"
+        per_byte = {key: [t[key] / size for t in taken[name]] for key in (wall, cpu)}
+
+        def ratio(count, key, mine):
+            own = ours_by(count)
+            return statistics.median(b / (a[mine] / rows[own][3]) for a, b in zip(taken[own], per_byte[key]))
+
+        against = "".join(f"{ratio(count, wall, 'wall_s'):8.2f}x" for count in workers)
+        rates = sorted(1e-6 / each for each in per_byte[wall])
+        print(f"{name:22} {statistics.median(rates):8.1f} {rates[0]:7.1f}..{rates[-1]:<6.1f}"
+              f" {1e-6 / statistics.median(per_byte[cpu]):9.1f}{against} {ratio(workers[0], cpu, 'cpu_s'):6.2f}x"
               f" {max(t['peak_mb'] for t in taken[name]):8.0f}", flush=True)
         if "after_imports_s" in taken[name][0]:
             rest = statistics.median(t["after_imports_s"] for t in taken[name])
