@@ -24,12 +24,12 @@ class Scan {
         room_(room),
         complaint_(complaint) {}
 
-  bool run() {
+  bool run(const JsonHead& head) {
     for (JsonSpan& span : spans_) span = {};
     skip_space();
     if (peek() != '{')
       return expected(at_ == line_.size() ? "a JSON object, the record is empty" : "a JSON object");
-    if (!value()) return false;
+    if (!value(head)) return false;
     skip_space();
     return at_ == line_.size() || expected("the end of the line after the object");
   }
@@ -168,27 +168,20 @@ class Scan {
     return true;
   }
 
-  /// The outermost object, and all in it.
-  bool value() {
+  /// The outermost object, and all in it, `head` aside.
+  bool value(const JsonHead& head) {
     size_t wanted = kNone;  // of the member of the outermost object that is being read
     JsonSpan span;
+    bool opened = false;  // whether a container with something in it has opened just now
+    if (head.end > 0) {
+      open(true);
+      at_ = head.end;
+      span = head.span;
+      wanted = 0;
+    } else if (!begin_value(span, wanted, opened)) {
+      return false;
+    }
     while (true) {
-      // At a value.
-      skip_space();
-      const bool member = depth_ == 1;
-      if (member) span = {.begin = at_};
-      bool opened = false;
-      if (peek() == '{' || peek() == '[') {
-        const bool object = peek() == '{';
-        if (member) span.type = object ? JsonType::object : JsonType::list;
-        if (!open(object)) return false;
-        skip_space();
-        opened = peek() != (object ? '}' : ']');
-      } else {
-        JsonType type = JsonType::null;
-        if (!scalar(type, member && wanted != kNone ? &span : nullptr)) return false;
-        if (member) span.type = type;
-      }
       if (!opened) {  // a value has ended, or an empty container is about to
         if (!close_ended(span, wanted)) return false;
         if (depth_ == 0) return true;
@@ -199,7 +192,28 @@ class Scan {
         if (!key(found)) return false;
         if (depth_ == 1) wanted = found;
       }
+      if (!begin_value(span, wanted, opened)) return false;
     }
+  }
+
+  /// A value that holds no others, or the front of another.
+  bool begin_value(JsonSpan& span, size_t wanted, bool& opened) {
+    skip_space();
+    const bool member = depth_ == 1;
+    if (member) span = {.begin = at_};
+    opened = peek() == '{' || peek() == '[';
+    if (!opened) {
+      JsonType type = JsonType::null;
+      if (!scalar(type, member && wanted != kNone ? &span : nullptr)) return false;
+      if (member) span.type = type;
+      return true;
+    }
+    const bool object = peek() == '{';
+    if (member) span.type = object ? JsonType::object : JsonType::list;
+    if (!open(object)) return false;
+    skip_space();
+    opened = peek() != (object ? '}' : ']');
+    return true;
   }
 
   /// After a value: closes what ends here, up to a comma; then stands behind the comma, or depth_
@@ -252,9 +266,29 @@ std::string_view name_of(JsonType type) {
   return kNames[static_cast<size_t>(type)];
 }
 
-bool scan_json(std::string_view line, std::span<const std::string> keys, Spelling spelling,
-               std::span<JsonSpan> spans, char*& room, Complaint& complaint) {
-  return Scan(line, keys, spelling, spans, room, complaint).run();
+JsonHead read_head(std::string_view text, std::string_view opening, Spelling spelling,
+                   char*& room) {
+  if (!text.starts_with(opening)) return {};
+  size_t begin = opening.size();
+  if (text.substr(begin, 1) == " ") ++begin;
+  if (text.substr(begin, 1) != "\"") return {};
+  char* const before = room;
+  const JsonString string = read_string(text, begin, spelling, room);
+  if (string.fault != StringFault::none) {  // scan_json complains
+    room = before;
+    return {};
+  }
+  return {.end = string.end,
+          .span = {.type = JsonType::string,
+                   .begin = begin,
+                   .end = string.end,
+                   .text = string.text,
+                   .surrogate = string.surrogate}};
+}
+
+bool scan_json(std::string_view line, const JsonHead& head, std::span<const std::string> keys,
+               Spelling spelling, std::span<JsonSpan> spans, char*& room, Complaint& complaint) {
+  return Scan(line, keys, spelling, spans, room, complaint).run(head);
 }
 
 size_t find_bad_utf8(std::string_view text) {

@@ -59,12 +59,23 @@ struct JsonSpan {
 /// Deepest nesting of objects and lists that is read.
 inline constexpr size_t kMaxDepth = 1024;
 
+/// The front of a line up to its first value, where that is a string of the first wanted key.
+struct JsonHead {
+  size_t end = 0;  ///< behind the string; 0: the line opens in another way
+  JsonSpan span;
+};
+
+/// Reads the head of the line that begins `text`, which may go on behind the line: `opening` is
+/// `{"KEY":`, which one blank or none may follow. `room` as in scan_json, for all of `text`.
+JsonHead read_head(std::string_view text, std::string_view opening, Spelling spelling, char*& room);
+
 /// Checks the whole of `line`, which must be valid UTF-8, and finds the values of `keys` in the
-/// object that it is, strings in `spelling`. `spans` has one entry a key. `room` has line.size() +
-/// kRoomSlack bytes (json_string.h) and moves on behind the texts that it was needed for. False
-/// with `complaint` set when the line is not one JSON object.
-bool scan_json(std::string_view line, std::span<const std::string> keys, Spelling spelling,
-               std::span<JsonSpan> spans, char*& room, Complaint& complaint);
+/// object that it is, strings in `spelling`; goes on behind `head`, if that was read. `spans` has
+/// one entry a key. `room` has line.size() + kRoomSlack bytes (json_string.h) and moves on behind
+/// the texts that it was needed for. False with `complaint` set when the line is not one JSON
+/// object.
+bool scan_json(std::string_view line, const JsonHead& head, std::span<const std::string> keys,
+               Spelling spelling, std::span<JsonSpan> spans, char*& room, Complaint& complaint);
 
 /// Offset of the first byte of `text` that is not UTF-8; npos where all are.
 size_t find_bad_utf8(std::string_view text);

@@ -69,20 +69,28 @@ class DocumentReader {
             const std::function<void(const Document&)>& each);
 
  private:
-  void read_record(std::string_view text, std::string_view record, int64_t line, bool first_record,
-                   ChunkReport& report, const std::function<void(const Document&)>& each);
-  bool parse(std::string_view record, Complaint& complaint);
-  bool parse_json(std::string_view record, Complaint& complaint);
-  bool take_span(std::string_view record, size_t key, char*& room, Complaint& complaint);
+  void make_room(size_t bytes);
+  JsonHead head_of(std::string_view text);
+  void give(std::string_view text, std::string_view record, ChunkReport& report,
+            const std::function<void(const Document&)>& each);
+  void read_record(std::string_view text, std::string_view record, const JsonHead& head,
+                   bool first_record, ChunkReport& report,
+                   const std::function<void(const Document&)>& each);
+  bool parse(std::string_view record, const JsonHead& head, Complaint& complaint);
+  bool parse_json(std::string_view record, const JsonHead& head, Complaint& complaint);
+  bool take_span(std::string_view record, size_t key, Complaint& complaint);
 
   Format format_;
   std::vector<std::string> keys_;
+  std::string opening_;  ///< of a line whose first member is the first key; empty: not looked for
   Spelling spelling_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<char> lists_;
   std::vector<JsonSpan> spans_;
   std::unique_ptr<char[]> room_;  ///< of texts with escapes
   size_t room_bytes_ = 0;
+  char* room_left_ = nullptr;  ///< behind the texts of the record
+  bool all_utf8_ = false;      ///< of the chunk
 };
 
 }  // namespace stream

@@ -46,9 +46,10 @@ void EncodedChunk::clear(size_t num_keys, tok::IdWidth width) {
 Encoder::Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules)
     : tokenizer_(tokenizer),
       rules_(rules),
+      encodes_all_(tokenizer.tokenizer() != nullptr),
       // A text that waits is a document of one sequence, which is sure to have ids.
-      may_wait_(tokenizer.tokenizer() != nullptr &&
-                tokenizer.tokenizer()->vocab().missing_bytes() == 0 && !rules.split_sentences) {
+      may_wait_(encodes_all_ && tokenizer.tokenizer()->vocab().missing_bytes() == 0 &&
+                !rules.split_sentences) {
   if (rules.split_sentences) sentences_.emplace(rules.language);
 }
 
@@ -112,10 +113,12 @@ void Encoder::add_key(const std::vector<std::string_view>& texts, EncodedKey& ke
 }
 
 void Encoder::add(const stream::Document& document, EncodedChunk& out) {
-  for (const std::vector<std::string_view>& texts : document.texts) {
-    for (const std::string_view text : texts) {
-      if (std::string complaint = tokenizer_.complaint(text); !complaint.empty()) {
-        return document.refuse(stream::Reason::unencodable, std::move(complaint));
+  if (!encodes_all_) {
+    for (const std::vector<std::string_view>& texts : document.texts) {
+      for (const std::string_view text : texts) {
+        if (std::string complaint = tokenizer_.complaint(text); !complaint.empty()) {
+          return document.refuse(stream::Reason::unencodable, std::move(complaint));
+        }
       }
     }
   }

@@ -97,6 +97,7 @@ class Encoder {
   tok::Scratch scratch_;
   std::optional<SentenceSplitter> sentences_;
   std::vector<tok::TextBatch> batches_;  ///< one a key
+  bool encodes_all_;                     ///< whether there is no text that it cannot encode
   bool may_wait_;                        ///< whether texts ever wait
 };
 

@@ -3,6 +3,7 @@
 // counts.
 #include "tools/stream/records.h"
 
+#include <algorithm>
 #include <array>
 #include <random>
 
@@ -12,6 +13,7 @@
 #include <unistd.h>
 
 #include "tests/tools/stream/packing.h"
+#include "tools/cli/text.h"
 #include "tools/stream/policy.h"
 
 namespace stream {
@@ -20,16 +22,17 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 
-/// All that a text holds: "key texts joined" for good records, "!line:offset what" for the others,
-/// in order of kind.
+/// All that a text holds, chunk by chunk: "key texts joined" for good records, "!line:offset what"
+/// for the others, in order of kind.
 std::vector<std::string> read_text(Format format, const std::vector<std::string>& keys,
-                                   std::string_view text) {
+                                   std::string_view text, int64_t chunk_bytes = 512 << 10) {
   const TestFile file(text);
-  ChunkReader reader({file.path}, {.framing = framing_of(format)});
+  ChunkReader reader({file.path}, {.framing = framing_of(format), .chunk_bytes = chunk_bytes});
   DocumentReader documents(format, keys);
   Chunk chunk;
   ChunkReport report;
   std::vector<std::string> out;
+  int64_t lines = 0;
   while (reader.next(chunk)) {
     report.clear();
     documents.read(chunk, report, [&](const Document& document) {
@@ -41,9 +44,12 @@ std::vector<std::string> read_text(Format format, const std::vector<std::string>
       out.push_back(line);
     });
     for (const Refusal& refusal : report.refusals) {
-      out.push_back("!" + std::to_string(refusal.line + 1) + ":" +
-                    std::to_string(refusal.complaint.offset + 1) + " " + refusal.complaint.what);
+      out.push_back(
+          "!" + std::to_string(lines + refusal.line + 1) + ":" +
+          std::to_string(chunk.offset + static_cast<int64_t>(refusal.complaint.offset) + 1) + " " +
+          refusal.complaint.what);
     }
+    lines += report.lines;
   }
   return out;
 }
@@ -220,6 +226,104 @@ TEST(Json, ReaderAndSimdjsonAgreeOnRandomLines) {
   }
   EXPECT_EQ(good, expected);
   EXPECT_GT(good.size(), 2000u);
+}
+
+std::vector<std::string> good_then_bad(std::vector<std::string> read) {
+  std::ranges::stable_partition(read, [](const std::string& one) { return !one.starts_with("!"); });
+  return read;
+}
+
+/// Good records and then complaints, read with a blank before each line, which no head has; places
+/// are those without the blanks.
+std::vector<std::string> read_without_heads(std::string_view text) {
+  std::string blanks;
+  std::vector<size_t> begins;
+  for (size_t at = 0; at < text.size(); ++at) {
+    const char before = at == 0 ? '\n' : text[at - 1];
+    if (before == '\n' || (before == '\r' && text[at] != '\n')) {
+      begins.push_back(at);
+      blanks += ' ';
+    }
+    blanks += text[at];
+  }
+  std::vector<std::string> out = good_then_bad(read_json(blanks));
+  for (std::string& one : out) {
+    if (!one.starts_with("!")) continue;
+    const size_t line = std::stoul(one.substr(1));
+    const size_t colon = one.find(':');
+    const size_t place = std::stoul(one.substr(colon + 1)) - line;
+    // Of the record as a whole it was that of the blank.
+    one = "!" + std::to_string(line) + ":" + std::to_string(std::max(place, begins[line - 1] + 1)) +
+          one.substr(one.find(' '));
+  }
+  return out;
+}
+
+/// Lines that open with the wanted key, whole or cut off anywhere, are read as any others, wherever
+/// chunks end.
+TEST(Json, HeadsChangeNothing) {
+  std::mt19937 random(17);
+  const std::vector<std::string> openings = {
+      "{\"text\":",  "{\"text\": ", "{\"text\":  ", "{\"text\" :",
+      "{ \"text\":", "{\"texts\":", "{\"Text\": ",  "{\"x\":1,\"text\": "};
+  const std::vector<std::string> ends = {"}",
+                                         "}",
+                                         "}",
+                                         "} ",
+                                         " }",
+                                         "}}",
+                                         ",\"text\":\"again\"}",
+                                         ", \"x\": [1, {\"text\": 2}]}",
+                                         ",\"text\":3}",
+                                         ",\"y\":\"z\\u00e9\"}",
+                                         "",
+                                         ",}",
+                                         "}\r",
+                                         ",\"x\":\"\\ud800\"}"};
+  std::string text;
+  for (int round = 0; round < 20000; ++round) {
+    std::string line = openings[random() % 4 > 0 ? random() % 2 : random() % openings.size()];
+    line += random_string(random);
+    if (random() % 32 == 0) line.insert(line.size() - 1, "\\ud800");
+    if (random() % 32 == 0) line.insert(line.size() - 1, 1, '\0');
+    line += ends[random() % ends.size()];
+    size_t size = random() % 32 == 0 ? random() % line.size() : line.size();
+    while (size < line.size() && (line[size] & 0xC0) == 0x80) ++size;
+    text += line.substr(0, size) + (round % 5 == 0 ? "\r\n" : "\n");
+  }
+  text += "{\"text\": \"the last line does not end\"}";
+  const std::vector<std::string> expected = read_without_heads(text);
+  EXPECT_THAT(expected, testing::Contains("the last line does not end|/"));
+  EXPECT_GT(std::ranges::count_if(expected, [](const auto& one) { return one[0] == '!'; }), 2000);
+  EXPECT_GT(std::ranges::count_if(expected, [](const auto& one) { return one[0] != '!'; }), 10000);
+  for (const int64_t chunk_bytes : {64, 1000, 512 << 10, 64 << 20}) {
+    EXPECT_EQ(good_then_bad(read_text(Format::json, {"text"}, text, chunk_bytes)), expected);
+  }
+}
+
+/// Bytes that are not UTF-8 anywhere in a line, among good ones.
+TEST(Json, BadUtf8Anywhere) {
+  const std::string text(60, 'x');
+  const std::string good = "{\"text\": \"" + text + "\"}";
+  for (const std::string bad : {"\xff", "\xc3", "\xe3\x81", "\xf0\x9f\x98", "\x80"}) {
+    for (size_t at = 0; at <= good.size(); ++at) {
+      std::string line = good;
+      line.insert(at, bad);
+      EXPECT_THAT(read_json(good + "\n" + line + "\n" + good + "\n"),
+                  ElementsAre(text + "|/", text + "|/",
+                              "!2:" + std::to_string(good.size() + 2 + at) + " byte " +
+                                  cli::quote(bad.substr(0, 1)) + " is not UTF-8"))
+          << at;
+    }
+  }
+}
+
+/// A key that JSON cannot have as it stands is found all the same.
+TEST(Json, KeysWithEscapes) {
+  EXPECT_THAT(read_text(Format::json, {"a\"\n"}, "{\"a\\\"\\n\": \"b\"}\n"), ElementsAre("b|/"));
+  EXPECT_THAT(read_text(Format::json, {"a\\n"}, "{\"a\\n\": \"b\"}\n"),
+              ElementsAre("!1:1 key \"a\\\\n\" is missing"));
+  EXPECT_THAT(read_text(Format::json, {""}, "{\"\": \"b\"}\n"), ElementsAre("b|/"));
 }
 
 TEST(Plain, LinesNulAndWholeFiles) {
