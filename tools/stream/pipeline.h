@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. The ordered pipeline: one source, work in parallel, one sink that sees items
-// in the order of the source. On oneTBB, which only pipeline.cc includes. Bounded: 2 items a worker
-// exist, and they are used again and again.
+// in the order of the source. Bounded: 2 items a worker exist, and they are used again and again.
 #pragma once
 
 #include <cstddef>

@@ -7,6 +7,8 @@
 #include <stdexcept>
 #include <thread>
 
+#include <pthread.h>
+
 #include <gtest/gtest.h>
 
 namespace stream {
@@ -110,10 +112,32 @@ TEST_P(Ordered, FailuresOfSourceAndSink) {
                std::runtime_error);
   EXPECT_EQ(sunk, 7);
   next = -1000;
-  EXPECT_THROW(
-      run_ordered<Item>(
-          GetParam(), source, [](Item&, int64_t) {}, [](Item&) { throw std::logic_error("sink"); }),
-      std::logic_error);
+  sunk = 0;
+  EXPECT_THROW(run_ordered<Item>(
+                   GetParam(), source, [](Item&, int64_t) {},
+                   [&](Item&) {
+                     if (++sunk == 20) throw std::logic_error("sink");
+                   }),
+               std::logic_error);
+  EXPECT_EQ(sunk, 20);
+}
+
+TEST_P(Ordered, ThreadsThatCannotBeHadAreDoneWithout) {
+  pthread_attr_t usual;
+  pthread_attr_t none;
+  ASSERT_EQ(pthread_getattr_default_np(&usual), 0);
+  ASSERT_EQ(pthread_attr_init(&none), 0);
+  ASSERT_EQ(pthread_attr_setstacksize(&none, size_t{1} << 50), 0);  // no address space has this
+  ASSERT_EQ(pthread_setattr_default_np(&none), 0);
+  int64_t next = 0;
+  int64_t sunk = 0;
+  run_ordered<Item>(
+      GetParam(), [&](Item&) { return next++ < 100; },
+      [](Item&, int64_t thread) { EXPECT_EQ(thread, 0); }, [&](Item&) { ++sunk; });
+  EXPECT_EQ(sunk, 100);
+  pthread_setattr_default_np(&usual);
+  pthread_attr_destroy(&none);
+  pthread_attr_destroy(&usual);
 }
 
 INSTANTIATE_TEST_SUITE_P(Threads, Ordered, testing::Values(1, 2, 5));
