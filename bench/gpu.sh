@@ -124,11 +124,9 @@ stand_in() { # PLACE TARGET
   [ -e "$1" ] || { mkdir -p "$(dirname "$1")" && ln -s "$2" "$1" && made+=("$1"); }
 }
 run() {
-  local part nvidia source
+  local part source
   tar -C "$folder" -xzf "$1"
   shift
-  nvidia=$(python3 -c 'import nvidia; print(list(nvidia.__path__)[0])' 2>/dev/null || true)
-  [ -z "$nvidia" ] || LD_LIBRARY_PATH=$(printf '%s:' "$nvidia"/*/lib)${LD_LIBRARY_PATH:-}
   export LD_LIBRARY_PATH=${LD_LIBRARY_PATH:-}:$folder/lib PATH=$folder/build/release/bin:$folder/build/release:$PATH
   source=$(cat "$folder/source")
   stand_in "$source" "$folder"

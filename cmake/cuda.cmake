@@ -1,5 +1,5 @@
 # The CUDA half: compiler, architecture, and the libraries as one target, gristmill_cuda_libraries.
-# Needs: nvcc 13, cuBLASLt, cuDNN 9 (beside CUDA or where CUDNN_ROOT says), and the headers of cudnn-frontend and CUTLASS,
+# Needs: nvcc 13, the headers of cuBLASLt, NVRTC and cuDNN 9 (beside CUDA or where CUDNN_ROOT says), and of cudnn-frontend and CUTLASS,
 # which cmake/fetch_headers.sh puts under build/cuda-headers when CUDA_HEADERS_DIR is not given.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
@@ -18,8 +18,6 @@ add_compile_options("$<$<COMPILE_LANGUAGE:CUDA>:SHELL:-Xcompiler=-Wall,-Wextra,-
 
 find_package(CUDAToolkit 13 REQUIRED)
 find_path(CUDNN_INCLUDE_DIR cudnn.h HINTS ${CUDNN_ROOT} ${CUDAToolkit_INCLUDE_DIRS} PATH_SUFFIXES include REQUIRED)
-find_library(CUDNN_LIBRARY NAMES cudnn libcudnn.so.9 HINTS ${CUDNN_ROOT} ${CUDAToolkit_LIBRARY_DIR}
-             PATH_SUFFIXES lib lib64 REQUIRED)
 if(NOT CUDA_HEADERS_DIR)
   execute_process(COMMAND ${PROJECT_SOURCE_DIR}/cmake/fetch_headers.sh ${PROJECT_SOURCE_DIR}/build/cuda-headers
                   COMMAND_ERROR_IS_FATAL ANY)
@@ -29,8 +27,8 @@ endif()
 add_library(gristmill_cuda_libraries INTERFACE)
 target_include_directories(gristmill_cuda_libraries SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR}
                            ${CUDA_HEADERS_DIR})
-target_link_libraries(gristmill_cuda_libraries INTERFACE CUDA::cublasLt ${CUDNN_LIBRARY} CUDA::nvrtc
-                      CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)
+# cuBLASLt, cuDNN, NVRTC and NCCL are opened at run time, by who calls them (trainer/ops/cuda/library.h).
+target_link_libraries(gristmill_cuda_libraries INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)
 # The one file that includes cudnn-frontend takes a minute; -O1 halves that and costs nothing at run time.
 set_source_files_properties(trainer/ops/cuda/sdpa.cc PROPERTIES COMPILE_OPTIONS "-O1;-w")
 # CUTLASS has constexpr host functions in device code, and template names that fill a screen with every warning.

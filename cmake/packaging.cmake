@@ -52,9 +52,9 @@ endforeach()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man ${PROJECT_BINARY_DIR}/completions)
 add_custom_target(installable ALL DEPENDS ${pages} tok indexed COMMENT "Programs, libraries, pages")
 
-# glibc and the loader stay the system's; libcuda and the CUDA libraries come with the driver and toolkit.
+# glibc and the loader stay the system's; no program is linked to CUDA's libraries, which are opened at run time.
 install(RUNTIME_DEPENDENCY_SET gristmill_programs
-        PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|pthread|rt)\\.so" "^libcu" "^libnccl" "^libnvrtc"
+        PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|pthread|rt)\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR_BUNDLE} COMPONENT bundle EXCLUDE_FROM_ALL)
 
 set(CPACK_PACKAGE_NAME gristmill)
