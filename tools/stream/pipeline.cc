@@ -9,7 +9,6 @@
 #include <condition_variable>
 #include <exception>
 #include <mutex>
-#include <system_error>
 #include <thread>
 #include <utility>
 
@@ -107,7 +106,7 @@ class OrderedRun {
     if (next >= most_threads_) return;
     try {
       others_.emplace_back([this, next] { serve(next); });
-    } catch (const std::system_error&) {
+    } catch (const std::exception&) {
       most_threads_ = next;  // no more are to be had: those that are there do the work
     }
   }
