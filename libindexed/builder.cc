@@ -128,7 +128,7 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOp
       options_(options),
       bin_(prefix_ + ".bin", existing_bin(prefix_, options.existing)),
       idx_(prefix_ + ".idx", options.existing),
-      document_indices_(prefix_ + ".idx"),
+      document_runs_(prefix_ + ".idx"),
       bin_segments_(1),
       idx_segments_(options.multimodal ? 5 : 4) {
   // An old manifest without its pair describes nothing: it never stops a new one.
@@ -136,7 +136,6 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOp
     manifest_ = std::make_unique<OutputFile>(manifest_path(prefix_), Existing::replace);
   if (options_.multimodal) modes_ = std::make_unique<ScratchFile>(prefix_ + ".idx");
   idx_.write(bytes_of(IndexHeader{}));
-  document_indices_.write(bytes_of(Le<int64_t>(0)));
 }
 
 void IndexedDatasetBuilder::write_bin(std::span<const std::byte> bytes) {
@@ -171,10 +170,19 @@ void IndexedDatasetBuilder::add_sequences(std::span<const int32_t> lengths,
   if (modes_ != nullptr) modes_->write(std::as_bytes(modes));
 }
 
-void IndexedDatasetBuilder::end_document() {
+/// Ends a document of the sequences from document_end_ to `end`.
+void IndexedDatasetBuilder::end_document(int64_t end) {
+  const int64_t sequences = end - document_end_;
+  if (sequences != run_.sequences) end_run();
+  run_.sequences = sequences;
+  ++run_.documents;
   ++num_documents_;
-  document_end_ = num_sequences_;
-  document_indices_.write(bytes_of(Le<int64_t>(document_end_)));
+  document_end_ = end;
+}
+
+void IndexedDatasetBuilder::end_run() {
+  if (run_.documents > 0) document_runs_.write(bytes_of(run_));
+  run_.documents = 0;
 }
 
 template <class Token>
@@ -196,7 +204,7 @@ void IndexedDatasetBuilder::add_tokens(std::span<const Token> tokens,
   write_bin(encoded_);
   if (encoded_.capacity() > 64 * kPieceBytes) std::vector<std::byte>().swap(encoded_);
   add_sequences(sequence_lengths, modes);
-  end_document();
+  end_document(num_sequences_);
 }
 
 void IndexedDatasetBuilder::add_document(std::span<const int32_t> tokens,
@@ -275,16 +283,7 @@ void IndexedDatasetBuilder::add_encoded_ahead(std::span<const std::byte> tokens)
 }
 
 void IndexedDatasetBuilder::add_documents(std::span<const int32_t> sequences_per_document) {
-  std::array<Le<int64_t>, 512> piece;
-  for (size_t at = 0; at < sequences_per_document.size(); at += piece.size()) {
-    const size_t n = std::min(piece.size(), sequences_per_document.size() - at);
-    for (size_t i = 0; i < n; ++i) {
-      document_end_ += sequences_per_document[at + i];
-      piece[i] = document_end_;
-    }
-    document_indices_.write(std::as_bytes(std::span(piece).first(n)));
-  }
-  num_documents_ += static_cast<int64_t>(sequences_per_document.size());
+  for (const int32_t sequences : sequences_per_document) end_document(document_end_ + sequences);
 }
 
 void IndexedDatasetBuilder::add_index(std::span<const int32_t> sequence_lengths,
@@ -325,15 +324,11 @@ void IndexedDatasetBuilder::add_dataset(const IndexedDataset& dataset,
                                                    : std::span<const int8_t>());
     if (at % (size_t{1} << 20) == 0) dataset.idx().release();
   }
-  std::array<Le<int64_t>, 2048> piece;
   const std::span<const Le<int64_t>> documents = dataset.document_indices().subspan(1);
-  for (size_t at = 0; at < documents.size(); at += piece.size()) {
-    const size_t n = std::min(piece.size(), documents.size() - at);
-    for (size_t i = 0; i < n; ++i) piece[i] = before + documents[at + i];
-    document_indices_.write(std::as_bytes(std::span(piece).first(n)));
-    if (at % (size_t{1} << 20) == 0) dataset.idx().release();
+  for (size_t i = 0; i < documents.size(); ++i) {
+    end_document(before + documents[i]);
+    if (i % (size_t{1} << 20) == 0) dataset.idx().release();
   }
-  num_documents_ += static_cast<int64_t>(documents.size());
   document_end_ = num_sequences_;
 }
 
@@ -412,8 +407,7 @@ void IndexedDatasetBuilder::write_index() {
     write_idx(std::as_bytes(std::span(pointers).first(want / 4)), idx_segments_[2]);
     at += static_cast<int64_t>(want);
   }
-  document_indices_.read_all(
-      [&](std::span<const std::byte> bytes) { write_idx(bytes, idx_segments_[3]); });
+  write_document_indices();
   if (modes_ != nullptr) {
     modes_->read_all([&](std::span<const std::byte> bytes) { write_idx(bytes, idx_segments_[4]); });
   }
@@ -424,6 +418,34 @@ void IndexedDatasetBuilder::write_index() {
   idx_.flush();
   idx_.write_at(0, bytes_of(header));
   if (options_.manifest) idx_segments_[0].add(bytes_of(header));
+}
+
+void IndexedDatasetBuilder::write_document_indices() {
+  std::vector<Le<int64_t>> piece(kPieceBytes / 8);
+  int64_t index = 0;
+  piece[0] = index;
+  size_t size = 1;
+  const auto write_piece = [&] {
+    write_idx(std::as_bytes(std::span(piece).first(size)), idx_segments_[3]);
+    size = 0;
+  };
+  end_run();
+  document_runs_.read_all([&](std::span<const std::byte> bytes) {
+    const std::span runs(reinterpret_cast<const DocumentRun*>(bytes.data()),
+                         bytes.size() / sizeof(DocumentRun));
+    for (const DocumentRun& run : runs) {
+      for (int64_t left = run.documents; left > 0;) {
+        if (size == piece.size()) write_piece();
+        const auto n = std::min(left, static_cast<int64_t>(piece.size() - size));
+        Le<int64_t>* to = piece.data() + size;
+        for (int64_t i = 0; i < n; ++i) to[i] = index + (i + 1) * run.sequences;
+        index += n * run.sequences;
+        size += static_cast<size_t>(n);
+        left -= n;
+      }
+    }
+  });
+  write_piece();
 }
 
 Manifest IndexedDatasetBuilder::make_manifest(const Provenance& provenance) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // IndexedDatasetBuilder: writes PREFIX.bin, PREFIX.idx and PREFIX.manifest in constant memory.
-// Tokens and lengths go to the temporaries of their files as they come, document indices to an
-// unnamed file beside them; finish() writes the pointers, puts the parts together and gives the
-// three files their names, the .idx last. Without finish() nothing remains. One thread; several
+// Tokens and lengths go to the temporaries of their files as they come, runs of documents to an
+// unnamed file beside them; finish() writes pointers and document indices and gives the three files
+// their names, the .idx last. Without finish() nothing remains. One thread; several
 // builders at once are fine. Source: docs/format/indexed.5.md; equals
 // megatron/core/datasets/indexed_dataset.py's IndexedDatasetBuilder.
 #pragma once
@@ -40,6 +40,13 @@ void encode_tokens(std::span<const int32_t> tokens, DType dtype, int64_t vocab_s
                    std::vector<std::byte>& out);
 void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_size,
                    std::vector<std::byte>& out);
+
+/// Neighbouring documents of as many sequences each. That nearly all have one is common, and then
+/// their indices take no room before they are written.
+struct DocumentRun {
+  int64_t documents = 0;
+  int64_t sequences = 0;
+};
 
 /// One dataset being written; exists as a whole after finish(), not at all before.
 class IndexedDatasetBuilder {
@@ -117,25 +124,28 @@ class IndexedDatasetBuilder {
   void check_encoded(std::span<const std::byte> tokens, std::span<const int32_t> sequence_lengths,
                      std::span<const int32_t> sequences_per_document);
   void add_sequences(std::span<const int32_t> lengths, std::span<const int8_t> modes);
-  void end_document();
+  void end_document(int64_t end);
+  void end_run();
   void add_documents(std::span<const int32_t> sequences_per_document);
   void copy_bin(const IndexedDataset& dataset, std::span<const Segment> checksums, bool read_all);
   void write_bin(std::span<const std::byte> bytes);
   void copy_file(const std::string& path, int64_t bytes, bool checksum);
   void write_idx(std::span<const std::byte> bytes, Segment& segment);
   void write_index();
+  void write_document_indices();
   Manifest make_manifest(const Provenance& provenance);
 
   std::string prefix_;
   BuilderOptions options_;
   OutputFile bin_;
   OutputFile idx_;
-  ScratchFile document_indices_;
+  ScratchFile document_runs_;
   std::unique_ptr<ScratchFile> modes_;
   std::unique_ptr<OutputFile> manifest_;
   int64_t num_documents_ = 0;
   int64_t num_sequences_ = 0;
-  int64_t document_end_ = 0;  // the last document index written
+  int64_t document_end_ = 0;  // where the sequences of the last document end
+  DocumentRun run_;           // of the last documents, not yet in document_runs_
   int64_t num_tokens_ = 0;
   int64_t bytes_ahead_ = 0;  // of add_encoded_ahead, not yet counted in lengths
   std::vector<std::byte> encoded_;

@@ -141,6 +141,41 @@ TEST(Builder, AppendsDatasets) {
   }
 }
 
+/// More runs of documents than any buffer holds, short and long, with none, one and several
+/// sequences.
+TEST(Builder, DocumentIndicesOfAnyRuns) {
+  ScratchFolder folder;
+  std::mt19937 random(3);
+  std::vector<int64_t> expected = {0};
+  IndexedDatasetBuilder builder(folder / "runs", {.dtype = DType::uint16});
+  for (int round = 0; round < 60000; ++round) {
+    const std::vector<int32_t> lengths(random() % 4, 0);
+    const size_t documents = round % 20000 == 7 ? 200000 : random() % 3;
+    for (size_t i = 0; i < documents; ++i) {
+      expected.push_back(expected.back() + static_cast<int64_t>(lengths.size()));
+      if (i % 2 == 0) {
+        builder.add_document(std::vector<int32_t>(), lengths);
+      } else {
+        builder.add_encoded({}, lengths,
+                            std::vector<int32_t>{static_cast<int32_t>(lengths.size())});
+      }
+    }
+  }
+  builder.finish();
+  const auto indices = [&](const char* name) {
+    const IndexedDataset dataset = IndexedDataset::open(folder / name);
+    return std::vector<int64_t>(dataset.document_indices().begin(),
+                                dataset.document_indices().end());
+  };
+  EXPECT_EQ(indices("runs"), expected);
+  IndexedDatasetBuilder twice(folder / "twice", {.dtype = DType::uint16});
+  for (int i = 0; i < 2; ++i) twice.add_dataset(IndexedDataset::open(folder / "runs"));
+  twice.finish();
+  const int64_t sequences = expected.back();
+  for (size_t i = 1, n = expected.size(); i < n; ++i) expected.push_back(sequences + expected[i]);
+  EXPECT_EQ(indices("twice"), expected);
+}
+
 TEST(Builder, RefusesWhatDoesNotFit) {
   ScratchFolder folder;
   IndexedDatasetBuilder builder(folder / "x", {.dtype = DType::uint16, .vocab_size = 1000});
