@@ -283,6 +283,14 @@ TEST(Encode, BatchesEqualTheirTexts) {
   }
 }
 
+/// A batch is full of texts before it is full of bytes.
+TEST(Encode, BatchesOfTheShortestTexts) {
+  std::vector<std::string> texts;
+  for (size_t i = 0; i < 2 * TextBatch::kTexts + 3; ++i)
+    texts.push_back(std::string(1 + i % 3 / 2, static_cast<char>(' ' + i % 90)));
+  for (const Named& named : sources()) Subject(named).check_batch(texts, 0);
+}
+
 TEST(Encode, BatchesOfRealTexts) {
   std::string text = shared("wikitext2-valid.txt");
   if (text.empty()) GTEST_SKIP() << "no shared data";

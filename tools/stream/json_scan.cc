@@ -173,10 +173,12 @@ class Scan {
     size_t wanted = kNone;  // of the member of the outermost object that is being read
     JsonSpan span;
     bool opened = false;  // whether a container with something in it has opened just now
-    if (head.end > 0) {
+    if (head.end() > 0) {
       open(true);
-      at_ = head.end;
-      span = head.span;
+      at_ = head.end();
+      span = {.type = JsonType::string, .begin = head.begin};
+      span.text = head.string.text;
+      span.surrogate = head.string.surrogate;
       wanted = 0;
     } else if (!begin_value(span, wanted, opened)) {
       return false;
@@ -264,26 +266,6 @@ std::string_view name_of(JsonType type) {
   constexpr std::array<std::string_view, 6> kNames = {"a string", "a list",    "an object",
                                                       "a number", "a boolean", "null"};
   return kNames[static_cast<size_t>(type)];
-}
-
-JsonHead read_head(std::string_view text, std::string_view opening, Spelling spelling,
-                   char*& room) {
-  if (!text.starts_with(opening)) return {};
-  size_t begin = opening.size();
-  if (text.substr(begin, 1) == " ") ++begin;
-  if (text.substr(begin, 1) != "\"") return {};
-  char* const before = room;
-  const JsonString string = read_string(text, begin, spelling, room);
-  if (string.fault != StringFault::none) {  // scan_json complains
-    room = before;
-    return {};
-  }
-  return {.end = string.end,
-          .span = {.type = JsonType::string,
-                   .begin = begin,
-                   .end = string.end,
-                   .text = string.text,
-                   .surrogate = string.surrogate}};
 }
 
 bool scan_json(std::string_view line, const JsonHead& head, std::span<const std::string> keys,

@@ -61,13 +61,12 @@ inline constexpr size_t kMaxDepth = 1024;
 
 /// The front of a line up to its first value, where that is a string of the first wanted key.
 struct JsonHead {
-  size_t end = 0;  ///< behind the string; 0: the line opens in another way
-  JsonSpan span;
-};
+  size_t begin = 0;  ///< of the string
+  JsonString string = {};
 
-/// Reads the head of the line that begins `text`, which may go on behind the line: `opening` is
-/// `{"KEY":`, which one blank or none may follow. `room` as in scan_json, for all of `text`.
-JsonHead read_head(std::string_view text, std::string_view opening, Spelling spelling, char*& room);
+  /// Behind the string; 0 where the line opens in another way.
+  size_t end() const { return string.fault == StringFault::none ? string.end : 0; }
+};
 
 /// Checks the whole of `line`, which must be valid UTF-8, and finds the values of `keys` in the
 /// object that it is, strings in `spelling`; goes on behind `head`, if that was read. `spans` has

@@ -62,7 +62,7 @@ enum class Making { nothing, characters, escaped };
 /// Where from `at` on the first byte is that is not plain, or the line's end; what lies before it
 /// is copied to `to`, where something is made.
 template <Making kMaking>
-size_t end_of_plain(std::string_view line, size_t at, char* to) {
+size_t copy_plain(std::string_view line, size_t at, char* to) {
   const size_t begin = at;
 #if defined(__x86_64__)
   for (; at + 16 <= line.size(); at += 16) {
@@ -168,7 +168,7 @@ size_t escape(std::string_view line, size_t at, char*& to, JsonString& out) {
 template <Making kMaking>
 char* finish_string(std::string_view line, size_t begin, size_t at, char* to, JsonString& out) {
   while (true) {
-    const size_t end = end_of_plain<kMaking>(line, at, to);
+    const size_t end = copy_plain<kMaking>(line, at, to);
     if constexpr (kMaking != Making::nothing) to += end - at;
     at = end;
     if (at >= line.size()) {
@@ -191,14 +191,13 @@ char* finish_string(std::string_view line, size_t begin, size_t at, char* to, Js
 
 }  // namespace
 
-JsonString read_string(std::string_view line, size_t begin, Spelling spelling, char*& room) {
+size_t end_of_plain(std::string_view line, size_t at) {
+  return copy_plain<Making::nothing>(line, at, nullptr);
+}
+
+JsonString read_escaped(std::string_view line, size_t begin, size_t plain, Spelling spelling,
+                        char*& room) {
   JsonString out;
-  const size_t plain = end_of_plain<Making::nothing>(line, begin + 1, nullptr);
-  if (plain < line.size() && line[plain] == '"') {
-    out.end = plain + 1;
-    out.text = line.substr(begin + 1, plain - begin - 1);
-    return out;
-  }
   char* const text = room;
   std::memcpy(text, line.data() + begin + 1, plain - begin - 1);
   char* const to = text + (plain - begin - 1);

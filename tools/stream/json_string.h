@@ -34,9 +34,23 @@ struct JsonString {
 /// Bytes that texts take in their room beside their own: copying goes by whole vectors.
 inline constexpr size_t kRoomSlack = 16;
 
+/// Where from `at` on the first byte is that does not stand for itself in a string, a quote among
+/// them; the line's end where there is none.
+size_t end_of_plain(std::string_view line, size_t at);
+
+/// Reads the string whose opening quote is at `begin`, of which what lies before `plain` stands as
+/// it is; room and result as read_string.
+JsonString read_escaped(std::string_view line, size_t begin, size_t plain, Spelling spelling,
+                        char*& room);
+
 /// Reads the string whose opening quote is at `begin`. `room` has line.size() - begin + kRoomSlack
 /// bytes and moves on behind what was written; a text is no longer than it stands in the line.
-JsonString read_string(std::string_view line, size_t begin, Spelling spelling, char*& room);
+inline JsonString read_string(std::string_view line, size_t begin, Spelling spelling, char*& room) {
+  const size_t plain = end_of_plain(line, begin + 1);
+  if (plain < line.size() && line[plain] == '"')
+    return {.end = plain + 1, .text = line.substr(begin + 1, plain - begin - 1)};
+  return read_escaped(line, begin, plain, spelling, room);
+}
 
 /// The same without the text.
 JsonString skip_string(std::string_view line, size_t begin);

@@ -30,17 +30,20 @@ bool stands_as_it_is(std::string_view key) {
   });
 }
 
-/// Whether a head is all of the line that begins `text`, the closing brace aside.
-bool is_all(const JsonHead& head, std::string_view text) {
-  return head.end > 0 && head.span.surrogate == kNone && text.substr(head.end, 2) == "}\n";
+/// Reads the head of the line that begins `text`, which may go on behind the line: no line ends in
+/// a string. `opening` is `{"KEY":`, which one blank or none may follow.
+JsonHead read_head(std::string_view text, std::string_view opening, Spelling spelling,
+                   char*& room) {
+  size_t begin = opening.size();
+  if (begin == 0 || !text.starts_with(opening)) return {};
+  if (text.substr(begin, 1) == " ") ++begin;
+  if (text.substr(begin, 1) != "\"") return {};
+  return {.begin = begin, .string = read_string(text, begin, spelling, room)};
 }
 
-/// Lists a record of `text`; the complaint's offset is in the record.
-void refuse(std::string_view text, std::string_view record, Complaint& complaint,
-            ChunkReport& report) {
-  const size_t begin = static_cast<size_t>(record.data() - text.data());
-  complaint.offset += begin;
-  report.refusals.push_back({std::move(complaint), report.lines, begin, record.size()});
+/// Whether a head is all of the line that begins `text`, the closing brace aside.
+bool is_all(const JsonHead& head, std::string_view text) {
+  return head.end() > 0 && head.string.surrogate == kNone && text.substr(head.end(), 2) == "}\n";
 }
 
 }  // namespace
@@ -70,117 +73,123 @@ DocumentReader::DocumentReader(Format format, std::vector<std::string> keys, Spe
 DocumentReader::DocumentReader(DocumentReader&&) noexcept = default;
 DocumentReader::~DocumentReader() = default;
 
-void DocumentReader::make_room(size_t bytes) {
-  if (bytes <= room_bytes_ && room_bytes_ <= std::max(bytes, kKeptRoom)) return;
-  room_bytes_ = std::max(bytes, kKeptRoom / 16);
+void DocumentReader::open(const Chunk& chunk) {
+  text_ = chunk.text();
+  opens_input_ = chunk.offset == 0;
+  // Records end between characters, so each is UTF-8 where all of them together are.
+  all_utf8_ = simdjson::validate_utf8(text_.data(), text_.size());
+  at_ = mark_at_ = 0;
+  document_.texts = texts_;
+  document_.lists = lists_;
+  document_.verdict = &complaint_;
+  complaint_ = {};
+  const size_t room_needed = text_.size() + kRoomSlack;
+  if (format_ != Format::json ||
+      (room_needed <= room_bytes_ && room_bytes_ <= std::max(room_needed, kKeptRoom)))
+    return;
+  room_bytes_ = std::max(room_needed, kKeptRoom / 16);
   room_ = std::make_unique_for_overwrite<char[]>(room_bytes_);
 }
 
-/// Hands on a record whose texts are known, and lists it where it is then refused.
-void DocumentReader::give(std::string_view text, std::string_view record, ChunkReport& report,
-                          const std::function<void(const Document&)>& each) {
-  const size_t begin = static_cast<size_t>(record.data() - text.data());
-  Complaint complaint;
-  each({record, texts_, lists_, report.lines, static_cast<int64_t>(begin), &complaint});
-  if (!complaint.what.empty()) refuse(text, record, complaint, report);
-}
-
-/// The head of the line that begins `text`, where it may be read before the line's end is known.
-JsonHead DocumentReader::head_of(std::string_view text) {
-  if (!all_utf8_ || opening_.empty()) return {};
-  return read_head(text, opening_, spelling_, room_left_);
-}
-
-void DocumentReader::read(const Chunk& chunk, ChunkReport& report,
-                          const std::function<void(const Document&)>& each) {
-  const std::string_view text = chunk.text();
-  // Records end between characters, so each is UTF-8 where all of them together are.
-  all_utf8_ = simdjson::validate_utf8(text.data(), text.size());
-  if (format_ == Format::json) make_room(text.size() + kRoomSlack);
-  const char mark = format_ == Format::nul ? '\0' : '\n';
-  size_t at = 0;
-  size_t mark_at = 0;  // the first mark from `at` on; searched once for all the \r before it
-  while (at < text.size()) {
+/// Reads up to the next good record, which is then document_; false at the end of the chunk.
+bool DocumentReader::next(ChunkReport& report) {
+  const std::string_view opening = all_utf8_ ? opening_ : std::string_view();
+  for (; at_ < text_.size(); ++report.lines) {
+    const std::string_view rest = text_.substr(at_);
+    document_.line = report.lines;
+    document_.offset = static_cast<int64_t>(at_);
     room_left_ = room_.get();
-    const JsonHead head = head_of(text.substr(at));  // no line ends in it
-    if (keys_.size() == 1 && is_all(head, text.substr(at))) {
+    const JsonHead head = read_head(rest, opening, spelling_, room_left_);
+    if (keys_.size() == 1 && is_all(head, rest)) {
       ++report.documents;
-      texts_[0].assign(1, head.span.text);
+      texts_[0].assign(1, {head.string.text.data(), head.string.text.size()});
       lists_[0] = 0;
-      give(text, text.substr(at, head.end + 1), report, each);
-      ++report.lines;
-      at += head.end + 2;
-      continue;
+      document_.raw = rest.substr(0, head.end() + 1);
+      at_ += head.end() + 2;
+      return true;
     }
-    if (at == 0 || at > mark_at)
-      mark_at = format_ == Format::file ? kNone : text.find(mark, at + head.end);
-    const bool ended = mark_at != kNone;
-    const size_t end = ended ? mark_at : text.size();
-    std::string_view record = text.substr(at, end - at);
-    size_t next = end + 1;
-    if (format_ == Format::json || format_ == Format::lines) {
-      // As Python reads files: \r\n ends a line, and so does a \r alone.
-      const size_t carriage = record.find('\r', head.end);
-      if (carriage != std::string_view::npos) {
-        if (carriage + 1 != record.size() || !ended) next = at + carriage + 1;
-        record = record.substr(0, carriage);
-      }
-    }
-    read_record(text, record, head, chunk.offset == 0 && at == 0, report, each);
-    ++report.lines;
-    at = next;
+    cut_record(head);
+    if (format_ == Format::json && is_blank(document_.raw)) continue;
+    ++report.documents;
+    if (parse(head)) return true;
+    refuse(report);
   }
+  return false;
 }
 
-void DocumentReader::read_record(std::string_view text, std::string_view record,
-                                 const JsonHead& head, bool first_record, ChunkReport& report,
-                                 const std::function<void(const Document&)>& each) {
-  if (format_ == Format::json && is_blank(record)) return;
-  ++report.documents;
-  Complaint complaint;
-  if (first_record && format_ == Format::json && record.starts_with(kByteOrderMark)) {
-    complaint = {
+/// Lists the record as refused.
+void DocumentReader::refuse(ChunkReport& report) {
+  const auto begin = static_cast<size_t>(document_.offset);
+  complaint_.offset += begin;
+  report.refusals.push_back({std::move(complaint_), document_.line, begin, document_.raw.size()});
+  complaint_ = {};
+}
+
+/// Finds the end of the record that begins at at_, and goes to the next.
+void DocumentReader::cut_record(const JsonHead& head) {
+  const char mark = format_ == Format::nul ? '\0' : '\n';
+  if (at_ == 0 || at_ > mark_at_)
+    mark_at_ = format_ == Format::file ? kNone : text_.find(mark, at_ + head.end());
+  const bool ended = mark_at_ != kNone;
+  const size_t end = ended ? mark_at_ : text_.size();
+  std::string_view record = text_.substr(at_, end - at_);
+  size_t next = end + 1;
+  if (format_ == Format::json || format_ == Format::lines) {
+    // As Python reads files: \r\n ends a line, and so does a \r alone.
+    const size_t carriage = record.find('\r', head.end());
+    if (carriage != std::string_view::npos) {
+      if (carriage + 1 != record.size() || !ended) next = at_ + carriage + 1;
+      record = record.substr(0, carriage);
+    }
+  }
+  document_.raw = record;
+  at_ = next;
+}
+
+/// The texts of the record; false where it is refused, with complaint_.
+bool DocumentReader::parse(const JsonHead& head) {
+  const std::string_view record = document_.raw;
+  if (opens_input_ && document_.offset == 0 && format_ == Format::json &&
+      record.starts_with(kByteOrderMark)) {
+    complaint_ = {
         Reason::byte_order_mark, 0,
         "the file opens with a byte order mark: expected JSON, remove its first three bytes"};
-  } else if (parse(record, head, complaint)) {
-    return give(text, record, report, each);
-  }
-  refuse(text, record, complaint, report);
-}
-
-bool DocumentReader::parse(std::string_view record, const JsonHead& head, Complaint& complaint) {
-  if (!all_utf8_ && !simdjson::validate_utf8(record.data(), record.size())) {
-    const size_t bad = find_bad_utf8(record);
-    complaint = {Reason::utf8, bad,
-                 cli::concat("byte ", cli::quote(record.substr(bad, 1)), " is not UTF-8")};
     return false;
   }
-  if (format_ == Format::json) return parse_json(record, head, complaint);
+  if (!all_utf8_ && !simdjson::validate_utf8(record.data(), record.size())) {
+    const size_t bad = find_bad_utf8(record);
+    complaint_ = {Reason::utf8, bad,
+                  cli::concat("byte ", cli::quote(record.substr(bad, 1)), " is not UTF-8")};
+    return false;
+  }
+  if (format_ == Format::json) return parse_json(head);
   texts_[0].assign(1, record);
   return true;
 }
 
-bool DocumentReader::parse_json(std::string_view record, const JsonHead& head,
-                                Complaint& complaint) {
-  if (!scan_json(record, head, keys_, spelling_, spans_, room_left_, complaint)) return false;
+bool DocumentReader::parse_json(const JsonHead& head) {
+  if (head.end() == 0) room_left_ = room_.get();  // where a string at fault may have begun
+  if (!scan_json(document_.raw, head, keys_, spelling_, spans_, room_left_, complaint_))
+    return false;
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (spans_[i].end == 0) {
-      complaint = {Reason::missing_key, 0,
-                   cli::concat("key ", cli::quote(keys_[i]), " is missing")};
+      complaint_ = {Reason::missing_key, 0,
+                    cli::concat("key ", cli::quote(keys_[i]), " is missing")};
       return false;
     }
-    if (!take_span(record, i, complaint)) return false;
+    if (!take_span(i)) return false;
   }
   return true;
 }
 
-bool DocumentReader::take_span(std::string_view record, size_t key, Complaint& complaint) {
+bool DocumentReader::take_span(size_t key) {
+  const std::string_view record = document_.raw;
   const JsonSpan span = spans_[key];
   texts_[key].clear();
   const auto wrong_type = [&](std::string_view what, size_t at) {
-    complaint = {Reason::wrong_type, at,
-                 cli::concat("key ", cli::quote(keys_[key]), what,
-                             ", expected a string or a list of strings")};
+    complaint_ = {Reason::wrong_type, at,
+                  cli::concat("key ", cli::quote(keys_[key]), what,
+                              ", expected a string or a list of strings")};
     return false;
   };
   if (span.type != JsonType::string && span.type != JsonType::list) {
@@ -189,9 +198,9 @@ bool DocumentReader::take_span(std::string_view record, size_t key, Complaint& c
   const auto take = [&](std::string_view text, size_t surrogate) {
     texts_[key].push_back(text);
     if (surrogate == std::string_view::npos) return true;
-    complaint = {Reason::surrogate, surrogate,
-                 cli::concat("lone surrogate ", record.substr(surrogate, 6), " in key ",
-                             cli::quote(keys_[key]), ": no character, it has no UTF-8 form")};
+    complaint_ = {Reason::surrogate, surrogate,
+                  cli::concat("lone surrogate ", record.substr(surrogate, 6), " in key ",
+                              cli::quote(keys_[key]), ": no character, it has no UTF-8 form")};
     return false;
   };
   lists_[key] = span.type == JsonType::list ? 1 : 0;

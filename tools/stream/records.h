@@ -6,7 +6,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <memory>
 #include <span>
 #include <string>
@@ -64,21 +63,26 @@ class DocumentReader {
   DocumentReader(DocumentReader&&) noexcept;
   ~DocumentReader();
 
-  /// Calls `each` for the good records of `chunk`, in order, and appends the others to `report`.
-  void read(const Chunk& chunk, ChunkReport& report,
-            const std::function<void(const Document&)>& each);
+  /// Calls `each(document)` for the good records of `chunk`, in order, and appends the others to
+  /// `report`.
+  template <class Each>
+  void read(const Chunk& chunk, ChunkReport& report, const Each& each) {
+    open(chunk);
+    while (next(report)) {
+      each(document_);
+      if (!complaint_.what.empty()) refuse(report);
+      ++report.lines;
+    }
+  }
 
  private:
-  void make_room(size_t bytes);
-  JsonHead head_of(std::string_view text);
-  void give(std::string_view text, std::string_view record, ChunkReport& report,
-            const std::function<void(const Document&)>& each);
-  void read_record(std::string_view text, std::string_view record, const JsonHead& head,
-                   bool first_record, ChunkReport& report,
-                   const std::function<void(const Document&)>& each);
-  bool parse(std::string_view record, const JsonHead& head, Complaint& complaint);
-  bool parse_json(std::string_view record, const JsonHead& head, Complaint& complaint);
-  bool take_span(std::string_view record, size_t key, Complaint& complaint);
+  void open(const Chunk& chunk);
+  bool next(ChunkReport& report);
+  void refuse(ChunkReport& report);
+  void cut_record(const JsonHead& head);
+  bool parse(const JsonHead& head);
+  bool parse_json(const JsonHead& head);
+  bool take_span(size_t key);
 
   Format format_;
   std::vector<std::string> keys_;
@@ -89,8 +93,17 @@ class DocumentReader {
   std::vector<JsonSpan> spans_;
   std::unique_ptr<char[]> room_;  ///< of texts with escapes
   size_t room_bytes_ = 0;
-  char* room_left_ = nullptr;  ///< behind the texts of the record
-  bool all_utf8_ = false;      ///< of the chunk
+
+  // Of the chunk:
+  std::string_view text_;
+  bool opens_input_ = false;
+  bool all_utf8_ = false;
+  size_t at_ = 0;       ///< where the next record begins
+  size_t mark_at_ = 0;  ///< the first mark from there on; searched once for all the \r before it
+  // Of the record:
+  Document document_;
+  Complaint complaint_;
+  char* room_left_ = nullptr;  ///< behind its texts
 };
 
 }  // namespace stream

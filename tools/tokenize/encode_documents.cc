@@ -67,12 +67,16 @@ void Encoder::flush(size_t key, EncodedChunk& out) {
 
 /// Lets a document of one short text wait; false where it is another kind of document, and then
 /// nothing waits any more.
-bool Encoder::waits(const std::vector<std::string_view>& texts, size_t key, EncodedChunk& out) {
+inline bool Encoder::waits(const std::vector<std::string_view>& texts, size_t key,
+                           EncodedChunk& out) {
   if (!may_wait_ || out.ahead) return false;  // a drain would take what waits
   if (key >= batches_.size()) batches_.resize(key + 1);
-  if (texts.size() != 1 || !batches_[key].has_room_for(texts[0])) flush(key, out);
-  if (texts.size() != 1 || !batches_[key].has_room_for(texts[0])) return false;
-  batches_[key].add(texts[0]);
+  tok::TextBatch& batch = batches_[key];
+  if (texts.size() != 1 || !batch.has_room_for(texts[0])) {
+    flush(key, out);
+    if (texts.size() != 1 || !batch.has_room_for(texts[0])) return false;
+  }
+  batch.add(texts[0]);
   out.text_bytes += static_cast<int64_t>(texts[0].size());
   return true;
 }
@@ -97,8 +101,14 @@ void Encoder::end_document(size_t first_length, EncodedKey& key) const {
   key.sequences.push_back(static_cast<int32_t>(key.lengths.size() - first_length));
 }
 
-void Encoder::add_key(const std::vector<std::string_view>& texts, EncodedKey& key,
+void Encoder::add_key(const std::vector<std::string_view>& texts, size_t key_index,
                       EncodedChunk& out) {
+  EncodedKey& key = out.keys[key_index];
+  if (out.ahead) {
+    key.ids.set_drain(kIdsAhead, [&out, key_index](std::span<const std::byte> bytes) {
+      out.ahead(key_index, bytes);
+    });
+  }
   const size_t first_length = key.lengths.size();
   for (const std::string_view text : texts) {
     out.text_bytes += static_cast<int64_t>(text.size());
@@ -112,22 +122,23 @@ void Encoder::add_key(const std::vector<std::string_view>& texts, EncodedKey& ke
   end_document(first_length, key);
 }
 
-void Encoder::add(const stream::Document& document, EncodedChunk& out) {
-  if (!encodes_all_) {
-    for (const std::vector<std::string_view>& texts : document.texts) {
-      for (const std::string_view text : texts) {
-        if (std::string complaint = tokenizer_.complaint(text); !complaint.empty()) {
-          return document.refuse(stream::Reason::unencodable, std::move(complaint));
-        }
-      }
+/// Refuses a document with a text that the tokenizer cannot encode.
+bool Encoder::refuses(const stream::Document& document) const {
+  for (const std::vector<std::string_view>& texts : document.texts) {
+    for (const std::string_view text : texts) {
+      std::string complaint = tokenizer_.complaint(text);
+      if (complaint.empty()) continue;
+      document.refuse(stream::Reason::unencodable, std::move(complaint));
+      return true;
     }
   }
+  return false;
+}
+
+void Encoder::add(const stream::Document& document, EncodedChunk& out) {
+  if (!encodes_all_ && refuses(document)) return;
   for (size_t i = 0; i < document.texts.size(); ++i) {
-    if (out.ahead) {
-      out.keys[i].ids.set_drain(
-          kIdsAhead, [&out, i](std::span<const std::byte> bytes) { out.ahead(i, bytes); });
-    }
-    if (!waits(document.texts[i], i, out)) add_key(document.texts[i], out.keys[i], out);
+    if (!waits(document.texts[i], i, out)) add_key(document.texts[i], i, out);
   }
   if (!out.runs.empty() && out.runs.back().line + out.runs.back().documents == document.line) {
     ++out.runs.back().documents;

@@ -86,9 +86,10 @@ class Encoder {
   void finish(EncodedChunk& out);
 
  private:
+  bool refuses(const stream::Document& document) const;
   bool waits(const std::vector<std::string_view>& texts, size_t key, EncodedChunk& out);
   void flush(size_t key, EncodedChunk& out);
-  void add_key(const std::vector<std::string_view>& texts, EncodedKey& key, EncodedChunk& out);
+  void add_key(const std::vector<std::string_view>& texts, size_t key_index, EncodedChunk& out);
   void add_sequence(std::string_view text, EncodedKey& key, EncodedChunk& out);
   void end_document(size_t first_length, EncodedKey& key) const;
 
