@@ -5,7 +5,6 @@
 #include "libtok/boundaries.h"
 
 #include <algorithm>
-#include <bit>
 #include <cstdlib>
 
 namespace tok {
@@ -25,41 +24,7 @@ SimdLevel forced_level(SimdLevel best) noexcept {
   return best;
 }
 
-/// The low 16 bits of the code point of a character of three bytes.
-size_t wide_number(const uint8_t* at) noexcept {
-  return static_cast<size_t>((at[0] & 15) << 12 | (at[1] & 63) << 6 | (at[2] & 63));
-}
-
 }  // namespace
-
-bool JoinablePairs::joins_wide(const uint8_t* second) const noexcept {
-  const uint8_t* first = second - 3;
-  const bool wide =
-      (first[0] & 0xF0) == 0xE0 && (first[1] & 0xC0) == 0x80 && (first[2] & 0xC0) == 0x80;
-  if (!wide || wide_left.empty()) return true;
-  if ((wide_left[wide_number(first)] & wide_right[wide_number(second)]) == 0) return false;
-  // Contexts of two whole characters are by far the most.
-  for (size_t i = 3; i > 0; --i) {
-    uint32_t left = 0;
-    for (size_t k = 0; k < i; ++k) {
-      left |= static_cast<uint32_t>(second[-1 - static_cast<ptrdiff_t>(k)]) << (8 * k);
-    }
-    uint32_t right = static_cast<uint32_t>(second[0] | second[1] << 8 | second[2] << 16);
-    for (size_t j = 3; j > 0; right &= 0xFFFFu >> 8 * (3 - j), --j) {
-      if (wide_contexts.has({left, i}, {right, j})) return true;
-    }
-  }
-  return false;
-}
-
-uint64_t JoinablePairs::wide_cuts(const char* from, uint64_t asked) const noexcept {
-  uint64_t cuts = 0;
-  for (; asked != 0; asked &= asked - 1) {
-    const auto* second = reinterpret_cast<const uint8_t*>(from) + std::countr_zero(asked);
-    if (!joins_wide(second)) cuts |= asked & (0 - asked);
-  }
-  return cuts;
-}
 
 std::string_view simd_level_name(SimdLevel level) noexcept {
   constexpr std::string_view kNames[] = {"plain", "avx2", "avx512bw", "avx512vbmi2"};

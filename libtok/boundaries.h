@@ -3,16 +3,15 @@
 // class, and a few dozen operations on 64-bit words find every place where a piece begins.
 // Carries between blocks are exact, so a text may be of any length and alignment, and short texts
 // take the same path. Not here: what a cut means (pretokenize.h), what happens to a piece
-// (encode.h). Includes: pretokenize.h. Positions are bytes in a segment.
+// (encode.h). Includes: pretokenize.h, joinable_pairs.h. Positions are bytes in a segment.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <span>
 #include <string_view>
-#include <vector>
 
-#include "libtok/context_filter.h"
+#include "libtok/joinable_pairs.h"
 #include "libtok/pretokenize.h"
 
 namespace tok {
@@ -37,36 +36,6 @@ SimdLevel chosen_simd_level() noexcept;
 
 /// True when the cuts of `pretokenizer` are found by masks; others are found by the plain scanners.
 bool has_boundary_masks(const PreTokenizer& pretokenizer) noexcept;
-
-/// Which two neighbouring bytes some merge may join: made by ExactCut.
-struct JoinablePairs {
-  uint64_t pairs[65536 / 64] = {};  ///< bit first * 256 + second
-  uint16_t wide[64] = {};  ///< the same for 0x80 + i before 0xE0 + bit: what wide characters need
-  ContextFilter contexts;  ///< up to three bytes on either side of each position inside a token
-  /// For each character of three bytes, as the left and as the right of two: bits of the right
-  /// sides of all contexts in which it can be that. Two without a common bit are in none. Empty
-  /// where nothing is known.
-  std::vector<uint64_t> wide_left;
-  std::vector<uint64_t> wide_right;
-  ContextFilter wide_contexts;  ///< those of `contexts` that two such characters can be in: few
-
-  bool joins(uint8_t first, uint8_t second) const noexcept {
-    unsigned pair = static_cast<unsigned>(first) << 8 | second;
-    return pairs[pair >> 6] >> (pair & 63) & 1;
-  }
-  void set(uint8_t first, uint8_t second) noexcept {
-    unsigned pair = static_cast<unsigned>(first) << 8 | second;
-    pairs[pair >> 6] |= uint64_t{1} << (pair & 63);
-    if ((first & 0xC0) == 0x80 && (second & 0xF0) == 0xE0) {
-      wide[first & 63] = static_cast<uint16_t>(wide[first & 63] | 1u << (second & 15));
-    }
-  }
-  /// Whether some merge may join two characters of three bytes each, the second of which begins at
-  /// `second`. True for any other bytes before it. Range: three bytes are readable on either side.
-  bool joins_wide(const uint8_t* second) const noexcept;
-  /// Of the places among bits of `asked`, counted from `from`, those where it says no.
-  uint64_t wide_cuts(const char* from, uint64_t asked) const noexcept;
-};
 
 /// Masks of one block. Bit i speaks of byte i; all bytes of a character carry its class. Bytes past
 /// the end of the text count as white space.

@@ -14,6 +14,7 @@
 #if defined(__x86_64__)
 #include <immintrin.h>
 
+#include "libtok/boundary_two.h"
 #include "libtok/boundary_wide.h"
 #endif
 
@@ -23,8 +24,8 @@ namespace {
 #if defined(__x86_64__)
 
 /// A walk stops before the buffer has less room than this: a block's starts, one pending start, the
-/// segment's end, what fills its group up, and what a vector store writes past them.
-constexpr size_t kRoom = 64 + 2 + 3 + 16;
+/// segment's end, what fills its group up, and what vector stores write past them.
+constexpr size_t kRoom = 64 + 2 + 3 + 32;
 static_assert(BoundaryScan::kMinBatch > kRoom);
 
 /// Text that is asked for so many bytes before it is looked at: processors fetch ahead by
@@ -102,7 +103,13 @@ struct BlockWalk {
                mask_of(_mm256_cmpeq_epi8(a, rubout), _mm256_cmpeq_epi8(b, rubout));
     }
     uint64_t high = mask_of(a, b);
-    if ((high | spill.inside) != 0) classify_high<R>(text, joinable, base, high, m, spill);
+    if ((high | spill.inside) != 0) {
+      high &= ~spill.inside;
+      add_masks<R>(m, spill);
+      BlockMasks more;
+      classify_high<R>(text, joinable, base, high, more, spill);
+      add_masks<R>(m, more);
+    }
     if (left < 64) [[unlikely]]
       end_masks(m, left);
     return m;
@@ -175,72 +182,47 @@ struct BlockWalk {
   // AVX-512
 
   /// Blocks with fewer bytes that are not ASCII are classified character by character.
-  static constexpr int kManyHigh = 6;
+  static constexpr int kManyHigh = 4;
 
-  [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
-    gnu::always_inline]] static inline uint64_t
-  equal(__m512i bytes, uint8_t value) noexcept {
-    return _mm512_cmpeq_epi8_mask(bytes, _mm512_set1_epi8(static_cast<char>(value)));
-  }
-
-  /// classify_high for blocks with many such characters: the common ones of three bytes, in East
-  /// Asian text and in typeset English, all at once; the rest one by one.
+  /// classify_high for blocks with many such characters: those of two bytes and the common ones of
+  /// three, in East Asian text and in typeset English, all at once; the rest one by one.
   template <Rules R>
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
     gnu::noinline]] static void
   classify_wide(std::string_view text, const JoinablePairs* joinable, size_t base, __m512i bytes,
-                uint64_t high, BlockMasks& masks, BlockMasks& spill) noexcept {
+                uint64_t rest, BlockMasks& masks, BlockMasks& spill) noexcept {
     const char* from = text.data() + base;
     const size_t left = text.size() - base;
+    BlockMasks in{}, over{};
     const __m512i second = _mm512_maskz_loadu_epi8(low_bits(left - 1), from + 1);
-    const __m512i third = _mm512_maskz_loadu_epi8(low_bits(left < 2 ? 0 : left - 2), from + 2);
-    const uint64_t whole = bytes_between(second, 0x80, 0xBF) & bytes_between(third, 0x80, 0xBF);
-    const uint64_t e3 = equal(bytes, 0xE3), x80 = equal(second, 0x80);
-    // U+4000..4DBF, 4E00..9FFF; B000..CFFF
-    uint64_t letters = bytes_between(bytes, 0xE5, 0xE9) | bytes_between(bytes, 0xEB, 0xEC) |
-                       (equal(bytes, 0xE4) & ~equal(second, 0xB7));
-    // U+3041..307F, 3080..30BF but 3097..309C and 30A0, 30C0..30FF but 30FB
-    letters |=
-        e3 & ((equal(second, 0x81) & ~equal(third, 0x80)) |
-              (equal(second, 0x82) & ~bytes_between(third, 0x97, 0x9C) & ~equal(third, 0xA0)) |
-              (equal(second, 0x83) & ~equal(third, 0xBB)));
-    // U+3001..3004, 3008..3020; FF01..FF0F, FF1A..FF20; 2010..2027
-    uint64_t signs =
-        e3 & x80 & (bytes_between(third, 0x81, 0x84) | bytes_between(third, 0x88, 0xA0));
-    signs |= equal(bytes, 0xEF) & equal(second, 0xBC) &
-             (bytes_between(third, 0x81, 0x8F) | bytes_between(third, 0x9A, 0xA0));
-    signs |= equal(bytes, 0xE2) & x80 & bytes_between(third, 0x90, 0xA7);
-    letters &= whole;
-    const uint64_t known = letters | (signs & whole);
-    const uint64_t inside = known << 1 | known << 2;
-    classify_high<R>(text, joinable, base, high & ~known & ~inside, masks, spill);
-    masks.letter |= letters | letters << 1 | letters << 2;
-    masks.inside |= inside;
-    spill.letter |= (letters >> 62 & 1) | (letters >> 63) * 3;
-    spill.inside |= (known >> 62 & 1) | (known >> 63) * 3;
-    if constexpr (R.cjk) {
-      // U+4E00..9FA5, and what is left of 3040..30FF
-      const uint64_t runs =
-          known &
-          (bytes_between(bytes, 0xE5, 0xE8) |
-           (equal(bytes, 0xE4) & bytes_between(second, 0xB8, 0xBF)) |
-           (equal(bytes, 0xE9) & (bytes_between(second, 0x80, 0xBD) |
-                                  (equal(second, 0xBE) & bytes_between(third, 0x80, 0xA5)))) |
-           (e3 & bytes_between(second, 0x81, 0x83)));
-      masks.cjk |= runs | runs << 1 | runs << 2;
-      spill.cjk |= (runs >> 62 & 1) | (runs >> 63) * 3;
+    const uint64_t twos = classify_two<R>(bytes, second, in, over);
+    rest &= ~(twos | twos << 1);
+    if (rest != 0) {
+      const __m512i third = _mm512_maskz_loadu_epi8(low_bits(left < 2 ? 0 : left - 2), from + 2);
+      const uint64_t letters = wide_letters(bytes, second, third);
+      const uint64_t known = letters | wide_signs(bytes, second, third);
+      in.letter |= letters | letters << 1 | letters << 2;
+      in.inside |= known << 1 | known << 2;
+      over.letter |= (letters >> 62 & 1) | (letters >> 63) * 3;
+      over.inside |= (known >> 62 & 1) | (known >> 63) * 3;
+      if constexpr (R.cjk) {
+        in.cjk = known & wide_cjk(bytes, second, third);
+        over.cjk = (in.cjk >> 62 & 1) | (in.cjk >> 63) * 3;
+        in.cjk |= in.cjk << 1 | in.cjk << 2;
+      }
+      if (joinable != nullptr) {
+        in.cut = wide_cuts(*joinable, from, base, left, bytes, second, third, known);
+      }
+      rest &= ~(known | known << 1 | known << 2);
+      if (rest != 0) {
+        BlockMasks others, others_over;
+        classify_high<R>(text, joinable, base, rest, others, others_over);
+        add_masks<R>(in, others);
+        add_masks<R>(over, others_over);
+      }
     }
-    if (joinable == nullptr) return;
-    const uint64_t keep = base == 0 ? ~uint64_t{1} : ~uint64_t{0};
-    const __m512i before = _mm512_maskz_loadu_epi8(low_bits(left + 1) & keep, from - 1);
-    const uint64_t cuts = wide_row_cuts(*joinable, bytes, before, known);
-    const uint64_t asked = known & ~cuts & (base == 0 ? ~uint64_t{7} : ~uint64_t{0});
-    masks.cut |= cuts;
-    if (asked == 0 || joinable->wide_left.empty()) return;
-    const uint64_t shared =
-        shared_sides(*joinable, from, low_bits(left) & (base == 0 ? ~uint64_t{7} : ~uint64_t{0}),
-                     bytes, second, third, asked);
-    masks.cut |= (asked & ~shared) | joinable->wide_cuts(from, shared);
+    set_masks<R>(masks, in);
+    set_masks<R>(spill, over);
   }
 
   /// What the bytes of a block are compared with, in registers over a walk: left alone, compilers
@@ -287,26 +269,28 @@ struct BlockWalk {
     m.white = m.blank | _mm512_cmple_epu8_mask(_mm512_add_epi8(v, bytes.from_tab), bytes.controls);
     m.quote = _mm512_cmpeq_epi8_mask(v, bytes.quote);
     if constexpr (R.lines) {
-      m.newline = equal(v, '\n') | equal(v, '\r');
+      m.newline = bytes_equal(v, '\n') | bytes_equal(v, '\r');
     }
     if constexpr (R.cased) {
       m.upper = bytes_between(v, 'A', 'Z');
       m.lower = m.letter & ~m.upper;
-      m.slash = equal(v, '/');
+      m.slash = bytes_equal(v, '/');
     }
     if constexpr (R.ascii_sign) {
       m.ascii = ~_mm512_movepi8_mask(v);
-      m.hard = (bytes_between(v, 0, 31) & ~m.white) | equal(v, 0x7F);
+      m.hard = (bytes_between(v, 0, 31) & ~m.white) | bytes_equal(v, 0x7F);
     }
     uint64_t high = _mm512_movepi8_mask(v);
     if ((high | spill.inside) != 0) {
-      BlockMasks full = m;  // a copy: what goes by reference would always lie in memory
+      high &= ~spill.inside;
+      add_masks<R>(m, spill);
+      BlockMasks more;
       if (std::popcount(high) >= kManyHigh) {
-        classify_wide<R>(text, joinable, base, v, high, full, spill);
+        classify_wide<R>(text, joinable, base, v, high, more, spill);
       } else {
-        classify_high<R>(text, joinable, base, high, full, spill);
+        classify_high<R>(text, joinable, base, high, more, spill);
       }
-      m = full;
+      add_masks<R>(m, more);
     }
     if (left < 64) [[unlikely]]
       end_masks(m, left);
@@ -330,7 +314,8 @@ struct BlockWalk {
     return out;
   }
 
-  /// The same with byte compression, one for all sixty-four bits. The instruction is named to the
+  /// The same with byte compression, one for all sixty-four bits; half of them are always written,
+  /// for texts often have sixteen starts in a block, more or less. The instruction is named to the
   /// assembler, so that one walk can be compiled for both levels. Range: SimdLevel::avx512vbmi2.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
     gnu::always_inline]] static inline uint32_t*
@@ -343,9 +328,9 @@ struct BlockWalk {
     int count = std::popcount(starts);
     __m512i wide = _mm512_maskz_cvtepu8_epi32(0xFFFF, _mm512_maskz_extracti32x4_epi32(0xF, at, 0));
     _mm512_storeu_si512(out, _mm512_add_epi32(from, wide));
-    if (count > 16) [[unlikely]] {
-      wide = _mm512_maskz_cvtepu8_epi32(0xFFFF, _mm512_maskz_extracti32x4_epi32(0xF, at, 1));
-      _mm512_storeu_si512(out + 16, _mm512_add_epi32(from, wide));
+    wide = _mm512_maskz_cvtepu8_epi32(0xFFFF, _mm512_maskz_extracti32x4_epi32(0xF, at, 1));
+    _mm512_storeu_si512(out + 16, _mm512_add_epi32(from, wide));
+    if (count > 32) [[unlikely]] {
       wide = _mm512_maskz_cvtepu8_epi32(0xFFFF, _mm512_maskz_extracti32x4_epi32(0xF, at, 2));
       _mm512_storeu_si512(out + 32, _mm512_add_epi32(from, wide));
       wide = _mm512_maskz_cvtepu8_epi32(0xFFFF, _mm512_maskz_extracti32x4_epi32(0xF, at, 3));

@@ -91,6 +91,22 @@ constexpr BlockMasks kEndMasks{.letter = 0,
   return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF);
 }
 
+/// The classes that words are made of.
+template <Rules R>
+constexpr ClassSet word_classes() noexcept {
+  return R.marks_are_letters ? kLetter | kMark : kLetter;
+}
+/// Classes that masks do not follow, in families that have such.
+template <Rules R>
+constexpr ClassSet hard_classes() noexcept {
+  return R.cased ? kMark : kOther;
+}
+/// Whether a pattern takes a character of the class `set` for a number.
+template <Rules R>
+[[gnu::always_inline]] inline bool is_number(char32_t c, ClassSet set) noexcept {
+  return R.digits_first ? is_rust_number(c) : (set & kNumber) != 0;
+}
+
 /// The masks that only some families have, for a character with these bytes.
 template <Rules R>
 [[gnu::always_inline]] inline void add_more(BlockMasks& masks, uint64_t bytes, char32_t c,
@@ -98,29 +114,50 @@ template <Rules R>
   masks.upper |= bytes & all_if(set & (kUpper | kTitle));
   masks.lower |= bytes & all_if(set & kLower);
   if constexpr (R.cjk) masks.cjk |= bytes & all_if(is_cjk(c));
-  masks.hard |= bytes & all_if(set & (R.cased ? kMark : kOther));
+  masks.hard |= bytes & all_if(set & hard_classes<R>());
 }
 
-/// The same for a character that began in the block before.
-[[gnu::always_inline]] inline void add_more(BlockMasks& masks, const BlockMasks& spill) noexcept {
-  masks.upper |= spill.upper;
-  masks.lower |= spill.lower;
-  masks.cjk |= spill.cjk;
-  masks.hard |= spill.hard;
+/// Adds the masks that are of characters which are not ASCII.
+template <Rules R>
+[[gnu::always_inline]] inline void add_masks(BlockMasks& masks, const BlockMasks& more) noexcept {
+  masks.letter |= more.letter;
+  masks.number |= more.number;
+  masks.white |= more.white;
+  masks.inside |= more.inside;
+  masks.cut |= more.cut;
+  if constexpr (R.has_hard()) {
+    masks.upper |= more.upper;
+    masks.lower |= more.lower;
+    masks.cjk |= more.cjk;
+    masks.hard |= more.hard;
+  }
 }
 
-/// Adds the characters of a block that are not ASCII to its masks. Continuation bytes that belong
-/// to no well-formed character stay signs. `high`: bytes >= 0x80.
+/// Sets the same masks, one by one: a word that is read before the wider store of its neighbours is
+/// done waits for that.
+template <Rules R>
+[[gnu::always_inline]] inline void set_masks(BlockMasks& masks, const BlockMasks& to) noexcept {
+  masks.letter = to.letter;
+  masks.number = to.number;
+  masks.white = to.white;
+  masks.inside = to.inside;
+  masks.cut = to.cut;
+  if constexpr (R.has_hard()) {
+    masks.upper = to.upper;
+    masks.lower = to.lower;
+    masks.cjk = to.cjk;
+    masks.hard = to.hard;
+  }
+}
+
+/// Decodes characters of a block that are not ASCII, whose bytes are `todo`, and sets the masks of
+/// such characters: in the block, and, of one that goes on there, in the next. Continuation bytes
+/// that belong to no well-formed character stay signs.
 template <Rules R>
 [[gnu::noinline]] void classify_high(std::string_view text, const JoinablePairs* joinable,
-                                     size_t base, uint64_t high, BlockMasks& masks,
+                                     size_t base, uint64_t todo, BlockMasks& masks,
                                      BlockMasks& spill) noexcept {
-  constexpr ClassSet kWord = R.marks_are_letters ? kLetter | kMark : kLetter;
-  uint64_t letters = spill.letter, numbers = spill.number, whites = spill.white;
-  uint64_t insides = spill.inside;
-  uint64_t todo = high & ~spill.inside;
-  if constexpr (R.has_hard()) add_more(masks, spill);
-  spill = BlockMasks{};
+  BlockMasks in{}, over{};
   while (todo != 0) {
     int at = std::countr_zero(todo);
     CodePoint c = decode_high(text, base + static_cast<size_t>(at));
@@ -133,27 +170,25 @@ template <Rules R>
     uint64_t here = bytes << at;
     todo &= ~here;
     ClassSet set = class_of(c.value);
-    uint64_t letter = all_if(set & kWord), white = all_if(set & kSpace);
-    uint64_t number = all_if(R.digits_first ? is_rust_number(c.value) : (set & kNumber) != 0);
-    masks.cut |= cut & ~white;  // a white run may have a pending start in it
-    letters |= here & letter;
-    numbers |= here & number;
-    whites |= here & white;
-    insides |= here & (here - 1);
-    if constexpr (R.has_hard()) add_more<R>(masks, here, c.value, set);
+    uint64_t letter = all_if(set & word_classes<R>()), white = all_if(set & kSpace);
+    uint64_t number = all_if(is_number<R>(c.value, set));
+    in.cut |= cut & ~white;  // a white run may have a pending start in it
+    in.letter |= here & letter;
+    in.number |= here & number;
+    in.white |= here & white;
+    in.inside |= here & (here - 1);
+    if constexpr (R.has_hard()) add_more<R>(in, here, c.value, set);
     if (at + static_cast<int>(c.length) > 64) {
       uint64_t there = bytes >> (64 - at);
-      if constexpr (R.has_hard()) add_more<R>(spill, there, c.value, set);
-      spill.letter = there & letter;
-      spill.number = there & number;
-      spill.white = there & white;
-      spill.inside = there;
+      over.letter = there & letter;
+      over.number = there & number;
+      over.white = there & white;
+      over.inside = there;
+      if constexpr (R.has_hard()) add_more<R>(over, there, c.value, set);
     }
   }
-  masks.letter |= letters;
-  masks.number |= numbers;
-  masks.white |= whites;
-  masks.inside |= insides;
+  set_masks<R>(masks, in);
+  set_masks<R>(spill, over);
 }
 
 /// Ends the masks at the end of the text, `size` bytes into the block.

@@ -45,7 +45,7 @@ struct PieceScratch {
                         size_t num_long = PieceCache::kDefaultEntries)
       : hot(num_short), cache(num_long) {}
 
-  static constexpr size_t kDefaultShort = size_t{1} << 16;  ///< 2 MiB
+  static constexpr size_t kDefaultShort = size_t{1} << 17;  ///< 4 MiB
 
   HotScratch hot;
   PieceCache cache;

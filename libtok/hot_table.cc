@@ -1,19 +1,14 @@
 // Seeding and learning of hot_table.h.
-// Includes: hot_table.h; madvise for huge pages, which is a wish and may be refused.
+// Includes: hot_table.h.
 // SPDX-License-Identifier: MIT
 #include "libtok/hot_table.h"
 
-#include <sys/mman.h>
-
 #include <algorithm>
 #include <bit>
-#include <new>
 #include <utility>
 
 namespace tok {
 namespace {
-
-constexpr size_t kHugePage = size_t{2} << 20;
 
 constexpr PieceKey kNoKey{0, 0};
 
@@ -26,38 +21,8 @@ PieceKey key_of(std::string_view piece) noexcept { return PieceKey::of(piece, pi
 
 }  // namespace
 
-HotEntries make_hot_entries(size_t count) {
-  const size_t bytes = count * sizeof(HotEntry);
-  if (bytes < kHugePage) {
-    void* memory = std::aligned_alloc(2 * sizeof(HotEntry), bytes);
-    if (memory == nullptr) throw std::bad_alloc();
-    std::memset(memory, 0, bytes);
-    return HotEntries(static_cast<HotEntry*>(memory), FreeEntries{0});
-  }
-  // Fresh pages are zeros. To begin on a huge page takes room for one more; what is not needed is
-  // given back.
-  const size_t mapped = bytes + kHugePage;
-  void* const memory =
-      mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);
-  if (memory == MAP_FAILED) throw std::bad_alloc();
-  char* const from = static_cast<char*>(memory);
-  const size_t before = (0 - reinterpret_cast<uintptr_t>(from)) & (kHugePage - 1);
-  if (before > 0) munmap(from, before);
-  munmap(from + before + bytes, kHugePage - before);
-  (void)madvise(from + before, bytes, MADV_HUGEPAGE);
-  return HotEntries(reinterpret_cast<HotEntry*>(from + before), FreeEntries{bytes});
-}
-
-void FreeEntries::operator()(HotEntry* entries) const noexcept {
-  if (mapped_bytes == 0) {
-    std::free(entries);
-  } else {
-    munmap(static_cast<void*>(entries), mapped_bytes);
-  }
-}
-
 HotTable::HotTable(const Vocab& vocab, const DoParts& do_parts)
-    : entries_(make_hot_entries(kPlaces)), narrow_(vocab.id_limit() <= 0x10000) {
+    : entries_(make_zeroed<HotEntry>(kPlaces)), narrow_(vocab.id_limit() <= 0x10000) {
   bool unreachable[kSeedParts] = {};
   do_parts(kSeedParts, [&](size_t part) { unreachable[part] = seed_part(vocab, part); });
   has_unreachable_tokens_ = std::ranges::find(unreachable, true) != std::end(unreachable);
@@ -122,7 +87,7 @@ bool HotTable::seed(const Vocab& vocab, int32_t id, uint64_t hash, MergeScratch&
 HotScratch::HotScratch(size_t num_warm) {
   if (num_warm == 0) return;
   const size_t pairs = std::bit_ceil(std::max<size_t>(4, num_warm)) / 2;
-  warm_ = make_hot_entries(2 * pairs);
+  warm_ = make_zeroed<HotEntry>(2 * pairs);
   warm_mask_ = pairs - 1;
 }
 
@@ -134,7 +99,7 @@ bool HotScratch::find(const HotTable& table, const PieceKey& key, uint64_t hash,
     return true;
   }
   if (own_ == nullptr && ++questions_ > kLearnAfter) {
-    own_ = make_hot_entries(HotTable::kPlaces);
+    own_ = make_zeroed<HotEntry>(HotTable::kPlaces);
     std::memcpy(static_cast<void*>(own_.get()), table.entries(),
                 HotTable::kPlaces * sizeof(HotEntry));
   }

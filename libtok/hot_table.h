@@ -4,13 +4,11 @@
 // written; a worker that meets many other pieces takes a copy and lets frequent ones move in. An
 // entry holds what merging gives for the whole piece, so contents never change results.
 // Not here: what an entry looks like (hot_entry.h), pieces of more than 15 bytes (piece_cache.h),
-// the loop (encode_x86.cc). Includes: hot_entry.h, vocab.h, merge.h.
+// the loop (encode_x86.cc). Includes: hot_entry.h, vocab.h, merge.h, zeroed.h.
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
-#include <cstdlib>
-#include <memory>
 #include <string_view>
 #include <vector>
 
@@ -18,6 +16,7 @@
 #include "libtok/merge.h"
 #include "libtok/parts.h"
 #include "libtok/vocab.h"
+#include "libtok/zeroed.h"
 
 namespace tok {
 
@@ -29,15 +28,7 @@ inline const HotEntry* find_entry(const HotEntry* entries, size_t place,
   return entries[place ^ 1].key == key ? &entries[place ^ 1] : nullptr;
 }
 
-/// Memory for entries: zeroed, on huge pages where the system gives them.
-struct FreeEntries {
-  size_t mapped_bytes = 0;  ///< 0: from the heap
-  void operator()(HotEntry* entries) const noexcept;
-};
-using HotEntries = std::unique_ptr<HotEntry[], FreeEntries>;
-
-/// Range: `count` is even. Errors: std::bad_alloc.
-HotEntries make_hot_entries(size_t count);
+using HotEntries = Zeroed<HotEntry>;
 
 /// The table that all workers share. Immutable; any number of threads may read.
 class HotTable {

@@ -13,6 +13,10 @@ namespace {
 /// Pieces up to this many symbols are merged by linear search, which beats a heap there.
 constexpr size_t kLinearSymbols = 32;
 
+/// With more contexts between wide characters their sides have so many bits that two unrelated ones
+/// often have a common one.
+constexpr size_t kFewContexts = 1024;
+
 constexpr uint32_t kNone = UINT32_MAX;
 
 /// Writes the first symbols of a piece, one a byte: bytes without a token are dropped or become
@@ -226,14 +230,14 @@ ExactCut::ExactCut(const Vocab& vocab, int few_wide) {
   }
   neighbours_.contexts = ContextFilter(num_contexts);
   neighbours_.wide_contexts = ContextFilter(num_wide);
+  neighbours_.asks_contexts = num_wide > kFewContexts;
   bool has_wide_bytes = true;
   for (unsigned byte = 0x80; byte < 0xF0; ++byte) {
     if ((byte & 0xE0) == 0xC0) continue;
     has_wide_bytes &= vocab.byte_id(static_cast<uint8_t>(byte)) != kNoId;
   }
   if (has_wide_bytes) {
-    neighbours_.wide_left.assign(65536, 0);
-    neighbours_.wide_right.assign(65536, 0);
+    neighbours_.wide_sides.assign(65536, {0, 0});
   }
   for (int32_t id : vocab.merge_results()) {
     const std::string_view token = vocab.bytes(id);
@@ -245,8 +249,7 @@ ExactCut::ExactCut(const Vocab& vocab, int few_wide) {
   int joined_wide = 0;
   for (const uint16_t row : neighbours_.wide) joined_wide += std::popcount(row);
   if (joined_wide <= few_wide) {  // two bytes tell enough, and sooner
-    neighbours_.wide_left.clear();
-    neighbours_.wide_right.clear();
+    neighbours_.wide_sides.clear();
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
     missing_[byte] = vocab.byte_id(static_cast<uint8_t>(byte)) == kNoId;
@@ -264,16 +267,17 @@ void ExactCut::add_context(std::string_view token, size_t at,
   const ContextSide right =
       right_side(token.data() + at, std::min(ContextFilter::kBytes, token.size() - at));
   neighbours_.contexts.add(left, right);
-  if (neighbours_.wide_left.empty() || !between_wide(token[at - 1], token[at])) return;
+  if (neighbours_.wide_sides.empty() || !between_wide(token[at - 1], token[at])) return;
   neighbours_.wide_contexts.add(left, right);
   // The characters of three bytes that end with the left side, and those that begin with the right.
-  const auto mark = [&](std::vector<uint64_t>& sides, uint32_t first, uint32_t step, uint32_t count,
+  const auto mark = [&](uint64_t WideSides::*side, uint32_t first, uint32_t step, uint32_t count,
                         uint64_t number) {
     // Short sides are few and have many characters, and come again and again.
     const uint64_t key =
-        (number << 1 | (&sides == &neighbours_.wide_left)) << 32 | uint64_t{first} << 13 | count;
+        (number << 1 | (side == &WideSides::left)) << 32 | uint64_t{first} << 13 | count;
     if (count > 1 && !marked.insert(key).second) return;
-    for (uint32_t i = 0; i < count; ++i) sides[first + i * step] |= uint64_t{1} << number;
+    for (uint32_t i = 0; i < count; ++i)
+      neighbours_.wide_sides[first + i * step].*side |= uint64_t{1} << number;
   };
   const auto byte = [](const ContextSide& side, size_t i) { return side.bytes >> (8 * i) & 63; };
   const uint64_t number = (right.bytes ^ right.size << 24) * 0x9E3779B97F4A7C15u >> 58;
@@ -282,12 +286,12 @@ void ExactCut::add_context(std::string_view token, size_t at,
   if (left.size == 3) low |= (byte(left, 2) & 15) << 12;
   constexpr uint32_t kStep[] = {0, 1u << 6, 1u << 12, 1};
   constexpr uint32_t kOfLeft[] = {0, 1u << 10, 1u << 4, 1};
-  mark(neighbours_.wide_left, low, kStep[left.size], kOfLeft[left.size], number);
+  mark(&WideSides::left, low, kStep[left.size], kOfLeft[left.size], number);
   uint32_t high = (byte(right, 0) & 15) << 12;
   if (right.size >= 2) high |= byte(right, 1) << 6;
   if (right.size == 3) high |= byte(right, 2);
   constexpr uint32_t kOfRight[] = {0, 1u << 12, 1u << 6, 1};
-  mark(neighbours_.wide_right, high, 1, kOfRight[right.size], number);
+  mark(&WideSides::right, high, 1, kOfRight[right.size], number);
 }
 
 bool ExactCut::may_span(std::string_view piece, size_t at) const noexcept {

@@ -3,7 +3,7 @@
 // gives the same ids in O(n log n) whatever the piece, merge_windows in little memory; ExactCut
 // says where a piece can be cut in two without changing any id.
 // Not here: cutting text into pieces (pretokenize.h), remembering pieces (piece_cache.h). Includes:
-// vocab.h, token_buffer.h; boundaries.h for JoinablePairs. Source: Sennrich et al. 2016; merge
+// vocab.h, token_buffer.h; joinable_pairs.h. Source: Sennrich et al. 2016; merge
 // order of Hugging Face tokenizers 0.23 (models/bpe/word.rs) and tiktoken 0.14: lowest rank first,
 // among equals the leftmost.
 #pragma once
@@ -15,7 +15,7 @@
 #include <unordered_set>
 #include <vector>
 
-#include "libtok/boundaries.h"
+#include "libtok/joinable_pairs.h"
 #include "libtok/token_buffer.h"
 #include "libtok/vocab.h"
 
@@ -65,9 +65,9 @@ class ExactCut {
   ExactCut() = default;
 
   /// Wide characters are asked as a whole where more than `few_wide` of the 1,024 pairs of bytes
-  /// between two of them may join: in cl100k 279, in GPT-2's vocabulary 45, where two bytes tell
-  /// enough, and sooner.
-  explicit ExactCut(const Vocab& vocab, int few_wide = 128);
+  /// between two of them may join: in cl100k 279, in NeoX's vocabulary 61; in GPT-2's 45, where two
+  /// bytes tell enough, and sooner.
+  explicit ExactCut(const Vocab& vocab, int few_wide = 50);
 
   /// Whether `piece` can be cut before byte `at`. Range: 0 < at < piece.size().
   bool can_cut(std::string_view piece, size_t at) const noexcept {

@@ -1,16 +1,18 @@
 // Pieces already encoded, of one worker: bounded, without allocation once made. An entry holds what
 // merge_piece gives for the same bytes, so contents never change results, only speed.
 // Not here: what a piece's ids are (merge.h, encode.h).
-// Includes: C++ library only.
+// Includes: zeroed.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstddef>
 #include <cstdint>
 #include <cstring>
+#include <optional>
 #include <span>
 #include <string_view>
-#include <vector>
+
+#include "libtok/zeroed.h"
 
 namespace tok {
 
@@ -60,10 +62,11 @@ struct PieceKey {
 /// Pieces of more than 15 bytes, and shorter ones of more ids than a HotEntry holds.
 class PieceCache {
  public:
-  static constexpr size_t kDefaultEntries = size_t{1} << 12;  ///< 1 MiB
+  static constexpr size_t kDefaultEntries = size_t{1} << 15;  ///< 5 MiB
   static constexpr size_t kMaxIds = 32;                       ///< most ids of an entry
 
-  /// Room for `num_entries`, rounded up to a power of two; 0 switches the table off.
+  /// Room for `num_entries` that are not large, rounded up to a power of two, and for some that
+  /// are; 0 switches the table off.
   explicit PieceCache(size_t num_entries = kDefaultEntries);
 
   /// Ids of a piece; empty when it is not here. `tag` keeps look-ups of different meaning apart.
@@ -73,21 +76,37 @@ class PieceCache {
   void insert(std::string_view piece, uint8_t tag, std::span<const int32_t> ids) noexcept;
 
  private:
+  /// Of `kSize` bytes, its bytes first: most have a few ids and are in one line.
+  template <size_t kSize, size_t kIds>
   struct Entry {
-    static constexpr size_t kBytes = 124;
-    int32_t ids[kMaxIds];
+    static constexpr size_t kBytes = kSize - 4 - 4 * kIds;
+    static constexpr size_t kMostIds = kIds;
     uint8_t size;
     uint8_t count;
     uint8_t tag;
     char bytes[kBytes + 1];
+    int32_t ids[kIds];
   };
-  static_assert(sizeof(Entry) == 256);
+  using Usual = Entry<128, 20>;       ///< up to 44 bytes
+  using Large = Entry<256, kMaxIds>;  ///< up to 124 bytes
+  static_assert(sizeof(Usual) == 128 && sizeof(Large) == 256);
 
-  /// First of the two entries that a piece may have.
-  size_t pair(std::string_view piece, uint8_t tag) const noexcept;
+  template <typename AnEntry>
+  struct Table {
+    explicit Table(size_t num_entries)
+        : entries(make_zeroed<AnEntry>(num_entries)), mask(num_entries / 2 - 1) {}
 
-  std::vector<Entry> entries_;
-  size_t mask_ = 0;  ///< of pairs
+    /// First of the two entries that a piece may have.
+    AnEntry* pair(std::string_view piece, uint8_t tag) const noexcept;
+    std::span<const int32_t> find(std::string_view piece, uint8_t tag) const noexcept;
+    void insert(std::string_view piece, uint8_t tag, std::span<const int32_t> ids) noexcept;
+
+    Zeroed<AnEntry> entries;
+    size_t mask;  ///< of pairs
+  };
+
+  std::optional<Table<Usual>> usual_;
+  std::optional<Table<Large>> large_;
 };
 
 }  // namespace tok

@@ -36,7 +36,8 @@ const std::vector<std::string> kAlphabet = {
     "\u0663", "½", "\u2028", "…",      "\U0001F600", "e", "T",  "\U00011DE0", "\U0001D7CE"};
 /// Bytes that are no characters, and their neighbours.
 const std::vector<std::string> kBroken = {
-    "\x80", "\xC3", "\xE3\x80", "\xF0\x9F", "\xFF", "\xED\xA0\x80", "a", " ", "1", "\n", "'", "é"};
+    "\x80", "\xC3", "\xC1\x81", "\xE3\x80", "\xF0\x9F", "\xFF", "\xED\xA0\x80",
+    "a",    " ",    "1",        "\n",       "'",        "é"};
 
 std::vector<SimdLevel> levels() {
   std::vector<SimdLevel> out;
@@ -164,10 +165,12 @@ TEST(Boundaries, CasesAndCjk) {
       {"a", "B", "中", "'", "s", "S"},
       {"x", "Y", "中", "Z"},
       {"!", "\n", "/", "a", " ", "ア", "・"},
-      {"#", "a", "é", "中", "1", " ", "\n"}};
+      {"#", "a", "é", "中", "1", " ", "\n"},
+      {"é", "Ж", "ж", "ß", "ǅ", "ʰ", "ª", "٣", "½", "\u00A0", "\u0301", "×", "م", "߿", "a", " ",
+       "中"}};
   uint64_t state = 41;
-  for (int i = 0; i < rounds(10000); ++i) {
-    check(random_text(state, symbols[i % 5], 300));
+  for (int i = 0; i < rounds(12000); ++i) {
+    check(random_text(state, symbols[i % 6], 300));
     if (HasFatalFailure()) return;
   }
 }
@@ -225,6 +228,47 @@ TEST(Boundaries, CutsInsideOnlyWhereNothingJoins) {
       }
     }
   }
+}
+
+/// The same between wide characters, where all bytes may join: two without a common side are cut
+/// apart at once, others only if contexts are asked and there is none of them.
+TEST(Boundaries, CutsBetweenWideCharacters) {
+  const std::vector<std::string> wide = {"中", "国", "の", "。", "한",
+                                         "，", "ア", "a",  "é",  "\u3000"};
+  uint64_t state = 37;
+  size_t apart = 0, asked = 0;
+  for (int i = 0; i < rounds(600); ++i) {
+    JoinablePairs joinable;
+    std::ranges::fill(joinable.pairs, ~uint64_t{0});
+    std::ranges::fill(joinable.wide, uint16_t{0xFFFF});
+    joinable.asks_contexts = i % 2 == 0;
+    joinable.wide_sides.assign(65536, {0, 0});
+    joinable.wide_contexts = ContextFilter(64);
+    for (const std::string& left : wide) {
+      if (left.size() != 3) continue;
+      state = state * 6364136223846793005u + 1442695040888963407u;
+      joinable.wide_sides[wide_number(left.data())] = {state >> 60, state >> 40 & 15};
+      const auto* bytes = reinterpret_cast<const uint8_t*>(left.data());
+      joinable.wide_contexts.add({bytes[2], 1}, {wide_number(wide[i % 3].data()), 2});
+    }
+    const std::string text = random_text(state, wide, 150);
+    for (const SimdLevel level : levels()) {
+      const std::vector<uint32_t> natural = plain_ends(kMasked[0], text);
+      for (const uint32_t end :
+           fast_ends(kMasked[0], text, level, BoundaryScan::kMinBatch, &joinable)) {
+        if (std::binary_search(natural.begin(), natural.end(), end)) continue;
+        ASSERT_TRUE(is_wide(&text[end - 3]) && is_wide(&text[end]));
+        ASSERT_FALSE(joinable.joins_wide(reinterpret_cast<const uint8_t*>(&text[end])));
+        const bool common = (joinable.wide_sides[wide_number(&text[end - 3])].left &
+                             joinable.wide_sides[wide_number(&text[end])].right) != 0;
+        ASSERT_TRUE(!common || joinable.asks_contexts);
+        ++(common ? asked : apart);
+      }
+    }
+  }
+  if (best_simd_level() < SimdLevel::avx512bw) return;
+  EXPECT_GT(apart, 100u);
+  EXPECT_GT(asked, 100u);
 }
 
 TEST(Boundaries, BrokenBytes) {

@@ -360,6 +360,26 @@ TEST(Encode, EntriesHoldManyIdsWhoseEndIsOne) {
   }
 }
 
+TEST(Encode, LongPiecesAreRememberedWithTheirIds) {
+  for (const size_t size : {1, 15, 16, 44, 45, 124, 125}) {
+    const std::string piece(size, 'x');
+    for (const size_t count : {0, 1, 20, 21, 32, 33}) {
+      PieceCache cache(4);
+      std::vector<int32_t> ids(count);
+      for (size_t i = 0; i < count; ++i) ids[i] = static_cast<int32_t>(i) * 100000;
+      cache.insert(piece, 1, ids);
+      const bool fits = size <= 124 && count > 0 && count <= 32;
+      const std::span<const int32_t> found = cache.find(piece, 1);
+      EXPECT_EQ(std::vector<int32_t>(found.begin(), found.end()),
+                fits ? ids : std::vector<int32_t>{});
+      EXPECT_TRUE(cache.find(piece, 0).empty()) << "another tag";
+      EXPECT_TRUE(cache.find(std::string(size - 1, 'x') + "y", 1).empty());
+      EXPECT_TRUE(cache.find(piece + "x", 1).empty());
+    }
+    EXPECT_TRUE(PieceCache(0).find(piece, 1).empty());
+  }
+}
+
 TEST(Encode, BlocksOfAnySize) {
   uint64_t state = 31;
   for (const Named& named : sources()) {
