@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The scanner: one pass, no recursion, a fixed stack of bits for the nesting.
+// Room: tools/stream. The scanner: one pass, no recursion, a fixed stack for the nesting.
 #include "tools/stream/json_scan.h"
 
 #include <array>
-#include <bitset>
 
 #include "tools/cli/text.h"
 
@@ -249,7 +248,7 @@ class Scan {
   Complaint& complaint_;
   size_t at_ = 0;
   size_t depth_ = 0;
-  std::bitset<kMaxDepth> is_object_;
+  std::array<bool, kMaxDepth> is_object_;  // of the depth_ containers that are open
 };
 
 }  // namespace
