@@ -353,7 +353,7 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
 }
 
 // In the kernel where it can, else, and where the bytes are wanted here, by pieces that a
-// second-level cache holds (bench/README.md, "Datasets"). Small pieces either way, so that the disk
+// second-level cache holds (bench/data.md, "Datasets"). Small pieces either way, so that the disk
 // begins early.
 void IndexedDatasetBuilder::copy_file(const std::string& path, int64_t bytes, bool checksum) {
   struct Descriptor {

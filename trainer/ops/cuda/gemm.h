@@ -22,7 +22,7 @@ namespace ops::cuda {
 
 /// What the product does after its sum: `gelu_aux_bias` keeps the sum with its bias in aux.
 /// cuBLASLt's epilogues for the backward pass (DGELU, BGRADB) are left out: on an H200 a pass of
-/// our own beats them (bench/README.md).
+/// our own beats them (bench/training.md).
 enum class Epilogue : uint8_t { none, bias, gelu_aux_bias };
 
 /// Everything that decides a plan. m, n, k and leading dimensions are cuBLASLt's, column-major, in

@@ -10,7 +10,7 @@
 namespace ops::cuda {
 
 /// Pinned blocks, for one device. Large ones lie on huge pages that are filled before the driver
-/// sees them, for it pins small pages at some 4 GB/s (bench/README.md). Any thread may call it.
+/// sees them, for it pins small pages at some 4 GB/s (bench/training.md). Any thread may call it.
 class HostMemory {
  public:
   explicit HostMemory(int device_index) : device_index_(device_index) {}
