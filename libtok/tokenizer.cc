@@ -73,7 +73,10 @@ std::string canonical_form(TokenizerSource& source) {
 }  // namespace
 
 Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level, const DoParts& do_parts)
-    : source_(std::move(source)), vocab_(source_.vocab), hot_(vocab_, do_parts), level_(level) {
+    : source_(std::move(source)),
+      vocab_(source_.vocab, do_parts),
+      hot_(vocab_, do_parts),
+      level_(level) {
   do_parts(2, [&](size_t part) {
     if (part == 1) {
       cut_ = ExactCut(vocab_);

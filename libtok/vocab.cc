@@ -13,6 +13,9 @@ namespace {
 
 enum Kind : uint8_t { kAbsent = 0, kBytes = 1, kText = 2 };
 
+/// Merges are looked up in so many parts.
+constexpr size_t kParts = 16;
+
 /// Bytes as they can stand in a message: printable ASCII, the rest as \xNN.
 std::string quoted(std::string_view bytes) {
   static constexpr char kHex[] = "0123456789ABCDEF";
@@ -58,7 +61,7 @@ void VocabSource::sort_tokens() {
   std::sort(tokens.begin(), tokens.end(), before);
 }
 
-Vocab::Vocab(const VocabSource& source)
+Vocab::Vocab(const VocabSource& source, const DoParts& do_parts)
     : rank_rule_(source.rank_rule),
       whole_piece_first_(source.whole_piece_first),
       unk_id_(source.unk_id),
@@ -69,9 +72,9 @@ Vocab::Vocab(const VocabSource& source)
     throw ParseError("unk_token: id " + std::to_string(unk_id_) + ": not in the vocabulary");
   }
   if (rank_rule_ == RankRule::by_list) {
-    set_listed_merges(source);
+    set_listed_merges(source, do_parts);
   } else {
-    set_all_merges();
+    set_all_merges(do_parts);
   }
   set_byte_merges();
   if (!std::is_sorted(merge_results_.begin(), merge_results_.end())) {
@@ -158,49 +161,78 @@ void Vocab::index_bytes(RankRule rule) {
   }
 }
 
-void Vocab::set_listed_merges(const VocabSource& source) {
-  merges_ = MergeTable(source.merges.size());
-  if (source.merges.size() >= UINT32_MAX) throw ParseError("merges: more than 2^32");
-  std::string joined;
-  int32_t last_id = -1;
-  for (size_t rank = 0; rank < source.merges.size(); ++rank) {
-    const auto& [left, right] = source.merges[rank];
-    joined.assign(left).append(right);
-    // In most vocabularies each merge makes the next id.
-    const bool next = bytes(last_id + 1) == joined && !text_only(last_id + 1);
-    const int32_t ids[3] = {find(left), find(right), next ? last_id + 1 : find(joined)};
-    const std::string_view parts[3] = {left, right, joined};
-    for (int i = 0; i < 3; ++i) {
-      if (ids[i] != kNoId) continue;
-      throw ParseError("merges: merge " + std::to_string(rank) + " (" + quoted(left) + " " +
-                       quoted(right) + "): " + quoted(parts[i]) + " is not in the vocabulary");
+/// The merge of a rank; `guess` is tried first for what it makes.
+Vocab::Joined Vocab::look_up(const VocabSource& source, size_t rank, int32_t guess,
+                             std::string& room) const {
+  const auto& [left, right] = source.merges[rank];
+  room.assign(left).append(right);
+  const bool good = bytes(guess) == room && !text_only(guess);
+  const Joined merge = {find(left), find(right), good ? guess : find(room)};
+  const int32_t ids[3] = {merge.left, merge.right, merge.id};
+  const std::string_view parts[3] = {left, right, room};
+  for (int i = 0; i < 3; ++i) {
+    if (ids[i] != kNoId) continue;
+    throw ParseError("merges: merge " + std::to_string(rank) + " (" + quoted(left) + " " +
+                     quoted(right) + "): " + quoted(parts[i]) + " is not in the vocabulary");
+  }
+  return merge;
+}
+
+/// All merges of the list, by rank.
+std::vector<Vocab::Joined> Vocab::look_up(const VocabSource& source,
+                                          const DoParts& do_parts) const {
+  std::vector<Joined> merges(source.merges.size());
+  do_parts(kParts, [&](size_t part) {
+    std::string room;
+    int32_t last_id = kNoId;
+    const size_t end = merges.size() * (part + 1) / kParts;
+    for (size_t rank = merges.size() * part / kParts; rank < end; ++rank) {
+      // In most vocabularies each merge makes the next id.
+      merges[rank] = look_up(source, rank, last_id + 1, room);
+      last_id = merges[rank].id;
     }
-    if (!merges_.set(ids[0], ids[1], {static_cast<uint32_t>(rank), ids[2]})) ++duplicate_merges_;
-    merge_results_.push_back(ids[2]);
-    if (ids[2] < last_id) id_follows_rank_ = false;
-    last_id = ids[2];
+  });
+  return merges;
+}
+
+void Vocab::set_listed_merges(const VocabSource& source, const DoParts& do_parts) {
+  if (source.merges.size() >= UINT32_MAX) throw ParseError("merges: more than 2^32");
+  merges_ = MergeTable(source.merges.size());
+  uint32_t rank = 0;
+  int32_t last_id = kNoId;
+  for (const Joined& merge : look_up(source, do_parts)) {
+    if (!merges_.set(merge.left, merge.right, {rank++, merge.id})) ++duplicate_merges_;
+    merge_results_.push_back(merge.id);
+    if (merge.id < last_id) id_follows_rank_ = false;
+    last_id = merge.id;
   }
 }
 
-void Vocab::set_all_merges() {
-  struct Found {
-    int32_t left, right, id;
-  };
-  std::vector<Found> found;
-  for (int32_t id = 0; id < id_limit(); ++id) {
-    const std::string_view token = bytes(id);
-    if (text_only(id)) continue;
-    for (size_t cut = 1; cut < token.size(); ++cut) {
-      const int32_t left = find(token.substr(0, cut));
-      if (left == kNoId) continue;
-      const int32_t right = find(token.substr(cut));
-      if (right != kNoId) found.push_back({left, right, id});
+void Vocab::set_all_merges(const DoParts& do_parts) {
+  std::vector<Joined> found[kParts];
+  do_parts(kParts, [&](size_t part) {
+    const auto first = [&](size_t i) {
+      return static_cast<int32_t>(static_cast<size_t>(id_limit()) * i / kParts);
+    };
+    for (int32_t id = first(part); id < first(part + 1); ++id) {
+      const std::string_view token = bytes(id);
+      if (text_only(id)) continue;
+      for (size_t cut = 1; cut < token.size(); ++cut) {
+        const int32_t left = find(token.substr(0, cut));
+        if (left == kNoId) continue;
+        const int32_t right = find(token.substr(cut));
+        if (right != kNoId) found[part].push_back({left, right, id});
+      }
     }
-  }
-  merges_ = MergeTable(found.size());
-  for (const Found& merge : found) {
-    merges_.set(merge.left, merge.right, {static_cast<uint32_t>(merge.id), merge.id});
-    merge_results_.push_back(merge.id);
+  });
+  size_t count = 0;
+  for (const std::vector<Joined>& some : found) count += some.size();
+  merges_ = MergeTable(count);
+  for (const std::vector<Joined>& some : found) {
+    for (const Joined& merge : some) {
+      merges_.set(merge.left, merge.right, {static_cast<uint32_t>(merge.id), merge.id});
+      merge_results_.push_back(merge.id);
+    }
   }
 }
 

@@ -3,7 +3,7 @@
 // Not here: reading files' bytes into a VocabSource (loaders.h), applying merges (merge.h), added
 // and special tokens (added_tokens.h).
 // Rank and id are separate everywhere: in OPT's and RoBERTa's vocabularies they differ.
-// Includes: C++ library only. Source: Hugging Face tokenizers 0.23 (models/bpe), tiktoken 0.14.
+// Includes: parts.h. Source: Hugging Face tokenizers 0.23 (models/bpe), tiktoken 0.14.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -15,6 +15,8 @@
 #include <string_view>
 #include <utility>
 #include <vector>
+
+#include "libtok/parts.h"
 
 namespace tok {
 
@@ -114,10 +116,10 @@ class MergeTable {
 /// Byte strings and ids, both ways, and merge ranks. Immutable; any number of threads may read.
 class Vocab {
  public:
-  /// Checks and indexes a vocabulary.
+  /// Checks and indexes a vocabulary; `do_parts` looks merges up.
   /// Errors: ParseError for an id out of range or used twice, a token listed twice or empty, a
   /// merge whose halves or result are not tokens, and, under by_id, a byte without a token.
-  explicit Vocab(const VocabSource& source);
+  explicit Vocab(const VocabSource& source, const DoParts& do_parts = one_after_another);
 
   /// Number of tokens: Hugging Face's vocab_size (added tokens not counted).
   int64_t size() const noexcept { return num_tokens_; }
@@ -169,8 +171,14 @@ class Vocab {
  private:
   void index_tokens(const VocabSource& source);
   void index_bytes(RankRule rule);
-  void set_listed_merges(const VocabSource& source);
-  void set_all_merges();
+  /// A merge by its ids.
+  struct Joined {
+    int32_t left, right, id;
+  };
+  std::vector<Joined> look_up(const VocabSource& source, const DoParts& do_parts) const;
+  Joined look_up(const VocabSource& source, size_t rank, int32_t guess, std::string& room) const;
+  void set_listed_merges(const VocabSource& source, const DoParts& do_parts);
+  void set_all_merges(const DoParts& do_parts);
   void set_byte_merges();
 
   std::string arena_;

@@ -96,6 +96,14 @@ TEST(LoadingInParts, GivesTheSameTokenizer) {
   } catch (const tok::ParseError& error) {
     EXPECT_THAT(error.what(), HasSubstr("vocab.json: not a JSON object"));
   }
+  std::string bad;
+  for (int i = 0; i < 100; ++i) bad += i < 37 ? "a b\n" : "b a\n";
+  try {
+    tok::Tokenizer::from_gpt2(vocab, bad, {}, at_once_from_the_back);
+    ADD_FAILURE() << "taken";
+  } catch (const tok::ParseError& error) {
+    EXPECT_THAT(error.what(), HasSubstr("merges: merge 37 (\"b\" \"a\"): \"ba\" is not"));
+  }
 }
 
 TEST_P(EveryCaseTest, LoadingInPartsGivesTheSameTokenizer) {
