@@ -1,9 +1,8 @@
 # What cpack makes: a .deb whose programs lie in /usr/bin, with their pages and the names of the packages they need; and an
-# archive that runs where it is unpacked, by the shared libraries beside its programs.
+# archive that runs where it is unpacked, by the shared libraries beside its programs; none of CUDA's is among what they need.
 . "$(dirname "$0")/prelude"
 build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
 [ -f "$build/CPackConfig.cmake" ] && command -v dpkg-deb dpkg-shlibdeps >/dev/null || exit 77
-grep -q '^CUDA:BOOL=ON' "$build/CMakeCache.txt" && exit 77  # minutes of libraries
 case $(grep -h '^SANITIZE:' "$build/CMakeCache.txt") in *=?*) exit 77 ;; esac
 [ -x "$build/bin/trainer" ] && [ -x "$build/bin/hf-to-megatron" ] || exit 77  # cpack packs only what is built
 for kind in DEB TGZ; do cpack --config "$build/CPackConfig.cmake" -G $kind -B "$PWD" >log 2>&1 || cat log; done
@@ -16,6 +15,8 @@ mkdir moved && tar xzf ./*.tar.gz -C moved
 for bin in deb/usr/bin moved/*/bin; do
   printf 'one\0two\0' | env -i PATH=/usr/bin:/bin "$bin/bpe-tokenize" -q -0 -o "${bin%%/*}.out" $VOCAB
   "$bin/json-extract" --version
+  env -i "$bin/trainer" --version
+  readelf -d "$bin/trainer" | grep -cE 'NEEDED.*lib(cu|nccl|nvrtc)' || true
 done
 cmp deb.out_text_document.bin moved.out_text_document.bin && echo same
-ldd moved/*/bin/bpe-tokenize | grep -c "$PWD/moved/.*/lib/gristmill/libtbb"
+ldd moved/*/bin/bpe-tokenize | grep -c "$PWD/moved/.*/lib/gristmill/libsimdjson"

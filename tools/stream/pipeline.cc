@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. Each thread sinks what is next in order, else reads and works, else sleeps.
-// Not oneTBB's pipeline, whose threads look for work awake: where the sink is the slowest stage, 16
-// of them took 1.35 times the processor time of these, 32 took 2.3 times (bench/tokenizing.md).
+// Not oneTBB's pipeline, whose threads look for work awake, which costs much where the sink is the
+// slowest stage and the threads are many (bench/tokenizing.md).
 #include "tools/stream/pipeline.h"
 
 #include <algorithm>

@@ -3,11 +3,12 @@
 #include "tools/stream/pipeline.h"
 
 #include <atomic>
-#include <random>
+#include <chrono>
 #include <stdexcept>
 #include <thread>
 
 #include <pthread.h>
+#include <time.h>
 
 #include <gtest/gtest.h>
 
@@ -120,6 +121,21 @@ TEST_P(Ordered, FailuresOfSourceAndSink) {
                    }),
                std::logic_error);
   EXPECT_EQ(sunk, 20);
+}
+
+TEST_P(Ordered, ThreadsWithoutWorkSleep) {
+  const auto processor_seconds = [] {
+    timespec used{};
+    clock_gettime(CLOCK_PROCESS_CPUTIME_ID, &used);
+    return static_cast<double>(used.tv_sec) + static_cast<double>(used.tv_nsec) / 1e9;
+  };
+  int64_t next = 0;
+  const double before = processor_seconds();
+  run_ordered<Item>(
+      GetParam(), [&](Item&) { return next++ < 100; }, [](Item&, int64_t) {},
+      [](Item&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
+  // The sink sleeps for half a second; a thread that waits awake would take that of a processor.
+  EXPECT_LT(processor_seconds() - before, 0.25);
 }
 
 TEST_P(Ordered, ThreadsThatCannotBeHadAreDoneWithout) {

@@ -8,6 +8,7 @@
 #include <cudnn.h>
 #include <dlfcn.h>
 #include <gmock/gmock.h>
+#include <link.h>
 #include <unistd.h>
 
 #include <filesystem>
@@ -20,8 +21,30 @@ namespace ops::cuda {
 namespace {
 
 namespace fs = std::filesystem;
+using testing::Contains;
 using testing::ElementsAre;
 using testing::HasSubstr;
+
+/// Of the libraries that a process has, those of CUDA that are forwarded to.
+std::vector<std::string> vendor_libraries() {
+  std::vector<std::string> found;
+  dl_iterate_phdr(
+      [](dl_phdr_info* info, size_t, void* list) {
+        const std::string name = fs::path(info->dlpi_name).filename();
+        for (const char* vendor : {"libcublas", "libcudnn", "libnvrtc", "libnccl"}) {
+          if (name.starts_with(vendor))
+            static_cast<std::vector<std::string>*>(list)->push_back(name);
+        }
+        return 0;
+      },
+      &found);
+  return found;
+}
+
+/// Before main(): no test has called anything yet.
+const std::vector<std::string> at_start = vendor_libraries();
+
+TEST(VendorCalls, NoLibraryIsThereBeforeItIsCalled) { EXPECT_THAT(at_start, ElementsAre()); }
 
 class LibraryFolders : public testing::Test {
  protected:
@@ -117,6 +140,7 @@ TEST(VendorCalls, ReachTheLibrariesAndAreNotSeenByThem) {
   EXPECT_EQ(cublasLtGetVersion() / 10000, 13);
   EXPECT_STREQ(cublasLtGetStatusString(CUBLAS_STATUS_SUCCESS), "success");
   EXPECT_EQ(cudnnGetVersion() / 10000, 9);
+  EXPECT_THAT(vendor_libraries(), Contains(HasSubstr("libcudnn.so.9")));
   EXPECT_STREQ(cudnnGetErrorString(CUDNN_STATUS_SUCCESS), "CUDNN_STATUS_SUCCESS");
   for (const char* name : {"cublasLtGetVersion", "cudnnGetVersion"})
     EXPECT_EQ(dlsym(RTLD_DEFAULT, name), nullptr) << name;
