@@ -70,7 +70,7 @@ class Forward {
       args.positions = Tensor(positions.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
       args.position_table = weight("embedding.position_embeddings.weight", places);
     }
-    cpu_.embedding_forward(args);
+    cpu_.run(args);
   }
 
   Matrix norm(const std::string& name) {
@@ -83,7 +83,7 @@ class Forward {
     args.residual = x_.view;
     args.weight = weight(name + ".weight", scale);
     if (spec_.norm == ops::Norm::layernorm) args.bias = weight(name + ".bias", shift);
-    cpu_.residual_norm_forward(args);
+    cpu_.run(args);
     return y;
   }
 
@@ -96,7 +96,7 @@ class Forward {
     args.weight = weight(name + ".weight", matrix);
     if (biased) args.bias = weight(name + ".bias", vector);
     args.activation = activation;
-    cpu_.linear_forward(args);
+    cpu_.run(args);
   }
 
   Matrix layer_linear(const Matrix& x, int64_t layer, const char* name, int64_t out,
@@ -134,7 +134,7 @@ class Forward {
       load("qkv.bias", vector);
       args.bias = Tensor(vector.data(), ops::DType::f32, ops::Device::cpu, {shape.rows()});
     }
-    cpu_.linear_forward(args);
+    cpu_.run(args);
     return y;
   }
 
@@ -170,7 +170,7 @@ class Forward {
                   1.0F / std::sqrt(static_cast<float>(spec_.kv_channels)), true};
     args.out = mixed.view;
     args.qkv = qkv.view;
-    cpu_.attention_forward(args);
+    cpu_.run(args);
     const Matrix attention =
         layer_linear(mixed, layer, "self_attention.linear_proj", spec_.hidden_size);
     if (!spec_.parallel_residual) add(attention);
@@ -201,7 +201,7 @@ class Forward {
     args.sine = Tensor(sine.data(), ops::DType::f32, ops::Device::cpu, {length_, half});
     args.num_attention_heads = spec_.num_attention_heads;
     args.num_query_groups = spec_.num_query_groups;
-    cpu_.rotary(args);
+    cpu_.run(args);
   }
 
   Matrix mlp_inner(const Matrix& x, int64_t layer) {

@@ -96,9 +96,9 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
       ops.allocate_host(static_cast<int64_t>((kSlots + 1) * sizeof(ops::StepState))));
   for (const FlatMemory* flat :
        {&p.flats.model, &p.flats.main, &p.flats.grad, &p.flats.m, &p.flats.v})
-    ops.fill({.dst = flat->tensor(), .value = 0});
+    ops.run(ops::Fill{.dst = flat->tensor(), .value = 0});
   for (const Tensor& buffer : p.layer_buffers)
-    if (buffer) ops.fill({.dst = buffer, .value = 0});
+    if (buffer) ops.run(ops::Fill{.dst = buffer, .value = 0});
   p.upload_tables();
   ops.prepare(planned.calls);
 }
@@ -108,8 +108,8 @@ Engine::~Engine() = default;
 void Engine::initialise() {
   Parts& p = *parts_;
   for (const Slot& slot : p.layout.slots()) p.draw(slot);
-  p.ops.fill({.dst = p.flats.m.tensor(), .value = 0});
-  p.ops.fill({.dst = p.flats.v.tensor(), .value = 0});
+  p.ops.run(ops::Fill{.dst = p.flats.m.tensor(), .value = 0});
+  p.ops.run(ops::Fill{.dst = p.flats.v.tensor(), .value = 0});
   refresh_model_parameters();
   ops::StepState state;
   state.loss_scale = p.options.loss_scaler.initial;
@@ -123,9 +123,10 @@ void Engine::refresh_model_parameters() {
     for (size_t b = 0; b < p.layout.buckets().size(); ++b) {
       const int bucket = static_cast<int>(b);
       if (p.in_shares())
-        p.ops.copy({.dst = p.flats.model.share(bucket), .src = p.flats.main.share(bucket)});
+        p.ops.run(ops::Copy{.dst = p.flats.model.share(bucket), .src = p.flats.main.share(bucket)});
       else
-        p.ops.copy({.dst = p.flats.model.bucket(bucket), .src = p.flats.main.bucket(bucket)});
+        p.ops.run(
+            ops::Copy{.dst = p.flats.model.bucket(bucket), .src = p.flats.main.bucket(bucket)});
     }
   }
   p.refresh();
@@ -141,8 +142,8 @@ HostBatch Engine::host_batch() {
 void Engine::step(int64_t iteration, int64_t num_microbatches, float lr, float weight_decay) {
   Parts& p = *parts_;
   p.upload_batch(num_microbatches);
-  p.ops.begin_step(
-      {.state = p.state, .iteration = iteration, .lr = lr, .weight_decay = weight_decay});
+  p.ops.run(ops::BeginStep{
+      .state = p.state, .iteration = iteration, .lr = lr, .weight_decay = weight_decay});
   // The first step of each size runs plainly, so that a backend has built all it needs before
   // recording. What must not overtake a copy of the weights is recorded apart.
   const auto [known, is_first] = p.captured.try_emplace(num_microbatches);
@@ -153,7 +154,7 @@ void Engine::step(int64_t iteration, int64_t num_microbatches, float lr, float w
       recorded = p.ops.end_capture();
     }
     if (recorded >= 0)
-      p.ops.launch(recorded);
+      p.ops.replay(recorded);
     else
       half();
   };
@@ -178,7 +179,7 @@ ops::StepState Engine::result(int64_t steps_ago) {
 float Engine::evaluate(int64_t num_microbatches) {
   Parts& p = *parts_;
   p.upload_batch(num_microbatches);
-  p.ops.begin_step({.state = p.eval_state});
+  p.ops.run(ops::BeginStep{.state = p.eval_state});
   p.evaluate_all(num_microbatches);
   p.ops.download(p.host_states + kSlots, p.eval_state);
   p.ops.synchronize();
@@ -194,7 +195,7 @@ std::vector<std::string> Engine::nonfinite_gradients() {
   int64_t* host = static_cast<int64_t*>(p.ops.allocate_host(sizeof(int64_t)));
   for (const ParamView& view : p.views) {
     if (!view.grad) continue;
-    p.ops.count_nonfinite({.out = p.count, .x = view.grad});
+    p.ops.run(ops::CountNonfinite{.out = p.count, .x = view.grad});
     p.ops.download(host, p.count);
     p.ops.synchronize();
     const auto row = std::find_if(table.begin(), table.end(), [&](const ParamSpec& spec) {

@@ -16,7 +16,6 @@
 #include <vector>
 
 #include "trainer/ops/arena.h"
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 
@@ -56,11 +55,11 @@ class Bench {
     blocks_.push_back(t.data);
     if (dtype == DType::bf16 || dtype == DType::f32) {
       if (t.elements() > 4096 && value != 0)
-        device_.normal_fill({.out = t.view({t.rows(), t.columns()}),
-                             .std = value,
-                             .seed = 7,
-                             .stream = ++filled_,
-                             .whole_columns = t.columns()});
+        device_.run(ops::NormalFill{.out = t.view({t.rows(), t.columns()}),
+                                    .std = value,
+                                    .seed = 7,
+                                    .stream = ++filled_,
+                                    .whole_columns = t.columns()});
       else
         device_.fill({.dst = t, .value = value});
     }
@@ -112,31 +111,31 @@ class Bench {
                  rstd = take(DType::f32, {s.length, s.batch}, 1.01f);
     const double tensor = static_cast<double>(x.bytes());
     print_bytes("norm forward, residual added", 4 * tensor, [&] {
-      device_.residual_norm_forward({.norm = ops::Norm::layernorm,
-                                     .eps = 1e-5f,
-                                     .y = y,
-                                     .residual_out = out,
-                                     .mean = mean,
-                                     .rstd = rstd,
-                                     .residual = x,
-                                     .branch = branch,
-                                     .weight = weight,
-                                     .bias = bias});
+      device_.run(ops::ResidualNormForward{.norm = ops::Norm::layernorm,
+                                           .eps = 1e-5f,
+                                           .y = y,
+                                           .residual_out = out,
+                                           .mean = mean,
+                                           .rstd = rstd,
+                                           .residual = x,
+                                           .branch = branch,
+                                           .weight = weight,
+                                           .bias = bias});
     });
     device_.fill({.dst = mean, .value = 0});
     device_.fill({.dst = rstd, .value = 1});
     print_bytes("norm backward", 4 * tensor, [&] {
-      device_.residual_norm_backward({.norm = ops::Norm::layernorm,
-                                      .dresidual = out,
-                                      .dweight = dweight,
-                                      .dbias = dbias,
-                                      .dbranch_bias = dbranch_bias,
-                                      .dy = y,
-                                      .dresidual_out = branch,
-                                      .x = x,
-                                      .mean = mean,
-                                      .rstd = rstd,
-                                      .weight = weight});
+      device_.run(ops::ResidualNormBackward{.norm = ops::Norm::layernorm,
+                                            .dresidual = out,
+                                            .dweight = dweight,
+                                            .dbias = dbias,
+                                            .dbranch_bias = dbranch_bias,
+                                            .dy = y,
+                                            .dresidual_out = branch,
+                                            .x = x,
+                                            .mean = mean,
+                                            .rstd = rstd,
+                                            .weight = weight});
     });
   }
 
@@ -148,11 +147,11 @@ class Bench {
                  x = take(DType::bf16, {rows, s.hidden}, 1);
     const double wide = static_cast<double>(dx.bytes());
     print_bytes("GELU slope", 3 * wide, [&] {
-      device_.activation_backward(
-          {.dx = dx, .dy = dx, .x = pre, .activation = ops::Activation::gelu_tanh});
+      device_.run(ops::ActivationBackward{
+          .dx = dx, .dy = dx, .x = pre, .activation = ops::Activation::gelu_tanh});
     });
     print_bytes("bias gradient", wide,
-                [&] { device_.linear_backward_weight({.dbias = dbias, .dy = dx, .x = x}); });
+                [&] { device_.run(ops::LinearBackwardWeight{.dbias = dbias, .dy = dx, .x = x}); });
     const ops::LinearBackwardInput plain{.dx = dx, .dy = dy, .weight = weight};
     ops::LinearBackwardInput whole = plain;
     whole.pre_activation = pre;
@@ -160,9 +159,8 @@ class Bench {
     whole.dbias = dbias;
     const ops::AnyArgs calls[] = {plain};
     device_.prepare(calls);
-    const double product =
-        wanted("dgrad") ? time([&] { device_.linear_backward_input(plain); }) : 0;
-    const double both = wanted("dgrad") ? time([&] { device_.linear_backward_input(whole); }) : 0;
+    const double product = wanted("dgrad") ? time([&] { device_.run(plain); }) : 0;
+    const double both = wanted("dgrad") ? time([&] { device_.run(whole); }) : 0;
     if (both > 0)
       std::printf(
           "%-6s %-34s %8.4f ms; alone %.4f ms, so slope and bias gradient %.4f ms, %.2f TB/s\n",
@@ -208,8 +206,8 @@ class Bench {
       const std::string what = std::string("attention") + names[mode];
       if (!wanted(what)) continue;
       const double flops = 2.0 * static_cast<double>(s.batch * s.heads * s.length * s.length * d);
-      const double forward = time([&] { device_.attention_forward(f); });
-      const double backward = time([&] { device_.attention_backward(b); });
+      const double forward = time([&] { device_.run(f); });
+      const double backward = time([&] { device_.run(b); });
       std::printf("%-6s %-34s %8.4f ms %7.1f TFLOP/s forward, %8.4f ms %7.1f TFLOP/s backward\n",
                   s.name, what.c_str(), forward, flops / forward / 1e9, backward,
                   2.5 * flops / backward / 1e9);

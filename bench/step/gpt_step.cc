@@ -124,19 +124,19 @@ GptStep::Weights GptStep::cut(const Tensor& flat, bool tell_decay) {
 
 void GptStep::reset() {
   const int64_t s = shape_.seq_length, b = shape_.micro_batch_size;
-  ops_.fill({.dst = main_, .value = 0});
-  ops_.fill({.dst = m_, .value = 0});
-  ops_.fill({.dst = v_, .value = 0});
-  ops_.normal_fill({.out = main_.slice(0, decay_elements_),
-                    .std = 0.02f,
-                    .seed = 1,
-                    .whole_columns = decay_elements_});
-  if (main_.data != model_.data) ops_.copy({.dst = model_, .src = main_});
+  ops_.run(ops::Fill{.dst = main_, .value = 0});
+  ops_.run(ops::Fill{.dst = m_, .value = 0});
+  ops_.run(ops::Fill{.dst = v_, .value = 0});
+  ops_.run(ops::NormalFill{.out = main_.slice(0, decay_elements_),
+                           .std = 0.02f,
+                           .seed = 1,
+                           .whole_columns = decay_elements_});
+  if (main_.data != model_.data) ops_.run(ops::Copy{.dst = model_, .src = main_});
   for (const Weights& w : {weights_, cut(main_, false)}) {
-    ops_.fill({.dst = w.final_weight, .value = 1});
+    ops_.run(ops::Fill{.dst = w.final_weight, .value = 1});
     for (const Layer& l : w.layers) {
-      ops_.fill({.dst = l.norm1_weight, .value = 1});
-      ops_.fill({.dst = l.norm2_weight, .value = 1});
+      ops_.run(ops::Fill{.dst = l.norm1_weight, .value = 1});
+      ops_.run(ops::Fill{.dst = l.norm2_weight, .value = 1});
     }
   }
   std::mt19937 random(1);
@@ -176,7 +176,8 @@ std::vector<ops::AnyArgs> GptStep::calls() {
 }
 
 void GptStep::begin(int64_t iteration) {
-  ops_.begin_step({.state = state_, .iteration = iteration, .lr = 1e-4f, .weight_decay = 0.1f});
+  ops_.run(
+      ops::BeginStep{.state = state_, .iteration = iteration, .lr = 1e-4f, .weight_decay = 0.1f});
 }
 
 void GptStep::run(const std::function<void(const char*, const ops::AnyArgs&)>& seen) {

@@ -1,7 +1,7 @@
 // One whole GPT-2 training step on one device, straight over Ops: forward, loss, backward, norm,
 // clip, AdamW. For measurement: all memory is taken once, every sample is random tokens, and the
 // calls are those of the trainer's model in the same order. Not here: timing (step.cc). Letters as
-// in trainer/ops/layer_args.h.
+// in trainer/ops/operation.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 

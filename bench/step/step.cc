@@ -31,7 +31,6 @@
 #include "bench/step/device_meter.h"
 #include "bench/step/engine_step.h"
 #include "bench/step/gpt_step.h"
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 
@@ -173,7 +172,7 @@ int64_t verify_and_capture(bench::GptStep& step, ops::cuda::CudaOps& ops) {
       if (way == 0)
         step.run();
       else
-        ops.launch(graph);
+        ops.replay(graph);
       const ops::StepState state = step.state();
       loss[way][i] = state.loss;
       norm[way][i] = state.grad_norm;
@@ -261,7 +260,7 @@ void measure(const bench::GptShape& shape, const Options& o) {
   step.reset();
   const auto queue = [&](int64_t iteration) {
     step.begin(iteration);
-    ops.launch(graph);
+    ops.replay(graph);
   };
   hold_and_print(shape, "step", ops, o.run.seconds, queue, [&] { return step.state().loss; });
   ops.release(scratch.data);

@@ -86,25 +86,25 @@ TEST_P(Attention, ForwardAndBackward) {
   const Tensor first = c.documents ? heap.integers({c.seq, c.batch}, first_keys(c)) : Tensor();
   Tensor out = heap.empty({c.seq, c.batch, c.heads * c.channels}),
          stats = heap.empty({c.batch, c.heads, c.seq});
-  ops.attention_forward({.shape = shape,
-                         .out = out,
-                         .stats = stats,
-                         .qkv = qkv,
-                         .first_key = first,
-                         .dropout = dropout});
+  ops.run(AttentionForward{.shape = shape,
+                           .out = out,
+                           .stats = stats,
+                           .qkv = qkv,
+                           .first_key = first,
+                           .dropout = dropout});
   const Function f = [&](const std::vector<Values>& v) { return attention(v[0], c, dropout); };
   // A score's error 2^-24 * D becomes a relative error of exp; the sum over keys follows.
   expect_close("out", out, f(in), double(c.seq + c.channels));
   const Values cotangent = random_values(size_t(out.elements()), 2);
   Tensor dqkv = heap.empty({c.seq, c.batch, row});
-  ops.attention_backward({.shape = shape,
-                          .dqkv = dqkv,
-                          .dout = heap.floats({c.seq, c.batch, c.heads * c.channels}, cotangent),
-                          .out = out,
-                          .stats = stats,
-                          .qkv = qkv,
-                          .first_key = first,
-                          .dropout = dropout});
+  ops.run(AttentionBackward{.shape = shape,
+                            .dqkv = dqkv,
+                            .dout = heap.floats({c.seq, c.batch, c.heads * c.channels}, cotangent),
+                            .out = out,
+                            .stats = stats,
+                            .qkv = qkv,
+                            .first_key = first,
+                            .dropout = dropout});
   if (c.seq <= 16) {
     expect_close("dqkv", dqkv, gradient(f, in, 0, cotangent), double(2 * c.seq + c.channels));
   } else {  // a full difference is too slow: along one random direction
@@ -139,18 +139,18 @@ TEST(AttentionDecode, EqualsForwardPieceByPiece) {
       .num_attention_heads = kN, .num_query_groups = kG, .kv_channels = kD, .softmax_scale = 0.4f};
   const Tensor qkv = heap.floats({kS, kB, kRow}, random_values(kS * kB * kRow, 1));
   Tensor whole = heap.empty({kS, kB, kN * kD});
-  ops.attention_forward(
-      {.shape = shape, .out = whole, .stats = {}, .qkv = qkv, .first_key = {}, .dropout = {}});
+  ops.run(AttentionForward{
+      .shape = shape, .out = whole, .stats = {}, .qkv = qkv, .first_key = {}, .dropout = {}});
   Tensor keys = heap.empty({kS, kB, kG * kD}), values = heap.empty({kS, kB, kG * kD}),
          parts = heap.empty({kS, kB, kN * kD});
   int64_t cached = 0;
   for (int64_t count : {5, 1, 1, 4}) {
-    ops.attention_decode({.shape = shape,
-                          .out = parts.slice(cached, count),
-                          .qkv = qkv.slice(cached, count),
-                          .key_cache = keys,
-                          .value_cache = values,
-                          .cached = cached});
+    ops.run(AttentionDecode{.shape = shape,
+                            .out = parts.slice(cached, count),
+                            .qkv = qkv.slice(cached, count),
+                            .key_cache = keys,
+                            .value_cache = values,
+                            .cached = cached});
     cached += count;
   }
   expect_close("decode", parts, read(whole), kS + kD);
@@ -178,7 +178,7 @@ TEST(Rotary, RotatesAndReturns) {
                 .num_attention_heads = kN,
                 .num_query_groups = kG,
                 .interleaved = interleaved};
-    ops.rotary(args);
+    ops.run(args);
     Values wanted = in;
     for (size_t r = 0; r < kS * kB; ++r)
       for (size_t head = 0; head < kN + 2 * kG; ++head) {
@@ -195,7 +195,7 @@ TEST(Rotary, RotatesAndReturns) {
     expect_close("rotated", qkv, wanted, 2);
     args.inverse =
         true;  // the rotation is orthogonal, so its transpose, its gradient, is its inverse
-    ops.rotary(args);
+    ops.run(args);
     expect_close("returned", qkv, in, 4);
   }
 }

@@ -59,13 +59,13 @@ TEST_F(LayerOps, LinearForwardAndBackward) {
     const Tensor x = heap.floats({kRows, kIn}, in[0]), w = heap.floats({kOut, kIn}, in[1]),
                  b = heap.floats({kOut}, in[2]);
     Tensor y = heap.empty({kRows, kOut}), pre = heap.empty({kRows, kOut});
-    ops.linear_forward({.y = y,
-                        .pre_activation = pre,
-                        .x = x,
-                        .weight = w,
-                        .bias = b,
-                        .addend = {},
-                        .activation = activation});
+    ops.run(LinearForward{.y = y,
+                          .pre_activation = pre,
+                          .x = x,
+                          .weight = w,
+                          .bias = b,
+                          .addend = {},
+                          .activation = activation});
     expect_close("y", y, f(in), kIn);
 
     // The activation's derivative belongs to the next linear's input gradient: an identity weight
@@ -74,27 +74,27 @@ TEST_F(LayerOps, LinearForwardAndBackward) {
     Values identity(kOut * kOut, 0.0);
     for (size_t i = 0; i < kOut; ++i) identity[i * kOut + i] = 1;
     Tensor dpre = heap.empty({kRows, kOut}), dbias = heap.floats({kOut}, Values(kOut, 2.0));
-    ops.linear_backward_input({.dx = dpre,
-                               .dy = heap.floats({kRows, kOut}, cotangent),
-                               .weight = heap.floats({kOut, kOut}, identity),
-                               .pre_activation = pre,
-                               .activation = activation,
-                               .dbias = dbias,
-                               .accumulate_bias = true,
-                               .addend = {}});
+    ops.run(LinearBackwardInput{.dx = dpre,
+                                .dy = heap.floats({kRows, kOut}, cotangent),
+                                .weight = heap.floats({kOut, kOut}, identity),
+                                .pre_activation = pre,
+                                .activation = activation,
+                                .dbias = dbias,
+                                .accumulate_bias = true,
+                                .addend = {}});
     Values wanted = gradient(f, in, 2, cotangent);
     for (double& v : wanted) v += 2;
     expect_close("dbias", dbias, wanted, kRows);
     Tensor dw = heap.empty({kOut, kIn}), dx = heap.empty({kRows, kIn}), dbias2 = heap.empty({kOut});
-    ops.linear_backward_weight(
-        {.dweight = dw, .dbias = dbias2, .dy = dpre, .x = x, .accumulate = false});
-    ops.linear_backward_input(
-        {.dx = dx, .dy = dpre, .weight = w, .pre_activation = {}, .dbias = {}, .addend = {}});
+    ops.run(LinearBackwardWeight{
+        .dweight = dw, .dbias = dbias2, .dy = dpre, .x = x, .accumulate = false});
+    ops.run(LinearBackwardInput{
+        .dx = dx, .dy = dpre, .weight = w, .pre_activation = {}, .dbias = {}, .addend = {}});
     expect_close("dW", dw, gradient(f, in, 1, cotangent), kRows);
     expect_close("db", dbias2, gradient(f, in, 2, cotangent), kRows);
     expect_close("dx", dx, gradient(f, in, 0, cotangent), kOut);
-    ops.linear_backward_weight(
-        {.dweight = dw, .dbias = {}, .dy = dpre, .x = x, .accumulate = true});
+    ops.run(
+        LinearBackwardWeight{.dweight = dw, .dbias = {}, .dy = dpre, .x = x, .accumulate = true});
     Values twice = gradient(f, in, 1, cotangent);
     for (double& v : twice) v *= 2;
     expect_close("2 dW", dw, twice, 2 * kRows);
@@ -107,11 +107,11 @@ TEST_F(LayerOps, LinearAddendInPlaceAndApart) {
   for (size_t i = 0; i < wanted.size(); ++i) wanted[i] += add[i];
   Tensor addend = heap.floats({5, 3}, add), y = heap.empty({5, 3});
   const Tensor tx = heap.floats({5, 4}, x), tw = heap.floats({3, 4}, w);
-  ops.linear_forward(
-      {.y = y, .pre_activation = {}, .x = tx, .weight = tw, .bias = {}, .addend = addend});
+  ops.run(LinearForward{
+      .y = y, .pre_activation = {}, .x = tx, .weight = tw, .bias = {}, .addend = addend});
   expect_close("apart", y, wanted, 4);
-  ops.linear_forward(
-      {.y = addend, .pre_activation = {}, .x = tx, .weight = tw, .bias = {}, .addend = addend});
+  ops.run(LinearForward{
+      .y = addend, .pre_activation = {}, .x = tx, .weight = tw, .bias = {}, .addend = addend});
   expect_close("in place", addend, wanted, 4);
 }
 
@@ -135,9 +135,9 @@ TEST_F(LayerOps, ActivationForwardAndBackward) {
     const Values cotangent = random_values(static_cast<size_t>(kRows * out), 6);
     const Tensor x = heap.floats({kRows, kColumns}, in[0]);
     Tensor y = heap.empty({kRows, out}), dx = heap.empty({kRows, kColumns});
-    ops.activation_forward({.y = y, .x = x, .activation = activation});
-    ops.activation_backward(
-        {.dx = dx, .dy = heap.floats({kRows, out}, cotangent), .x = x, .activation = activation});
+    ops.run(ActivationForward{.y = y, .x = x, .activation = activation});
+    ops.run(ActivationBackward{
+        .dx = dx, .dy = heap.floats({kRows, out}, cotangent), .x = x, .activation = activation});
     expect_close("y", y, f(in), 1);
     expect_close("dx", dx, gradient(f, in, 0, cotangent), 1);
   }
@@ -191,18 +191,18 @@ TEST_F(LayerOps, ResidualNormForwardAndBackward) {
              bias = heap.floats({kH}, in[4]);
       Tensor y = heap.empty({kS, kB, kH}), sum = heap.empty({kS, kB, kH}),
              mean = heap.empty({kS, kB}), rstd = heap.empty({kS, kB});
-      ops.residual_norm_forward({.norm = norm,
-                                 .eps = 1e-5f,
-                                 .y = y,
-                                 .residual_out = sum,
-                                 .mean = layer ? mean : Tensor(),
-                                 .rstd = rstd,
-                                 .residual = residual,
-                                 .branch = branch,
-                                 .branch_bias = branch_bias,
-                                 .weight = weight,
-                                 .bias = layer ? bias : Tensor(),
-                                 .dropout = dropout});
+      ops.run(ResidualNormForward{.norm = norm,
+                                  .eps = 1e-5f,
+                                  .y = y,
+                                  .residual_out = sum,
+                                  .mean = layer ? mean : Tensor(),
+                                  .rstd = rstd,
+                                  .residual = residual,
+                                  .branch = branch,
+                                  .branch_bias = branch_bias,
+                                  .weight = weight,
+                                  .bias = layer ? bias : Tensor(),
+                                  .dropout = dropout});
       const Values wanted = f(in);
       expect_close("sum", sum, Values(wanted.begin(), wanted.begin() + kCount), 2);
       expect_close("y", y, Values(wanted.begin() + kCount, wanted.end()), kH);
@@ -214,20 +214,20 @@ TEST_F(LayerOps, ResidualNormForwardAndBackward) {
              dbias = heap.floats({kH}, Values(kH, 1.0));
       Tensor fused_bias = heap.floats({kH}, Values(kH, 1.0));
       // In place, as the model does: dresidual over dresidual_out, dbranch over dy.
-      ops.residual_norm_backward({.norm = norm,
-                                  .dresidual = dsum,
-                                  .dbranch = p > 0 ? dy : Tensor(),
-                                  .dweight = dweight,
-                                  .dbias = layer ? dbias : Tensor(),
-                                  .dbranch_bias = fused_bias,
-                                  .dy = dy,
-                                  .dresidual_out = dsum,
-                                  .x = sum,
-                                  .mean = layer ? mean : Tensor(),
-                                  .rstd = rstd,
-                                  .weight = weight,
-                                  .accumulate = true,
-                                  .dropout = dropout});
+      ops.run(ResidualNormBackward{.norm = norm,
+                                   .dresidual = dsum,
+                                   .dbranch = p > 0 ? dy : Tensor(),
+                                   .dweight = dweight,
+                                   .dbias = layer ? dbias : Tensor(),
+                                   .dbranch_bias = fused_bias,
+                                   .dy = dy,
+                                   .dresidual_out = dsum,
+                                   .x = sum,
+                                   .mean = layer ? mean : Tensor(),
+                                   .rstd = rstd,
+                                   .weight = weight,
+                                   .accumulate = true,
+                                   .dropout = dropout});
       expect_close("dresidual", dsum, gradient(f, in, 0, cotangent), kH);
       const Tensor dbranch = p > 0 ? dy : dsum;
       expect_close("dbranch", dbranch, gradient(f, in, 1, cotangent), kH);
@@ -237,8 +237,8 @@ TEST_F(LayerOps, ResidualNormForwardAndBackward) {
       expect_close("dweight", dweight, dw, kS * kB);
       if (layer) expect_close("dbias", dbias, db, kS * kB);
       Tensor dbranch_bias = heap.empty({kH});
-      ops.linear_backward_weight(
-          {.dweight = {}, .dbias = dbranch_bias, .dy = dbranch, .x = {}, .accumulate = false});
+      ops.run(LinearBackwardWeight{
+          .dweight = {}, .dbias = dbranch_bias, .dy = dbranch, .x = {}, .accumulate = false});
       expect_close("dbranch_bias", dbranch_bias, gradient(f, in, 2, cotangent), kS * kB * kH);
       Values with_one = gradient(f, in, 2, cotangent);
       for (double& v : with_one) v += 1;
@@ -253,16 +253,16 @@ TEST_F(LayerOps, WideRowsAreDroppedByOneLaw) {
   const Dropout dropout{.p = 0.5f, .seed = 1, .site = 4, .state = heap.state({})};
   Tensor residual = heap.floats({1, 2, kH}, Values(2 * kH, 0.0)),
          branch = heap.floats({1, 2, kH}, Values(2 * kH, 1.0)), sum = heap.empty({1, 2, kH});
-  ops.residual_norm_forward({.y = {},
-                             .residual_out = sum,
-                             .mean = {},
-                             .rstd = {},
-                             .residual = residual,
-                             .branch = branch,
-                             .branch_bias = {},
-                             .weight = {},
-                             .bias = {},
-                             .dropout = dropout});
+  ops.run(ResidualNormForward{.y = {},
+                              .residual_out = sum,
+                              .mean = {},
+                              .rstd = {},
+                              .residual = residual,
+                              .branch = branch,
+                              .branch_bias = {},
+                              .weight = {},
+                              .bias = {},
+                              .dropout = dropout});
   int64_t kept = 0;
   for (int64_t i = 0; i < 2 * kH; ++i) {
     ASSERT_EQ(sum.as<float>()[i], keep_factor(dropout, 0, i / kH, i % kH, 0)) << i;
@@ -299,26 +299,26 @@ TEST_F(LayerOps, EmbeddingForwardAndBackward) {
     };
     const Tensor ids = heap.integers({kS, kB}, tokens), at = heap.integers({kS, kB}, positions);
     Tensor x = heap.empty({kS, kB, kH});
-    ops.embedding_forward({.x = x,
-                           .tokens = ids,
-                           .token_table = heap.floats({held, kH}, in[0]),
-                           .positions = at,
-                           .position_table = heap.floats({kS, kH}, in[1]),
-                           .first_token = first_token,
-                           .dropout = dropout});
+    ops.run(EmbeddingForward{.x = x,
+                             .tokens = ids,
+                             .token_table = heap.floats({held, kH}, in[0]),
+                             .positions = at,
+                             .position_table = heap.floats({kS, kH}, in[1]),
+                             .first_token = first_token,
+                             .dropout = dropout});
     expect_close("x", x, f(in), 2);
     const Values cotangent = random_values(kS * kB * kH, 3);
     Tensor dtokens = heap.floats({held, kH}, Values(size_t(held * kH), 1.0)),
            dpositions = heap.empty({kS, kH});
-    ops.embedding_backward({.dx = heap.floats({kS, kB, kH}, cotangent),
-                            .tokens = ids,
-                            .dtoken_table = dtokens,
-                            .positions = at,
-                            .dposition_table = dpositions,
-                            .first_token = first_token,
-                            .accumulate_tokens = true,
-                            .accumulate_positions = false,
-                            .dropout = dropout});
+    ops.run(EmbeddingBackward{.dx = heap.floats({kS, kB, kH}, cotangent),
+                              .tokens = ids,
+                              .dtoken_table = dtokens,
+                              .positions = at,
+                              .dposition_table = dpositions,
+                              .first_token = first_token,
+                              .accumulate_tokens = true,
+                              .accumulate_positions = false,
+                              .dropout = dropout});
     Values wanted = gradient(f, in, 0, cotangent);
     for (double& v : wanted) v += 1;
     expect_close("dtokens", dtokens, wanted, kS * kB);

@@ -62,12 +62,12 @@ TEST_F(StepOps, CrossEntropyWholeAndSplit) {
 
   Tensor logits = heap.floats({kR, kV}, in[0]), token_loss = heap.empty({kR});
   const Tensor ids = heap.integers({kR}, labels), row_weights = heap.floats({kR}, weights);
-  ops.cross_entropy({.logits = logits,
-                     .labels = ids,
-                     .row_weights = row_weights,
-                     .token_loss = token_loss,
-                     .state = state,
-                     .factor = 0.5f});
+  ops.run(CrossEntropy{.logits = logits,
+                       .labels = ids,
+                       .row_weights = row_weights,
+                       .token_loss = token_loss,
+                       .state = state,
+                       .factor = 0.5f});
   expect_close("loss", token_loss, losses(in), kV);
   expect_close("dlogits", logits, wanted, kV);
 
@@ -78,21 +78,21 @@ TEST_F(StepOps, CrossEntropyWholeAndSplit) {
     half[rank] = heap.empty({kR, kV / 2});
     for (int64_t i = 0; i < kR * kV / 2; ++i)
       half[rank].as<float>()[i] = float(in[0][size_t(i / 6 * kV + rank * 6 + i % 6)]);
-    ops.cross_entropy_statistics({.stats = stats.slice(rank, 1).view({kR, 3}),
-                                  .logits = half[rank],
-                                  .labels = ids,
-                                  .first_token = rank * 6});
+    ops.run(CrossEntropyStatistics{.stats = stats.slice(rank, 1).view({kR, 3}),
+                                   .logits = half[rank],
+                                   .labels = ids,
+                                   .first_token = rank * 6});
   }
   for (int64_t rank = 0; rank < 2; ++rank) {
     Tensor loss = heap.empty({kR});
-    ops.cross_entropy_gradient({.logits = half[rank],
-                                .stats = stats,
-                                .labels = ids,
-                                .row_weights = row_weights,
-                                .token_loss = loss,
-                                .state = state,
-                                .first_token = rank * 6,
-                                .factor = 0.5f});
+    ops.run(CrossEntropyGradient{.logits = half[rank],
+                                 .stats = stats,
+                                 .labels = ids,
+                                 .row_weights = row_weights,
+                                 .token_loss = loss,
+                                 .state = state,
+                                 .first_token = rank * 6,
+                                 .factor = 0.5f});
     expect_close("split loss", loss, losses(in), kV);
     Values part(kR * 6);
     for (size_t i = 0; i < part.size(); ++i)
@@ -104,37 +104,38 @@ TEST_F(StepOps, CrossEntropyWholeAndSplit) {
 TEST_F(StepOps, CrossEntropyIgnoresLabelsOutsideTheVocabulary) {
   const Tensor state = heap.state({});
   Tensor logits = heap.floats({2, 3}, {1, 2, 3, 1, 2, 3}), loss = heap.empty({2});
-  ops.cross_entropy({.logits = logits,
-                     .labels = heap.integers({2}, {-1, 3}),
-                     .row_weights = heap.floats({2}, {1, 1}),
-                     .token_loss = loss,
-                     .state = state});
+  ops.run(CrossEntropy{.logits = logits,
+                       .labels = heap.integers({2}, {-1, 3}),
+                       .row_weights = heap.floats({2}, {1, 1}),
+                       .token_loss = loss,
+                       .state = state});
   for (double v : read(logits)) EXPECT_EQ(v, 0);
   for (double v : read(loss)) EXPECT_EQ(v, 0);
 }
 
 TEST_F(StepOps, LossWeightsAndAccumulation) {
   Tensor weights = heap.empty({2, 3});
-  ops.loss_weights({.row_weights = weights, .loss_mask = heap.floats({2, 3}, {1, 0, 1, 1, 0, 1})});
+  ops.run(
+      LossWeights{.row_weights = weights, .loss_mask = heap.floats({2, 3}, {1, 0, 1, 1, 0, 1})});
   EXPECT_EQ(read(weights), (Values{0.25, 0, 0.25, 0.25, 0, 0.25}));
   Tensor state = heap.state({});
-  ops.begin_step({.state = state, .iteration = 4, .lr = 0.5f, .weight_decay = 0.1f});
+  ops.run(BeginStep{.state = state, .iteration = 4, .lr = 0.5f, .weight_decay = 0.1f});
   const Tensor losses = heap.floats({6}, {4, std::numeric_limits<double>::quiet_NaN(), 8, 0, 1, 4});
-  ops.accumulate_loss(
-      {.state = state, .row_weights = weights, .token_loss = losses, .factor = 0.5f});
-  ops.accumulate_loss(
-      {.state = state, .row_weights = weights, .token_loss = losses, .factor = 0.5f});
+  ops.run(
+      AccumulateLoss{.state = state, .row_weights = weights, .token_loss = losses, .factor = 0.5f});
+  ops.run(
+      AccumulateLoss{.state = state, .row_weights = weights, .token_loss = losses, .factor = 0.5f});
   EXPECT_EQ(static_cast<StepState*>(state.data)->loss,
             4.0f);  // masked rows do not matter, whatever they hold
   Tensor none = heap.empty({2});
-  ops.loss_weights({.row_weights = none, .loss_mask = heap.floats({2}, {0, 0})});
+  ops.run(LossWeights{.row_weights = none, .loss_mask = heap.floats({2}, {0, 0})});
   EXPECT_EQ(read(none), (Values{0, 0}));
 }
 
 TEST_F(StepOps, NormalFillHasTheRightLawAndDependsOnPositionAlone) {
   constexpr int64_t kRows = 300, kColumns = 500;
   Tensor whole = heap.empty({kRows, kColumns});
-  ops.normal_fill({.out = whole, .std = 2, .seed = 3, .stream = 9, .whole_columns = kColumns});
+  ops.run(NormalFill{.out = whole, .std = 2, .seed = 3, .stream = 9, .whole_columns = kColumns});
   double mean = 0, square = 0, fourth = 0;
   for (double v : read(whole)) {
     mean += v, square += v * v, fourth += v * v * v * v;
@@ -144,13 +145,13 @@ TEST_F(StepOps, NormalFillHasTheRightLawAndDependsOnPositionAlone) {
   EXPECT_NEAR(square / n, 4, 5 * 4 * std::sqrt(2 / n));
   EXPECT_NEAR(fourth / n, 48, 5 * 16 * std::sqrt(96 / n));  // variance of x^4 is 96 for N(0, 1)
   Tensor part = heap.empty({20, 33});
-  ops.normal_fill({.out = part,
-                   .std = 2,
-                   .seed = 3,
-                   .stream = 9,
-                   .whole_columns = kColumns,
-                   .first_row = 7,
-                   .first_column = 101});
+  ops.run(NormalFill{.out = part,
+                     .std = 2,
+                     .seed = 3,
+                     .stream = 9,
+                     .whole_columns = kColumns,
+                     .first_row = 7,
+                     .first_column = 101});
   for (int64_t r = 0; r < 20; ++r)
     for (int64_t c = 0; c < 33; ++c)
       ASSERT_EQ(part.as<float>()[r * 33 + c], whole.as<float>()[(7 + r) * kColumns + 101 + c]);
@@ -161,14 +162,14 @@ TEST_F(StepOps, SumSquaresAndNonfinite) {
   double wanted = 0;
   for (double v : x) wanted += v * v;
   Tensor t = heap.floats({100001}, x), out = heap.floats({1}, {3.0});
-  ops.sum_squares({.out = out, .x = t, .accumulate = true});
+  ops.run(SumSquares{.out = out, .x = t, .accumulate = true});
   EXPECT_NEAR(*out.as<float>(), wanted + 3, wanted * 0x1p-23);
   t.as<float>()[77777] = std::numeric_limits<float>::infinity();
   t.as<float>()[5] = std::numeric_limits<float>::quiet_NaN();
-  ops.sum_squares({.out = out, .x = t, .accumulate = false});
+  ops.run(SumSquares{.out = out, .x = t, .accumulate = false});
   EXPECT_FALSE(std::isfinite(*out.as<float>()));
   Tensor count = heap.make(DType::i64, {1});
-  ops.count_nonfinite({.out = count, .x = t});
+  ops.run(CountNonfinite{.out = count, .x = t});
   EXPECT_EQ(*count.as<int64_t>(), 2);
 }
 
@@ -186,7 +187,7 @@ TEST_F(StepOps, JudgementClipsSkipsAndScales) {
                             .window = 3,
                             .hysteresis = 2};
   *sum.as<float>() = 16.0f * 1024 * 1024;
-  ops.judge_gradients(args);
+  ops.run(args);
   EXPECT_EQ(s.skip, 0);
   EXPECT_FLOAT_EQ(s.grad_norm, 4);
   EXPECT_FLOAT_EQ(s.grad_multiplier, 1 / 1024.0f / (4 + 1e-6f));
@@ -194,17 +195,17 @@ TEST_F(StepOps, JudgementClipsSkipsAndScales) {
   EXPECT_FLOAT_EQ(s.bias_correction1, 0.1f);
   EXPECT_FLOAT_EQ(s.bias_correction2, 1.0f - 0.999f);  // of the rounded beta, as the moments use it
   *sum.as<float>() = std::numeric_limits<float>::infinity();
-  ops.judge_gradients(args);  // first bad one: hysteresis 2 -> 1
+  ops.run(args);  // first bad one: hysteresis 2 -> 1
   EXPECT_EQ(s.skip, 1);
   EXPECT_EQ(s.loss_scale, 1024);
-  ops.judge_gradients(args);
+  ops.run(args);
   EXPECT_EQ(s.loss_scale, 512);
-  ops.judge_gradients(args);  // hysteresis is used up: every bad step halves
+  ops.run(args);  // hysteresis is used up: every bad step halves
   EXPECT_EQ(s.loss_scale, 256);
   EXPECT_EQ(s.adam_steps, 1);
   EXPECT_EQ(s.skipped_steps, 3);
   *sum.as<float>() = 1;
-  for (int i = 0; i < 3; ++i) ops.judge_gradients(args);
+  for (int i = 0; i < 3; ++i) ops.run(args);
   EXPECT_EQ(s.loss_scale, 512);
   EXPECT_EQ(s.used_loss_scale, 256);
   EXPECT_EQ(s.hysteresis_tracker, 2);
@@ -220,15 +221,15 @@ TEST_F(StepOps, AdamWEqualsTheFormula) {
   Values p = p0, mm(kN, 0.0), vv(kN, 0.0);
   for (int step = 1; step <= 5; ++step) {
     const Values g = random_values(kN, uint32_t(10 + step));
-    ops.begin_step({.state = state, .iteration = step, .lr = 0.01f, .weight_decay = 0.1f});
-    ops.judge_gradients({.state = state, .sum_squares = sum, .clip_grad = 0});
-    ops.adamw({.model = model,
-               .main = main,
-               .m = m,
-               .v = v,
-               .grad = heap.floats({kN}, g),
-               .state = state,
-               .decay_elements = kDecay});
+    ops.run(BeginStep{.state = state, .iteration = step, .lr = 0.01f, .weight_decay = 0.1f});
+    ops.run(JudgeGradients{.state = state, .sum_squares = sum, .clip_grad = 0});
+    ops.run(AdamW{.model = model,
+                  .main = main,
+                  .m = m,
+                  .v = v,
+                  .grad = heap.floats({kN}, g),
+                  .state = state,
+                  .decay_elements = kDecay});
     for (size_t i = 0; i < kN; ++i) {
       mm[i] = 0.9 * mm[i] + 0.1 * g[i];
       vv[i] = 0.999 * vv[i] + 0.001 * g[i] * g[i];
@@ -242,7 +243,7 @@ TEST_F(StepOps, AdamWEqualsTheFormula) {
     EXPECT_EQ(load(model, i), bf16_to_float(float_to_bf16(main.as<float>()[i])));
   static_cast<StepState*>(state.data)->skip = 1;
   const Values before = read(main);
-  ops.adamw({.model = model, .main = main, .m = m, .v = v, .grad = main, .state = state});
+  ops.run(AdamW{.model = model, .main = main, .m = m, .v = v, .grad = main, .state = state});
   EXPECT_EQ(read(main), before);
 }
 
@@ -252,11 +253,11 @@ TEST_F(StepOps, StochasticRoundingIsUnbiased) {
   Tensor main = heap.floats({kN}, Values(kN, 0)), grad = heap.floats({kN}, Values(kN, 1.0)),
          m = heap.floats({kN}, Values(kN, 0)), v = heap.make(DType::bf16, {kN}),
          sum = heap.floats({1}, {1.0}), state = heap.state({});
-  ops.fill({.dst = v, .value = 0});
-  ops.begin_step({.state = state, .iteration = 1});
-  ops.judge_gradients({.state = state, .sum_squares = sum, .clip_grad = 0});
-  ops.adamw(
-      {.model = {}, .main = main, .m = m, .v = v, .grad = grad, .state = state, .beta2 = 0.999f});
+  ops.run(Fill{.dst = v, .value = 0});
+  ops.run(BeginStep{.state = state, .iteration = 1});
+  ops.run(JudgeGradients{.state = state, .sum_squares = sum, .clip_grad = 0});
+  ops.run(AdamW{
+      .model = {}, .main = main, .m = m, .v = v, .grad = grad, .state = state, .beta2 = 0.999f});
   double mean = 0;
   for (int64_t i = 0; i < kN; ++i) mean += load(v, i) / kN;
   const double exact = 1.0f - 0.999f, ulp = 0x1p-17;  // bf16 spacing in [2^-10, 2^-9)
@@ -308,15 +309,15 @@ TEST(Memory, PoolPlansWhatItThenUses) {
 
 TEST_F(StepOps, ChecksRefuseWrongShapes) {
   Tensor x = heap.empty({4, 3}), w = heap.empty({5, 2}), y = heap.empty({4, 5});
-  EXPECT_THROW(ops.linear_forward(
-                   {.y = y, .pre_activation = {}, .x = x, .weight = w, .bias = {}, .addend = {}}),
+  EXPECT_THROW(ops.run(LinearForward{
+                   .y = y, .pre_activation = {}, .x = x, .weight = w, .bias = {}, .addend = {}}),
                ShapeError);
   w = heap.empty({5, 3});
-  EXPECT_NO_THROW(ops.linear_forward(
-      {.y = y, .pre_activation = {}, .x = x, .weight = w, .bias = {}, .addend = {}}));
+  EXPECT_NO_THROW(ops.run(
+      LinearForward{.y = y, .pre_activation = {}, .x = x, .weight = w, .bias = {}, .addend = {}}));
   Tensor ids = heap.integers({4}, {0, 0, 0, 0});
-  EXPECT_THROW(ops.linear_forward(
-                   {.y = y, .pre_activation = {}, .x = ids, .weight = w, .bias = {}, .addend = {}}),
+  EXPECT_THROW(ops.run(LinearForward{
+                   .y = y, .pre_activation = {}, .x = ids, .weight = w, .bias = {}, .addend = {}}),
                ShapeError);
 }
 
@@ -338,72 +339,73 @@ std::vector<std::byte> run_all(int threads) {
   const Tensor x = heap.floats({kS, kB, kH}, random_values(kR * kH, 1)),
                w = heap.floats({kV, kH}, random_values(kV * kH, 2, 0.1));
   Tensor y = empty({kR, kV}), dx = empty({kS, kB, kH}), dw = empty({kV, kH}), db = empty({kV});
-  ops.linear_forward({.y = y, .pre_activation = {}, .x = x, .weight = w, .bias = {}, .addend = {}});
-  ops.linear_backward_input(
-      {.dx = dx, .dy = y, .weight = w, .pre_activation = {}, .dbias = {}, .addend = {}});
-  ops.linear_backward_weight({.dweight = dw, .dbias = db, .dy = y, .x = x, .accumulate = false});
+  ops.run(
+      LinearForward{.y = y, .pre_activation = {}, .x = x, .weight = w, .bias = {}, .addend = {}});
+  ops.run(LinearBackwardInput{
+      .dx = dx, .dy = y, .weight = w, .pre_activation = {}, .dbias = {}, .addend = {}});
+  ops.run(LinearBackwardWeight{.dweight = dw, .dbias = db, .dy = y, .x = x, .accumulate = false});
   std::vector<int> ids(kR);
   for (size_t i = 0; i < ids.size(); ++i) ids[i] = int(i * 31 % kV);
   Tensor embedded = empty({kS, kB, kH}), dtable = empty({kV, kH});
-  ops.embedding_forward({.x = embedded,
-                         .tokens = heap.integers({kS, kB}, ids),
-                         .token_table = w,
-                         .positions = {},
-                         .position_table = {},
-                         .dropout = dropout});
-  ops.embedding_backward({.dx = dx,
-                          .tokens = heap.integers({kS, kB}, ids),
-                          .dtoken_table = dtable,
-                          .positions = {},
-                          .dposition_table = {},
-                          .dropout = dropout});
+  ops.run(EmbeddingForward{.x = embedded,
+                           .tokens = heap.integers({kS, kB}, ids),
+                           .token_table = w,
+                           .positions = {},
+                           .position_table = {},
+                           .dropout = dropout});
+  ops.run(EmbeddingBackward{.dx = dx,
+                            .tokens = heap.integers({kS, kB}, ids),
+                            .dtoken_table = dtable,
+                            .positions = {},
+                            .dposition_table = {},
+                            .dropout = dropout});
   const AttentionShape shape{
       .num_attention_heads = 4, .num_query_groups = 2, .kv_channels = 12, .softmax_scale = 0.3f};
   Tensor out = empty({kS, kB, 48}), stats = empty({kB, 4, kS}), dqkv = empty({kS, kB, kH});
-  ops.attention_forward(
-      {.shape = shape, .out = out, .stats = stats, .qkv = x, .first_key = {}, .dropout = dropout});
-  ops.attention_backward({.shape = shape,
-                          .dqkv = dqkv,
-                          .dout = out,
-                          .out = out,
-                          .stats = stats,
-                          .qkv = x,
-                          .first_key = {},
-                          .dropout = dropout});
+  ops.run(AttentionForward{
+      .shape = shape, .out = out, .stats = stats, .qkv = x, .first_key = {}, .dropout = dropout});
+  ops.run(AttentionBackward{.shape = shape,
+                            .dqkv = dqkv,
+                            .dout = out,
+                            .out = out,
+                            .stats = stats,
+                            .qkv = x,
+                            .first_key = {},
+                            .dropout = dropout});
   Tensor normed = empty({kS, kB, kH}), sum = empty({kS, kB, kH}), mean = empty({kS, kB}),
          rstd = empty({kS, kB}), dweight = empty({kH}), dbias = empty({kH});
   const Tensor scale = heap.floats({kH}, random_values(kH, 8));
-  ops.residual_norm_forward({.y = normed,
-                             .residual_out = sum,
-                             .mean = mean,
-                             .rstd = rstd,
-                             .residual = x,
-                             .branch = embedded,
-                             .branch_bias = {},
-                             .weight = scale,
-                             .bias = scale,
-                             .dropout = dropout});
-  ops.residual_norm_backward({.dresidual = dx,
-                              .dbranch = {},
-                              .dweight = dweight,
-                              .dbias = dbias,
-                              .dbranch_bias = empty({kH}),
-                              .dy = normed,
-                              .dresidual_out = dx,
-                              .x = sum,
+  ops.run(ResidualNormForward{.y = normed,
+                              .residual_out = sum,
                               .mean = mean,
                               .rstd = rstd,
+                              .residual = x,
+                              .branch = embedded,
+                              .branch_bias = {},
                               .weight = scale,
+                              .bias = scale,
                               .dropout = dropout});
+  ops.run(ResidualNormBackward{.dresidual = dx,
+                               .dbranch = {},
+                               .dweight = dweight,
+                               .dbias = dbias,
+                               .dbranch_bias = empty({kH}),
+                               .dy = normed,
+                               .dresidual_out = dx,
+                               .x = sum,
+                               .mean = mean,
+                               .rstd = rstd,
+                               .weight = scale,
+                               .dropout = dropout});
   Tensor square = empty({1}), loss = empty({kR});
-  ops.sum_squares({.out = square, .x = y, .accumulate = false});
-  ops.cross_entropy({.logits = y,
-                     .labels = heap.integers({kR}, ids),
-                     .row_weights = loss,
-                     .token_loss = loss,
-                     .state = state});
+  ops.run(SumSquares{.out = square, .x = y, .accumulate = false});
+  ops.run(CrossEntropy{.logits = y,
+                       .labels = heap.integers({kR}, ids),
+                       .row_weights = loss,
+                       .token_loss = loss,
+                       .state = state});
   Tensor drawn = empty({kV, kH});
-  ops.normal_fill({.out = drawn, .std = 1, .whole_columns = kH});
+  ops.run(NormalFill{.out = drawn, .std = 1, .whole_columns = kH});
   std::vector<std::byte> bytes;
   for (const Tensor& t : results)
     bytes.insert(bytes.end(), static_cast<std::byte*>(t.data),

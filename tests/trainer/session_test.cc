@@ -138,7 +138,7 @@ TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
   std::map<std::string, Tensor> weights;
   for (const ParamView& view : engine.parameters()) weights[view.param->spec.name] = view.main;
   for (const Decoder::Parameter& p : decoder.parameters())
-    ops.copy({p.tensor.flat(), weights.at(p.param->spec.name).flat()});
+    ops.run(ops::Copy{p.tensor.flat(), weights.at(p.param->spec.name).flat()});
 
   double sum = 0;
   std::vector<float> scores;

@@ -43,7 +43,7 @@ Planned Planner::run(const ModelSpec& spec, const EngineOptions& options, const 
     if (microbatches <= 2) result.calls = ops.calls();
     if (parts.pool.peak_bytes() < result.pool_bytes) continue;
     result.pool_bytes = std::max(parts.pool.peak_bytes(), ops::kAlignment);
-    result.workspace_bytes = ops.workspace_bytes();
+    result.workspace_bytes = ops.most_workspace_bytes();
     result.plan.total_bytes =
         parts.arena.used_bytes() + ops::align_up(result.pool_bytes) +
         (result.workspace_bytes > 0 ? ops::align_up(result.workspace_bytes) : 0);

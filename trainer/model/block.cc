@@ -20,18 +20,18 @@ void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, Tensor&
     rstd = l.statistics();
     if (l.spec().norm == ops::Norm::layernorm) mean = l.statistics();
   }
-  l.ops().residual_norm_forward({.norm = l.spec().norm,
-                                 .eps = l.spec().norm_epsilon,
-                                 .y = y,
-                                 .residual_out = {},
-                                 .mean = mean,
-                                 .rstd = rstd,
-                                 .residual = x,
-                                 .branch = {},
-                                 .branch_bias = {},
-                                 .weight = l.weight(weight),
-                                 .bias = l.weight(bias),
-                                 .dropout = {}});
+  l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
+                                       .eps = l.spec().norm_epsilon,
+                                       .y = y,
+                                       .residual_out = {},
+                                       .mean = mean,
+                                       .rstd = rstd,
+                                       .residual = x,
+                                       .branch = {},
+                                       .branch_bias = {},
+                                       .weight = l.weight(weight),
+                                       .bias = l.weight(bias),
+                                       .dropout = {}});
 }
 
 namespace {
@@ -48,18 +48,18 @@ void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
   k.y1 = carry.branch;
   k.rstd1 = l.statistics();
   if (l.spec().norm == ops::Norm::layernorm) k.mean1 = l.statistics();
-  l.ops().residual_norm_forward({.norm = l.spec().norm,
-                                 .eps = l.spec().norm_epsilon,
-                                 .y = k.y1,
-                                 .residual_out = k.x1,
-                                 .mean = k.mean1,
-                                 .rstd = k.rstd1,
-                                 .residual = carry.residual,
-                                 .branch = carry.branch,
-                                 .branch_bias = carry.branch_bias,
-                                 .weight = l.weight(Role::input_norm_weight),
-                                 .bias = l.weight(Role::input_norm_bias),
-                                 .dropout = l.dropout(DropoutKind::mlp_output, l.layer - 1)});
+  l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
+                                       .eps = l.spec().norm_epsilon,
+                                       .y = k.y1,
+                                       .residual_out = k.x1,
+                                       .mean = k.mean1,
+                                       .rstd = k.rstd1,
+                                       .residual = carry.residual,
+                                       .branch = carry.branch,
+                                       .branch_bias = carry.branch_bias,
+                                       .weight = l.weight(Role::input_norm_weight),
+                                       .bias = l.weight(Role::input_norm_bias),
+                                       .dropout = l.dropout(DropoutKind::mlp_output, l.layer - 1)});
   l.run.pool.give(carry.branch_bias);
   carry = Carry();
 }
@@ -69,33 +69,34 @@ void attend(const Layer& l, BlockKept& k) {
   k.qkv = l.rows("qkv", l.qkv_size());
   Travelling gathering = gather_rows(l.run, k.y1);
   Tensor y = arrived(l.run, gathering);
-  l.ops().linear_forward({.y = k.qkv,
-                          .pre_activation = {},
-                          .x = y,
-                          .weight = l.weight(Role::qkv_weight),
-                          .bias = l.weight(Role::qkv_bias),
-                          .addend = {}});
+  l.ops().run(ops::LinearForward{.y = k.qkv,
+                                 .pre_activation = {},
+                                 .x = y,
+                                 .weight = l.weight(Role::qkv_weight),
+                                 .bias = l.weight(Role::qkv_bias),
+                                 .addend = {}});
   give_gathered(l.run, y, k.y1);
   l.rotate(k.qkv, false);
   k.attention = l.rows("attention outputs", l.heads() * spec.kv_channels);
   k.stats = l.run.pool.take("attention statistics", DType::f32,
                             {l.run.micro_batch_size, l.heads(), l.run.seq_length});
-  l.ops().attention_forward({.shape = l.attention_shape(),
-                             .out = k.attention,
-                             .stats = k.stats,
-                             .qkv = k.qkv,
-                             .first_key = l.batch.first_key,
-                             .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
+  l.ops().run(
+      ops::AttentionForward{.shape = l.attention_shape(),
+                            .out = k.attention,
+                            .stats = k.stats,
+                            .qkv = k.qkv,
+                            .first_key = l.batch.first_key,
+                            .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
 }
 
 /// out = attention proj^T + bias (+ addend); tensor parallel without the bias.
 void project(const Layer& l, const BlockKept& k, const Tensor& out, const Tensor& addend) {
-  l.ops().linear_forward({.y = out,
-                          .pre_activation = {},
-                          .x = k.attention,
-                          .weight = l.weight(Role::proj_weight),
-                          .bias = l.tensor_parallel() ? Tensor() : l.weight(Role::proj_bias),
-                          .addend = addend});
+  l.ops().run(ops::LinearForward{.y = out,
+                                 .pre_activation = {},
+                                 .x = k.attention,
+                                 .weight = l.weight(Role::proj_weight),
+                                 .bias = l.tensor_parallel() ? Tensor() : l.weight(Role::proj_bias),
+                                 .addend = addend});
 }
 
 /// x2 and y2 from attention.
@@ -116,19 +117,19 @@ void middle_norm(const Layer& l, BlockKept& k) {
   k.y2 = arrived(l.run, summing);
   k.rstd2 = l.statistics();
   if (l.spec().norm == ops::Norm::layernorm) k.mean2 = l.statistics();
-  l.ops().residual_norm_forward(
-      {.norm = l.spec().norm,
-       .eps = l.spec().norm_epsilon,
-       .y = k.y2,
-       .residual_out = k.x2,
-       .mean = k.mean2,
-       .rstd = k.rstd2,
-       .residual = k.x1,
-       .branch = k.y2,
-       .branch_bias = l.tensor_parallel() ? l.weight(Role::proj_bias) : Tensor(),
-       .weight = l.weight(Role::mlp_norm_weight),
-       .bias = l.weight(Role::mlp_norm_bias),
-       .dropout = l.dropout(DropoutKind::attention_output, l.layer)});
+  l.ops().run(ops::ResidualNormForward{
+      .norm = l.spec().norm,
+      .eps = l.spec().norm_epsilon,
+      .y = k.y2,
+      .residual_out = k.x2,
+      .mean = k.mean2,
+      .rstd = k.rstd2,
+      .residual = k.x1,
+      .branch = k.y2,
+      .branch_bias = l.tensor_parallel() ? l.weight(Role::proj_bias) : Tensor(),
+      .weight = l.weight(Role::mlp_norm_weight),
+      .bias = l.weight(Role::mlp_norm_bias),
+      .dropout = l.dropout(DropoutKind::attention_output, l.layer)});
 }
 
 void expand(const Layer& l, BlockKept& k) {
@@ -137,17 +138,18 @@ void expand(const Layer& l, BlockKept& k) {
   Travelling gathering = gather_rows(l.run, k.y2);
   Tensor y = arrived(l.run, gathering);
   const bool gated = l.gated();
-  l.ops().linear_forward({.y = gated ? k.pre_activation : k.activated,
-                          .pre_activation = gated ? Tensor() : k.pre_activation,
-                          .x = y,
-                          .weight = l.weight(Role::fc1_weight),
-                          .bias = l.weight(Role::fc1_bias),
-                          .addend = {},
-                          .activation = gated ? ops::Activation::none : l.spec().activation});
+  l.ops().run(
+      ops::LinearForward{.y = gated ? k.pre_activation : k.activated,
+                         .pre_activation = gated ? Tensor() : k.pre_activation,
+                         .x = y,
+                         .weight = l.weight(Role::fc1_weight),
+                         .bias = l.weight(Role::fc1_bias),
+                         .addend = {},
+                         .activation = gated ? ops::Activation::none : l.spec().activation});
   give_gathered(l.run, y, k.y2);
   if (gated)
-    l.ops().activation_forward(
-        {.y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});
+    l.ops().run(ops::ActivationForward{
+        .y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});
 }
 
 /// The biases of the linears that the branch is summed from, copied, since the norm that adds them
@@ -156,8 +158,9 @@ Tensor branch_bias(const Layer& l) {
   const Tensor fc2 = l.weight(Role::fc2_bias);
   if (!fc2) return {};
   const Tensor bias = l.run.pool.take("branch bias", fc2.dtype, {fc2.shape[0]});
-  l.ops().copy({.dst = bias, .src = fc2});
-  if (l.spec().parallel_residual) l.ops().add({.dst = bias, .a = l.weight(Role::proj_bias)});
+  l.ops().run(ops::Copy{.dst = bias, .src = fc2});
+  if (l.spec().parallel_residual)
+    l.ops().run(ops::Add{.dst = bias, .a = l.weight(Role::proj_bias)});
   return bias;
 }
 
@@ -168,12 +171,12 @@ void contract(const Layer& l, const BlockKept& k, Carry& carry) {
   const bool adds = (parallel || l.fused()) && !divided;
   Tensor out = l.rows(adds ? "residual stream" : "branch", l.spec().hidden_size);
   if (parallel) project(l, k, out, divided ? Tensor() : k.x1);
-  l.ops().linear_forward({.y = out,
-                          .pre_activation = {},
-                          .x = k.activated,
-                          .weight = l.weight(Role::fc2_weight),
-                          .bias = divided ? Tensor() : l.weight(Role::fc2_bias),
-                          .addend = parallel ? out : (adds ? residual : Tensor())});
+  l.ops().run(ops::LinearForward{.y = out,
+                                 .pre_activation = {},
+                                 .x = k.activated,
+                                 .weight = l.weight(Role::fc2_weight),
+                                 .bias = divided ? Tensor() : l.weight(Role::fc2_bias),
+                                 .addend = parallel ? out : (adds ? residual : Tensor())});
   if (adds) {
     carry = {.residual = out, .branch = {}, .branch_bias = {}, .owns_residual = true};
     return;

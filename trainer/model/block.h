@@ -1,6 +1,6 @@
 // One transformer block: forward and backward as straight lines of operations.
 // Not here: embeddings and head (head.h), the order of blocks and recompute (stage.h).
-// May include: model/run.h. Shapes as in ops/layer_args.h. The residual stream between blocks is a
+// May include: model/run.h. Letters as in ops/operation.h. The residual stream between blocks is a
 // Carry: the sum so far and the branch not yet added, because adding it is fused with the next
 // norm.
 //

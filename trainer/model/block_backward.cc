@@ -16,8 +16,8 @@ using ops::DropoutKind;
 void weight_product(Run& run, const LaterWeights::Product& p, const Tensor& x) {
   const Grads::Target w = run.grads.target(p.layer, p.weight);
   const Grads::Target b = p.bias == p.weight ? Grads::Target() : run.grads.target(p.layer, p.bias);
-  run.ops.linear_backward_weight(
-      {.dweight = w.tensor, .dbias = b.tensor, .dy = p.dy, .x = x, .accumulate = w.accumulate});
+  run.ops.run(ops::LinearBackwardWeight{
+      .dweight = w.tensor, .dbias = b.tensor, .dy = p.dy, .x = x, .accumulate = w.accumulate});
 }
 
 /// The product now, from all rows of x that `gathering` brings, or later.
@@ -58,16 +58,16 @@ void give_after_products(const Layer& l, Tensor& tensor) {
 void stream_bias_gradient(const Layer& l, Role bias, const Tensor& dstream) {
   const Grads::Target b = l.grad(bias);
   if (!b.tensor) return;
-  l.ops().linear_backward_weight(
-      {.dweight = {}, .dbias = b.tensor, .dy = dstream, .x = {}, .accumulate = b.accumulate});
+  l.ops().run(ops::LinearBackwardWeight{
+      .dweight = {}, .dbias = b.tensor, .dy = dstream, .x = {}, .accumulate = b.accumulate});
 }
 
 /// dx (R, columns of the weight) = dy weight.
 Tensor input_gradient(const Layer& l, Role weight, const char* purpose, const Tensor& dy) {
   const Tensor w = l.weight(weight);
   const Tensor dx = l.rows(purpose, w.shape[1]);
-  l.ops().linear_backward_input(
-      {.dx = dx, .dy = dy, .weight = w, .pre_activation = {}, .dbias = {}, .addend = {}});
+  l.ops().run(ops::LinearBackwardInput{
+      .dx = dx, .dy = dy, .weight = w, .pre_activation = {}, .dbias = {}, .addend = {}});
   return dx;
 }
 
@@ -76,20 +76,20 @@ Tensor activation_gradient(const Layer& l, const BlockKept& k, const Tensor& dbr
   const Tensor dpre = l.rows("gradient before activation", l.fc1_size());
   if (l.gated()) {
     Tensor dactivated = input_gradient(l, Role::fc2_weight, "gradient of activated", dbranch);
-    l.ops().activation_backward(
-        {.dx = dpre, .dy = dactivated, .x = k.pre_activation, .activation = l.spec().activation});
+    l.ops().run(ops::ActivationBackward{
+        .dx = dpre, .dy = dactivated, .x = k.pre_activation, .activation = l.spec().activation});
     l.run.pool.give(dactivated);
     return dpre;
   }
   const Grads::Target bias = l.grad(Role::fc1_bias);
-  l.ops().linear_backward_input({.dx = dpre,
-                                 .dy = dbranch,
-                                 .weight = l.weight(Role::fc2_weight),
-                                 .pre_activation = k.pre_activation,
-                                 .activation = l.spec().activation,
-                                 .dbias = bias.tensor,
-                                 .accumulate_bias = bias.accumulate,
-                                 .addend = {}});
+  l.ops().run(ops::LinearBackwardInput{.dx = dpre,
+                                       .dy = dbranch,
+                                       .weight = l.weight(Role::fc2_weight),
+                                       .pre_activation = k.pre_activation,
+                                       .activation = l.spec().activation,
+                                       .dbias = bias.tensor,
+                                       .accumulate_bias = bias.accumulate,
+                                       .addend = {}});
   return dpre;
 }
 
@@ -140,14 +140,15 @@ Tensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
                       .x = k.attention});
   if (dwhole.data != dbranch.data) give_after_products(l, dwhole);
   Tensor dqkv = l.rows("gradient of qkv", l.qkv_size());
-  l.ops().attention_backward({.shape = l.attention_shape(),
-                              .dqkv = dqkv,
-                              .dout = dattention,
-                              .out = k.attention,
-                              .stats = k.stats,
-                              .qkv = k.qkv,
-                              .first_key = l.batch.first_key,
-                              .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
+  l.ops().run(
+      ops::AttentionBackward{.shape = l.attention_shape(),
+                             .dqkv = dqkv,
+                             .dout = dattention,
+                             .out = k.attention,
+                             .stats = k.stats,
+                             .qkv = k.qkv,
+                             .first_key = l.batch.first_key,
+                             .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
   pool.give(dattention);
   give_after_products(l, k.attention);
   for (Tensor* t : {&k.stats, &k.qkv}) pool.give(*t);
@@ -186,20 +187,20 @@ void norm_backward(const Layer& l, const NormBefore& n, Tensor& dresidual, Tenso
   const bool dropped = n.branch_dropout.p > 0;
   Tensor before = dresidual;
   if (l.run.later != nullptr) dresidual = l.stream("gradient of residual stream");
-  l.ops().residual_norm_backward({.norm = l.spec().norm,
-                                  .dresidual = dresidual,
-                                  .dbranch = dropped ? dy : Tensor(),
-                                  .dweight = w.tensor,
-                                  .dbias = b.tensor,
-                                  .dbranch_bias = n.branch_bias.tensor,
-                                  .dy = dy,
-                                  .dresidual_out = before,
-                                  .x = n.x,
-                                  .mean = n.mean,
-                                  .rstd = n.rstd,
-                                  .weight = l.weight(n.weight),
-                                  .accumulate = w.accumulate,
-                                  .dropout = n.branch_dropout});
+  l.ops().run(ops::ResidualNormBackward{.norm = l.spec().norm,
+                                        .dresidual = dresidual,
+                                        .dbranch = dropped ? dy : Tensor(),
+                                        .dweight = w.tensor,
+                                        .dbias = b.tensor,
+                                        .dbranch_bias = n.branch_bias.tensor,
+                                        .dy = dy,
+                                        .dresidual_out = before,
+                                        .x = n.x,
+                                        .mean = n.mean,
+                                        .rstd = n.rstd,
+                                        .weight = l.weight(n.weight),
+                                        .accumulate = w.accumulate,
+                                        .dropout = n.branch_dropout});
   if (dresidual.data != before.data) give_after_products(l, before);
   if (!dropped) l.run.pool.give(dy);
 }
@@ -213,8 +214,8 @@ void recompute_dropped(const Layer& l, BlockKept& k) {
                Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
   if (!k.activated) {
     k.activated = l.rows("mlp activated", l.ffn_size());
-    l.ops().activation_forward(
-        {.y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});
+    l.ops().run(ops::ActivationForward{
+        .y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});
   }
 }
 

@@ -130,43 +130,43 @@ void Decoder::forward(std::span<const int32_t> tokens) {
   ops_.upload(token_rows, tokens.data());
   ops_.upload(position_rows, positions.data());
   ops_.wait(ops_.mark());  // both host arrays end with this call.
-  ops_.embedding_forward({.x = buffers_.x.slice(0, count),
-                          .tokens = token_rows,
-                          .token_table = weight(-1, Role::word_embeddings),
-                          .positions = position_rows,
-                          .position_table = weight(-1, Role::position_embeddings),
-                          .first_token = 0,
-                          .dropout = {}});
+  ops_.run(ops::EmbeddingForward{.x = buffers_.x.slice(0, count),
+                                 .tokens = token_rows,
+                                 .token_table = weight(-1, Role::word_embeddings),
+                                 .positions = position_rows,
+                                 .position_table = weight(-1, Role::position_embeddings),
+                                 .first_token = 0,
+                                 .dropout = {}});
   for (int64_t layer = 0; layer < last_layer; ++layer) block(layer, count, layer > 0);
   const Tensor x = buffers_.x.slice(count - 1, 1), branch = buffers_.branch.slice(count - 1, 1);
   const Tensor y = buffers_.last.slice(0, 1);
   norm(last_layer, Role::final_norm_weight, Role::final_norm_bias, x, branch, y);
   const Tensor table = spec_.tied_embeddings ? weight(-1, Role::word_embeddings)
                                              : weight(last_layer, Role::output_layer);
-  ops_.linear_forward({.y = buffers_.logits,
-                       .pre_activation = {},
-                       .x = y.view({1, spec_.hidden_size}),
-                       .weight = table,
-                       .bias = {},
-                       .addend = {}});
+  ops_.run(ops::LinearForward{.y = buffers_.logits,
+                              .pre_activation = {},
+                              .x = y.view({1, spec_.hidden_size}),
+                              .weight = table,
+                              .bias = {},
+                              .addend = {}});
   length_ += count;
 }
 
 // x += branch (when there is one), y = norm(x).
 void Decoder::norm(int64_t layer, Role weight_role, Role bias_role, const Tensor& x,
                    const Tensor& branch, const Tensor& y) {
-  ops_.residual_norm_forward({.norm = spec_.norm,
-                              .eps = spec_.norm_epsilon,
-                              .y = y,
-                              .residual_out = branch ? x : Tensor(),
-                              .mean = {},
-                              .rstd = {},
-                              .residual = x,
-                              .branch = branch,
-                              .branch_bias = {},
-                              .weight = weight(layer, weight_role),
-                              .bias = weight(layer, bias_role),
-                              .dropout = {}});
+  ops_.run(ops::ResidualNormForward{.norm = spec_.norm,
+                                    .eps = spec_.norm_epsilon,
+                                    .y = y,
+                                    .residual_out = branch ? x : Tensor(),
+                                    .mean = {},
+                                    .rstd = {},
+                                    .residual = x,
+                                    .branch = branch,
+                                    .branch_bias = {},
+                                    .weight = weight(layer, weight_role),
+                                    .bias = weight(layer, bias_role),
+                                    .dropout = {}});
 }
 
 // Leaves the block's output in x + branch.
@@ -186,36 +186,36 @@ void Decoder::block(int64_t layer, int64_t count, bool has_branch) {
 
 void Decoder::attend(int64_t layer, int64_t count, const Tensor& y, const Tensor& out) {
   const Tensor qkv = buffers_.qkv.slice(0, count), attention = buffers_.attention.slice(0, count);
-  ops_.linear_forward({.y = qkv,
-                       .pre_activation = {},
-                       .x = y,
-                       .weight = weight(layer, Role::qkv_weight),
-                       .bias = weight(layer, Role::qkv_bias),
-                       .addend = {}});
+  ops_.run(ops::LinearForward{.y = qkv,
+                              .pre_activation = {},
+                              .x = y,
+                              .weight = weight(layer, Role::qkv_weight),
+                              .bias = weight(layer, Role::qkv_bias),
+                              .addend = {}});
   if (spec_.rotary_dim() > 0) {
-    ops_.rotary({.qkv = qkv,
-                 .positions = buffers_.positions.slice(0, count),
-                 .cosine = cosine_,
-                 .sine = sine_,
-                 .num_attention_heads = spec_.num_attention_heads,
-                 .num_query_groups = spec_.num_query_groups});
+    ops_.run(ops::Rotary{.qkv = qkv,
+                         .positions = buffers_.positions.slice(0, count),
+                         .cosine = cosine_,
+                         .sine = sine_,
+                         .num_attention_heads = spec_.num_attention_heads,
+                         .num_query_groups = spec_.num_query_groups});
   }
   const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.kv_channels));
-  ops_.attention_decode({.shape = {.num_attention_heads = spec_.num_attention_heads,
-                                   .num_query_groups = spec_.num_query_groups,
-                                   .kv_channels = spec_.kv_channels,
-                                   .softmax_scale = scale},
-                         .out = attention,
-                         .qkv = qkv,
-                         .key_cache = keys_[static_cast<size_t>(layer)],
-                         .value_cache = values_[static_cast<size_t>(layer)],
-                         .cached = length_});
-  ops_.linear_forward({.y = out,
-                       .pre_activation = {},
-                       .x = attention,
-                       .weight = weight(layer, Role::proj_weight),
-                       .bias = weight(layer, Role::proj_bias),
-                       .addend = {}});
+  ops_.run(ops::AttentionDecode{.shape = {.num_attention_heads = spec_.num_attention_heads,
+                                          .num_query_groups = spec_.num_query_groups,
+                                          .kv_channels = spec_.kv_channels,
+                                          .softmax_scale = scale},
+                                .out = attention,
+                                .qkv = qkv,
+                                .key_cache = keys_[static_cast<size_t>(layer)],
+                                .value_cache = values_[static_cast<size_t>(layer)],
+                                .cached = length_});
+  ops_.run(ops::LinearForward{.y = out,
+                              .pre_activation = {},
+                              .x = attention,
+                              .weight = weight(layer, Role::proj_weight),
+                              .bias = weight(layer, Role::proj_bias),
+                              .addend = {}});
 }
 
 void Decoder::mlp(int64_t layer, int64_t count, const Tensor& y, const Tensor& out,
@@ -223,20 +223,21 @@ void Decoder::mlp(int64_t layer, int64_t count, const Tensor& y, const Tensor& o
   const bool gated = spec_.activation == Activation::swiglu;
   const Tensor wide = buffers_.wide.slice(0, count);
   const Tensor narrow = gated ? buffers_.narrow.slice(0, count) : wide;
-  ops_.linear_forward({.y = wide,
-                       .pre_activation = {},
-                       .x = y,
-                       .weight = weight(layer, Role::fc1_weight),
-                       .bias = weight(layer, Role::fc1_bias),
-                       .addend = {},
-                       .activation = gated ? Activation::none : spec_.activation});
-  if (gated) ops_.activation_forward({.y = narrow, .x = wide, .activation = Activation::swiglu});
-  ops_.linear_forward({.y = out,
-                       .pre_activation = {},
-                       .x = narrow,
-                       .weight = weight(layer, Role::fc2_weight),
-                       .bias = weight(layer, Role::fc2_bias),
-                       .addend = addend});
+  ops_.run(ops::LinearForward{.y = wide,
+                              .pre_activation = {},
+                              .x = y,
+                              .weight = weight(layer, Role::fc1_weight),
+                              .bias = weight(layer, Role::fc1_bias),
+                              .addend = {},
+                              .activation = gated ? Activation::none : spec_.activation});
+  if (gated)
+    ops_.run(ops::ActivationForward{.y = narrow, .x = wide, .activation = Activation::swiglu});
+  ops_.run(ops::LinearForward{.y = out,
+                              .pre_activation = {},
+                              .x = narrow,
+                              .weight = weight(layer, Role::fc2_weight),
+                              .bias = weight(layer, Role::fc2_bias),
+                              .addend = addend});
 }
 
 }  // namespace trainer

@@ -1,7 +1,7 @@
 // Decoder: one text through a model, a few tokens at a time, with keys and values of what came
 // before kept. For generation; training's forward is stage.h's, and both read the same weights.
 // Not here: which token is taken (session/sampling.h), where weights come from (the caller).
-// May include: ops/, parallel/flat_layout.h. Shapes as in ops/layer_args.h with B = 1.
+// May include: ops/, parallel/flat_layout.h. Shapes as in ops/operation.h with B = 1.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -59,19 +59,19 @@ Tensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kep
   if (!carry.owns_residual) kept.x = run.pool.take("residual stream", run.model_dtype, {s, b, h});
   const Tensor y =
       add ? carry.branch : run.pool.take("final norm output", run.model_dtype, {s, b, h});
-  run.ops.residual_norm_forward(
-      {.norm = spec.norm,
-       .eps = spec.norm_epsilon,
-       .y = y,
-       .residual_out = add ? kept.x : Tensor(),
-       .mean = kept.mean,
-       .rstd = kept.rstd,
-       .residual = carry.residual,
-       .branch = carry.branch,
-       .branch_bias = carry.branch_bias,
-       .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
-       .bias = run.weights.get(spec.num_layers, Role::final_norm_bias),
-       .dropout = add ? last_branch_dropout(run, batch) : Dropout()});
+  run.ops.run(
+      ops::ResidualNormForward{.norm = spec.norm,
+                               .eps = spec.norm_epsilon,
+                               .y = y,
+                               .residual_out = add ? kept.x : Tensor(),
+                               .mean = kept.mean,
+                               .rstd = kept.rstd,
+                               .residual = carry.residual,
+                               .branch = carry.branch,
+                               .branch_bias = carry.branch_bias,
+                               .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
+                               .bias = run.weights.get(spec.num_layers, Role::final_norm_bias),
+                               .dropout = add ? last_branch_dropout(run, batch) : Dropout()});
   run.pool.give(carry.branch_bias);
   carry = Carry();
   return y;
@@ -88,47 +88,47 @@ struct Chunk {
 void cross_entropy(Run& run, const Chunk& c) {
   const float factor = 1.0f / static_cast<float>(run.num_microbatches);
   if (run.tensor_size() == 1) {
-    run.ops.cross_entropy({.logits = c.logits,
-                           .labels = c.labels,
-                           .row_weights = c.row_weights,
-                           .token_loss = c.token_loss,
-                           .state = run.state,
-                           .factor = factor,
-                           .backward = c.backward});
-    return;
-  }
-  const int64_t rows = c.logits.shape[0];
-  const Tensor own = c.stats.slice(run.place.tensor_rank, 1).view({rows, 3});
-  run.ops.cross_entropy_statistics(
-      {.stats = own, .logits = c.logits, .labels = c.labels, .first_token = first_token(run)});
-  run.tp.follow(run.ops.mark());
-  run.tp.all_gather(c.stats, own);
-  run.ops.follow(run.tp.mark());
-  run.ops.cross_entropy_gradient({.logits = c.logits,
-                                  .stats = c.stats,
+    run.ops.run(ops::CrossEntropy{.logits = c.logits,
                                   .labels = c.labels,
                                   .row_weights = c.row_weights,
                                   .token_loss = c.token_loss,
                                   .state = run.state,
-                                  .first_token = first_token(run),
                                   .factor = factor,
                                   .backward = c.backward});
+    return;
+  }
+  const int64_t rows = c.logits.shape[0];
+  const Tensor own = c.stats.slice(run.place.tensor_rank, 1).view({rows, 3});
+  run.ops.run(ops::CrossEntropyStatistics{
+      .stats = own, .logits = c.logits, .labels = c.labels, .first_token = first_token(run)});
+  run.tp.follow(run.ops.mark());
+  run.tp.all_gather(c.stats, own);
+  run.ops.follow(run.tp.mark());
+  run.ops.run(ops::CrossEntropyGradient{.logits = c.logits,
+                                        .stats = c.stats,
+                                        .labels = c.labels,
+                                        .row_weights = c.row_weights,
+                                        .token_loss = c.token_loss,
+                                        .state = run.state,
+                                        .first_token = first_token(run),
+                                        .factor = factor,
+                                        .backward = c.backward});
 }
 
 /// y becomes its own gradient (this rank's share of the sum), and the weight's is added to.
 void chunk_backward(Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
   const Grads::Target dweight = run.grads.target(output.layer, output.role);
-  run.ops.linear_backward_weight({.dweight = dweight.tensor,
-                                  .dbias = {},
-                                  .dy = dlogits,
-                                  .x = y,
-                                  .accumulate = dweight.accumulate});
-  run.ops.linear_backward_input({.dx = y,
-                                 .dy = dlogits,
-                                 .weight = run.weights.get(output.layer, output.role),
-                                 .pre_activation = {},
-                                 .dbias = {},
-                                 .addend = {}});
+  run.ops.run(ops::LinearBackwardWeight{.dweight = dweight.tensor,
+                                        .dbias = {},
+                                        .dy = dlogits,
+                                        .x = y,
+                                        .accumulate = dweight.accumulate});
+  run.ops.run(ops::LinearBackwardInput{.dx = y,
+                                       .dy = dlogits,
+                                       .weight = run.weights.get(output.layer, output.role),
+                                       .pre_activation = {},
+                                       .dbias = {},
+                                       .addend = {}});
 }
 
 /// Walks over chunks of rows of y (S, B, H).
@@ -143,7 +143,7 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   Tensor logits = run.pool.take("logits", run.model_dtype, {size, weight.shape[0]});
   Tensor stats;
   if (ranks > 1) stats = run.pool.take("loss", DType::f32, {ranks * size * 3});
-  run.ops.loss_weights({.row_weights = row_weights, .loss_mask = batch.loss_mask.flat()});
+  run.ops.run(ops::LossWeights{.row_weights = row_weights, .loss_mask = batch.loss_mask.flat()});
   const Tensor y_rows = y.view({rows, y.columns()}), labels = batch.labels.flat();
   for (int64_t begin = 0; begin < rows; begin += size) {
     const int64_t count = std::min(size, rows - begin);
@@ -155,19 +155,19 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
         .token_loss = token_loss.slice(begin, count),
         .stats = stats ? stats.slice(0, ranks * count * 3).view({ranks, count, 3}) : Tensor(),
         .backward = backward};
-    run.ops.linear_forward({.y = chunk.logits,
-                            .pre_activation = {},
-                            .x = part,
-                            .weight = weight,
-                            .bias = {},
-                            .addend = {}});
+    run.ops.run(ops::LinearForward{.y = chunk.logits,
+                                   .pre_activation = {},
+                                   .x = part,
+                                   .weight = weight,
+                                   .bias = {},
+                                   .addend = {}});
     cross_entropy(run, chunk);
     if (backward) chunk_backward(run, output, chunk.logits, part);
   }
-  run.ops.accumulate_loss({.state = run.state,
-                           .row_weights = row_weights,
-                           .token_loss = token_loss,
-                           .factor = 1.0f / static_cast<float>(run.num_microbatches)});
+  run.ops.run(ops::AccumulateLoss{.state = run.state,
+                                  .row_weights = row_weights,
+                                  .token_loss = token_loss,
+                                  .factor = 1.0f / static_cast<float>(run.num_microbatches)});
   for (Tensor* t : {&row_weights, &token_loss, &logits, &stats}) run.pool.give(*t);
   run.weights.release(output.layer);
 }
@@ -182,13 +182,13 @@ Tensor embedding_forward(Run& run, const MicroBatch& batch) {
   Tensor positions = run.weights.get(-1, Role::position_embeddings);
   if (run.place.tensor_rank > 0) positions = Tensor();
   if (positions) positions = positions.slice(spec.position_offset, spec.max_position_embeddings);
-  run.ops.embedding_forward({.x = x,
-                             .tokens = batch.tokens,
-                             .token_table = run.weights.get(-1, Role::word_embeddings),
-                             .positions = batch.positions,
-                             .position_table = positions,
-                             .first_token = first_token(run),
-                             .dropout = embedding_dropout(run, batch)});
+  run.ops.run(ops::EmbeddingForward{.x = x,
+                                    .tokens = batch.tokens,
+                                    .token_table = run.weights.get(-1, Role::word_embeddings),
+                                    .positions = batch.positions,
+                                    .position_table = positions,
+                                    .first_token = first_token(run),
+                                    .dropout = embedding_dropout(run, batch)});
   run.weights.release(-1);
   Travelling summing = sum_rows(run, x);
   return arrived(run, summing);
@@ -202,15 +202,15 @@ void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx) {
     dpositions = dpositions.slice(run.spec.position_offset, run.spec.max_position_embeddings);
   Travelling gathering = gather_rows(run, dx);
   Tensor whole = arrived(run, gathering);
-  run.ops.embedding_backward({.dx = whole,
-                              .tokens = batch.tokens,
-                              .dtoken_table = words.tensor,
-                              .positions = batch.positions,
-                              .dposition_table = dpositions,
-                              .first_token = first_token(run),
-                              .accumulate_tokens = words.accumulate,
-                              .accumulate_positions = positions.accumulate,
-                              .dropout = embedding_dropout(run, batch)});
+  run.ops.run(ops::EmbeddingBackward{.dx = whole,
+                                     .tokens = batch.tokens,
+                                     .dtoken_table = words.tensor,
+                                     .positions = batch.positions,
+                                     .dposition_table = dpositions,
+                                     .first_token = first_token(run),
+                                     .accumulate_tokens = words.accumulate,
+                                     .accumulate_positions = positions.accumulate,
+                                     .dropout = embedding_dropout(run, batch)});
   give_gathered(run, whole, dx);
   run.pool.give(dx);
   run.grads.layer_done(-1);
@@ -240,21 +240,21 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
                     {run.stream_length(), run.micro_batch_size, spec.hidden_size});
   const Dropout dropout = branch_here ? last_branch_dropout(run, batch) : Dropout();
   const bool dropped = dropout.p > 0;
-  run.ops.residual_norm_backward(
-      {.norm = spec.norm,
-       .dresidual = dresidual,
-       .dbranch = dropped ? kept.dy : Tensor(),
-       .dweight = weight.tensor,
-       .dbias = bias.tensor,
-       .dbranch_bias = branch_bias.tensor,
-       .dy = kept.dy,
-       .dresidual_out = {},
-       .x = kept.x,
-       .mean = kept.mean,
-       .rstd = kept.rstd,
-       .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
-       .accumulate = weight.accumulate,
-       .dropout = dropout});
+  run.ops.run(
+      ops::ResidualNormBackward{.norm = spec.norm,
+                                .dresidual = dresidual,
+                                .dbranch = dropped ? kept.dy : Tensor(),
+                                .dweight = weight.tensor,
+                                .dbias = bias.tensor,
+                                .dbranch_bias = branch_bias.tensor,
+                                .dy = kept.dy,
+                                .dresidual_out = {},
+                                .x = kept.x,
+                                .mean = kept.mean,
+                                .rstd = kept.rstd,
+                                .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
+                                .accumulate = weight.accumulate,
+                                .dropout = dropout});
   if (!dropped) run.pool.give(kept.dy);
   carry = {.residual = dresidual,
            .branch = kept.dy,

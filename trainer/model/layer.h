@@ -63,13 +63,13 @@ struct Layer {
   }
   void rotate(const Tensor& qkv, bool inverse) const {
     if (spec().rotary_dim() == 0) return;
-    ops().rotary({.qkv = qkv,
-                  .positions = batch.positions,
-                  .cosine = run.cosine,
-                  .sine = run.sine,
-                  .num_attention_heads = heads(),
-                  .num_query_groups = groups(),
-                  .inverse = inverse});
+    ops().run(ops::Rotary{.qkv = qkv,
+                          .positions = batch.positions,
+                          .cosine = run.cosine,
+                          .sine = run.sine,
+                          .num_attention_heads = heads(),
+                          .num_query_groups = groups(),
+                          .inverse = inverse});
   }
 };
 

@@ -9,7 +9,8 @@
 #include <string>
 #include <string_view>
 
-#include "trainer/ops/layer_args.h"
+#include "trainer/ops/activation.h"
+#include "trainer/ops/norm.h"
 
 namespace trainer {
 

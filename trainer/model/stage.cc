@@ -37,16 +37,17 @@ Tensor Stage::end(const MicroBatch& batch, Carry& carry) {
   const Tensor out = carry.branch && !carry.owns_residual ? carry.branch : carry.residual;
   if (carry.branch) {
     const Layer l{run_, place_.first_layer + place_.num_layers - 1, batch};
-    run_.ops.residual_norm_forward({.y = {},
-                                    .residual_out = out,
-                                    .mean = {},
-                                    .rstd = {},
-                                    .residual = carry.residual,
-                                    .branch = carry.branch,
-                                    .branch_bias = carry.branch_bias,
-                                    .weight = {},
-                                    .bias = {},
-                                    .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
+    run_.ops.run(
+        ops::ResidualNormForward{.y = {},
+                                 .residual_out = out,
+                                 .mean = {},
+                                 .rstd = {},
+                                 .residual = carry.residual,
+                                 .branch = carry.branch,
+                                 .branch_bias = carry.branch_bias,
+                                 .weight = {},
+                                 .bias = {},
+                                 .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
     if (carry.owns_residual) run_.pool.give(carry.branch);
     run_.pool.give(carry.branch_bias);
   }
@@ -93,18 +94,19 @@ void Stage::begin_backward(const MicroBatch& batch, Carry& carry, const Tensor& 
   const Layer l{run_, place_.first_layer + place_.num_layers - 1, batch};
   if (l.hidden_dropout() == 0) return;
   carry.branch = l.stream("gradient of branch");
-  run_.ops.residual_norm_backward({.dresidual = doutput,
-                                   .dbranch = carry.branch,
-                                   .dweight = {},
-                                   .dbias = {},
-                                   .dbranch_bias = {},
-                                   .dy = {},
-                                   .dresidual_out = doutput,
-                                   .x = {},
-                                   .mean = {},
-                                   .rstd = {},
-                                   .weight = {},
-                                   .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
+  run_.ops.run(
+      ops::ResidualNormBackward{.dresidual = doutput,
+                                .dbranch = carry.branch,
+                                .dweight = {},
+                                .dbias = {},
+                                .dbranch_bias = {},
+                                .dy = {},
+                                .dresidual_out = doutput,
+                                .x = {},
+                                .mean = {},
+                                .rstd = {},
+                                .weight = {},
+                                .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
 }
 
 Tensor Stage::backward(const MicroBatch& batch, Tensor doutput) {

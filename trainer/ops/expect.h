@@ -1,4 +1,5 @@
-// Expect: what a check may say about a tensor. Only the check_*.cc files use it.
+// Expect: what the check of an operation may say about a tensor. Only the structs of operations use
+// it. May include: tensor.h, step_state.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -6,7 +7,7 @@
 #include <initializer_list>
 #include <string>
 
-#include "trainer/ops/step_args.h"
+#include "trainer/ops/step_state.h"
 #include "trainer/ops/tensor.h"
 
 namespace ops {

@@ -1,7 +1,6 @@
-// Ops: every operation of the trainer, declared once. Backends: ops/cpu (the plain twin, and the
-// law), ops/cuda, and plan.h (computes nothing, counts everything). Not here: shapes of arguments
-// (layer_args.h, attention_args.h,
-// step_args.h), checks shared by all backends (check.h), memory (arena.h).
+// Ops: every operation of the trainer, on one device. Backends: ops/cpu (the plain twin, and the
+// law), ops/cuda, and plan.h (computes nothing, counts everything). Not here: what an operation is,
+// and the operations themselves (operation.h and the families it names), memory (arena.h).
 // May include: trainer/ops only. All operations of one Ops run one after another in the order of
 // their calls ("queued"), on one compute stream; a call returns before the work is done (CPU:
 // after). Tensors must live until then and must be this Ops' device. The same calls with the same
@@ -18,29 +17,18 @@
 #include <string>
 #include <variant>
 
-#include "trainer/ops/attention_args.h"
-#include "trainer/ops/layer_args.h"
-#include "trainer/ops/step_args.h"
+#include "trainer/ops/activation.h"
+#include "trainer/ops/attention.h"
+#include "trainer/ops/elementwise.h"
+#include "trainer/ops/embedding.h"
+#include "trainer/ops/linear.h"
+#include "trainer/ops/loss.h"
+#include "trainer/ops/norm.h"
+#include "trainer/ops/operation.h"
+#include "trainer/ops/optimizer.h"
 #include "trainer/ops/tensor.h"
 
 namespace ops {
-
-/// dst = 0 (all bytes), or a constant; casts; contiguous copies. Kept apart from the methods so
-/// that a recorded call (AnyArgs) holds everything.
-struct Fill {
-  Tensor dst;  ///< fp32, bf16, fp16 or int32.
-  float value = 0;
-};
-/// dst = src, converted.
-struct Copy {
-  Tensor dst, src;  ///< Equal element counts. Float dtypes may differ: rounds to nearest even.
-};
-/// dst (+)= a * alpha for gradients and bench code: dst fp32, bf16 or fp16 and a of any float
-/// dtype.
-struct Add {
-  Tensor dst, a;
-  float alpha = 1;
-};
 
 /// A copy to host memory of allocate_host.
 struct HostCopy {
@@ -48,15 +36,25 @@ struct HostCopy {
   Tensor src;
 };
 
-/// Any operation with its arguments: what PlanOps records and what workspace_bytes and prepare are
-/// asked about.
-using AnyArgs =
-    std::variant<Fill, Copy, Add, NormalFill, EmbeddingForward, EmbeddingBackward,
-                 ResidualNormForward, ResidualNormBackward, LinearForward, LinearBackwardInput,
-                 LinearBackwardWeight, ActivationForward, ActivationBackward, Rotary,
-                 AttentionForward, AttentionBackward, AttentionDecode, LossWeights, CrossEntropy,
-                 CrossEntropyStatistics, CrossEntropyGradient, AccumulateLoss, StepInputs,
-                 SumSquares, JudgeGradients, AdamW, CountNonfinite>;
+/// Every operation: the one list, which makes the interface below, PlanOps and the tables.
+using Operations =
+    Join<ElementwiseOperations, EmbeddingOperations, NormOperations, LinearOperations,
+         ActivationOperations, AttentionOperations, LossOperations, OptimizerOperations>;
+/// An operation with its arguments, kept: what a plan records and prepare() is asked about.
+using AnyArgs = Operations::Values;
+/// An operation whose arguments live until the call returns.
+using AnyCall = Operations::Pointers;
+
+inline AnyCall call_of(const AnyArgs& args) noexcept {
+  return std::visit([](const auto& a) { return AnyCall(&a); }, args);
+}
+inline Cost cost(const AnyArgs& args) {
+  return std::visit([](const auto& a) { return a.cost(); }, args);
+}
+/// "linear_forward", as in messages.
+inline const char* name(const AnyArgs& args) noexcept {
+  return std::visit([](const auto& a) { return a.kName; }, args);
+}
 
 /// Operations on tensors of one device. Errors of every operation: ShapeError from the shared
 /// checks before anything is queued; DeviceError when the device refuses. One thread at a time may
@@ -64,6 +62,12 @@ using AnyArgs =
 class Ops {
  public:
   virtual ~Ops() = default;
+
+  /// Checks one operation and queues it: `ops.run(LinearForward{.y = y, .x = x, .weight = w})`.
+  template <Operation Args>
+  void run(const Args& args) {
+    run_call(AnyCall(&args));
+  }
 
   // --- the device and its memory -----------------------------------------------------------------
   virtual Device device() const = 0;
@@ -84,10 +88,9 @@ class Ops {
   virtual void release_host(void* block) noexcept = 0;
 
   // --- before the first step ---------------------------------------------------------------------
-  /// Scratch bytes that this backend wants for one call; may build and keep plans. Pointers in args
-  /// are not followed. The largest of all calls of a step is given by set_workspace; operations of
-  /// one stream share it.
-  virtual int64_t workspace_bytes(const AnyArgs& args) { return static_cast<void>(args), 0; }
+  /// Scratch bytes that this backend wants for one call; may build and keep plans. Pointers in args are not followed. The
+  /// largest of all calls of a step is given by set_workspace; operations of one stream share it.
+  int64_t workspace_bytes(const AnyArgs& args) { return scratch_of(call_of(args)); }
   /// Gives scratch memory; it stays the Ops' until the Ops ends or another is given.
   virtual void set_workspace(Tensor workspace) { static_cast<void>(workspace); }
   /// Chooses algorithms for these calls (timing them on workspace memory) so that the first step is
@@ -121,51 +124,18 @@ class Ops {
   /// calls run as usual, and end_capture gives 0). upload, download, begin_step, mark and wait are
   /// not for captured code.
   virtual bool begin_capture() { return false; }
-  /// A number for launch, valid until forget.
+  /// A number for replay, valid until forget.
   virtual int64_t end_capture() { return 0; }
   /// Queues the recorded calls once more, as they were. Errors: DeviceError for an unknown number.
-  virtual void launch(int64_t captured) { static_cast<void>(captured); }
-  /// Gives a recording back; the host waits for its last launch. A Comm whose calls are in one ends
+  virtual void replay(int64_t captured) { static_cast<void>(captured); }
+  /// Gives a recording back; the host waits for its last replay. A Comm whose calls are in one ends
   /// only after it. Numbers below 1 are let pass.
   virtual void forget(int64_t captured) { static_cast<void>(captured); }
 
-  // --- memory and initial values -----------------------------------------------------------------
-  virtual void fill(const Fill& args) = 0;
-  virtual void copy(const Copy& args) = 0;
-  virtual void add(const Add& args) = 0;
-  virtual void normal_fill(const NormalFill& args) = 0;
-
-  // --- a layer -----------------------------------------------------------------------------------
-  virtual void embedding_forward(const EmbeddingForward& args) = 0;
-  virtual void embedding_backward(const EmbeddingBackward& args) = 0;
-  virtual void residual_norm_forward(const ResidualNormForward& args) = 0;
-  virtual void residual_norm_backward(const ResidualNormBackward& args) = 0;
-  virtual void linear_forward(const LinearForward& args) = 0;
-  /// Apart from linear_backward_weight, so that a schedule can put the weight gradient later (zero
-  /// bubble).
-  virtual void linear_backward_input(const LinearBackwardInput& args) = 0;
-  virtual void linear_backward_weight(const LinearBackwardWeight& args) = 0;
-  virtual void activation_forward(const ActivationForward& args) = 0;
-  virtual void activation_backward(const ActivationBackward& args) = 0;
-  virtual void rotary(const Rotary& args) = 0;
-  virtual void attention_forward(const AttentionForward& args) = 0;
-  virtual void attention_backward(const AttentionBackward& args) = 0;
-  virtual void attention_decode(const AttentionDecode& args) = 0;
-
-  // --- the loss; the walk over chunks of rows is model/head.h ------------------------------------
-  virtual void loss_weights(const LossWeights& args) = 0;
-  virtual void cross_entropy(const CrossEntropy& args) = 0;
-  virtual void cross_entropy_statistics(const CrossEntropyStatistics& args) = 0;
-  virtual void cross_entropy_gradient(const CrossEntropyGradient& args) = 0;
-  virtual void accumulate_loss(const AccumulateLoss& args) = 0;
-
-  // --- the step ----------------------------------------------------------------------------------
-  /// Writes the step's numbers into state and zeroes its loss; never captured.
-  virtual void begin_step(const StepInputs& args) = 0;
-  virtual void sum_squares(const SumSquares& args) = 0;
-  virtual void judge_gradients(const JudgeGradients& args) = 0;
-  virtual void adamw(const AdamW& args) = 0;
-  virtual void count_nonfinite(const CountNonfinite& args) = 0;
+ protected:
+  /// run() and workspace_bytes() of a backend: visits the call, for each Args by Launch<Self, Args>.
+  virtual void run_call(const AnyCall& call) = 0;
+  virtual int64_t scratch_of(const AnyCall& call) = 0;
 };
 
 }  // namespace ops

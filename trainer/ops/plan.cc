@@ -23,15 +23,20 @@ Cost PlanOps::total() const noexcept {
   return sum;
 }
 
-void PlanOps::add_up(const AnyArgs& args) {
-  Total& total = totals_[name(args)];
-  const Cost one = cost(args);
-  ++total.calls;
-  total.cost.flops += one.flops;
-  total.cost.bytes += one.bytes;
-  if (target_ != nullptr)
-    workspace_bytes_ = std::max(workspace_bytes_, target_->workspace_bytes(args));
-  if (keep_calls_) calls_.push_back(args);
+void PlanOps::run_call(const AnyCall& call) {
+  std::visit(
+      [this](const auto* args) {
+        args->check(Device::plan);
+        Total& total = totals_[args->kName];
+        const Cost one = args->cost();
+        ++total.calls;
+        total.cost.flops += one.flops;
+        total.cost.bytes += one.bytes;
+        if (target_ != nullptr)
+          workspace_bytes_ = std::max(workspace_bytes_, target_->workspace_bytes(*args));
+        if (keep_calls_) calls_.push_back(*args);
+      },
+      call);
 }
 
 }  // namespace ops

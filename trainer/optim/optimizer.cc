@@ -26,9 +26,10 @@ bool counts(const Slot& slot, const Topology& t) {
 /// sums[1] = this rank's part of the loss, in all ranks' sum.
 void take_loss(ops::Ops& ops, const Topology& t, const Tensor& state, const Tensor& sums) {
   const Tensor part = sums.slice(1, 1);
-  ops.fill({.dst = part, .value = 0});
+  ops.run(ops::Fill{.dst = part, .value = 0});
   if (t.last_stage() && t.tensor_rank == 0)
-    ops.add({.dst = part, .a = loss_of(state), .alpha = 1.0f / static_cast<float>(t.data_size)});
+    ops.run(ops::Add{
+        .dst = part, .a = loss_of(state), .alpha = 1.0f / static_cast<float>(t.data_size)});
 }
 
 void sum_over(ops::Ops& ops, comm::Comm& comm, const Tensor& sums) {
@@ -74,26 +75,27 @@ std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& gr
 void judge(ops::Ops& ops, const Groups& groups, const std::vector<Tensor>& counted,
            const OptimizerOptions& options, const Tensor& state, const Tensor& sums) {
   const Tensor square = sums.slice(0, 1);
-  if (counted.empty()) ops.fill({.dst = square, .value = 0});
+  if (counted.empty()) ops.run(ops::Fill{.dst = square, .value = 0});
   for (const Tensor& part : counted)
-    ops.sum_squares({.out = square, .x = part, .accumulate = part.data != counted.front().data});
+    ops.run(
+        ops::SumSquares{.out = square, .x = part, .accumulate = part.data != counted.front().data});
   share_loss(ops, groups, state, sums);
-  ops.judge_gradients({.state = state,
-                       .sum_squares = square,
-                       .clip_grad = options.clip_grad,
-                       .beta1 = options.beta1,
-                       .beta2 = options.beta2,
-                       .dynamic = options.scaler.dynamic,
-                       .min_scale = options.scaler.min,
-                       .window = options.scaler.window,
-                       .hysteresis = options.scaler.hysteresis});
+  ops.run(ops::JudgeGradients{.state = state,
+                              .sum_squares = square,
+                              .clip_grad = options.clip_grad,
+                              .beta1 = options.beta1,
+                              .beta2 = options.beta2,
+                              .dynamic = options.scaler.dynamic,
+                              .min_scale = options.scaler.min,
+                              .window = options.scaler.window,
+                              .hysteresis = options.scaler.hysteresis});
 }
 
 void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const Tensor& sums) {
   if (groups.world->size() == 1) return;
   take_loss(ops, groups.topology, state, sums);
   sum_over(ops, *groups.world, sums);
-  ops.copy({.dst = loss_of(state), .src = sums.slice(1, 1)});
+  ops.run(ops::Copy{.dst = loss_of(state), .src = sums.slice(1, 1)});
 }
 
 void update(ops::Ops& ops, const FlatLayout& layout, const Share& share, const Flats& flats,
@@ -106,18 +108,19 @@ void update(ops::Ops& ops, const FlatLayout& layout, const Share& share, const F
     const auto part = [&](const FlatMemory& flat) {
       return options.in_shares ? flat.share(static_cast<int>(b)) : flat.bucket(static_cast<int>(b));
     };
-    ops.adamw({.model = apart ? part(flats.model) : Tensor(),
-               .main = part(flats.main),
-               .m = part(flats.m),
-               .v = part(flats.v),
-               .grad = part(flats.grad),
-               .state = state,
-               .decay_elements = std::clamp<int64_t>(bucket.decay_elements - first, 0, elements),
-               .beta1 = options.beta1,
-               .beta2 = options.beta2,
-               .eps = options.eps,
-               .seed = options.seed,
-               .first_element = bucket.begin + first});
+    ops.run(ops::AdamW{
+        .model = apart ? part(flats.model) : Tensor(),
+        .main = part(flats.main),
+        .m = part(flats.m),
+        .v = part(flats.v),
+        .grad = part(flats.grad),
+        .state = state,
+        .decay_elements = std::clamp<int64_t>(bucket.decay_elements - first, 0, elements),
+        .beta1 = options.beta1,
+        .beta2 = options.beta2,
+        .eps = options.eps,
+        .seed = options.seed,
+        .first_element = bucket.begin + first});
   }
 }
 

@@ -1,5 +1,5 @@
 // Optimizer: gradient norm, judgement and AdamW over what this rank updates of the flat memories.
-// Not here: the rate (lr_schedule.h), the formulas (ops/step_args.h), bringing gradients together
+// Not here: the rate (lr_schedule.h), the formulas (ops/optimizer.h), bringing gradients together
 // (parallel/grads.h). May include: ops/, comm/comm.h, parallel/.
 //
 // SPDX-License-Identifier: MIT

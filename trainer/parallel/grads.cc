@@ -40,7 +40,7 @@ Tensor& Grads::buffer(int bucket) {
   memory = pool_.take("gradients of a layer", dtype, {b.elements});
   // Some operations share one accumulate flag among parameters of two buckets, so a fresh bucket
   // must be good to add to. Padding and what nobody writes leave as zeros, too.
-  ops_.fill({.dst = memory, .value = 0});
+  ops_.run(ops::Fill{.dst = memory, .value = 0});
   return memory;
 }
 
@@ -88,7 +88,7 @@ void Grads::leave(int bucket) {
   if (whole.dtype != options_.reduce_dtype) {
     if (!leaving.buffer) settle(1);
     leaving.cast = pool_.take("gradients to reduce", options_.reduce_dtype, {whole.elements()});
-    ops_.copy({.dst = leaving.cast, .src = whole});
+    ops_.run(ops::Copy{.dst = leaving.cast, .src = whole});
     whole = leaving.cast;
   }
   data_.follow(ops_.mark());
@@ -121,15 +121,15 @@ void Grads::arrive(Leaving& leaving) {
   const Tensor& reduced = leaving.cast ? leaving.cast : leaving.buffer;
   if (leaving.buffer) {
     if (arrived_[at])
-      ops_.add({.dst = grad_.share(leaving.bucket), .a = share(reduced)});
+      ops_.run(ops::Add{.dst = grad_.share(leaving.bucket), .a = share(reduced)});
     else
-      ops_.copy({.dst = grad_.share(leaving.bucket), .src = share(reduced)});
+      ops_.run(ops::Copy{.dst = grad_.share(leaving.bucket), .src = share(reduced)});
     arrived_[at] = true;
   } else if (leaving.cast) {
     if (options_.in_shares)
-      ops_.copy({.dst = grad_.share(leaving.bucket), .src = share(reduced)});
+      ops_.run(ops::Copy{.dst = grad_.share(leaving.bucket), .src = share(reduced)});
     else
-      ops_.copy({.dst = grad_.bucket(leaving.bucket), .src = reduced});
+      ops_.run(ops::Copy{.dst = grad_.bucket(leaving.bucket), .src = reduced});
   }
   pool_.give(leaving.cast);
   pool_.give(leaving.buffer);

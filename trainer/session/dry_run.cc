@@ -60,10 +60,10 @@ Rates measure(ops::Ops& ops, const ModelSpec& spec, const EngineOptions& options
   const int64_t wanted = ops.workspace_bytes(product);
   if (wanted > 0 && wanted <= workspace_bytes)
     ops.set_workspace(arena.cut("workspace", DType::u8, {wanted}));
-  ops.fill({product.x, 0.01f});
-  ops.fill({product.weight, 0.01f});
-  const double product_seconds = time_of(ops, [&] { ops.linear_forward(product); });
-  const double copy_seconds = time_of(ops, [&] { ops.copy({copy, product.y}); });
+  ops.run(ops::Fill{product.x, 0.01f});
+  ops.run(ops::Fill{product.weight, 0.01f});
+  const double product_seconds = time_of(ops, [&] { ops.run(product); });
+  const double copy_seconds = time_of(ops, [&] { ops.run(ops::Copy{copy, product.y}); });
   ops.set_workspace({});
   return {2.0 * static_cast<double>(rows * width) * static_cast<double>(outputs) / product_seconds,
           2.0 * static_cast<double>(copy.bytes()) / copy_seconds};

@@ -99,7 +99,7 @@ class CudaAttention : public PairTest {
   }
   void take_from_gpu(const Twin& t) {
     const Twin wide = empty(DType::f32, {t[1].elements()});
-    sides[1]->copy({.dst = wide[1], .src = t[1].flat()});
+    sides[1]->run(ops::Copy{.dst = wide[1], .src = t[1].flat()});
     sides[1]->download(t[0].data, wide[1]);
     sides[1]->synchronize();
   }
@@ -168,15 +168,15 @@ TEST_P(CudaAttention, DropoutOfCudnnHasItsMomentsAndTheSameMaskBothWays) {
   const Twin stats = empty(DType::f32, {c.batch, c.heads, c.length}),
              dqkv = empty(model(), {c.length, c.batch, row(c)});
   const Dropout drop{.p = p, .seed = 3, .site = 77, .state = s[1]};
-  sides[1]->attention_forward(
-      {.shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
-  sides[1]->attention_forward(
-      {.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
+  sides[1]->run(ops::AttentionForward{
+      .shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
+  sides[1]->run(ops::AttentionForward{
+      .shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
   EXPECT_EQ(bytes(out[1]), bytes(again[1])) << "the same seed, another mask";
   const StepState next{.iteration = 10};
   sides[1]->upload(s[1], &next);
-  sides[1]->attention_forward(
-      {.shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
+  sides[1]->run(ops::AttentionForward{
+      .shape = shape_of(c), .out = again[1], .stats = stats[1], .qkv = qkv[1], .dropout = drop});
   EXPECT_NE(bytes(out[1]), bytes(again[1])) << "another iteration, the same mask";
   const StepState back{.iteration = 9};
   sides[1]->upload(s[1], &back);
@@ -198,13 +198,13 @@ TEST_P(CudaAttention, DropoutOfCudnnHasItsMomentsAndTheSameMaskBothWays) {
   // dout = 1: the sum over keys of dv equals the sum over queries of out, mask by mask.
   const Twin dout = floats(model(), {c.length, c.batch, c.heads * c.channels},
                            std::vector<float>(static_cast<size_t>(out[0].elements()), 1.0f));
-  sides[1]->attention_backward({.shape = shape_of(c),
-                                .dqkv = dqkv[1],
-                                .dout = dout[1],
-                                .out = out[1],
-                                .stats = stats[1],
-                                .qkv = qkv[1],
-                                .dropout = drop});
+  sides[1]->run(ops::AttentionBackward{.shape = shape_of(c),
+                                       .dqkv = dqkv[1],
+                                       .dout = dout[1],
+                                       .out = out[1],
+                                       .stats = stats[1],
+                                       .qkv = qkv[1],
+                                       .dropout = drop});
   take_from_gpu(dqkv);
   const auto* d = static_cast<const float*>(dqkv[0].data);
   for (int64_t b = 0; b < c.batch; ++b)
@@ -228,14 +228,14 @@ TEST_P(CudaAttention, TheSameBitsEveryTime) {
   std::vector<uint8_t> first;
   for (int time = 0; time < 4; ++time) {
     const Twin dqkv = empty(model(), {c.length, c.batch, row(c)});
-    sides[1]->attention_forward(
-        {.shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1]});
-    sides[1]->attention_backward({.shape = shape_of(c),
-                                  .dqkv = dqkv[1],
-                                  .dout = dout[1],
-                                  .out = out[1],
-                                  .stats = stats[1],
-                                  .qkv = qkv[1]});
+    sides[1]->run(ops::AttentionForward{
+        .shape = shape_of(c), .out = out[1], .stats = stats[1], .qkv = qkv[1]});
+    sides[1]->run(ops::AttentionBackward{.shape = shape_of(c),
+                                         .dqkv = dqkv[1],
+                                         .dout = dout[1],
+                                         .out = out[1],
+                                         .stats = stats[1],
+                                         .qkv = qkv[1]});
     if (time == 0) first = bytes(dqkv[1]);
     EXPECT_EQ(first, bytes(dqkv[1]));
   }

@@ -145,14 +145,14 @@ TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
     const Tensor x = r.tensor(DType::f32, kElements), y = r.tensor(DType::f32, kElements);
     const float size = static_cast<float>(r.comm->size());
     const auto step = [&] {
-      r.ops->fill({.dst = x, .value = static_cast<float>(rank + 1)});
+      r.ops->run(ops::Fill{.dst = x, .value = static_cast<float>(rank + 1)});
       r.comm->follow(r.ops->mark());
       r.comm->all_reduce(x, Reduce::sum);
       r.ops->follow(r.comm->mark());
-      r.ops->copy({.dst = y, .src = x});
+      r.ops->run(ops::Copy{.dst = y, .src = x});
       r.comm->follow(r.ops->mark());
       r.comm->all_reduce(y, Reduce::sum);
-      r.ops->fill({.dst = x, .value = 1});
+      r.ops->run(ops::Fill{.dst = x, .value = 1});
       r.ops->follow(r.comm->mark());
     };
     const auto check = [&](const char* what) {
@@ -167,8 +167,8 @@ TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
     step();
     const int64_t graph = r.ops->end_capture();
     for (int i = 0; i < 5; ++i) {
-      r.ops->fill({.dst = y, .value = 0});
-      r.ops->launch(graph);
+      r.ops->run(ops::Fill{.dst = y, .value = 0});
+      r.ops->replay(graph);
     }
     check("captured");
     r.ops->forget(graph);
@@ -185,7 +185,7 @@ TEST_F(NcclTest, QueuesTellHowLongTheyWaited) {
     Rank r(rank, store);
     const Tensor x = r.tensor(DType::f32, 1'000'000), own = r.tensor(DType::f32, 64'000'000);
     const auto step = [&] {
-      for (int i = 0; i < 50; ++i) r.ops->fill({.dst = own, .value = 1});
+      for (int i = 0; i < 50; ++i) r.ops->run(ops::Fill{.dst = own, .value = 1});
       r.comm->follow(r.ops->mark());
       r.comm->all_reduce(x, Reduce::max);
       r.ops->follow(r.comm->mark());
@@ -203,14 +203,14 @@ TEST_F(NcclTest, QueuesTellHowLongTheyWaited) {
       EXPECT_GT(waited, rank == 0 ? 0 : 0.7 * late) << what;
       EXPECT_LT(waited, (rank == 0 ? 0.3 : 1.3) * late) << what;
     };
-    r.ops->fill({.dst = x, .value = 1});
+    r.ops->run(ops::Fill{.dst = x, .value = 1});
     step();
     r.ops->synchronize();
     expect("eager", step);
     ASSERT_TRUE(r.ops->begin_capture());
     step();
     const int64_t graph = r.ops->end_capture();
-    expect("captured", [&] { r.ops->launch(graph); });
+    expect("captured", [&] { r.ops->replay(graph); });
     r.ops->forget(graph);
     r.comm->barrier();
   });
@@ -240,7 +240,7 @@ TEST_F(NcclTest, BandwidthIsThatOfTheLinks) {
     Rank r(rank, store);
     const int64_t n = int64_t{64} << 20;
     const Tensor x = r.tensor(DType::bf16, n);
-    r.ops->fill({.dst = x, .value = 0});
+    r.ops->run(ops::Fill{.dst = x, .value = 0});
     r.comm->follow(r.ops->mark());
     const double size = r.comm->size();
     const auto time = [&](const char* what, double factor, const std::function<void()>& work) {

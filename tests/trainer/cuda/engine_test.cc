@@ -98,7 +98,8 @@ TEST_F(CudaEngine, NotFiniteUnderBf16ChangesNothingAndIsNamed) {
       poisoned = &view;
   }
   ASSERT_NE(poisoned, nullptr);
-  engine.ops().fill({.dst = poisoned->main, .value = std::numeric_limits<float>::infinity()});
+  engine.ops().run(
+      ops::Fill{.dst = poisoned->main, .value = std::numeric_limits<float>::infinity()});
   engine.refresh_model_parameters();
   const std::vector<float> before = main_parameters(engine);
   fill_batch(engine, golden);

@@ -59,7 +59,7 @@ TEST_P(CudaLayer, ResidualNorm) {
         // Both sides start from the same sum: the GPU's, which is the rounded one.
         sides[1]->download(sum[0].data, [&] {
           const Twin wide = empty(DType::f32, {rows, b, h});
-          sides[1]->copy({.dst = wide[1], .src = sum[1]});
+          sides[1]->run(ops::Copy{.dst = wide[1], .src = sum[1]});
           return wide[1];
         }());
         sides[1]->synchronize();
@@ -130,8 +130,8 @@ TEST_P(CudaLayer, BranchBiasGradientIsTheColumnSumOfTheBranchGradient) {
       });
       // The same numbers, once inside the norm's pass and once as a pass of their own on the GPU's
       // own output.
-      sides[1]->linear_backward_weight(
-          {.dbias = apart[1], .dy = p > 0 ? dbranch[1] : dresidual[1], .accumulate = true});
+      sides[1]->run(ops::LinearBackwardWeight{
+          .dbias = apart[1], .dy = p > 0 ? dbranch[1] : dresidual[1], .accumulate = true});
       sides[1]->download(whole[0].data, apart[1]);
       sides[1]->synchronize();
       expect_close("dbranch_bias H " + std::to_string(h), whole, 0, 0,
@@ -311,7 +311,7 @@ TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
   // From here on both sides read the GPU's y.
   sides[1]->download(y[0].data, [&] {
     const Twin wide = empty(DType::f32, {1024, 768});
-    sides[1]->copy({.dst = wide[1], .src = y[1]});
+    sides[1]->run(ops::Copy{.dst = wide[1], .src = y[1]});
     return wide[1];
   }());
   sides[1]->synchronize();
@@ -326,7 +326,7 @@ TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
   sides[1] = untuned;
   tuned = cuda::make_cuda_ops({.gemm_choices_path = testing::TempDir() + "gemm_choices"});
   tuned->prepare(calls);
-  tuned->linear_backward_weight(weight(1));
+  tuned->run(weight(1));
   tuned->synchronize();
   EXPECT_EQ(first, bytes(dweight[1]));
 }
@@ -364,22 +364,22 @@ TEST_P(CudaLayer, TheSameBitsEveryTime) {
                db = empty(DType::f32, {h});
     const Twin dm = empty(DType::f32, {h, h}), sums = empty(DType::f32, {h}),
                wide = empty(model(), {length, b, 4 * h});
-    sides[1]->residual_norm_forward(
-        {.y = y[1], .mean = mean[1], .rstd = rstd[1], .residual = x[1], .weight = w[1]});
-    sides[1]->residual_norm_backward({.dresidual = dx[1],
-                                      .dweight = dw[1],
-                                      .dbias = db[1],
-                                      .dy = dy[1],
-                                      .x = x[1],
-                                      .mean = mean[1],
-                                      .rstd = rstd[1],
-                                      .weight = w[1],
-                                      .accumulate = false});
-    sides[1]->linear_forward({.y = wide[1], .x = x[1], .weight = matrix[1]});
-    sides[1]->linear_backward_weight(
-        {.dweight = dm[1], .dbias = sums[1], .dy = dy[1], .x = x[1], .accumulate = false});
-    sides[1]->embedding_backward(
-        {.dx = dy[1], .tokens = t[1], .dtoken_table = table[1], .accumulate_tokens = false});
+    sides[1]->run(ops::ResidualNormForward{
+        .y = y[1], .mean = mean[1], .rstd = rstd[1], .residual = x[1], .weight = w[1]});
+    sides[1]->run(ops::ResidualNormBackward{.dresidual = dx[1],
+                                            .dweight = dw[1],
+                                            .dbias = db[1],
+                                            .dy = dy[1],
+                                            .x = x[1],
+                                            .mean = mean[1],
+                                            .rstd = rstd[1],
+                                            .weight = w[1],
+                                            .accumulate = false});
+    sides[1]->run(ops::LinearForward{.y = wide[1], .x = x[1], .weight = matrix[1]});
+    sides[1]->run(ops::LinearBackwardWeight{
+        .dweight = dm[1], .dbias = sums[1], .dy = dy[1], .x = x[1], .accumulate = false});
+    sides[1]->run(ops::EmbeddingBackward{
+        .dx = dy[1], .tokens = t[1], .dtoken_table = table[1], .accumulate_tokens = false});
     std::vector<std::vector<uint8_t>> now;
     for (const Twin* out : {&dx, &dw, &db, &dm, &sums, &wide, &table})
       now.push_back(bytes((*out)[1]));
@@ -395,15 +395,16 @@ TEST_P(CudaLayer, MoreThanTwoToThe31Elements) {
   if (sides[1]->free_bytes() < int64_t{20} << 30) GTEST_SKIP() << "not enough memory";
   Tensor x(nullptr, model(), Device::cuda, {length, 1, h}), y = x;
   for (Tensor* t : {&x, &y}) t->data = sides[1]->allocate(t->bytes());
-  sides[1]->normal_fill({.out = x.view({length, h}), .std = 1, .seed = 3, .whole_columns = h});
+  sides[1]->run(
+      ops::NormalFill{.out = x.view({length, h}), .std = 1, .seed = 3, .whole_columns = h});
   const Twin w = random(model(), {h});
-  sides[1]->residual_norm_forward({.y = y, .residual = x, .weight = w[1]});
+  sides[1]->run(ops::ResidualNormForward{.y = y, .residual = x, .weight = w[1]});
   const Twin row = empty(model(), {1, 1, h}), want = empty(model(), {1, 1, h});
-  sides[1]->copy({.dst = row[1].view({1, h}), .src = x.slice(length - 1, 1).view({1, h})});
-  sides[1]->residual_norm_forward({.y = want[1], .residual = row[1], .weight = w[1]});
+  sides[1]->run(ops::Copy{.dst = row[1].view({1, h}), .src = x.slice(length - 1, 1).view({1, h})});
+  sides[1]->run(ops::ResidualNormForward{.y = want[1], .residual = row[1], .weight = w[1]});
   EXPECT_EQ(bytes(y.slice(length - 1, 1)), bytes(want[1]));
-  sides[1]->activation_forward({.y = y, .x = x, .activation = Activation::relu});
-  sides[1]->activation_forward({.y = want[1], .x = row[1], .activation = Activation::relu});
+  sides[1]->run(ops::ActivationForward{.y = y, .x = x, .activation = Activation::relu});
+  sides[1]->run(ops::ActivationForward{.y = want[1], .x = row[1], .activation = Activation::relu});
   EXPECT_EQ(bytes(y.slice(length - 1, 1)), bytes(want[1]));
   for (Tensor* t : {&x, &y}) sides[1]->release(t->data);
 }

@@ -113,7 +113,7 @@ class PairTest : public testing::TestWithParam<DType> {
       t.half[side] = from[side];
       t.half[side].data = sides[side]->allocate(from[side].bytes());
       blocks_[side].push_back(t.half[side].data);
-      sides[side]->copy({.dst = t[side], .src = from[side]});
+      sides[side]->run(Copy{.dst = t[side], .src = from[side]});
     }
     return t;
   }

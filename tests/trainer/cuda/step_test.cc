@@ -68,8 +68,9 @@ TEST_P(CudaStep, CrossEntropy) {
       const Twin half = random(model(), {rows, part}, 3);
       for (int side = 0; side < 2; ++side)
         for (int64_t r = 0; r < rows; ++r)
-          sides[side]->copy({.dst = half[side].slice(r, 1).flat(),
-                             .src = kept[side].slice(r, 1).flat().slice(rank * part, part)});
+          sides[side]->run(
+              ops::Copy{.dst = half[side].slice(r, 1).flat(),
+                        .src = kept[side].slice(r, 1).flat().slice(rank * part, part)});
       both(&Ops::cross_entropy_statistics, [&](int i) {
         return CrossEntropyStatistics{.stats = stats[i].slice(rank, 1).view({rows, 3}),
                                       .logits = half[i],
@@ -128,8 +129,8 @@ TEST_P(CudaStep, SumSquaresSeesEveryElementAndEveryNan) {
       std::vector<float> values(static_cast<size_t>(n), 0.5f);
       values[static_cast<size_t>(place)] = bad;
       const Twin x = floats(model(), {n}, values);
-      sides[1]->sum_squares({.out = out[1], .x = x[1], .accumulate = false});
-      sides[1]->count_nonfinite({.out = count[1], .x = x[1]});
+      sides[1]->run(ops::SumSquares{.out = out[1], .x = x[1], .accumulate = false});
+      sides[1]->run(ops::CountNonfinite{.out = count[1], .x = x[1]});
       float sum = 0;
       int64_t found = 0;
       sides[1]->download(&sum, out[1]);
@@ -177,23 +178,23 @@ TEST_P(CudaStep, AdamW) {
         std::vector<uint8_t> raw_m = bytes(m[1]), raw_v = bytes(v[1]);
         Tensor host_m(raw_m.data(), DType::bf16, Device::cpu, {n}),
             host_v(raw_v.data(), DType::bf16, Device::cpu, {n});
-        sides[0]->adamw({.main = main[0],
-                         .m = host_m,
-                         .v = host_v,
-                         .grad = grad[0],
-                         .state = s[0],
-                         .decay_elements = n / 2,
-                         .seed = 4,
-                         .first_element = 13});
-        sides[1]->adamw({.model = out[1],
-                         .main = main[1],
-                         .m = m[1],
-                         .v = v[1],
-                         .grad = grad[1],
-                         .state = s[1],
-                         .decay_elements = n / 2,
-                         .seed = 4,
-                         .first_element = 13});
+        sides[0]->run(ops::AdamW{.main = main[0],
+                                 .m = host_m,
+                                 .v = host_v,
+                                 .grad = grad[0],
+                                 .state = s[0],
+                                 .decay_elements = n / 2,
+                                 .seed = 4,
+                                 .first_element = 13});
+        sides[1]->run(ops::AdamW{.model = out[1],
+                                 .main = main[1],
+                                 .m = m[1],
+                                 .v = v[1],
+                                 .grad = grad[1],
+                                 .state = s[1],
+                                 .decay_elements = n / 2,
+                                 .seed = 4,
+                                 .first_element = 13});
         expect_close("main", main, 2, 0, 8);
         const std::vector<uint8_t> got = bytes(m[1]);
         int64_t other = 0;
@@ -219,14 +220,15 @@ TEST_P(CudaStep, AdamW) {
       expect_close("v", v, 3, 0, 1);
       if (separate) {
         const Twin again = empty(model(), {n});
-        sides[1]->copy({.dst = again[1], .src = main[1]});
+        sides[1]->run(ops::Copy{.dst = again[1], .src = main[1]});
         EXPECT_EQ(bytes(again[1]), bytes(out[1]));
       }
       // A skipped step changes nothing.
       const std::vector<uint8_t> before = bytes(main[1]);
       const Twin skip = state(
           {.lr = 1, .skip = 1, .grad_multiplier = 1, .bias_correction1 = 1, .bias_correction2 = 1});
-      sides[1]->adamw({.main = main[1], .m = m[1], .v = v[1], .grad = grad[1], .state = skip[1]});
+      sides[1]->run(
+          ops::AdamW{.main = main[1], .m = m[1], .v = v[1], .grad = grad[1], .state = skip[1]});
       EXPECT_EQ(before, bytes(main[1]));
     }
   }
@@ -260,15 +262,15 @@ TEST_P(CudaStep, CaptureReplaysWithNewNumbers) {
   const Twin s = state({}), x = random(model(), {8, 2, 256}), y = empty(model(), {8, 2, 256}),
              w = random(model(), {256, 256});
   const auto work = [&] {
-    sides[1]->residual_norm_forward({.residual_out = y[1],
-                                     .residual = x[1],
-                                     .branch = x[1],
-                                     .dropout = {.p = 0.5f, .seed = 1, .state = s[1]}});
-    sides[1]->linear_forward({.y = y[1], .x = x[1], .weight = w[1], .addend = y[1]});
+    sides[1]->run(ops::ResidualNormForward{.residual_out = y[1],
+                                           .residual = x[1],
+                                           .branch = x[1],
+                                           .dropout = {.p = 0.5f, .seed = 1, .state = s[1]}});
+    sides[1]->run(ops::LinearForward{.y = y[1], .x = x[1], .weight = w[1], .addend = y[1]});
   };
   std::vector<std::vector<uint8_t>> wanted;
   for (int64_t iteration : {1, 2, 3}) {
-    sides[1]->begin_step({.state = s[1], .iteration = iteration, .lr = 1});
+    sides[1]->run(ops::BeginStep{.state = s[1], .iteration = iteration, .lr = 1});
     work();
     wanted.push_back(bytes(y[1]));
   }
@@ -278,11 +280,11 @@ TEST_P(CudaStep, CaptureReplaysWithNewNumbers) {
   const int64_t captured = sides[1]->end_capture();
   ASSERT_GT(captured, 0);
   for (int64_t iteration : {1, 2, 3}) {
-    sides[1]->begin_step({.state = s[1], .iteration = iteration, .lr = 1});
-    sides[1]->launch(captured);
+    sides[1]->run(ops::BeginStep{.state = s[1], .iteration = iteration, .lr = 1});
+    sides[1]->replay(captured);
     EXPECT_EQ(wanted[static_cast<size_t>(iteration - 1)], bytes(y[1])) << "iteration " << iteration;
   }
-  EXPECT_THROW(sides[1]->launch(captured + 1), DeviceError);
+  EXPECT_THROW(sides[1]->replay(captured + 1), DeviceError);
 }
 
 // Of the size that lies on huge pages, made by another thread while this one records.
@@ -291,7 +293,7 @@ TEST_P(CudaStep, LargeHostBlocksAreMadeByAnyThread) {
   const int64_t count = (int64_t{65} << 20) / 4;
   const Twin x = random(model(), {8, 256}), y = empty(model(), {8, 256});
   ASSERT_TRUE(sides[1]->begin_capture());
-  sides[1]->copy({.dst = y[1], .src = x[1]});
+  sides[1]->run(ops::Copy{.dst = y[1], .src = x[1]});
   void* block =
       std::async(std::launch::async, [&] { return sides[1]->allocate_host(count * 4); }).get();
   ASSERT_GT(sides[1]->end_capture(), 0);
@@ -307,7 +309,7 @@ TEST_P(CudaStep, LargeHostBlocksAreMadeByAnyThread) {
   for (int64_t i = 0; i < count; ++i) wrong += numbers[i] != static_cast<float>(i % 1000);
   EXPECT_EQ(wrong, 0);
   // A kernel reaches it too, as with state that is kept on the host.
-  sides[1]->fill({Tensor(block, DType::f32, Device::cuda, {count}), 3.0f});
+  sides[1]->run(ops::Fill{Tensor(block, DType::f32, Device::cuda, {count}), 3.0f});
   sides[1]->synchronize();
   EXPECT_EQ(std::count(numbers, numbers + count, 3.0f), count);
   sides[1]->release_host(block);
@@ -315,8 +317,8 @@ TEST_P(CudaStep, LargeHostBlocksAreMadeByAnyThread) {
 
 TEST_P(CudaStep, RefusesWhatIsWrong) {
   const Twin x = random(model(), {4, 8}), w = random(model(), {8, 9}), y = empty(model(), {4, 8});
-  EXPECT_THROW(sides[1]->linear_forward({.y = y[1], .x = x[1], .weight = w[1]}), ShapeError);
-  EXPECT_THROW(sides[1]->activation_forward({.y = y[1], .x = x[0]}), ShapeError);
+  EXPECT_THROW(sides[1]->run(ops::LinearForward{.y = y[1], .x = x[1], .weight = w[1]}), ShapeError);
+  EXPECT_THROW(sides[1]->run(ops::ActivationForward{.y = y[1], .x = x[0]}), ShapeError);
   EXPECT_THROW(sides[1]->allocate(int64_t{1} << 46), DeviceError);
 }
 

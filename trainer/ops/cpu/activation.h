@@ -6,7 +6,7 @@
 
 #include <cmath>
 
-#include "trainer/ops/layer_args.h"
+#include "trainer/ops/activation.h"
 
 namespace ops::cpu {
 

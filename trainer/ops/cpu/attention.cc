@@ -1,7 +1,7 @@
-// CpuOps: attention in blocks of queries, softmax over all keys of a block at once.
+// CPU: attention in blocks of queries, softmax over all keys of a block at once.
 // A task owns one (sample, key/value group): it walks its query heads and blocks in order, so sums
 // are fixed. Source: Vaswani et al. 2017, equation 1; Dao et al. 2022 (FlashAttention), appendix
-// B.2, for the gradient by row sums of dout * out.
+// B.2, for the gradient by row sums of dout * out; Su et al. 2021 (RoFormer), equation 34, for rotary.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -12,12 +12,14 @@
 #include "trainer/ops/cpu/dropout.h"
 #include "trainer/ops/cpu/gemm.h"
 #include "trainer/ops/cpu/rows.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cpu {
 namespace {
 
 constexpr int64_t kQueryBlock = 64;
 constexpr int64_t kKeyBlock = 256;
+constexpr int64_t kRowPiece = 32;
 
 /// Addresses inside packed qkv and out for sample b.
 struct Layout {
@@ -66,29 +68,20 @@ void scores(float* out, const float* q, const float* k, const Layout& l, int64_t
             .alpha = scale});
 }
 
-}  // namespace
-
-int64_t CpuOps::attention_scratch_floats(int64_t keys, bool backward) const {
+/// Of one thread.
+int64_t scratch_floats(int64_t keys, bool backward) {
   return kQueryBlock * keys * (backward ? 3 : 1);
 }
 
-int64_t CpuOps::workspace_bytes(const AnyArgs& args) {
-  const int64_t threads = arena_.max_concurrency();
-  if (const AttentionForward* a = std::get_if<AttentionForward>(&args))
-    return threads * attention_scratch_floats(a->qkv.shape[0], false) * 4;
-  if (const AttentionBackward* a = std::get_if<AttentionBackward>(&args))
-    return threads * attention_scratch_floats(a->qkv.shape[0], true) * 4;
-  return 0;
-}
+}  // namespace
 
-void CpuOps::attention_forward(const AttentionForward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const AttentionForward& a) {
   const Layout l(a.shape, a.qkv);
   const DropoutMask mask(a.dropout);
-  const int64_t scratch = attention_scratch_floats(l.seq, false);
-  float* all = reinterpret_cast<float*>(workspace(arena_.max_concurrency() * scratch * 4));
+  const int64_t scratch = scratch_floats(l.seq, false);
+  float* all = reinterpret_cast<float*>(cpu.workspace(cpu.concurrency() * scratch * 4));
   const float* qkv = a.qkv.as<float>();
-  parallel(l.batch * l.heads, [&](int64_t task) {
+  cpu.parallel(l.batch * l.heads, [&](int64_t task) {
     const int64_t b = task / l.heads, head = task % l.heads, group = head / l.per_group;
     float* p = all + tbb::this_task_arena::current_thread_index() * scratch;
     if (l.batch * l.heads == 1) p = all;
@@ -207,8 +200,7 @@ struct BackwardBlock {
 
 }  // namespace
 
-void CpuOps::attention_backward(const AttentionBackward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const AttentionBackward& a) {
   const Layout l(a.shape, a.qkv);
   const DropoutMask mask(a.dropout);
   const AttentionForward forward{.shape = a.shape,
@@ -217,9 +209,9 @@ void CpuOps::attention_backward(const AttentionBackward& a) {
                                  .qkv = a.qkv,
                                  .first_key = a.first_key,
                                  .dropout = {}};
-  const int64_t scratch = attention_scratch_floats(l.seq, true);
-  float* all = reinterpret_cast<float*>(workspace(arena_.max_concurrency() * scratch * 4));
-  parallel(l.batch * l.groups, [&](int64_t task) {
+  const int64_t scratch = scratch_floats(l.seq, true);
+  float* all = reinterpret_cast<float*>(cpu.workspace(cpu.concurrency() * scratch * 4));
+  cpu.parallel(l.batch * l.groups, [&](int64_t task) {
     const int64_t b = task / l.groups, group = task % l.groups;
     float* p =
         all +
@@ -234,8 +226,7 @@ void CpuOps::attention_backward(const AttentionBackward& a) {
   });
 }
 
-void CpuOps::attention_decode(const AttentionDecode& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const AttentionDecode& a) {
   const Layout l(a.shape, a.qkv);
   const int64_t cache_row = l.batch * l.groups * l.channels;
   const float* qkv = a.qkv.as<float>();
@@ -248,7 +239,7 @@ void CpuOps::attention_decode(const AttentionDecode& a) {
         std::copy_n(qkv + s * l.row + l.key(b, g), l.channels, keys + at);
         std::copy_n(qkv + s * l.row + l.value(b, g), l.channels, values + at);
       }
-  parallel(l.batch * l.heads, [&](int64_t task) {
+  cpu.parallel(l.batch * l.heads, [&](int64_t task) {
     const int64_t b = task / l.heads, head = task % l.heads, group = head / l.per_group;
     const float* k0 = keys + (b * l.groups + group) * l.channels;
     const float* v0 = values + (b * l.groups + group) * l.channels;
@@ -287,4 +278,44 @@ void CpuOps::attention_decode(const AttentionDecode& a) {
   });
 }
 
+void launch(CpuOps& cpu, const Rotary& a) {
+  const int64_t columns = a.qkv.shape[2];
+  const int64_t per_group = a.num_attention_heads / a.num_query_groups + 2;
+  const int64_t channels = columns / (per_group * a.num_query_groups);
+  const int64_t half = a.cosine.shape[1];
+  const int32_t* positions = a.positions.as<int32_t>();
+  cpu.pieces(a.qkv.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) {
+      const float* cosine = a.cosine.as<float>() + positions[r] * half;
+      const float* sine = a.sine.as<float>() + positions[r] * half;
+      for (int64_t head = 0; head < per_group * a.num_query_groups; ++head) {
+        if (head % per_group == per_group - 1) continue;  // v
+        float* x = a.qkv.as<float>() + r * columns + head * channels;
+        for (int64_t i = 0; i < half; ++i) {
+          float& first = a.interleaved ? x[2 * i] : x[i];
+          float& second = a.interleaved ? x[2 * i + 1] : x[i + half];
+          const float s = a.inverse ? -sine[i] : sine[i];
+          const float rotated = first * cosine[i] - second * s;
+          second = second * cosine[i] + first * s;
+          first = rotated;
+        }
+      }
+    }
+  });
+}
+
+int64_t scratch_bytes(CpuOps&, const Rotary&) { return 0; }
+int64_t scratch_bytes(CpuOps& cpu, const AttentionForward& a) {
+  return cpu.concurrency() * scratch_floats(a.qkv.shape[0], false) * 4;
+}
+int64_t scratch_bytes(CpuOps& cpu, const AttentionBackward& a) {
+  return cpu.concurrency() * scratch_floats(a.qkv.shape[0], true) * 4;
+}
+int64_t scratch_bytes(CpuOps&, const AttentionDecode&) { return 0; }
+
 }  // namespace ops::cpu
+
+template struct ops::Launch<ops::cpu::CpuOps, ops::AttentionForward>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::AttentionBackward>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::AttentionDecode>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::Rotary>;

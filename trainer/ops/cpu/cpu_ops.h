@@ -1,6 +1,6 @@
 // CpuOps: every operation in plain fp32 loops; the specification that other backends are compared
-// with. Not here: what an operation means (../layer_args.h and its neighbours). May include: ops/,
-// oneTBB. A loop is cut into pieces whose size depends on shapes alone, and each piece is summed in
+// with. Here: the backend, and what its operations share. Not here: what an operation means (the
+// headers of ops/), how it is computed (the file of the same name). May include: ops/, oneTBB. A loop is cut into pieces whose size depends on shapes alone, and each piece is summed in
 // order by one thread. So results do not depend on the number of threads.
 //
 // SPDX-License-Identifier: MIT
@@ -15,7 +15,6 @@
 #include <string>
 #include <vector>
 
-#include "trainer/ops/check.h"
 #include "trainer/ops/cpu/gemm.h"
 #include "trainer/ops/ops.h"
 
@@ -34,7 +33,6 @@ class CpuOps final : public Ops {
   void release(void* block) noexcept override;
   void* allocate_host(int64_t bytes) override { return allocate(bytes); }
   void release_host(void* block) noexcept override { release(block); }
-  int64_t workspace_bytes(const AnyArgs& args) override;
   void set_workspace(Tensor workspace) override;
 
   Mark mark() override { return {}; }
@@ -46,35 +44,7 @@ class CpuOps final : public Ops {
   void upload(Tensor dst, const void* host) override;
   void download(void* host, Tensor src) override;
 
-  void fill(const Fill& args) override;
-  void copy(const Copy& args) override;
-  void add(const Add& args) override;
-  void normal_fill(const NormalFill& args) override;
-  void embedding_forward(const EmbeddingForward& args) override;
-  void embedding_backward(const EmbeddingBackward& args) override;
-  void residual_norm_forward(const ResidualNormForward& args) override;
-  void residual_norm_backward(const ResidualNormBackward& args) override;
-  void linear_forward(const LinearForward& args) override;
-  void linear_backward_input(const LinearBackwardInput& args) override;
-  void linear_backward_weight(const LinearBackwardWeight& args) override;
-  void activation_forward(const ActivationForward& args) override;
-  void activation_backward(const ActivationBackward& args) override;
-  void rotary(const Rotary& args) override;
-  void attention_forward(const AttentionForward& args) override;
-  void attention_backward(const AttentionBackward& args) override;
-  void attention_decode(const AttentionDecode& args) override;
-  void loss_weights(const LossWeights& args) override;
-  void cross_entropy(const CrossEntropy& args) override;
-  void cross_entropy_statistics(const CrossEntropyStatistics& args) override;
-  void cross_entropy_gradient(const CrossEntropyGradient& args) override;
-  void accumulate_loss(const AccumulateLoss& args) override;
-  void begin_step(const StepInputs& args) override;
-  void sum_squares(const SumSquares& args) override;
-  void judge_gradients(const JudgeGradients& args) override;
-  void adamw(const AdamW& args) override;
-  void count_nonfinite(const CountNonfinite& args) override;
-
- private:
+  // --- for the operations, in the files of this folder --------------------------------------------
   /// body(i) for i in 0 .. count-1, on this Ops' threads, in any order.
   template <class Body>
   void parallel(int64_t count, const Body& body) {
@@ -102,16 +72,19 @@ class CpuOps final : public Ops {
   void column_sums(float* out, const float* x, int64_t rows, int64_t columns, bool accumulate);
   /// At least `bytes` of scratch: set_workspace's, or the Ops' own where that is too small.
   std::byte* workspace(int64_t bytes);
-  int64_t attention_scratch_floats(int64_t keys, bool backward) const;
 
+  int concurrency() const { return arena_.max_concurrency(); }
+
+ protected:
+  void run_call(const AnyCall& call) override;
+  int64_t scratch_of(const AnyCall& call) override;
+
+ private:
   int threads_;
   tbb::global_control allowed_;  ///< Or oneTBB warns of more threads than cores.
   tbb::task_arena arena_;
   Tensor workspace_;
   std::vector<std::byte> own_workspace_;
 };
-
-/// Errors: std::invalid_argument when threads < 1.
-std::unique_ptr<Ops> make_cpu_ops(int threads);
 
 }  // namespace ops::cpu

@@ -1,4 +1,4 @@
-// Dropout of one row by the law of ops/layer_args.h.
+// Dropout of one row by the law of ops/dropout.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -6,9 +6,9 @@
 #include <cstdint>
 
 #include "trainer/ops/cpu/rows.h"
-#include "trainer/ops/layer_args.h"
+#include "trainer/ops/dropout.h"
 #include "trainer/ops/philox.h"
-#include "trainer/ops/step_args.h"
+#include "trainer/ops/step_state.h"
 
 namespace ops::cpu {
 

@@ -1,5 +1,4 @@
-// CpuOps: embedding tables and rotary positions.
-// Source: Su et al. 2021 (RoFormer), equation 34, for rotary.
+// CPU: embedding tables.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -7,6 +6,7 @@
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/dropout.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cpu {
 namespace {
@@ -23,12 +23,11 @@ const float* table_row(const Tensor& table, int64_t index) {
 
 }  // namespace
 
-void CpuOps::embedding_forward(const EmbeddingForward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const EmbeddingForward& a) {
   const int64_t batch = a.x.shape[1], columns = a.x.shape[2];
   const int32_t* tokens = a.tokens.as<int32_t>();
   const DropoutMask mask(a.dropout);
-  pieces(a.x.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(a.x.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* x = a.x.as<float>() + r * columns;
       const float* token = table_row(a.token_table, tokens[r] - a.first_token);
@@ -41,15 +40,14 @@ void CpuOps::embedding_forward(const EmbeddingForward& a) {
   });
 }
 
-void CpuOps::embedding_backward(const EmbeddingBackward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const EmbeddingBackward& a) {
   const int64_t rows = a.dx.rows(), batch = a.dx.shape[1], columns = a.dx.shape[2];
   const int32_t* tokens = a.tokens.as<int32_t>();
   const int32_t* positions = a.dposition_table ? a.positions.as<int32_t>() : nullptr;
   const float* dx = a.dx.as<float>();
   const DropoutMask mask(a.dropout);
   // A thread owns some columns of both tables and adds all rows in order, so no two threads meet.
-  pieces(columns, kColumnPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(columns, kColumnPiece, [&](int64_t begin, int64_t end) {
     const auto clear = [&](const Tensor& table, bool accumulate) {
       if (!table || accumulate) return;
       for (int64_t t = 0; t < table.shape[0]; ++t)
@@ -73,31 +71,10 @@ void CpuOps::embedding_backward(const EmbeddingBackward& a) {
   });
 }
 
-void CpuOps::rotary(const Rotary& a) {
-  check(a, Device::cpu);
-  const int64_t columns = a.qkv.shape[2];
-  const int64_t per_group = a.num_attention_heads / a.num_query_groups + 2;
-  const int64_t channels = columns / (per_group * a.num_query_groups);
-  const int64_t half = a.cosine.shape[1];
-  const int32_t* positions = a.positions.as<int32_t>();
-  pieces(a.qkv.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
-    for (int64_t r = begin; r < end; ++r) {
-      const float* cosine = a.cosine.as<float>() + positions[r] * half;
-      const float* sine = a.sine.as<float>() + positions[r] * half;
-      for (int64_t head = 0; head < per_group * a.num_query_groups; ++head) {
-        if (head % per_group == per_group - 1) continue;  // v
-        float* x = a.qkv.as<float>() + r * columns + head * channels;
-        for (int64_t i = 0; i < half; ++i) {
-          float& first = a.interleaved ? x[2 * i] : x[i];
-          float& second = a.interleaved ? x[2 * i + 1] : x[i + half];
-          const float s = a.inverse ? -sine[i] : sine[i];
-          const float rotated = first * cosine[i] - second * s;
-          second = second * cosine[i] + first * s;
-          first = rotated;
-        }
-      }
-    }
-  });
-}
+int64_t scratch_bytes(CpuOps&, const EmbeddingForward&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const EmbeddingBackward&) { return 0; }
 
 }  // namespace ops::cpu
+
+template struct ops::Launch<ops::cpu::CpuOps, ops::EmbeddingForward>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::EmbeddingBackward>;

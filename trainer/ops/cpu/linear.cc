@@ -1,4 +1,4 @@
-// CpuOps: linears and activations. What follows a product is done to each part of it while that is
+// CPU: linears and activations. What follows a product is done to each part of it while that is
 // in cache.
 //
 // SPDX-License-Identifier: MIT
@@ -9,6 +9,7 @@
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/gemm.h"
 #include "trainer/ops/cpu/rows.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cpu {
 namespace {
@@ -33,8 +34,7 @@ void activate_row_backward(Activation activation, float* d, const float* x, int6
 
 }  // namespace
 
-void CpuOps::linear_forward(const LinearForward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const LinearForward& a) {
   const int64_t rows = a.x.rows(), in = a.x.columns(), out = a.weight.shape[0];
   const float* x = a.x.as<float>();
   const float* weight = a.weight.as<float>();
@@ -51,7 +51,7 @@ void CpuOps::linear_forward(const LinearForward& a) {
                         .c = y,
                         .c_row = out,
                         .add = bool(a.addend)};
-  multiply(product, [&](const Part& part) {
+  cpu.multiply(product, [&](const Part& part) {
     if (bias == nullptr && pre == nullptr && a.activation == Activation::none) return;
     for (int64_t r = part.row; r < part.row + part.rows; ++r) {
       float* row = y + r * out + part.column;
@@ -63,8 +63,7 @@ void CpuOps::linear_forward(const LinearForward& a) {
   });
 }
 
-void CpuOps::linear_backward_input(const LinearBackwardInput& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const LinearBackwardInput& a) {
   const int64_t rows = a.dy.rows(), out = a.dy.columns(), in = a.weight.shape[1];
   const float* dy = a.dy.as<float>();
   const float* weight = a.weight.as<float>();
@@ -80,41 +79,39 @@ void CpuOps::linear_backward_input(const LinearBackwardInput& a) {
                         .c = dx,
                         .c_row = in,
                         .add = bool(a.addend)};
-  multiply(product, [&](const Part& part) {
+  cpu.multiply(product, [&](const Part& part) {
     if (pre == nullptr) return;
     for (int64_t r = part.row; r < part.row + part.rows; ++r) {
       const int64_t at = r * in + part.column;
       activate_row_backward(a.activation, dx + at, pre + at, part.columns);
     }
   });
-  if (a.dbias) column_sums(a.dbias.as<float>(), dx, rows, in, a.accumulate_bias);
+  if (a.dbias) cpu.column_sums(a.dbias.as<float>(), dx, rows, in, a.accumulate_bias);
 }
 
-void CpuOps::linear_backward_weight(const LinearBackwardWeight& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const LinearBackwardWeight& a) {
   const int64_t rows = a.dy.rows(), out = a.dy.columns();
   const float* dy = a.dy.as<float>();
   if (a.dweight) {
     const int64_t in = a.x.columns();
-    multiply({.m = out,
-              .n = in,
-              .k = rows,
-              .a = Matrix{dy, out}.transposed(),
-              .b = {a.x.as<float>(), in},
-              .c = a.dweight.as<float>(),
-              .c_row = in,
-              .add = a.accumulate},
-             [](const Part&) {});
+    cpu.multiply({.m = out,
+                  .n = in,
+                  .k = rows,
+                  .a = Matrix{dy, out}.transposed(),
+                  .b = {a.x.as<float>(), in},
+                  .c = a.dweight.as<float>(),
+                  .c_row = in,
+                  .add = a.accumulate},
+                 [](const Part&) {});
   }
-  if (a.dbias) column_sums(a.dbias.as<float>(), dy, rows, out, a.accumulate);
+  if (a.dbias) cpu.column_sums(a.dbias.as<float>(), dy, rows, out, a.accumulate);
 }
 
-void CpuOps::activation_forward(const ActivationForward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const ActivationForward& a) {
   const float* x = a.x.as<float>();
   float* y = a.y.as<float>();
   const int64_t columns = a.y.columns();
-  pieces(a.y.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(a.y.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
     if (a.activation == Activation::swiglu) {
       for (int64_t r = begin; r < end; ++r) {
         const float* gate = x + r * 2 * columns;
@@ -127,13 +124,12 @@ void CpuOps::activation_forward(const ActivationForward& a) {
   });
 }
 
-void CpuOps::activation_backward(const ActivationBackward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const ActivationBackward& a) {
   const float* x = a.x.as<float>();
   const float* dy = a.dy.as<float>();
   float* dx = a.dx.as<float>();
   const int64_t columns = a.dy.columns();
-  pieces(a.dy.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(a.dy.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
     if (a.activation == Activation::swiglu) {
       for (int64_t i = begin * columns; i < end * columns; ++i) {
         const int64_t gate_at = i / columns * 2 * columns + i % columns;
@@ -159,4 +155,16 @@ void CpuOps::activation_backward(const ActivationBackward& a) {
   });
 }
 
+int64_t scratch_bytes(CpuOps&, const LinearForward&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const LinearBackwardInput&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const LinearBackwardWeight&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const ActivationForward&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const ActivationBackward&) { return 0; }
+
 }  // namespace ops::cpu
+
+template struct ops::Launch<ops::cpu::CpuOps, ops::LinearForward>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::LinearBackwardInput>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::LinearBackwardWeight>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::ActivationForward>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::ActivationBackward>;

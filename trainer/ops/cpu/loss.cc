@@ -1,4 +1,4 @@
-// CpuOps: loss weights, cross entropy whole and split by vocabulary.
+// CPU: loss weights, cross entropy whole and split by vocabulary.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -6,6 +6,7 @@
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/rows.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cpu {
 namespace {
@@ -24,8 +25,7 @@ void gradient_row(float* logits, int64_t columns, float log_sum, int64_t label,
 
 }  // namespace
 
-void CpuOps::loss_weights(const LossWeights& a) {
-  check(a, Device::cpu);
+void launch(CpuOps&, const LossWeights& a) {
   const float* mask = a.loss_mask.as<float>();
   double sum = 0;
   for (int64_t r = 0; r < a.loss_mask.elements(); ++r) sum += mask[r];
@@ -34,12 +34,11 @@ void CpuOps::loss_weights(const LossWeights& a) {
     a.row_weights.as<float>()[r] = mask[r] * inverse;
 }
 
-void CpuOps::cross_entropy(const CrossEntropy& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const CrossEntropy& a) {
   const int64_t columns = a.logits.shape[1];
   const float scale = a.backward ? state_of(a.state)->loss_scale * a.factor : 0.0f;
   const int32_t* labels = a.labels.as<int32_t>();
-  pieces(a.logits.shape[0], kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(a.logits.shape[0], kRowPiece, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* logits = a.logits.as<float>() + r * columns;
       const bool labelled = labels[r] >= 0 && labels[r] < columns;
@@ -54,10 +53,9 @@ void CpuOps::cross_entropy(const CrossEntropy& a) {
   });
 }
 
-void CpuOps::cross_entropy_statistics(const CrossEntropyStatistics& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const CrossEntropyStatistics& a) {
   const int64_t columns = a.logits.shape[1];
-  pieces(a.logits.shape[0], kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(a.logits.shape[0], kRowPiece, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* logits = a.logits.as<float>() + r * columns;
       const int64_t label = a.labels.as<int32_t>()[r] - a.first_token;
@@ -69,12 +67,11 @@ void CpuOps::cross_entropy_statistics(const CrossEntropyStatistics& a) {
   });
 }
 
-void CpuOps::cross_entropy_gradient(const CrossEntropyGradient& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const CrossEntropyGradient& a) {
   const int64_t rows = a.logits.shape[0], columns = a.logits.shape[1], ranks = a.stats.shape[0];
   const float scale = a.backward ? state_of(a.state)->loss_scale * a.factor : 0.0f;
   const float* all = a.stats.as<float>();
-  pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float top = all[r * 3];
       for (int64_t p = 1; p < ranks; ++p) top = std::max(top, all[(p * rows + r) * 3]);
@@ -96,8 +93,7 @@ void CpuOps::cross_entropy_gradient(const CrossEntropyGradient& a) {
   });
 }
 
-void CpuOps::accumulate_loss(const AccumulateLoss& a) {
-  check(a, Device::cpu);
+void launch(CpuOps&, const AccumulateLoss& a) {
   const float* weights = a.row_weights.as<float>();
   const float* losses = a.token_loss.as<float>();
   double sum = 0;
@@ -106,4 +102,16 @@ void CpuOps::accumulate_loss(const AccumulateLoss& a) {
   state_of(a.state)->loss += static_cast<float>(sum) * a.factor;
 }
 
+int64_t scratch_bytes(CpuOps&, const LossWeights&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const CrossEntropy&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const CrossEntropyStatistics&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const CrossEntropyGradient&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const AccumulateLoss&) { return 0; }
+
 }  // namespace ops::cpu
+
+template struct ops::Launch<ops::cpu::CpuOps, ops::LossWeights>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::CrossEntropy>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::CrossEntropyStatistics>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::CrossEntropyGradient>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::AccumulateLoss>;

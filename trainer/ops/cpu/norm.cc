@@ -1,4 +1,4 @@
-// CpuOps: residual add, dropout and norm in one pass over a row.
+// CPU: residual add, dropout and norm in one pass over a row.
 // Source: Ba, Kiros, Hinton 2016 (layer normalization); Zhang and Sennrich 2019 (RMSNorm).
 //
 // SPDX-License-Identifier: MIT
@@ -8,6 +8,7 @@
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/dropout.h"
 #include "trainer/ops/cpu/rows.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cpu {
 namespace {
@@ -24,13 +25,12 @@ RowMoments moments(const float* x, int64_t columns, Norm norm, float eps) noexce
 
 }  // namespace
 
-void CpuOps::residual_norm_forward(const ResidualNormForward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const ResidualNormForward& a) {
   const int64_t rows = a.residual.rows(), columns = a.residual.columns(),
                 batch = a.residual.shape[1];
   const DropoutMask mask(a.dropout);
   const float* bias = a.bias ? a.bias.as<float>() : nullptr;
-  pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       const float* x = a.residual.as<float>() + r * columns;
       if (a.branch) {
@@ -56,8 +56,7 @@ void CpuOps::residual_norm_forward(const ResidualNormForward& a) {
   });
 }
 
-void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const ResidualNormBackward& a) {
   const int64_t rows = a.dresidual.rows(), columns = a.dresidual.columns(),
                 batch = a.dresidual.shape[1];
   const float* dy = a.dy ? a.dy.as<float>() : nullptr;
@@ -67,7 +66,7 @@ void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
     constexpr int64_t kColumns = 64;
     const float* x = a.x.as<float>();
     const float* rstd = a.rstd.as<float>();
-    pieces(columns, kColumns, [&](int64_t begin, int64_t end) {
+    cpu.pieces(columns, kColumns, [&](int64_t begin, int64_t end) {
       double dweight[kColumns] = {}, dbias[kColumns] = {};
       for (int64_t r = 0; r < rows; ++r)
         row_norm_weights(dweight, dbias, dy + r * columns + begin, x + r * columns + begin,
@@ -82,7 +81,7 @@ void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
     });
   }
   const DropoutMask mask(a.dropout);
-  pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       float* dresidual = a.dresidual.as<float>() + r * columns;
       const float* before = a.dresidual_out ? a.dresidual_out.as<float>() + r * columns : nullptr;
@@ -101,8 +100,14 @@ void CpuOps::residual_norm_backward(const ResidualNormBackward& a) {
     }
   });
   if (a.dbranch_bias)
-    column_sums(a.dbranch_bias.as<float>(), (a.dbranch ? a.dbranch : a.dresidual).as<float>(), rows,
-                columns, a.accumulate);
+    cpu.column_sums(a.dbranch_bias.as<float>(), (a.dbranch ? a.dbranch : a.dresidual).as<float>(),
+                    rows, columns, a.accumulate);
 }
 
+int64_t scratch_bytes(CpuOps&, const ResidualNormForward&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const ResidualNormBackward&) { return 0; }
+
 }  // namespace ops::cpu
+
+template struct ops::Launch<ops::cpu::CpuOps, ops::ResidualNormForward>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::ResidualNormBackward>;

@@ -1,4 +1,4 @@
-// CpuOps: the numbers of a step, the judgement of gradients, AdamW. Compiled without contraction to
+// CPU: the numbers of a step, the judgement of gradients, AdamW. Compiled without contraction to
 // fused multiply-adds, so that an element's bits do not depend on where a loop of vectors ends.
 //
 // SPDX-License-Identifier: MIT
@@ -8,6 +8,7 @@
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/rows.h"
+#include "trainer/ops/launch.h"
 #include "trainer/ops/number.h"
 #include "trainer/ops/philox.h"
 
@@ -75,8 +76,7 @@ void plain_adamw(const AdamW& a, const StepState& s, int64_t begin, int64_t end)
 
 }  // namespace
 
-void CpuOps::begin_step(const StepInputs& a) {
-  check(a, Device::cpu);
+void launch(CpuOps&, const BeginStep& a) {
   StepState& state = state_of(a.state);
   state.iteration = a.iteration;
   state.lr = a.lr;
@@ -84,14 +84,13 @@ void CpuOps::begin_step(const StepInputs& a) {
   state.loss = 0;
 }
 
-void CpuOps::sum_squares(const SumSquares& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const SumSquares& a) {
   const int64_t n = a.x.elements();
   // Each piece holds at least kPiece elements and there are at most 1024, so partial sums need no
   // allocation.
   const int64_t piece = std::max<int64_t>(kPiece, (n + 1023) / 1024);
   double partial[1024] = {};
-  pieces(n, piece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(n, piece, [&](int64_t begin, int64_t end) {
     double sum = 0;
     if (a.x.dtype == DType::f32) {
       sum = row_sum_of_squares(a.x.as<float>() + begin, end - begin, 0);
@@ -105,8 +104,7 @@ void CpuOps::sum_squares(const SumSquares& a) {
   *a.out.as<float>() = static_cast<float>(sum);
 }
 
-void CpuOps::judge_gradients(const JudgeGradients& a) {
-  check(a, Device::cpu);
+void launch(CpuOps&, const JudgeGradients& a) {
   StepState& s = state_of(a.state);
   const float square = *a.sum_squares.as<float>();
   s.skip = std::isfinite(square) ? 0 : 1;
@@ -133,8 +131,7 @@ void CpuOps::judge_gradients(const JudgeGradients& a) {
   }
 }
 
-void CpuOps::adamw(const AdamW& a) {
-  check(a, Device::cpu);
+void launch(CpuOps& cpu, const AdamW& a) {
   const StepState& s = state_of(a.state);
   if (s.skip != 0) return;
   float* main = a.main.as<float>();
@@ -148,7 +145,7 @@ void CpuOps::adamw(const AdamW& a) {
   };
   const bool plain =
       a.m.dtype == DType::f32 && a.v.dtype == DType::f32 && a.grad.dtype == DType::f32;
-  pieces(a.main.elements(), kPiece, [&](int64_t begin, int64_t end) {
+  cpu.pieces(a.main.elements(), kPiece, [&](int64_t begin, int64_t end) {
     if (plain && !a.model) return plain_adamw(a, s, begin, end);
     for (int64_t i = begin; i < end; ++i) {
       const float g = load(a.grad, i) * s.grad_multiplier;
@@ -164,11 +161,22 @@ void CpuOps::adamw(const AdamW& a) {
   });
 }
 
-void CpuOps::count_nonfinite(const CountNonfinite& a) {
-  check(a, Device::cpu);
+void launch(CpuOps&, const CountNonfinite& a) {
   int64_t count = 0;
   for (int64_t i = 0; i < a.x.elements(); ++i) count += std::isfinite(load(a.x, i)) ? 0 : 1;
   *a.out.as<int64_t>() = count;
 }
 
+int64_t scratch_bytes(CpuOps&, const BeginStep&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const SumSquares&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const JudgeGradients&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const AdamW&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const CountNonfinite&) { return 0; }
+
 }  // namespace ops::cpu
+
+template struct ops::Launch<ops::cpu::CpuOps, ops::BeginStep>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::SumSquares>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::JudgeGradients>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::AdamW>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::CountNonfinite>;

@@ -57,7 +57,7 @@ void row_norm_weights(double* dweight, double* dbias, const float* dy, const flo
 void row_norm_backward(float* dx, const float* before, const float* dy, const float* x,
                        const float* weight, int64_t n, RowMoments moments, bool centered) noexcept;
 
-/// Which elements of a row are dropped, as ops/layer_args.h says, and what the others are
+/// Which elements of a row are dropped, as ops/dropout.h says, and what the others are
 /// multiplied by.
 struct RowDropout {
   uint32_t position, sample, iteration, seed, site;

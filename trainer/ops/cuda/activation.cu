@@ -1,15 +1,15 @@
 // Activations forward and backward, sums over rows (bias gradients), and both in one pass.
-// Lives here: CudaOps::activation_forward, activation_backward, column_sum,
+// Lives here: ActivationForward, ActivationBackward, column_sum,
 // activation_backward_sum, sum_partials. Not here: the epilogues of cuBLASLt that replace some of
 // them (gemm.cc).
 // All bound by memory. Sums over rows go block by block into scratch, then over blocks in a fixed
 // order. Source: equals cpu/activation.cc; GELU by Hendrycks and Gimpel 2016, SwiGLU by Shazeer
 // 2020.
 // SPDX-License-Identifier: MIT
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -265,69 +265,75 @@ void sum_partials(const SumTargets& targets, const float* partial, int64_t parts
 
 int64_t column_sum_scratch(int64_t columns) { return kSumSlices * columns * 4; }
 
-void CudaOps::column_sum(const Tensor& dy, const Tensor& out, bool accumulate, char* workspace) {
+void column_sum(CudaOps& cuda, const Tensor& dy, const Tensor& out, bool accumulate,
+                char* workspace) {
   auto* partial = reinterpret_cast<float*>(workspace);
   const int64_t columns = dy.columns();
   dispatch_float(dy.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const int64_t slices = start_column_sum<T>(partial, nullptr, data<T>(dy), nullptr,
-                                               Activation::none, dy.rows(), columns, stream_);
-    sum_partials({{sum_target(out)}, accumulate}, partial, slices, columns, columns, stream_);
+                                               Activation::none, dy.rows(), columns, cuda.stream());
+    sum_partials({{sum_target(out)}, accumulate}, partial, slices, columns, columns, cuda.stream());
   });
 }
 
-void CudaOps::activation_backward_sum(const ActivationBackward& args, const Tensor& dbias,
-                                      bool accumulate, char* workspace) {
+void activation_backward_sum(CudaOps& cuda, const ActivationBackward& args, const Tensor& dbias,
+                             bool accumulate, char* workspace) {
   auto* partial = dbias ? reinterpret_cast<float*>(workspace) : nullptr;
   const int64_t columns = args.dy.columns();
   dispatch_float(args.dy.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const int64_t slices =
         start_column_sum<T>(partial, data<T>(args.dx), data<T>(args.dy), data<T>(args.x),
-                            args.activation, args.dy.rows(), columns, stream_);
+                            args.activation, args.dy.rows(), columns, cuda.stream());
     if (dbias)
-      sum_partials({{sum_target(dbias)}, accumulate}, partial, slices, columns, columns, stream_);
+      sum_partials({{sum_target(dbias)}, accumulate}, partial, slices, columns, columns,
+                   cuda.stream());
   });
 }
 
-void CudaOps::activation_forward(const ActivationForward& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const ActivationForward& args) {
   const int64_t elements = args.y.elements();
   if (elements == 0) return;
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     T* y = data<T>(args.y);
     const T* x = data<T>(args.x);
-    const int blocks = grid_for(elements, kThreads, multiprocessors_, 32);
+    const int blocks = grid_for(elements, kThreads, cuda.multiprocessors(), 32);
     if (args.activation == Activation::swiglu)
       swiglu_forward_kernel<T>
-          <<<blocks, kThreads, 0, stream_>>>(y, x, args.y.rows(), args.y.columns());
+          <<<blocks, kThreads, 0, cuda.stream()>>>(y, x, args.y.rows(), args.y.columns());
     else if (packable(elements, sizeof(T), y, x))
       activation_forward_kernel<T>
-          <<<grid_for(elements / Pack<T>::kSize, kThreads, multiprocessors_, 32), kThreads, 0,
-             stream_>>>(y, x, args.activation, elements / Pack<T>::kSize);
+          <<<grid_for(elements / Pack<T>::kSize, kThreads, cuda.multiprocessors(), 32), kThreads, 0,
+             cuda.stream()>>>(y, x, args.activation, elements / Pack<T>::kSize);
     else
       activation_forward_plain_kernel<T>
-          <<<blocks, kThreads, 0, stream_>>>(y, x, args.activation, elements);
+          <<<blocks, kThreads, 0, cuda.stream()>>>(y, x, args.activation, elements);
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::activation_backward(const ActivationBackward& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const ActivationBackward& args) {
   const int64_t elements = args.dy.elements();
   if (elements == 0) return;
   if (args.activation != Activation::swiglu) {
-    activation_backward_sum(args, Tensor(), false, nullptr);
+    activation_backward_sum(cuda, args, Tensor(), false, nullptr);
     return;
   }
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     swiglu_backward_kernel<T>
-        <<<grid_for(elements, kThreads, multiprocessors_, 32), kThreads, 0, stream_>>>(
+        <<<grid_for(elements, kThreads, cuda.multiprocessors(), 32), kThreads, 0, cuda.stream()>>>(
             data<T>(args.dx), data<T>(args.dy), data<T>(args.x), args.dy.rows(), args.dy.columns());
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
+int64_t scratch_bytes(CudaOps&, const ActivationForward&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const ActivationBackward&) { return 0; }
+
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::ActivationForward>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::ActivationBackward>;

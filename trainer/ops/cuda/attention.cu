@@ -1,5 +1,5 @@
 // Attention over packed q/k/v: the road to cuDNN, rotary embedding, and decoding against a cache.
-// Lives here: CudaOps::attention_forward, attention_backward, rotary, attention_decode. Not here:
+// Lives here: AttentionForward, AttentionBackward, Rotary, AttentionDecode. Not here:
 // cuDNN's graphs (sdpa.cc), their biases (attention_bias.cu), the plain road for fp32 and other
 // head sizes (attention_plain.cu).
 // A row of qkv is G groups of N/G query heads, one key head, one value head, D each, so head
@@ -7,12 +7,12 @@
 // into scratch first. 16-bit dropout masks are cuDNN's own, from a seed made of the Dropout's
 // fields: the same in both directions.
 // SPDX-License-Identifier: MIT
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/attention_layout.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
 #include "trainer/ops/cuda/sdpa.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -240,40 +240,44 @@ char* fill_side_inputs(char* memory, char* bias, const SdpaShape& s, const SideI
   return bias + bias_bytes(s);
 }
 
-}  // namespace
-
-int64_t CudaOps::attention_scratch(const AttentionShape& shape, const Tensor& qkv,
-                                   const Tensor& first_key, float dropout, bool backward) {
-  const PackedLayout l = packed_layout(shape, qkv);
-  if (!cudnn_takes(shape, qkv, bool(first_key), dropout))
-    return plain_attention_scratch(l, qkv.dtype);
-  return sdpa_scratch(*sdpa_,
-                      sdpa_shape(l, shape,
-                                 {.dtype = qkv.dtype,
-                                  .dropout = dropout,
-                                  .bias = bool(first_key),
+/// Scratch bytes of AttentionForward or AttentionBackward.
+template <class Args>
+int64_t attention_scratch(CudaOps& cuda, const Args& args, bool backward) {
+  const PackedLayout l = packed_layout(args.shape, args.qkv);
+  if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
+    return plain_attention_scratch(l, args.qkv.dtype);
+  return sdpa_scratch(cuda.sdpa(),
+                      sdpa_shape(l, args.shape,
+                                 {.dtype = args.qkv.dtype,
+                                  .dropout = args.dropout.p,
+                                  .bias = bool(args.first_key),
                                   .backward = backward}),
                       l.batch)
       .total;
 }
 
-void CudaOps::attention_forward(const AttentionForward& args) {
-  check(args, device());
+}  // namespace
+
+int64_t scratch_bytes(CudaOps& cuda, const AttentionForward& args) {
+  return attention_scratch(cuda, args, false);
+}
+
+void launch(CudaOps& cuda, const AttentionForward& args) {
   if (args.out.elements() == 0) return;
   if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
-    return attention_forward_plain(args);
+    return attention_forward_plain(cuda, args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const SdpaShape s = sdpa_shape(l, args.shape,
                                  {.dtype = args.qkv.dtype,
                                   .dropout = args.dropout.p,
                                   .bias = bool(args.first_key),
                                   .stats = bool(args.stats)});
-  const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
-  char* memory = scratch(need.total);
+  const SdpaScratch need = sdpa_scratch(cuda.sdpa(), s, l.batch);
+  char* memory = cuda.scratch(need.total);
   char* queries = memory + kSeedBytes;
   const void* q = args.qkv.data;
   if (l.heads != l.groups) {
-    move_queries_16(args.qkv.data, queries, l, true, multiprocessors_, stream_);
+    move_queries_16(args.qkv.data, queries, l, true, cuda.multiprocessors(), cuda.stream());
     q = queries;
   }
   for (int64_t b = 0; b < l.batch; b += s.batch) {
@@ -281,30 +285,35 @@ void CudaOps::attention_forward(const AttentionForward& args) {
     call.k = at(args.qkv.data, b * l.row() + l.members() * l.channels);
     call.v = at(args.qkv.data, b * l.row() + (l.members() + 1) * l.channels);
     if (args.stats) call.stats = data<float>(args.stats) + b * l.heads * l.length;
-    char* library = fill_side_inputs(memory, queries + need.queries_bytes, s,
-                                     {args.dropout, args.first_key, l.batch, stream_}, b, call);
-    sdpa_->run(s, call, library, stream_);
+    char* library =
+        fill_side_inputs(memory, queries + need.queries_bytes, s,
+                         {args.dropout, args.first_key, l.batch, cuda.stream()}, b, call);
+    cuda.sdpa().run(s, call, library, cuda.stream());
   }
 }
 
-void CudaOps::attention_backward(const AttentionBackward& args) {
-  check(args, device());
+int64_t scratch_bytes(CudaOps& cuda, const AttentionBackward& args) {
+  return attention_scratch(cuda, args, true);
+}
+
+void launch(CudaOps& cuda, const AttentionBackward& args) {
   if (args.dqkv.elements() == 0) return;
   if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
-    return attention_backward_plain(args);
+    return attention_backward_plain(cuda, args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const SdpaShape s = sdpa_shape(l, args.shape,
                                  {.dtype = args.qkv.dtype,
                                   .dropout = args.dropout.p,
                                   .bias = bool(args.first_key),
                                   .backward = true});
-  const SdpaScratch need = sdpa_scratch(*sdpa_, s, l.batch);
-  char* memory = scratch(need.total);
+  const SdpaScratch need = sdpa_scratch(cuda.sdpa(), s, l.batch);
+  char* memory = cuda.scratch(need.total);
   char* queries = memory + kSeedBytes;
   const bool gathers = l.heads != l.groups;
   const void* q = gathers ? queries : args.qkv.data;
   const void* dq = gathers ? queries + need.queries_bytes / 2 : args.dqkv.data;
-  if (gathers) move_queries_16(args.qkv.data, queries, l, true, multiprocessors_, stream_);
+  if (gathers)
+    move_queries_16(args.qkv.data, queries, l, true, cuda.multiprocessors(), cuda.stream());
   for (int64_t b = 0; b < l.batch; b += s.batch) {
     const int64_t key = b * l.row() + l.members() * l.channels, value = key + l.channels;
     SdpaCall call{.q = at(q, b * s.q_stride[0]),
@@ -316,17 +325,17 @@ void CudaOps::attention_backward(const AttentionBackward& args) {
                   .dq = at(dq, b * s.q_stride[0]),
                   .dk = at(args.dqkv.data, key),
                   .dv = at(args.dqkv.data, value)};
-    char* library = fill_side_inputs(memory, queries + need.queries_bytes, s,
-                                     {args.dropout, args.first_key, l.batch, stream_}, b, call);
-    sdpa_->run(s, call, library, stream_);
+    char* library =
+        fill_side_inputs(memory, queries + need.queries_bytes, s,
+                         {args.dropout, args.first_key, l.batch, cuda.stream()}, b, call);
+    cuda.sdpa().run(s, call, library, cuda.stream());
   }
   if (gathers)
-    move_queries_16(args.dqkv.data, queries + need.queries_bytes / 2, l, false, multiprocessors_,
-                    stream_);
+    move_queries_16(args.dqkv.data, queries + need.queries_bytes / 2, l, false,
+                    cuda.multiprocessors(), cuda.stream());
 }
 
-void CudaOps::rotary(const Rotary& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const Rotary& args) {
   if (args.qkv.elements() == 0) return;
   const AttentionShape shape{
       .num_attention_heads = args.num_attention_heads,
@@ -342,15 +351,14 @@ void CudaOps::rotary(const Rotary& args) {
                      args.inverse};
   dispatch_float(args.qkv.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const int blocks =
-        grid_for(a.rows * l.groups * (l.members() + 1) * a.half, kThreads, multiprocessors_, 16);
-    rotary_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.qkv), l, a);
+    const int blocks = grid_for(a.rows * l.groups * (l.members() + 1) * a.half, kThreads,
+                                cuda.multiprocessors(), 16);
+    rotary_kernel<T><<<blocks, kThreads, 0, cuda.stream()>>>(data<T>(args.qkv), l, a);
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::attention_decode(const AttentionDecode& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const AttentionDecode& args) {
   if (args.out.elements() == 0) return;
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   if (l.channels > 1024) throw ShapeError("cuda: attention_decode: kv_channels: at most 1024");
@@ -358,17 +366,25 @@ void CudaOps::attention_decode(const AttentionDecode& args) {
   dispatch_float(args.qkv.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const int blocks =
-        grid_for(l.length * l.batch * l.groups * l.channels, kThreads, multiprocessors_, 16);
-    append_cache_kernel<T><<<blocks, kThreads, 0, stream_>>>(
+        grid_for(l.length * l.batch * l.groups * l.channels, kThreads, cuda.multiprocessors(), 16);
+    append_cache_kernel<T><<<blocks, kThreads, 0, cuda.stream()>>>(
         data<T>(args.key_cache), data<T>(args.value_cache), data<T>(args.qkv), l, args.cached);
     auto* kernel = decode_kernel<T>;
     CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    shared_bytes_per_block_ - 8192));
-    kernel<<<static_cast<unsigned>(l.length * l.batch * l.heads), kThreads, bytes, stream_>>>(
+                                    cuda.shared_bytes_per_block() - 8192));
+    kernel<<<static_cast<unsigned>(l.length * l.batch * l.heads), kThreads, bytes, cuda.stream()>>>(
         data<T>(args.out), data<T>(args.qkv), data<T>(args.key_cache), data<T>(args.value_cache), l,
         args.cached, args.shape.softmax_scale, args.shape.causal);
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
+int64_t scratch_bytes(CudaOps&, const Rotary&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const AttentionDecode&) { return 0; }
+
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::AttentionForward>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::AttentionBackward>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::Rotary>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::AttentionDecode>;

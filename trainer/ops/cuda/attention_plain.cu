@@ -1,5 +1,5 @@
 // Attention by plain matrix products and a softmax kernel: fp32, and head sizes cuDNN does not
-// take. Lives here: CudaOps::attention_forward_plain, attention_backward_plain. One sample and one
+// take. Lives here: attention_forward_plain, attention_backward_plain. One sample and one
 // member of every group at a time: products batched over the G groups, scores (G, S, S) in
 // scratch. Deterministic, and equal to the CPU twin's dropout mask. For tests and small runs: it
 // moves the whole score matrix several times. Source: equals cpu/attention.cc.
@@ -175,10 +175,10 @@ int64_t plain_attention_scratch(const PackedLayout& l, DType dtype) {
          Gemm::kWorkspaceBytes;
 }
 
-void CudaOps::attention_forward_plain(const AttentionForward& args) {
+void attention_forward_plain(CudaOps& cuda, const AttentionForward& args) {
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const DType dtype = args.qkv.dtype;
-  const Scratch s = cut_scratch(scratch(plain_attention_scratch(l, dtype)), l, dtype);
+  const Scratch s = cut_scratch(cuda.scratch(plain_attention_scratch(l, dtype)), l, dtype);
   const int64_t width = l.heads * l.channels, position = l.batch * l.row();
   Part part = part_of(args.shape, l, args.first_key, args.stats, args.dropout);
   dispatch_float(dtype, [&](auto* type) {
@@ -188,24 +188,26 @@ void CudaOps::attention_forward_plain(const AttentionForward& args) {
       const T *key = row + l.members() * l.channels, *value = key + l.channels;
       for (part.member = 0; part.member < l.members(); ++part.member) {
         T* out = data<T>(args.out) + part.sample * width + part.member * l.channels;
-        gemm_->run(score_key(l, dtype, position, l.group(), position, l.group()),
-                   {.a = key, .b = row + part.member * l.channels, .d = s.scores}, s.workspace,
-                   stream_, false);
-        softmax_kernel<T><<<static_cast<unsigned>(l.groups * l.length), kThreads, 0, stream_>>>(
-            reinterpret_cast<T*>(s.probabilities), s.scores, part);
+        cuda.gemm().run(score_key(l, dtype, position, l.group(), position, l.group()),
+                        {.a = key, .b = row + part.member * l.channels, .d = s.scores}, s.workspace,
+                        cuda.stream(), false);
+        softmax_kernel<T>
+            <<<static_cast<unsigned>(l.groups * l.length), kThreads, 0, cuda.stream()>>>(
+                reinterpret_cast<T*>(s.probabilities), s.scores, part);
         CUDA_CHECK(cudaGetLastError());
-        gemm_->run(mix_key(l, dtype, position, l.group(), l.batch * width, l.members() * l.channels,
-                           false, false),
-                   {.a = value, .b = s.probabilities, .d = out}, s.workspace, stream_, false);
+        cuda.gemm().run(mix_key(l, dtype, position, l.group(), l.batch * width,
+                                l.members() * l.channels, false, false),
+                        {.a = value, .b = s.probabilities, .d = out}, s.workspace, cuda.stream(),
+                        false);
       }
     }
   });
 }
 
-void CudaOps::attention_backward_plain(const AttentionBackward& args) {
+void attention_backward_plain(CudaOps& cuda, const AttentionBackward& args) {
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const DType dtype = args.qkv.dtype;
-  const Scratch s = cut_scratch(scratch(plain_attention_scratch(l, dtype)), l, dtype);
+  const Scratch s = cut_scratch(cuda.scratch(plain_attention_scratch(l, dtype)), l, dtype);
   const int64_t width = l.heads * l.channels, position = l.batch * l.row();
   Part part = part_of(args.shape, l, args.first_key, args.stats, args.dropout);
   dispatch_float(dtype, [&](auto* type) {
@@ -220,23 +222,26 @@ void CudaOps::attention_backward_plain(const AttentionBackward& args) {
         const T* dout = data<T>(args.dout) + part.sample * width + part.member * l.channels;
         const int64_t out_row = l.batch * width, out_group = l.members() * l.channels;
         const bool add = part.member > 0;  // every member of a group adds to its key and value
-        gemm_->run(score_key(l, dtype, position, l.group(), position, l.group()),
-                   {.a = qkv + k, .b = qkv + q, .d = s.scores}, s.workspace, stream_, false);
-        gemm_->run(score_key(l, dtype, position, l.group(), out_row, out_group),
-                   {.a = qkv + v, .b = dout, .d = s.dprobabilities}, s.workspace, stream_, false);
+        cuda.gemm().run(score_key(l, dtype, position, l.group(), position, l.group()),
+                        {.a = qkv + k, .b = qkv + q, .d = s.scores}, s.workspace, cuda.stream(),
+                        false);
+        cuda.gemm().run(score_key(l, dtype, position, l.group(), out_row, out_group),
+                        {.a = qkv + v, .b = dout, .d = s.dprobabilities}, s.workspace,
+                        cuda.stream(), false);
         softmax_backward_kernel<T>
-            <<<static_cast<unsigned>(l.groups * l.length), kThreads, 0, stream_>>>(
+            <<<static_cast<unsigned>(l.groups * l.length), kThreads, 0, cuda.stream()>>>(
                 reinterpret_cast<T*>(s.probabilities), reinterpret_cast<T*>(s.dscores), s.scores,
                 s.dprobabilities, data<T>(args.out), data<T>(args.dout), part);
         CUDA_CHECK(cudaGetLastError());
-        gemm_->run(mix_key(l, dtype, out_row, out_group, position, l.group(), true, add),
-                   {.a = dout, .b = s.probabilities, .c = dqkv + v, .d = dqkv + v}, s.workspace,
-                   stream_, false);
-        gemm_->run(mix_key(l, dtype, position, l.group(), position, l.group(), true, add),
-                   {.a = qkv + q, .b = s.dscores, .c = dqkv + k, .d = dqkv + k}, s.workspace,
-                   stream_, false);
-        gemm_->run(mix_key(l, dtype, position, l.group(), position, l.group(), false, false),
-                   {.a = qkv + k, .b = s.dscores, .d = dqkv + q}, s.workspace, stream_, false);
+        cuda.gemm().run(mix_key(l, dtype, out_row, out_group, position, l.group(), true, add),
+                        {.a = dout, .b = s.probabilities, .c = dqkv + v, .d = dqkv + v},
+                        s.workspace, cuda.stream(), false);
+        cuda.gemm().run(mix_key(l, dtype, position, l.group(), position, l.group(), true, add),
+                        {.a = qkv + q, .b = s.dscores, .c = dqkv + k, .d = dqkv + k}, s.workspace,
+                        cuda.stream(), false);
+        cuda.gemm().run(mix_key(l, dtype, position, l.group(), position, l.group(), false, false),
+                        {.a = qkv + k, .b = s.dscores, .d = dqkv + q}, s.workspace, cuda.stream(),
+                        false);
       }
     }
   });

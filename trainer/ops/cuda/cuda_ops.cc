@@ -9,11 +9,9 @@
 
 #include <utility>
 
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
 #include "trainer/ops/cuda/sdpa.h"
-#include "trainer/ops/cuda/slope_product.h"
 
 namespace ops::cuda {
 namespace {
@@ -102,24 +100,17 @@ void* CudaOps::allocate_host(int64_t bytes) { return host_memory_.allocate(bytes
 
 void CudaOps::release_host(void* block) noexcept { host_memory_.release(block); }
 
-int64_t CudaOps::workspace_bytes(const AnyArgs& any) {
-  if (std::holds_alternative<LinearForward>(any)) return Gemm::kWorkspaceBytes;
-  if (const auto* a = std::get_if<LinearBackwardInput>(&any))
-    return slope_product_takes(*a) ? slope_product_scratch(a->dx.rows(), a->dx.columns())
-                                   : Gemm::kWorkspaceBytes + column_sum_scratch(a->dx.columns());
-  if (const auto* a = std::get_if<LinearBackwardWeight>(&any))
-    return Gemm::kWorkspaceBytes + column_sum_scratch(a->dy.columns());
-  if (const auto* a = std::get_if<AttentionForward>(&any))
-    return attention_scratch(a->shape, a->qkv, a->first_key, a->dropout.p, false);
-  if (const auto* a = std::get_if<AttentionBackward>(&any))
-    return attention_scratch(a->shape, a->qkv, a->first_key, a->dropout.p, true);
-  if (const auto* a = std::get_if<ResidualNormBackward>(&any))
-    return a->dy ? norm_backward_scratch(a->dy.columns(), size_bytes(a->dy.dtype), multiprocessors_)
-                 : 0;
-  if (const auto* a = std::get_if<EmbeddingBackward>(&any))
-    return embedding_backward_scratch(a->dx.rows(), a->dx.columns());
-  if (std::holds_alternative<SumSquares>(any)) return sum_squares_scratch(multiprocessors_);
-  return 0;
+void CudaOps::run_call(const AnyCall& call) {
+  std::visit([this]<class Args>(const Args* args) { Launch<CudaOps, Args>::run(*this, *args); },
+             call);
+}
+
+int64_t CudaOps::scratch_of(const AnyCall& call) {
+  return std::visit(
+      [this]<class Args>(const Args* args) {
+        return Launch<CudaOps, Args>::scratch_bytes(*this, *args);
+      },
+      call);
 }
 
 void CudaOps::set_workspace(Tensor workspace) {
@@ -217,9 +208,9 @@ int64_t CudaOps::end_capture() {
   return static_cast<int64_t>(graphs_.size());
 }
 
-void CudaOps::launch(int64_t captured) {
+void CudaOps::replay(int64_t captured) {
   if (captured < 1 || captured > static_cast<int64_t>(graphs_.size()))
-    throw DeviceError("cuda: launch: captured step " + std::to_string(captured) + ": unknown");
+    throw DeviceError("cuda: replay: captured step " + std::to_string(captured) + ": unknown");
   CUDA_CHECK(cudaGraphLaunch(graphs_[static_cast<size_t>(captured - 1)], stream_));
 }
 

@@ -1,8 +1,7 @@
-// CudaOps: the operations of ops.h on one NVIDIA GPU, queued on one compute stream.
-// Here: the class and the small state that its launchers share. Not here: kernels (one .cu file for
-// each kind), matrix products (gemm.h), fused attention (sdpa.h), the factory that other rooms call
-// (cuda.h). May include: trainer/ops and CUDA. Every method only queues work; the shared checks of
-// check.h come first.
+// CudaOps: the operations on one NVIDIA GPU, queued on one compute stream.
+// Here: the backend, the state that its operations share, and what one file of them lends another.
+// Not here: kernels and launches (one file a family, named as its header), matrix products (gemm.h), fused attention (sdpa.h), the factory that other rooms call
+// (cuda.h). May include: trainer/ops and CUDA. Every method only queues work.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -41,7 +40,6 @@ class CudaOps final : public Ops {
   void* allocate_host(int64_t bytes) override;
   void release_host(void* block) noexcept override;
 
-  int64_t workspace_bytes(const AnyArgs& args) override;
   void set_workspace(Tensor workspace) override;
   void prepare(std::span<const AnyArgs> calls) override;
 
@@ -55,59 +53,28 @@ class CudaOps final : public Ops {
   Mark download_beside(std::span<const HostCopy> copies) override;
   bool begin_capture() override;
   int64_t end_capture() override;
-  void launch(int64_t captured) override;
+  void replay(int64_t captured) override;
   void forget(int64_t captured) override;
-
-  void fill(const Fill& args) override;
-  void copy(const Copy& args) override;
-  void add(const Add& args) override;
-  void normal_fill(const NormalFill& args) override;
-
-  void embedding_forward(const EmbeddingForward& args) override;
-  void embedding_backward(const EmbeddingBackward& args) override;
-  void residual_norm_forward(const ResidualNormForward& args) override;
-  void residual_norm_backward(const ResidualNormBackward& args) override;
-  void linear_forward(const LinearForward& args) override;
-  void linear_backward_input(const LinearBackwardInput& args) override;
-  void linear_backward_weight(const LinearBackwardWeight& args) override;
-  void activation_forward(const ActivationForward& args) override;
-  void activation_backward(const ActivationBackward& args) override;
-  void rotary(const Rotary& args) override;
-  void attention_forward(const AttentionForward& args) override;
-  void attention_backward(const AttentionBackward& args) override;
-  void attention_decode(const AttentionDecode& args) override;
-
-  void loss_weights(const LossWeights& args) override;
-  void cross_entropy(const CrossEntropy& args) override;
-  void cross_entropy_statistics(const CrossEntropyStatistics& args) override;
-  void cross_entropy_gradient(const CrossEntropyGradient& args) override;
-  void accumulate_loss(const AccumulateLoss& args) override;
-
-  void begin_step(const StepInputs& args) override;
-  void sum_squares(const SumSquares& args) override;
-  void judge_gradients(const JudgeGradients& args) override;
-  void adamw(const AdamW& args) override;
-  void count_nonfinite(const CountNonfinite& args) override;
 
   /// The compute stream, for the NCCL room and for benchmarks that place their own events.
   cudaStream_t stream() const noexcept { return stream_; }
 
- private:
+  // --- for the operations, in the files of this folder -------------------------------------------
   /// Scratch memory of at least `bytes`, 256-byte aligned, valid until the next operation is
   /// queued. Errors: DeviceError when the workspace given is smaller and a capture forbids growing
   /// it.
   char* scratch(int64_t bytes);
-  /// Column sums of dy into `out`; `workspace` holds column_sum_scratch.
-  void column_sum(const Tensor& dy, const Tensor& out, bool accumulate, char* workspace);
-  /// activation_backward (not swiglu) and, with dbias, the column sums of dx in the same pass.
-  void activation_backward_sum(const ActivationBackward& args, const Tensor& dbias, bool accumulate,
-                               char* workspace);
-  int64_t attention_scratch(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key,
-                            float dropout, bool backward);
-  /// Attention by plain products and a softmax kernel: fp32, and head sizes cuDNN does not take.
-  void attention_forward_plain(const AttentionForward& args);
-  void attention_backward_plain(const AttentionBackward& args);
+  int multiprocessors() const noexcept { return multiprocessors_; }
+  int shared_bytes_per_block() const noexcept { return shared_bytes_per_block_; }
+  bool capturing() const noexcept { return capturing_; }
+  Gemm& gemm() noexcept { return *gemm_; }
+  Sdpa& sdpa() noexcept { return *sdpa_; }
 
+ protected:
+  void run_call(const AnyCall& call) override;
+  int64_t scratch_of(const AnyCall& call) override;
+
+ private:
   int device_index_ = 0;
   HostMemory host_memory_;
   int multiprocessors_ = 0;
@@ -128,5 +95,16 @@ class CudaOps final : public Ops {
   std::vector<cudaEvent_t> events_;  // two rings of kMarks: for plain and for recorded code
   uint64_t serial_ = 0, captured_serial_ = 0;
 };
+
+/// Column sums of dy into `out`; `workspace` holds column_sum_scratch(columns) bytes.
+void column_sum(CudaOps& cuda, const Tensor& dy, const Tensor& out, bool accumulate,
+                char* workspace);
+int64_t column_sum_scratch(int64_t columns);
+/// ActivationBackward (not swiglu) and, with dbias, the column sums of dx in the same pass.
+void activation_backward_sum(CudaOps& cuda, const ActivationBackward& args, const Tensor& dbias,
+                             bool accumulate, char* workspace);
+/// Attention by plain products and a softmax kernel: fp32, and head sizes cuDNN does not take.
+void attention_forward_plain(CudaOps& cuda, const AttentionForward& args);
+void attention_backward_plain(CudaOps& cuda, const AttentionBackward& args);
 
 }  // namespace ops::cuda

@@ -1,5 +1,5 @@
 // Embedding forward and its deterministic backward.
-// Lives here: CudaOps::embedding_forward, embedding_backward and their kernels. Rows are (s, b), R
+// Lives here: EmbeddingForward, EmbeddingBackward and their kernels. Rows are (s, b), R
 // = S*B. Backward sorts the rows by table entry (stable radix sort, so equal entries stay in row
 // order), cuts the sorted list into windows of kWindow rows, and adds each run of equal entries in
 // order; a run cut by a window's edge leaves partial sums that a second kernel joins. No atomics.
@@ -7,10 +7,10 @@
 // SPDX-License-Identifier: MIT
 #include <cub/device/device_radix_sort.cuh>
 
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -254,13 +254,7 @@ void start_backward(const EmbeddingBackward& args, const Tensor& ids, const Tens
 
 }  // namespace
 
-int64_t embedding_backward_scratch(int64_t rows, int64_t hidden) {
-  return 4 * round_up(rows * 4, 256) + round_up(2 * ceil_div(rows, kWindow) * hidden * 4, 256) +
-         sort_bytes(rows);
-}
-
-void CudaOps::embedding_forward(const EmbeddingForward& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const EmbeddingForward& args) {
   if (args.x.elements() == 0) return;
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -277,29 +271,39 @@ void CudaOps::embedding_forward(const EmbeddingForward& args) {
     a.drop = args.dropout.p > 0;
     a.dropout = dropout_draw(args.dropout, args.x.shape[1]);
     if (packable(a.hidden, sizeof(T), a.x, a.token_table, a.position_table))
-      embedding_forward_kernel<T>
-          <<<static_cast<unsigned>(ceil_div(a.rows, kThreads / kWarp)), kThreads, 0, stream_>>>(a);
+      embedding_forward_kernel<T><<<static_cast<unsigned>(ceil_div(a.rows, kThreads / kWarp)),
+                                    kThreads, 0, cuda.stream()>>>(a);
     else
       embedding_forward_plain_kernel<T>
-          <<<grid_for(a.rows * a.hidden, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-              a);
+          <<<grid_for(a.rows * a.hidden, kThreads, cuda.multiprocessors(), 16), kThreads, 0,
+             cuda.stream()>>>(a);
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::embedding_backward(const EmbeddingBackward& args) {
-  check(args, device());
+int64_t scratch_bytes(CudaOps&, const EmbeddingBackward& args) {
+  const int64_t rows = args.dx.rows(), windows = ceil_div(rows, kWindow);
+  return 4 * round_up(rows * 4, 256) + round_up(2 * windows * args.dx.columns() * 4, 256) +
+         sort_bytes(rows);
+}
+
+void launch(CudaOps& cuda, const EmbeddingBackward& args) {
   if (args.dx.elements() == 0) return;
-  char* workspace = scratch(embedding_backward_scratch(args.dx.rows(), args.dx.columns()));
+  char* workspace = cuda.scratch(scratch_bytes(cuda, args));
   dispatch_float(args.dx.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     if (args.dtoken_table)
       start_backward<T>(args, args.tokens, args.dtoken_table, args.first_token,
-                        args.accumulate_tokens, workspace, stream_);
+                        args.accumulate_tokens, workspace, cuda.stream());
     if (args.dposition_table)
       start_backward<T>(args, args.positions, args.dposition_table, 0, args.accumulate_positions,
-                        workspace, stream_);
+                        workspace, cuda.stream());
   });
 }
 
+int64_t scratch_bytes(CudaOps&, const EmbeddingForward&) { return 0; }
+
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::EmbeddingForward>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::EmbeddingBackward>;

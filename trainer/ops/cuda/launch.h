@@ -70,10 +70,4 @@ inline SumTarget sum_target(const Tensor& t) noexcept { return {t.data, t.dtype}
 void sum_partials(const SumTargets& targets, const float* partial, int64_t parts, int64_t stride,
                   int64_t columns, cudaStream_t stream);
 
-// Scratch bytes of the operations that need some; the same arithmetic as their launchers.
-int64_t norm_backward_scratch(int64_t hidden, int64_t element_bytes, int multiprocessors);
-int64_t column_sum_scratch(int64_t columns);
-int64_t embedding_backward_scratch(int64_t rows, int64_t hidden);
-int64_t sum_squares_scratch(int multiprocessors);
-
 }  // namespace ops::cuda

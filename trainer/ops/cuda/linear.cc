@@ -1,5 +1,5 @@
 // Linear layers on cuBLASLt: which product, which epilogue, and what is left for a kernel.
-// Lives here: CudaOps::linear_forward, linear_backward_input, linear_backward_weight, prepare and
+// Lives here: LinearForward and its backward, CudaOps::prepare, and
 // the keys of their products. Not here: plans and timing (gemm.cc), the kernels of activation.cu.
 // Row-major (R, C) is column-major (C, R), so y^T (O, R) = W^T-of-memory (O, I) x^T (I, R), and so
 // on; see the three *_key functions. Bias and tanh GELU of the forward are epilogues; the
@@ -8,11 +8,11 @@
 // SPDX-License-Identifier: MIT
 #include <vector>
 
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
 #include "trainer/ops/cuda/slope_product.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -66,12 +66,13 @@ Epilogue forward_epilogue(const LinearForward& a) {
 
 }  // namespace
 
-void CudaOps::linear_forward(const LinearForward& args) {
-  check(args, device());
+int64_t scratch_bytes(CudaOps&, const LinearForward&) { return Gemm::kWorkspaceBytes; }
+
+void launch(CudaOps& cuda, const LinearForward& args) {
   if (args.y.elements() == 0) return;
-  char* workspace = scratch(Gemm::kWorkspaceBytes);
+  char* workspace = cuda.scratch(scratch_bytes(cuda, args));
   Epilogue epilogue = forward_epilogue(args);
-  if (epilogue == Epilogue::gelu_aux_bias && !gemm_->supports(forward_key(args, epilogue)))
+  if (epilogue == Epilogue::gelu_aux_bias && !cuda.gemm().supports(forward_key(args, epilogue)))
     epilogue = Epilogue::bias;
   const bool activates = args.activation != Activation::none;
   const bool separate = activates && epilogue != Epilogue::gelu_aux_bias;
@@ -83,50 +84,59 @@ void CudaOps::linear_forward(const LinearForward& args) {
       .d = sum.data,
       .bias = args.bias.data,
       .aux = epilogue == Epilogue::gelu_aux_bias ? args.pre_activation.data : nullptr};
-  gemm_->run(forward_key(args, epilogue), call, workspace, stream_, !capturing_);
+  cuda.gemm().run(forward_key(args, epilogue), call, workspace, cuda.stream(), !cuda.capturing());
   if (separate)
-    activation_forward({.y = args.y,
-                        .x = sum.view({args.y.rows(), args.y.columns()}),
-                        .activation = args.activation});
+    cuda.run(ActivationForward{.y = args.y,
+                               .x = sum.view({args.y.rows(), args.y.columns()}),
+                               .activation = args.activation});
   else if (args.pre_activation && !activates)
-    copy({.dst = args.pre_activation, .src = args.y});
+    cuda.run(Copy{.dst = args.pre_activation, .src = args.y});
 }
 
-void CudaOps::linear_backward_input(const LinearBackwardInput& args) {
-  check(args, device());
+int64_t scratch_bytes(CudaOps&, const LinearBackwardInput& args) {
+  return slope_product_takes(args) ? slope_product_scratch(args.dx.rows(), args.dx.columns())
+                                   : Gemm::kWorkspaceBytes + column_sum_scratch(args.dx.columns());
+}
+
+void launch(CudaOps& cuda, const LinearBackwardInput& args) {
   if (args.dx.elements() == 0) return;
   if (slope_product_takes(args)) {
     const int64_t rows = args.dx.rows(), columns = args.dx.columns();
-    auto* partial = reinterpret_cast<float*>(scratch(slope_product_scratch(rows, columns)));
-    slope_product(args, partial, stream_);
+    auto* partial = reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)));
+    slope_product(args, partial, cuda.stream());
     sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial,
-                 slope_product_partial_rows(rows), columns, columns, stream_);
+                 slope_product_partial_rows(rows), columns, columns, cuda.stream());
     return;
   }
-  char* workspace = scratch(Gemm::kWorkspaceBytes + column_sum_scratch(args.dx.columns()));
+  char* workspace = cuda.scratch(scratch_bytes(cuda, args));
   const GemmCall call{
       .a = args.weight.data, .b = args.dy.data, .c = args.addend.data, .d = args.dx.data};
-  gemm_->run(backward_input_key(args), call, workspace, stream_, !capturing_);
+  cuda.gemm().run(backward_input_key(args), call, workspace, cuda.stream(), !cuda.capturing());
   char* sums = workspace + Gemm::kWorkspaceBytes;
   if (args.activation != Activation::none)
     activation_backward_sum(
-        {.dx = args.dx, .dy = args.dx, .x = args.pre_activation, .activation = args.activation},
+        cuda,
+        ActivationBackward{
+            .dx = args.dx, .dy = args.dx, .x = args.pre_activation, .activation = args.activation},
         args.dbias, args.accumulate_bias, sums);
   else if (args.dbias)
-    column_sum(args.dx, args.dbias, args.accumulate_bias, sums);
+    column_sum(cuda, args.dx, args.dbias, args.accumulate_bias, sums);
 }
 
-void CudaOps::linear_backward_weight(const LinearBackwardWeight& args) {
-  check(args, device());
+int64_t scratch_bytes(CudaOps&, const LinearBackwardWeight& args) {
+  return Gemm::kWorkspaceBytes + column_sum_scratch(args.dy.columns());
+}
+
+void launch(CudaOps& cuda, const LinearBackwardWeight& args) {
   if (args.dy.elements() == 0) return;
-  char* workspace = scratch(Gemm::kWorkspaceBytes + column_sum_scratch(args.dy.columns()));
+  char* workspace = cuda.scratch(scratch_bytes(cuda, args));
   if (args.dweight) {
     const GemmCall call{
         .a = args.x.data, .b = args.dy.data, .c = args.dweight.data, .d = args.dweight.data};
-    gemm_->run(backward_weight_key(args), call, workspace, stream_, !capturing_);
+    cuda.gemm().run(backward_weight_key(args), call, workspace, cuda.stream(), !cuda.capturing());
   }
   if (args.dbias)
-    column_sum(args.dy, args.dbias, args.accumulate, workspace + Gemm::kWorkspaceBytes);
+    column_sum(cuda, args.dy, args.dbias, args.accumulate, workspace + Gemm::kWorkspaceBytes);
 }
 
 void CudaOps::prepare(std::span<const AnyArgs> calls) {
@@ -144,3 +154,7 @@ void CudaOps::prepare(std::span<const AnyArgs> calls) {
 }
 
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::LinearForward>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::LinearBackwardInput>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::LinearBackwardWeight>;

@@ -1,14 +1,14 @@
 // The loss: softmax cross entropy forward and backward in place, whole or with the vocabulary
-// split, and the sums around it. Lives here: CudaOps::loss_weights, cross_entropy,
-// cross_entropy_statistics, cross_entropy_gradient, accumulate_loss. Not here: the logits' product
+// split, and the sums around it. Lives here: LossWeights, CrossEntropy,
+// CrossEntropyStatistics, CrossEntropyGradient, AccumulateLoss. Not here: the logits' product
 // and the walk over chunks.
 // Bound by memory: a row of logits is read once, kept in shared memory where it fits, and written
 // once. Source: equals cpu/loss.cc; the online maximum and sum of Milakov and Gimelshein 2018.
 // SPDX-License-Identifier: MIT
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -261,8 +261,7 @@ __global__ void __launch_bounds__(kSumThreads)
 
 }  // namespace
 
-void CudaOps::cross_entropy(const CrossEntropy& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const CrossEntropy& args) {
   if (args.logits.elements() == 0) return;
   dispatch_float(args.logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -276,12 +275,11 @@ void CudaOps::cross_entropy(const CrossEntropy& args) {
     a.columns = args.logits.columns();
     a.factor = args.factor;
     a.backward = args.backward;
-    start_rows<T>(a, shared_bytes_per_block_, stream_);
+    start_rows<T>(a, cuda.shared_bytes_per_block(), cuda.stream());
   });
 }
 
-void CudaOps::cross_entropy_statistics(const CrossEntropyStatistics& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const CrossEntropyStatistics& args) {
   if (args.logits.elements() == 0) return;
   dispatch_float(args.logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -292,12 +290,11 @@ void CudaOps::cross_entropy_statistics(const CrossEntropyStatistics& args) {
     a.rows = args.logits.rows();
     a.columns = args.logits.columns();
     a.first_token = args.first_token;
-    start_rows<T>(a, shared_bytes_per_block_, stream_);
+    start_rows<T>(a, cuda.shared_bytes_per_block(), cuda.stream());
   });
 }
 
-void CudaOps::cross_entropy_gradient(const CrossEntropyGradient& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const CrossEntropyGradient& args) {
   if (args.logits.elements() == 0) return;
   dispatch_float(args.logits.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -314,23 +311,33 @@ void CudaOps::cross_entropy_gradient(const CrossEntropyGradient& args) {
     a.first_token = args.first_token;
     a.factor = args.factor;
     a.backward = args.backward;
-    start_rows<T>(a, shared_bytes_per_block_, stream_);
+    start_rows<T>(a, cuda.shared_bytes_per_block(), cuda.stream());
   });
 }
 
-void CudaOps::loss_weights(const LossWeights& args) {
-  check(args, device());
-  loss_weights_kernel<<<1, kSumThreads, 0, stream_>>>(
+void launch(CudaOps& cuda, const LossWeights& args) {
+  loss_weights_kernel<<<1, kSumThreads, 0, cuda.stream()>>>(
       data<float>(args.row_weights), data<float>(args.loss_mask), args.row_weights.elements());
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::accumulate_loss(const AccumulateLoss& args) {
-  check(args, device());
-  accumulate_loss_kernel<<<1, kSumThreads, 0, stream_>>>(
+void launch(CudaOps& cuda, const AccumulateLoss& args) {
+  accumulate_loss_kernel<<<1, kSumThreads, 0, cuda.stream()>>>(
       data<StepState>(args.state), data<float>(args.row_weights), data<float>(args.token_loss),
       args.token_loss.elements(), args.factor);
   CUDA_CHECK(cudaGetLastError());
 }
 
+int64_t scratch_bytes(CudaOps&, const CrossEntropy&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const CrossEntropyStatistics&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const CrossEntropyGradient&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const LossWeights&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const AccumulateLoss&) { return 0; }
+
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::CrossEntropy>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::CrossEntropyStatistics>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::CrossEntropyGradient>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::LossWeights>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::AccumulateLoss>;

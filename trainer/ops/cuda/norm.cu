@@ -1,13 +1,13 @@
 // Residual add, dropout and normalisation (LayerNorm, RMSNorm) in one pass.
-// Lives here: CudaOps::residual_norm_forward and its kernels; the backward is in norm_backward.cu.
+// Lives here: ResidualNormForward and its kernels; the backward is in norm_backward.cu.
 // Rows R = S*B of H values. Statistics are fp32, and are those of the rounded residual_out, which
 // is what the backward pass reads. Bound by memory: 4 tensors of R*H.
 // Source: Ba et al. 2016; Zhang and Sennrich 2019; equals cpu/norm.cc.
 // SPDX-License-Identifier: MIT
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -214,8 +214,7 @@ void start_forward(const ForwardArgs<T>& a, bool fast, cudaStream_t stream) {
 
 }  // namespace
 
-void CudaOps::residual_norm_forward(const ResidualNormForward& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const ResidualNormForward& args) {
   if (args.residual.elements() == 0) return;
   dispatch_float(args.residual.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -237,9 +236,13 @@ void CudaOps::residual_norm_forward(const ResidualNormForward& args) {
     a.dropout = dropout_draw(args.dropout, args.residual.shape[1]);
     const bool fast =
         packable(a.hidden, sizeof(T), a.y, a.sum, a.x, a.delta, a.delta_bias, a.weight, a.bias);
-    start_forward<T>(a, fast, stream_);
+    start_forward<T>(a, fast, cuda.stream());
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
+int64_t scratch_bytes(CudaOps&, const ResidualNormForward&) { return 0; }
+
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::ResidualNormForward>;

@@ -1,14 +1,14 @@
 // Backward of residual add + dropout + norm in one pass over memory, with all its column sums.
-// Lives here: CudaOps::residual_norm_backward and its kernels. Bound by memory: reads dy, x and
+// Lives here: ResidualNormBackward and its kernels. Bound by memory: reads dy, x and
 // dresidual_out, writes dresidual (and dbranch under dropout), R*H elements each.
 // Gradients of weight, bias and of the bias of the linear before are summed in registers by each
 // block, then over blocks in a fixed order (sum_partials): no atomics, the same bits every time.
 // Source: Ba et al. 2016; Zhang and Sennrich 2019; equals cpu/norm.cc.
 // SPDX-License-Identifier: MIT
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -289,13 +289,15 @@ void start_fast(const BackwardArgs<T>& a, const BackwardGrid& grid, cudaStream_t
 
 }  // namespace
 
-int64_t norm_backward_scratch(int64_t hidden, int64_t element_bytes, int multiprocessors) {
-  const BackwardGrid grid = backward_grid(hidden, 16 / element_bytes, multiprocessors);
+int64_t scratch_bytes(CudaOps& cuda, const ResidualNormBackward& args) {
+  if (!args.dy) return 0;
+  const int64_t hidden = args.dy.columns();
+  const auto pack = static_cast<int>(16 / size_bytes(args.dy.dtype));
+  const BackwardGrid grid = backward_grid(hidden, pack, cuda.multiprocessors());
   return std::max<int64_t>(grid.blocks, kPlainSlices) * 3 * hidden * 4;
 }
 
-void CudaOps::residual_norm_backward(const ResidualNormBackward& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const ResidualNormBackward& args) {
   if (args.dresidual.elements() == 0) return;
   dispatch_float(args.dresidual.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
@@ -314,32 +316,34 @@ void CudaOps::residual_norm_backward(const ResidualNormBackward& args) {
     a.drop = args.dropout.p > 0 && args.dbranch;
     a.dropout = dropout_draw(args.dropout, args.dresidual.shape[1]);
     if (a.dy == nullptr) {
-      const int blocks = grid_for(a.rows * a.hidden, 256, multiprocessors_, 16);
-      dropout_backward_kernel<T><<<blocks, 256, 0, stream_>>>(a);
+      const int blocks = grid_for(a.rows * a.hidden, 256, cuda.multiprocessors(), 16);
+      dropout_backward_kernel<T><<<blocks, 256, 0, cuda.stream()>>>(a);
       return;
     }
-    a.partial = reinterpret_cast<float*>(
-        scratch(norm_backward_scratch(a.hidden, sizeof(T), multiprocessors_)));
-    const BackwardGrid grid = backward_grid(a.hidden, Pack<T>::kSize, multiprocessors_);
+    a.partial = reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)));
+    const BackwardGrid grid = backward_grid(a.hidden, Pack<T>::kSize, cuda.multiprocessors());
     int64_t parts = grid.blocks;
     const bool fast = grid.threads <= 1024 && packable(a.hidden, sizeof(T), a.dx, a.ddelta, a.dy,
                                                        a.dresidual, a.sum, a.weight);
     if (fast) {
-      start_fast(a, grid, stream_);
+      start_fast(a, grid, cuda.stream());
     } else {
       parts = kPlainSlices;
       const dim3 slices(static_cast<unsigned>(ceil_div(a.hidden, 128)), kPlainSlices);
-      norm_column_sums_plain_kernel<T><<<slices, 128, 0, stream_>>>(a);
-      add_norm_backward_plain_kernel<T><<<static_cast<unsigned>(a.rows), 256, 0, stream_>>>(a);
-      delta_column_sums_plain_kernel<T><<<slices, 128, 0, stream_>>>(a);
+      norm_column_sums_plain_kernel<T><<<slices, 128, 0, cuda.stream()>>>(a);
+      add_norm_backward_plain_kernel<T>
+          <<<static_cast<unsigned>(a.rows), 256, 0, cuda.stream()>>>(a);
+      delta_column_sums_plain_kernel<T><<<slices, 128, 0, cuda.stream()>>>(a);
     }
     CUDA_CHECK(cudaGetLastError());
     const SumTargets targets{
         {sum_target(args.dweight), sum_target(args.dbias), sum_target(args.dbranch_bias)},
         args.accumulate};
-    sum_partials(targets, a.partial, parts, 3 * a.hidden, a.hidden, stream_);
+    sum_partials(targets, a.partial, parts, 3 * a.hidden, a.hidden, cuda.stream());
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::ResidualNormBackward>;

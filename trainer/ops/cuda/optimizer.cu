@@ -1,14 +1,14 @@
 // The step's end: sum of squares, judgement of the gradients on the device, AdamW over flat memory.
-// Lives here: CudaOps::begin_step, sum_squares, judge_gradients, adamw, count_nonfinite. Numbers
+// Lives here: BeginStep, SumSquares, JudgeGradients, AdamW, CountNonfinite. Numbers
 // that change from step to step are read from StepState in device memory, so that a captured step
 // replays with new ones. AdamW is bound by memory: 28 bytes a parameter with fp32 main, moments and
 // gradients (30 with a 16-bit model). Source: Loshchilov and Hutter 2019; Megatron-LM
 // grad_scaler.py and clip_grads.py; equals cpu/optimizer.cc.
 // SPDX-License-Identifier: MIT
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -247,63 +247,69 @@ void start_adamw(const AdamW& args, int multiprocessors, cudaStream_t stream) {
 
 }  // namespace
 
-int64_t sum_squares_scratch(int multiprocessors) {
-  return static_cast<int64_t>(multiprocessors) * kSumBlocksPerSm * 4;
-}
-
-void CudaOps::begin_step(const StepInputs& args) {
-  check(args, device());
-  begin_step_kernel<<<1, 1, 0, stream_>>>(data<StepState>(args.state), args.iteration, args.lr,
-                                          args.weight_decay);
+void launch(CudaOps& cuda, const BeginStep& args) {
+  begin_step_kernel<<<1, 1, 0, cuda.stream()>>>(data<StepState>(args.state), args.iteration,
+                                                args.lr, args.weight_decay);
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::sum_squares(const SumSquares& args) {
-  check(args, device());
-  auto* partial = reinterpret_cast<float*>(scratch(sum_squares_scratch(multiprocessors_)));
-  const int blocks = multiprocessors_ * kSumBlocksPerSm;
+int64_t scratch_bytes(CudaOps& cuda, const SumSquares&) {
+  return int64_t{cuda.multiprocessors()} * kSumBlocksPerSm * 4;
+}
+
+void launch(CudaOps& cuda, const SumSquares& args) {
+  auto* partial = reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)));
+  const int blocks = cuda.multiprocessors() * kSumBlocksPerSm;
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    sum_squares_kernel<T><<<blocks, kThreads, 0, stream_>>>(
+    sum_squares_kernel<T><<<blocks, kThreads, 0, cuda.stream()>>>(
         partial, data<T>(args.x), args.x.elements(), packable(16, 1, data<T>(args.x)));
   });
-  sum_squares_join_kernel<<<1, kWarp, 0, stream_>>>(data<float>(args.out), partial, blocks,
-                                                    args.accumulate);
+  sum_squares_join_kernel<<<1, kWarp, 0, cuda.stream()>>>(data<float>(args.out), partial, blocks,
+                                                          args.accumulate);
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::judge_gradients(const JudgeGradients& args) {
-  check(args, device());
-  judge_gradients_kernel<<<1, 1, 0, stream_>>>(data<StepState>(args.state),
-                                               data<float>(args.sum_squares), args);
+void launch(CudaOps& cuda, const JudgeGradients& args) {
+  judge_gradients_kernel<<<1, 1, 0, cuda.stream()>>>(data<StepState>(args.state),
+                                                     data<float>(args.sum_squares), args);
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::adamw(const AdamW& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const AdamW& args) {
   if (args.main.elements() == 0) return;
   dispatch_float(args.grad.dtype, [&](auto* grad_type) {
     using Grad = std::remove_pointer_t<decltype(grad_type)>;
     dispatch_float(args.model ? args.model.dtype : DType::f32, [&](auto* model_type) {
       using Model = std::remove_pointer_t<decltype(model_type)>;
       if (args.m.dtype == DType::bf16)
-        start_adamw<Model, __nv_bfloat16, Grad>(args, multiprocessors_, stream_);
+        start_adamw<Model, __nv_bfloat16, Grad>(args, cuda.multiprocessors(), cuda.stream());
       else
-        start_adamw<Model, float, Grad>(args, multiprocessors_, stream_);
+        start_adamw<Model, float, Grad>(args, cuda.multiprocessors(), cuda.stream());
     });
   });
 }
 
-void CudaOps::count_nonfinite(const CountNonfinite& args) {
-  check(args, device());
-  CUDA_CHECK(cudaMemsetAsync(args.out.data, 0, sizeof(int64_t), stream_));
+void launch(CudaOps& cuda, const CountNonfinite& args) {
+  CUDA_CHECK(cudaMemsetAsync(args.out.data, 0, sizeof(int64_t), cuda.stream()));
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     count_nonfinite_kernel<T>
-        <<<grid_for(args.x.elements(), kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-            data<unsigned long long>(args.out), data<T>(args.x), args.x.elements());
+        <<<grid_for(args.x.elements(), kThreads, cuda.multiprocessors(), 16), kThreads, 0,
+           cuda.stream()>>>(data<unsigned long long>(args.out), data<T>(args.x), args.x.elements());
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
+int64_t scratch_bytes(CudaOps&, const BeginStep&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const JudgeGradients&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const AdamW&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const CountNonfinite&) { return 0; }
+
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::BeginStep>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::SumSquares>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::JudgeGradients>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::AdamW>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::CountNonfinite>;

@@ -9,7 +9,7 @@
 
 #include <cstdint>
 
-#include "trainer/ops/layer_args.h"
+#include "trainer/ops/linear.h"
 
 namespace ops::cuda {
 

@@ -1,12 +1,12 @@
 // Whole-tensor writes: fill, copy with conversion, scaled add, and initial values.
-// Lives here: CudaOps::fill, copy, add, normal_fill. Bound by memory, and rarely on a step's road.
+// Lives here: Fill, Copy, Add, NormalFill. Bound by memory, and rarely on a step's road.
 // A thread owns one element a turn (copies of one dtype are the driver's).
 // Source: equals cpu/memory.cc; Box and Muller 1958 over Philox4x32-10.
 // SPDX-License-Identifier: MIT
-#include "trainer/ops/check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
 
 namespace ops::cuda {
 namespace {
@@ -57,35 +57,34 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
-void CudaOps::fill(const Fill& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const Fill& args) {
   const int64_t elements = args.dst.elements();
   if (elements == 0) return;
   if (args.value == 0.0f) {
-    CUDA_CHECK(cudaMemsetAsync(args.dst.data, 0, static_cast<size_t>(args.dst.bytes()), stream_));
+    CUDA_CHECK(
+        cudaMemsetAsync(args.dst.data, 0, static_cast<size_t>(args.dst.bytes()), cuda.stream()));
     return;
   }
-  const int blocks = grid_for(elements, kThreads, multiprocessors_, 16);
+  const int blocks = grid_for(elements, kThreads, cuda.multiprocessors(), 16);
   if (args.dst.dtype == DType::i32) {
-    fill_kernel<int32_t><<<blocks, kThreads, 0, stream_>>>(
+    fill_kernel<int32_t><<<blocks, kThreads, 0, cuda.stream()>>>(
         data<int32_t>(args.dst), static_cast<int32_t>(args.value), elements);
   } else {
     dispatch_float(args.dst.dtype, [&](auto* type) {
       using T = std::remove_pointer_t<decltype(type)>;
-      fill_kernel<T><<<blocks, kThreads, 0, stream_>>>(data<T>(args.dst),
-                                                       static_cast<T>(args.value), elements);
+      fill_kernel<T><<<blocks, kThreads, 0, cuda.stream()>>>(data<T>(args.dst),
+                                                             static_cast<T>(args.value), elements);
     });
   }
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::copy(const Copy& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const Copy& args) {
   const int64_t elements = args.dst.elements();
   if (elements == 0) return;
   if (args.dst.dtype == args.src.dtype) {
     CUDA_CHECK(cudaMemcpyAsync(args.dst.data, args.src.data, static_cast<size_t>(args.dst.bytes()),
-                               cudaMemcpyDefault, stream_));
+                               cudaMemcpyDefault, cuda.stream()));
     return;
   }
   dispatch_float(args.dst.dtype, [&](auto* out_type) {
@@ -93,15 +92,14 @@ void CudaOps::copy(const Copy& args) {
     dispatch_float(args.src.dtype, [&](auto* in_type) {
       using In = std::remove_pointer_t<decltype(in_type)>;
       convert_kernel<Out, In>
-          <<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-              data<Out>(args.dst), data<In>(args.src), elements);
+          <<<grid_for(elements, kThreads, cuda.multiprocessors(), 16), kThreads, 0,
+             cuda.stream()>>>(data<Out>(args.dst), data<In>(args.src), elements);
     });
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::add(const Add& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const Add& args) {
   const int64_t elements = args.dst.elements();
   if (elements == 0) return;
   dispatch_float(args.dst.dtype, [&](auto* out_type) {
@@ -109,25 +107,34 @@ void CudaOps::add(const Add& args) {
     dispatch_float(args.a.dtype, [&](auto* in_type) {
       using In = std::remove_pointer_t<decltype(in_type)>;
       add_kernel<Out, In>
-          <<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
-              data<Out>(args.dst), data<In>(args.a), args.alpha, elements);
+          <<<grid_for(elements, kThreads, cuda.multiprocessors(), 16), kThreads, 0,
+             cuda.stream()>>>(data<Out>(args.dst), data<In>(args.a), args.alpha, elements);
     });
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
-void CudaOps::normal_fill(const NormalFill& args) {
-  check(args, device());
+void launch(CudaOps& cuda, const NormalFill& args) {
   const int64_t elements = args.out.elements();
   if (elements == 0) return;
   const int64_t columns = args.out.rank == 1 ? elements : args.out.columns();
   dispatch_float(args.out.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     normal_fill_kernel<T>
-        <<<grid_for(elements, kThreads, multiprocessors_, 16), kThreads, 0, stream_>>>(
+        <<<grid_for(elements, kThreads, cuda.multiprocessors(), 16), kThreads, 0, cuda.stream()>>>(
             data<T>(args.out), args, elements / columns, columns);
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
+int64_t scratch_bytes(CudaOps&, const Fill&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const Copy&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const Add&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const NormalFill&) { return 0; }
+
 }  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::Fill>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::Copy>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::Add>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::NormalFill>;

@@ -1,0 +1,125 @@
+// Linear layers: the product with all that the fastest device fuses with it, forward and backward.
+// Not here: activations that stand alone (activation.h), splitting over tensor ranks (model/). May
+// include: operation.h, activation.h. Letters and dtypes as in operation.h.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/ops/activation.h"
+#include "trainer/ops/operation.h"
+
+namespace ops {
+
+/// Flops of the product of x (R, I) and weight (O, I).
+inline double product_flops(const Tensor& x, const Tensor& weight) noexcept {
+  return 2.0 * static_cast<double>(x.rows()) * count(weight);
+}
+
+/// y = activation(x weight^T + bias) + addend. The activation is not swiglu (that is
+/// activation_forward). addend excludes an activation; y may be addend.
+struct LinearForward {
+  static constexpr const char* kName = "linear_forward";
+  Tensor y;               ///< (R, O) model dtype, out.
+  Tensor pre_activation;  ///< (R, O) model dtype, out: before the activation, kept for backward;
+                          ///< optional.
+  Tensor x;               ///< (R, I) model dtype.
+  Tensor weight;          ///< (O, I) model dtype.
+  Tensor bias;            ///< (O) model dtype; optional.
+  Tensor addend;          ///< (R, O) model dtype; optional: the residual, or another branch.
+  Activation activation = Activation::none;
+
+  void check(Device device) const {
+    const Expect e(kName, device);
+    e.model_dtype("x", x);
+    e.rank("weight", weight, 2);
+    e.matrix("x", x, x.dtype, x.rows(), weight.shape[1]);
+    e.matrix("weight", weight, x.dtype, weight.shape[0], weight.shape[1]);
+    e.that(y.dtype == DType::f32 || y.dtype == x.dtype, "y must be of the model dtype or fp32");
+    e.matrix("y", y, y.dtype, x.rows(), weight.shape[0]);
+    if (pre_activation)
+      e.matrix("pre_activation", pre_activation, y.dtype, x.rows(), weight.shape[0]);
+    if (bias) e.shape("bias", bias, x.dtype, {weight.shape[0]});
+    if (addend) e.matrix("addend", addend, y.dtype, x.rows(), weight.shape[0]);
+    e.that(!addend || activation == Activation::none, "addend excludes an activation");
+    e.that(activation != Activation::swiglu, "swiglu is not an epilogue: use activation_forward");
+  }
+  Cost cost() const {
+    return {product_flops(x, weight), bytes_of({&y, &pre_activation, &x, &weight, &addend})};
+  }
+};
+
+/// dx = (dy weight) * activation'(pre_activation) + addend; dbias (+)= column sums of that product.
+/// pre_activation, activation and dbias belong to the linear *before* this one, whose output is
+/// this one's x. dx may be addend. addend excludes an activation and dbias.
+struct LinearBackwardInput {
+  static constexpr const char* kName = "linear_backward_input";
+  Tensor dx;              ///< (R, I) model dtype, out.
+  Tensor dy;              ///< (R, O) model dtype.
+  Tensor weight;          ///< (O, I) model dtype.
+  Tensor pre_activation;  ///< (R, I) model dtype; optional.
+  Activation activation = Activation::none;
+  Tensor dbias;  ///< (I) grad dtype; optional.
+  bool accumulate_bias = true;
+  Tensor addend;  ///< (R, I) model dtype; optional.
+
+  void check(Device device) const {
+    const Expect e(kName, device);
+    e.model_dtype("dy", dy);
+    e.rank("weight", weight, 2);
+    e.matrix("dy", dy, dy.dtype, dy.rows(), weight.shape[0]);
+    e.matrix("weight", weight, dy.dtype, weight.shape[0], weight.shape[1]);
+    e.matrix("dx", dx, dy.dtype, dy.rows(), weight.shape[1]);
+    const bool sloped = activation != Activation::none;
+    e.that(activation != Activation::swiglu, "swiglu is not an epilogue: use activation_backward");
+    if (sloped)
+      e.matrix("pre_activation", pre_activation, dy.dtype, dy.rows(), weight.shape[1]);
+    if (dbias) {
+      e.grad_dtype("dbias", dbias, dy.dtype);
+      e.dims("dbias", dbias, {weight.shape[1]});
+    }
+    if (addend) e.matrix("addend", addend, dy.dtype, dy.rows(), weight.shape[1]);
+    e.that(!addend || (!sloped && !dbias), "addend excludes an activation and dbias");
+  }
+  Cost cost() const {
+    return {product_flops(dy, weight), bytes_of({&dx, &dy, &weight, &pre_activation, &addend})};
+  }
+};
+
+/// dweight (+)= dy^T x;  dbias (+)= column sums of dy. dweight may be empty (bias only).
+struct LinearBackwardWeight {
+  static constexpr const char* kName = "linear_backward_weight";
+  Tensor dweight;  ///< (O, I) grad dtype, out; optional.
+  Tensor dbias;    ///< (O) grad dtype, out; optional.
+  Tensor dy;       ///< (R, O) model dtype.
+  Tensor x;        ///< (R, I) model dtype; needed with dweight.
+  bool accumulate = true;
+
+  void check(Device device) const {
+    const Expect e(kName, device);
+    e.model_dtype("dy", dy);
+    e.that(dweight || dbias, "dweight or dbias must be given");
+    if (dweight) {
+      e.grad_dtype("dweight", dweight, dy.dtype);
+      e.rank("dweight", dweight, 2);
+      e.dims("dweight", dweight, {dy.columns(), x.columns()});
+      e.matrix("x", x, dy.dtype, dy.rows(), x.columns());
+    }
+    if (dbias) {
+      e.grad_dtype("dbias", dbias, dy.dtype);
+      e.dims("dbias", dbias, {dy.columns()});
+    }
+    e.matrix("dy", dy, dy.dtype, dy.rows(), dy.columns());
+  }
+  Cost cost() const {
+    const Tensor none;
+    const Tensor& again = accumulate ? dweight : none;
+    return {dweight ? product_flops(dy, dweight) : count(dy),
+            bytes_of({&dweight, &again, &dy, &x})};
+  }
+};
+
+using LinearOperations = Family<LinearForward, LinearBackwardInput, LinearBackwardWeight>;
+
+}  // namespace ops

@@ -1,0 +1,119 @@
+// Residual add, dropout and norm in one pass, and its backward. May include: operation.h, dropout.h.
+// Letters and dtypes as in operation.h.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+#include "trainer/ops/dropout.h"
+#include "trainer/ops/operation.h"
+
+namespace ops {
+
+/// What a norm subtracts and divides by.
+enum class Norm : uint8_t { layernorm, rmsnorm };
+
+/// residual_out = residual + dropout(branch + branch_bias), rounded to the model dtype;  y =
+/// norm(residual_out) * weight + bias. Without branch, residual_out must be empty: y =
+/// norm(residual). Without y (and weight), only the sum. In place: residual_out may be residual or
+/// branch; y may be branch.
+struct ResidualNormForward {
+  static constexpr const char* kName = "residual_norm_forward";
+  Norm norm = Norm::layernorm;
+  float eps = 1e-5f;
+  Tensor y;             ///< (S, B, H) model dtype, out; optional.
+  Tensor residual_out;  ///< (S, B, H) model dtype, out; with branch.
+  Tensor mean;      ///< (S, B) fp32, out, layernorm only; kept for backward; optional (evaluation).
+  Tensor rstd;      ///< (S, B) fp32, out: 1 / sqrt(variance + eps); kept for backward; optional.
+  Tensor residual;  ///< (S, B, H) model dtype.
+  Tensor branch;    ///< (S, B, H) model dtype; optional.
+  Tensor branch_bias;  ///< (H) model dtype; optional: a row-parallel linear's bias, added after its
+                       ///< all-reduce.
+  Tensor weight;       ///< (H) model dtype.
+  Tensor bias;         ///< (H) model dtype; layernorm only; optional.
+  Dropout dropout;     ///< On branch + branch_bias.
+
+  void check(Device device) const {
+    const Expect e(kName, device);
+    const Tensor& r = residual;
+    e.rank("residual", r, 3);
+    e.model_dtype("residual", r);
+    e.that(bool(branch) == bool(residual_out), "branch and residual_out come together");
+    if (branch) {
+      e.like("branch", branch, r);
+      e.like("residual_out", residual_out, r);
+      if (branch_bias) e.shape("branch_bias", branch_bias, r.dtype, {r.shape[2]});
+      dropout.check(e, r.columns());
+    }
+    if (!y) return;
+    e.like("y", y, r);
+    e.shape("weight", weight, r.dtype, {r.shape[2]});
+    if (bias) e.shape("bias", bias, r.dtype, {r.shape[2]});
+    if (mean) e.shape("mean", mean, DType::f32, {r.shape[0], r.shape[1]});
+    if (rstd) e.shape("rstd", rstd, DType::f32, {r.shape[0], r.shape[1]});
+  }
+  Cost cost() const {
+    return {8 * count(residual), bytes_of({&y, &residual_out, &residual, &branch, &mean, &rstd})};
+  }
+};
+
+/// dresidual = dresidual_out + norm'(dy);  dbranch = dropout'(dresidual).
+/// Without dresidual_out only norm'(dy); without dy (and x, weight) dresidual = dresidual_out.
+/// With p = 0 dbranch is dresidual, so leave dbranch empty and use that. In place: dresidual may be
+/// dresidual_out; dbranch may be dy. dbranch_bias is the gradient of branch_bias, or of the bias of
+/// the linear whose output was the branch: here it costs no pass of its own.
+struct ResidualNormBackward {
+  static constexpr const char* kName = "residual_norm_backward";
+  Norm norm = Norm::layernorm;
+  Tensor dresidual;      ///< (S, B, H) model dtype, out.
+  Tensor dbranch;        ///< (S, B, H) model dtype, out; only with dropout.
+  Tensor dweight;        ///< (H) grad dtype, out.
+  Tensor dbias;          ///< (H) grad dtype, out; optional.
+  Tensor dbranch_bias;   ///< (H) grad dtype, out; optional, with dy: column sums of dbranch, of
+                         ///< dresidual without dbranch.
+  Tensor dy;             ///< (S, B, H) model dtype; optional.
+  Tensor dresidual_out;  ///< (S, B, H) model dtype; optional.
+  Tensor x;  ///< (S, B, H) model dtype: what was normed (residual_out, or residual without branch).
+  Tensor mean, rstd;       ///< (S, B) fp32.
+  Tensor weight;           ///< (H) model dtype.
+  bool accumulate = true;  ///< Of dweight, dbias and dbranch_bias.
+  Dropout dropout;
+
+  void check(Device device) const {
+    const Expect e(kName, device);
+    const Tensor& d = dresidual;
+    e.rank("dresidual", d, 3);
+    e.model_dtype("dresidual", d);
+    if (dresidual_out) e.like("dresidual_out", dresidual_out, d);
+    if (dbranch) {
+      e.like("dbranch", dbranch, d);
+      dropout.check(e, d.columns());
+    }
+    e.that(dy || dresidual_out, "dy or dresidual_out must be given");
+    e.that(dy || !dbranch_bias, "dbranch_bias needs dy");
+    if (!dy) return;
+    e.like("dy", dy, d);
+    e.like("x", x, d);
+    e.shape("weight", weight, d.dtype, {d.shape[2]});
+    e.shape("rstd", rstd, DType::f32, {d.shape[0], d.shape[1]});
+    if (norm == Norm::layernorm) e.shape("mean", mean, DType::f32, {d.shape[0], d.shape[1]});
+    e.grad_dtype("dweight", dweight, d.dtype);
+    e.dims("dweight", dweight, {d.shape[2]});
+    if (dbias) {
+      e.grad_dtype("dbias", dbias, d.dtype);
+      e.dims("dbias", dbias, {d.shape[2]});
+    }
+    if (!dbranch_bias) return;
+    e.grad_dtype("dbranch_bias", dbranch_bias, d.dtype);
+    e.dims("dbranch_bias", dbranch_bias, {d.shape[2]});
+  }
+  Cost cost() const {
+    return {16 * count(dresidual),
+            bytes_of({&dresidual, &dbranch, &dy, &dresidual_out, &x, &mean, &rstd})};
+  }
+};
+
+using NormOperations = Family<ResidualNormForward, ResidualNormBackward>;
+
+}  // namespace ops

@@ -1,0 +1,37 @@
+// StepState: the numbers that change from step to step. It lies in device memory, kernels read it
+// there, the host writes it through BeginStep and reads a copy after the step. So a step holds no
+// host read, and a captured step can be replayed with new numbers. Not here: who computes them
+// (optimizer.h, loss.h). May include: the C++ library.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+
+namespace ops {
+
+/// One per model, in device memory (a Tensor of sizeof(StepState) uint8). Plain data, the same on
+/// all devices.
+struct StepState {
+  // Written by BeginStep.
+  int64_t iteration = 0;  ///< Counts from 1; drawn upon by dropout. Low 32 bits are used.
+  float lr = 0;
+  float weight_decay = 0;
+  // Written by JudgeGradients.
+  float loss_scale = 1;        ///< Multiplies the loss of the *next* forward.
+  int32_t growth_tracker = 0;  ///< Good steps since the scale last changed.
+  int32_t hysteresis_tracker = 0;
+  int32_t skip = 0;            ///< 1: this step's gradients are not finite, adamw changes nothing.
+  float grad_norm = 0;         ///< Unscaled, before clipping; of all ranks.
+  float grad_multiplier = 0;   ///< What adamw multiplies gradients with: 1 / loss_scale, clipped.
+  int64_t adam_steps = 0;      ///< Updates applied, this one included; skipped ones do not count.
+  float bias_correction1 = 0;  ///< 1 - beta1 ^ adam_steps.
+  float bias_correction2 = 0;
+  int64_t skipped_steps = 0;  ///< In all.
+  // Written by AccumulateLoss; zeroed by BeginStep.
+  float loss = 0;             ///< Mean over micro-batches, unscaled.
+  float used_loss_scale = 1;  ///< loss_scale under which this step's gradients were made.
+};
+static_assert(sizeof(StepState) == 72);
+
+}  // namespace ops
