@@ -283,12 +283,15 @@ TEST(Number, HalfConversionsRoundToNearestEven) {
 
 TEST(Memory, PoolPlansWhatItThenUses) {
   const auto use = [](Pool& pool) {
-    Tensor a = pool.take("a", DType::f32, {1000}), b = pool.take("b", DType::f32, {10}),
-           c = pool.take("c", DType::bf16, {4000});
-    pool.give(a);
-    Tensor d = pool.take("d", DType::f32, {500}), e = pool.take("e", DType::f32, {2000});
-    std::vector<const void*> addresses = {b.data, c.data, d.data, e.data};
-    for (Tensor* t : {&b, &c, &d, &e}) pool.give(*t);
+    std::vector<const void*> addresses;
+    {
+      PoolTensor a = pool.take("a", DType::f32, {1000}), b = pool.take("b", DType::f32, {10}),
+                 c = pool.take("c", DType::bf16, {4000});
+      a.reset();
+      const PoolTensor d = pool.take("d", DType::f32, {500}),
+                       e = pool.take("e", DType::f32, {2000});
+      addresses = {b->data, c->data, d->data, e->data};
+    }
     EXPECT_TRUE(pool.empty());
     return addresses;
   };
@@ -305,6 +308,29 @@ TEST(Memory, PoolPlansWhatItThenUses) {
   EXPECT_EQ(pool.peak_bytes(), plan.peak_bytes());
   EXPECT_THROW(pool.take("too much", DType::u8, {plan.peak_bytes() + 1}), DeviceError);
   EXPECT_THROW(arena.cut("more", DType::u8, {1}), DeviceError);
+}
+
+TEST(Memory, PoolTensorsGiveThemselvesBackOnce) {
+  Pool pool;
+  PoolTensor a = pool.take("a", DType::f32, {100});
+  const void* first = a->data;
+  {
+    const PoolTensor view = PoolTensor::borrow(a);
+    EXPECT_TRUE(view.borrowed());
+    EXPECT_EQ(view->data, first);
+  }
+  EXPECT_FALSE(pool.empty());  // A borrowed one gives nothing.
+  PoolTensor moved = std::move(a);
+  EXPECT_FALSE(a);
+  EXPECT_FALSE(moved.borrowed());
+  a.reset();
+  EXPECT_FALSE(pool.empty());
+  moved = pool.take("b", DType::f32, {100});  // b is taken before a goes.
+  EXPECT_NE(moved->data, first);
+  const PoolTensor again = pool.take("c", DType::f32, {100});
+  EXPECT_EQ(again->data, first);
+  moved = PoolTensor();
+  EXPECT_EQ(pool.used_bytes(), kAlignment * 2);
 }
 
 TEST_F(StepOps, ChecksRefuseWrongShapes) {

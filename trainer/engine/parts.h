@@ -88,7 +88,7 @@ struct Engine::Parts {
   void refresh();
   class Walk;
   void walk(ScheduleKind kind, int64_t num_microbatches);
-  Tensor take_stream();
+  PoolTensor take_stream();
   void sum_tied_gradients();
   void sum_gradients_of_rows();
   void evaluate_all(int64_t num_microbatches);

@@ -6,6 +6,7 @@
 #include <deque>
 #include <map>
 #include <tuple>
+#include <utility>
 
 #include "trainer/engine/parts.h"
 
@@ -40,20 +41,25 @@ class Engine::Parts::Walk {
  private:
   /// Direction, chunk, micro-batch.
   using Key = std::tuple<bool, int, int64_t>;
+  /// Of a send or a receive.
+  static Key key_of(const Action& a) {
+    return {a.kind == Kind::send_backward || a.kind == Kind::receive_backward, a.chunk,
+            a.microbatch};
+  }
   struct Arriving {
-    Tensor tensor;
+    PoolTensor tensor;
     ops::Mark mark;
   };
   struct Leaving {
-    std::vector<Tensor> tensors;
+    std::vector<PoolTensor> tensors;
     ops::Mark mark;
   };
 
-  Tensor arrived(bool backward, const Action& a) {
+  PoolTensor arrived(bool backward, const Action& a) {
     const auto at = arriving_.find({backward, a.chunk, a.microbatch});
     if (at == arriving_.end()) return {};
     p_.ops.follow(at->second.mark);
-    const Tensor tensor = at->second.tensor;
+    PoolTensor tensor = std::move(at->second.tensor);
     arriving_.erase(at);
     return tensor;
   }
@@ -62,7 +68,7 @@ class Engine::Parts::Walk {
     const MicroBatch batch = p_.micro_batch(a.microbatch);
     Stage& stage = p_.stages[static_cast<size_t>(a.chunk)];
     const bool forward = a.kind == Kind::forward;
-    Tensor out;
+    PoolTensor out;
     if (forward && p_.run.training) {
       out = stage.forward(batch, arrived(false, a));
     } else if (forward) {
@@ -74,20 +80,16 @@ class Engine::Parts::Walk {
     } else {
       stage.backward_weight(batch);
     }
-    if (out) ready_[{!forward, a.chunk, a.microbatch}] = out;
+    if (out) ready_[{!forward, a.chunk, a.microbatch}] = std::move(out);
   }
 
   void exchange(std::span<const Action> actions) {
     if (leaving_.size() == kExchangesUnderWay) finish_oldest();
     comm::Comm& comm = *p_.groups.pipeline;
-    std::vector<Tensor> tensors;
-    Leaving leaving;
-    for (const Action& a : actions) {
-      const Key key{a.kind == Kind::send_backward, a.chunk, a.microbatch};
-      if (a.sends()) leaving.tensors.push_back(ready_.at(key));
-      tensors.push_back(a.sends() ? ready_.at(key) : p_.take_stream());
-      if (a.sends()) ready_.erase(key);
-    }
+    std::vector<PoolTensor> tensors;
+    for (const Action& a : actions)
+      tensors.push_back(a.sends() ? std::move(ready_.extract(key_of(a)).mapped())
+                                  : p_.take_stream());
     comm.follow(p_.ops.mark());
     if (actions.size() > 1) comm.group_begin();
     for (size_t i = 0; i < actions.size(); ++i) {
@@ -98,27 +100,28 @@ class Engine::Parts::Walk {
       }
     }
     if (actions.size() > 1) comm.group_end();
-    leaving.mark = comm.mark();
-    for (size_t i = 0; i < actions.size(); ++i)
-      if (actions[i].receives())
-        arriving_[{actions[i].kind == Kind::receive_backward, actions[i].chunk,
-                   actions[i].microbatch}] = {tensors[i], leaving.mark};
+    Leaving leaving{.tensors = {}, .mark = comm.mark()};
+    for (size_t i = 0; i < actions.size(); ++i) {
+      if (actions[i].sends())
+        leaving.tensors.push_back(std::move(tensors[i]));
+      else
+        arriving_[key_of(actions[i])] = {std::move(tensors[i]), leaving.mark};
+    }
     leaving_.push_back(std::move(leaving));
   }
 
   void finish_oldest() {
     p_.ops.follow(leaving_.front().mark);
-    for (Tensor& tensor : leaving_.front().tensors) p_.pool.give(tensor);
     leaving_.pop_front();
   }
 
   Parts& p_;
-  std::map<Key, Tensor> ready_;
+  std::map<Key, PoolTensor> ready_;
   std::map<Key, Arriving> arriving_;
   std::deque<Leaving> leaving_;
 };
 
-Tensor Engine::Parts::take_stream() {
+PoolTensor Engine::Parts::take_stream() {
   return pool.take("between stages", options.model_dtype,
                    {run.stream_length(), options.micro_batch_size, spec.hidden_size});
 }

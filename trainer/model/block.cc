@@ -1,20 +1,22 @@
 // One transformer block's forward. Order of operations: that of Megatron-core's TransformerLayer
-// (pre-norm), or GPT-NeoX's parallel residual. Tensor parallel: qkv and fc1 are divided by columns,
-// proj and fc2 by rows; their biases are added by the next norm, after the sum over ranks.
+// (pre-norm), or GPT-NeoX's parallel residual. Tensor parallel: the biases of proj and fc2 are added
+// by the next norm, after the sum over ranks.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/block.h"
 
+#include <utility>
+
 #include "trainer/model/layer.h"
-#include "trainer/model/tensor_parallel.h"
+#include "trainer/model/parallel_linear.h"
 
 namespace trainer {
 
 using ops::Dropout;
 using ops::DropoutKind;
 
-void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, Tensor& y, Tensor& mean,
-                Tensor& rstd) {
+void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, PoolTensor& y,
+                PoolTensor& mean, PoolTensor& rstd) {
   if (!y) y = l.stream("norm outputs");
   if (!rstd) {
     rstd = l.statistics();
@@ -39,13 +41,15 @@ namespace {
 /// x1 and y1 from the carry.
 void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
   if (!carry.branch) {
-    k.x1 = carry.residual;
+    if (!k.x1) k.x1 = std::move(carry.residual);  // Else it is computed again from x1.
     norm_alone(l, k.x1, Role::input_norm_weight, Role::input_norm_bias, k.y1, k.mean1, k.rstd1);
     carry = Carry();
     return;
   }
-  k.x1 = carry.owns_residual ? carry.residual : l.stream("residual stream");
-  k.y1 = carry.branch;
+  // In place, unless the block before keeps the sum.
+  const Tensor residual = carry.residual, branch = carry.branch;
+  k.x1 = carry.residual.borrowed() ? l.stream("residual stream") : std::move(carry.residual);
+  k.y1 = std::move(carry.branch);
   k.rstd1 = l.statistics();
   if (l.spec().norm == ops::Norm::layernorm) k.mean1 = l.statistics();
   l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
@@ -54,30 +58,20 @@ void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
                                        .residual_out = k.x1,
                                        .mean = k.mean1,
                                        .rstd = k.rstd1,
-                                       .residual = carry.residual,
-                                       .branch = carry.branch,
+                                       .residual = residual,
+                                       .branch = branch,
                                        .branch_bias = carry.branch_bias,
                                        .weight = l.weight(Role::input_norm_weight),
                                        .bias = l.weight(Role::input_norm_bias),
                                        .dropout = l.dropout(DropoutKind::mlp_output, l.layer - 1)});
-  l.run.pool.give(carry.branch_bias);
   carry = Carry();
 }
 
 void attend(const Layer& l, BlockKept& k) {
-  const ModelSpec& spec = l.spec();
   k.qkv = l.rows("qkv", l.qkv_size());
-  Travelling gathering = gather_rows(l.run, k.y1);
-  Tensor y = arrived(l.run, gathering);
-  l.ops().run(ops::LinearForward{.y = k.qkv,
-                                 .pre_activation = {},
-                                 .x = y,
-                                 .weight = l.weight(Role::qkv_weight),
-                                 .bias = l.weight(Role::qkv_bias),
-                                 .addend = {}});
-  give_gathered(l.run, y, k.y1);
+  column_parallel_forward(l, kQkv, {.y = k.qkv, .pre_activation = {}, .x = k.y1});
   l.rotate(k.qkv, false);
-  k.attention = l.rows("attention outputs", l.heads() * spec.kv_channels);
+  k.attention = l.rows("attention outputs", l.heads() * l.spec().kv_channels);
   k.stats = l.run.pool.take("attention statistics", DType::f32,
                             {l.run.micro_batch_size, l.heads(), l.run.seq_length});
   l.ops().run(
@@ -89,16 +83,6 @@ void attend(const Layer& l, BlockKept& k) {
                             .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
 }
 
-/// out = attention proj^T + bias (+ addend); tensor parallel without the bias.
-void project(const Layer& l, const BlockKept& k, const Tensor& out, const Tensor& addend) {
-  l.ops().run(ops::LinearForward{.y = out,
-                                 .pre_activation = {},
-                                 .x = k.attention,
-                                 .weight = l.weight(Role::proj_weight),
-                                 .bias = l.tensor_parallel() ? Tensor() : l.weight(Role::proj_bias),
-                                 .addend = addend});
-}
-
 /// x2 and y2 from attention.
 void middle_norm(const Layer& l, BlockKept& k) {
   if (l.spec().parallel_residual) {
@@ -107,14 +91,13 @@ void middle_norm(const Layer& l, BlockKept& k) {
   }
   k.x2 = l.stream("residual stream");
   if (l.fused()) {
-    project(l, k, k.x2, k.x1);
+    row_parallel_forward(l, kProj, k.x2, k.attention, k.x1);
     norm_alone(l, k.x2, Role::mlp_norm_weight, Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
     return;
   }
-  Tensor partial = l.rows("norm outputs", l.spec().hidden_size);
-  project(l, k, partial, {});
-  Travelling summing = sum_rows(l.run, partial);
-  k.y2 = arrived(l.run, summing);
+  PoolTensor partial = l.rows("norm outputs", l.spec().hidden_size);
+  row_parallel_forward(l, kProj, partial, k.attention, {});
+  k.y2 = arrived(l.run, sum_rows(l.run, std::move(partial)));
   k.rstd2 = l.statistics();
   if (l.spec().norm == ops::Norm::layernorm) k.mean2 = l.statistics();
   l.ops().run(ops::ResidualNormForward{
@@ -135,57 +118,50 @@ void middle_norm(const Layer& l, BlockKept& k) {
 void expand(const Layer& l, BlockKept& k) {
   k.pre_activation = l.rows("mlp before activation", l.fc1_size());
   k.activated = l.rows("mlp activated", l.ffn_size());
-  Travelling gathering = gather_rows(l.run, k.y2);
-  Tensor y = arrived(l.run, gathering);
-  const bool gated = l.gated();
-  l.ops().run(
-      ops::LinearForward{.y = gated ? k.pre_activation : k.activated,
-                         .pre_activation = gated ? Tensor() : k.pre_activation,
-                         .x = y,
-                         .weight = l.weight(Role::fc1_weight),
-                         .bias = l.weight(Role::fc1_bias),
-                         .addend = {},
-                         .activation = gated ? ops::Activation::none : l.spec().activation});
-  give_gathered(l.run, y, k.y2);
-  if (gated)
+  if (l.gated()) {
+    column_parallel_forward(l, kFc1, {.y = k.pre_activation, .pre_activation = {}, .x = k.y2});
     l.ops().run(ops::ActivationForward{
         .y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});
+    return;
+  }
+  column_parallel_forward(l, kFc1,
+                          {.y = k.activated,
+                           .pre_activation = k.pre_activation,
+                           .x = k.y2,
+                           .activation = l.spec().activation});
 }
 
 /// The biases of the linears that the branch is summed from, copied, since the norm that adds them
 /// belongs to the next layer.
-Tensor branch_bias(const Layer& l) {
+PoolTensor branch_bias(const Layer& l) {
   const Tensor fc2 = l.weight(Role::fc2_bias);
   if (!fc2) return {};
-  const Tensor bias = l.run.pool.take("branch bias", fc2.dtype, {fc2.shape[0]});
+  PoolTensor bias = l.run.pool.take("branch bias", fc2.dtype, {fc2.shape[0]});
   l.ops().run(ops::Copy{.dst = bias, .src = fc2});
   if (l.spec().parallel_residual)
     l.ops().run(ops::Add{.dst = bias, .a = l.weight(Role::proj_bias)});
   return bias;
 }
 
-/// The block's output into carry.
+/// The block's output into carry. With parallel residual both branches are one sum.
 void contract(const Layer& l, const BlockKept& k, Carry& carry) {
   const bool parallel = l.spec().parallel_residual, divided = l.tensor_parallel();
   const Tensor& residual = parallel ? k.x1 : k.x2;
   const bool adds = (parallel || l.fused()) && !divided;
-  Tensor out = l.rows(adds ? "residual stream" : "branch", l.spec().hidden_size);
-  if (parallel) project(l, k, out, divided ? Tensor() : k.x1);
-  l.ops().run(ops::LinearForward{.y = out,
-                                 .pre_activation = {},
-                                 .x = k.activated,
-                                 .weight = l.weight(Role::fc2_weight),
-                                 .bias = divided ? Tensor() : l.weight(Role::fc2_bias),
-                                 .addend = parallel ? out : (adds ? residual : Tensor())});
+  PoolTensor out = l.rows(adds ? "residual stream" : "branch", l.spec().hidden_size);
+  Tensor addend = adds ? residual : Tensor();
+  if (parallel) {
+    row_parallel_forward(l, kProj, out, k.attention, addend);
+    addend = out;
+  }
+  row_parallel_forward(l, kFc2, out, k.activated, addend);
   if (adds) {
-    carry = {.residual = out, .branch = {}, .branch_bias = {}, .owns_residual = true};
+    carry = {.residual = std::move(out), .branch = {}, .branch_bias = {}};
     return;
   }
-  Travelling summing = sum_rows(l.run, out);
-  carry = {.residual = residual,
-           .branch = arrived(l.run, summing),
-           .branch_bias = divided ? branch_bias(l) : Tensor(),
-           .owns_residual = false};
+  carry = {.residual = PoolTensor::borrow(residual),
+           .branch = arrived(l.run, sum_rows(l.run, std::move(out))),
+           .branch_bias = divided ? branch_bias(l) : PoolTensor()};
 }
 
 }  // namespace
@@ -202,22 +178,20 @@ void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carr
   run.weights.release(layer);
 }
 
-void block_release(Run& run, Keep keep, Carry& carry, BlockKept& kept) {
+void block_release(Keep keep, Carry& carry, BlockKept& kept) {
   if (keep == Keep::all) return;
-  ops::Pool& pool = run.pool;
-  for (Tensor* t : {&kept.y1, &kept.y2, &kept.activated}) pool.give(*t);
+  for (PoolTensor* t : {&kept.y1, &kept.y2, &kept.activated}) t->reset();
   if (keep == Keep::selective) return;
-  for (Tensor* t : {&kept.mean1, &kept.rstd1, &kept.qkv, &kept.attention, &kept.stats, &kept.mean2,
-                    &kept.rstd2, &kept.pre_activation})
-    pool.give(*t);
-  for (Tensor* x : {&kept.x2, &kept.x1}) {
-    if (x == &kept.x1 && keep == Keep::input) break;
-    if (*x && x->data == carry.residual.data) {
-      carry.owns_residual = true;
-      *x = Tensor();
-    }
-    pool.give(*x);
-  }
+  for (PoolTensor* t : {&kept.mean1, &kept.rstd1, &kept.qkv, &kept.attention, &kept.stats,
+                        &kept.mean2, &kept.rstd2, &kept.pre_activation})
+    t->reset();
+  // What carry borrows is x2, or x1 where there is none.
+  if (keep == Keep::nothing && carry.residual.borrowed() && !kept.x2)
+    carry.residual = std::move(kept.x1);
+  else if (carry.residual.borrowed() && kept.x2)
+    carry.residual = std::move(kept.x2);
+  kept.x2.reset();
+  if (keep == Keep::nothing) kept.x1.reset();
 }
 
 }  // namespace trainer

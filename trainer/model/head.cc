@@ -6,6 +6,7 @@
 #include "trainer/model/head.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/model/tensor_parallel.h"
 
@@ -46,33 +47,32 @@ struct Output {
         role(spec.tied_embeddings ? Role::word_embeddings : Role::output_layer) {}
 };
 
-/// Final norm of the carry. Leaves x (the residual stream, owned by the caller) and returns y;
-/// statistics where wanted.
-Tensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
+/// Final norm of the carry: y; x (the residual stream) and the statistics into `kept`.
+PoolTensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
   const ModelSpec& spec = run.spec;
   const int64_t s = run.stream_length(), b = run.micro_batch_size, h = spec.hidden_size;
   kept.rstd = run.pool.take("norm statistics", DType::f32, {s, b});
   if (spec.norm == ops::Norm::layernorm)
     kept.mean = run.pool.take("norm statistics", DType::f32, {s, b});
-  const bool add = static_cast<bool>(carry.branch);
-  kept.x = carry.residual;
-  if (!carry.owns_residual) kept.x = run.pool.take("residual stream", run.model_dtype, {s, b, h});
-  const Tensor y =
-      add ? carry.branch : run.pool.take("final norm output", run.model_dtype, {s, b, h});
+  const Tensor residual = carry.residual, branch = carry.branch;
+  const bool add = static_cast<bool>(branch);
+  kept.x = carry.residual.borrowed() ? run.pool.take("residual stream", run.model_dtype, {s, b, h})
+                                     : std::move(carry.residual);
+  PoolTensor y = add ? std::move(carry.branch)
+                     : run.pool.take("final norm output", run.model_dtype, {s, b, h});
   run.ops.run(
       ops::ResidualNormForward{.norm = spec.norm,
                                .eps = spec.norm_epsilon,
                                .y = y,
-                               .residual_out = add ? kept.x : Tensor(),
+                               .residual_out = add ? kept.x.get() : Tensor(),
                                .mean = kept.mean,
                                .rstd = kept.rstd,
-                               .residual = carry.residual,
-                               .branch = carry.branch,
+                               .residual = residual,
+                               .branch = branch,
                                .branch_bias = carry.branch_bias,
                                .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
                                .bias = run.weights.get(spec.num_layers, Role::final_norm_bias),
                                .dropout = add ? last_branch_dropout(run, batch) : Dropout()});
-  run.pool.give(carry.branch_bias);
   carry = Carry();
   return y;
 }
@@ -138,10 +138,10 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   const Tensor weight = run.weights.get(output.layer, output.role);
   const int64_t rows = run.seq_length * run.micro_batch_size, ranks = run.tensor_size();
   const int64_t size = std::min(run.head_rows, rows);
-  Tensor row_weights = run.pool.take("loss", DType::f32, {rows});
-  Tensor token_loss = run.pool.take("loss", DType::f32, {rows});
-  Tensor logits = run.pool.take("logits", run.model_dtype, {size, weight.shape[0]});
-  Tensor stats;
+  const PoolTensor row_weights = run.pool.take("loss", DType::f32, {rows});
+  const PoolTensor token_loss = run.pool.take("loss", DType::f32, {rows});
+  const PoolTensor logits = run.pool.take("logits", run.model_dtype, {size, weight.shape[0]});
+  PoolTensor stats;
   if (ranks > 1) stats = run.pool.take("loss", DType::f32, {ranks * size * 3});
   run.ops.run(ops::LossWeights{.row_weights = row_weights, .loss_mask = batch.loss_mask.flat()});
   const Tensor y_rows = y.view({rows, y.columns()}), labels = batch.labels.flat();
@@ -149,11 +149,11 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
     const int64_t count = std::min(size, rows - begin);
     const Tensor part = y_rows.slice(begin, count);
     const Chunk chunk{
-        .logits = logits.slice(0, count),
+        .logits = logits->slice(0, count),
         .labels = labels.slice(begin, count),
-        .row_weights = row_weights.slice(begin, count),
-        .token_loss = token_loss.slice(begin, count),
-        .stats = stats ? stats.slice(0, ranks * count * 3).view({ranks, count, 3}) : Tensor(),
+        .row_weights = row_weights->slice(begin, count),
+        .token_loss = token_loss->slice(begin, count),
+        .stats = stats ? stats->slice(0, ranks * count * 3).view({ranks, count, 3}) : Tensor(),
         .backward = backward};
     run.ops.run(ops::LinearForward{.y = chunk.logits,
                                    .pre_activation = {},
@@ -168,16 +168,15 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
                                   .row_weights = row_weights,
                                   .token_loss = token_loss,
                                   .factor = 1.0f / static_cast<float>(run.num_microbatches)});
-  for (Tensor* t : {&row_weights, &token_loss, &logits, &stats}) run.pool.give(*t);
   run.weights.release(output.layer);
 }
 
 }  // namespace
 
-Tensor embedding_forward(Run& run, const MicroBatch& batch) {
+PoolTensor embedding_forward(Run& run, const MicroBatch& batch) {
   const ModelSpec& spec = run.spec;
-  Tensor x = run.pool.take("residual stream", run.model_dtype,
-                           {run.seq_length, run.micro_batch_size, spec.hidden_size});
+  PoolTensor x = run.pool.take("residual stream", run.model_dtype,
+                               {run.seq_length, run.micro_batch_size, spec.hidden_size});
   run.weights.gather(-1);
   Tensor positions = run.weights.get(-1, Role::position_embeddings);
   if (run.place.tensor_rank > 0) positions = Tensor();
@@ -190,18 +189,16 @@ Tensor embedding_forward(Run& run, const MicroBatch& batch) {
                                     .first_token = first_token(run),
                                     .dropout = embedding_dropout(run, batch)});
   run.weights.release(-1);
-  Travelling summing = sum_rows(run, x);
-  return arrived(run, summing);
+  return arrived(run, sum_rows(run, std::move(x)));
 }
 
-void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx) {
+void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx) {
   const Grads::Target words = run.grads.target(-1, Role::word_embeddings);
   const Grads::Target positions = run.grads.target(-1, Role::position_embeddings);
   Tensor dpositions = positions.tensor;
   if (dpositions)
     dpositions = dpositions.slice(run.spec.position_offset, run.spec.max_position_embeddings);
-  Travelling gathering = gather_rows(run, dx);
-  Tensor whole = arrived(run, gathering);
+  const PoolTensor whole = arrived(run, gather_rows(run, dx));
   run.ops.run(ops::EmbeddingBackward{.dx = whole,
                                      .tokens = batch.tokens,
                                      .dtoken_table = words.tensor,
@@ -211,20 +208,15 @@ void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx) {
                                      .accumulate_tokens = words.accumulate,
                                      .accumulate_positions = positions.accumulate,
                                      .dropout = embedding_dropout(run, batch)});
-  give_gathered(run, whole, dx);
-  run.pool.give(dx);
   run.grads.layer_done(-1);
 }
 
 void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
   run.weights.gather(run.spec.num_layers);
-  Tensor y = final_norm(run, batch, carry, kept);
-  Travelling gathering = gather_rows(run, y);
-  Tensor whole = arrived(run, gathering);
-  if (whole.data != y.data) run.pool.give(y);
-  walk(run, batch, whole, true);
-  Travelling summing = sum_rows(run, whole);
-  kept.dy = arrived(run, summing);
+  PoolTensor y = final_norm(run, batch, carry, kept);
+  if (run.sequence_parallel) y = arrived(run, gather_rows(run, y));
+  walk(run, batch, y, true);
+  kept.dy = arrived(run, sum_rows(run, std::move(y)));
   run.weights.release(run.spec.num_layers);
 }
 
@@ -235,7 +227,7 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
   const bool branch_here = run.place.num_layers > 0;
   const Grads::Target branch_bias =
       branch_here ? run.grads.target(spec.num_layers - 1, Role::fc2_bias) : Grads::Target();
-  const Tensor dresidual =
+  PoolTensor dresidual =
       run.pool.take("gradient of residual stream", run.model_dtype,
                     {run.stream_length(), run.micro_batch_size, spec.hidden_size});
   const Dropout dropout = branch_here ? last_branch_dropout(run, batch) : Dropout();
@@ -243,7 +235,7 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
   run.ops.run(
       ops::ResidualNormBackward{.norm = spec.norm,
                                 .dresidual = dresidual,
-                                .dbranch = dropped ? kept.dy : Tensor(),
+                                .dbranch = dropped ? kept.dy.get() : Tensor(),
                                 .dweight = weight.tensor,
                                 .dbias = bias.tensor,
                                 .dbranch_bias = branch_bias.tensor,
@@ -255,14 +247,11 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
                                 .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
                                 .accumulate = weight.accumulate,
                                 .dropout = dropout});
-  if (!dropped) run.pool.give(kept.dy);
-  carry = {.residual = dresidual,
-           .branch = kept.dy,
+  carry = {.residual = std::move(dresidual),
+           .branch = dropped ? std::move(kept.dy) : PoolTensor(),
            .branch_bias = {},
-           .owns_residual = true,
            .branch_bias_done = branch_here};
-  kept.dy = Tensor();
-  for (Tensor* t : {&kept.x, &kept.mean, &kept.rstd}) run.pool.give(*t);
+  kept = {};
   run.grads.layer_done(spec.num_layers);
   // A copy of tied embeddings that no lookup adds to is done with the head.
   if (spec.tied_embeddings && !run.place.has_embedding) run.grads.layer_done(-1);
@@ -270,12 +259,8 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
 
 void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry) {
   HeadKept kept;
-  Tensor y = final_norm(run, batch, carry, kept);
-  Travelling gathering = gather_rows(run, y);
-  Tensor whole = arrived(run, gathering);
-  walk(run, batch, whole, false);
-  give_gathered(run, whole, y);
-  for (Tensor* t : {&y, &kept.x, &kept.mean, &kept.rstd}) run.pool.give(*t);
+  const PoolTensor y = final_norm(run, batch, carry, kept);
+  walk(run, batch, arrived(run, gather_rows(run, y)), false);
 }
 
 }  // namespace trainer

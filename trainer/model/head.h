@@ -11,21 +11,21 @@
 
 namespace trainer {
 
-/// The embedded tokens, in Pool memory: the residual stream's rows held here.
-Tensor embedding_forward(Run& run, const MicroBatch& batch);
-/// Adds into the tables' gradients; gives dx back.
-void embedding_backward(Run& run, const MicroBatch& batch, Tensor& dx);
+/// The embedded tokens: the residual stream's rows held here.
+PoolTensor embedding_forward(Run& run, const MicroBatch& batch);
+/// Adds into the tables' gradients.
+void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx);
 
 /// What the head keeps between forward and backward: the gradient of the final norm's output, and
 /// the norm's inputs.
 struct HeadKept {
-  Tensor x, mean, rstd, dy;
+  PoolTensor x, mean, rstd, dy;
 };
 /// Final norm, loss (added to run.state), and backward down to the norm's output, in one walk.
 void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept);
 /// Through the final norm; leaves the gradient of the last block's output in carry.
 void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept);
-/// The loss alone; carry is given back.
+/// The loss alone; ends carry.
 void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry);
 
 }  // namespace trainer

@@ -28,14 +28,14 @@ struct Layer {
   int64_t ffn_size() const { return spec().ffn_hidden_size / run.tensor_size(); }
   bool tensor_parallel() const { return run.tensor_size() > 1; }
 
-  Tensor rows(const char* purpose, int64_t columns) const {
+  PoolTensor rows(const char* purpose, int64_t columns) const {
     return run.pool.take(purpose, run.model_dtype, {run.seq_length, run.micro_batch_size, columns});
   }
-  Tensor stream(const char* purpose) const {
+  PoolTensor stream(const char* purpose) const {
     return run.pool.take(purpose, run.model_dtype,
                          {run.stream_length(), run.micro_batch_size, spec().hidden_size});
   }
-  Tensor statistics() const {
+  PoolTensor statistics() const {
     return run.pool.take("norm statistics", DType::f32,
                          {run.stream_length(), run.micro_batch_size});
   }
@@ -74,7 +74,7 @@ struct Layer {
 };
 
 /// y = norm(x) once more, or for the first time when x has no branch to add.
-void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, Tensor& y, Tensor& mean,
-                Tensor& rstd);
+void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, PoolTensor& y,
+                PoolTensor& mean, PoolTensor& rstd);
 
 }  // namespace trainer

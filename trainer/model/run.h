@@ -17,6 +17,8 @@
 
 namespace trainer {
 
+using ops::PoolTensor;
+
 /// What backward computes again instead of keeping.
 /// selective: norm outputs and activation outputs (attention probabilities are never kept by
 /// anybody). full: whole layers; method uniform keeps the input of every num_layers-th layer,
@@ -49,7 +51,7 @@ struct LaterWeights {
     bool column = false;  ///< Of a column-parallel linear: x has this rank's rows alone.
   };
   std::vector<Product> products;
-  std::vector<Tensor> owned;
+  std::vector<ops::PoolTensor> owned;
   std::vector<int64_t> layers;  ///< Done when the products are.
 };
 

@@ -4,6 +4,7 @@
 #include "trainer/model/stage.h"
 
 #include <algorithm>
+#include <utility>
 
 #include "trainer/model/layer.h"
 
@@ -25,39 +26,38 @@ Stage::Stage(Run& run, const Place& place, int64_t max_microbatches)
 }
 
 /// The residual stream as it enters the chunk.
-Carry Stage::begin(const MicroBatch& batch, const Tensor& input) {
+Carry Stage::begin(const MicroBatch& batch, PoolTensor input) {
   run_.place = place_;
   Carry carry;
-  carry.residual = place_.has_embedding ? embedding_forward(run_, batch) : input;
+  carry.residual = place_.has_embedding ? embedding_forward(run_, batch) : std::move(input);
   return carry;
 }
 
 /// The residual stream as it leaves the chunk: the pending branch added.
-Tensor Stage::end(const MicroBatch& batch, Carry& carry) {
-  const Tensor out = carry.branch && !carry.owns_residual ? carry.branch : carry.residual;
-  if (carry.branch) {
+PoolTensor Stage::end(const MicroBatch& batch, Carry& carry) {
+  const Tensor residual = carry.residual, branch = carry.branch;
+  PoolTensor out = std::move(branch && carry.residual.borrowed() ? carry.branch : carry.residual);
+  if (branch) {
     const Layer l{run_, place_.first_layer + place_.num_layers - 1, batch};
     run_.ops.run(
         ops::ResidualNormForward{.y = {},
                                  .residual_out = out,
                                  .mean = {},
                                  .rstd = {},
-                                 .residual = carry.residual,
-                                 .branch = carry.branch,
+                                 .residual = residual,
+                                 .branch = branch,
                                  .branch_bias = carry.branch_bias,
                                  .weight = {},
                                  .bias = {},
                                  .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
-    if (carry.owns_residual) run_.pool.give(carry.branch);
-    run_.pool.give(carry.branch_bias);
   }
   carry = Carry();
   return out;
 }
 
-Tensor Stage::forward(const MicroBatch& batch, Tensor input) {
+PoolTensor Stage::forward(const MicroBatch& batch, PoolTensor input) {
   Kept& kept = kept_.at(static_cast<size_t>(batch.index));
-  Carry carry = begin(batch, input);
+  Carry carry = begin(batch, std::move(input));
   for (const Segment& segment : segments_) {
     for (int64_t layer = segment.first; layer < segment.first + segment.count; ++layer) {
       BlockKept& block = kept.blocks[static_cast<size_t>(layer - place_.first_layer)];
@@ -65,7 +65,7 @@ Tensor Stage::forward(const MicroBatch& batch, Tensor input) {
       Keep keep = run_.recompute.granularity == Recompute::Granularity::selective ? Keep::selective
                                                                                   : Keep::all;
       if (segment.recompute) keep = layer == segment.first ? Keep::input : Keep::nothing;
-      block_release(run_, keep, carry, block);
+      block_release(keep, carry, block);
     }
   }
   if (!place_.has_head) return end(batch, carry);
@@ -78,41 +78,42 @@ void Stage::recompute(const Segment& segment, const MicroBatch& batch,
   Carry carry;
   for (int64_t layer = segment.first; layer < segment.first + segment.count; ++layer) {
     BlockKept& block = blocks[static_cast<size_t>(layer - place_.first_layer)];
-    if (layer == segment.first) carry.residual = block.x1;
+    if (layer == segment.first) carry.residual = PoolTensor::borrow(block.x1);
     block_forward(run_, layer, batch, carry, block, layer + 1 < segment.first + segment.count);
   }
 }
 
 /// Through the sum at the end of forward, or the head.
-void Stage::begin_backward(const MicroBatch& batch, Carry& carry, const Tensor& doutput) {
+Carry Stage::begin_backward(const MicroBatch& batch, PoolTensor doutput) {
   run_.place = place_;
+  Carry carry;
   if (place_.has_head) {
     head_backward(run_, batch, carry, kept_[static_cast<size_t>(batch.index)].head);
-    return;
+    return carry;
   }
-  carry.residual = doutput;
+  carry.residual = std::move(doutput);
   const Layer l{run_, place_.first_layer + place_.num_layers - 1, batch};
-  if (l.hidden_dropout() == 0) return;
+  if (l.hidden_dropout() == 0) return carry;
   carry.branch = l.stream("gradient of branch");
   run_.ops.run(
-      ops::ResidualNormBackward{.dresidual = doutput,
+      ops::ResidualNormBackward{.dresidual = carry.residual,
                                 .dbranch = carry.branch,
                                 .dweight = {},
                                 .dbias = {},
                                 .dbranch_bias = {},
                                 .dy = {},
-                                .dresidual_out = doutput,
+                                .dresidual_out = carry.residual,
                                 .x = {},
                                 .mean = {},
                                 .rstd = {},
                                 .weight = {},
                                 .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
+  return carry;
 }
 
-Tensor Stage::backward(const MicroBatch& batch, Tensor doutput) {
+PoolTensor Stage::backward(const MicroBatch& batch, PoolTensor doutput) {
   Kept& kept = kept_.at(static_cast<size_t>(batch.index));
-  Carry carry;
-  begin_backward(batch, carry, doutput);
+  Carry carry = begin_backward(batch, std::move(doutput));
   for (size_t i = segments_.size(); i-- > 0;) {
     const Segment& segment = segments_[i];
     if (segment.recompute) recompute(segment, batch, kept.blocks);
@@ -120,14 +121,14 @@ Tensor Stage::backward(const MicroBatch& batch, Tensor doutput) {
       block_backward(run_, layer, batch, carry,
                      kept.blocks[static_cast<size_t>(layer - place_.first_layer)]);
   }
-  if (!place_.has_embedding) return carry.residual;
-  embedding_backward(run_, batch, carry.residual);
+  if (!place_.has_embedding) return std::move(carry.residual);
+  embedding_backward(run_, batch, std::move(carry.residual));
   return {};
 }
 
-Tensor Stage::backward_input(const MicroBatch& batch, Tensor doutput) {
+PoolTensor Stage::backward_input(const MicroBatch& batch, PoolTensor doutput) {
   run_.later = &kept_.at(static_cast<size_t>(batch.index)).later;
-  const Tensor dinput = backward(batch, doutput);
+  PoolTensor dinput = backward(batch, std::move(doutput));
   run_.later = nullptr;
   return dinput;
 }
@@ -137,13 +138,13 @@ void Stage::backward_weight(const MicroBatch& batch) {
   compute_later(run_, kept_.at(static_cast<size_t>(batch.index)).later);
 }
 
-Tensor Stage::evaluate(const MicroBatch& batch, Tensor input) {
-  Carry carry = begin(batch, input);
+PoolTensor Stage::evaluate(const MicroBatch& batch, PoolTensor input) {
+  Carry carry = begin(batch, std::move(input));
   for (int64_t layer = place_.first_layer; layer < place_.first_layer + place_.num_layers;
        ++layer) {
     BlockKept block;
     block_forward(run_, layer, batch, carry, block);
-    block_release(run_, Keep::nothing, carry, block);
+    block_release(Keep::nothing, carry, block);
   }
   if (!place_.has_head) return end(batch, carry);
   head_evaluate(run_, batch, carry);

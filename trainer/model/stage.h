@@ -16,9 +16,8 @@
 namespace trainer {
 
 /// Forward keeps what backward needs in the Pool, for any number of micro-batches at once;
-/// backward gives it back. forward and backward of one micro-batch index pair up; backwards may
-/// come in any order. A tensor handed in is taken over, one handed out is the caller's to give
-/// back; both are the residual stream, (S, B, H), or (S/tp, B, H) with sequence parallelism, with
+/// backward ends it. forward and backward of one micro-batch index pair up; backwards may come in
+/// any order. Tensors handed in and out are the residual stream, (S, B, H), or (S/tp, B, H) with sequence parallelism, with
 /// no branch pending.
 class Stage {
  public:
@@ -28,15 +27,15 @@ class Stage {
   /// Forward of `batch` from the chunk before (empty where the embeddings are here); empty where
   /// the head is here: then the loss is added to run.state, and the head's backward has run too
   /// (the logits are never kept), so the gradients of the output layer are done.
-  Tensor forward(const MicroBatch& batch, Tensor input);
+  PoolTensor forward(const MicroBatch& batch, PoolTensor input);
   /// Backward of `batch` from the gradient of forward's result (empty with the head) to that of its
-  /// input (empty with the embeddings): all gradients are added, all kept memory is given back.
-  Tensor backward(const MicroBatch& batch, Tensor doutput);
+  /// input (empty with the embeddings): all gradients are added, all kept memory ends.
+  PoolTensor backward(const MicroBatch& batch, PoolTensor doutput);
   /// The same in two halves: all but the weights of the layers' linears, then those.
-  Tensor backward_input(const MicroBatch& batch, Tensor doutput);
+  PoolTensor backward_input(const MicroBatch& batch, PoolTensor doutput);
   void backward_weight(const MicroBatch& batch);
   /// Forward keeping nothing. run.training decides about dropout.
-  Tensor evaluate(const MicroBatch& batch, Tensor input);
+  PoolTensor evaluate(const MicroBatch& batch, PoolTensor input);
 
  private:
   /// Layers that are kept or computed again together.
@@ -49,9 +48,9 @@ class Stage {
     HeadKept head;
     LaterWeights later;
   };
-  Carry begin(const MicroBatch& batch, const Tensor& input);
-  Tensor end(const MicroBatch& batch, Carry& carry);
-  void begin_backward(const MicroBatch& batch, Carry& carry, const Tensor& doutput);
+  Carry begin(const MicroBatch& batch, PoolTensor input);
+  PoolTensor end(const MicroBatch& batch, Carry& carry);
+  Carry begin_backward(const MicroBatch& batch, PoolTensor doutput);
   void recompute(const Segment& segment, const MicroBatch& batch, std::vector<BlockKept>& blocks);
 
   Run& run_;

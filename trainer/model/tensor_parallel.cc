@@ -3,47 +3,40 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/model/tensor_parallel.h"
 
+#include <utility>
+
 namespace trainer {
 
-Travelling gather_rows(Run& run, const Tensor& x) {
-  if (!run.sequence_parallel) return {.tensor = x, .source = {}, .done = {}};
-  const Tensor whole =
+PendingTensor gather_rows(Run& run, const Tensor& x) {
+  if (!run.sequence_parallel) return {.tensor = PoolTensor::borrow(x), .source = {}, .done = {}};
+  PoolTensor whole =
       run.pool.take("rows of all tensor ranks", x.dtype, {run.seq_length, x.shape[1], x.shape[2]});
   run.tp.follow(run.ops.mark());
   run.tp.all_gather(whole, x);
-  return {.tensor = whole, .source = {}, .done = run.tp.mark(), .under_way = true};
+  return {.tensor = std::move(whole), .source = {}, .done = run.tp.mark(), .pending = true};
 }
 
-Travelling sum_rows(Run& run, Tensor& partial) {
-  Travelling result{.tensor = partial, .source = {}, .done = {}};
-  partial = Tensor();
-  if (run.tensor_size() == 1) return result;
-  if (run.sequence_parallel) {
-    result.source = result.tensor;
-    result.tensor =
-        run.pool.take("sum over tensor ranks", result.source.dtype,
-                      {run.stream_length(), result.source.shape[1], result.source.shape[2]});
-  }
+PendingTensor sum_rows(Run& run, PoolTensor partial) {
+  if (run.tensor_size() == 1) return {.tensor = std::move(partial), .source = {}, .done = {}};
+  PendingTensor sum{.tensor = {}, .source = {}, .done = {}, .pending = true};
+  if (run.sequence_parallel)
+    sum.tensor = run.pool.take("sum over tensor ranks", partial->dtype,
+                               {run.stream_length(), partial->shape[1], partial->shape[2]});
   run.tp.follow(run.ops.mark());
   if (run.sequence_parallel) {
-    run.tp.reduce_scatter(result.tensor, result.source, comm::Reduce::sum);
+    run.tp.reduce_scatter(sum.tensor, partial, comm::Reduce::sum);
+    sum.source = std::move(partial);
   } else {
-    run.tp.all_reduce(result.tensor, comm::Reduce::sum);
+    run.tp.all_reduce(partial, comm::Reduce::sum);
+    sum.tensor = std::move(partial);
   }
-  result.done = run.tp.mark();
-  result.under_way = true;
-  return result;
+  sum.done = run.tp.mark();
+  return sum;
 }
 
-Tensor arrived(Run& run, Travelling& travelling) {
-  if (travelling.under_way) run.ops.follow(travelling.done);
-  travelling.under_way = false;
-  run.pool.give(travelling.source);
-  return travelling.tensor;
-}
-
-void give_gathered(Run& run, Tensor& gathered, const Tensor& x) {
-  if (gathered.data != x.data) run.pool.give(gathered);
+PoolTensor arrived(Run& run, PendingTensor pending) {
+  if (pending.pending) run.ops.follow(pending.done);
+  return std::move(pending.tensor);
 }
 
 }  // namespace trainer

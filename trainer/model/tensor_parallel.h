@@ -13,23 +13,21 @@
 
 namespace trainer {
 
-/// A tensor that a collective may still be writing. arrived() before it is read.
-struct Travelling {
-  Tensor tensor;
-  Tensor source;  ///< Given back on arrival.
+/// A tensor that a collective may still be writing: arrived() makes it readable.
+struct PendingTensor {
+  PoolTensor tensor;
+  PoolTensor source;  ///< Read until then.
   ops::Mark done;
-  bool under_way = false;
+  bool pending = false;
 };
 
-/// All ranks' rows of x (S/tp, B, H) in new Pool memory; without sequence parallelism x itself.
+/// All ranks' rows of x (S/tp, B, H); without sequence parallelism x itself, borrowed.
 /// Done: queued on run.tp; x must stay until arrived().
-Travelling gather_rows(Run& run, const Tensor& x);
-/// The sum over ranks of `partial` (S, B, H), which is taken over: with sequence parallelism this
-/// rank's rows of it in new Pool memory, without it in place.
-Travelling sum_rows(Run& run, Tensor& partial);
-/// Makes compute wait for it; returns the tensor.
-Tensor arrived(Run& run, Travelling& travelling);
-/// Gives back what gather_rows made of x: nothing when it is x itself.
-void give_gathered(Run& run, Tensor& gathered, const Tensor& x);
+PendingTensor gather_rows(Run& run, const Tensor& x);
+/// The sum over ranks of `partial` (S, B, H): with sequence parallelism this rank's rows of it,
+/// without it in place.
+PendingTensor sum_rows(Run& run, PoolTensor partial);
+/// Makes compute wait for it.
+PoolTensor arrived(Run& run, PendingTensor pending);
 
 }  // namespace trainer

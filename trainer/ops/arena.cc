@@ -4,6 +4,7 @@
 #include "trainer/ops/arena.h"
 
 #include <algorithm>
+#include <cassert>
 #include <cinttypes>
 #include <cstdio>
 #include <iterator>
@@ -89,7 +90,7 @@ std::string Arena::report() const {
 
 Pool::Pool(Tensor block) : block_(block) {}
 
-Tensor Pool::take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape) {
+PoolTensor Pool::take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape) {
   const int64_t bytes = tensor_bytes(dtype, shape);
   int64_t offset = 0;
   for (const auto& [begin, piece] : out_) {
@@ -107,20 +108,36 @@ Tensor Pool::take(std::string_view purpose, DType dtype, std::initializer_list<i
     for (const auto& [begin, piece] : out_) at_peak_[piece.purpose] += piece.bytes;
   }
   void* address = block_ ? static_cast<std::byte*>(block_.data) + offset : plan_address(offset);
-  return Tensor(address, dtype, block_ ? block_.device : Device::plan, shape);
+  return {this, Tensor(address, dtype, block_ ? block_.device : Device::plan, shape)};
 }
 
-void Pool::give(Tensor& tensor) {
-  if (!tensor) return;
+void Pool::give(const Tensor& tensor) noexcept {
   const int64_t offset =
       block_ ? static_cast<std::byte*>(tensor.data) - static_cast<std::byte*>(block_.data)
              : static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)) - kPlanBase;
   const auto found = out_.find(offset);
-  if (found == out_.end())
-    throw DeviceError("memory of a step: " + tensor.describe() + " is not out");
+  assert(found != out_.end());
   used_ -= found->second.bytes;
   out_.erase(found);
-  tensor = Tensor();
+}
+
+PoolTensor::PoolTensor(PoolTensor&& other) noexcept
+    : pool_(std::exchange(other.pool_, nullptr)), tensor_(std::exchange(other.tensor_, Tensor())) {}
+
+PoolTensor& PoolTensor::operator=(PoolTensor&& other) noexcept {
+  if (this == &other) return *this;
+  reset();
+  pool_ = std::exchange(other.pool_, nullptr);
+  tensor_ = std::exchange(other.tensor_, Tensor());
+  return *this;
+}
+
+PoolTensor PoolTensor::borrow(const Tensor& tensor) noexcept { return {nullptr, tensor}; }
+
+void PoolTensor::reset() noexcept {
+  if (pool_ != nullptr) pool_->give(tensor_);
+  pool_ = nullptr;
+  tensor_ = Tensor();
 }
 
 std::string Pool::report() const {

@@ -67,20 +67,48 @@ class Arena {
   std::vector<Cut> cuts_;
 };
 
+class Pool;
+
+/// A tensor of a Pool: its memory goes back when it ends, in the order of the compute stream, so
+/// the next operation queued may write it. Or borrowed: a view of what somebody else owns, which
+/// gives nothing back. Where an operation wants a Tensor it is one. The Pool outlives it.
+class PoolTensor {
+ public:
+  PoolTensor() = default;
+  PoolTensor(PoolTensor&& other) noexcept;
+  PoolTensor& operator=(PoolTensor&& other) noexcept;  ///< Gives back what it had.
+  ~PoolTensor() { reset(); }
+  static PoolTensor borrow(const Tensor& tensor) noexcept;
+
+  operator const Tensor&() const noexcept { return tensor_; }
+  const Tensor& get() const noexcept { return tensor_; }
+  const Tensor* operator->() const noexcept { return &tensor_; }
+  explicit operator bool() const noexcept { return bool(tensor_); }
+  /// It is there, and ends with somebody else.
+  bool borrowed() const noexcept { return tensor_ && pool_ == nullptr; }
+  /// Gives the memory back now; empty afterwards.
+  void reset() noexcept;
+
+ private:
+  friend Pool;
+  PoolTensor(Pool* pool, const Tensor& tensor) noexcept : pool_(pool), tensor_(tensor) {}
+  Pool* pool_ = nullptr;
+  Tensor tensor_;
+};
+
 /// Memory of a running step: first fit, deterministic, so a step that takes and gives in the same
-/// order has its tensors at the same addresses each time (a captured step can be replayed). give()
-/// is in the order of the compute stream: memory given back may be written by the next operation.
+/// order has its tensors at the same addresses each time (a captured step can be replayed).
 class Pool {
  public:
   /// Plan mode: no limit; peak_bytes() is the result.
   Pool() = default;
   /// Gives out `block` (uint8).
   explicit Pool(Tensor block);
+  Pool(const Pool&) = delete;
+  Pool& operator=(const Pool&) = delete;
 
   /// A tensor of undefined content. Errors: DeviceError naming `purpose` when nothing fits.
-  Tensor take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape);
-  /// Takes a tensor of take() back and empties it; an empty tensor is no error. Views do not count.
-  void give(Tensor& tensor);
+  PoolTensor take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape);
   /// Bytes out now, and the highest end address ever used.
   int64_t used_bytes() const noexcept { return used_; }
   int64_t peak_bytes() const noexcept { return peak_; }
@@ -90,10 +118,13 @@ class Pool {
   bool empty() const noexcept { return out_.empty(); }
 
  private:
+  friend PoolTensor;
   struct Piece {
     int64_t bytes;
     std::string purpose;
   };
+  void give(const Tensor& tensor) noexcept;
+
   Tensor block_;
   std::map<int64_t, Piece> out_;  ///< By offset.
   std::map<std::string, int64_t> at_peak_;

@@ -30,8 +30,8 @@ void Grads::begin_step(int64_t num_microbatches) {
 }
 
 /// The whole bucket of a layer that is kept in shares, in memory of this micro-batch.
-Tensor& Grads::buffer(int bucket) {
-  Tensor& memory = buffers_[static_cast<size_t>(bucket)];
+const Tensor& Grads::buffer(int bucket) {
+  ops::PoolTensor& memory = buffers_[static_cast<size_t>(bucket)];
   if (memory) return memory;
   const Bucket& b = layout_.buckets()[static_cast<size_t>(bucket)];
   // One micro-batch alone is written here, once a parameter: nothing is added up.
@@ -77,14 +77,14 @@ void Grads::layer_done(int64_t layer) {
 
 void Grads::leave(int bucket) {
   const size_t at = static_cast<size_t>(bucket);
-  Leaving leaving{.bucket = bucket};
+  Leaving leaving{.bucket = bucket, .buffer = {}, .cast = {}, .done = {}};
   if (passes(bucket)) {
-    leaving.buffer = std::exchange(buffers_[at], Tensor());
+    leaving.buffer = std::move(buffers_[at]);
     const Bucket& b = layout_.buckets()[at];
     for (int i = b.first_slot; i < b.first_slot + b.slots; ++i)
       written_[static_cast<size_t>(i)] = false;
   }
-  Tensor whole = leaving.buffer ? leaving.buffer : grad_.bucket(bucket);
+  Tensor whole = leaving.buffer ? leaving.buffer.get() : grad_.bucket(bucket);
   if (whole.dtype != options_.reduce_dtype) {
     if (!leaving.buffer) settle(1);
     leaving.cast = pool_.take("gradients to reduce", options_.reduce_dtype, {whole.elements()});
@@ -100,7 +100,7 @@ void Grads::leave(int bucket) {
   }
   leaving.done = data_.mark();
   left_[at] = true;
-  leaving_.push_back(leaving);
+  leaving_.push_back(std::move(leaving));
 }
 
 /// Waits until at most `may_remain` buckets are on their way.
@@ -111,7 +111,7 @@ void Grads::settle(size_t may_remain) {
   }
 }
 
-void Grads::arrive(Leaving& leaving) {
+void Grads::arrive(const Leaving& leaving) {
   ops_.follow(leaving.done);
   const size_t at = static_cast<size_t>(leaving.bucket);
   const auto share = [&](const Tensor& whole) {
@@ -131,8 +131,6 @@ void Grads::arrive(Leaving& leaving) {
     else
       ops_.run(ops::Copy{.dst = grad_.bucket(leaving.bucket), .src = reduced});
   }
-  pool_.give(leaving.cast);
-  pool_.give(leaving.buffer);
 }
 
 void Grads::finish() {

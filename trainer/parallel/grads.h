@@ -58,15 +58,15 @@ class Grads {
   /// A bucket that is being reduced.
   struct Leaving {
     int bucket = 0;
-    Tensor buffer;  ///< Pool memory of a bucket that is not held whole.
-    Tensor cast;    ///< In reduce_dtype, where that is another; Pool memory.
+    ops::PoolTensor buffer;  ///< Of a bucket that is not held whole.
+    ops::PoolTensor cast;    ///< In reduce_dtype, where that is another.
     ops::Mark done;
   };
   bool passes(int bucket) const noexcept { return !grad_.holds_whole(bucket); }
-  Tensor& buffer(int bucket);
+  const Tensor& buffer(int bucket);
   void leave(int bucket);
   void settle(size_t may_remain);
-  void arrive(Leaving& leaving);
+  void arrive(const Leaving& leaving);
 
   const FlatLayout& layout_;
   const FlatMemory& grad_;
@@ -79,7 +79,7 @@ class Grads {
   // By bucket.
   std::vector<int64_t> done_;
   std::vector<bool> left_;
-  std::vector<Tensor> buffers_;
+  std::vector<ops::PoolTensor> buffers_;
   std::vector<bool> arrived_;  ///< The share has this step's gradients of a micro-batch.
   std::deque<Leaving> leaving_;
 };

@@ -12,7 +12,7 @@
 #include <cstdint>
 
 #include "trainer/ops/philox.h"
-#include "trainer/ops/step_args.h"
+#include "trainer/ops/dropout.h"
 
 namespace ops::cuda {
 

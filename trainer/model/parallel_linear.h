@@ -1,0 +1,65 @@
+// Column- and row-parallel linears: a layer's four products, forward and backward, with what tensor
+// and sequence parallelism add to them. Not here: the collectives themselves (tensor_parallel.h),
+// what lies between two linears (block.cc, block_backward.cc). May include: model/layer.h.
+//
+// Column parallel (qkv, fc1): a rank holds (O/tp, I) of the weight and sees all rows of x. Row
+// parallel (proj, fc2): it holds (O, I/tp), and its product is one term of a sum over ranks.
+// Collectives run beside the weights' gradients: the sum of a linear's input gradient is queued
+// before the product of its weight's gradient.
+// Source: Shoeybi et al. 2019 (Megatron-LM); Korthikanti et al. 2022 (sequence parallelism).
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include "trainer/model/layer.h"
+#include "trainer/model/tensor_parallel.h"
+
+namespace trainer {
+
+/// Which parameters a linear has.
+struct LinearRoles {
+  Role weight, bias;
+};
+inline constexpr LinearRoles kQkv{Role::qkv_weight, Role::qkv_bias};
+inline constexpr LinearRoles kProj{Role::proj_weight, Role::proj_bias};
+inline constexpr LinearRoles kFc1{Role::fc1_weight, Role::fc1_bias};
+inline constexpr LinearRoles kFc2{Role::fc2_weight, Role::fc2_bias};
+
+/// Where a linear's bias gets its gradient.
+enum class BiasGradient : uint8_t {
+  here,       ///< With this linear's backward.
+  elsewhere,  ///< From an operation that passes over the same numbers anyway.
+};
+
+/// y (S, B, O/tp) = activation(x W^T + bias) from this rank's rows of x (S/tp or S, B, I);
+/// pre_activation (as y) keeps the sum, where given.
+struct ColumnParallelForward {
+  Tensor y, pre_activation, x;
+  ops::Activation activation = ops::Activation::none;
+};
+void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnParallelForward& a);
+/// The gradient of this rank's rows of x, once dy (S, B, O/tp) is summed over ranks. Ends dy and x
+/// when the weight's gradient has read them.
+PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
+                                    PoolTensor dy, PoolTensor x);
+
+/// partial (S, B, O) = x W^T + addend: one rank's term of what sum_rows() makes whole. The bias is
+/// added here when one rank holds all, else by the norm that follows the sum.
+void row_parallel_forward(const Layer& l, LinearRoles roles, const Tensor& partial, const Tensor& x,
+                          const Tensor& addend);
+/// What input_gradient() is asked for: dx (R, I/tp) = (dy W) * activation'(pre_activation), and the
+/// column sums of that, which are the gradient of the bias before the activation.
+struct InputGradient {
+  const char* purpose;
+  Tensor pre_activation = {};
+  ops::Activation activation = ops::Activation::none;
+  Grads::Target dbias = {};
+};
+/// dx from dbranch, this rank's rows of the sum's gradient, and the weight's gradient from x.
+PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
+                                 const Tensor& dbranch, const Tensor& x, const InputGradient& want);
+
+/// Ends what the product of a weight's gradient has read, or will read later.
+void end_after_products(const Layer& l, PoolTensor tensor);
+
+}  // namespace trainer
