@@ -94,9 +94,9 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
   p.host_batches = static_cast<std::byte*>(ops.allocate_host(kSlots * p.host_batch_bytes()));
   p.host_states = static_cast<ops::StepState*>(
       ops.allocate_host(static_cast<int64_t>((kSlots + 1) * sizeof(ops::StepState))));
-  for (const FlatMemory* flat :
-       {&p.flats.model, &p.flats.main, &p.flats.grad, &p.flats.m, &p.flats.v})
+  for (const FlatMemory* flat : {&p.flats.model, &p.flats.main, &p.flats.grad})
     ops.run(ops::Fill{.dst = flat->tensor(), .value = 0});
+  p.clear_states();
   for (const Tensor& buffer : p.layer_buffers)
     if (buffer) ops.run(ops::Fill{.dst = buffer, .value = 0});
   p.upload_tables();
@@ -108,8 +108,7 @@ Engine::~Engine() = default;
 void Engine::initialise() {
   Parts& p = *parts_;
   for (const Slot& slot : p.layout.slots()) p.draw(slot);
-  p.ops.run(ops::Fill{.dst = p.flats.m.tensor(), .value = 0});
-  p.ops.run(ops::Fill{.dst = p.flats.v.tensor(), .value = 0});
+  p.clear_states();
   refresh_model_parameters();
   ops::StepState state;
   state.loss_scale = p.options.loss_scaler.initial;

@@ -69,15 +69,21 @@ struct HostBatch {
   std::span<int32_t> first_key;  ///< Empty unless reset_attention_mask.
 };
 
+/// One state of a parameter's optimizer, by the name it has in checkpoints.
+struct StateView {
+  const char* name = "";
+  Tensor tensor;
+};
+
 /// A parameter's tensors, for checkpoints: views that stay valid as long as the Engine. Local shape
 /// where the parameter is whole; else the flat range of its elements that this rank keeps (empty
 /// where it keeps none).
 struct ParamView {
   const LocalParam* param = nullptr;
-  Tensor model;  ///< Model dtype. With ZeRO 3 a layer's is the range `kept`.
-  Range kept;    ///< Of main, m, v and grad: all, or from ZeRO 1 on a share.
-  Tensor main;   ///< fp32; the same memory as model when model dtype is fp32.
-  Tensor m, v;
+  Tensor model;                   ///< Model dtype. With ZeRO 3 a layer's is the range `kept`.
+  Range kept;                     ///< Of main, states and grad: all, or from ZeRO 1 on a share.
+  Tensor main;                    ///< fp32; the same memory as model when model dtype is fp32.
+  std::vector<StateView> states;  ///< What the optimizer keeps for it.
   Tensor grad;
   Range saved;  ///< What this rank writes of it: of all ranks exactly one writes each element.
 };
@@ -129,7 +135,7 @@ class Engine {
   /// kExchanged. Waits.
   static constexpr int64_t kExchanged = 64;
   void over_ranks(std::span<float> values, comm::Reduce reduce);
-  /// Scaler, adam_steps and counters, for checkpoints. Both wait.
+  /// Scaler, updates and counters, for checkpoints. Both wait.
   ops::StepState state();
   void set_state(const ops::StepState& state);
 

@@ -158,12 +158,12 @@ void GptStep::reset() {
 }
 
 template <typename Args>
-void GptStep::call(const char* name, void (Ops::*operation)(const Args&), const Args& args) {
+void GptStep::call(const char* name, const Args& args) {
   if (collected_ != nullptr) {
     collected_->emplace_back(args);
     return;
   }
-  (ops_.*operation)(args);
+  ops_.run(args);
   if (seen_ != nullptr) (*seen_)(name, args);
 }
 
@@ -209,13 +209,12 @@ void GptStep::forward() {
       .num_query_groups = shape_.heads,
       .kv_channels = shape_.hidden / shape_.heads,
       .softmax_scale = 1.0f / std::sqrt(static_cast<float>(shape_.hidden / shape_.heads))};
-  call<ops::EmbeddingForward>("embedding", &Ops::embedding_forward,
-                              {.x = x0_,
-                               .tokens = tokens_,
-                               .token_table = weights_.token_table,
-                               .positions = positions_,
-                               .position_table = weights_.position_table,
-                               .dropout = dropout(0, DropoutKind::embedding)});
+  call<ops::EmbeddingForward>("embedding", {.x = x0_,
+                                            .tokens = tokens_,
+                                            .token_table = weights_.token_table,
+                                            .positions = positions_,
+                                            .position_table = weights_.position_table,
+                                            .dropout = dropout(0, DropoutKind::embedding)});
   for (int64_t i = 0; i < shape_.layers; ++i) {
     const Layer& w = weights_.layers[static_cast<size_t>(i)];
     const Kept& k = kept_[static_cast<size_t>(i)];
@@ -231,40 +230,36 @@ void GptStep::forward() {
       norm.residual_out = k.x1;
       norm.dropout = dropout(i - 1, DropoutKind::mlp_output);
     }
-    call("norm", &Ops::residual_norm_forward, norm);
-    call<ops::LinearForward>("qkv", &Ops::linear_forward,
+    call("norm", norm);
+    call<ops::LinearForward>("qkv",
                              {.y = k.qkv, .x = k.y1, .weight = w.qkv_weight, .bias = w.qkv_bias});
-    call<ops::AttentionForward>("attention", &Ops::attention_forward,
+    call<ops::AttentionForward>("attention",
                                 {.shape = attention,
                                  .out = k.attention,
                                  .stats = k.stats,
                                  .qkv = k.qkv,
                                  .dropout = dropout(i, DropoutKind::attention_probabilities)});
     call<ops::LinearForward>(
-        "proj", &Ops::linear_forward,
-        {.y = branch_, .x = k.attention, .weight = w.proj_weight, .bias = w.proj_bias});
-    call<ops::ResidualNormForward>("norm", &Ops::residual_norm_forward,
-                                   {.y = k.y2,
-                                    .residual_out = k.x2,
-                                    .mean = k.mean2,
-                                    .rstd = k.rstd2,
-                                    .residual = k.x1,
-                                    .branch = branch_,
-                                    .weight = w.norm2_weight,
-                                    .bias = w.norm2_bias,
-                                    .dropout = dropout(i, DropoutKind::attention_output)});
-    call<ops::LinearForward>("fc1", &Ops::linear_forward,
-                             {.y = k.activated,
-                              .pre_activation = k.pre,
-                              .x = k.y2,
-                              .weight = w.fc1_weight,
-                              .bias = w.fc1_bias,
-                              .activation = Activation::gelu_tanh});
+        "proj", {.y = branch_, .x = k.attention, .weight = w.proj_weight, .bias = w.proj_bias});
+    call<ops::ResidualNormForward>("norm", {.y = k.y2,
+                                            .residual_out = k.x2,
+                                            .mean = k.mean2,
+                                            .rstd = k.rstd2,
+                                            .residual = k.x1,
+                                            .branch = branch_,
+                                            .weight = w.norm2_weight,
+                                            .bias = w.norm2_bias,
+                                            .dropout = dropout(i, DropoutKind::attention_output)});
+    call<ops::LinearForward>("fc1", {.y = k.activated,
+                                     .pre_activation = k.pre,
+                                     .x = k.y2,
+                                     .weight = w.fc1_weight,
+                                     .bias = w.fc1_bias,
+                                     .activation = Activation::gelu_tanh});
     call<ops::LinearForward>(
-        "fc2", &Ops::linear_forward,
-        {.y = branch_, .x = k.activated, .weight = w.fc2_weight, .bias = w.fc2_bias});
+        "fc2", {.y = branch_, .x = k.activated, .weight = w.fc2_weight, .bias = w.fc2_bias});
   }
-  call<ops::ResidualNormForward>("norm", &Ops::residual_norm_forward,
+  call<ops::ResidualNormForward>("norm",
                                  {.y = final_y_,
                                   .residual_out = final_x_,
                                   .mean = final_mean_,
@@ -280,27 +275,22 @@ void GptStep::head() {
   const int64_t rows = shape_.tokens(), h = shape_.hidden;
   const Tensor y = final_y_.view({rows, h}), dy = dy_.view({rows, h});
   const Tensor weights = row_weights_.view({rows});
-  call<ops::LossWeights>("loss", &Ops::loss_weights,
-                         {.row_weights = row_weights_, .loss_mask = loss_mask_});
+  call<ops::LossWeights>("loss", {.row_weights = row_weights_, .loss_mask = loss_mask_});
   for (int64_t at = 0; at < rows; at += shape_.head_rows) {
     const int64_t count = std::min(shape_.head_rows, rows - at);
     const Tensor logits = logits_.slice(0, count), part = y.slice(at, count);
-    call<ops::LinearForward>("logits", &Ops::linear_forward,
-                             {.y = logits, .x = part, .weight = weights_.token_table});
-    call<ops::CrossEntropy>("cross entropy", &Ops::cross_entropy,
-                            {.logits = logits,
-                             .labels = labels_.slice(at, count),
-                             .row_weights = weights.slice(at, count),
-                             .token_loss = token_loss_.slice(at, count),
-                             .state = state_});
+    call<ops::LinearForward>("logits", {.y = logits, .x = part, .weight = weights_.token_table});
+    call<ops::CrossEntropy>("cross entropy", {.logits = logits,
+                                              .labels = labels_.slice(at, count),
+                                              .row_weights = weights.slice(at, count),
+                                              .token_loss = token_loss_.slice(at, count),
+                                              .state = state_});
     call<ops::LinearBackwardInput>(
-        "logits d", &Ops::linear_backward_input,
-        {.dx = dy.slice(at, count), .dy = logits, .weight = weights_.token_table});
+        "logits d", {.dx = dy.slice(at, count), .dy = logits, .weight = weights_.token_table});
     call<ops::LinearBackwardWeight>(
-        "logits w", &Ops::linear_backward_weight,
-        {.dweight = grads_.token_table, .dy = logits, .x = part, .accumulate = at > 0});
+        "logits w", {.dweight = grads_.token_table, .dy = logits, .x = part, .accumulate = at > 0});
   }
-  call<ops::AccumulateLoss>("loss", &Ops::accumulate_loss,
+  call<ops::AccumulateLoss>("loss",
                             {.state = state_, .row_weights = weights, .token_loss = token_loss_});
 }
 
@@ -318,17 +308,15 @@ void GptStep::backward() {
     a.accumulate = false;
     a.dropout = drop;
     a.dbranch_bias = before;
-    call("norm d", &Ops::residual_norm_backward, a);
+    call("norm d", a);
   };
   const auto weight = [&](const char* name, const Tensor& dweight, const Tensor& dbias,
                           const Tensor& dy, const Tensor& x) {
     call<ops::LinearBackwardWeight>(
-        name, &Ops::linear_backward_weight,
-        {.dweight = dweight, .dbias = dbias, .dy = dy, .x = x, .accumulate = false});
+        name, {.dweight = dweight, .dbias = dbias, .dy = dy, .x = x, .accumulate = false});
   };
   const auto input = [&](const char* name, const Tensor& dx, const Tensor& dy, const Tensor& w) {
-    call<ops::LinearBackwardInput>(name, &Ops::linear_backward_input,
-                                   {.dx = dx, .dy = dy, .weight = w});
+    call<ops::LinearBackwardInput>(name, {.dx = dx, .dy = dy, .weight = w});
   };
   const Tensor& dout = hidden_dropout_ > 0 ? dbranch_ : dresidual_;
   norm({.dweight = grads_.final_weight,
@@ -343,14 +331,13 @@ void GptStep::backward() {
                 &g = grads_.layers[static_cast<size_t>(i)];
     const Kept& k = kept_[static_cast<size_t>(i)];
     weight("fc2 w", g.fc2_weight, {}, dout, k.activated);
-    call<ops::LinearBackwardInput>("fc2 d", &Ops::linear_backward_input,
-                                   {.dx = dwide_,
-                                    .dy = dout,
-                                    .weight = w.fc2_weight,
-                                    .pre_activation = k.pre,
-                                    .activation = Activation::gelu_tanh,
-                                    .dbias = g.fc1_bias,
-                                    .accumulate_bias = false});
+    call<ops::LinearBackwardInput>("fc2 d", {.dx = dwide_,
+                                             .dy = dout,
+                                             .weight = w.fc2_weight,
+                                             .pre_activation = k.pre,
+                                             .activation = Activation::gelu_tanh,
+                                             .dbias = g.fc1_bias,
+                                             .accumulate_bias = false});
     weight("fc1 w", g.fc1_weight, {}, dwide_, k.y2);
     input("fc1 d", dy_, dwide_, w.fc1_weight);
     norm({.dweight = g.norm2_weight,
@@ -363,7 +350,7 @@ void GptStep::backward() {
          g.proj_bias, dropout(i, DropoutKind::attention_output));
     weight("proj w", g.proj_weight, {}, dout, k.attention);
     input("proj d", dy_, dout, w.proj_weight);
-    call<ops::AttentionBackward>("attention d", &Ops::attention_backward,
+    call<ops::AttentionBackward>("attention d",
                                  {.shape = attention,
                                   .dqkv = dqkv_,
                                   .dout = dy_,
@@ -384,31 +371,27 @@ void GptStep::backward() {
          first ? Tensor() : grads_.layers[static_cast<size_t>(i - 1)].fc2_bias,
          first ? ops::Dropout() : dropout(i - 1, DropoutKind::mlp_output));
   }
-  call<ops::EmbeddingBackward>("embedding d", &Ops::embedding_backward,
-                               {.dx = dresidual_,
-                                .tokens = tokens_,
-                                .dtoken_table = grads_.token_table,
-                                .positions = positions_,
-                                .dposition_table = grads_.position_table,
-                                .accumulate_tokens = true,
-                                .accumulate_positions = false,
-                                .dropout = dropout(0, DropoutKind::embedding)});
+  call<ops::EmbeddingBackward>("embedding d", {.dx = dresidual_,
+                                               .tokens = tokens_,
+                                               .dtoken_table = grads_.token_table,
+                                               .positions = positions_,
+                                               .dposition_table = grads_.position_table,
+                                               .accumulate_tokens = true,
+                                               .accumulate_positions = false,
+                                               .dropout = dropout(0, DropoutKind::embedding)});
 }
 
 void GptStep::update() {
-  call<ops::SumSquares>("grad norm", &Ops::sum_squares,
-                        {.out = sum_, .x = grad_, .accumulate = false});
-  call<ops::JudgeGradients>("grad norm", &Ops::judge_gradients,
-                            {.state = state_, .sum_squares = sum_, .clip_grad = 1.0f});
-  call<ops::AdamW>("adamw", &Ops::adamw,
-                   {.model = main_.data == model_.data ? Tensor() : model_,
-                    .main = main_,
-                    .m = m_,
-                    .v = v_,
-                    .grad = grad_,
-                    .state = state_,
-                    .decay_elements = decay_elements_,
-                    .beta2 = 0.95f});
+  call<ops::SumSquares>("grad norm", {.out = sum_, .x = grad_, .accumulate = false});
+  call<ops::JudgeGradients>("grad norm", {.state = state_, .sum_squares = sum_, .clip_grad = 1.0f});
+  call<ops::AdamW>("adamw", {.model = main_.data == model_.data ? Tensor() : model_,
+                             .main = main_,
+                             .m = m_,
+                             .v = v_,
+                             .grad = grad_,
+                             .state = state_,
+                             .decay_elements = decay_elements_,
+                             .beta2 = 0.95f});
 }
 
 }  // namespace bench

@@ -69,7 +69,7 @@ class GptStep {
   ops::Tensor take(ops::DType dtype, std::initializer_list<int64_t> shape);
   Weights cut(const ops::Tensor& flat, bool tell_decay);
   template <typename Args>
-  void call(const char* name, void (ops::Ops::*operation)(const Args&), const Args& args);
+  void call(const char* name, const Args& args);
   void forward();
   void head();
   void backward();

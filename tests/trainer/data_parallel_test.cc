@@ -97,8 +97,8 @@ Model train(int world, const std::string& family, EngineOptions options, int lay
     for (const ParamView& view : engine.parameters()) {
       const std::string& name = view.param->spec.name;
       put(model.main[name], view, view.main);
-      put(model.m[name], view, view.m);
-      put(model.v[name], view, view.v);
+      put(model.m[name], view, view.states[0].tensor);
+      put(model.v[name], view, view.states[1].tensor);
     }
     EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes);
   };

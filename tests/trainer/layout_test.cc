@@ -149,11 +149,12 @@ Outcome run(const Layout& l, int steps = kSteps) {
       engine.step(step + 1, (step == 1 ? kM - 2 : kM) / l.data, 1e-3f, 0.1f);
       losses.push_back(engine.result().loss);
       norms.push_back(engine.result().grad_norm);
-      if (step == 0) collect(&Values::first_m, [](const ParamView& v) { return v.m; });
+      if (step == 0)
+        collect(&Values::first_m, [](const ParamView& v) { return v.states[0].tensor; });
     }
     collect(&Values::main, [](const ParamView& v) { return v.main; });
-    collect(&Values::m, [](const ParamView& v) { return v.m; });
-    collect(&Values::v, [](const ParamView& v) { return v.v; });
+    collect(&Values::m, [](const ParamView& v) { return v.states[0].tensor; });
+    collect(&Values::v, [](const ParamView& v) { return v.states[1].tensor; });
     fill_batch(engine, 99);
     const float evaluation = engine.evaluate(kM / l.data);
     EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << l;

@@ -204,7 +204,7 @@ TEST(Engine, BadGradientsAreSkippedAndNamed) {
   engine.step(1, kM, 1e-2f, 0.1f);
   ops::StepState state = engine.result();
   EXPECT_EQ(state.skip, 1);
-  EXPECT_EQ(state.adam_steps, 0);
+  EXPECT_EQ(state.updates, 0);
   EXPECT_EQ(state.loss_scale, 512);
   EXPECT_FALSE(engine.nonfinite_gradients().empty());
   fc2.as<float>()[3] = saved;
@@ -219,7 +219,7 @@ TEST(Engine, BadGradientsAreSkippedAndNamed) {
   engine.step(2, kM, 1e-3f, 0.1f);
   state = engine.result();
   EXPECT_NEAR(state.grad_norm, golden.at("norm")[0], 1e-5 * golden.at("norm")[0]);
-  EXPECT_EQ(state.adam_steps, 1);
+  EXPECT_EQ(state.updates, 1);
 }
 
 TEST(Engine, ResumesFromItsTensorsBitForBit) {
@@ -239,7 +239,8 @@ TEST(Engine, ResumesFromItsTensorsBitForBit) {
   for (size_t i = 0; i < straight.parameters().size(); ++i) {
     const ParamView &from = straight.parameters()[i], &to = resumed.parameters()[i];
     for (const auto& [a, b] :
-         {std::pair(from.main, to.main), std::pair(from.m, to.m), std::pair(from.v, to.v)})
+         {std::pair(from.main, to.main), std::pair(from.states[0].tensor, to.states[0].tensor),
+          std::pair(from.states[1].tensor, to.states[1].tensor)})
       std::memcpy(b.data, a.data, size_t(a.bytes()));
   }
   resumed.set_state(straight.state());

@@ -191,7 +191,8 @@ TEST_F(StepOps, JudgementClipsSkipsAndScales) {
   EXPECT_EQ(s.skip, 0);
   EXPECT_FLOAT_EQ(s.grad_norm, 4);
   EXPECT_FLOAT_EQ(s.grad_multiplier, 1 / 1024.0f / (4 + 1e-6f));
-  EXPECT_EQ(s.adam_steps, 1);
+  EXPECT_EQ(s.updates, 1);
+  ops.run(AdamCorrections{.state = state, .beta1 = 0.9f, .beta2 = 0.999f});
   EXPECT_FLOAT_EQ(s.bias_correction1, 0.1f);
   EXPECT_FLOAT_EQ(s.bias_correction2, 1.0f - 0.999f);  // of the rounded beta, as the moments use it
   *sum.as<float>() = std::numeric_limits<float>::infinity();
@@ -202,7 +203,7 @@ TEST_F(StepOps, JudgementClipsSkipsAndScales) {
   EXPECT_EQ(s.loss_scale, 512);
   ops.run(args);  // hysteresis is used up: every bad step halves
   EXPECT_EQ(s.loss_scale, 256);
-  EXPECT_EQ(s.adam_steps, 1);
+  EXPECT_EQ(s.updates, 1);
   EXPECT_EQ(s.skipped_steps, 3);
   *sum.as<float>() = 1;
   for (int i = 0; i < 3; ++i) ops.run(args);

@@ -90,7 +90,7 @@ TEST(Snapshot, AnEngineComesBackFromItsCheckpoint) {
   Checkpoint checkpoint = Checkpoint::open(iteration_folder(folder, 0));
   load_tensors(second, checkpoint, true);
   second.set_state(restore_state(checkpoint.meta().state));
-  EXPECT_EQ(second.state().adam_steps, 1);
+  EXPECT_EQ(second.state().updates, 1);
   Snapshot again(second, true, false);
   again.take();
   ASSERT_EQ(again.shards().size(), snapshot.shards().size());

@@ -36,9 +36,8 @@ Flats flats_of(const FlatLayout& layout, const Share& share, const ModelSpec& sp
   };
   return {.model = flat(3, Hold::layers),
           .main = flat(1, Hold::share),
-          .m = flat(1, Hold::share),
-          .v = flat(1, Hold::share),
-          .grad = flat(2, Hold::layers)};
+          .grad = flat(2, Hold::layers),
+          .states = std::vector<FlatMemory>(optimizer_states().size(), flat(1, Hold::share))};
 }
 
 }  // namespace
@@ -99,6 +98,9 @@ ParamView Engine::Parts::view_of(const Slot& slot) const {
     return whole ? flat.whole(slot) : flat.range(slot);
   };
   const Range mine = layout.in_share(slot, share);
+  std::vector<StateView> states;
+  for (size_t i = 0; i < flats.states.size(); ++i)
+    states.push_back({optimizer_states()[i].name, part(flats.states[i])});
   const Topology& t = groups.topology;
   const bool copy = (slot.param.spec.split < 0 && t.tensor_rank > 0) ||
                     (slot.param.spec.layer < 0 && !t.first_stage());
@@ -107,8 +109,7 @@ ParamView Engine::Parts::view_of(const Slot& slot) const {
                                                         : flats.model.range(slot),
           .kept = whole ? Range{0, slot.param.elements()} : mine,
           .main = part(flats.main),
-          .m = part(flats.m),
-          .v = part(flats.v),
+          .states = std::move(states),
           .grad = part(flats.grad),
           .saved = copy ? Range{} : mine};
 }
@@ -148,8 +149,8 @@ void Engine::Parts::cut_flats() {
   else
     flats.main.place(optimizer.cut("main parameters", DType::f32, {flats.main.elements()}));
   flats.grad.place(arena.cut("gradients", options.grad_dtype, {flats.grad.elements()}));
-  for (FlatMemory* moment : {&flats.m, &flats.v})
-    moment->place(optimizer.cut("moments", options.moment_dtype, {moment->elements()}));
+  for (FlatMemory& state : flats.states)
+    state.place(optimizer.cut("moments", options.moment_dtype, {state.elements()}));
 }
 
 void Engine::Parts::cut() {
@@ -240,6 +241,11 @@ void Engine::Parts::upload_tables() {
   }
   upload_now(cosine, c.data());
   upload_now(sine, s.data());
+}
+
+void Engine::Parts::clear_states() {
+  for (const FlatMemory& state : flats.states)
+    ops.run(ops::Fill{.dst = state.tensor(), .value = 0});
 }
 
 /// Initial values of what is kept of one parameter, by position in the whole tensor.

@@ -92,6 +92,7 @@ struct Engine::Parts {
   void sum_tied_gradients();
   void sum_gradients_of_rows();
   void evaluate_all(int64_t num_microbatches);
+  void clear_states();
   void draw(const Slot& slot);
   void draw_rows(const Slot& slot, const Tensor& out, int64_t first);
   void upload_tables();

@@ -44,7 +44,7 @@ struct SumSquares {
 /// Decides what this step's gradients are worth, on the device. With q = sum_squares (of all
 /// ranks): grad_norm = sqrt(q) / loss_scale; skip = q not finite; grad_multiplier = 1 / loss_scale
 /// * min(1, clip_grad / (grad_norm + 1e-6)) (no clipping when clip_grad = 0); when not skip,
-/// adam_steps += 1 and the bias corrections follow. used_loss_scale = loss_scale; then the loss
+/// updates += 1. used_loss_scale = loss_scale; then the loss
 /// scale: when skip, growth_tracker = 0 and hysteresis_tracker -= 1, and once that is <= 0
 /// loss_scale = max(loss_scale * backoff, min_scale); when not skip, growth_tracker += 1, and when
 /// it reaches the window: growth_tracker = 0, hysteresis_tracker = hysteresis, loss_scale *=
@@ -54,7 +54,6 @@ struct JudgeGradients {
   Tensor state;
   Tensor sum_squares;  ///< (1) fp32.
   float clip_grad = 1;
-  float beta1 = 0.9f, beta2 = 0.999f;
   bool dynamic = false;
   float growth = 2, backoff = 0.5f, min_scale = 1;
   int32_t window = 1000, hysteresis = 2;
@@ -64,6 +63,17 @@ struct JudgeGradients {
     e.state("state", state);
     e.shape("sum_squares", sum_squares, DType::f32, {1});
   }
+  Cost cost() const { return {}; }
+};
+
+/// What AdamW divides its moments by, from the updates so far: bias_correction_i = 1 - beta_i ^
+/// updates, in fp64, rounded. Source: Kingma and Ba 2015, algorithm 1.
+struct AdamCorrections {
+  static constexpr const char* kName = "adam_corrections";
+  Tensor state;
+  float beta1 = 0.9f, beta2 = 0.999f;
+
+  void check(Device device) const { Expect(kName, device).state("state", state); }
   Cost cost() const { return {}; }
 };
 
@@ -120,6 +130,7 @@ struct CountNonfinite {
   Cost cost() const { return {count(x), bytes_of({&x})}; }
 };
 
-using OptimizerOperations = Family<BeginStep, SumSquares, JudgeGradients, AdamW, CountNonfinite>;
+using OptimizerOperations =
+    Family<BeginStep, SumSquares, JudgeGradients, AdamCorrections, AdamW, CountNonfinite>;
 
 }  // namespace ops

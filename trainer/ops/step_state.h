@@ -21,12 +21,14 @@ struct StepState {
   float loss_scale = 1;        ///< Multiplies the loss of the *next* forward.
   int32_t growth_tracker = 0;  ///< Good steps since the scale last changed.
   int32_t hysteresis_tracker = 0;
-  int32_t skip = 0;            ///< 1: this step's gradients are not finite, adamw changes nothing.
-  float grad_norm = 0;         ///< Unscaled, before clipping; of all ranks.
-  float grad_multiplier = 0;   ///< What adamw multiplies gradients with: 1 / loss_scale, clipped.
-  int64_t adam_steps = 0;      ///< Updates applied, this one included; skipped ones do not count.
-  float bias_correction1 = 0;  ///< 1 - beta1 ^ adam_steps.
+  int32_t skip = 0;           ///< 1: this step's gradients are not finite, adamw changes nothing.
+  float grad_norm = 0;        ///< Unscaled, before clipping; of all ranks.
+  float grad_multiplier = 0;  ///< What adamw multiplies gradients with: 1 / loss_scale, clipped.
+  int64_t updates = 0;        ///< Applied, this one included; skipped ones do not count.
+  // Written by AdamCorrections.
+  float bias_correction1 = 0;  ///< 1 - beta1 ^ updates.
   float bias_correction2 = 0;
+  // Written by JudgeGradients.
   int64_t skipped_steps = 0;  ///< In all.
   // Written by AccumulateLoss; zeroed by BeginStep.
   float loss = 0;             ///< Mean over micro-batches, unscaled.

@@ -9,6 +9,9 @@
 namespace trainer {
 namespace {
 
+constexpr StateSpec kStates[] = {{"exp_avg"}, {"exp_avg_sq"}};
+enum : size_t { kExpAvg, kExpAvgSq };
+
 /// state.loss as a tensor.
 Tensor loss_of(const Tensor& state) {
   Tensor loss = state.slice(offsetof(ops::StepState, loss), sizeof(float));
@@ -39,6 +42,8 @@ void sum_over(ops::Ops& ops, comm::Comm& comm, const Tensor& sums) {
 }
 
 }  // namespace
+
+std::span<const StateSpec> optimizer_states() noexcept { return kStates; }
 
 std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& grad,
                                   const Topology& topology) {
@@ -83,8 +88,6 @@ void judge(ops::Ops& ops, const Groups& groups, const std::vector<Tensor>& count
   ops.run(ops::JudgeGradients{.state = state,
                               .sum_squares = square,
                               .clip_grad = options.clip_grad,
-                              .beta1 = options.beta1,
-                              .beta2 = options.beta2,
                               .dynamic = options.scaler.dynamic,
                               .min_scale = options.scaler.min,
                               .window = options.scaler.window,
@@ -100,6 +103,7 @@ void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const 
 
 void update(ops::Ops& ops, const FlatLayout& layout, const Share& share, const Flats& flats,
             const OptimizerOptions& options, const Tensor& state) {
+  ops.run(ops::AdamCorrections{.state = state, .beta1 = options.beta1, .beta2 = options.beta2});
   const bool apart = flats.model.tensor().data != flats.main.tensor().data;
   for (size_t b = 0; b < layout.buckets().size(); ++b) {
     const Bucket& bucket = layout.buckets()[b];
@@ -111,8 +115,8 @@ void update(ops::Ops& ops, const FlatLayout& layout, const Share& share, const F
     ops.run(ops::AdamW{
         .model = apart ? part(flats.model) : Tensor(),
         .main = part(flats.main),
-        .m = part(flats.m),
-        .v = part(flats.v),
+        .m = part(flats.states[kExpAvg]),
+        .v = part(flats.states[kExpAvgSq]),
         .grad = part(flats.grad),
         .state = state,
         .decay_elements = std::clamp<int64_t>(bucket.decay_elements - first, 0, elements),

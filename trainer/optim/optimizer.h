@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <span>
 #include <vector>
 
 #include "trainer/ops/ops.h"
@@ -23,12 +24,20 @@ struct LossScaler {
   int32_t hysteresis = 2;
 };
 
+/// A number that the optimizer keeps for each element of a parameter. Memory, shares of
+/// data-parallel ranks, offload, checkpoints and the plan walk this list and know nothing else.
+struct StateSpec {
+  const char* name;  ///< Its group in checkpoints.
+};
+/// AdamW's: exp_avg and exp_avg_sq, as torch.optim names them.
+std::span<const StateSpec> optimizer_states() noexcept;
+
 /// The flat memories of a rank.
 struct Flats {
   FlatMemory model;  ///< Model dtype.
   FlatMemory main;   ///< fp32; the same memory as model when that is fp32 and on the device.
-  FlatMemory m, v;   ///< fp32 or bf16.
   FlatMemory grad;   ///< Grad dtype.
+  std::vector<FlatMemory> states;  ///< One a StateSpec; fp32 or bf16.
 };
 
 /// What an update is asked for.

@@ -118,7 +118,10 @@ int64_t Snapshot::needed_bytes() const {
   int64_t out = 0;
   for (const ParamView& view : engine_.parameters()) {
     int64_t item = size_bytes(view.model.dtype);
-    if (optimizer_) item += 4 + 2 * size_bytes(view.m.dtype);
+    if (optimizer_) {
+      item += 4;
+      for (const StateView& state : view.states) item += size_bytes(state.tensor.dtype);
+    }
     out += view.saved.count * item + 4 * ops::kAlignment;
   }
   return out;
@@ -134,8 +137,7 @@ void Snapshot::take() {
     add("model", view, view.model, whole ? 0 : view.kept.first);
     if (!optimizer_) continue;
     if (view.main.dtype != view.model.dtype) add("main", view, view.main, view.kept.first);
-    add("exp_avg", view, view.m, view.kept.first);
-    add("exp_avg_sq", view, view.v, view.kept.first);
+    for (const StateView& state : view.states) add(state.name, view, state.tensor, view.kept.first);
   }
   done_ = engine_.ops().download_beside(copies_);
   engine_.before_next_update(done_);
@@ -197,8 +199,8 @@ void load_tensors(Engine& engine, Checkpoint& checkpoint, bool optimizer) {
     };
     load(main ? *main : needed(checkpoint, "model", name), view.main);
     if (!optimizer) continue;
-    load(needed(checkpoint, "exp_avg", name), view.m);
-    load(needed(checkpoint, "exp_avg_sq", name), view.v);
+    for (const StateView& state : view.states)
+      load(needed(checkpoint, state.name, name), state.tensor);
   }
   engine.refresh_model_parameters();
 }
@@ -215,7 +217,7 @@ void store_state(const ops::StepState& from, RunState& to) noexcept {
   to.loss_scale = static_cast<double>(from.loss_scale);
   to.growth_tracker = from.growth_tracker;
   to.hysteresis_tracker = from.hysteresis_tracker;
-  to.adam_steps = from.adam_steps;
+  to.adam_steps = from.updates;
   to.skipped_steps = from.skipped_steps;
 }
 
@@ -225,7 +227,7 @@ ops::StepState restore_state(const RunState& from) noexcept {
   to.loss_scale = static_cast<float>(from.loss_scale);
   to.growth_tracker = static_cast<int32_t>(from.growth_tracker);
   to.hysteresis_tracker = static_cast<int32_t>(from.hysteresis_tracker);
-  to.adam_steps = from.adam_steps;
+  to.updates = from.adam_steps;
   to.skipped_steps = from.skipped_steps;
   return to;
 }

@@ -56,7 +56,7 @@ class CudaAttention : public PairTest {
                       .qkv = qkv[1],
                       .first_key = first ? first[1] : Tensor(),
                       .dropout = drop(1)});
-    both(&Ops::attention_forward, [&](int i) {
+    both([&](int i) {
       return AttentionForward{.shape = shape_of(c),
                               .out = out[i],
                               .stats = stats[i],
@@ -76,7 +76,7 @@ class CudaAttention : public PairTest {
     sides[1]->upload(workspace_[1], poison_.data());
     const Twin dout = random(model(), {c.length, c.batch, c.heads * c.channels}),
                dqkv = empty(model(), {c.length, c.batch, row(c)});
-    both(&Ops::attention_backward, [&](int i) {
+    both([&](int i) {
       return AttentionBackward{.shape = shape_of(c),
                                .dqkv = dqkv[i],
                                .dout = dout[i],
@@ -258,7 +258,7 @@ TEST_P(CudaAttention, Rotary) {
     const Twin at = integers({c.length, c.batch}, positions);
     for (bool inverse : {false, true}) {
       const Twin qkv = random(model(), {c.length, c.batch, row(c)});
-      both(&Ops::rotary, [&](int i) {
+      both([&](int i) {
         return Rotary{.qkv = qkv[i],
                       .positions = at[i],
                       .cosine = cos[i],
@@ -280,7 +280,7 @@ TEST_P(CudaAttention, Decode) {
   const Twin values = random(model(), {capacity, c.batch, c.groups * c.channels});
   const Twin qkv = random(model(), {c.length, c.batch, row(c)}),
              out = empty(model(), {c.length, c.batch, c.heads * c.channels});
-  both(&Ops::attention_decode, [&](int i) {
+  both([&](int i) {
     return AttentionDecode{.shape = shape_of(c),
                            .out = out[i],
                            .qkv = qkv[i],

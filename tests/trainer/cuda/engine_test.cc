@@ -73,7 +73,7 @@ TEST_F(CudaEngine, OverflowsAreSkippedUntilTheScaleFits) {
       EXPECT_TRUE(std::isfinite(state.grad_norm));
     }
     EXPECT_EQ(state.skipped_steps, skipped) << "step " << step;
-    EXPECT_EQ(state.adam_steps, applied) << "step " << step;
+    EXPECT_EQ(state.updates, applied) << "step " << step;
     EXPECT_TRUE(std::isfinite(state.loss)) << "step " << step;
     before = after;
   }
@@ -105,7 +105,7 @@ TEST_F(CudaEngine, NotFiniteUnderBf16ChangesNothingAndIsNamed) {
   fill_batch(engine, golden);
   engine.step(4, kM, 1e-3f, 0.1f);
   EXPECT_EQ(engine.result().skip, 1);
-  EXPECT_EQ(engine.result().adam_steps, 3);
+  EXPECT_EQ(engine.result().updates, 3);
   const std::vector<float> after = main_parameters(engine);
   EXPECT_EQ(std::memcmp(after.data(), before.data(), before.size() * sizeof(float)), 0);
   const std::vector<std::string> names = engine.nonfinite_gradients();

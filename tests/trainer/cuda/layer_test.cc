@@ -33,7 +33,7 @@ TEST_P(CudaLayer, ResidualNorm) {
                    bias = random(model(), {h});
         const Twin sum = empty(model(), {rows, b, h}), y = empty(model(), {rows, b, h});
         const Twin mean = empty(DType::f32, {rows, b}), rstd = empty(DType::f32, {rows, b});
-        both(&Ops::residual_norm_forward, [&](int i) {
+        both([&](int i) {
           return ResidualNormForward{.norm = norm,
                                      .y = y[i],
                                      .residual_out = sum[i],
@@ -63,7 +63,7 @@ TEST_P(CudaLayer, ResidualNorm) {
           return wide[1];
         }());
         sides[1]->synchronize();
-        both(&Ops::residual_norm_forward, [&](int i) {
+        both([&](int i) {
           return ResidualNormForward{.norm = norm,
                                      .y = y[i],
                                      .mean = norm == Norm::layernorm ? mean[i] : Tensor(),
@@ -72,7 +72,7 @@ TEST_P(CudaLayer, ResidualNorm) {
                                      .weight = weight[i],
                                      .bias = norm == Norm::layernorm ? bias[i] : Tensor()};
         });
-        both(&Ops::residual_norm_backward, [&](int i) {
+        both([&](int i) {
           ResidualNormBackward a{.norm = norm,
                                  .dresidual = dresidual[i],
                                  .dweight = dweight[i],
@@ -111,11 +111,11 @@ TEST_P(CudaLayer, BranchBiasGradientIsTheColumnSumOfTheBranchGradient) {
       const Twin y = empty(model(), {rows, b, h}), dresidual = empty(model(), {rows, b, h});
       const Twin dbranch = empty(model(), {rows, b, h}), dweight = empty(DType::f32, {h});
       const Twin whole = random(DType::f32, {h}), apart = copy_of(whole);
-      both(&Ops::residual_norm_forward, [&](int i) {
+      both([&](int i) {
         return ResidualNormForward{
             .y = y[i], .mean = mean[i], .rstd = rstd[i], .residual = x[i], .weight = weight[i]};
       });
-      both(&Ops::residual_norm_backward, [&](int i) {
+      both([&](int i) {
         return ResidualNormBackward{.dresidual = dresidual[i],
                                     .dbranch = p > 0 ? dbranch[i] : Tensor(),
                                     .dweight = dweight[i],
@@ -145,14 +145,14 @@ TEST_P(CudaLayer, NormSumAloneAndDropoutAlone) {
   const Twin residual = random(model(), {9, 2, 333}), branch = random(model(), {9, 2, 333});
   const Twin sum = empty(model(), {9, 2, 333}), dresidual = empty(model(), {9, 2, 333});
   const Twin dbranch = empty(model(), {9, 2, 333});
-  both(&Ops::residual_norm_forward, [&](int i) {
+  both([&](int i) {
     return ResidualNormForward{.residual_out = sum[i],
                                .residual = residual[i],
                                .branch = branch[i],
                                .dropout = drop(s, i, 0.5f)};
   });
   expect_close("sum", sum, 1.01, 0, 2);
-  both(&Ops::residual_norm_backward, [&](int i) {
+  both([&](int i) {
     return ResidualNormBackward{.dresidual = dresidual[i],
                                 .dbranch = dbranch[i],
                                 .dresidual_out = residual[i],
@@ -177,7 +177,7 @@ TEST_P(CudaLayer, Embedding) {
       const Twin t = integers({length, b}, tokens), q = integers({length, b}, positions);
       const Twin table = random(model(), {v, h}), places = random(model(), {length, h});
       const Twin x = empty(model(), {length, b, h}), dx = random(model(), {length, b, h});
-      both(&Ops::embedding_forward, [&](int i) {
+      both([&](int i) {
         return EmbeddingForward{.x = x[i],
                                 .tokens = t[i],
                                 .token_table = table[i],
@@ -188,7 +188,7 @@ TEST_P(CudaLayer, Embedding) {
       });
       expect_close("x", x, 1.01, 0, 2);
       const Twin dtable = random(DType::f32, {v, h}), dplaces = empty(DType::f32, {length, h});
-      both(&Ops::embedding_backward, [&](int i) {
+      both([&](int i) {
         return EmbeddingBackward{.dx = dx[i],
                                  .tokens = t[i],
                                  .dtoken_table = dtable[i],
@@ -217,7 +217,7 @@ TEST_P(CudaLayer, Linear) {
       const Twin bias = random(model(), {z.out}), addend = random(model(), {z.rows, z.out});
       const Twin y = empty(model(), {z.rows, z.out}), pre = empty(model(), {z.rows, z.out});
       const bool plain = act == Activation::none;
-      both(&Ops::linear_forward, [&](int i) {
+      both([&](int i) {
         return LinearForward{.y = y[i],
                              .pre_activation = pre[i],
                              .x = x[i],
@@ -240,7 +240,7 @@ TEST_P(CudaLayer, Linear) {
       const Twin dy = random(model(), {z.rows, z.out}), before = random(model(), {z.rows, z.in});
       const Twin dx = empty(model(), {z.rows, z.in}), dbias = random(DType::f32, {z.in});
       const Twin more = random(model(), {z.rows, z.in});
-      both(&Ops::linear_backward_input, [&](int i) {
+      both([&](int i) {
         LinearBackwardInput a{.dx = dx[i], .dy = dy[i], .weight = w[i], .accumulate_bias = true};
         if (plain) {
           a.addend = more[i];
@@ -258,7 +258,7 @@ TEST_P(CudaLayer, Linear) {
 
       const Twin dweight = random(DType::f32, {z.out, z.in}), sums = random(DType::f32, {z.out});
       for (bool accumulate : {true, false}) {
-        both(&Ops::linear_backward_weight, [&](int i) {
+        both([&](int i) {
           return LinearBackwardWeight{.dweight = dweight[i],
                                       .dbias = sums[i],
                                       .dy = dy[i],
@@ -306,7 +306,7 @@ TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
   const std::vector<AnyArgs> calls = {forward(1), input(1), weight(1)};
   tuned->prepare(calls);
   sides[1] = tuned.get();
-  both(&Ops::linear_forward, forward);
+  both(forward);
   expect_close("y", y, 2.2, 0.05, 512);
   // From here on both sides read the GPU's y.
   sides[1]->download(y[0].data, [&] {
@@ -315,8 +315,8 @@ TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
     return wide[1];
   }());
   sides[1]->synchronize();
-  both(&Ops::linear_backward_input, input);
-  both(&Ops::linear_backward_weight, weight);
+  both(input);
+  both(weight);
   expect_close("dx", dx, 2.2, 0.05, 768);
   expect_close("dbias before", dbefore, 0, 2.2, 1024 + 768);
   expect_close("dweight", dweight, 0, 0, 1024);
@@ -338,10 +338,8 @@ TEST_P(CudaLayer, Activation) {
       const int64_t wide = act == Activation::swiglu ? 2 * columns : columns;
       const Twin x = random(model(), {50, wide}, 2), y = empty(model(), {50, columns});
       const Twin dy = random(model(), {50, columns}), dx = empty(model(), {50, wide});
-      both(&Ops::activation_forward, [&](int i) { return ActivationForward{y[i], x[i], act}; });
-      both(&Ops::activation_backward, [&](int i) {
-        return ActivationBackward{dx[i], dy[i], x[i], act};
-      });
+      both([&](int i) { return ActivationForward{y[i], x[i], act}; });
+      both([&](int i) { return ActivationBackward{dx[i], dy[i], x[i], act}; });
       expect_close("y " + std::to_string(static_cast<int>(act)), y, 1.01, 0, 8);
       expect_close("dx " + std::to_string(static_cast<int>(act)), dx, 1.01, 0, 8);
     }

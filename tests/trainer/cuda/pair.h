@@ -118,9 +118,10 @@ class PairTest : public testing::TestWithParam<DType> {
     return t;
   }
 
-  template <typename Args, typename Make>
-  void both(void (Ops::*operation)(const Args&), Make make) {
-    for (int side = 0; side < 2; ++side) (sides[side]->*operation)(make(side));
+  /// Runs the operation that make(side) gives.
+  template <typename Make>
+  void both(Make make) {
+    for (int side = 0; side < 2; ++side) sides[side]->run(make(side));
     sides[1]->synchronize();
   }
 

@@ -120,15 +120,19 @@ void launch(CpuOps&, const JudgeGradients& a) {
       s.loss_scale = std::max(s.loss_scale * a.backoff, a.min_scale);
     return;
   }
-  ++s.adam_steps;
-  const double steps = static_cast<double>(s.adam_steps);
-  s.bias_correction1 = static_cast<float>(1.0 - std::pow(static_cast<double>(a.beta1), steps));
-  s.bias_correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(a.beta2), steps));
+  ++s.updates;
   if (++s.growth_tracker == a.window) {
     s.growth_tracker = 0;
     s.hysteresis_tracker = a.hysteresis;
     if (a.dynamic) s.loss_scale *= a.growth;
   }
+}
+
+void launch(CpuOps&, const AdamCorrections& a) {
+  StepState& s = state_of(a.state);
+  const double updates = static_cast<double>(s.updates);
+  s.bias_correction1 = static_cast<float>(1.0 - std::pow(static_cast<double>(a.beta1), updates));
+  s.bias_correction2 = static_cast<float>(1.0 - std::pow(static_cast<double>(a.beta2), updates));
 }
 
 void launch(CpuOps& cpu, const AdamW& a) {
@@ -170,6 +174,7 @@ void launch(CpuOps&, const CountNonfinite& a) {
 int64_t scratch_bytes(CpuOps&, const BeginStep&) { return 0; }
 int64_t scratch_bytes(CpuOps&, const SumSquares&) { return 0; }
 int64_t scratch_bytes(CpuOps&, const JudgeGradients&) { return 0; }
+int64_t scratch_bytes(CpuOps&, const AdamCorrections&) { return 0; }
 int64_t scratch_bytes(CpuOps&, const AdamW&) { return 0; }
 int64_t scratch_bytes(CpuOps&, const CountNonfinite&) { return 0; }
 
@@ -178,5 +183,6 @@ int64_t scratch_bytes(CpuOps&, const CountNonfinite&) { return 0; }
 template struct ops::Launch<ops::cpu::CpuOps, ops::BeginStep>;
 template struct ops::Launch<ops::cpu::CpuOps, ops::SumSquares>;
 template struct ops::Launch<ops::cpu::CpuOps, ops::JudgeGradients>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::AdamCorrections>;
 template struct ops::Launch<ops::cpu::CpuOps, ops::AdamW>;
 template struct ops::Launch<ops::cpu::CpuOps, ops::CountNonfinite>;

@@ -1,5 +1,5 @@
 // The step's end: sum of squares, judgement of the gradients on the device, AdamW over flat memory.
-// Lives here: BeginStep, SumSquares, JudgeGradients, AdamW, CountNonfinite. Numbers
+// Lives here: BeginStep, SumSquares, JudgeGradients, AdamCorrections, AdamW, CountNonfinite. Numbers
 // that change from step to step are read from StepState in device memory, so that a captured step
 // replays with new ones. AdamW is bound by memory: 28 bytes a parameter with fp32 main, moments and
 // gradients (30 with a 16-bit model). Source: Loshchilov and Hutter 2019; Megatron-LM
@@ -93,10 +93,7 @@ __global__ void judge_gradients_kernel(StepState* s, const float* sum_squares, J
   if (a.clip_grad > 0.0f) multiplier *= fminf(1.0f, a.clip_grad / (s->grad_norm + 1e-6f));
   s->grad_multiplier = multiplier;
   if (s->skip == 0) {
-    s->adam_steps += 1;
-    const double steps = static_cast<double>(s->adam_steps);
-    s->bias_correction1 = static_cast<float>(1.0 - pow(static_cast<double>(a.beta1), steps));
-    s->bias_correction2 = static_cast<float>(1.0 - pow(static_cast<double>(a.beta2), steps));
+    s->updates += 1;
   } else {
     s->skipped_steps += 1;
   }
@@ -113,6 +110,12 @@ __global__ void judge_gradients_kernel(StepState* s, const float* sum_squares, J
       s->loss_scale = scale * a.growth;
     }
   }
+}
+
+__global__ void adam_corrections_kernel(StepState* s, float beta1, float beta2) {
+  const double updates = static_cast<double>(s->updates);
+  s->bias_correction1 = static_cast<float>(1.0 - pow(static_cast<double>(beta1), updates));
+  s->bias_correction2 = static_cast<float>(1.0 - pow(static_cast<double>(beta2), updates));
 }
 
 template <typename Model, typename Moment, typename Grad>
@@ -276,6 +279,12 @@ void launch(CudaOps& cuda, const JudgeGradients& args) {
   CUDA_CHECK(cudaGetLastError());
 }
 
+void launch(CudaOps& cuda, const AdamCorrections& args) {
+  adam_corrections_kernel<<<1, 1, 0, cuda.stream()>>>(data<StepState>(args.state), args.beta1,
+                                                      args.beta2);
+  CUDA_CHECK(cudaGetLastError());
+}
+
 void launch(CudaOps& cuda, const AdamW& args) {
   if (args.main.elements() == 0) return;
   dispatch_float(args.grad.dtype, [&](auto* grad_type) {
@@ -303,6 +312,7 @@ void launch(CudaOps& cuda, const CountNonfinite& args) {
 
 int64_t scratch_bytes(CudaOps&, const BeginStep&) { return 0; }
 int64_t scratch_bytes(CudaOps&, const JudgeGradients&) { return 0; }
+int64_t scratch_bytes(CudaOps&, const AdamCorrections&) { return 0; }
 int64_t scratch_bytes(CudaOps&, const AdamW&) { return 0; }
 int64_t scratch_bytes(CudaOps&, const CountNonfinite&) { return 0; }
 
@@ -311,5 +321,6 @@ int64_t scratch_bytes(CudaOps&, const CountNonfinite&) { return 0; }
 template struct ops::Launch<ops::cuda::CudaOps, ops::BeginStep>;
 template struct ops::Launch<ops::cuda::CudaOps, ops::SumSquares>;
 template struct ops::Launch<ops::cuda::CudaOps, ops::JudgeGradients>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::AdamCorrections>;
 template struct ops::Launch<ops::cuda::CudaOps, ops::AdamW>;
 template struct ops::Launch<ops::cuda::CudaOps, ops::CountNonfinite>;
