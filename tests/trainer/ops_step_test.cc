@@ -224,6 +224,7 @@ TEST_F(StepOps, AdamWEqualsTheFormula) {
     const Values g = random_values(kN, uint32_t(10 + step));
     ops.run(BeginStep{.state = state, .iteration = step, .lr = 0.01f, .weight_decay = 0.1f});
     ops.run(JudgeGradients{.state = state, .sum_squares = sum, .clip_grad = 0});
+    ops.run(AdamCorrections{.state = state});
     ops.run(AdamW{.model = model,
                   .main = main,
                   .m = m,
