@@ -3,7 +3,7 @@
 // tensors under Megatron-core's names, with q, k and v apart in head order and gate apart from up,
 // matrices (out, in), the vocabulary without padding. Readers: megatron_source.h,
 // trainer_source.h, hf_folder.h; writers: hf_folder.h, megatron_target.h; so that n formats need n
-// mappings. May include trainer/model/spec.h for the numbers.
+// mappings. May include trainer/spec/spec.h for the numbers.
 // Shapes: N query heads, G key/value groups, D head size, H hidden.
 #pragma once
 
@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "convert/tensor_source.h"
-#include "trainer/model/spec.h"
+#include "trainer/spec/spec.h"
 
 namespace convert {
 

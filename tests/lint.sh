@@ -7,28 +7,59 @@ cd "$(dirname "$0")/.."
 bad=0
 report() { printf '%s\n' "$*"; bad=1; }
 
-# forbid ROOM PATTERN...: no file of ROOM may include a path that matches PATTERN.
-forbid() {
-  local room=$1 pattern; shift
-  [ -e "$room" ] || return 0
-  for pattern in "$@"; do
-    while IFS= read -r line; do report "$line: $room must not include $pattern"; done < <(
-      git ls-files -z -- "$room" | grep -zE '\.(h|cc|cu|cuh)$' | xargs -0r grep -nHE "^#include [<\"]($pattern)" | cut -d: -f1,2)
-  done
-}
-forbid libtok 'libindexed/' 'tools/' 'trainer/' 'convert/' 'simdjson' 'tbb/' 'oneapi/' 'unistd\.h' 'fcntl\.h' 'fstream' 'iostream' 'thread>'
-forbid libindexed 'libtok/' 'tools/' 'trainer/' 'convert/' 'simdjson' 'unicode/' 'tbb/' 'oneapi/'
-forbid tools/cli 'libtok/' 'trainer/' 'convert/' 'tools/stream/' 'simdjson'
-forbid tools/stream 'libtok/' 'trainer/' 'convert/'
-forbid tools 'trainer/' 'convert/'
-forbid trainer/ops 'trainer/(model|comm|parallel|schedule|optim|checkpoint|log|data|config)/' 'lib(tok|indexed)/' 'tools/'
-forbid trainer/ops/cpu 'cuda' 'cublas' 'cudnn' 'nccl'
-forbid trainer/model 'trainer/ops/(cpu|cuda)/' 'trainer/(data|config|log|checkpoint)/' 'cuda' 'nccl' 'gloo/'
-forbid trainer/parallel 'trainer/ops/(cpu|cuda)/' 'cuda' 'nccl' 'gloo/'
-forbid trainer/optim 'trainer/ops/(cpu|cuda)/' 'cuda' 'nccl' 'gloo/'
-forbid trainer/schedule 'trainer/ops/' 'trainer/(data|config|log|checkpoint)/'
-forbid trainer/data 'trainer/(ops|model|comm|optim|checkpoint|schedule)/' 'libtok/'
-forbid convert 'trainer/(data|schedule|log|comm)/'
+# Who may include whom: docs/architecture.md, section 3, whose tables are read here. Rows of the first say
+# "room | what it may include" (a room, one header of it, or "every room of X [but Y]"), of the second
+# "header | rooms and files that alone may include it".
+while IFS= read -r hit; do report "$hit"; done < <(
+  git ls-files -z -- libtok libindexed tools trainer convert | grep -zE '\.(h|cc|cu|cuh)$' |
+    xargs -0 grep -nHoE '^#include [<"][^>"]+' | awk '
+      function names(text, list,   n) { # the words in backquotes
+        n = 0
+        while (match(text, /`[^`]+`/)) { list[++n] = substr(text, RSTART + 1, RLENGTH - 2); text = substr(text, RSTART + RLENGTH) }
+        return n
+      }
+      function room_of(path,   room) {
+        for (room = path; sub(/\/[^\/]*$/, "", room);) if (room in rooms) return room
+        return ""
+      }
+      function begins(path, name) { return path == name || index(path, name "/") == 1 }
+      FNR == NR {
+        if (/^## /) table = 0
+        if (/^\| room \|/) table = 1
+        if (/^\| header \|/) table = 2
+        if (!table || !/^\| `/) next
+        split($0, cell, "|")
+        if (table == 1) {
+          names(cell[2], word); rooms[word[1]] = cell[3]
+        } else {
+          for (i = names(cell[2], word); i > 0; --i) library[word[i]] = cell[3]
+        }
+        next
+      }
+      {
+        split($0, part, ":"); path = part[1]; quoted = part[3] ~ /"/
+        header = part[3]; sub(/^#include [<"]/, "", header)
+        room = room_of(path)
+        if (room == "") { print path ":" part[2] ": no room of docs/architecture.md"; next }
+        if (quoted) {
+          other = room_of(header)
+          if (other == "" || other == room) next
+          row = rooms[room]; ok = 0
+          if (match(row, /every room of [a-z]+/)) {
+            all = substr(row, RSTART + 14, RLENGTH - 14)
+            ok = begins(header, all) && !(row ~ /but generation/ && other == "trainer/generation")
+          }
+          for (i = names(row, word); i > 0; --i) ok = ok || other == word[i] || header == word[i]
+          if (!ok) print path ":" part[2] ": " room " must not include " header
+          next
+        }
+        for (name in library) {
+          if (index(header, name) != 1) continue
+          ok = 0
+          for (i = names(library[name], word); i > 0; --i) ok = ok || begins(path, word[i])
+          if (!ok) print path ":" part[2] ": " room " must not include <" header ">"
+        }
+      }' docs/architecture.md -)
 
 sources() { git ls-files -- '*.h' '*.cc' '*.cu' '*.cuh'; }
 lines_over() { # limit, suffix

@@ -1,6 +1,6 @@
 // generate: text from a model, a checkpoint of the trainer or a Hugging Face folder. A spine:
 // flags, model, tokenizer, then one prompt after the other, token by token. Not here: the forward
-// pass (model/decoder.h), the choice of a token (session/sampling.h), formats (checkpoint/,
+// pass (generation/decoder.h), the choice of a token (generation/sampling.h), formats (checkpoint/,
 // convert/).
 //
 // SPDX-License-Identifier: MIT
@@ -16,9 +16,9 @@
 #include "tools/cli/fields.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
-#include "trainer/session/decoder_weights.h"
+#include "trainer/generation/decoder_weights.h"
+#include "trainer/generation/sampling.h"
 #include "trainer/session/devices.h"
-#include "trainer/session/sampling.h"
 #include "trainer/session/vocabulary.h"
 
 namespace {

@@ -1,7 +1,7 @@
 // trainer: GPT pre-training from an indexed dataset. The spine: rows become a configuration, the
 // configuration becomes parts, the parts meet in a TrainingLoop. The only place that chooses a
 // device.
-// Not here: the loop (session/training_loop.h), the model (engine.h), the flags (config/).
+// Not here: the loop (session/training_loop.h), the model (engine/engine.h), the flags (config/).
 //
 // SPDX-License-Identifier: MIT
 #include <sys/prctl.h>

@@ -6,7 +6,7 @@
 #include <string>
 
 #include "bench/step/gpt_step.h"
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 
 namespace bench {
 

@@ -13,9 +13,9 @@
 #include <string>
 #include <vector>
 
-#include "trainer/model/decoder.h"
+#include "trainer/generation/decoder.h"
+#include "trainer/generation/decoder_weights.h"
 #include "trainer/ops/cpu/cpu_ops.h"
-#include "trainer/session/decoder_weights.h"
 
 namespace {
 

@@ -25,9 +25,9 @@
 #include "convert/trainer_source.h"
 #include "libtok/tokenizer.h"
 #include "trainer/checkpoint/safetensors.h"
-#include "trainer/model/decoder.h"
+#include "trainer/generation/decoder.h"
+#include "trainer/generation/decoder_weights.h"
 #include "trainer/ops/cpu/cpu_ops.h"
-#include "trainer/session/decoder_weights.h"
 
 namespace convert {
 namespace {

@@ -14,7 +14,7 @@
 #include <vector>
 
 #include "tests/trainer/ranks.h"
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/philox.h"
 

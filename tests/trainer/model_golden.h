@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/engine.h"
-#include "trainer/model/params.h"
+#include "trainer/engine/engine.h"
+#include "trainer/spec/params.h"
 
 namespace golden {
 

@@ -12,9 +12,9 @@
 #include <string>
 
 #include "tests/trainer/model_golden.h"
-#include "trainer/engine.h"
-#include "trainer/model/params.h"
+#include "trainer/engine/engine.h"
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/spec/params.h"
 
 namespace {
 

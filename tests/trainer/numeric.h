@@ -12,8 +12,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/ops/philox.h"
 #include "trainer/ops/dropout.h"
+#include "trainer/ops/philox.h"
 #include "trainer/ops/step_state.h"
 #include "trainer/ops/tensor.h"
 

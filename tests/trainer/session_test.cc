@@ -14,11 +14,11 @@
 #include <numeric>
 #include <thread>
 
-#include "trainer/model/decoder.h"
+#include "trainer/generation/decoder.h"
+#include "trainer/generation/sampling.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/interval_clock.h"
-#include "trainer/session/sampling.h"
 #include "trainer/session/snapshot.h"
 #include "trainer/session/stop.h"
 

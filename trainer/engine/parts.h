@@ -1,8 +1,8 @@
 // Engine::Parts: what an Engine owns, and the pieces of its step. Built twice: over PlanOps with
 // memory in plan mode, to learn the sizes, and over the real device; both cut the same tensors in
-// the same order, so the plan is exact. Not here: the public face (trainer/engine.h). May include:
-// what engine.h may. parts.cc: memory and batches; step.cc: the step; walk.cc:
-// its schedule; plan.cc: planning.
+// the same order, so the plan is exact. Not here: the public face (trainer/engine/engine.h). May
+// include: what engine.h may. parts.cc: memory and batches; step.cc: the step; walk.cc: its
+// schedule; plan.cc: planning.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,7 +13,7 @@
 #include <memory>
 #include <vector>
 
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 #include "trainer/parallel/groups.h"
 
 namespace trainer {

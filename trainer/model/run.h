@@ -9,11 +9,11 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
-#include "trainer/model/spec.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/grads.h"
 #include "trainer/parallel/weights.h"
+#include "trainer/spec/spec.h"
 
 namespace trainer {
 

@@ -1,7 +1,7 @@
 // Stage: the layers that a rank holds; forward and backward of one micro-batch, written by hand.
 // Not here: one block (block.h), the vocabulary head (head.h), when a stage runs (schedule/),
-// memory's owner (engine.h). May include: ops/, comm/comm.h, parallel/flat_layout.h. Activations
-// (S, B, H).
+// memory's owner (engine/engine.h). May include: ops/, comm/comm.h, parallel/flat_layout.h.
+// Activations (S, B, H).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,10 +15,10 @@
 
 namespace trainer {
 
-/// Forward keeps what backward needs in the Pool, for any number of micro-batches at once;
-/// backward ends it. forward and backward of one micro-batch index pair up; backwards may come in
-/// any order. Tensors handed in and out are the residual stream, (S, B, H), or (S/tp, B, H) with sequence parallelism, with
-/// no branch pending.
+/// Forward keeps what backward needs in the Pool, for any number of micro-batches at once; backward
+/// ends it. forward and backward of one micro-batch index pair up; backwards may come in any order.
+/// Tensors handed in and out are the residual stream, (S, B, H), or (S/tp, B, H) with sequence
+/// parallelism, with no branch pending.
 class Stage {
  public:
   /// The chunk that `place` says. `max_microbatches` bounds MicroBatch::index.

@@ -1,5 +1,6 @@
-// Tokens and positions to activations, and the gradients of their tables. Not here: rotary positions
-// (attention.h). May include: operation.h, dropout.h. Letters and dtypes as in operation.h.
+// Tokens and positions to activations, and the gradients of their tables. Not here: rotary
+// positions (attention.h). May include: operation.h, dropout.h. Letters and dtypes as in
+// operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -73,8 +73,7 @@ struct LinearBackwardInput {
     e.matrix("dx", dx, dy.dtype, dy.rows(), weight.shape[1]);
     const bool sloped = activation != Activation::none;
     e.that(activation != Activation::swiglu, "swiglu is not an epilogue: use activation_backward");
-    if (sloped)
-      e.matrix("pre_activation", pre_activation, dy.dtype, dy.rows(), weight.shape[1]);
+    if (sloped) e.matrix("pre_activation", pre_activation, dy.dtype, dy.rows(), weight.shape[1]);
     if (dbias) {
       e.grad_dtype("dbias", dbias, dy.dtype);
       e.dims("dbias", dbias, {weight.shape[1]});

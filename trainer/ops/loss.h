@@ -1,5 +1,5 @@
-// The loss of a chunk of rows, over the whole vocabulary or one rank's part. Not here: the walk over
-// chunks (model/head.h). May include: operation.h, step_state.h. Letters and dtypes as in
+// The loss of a chunk of rows, over the whole vocabulary or one rank's part. Not here: the walk
+// over chunks (model/head.h). May include: operation.h, step_state.h. Letters and dtypes as in
 // operation.h.
 //
 // SPDX-License-Identifier: MIT

@@ -1,5 +1,5 @@
-// Residual add, dropout and norm in one pass, and its backward. May include: operation.h, dropout.h.
-// Letters and dtypes as in operation.h.
+// Residual add, dropout and norm in one pass, and its backward. May include: operation.h,
+// dropout.h. Letters and dtypes as in operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

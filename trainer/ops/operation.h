@@ -2,14 +2,6 @@
 // stand in one header a family (embedding.h, norm.h, linear.h, activation.h, attention.h, loss.h,
 // optimizer.h, elementwise.h), each with its backends' files of the same name in cpu/ and cuda/.
 // ops.h makes the interface of them. Not here: how a backend defines one (launch.h).
-//
-// Letters in the families: S sequence, B micro-batch, R = S*B rows, H hidden, F ffn hidden, N query
-// heads, G key/value groups, D head size, V vocabulary rows held here. On a tensor-parallel rank
-// these are the rank's own counts. "model dtype" is fp32, bf16 or fp16, one for all activations and
-// model parameters of a model; sums, softmax, norms and all statistics are fp32. "grad dtype" is
-// fp32 or the model dtype. Optional tensors may be empty. "+=" where `accumulate`, "=" where not:
-// the first micro-batch of a step passes accumulate = false, so gradients are never zeroed.
-//
 // To add an operation: its struct, and its name in the family at the end of that header; launch()
 // and scratch_bytes() in a file of each backend; a test. Whatever is forgotten does not build.
 //
@@ -24,6 +16,12 @@
 #include "trainer/ops/expect.h"
 #include "trainer/ops/tensor.h"
 
+// Letters in the families: S sequence, B micro-batch, R = S*B rows, H hidden, F ffn hidden, N query
+// heads, G key/value groups, D head size, V vocabulary rows held here. On a tensor-parallel rank
+// these are the rank's own counts. "model dtype" is fp32, bf16 or fp16, one for all activations and
+// model parameters of a model; sums, softmax, norms and all statistics are fp32. "grad dtype" is
+// fp32 or the model dtype. Optional tensors may be empty. "+=" where `accumulate`, "=" where not:
+// the first micro-batch of a step passes accumulate = false, so gradients are never zeroed.
 namespace ops {
 
 /// An upper bound on what one call does: floating point operations, and bytes if every operand

@@ -88,8 +88,9 @@ class Ops {
   virtual void release_host(void* block) noexcept = 0;
 
   // --- before the first step ---------------------------------------------------------------------
-  /// Scratch bytes that this backend wants for one call; may build and keep plans. Pointers in args are not followed. The
-  /// largest of all calls of a step is given by set_workspace; operations of one stream share it.
+  /// Scratch bytes that this backend wants for one call; may build and keep plans. Pointers in args
+  /// are not followed. The largest of all calls of a step is given by set_workspace; operations of
+  /// one stream share it.
   int64_t workspace_bytes(const AnyArgs& args) { return scratch_of(call_of(args)); }
   /// Gives scratch memory; it stays the Ops' until the Ops ends or another is given.
   virtual void set_workspace(Tensor workspace) { static_cast<void>(workspace); }
@@ -133,7 +134,8 @@ class Ops {
   virtual void forget(int64_t captured) { static_cast<void>(captured); }
 
  protected:
-  /// run() and workspace_bytes() of a backend: visits the call, for each Args by Launch<Self, Args>.
+  /// run() and workspace_bytes() of a backend: visits the call, for each Args by Launch<Self,
+  /// Args>.
   virtual void run_call(const AnyCall& call) = 0;
   virtual int64_t scratch_of(const AnyCall& call) = 0;
 };

@@ -1,7 +1,7 @@
 // FlatLayout: where each parameter of this rank lies in the flat memories (model, gradient, main,
 // moments), and how data-parallel ranks share them. Not here: the list of parameters
-// (model/params.h), the memories (flat_memory.h), reaching them (weights.h, grads.h). May include:
-// ops/, model/params.h. Offsets are elements, the same in all flat memories. A bucket is one layer
+// (spec/params.h), the memories (flat_memory.h), reaching them (weights.h, grads.h). May include:
+// ops/, spec/params.h. Offsets are elements, the same in all flat memories. A bucket is one layer
 // (or the embeddings, or what follows the layers): the unit in which gradients leave and weights
 // come. Inside a bucket decayed parameters come first.
 //
@@ -12,8 +12,8 @@
 #include <cstdint>
 #include <vector>
 
-#include "trainer/model/params.h"
 #include "trainer/ops/tensor.h"
+#include "trainer/spec/params.h"
 
 namespace trainer {
 

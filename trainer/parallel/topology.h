@@ -1,5 +1,5 @@
 // Topology: where a rank stands among tensor, data and pipeline parallel groups. Pure arithmetic.
-// Not here: communicators (comm/), who owns them (session/job.h). May include: model/params.h.
+// Not here: communicators (comm/), who owns them (session/job.h). May include: spec/params.h.
 // Order of ranks is Megatron's default "tp-cp-ep-dp-pp" without context and expert parallelism:
 // tensor ranks are neighbours, then data, then pipeline. A rank count that ends in _size is of a
 // group.
@@ -9,7 +9,7 @@
 
 #include <vector>
 
-#include "trainer/model/params.h"
+#include "trainer/spec/params.h"
 
 namespace trainer {
 

@@ -10,9 +10,9 @@
 #include <string>
 
 #include "trainer/config/train_config.h"
-#include "trainer/engine.h"
-#include "trainer/model/spec.h"
+#include "trainer/engine/engine.h"
 #include "trainer/optim/lr_schedule.h"
+#include "trainer/spec/spec.h"
 
 namespace trainer {
 

@@ -6,7 +6,7 @@
 #pragma once
 
 #include "trainer/config/train_config.h"
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 
 namespace trainer {
 

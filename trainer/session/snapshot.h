@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 
 namespace trainer {
 

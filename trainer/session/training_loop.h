@@ -1,7 +1,7 @@
 // TrainingLoop: the run itself. From a checkpoint or drawn weights, step after step, with the log,
 // evaluations, checkpoints and every way to end, in Megatron's order within a step: train, log,
-// evaluate, save, stop. Not here: choosing device and parts (trainer.cc), computing (engine.h),
-// what lines look like (log/).
+// evaluate, save, stop. Not here: choosing device and parts (trainer.cc), computing
+// (engine/engine.h), what lines look like (log/).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,7 +15,7 @@
 #include "tools/cli/console.h"
 #include "trainer/config/train_config.h"
 #include "trainer/data/batch_loader.h"
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 #include "trainer/log/metrics.h"
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/session/interval_clock.h"

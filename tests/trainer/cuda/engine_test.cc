@@ -12,7 +12,7 @@
 #include <string>
 
 #include "tests/trainer/model_golden.h"
-#include "trainer/model/decoder.h"
+#include "trainer/generation/decoder.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cuda/cuda.h"
 

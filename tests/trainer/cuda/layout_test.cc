@@ -16,7 +16,7 @@
 
 #include "tests/trainer/rank_processes.h"
 #include "trainer/comm/nccl.h"
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 #include "trainer/ops/cuda/cuda.h"
 #include "trainer/ops/philox.h"
 

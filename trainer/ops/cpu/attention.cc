@@ -1,7 +1,7 @@
-// CPU: attention in blocks of queries, softmax over all keys of a block at once.
-// A task owns one (sample, key/value group): it walks its query heads and blocks in order, so sums
-// are fixed. Source: Vaswani et al. 2017, equation 1; Dao et al. 2022 (FlashAttention), appendix
-// B.2, for the gradient by row sums of dout * out; Su et al. 2021 (RoFormer), equation 34, for rotary.
+// CPU: attention in blocks of queries, softmax over all keys of a block at once. A task owns one
+// (sample, key/value group): it walks its query heads and blocks in order, so sums are fixed.
+// Source: Vaswani et al. 2017, equation 1; Dao et al. 2022 (FlashAttention), appendix B.2, for the
+// gradient by row sums of dout * out; Su et al. 2021 (RoFormer), equation 34, for rotary.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>

@@ -1,7 +1,8 @@
 // CpuOps: every operation in plain fp32 loops; the specification that other backends are compared
 // with. Here: the backend, and what its operations share. Not here: what an operation means (the
-// headers of ops/), how it is computed (the file of the same name). May include: ops/, oneTBB. A loop is cut into pieces whose size depends on shapes alone, and each piece is summed in
-// order by one thread. So results do not depend on the number of threads.
+// headers of ops/), how it is computed (the file of the same name). May include: ops/, oneTBB. A
+// loop is cut into pieces whose size depends on shapes alone, and each piece is summed in order by
+// one thread. So results do not depend on the number of threads.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -44,7 +45,7 @@ class CpuOps final : public Ops {
   void upload(Tensor dst, const void* host) override;
   void download(void* host, Tensor src) override;
 
-  // --- for the operations, in the files of this folder --------------------------------------------
+  // --- for the operations, in the files of this folder -------------------------------------------
   /// body(i) for i in 0 .. count-1, on this Ops' threads, in any order.
   template <class Body>
   void parallel(int64_t count, const Body& body) {

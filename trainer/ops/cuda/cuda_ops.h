@@ -1,7 +1,8 @@
-// CudaOps: the operations on one NVIDIA GPU, queued on one compute stream.
-// Here: the backend, the state that its operations share, and what one file of them lends another.
-// Not here: kernels and launches (one file a family, named as its header), matrix products (gemm.h), fused attention (sdpa.h), the factory that other rooms call
-// (cuda.h). May include: trainer/ops and CUDA. Every method only queues work.
+// CudaOps: the operations on one NVIDIA GPU, queued on one compute stream. Here: the backend, the
+// state that its operations share, and what one file of them lends another. Not here: kernels and
+// launches (one file a family, named as its header), matrix products (gemm.h), fused attention
+// (sdpa.h), the factory that other rooms call (cuda.h). May include: trainer/ops and CUDA. Every
+// method only queues work.
 // SPDX-License-Identifier: MIT
 #pragma once
 

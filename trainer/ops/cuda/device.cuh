@@ -11,8 +11,8 @@
 
 #include <cstdint>
 
-#include "trainer/ops/philox.h"
 #include "trainer/ops/dropout.h"
+#include "trainer/ops/philox.h"
 
 namespace ops::cuda {
 

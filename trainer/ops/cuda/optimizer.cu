@@ -1,9 +1,9 @@
 // The step's end: sum of squares, judgement of the gradients on the device, AdamW over flat memory.
-// Lives here: BeginStep, SumSquares, JudgeGradients, AdamCorrections, AdamW, CountNonfinite. Numbers
-// that change from step to step are read from StepState in device memory, so that a captured step
-// replays with new ones. AdamW is bound by memory: 28 bytes a parameter with fp32 main, moments and
-// gradients (30 with a 16-bit model). Source: Loshchilov and Hutter 2019; Megatron-LM
-// grad_scaler.py and clip_grads.py; equals cpu/optimizer.cc.
+// Lives here: BeginStep, SumSquares, JudgeGradients, AdamCorrections, AdamW, CountNonfinite.
+// Numbers that change from step to step are read from StepState in device memory, so that a
+// captured step replays with new ones. AdamW is bound by memory: 28 bytes a parameter with fp32
+// main, moments and gradients (30 with a 16-bit model). Source: Loshchilov and Hutter 2019;
+// Megatron-LM grad_scaler.py and clip_grads.py; equals cpu/optimizer.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"

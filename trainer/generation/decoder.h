@@ -1,6 +1,6 @@
 // Decoder: one text through a model, a few tokens at a time, with keys and values of what came
 // before kept. For generation; training's forward is stage.h's, and both read the same weights.
-// Not here: which token is taken (session/sampling.h), where weights come from (the caller).
+// Not here: which token is taken (generation/sampling.h), where weights come from (the caller).
 // May include: ops/, parallel/flat_layout.h. Shapes as in ops/operation.h with B = 1.
 //
 // SPDX-License-Identifier: MIT
@@ -10,10 +10,10 @@
 #include <span>
 #include <vector>
 
-#include "trainer/model/spec.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/flat_layout.h"
+#include "trainer/spec/spec.h"
 
 namespace trainer {
 

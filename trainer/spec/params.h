@@ -1,6 +1,6 @@
 // ParamSpec: the table of a model's parameters, the only list of them in the project. Allocation,
 // initial values, optimizer groups, checkpoint and conversion all walk it. Not here: where a
-// parameter lies in memory (parallel/flat_layout.h). May include: ops/, model/spec.h. Shapes are
+// parameter lies in memory (parallel/flat_layout.h). May include: ops/, spec/spec.h. Shapes are
 // the whole model's; (out, in) for linears.
 //
 // SPDX-License-Identifier: MIT
@@ -11,7 +11,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/model/spec.h"
+#include "trainer/spec/spec.h"
 
 namespace trainer {
 

@@ -2,7 +2,7 @@
 // for backward; the residual stream is added to inside the norms, as there.
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/model/decoder.h"
+#include "trainer/generation/decoder.h"
 
 #include <algorithm>
 #include <cmath>

@@ -11,13 +11,13 @@
 #include <string>
 #include <vector>
 
-#include "trainer/model/spec.h"
 #include "trainer/model/stage.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/groups.h"
 #include "trainer/schedule/action.h"
+#include "trainer/spec/spec.h"
 
 namespace trainer {
 

@@ -2,7 +2,7 @@
 // but the scores and one number from the generator.
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/session/sampling.h"
+#include "trainer/generation/sampling.h"
 
 #include <algorithm>
 #include <cmath>

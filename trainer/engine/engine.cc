@@ -1,7 +1,7 @@
 // Engine: what the spine sees.
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/engine.h"
+#include "trainer/engine/engine.h"
 
 #include <algorithm>
 #include <utility>

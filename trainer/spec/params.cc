@@ -1,7 +1,7 @@
 // The table of parameters. Names: Megatron-core's GPTModel with the local layer spec.
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/model/params.h"
+#include "trainer/spec/params.h"
 
 #include <algorithm>
 #include <utility>

@@ -10,7 +10,7 @@
 #include <string>
 #include <vector>
 
-#include "trainer/model/decoder.h"
+#include "trainer/generation/decoder.h"
 #include "trainer/session/vocabulary.h"
 
 namespace trainer {

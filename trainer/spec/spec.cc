@@ -3,11 +3,11 @@
 // (GPT-NeoX-20B), Touvron et al. 2023 (LLaMA).
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/model/spec.h"
+#include "trainer/spec/spec.h"
 
 #include <cmath>
 
-#include "trainer/model/params.h"
+#include "trainer/spec/params.h"
 
 namespace trainer {
 namespace {

@@ -2,7 +2,7 @@
 // key and value apart and the vocabulary unpadded; they are joined here as the model holds them.
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/session/decoder_weights.h"
+#include "trainer/generation/decoder_weights.h"
 
 #include <filesystem>
 #include <memory>
