@@ -184,14 +184,10 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
   const indexed::Existing existing =
       target.replace ? indexed::Existing::replace : indexed::Existing::refuse;
   std::string tokenizer_folder;
-  if (!one_file && !tokenizer.files.empty()) {
-    tokenizer_folder = fs::absolute(root / "tokenizer").lexically_normal().string();
-    fs::create_directories(tokenizer_folder);
-    for (const TokenizerFile& file : tokenizer.files) {
-      indexed::OutputFile out(tokenizer_folder + "/" + file.name, existing);
-      out.write(file.text);
-      out.commit();
-    }
+  if (!one_file) {
+    const std::string folder = fs::absolute(root / "tokenizer").lexically_normal().string();
+    write_beside_checkpoint(tokenizer, folder);
+    if (!tokenizer.files.empty()) tokenizer_folder = folder;
   }
   PickleBuilder out;
   out.begin_dict().text("args");

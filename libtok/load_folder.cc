@@ -295,30 +295,47 @@ void set_template(const FolderConfig& config, bool has_json, TokenizerSource& so
   };
   const std::vector<int32_t> before = ids(add_bos, source.bos_id);
   const std::vector<int32_t> after = ids(add_eos, source.eos_id);
-  const auto differs = [&](const std::string& in_4) {
-    source.template_note =
-        "of the tokens around a text, add_bos_token and add_eos_token, transformers 5 is followed: " +
-        in_4;
-  };
   if (!has_json) {
     source.prefix_ids = before;
     source.suffix_ids = after;
-    if (!after.empty()) differs("eos_token ends each text, which 4.46 leaves out");
+    if (!after.empty()) {
+      source.template_note =
+          "add_eos_token: eos_token ends each text, as in transformers 5 and not in 4.46";
+    }
   } else if (by_flags_in_4 && (source.prefix_ids != before || source.suffix_ids != after)) {
-    differs("tokenizer.json's post_processor stands, where 4.46 goes by the two flags");
+    source.template_note =
+        "tokens around each text are those of tokenizer.json's post_processor, as in transformers "
+        "5; 4.46 goes by add_bos_token and add_eos_token";
   }
 }
 
-/// What a class of transformers 5 does by itself where 4.46 and this reader go by tokenizer.json.
-void note_own_cut(const FolderConfig& config, TokenizerSource& source) {
+/// Classes of transformers 5 take no more than vocabulary, merges and template from tokenizer.json.
+/// What they drop, and 4.46 and this reader keep: its own way of cutting, and added tokens that the
+/// configuration's list lacks.
+void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   if (config.known_class() == nullptr) return;
   const TokenizerClass& known = *config.known_class();
-  const bool nfc = source.normal_forms == std::vector{NormalForm::nfc};
-  const bool plain = source.normal_forms.empty();
-  if (source.pretokenizer == make_pretokenizer(known.family) && (known.nfc ? nfc : plain)) return;
-  source.notes.push_back("tokenizer.json is followed, as by transformers 4.46; " +
-                         config.class_name() +
-                         " of transformers 5 cuts and normalises by its own rules");
+  TokenizerSource& source = loading.source;
+  const std::vector<NormalForm> own = known.nfc ? std::vector{NormalForm::nfc}
+                                                : std::vector<NormalForm>{};
+  std::string dropped;
+  if (source.pretokenizer != make_pretokenizer(known.family) || source.normal_forms != own) {
+    dropped = "its way of cutting or normalising";
+  }
+  const std::map<int64_t, AddedToken> listed = config.listed_tokens();
+  for (const AddedToken& token : loading.added) {
+    if (!config.has_list() || config.is_named(token.content)) continue;
+    const bool there = std::any_of(listed.begin(), listed.end(), [&](const auto& entry) {
+      return entry.second.content == token.content;
+    });
+    if (there) continue;
+    dropped += (dropped.empty() ? "" : " and ") + std::string("added tokens as ") +
+               ordered_json(token.content).dump() + ", which added_tokens_decoder lacks";
+    break;
+  }
+  if (dropped.empty()) return;
+  source.version_note = "tokenizer.json is followed, as by transformers 4.46; " +
+                        config.class_name() + " of transformers 5 drops " + dropped;
 }
 
 }  // namespace
@@ -333,7 +350,7 @@ TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
   LoadingTokenizer loading =
       whole ? load_tokenizer_json(*whole) : load_pair(read, config, do_parts);
   TokenizerSource& source = loading.source;
-  if (whole) note_own_cut(config, source);
+  if (whole) note_what_5_drops(config, loading);
   const bool wants_space = flag(config.config(), "add_prefix_space", false, kConfig);
   const bool by_byte_level = source.pretokenizer == make_pretokenizer(Family::gpt2);
   if (config.known_class() != nullptr && config.known_class()->sets_prefix_space && by_byte_level) {
@@ -361,6 +378,56 @@ NamedTokens read_named_tokens(const ReadFile& read) {
     return token == nullptr ? std::nullopt : std::optional(token->content);
   };
   return {content("bos_token"), content("eos_token"), content("pad_token")};
+}
+
+FolderIds read_folder_ids(const ReadFile& read) {
+  const NamedTokens named = read_named_tokens(read);
+  FolderIds out;
+  std::map<std::string, int32_t, std::less<>> small;  // of the lists, whose ids overrule none
+  const auto list = [&](const std::string& content, int64_t id) {
+    if (id < 0 || id >= kIdLimit) return;
+    small.emplace(content, static_cast<int32_t>(id));
+    out.limit = std::max(out.limit, id + 1);
+  };
+  FileVocab vocab;
+  const std::optional<std::string> whole = read("tokenizer.json");
+  if (whole) {
+    JsonFile file = read_json_file(*whole, "tokenizer.json", VocabPlace::model);
+    for (const json& entry : file.tree.value("added_tokens", json::array())) {
+      if (entry.is_object()) list(entry.value("content", ""), entry.value("id", int64_t{-1}));
+    }
+    const json& model = file.tree["model"];
+    if (model.is_object() && model.contains("vocab") && model["vocab"].is_array()) {
+      int64_t id = 0;  // a unigram model: pairs of token and score, whose places are the ids
+      for (const json& pair : model["vocab"]) {
+        const bool named_pair = pair.is_array() && !pair.empty() && pair[0].is_string();
+        list(named_pair ? pair[0].get<std::string>() : "", id++);
+      }
+    }
+    vocab = std::move(file.vocab);
+  } else if (const std::optional<std::string> text = read("vocab.json")) {
+    vocab = read_json_file(*text, "vocab.json", VocabPlace::root).vocab;
+  }
+  for (const VocabSource::Token& token : vocab.tokens) {
+    out.limit = std::max(out.limit, int64_t{token.id} + 1);
+  }
+  for (const auto& [id, token] : FolderConfig(read, !whole).listed_tokens()) list(token.content, id);
+  const auto id_of = [&](const std::optional<std::string>& content) {
+    if (!content) return kNoId;
+    const auto found = small.find(*content);
+    return found != small.end() ? found->second : vocab.find(*content);
+  };
+  out.bos = id_of(named.bos);
+  out.eos = out.eod = id_of(named.eos);
+  out.pad = id_of(named.pad);
+  out.names_eos = named.eos.has_value();
+  out.eod_name = named.eos.value_or("");
+  for (std::string_view name : kEodNames) {
+    if (out.eod != kNoId) break;
+    out.eod = id_of(std::string(name));
+    out.eod_name = name;
+  }
+  return out;
 }
 
 }  // namespace tok
