@@ -177,9 +177,9 @@ std::vector<TokenizerFile> files_of(const std::string& folder) {
 }  // namespace
 
 bool is_tokenizer_file(const std::string& name) {
-  for (const char* whole : {"vocab.json", "vocab.txt", "merges.txt", "special_tokens_map.json",
-                            "added_tokens.json", "spiece.model", "sentencepiece.bpe.model",
-                            "tekken.json"})
+  for (const char* whole :
+       {"vocab.json", "vocab.txt", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+        "spiece.model", "sentencepiece.bpe.model", "tekken.json"})
     if (name == whole) return true;
   return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
          name.starts_with("tokenization_") || name.starts_with("chat_template") ||
@@ -261,8 +261,8 @@ TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_leng
   const auto there = [&](const char* name) { return fs::is_regular_file(folder + "/" + name); };
   if (!has_tokenizer(folder))
     throw FormatError(folder + ": neither tokenizer.json nor vocab.json and merges.txt");
-  const bool alone = !there("config.json") && !there("tokenizer_config.json") &&
-                     !there("special_tokens_map.json");
+  const bool alone =
+      !there("config.json") && !there("tokenizer_config.json") && !there("special_tokens_map.json");
   if (alone && there("tokenizer.json")) {
     TokenizerFiles out = tokenizer_from_json(folder + "/tokenizer.json", max_length);
     for (TokenizerFile& file : files_of(folder))

@@ -50,10 +50,11 @@ constexpr TokenizerClass kClasses[] = {
 
 /// The class of a model_type of config.json, for folders whose tokenizer_config.json has none.
 constexpr std::pair<const char*, const char*> kModelClasses[] = {
-    {"gpt2", "GPT2Tokenizer"},      {"opt", "GPT2Tokenizer"},    {"gpt_neo", "GPT2Tokenizer"},
-    {"gptj", "GPT2Tokenizer"},      {"codegen", "CodeGenTokenizer"},
-    {"gpt_neox", "GPTNeoXTokenizer"}, {"qwen2", "Qwen2Tokenizer"}, {"qwen2_moe", "Qwen2Tokenizer"},
-    {"qwen3", "Qwen2Tokenizer"},    {"qwen3_moe", "Qwen2Tokenizer"}};
+    {"gpt2", "GPT2Tokenizer"},       {"opt", "GPT2Tokenizer"},
+    {"gpt_neo", "GPT2Tokenizer"},    {"gptj", "GPT2Tokenizer"},
+    {"codegen", "CodeGenTokenizer"}, {"gpt_neox", "GPTNeoXTokenizer"},
+    {"qwen2", "Qwen2Tokenizer"},     {"qwen2_moe", "Qwen2Tokenizer"},
+    {"qwen3", "Qwen2Tokenizer"},     {"qwen3_moe", "Qwen2Tokenizer"}};
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what, const std::string& why) {
   throw ParseError(file + ": " + what + ": " + why);
@@ -163,8 +164,7 @@ class FolderConfig {
     for (const auto& [content, id] : added_.items()) {
       if (!id.is_number_integer()) refuse("added_tokens.json", content, "has no id");
       const bool special = is_named(content);
-      tokens[id.get<int64_t>()] = {
-          .content = content, .special = special, .normalized = !special};
+      tokens[id.get<int64_t>()] = {.content = content, .special = special, .normalized = !special};
     }
     for (auto& [id, token] : tokens) token.special = token.special || is_named(token.content);
     return tokens;
@@ -201,8 +201,7 @@ class FolderConfig {
     add_own_roles(config_, kConfig);
     for (const auto& [file, place] : {std::pair(&config_, kConfig), std::pair(&map_, kMap)}) {
       const ordered_json& extra = member(*file, "extra_special_tokens");
-      const ordered_json& more =
-          extra.empty() ? member(*file, "additional_special_tokens") : extra;
+      const ordered_json& more = extra.empty() ? member(*file, "additional_special_tokens") : extra;
       if (more.is_null()) continue;
       if (!more.is_array() && !more.is_object()) {
         refuse(place, "extra_special_tokens", shown(more) + ": expected a list of tokens");
@@ -216,7 +215,8 @@ class FolderConfig {
   /// Roles of one model's own, as image_token. 4.46 does not know them.
   void add_own_roles(const ordered_json& file, const char* place) {
     for (const auto& [key, value] : file.items()) {
-      const bool standard = std::find(std::begin(kRoles), std::end(kRoles), key) != std::end(kRoles);
+      const bool standard =
+          std::find(std::begin(kRoles), std::end(kRoles), key) != std::end(kRoles);
       if (standard || !key.ends_with("_token")) continue;
       const bool token = value.is_string() || (value.is_object() && value.contains("content"));
       if (token) roles_.emplace_back(key, read_token(value, true, place, key));
@@ -248,8 +248,8 @@ LoadingTokenizer load_pair(const ReadFile& read, const FolderConfig& config,
     throw ParseError("neither tokenizer.json nor vocab.json with merges.txt there");
   }
   if (config.known_class() == nullptr) {
-    refuse(kConfig, "tokenizer_class", "\"" + config.class_name() +
-                                           "\" without a tokenizer.json is not supported");
+    refuse(kConfig, "tokenizer_class",
+           "\"" + config.class_name() + "\" without a tokenizer.json is not supported");
   }
   LoadingTokenizer loading = load_gpt2(*vocab, *merges, do_parts);
   const TokenizerClass& known = *config.known_class();
@@ -316,8 +316,8 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   if (config.known_class() == nullptr) return;
   const TokenizerClass& known = *config.known_class();
   TokenizerSource& source = loading.source;
-  const std::vector<NormalForm> own = known.nfc ? std::vector{NormalForm::nfc}
-                                                : std::vector<NormalForm>{};
+  const std::vector<NormalForm> own =
+      known.nfc ? std::vector{NormalForm::nfc} : std::vector<NormalForm>{};
   std::string dropped;
   if (source.pretokenizer != make_pretokenizer(known.family) || source.normal_forms != own) {
     dropped = "its way of cutting or normalising";
@@ -411,7 +411,8 @@ FolderIds read_folder_ids(const ReadFile& read) {
   for (const VocabSource::Token& token : vocab.tokens) {
     out.limit = std::max(out.limit, int64_t{token.id} + 1);
   }
-  for (const auto& [id, token] : FolderConfig(read, !whole).listed_tokens()) list(token.content, id);
+  for (const auto& [id, token] : FolderConfig(read, !whole).listed_tokens())
+    list(token.content, id);
   const auto id_of = [&](const std::optional<std::string>& content) {
     if (!content) return kNoId;
     const auto found = small.find(*content);

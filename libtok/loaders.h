@@ -49,9 +49,9 @@ struct TokenizerSource {
   int32_t eos_id = kNoId;
   int32_t pad_id = kNoId;
   bool split_special_tokens = false;  ///< the folder asks that special tokens in text stay text
-  std::string version_note;   ///< where transformers 5 gives other ids, and 4.46 is followed
-  std::string template_note;  ///< where 4.46 puts other special tokens around a text
-  std::vector<std::string> notes;        ///< for Tokenizer::audit()
+  std::string version_note;        ///< where transformers 5 gives other ids, and 4.46 is followed
+  std::string template_note;       ///< where 4.46 puts other special tokens around a text
+  std::vector<std::string> notes;  ///< for Tokenizer::audit()
 };
 
 /// What vocab.json and merges.txt do not say.

@@ -193,12 +193,12 @@ tokenize::EncodeRules make_rules(const Options& options,
 
 indexed::Provenance make_provenance(const Options& options, const cli::Invocation& call,
                                     const tokenize::LoadedTokenizer& tokenizer) {
-  const std::string configuration = cli::concat(
-      tokenizer.identity(), "\n", options.append_eod, options.split_sentences,
-      options.keep_newlines, "\n", options.language, "\n", options.empty, "\n",
-      tokenizer.parses_special_tokens() ? "parse" : "text", "\n",
-      options.tokenizer.include_special_tokens,
-      "\n", options.reading.format, "\n", cli::join(options.reading.keys, "\n"));
+  const std::string configuration =
+      cli::concat(tokenizer.identity(), "\n", options.append_eod, options.split_sentences,
+                  options.keep_newlines, "\n", options.language, "\n", options.empty, "\n",
+                  tokenizer.parses_special_tokens() ? "parse" : "text", "\n",
+                  options.tokenizer.include_special_tokens, "\n", options.reading.format, "\n",
+                  cli::join(options.reading.keys, "\n"));
   const extract::Hash128 hash = extract::hash128(configuration);
   indexed::Provenance provenance;
   provenance.tool = cli::concat("bpe-tokenize ", cli::version());

@@ -564,7 +564,8 @@ TEST_F(TokenizerFolderTest, ATokenizerJsonAloneGetsWhatAutoTokenizerNeeds) {
 }
 
 TEST_F(TokenizerFolderTest, IdsOfOtherTokenizersAreRead) {
-  put("tokenizer.json", R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["</s>", -1.5]]}})");
+  put("tokenizer.json",
+      R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["</s>", -1.5]]}})");
   put("tokenizer_config.json", R"({"eos_token": "</s>", "unk_token": "<unk>"})");
   const TokenizerFiles files = read();
   EXPECT_EQ(files.ids, json({{"bos_token_id", nullptr}, {"eos_token_id", 1}}));

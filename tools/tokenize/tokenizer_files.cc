@@ -119,9 +119,9 @@ tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoPa
         cli::concat(folder.string(), ": neither tokenizer.json nor vocab.json with merges.txt"));
   }
   files.folder = folder;
-  files.description = whole ? (folder / "tokenizer.json").string()
-                            : cli::concat((folder / "vocab.json").string(), " ",
-                                          (folder / "merges.txt").string());
+  files.description =
+      whole ? (folder / "tokenizer.json").string()
+            : cli::concat((folder / "vocab.json").string(), " ", (folder / "merges.txt").string());
   return parsed(folder.string(),
                 [&] { return tok::Tokenizer::from_folder(reader_of(folder), do_parts); });
 }

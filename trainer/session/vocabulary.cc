@@ -42,7 +42,8 @@ tok::Tokenizer from_folder(const fs::path& folder) {
   } catch (const tok::ParseError& error) {
     const std::string text = error.what();
     const size_t colon = text.find(':');
-    const bool names_file = colon != std::string::npos && fs::exists(folder / text.substr(0, colon));
+    const bool names_file =
+        colon != std::string::npos && fs::exists(folder / text.substr(0, colon));
     throw tok::ParseError(concat(folder.string(), names_file ? "/" : ": ", text));
   }
 }

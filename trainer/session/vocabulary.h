@@ -21,7 +21,7 @@ struct TokenizerFiles {
   std::string vocab_file = {};  ///< vocab.json, tokenizer.json or NAME.tiktoken.
   std::string merge_file = {};  ///< merges.txt, with vocab.json.
   std::string tokenizer_model =
-      {};  ///< tokenizer.json, or a folder with it or with the pair above.
+      {};                 ///< tokenizer.json, or a folder with it or with the pair above.
   std::string type = {};  ///< Megatron's name of it.
 };
 
