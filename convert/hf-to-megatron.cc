@@ -85,6 +85,10 @@ int run(Options& options, cli::Invocation& call) {
   const TokenizerFiles tokenizer =
       tokenizer_from_folder(options.input, model.spec.max_position_embeddings);
   if (options.to == "megatron") {
+    if (options.output.ends_with(".pt"))
+      call.console.note(
+          "one file has no room for the tokenizer and its ids: give a folder, or --tokenizer to "
+          "megatron-to-hf");
     MegatronTarget target{.path = options.output,
                           .core_names = options.layout == "core",
                           .ordered_args = options.args_object == "ordereddict",

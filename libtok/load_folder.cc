@@ -9,6 +9,7 @@
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "libtok/load_json.h"
 #include "libtok/loaders.h"
@@ -65,6 +66,12 @@ std::string shown(const ordered_json& value) {
   return text.size() > 100 ? text.substr(0, 100) + "..." : text;
 }
 
+/// The model's config.json, or another program's file of that name, which says nothing here.
+ordered_json read_model_config(const ReadFile& read) {
+  ordered_json tree = ordered_json::parse(read("config.json").value_or("{}"), nullptr, false);
+  return tree.is_object() ? tree : ordered_json::object();
+}
+
 /// A small file; an empty object where there is none.
 ordered_json read_object(const ReadFile& read, const char* name) {
   const std::optional<std::string> text = read(name);
@@ -108,7 +115,7 @@ class FolderConfig {
  public:
   /// `pair`: the folder has no tokenizer.json, so that some class must say how texts are cut.
   FolderConfig(const ReadFile& read, bool pair)
-      : config_(read_object(read, kConfig)), model_(read_object(read, "config.json")) {
+      : config_(read_object(read, kConfig)), model_(read_model_config(read)) {
     // A file that lists its added tokens with flags says everything; the older ones count only
     // beside those that do not.
     has_list_ = config_.contains("added_tokens_decoder");
@@ -122,6 +129,7 @@ class FolderConfig {
       if (class_name_ == row.name) class_ = &row;
     }
     set_roles();
+    for (const auto& [role, token] : roles_) named_.insert(token.content);
   }
 
   /// The class by its name without "Fast"; empty where nothing says it.
@@ -131,10 +139,7 @@ class FolderConfig {
   /// Named tokens by role, in the order of their addition.
   const std::vector<std::pair<std::string, AddedToken>>& roles() const { return roles_; }
   const ordered_json& config() const { return config_; }
-  bool is_named(const std::string& content) const {
-    return std::any_of(roles_.begin(), roles_.end(),
-                       [&](const auto& role) { return role.second.content == content; });
-  }
+  bool is_named(const std::string& content) const { return named_.contains(content); }
   /// Whether tokenizer_config.json lists its added tokens, with their flags.
   bool has_list() const { return has_list_; }
   bool empty() const { return config_.empty() && map_.empty() && added_.empty(); }
@@ -237,6 +242,7 @@ class FolderConfig {
   std::string class_name_;
   const TokenizerClass* class_ = nullptr;
   std::vector<std::pair<std::string, AddedToken>> roles_;
+  std::unordered_set<std::string> named_;  ///< contents of roles_
 };
 
 /// vocab.json and merges.txt as the folder's class cuts.
@@ -274,11 +280,7 @@ void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
     }
   }
   for (const auto& [role, token] : config.roles()) {
-    const bool there =
-        token.content.empty() ||
-        std::any_of(loading.added.begin(), loading.added.end(),
-                    [&](const AddedToken& other) { return other.content == token.content; });
-    if (!there) loading.add(token);
+    if (!token.content.empty() && !loading.has_added(token.content)) loading.add(token);
   }
 }
 
@@ -322,13 +324,11 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   if (source.pretokenizer != make_pretokenizer(known.family) || source.normal_forms != own) {
     dropped = "its way of cutting or normalising";
   }
-  const std::map<int64_t, AddedToken> listed = config.listed_tokens();
+  std::unordered_set<std::string> listed;
+  for (const auto& [id, token] : config.listed_tokens()) listed.insert(token.content);
   for (const AddedToken& token : loading.added) {
-    if (!config.has_list() || config.is_named(token.content)) continue;
-    const bool there = std::any_of(listed.begin(), listed.end(), [&](const auto& entry) {
-      return entry.second.content == token.content;
-    });
-    if (there) continue;
+    if (!config.has_list() || config.is_named(token.content) || listed.contains(token.content))
+      continue;
     dropped += (dropped.empty() ? "" : " and ") + std::string("added tokens as ") +
                ordered_json(token.content).dump() + ", which added_tokens_decoder lacks";
     break;

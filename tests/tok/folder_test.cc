@@ -149,6 +149,7 @@ TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   EXPECT_EQ(with("tokenizer_config.json",
                  R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": true})"),
             "tokenizer_config.json: add_prefix_space: true: not supported for Qwen2Tokenizer");
+  EXPECT_EQ(with("config.json", "// of another program\n[]"), "");
   Files files = good;
   files.erase("merges.txt");
   EXPECT_EQ(refusal(files), "neither tokenizer.json nor vocab.json with merges.txt there");

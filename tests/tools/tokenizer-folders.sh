@@ -34,4 +34,4 @@ folder bart '{"tokenizer_class": "BartTokenizer"}'
 bpe-tokenize --input in.jsonl --output-prefix x --tokenizer-model bart 2>&1
 folder far '{"tokenizer_class": "GPT2Tokenizer", "added_tokens_decoder": {"1300": {"content": "<t>"}}}'
 bpe-tokenize --input in.jsonl --output-prefix x --tokenizer-model far 2>&1
-ls x* 2>/dev/null
+[ -z "$(ls x* 2>/dev/null)" ]

@@ -24,7 +24,7 @@ same() {
 }
 train() { # FROM TO STEPS [FLAG...]
   local from=$1 to=$2 steps=$3; shift 3
-  trainer --load "$from" --use-checkpoint-args --save "$to" --data-path ids_text_document --split 100,0,0 --micro-batch-size 1 \
+  trainer --load "$from" --use-checkpoint-args --save "$to" --data-path "${DATA:-ids}_text_document" --split 100,0,0 --micro-batch-size 1 \
     --lr 1e-3 --train-iters "$steps" --eval-iters 0 --device cpu --override-opt_param-scheduler "$@" >"log" 2>&1 || cat log
 }
 seq 40 | sed 's/.*/{"text": "5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"}/' >ids.jsonl
@@ -58,6 +58,15 @@ hf-to-megatron --input bare --output start/bare
 megatron-to-hf --input start/bare --output back/bare 2>&1 | sed "s|$WORK/||"; same bare back/bare
 train start/bare tuned-bare 1 --finetune
 megatron-to-hf --input tuned-bare --output back/tuned-bare --quiet; ids back/tuned-bare/config.json
+echo "- documents that ended otherwise than the export says"
+bpe-tokenize -q --input ids.jsonl --output-prefix ends --tokenizer-type NullTokenizer --vocab-size 100 --append-eod
+DATA=ends train start/bare ended 1 --finetune
+megatron-to-hf --input ended --output back/ended 2>&1 | grep ended
+echo "- what is there is not replaced"
+echo mine >meg/core/tokenizer/chat_template.jinja
+hf-to-megatron --input opt --output meg/core --to megatron --layout core 2>&1
+cat meg/core/tokenizer/chat_template.jinja
+hf-to-megatron --input opt --output one.pt --to megatron 2>&1
 echo "- over another model's folder"
 megatron-to-hf --input start/moved --output base --force
 same back/opt base
