@@ -51,33 +51,34 @@ void read_merges(std::string_view text, TokenizerSource& source) {
 
 }  // namespace
 
+LoadingTokenizer load_gpt2(std::string_view vocab_json, std::string_view merges_txt,
+                           const DoParts& do_parts) {
+  LoadingTokenizer loading;
+  do_parts(2, [&](size_t part) {
+    if (part == 1) return read_merges(merges_txt, loading.source);
+    loading.file = read_json_file(vocab_json, "vocab.json", VocabPlace::root);
+    if (!loading.file.vocab_complaint.empty()) {
+      throw ParseError("vocab.json: " + loading.file.vocab_complaint);
+    }
+  });
+  loading.source.pretokenizer = make_pretokenizer(Family::gpt2);
+  return loading;
+}
+
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
                           const Gpt2Options& options, const DoParts& do_parts) {
-  TokenizerSource source;
-  JsonFile file;
-  do_parts(2, [&](size_t part) {
-    if (part == 1) return read_merges(merges_txt, source);
-    file = read_json_file(vocab_json, "vocab.json", VocabPlace::root);
-    if (!file.vocab_complaint.empty()) throw ParseError("vocab.json: " + file.vocab_complaint);
-  });
-  source.pretokenizer = make_pretokenizer(Family::gpt2);
-  source.add_prefix_space = options.add_prefix_space;
-  int32_t largest_added = kNoId;
-  const auto add = [&](std::string_view content, int32_t id) {
-    source.added_tokens.push_back(
-        {.content = std::string(content), .id = id, .special = true, .normalized = true});
-    largest_added = std::max(largest_added, id);
-  };
+  LoadingTokenizer loading = load_gpt2(vocab_json, merges_txt, do_parts);
+  loading.source.add_prefix_space = options.add_prefix_space;
   for (const std::string& content : options.special_tokens) {
-    add(content, assign_added_id(file.vocab, content, largest_added));
+    loading.add({.content = content, .special = true, .normalized = true});
   }
   if (options.special_tokens.empty()) {
     for (std::string_view content : kUsualSpecialTokens) {
-      if (const int32_t id = file.vocab.find(content); id != kNoId) add(content, id);
+      if (loading.file.vocab.find(content) == kNoId) continue;
+      loading.add({.content = std::string(content), .special = true, .normalized = true});
     }
   }
-  source.vocab.tokens = std::move(file.vocab.tokens);
-  return source;
+  return std::move(loading).finish();
 }
 
 }  // namespace tok

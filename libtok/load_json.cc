@@ -260,4 +260,31 @@ int32_t assign_added_id(FileVocab& vocab, std::string_view content, int32_t larg
   return largest_added >= size || size == 0 ? largest_added + 1 : size;
 }
 
+int32_t LoadingTokenizer::add(AddedToken token) {
+  const auto [place, fresh] = added_index.try_emplace(token.content, added.size());
+  if (!fresh) {
+    AddedToken& same = added[place->second];
+    token.id = same.id;
+    same = std::move(token);
+    return same.id;
+  }
+  token.id = assign_added_id(file.vocab, token.content, largest_added);
+  largest_added = std::max(largest_added, token.id);
+  added.push_back(std::move(token));
+  return added.back().id;
+}
+
+int32_t LoadingTokenizer::find(const std::string& content) {
+  const auto found = added_index.find(content);
+  return found != added_index.end() ? added[found->second].id : file.vocab.find(content);
+}
+
+TokenizerSource LoadingTokenizer::finish() && {
+  std::stable_partition(added.begin(), added.end(),
+                        [](const AddedToken& token) { return token.special; });
+  source.added_tokens = std::move(added);
+  source.vocab.tokens = std::move(file.vocab.tokens);
+  return std::move(source);
+}
+
 }  // namespace tok

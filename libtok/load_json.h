@@ -9,9 +9,11 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
+#include "libtok/loaders.h"
 #include "libtok/vocab.h"
 
 namespace tok {
@@ -74,5 +76,35 @@ bool append_merge(std::string_view left, std::string_view right,
 /// else one more than the largest so far.
 /// Range: `largest_added` is the largest id among added tokens so far, kNoId when there is none.
 int32_t assign_added_id(FileVocab& vocab, std::string_view content, int32_t largest_added);
+
+/// A tokenizer on its way from files to a source: its vocabulary is still searched by text, and
+/// tokens may be added.
+struct LoadingTokenizer {
+  TokenizerSource source;  ///< without its tokens and added tokens
+  JsonFile file;
+  std::vector<AddedToken> added;                        ///< in the order of their addition
+  std::unordered_map<std::string, size_t> added_index;  ///< of each by its content
+  int32_t largest_added = kNoId;
+
+  /// Adds a token, or gives the one that has its content the new flags. Returns its id.
+  int32_t add(AddedToken token);
+
+  /// Whether a token with this content has been added.
+  bool has_added(const std::string& content) const { return added_index.contains(content); }
+
+  /// Id of an added token, or of the vocabulary's; kNoId where neither has it.
+  int32_t find(const std::string& content);
+
+  /// The whole; special tokens come first among the added ones.
+  TokenizerSource finish() &&;
+};
+
+/// All of a tokenizer.json. Errors: as read_tokenizer_json.
+LoadingTokenizer load_tokenizer_json(std::string_view text);
+
+/// Vocabulary and merges, to be cut as GPT-2 does, without any added token.
+/// Errors: as read_gpt2.
+LoadingTokenizer load_gpt2(std::string_view vocab_json, std::string_view merges_txt,
+                           const DoParts& do_parts);
 
 }  // namespace tok

@@ -184,13 +184,11 @@ void read_model(JsonFile& file, TokenizerSource& source) {
   if (vocab.unk_id == kNoId) refuse("model.unk_token", shown(unk_token), "not in the vocabulary");
 }
 
-void read_added_tokens(JsonFile& file, TokenizerSource& source) {
-  const json& list = member(file.tree, "added_tokens");
+void read_added_tokens(LoadingTokenizer& loading) {
+  const json& list = member(loading.file.tree, "added_tokens");
   if (list.is_null()) return;
   if (!list.is_array()) refuse("added_tokens", shown(list), "expected an array");
-  int32_t largest = kNoId;
   std::set<std::string> seen;
-  std::vector<AddedToken> plain;
   for (const json& entry : list) {
     const std::string place = "added_tokens";
     if (!entry.is_object()) refuse(place, shown(entry), "expected an object");
@@ -206,15 +204,12 @@ void read_added_tokens(JsonFile& file, TokenizerSource& source) {
                      .normalized = flag(entry, "normalized", true, place)};
     if (token.content.empty()) continue;  // as Hugging Face does
     if (!seen.insert(token.content).second) refuse(place, shown(content), "listed twice");
-    token.id = assign_added_id(file.vocab, token.content, largest);
-    if (token.id != id.get<int64_t>()) {
+    const int32_t given = loading.add(std::move(token));
+    if (given != id.get<int64_t>()) {
       refuse(place, shown(content),
-             "its id is " + id.dump() + ", Hugging Face would give it " + std::to_string(token.id));
+             "its id is " + id.dump() + ", Hugging Face would give it " + std::to_string(given));
     }
-    largest = std::max(largest, token.id);
-    (token.special ? source.added_tokens : plain).push_back(std::move(token));
   }
-  source.added_tokens.insert(source.added_tokens.end(), plain.begin(), plain.end());
 }
 
 /// Ids of one special token of a template.
@@ -280,16 +275,16 @@ void read_post_processor(const json& processor, TokenizerSource& source) {
 
 }  // namespace
 
-TokenizerSource read_tokenizer_json(std::string_view text) {
-  JsonFile file = read_json_file(text, "tokenizer.json", VocabPlace::model);
-  const json& root = file.tree;
-  TokenizerSource source;
+LoadingTokenizer load_tokenizer_json(std::string_view text) {
+  LoadingTokenizer loading;
+  loading.file = read_json_file(text, "tokenizer.json", VocabPlace::model);
+  const json& root = loading.file.tree;
+  TokenizerSource& source = loading.source;
   read_normalizer(member(root, "normalizer"), source);
-  read_model(file, source);
+  read_model(loading.file, source);
   read_pretokenizer(member(root, "pre_tokenizer"), source);
-  read_added_tokens(file, source);
+  read_added_tokens(loading);
   read_post_processor(member(root, "post_processor"), source);
-  source.vocab.tokens = std::move(file.vocab.tokens);
   for (const char* ignored : {"truncation", "padding"}) {
     if (member(root, ignored).is_null()) continue;
     source.notes.push_back(std::string("tokenizer.json asks for ") + ignored +
@@ -299,7 +294,11 @@ TokenizerSource read_tokenizer_json(std::string_view text) {
   if (!decoder.is_object() || member(decoder, "type") != "ByteLevel") {
     source.notes.push_back("the decoder is not ByteLevel; decoding gives the tokens' bytes anyway");
   }
-  return source;
+  return loading;
+}
+
+TokenizerSource read_tokenizer_json(std::string_view text) {
+  return load_tokenizer_json(text).finish();
 }
 
 }  // namespace tok

@@ -8,6 +8,8 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -43,7 +45,13 @@ struct TokenizerSource {
   std::vector<AddedToken> added_tokens;  ///< in the order in which equal matches are tried
   std::vector<int32_t> prefix_ids;       ///< before a document, when special tokens are asked for
   std::vector<int32_t> suffix_ids;       ///< after it
-  std::vector<std::string> notes;        ///< for Tokenizer::audit()
+  int32_t bos_id = kNoId;                ///< what the folder names so; kNoId where it names none
+  int32_t eos_id = kNoId;
+  int32_t pad_id = kNoId;
+  bool split_special_tokens = false;  ///< the folder asks that special tokens in text stay text
+  std::string version_note;        ///< where transformers 5 gives other ids, and 4.46 is followed
+  std::string template_note;       ///< where 4.46 puts other special tokens around a text
+  std::vector<std::string> notes;  ///< for Tokenizer::audit()
 };
 
 /// What vocab.json and merges.txt do not say.
@@ -63,6 +71,45 @@ TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_t
 /// Reads a tokenizer.json: model BPE with a byte-level pre-tokenizer.
 /// Errors: ParseError naming the member and value that is ill-formed or not supported.
 TokenizerSource read_tokenizer_json(std::string_view json);
+
+/// The text of one file of a folder, by its name there; nothing where there is none.
+using ReadFile = std::function<std::optional<std::string>(std::string_view name)>;
+
+/// Special tokens by their roles in a folder; nothing where a role has none.
+struct NamedTokens {
+  std::optional<std::string> bos, eos, pad;
+};
+
+/// Reads a folder as transformers' AutoTokenizer does: tokenizer.json, or vocab.json with
+/// merges.txt, and over it what tokenizer_config.json, special_tokens_map.json and
+/// added_tokens.json say. config.json says the class where tokenizer_config.json does not. Where
+/// versions differ, transformers 5 is followed, but for what it drops of a tokenizer.json;
+/// docs/man/bpe-tokenize.1.md lists the places.
+/// Errors: ParseError naming file, member, value and why.
+TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);
+
+/// The same folder's bos, eos and pad tokens, also where its tokenizer is of another kind than
+/// those that are read here.
+/// Errors: ParseError for a file that is not JSON.
+NamedTokens read_named_tokens(const ReadFile& read);
+
+/// What a folder says of its ids.
+struct FolderIds {
+  int32_t bos = kNoId, eos = kNoId, pad = kNoId;  ///< kNoId: not named, or without an id in a file
+  bool names_eos = false;
+  int32_t eod = kNoId;   ///< eos where it is named, else the first of kEodNames that has an id
+  std::string eod_name;  ///< its content
+  int64_t limit = 0;     ///< the highest id plus one; 0 where no file has ids that are read here
+};
+
+/// Reads them of any tokenizer.json, and of vocab.json and the lists of added tokens.
+/// Errors: ParseError for a file that is not JSON.
+FolderIds read_folder_ids(const ReadFile& read);
+
+/// Names under which the field's tokenizers keep the token that ends a document, the first that a
+/// vocabulary has being it where nothing else is said.
+inline constexpr std::string_view kEodNames[] = {"<|endoftext|>", "<|end_of_text|>", "</s>",
+                                                 "<eos>"};
 
 /// Reads a .tiktoken file (base64 token, space, rank: one a line) with the pattern and special
 /// tokens of `encoding`: r50k_base, gpt2, p50k_base, p50k_edit, cl100k_base, o200k_base.

@@ -14,9 +14,6 @@
 namespace tok {
 namespace {
 
-/// Names under which the field's tokenizers keep the token that ends a document.
-constexpr std::string_view kEodNames[] = {"<|endoftext|>", "<|end_of_text|>", "</s>", "<eos>"};
-
 void put(std::string& out, int64_t number) {
   char digits[24];
   char* end = std::to_chars(digits, digits + sizeof digits, number).ptr;
@@ -97,6 +94,10 @@ Tokenizer Tokenizer::from_gpt2(std::string_view vocab_json, std::string_view mer
 
 Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const DoParts& do_parts) {
   return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), do_parts);
+}
+
+Tokenizer Tokenizer::from_folder(const ReadFile& read, const DoParts& do_parts) {
+  return Tokenizer(read_folder(read, do_parts), chosen_simd_level(), do_parts);
 }
 
 Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string_view encoding,
@@ -356,6 +357,7 @@ std::optional<int32_t> Tokenizer::token_id(std::string_view content) const {
 }
 
 std::optional<int32_t> Tokenizer::eod_id() const {
+  if (source_.eos_id != kNoId) return source_.eos_id;
   for (std::string_view name : kEodNames) {
     if (const std::optional<int32_t> id = token_id(name); id.has_value()) return id;
   }

@@ -79,6 +79,7 @@ class Tokenizer {
                              const DoParts& do_parts = one_after_another);
   static Tokenizer from_tokenizer_json(std::string_view json,
                                        const DoParts& do_parts = one_after_another);
+  static Tokenizer from_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);
   static Tokenizer from_tiktoken(std::string_view ranks, std::string_view encoding,
                                  const DoParts& do_parts = one_after_another);
 
@@ -130,13 +131,16 @@ class Tokenizer {
   /// Id of an added token with this content, or of a vocabulary token with these bytes.
   std::optional<int32_t> token_id(std::string_view content) const;
 
-  /// Id that ends a document: the first of `<|endoftext|> <|end_of_text|> </s> <eos>` that exists.
+  /// Id that ends a document: the folder's eos token, else the first of kEodNames that exists.
   std::optional<int32_t> eod_id() const;
 
   /// Whether an id is a special token.
   bool is_special(int32_t id) const;
 
   const std::vector<AddedToken>& added_tokens() const noexcept { return source_.added_tokens; }
+
+  /// All that the files said but the vocabulary and its merges, which are not kept.
+  const TokenizerSource& source() const noexcept { return source_; }
   const Vocab& vocab() const noexcept { return vocab_; }
   const PreTokenizer& pretokenizer() const noexcept { return source_.pretokenizer; }
 

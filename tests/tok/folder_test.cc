@@ -1,0 +1,169 @@
+// Whole tokenizer folders, against what AutoTokenizer of transformers 4.46 and 5 makes of them.
+// Golden: tests/golden/tok/folders.json, made by tests/reference/tokenizer_folders_golden.py.
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <map>
+
+#include "libtok/loaders.h"
+#include "libtok/tokenizer.h"
+#include "tests/tok/tok_data.h"
+
+namespace tok_test {
+namespace {
+
+using nlohmann::json;
+using nlohmann::ordered_json;
+using testing::HasSubstr;
+using Files = std::map<std::string, std::string>;
+
+const ordered_json& golden() {
+  static const ordered_json tree = ordered_json::parse(read_golden("folders.json"));
+  return tree;
+}
+
+/// A value with vocabularies and merges in the places that name them.
+ordered_json written(const ordered_json& value) {
+  if (!value.is_object()) return value == "@merges" ? golden()["merges"] : value;
+  if (value.contains("@vocab")) {
+    ordered_json vocab = ordered_json::object();
+    int32_t id = 0;
+    for (const ordered_json& token : golden()["vocabs"][value["@vocab"].get<std::string>()]) {
+      vocab[token.get<std::string>()] = id++;
+    }
+    return vocab;
+  }
+  ordered_json out = ordered_json::object();
+  for (const auto& [key, inner] : value.items()) out[key] = written(inner);
+  return out;
+}
+
+Files files_of(const std::string& name) {
+  Files files;
+  for (const auto& [file, value] : golden()["cases"][name].items()) {
+    files[file] = written(value).dump();
+    if (value != "@merges") continue;
+    files[file] = "#version: 0.2\n";
+    for (const ordered_json& merge : golden()["merges"]) {
+      files[file] += merge.get<std::string>() + "\n";
+    }
+  }
+  return files;
+}
+
+tok::ReadFile reader(const Files& files) {
+  return [files](std::string_view name) -> std::optional<std::string> {
+    const auto found = files.find(std::string(name));
+    return found == files.end() ? std::nullopt : std::optional(found->second);
+  };
+}
+
+std::string refusal(const Files& files) {
+  try {
+    tok::Tokenizer::from_folder(reader(files));
+  } catch (const tok::ParseError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+std::vector<std::string> cases() {
+  std::vector<std::string> names;
+  for (const auto& [name, files] : golden()["cases"].items()) names.push_back(name);
+  return names;
+}
+
+bool follows_4(const std::string& name) {
+  const ordered_json& names = golden()["follows_4"];
+  return std::find(names.begin(), names.end(), name) != names.end();
+}
+
+class FolderTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(FolderTest, GivesTheIdsOfTransformers) {
+  const std::string name = GetParam();
+  const ordered_json& want = golden()["results"][follows_4(name) ? "4.46" : "5"][name];
+  const std::optional<tok::Tokenizer> tokenizer =
+      tok::Tokenizer::from_folder(reader(files_of(name)));
+  EXPECT_EQ(!tokenizer->source().version_note.empty(), follows_4(name))
+      << tokenizer->source().version_note;
+  const auto id_or_null = [](int32_t id) { return id == tok::kNoId ? json() : json(id); };
+  EXPECT_EQ(id_or_null(tokenizer->source().bos_id), json(want["bos"]));
+  EXPECT_EQ(id_or_null(tokenizer->source().eos_id), json(want["eos"]));
+  EXPECT_EQ(id_or_null(tokenizer->source().pad_id), json(want["pad"]));
+  EXPECT_EQ(tokenizer->vocab_size(), want["size"].get<int64_t>());
+  if (!want["eos"].is_null()) {
+    EXPECT_EQ(tokenizer->eod_id(), want["eos"].get<int32_t>());
+  }
+  for (const ordered_json& token : want["added"]) {
+    EXPECT_EQ(tokenizer->token_id(token[1].get<std::string>()), token[0].get<int32_t>());
+    EXPECT_EQ(tokenizer->is_special(token[0].get<int32_t>()), token[2].get<bool>()) << token;
+  }
+  EXPECT_EQ(tokenizer->added_tokens().size(), want["added"].size());
+  const tok::EncodeOptions parse{.special_tokens_in_text = tok::SpecialTokens::parse};
+  size_t i = 0;
+  for (const ordered_json& text : golden()["texts"]) {
+    EXPECT_EQ(tokenizer->encode(text.get<std::string>(), parse),
+              want["plain"][i++].get<std::vector<int32_t>>())
+        << text;
+  }
+  const tok::EncodeOptions around{.special_tokens_in_text = tok::SpecialTokens::parse,
+                                  .add_special_tokens = true};
+  EXPECT_EQ(tokenizer->encode(golden()["texts"][0].get<std::string>(), around),
+            want["around"].get<std::vector<int32_t>>());
+}
+
+TEST_P(FolderTest, SaysWhere446PutsOtherTokensAroundATextAndOnlyThere) {
+  const std::string name = GetParam();
+  const ordered_json& four = golden()["results"]["4.46"][name]["around"];
+  const bool differs = !follows_4(name) && four != golden()["results"]["5"][name]["around"];
+  const tok::TokenizerSource source = tok::read_folder(reader(files_of(name)));
+  EXPECT_EQ(!source.template_note.empty(), differs) << source.template_note;
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, FolderTest, testing::ValuesIn(cases()),
+                         [](const auto& info) { return info.param; });
+
+TEST(FolderRefusalTest, NamesFileMemberAndReason) {
+  const Files good = files_of("opt_saved");
+  EXPECT_EQ(refusal(good), "");
+  const auto with = [&](const char* file, const std::string& text) {
+    Files files = good;
+    files[file] = text;
+    return refusal(files);
+  };
+  EXPECT_EQ(with("tokenizer_config.json", "{"), "tokenizer_config.json: not a JSON object");
+  EXPECT_EQ(with("tokenizer_config.json", R"({"tokenizer_class": "BartTokenizer"})"),
+            "tokenizer_config.json: tokenizer_class: \"BartTokenizer\" without a tokenizer.json "
+            "is not supported");
+  EXPECT_EQ(with("tokenizer_config.json", R"({"add_bos_token": 1})"),
+            "tokenizer_config.json: add_bos_token: 1: expected true or false");
+  EXPECT_EQ(with("tokenizer_config.json", R"({"eos_token": 7})"),
+            "tokenizer_config.json: eos_token: 7: expected a token");
+  EXPECT_EQ(with("tokenizer_config.json", R"({"added_tokens_decoder": {"x": "a"}})"),
+            "tokenizer_config.json: added_tokens_decoder: \"x\" is no id");
+  EXPECT_EQ(with("tokenizer_config.json",
+                 R"({"added_tokens_decoder": {"900": {"content": "<t>"}}, "eos_token": "</s>"})"),
+            "tokenizer_config.json: \"<t>\": its id is 900, Hugging Face would give it 266");
+  EXPECT_EQ(with("tokenizer_config.json",
+                 R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": true})"),
+            "tokenizer_config.json: add_prefix_space: true: not supported for Qwen2Tokenizer");
+  EXPECT_EQ(with("config.json", "// of another program\n[]"), "");
+  Files files = good;
+  files.erase("merges.txt");
+  EXPECT_EQ(refusal(files), "neither tokenizer.json nor vocab.json with merges.txt there");
+}
+
+TEST(FolderRefusalTest, NamedTokensAreReadOfAnyTokenizer) {
+  const Files files = {
+      {"tokenizer.json", R"({"model": {"type": "Unigram"}})"},
+      {"tokenizer_config.json", R"({"bos_token": "<s>", "eos_token": {"content": "</s>"}})"}};
+  const tok::NamedTokens named = tok::read_named_tokens(reader(files));
+  EXPECT_EQ(named.bos, "<s>");
+  EXPECT_EQ(named.eos, "</s>");
+  EXPECT_EQ(named.pad, std::nullopt);
+}
+
+}  // namespace
+}  // namespace tok_test
