@@ -44,6 +44,9 @@ using TemplateText = std::string (*)(const TemplateCall& call);
 TemplateText number_template(std::string_view name);
 TemplateText date_template(std::string_view name);
 
+/// What stands before the amount in {{US$|5}}, by name in lower case; empty: no such template.
+std::string_view money_sign(std::string_view name);
+
 /// The measure that {{convert}} shows first. `values`: its positional `arguments`.
 std::string converted(std::string_view arguments, const std::vector<std::string_view>& values);
 

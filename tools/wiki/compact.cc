@@ -15,7 +15,7 @@ namespace wiki {
 namespace {
 
 constexpr char kShield = static_cast<char>(0xFE);  // never a byte of UTF-8
-constexpr ByteSet kMarkup("&<>[]{}|'=*#:;_-\n!");
+constexpr ByteSet kMarkup("&<>[]{}|'=*#:;_-\n!~");
 
 struct Heading {
   size_t level = 0;

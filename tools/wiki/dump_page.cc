@@ -351,8 +351,11 @@ Page checked(PageCollector collector, const PageXml& page) {
   if (!collector.has_text)
     throw DumpError("byte " + std::to_string(page.offset) + ": page without a text");
   Page& read = collector.page;
-  if (!read.name_space && ascii_lower(trim(read.text).substr(0, 9)) == "#redirect")
-    read.redirect = true;  // a dump of before 2012
+  if (!read.redirect) {
+    const std::optional<std::string> target = redirect_target(read.text);
+    if (target) read.redirect_target = *target;
+    read.redirect = target.has_value();
+  }
   return std::move(read);
 }
 
