@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <array>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "tools/wiki/wikitext.h"
@@ -142,18 +143,6 @@ constexpr std::array<Row, 30> kCharacters = {{
     {"•", " • "},
 }};
 
-constexpr bool before(const Row& row, std::string_view name) { return row.name < name; }
-constexpr bool in_order(std::span<const Row> rows) {
-  return std::is_sorted(rows.begin(), rows.end(),
-                        [](const Row& a, const Row& b) { return before(a, b.name); });
-}
-static_assert(in_order(kRows) && in_order(kCharacters));
-
-const Row* row_of(std::span<const Row> rows, std::string_view name) {
-  const auto found = std::lower_bound(rows.begin(), rows.end(), name, before);
-  return found == rows.end() || found->name != name ? nullptr : &*found;
-}
-
 // Arguments of a call; links' own bars do not divide. "2=x" is the second value.
 TemplateCall parse_call(std::string_view arguments) {
   constexpr size_t kMost = 64;
@@ -254,11 +243,7 @@ std::string convert_short(const TemplateCall& call) {
   return convert(with);
 }
 
-struct Function {
-  std::string_view name;
-  TemplateText text;
-};
-constexpr std::array<Function, 12> kFunctions = {{
+constexpr std::array<ComputedTemplate, 12> kFunctions = {{
     {"convert", convert},
     {"cvt", convert_short},
     {"font color", last_value},
@@ -273,12 +258,24 @@ constexpr std::array<Function, 12> kFunctions = {{
     {"unbulletedlist", list},
 }};
 
-TemplateText function_of(std::string_view name) {
-  const auto* found = std::find_if(kFunctions.begin(), kFunctions.end(),
-                                   [&](const Function& f) { return f.name == name; });
-  if (found != kFunctions.end()) return found->text;
-  const TemplateText numbers = number_template(name);
-  return numbers != nullptr ? numbers : date_template(name);
+// What is known of a name: a computed text, a sign before an amount, a row, or characters.
+struct Known {
+  TemplateText text = nullptr;
+  std::string_view sign, shown, characters;
+};
+const std::unordered_map<std::string_view, Known>& known_templates() {
+  static const auto known = [] {
+    std::unordered_map<std::string_view, Known> map;
+    for (const auto& rows :
+         {number_templates(), date_templates(), std::span<const ComputedTemplate>(kFunctions)}) {
+      for (const ComputedTemplate& row : rows) map[row.name].text = row.text;
+    }
+    for (const MoneyTemplate& row : money_templates()) map[row.name].sign = row.sign;
+    for (const Row& row : kRows) map[row.name].shown = row.shown;
+    for (const Row& row : kCharacters) map[row.name].characters = row.shown;
+    return map;
+  }();
+  return known;
 }
 
 std::string shown_row(std::string_view name, std::string_view shown, const TemplateCall& call) {
@@ -330,19 +327,21 @@ std::string common_template_text(std::string_view call) {
   constexpr size_t kLongestName = 32;
   const size_t bar = std::min(call.find('|'), call.size());
   if (bar > kLongestName || call.size() > kLongest) return {};
-  const std::string name = ascii_lower(trim(call.substr(0, bar)));
-  if (const Row* row = row_of(kCharacters, name)) return shield(row->shown);
+  std::array<char, kLongestName> lower;
+  const std::string_view written = trim(call.substr(0, bar));
+  std::transform(written.begin(), written.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
+  const std::string_view name(lower.data(), written.size());
+  const auto found = known_templates().find(name);
+  Known known = found == known_templates().end() ? Known{} : found->second;
+  if (!known.characters.empty()) return shield(known.characters);
   const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
-  if (const std::string_view sign = money_sign(name); !sign.empty())
-    return std::string(sign).append(parse_call(arguments).at(1));
+  if (!known.sign.empty()) return std::string(known.sign).append(parse_call(arguments).at(1));
   if (bar == call.size()) return changed_case(name, call);
-  if (const TemplateText text = function_of(name)) return text(parse_call(arguments));
-  const Row* row = row_of(kRows, name);
-  std::string_view shown = row != nullptr ? row->shown : std::string_view();
-  if (row == nullptr && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
-    shown = "1";
-  if (shown.empty()) return {};
-  return shown_row(name, shown, parse_call(arguments));
+  if (known.text != nullptr) return known.text(parse_call(arguments));
+  if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
+    known.shown = "1";
+  return known.shown.empty() ? std::string() : shown_row(name, known.shown, parse_call(arguments));
 }
 
 }  // namespace wiki

@@ -7,6 +7,7 @@
 #pragma once
 
 #include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
 #include <utility>
@@ -40,12 +41,19 @@ struct TemplateCall {
 /// Shows a call; empty: nothing.
 using TemplateText = std::string (*)(const TemplateCall& call);
 
-/// Templates whose text is computed, by name in lower case; null: not one of these.
-TemplateText number_template(std::string_view name);
-TemplateText date_template(std::string_view name);
+/// Templates whose text is computed; names in lower case.
+struct ComputedTemplate {
+  std::string_view name;
+  TemplateText text;
+};
+std::span<const ComputedTemplate> number_templates();
+std::span<const ComputedTemplate> date_templates();
 
-/// What stands before the amount in {{US$|5}}, by name in lower case; empty: no such template.
-std::string_view money_sign(std::string_view name);
+/// What stands before the amount in {{US$|5}}; names in lower case.
+struct MoneyTemplate {
+  std::string_view name, sign;
+};
+std::span<const MoneyTemplate> money_templates();
 
 /// The measure that {{convert}} shows first. `values`: its positional `arguments`.
 std::string converted(std::string_view arguments, const std::vector<std::string_view>& values);

@@ -207,11 +207,7 @@ std::string old_style_years(const TemplateCall& call) {
          std::string(call.at(3)) + "]";
 }
 
-struct Row {
-  std::string_view name;
-  TemplateText text;
-};
-constexpr std::array<Row, 38> kRows = {{
+constexpr std::array<ComputedTemplate, 38> kRows = {{
     {"age", age_between},
     {"age in years", age_between},
     {"as of", as_of},
@@ -251,16 +247,9 @@ constexpr std::array<Row, 38> kRows = {{
     {"start-date", as_written},
     {"start-date and age", as_written},
 }};
-static_assert(std::is_sorted(kRows.begin(), kRows.end(),
-                             [](const Row& a, const Row& b) { return a.name < b.name; }));
 
 }  // namespace
 
-TemplateText date_template(std::string_view name) {
-  const auto* found =
-      std::lower_bound(kRows.begin(), kRows.end(), name,
-                       [](const Row& row, std::string_view n) { return row.name < n; });
-  return found == kRows.end() || found->name != name ? nullptr : found->text;
-}
+std::span<const ComputedTemplate> date_templates() { return kRows; }
 
 }  // namespace wiki

@@ -374,11 +374,8 @@ std::string ship(const TemplateCall& call) {
 constexpr char kHmas[] = "HMAS", kHmcs[] = "HMCS", kHms[] = "HMS", kMs[] = "MS", kMv[] = "MV",
                kRms[] = "RMS", kSs[] = "SS", kUsns[] = "USNS", kUss[] = "USS";
 
-struct Money {
-  std::string_view name;  // of the template, or the code of {{currency}}
-  std::string_view sign;
-};
-constexpr std::array<Money, 48> kMoney = {{
+// Names of templates, and codes of {{currency}}.
+constexpr std::array<MoneyTemplate, 48> kMoney = {{
     {"a$", "A$"},         {"aud", "A$"},  {"au$", "A$"},  {"brl", "R$"},
     {"c$", "C$"},         {"cad", "C$"},  {"ca$", "C$"},  {"cny", "CN¥"},
     {"cn¥", "CN¥"},       {"eur", "€"},   {"euro", "€"},  {"gbp", "£"},
@@ -395,18 +392,15 @@ constexpr std::array<Money, 48> kMoney = {{
 
 // {{currency|5|USD}}
 std::string currency(const TemplateCall& call) {
-  const std::string_view code = call.at(2).empty() ? call.get("type") : call.at(2);
-  const std::string_view sign = money_sign(ascii_lower(code));
+  const std::string code = ascii_lower(call.at(2).empty() ? call.get("type") : call.at(2));
+  const auto* money = std::find_if(kMoney.begin(), kMoney.end(),
+                                   [&](const MoneyTemplate& m) { return m.name == code; });
   const std::string_view amount = call.get("amount").empty() ? call.at(1) : call.get("amount");
-  if (sign.empty() || amount.empty()) return {};
-  return std::string(sign) + std::string(amount);
+  if (money == kMoney.end() || amount.empty()) return {};
+  return std::string(money->sign) + std::string(amount);
 }
 
-struct Row {
-  std::string_view name;
-  TemplateText text;
-};
-constexpr std::array<Row, 38> kRows = {{
+constexpr std::array<ComputedTemplate, 38> kRows = {{
     {"10^", ten},           {"chem", chem},
     {"currency", currency}, {"duration", duration},
     {"e", times_ten},       {"esp", times_ten},
@@ -427,8 +421,6 @@ constexpr std::array<Row, 38> kRows = {{
     {"val", val},           {"value", val},
     {"±", plus_minus},      {"√", root},
 }};
-static_assert(std::is_sorted(kRows.begin(), kRows.end(),
-                             [](const Row& a, const Row& b) { return a.name < b.name; }));
 
 }  // namespace
 
@@ -452,17 +444,8 @@ std::string with_commas(std::string_view number) {
   return out;
 }
 
-std::string_view money_sign(std::string_view name) {
-  const auto* found = std::find_if(kMoney.begin(), kMoney.end(),
-                                   [&](const Money& money) { return money.name == name; });
-  return found == kMoney.end() ? std::string_view() : found->sign;
-}
+std::span<const MoneyTemplate> money_templates() { return kMoney; }
 
-TemplateText number_template(std::string_view name) {
-  const auto* found =
-      std::lower_bound(kRows.begin(), kRows.end(), name,
-                       [](const Row& row, std::string_view n) { return row.name < n; });
-  return found == kRows.end() || found->name != name ? nullptr : found->text;
-}
+std::span<const ComputedTemplate> number_templates() { return kRows; }
 
 }  // namespace wiki
