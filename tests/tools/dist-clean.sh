@@ -11,7 +11,6 @@ mkdir my work "my work" -- -rf; touch my/a work/a "my work/a" -- -rf/a
 run dist WORK="my work" clean
 run dist WORK=-rf clean
 run dist WORK=. clean
-run dist WORK=/ clean
 run dist WORK= clean
 run dist WORK=none clean
 run dist WORK="my work" "${inputs[@]}" dataset

@@ -262,7 +262,8 @@ TEST(Dump, RedirectsByKeyword) {
                                     "#TILVÍSUN",
                                     "#suuna",
                                     "#ALIDIREKTU"}) {
-    for (const std::string& text : {keyword + " [[A b#c|d]]", " \n" + keyword + ":[[:A b]] {{R}}"}) {
+    for (const std::string& text :
+         {keyword + " [[A b#c|d]]", " \n" + keyword + ":[[:A b]] {{R}}"}) {
       EXPECT_EQ(redirect_target(text), "A b") << text;
       const Page page =
           read_page({"<page><title>X</title><ns>0</ns><id>1</id><revision><id>2</id>"
