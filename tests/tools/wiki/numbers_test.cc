@@ -66,6 +66,7 @@ TEST(Numbers, FractionsAndRoots) {
 TEST(Numbers, MeasuresAreNotCut) {
   expect_all({
       {"{{convert|5|unknown word|6|km}}", "5 unknown word 6 kilometres"},
+      {"{{convert|5|foo|6|bar}}", "5 foo 6 bar"},
       {"{{convert|1|x|2|x|3|x|4|x|5|m}}", "1 × 2 × 3 × 4 × 5 metres"},
       {"a{{convert|5|mi|km|disp=number}} km", "a km"},
       {"{{cvt|5|km2}}", "5 km^2"},
@@ -122,6 +123,7 @@ TEST(Numbers, Superscripts) {
        "Na+ Ca^2+ SO4^2− NH4+"},
       {"cost 1,500.<sup>2</sup> word<sup>[3]</sup>", "cost 1,500.^2 word[3]"},
       {"10<sup>6 m\nnext 5<sup>7<sup> m", "10^6 m\nnext 5^7 m"},
+      {"10<sup>6\nnext 10<sub>2", "10^6\nnext 10_2"},
       {"[[Square metre|m<sup>2</sup>]] [[x|10<sup>6]]</sup>", "m^2 106"},
       {"2{{sup|10}} H{{sub|2}}O R<sup>n</sup> A<sup>T</sup>", "2^10 H2O R^n A^T"},
   });
