@@ -192,18 +192,28 @@ class BlockStripper {
   // Where the content of an element without an end ends: with its paragraph, and with those behind
   // it that begin as it does ("File:").
   size_t media_end(size_t from) const {
-    const size_t first = std::min(page_.find_first_not_of(" \t\n", from), page_.size());
-    const size_t colon = std::min(page_.find(':', first), page_.size());
     constexpr size_t kLongestPrefix = 32;
-    const bool named = colon - first < kLongestPrefix && page_.find('\n', first) > colon;
-    const std::string_view prefix = page_.substr(first, named ? colon + 1 - first : 0);
-    size_t end = from;
-    while (true) {
-      const size_t begin = std::min(page_.find_first_not_of('\n', end), page_.size());
-      if (end > from && (prefix.empty() || !page_.substr(begin).starts_with(prefix))) return end;
-      end = std::min({page_.find("\n\n", begin), page_.find("\n=", begin), page_.size()});
-      if (end == page_.size()) return end;
+    const size_t first = std::min(page_.find_first_not_of(" \t\n", from), page_.size());
+    const std::string_view line = page_.substr(first, kLongestPrefix);
+    const size_t mark = line.find_first_of(":\n");
+    const bool named = mark != line.npos && line[mark] == ':';
+    const std::string_view prefix = line.substr(0, named ? mark + 1 : 0);
+    size_t end = paragraph_end(from);
+    while (named && end < page_.size() && page_[end + 1] == '\n') {
+      const size_t next = std::min(page_.find_first_not_of('\n', end), page_.size());
+      if (!page_.substr(next).starts_with(prefix)) break;
+      end = paragraph_end(next);
     }
+    return end;
+  }
+
+  // Where a blank line or a heading begins, or the page ends: at the line end before it.
+  size_t paragraph_end(size_t from) const {
+    size_t end = page_.find('\n', page_.find_first_not_of('\n', from));
+    while (end != std::string_view::npos && end + 1 < page_.size() && page_[end + 1] != '\n' &&
+           page_[end + 1] != '=')
+      end = page_.find('\n', end + 1);
+    return end == std::string_view::npos || end + 1 >= page_.size() ? page_.size() : end;
   }
 
   void comment() {

@@ -337,8 +337,8 @@ std::string common_template_text(std::string_view call) {
   if (!known.characters.empty()) return shield(known.characters);
   const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
   if (!known.sign.empty()) return std::string(known.sign).append(parse_call(arguments).at(1));
-  if (bar == call.size()) return changed_case(name, call);
   if (known.text != nullptr) return known.text(parse_call(arguments));
+  if (bar == call.size()) return changed_case(name, call);
   if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
     known.shown = "1";
   return known.shown.empty() ? std::string() : shown_row(name, known.shown, parse_call(arguments));

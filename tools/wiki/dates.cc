@@ -179,15 +179,15 @@ std::string as_of(const TemplateCall& call) {
 }
 
 std::string circa(const TemplateCall& call) {
-  if (!call.only(2, {"lk", "sortable"}) || call.at(1).empty()) return {};
-  std::string text = "c. " + std::string(call.at(1));
+  if (!call.only(2, {"lk", "sortable"})) return {};
+  std::string text = "c. " + std::string(call.at(1));  // {{circa}} 1500
   if (!call.at(2).empty()) text.append(" – c. ").append(call.at(2));
   return text;
 }
 
 template <const char* kBefore>
 std::string span(const TemplateCall& call) {
-  if (!call.only(2, {"lk", "single", "cite", "show-word", "era"}) || call.at(1).empty()) return {};
+  if (!call.only(2, {"lk", "single", "cite", "show-word", "era"})) return {};
   std::string text = std::string(kBefore) + std::string(call.at(1));
   if (!call.at(2).empty()) text.append("–").append(call.at(2));
   if (!call.get("era").empty()) text.append(" ").append(call.get("era"));

@@ -239,6 +239,17 @@ class InlineStripper {
     }
   }
 
+  // The mark of emphasis that ends in a script and began before it, or the other way round.
+  static std::string unpaired_mark(std::string_view content) {
+    size_t runs = 0, last = 0;
+    for (size_t i = content.find("''"); i != std::string_view::npos;
+         i = content.find("''", i + last)) {
+      last = std::min(content.find_first_not_of('\'', i), content.size()) - i;
+      ++runs;
+    }
+    return std::string(runs % 2 == 1 ? last : 0, '\'');
+  }
+
   // The innermost script ends; what is behind `end` is no part of it. One that begins in a link and
   // ends in another, or the other way round, stays as it is.
   void end_script(size_t end) {
@@ -257,8 +268,9 @@ class InlineStripper {
     const std::string shown = script.above
                                   ? shown_superscript(before, out.substr(script.begin), after)
                                   : shown_subscript(before, out.substr(script.begin), after);
+    const std::string mark = unpaired_mark(out.substr(script.begin));
     out_.resize(script.begin);
-    out_.append(shown).append(rest);
+    out_.append(shown).append(mark).append(rest);
   }
 
   // Scripts without an end have one word.

@@ -47,7 +47,12 @@ Base base_of(std::string_view before) {
   constexpr std::array<std::string_view, 9> kBreaks = {
       "–", "—", "“", "‘", "«", "⁄", "\xC2\xA0", "\xE2\x80\x89", "\xE2\x80\xAF"};
   for (const std::string_view mark : kBreaks) {
-    if (before.ends_with(mark)) return base;
+    if (!before.ends_with(mark)) continue;
+    before.remove_suffix(mark.size());
+    const bool space =
+        mark == "\xC2\xA0" || mark.starts_with("\xE2\x80\x89") || mark == "\xE2\x80\xAF";
+    base.spaced = space && !before.empty() && is_digit(before.back());
+    return base;
   }
   if (before.empty()) return base;
   const bool shielded = before.size() > 1 && before[before.size() - 2] == kShield;

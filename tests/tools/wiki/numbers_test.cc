@@ -99,8 +99,9 @@ TEST(Numbers, DatesAndAges) {
        "{{as of|2010|5|6|df=US|bare=yes}}",
        "As of 6 May 2010 as of May 2010 Since 2010 then May 6, 2010"},
       {"{{circa|1500|1510}} {{c.|1500}} {{fl.|1500|1510}} {{reign|1509|1547}} {{r.|1509}} "
-       "{{bc|44}}",
-       "c. 1500 – c. 1510 c. 1500 fl. 1500–1510 r. 1509–1547 r. 1509 44 BC"},
+       "{{bc|44}} "
+       "{{circa}} 1066",
+       "c. 1500 – c. 1510 c. 1500 fl. 1500–1510 r. 1509–1547 r. 1509 44 BC c. 1066"},
       {"{{OldStyleDate|23 April|1564|13 April}}", "23 April [O.S. 13 April] 1564"},
   });
 }
@@ -125,6 +126,7 @@ TEST(Numbers, Superscripts) {
       {"10<sup>6 m\nnext 5<sup>7<sup> m", "10^6 m\nnext 5^7 m"},
       {"10<sup>6\nnext 10<sub>2", "10^6\nnext 10_2"},
       {"[[Square metre|m<sup>2</sup>]] [[x|10<sup>6]]</sup>", "m^2 106"},
+      {"''x<sup>2''</sup> and 10&nbsp;<sup>6</sup>", "\"x^2\" and 10\u00A0^6"},
       {"2{{sup|10}} H{{sub|2}}O R<sup>n</sup> A<sup>T</sup>", "2^10 H2O R^n A^T"},
   });
 }

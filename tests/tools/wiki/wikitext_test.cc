@@ -186,6 +186,8 @@ TEST(Wikitext, NestingWithoutEnd) {
                                          "<sup>",
                                          "9<sub>",
                                          "<gallery>\nFile:",
+                                         "<gallery>\n\n",
+                                         "<gallery>a\n",
                                          "-{a|",
                                          "|}"}) {
     std::string page;
