@@ -258,6 +258,13 @@ constexpr std::array<ComputedTemplate, 12> kFunctions = {{
     {"unbulletedlist", list},
 }};
 
+// {{US$|5}}, and {{US$}} for the sign alone; an amount that showed nothing takes it along.
+std::string money(std::string_view sign, std::string_view arguments) {
+  if (arguments.empty()) return std::string(sign);
+  const TemplateCall call = parse_call(arguments.substr(1));
+  return call.at(1).empty() ? std::string() : std::string(sign).append(call.at(1));
+}
+
 // What is known of a name: a computed text, a sign before an amount, a row, or characters.
 struct Known {
   TemplateText text = nullptr;
@@ -336,7 +343,7 @@ std::string common_template_text(std::string_view call) {
   Known known = found == known_templates().end() ? Known{} : found->second;
   if (!known.characters.empty()) return shield(known.characters);
   const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
-  if (!known.sign.empty()) return std::string(known.sign).append(parse_call(arguments).at(1));
+  if (!known.sign.empty()) return money(known.sign, call.substr(bar));
   if (known.text != nullptr) return known.text(parse_call(arguments));
   if (bar == call.size()) return changed_case(name, call);
   if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))

@@ -200,7 +200,7 @@ class InlineStripper {
     if (colon != std::string::npos && !escaped) {
       const std::string prefix = fold_case(trim(std::string_view(target).substr(0, colon)));
       const bool article = colon + 1 < target.size() && target[colon + 1] == ' ';
-      if (site_.is_media(prefix)) return;
+      if (site_.is_media(prefix)) return part_digits();
       if (!piped && !article && is_language_prefix(prefix) && !site_.is_namespace(prefix)) return;
     }
     // The pipe trick ([[Help:Contents|]], [[Paris (Texas)|]]) shows the title without prefix and
@@ -223,11 +223,19 @@ class InlineStripper {
     if (tag.length == 0) return literal(1);
     at_ += tag.length;
     if (tag.name == "br" || tag.name == "hr" || tag.name == "p") out_.push_back(' ');
+    if (tag.name == "del" || tag.name == "s" || tag.name == "strike") part_digits();
     if (tag.name == "sup" || tag.name == "sub") script(tag);
     if (tag.name == "span" && !tag.closing) fraction(text_.substr(at_ - tag.length, tag.length));
     if (tag.name == "li" && !tag.closing) out_ += options_.lists ? "\n* " : "\n*";
     constexpr std::array<std::string_view, 5> kBlocks = {"ul", "ol", "blockquote", "div", "center"};
     if (std::find(kBlocks.begin(), kBlocks.end(), tag.name) != kBlocks.end()) out_.push_back('\n');
+  }
+
+  // Digits on both sides of what is not shown are two numbers.
+  void part_digits() {
+    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+    if (!out_.empty() && digit(out_.back()) && at_ < text_.size() && digit(text_[at_]))
+      out_.push_back(' ');
   }
 
   void script(const Tag& tag) {

@@ -152,6 +152,13 @@ std::string shown_number(std::string_view number) {
   return with_commas(number);
 }
 
+// Whether there is a digit, or a character such as ½.
+bool may_be_number(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || static_cast<signed char>(c) < 0;
+  });
+}
+
 // A fraction of one: half a mile.
 bool is_fraction(std::string_view number) {
   return number.find('/') != number.npos && number.find_first_of("+ ") == number.npos;
@@ -220,6 +227,7 @@ std::string converted(std::string_view arguments, const std::vector<std::string_
                                 : Form::words;
   std::string text;
   for (size_t i = 0; i < values.size(); i += 2) {
+    if (!may_be_number(values[i])) return {};
     text += shown_number(values[i]);
     if (i + 1 == values.size()) break;
     const auto* between = std::find_if(kBetween.begin(), kBetween.end(),

@@ -61,7 +61,9 @@ std::string fraction(std::string_view above, std::string_view below) {
 }
 
 std::string frac(const TemplateCall& call) {
-  if (!call.only(3, {}) || call.values.empty() || call.at(call.values.size()).empty()) return {};
+  const bool gap = std::any_of(call.values.begin(), call.values.end(),
+                               [](std::string_view value) { return value.empty(); });
+  if (!call.only(3, {}) || call.values.empty() || gap) return {};
   if (call.values.size() == 1) return fraction("1", call.at(1));
   if (call.values.size() == 2) return fraction(call.at(1), call.at(2));
   return std::string(call.at(1)) + " " + fraction(call.at(2), call.at(3));

@@ -143,6 +143,10 @@ TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
   expect_all({
       {"5{{unknown|6}}7", "5 7"},
       {"5{{unknown}} 7 a{{unknown}}7", "5 7 a7"},
+      {"5[[File:x.png]]6 <s>5</s>6 <b>5</b>6", "5 6 5 6 56"},
+      {"x{{convert|{{unknown}}|km}} {{convert|5|to|{{unknown}}|km}} {{frac|{{unknown}}|2}} "
+       "{{US$|{{unknown}}}}",
+       "x"},
       {"1990<ref>a</ref>5 1990<!-- no -->5", "1990 5 19905"},
   });
 }
