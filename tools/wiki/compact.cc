@@ -141,7 +141,7 @@ std::string_view tidy(std::string_view line, std::string& out) {
     return end - begin >= static_cast<std::ptrdiff_t>(n) ? end[-static_cast<std::ptrdiff_t>(n)]
                                                          : '\0';
   };
-  constexpr ByteSet kTouched(" \t\r,.);");
+  static constexpr ByteSet kTouched(" \t\r,.);");
   for (size_t i = 0; i < line.size(); ++i) {
 #if defined(__SSE2__)
     while (i % kWidth == 0 && i + kWidth < line.size() && stays(line.data() + i, last(1))) {
@@ -355,10 +355,10 @@ std::string lower_first(std::string_view text) {
 }
 
 std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  const auto space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  while (!text.empty() && space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && space(text.back())) text.remove_suffix(1);
+  return text;
 }
 
 }  // namespace wiki
