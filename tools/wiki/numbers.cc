@@ -171,19 +171,21 @@ class Value {
     return exponent.empty() ? std::string() : power_of_ten(exponent);
   }
 
+  // What stands between two numbers, with its spaces.
+  static std::string joined(std::string_view word) {
+    if (word == "-" || word == "–") return "–";
+    if (word == "/") return "/";
+    if (word == ",") return ", ";
+    if (word == "x" || word == "*") return " × ";
+    return " " + std::string(word) + " ";
+  }
+
   std::string series() const {
     std::string out;
     if (call_.values.size() % 2 == 0) return out;
     for (size_t i = 1; i <= call_.values.size(); i += 2) {
       if (!has_digit(call_.at(i))) return {};
-      if (i > 1) {
-        const std::string_view word = call_.at(i - 1);
-        const bool dash = word == "-" || word == "–" || word == "/";
-        out += word == "x" || word == "*" ? " × "
-               : word == "-"              ? "–"
-               : dash || word == ","      ? std::string(word) + (word == "," ? " " : "")
-                                          : " " + std::string(word) + " ";
-      }
+      if (i > 1) out += joined(call_.at(i - 1));
       const Number number = parse_number(call_.at(i), commas_);
       out += number.digits + power(number);
     }
