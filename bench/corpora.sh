@@ -12,7 +12,7 @@ set -euo pipefail
 mkdir -p "$1"
 folder=$(cd "$1" && pwd)
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf -- "$work"' EXIT
 
 unpack() { (cd "$work" && apt-get download -qq "$1" && dpkg-deb -x "$1"_*.deb "$1"); }
 # Valid UTF-8 files without NUL bytes, from a list on stdin, become documents.

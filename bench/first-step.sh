@@ -17,7 +17,7 @@ while [[ ${1:-} == -[nb] ]]; do
 done
 bin=$(cd "$bin" && pwd)
 work=$(mktemp -d)
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf -- "$work"' EXIT
 "$bin/make-dataset" "$work/d" 2000 2000 1 int32 no-manifest >"$work/made" 2>&1 || { cat "$work/made" >&2; exit 1; }
 
 size=(--micro-batch-size 1 --global-batch-size 1 --seq-length 128)

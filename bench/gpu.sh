@@ -140,6 +140,6 @@ run() {
 }
 
 folder=$(mktemp -d) made=() each=${SECONDS_EACH:-10}
-trap 'rm -rf "$folder" "${made[@]}"' EXIT
+trap 'rm -rf -- "$folder" "${made[@]}"' EXIT
 [ $# -ge 3 ] || { sed -n '4,17p' "$0" >&2; exit 2; }
 "$@"

@@ -8,7 +8,7 @@ set -eu
 build=$(cd "${1:-build/release}" && pwd)
 mib=${2:-1024}
 folder=$(mktemp -d "${3:-${TMPDIR:-/tmp}}/bench_indexed.XXXXXX")
-trap 'rm -rf "$folder"' EXIT
+trap 'rm -rf -- "$folder"' EXIT
 PATH=$build/bin:$PATH
 runs=${RUNS:-5}
 commit=$(git -C "$(dirname "$0")" rev-parse --short HEAD 2>/dev/null || echo unknown)

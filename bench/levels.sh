@@ -118,6 +118,6 @@ run() {
 }
 folder=$(mktemp -d)
 big=
-trap 'rm -rf "$folder" ${big:+"$big"}' EXIT
+trap 'rm -rf -- "$folder" ${big:+"$big"}' EXIT
 [ $# -ge 2 ] || { sed -n '3,11p' "$0" >&2; exit 2; }
 "$@"

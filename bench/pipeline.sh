@@ -8,7 +8,7 @@
 set -eu
 build=$1 data=$2 python=${3-} megabytes=${4-256}
 work=$(mktemp -d "${TMPDIR:-/tmp}/pipeline.XXXXXX")
-trap 'rm -rf "$work"' EXIT
+trap 'rm -rf -- "$work"' EXIT
 sample=$data/enwiki-sample.jsonl
 : >"$work/in.jsonl"
 while [ "$(stat -c %s "$work/in.jsonl")" -lt $((megabytes * 1000000)) ]; do cat "$sample" >>"$work/in.jsonl"; done

@@ -17,7 +17,7 @@ BIN=${BIN:-build/release/bin} PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-5} COPI
 VOCAB=${VOCAB:-../shared/data/gpt2-vocab.json} MERGES=${MERGES:-../shared/data/gpt2-merges.txt}
 TOKENIZER=${TOKENIZER:-../shared/data/gpt2-tokenizer.json}
 DUMP=${2:-../shared/data/enwiki-sample.xml.bz2}
-work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) && trap 'rm -rf -- "$work"' EXIT
 
 repeat_dump() {
   bzcat "$DUMP" >"$work/one.xml"
@@ -77,8 +77,8 @@ case ${1:-} in
     cat >"$work/ours" <<'END'
 set -euo pipefail
 mkdir -p "$work/o"
-seq 2 | xargs -P 2 -I K sh -c '"$BIN/wiki-extract" -q --range K/2 --processes 1 --discard_empty -o - "$work/dump.xml.bz2" |
-  "$BIN/bpe-tokenize" -q --force --output-prefix "$work/o/K" --vocab-file "$VOCAB" --merge-file "$MERGES" --append-eod --workers 1'
+seq 2 | xargs -P 2 -n 1 sh -c '"$BIN/wiki-extract" -q --range $1/2 --processes 1 --discard_empty -o - "$work/dump.xml.bz2" |
+  "$BIN/bpe-tokenize" -q --force --output-prefix "$work/o/$1" --vocab-file "$VOCAB" --merge-file "$MERGES" --append-eod --workers 1' part
 "$BIN/merge-datasets" -q --force --input "$work/o" --output-prefix "$work/ours_text_document"
 END
     cat >"$work/theirs.sh" <<'END'
@@ -86,8 +86,8 @@ set -euo pipefail
 rm -rf "$work/w" "$work/tokens"
 mkdir "$work/tokens"
 "$PYTHON" -m wikiextractor.WikiExtractor "$work/dump.xml.bz2" --json -q --no-templates --discard_empty --processes 2 -b 4M -o "$work/w"
-find "$work/w" -name 'wiki_*' | sort | xargs -P 2 -I FILE sh -c '"$PYTHON" bench/whole.py --peer megatron-slow --threads 1 --vocab "$VOCAB" --merges "$MERGES" \
-  --tokenizer "$TOKENIZER" --prefix "$work/tokens/$(basename FILE)" FILE'
+find "$work/w" -name 'wiki_*' -print0 | sort -z | xargs -0 -P 2 -n 1 sh -c '"$PYTHON" bench/whole.py --peer megatron-slow --threads 1 --vocab "$VOCAB" --merges "$MERGES" \
+  --tokenizer "$TOKENIZER" --prefix "$work/tokens/$(basename "$1")" "$1"' part
 "$PYTHON" - <<'MERGE'
 import glob, os
 from megatron.core.datasets.indexed_dataset import IndexedDataset, IndexedDatasetBuilder

@@ -6,7 +6,7 @@
 set -euo pipefail
 directory=${1:-build/cuda-headers}
 scratch=$(mktemp -d)
-trap 'rm -rf "$scratch"' EXIT
+trap 'rm -rf -- "$scratch"' EXIT
 
 # fetch WHEEL VERSION HEADER FOLDER...: the wheel's FOLDERs become include/, unless include/HEADER is there.
 fetch() {

@@ -8,6 +8,8 @@
 #include <map>
 #include <memory>
 #include <nlohmann/json.hpp>
+#include <regex>
+#include <set>
 #include <system_error>
 
 #include "libindexed/format.h"
@@ -29,10 +31,13 @@ constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
 
+// Stands in a folder while it is being written: by it a run knows the files of one that was killed.
+constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
+
 // Files of a folder that has no config.json yet; taken back unless kept.
 class FolderFiles {
  public:
-  explicit FolderFiles(std::string folder) : folder_(std::move(folder)) {}
+  explicit FolderFiles(std::string folder) : folder_(std::move(folder)) { write(kUnfinished, ""); }
   FolderFiles(const FolderFiles&) = delete;
   FolderFiles& operator=(const FolderFiles&) = delete;
   ~FolderFiles() {
@@ -49,7 +54,10 @@ class FolderFiles {
     out.commit();
     add(name);
   }
-  void keep() { written_.clear(); }
+  void keep() {
+    fs::remove(path(kUnfinished));
+    written_.clear();
+  }
 
  private:
   std::string folder_;
@@ -155,26 +163,34 @@ std::string index_json(const std::vector<std::vector<Named>>& shards, int64_t to
   return index.dump(2) + "\n";
 }
 
+// What from_pretrained reads beside config.json: weights, their index, files of a tokenizer. Other
+// names, such as model_ema.safetensors, are the user's own.
+bool is_model_file(const std::string& name) {
+  static const std::regex kWeights(R"(model(-\d{5}-of-\d{5})?\.safetensors)");
+  return name == kIndex || is_tokenizer_file(name) || std::regex_match(name, kWeights);
+}
+
 // The old config goes first, then weights and tokenizer files under names that this run will not
-// write: one of another tokenizer would be read with those that it does.
-void prepare_folder(const HfTarget& target, size_t shards, const TokenizerFiles& tokenizer) {
+// write: they would be read with those that it does. `names`: what it will write. Nothing that stands there is replaced unasked, but for what a killed run left.
+void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
   fs::create_directories(folder);
-  if (fs::exists(folder / "config.json")) {
-    if (!target.replace)
-      throw std::system_error(EEXIST, std::generic_category(),
-                              (folder / "config.json").string() + ": not replaced without --force");
-    fs::remove(folder / "config.json");
+  const bool killed = fs::exists(folder / kUnfinished) && !fs::exists(folder / "config.json");
+  const bool ours = target.replace || killed;
+  const auto refuse = [](const fs::path& path) {
+    throw std::system_error(EEXIST, std::generic_category(),
+                            path.string() + ": not replaced without --force");
+  };
+  if (!ours && fs::exists(folder / "config.json")) refuse(folder / "config.json");
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (!ours && (names.contains(name) || is_model_file(name))) refuse(entry.path());
   }
+  fs::remove(folder / "config.json");
   std::vector<fs::path> stale;
   for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
     const std::string name = entry.path().filename().string();
-    const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
-    bool ours = false;
-    for (size_t i = 0; i < shards && !ours; ++i) ours = name == shard_name(i, shards);
-    for (const TokenizerFile& file : tokenizer.files) ours = ours || name == file.name;
-    if (((weights || is_tokenizer_file(name)) && !ours) || (name == kIndex && shards == 1))
-      stale.push_back(entry.path());
+    if (is_model_file(name) && !names.contains(name)) stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) fs::remove(path);
 }
@@ -239,7 +255,11 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   }
   const std::vector<std::vector<Named>> shards =
       make_shards(std::move(tensors), target.max_shard_bytes);
-  prepare_folder(target, shards.size(), tokenizer);
+  std::set<std::string> names = {"generation_config.json", "config.json"};
+  for (size_t i = 0; i < shards.size(); ++i) names.insert(shard_name(i, shards.size()));
+  if (shards.size() > 1) names.insert(kIndex);
+  for (const TokenizerFile& file : tokenizer.files) names.insert(file.name);
+  prepare_folder(target, names);
   FolderFiles files(target.folder);
   HfResult result;
   for (size_t i = 0; i < shards.size(); ++i) {

@@ -22,7 +22,7 @@ done
 model=${1:-demo}
 shift || true
 [ $# -gt 0 ] || set -- 1 2
-work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) && trap 'rm -rf -- "$work"' EXIT
 
 case $model in
   demo) shape=(--num-layers 4 --hidden-size 128 --num-attention-heads 4 --seq-length 128 --max-position-embeddings 128

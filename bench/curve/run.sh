@@ -8,7 +8,7 @@ set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 BIN=${BIN:-$here/../../build/release/bin}
 corpus=$1 vocab=$2 merges=$3 steps=${4:-200}
-work=$(mktemp -d) && trap 'rm -rf "$work"' EXIT
+work=$(mktemp -d) && trap 'rm -rf -- "$work"' EXIT
 PATH=$BIN:$PATH
 bpe-tokenize --input "$corpus" --output-prefix "$work/corpus" --vocab-file "$vocab" --merge-file "$merges" --append-eod
 data=(--data-path "$work/corpus_text_document" --split 100,0,0 --data-cache-path "$work/cache" --seq-length 1024 --seed 1234)

@@ -226,6 +226,44 @@ TEST_F(ConvertTest, ShardsHoldTheSameTensors) {
   expect_tensors(path("hf"), "fp32");
 }
 
+// What stands in the folder is the user's: it is neither replaced unasked, nor taken along with
+// what a failed run takes back, nor removed for having a name like those of weights.
+TEST_F(ConvertTest, FilesOfOthersStay) {
+  const CanonicalModel model = read_golden("v3.pt");
+  const auto write = [&](bool replace) {
+    write_hf_folder(model, *find_family("gpt2"), tokenizer(),
+                    {.folder = path("hf"), .replace = replace});
+  };
+  const auto put = [&](const std::string& name) { std::ofstream(path("hf/" + name)) << "mine"; };
+  const auto mine = [&](const std::string& name) {
+    std::string text;
+    std::ifstream(path("hf/" + name)) >> text;
+    return text == "mine";
+  };
+  fs::create_directories(path("hf"));
+  for (const std::string name :
+       {"vocab.json", "model.safetensors", "model-00002-of-00003.safetensors",
+        "model.safetensors.index.json", "generation_config.json", "config.json"}) {
+    put(name);
+    EXPECT_THAT(error_of([&] { write(false); }),
+                HasSubstr(name + ": not replaced without --force"));
+    EXPECT_TRUE(mine(name));
+    fs::remove(path("hf/" + name));
+  }
+  put("model_ema.safetensors");
+  put("model-00002-of-00003.safetensors");
+  put("notes");
+  write(true);
+  EXPECT_TRUE(mine("model_ema.safetensors") && mine("notes"));
+  EXPECT_FALSE(fs::exists(path("hf/model-00002-of-00003.safetensors")));
+  // A run that was killed left its mark, and the same line goes through.
+  fs::remove(path("hf/config.json"));
+  std::ofstream(path("hf/.megatron-to-hf.unfinished"));
+  write(false);
+  EXPECT_FALSE(fs::exists(path("hf/.megatron-to-hf.unfinished")));
+  EXPECT_THAT(error_of([&] { write(false); }), HasSubstr("not replaced without --force"));
+}
+
 TEST_F(ConvertTest, AFolderReadBackIsTheModel) {
   const CanonicalModel model = read_golden("untied.pt");
   write_hf_folder(model, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});

@@ -86,6 +86,24 @@ void flip(const std::string& path, int64_t byte, int bit = 0) {
   file.put(static_cast<char>(value ^ (1 << bit)));
 }
 
+// A folder of the same iteration that is not ours, as Megatron writes it, is set aside, not lost.
+TEST_F(CheckpointTest, FoldersOfOthersAreSetAside) {
+  for (const std::string text : {"theirs", "more"}) {
+    fs::remove_all(root_ + "/iter_0000020");
+    fs::create_directories(root_ + "/iter_0000020/mp_rank_00");
+    std::ofstream(root_ + "/iter_0000020/mp_rank_00/model_optim_rng.pt") << text;
+    save(20);
+    EXPECT_TRUE(find_checkpoint(root_, std::nullopt));
+  }
+  save(20);
+  EXPECT_THAT(names(),
+              ElementsAre(".trainer.lock", "iter_0000020", "iter_0000020.set_aside",
+                          "iter_0000020.set_aside.2", "latest_checkpointed_iteration.txt"));
+  for (const std::string place : {"", ".2"})
+    EXPECT_TRUE(
+        fs::exists(root_ + "/iter_0000020.set_aside" + place + "/mp_rank_00/model_optim_rng.pt"));
+}
+
 TEST_F(CheckpointTest, ComesBack) {
   save(20);
   EXPECT_THAT(names(),

@@ -19,6 +19,9 @@ constexpr std::array<std::string_view, 27> kDroppedElements = {
     "inputbox", "categorytree", "includeonly",    "templatedata",   "pre",       "source",
     "table",    "select",       "option",         "textarea",       "form",      "img",
     "section",  "noscript",     "syntaxhighlight"};
+// Of these the content is never prose, also where the end is missing.
+constexpr std::array<std::string_view, 8> kMediaElements = {
+    "gallery", "timeline", "score", "graph", "imagemap", "mapframe", "hiero", "templatedata"};
 constexpr std::array<std::string_view, 3> kFormulaElements = {"math", "chem", "ce"};
 
 template <size_t N>
@@ -97,6 +100,7 @@ class BlockStripper {
     }
     out_.resize(begin);
     out_ += shown;
+    dropped_ = shown.empty();
     while (openings_.size() > index) {
       counts_[static_cast<size_t>(openings_.back().kind)]--;
       openings_.pop_back();
@@ -137,18 +141,32 @@ class BlockStripper {
       const size_t index = innermost_braces();
       run -= openings_[index].kind == Kind::parameter ? std::min<size_t>(run, 3) : 2;
       pop_to(index);
+      if (run == 0 && dropped_) part_digits(end);
     }
     at_ = end;
     if (run == 1) out_.push_back('}');  // longer runs that close nothing are debris
   }
 
+  // Digits on both sides of what is dropped are two numbers, not one.
+  void part_digits(size_t next) {
+    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+    if (next < page_.size() && digit(page_[next]) && !out_.empty() && digit(out_.back()))
+      out_.push_back(' ');
+  }
+
+  // |} ends a table at the start of a line, and at the end of one where a table is open; elsewhere
+  // it is left over from one.
   void bar() {
-    const bool ends_table = at_ + 1 < page_.size() && page_[at_ + 1] == '}' &&
-                            !(at_ + 2 < page_.size() && page_[at_ + 2] == '}' && counts_[0] > 0) &&
-                            at_line_start();
-    if (!ends_table) return literal(1);
+    const std::string_view rest = page_.substr(at_);
+    const bool braces = counts_[0] + counts_[1] > 0;
+    const bool table = counts_[static_cast<size_t>(Kind::table)] > 0;
+    if (!rest.starts_with("|}")) return literal(1);
+    if (rest.starts_with("|}}") && (braces || !table)) return braces ? literal(1) : void(++at_);
+    const size_t next = rest.find_first_not_of(" \t", 2);
+    const bool line_ends = next == std::string_view::npos || rest[next] == '\n';
+    if (!at_line_start() && (table ? !line_ends : braces)) return literal(1);
     at_ += 2;
-    if (counts_[static_cast<size_t>(Kind::table)] == 0) return;
+    if (!table) return;
     size_t i = openings_.size();
     while (openings_[i - 1].kind != Kind::table) --i;
     pop_to(i - 1);
@@ -171,6 +189,33 @@ class BlockStripper {
     return std::string_view::npos;
   }
 
+  // Where the content of an element without an end ends: with its paragraph, and with those behind
+  // it that begin as it does ("File:").
+  size_t media_end(size_t from) const {
+    constexpr size_t kLongestPrefix = 32;
+    const size_t first = std::min(page_.find_first_not_of(" \t\n", from), page_.size());
+    const std::string_view line = page_.substr(first, kLongestPrefix);
+    const size_t mark = line.find_first_of(":\n");
+    const bool named = mark != line.npos && line[mark] == ':';
+    const std::string_view prefix = line.substr(0, named ? mark + 1 : 0);
+    size_t end = paragraph_end(from);
+    while (named && end < page_.size() && page_[end + 1] == '\n') {
+      const size_t next = std::min(page_.find_first_not_of('\n', end), page_.size());
+      if (!page_.substr(next).starts_with(prefix)) break;
+      end = paragraph_end(next);
+    }
+    return end;
+  }
+
+  // Where a blank line or a heading begins, or the page ends: at the line end before it.
+  size_t paragraph_end(size_t from) const {
+    size_t end = page_.find('\n', page_.find_first_not_of('\n', from));
+    while (end != std::string_view::npos && end + 1 < page_.size() && page_[end + 1] != '\n' &&
+           page_[end + 1] != '=')
+      end = page_.find('\n', end + 1);
+    return end == std::string_view::npos || end + 1 >= page_.size() ? page_.size() : end;
+  }
+
   void comment() {
     const size_t end = page_.find("-->", at_ + 4);
     at_ = end == std::string_view::npos ? page_.size() : end + 3;
@@ -188,11 +233,16 @@ class BlockStripper {
     at_ = content;
     if (tag.closing || tag.self_closing) return;
     const size_t end = find_closing(tag.name, content);
-    if (end == std::string_view::npos) return;
+    if (end == std::string_view::npos) {  // the tag alone goes, but for content that is never prose
+      if (contains(kMediaElements, tag.name)) at_ = media_end(content);
+      return;
+    }
     at_ = end + parse_tag(page_, end).length;
     const std::string_view inner = page_.substr(content, end - content);
     if (tag.name == "nowiki") {
       out_ += shield(inner);
+    } else if (contains(kDroppedElements, tag.name)) {
+      part_digits(at_);
     } else if (contains(kFormulaElements, tag.name)) {
       formula(inner);
     }
@@ -233,6 +283,7 @@ class BlockStripper {
   std::map<std::string, size_t> never_closes_;
   std::map<std::string, int> formulas_;
   int formula_count_ = 0;
+  bool dropped_ = false;  // the template that closed last showed nothing
 };
 
 }  // namespace

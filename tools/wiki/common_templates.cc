@@ -1,13 +1,14 @@
 // SPDX-License-Identifier: MIT
 // The table of common_templates.h: template names of the English Wikipedia that carry running text,
-// and which of their positional arguments a reader sees. Source: the templates' own documentation
-// pages.
+// and which of their values a reader sees. Templates that show numbers are in numbers.cc, dates.cc
+// and measures.cc. Source: the templates' own documentation pages.
 
 #include "tools/wiki/common_templates.h"
 
 #include <algorithm>
 #include <array>
 #include <span>
+#include <unordered_map>
 #include <vector>
 
 #include "tools/wiki/wikitext.h"
@@ -20,44 +21,36 @@ struct Row {
   std::string_view name;
   std::string_view shown;
 };
-constexpr std::array<Row, 106> kRows = {{
+constexpr std::array<Row, 86> kRows = {{
     {"abbr", "1"},
     {"ad", "AD 1"},
     {"angbr", "⟨1⟩"},
     {"angle bracket", "⟨1⟩"},
-    {"as of", "As of 1"},
     {"b.", "b. 1"},
+    {"background color", "2"},
+    {"bc", "1 BC"},
     {"bce", "1 BCE"},
+    {"bgcolor", "2"},
     {"big", "1"},
     {"bigger", "1"},
     {"blockquote", "\n1\n"},
     {"bq", "\n1\n"},
-    {"c.", "c. 1"},
-    {"ca.", "c. 1"},
     {"ce", "1 CE"},
-    {"chem", "12345678"},
     {"chem2", "1"},
-    {"circa", "c. 1"},
     {"code", "1"},
-    {"convert", "1 2"},
+    {"color", "2"},
+    {"colored text", "2"},
+    {"colour", "2"},
     {"cquote", "\n1\n"},
-    {"cvt", "1 2"},
     {"d.", "d. 1"},
     {"date", "1"},
     {"dn", "1"},
     {"em", "1"},
-    {"fl.", "fl. 1"},
     {"flag", "1"},
     {"flagcountry", "1"},
     {"flagu", "1"},
-    {"floruit", "fl. 1"},
     {"formatnum", "1"},
-    {"frac", "1/2"},
-    {"gaps", "12345"},
     {"gr", "1"},
-    {"hmas", "HMAS 1"},
-    {"hmcs", "HMCS 1"},
-    {"hms", "HMS 1"},
     {"hover title", "2"},
     {"ill", "1"},
     {"interlanguage link", "1"},
@@ -77,10 +70,9 @@ constexpr std::array<Row, 106> kRows = {{
     {"linktext", "1"},
     {"m+j", "1"},
     {"math", "1"},
-    {"ms", "MS 1"},
-    {"mv", "MV 1"},
     {"mvar", "1"},
-    {"nihongo", "1"},
+    {"nihongo foot", "1"},
+    {"nihongo2", "1"},
     {"nobold", "1"},
     {"nobr", "1"},
     {"nobreak", "1"},
@@ -89,29 +81,21 @@ constexpr std::array<Row, 106> kRows = {{
     {"nowiki", "1"},
     {"nowrap", "1"},
     {"nowrap1", "1"},
-    {"overline", "1"},
     {"poem quote", "\n1\n"},
     {"poemquote", "\n1\n"},
     {"quotation", "\n1\n"},
     {"quote", "\n1\n"},
-    {"r.", "r. 1"},
-    {"reign", "r. 1–2"},
     {"resize", "2"},
-    {"rms", "RMS 1"},
     {"ruby", "1"},
     {"samp", "1"},
     {"script", "2"},
-    {"sfrac", "1/2"},
     {"sic", "1"},
     {"slashes", "1"},
     {"small", "1"},
     {"smallcaps", "1"},
     {"smaller", "1"},
-    {"ss", "SS 1"},
     {"strikethrough", "1"},
     {"strong", "1"},
-    {"sub", "1"},
-    {"sup", "1"},
     {"tooltip", "1"},
     {"transl", "2"},
     {"transliteration", "2"},
@@ -119,9 +103,6 @@ constexpr std::array<Row, 106> kRows = {{
     {"uline", "1"},
     {"underline", "1"},
     {"unicode", "1"},
-    {"usns", "USNS 1"},
-    {"uss", "USS 1"},
-    {"val", "1"},
     {"vanchor", "1"},
     {"var", "1"},
     {"visible anchor", "1"},
@@ -129,7 +110,7 @@ constexpr std::array<Row, 106> kRows = {{
     {"zh-cn", "1"},
 }};
 // Those that stand for a character or two, whatever their arguments are.
-constexpr std::array<Row, 17> kCharacters = {{
+constexpr std::array<Row, 30> kCharacters = {{
     {"!", "|"},
     {"'", "'"},
     {"'s", "'s"},
@@ -139,48 +120,65 @@ constexpr std::array<Row, 17> kCharacters = {{
     {"emdash", "—"},
     {"en dash", "–"},
     {"endash", "–"},
+    {"hair space", " "},
+    {"hairsp", " "},
     {"mdash", "—"},
+    {"middot", "·"},
+    {"minus", "−"},
     {"nbsp", " "},
     {"ndash", "–"},
+    {"nnbsp", " "},
     {"okina", "ʻ"},
+    {"pprime", "″"},
+    {"prime", "′"},
+    {"sdot", "⋅"},
     {"snd", " – "},
     {"spaced en dash", " – "},
     {"spaced ndash", " – "},
+    {"thin space", " "},
+    {"thinsp", " "},
+    {"times", "×"},
+    {"·", " · "},
     {"–", " – "},
+    {"•", " • "},
 }};
 
-constexpr bool before(const Row& row, std::string_view name) { return row.name < name; }
-constexpr bool in_order(std::span<const Row> rows) {
-  return std::is_sorted(rows.begin(), rows.end(),
-                        [](const Row& a, const Row& b) { return before(a, b.name); });
-}
-static_assert(in_order(kRows) && in_order(kCharacters));
-
-const Row* row_of(std::span<const Row> rows, std::string_view name) {
-  const auto found = std::lower_bound(rows.begin(), rows.end(), name, before);
-  return found == rows.end() || found->name != name ? nullptr : &*found;
-}
-
-// Positional arguments; links' own bars do not divide. A named argument is skipped, "2=x" is
-// positional.
-std::vector<std::string_view> positional(std::string_view arguments) {
-  constexpr size_t kMost = 8;
-  std::vector<std::string_view> values;
+// Arguments of a call; links' own bars do not divide. "2=x" is the second value.
+TemplateCall parse_call(std::string_view arguments) {
+  constexpr size_t kMost = 64;
+  TemplateCall call;
+  call.arguments = arguments;
   size_t begin = 0;
   int brackets = 0;
-  for (size_t i = 0; i <= arguments.size() && values.size() < kMost; ++i) {
+  for (size_t i = 0; i <= arguments.size(); ++i) {
     if (i < arguments.size() && arguments[i] != '|' && arguments[i] != '[' && arguments[i] != ']')
       continue;
     if (i < arguments.size() && arguments[i] == '[') ++brackets;
     if (i < arguments.size() && arguments[i] == ']') brackets = std::max(0, brackets - 1);
     if (i < arguments.size() && (arguments[i] != '|' || brackets > 0)) continue;
+    if (call.values.size() == kMost || call.named.size() == kMost) {
+      call.whole = false;
+      break;
+    }
     const std::string_view value = arguments.substr(begin, i - begin);
     const size_t equals = value.find('=');
     const bool markup_first = value.find_first_of("<[") < equals;
-    if (equals == std::string_view::npos || markup_first) values.push_back(trim(value));
     begin = i + 1;
+    if (equals == std::string_view::npos || markup_first) {
+      call.values.push_back(trim(value));
+      continue;
+    }
+    const std::string_view name = trim(value.substr(0, equals));
+    const size_t position =
+        name.size() == 1 && is_digits(name) ? static_cast<size_t>(name[0] - '0') : 0;
+    if (position == 0) {
+      call.named.emplace_back(name, trim(value.substr(equals + 1)));
+      continue;
+    }
+    if (call.values.size() < position) call.values.resize(position);
+    call.values[position - 1] = trim(value.substr(equals + 1));
   }
-  return values;
+  return call;
 }
 
 // {{lc:Text}} and its kin.
@@ -197,39 +195,160 @@ std::string changed_case(std::string_view name, std::string_view call) {
   return {};
 }
 
+// {{hlist|a|b}} stands on one line, {{ubl|a|b}} on several.
+std::string list(const TemplateCall& call) {
+  std::string text;
+  if (!call.whole) return text;
+  for (const std::string_view value : call.values) {
+    if (!value.empty()) text.append(text.empty() ? "" : ", ").append(value);
+  }
+  return text;
+}
+
+// {{nihongo|English|漢字|romaji}} is English (漢字, romaji); nihongo3 begins with the romaji.
+std::string with_brackets(std::string_view first, std::initializer_list<std::string_view> others) {
+  std::string inside;
+  for (const std::string_view other : others) {
+    if (!other.empty()) inside.append(inside.empty() ? "" : ", ").append(other);
+  }
+  if (first.empty() || inside.empty()) return first.empty() ? inside : std::string(first);
+  return std::string(first) + " (" + inside + ")";
+}
+std::string nihongo(const TemplateCall& call) {
+  const std::string_view english = call.at(1), kanji = call.at(2), romaji = call.at(3);
+  const std::string_view extra = call.at(4).empty() ? call.get("extra") : call.at(4);
+  std::string text = english.empty() ? with_brackets(romaji, {kanji, extra})
+                                     : with_brackets(english, {kanji, romaji, extra});
+  const std::string_view more = call.at(5).empty() ? call.get("extra2") : call.at(5);
+  return more.empty() ? text : text + " " + std::string(more);
+}
+std::string nihongo3(const TemplateCall& call) {
+  return with_brackets(call.at(3), {call.at(2), call.at(1)});
+}
+std::string last_value(const TemplateCall& call) {
+  return call.values.size() < 2 ? std::string() : std::string(call.values.back());
+}
+
+// {{convert}} whose result is the other unit's number alone would show a number without its unit.
+std::string convert(const TemplateCall& call) {
+  const std::string_view shown = call.get("disp");
+  const bool alone = shown == "number" || shown == "output number only" || shown == "unit" ||
+                     shown == "unit2" || shown == "x";
+  return alone || !call.whole ? std::string() : converted(call.arguments, call.values);
+}
+std::string convert_short(const TemplateCall& call) {
+  TemplateCall with = call;
+  const std::string arguments = std::string(call.arguments) + "|abbr=on";
+  with.arguments = arguments;
+  return convert(with);
+}
+
+constexpr std::array<ComputedTemplate, 12> kFunctions = {{
+    {"convert", convert},
+    {"cvt", convert_short},
+    {"font color", last_value},
+    {"fontcolor", last_value},
+    {"fontcolour", last_value},
+    {"hlist", list},
+    {"horizontal list", list},
+    {"nihongo", nihongo},
+    {"nihongo3", nihongo3},
+    {"ubl", list},
+    {"unbulleted list", list},
+    {"unbulletedlist", list},
+}};
+
+// {{US$|5}}, and {{US$}} for the sign alone; an amount that showed nothing takes it along.
+std::string money(std::string_view sign, std::string_view arguments) {
+  if (arguments.empty()) return std::string(sign);
+  const TemplateCall call = parse_call(arguments.substr(1));
+  return call.at(1).empty() ? std::string() : std::string(sign).append(call.at(1));
+}
+
+// What is known of a name: a computed text, a sign before an amount, a row, or characters.
+struct Known {
+  TemplateText text = nullptr;
+  std::string_view sign, shown, characters;
+};
+const std::unordered_map<std::string_view, Known>& known_templates() {
+  static const auto known = [] {
+    std::unordered_map<std::string_view, Known> map;
+    for (const auto& rows :
+         {number_templates(), date_templates(), std::span<const ComputedTemplate>(kFunctions)}) {
+      for (const ComputedTemplate& row : rows) map[row.name].text = row.text;
+    }
+    for (const MoneyTemplate& row : money_templates()) map[row.name].sign = row.sign;
+    for (const Row& row : kRows) map[row.name].shown = row.shown;
+    for (const Row& row : kCharacters) map[row.name].characters = row.shown;
+    return map;
+  }();
+  return known;
+}
+
+std::string shown_row(std::string_view name, std::string_view shown, const TemplateCall& call) {
+  // {{ill|fr|Titre}}, as it once was, and {{ill|Title|fr|Titre}}.
+  const bool code_first =
+      call.values.size() > 1 && call.at(1).size() <= 3 && ascii_lower(call.at(1)) == call.at(1);
+  if ((name == "ill" || name.starts_with("interlanguage")) && code_first) shown = "2";
+  const bool quoted = shown.front() == '\n';
+  std::string text;
+  for (const char c : shown) {
+    if (c < '1' || c > '9') {
+      text.push_back(c);
+    } else {
+      std::string_view value = call.at(static_cast<size_t>(c - '0'));
+      if (value.empty() && quoted) value = call.first_of({"text", "quote", "content"});
+      text += value;
+    }
+  }
+  if (quoted) return trim(text).empty() ? std::string() : text;
+  return std::string(trim(text));
+}
+
 }  // namespace
+
+std::string_view TemplateCall::get(std::string_view name) const {
+  for (const auto& [key, value] : named) {
+    if (key == name) return value;
+  }
+  return {};
+}
+
+std::string_view TemplateCall::first_of(std::initializer_list<std::string_view> names) const {
+  for (const std::string_view name : names) {
+    if (const std::string_view value = get(name); !value.empty()) return value;
+  }
+  return {};
+}
+
+bool TemplateCall::only(size_t most, std::initializer_list<std::string_view> names) const {
+  if (!whole || values.size() > most) return false;
+  return std::all_of(this->named.begin(), this->named.end(), [&](const auto& argument) {
+    return argument.second.empty() ||
+           std::find(names.begin(), names.end(), argument.first) != names.end();
+  });
+}
 
 std::string common_template_text(std::string_view call) {
   constexpr size_t kLongest = 16 << 10;
   constexpr size_t kLongestName = 32;
   const size_t bar = std::min(call.find('|'), call.size());
   if (bar > kLongestName || call.size() > kLongest) return {};
-  const std::string name = ascii_lower(trim(call.substr(0, bar)));
-  if (const Row* row = row_of(kCharacters, name)) return shield(row->shown);
+  std::array<char, kLongestName> lower;
+  const std::string_view written = trim(call.substr(0, bar));
+  std::transform(written.begin(), written.end(), lower.begin(),
+                 [](char c) { return c >= 'A' && c <= 'Z' ? static_cast<char>(c | 0x20) : c; });
+  const std::string_view name(lower.data(), written.size());
+  const auto found = known_templates().find(name);
+  Known known = found == known_templates().end() ? Known{} : found->second;
+  if (!known.characters.empty()) return shield(known.characters);
+  const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
+  if (!known.sign.empty()) return money(known.sign, call.substr(bar));
+  if (known.text != nullptr) return known.text(parse_call(arguments));
   if (bar == call.size()) return changed_case(name, call);
-  const Row* row = row_of(kRows, name);
-  std::string_view shown = row != nullptr ? row->shown : std::string_view();
-  if (row == nullptr && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
-    shown = "1";
-  if (shown.empty()) return {};
-  const std::vector<std::string_view> values = positional(call.substr(bar + 1));
-  if (name == "cvt") return converted(std::string(call.substr(bar + 1)) + "|abbr=on", values);
-  if (name == "convert") return converted(call.substr(bar + 1), values);
-  // {{ill|fr|Titre}}, as it once was, and {{ill|Title|fr|Titre}}.
-  const bool code_first =
-      values.size() > 1 && values[0].size() <= 3 && ascii_lower(values[0]) == values[0];
-  if ((name == "ill" || name.starts_with("interlanguage")) && code_first) shown = "2";
-  if (shown == "1/2" && values.size() == 1) return "1/" + std::string(values[0]);
-  std::string text;
-  for (const char c : shown) {
-    if (c < '1' || c > '9') {
-      text.push_back(c);
-    } else if (const size_t index = static_cast<size_t>(c - '1'); index < values.size()) {
-      text += values[index];
-    }
-  }
-  if (shown.front() == '\n') return trim(text).empty() ? std::string() : text;
-  return std::string(trim(text));
+  if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
+    known.shown = "1";
+  return known.shown.empty() ? std::string() : shown_row(name, known.shown, parse_call(arguments));
 }
 
 }  // namespace wiki

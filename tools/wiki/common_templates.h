@@ -1,20 +1,67 @@
 // SPDX-License-Identifier: MIT
 // What a reader sees of the templates that stand inside sentences, for dumps without their
-// definitions: {{lang|grc|anarchia}} shows anarchia, {{convert|5|km}} shows 5 kilometres.
-// Everything else shows nothing.
+// definitions: {{lang|grc|anarchia}} shows anarchia, {{val|1.5|e=3|u=km}} shows 1.5×10^3 km.
+// Everything else shows nothing. A template that shows a number shows the whole of it or nothing:
+// a call with arguments that are not understood is dropped.
+// Here: the calls' arguments and the entry. numbers.cc, dates.cc, measures.cc: what is computed.
 #pragma once
 
+#include <initializer_list>
+#include <span>
 #include <string>
 #include <string_view>
+#include <utility>
 #include <vector>
 
 namespace wiki {
 
 /// Text of a template call, given what stands between its braces ("convert|5|km"), in which inner
-/// templates have been replaced already; empty where the template is none of the known ones.
+/// templates have been replaced already; empty where the template is none of the known ones. It is
+/// wikitext still: <sup> and <sub> in it are for strip_inline.
 std::string common_template_text(std::string_view call);
+
+/// A call taken apart. All are trimmed parts of the page.
+struct TemplateCall {
+  std::string_view arguments;            ///< all of them, as written
+  std::vector<std::string_view> values;  ///< {{x|a|2=b}}: a, b
+  std::vector<std::pair<std::string_view, std::string_view>> named;
+  bool whole = true;  ///< false: there are more values than are kept
+
+  /// Value `i`, from 1; empty if there is none.
+  std::string_view at(size_t i) const {
+    return i >= 1 && i <= values.size() ? values[i - 1] : std::string_view();
+  }
+  /// Value of the argument `name`, empty if there is none; of several names the first that is set.
+  std::string_view get(std::string_view name) const;
+  std::string_view first_of(std::initializer_list<std::string_view> names) const;
+  /// Whether no named argument is set but those of `names`, and at most `most` values are.
+  bool only(size_t most, std::initializer_list<std::string_view> names) const;
+};
+
+/// Shows a call; empty: nothing.
+using TemplateText = std::string (*)(const TemplateCall& call);
+
+/// Templates whose text is computed; names in lower case.
+struct ComputedTemplate {
+  std::string_view name;
+  TemplateText text;
+};
+std::span<const ComputedTemplate> number_templates();
+std::span<const ComputedTemplate> date_templates();
+
+/// What stands before the amount in {{US$|5}}; names in lower case.
+struct MoneyTemplate {
+  std::string_view name, sign;
+};
+std::span<const MoneyTemplate> money_templates();
 
 /// The measure that {{convert}} shows first. `values`: its positional `arguments`.
 std::string converted(std::string_view arguments, const std::vector<std::string_view>& values);
+
+/// 1234567.5 as 1,234,567.5; what is not plain digits stays. A hyphen in front becomes a minus.
+std::string with_commas(std::string_view number);
+
+/// Whether `text` is digits alone, at least one.
+bool is_digits(std::string_view text);
 
 }  // namespace wiki

@@ -15,7 +15,7 @@ namespace wiki {
 namespace {
 
 constexpr char kShield = static_cast<char>(0xFE);  // never a byte of UTF-8
-constexpr ByteSet kMarkup("&<>[]{}|'=*#:;_-\n!");
+constexpr ByteSet kMarkup("&<>[]{}|'=*#:;_-\n!~");
 
 struct Heading {
   size_t level = 0;
@@ -132,16 +132,16 @@ bool stays(const char* at, char last) {
 #endif
 
 // Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a
-// comma.
-void tidy(std::string_view line, std::string& out) {
-  out.resize(line.size());
+// comma. The result lies in `out`, which is only ever made longer.
+std::string_view tidy(std::string_view line, std::string& out) {
+  if (out.size() < line.size()) out.resize(line.size());
   char* const begin = out.data();
   char* end = begin;
   const auto last = [&](size_t n) {
     return end - begin >= static_cast<std::ptrdiff_t>(n) ? end[-static_cast<std::ptrdiff_t>(n)]
                                                          : '\0';
   };
-  constexpr ByteSet kTouched(" \t\r,.);");
+  static constexpr ByteSet kTouched(" \t\r,.);");
   for (size_t i = 0; i < line.size(); ++i) {
 #if defined(__SSE2__)
     while (i % kWidth == 0 && i + kWidth < line.size() && stays(line.data() + i, last(1))) {
@@ -174,7 +174,7 @@ void tidy(std::string_view line, std::string& out) {
     *end++ = c;
   }
   while (last(1) == ' ') --end;
-  out.resize(static_cast<size_t>(end - begin));
+  return {begin, static_cast<size_t>(end - begin)};
 }
 
 bool is_debris(std::string_view line) {
@@ -195,8 +195,7 @@ class Compactor {
     if (heading.level > 0) {
       pending_.resize(std::min(pending_.size(), heading.level - 1));
       pending_.resize(heading.level - 1);
-      std::string title;
-      tidy(strip_emphasis(heading.title, unmarked_), title);
+      std::string title(tidy(strip_emphasis(heading.title, unmarked_), tidied_));
       if (!title.empty() && std::string_view(".!?").find(title.back()) == std::string_view::npos)
         title += '.';
       pending_.push_back(std::move(title));
@@ -211,14 +210,14 @@ class Compactor {
     if (item && !options_.lists) return;
     body = trim(body);
     if (body.empty() || (!item && is_debris(body))) return;
-    tidy(strip_emphasis(body, unmarked_), text_);
-    if (text_.empty() || is_debris(text_)) return;
+    const std::string_view text = tidy(strip_emphasis(body, unmarked_), tidied_);
+    if (text.empty() || is_debris(text)) return;
     for (const std::string& title : pending_) {
       if (options_.sections && !title.empty()) append(title);
     }
     pending_.clear();
     if (item) out_ += out_.empty() ? "- " : "\n- ";
-    item ? out_ += text_ : append(text_);
+    item ? out_ += text : append(text);
   }
 
   std::string take() { return std::move(out_); }
@@ -231,7 +230,7 @@ class Compactor {
 
   const CleanOptions& options_;
   std::string out_;
-  std::string unmarked_, text_;       // of the line at hand
+  std::string unmarked_, tidied_;     // of the line at hand
   std::vector<std::string> pending_;  // titles without text yet, by level
 };
 
@@ -356,10 +355,10 @@ std::string lower_first(std::string_view text) {
 }
 
 std::string_view trim(std::string_view text) {
-  constexpr std::string_view kSpace = " \t\r\n";
-  const size_t begin = text.find_first_not_of(kSpace);
-  if (begin == std::string_view::npos) return {};
-  return text.substr(begin, text.find_last_not_of(kSpace) - begin + 1);
+  const auto space = [](char c) { return c == ' ' || c == '\n' || c == '\t' || c == '\r'; };
+  while (!text.empty() && space(text.front())) text.remove_prefix(1);
+  while (!text.empty() && space(text.back())) text.remove_suffix(1);
+  return text;
 }
 
 }  // namespace wiki

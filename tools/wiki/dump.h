@@ -67,6 +67,10 @@ struct Page {
   std::string redirect_target;
 };
 
+/// Title that a page with this text leads to: a keyword of any of MediaWiki's languages and a link
+/// ("#REDIRECT [[Title]]"). None: it is no redirect.
+std::optional<std::string> redirect_target(std::string_view text);
+
 /// Cuts the XML stream into pages, in order. One thread. Memory: one page, at most
 /// `max_page_bytes`, and what was fed.
 class PageSplitter {

@@ -203,10 +203,17 @@ size_t copy_plain(const char* from, size_t size, char* to) {
 
 // The entity at the front of `text`, 0 if it is none of XML's own, and its length.
 char entity(std::string_view text, size_t& length) {
-  constexpr std::array<std::pair<std::string_view, char>, 5> kEntities = {
-      {{"&lt;", '<'}, {"&gt;", '>'}, {"&quot;", '"'}, {"&amp;", '&'}, {"&apos;", '\''}}};
+  const auto is = [&](const char(&name)[3], char character) {
+    length = 4;
+    return text.size() > 3 && text[1] == name[0] && text[2] == name[1] && text[3] == ';' ? character
+                                                                                         : '\0';
+  };
+  if (const char lt = is("lt", '<'); lt != 0) return lt;
+  if (const char gt = is("gt", '>'); gt != 0) return gt;
+  constexpr std::array<std::pair<std::string_view, char>, 3> kEntities = {
+      {{"&quot;", '"'}, {"&amp;", '&'}, {"&apos;", '\''}}};
   for (const auto& [name, character] : kEntities) {
-    if (!text.starts_with(name)) continue;
+    if (text.size() < name.size() || text[1] != name[1] || !text.starts_with(name)) continue;
     length = name.size();
     return character;
   }
@@ -351,8 +358,11 @@ Page checked(PageCollector collector, const PageXml& page) {
   if (!collector.has_text)
     throw DumpError("byte " + std::to_string(page.offset) + ": page without a text");
   Page& read = collector.page;
-  if (!read.name_space && ascii_lower(trim(read.text).substr(0, 9)) == "#redirect")
-    read.redirect = true;  // a dump of before 2012
+  if (!read.redirect) {
+    const std::optional<std::string> target = redirect_target(read.text);
+    if (target) read.redirect_target = *target;
+    read.redirect = target.has_value();
+  }
   return std::move(read);
 }
 

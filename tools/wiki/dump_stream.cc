@@ -28,7 +28,7 @@ void unpack(Parcel& parcel, stream::Bzip2Decoder& decoder) {
 
 std::vector<PageXml> PageCutter::cut(Parcel parcel) {
   if (parcel.decoded) blocks_.push_back(std::move(*parcel.decoded));
-  if (!parcel.text.empty()) texts_.push_back(std::move(parcel.text));
+  if (parcel.text.size > 0) texts_.push_back(std::move(parcel.text));
   std::vector<PageXml> batch;
   size_t size = 0;
   while (size < kBatchBytes) {
@@ -40,7 +40,7 @@ std::vector<PageXml> PageCutter::cut(Parcel parcel) {
     }
   }
   const bool all_given =
-      pages_.empty() && blocks_.empty() && texts_.empty() && fed_ == bytes_.size();
+      pages_.empty() && blocks_.empty() && texts_.empty() && fed_ == fed_from().size();
   if (all_given && parcel.last && !finished_) {
     joiner_.finish();
     transcoder_.finish();
@@ -62,8 +62,8 @@ bool PageCutter::feed_more() {
     finished_ = true;
     return false;
   }
-  if (fed_ == bytes_.size() && !next_piece()) return false;
-  const std::string_view portion = std::string_view(bytes_).substr(fed_, kReadBytes);
+  if (fed_ == fed_from().size() && !next_piece()) return false;
+  const std::string_view portion = fed_from().substr(fed_, kReadBytes);
   fed_ += portion.size();
   if (transcoder_.passes()) {
     splitter_.feed(portion, found_);
@@ -78,10 +78,11 @@ bool PageCutter::feed_more() {
 }
 
 bool PageCutter::next_piece() {
-  bytes_ = {};
+  block_bytes_ = {};
+  text_ = {};
   fed_ = 0;
   if (!texts_.empty()) {
-    bytes_ = std::move(texts_.front());
+    text_ = std::move(texts_.front());
     texts_.pop_front();
     return true;
   }
@@ -93,16 +94,16 @@ bool PageCutter::next_piece() {
     range_ended_ = true;
   }
   if (decoded.over_limit) decoded = stream::decode_block(std::move(decoded.block));
-  joiner_.add(std::move(decoded), bytes_);
+  joiner_.add(std::move(decoded), block_bytes_);
   return true;
 }
 
 void PageCutter::count_behind() {
-  size_t size = bytes_.size() - fed_;
+  size_t size = fed_from().size() - fed_;
   for (const stream::DecodedBlock& block : blocks_) {
     size += block.bytes.size() + block.block.bits.size();
   }
-  for (const std::string& text : texts_) size += text.size();
+  for (const ReadBytes& text : texts_) size += text.size;
   for (const PageXml& page : pages_) size += page.xml.size() + page_bytes_more_;
   behind_ = size;
 }
@@ -169,9 +170,9 @@ bool DumpReader::next(Parcel& parcel) {
   if (cutter_.behind() > kMostBehind) return true;
   if (input_.kind() != stream::Kind::bzip2) {
     if (!ended_) {
-      parcel.text.resize(kReadBytes);
-      parcel.text.resize(input_.read(parcel.text));
-      ended_ = parcel.text.empty();
+      parcel.text.memory = std::make_unique_for_overwrite<char[]>(kReadBytes);
+      parcel.text.size = input_.read({parcel.text.memory.get(), kReadBytes});
+      ended_ = parcel.text.size == 0;
     }
     parcel.last = ended_;
   } else {

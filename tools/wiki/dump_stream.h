@@ -10,6 +10,7 @@
 #include <atomic>
 #include <cstdint>
 #include <deque>
+#include <memory>
 #include <optional>
 #include <string>
 #include <string_view>
@@ -23,11 +24,18 @@
 
 namespace wiki {
 
+/// Bytes read from a file. Not a std::string: those are written before they can be read into.
+struct ReadBytes {
+  std::unique_ptr<char[]> memory;
+  size_t size = 0;
+  std::string_view view() const { return {memory.get(), size}; }
+};
+
 /// What is read from the dump in one go.
 struct Parcel {
   std::optional<stream::Bzip2Block> block;
   std::optional<stream::DecodedBlock> decoded;
-  std::string text;
+  ReadBytes text;
   bool last = false;    ///< nothing follows; may come several times
   int64_t read_to = 0;  ///< packed bytes read so far, for the progress line
 };
@@ -64,6 +72,7 @@ class PageCutter {
  private:
   bool feed_more();
   void count_behind();
+  std::string_view fed_from() const { return text_.size > 0 ? text_.view() : block_bytes_; }
   bool next_piece();
   bool read_head(const std::string& path);
 
@@ -76,9 +85,10 @@ class PageCutter {
   int64_t range_end_ = -1;    // in the packed file; -1: all is wanted
   bool range_ended_ = false;  // blocks of the next part are being read, for the last page
   std::deque<stream::DecodedBlock> blocks_;
-  std::deque<std::string> texts_;
-  std::string bytes_;  // of the block or text that is being fed
-  size_t fed_ = 0;     // of bytes_
+  std::deque<ReadBytes> texts_;
+  std::string block_bytes_;  // of the block that is being fed
+  ReadBytes text_;           // or the text
+  size_t fed_ = 0;           // of either
   std::deque<PageXml> pages_;
   std::vector<PageXml> found_;
   std::atomic<size_t> behind_ = 0;

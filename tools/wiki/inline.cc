@@ -66,10 +66,17 @@ class InlineStripper {
       if (at_ == text_.size()) break;
       step();
     }
+    end_scripts();
     return std::move(out_);
   }
 
  private:
+  // <sup> or <sub> whose end has not come.
+  struct Script {
+    bool above;
+    size_t begin;     // of its content, in out_
+    size_t openings;  // of links around it
+  };
   struct Opening {
     bool internal;
     size_t begin;       // in out_, where the target (internal) or the label (external) begins
@@ -193,7 +200,7 @@ class InlineStripper {
     if (colon != std::string::npos && !escaped) {
       const std::string prefix = fold_case(trim(std::string_view(target).substr(0, colon)));
       const bool article = colon + 1 < target.size() && target[colon + 1] == ' ';
-      if (site_.is_media(prefix)) return;
+      if (site_.is_media(prefix)) return part_digits();
       if (!piped && !article && is_language_prefix(prefix) && !site_.is_namespace(prefix)) return;
     }
     // The pipe trick ([[Help:Contents|]], [[Paris (Texas)|]]) shows the title without prefix and
@@ -216,9 +223,77 @@ class InlineStripper {
     if (tag.length == 0) return literal(1);
     at_ += tag.length;
     if (tag.name == "br" || tag.name == "hr" || tag.name == "p") out_.push_back(' ');
+    if (tag.name == "del" || tag.name == "s" || tag.name == "strike") part_digits();
+    if (tag.name == "sup" || tag.name == "sub") script(tag);
+    if (tag.name == "span" && !tag.closing) fraction(text_.substr(at_ - tag.length, tag.length));
     if (tag.name == "li" && !tag.closing) out_ += options_.lists ? "\n* " : "\n*";
     constexpr std::array<std::string_view, 5> kBlocks = {"ul", "ol", "blockquote", "div", "center"};
     if (std::find(kBlocks.begin(), kBlocks.end(), tag.name) != kBlocks.end()) out_.push_back('\n');
+  }
+
+  // Digits on both sides of what is not shown are two numbers.
+  void part_digits() {
+    const auto digit = [](char c) { return c >= '0' && c <= '9'; };
+    if (!out_.empty() && digit(out_.back()) && at_ < text_.size() && digit(text_[at_]))
+      out_.push_back(' ');
+  }
+
+  void script(const Tag& tag) {
+    constexpr size_t kDeepestScript = 16;
+    if (!tag.closing && !tag.self_closing && scripts_.size() < kDeepestScript) {
+      scripts_.push_back({tag.name == "sup", out_.size(), openings_.size()});
+    } else if (tag.closing && !scripts_.empty()) {
+      end_script(out_.size());
+    }
+  }
+
+  // The mark of emphasis that ends in a script and began before it, or the other way round.
+  static std::string unpaired_mark(std::string_view content) {
+    size_t runs = 0, last = 0;
+    for (size_t i = content.find("''"); i != std::string_view::npos;
+         i = content.find("''", i + last)) {
+      last = std::min(content.find_first_not_of('\'', i), content.size()) - i;
+      ++runs;
+    }
+    return std::string(runs % 2 == 1 ? last : 0, '\'');
+  }
+
+  // The innermost script ends; what is behind `end` is no part of it. One that begins in a link and
+  // ends in another, or the other way round, stays as it is.
+  void end_script(size_t end) {
+    constexpr size_t kSeen = 16;
+    const Script script = scripts_.back();
+    scripts_.pop_back();
+    const bool same_link = script.openings == openings_.size() && script.begin <= end &&
+                           (openings_.empty() || openings_.back().last_pipe == std::string::npos ||
+                            openings_.back().last_pipe < script.begin);
+    if (!same_link) return;
+    const std::string rest = out_.substr(end);
+    const std::string_view out = std::string_view(out_).substr(0, end);
+    const size_t seen = std::min(script.begin, kSeen);
+    const std::string_view before = out.substr(script.begin - seen, seen);
+    const std::string_view after = rest.empty() ? text_.substr(at_, kSeen) : std::string_view(rest);
+    const std::string shown = script.above
+                                  ? shown_superscript(before, out.substr(script.begin), after)
+                                  : shown_subscript(before, out.substr(script.begin), after);
+    const std::string mark = unpaired_mark(out.substr(script.begin));
+    out_.resize(script.begin);
+    out_.append(shown).append(mark).append(rest);
+  }
+
+  // Scripts without an end have one word.
+  void end_scripts() {
+    while (!scripts_.empty()) {
+      const size_t begin = scripts_.back().begin;
+      end_script(
+          std::max(begin, std::min(out_.find(' ', std::min(begin, out_.size())), out_.size())));
+    }
+  }
+
+  // {{frac|1|2}}, expanded, is a span of class "frac": 5 1/2.
+  void fraction(std::string_view span) {
+    if (out_.empty() || out_.back() < '0' || out_.back() > '9') return;
+    if (span.find("class=\"frac") != std::string_view::npos) out_.push_back(' ');
   }
 
   void reference() {
@@ -231,6 +306,7 @@ class InlineStripper {
   }
 
   void newline() {
+    if (!scripts_.empty()) end_scripts();
     while (!openings_.empty() && !openings_.back().internal) openings_.pop_back();
     if (sees("\n\n") || sees("\n=")) unclosed(sees("\n="));
     literal(1);
@@ -266,27 +342,73 @@ class InlineStripper {
     literal(1);
   }
 
-  // -{zh-hans:...; zh-hant:...}- shows one of its variants: the first.
+  // -{zh-hans:...; zh-hant:...}- shows one of its variants: the first. What is shown may hold links
+  // and further variants.
   void variant() {
-    constexpr size_t kLongestVariant = 512;
     if (!sees("-{")) return literal(1);
-    const std::string_view rest = text_.substr(at_ + 2, kLongestVariant);
-    const size_t end = rest.find("}-");
-    if (end == std::string_view::npos) return literal(1);
-    std::string_view inner = rest.substr(0, end);
-    bool hidden = false;  // rules for the title or for the rest of the page
-    if (const size_t flags = inner.find('|'); flags != std::string_view::npos) {
-      hidden = inner.substr(0, flags).find_first_of("TH-") != std::string_view::npos;
-      inner.remove_prefix(flags + 1);
+    if (!paired_) pair_variants();
+    while (next_pair_ < variants_.size() && variants_[next_pair_].first < at_) ++next_pair_;
+    if (next_pair_ == variants_.size() || variants_[next_pair_].first != at_) return literal(1);
+    const size_t end = variants_[next_pair_].second;
+    std::string_view inner = text_.substr(at_ + 2, end - at_ - 2);
+    bool hidden = depth_ >= kDeepestVariant;
+    if (const size_t bar = inner.find('|'); bar != inner.npos && are_flags(inner.substr(0, bar))) {
+      const std::string_view flags = inner.substr(0, bar);
+      hidden = hidden || flags.find_first_of("TH") != flags.npos || trim(flags) == "-";
+      inner.remove_prefix(bar + 1);
     }
-    const size_t semicolon = inner.find(';');
-    const size_t colon = inner.find(':');
-    if (colon != std::string_view::npos && is_language_prefix(inner.substr(0, colon))) {
-      inner = inner.substr(0, semicolon).substr(colon + 1);
-    }
-    if (!hidden) out_ += trim(inner);
-    at_ += end + 4;
+    at_ = end + 2;
+    if (hidden) return;
+    InlineStripper shown(first_variant(inner), site_, options_);
+    shown.depth_ = depth_ + 1;
+    out_ += trim(shown.run());
   }
+
+  // What may stand before the bar of -{A|...}-: letters of rules (T and H show nothing, nor does a
+  // lone -), or languages.
+  static bool are_flags(std::string_view text) {
+    while (!text.empty()) {
+      const std::string_view flag = trim(text.substr(0, text.find(';')));
+      const bool letter = flag.size() == 1 &&
+                          std::string_view("ASRDNHTLEWX+-").find(flag[0]) != std::string_view::npos;
+      if (!letter && !flag.empty() && !is_language_prefix(flag)) return false;
+      text.remove_prefix(std::min(text.find(';'), text.size() - 1) + 1);
+    }
+    return true;
+  }
+
+  static std::string_view first_variant(std::string_view inner) {
+    const size_t colon = inner.find(':');
+    if (colon == inner.npos || !is_language_prefix(trim(inner.substr(0, colon)))) return inner;
+    inner.remove_prefix(colon + 1);
+    int open = 0;
+    for (size_t i = 0; i < inner.size(); ++i) {
+      if (inner.substr(i, 2) == "-{") ++open;
+      if (inner.substr(i, 2) == "}-") --open;
+      if (inner[i] == ';' && open == 0) return inner.substr(0, i);
+    }
+    return inner;
+  }
+
+  // Where variants begin and end, found in one pass over the text; outermost and inner ones.
+  void pair_variants() {
+    std::vector<size_t> open;
+    for (size_t i = text_.find_first_of("-}", at_); i != text_.npos;
+         i = text_.find_first_of("-}", i + 1)) {
+      const std::string_view two = text_.substr(i, 2);
+      if (two == "-{") {
+        open.push_back(variants_.size());
+        variants_.emplace_back(i, text_.npos);
+      }
+      if (two != "}-" || open.empty()) continue;
+      variants_[open.back()].second = i++;
+      open.pop_back();
+    }
+    std::erase_if(variants_, [](const auto& pair) { return pair.second == std::string::npos; });
+    paired_ = true;
+  }
+
+  static constexpr int kDeepestVariant = 8;  // each is read again inside the one around it
 
   std::string_view text_;
   const Site& site_;
@@ -294,12 +416,30 @@ class InlineStripper {
   std::string out_;
   size_t at_ = 0;
   std::vector<Opening> openings_;
+  std::vector<Script> scripts_;
+  std::vector<std::pair<size_t, size_t>> variants_;  // by their beginnings
+  size_t next_pair_ = 0;
+  bool paired_ = false;
+  int depth_ = 0;  // of variants around this text
 };
 
 }  // namespace
 
+// ~~~, ~~~~ and ~~~~~ are signatures, which a page that was saved holds by mistake alone.
+static std::string without_signatures(std::string_view text) {
+  std::string out;
+  for (size_t i = 0; i < text.size();) {
+    const size_t found = std::min(text.find("~~~", i), text.size());
+    out.append(text, i, found - i);
+    i = std::min(text.find_first_not_of('~', found), text.size());
+    if (i - found > 5) out.append(text, found, i - found);
+  }
+  return out;
+}
+
 std::string strip_inline(std::string_view text, const Site& site, const CleanOptions& options) {
-  return InlineStripper(text, site, options).run();
+  if (text.find("~~~") == text.npos) return InlineStripper(text, site, options).run();
+  return InlineStripper(without_signatures(text), site, options).run();
 }
 
 bool Site::is_media(std::string_view prefix) const {

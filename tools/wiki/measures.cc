@@ -38,18 +38,18 @@ constexpr std::array<Unit, 66> kUnits = {{
     {"ha", "hectare", "hectares", "ha"},
     {"sqmi", "square mile", "square miles", "sq mi"},
     {"mi2", "square mile", "square miles", "sq mi"},
-    {"sqkm", "square kilometre", "square kilometres", "km2"},
-    {"km2", "square kilometre", "square kilometres", "km2"},
-    {"m2", "square metre", "square metres", "m2"},
-    {"cm2", "square centimetre", "square centimetres", "cm2"},
+    {"sqkm", "square kilometre", "square kilometres", "km^2"},
+    {"km2", "square kilometre", "square kilometres", "km^2"},
+    {"m2", "square metre", "square metres", "m^2"},
+    {"cm2", "square centimetre", "square centimetres", "cm^2"},
     {"sqft", "square foot", "square feet", "sq ft"},
     {"ft2", "square foot", "square feet", "sq ft"},
     {"sqyd", "square yard", "square yards", "sq yd"},
     {"cuft", "cubic foot", "cubic feet", "cu ft"},
     {"cuyd", "cubic yard", "cubic yards", "cu yd"},
     {"cumi", "cubic mile", "cubic miles", "cu mi"},
-    {"m3", "cubic metre", "cubic metres", "m3"},
-    {"km3", "cubic kilometre", "cubic kilometres", "km3"},
+    {"m3", "cubic metre", "cubic metres", "m^3"},
+    {"km3", "cubic kilometre", "cubic kilometres", "km^3"},
     {"L", "litre", "litres", "L"},
     {"l", "litre", "litres", "l"},
     {"ml", "millilitre", "millilitres", "ml"},
@@ -100,14 +100,38 @@ constexpr std::array<Words, 5> kRates = {{{"/d", " per day"},
                                           {"/h", " per hour"},
                                           {"/sqmi", " per square mile"},
                                           {"/km2", " per square kilometre"}}};
-constexpr std::array<Words, 20> kBetween = {
-    {{"to", " to "},    {"to(-)", " to "},   {"to about", " to about "},
-     {"and", " and "},  {"and(-)", " and "}, {"or", " or "},
-     {"or(-)", " or "}, {"by", " by "},      {"by(-)", " by "},
-     {"x", " × "},      {"xx", " × "},       {"*", " × "},
-     {"×", " × "},      {"-", "–"},          {"–", "–"},
-     {"+", " + "},      {"+/-", " ± "},      {"±", " ± "},
-     {",", ", "},       {"to(-)-", " to "}}};
+constexpr std::array<Words, 32> kBetween = {{{"to", " to "},
+                                             {"to(-)", " to "},
+                                             {"to about", " to about "},
+                                             {"and", " and "},
+                                             {"and(-)", " and "},
+                                             {"or", " or "},
+                                             {"or(-)", " or "},
+                                             {"by", " by "},
+                                             {"by(-)", " by "},
+                                             {"x", " × "},
+                                             {"xx", " × "},
+                                             {"*", " × "},
+                                             {"×", " × "},
+                                             {"-", "–"},
+                                             {"–", "–"},
+                                             {"+", " + "},
+                                             {"+/-", " ± "},
+                                             {"±", " ± "},
+                                             {",", ", "},
+                                             {"to(-)-", " to "},
+                                             {", and", ", and "},
+                                             {", or", ", or "},
+                                             {"and/or", " and/or "},
+                                             {"(-)", "–"},
+                                             {"to-", " to "},
+                                             {"by(x)", " by "},
+                                             {"x(by)", " × "},
+                                             {"through", " through "},
+                                             {"~", " to "},
+                                             {"/", "/"},
+                                             {"plus", " plus "},
+                                             {"minus", " minus "}}};
 
 const Unit* unit_of(std::string_view code) {
   const auto* found =
@@ -120,21 +144,24 @@ bool is_number(std::string_view text) {
          text.find_first_not_of("0123456789.,+-/ ") == std::string_view::npos;
 }
 
-// 1234567.5 as 1,234,567.5; what is not plain digits stays.
+// 5+1/2 is 5 1/2.
 std::string shown_number(std::string_view number) {
-  std::string out;
-  if (number.starts_with('-')) {
-    out = "−";
-    number.remove_prefix(1);
-  }
-  const size_t point = std::min(number.find('.'), number.size());
-  if (point < 4 || number.find_first_not_of("0123456789.") != std::string_view::npos)
-    return out.append(number);
-  for (size_t i = 0; i < number.size(); ++i) {
-    if (i > 0 && i < point && (point - i) % 3 == 0) out.push_back(',');
-    out.push_back(number[i]);
-  }
-  return out;
+  const size_t plus = number.find('+');
+  if (plus != number.npos && plus > 0 && number.find('/') != number.npos)
+    return with_commas(number.substr(0, plus)) + " " + std::string(number.substr(plus + 1));
+  return with_commas(number);
+}
+
+// Whether there is a digit, or a character such as ½.
+bool may_be_number(std::string_view text) {
+  return std::any_of(text.begin(), text.end(), [](char c) {
+    return (c >= '0' && c <= '9') || static_cast<signed char>(c) < 0;
+  });
+}
+
+// A fraction of one: half a mile.
+bool is_fraction(std::string_view number) {
+  return number.find('/') != number.npos && number.find_first_of("+ ") == number.npos;
 }
 
 enum class Form { words, symbols, adjective };
@@ -172,11 +199,11 @@ std::string shown_unit(std::string_view code, std::string_view number, Form form
   }
   if (unit == nullptr) return as_written;
   const bool symbol = form == Form::symbols || unit->one.empty();
-  const bool one = form == Form::adjective ||
-                   (multiple.empty() && (number == "1" || number.find('/') != number.npos));
+  const bool one =
+      form == Form::adjective || (multiple.empty() && (number == "1" || is_fraction(number)));
   std::string out = form == Form::adjective && !symbol ? "-" : " ";
   out.append(multiple).append(symbol ? unit->symbol : one ? unit->one : unit->many);
-  return out.append(symbol ? rate.code : rate.words);
+  return out.append(!symbol ? rate.words : rate.code == "/km2" ? "/km^2" : rate.code);
 }
 
 bool has_argument(std::string_view arguments, std::string_view name, std::string_view value) {
@@ -200,12 +227,21 @@ std::string converted(std::string_view arguments, const std::vector<std::string_
                                 : Form::words;
   std::string text;
   for (size_t i = 0; i < values.size(); i += 2) {
+    if (!may_be_number(values[i])) return {};
     text += shown_number(values[i]);
     if (i + 1 == values.size()) break;
     const auto* between = std::find_if(kBetween.begin(), kBetween.end(),
                                        [&](const Words& w) { return w.code == values[i + 1]; });
     if (between != kBetween.end() && i + 2 < values.size()) {
       text += between->words;
+      continue;
+    }
+    // A word between two numbers that is not known stays as it is: neither number is lost.
+    const bool range = i + 3 < values.size() && is_number(values[i + 2]) &&
+                       !is_number(values[i + 3]) && unit_of(values[i + 1]) == nullptr &&
+                       values[i + 1].find('/') == std::string_view::npos;
+    if (range) {
+      text.append(" ").append(values[i + 1]).append(" ");
       continue;
     }
     text += shown_unit(values[i + 1], values[i], form);

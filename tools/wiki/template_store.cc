@@ -15,6 +15,7 @@
 #include <system_error>
 #include <utility>
 
+#include "tools/wiki/dump.h"
 #include "tools/wiki/wikitext.h"
 
 namespace wiki {
@@ -155,14 +156,8 @@ std::string TemplateStore::bytes(int64_t offset, size_t size) const {
 }
 
 void TemplateStore::add(std::string_view title, std::string_view text) {
-  const std::string_view start = trim(text);
-  if (ascii_lower(start.substr(0, 9)) == "#redirect") {
-    const size_t begin = start.find("[[");
-    const size_t end = start.find("]]");
-    if (begin != std::string_view::npos && end != std::string_view::npos && begin < end)
-      add_redirect(title, start.substr(begin + 2, end - begin - 2));
-    return;
-  }
+  if (const std::optional<std::string> target = redirect_target(text))
+    return add_redirect(title, *target);
   put(normalized(title), transcluded_part(text), false);
 }
 

@@ -69,6 +69,13 @@ std::string strip_inline(std::string_view text, const Site& site, const CleanOpt
 /// Third pass: lines to paragraphs.
 std::string compact_lines(std::string_view text, const CleanOptions& options);
 
+/// What is written of <sup> or <sub> with `content`, between the text `before` and the wikitext
+/// `after` it: "^6", "st".
+std::string shown_superscript(std::string_view before, std::string_view content,
+                              std::string_view after);
+std::string shown_subscript(std::string_view before, std::string_view content,
+                            std::string_view after);
+
 /// Text in which no later pass sees markup: each ASCII byte that markup uses becomes two bytes that
 /// UTF-8 never contains. unshield restores it.
 std::string shield(std::string_view text);

@@ -68,9 +68,19 @@ bool is_temporary(const std::string& name) {
   return name.starts_with(".iter_") && name.ends_with(".tmp");
 }
 
-// Gives `from` the name `to`. An older folder of that name takes `from`'s in the same instant where
-// the file system can do that, and is removed.
+// A folder that no trainer of ours wrote, such as Megatron's of the same iteration, is not ours to
+// remove: it takes a free name beside.
+void set_aside_foreign(const std::string& path) {
+  if (!fs::exists(path) || fs::exists(path + "/meta.json")) return;
+  std::string aside = path + ".set_aside";
+  for (int i = 2; fs::exists(aside); ++i) aside = message(path, ".set_aside.", i);
+  if (::rename(path.c_str(), aside.c_str()) != 0) fail(path);
+}
+
+// Gives `from` the name `to`. An older checkpoint of that name takes `from`'s in the same instant
+// where the file system can do that, and is removed.
 void put_in_place(const std::string& from, const std::string& to) {
+  set_aside_foreign(to);
   if (!fs::exists(to)) {
     if (::rename(from.c_str(), to.c_str()) != 0) fail(to);
     return;

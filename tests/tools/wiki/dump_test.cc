@@ -216,6 +216,69 @@ TEST(Dump, OldSchemasByTitleAndText) {
   EXPECT_FALSE(page("X", "a #REDIRECT [[Y]]").redirect);
 }
 
+// Where a dump has no <redirect>, the text tells, in every language of MediaWiki.
+TEST(Dump, RedirectsByKeyword) {
+  for (const std::string keyword : {"#REDIRECT",
+                                    "#Redirect",
+                                    "#WEITERLEITUNG",
+                                    "#REDIRECCIÓN",
+                                    "#REDIRECTION",
+                                    "#RINVIA",
+                                    "#перенаправление",
+                                    "#ПЕРЕНАПРАВЛЕННЯ",
+                                    "#виж",
+                                    "#ПРЕУСМЕРИ",
+                                    "#転送",
+                                    "＃リダイレクト",
+                                    "#重定向",
+                                    "#重新導向",
+                                    "#넘겨주기",
+                                    "#تحويل",
+                                    "#تغییر_مسیر",
+                                    "#تغییر مسیر",
+                                    "#הפניה",
+                                    "#YÖNLENDİRME",
+                                    "#İSTİQAMƏTLƏNDİRMƏ",
+                                    "#ΑΝΑΚΑΤΕΥΘΥΝΣΗ",
+                                    "#PŘESMĚRUJ",
+                                    "#PATRZ",
+                                    "#TAM",
+                                    "#OHJAUS",
+                                    "#ÁTIRÁNYÍTÁS",
+                                    "#đổi",
+                                    "#Đổi",
+                                    "#เปลี่ยนทาง",
+                                    "#पुनर्प्रेषित",
+                                    "#வழிமாற்று",
+                                    "#ALIH",
+                                    "#LENCONG",
+                                    "#DOORVERWIJZING",
+                                    "#OMDIRIGERING",
+                                    "#REDIRECIONAMENTO",
+                                    "#YOʻNALTIRISH",
+                                    "#ՎԵՐԱՀՂՈՒՄ",
+                                    "#გადამისამართება",
+                                    "#ÖMLEIDE_OP",
+                                    "#TILVÍSUN",
+                                    "#suuna",
+                                    "#ALIDIREKTU"}) {
+    for (const std::string& text :
+         {keyword + " [[A b#c|d]]", " \n" + keyword + ":[[:A b]] {{R}}"}) {
+      EXPECT_EQ(redirect_target(text), "A b") << text;
+      const Page page =
+          read_page({"<page><title>X</title><ns>0</ns><id>1</id><revision><id>2</id>"
+                     "<text>" +
+                         text + "</text></revision></page>",
+                     0,
+                     {}});
+      EXPECT_TRUE(page.redirect && page.redirect_target == "A b") << text;
+    }
+  }
+  for (const std::string text : {"#REDIRECT", "#REDIRECT A", "# [[A]]", "#REDIRECTED [[A]]",
+                                 "#REDIRECT [[A", "x #REDIRECT [[A]]", "#", ""})
+    EXPECT_EQ(redirect_target(text), std::nullopt) << text;
+}
+
 TEST(Dump, SiteNamesAndAddress) {
   const Site site = read_site(kHead);
   EXPECT_EQ(site.base, "https://en.wikipedia.org/wiki/");

@@ -98,11 +98,30 @@ TEST(Wikitext, ConstructsAlone) {
 TEST(Wikitext, WhatIsLeftOpenLosesItsMarksOrItsParagraph) {
   EXPECT_EQ(cleaned("a [[b c\n\nd"), "a b c\nd");
   EXPECT_EQ(cleaned("a {{b c\n\nd"), "a\nd");
-  EXPECT_EQ(cleaned("a }} b ]] c |} d"), "a b c |} d");
+  EXPECT_EQ(cleaned("a }} b ]] c |} d"), "a b c d");
   EXPECT_EQ(cleaned("a <ref>b c\n\nd"), "a b c\nd");
   EXPECT_EQ(cleaned("a <!-- b"), "a");
   EXPECT_EQ(cleaned("[[File:x|a\n\n== S ==\ntext"), "S.\ntext");
   EXPECT_EQ(cleaned("{|\n| a\n\nb"), "b");
+  EXPECT_EQ(cleaned("a |}} b {{x|}} {{{1|}}}c"), "a b c");
+  EXPECT_EQ(cleaned("{| class=x\n| a || b |}\nc\n\nd"), "c\nd");
+  EXPECT_EQ(cleaned("a <gallery>\nFile:a.png|A\nFile:b.png|B\n\nFile:c.png|C\n\nb"), "a\nb");
+  EXPECT_EQ(cleaned("<gallery>\na.png|A\n== S ==\nb"), "S.\nb");
+  EXPECT_EQ(cleaned("b <gallery>"), "b");
+}
+
+TEST(Wikitext, VariantsInVariants) {
+  EXPECT_EQ(cleaned("-{zh-hans:甲-{zh-hans:乙;zh-hant:丙}-;zh-hant:丁}-戊"), "甲乙戊");
+  EXPECT_EQ(cleaned("-{zh-hans:[[a|b]];zh-hant:c}- [[x|-{A|y}-]] -{[[a|b]]}-"), "b y b");
+  EXPECT_EQ(cleaned("-{zh-hans|a}- -{-|zh:b}--{D|zh:c}- x-{y"), "a c x-{y");
+  std::string deep = "x";
+  for (int i = 0; i < 100; ++i) deep = "-{" + deep + "}-";
+  EXPECT_EQ(cleaned("a " + deep + " b"), "a b");
+}
+
+TEST(Wikitext, SignaturesGo) {
+  EXPECT_EQ(cleaned("said ~~~~ and ~~~ ~~~~~ ~~ ~~~~~~ <nowiki>~~~~</nowiki>"),
+            "said and ~~ ~~~~~~ ~~~~");
 }
 
 // Lines are tidied sixteen bytes at a time where that changes nothing: where a line begins is no
@@ -144,9 +163,33 @@ TEST(Wikitext, Options) {
 // have to end.
 TEST(Wikitext, NestingWithoutEnd) {
   const size_t kMany = 100000;
-  for (const std::string_view opening :
-       {"{{",   "{{{",      "[[", "[[a|", "{|\n", "<ref>", "<div>", "''", "'''", "[http://x ",
-        "<!--", "<nowiki>", "&",  "__",   "-{",   "==",    "|",     "}}", "]]",  "{{lang|"}) {
+  for (const std::string_view opening : {"{{",
+                                         "{{{",
+                                         "[[",
+                                         "[[a|",
+                                         "{|\n",
+                                         "<ref>",
+                                         "<div>",
+                                         "''",
+                                         "'''",
+                                         "[http://x ",
+                                         "<!--",
+                                         "<nowiki>",
+                                         "&",
+                                         "__",
+                                         "-{",
+                                         "==",
+                                         "|",
+                                         "}}",
+                                         "]]",
+                                         "{{lang|",
+                                         "<sup>",
+                                         "9<sub>",
+                                         "<gallery>\nFile:",
+                                         "<gallery>\n\n",
+                                         "<gallery>a\n",
+                                         "-{a|",
+                                         "|}"}) {
     std::string page;
     for (size_t i = 0; i < kMany; ++i) page += opening;
     const std::string text = cleaned(page);
@@ -166,9 +209,9 @@ TEST(Entities, NumbersAndNames) {
 }
 
 TEST(Shield, RoundTrip) {
-  const std::string markup = "&<>[]{}|'=*#:;_-!plain \u00E9";
+  const std::string markup = "&<>[]{}|'=*#:;_-!~plain \u00E9";
   EXPECT_EQ(unshield(shield(markup)), markup);
-  EXPECT_EQ(shield(markup).find_first_of("&<>[]{}|'=*#:;_-"), std::string::npos);
+  EXPECT_EQ(shield(markup).find_first_of("&<>[]{}|'=*#:;_-!~"), std::string::npos);
 }
 
 }  // namespace

@@ -1,0 +1,178 @@
+// SPDX-License-Identifier: MIT
+// Numbers in wikitext: templates that show them show the whole of them or nothing, and no
+// superscript, subscript or dropped template makes another number of one.
+// Expected texts: what the English Wikipedia shows, as docs/wiki-extract-differences.md writes it.
+
+#include <gtest/gtest.h>
+
+#include "tools/wiki/template_store.h"
+#include "tools/wiki/templates.h"
+#include "tools/wiki/wikitext.h"
+
+namespace wiki {
+namespace {
+
+struct Case {
+  std::string_view page, text;
+};
+
+void expect_all(std::initializer_list<Case> cases) {
+  Site site;
+  site.media_names = {"file"};
+  for (const Case& c : cases) {
+    EXPECT_EQ(clean(c.page, site, {}), c.text) << c.page;
+  }
+}
+
+TEST(Numbers, MeasuredValues) {
+  expect_all({
+      {"{{val|1.5|e=3|u=km}}", "1.5×10^3 km"},
+      {"{{val|9.109|(40)|e=-31|ul=kg}}", "9.109(40)×10^−31 kg"},
+      {"{{Val|-5}} {{val|1.5e3|s=x}}", "−5 1.5×10^3x"},
+      {"{{val|1.23|0.04}} {{val|1.23|0.04|e=3|u=m/s2}}", "1.23±0.04 (1.23±0.04)×10^3 m/s^2"},
+      {"{{val|1.23|+0.04|-0.05|u=km|up=s}}", "1.23 +0.04/−0.05 km/s"},
+      {"{{val|12345.6|u=cm-3|fmt=commas}}", "12,345.6 cm^−3"},
+      {"{{val|5|to|7|u=km}} {{val|2|x|3|u=m}} {{val|5|-|7|e=3}}",
+       "5 to 7 km 2 × 3 m 5×10^3–7×10^3"},
+      {"{{val|p=~|5|u=%}} {{val|e=6}} {{val|3|end=+|ul=um}}", "~5% 10^6 3+ μm"},
+      {"x{{val|1|2|3|4}} {{val|1|newparameter=2}} {{val|n}} {{val|1|up=s}}", "x"},
+      {"{{gaps|1.602|176|487|(40)|e=-19|u=C}} {{gaps|64|base=2|e=20}} {{gaps|lhs=π|3.14159|26535|"
+       "89793|23846|26433|83279}}",
+       "1.602176487(40)×10^−19 C 64×2^20 π = 3.141592653589793238462643383279"},
+      {"1.5{{e|6}} m, {{10^|-6}} m, 3{{e|-5}}", "1.5×10^6 m, 10^−6 m, 3×10^−5"},
+      {"5.3{{su|p=+0.1|b=-0.2}} x{{su|p=2|b=1}} 5{{±|2}} 5{{±|2|3}}",
+       "5.3 +0.1/−0.2 x1^2 5±2 5_3^2"},
+      {"{{ordinal|21}} {{ordinal|12}} {{nts|12345}} {{duration|m=62|s=3}} {{duration|1|2|3}} "
+       "{{height|ft=6|in=2}} {{numero|5}}",
+       "21st 12th 12,345 62:03 1:02:03 6 ft 2 in No. 5"},
+      {"{{USS|Enterprise|CVN-65}} {{HMS|Hood|51|6}} {{HMS|Hood|51|2}} {{SS|Norge}}",
+       "USS Enterprise (CVN-65) HMS Hood Hood SS Norge"},
+  });
+}
+
+TEST(Numbers, FractionsAndRoots) {
+  expect_all({
+      {"5{{frac|1|2}} {{frac|5|1|2}} {{frac|3}} {{sfrac|2|3}}", "5 1/2 5 1/2 1/3 2/3"},
+      {"{{sfrac|x+1|2}} {{sfrac|1|2π}} {{frac|1|2|3|4}}", "(x+1)/2 1/(2π)"},
+      {"x{{nowrap|12{{fraction|7|8}}}} in", "x12 7/8 in"},
+      {"{{sqrt|2}} {{sqrt|10}} {{sqrt|x+1}} {{sqrt|2|3}} {{radic|7|5}}",
+       "√2 √10 √(x+1) ∛2 7^(1/5)"},
+      {"0.{{overline|3}} {{overline|AB}}", "0.3\u0305 AB"},
+      {"{{chem|H|2|O}} {{chem|SO|4|2-}} {{chem|14|6|C}} {{chem|Na|+}}", "H2O SO4^2− 14_6C Na+"},
+      {"{{convert|5+1/2|in}} {{convert|1/2|mi}} {{convert|5|{{frac|1|2}}|x}}",
+       "5 1/2 inches 1/2 mile 5 1/2"},
+  });
+}
+
+TEST(Numbers, MeasuresAreNotCut) {
+  expect_all({
+      {"{{convert|5|unknown word|6|km}}", "5 unknown word 6 kilometres"},
+      {"{{convert|5|foo|6|bar}}", "5 foo 6 bar"},
+      {"{{convert|1|x|2|x|3|x|4|x|5|m}}", "1 × 2 × 3 × 4 × 5 metres"},
+      {"a{{convert|5|mi|km|disp=number}} km", "a km"},
+      {"{{cvt|5|km2}}", "5 km^2"},
+  });
+}
+
+TEST(Numbers, Money) {
+  expect_all({
+      {"{{US$|1.5 million}} {{£|5}} {{€|1,000}} {{INR|5 crore}} {{US$}}5",
+       "US$1.5 million £5 €1,000 ₹5 crore US$5"},
+      {"x{{currency|5|USD}} {{currency|7|XYZ}} {{A$|12|link=yes}}", "xUS$5 A$12"},
+  });
+}
+
+TEST(Numbers, DatesAndAges) {
+  expect_all({
+      {"{{birth date and age|1950|1|2}}, {{birth date|1950|1|2|df=y}}, {{bda|1950|1|2|df=no}}",
+       "January 2, 1950, 2 January 1950, January 2, 1950"},
+      {"{{death date and age|2000|1|1|1950|1|2}} {{dda|2000|1|2|1950|1|2|df=yes}}",
+       "January 1, 2000 (aged 49) 2 January 2000 (aged 50)"},
+      {"{{death year and age|2000|1950}} {{birth year and age|1950}} "
+       "{{death-date and age|4 March 2000|April 5, 1950}} {{birth-date|May 1950}}",
+       "2000 (aged 49–50) 1950 4 March 2000 (aged 49) May 1950"},
+      {"x{{birth date|1950|13|2}} {{birth date|MCML|1|2}} {{age|1950|1|2}} {{start "
+       "date|2010|5|6|14|30}}",
+       "x"},
+      {"{{age|1950|1|2|2000|1|1}} {{start date|2010|5}} {{dts|2010|5|6}} {{dts|6 May 2010}}",
+       "49 May 2010 May 6, 2010 6 May 2010"},
+      {"{{as of|2010|5|6}} {{as of|2010|May|lc=y}} {{as of|2010|since=y}} {{as of|2010|alt=then}} "
+       "{{as of|2010|5|6|df=US|bare=yes}}",
+       "As of 6 May 2010 as of May 2010 Since 2010 then May 6, 2010"},
+      {"{{circa|1500|1510}} {{c.|1500}} {{fl.|1500|1510}} {{reign|1509|1547}} {{r.|1509}} "
+       "{{bc|44}} "
+       "{{circa}} 1066",
+       "c. 1500 – c. 1510 c. 1500 fl. 1500–1510 r. 1509–1547 r. 1509 44 BC c. 1066"},
+      {"{{OldStyleDate|23 April|1564|13 April}}", "23 April [O.S. 13 April] 1564"},
+  });
+}
+
+TEST(Numbers, Superscripts) {
+  expect_all({
+      {"10<sup>6</sup> and 10<sup>−3</sup> and 2<sup>n</sup> and 2<sup>n+1</sup>",
+       "10^6 and 10^−3 and 2^n and 2^(n+1)"},
+      {"5 km<sup>2</sup> and m<sup>-1</sup> and ''x''<sup>''n''</sup> e<sup>iπ</sup>",
+       "5 km^2 and m^-1 and \"x\"^n e^(iπ)"},
+      {"(a+b)<sup>2</sup> e<sup>x<sup>2</sup></sup> 10<sup>6</sup>5", "(a+b)^2 e^(x^2) 10^(6)5"},
+      {"5<sup>1</sup>/<sub>2</sub> <sup>3</sup>⁄<sub>4</sub> 7<sup>1</sup>&frasl;<sub>8</sub>",
+       "5 1/2 3⁄4 7 1⁄8"},
+      {"1<sup>st</sup> 22<sup>nd</sup> XX<sup>e</sup> 2<sup>e</sup> M<sup>me</sup> D<sup>r</sup> "
+       "n<sup>o</sup> 5<sup>h</sup>30<sup>m</sup> Acme<sup>TM</sup>",
+       "1st 22nd XXe 2e Mme Dr no 5h30m AcmeTM"},
+      {"<sup>14</sup>C in 1950 <sup>235</sup>U but 10 <sup>6</sup> m",
+       "14C in 1950 235U but 10 ^6 m"},
+      {"Na<sup>+</sup> Ca<sup>2+</sup> SO<sub>4</sub><sup>2−</sup> NH<sub>4</sub><sup>+</sup>",
+       "Na+ Ca^2+ SO4^2− NH4+"},
+      {"cost 1,500.<sup>2</sup> word<sup>[3]</sup>", "cost 1,500.^2 word[3]"},
+      {"10<sup>6 m\nnext 5<sup>7<sup> m", "10^6 m\nnext 5^7 m"},
+      {"10<sup>6\nnext 10<sub>2", "10^6\nnext 10_2"},
+      {"[[Square metre|m<sup>2</sup>]] [[x|10<sup>6]]</sup>", "m^2 106"},
+      {"''x<sup>2''</sup> and 10&nbsp;<sup>6</sup>", "\"x^2\" and 10\u00A0^6"},
+      {"2{{sup|10}} H{{sub|2}}O R<sup>n</sup> A<sup>T</sup>", "2^10 H2O R^n A^T"},
+  });
+}
+
+TEST(Numbers, Subscripts) {
+  expect_all({
+      {"H<sub>2</sub>O CO<sub>2</sub> C<sub>6</sub>H<sub>12</sub>O<sub>6</sub>", "H2O CO2 C6H12O6"},
+      {"101<sub>2</sub> log<sub>10</sub>2 x<sub>n+1</sub> x<sub>i</sub> 12<sub>ten</sub>",
+       "101_2 log_(10)2 x_(n+1) xi 12_(ten)"},
+  });
+}
+
+TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
+  expect_all({
+      {"5{{unknown|6}}7", "5 7"},
+      {"5{{unknown}} 7 a{{unknown}}7", "5 7 a7"},
+      {"5[[File:x.png]]6 <s>5</s>6 <b>5</b>6", "5 6 5 6 56"},
+      {"x{{convert|{{unknown}}|km}} {{convert|5|to|{{unknown}}|km}} {{frac|{{unknown}}|2}} "
+       "{{US$|{{unknown}}}}",
+       "x"},
+      {"1990<ref>a</ref>5 1990<!-- no -->5", "1990 5 19905"},
+  });
+}
+
+TEST(Numbers, WhatIsExpandedIsReadAlike) {
+  TemplateStore store;
+  store.add("Template:Frac", "<span class=\"frac\">{{{1}}}&frasl;{{{2}}}</span>");
+  store.add("Template:Ten", "10<sup>{{{1}}}</sup>");
+  const std::string page =
+      expand_templates("5{{frac|1|2}} {{ten|6}} {{val|1.5|e=3}} 5{{sfrac|1|2}}", store, {"", ""});
+  EXPECT_EQ(clean(page, {}, {}), "5 1⁄2 10^6 1.5×10^3 5 1/2");
+}
+
+TEST(Templates, OfTextInSentences) {
+  expect_all({
+      {"{{color|red|text}} {{font color|red|white|on white}} {{hlist|a|b|class=x}} "
+       "{{ubl|c|[[d|e]]}}",
+       "text on white a, b c, e"},
+      {"{{nihongo|Tokyo|東京|Tōkyō}} {{nihongo||東京|Tōkyō}} {{nihongo|Tokyo}} "
+       "{{nihongo3|east|東|higashi}}",
+       "Tokyo (東京, Tōkyō) Tōkyō (東京) Tokyo higashi (東, east)"},
+      {"a{{quote|text=All.|author=X}}b {{math|1=x = 5}}", "a\nAll.\nb x = 5"},
+      {"5{{times}}6{{thinsp}}000{{·}}7", "5×6 000 · 7"},
+  });
+}
+
+}  // namespace
+}  // namespace wiki
