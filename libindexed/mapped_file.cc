@@ -27,8 +27,10 @@ MappedFile::MappedFile(const std::string& path, Access access) {
   struct stat info {};
   int code = ::fstat(fd, &info) != 0 ? errno : 0;
   if (code == 0 && S_ISDIR(info.st_mode)) code = EISDIR;
-  if (code == 0 && !S_ISREG(info.st_mode))
-    code = ENODEV;  // a pipe has no size and cannot be mapped
+  if (code == 0 && !S_ISREG(info.st_mode)) {  // a pipe has no size and cannot be mapped
+    ::close(fd);
+    fail(path + ": not a regular file", ENODEV);
+  }
   if (code == 0 && info.st_size > 0) {
     void* at = ::mmap(nullptr, static_cast<size_t>(info.st_size), PROT_READ, MAP_SHARED, fd, 0);
     if (at == MAP_FAILED) {
