@@ -33,6 +33,23 @@ json parse_json(const std::string& text, const std::string& path) {
   return tree;
 }
 
+// A foreign text in quotes, whatever its bytes.
+std::string show_text(const std::string& text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// What `read` gives; a value of another kind than a key should have is named by its file.
+template <class Read>
+TokenizerFiles of_right_kinds(const std::string& path, Read read) {
+  try {
+    return read();
+  } catch (const json::exception&) {
+    throw FormatError(path +
+                      ": a key has a value of another kind than it should, or bytes that are "
+                      "not UTF-8");
+  }
+}
+
 // Tokens in the order of their ids. Ids are whole numbers from 0 up, each once; gaps may be.
 std::vector<std::pair<int64_t, std::string>> tokens_by_id(const json& vocab,
                                                           const std::string& path) {
@@ -63,13 +80,13 @@ std::vector<std::string> read_merges(const std::string& text, const json& vocab,
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     const size_t space = line.find(' ');
-    const std::string place = path + ":" + std::to_string(number) + ": merge " + json(line).dump();
+    const std::string place = path + ":" + std::to_string(number) + ": merge " + show_text(line);
     if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos)
       throw FormatError(place + " is not two tokens");
     const std::string left = line.substr(0, space), right = line.substr(space + 1);
     for (const std::string& token : {left, right, left + right})
       if (!vocab.contains(token))
-        throw FormatError(place + ": token " + json(token).dump() + " is not in the vocabulary");
+        throw FormatError(place + ": token " + show_text(token) + " is not in the vocabulary");
     merges.push_back(std::move(line));
   }
   return merges;
@@ -141,8 +158,8 @@ std::optional<int64_t> folder_end_of_text(const std::string& folder, const json&
 
 }  // namespace
 
-TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
-                                    int64_t max_length) {
+static TokenizerFiles read_vocab(const std::string& vocab_file, const std::string& merge_file,
+                                 int64_t max_length) {
   TokenizerFiles out;
   out.place = vocab_file;
   std::string vocab_text = read_text(vocab_file), merge_text = read_text(merge_file);
@@ -159,7 +176,12 @@ TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::st
   return out;
 }
 
-TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length) {
+TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
+                                    int64_t max_length) {
+  return of_right_kinds(vocab_file, [&] { return read_vocab(vocab_file, merge_file, max_length); });
+}
+
+static TokenizerFiles read_folder(const std::string& folder, int64_t max_length) {
   const std::string main = folder + "/tokenizer.json";
   if (!fs::exists(main)) {
     if (!fs::exists(folder + "/vocab.json") || !fs::exists(folder + "/merges.txt"))
@@ -189,6 +211,10 @@ TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_leng
   out.end_of_text = folder_end_of_text(folder, vocab, added);
   if (!fs::exists(folder + "/tokenizer_config.json")) add_small_files(out, max_length);
   return out;
+}
+
+TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length) {
+  return of_right_kinds(folder, [&] { return read_folder(folder, max_length); });
 }
 
 }  // namespace convert

@@ -16,7 +16,7 @@ namespace foreign {
 /// `value` in `bytes` bytes, the lowest first.
 inline std::string little(uint64_t value, int bytes) {
   std::string out;
-  for (int i = 0; i < bytes; ++i) out += static_cast<char>(value >> (8 * i));
+  for (int i = 0; i < bytes; ++i) out += static_cast<char>(i < 8 ? value >> (8 * i) : 0);
   return out;
 }
 
