@@ -4,6 +4,7 @@
 #include "convert/canonical.h"
 
 #include <algorithm>
+#include <unordered_set>
 
 #include "libindexed/format.h"
 
@@ -100,7 +101,27 @@ std::vector<CanonicalEntry> canonical_entries(const ModelSpec& spec) {
   return entries;
 }
 
+void check_numbers(const ModelSpec& spec) {
+  constexpr int64_t kMost = int64_t{1} << 30;  // products of two, tripled, fit 64 bits
+  for (const auto& [name, value] :
+       {std::pair("layers", spec.num_layers), std::pair("hidden size", spec.hidden_size),
+        std::pair("MLP size", spec.ffn_hidden_size), std::pair("heads", spec.num_attention_heads),
+        std::pair("key/value groups", spec.num_query_groups),
+        std::pair("head size", spec.kv_channels),
+        std::pair("positions", spec.max_position_embeddings),
+        std::pair("offset of positions", spec.position_offset),
+        std::pair("vocabulary", spec.vocab_size),
+        std::pair("padded vocabulary", spec.padded_vocab_size)})
+    if (value < 0 || value > kMost)
+      throw FormatError(std::string(name) + " of " + std::to_string(value) +
+                        ", expected 0 to 2^30");
+}
+
 void check_complete(const CanonicalModel& model) {
+  check_numbers(model.spec);
+  if (model.spec.num_layers > static_cast<int64_t>(model.tensors.size()))
+    throw FormatError(std::to_string(model.spec.num_layers) + " layers, but " +
+                      std::to_string(model.tensors.size()) + " tensors");
   const std::vector<CanonicalEntry> entries = canonical_entries(model.spec);
   for (const CanonicalEntry& entry : entries) {
     const TensorSource& source = model.at(entry.name);
@@ -109,9 +130,10 @@ void check_complete(const CanonicalModel& model) {
                         show(entry.shape) + " for " + entry.name);
   }
   if (model.tensors.size() == entries.size()) return;
+  std::unordered_set<std::string_view> known;
+  for (const CanonicalEntry& entry : entries) known.insert(entry.name);
   for (const auto& [name, source] : model.tensors)
-    if (std::none_of(entries.begin(), entries.end(),
-                     [&](const CanonicalEntry& entry) { return entry.name == name; }))
+    if (!known.contains(name))
       throw FormatError(source.place + ": " + name +
                         " is no part of the model that the arguments describe");
 }

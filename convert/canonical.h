@@ -57,6 +57,10 @@ void pad_vocabulary(CanonicalModel& model, int64_t unit);
 /// Every tensor of a model, in the order of forward.
 std::vector<CanonicalEntry> canonical_entries(const trainer::ModelSpec& spec);
 
+/// The sizes are from 0 to 2^30, so that products of them fit. Errors: indexed::FormatError naming
+/// the one that is not.
+void check_numbers(const trainer::ModelSpec& spec);
+
 /// Compares the tensors with the numbers: each there, of its shape, none too many.
 /// Errors: indexed::FormatError naming the first that is not.
 void check_complete(const CanonicalModel& model);

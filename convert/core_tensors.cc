@@ -69,6 +69,7 @@ const std::vector<TensorSource>& required(const Shares& shares, const std::strin
 
 // Sizes that the arguments lack follow from the shapes.
 void complete_spec(ModelSpec& spec, const Shares& shares) {
+  check_numbers(spec);
   const std::vector<TensorSource>& words = required(shares, "embedding.word_embeddings.weight");
   if (words[0].shape.size() != 2) throw FormatError(words[0].place + ": is no matrix");
   spec.padded_vocab_size = 0;

@@ -7,6 +7,7 @@
 #include "convert/hf_folder.h"
 #include "convert/megatron_target.h"
 #include "convert/trainer_source.h"
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
@@ -28,6 +29,7 @@ const cli::Program kProgram = {
     .name = "hf-to-megatron",
     .summary = "turn a Hugging Face model into a checkpoint to train on from",
     .at_signal = indexed::remove_temporaries,
+    .at_fault = indexed::describe_fault,
 };
 
 const cli::Table<Options> kFlags = {

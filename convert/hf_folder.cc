@@ -281,7 +281,9 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
 CanonicalModel read_hf_folder(const std::string& folder) {
   const std::string config_path = folder + "/config.json";
   const json config = read_json(config_path);
-  const std::string type = config.value("model_type", "");
+  const auto said = config.find("model_type");
+  const std::string type =
+      said != config.end() && said->is_string() ? said->get<std::string>() : "";
   const Family* family = find_family(type);
   if (family == nullptr)
     throw FormatError(config_path + ": model_type \"" + type + "\" is not supported");

@@ -61,6 +61,7 @@ const cli::Program kProgram = {
     .name = "megatron-to-hf",
     .summary = "turn a Megatron or trainer checkpoint into a Hugging Face model",
     .at_signal = indexed::remove_temporaries,
+    .at_fault = indexed::describe_fault,
 };
 
 const cli::Table<Options> kFlags = {

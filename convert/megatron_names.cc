@@ -10,6 +10,8 @@
 namespace convert {
 namespace {
 
+constexpr int64_t kMaxLayer = int64_t{1} << 30;
+
 struct Alias {
   std::string_view old;
   std::string_view core;
@@ -86,7 +88,9 @@ LayerName split_layer(std::string_view core_name) noexcept {
   const std::from_chars_result end =
       std::from_chars(rest.data(), rest.data() + rest.size(), result.layer);
   const size_t digits = static_cast<size_t>(end.ptr - rest.data());
-  if (end.ec != std::errc() || digits == rest.size() || rest[digits] != '.') return {-1, core_name};
+  if (end.ec != std::errc() || result.layer < 0 || result.layer > kMaxLayer ||
+      digits == rest.size() || rest[digits] != '.')
+    return {-1, core_name};
   result.suffix = rest.substr(digits + 1);
   return result;
 }

@@ -6,7 +6,6 @@
 #include <algorithm>
 #include <charconv>
 #include <filesystem>
-#include <fstream>
 #include <memory>
 #include <set>
 
@@ -15,6 +14,7 @@
 #include "convert/torch_dist.h"
 #include "convert/zero_source.h"
 #include "libindexed/format.h"
+#include "libindexed/mapped_file.h"
 
 namespace convert {
 namespace {
@@ -24,6 +24,12 @@ namespace fs = std::filesystem;
 
 using Shares = std::map<std::string, std::vector<TensorSource>>;
 
+constexpr size_t kMaxTracker = 4096;
+constexpr int64_t kMaxRank = int64_t{1} << 20;
+
+// What an entry of a table of tensors takes beside its names, for the budget.
+constexpr int64_t kSourceBytes = 512;
+
 // One rank's file and where its parameters belong.
 struct RankFile {
   int64_t tp = 0;
@@ -32,19 +38,22 @@ struct RankFile {
   std::shared_ptr<TorchFile> file;
 };
 
+// A tracker's only line. Read through a mapping, which refuses a FIFO and a folder.
 std::string first_line(const fs::path& path) {
-  std::ifstream in(path);
-  std::string line;
-  std::getline(in, line);
+  const indexed::MappedFile file(path.string());
+  std::string line(reinterpret_cast<const char*>(file.bytes().data()),
+                   std::min(file.bytes().size(), kMaxTracker));
+  line.resize(std::min(line.size(), line.find('\n')));
   while (!line.empty() && std::isspace(static_cast<unsigned char>(line.back()))) line.pop_back();
   return line;
 }
 
-// "12" of "12"; nothing for anything else.
+// 12 of "12"; nothing for anything else.
 std::optional<int64_t> whole_number(std::string_view text) {
   int64_t value = 0;
   const std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (text.empty() || end.ec != std::errc() || end.ptr != text.data() + text.size()) return {};
+  if (text.empty() || value < 0 || end.ec != std::errc() || end.ptr != text.data() + text.size())
+    return {};
   return value;
 }
 
@@ -78,6 +87,9 @@ void flatten(const std::shared_ptr<TorchFile>& file, Value value, const std::str
   for (int64_t i = 0; i < value.size(); ++i) {
     const Value key = value.key(i), item = value.value(i);
     if (!key.is(Kind::text)) throw FormatError(file->path() + ": " + prefix + ": a key is no text");
+    // A dict that stands at many places is walked at each: the budget ends what grows by that.
+    file->budget().spend(kSourceBytes +
+                         static_cast<int64_t>(4 * (prefix.size() + key.text().size())));
     const std::string name =
         prefix.empty() ? std::string(key.text()) : prefix + "." + std::string(key.text());
     if (item.is(Kind::dict)) {
@@ -91,11 +103,22 @@ void flatten(const std::shared_ptr<TorchFile>& file, Value value, const std::str
   }
 }
 
+// Tensors may share a storage, as tied embeddings do; a file whose tensors are many times larger
+// than itself is made to fill a disk.
+void check_size(const TorchFile& file, const std::map<std::string, TensorSource>& tensors) {
+  int64_t bytes = 0;
+  for (const auto& [name, source] : tensors)
+    if (__builtin_add_overflow(bytes, source.bytes(), &bytes) || bytes / 8 > file.file_bytes())
+      throw FormatError(file.path() + ": its tensors are more than 8 times its " +
+                        std::to_string(file.file_bytes()) + " bytes");
+}
+
 // One model chunk's parameters by core name; layers counted from 0.
 std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value chunk) {
   if (!chunk.is(Kind::dict)) throw FormatError(rank.path + ": its model is not a dict");
   std::map<std::string, TensorSource> raw, out;
   flatten(rank.file, chunk, "", 0, raw);
+  check_size(*rank.file, raw);
   for (auto& [name, source] : raw) {
     std::optional<std::string> core;
     try {
@@ -140,7 +163,7 @@ std::optional<std::pair<int64_t, int64_t>> ranks_of(std::string_view name) {
   const std::optional<int64_t> tp = whole_number(parts[0]);
   if (!tp || parts.size() > 2) return std::nullopt;
   const std::optional<int64_t> pp = parts.size() == 2 ? whole_number(parts[1]) : 0;
-  if (!pp) return std::nullopt;
+  if (!pp || *tp > kMaxRank || *pp > kMaxRank) return std::nullopt;
   return std::pair(*tp, *pp);
 }
 
@@ -176,6 +199,9 @@ void check_ranks(const std::vector<RankFile>& ranks, const std::string& path) {
     throw FormatError(path + ": " + std::to_string(ranks.size()) + " ranks, expected " +
                       std::to_string(tp) + " tensor ranks on each of " + std::to_string(pp) +
                       " pipeline stages");
+  for (size_t i = 0; i < ranks.size(); ++i)
+    if (static_cast<int64_t>(i) != ranks[i].pp * tp + ranks[i].tp)
+      throw FormatError(ranks[i].path + ": a rank of this number is there twice");
   const Value args = ranks[0].file->root().find("args");
   for (const auto& [name, found] : {std::pair("tensor_model_parallel_size", tp),
                                     std::pair("pipeline_model_parallel_size", pp)}) {
@@ -241,7 +267,7 @@ std::vector<LayerFile> layer_files(const std::string& folder, const SourceOption
     const std::optional<int64_t> layer = whole_number(parts[0]);
     std::optional<int64_t> tp = 0;
     if (parts.size() == 3 && parts[1].starts_with("model_")) tp = whole_number(parts[1].substr(6));
-    if (!layer || !tp) continue;
+    if (!layer || !tp || *tp > kMaxRank) continue;
     files.push_back({*layer, open_rank(*tp, 0, entry.path(), options)});
   }
   std::sort(files.begin(), files.end(), [](const LayerFile& a, const LayerFile& b) {
@@ -257,6 +283,7 @@ Shares collect_layers(const std::vector<LayerFile>& files) {
   for (const LayerFile& file : files) {
     std::map<std::string, TensorSource> raw;
     flatten(file.rank.file, file.rank.file->root(), "", 0, raw);
+    check_size(*file.rank.file, raw);
     const bool is_block = std::any_of(raw.begin(), raw.end(), [](const auto& item) {
       return item.first.ends_with("query_key_value.weight");
     });

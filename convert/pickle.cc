@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// pickle.h: looking at nodes, and the opcodes. What an import or a call means stands in
-// pickle_calls.cc. Opcodes that run code by another road (INST, OBJ, EXT, PERSID) and those for
-// out-of-band buffers are refused, as is every opcode of which CPython does not know.
+// pickle.h: the opcodes. What an import or a call means stands in pickle_calls.cc, how nodes are
+// looked at in pickle_value.cc. Opcodes that run code by another road (INST, OBJ, EXT, PERSID) and
+// those for out-of-band buffers are refused, as is every opcode of which CPython does not know.
 #include "convert/pickle.h"
 
 #include <bit>
@@ -13,9 +13,10 @@ namespace convert {
 namespace {
 
 constexpr size_t kMaxNodes = 10'000'000;
-constexpr int64_t kMaxEdges = 50'000'000;
-constexpr int64_t kMaxTextBytes = int64_t{1} << 30;
 constexpr int64_t kMaxOneText = int64_t{64} << 20;
+
+// What the budget counts for an entry of a list, whose memory grows by doubling, and of the memo.
+constexpr int64_t kEntryBytes = 2 * sizeof(int32_t), kMemoBytes = 48;
 
 // The opcodes understood, named as in CPython's pickle.py.
 enum Opcode : uint8_t {
@@ -74,87 +75,12 @@ enum Opcode : uint8_t {
   BYTEARRAY8 = 0x96,
 };
 
-bool is_text_key(const std::string_view text, std::string_view key, Kind kind) {
-  return kind == Kind::text && text == key;
-}
-
 }  // namespace
 
-int64_t PickledTensor::elements() const noexcept {
-  int64_t count = 1;
-  for (int64_t n : shape) count *= n;
-  return count;
-}
-
-bool PickledTensor::contiguous() const noexcept {
-  int64_t expected = 1;
-  for (size_t i = shape.size(); i-- > 0;) {
-    if (shape[i] != 1 && stride[i] != expected) return elements() == 0;
-    expected *= shape[i];
-  }
-  return true;
-}
-
-// --- Value ---------------------------------------------------------------------------------------
-
-Kind Value::kind() const noexcept { return pickle_->node(index_).kind; }
-
-std::optional<int64_t> Value::integer() const noexcept {
-  if (!is(Kind::integer) && !is(Kind::boolean)) return std::nullopt;
-  return pickle_->node(index_).number;
-}
-
-std::optional<double> Value::real() const noexcept {
-  if (is(Kind::real)) return pickle_->node(index_).real;
-  if (is(Kind::integer)) return static_cast<double>(pickle_->node(index_).number);
-  return std::nullopt;
-}
-
-std::string_view Value::text() const noexcept {
-  return pickle_ == nullptr ? std::string_view() : std::string_view(pickle_->node(index_).text);
-}
-
-int64_t Value::size() const noexcept {
-  if (pickle_ == nullptr) return 0;
-  const int64_t count = static_cast<int64_t>(pickle_->node(index_).items.size());
-  return kind() == Kind::dict ? count / 2 : count;
-}
-
-Value Value::item(int64_t i) const noexcept {
-  return Value(pickle_, pickle_->node(index_).items[static_cast<size_t>(i)]);
-}
-Value Value::key(int64_t i) const noexcept { return item(2 * i); }
-Value Value::value(int64_t i) const noexcept { return item(2 * i + 1); }
-
-Value Value::find(std::string_view key) const noexcept {
-  if (!is(Kind::dict)) return {};
-  const std::vector<int32_t>& items = pickle_->node(index_).items;
-  for (size_t i = items.size(); i >= 2; i -= 2) {
-    const Pickle::Node& candidate = pickle_->node(items[i - 2]);
-    if (is_text_key(candidate.text, key, candidate.kind)) return Value(pickle_, items[i - 1]);
-  }
-  return {};
-}
-
-Value Value::attribute(std::string_view name) const noexcept {
-  if (pickle_ == nullptr) return {};
-  const std::vector<int32_t>& states = pickle_->node(index_).states;
-  for (size_t i = states.size(); i-- > 0;)
-    if (Value found = Value(pickle_, states[i]).find(name)) return found;
-  return find(name);
-}
-
-Value Value::state() const noexcept {
-  if (pickle_ == nullptr || pickle_->node(index_).states.empty()) return {};
-  return Value(pickle_, pickle_->node(index_).states.back());
-}
-
-const PickledTensor& Value::tensor() const noexcept {
-  return pickle_->tensors_[static_cast<size_t>(pickle_->node(index_).number)];
-}
-
-Pickle::Pickle(std::span<const std::byte> bytes, const std::string& path) {
-  PickleMachine(*this, bytes, path).run();
+Pickle::Pickle(std::span<const std::byte> bytes, const std::string& path,
+               std::shared_ptr<Budget> budget)
+    : path_(path), budget_(budget ? std::move(budget) : std::make_shared<Budget>(path)) {
+  PickleMachine(*this, bytes, path_).run();
 }
 
 // --- bytes, nodes, stack -------------------------------------------------------------------------
@@ -168,6 +94,7 @@ std::string_view PickleMachine::take(int64_t count) {
   if (count > static_cast<int64_t>(bytes_.size()) - position_) fail("ends in the middle");
   const char* begin = reinterpret_cast<const char*>(bytes_.data()) + position_;
   position_ += count;
+  budget().read(count);
   return {begin, static_cast<size_t>(count)};
 }
 
@@ -179,6 +106,7 @@ std::string_view PickleMachine::take_line() {
   const size_t length = static_cast<size_t>(static_cast<const char*>(end) - begin);
   if (length > 4096) fail("a name of " + std::to_string(length) + " bytes");
   position_ += static_cast<int64_t>(length) + 1;
+  budget().read(static_cast<int64_t>(length) + 1);
   return {begin, length};
 }
 
@@ -199,13 +127,13 @@ int64_t PickleMachine::take_length(int bytes) {
 
 int32_t PickleMachine::add(Node node) {
   if (pickle_.nodes_.size() >= kMaxNodes) fail("more than 10 million objects");
-  text_bytes_ += static_cast<int64_t>(node.text.size());
-  if (text_bytes_ > kMaxTextBytes) fail("more than 1 GiB of strings");
+  budget().spend(static_cast<int64_t>(sizeof(Node)));
   pickle_.nodes_.push_back(std::move(node));
   return static_cast<int32_t>(pickle_.nodes_.size() - 1);
 }
 
 int32_t PickleMachine::add(Kind kind, std::string_view text) {
+  budget().spend(static_cast<int64_t>(text.size()));
   Node node;
   node.kind = kind;
   node.text = text;
@@ -221,6 +149,7 @@ int32_t PickleMachine::add_integer(int64_t value) {
 
 void PickleMachine::push(int32_t index) {
   if (stack_.size() >= kMaxNodes) fail("more than 10 million objects on the stack");
+  budget().spend(kEntryBytes);
   stack_.push_back(index);
 }
 
@@ -241,17 +170,17 @@ PickleMachine::Items PickleMachine::pop_to_mark() {
   if (begin == 0) fail("no mark on the stack");
   Items items(stack_.begin() + static_cast<ptrdiff_t>(begin), stack_.end());
   stack_.resize(begin - 1);
-  count_edges(items.size());
   return items;
 }
 
-void PickleMachine::count_edges(size_t count) {
-  edges_ += static_cast<int64_t>(count);
-  if (edges_ > kMaxEdges) fail("more than 50 million items");
+// Entries that a list, tuple or dict gets, or that are walked.
+void PickleMachine::count_entries(size_t count) {
+  budget().spend(kEntryBytes * static_cast<int64_t>(count));
 }
 
 void PickleMachine::memo_put(uint64_t slot) {
   if (memo_.size() >= kMaxNodes) fail("more than 10 million remembered objects");
+  budget().spend(kMemoBytes);
   memo_[slot] = top();
 }
 
@@ -342,7 +271,7 @@ bool PickleMachine::step_number(uint8_t op) {
       for (char c : take(8)) bits = bits << 8 | static_cast<uint8_t>(c);
       Node node;
       node.kind = Kind::real;
-      node.real = std::bit_cast<double>(bits);
+      node.number = std::bit_cast<int64_t>(bits);
       push(add(std::move(node)));
       return true;
     }
@@ -397,8 +326,8 @@ bool PickleMachine::step_text(uint8_t op) {
 void PickleMachine::push_tuple(size_t count) {
   Node node;
   node.kind = Kind::tuple;
+  count_entries(count);
   for (size_t i = 0; i < count; ++i) node.items.insert(node.items.begin(), pop());
-  count_edges(count);
   push(add(std::move(node)));
 }
 
@@ -431,6 +360,7 @@ bool PickleMachine::step_container(uint8_t op) {
     case FROZENSET:
       node.kind = op == TUPLE ? Kind::tuple : op == LIST ? Kind::list : Kind::set;
       node.items = pop_to_mark();
+      count_entries(node.items.size());
       push(add(std::move(node)));
       return true;
     case DICT: {
@@ -449,6 +379,7 @@ bool PickleMachine::step_container(uint8_t op) {
       const Items items = pop_to_mark();
       Node& set = at(top());
       if (set.kind != Kind::set) fail("adds to something that is not a set");
+      count_entries(items.size());
       set.items.insert(set.items.end(), items.begin(), items.end());
       return true;
     }
@@ -469,16 +400,16 @@ bool PickleMachine::step_container(uint8_t op) {
 void PickleMachine::append(const Items& items) {
   Node& list = at(top());
   if (list.kind != Kind::list) fail("appends to something that is not a list");
+  count_entries(items.size());
   list.items.insert(list.items.end(), items.begin(), items.end());
-  count_edges(items.size());
 }
 
 void PickleMachine::set_items(const Items& pairs) {
   Node& dict = at(top());
   if (dict.kind != Kind::dict) fail("sets items of something that is not a dict");
   if (pairs.size() % 2 != 0) fail("a key without a value");
+  count_entries(pairs.size());
   dict.items.insert(dict.items.end(), pairs.begin(), pairs.end());
-  count_edges(pairs.size());
 }
 
 bool PickleMachine::step_memo(uint8_t op) {
@@ -506,8 +437,8 @@ bool PickleMachine::step_memo(uint8_t op) {
 bool PickleMachine::step_object(uint8_t op) {
   switch (op) {
     case GLOBAL: {
-      std::string module(take_line());
-      import(std::move(module), std::string(take_line()));
+      const std::string_view module = take_line();
+      import(module, take_line());
       return true;
     }
     case STACK_GLOBAL: {
@@ -530,7 +461,7 @@ bool PickleMachine::step_object(uint8_t op) {
       const int32_t callable = pop();
       if (at(keywords).kind != Kind::dict) fail("calls with keywords that are not a dict");
       call(callable, arguments);
-      at(top()).states.push_back(keywords);
+      add_state(at(top()), keywords);
       return true;
     }
     case BUILD:
@@ -554,11 +485,20 @@ void PickleMachine::build() {
     fail("sets the state of something that is not an object");
   if (at(state).kind == Kind::tuple && at(state).items.size() == 2 &&
       at(at(state).items[1]).kind == Kind::dict) {
-    object.states.push_back(at(state).items[1]);
+    add_state(object, at(state).items[1]);
     state = at(state).items[0];
   }
-  object.states.push_back(state);
-  count_edges(2);
+  add_state(object, state);
+}
+
+void PickleMachine::add_state(Node& object, int32_t state) {
+  budget().spend(kEntryBytes);
+  if (object.states < 0) {
+    budget().spend(static_cast<int64_t>(2 * sizeof(Items)));
+    object.states = static_cast<int32_t>(pickle_.states_.size());
+    pickle_.states_.emplace_back();
+  }
+  pickle_.states_[static_cast<size_t>(object.states)].push_back(state);
 }
 
 }  // namespace convert

@@ -9,13 +9,15 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
+#include <deque>
+#include <memory>
 #include <optional>
 #include <span>
 #include <string>
 #include <string_view>
-#include <unordered_set>
 #include <vector>
+
+#include "convert/budget.h"
 
 namespace convert {
 
@@ -34,9 +36,10 @@ struct PickledTensor {
   bool contiguous() const noexcept;
 };
 
-/// What a node is. `object` is anything of a class that is not interpreted; `global` an imported
-/// name.
+/// What a node is. `absent` is none: what was looked for and not found. `object` is anything of a
+/// class that is not interpreted; `global` an imported name.
 enum class Kind : uint8_t {
+  absent,
   null,
   boolean,
   integer,
@@ -57,16 +60,19 @@ enum class Kind : uint8_t {
 
 class Pickle;
 
-/// A look at one node; copy freely. Valid as long as its Pickle.
+/// A look at one node, or at nothing; copy freely. Valid as long as its Pickle. What asks a node
+/// for something it has not (an item behind the last, a tensor of a text) throws; what only looks
+/// (is, integer, text, size, find) says that it is not there. Looking through dicts draws on the
+/// budget of the file: FormatError.
 class Value {
  public:
   Value() = default;
   Value(const Pickle* pickle, int32_t index) : pickle_(pickle), index_(index) {}
 
   Kind kind() const noexcept;
-  bool is(Kind kind) const noexcept { return pickle_ != nullptr && this->kind() == kind; }
+  bool is(Kind kind) const noexcept { return this->kind() == kind; }
   /// False for a Value that find() or attribute() did not find.
-  explicit operator bool() const noexcept { return pickle_ != nullptr; }
+  explicit operator bool() const noexcept { return index_ >= 0; }
 
   /// Integer, or a boolean as 0 and 1; nothing for another kind.
   std::optional<int64_t> integer() const noexcept;
@@ -76,23 +82,28 @@ class Value {
   /// object (its class); empty otherwise.
   std::string_view text() const noexcept;
 
-  /// Number of items of a list, tuple or set, of pairs of a dict, of arguments of an object.
+  /// Number of items of a list, tuple or set, of pairs of a dict, of arguments of an object; else
+  /// 0.
   int64_t size() const noexcept;
   /// Item `i` of a list, tuple, set or object's arguments; key or value of pair `i` of a dict.
-  Value item(int64_t i) const noexcept;
-  Value key(int64_t i) const noexcept;
-  Value value(int64_t i) const noexcept;
+  /// Errors: indexed::FormatError where `i` is not in 0..size()-1, or the node of another kind.
+  Value item(int64_t i) const;
+  Value key(int64_t i) const;
+  Value value(int64_t i) const;
   /// The value under a text key of a dict; the last one where the file repeats the key.
-  Value find(std::string_view key) const noexcept;
+  Value find(std::string_view key) const;
   /// Attribute `name` of an object or OrderedDict (what BUILD set), else find(name).
-  Value attribute(std::string_view name) const noexcept;
-  /// The dict of attributes that BUILD set last; nothing when none was.
+  Value attribute(std::string_view name) const;
+  /// What BUILD set last, a dict or a tuple; absent when nothing was.
   Value state() const noexcept;
 
-  /// The tensor of a tensor node. Call it for no other kind.
-  const PickledTensor& tensor() const noexcept;
+  /// The tensor of a tensor node. Errors: indexed::FormatError for any other kind.
+  const PickledTensor& tensor() const;
 
  private:
+  [[noreturn]] void fail(const std::string& wanted) const;
+  Value child(int64_t i, int64_t count, const char* what) const;
+
   const Pickle* pickle_ = nullptr;
   int32_t index_ = -1;
 };
@@ -100,13 +111,19 @@ class Value {
 /// One pickle, read.
 class Pickle {
  public:
-  /// Reads the pickle at the start of `bytes`, up to its STOP.
+  /// Reads the pickle at the start of `bytes`, up to its STOP. `budget` is the file's; without one
+  /// the pickle is a file of its own.
   /// Errors: indexed::FormatError "path: what: why" for an opcode that is not supported, a broken
   /// stream, a class that only a hostile file imports (os, subprocess, eval, ...), a tensor whose
-  /// view leaves its storage, or more than the limits (10 million nodes, 64 MiB of one text).
-  Pickle(std::span<const std::byte> bytes, const std::string& path);
+  /// view leaves its storage, more than the limits (10 million nodes, 64 MiB of one text), or more
+  /// than the budget.
+  Pickle(std::span<const std::byte> bytes, const std::string& path,
+         std::shared_ptr<Budget> budget = nullptr);
 
   Value root() const noexcept { return Value(this, root_); }
+  const std::string& path() const noexcept { return path_; }
+  /// What the rest of the file's reading draws on.
+  Budget& budget() const noexcept { return *budget_; }
   /// Bytes read, STOP included.
   int64_t size_bytes() const noexcept { return size_bytes_; }
   /// Classes that were met and not interpreted, each once, in order: "module.Class".
@@ -123,11 +140,11 @@ class Pickle {
 
   struct Node {
     Kind kind = Kind::null;
-    int64_t number = 0;  ///< integer, boolean, index into tensors_ or storages_
-    double real = 0;
+    int32_t states = -1;     ///< place in states_ of what BUILD was given; -1: nothing
+    int32_t arguments = -1;  ///< object: the tuple it was called with; -1: none
+    int64_t number = 0;      ///< integer, boolean, bits of a real, index into tensors_ or storages_
     std::string text;
-    std::vector<int32_t> items;   ///< dict: key, value, key, value, ...
-    std::vector<int32_t> states;  ///< what BUILD was given, in order
+    std::vector<int32_t> items;  ///< dict: key, value, key, value, ...
   };
   struct Storage {
     std::string dtype;
@@ -138,8 +155,13 @@ class Pickle {
   };
 
   const Node& node(int32_t i) const noexcept { return nodes_[static_cast<size_t>(i)]; }
+  const std::vector<int32_t>& children(int32_t i) const noexcept;
+  const std::vector<int32_t>& states(int32_t i) const noexcept;
 
-  std::vector<Node> nodes_;
+  std::string path_;
+  std::shared_ptr<Budget> budget_;
+  std::deque<Node> nodes_;                    // nodes stay where they are while others come
+  std::vector<std::vector<int32_t>> states_;  // in order
   std::vector<PickledTensor> tensors_;
   std::vector<Storage> storages_;
   std::vector<std::string> foreign_;

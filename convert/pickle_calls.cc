@@ -8,12 +8,15 @@
 #include <array>
 #include <bit>
 #include <cstring>
+#include <optional>
 
 #include "convert/pickle_machine.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace convert {
 namespace {
+
+constexpr size_t kMaxName = 4096;  // of a module, a class, a storage
 
 struct NamePair {
   std::string_view from;
@@ -177,11 +180,16 @@ std::string_view dtype_from_torch(std::string_view torch_name) noexcept {
   return look_up(kTorchDTypes, torch_name);
 }
 
-void PickleMachine::import(std::string module, std::string name) {
+void PickleMachine::import(std::string_view module, std::string_view name) {
+  if (module.size() > kMaxName || name.size() > kMaxName)
+    fail("an import of a name of " + std::to_string(std::max(module.size(), name.size())) +
+         " bytes");
+  // The table of hostile modules is looked through for each part of the name.
+  budget().spend(static_cast<int64_t>(16 * (module.size() + name.size())));
   if (module == "__builtin__") module = "builtins";
   if (module == "copy_reg") module = "copyreg";
-  if (is_hostile(module, name))
-    fail("imports " + module + "." + name + ": refused as hostile, nothing was run");
+  const std::string whole = std::string(module) + "." + std::string(name);
+  if (is_hostile(module, name)) fail("imports " + whole + ": refused as hostile, nothing was run");
   if (module == "torch") {
     const std::string_view dtype = dtype_from_torch(name);
     if (!dtype.empty()) {
@@ -189,33 +197,35 @@ void PickleMachine::import(std::string module, std::string name) {
       return;
     }
   }
-  push(add(Kind::global, module + "." + name));
+  push(add(Kind::global, whole));
 }
 
 void PickleMachine::call(int32_t callable, int32_t arguments) {
   if (at(callable).kind != Kind::global) fail("calls something that is not an import");
   if (at(arguments).kind != Kind::tuple) fail("calls with arguments that are not a tuple");
-  const std::string what = at(callable).text;
+  const std::string_view what = at(callable).text;
   if (call_tensor(what, arguments) || call_container(what, arguments) ||
       call_plain(what, arguments))
     return;
-  call_foreign(callable, at(arguments).items);
+  call_foreign(callable, arguments);
 }
 
-void PickleMachine::call_foreign(int32_t callable, const Items& arguments) {
-  Node node;
-  node.kind = Kind::object;
-  node.text = at(callable).text;
-  node.items = arguments;
-  count_edges(arguments.size());
-  if (node.text != "argparse.Namespace" && node.text != "types.SimpleNamespace" &&
-      foreign_seen_.insert(node.text).second)
-    pickle_.foreign_.push_back(node.text);
-  push(add(std::move(node)));
+// The object has its arguments by looking at their tuple: one tuple may be given to many.
+void PickleMachine::call_foreign(int32_t callable, int32_t arguments) {
+  const std::string& name = at(callable).text;
+  if (name != "argparse.Namespace" && name != "types.SimpleNamespace" &&
+      !foreign_seen_.contains(name)) {
+    budget().spend(static_cast<int64_t>(2 * (sizeof(std::string) + name.size())));
+    foreign_seen_.insert(name);
+    pickle_.foreign_.push_back(name);
+  }
+  const int32_t object = add(Kind::object, name);
+  at(object).arguments = arguments;
+  push(object);
 }
 
 bool PickleMachine::call_container(std::string_view what, int32_t arguments) {
-  const Items given = at(arguments).items;
+  const Items& given = at(arguments).items;
   if (what == "collections.OrderedDict" || what == "collections.defaultdict" ||
       what == "collections.Counter" || what == "builtins.dict") {
     const size_t first = what == "collections.defaultdict" ? 1 : 0;  // the factory is ignored
@@ -223,13 +233,13 @@ bool PickleMachine::call_container(std::string_view what, int32_t arguments) {
     if (given.size() <= first) return true;
     const Node& source = at(given[first]);
     if (source.kind == Kind::dict) {
-      const Items copy = source.items;
-      set_items(copy);
+      set_items(source.items);
       return true;
     }
     if (source.kind != Kind::list && source.kind != Kind::tuple) fail("builds a dict of no pairs");
+    count_entries(2 * source.items.size());
     Items pairs;
-    for (const int32_t pair : Items(source.items)) {
+    for (const int32_t pair : source.items) {
       const Node& two = at(pair);
       if ((two.kind != Kind::tuple && two.kind != Kind::list) || two.items.size() != 2)
         fail("builds a dict of no pairs");
@@ -247,41 +257,53 @@ bool PickleMachine::call_container(std::string_view what, int32_t arguments) {
     const Node& source = at(given[0]);
     if (source.kind != Kind::list && source.kind != Kind::tuple && source.kind != Kind::set)
       fail("builds a " + std::string(what) + " of something that is no list");
+    count_entries(source.items.size());
     node.items = source.items;
-    count_edges(node.items.size());
   }
   push(add(std::move(node)));
   return true;
 }
 
+// Path("a", "b"), device("cuda", 3): the texts and numbers, joined.
+void PickleMachine::join_path(const Items& parts, char separator) {
+  std::string joined;
+  for (const int32_t part : parts) {
+    const Node& one = at(part);
+    const std::string number = one.kind == Kind::integer ? std::to_string(one.number) : "";
+    const std::string_view text = number.empty() ? std::string_view(one.text) : number;
+    budget().spend(static_cast<int64_t>(text.size() + 1));
+    if (!joined.empty() && joined.back() != '/') joined += separator;
+    joined += text;
+  }
+  push(add(Kind::text, joined));
+}
+
 // Calls whose result is a text, bytes or a number.
 bool PickleMachine::call_plain(std::string_view what, int32_t arguments) {
-  const Items given = at(arguments).items;
+  const Items& given = at(arguments).items;
+  const auto is = [&](size_t i, Kind kind) {
+    return given.size() > i && at(given[i]).kind == kind;
+  };
   if (what == "_codecs.encode") {
     std::string raw;
-    if (given.empty() || at(given[0]).kind != Kind::text || !latin1_bytes(at(given[0]).text, raw))
+    if (is(0, Kind::text)) budget().spend(static_cast<int64_t>(at(given[0]).text.size()));
+    if (!is(0, Kind::text) || !latin1_bytes(at(given[0]).text, raw))
       fail("encodes something that is not latin-1 text");
     push(add(Kind::bytes, raw));
     return true;
   }
   if (what == "builtins.bytes" || what == "builtins.bytearray" || what == "_io.BytesIO") {
-    const bool has = !given.empty() && at(given[0]).kind == Kind::bytes;
-    push(add(Kind::bytes, has ? std::string(at(given[0]).text) : std::string()));
+    push(add(Kind::bytes,
+             is(0, Kind::bytes) ? std::string_view(at(given[0]).text) : std::string_view()));
     return true;
   }
-  if (what.starts_with("pathlib.") || what.starts_with("pathlib._local.") ||
-      what == "torch.device") {
-    std::string joined;
-    const char* separator = what == "torch.device" ? ":" : "/";
-    for (const int32_t part : given) {
-      if (!joined.empty() && joined.back() != '/') joined += separator;
-      joined += at(part).kind == Kind::integer ? std::to_string(at(part).number) : at(part).text;
-    }
-    push(add(Kind::text, joined));
+  if (what.starts_with("pathlib.") || what == "torch.device") {
+    join_path(given, what == "torch.device" ? ':' : '/');
     return true;
   }
   if (what == "builtins.getattr") {
-    if (given.size() != 2 || at(given[0]).kind != Kind::global || at(given[1]).kind != Kind::text)
+    if (given.size() != 2 || !is(0, Kind::global) || !is(1, Kind::text) ||
+        at(given[1]).text.size() > kMaxName)
       fail("calls getattr on something that is not an enumeration");
     push(add(Kind::object, at(given[0]).text + "." + at(given[1]).text));
     return true;
@@ -293,60 +315,67 @@ bool PickleMachine::call_plain(std::string_view what, int32_t arguments) {
   return false;
 }
 
+// The number of `raw`, little-endian bytes of numpy's type ('i8', 'f4', 'b1'); nothing where they
+// do not go together.
+std::optional<PickleMachine::Node> PickleMachine::numpy_number(std::string_view type,
+                                                               std::string_view raw) {
+  if (type.size() != 2 || raw.empty() || raw.size() > 8 ||
+      raw.size() != static_cast<size_t>(type[1] - '0'))
+    return {};
+  uint64_t bits = 0;
+  for (size_t i = raw.size(); i-- > 0;) bits = bits << 8 | static_cast<uint8_t>(raw[i]);
+  const unsigned unused = 64 - 8 * static_cast<unsigned>(raw.size());
+  Node node;
+  node.kind = Kind::integer;
+  if (type[0] == 'i') {
+    node.number = static_cast<int64_t>(bits << unused) >> unused;
+  } else if ((type[0] == 'u' || type[0] == 'b') && bits <= static_cast<uint64_t>(INT64_MAX)) {
+    node.number = static_cast<int64_t>(bits);
+  } else if (type == "f8" || type == "f4") {
+    const double real = type == "f8" ? std::bit_cast<double>(bits)
+                                     : std::bit_cast<float>(static_cast<uint32_t>(bits));
+    node.kind = Kind::real;
+    node.number = std::bit_cast<int64_t>(real);
+  } else {
+    return {};
+  }
+  return node;
+}
+
 // scalar(dtype('i8'), bytes): a number when type and bytes agree, else an inert node.
 void PickleMachine::push_numpy_scalar(const Items& arguments) {
   if (arguments.size() == 2 && at(arguments[0]).kind == Kind::object &&
-      at(arguments[0]).text == "numpy.dtype" && !at(arguments[0]).items.empty() &&
-      at(arguments[1]).kind == Kind::bytes) {
-    const std::string type = at(at(arguments[0]).items[0]).text;
-    const std::string raw = at(arguments[1]).text;
-    if (type.size() == 2 && raw.size() == static_cast<size_t>(type[1] - '0') && raw.size() <= 8) {
-      uint64_t bits = 0;
-      for (size_t i = raw.size(); i-- > 0;) bits = bits << 8 | static_cast<uint8_t>(raw[i]);
-      const unsigned unused = 64 - 8 * static_cast<unsigned>(raw.size());
-      if (type[0] == 'i') {
-        push(add_integer(static_cast<int64_t>(bits << unused) >> unused));
+      at(arguments[0]).text == "numpy.dtype" && at(arguments[1]).kind == Kind::bytes) {
+    const Items& of_type = pickle_.children(arguments[0]);
+    if (!of_type.empty())
+      if (std::optional<Node> number = numpy_number(at(of_type[0]).text, at(arguments[1]).text)) {
+        push(add(std::move(*number)));
         return;
       }
-      if ((type[0] == 'u' || type[0] == 'b') && bits <= static_cast<uint64_t>(INT64_MAX)) {
-        push(add_integer(static_cast<int64_t>(bits)));
-        return;
-      }
-      if (type == "f8" || type == "f4") {
-        Node node;
-        node.kind = Kind::real;
-        node.real = type == "f8" ? std::bit_cast<double>(bits)
-                                 : std::bit_cast<float>(static_cast<uint32_t>(bits));
-        push(add(std::move(node)));
-        return;
-      }
-    }
   }
-  Node node;
-  node.kind = Kind::object;
-  node.text = "numpy.scalar";
-  push(add(std::move(node)));
+  push(add(Kind::object, "numpy.scalar"));
 }
 
 // --- tensors -------------------------------------------------------------------------------------
 
 bool PickleMachine::call_tensor(std::string_view what, int32_t arguments) {
-  Items given = at(arguments).items;
-  std::string function(what);
+  std::string_view function = what;
   if (what == "torch._tensor._rebuild_from_type_v2") {
-    if (given.size() < 3 || at(given[0]).kind != Kind::global || !is_rebuilder(at(given[0]).text) ||
-        at(given[2]).kind != Kind::tuple)
+    const Items& all = at(arguments).items;
+    if (all.size() < 3 || at(all[0]).kind != Kind::global || !is_rebuilder(at(all[0]).text) ||
+        at(all[2]).kind != Kind::tuple)
       fail("rebuilds a tensor by something that does not rebuild tensors");
-    function = at(given[0]).text;
-    given = Items(at(given[2]).items);
+    function = at(all[0]).text;
+    arguments = all[2];
   }
   if (!is_rebuilder(function)) return false;
-  if (function.find("_parameter") != std::string::npos) {
+  const Items& given = at(arguments).items;
+  if (function.find("_parameter") != std::string_view::npos) {
     if (given.empty() || at(given[0]).kind != Kind::tensor) fail("a parameter that is no tensor");
     push(given[0]);
     return true;
   }
-  std::string dtype;
+  std::string_view dtype;
   if (function.ends_with("_v3")) {
     if (given.size() < 7 || at(given[6]).kind != Kind::dtype) fail("a tensor without a dtype");
     dtype = at(given[6]).text;
@@ -357,17 +386,19 @@ bool PickleMachine::call_tensor(std::string_view what, int32_t arguments) {
 
 // The persistent id ('storage', class, key, location, elements[, view]).
 void PickleMachine::push_storage(int32_t id) {
-  const Items fields = at(id).items;
+  const Items& fields = at(id).items;
   if (at(id).kind != Kind::tuple || fields.size() < 5 || at(fields[0]).kind != Kind::text ||
       at(fields[0]).text != "storage" || at(fields[1]).kind != Kind::global ||
       at(fields[2]).kind != Kind::text)
     fail("a persistent id that is no storage");
-  const std::string type = at(fields[1]).text;
+  const std::string_view type = at(fields[1]).text;
   const size_t dot = type.rfind('.');
-  const std::string_view module = std::string_view(type).substr(0, dot);
-  const std::string_view dtype = look_up(kStorageDTypes, std::string_view(type).substr(dot + 1));
+  const std::string_view module = type.substr(0, dot);
+  const std::string_view dtype = look_up(kStorageDTypes, type.substr(dot + 1));
   if (dtype.empty() || (module != "torch" && module != "torch.cuda" && module != "torch.storage"))
-    fail("storage class " + type + " is not supported");
+    fail("storage class " + std::string(type) + " is not supported");
+  if (at(fields[2]).text.size() > kMaxName) fail("a storage of a name of more than 4096 bytes");
+  budget().spend(static_cast<int64_t>(sizeof(Pickle::Storage) + at(fields[2]).text.size()));
   Pickle::Storage storage;
   storage.dtype = dtype;
   storage.untyped = type.ends_with("UntypedStorage");
@@ -377,7 +408,8 @@ void PickleMachine::push_storage(int32_t id) {
     const Items& view = at(fields[5]).items;
     if (view.size() != 3) fail("a storage view without its three fields");
     storage.offset = integer(view[1], "storage view offset");
-    if (integer(view[2], "storage view size") > storage.elements - storage.offset)
+    if (storage.offset > storage.elements ||
+        integer(view[2], "storage view size") > storage.elements - storage.offset)
       fail("a storage view larger than its storage");
   }
   Node node;
@@ -397,6 +429,7 @@ std::vector<int64_t> PickleMachine::integers(int32_t index, const char* what) {
   if (at(index).kind != Kind::tuple && at(index).kind != Kind::list)
     fail(std::string(what) + " is not a tuple");
   if (at(index).items.size() > 64) fail(std::string(what) + " has more than 64 dimensions");
+  budget().spend(static_cast<int64_t>(sizeof(int64_t) * at(index).items.size()));
   std::vector<int64_t> values;
   for (const int32_t item : at(index).items) values.push_back(integer(item, what));
   return values;
@@ -406,6 +439,7 @@ void PickleMachine::push_tensor(const Items& arguments, std::string_view dtype) 
   if (arguments.size() < 4 || at(arguments[0]).kind != Kind::storage)
     fail("a tensor without a storage");
   const Pickle::Storage& storage = pickle_.storages_[static_cast<size_t>(at(arguments[0]).number)];
+  budget().spend(static_cast<int64_t>(sizeof(PickledTensor) + storage.key.size()));
   PickledTensor tensor;
   tensor.dtype = dtype.empty() ? storage.dtype : std::string(dtype);
   tensor.storage_key = storage.key;
@@ -442,6 +476,7 @@ void PickleMachine::check_view(const PickledTensor& tensor) const {
         __builtin_mul_overflow(elements, tensor.shape[i], &elements))
       fail("a tensor whose size overflows");
   }
+  if (elements > int64_t{1} << 56) fail("a tensor whose size overflows");
   if (empty) return;
   if (last >= tensor.storage_elements)
     fail("a tensor that reaches element " + std::to_string(last) + " of a storage of " +

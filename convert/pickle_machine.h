@@ -2,9 +2,11 @@
 // The stack machine behind Pickle: opcodes in pickle.cc, the meaning of imports and calls in
 // pickle_calls.cc. Only these two files include this header. Every index into the arena is checked
 // when it is made, so that nodes refer to nodes that exist; cycles through BUILD and SETITEM are
-// possible, as in Python, and nothing here walks a graph.
+// possible, as in Python, and nothing here walks a graph. Whatever takes memory, or looks at more
+// than the opcode's own bytes, draws on the file's budget first.
 #pragma once
 
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -47,7 +49,8 @@ class PickleMachine {
   int32_t pop();
   int32_t top();
   Items pop_to_mark();
-  void count_edges(size_t count);
+  Budget& budget() const { return *pickle_.budget_; }
+  void count_entries(size_t count);
   void memo_put(uint64_t slot);
   void memo_get(uint64_t slot);
 
@@ -63,16 +66,19 @@ class PickleMachine {
   void set_items(const Items& pairs);
   void append(const Items& items);
   void build();
+  void add_state(Node& object, int32_t state);
 
   // Imports and calls (pickle_calls.cc).
-  void import(std::string module, std::string name);
+  void import(std::string_view module, std::string_view name);
   void call(int32_t callable, int32_t arguments);
   bool call_container(std::string_view what, int32_t arguments);
   bool call_plain(std::string_view what, int32_t arguments);
+  void join_path(const Items& parts, char separator);
   bool call_tensor(std::string_view what, int32_t arguments);
-  void call_foreign(int32_t callable, const Items& arguments);
+  void call_foreign(int32_t callable, int32_t arguments);
   void push_storage(int32_t id);
   void push_tensor(const Items& arguments, std::string_view dtype);
+  static std::optional<Node> numpy_number(std::string_view type, std::string_view raw);
   void push_numpy_scalar(const Items& arguments);
   int64_t integer(int32_t index, const char* what);
   std::vector<int64_t> integers(int32_t index, const char* what);
@@ -86,8 +92,6 @@ class PickleMachine {
   std::vector<int32_t> stack_;
   std::unordered_map<uint64_t, int32_t> memo_;
   std::unordered_set<std::string> foreign_seen_;
-  int64_t edges_ = 0;
-  int64_t text_bytes_ = 0;
   bool stopped_ = false;
 };
 

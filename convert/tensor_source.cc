@@ -151,7 +151,8 @@ TensorSource pick_rows(const TensorSource& source, int64_t count,
 TensorSource join_rows(std::vector<TensorSource> parts) {
   if (parts.size() == 1) return parts[0];
   TensorSource result = parts.at(0);
-  result.shape.at(0) = 0;
+  if (result.shape.empty()) fail(result, "a scalar has no rows");
+  result.shape[0] = 0;
   for (const TensorSource& part : parts) {
     if (part.dtype != result.dtype || part.shape.size() != result.shape.size() ||
         !std::equal(part.shape.begin() + 1, part.shape.end(), result.shape.begin() + 1))

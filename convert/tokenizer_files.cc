@@ -39,6 +39,23 @@ json parse_json(const std::string& text, const std::string& path) {
   return tree;
 }
 
+// A foreign text in quotes, whatever its bytes.
+std::string show_text(const std::string& text) {
+  return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
+}
+
+// What `read` gives; a value of another kind than a key should have is named by its file.
+template <class Read>
+TokenizerFiles of_right_kinds(const std::string& path, Read read) {
+  try {
+    return read();
+  } catch (const json::exception&) {
+    throw FormatError(path +
+                      ": a key has a value of another kind than it should, or bytes that are "
+                      "not UTF-8");
+  }
+}
+
 // Tokens in the order of their ids. Ids are whole numbers from 0 up, each once; gaps may be.
 std::vector<std::pair<int64_t, std::string>> tokens_by_id(const json& vocab,
                                                           const std::string& path) {
@@ -69,13 +86,13 @@ std::vector<std::string> read_merges(const std::string& text, const json& vocab,
     if (!line.empty() && line.back() == '\r') line.pop_back();
     if (line.empty() || (number == 1 && line.starts_with("#version"))) continue;
     const size_t space = line.find(' ');
-    const std::string place = path + ":" + std::to_string(number) + ": merge " + json(line).dump();
+    const std::string place = path + ":" + std::to_string(number) + ": merge " + show_text(line);
     if (space == std::string::npos || line.find(' ', space + 1) != std::string::npos)
       throw FormatError(place + " is not two tokens");
     const std::string left = line.substr(0, space), right = line.substr(space + 1);
     for (const std::string& token : {left, right, left + right})
       if (!vocab.contains(token))
-        throw FormatError(place + ": token " + json(token).dump() + " is not in the vocabulary");
+        throw FormatError(place + ": token " + show_text(token) + " is not in the vocabulary");
     merges.push_back(std::move(line));
   }
   return merges;
@@ -217,8 +234,8 @@ std::string folder_beside_checkpoint(const std::string& path) {
   return has_tokenizer(folder) ? folder : "";
 }
 
-TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
-                                    int64_t max_length) {
+static TokenizerFiles read_vocab(const std::string& vocab_file, const std::string& merge_file,
+                                 int64_t max_length) {
   TokenizerFiles out;
   out.place = vocab_file;
   std::string vocab_text = read_text(vocab_file), merge_text = read_text(merge_file);
@@ -257,7 +274,12 @@ TokenizerFiles tokenizer_from_json(const std::string& path, int64_t max_length) 
   return out;
 }
 
-TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length) {
+TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
+                                    int64_t max_length) {
+  return of_right_kinds(vocab_file, [&] { return read_vocab(vocab_file, merge_file, max_length); });
+}
+
+static TokenizerFiles read_folder(const std::string& folder, int64_t max_length) {
   const auto there = [&](const char* name) { return fs::is_regular_file(folder + "/" + name); };
   if (!has_tokenizer(folder))
     throw FormatError(folder + ": neither tokenizer.json nor vocab.json and merges.txt");
@@ -289,6 +311,10 @@ TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_leng
   for (const char* key : kIdKeys)
     if (config.contains(key)) out.ids[key] = config[key];
   return out;
+}
+
+TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length) {
+  return of_right_kinds(folder, [&] { return read_folder(folder, max_length); });
 }
 
 }  // namespace convert

@@ -3,10 +3,11 @@
 #include "convert/torch_dist.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cctype>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
+#include <functional>
 #include <mutex>
 #include <nlohmann/json.hpp>
 #include <optional>
@@ -20,9 +21,15 @@ using indexed::FormatError;
 using Dimensions = std::vector<int64_t>;
 namespace fs = std::filesystem;
 
+constexpr int64_t kMaxDimensions = 64;
+
+// What an entry of the tables takes beside its names, for the budget.
+constexpr int64_t kEntryBytes = 512;
+
 /// Where a chunk lies.
 struct Place {
   std::shared_ptr<const indexed::MappedFile> file;
+  std::shared_ptr<std::atomic<bool>> intact;  ///< its checksums were compared
   std::string name;  ///< "__0_0.distcp: decoder.final_layernorm.weight", for messages
   size_t begin = 0;
   size_t size = 0;
@@ -36,6 +43,7 @@ struct Chunk {
   bool stacked = false;
   int64_t layer = 0;
 
+  /// Cannot overflow: Metadata::check_box has seen the sizes.
   int64_t elements() const {
     int64_t count = 1;
     for (const int64_t size : sizes) count *= size;
@@ -71,8 +79,10 @@ class Chunks {
       if (begin >= end) continue;
       const PickledTensor tensor = open(i);
       const int64_t rows = end - begin, row = chunk.elements() / std::max<int64_t>(size, 1);
+      if (row == 0) continue;
       std::vector<std::byte> part(static_cast<size_t>(rows * row * element));
       file_->read_rows(tensor, begin - at, rows, part.data());
+      *chunk.place.intact = true;
       const std::byte* source = part.data();
       put(source, chunk, begin - first, rows, element, out);
       if (end == at + size) {
@@ -89,8 +99,11 @@ class Chunks {
     const Chunk& chunk = chunks_[i];
     const Place& place = chunk.place;
     if (open_ != i) {
-      file_ =
-          std::make_unique<TorchFile>(place.file, place.begin, place.size, place.name, checksums_);
+      // Each layer of a stack opens their chunk for itself; the first compares the checksums.
+      const bool compare = !*place.intact && checksums_ == TorchFile::Checksums::require;
+      file_ = std::make_unique<TorchFile>(
+          place.file, place.begin, place.size, place.name,
+          compare ? TorchFile::Checksums::require : TorchFile::Checksums::ignore);
       open_ = i;
     }
     const Value root = file_->root();
@@ -166,10 +179,15 @@ class Metadata {
 
   [[noreturn]] void fail(const std::string& why) const { throw FormatError(path_ + ": " + why); }
 
+  /// What every table made from the metadata draws on.
+  Budget& budget() const { return pickle_.budget(); }
+
   /// Sizes, offsets: a tuple of numbers from 0 up.
   Dimensions numbers(Value tuple, const std::string& key) const {
     Dimensions out;
     if (!tuple.is(Kind::tuple) && !tuple.is(Kind::list)) fail(key + ": a size is no tuple");
+    if (tuple.size() > kMaxDimensions) fail(key + ": more than 64 dimensions");
+    budget().spend(tuple.size() * static_cast<int64_t>(sizeof(int64_t)));
     for (int64_t i = 0; i < tuple.size(); ++i) {
       const std::optional<int64_t> number = tuple.item(i).integer();
       if (!number || *number < 0 || *number > int64_t{1} << 48) fail(key + ": an impossible size");
@@ -198,6 +216,7 @@ class Metadata {
       const std::optional<int64_t> size = info.attribute("length").integer();
       if (key.empty() || !begin || !size || *begin < 0 || *size < 0)
         fail("an unreadable entry of storage_data");
+      budget().spend(kEntryBytes + static_cast<int64_t>(4 * key.size() + 2 * name.size()));
       if (name.empty() || name.find('/') != std::string::npos || name == "..")
         fail(key + ": lies in \"" + name + "\", expected a file of this folder");
       const Value transforms = info.attribute("transform_descriptors");
@@ -211,8 +230,23 @@ class Metadata {
                           " ends at byte " + std::to_string(*begin + *size) + ": unfinished file");
       const Value offset = index.attribute("offset");
       places_[{key, offset.is(Kind::tuple) ? numbers(offset, key) : Dimensions()}] = {
-          file, folder_ + "/" + name + ": " + key, static_cast<size_t>(*begin),
-          static_cast<size_t>(*size)};
+          file, std::make_shared<std::atomic<bool>>(false), folder_ + "/" + name + ": " + key,
+          static_cast<size_t>(*begin), static_cast<size_t>(*size)};
+    }
+    refuse_overlaps();
+  }
+
+  // Chunks that share bytes would make a small folder a large model.
+  void refuse_overlaps() const {
+    std::vector<const Place*> by_place;
+    for (const auto& [index, place] : places_) by_place.push_back(&place);
+    std::sort(by_place.begin(), by_place.end(), [](const Place* a, const Place* b) {
+      return a->file != b->file ? std::less<>()(a->file, b->file) : a->begin < b->begin;
+    });
+    for (size_t i = 1; i < by_place.size(); ++i) {
+      const Place& before = *by_place[i - 1];
+      if (before.file == by_place[i]->file && before.begin + before.size > by_place[i]->begin)
+        throw FormatError(by_place[i]->name + ": lies over " + before.name);
     }
   }
 
@@ -242,13 +276,20 @@ size_t stack_position(std::string_view key) {
 TensorSource make_source(const Metadata& metadata, const std::string& key,
                          std::vector<Chunk> chunks, const std::string& dtype,
                          const Dimensions& shape, TorchFile::Checksums checksums) {
-  int64_t filled = 0, wanted = 1;
-  for (const int64_t size : shape)
-    if (__builtin_mul_overflow(wanted, size, &wanted)) metadata.fail(key + ": an impossible size");
+  const int64_t count = static_cast<int64_t>(chunks.size());
+  metadata.budget().spend(kEntryBytes + static_cast<int64_t>(4 * key.size()));
+  for (int64_t i = 0; i < count; ++i) metadata.budget().spend(i);  // pairs are compared
+  int64_t filled = 0, wanted = 1, most = 16;
+  for (const int64_t size : shape) {
+    if (__builtin_mul_overflow(most, std::max<int64_t>(size, 1), &most))
+      metadata.fail(key + ": an impossible size");
+    wanted *= size;
+  }
   for (size_t i = 0; i < chunks.size(); ++i) {
     for (size_t j = 0; j < i; ++j)
       if (chunks[i].overlaps(chunks[j])) metadata.fail(key + ": chunks overlap");
-    filled += chunks[i].elements();
+    if (__builtin_add_overflow(filled, chunks[i].elements(), &filled))
+      metadata.fail(key + ": an impossible size");
   }
   if (filled != wanted)
     metadata.fail(key + ": its chunks hold " + std::to_string(filled) + " of " +
@@ -263,20 +304,35 @@ TensorSource make_source(const Metadata& metadata, const std::string& key,
   return source;
 }
 
+/// A chunk's box lies inside its tensor, and its bytes in the part of a file where it lies.
+void check_box(const Metadata& metadata, const std::string& key, const Chunk& chunk,
+               const Dimensions& shape, int64_t element_bytes) {
+  bool inside = chunk.offsets.size() == shape.size() && chunk.sizes.size() == shape.size();
+  int64_t bytes = element_bytes;
+  for (size_t d = 0; inside && d < shape.size(); ++d) {
+    inside = chunk.offsets[d] + chunk.sizes[d] <= shape[d];
+    if (__builtin_mul_overflow(bytes, std::max<int64_t>(chunk.sizes[d], 1), &bytes))
+      metadata.fail(key + ": an impossible size");
+  }
+  if (!inside) metadata.fail(key + ": a chunk leaves its tensor");
+  const bool empty = std::find(chunk.sizes.begin(), chunk.sizes.end(), 0) != chunk.sizes.end();
+  if (!empty && bytes > static_cast<int64_t>(chunk.place.size))
+    metadata.fail(key + ": a chunk of " + std::to_string(bytes) + " bytes lies in " +
+                  std::to_string(chunk.place.size));
+}
+
 /// A tensor's chunks as the metadata lists them, inside the tensor.
 std::vector<Chunk> chunks_of(const Metadata& metadata, const std::string& key, Value tensor,
-                             const Dimensions& shape) {
+                             const Dimensions& shape, int64_t element_bytes) {
   std::vector<Chunk> chunks;
   const Value list = tensor.attribute("chunks");
   for (int64_t i = 0; i < list.size(); ++i) {
+    metadata.budget().spend(kEntryBytes);
     Chunk chunk;
     chunk.offsets = metadata.numbers(list.item(i).attribute("offsets"), key);
     chunk.sizes = metadata.numbers(list.item(i).attribute("sizes"), key);
-    bool inside = chunk.offsets.size() == shape.size() && chunk.sizes.size() == shape.size();
-    for (size_t d = 0; inside && d < shape.size(); ++d)
-      inside = chunk.offsets[d] + chunk.sizes[d] <= shape[d];
-    if (!inside) metadata.fail(key + ": a chunk leaves its tensor");
     chunk.place = metadata.place(key, chunk.offsets);
+    check_box(metadata, key, chunk, shape, element_bytes);
     chunks.push_back(std::move(chunk));
   }
   if (chunks.empty()) metadata.fail(key + ": has no chunks");
@@ -284,10 +340,13 @@ std::vector<Chunk> chunks_of(const Metadata& metadata, const std::string& key, V
 }
 
 /// Entry `layer` of stacked chunks, without the first dimension.
-std::vector<Chunk> layer_of(const std::vector<Chunk>& chunks, int64_t layer) {
+std::vector<Chunk> layer_of(const Metadata& metadata, const std::vector<Chunk>& chunks,
+                            int64_t layer) {
   std::vector<Chunk> out;
+  metadata.budget().spend(static_cast<int64_t>(chunks.size()));
   for (const Chunk& chunk : chunks) {
     if (layer < chunk.offsets[0] || layer >= chunk.offsets[0] + chunk.sizes[0]) continue;
+    metadata.budget().spend(kEntryBytes);
     Chunk one = chunk;
     one.stacked = true;
     one.layer = layer - chunk.offsets[0];
@@ -298,11 +357,21 @@ std::vector<Chunk> layer_of(const std::vector<Chunk>& chunks, int64_t layer) {
   return out;
 }
 
+/// The type of a tensor's elements: the first of its properties, whose state is a tuple.
+std::string dtype_of(const Metadata& metadata, const std::string& key, Value tensor) {
+  const Value state = tensor.attribute("properties").state();
+  if (!state.is(Kind::tuple) || state.size() == 0 || !state.item(0).is(Kind::dtype))
+    metadata.fail(key + ": has no type of its elements");
+  return std::string(state.item(0).text());
+}
+
 void check_format(const std::string& folder) {
   const std::string path = folder + "/metadata.json";
-  std::ifstream in(path);
-  if (!in) return;  // torch's own distributed checkpoints have none
-  const nlohmann::json said = nlohmann::json::parse(in, nullptr, false);
+  if (!fs::exists(path)) return;  // torch's own distributed checkpoints have none
+  const indexed::MappedFile file(path);
+  const auto* text = reinterpret_cast<const char*>(file.bytes().data());
+  const nlohmann::json said =
+      nlohmann::json::parse(text, text + file.bytes().size(), nullptr, false);
   if (said.is_discarded()) throw FormatError(path + ": not JSON");
   const auto found = said.is_object() ? said.find("sharded_backend") : said.end();
   if (found == said.end() || !found->is_string())
@@ -343,9 +412,10 @@ TorchDist::TorchDist(const std::string& folder, TorchFile::Checksums checksums) 
           std::make_unique<TorchFile>(place.file, place.begin, place.size, place.name, checksums);
     }
     if (!is_of_the_model(key) || !tensor.attribute("chunks")) continue;
-    const std::string dtype(tensor.attribute("properties").state().item(0).text());
+    const std::string dtype = dtype_of(metadata, key, tensor);
     const Dimensions shape = metadata.numbers(tensor.attribute("size"), key);
-    std::vector<Chunk> chunks = chunks_of(metadata, key, tensor, shape);
+    std::vector<Chunk> chunks =
+        chunks_of(metadata, key, tensor, shape, element_bytes({.dtype = dtype}));
     const size_t at = stack_position(key);
     if (at == std::string::npos) {
       tensors_[key] = make_source(metadata, key, std::move(chunks), dtype, shape, checksums);
@@ -353,8 +423,9 @@ TorchDist::TorchDist(const std::string& folder, TorchFile::Checksums checksums) 
     }
     if (shape.empty()) metadata.fail(key + ": layers without a dimension to be stacked on");
     for (int64_t layer = 0; layer < shape[0]; ++layer) {
+      metadata.budget().spend(static_cast<int64_t>(4 * key.size()) + kEntryBytes);
       const std::string name = key.substr(0, at) + std::to_string(layer) + "." + key.substr(at);
-      std::vector<Chunk> own = layer_of(chunks, layer);
+      std::vector<Chunk> own = layer_of(metadata, chunks, layer);
       if (own.empty()) metadata.fail(name + ": has no chunks");
       tensors_[name] = make_source(metadata, name, std::move(own), dtype,
                                    Dimensions(shape.begin() + 1, shape.end()), checksums);

@@ -12,6 +12,7 @@ namespace convert {
 namespace {
 
 constexpr int64_t kMaxPickleBytes = int64_t{1} << 30;
+constexpr int64_t kStorageBytes = 128;  // an entry of storages_, for the budget
 constexpr std::string_view kZipMagic("PK\x03\x04", 4);
 // The pickle of the number that opens the stream form.
 constexpr std::string_view kLegacyMagic(
@@ -53,7 +54,8 @@ TorchFile::TorchFile(const std::string& path, Checksums checksums)
     : path_(path),
       checksums_(checksums),
       file_(std::make_shared<indexed::MappedFile>(path)),
-      bytes_(file_->bytes()) {
+      bytes_(file_->bytes()),
+      budget_(std::make_shared<Budget>(path)) {
   const std::string_view head = text_of(bytes_.first(std::min<size_t>(bytes_.size(), 512)));
   if (head.starts_with(kZipMagic)) {
     open_zip();
@@ -73,12 +75,13 @@ TorchFile::TorchFile(std::shared_ptr<const indexed::MappedFile> file, size_t beg
       checksums_(checksums),
       file_(std::move(file)),
       begin_(begin),
-      bytes_(file_->bytes().subspan(begin, size)) {
+      bytes_(file_->bytes().subspan(begin, size)),
+      budget_(std::make_shared<Budget>(name)) {
   open_zip();
 }
 
 void TorchFile::open_zip() {
-  zip_ = std::make_unique<ZipArchive>(bytes_, path_);
+  zip_ = std::make_unique<ZipArchive>(bytes_, path_, *budget_);
   if (zip_->members().empty()) fail("an empty zip archive");
   const std::string& first = zip_->members().front().name;
   const size_t slash = first.find('/');
@@ -94,8 +97,12 @@ void TorchFile::open_zip() {
     if (text_of(zip_->inflate(*order, 64)) != "little") fail("big-endian data is not supported");
   if (!pickle->deflated && checksums_ == Checksums::require && !zip_->intact(*pickle))
     fail("record data.pkl does not have its checksum: damaged");
-  pickle_ = std::make_unique<Pickle>(zip_->inflate(*pickle, kMaxPickleBytes), path_);
+  if (pickle->deflated)
+    pickle_ = std::make_unique<Pickle>(zip_->inflate(*pickle, kMaxPickleBytes), path_, budget_);
+  else
+    pickle_ = std::make_unique<Pickle>(zip_->stored(*pickle), path_, budget_);
   for (const PickledTensor& tensor : pickle_->tensors()) {
+    budget_->spend(kStorageBytes + static_cast<int64_t>(3 * tensor.storage_key.size()));
     const ZipMember* member = zip_->find(folder + "data/" + tensor.storage_key);
     if (member == nullptr) fail("no record data/" + tensor.storage_key);
     zip_->stored(*member);  // refuses a compressed one
@@ -118,7 +125,7 @@ void TorchFile::open_legacy() {
   const std::span<const std::byte> all = bytes_;
   size_t position = 0;
   const auto next = [&] {
-    auto pickle = std::make_unique<Pickle>(all.subspan(position), path_);
+    auto pickle = std::make_unique<Pickle>(all.subspan(position), path_, budget_);
     position += static_cast<size_t>(pickle->size_bytes());
     return pickle;
   };
@@ -130,9 +137,14 @@ void TorchFile::open_legacy() {
   const std::unique_ptr<Pickle> keys = next();
   if (!keys->root().is(Kind::list)) fail("the list of storages is missing");
   std::unordered_map<std::string_view, const PickledTensor*> users;
-  for (const PickledTensor& tensor : pickle_->tensors()) users.emplace(tensor.storage_key, &tensor);
+  for (const PickledTensor& tensor : pickle_->tensors()) {
+    budget_->spend(2 * kStorageBytes + static_cast<int64_t>(3 * tensor.storage_key.size()));
+    users.emplace(tensor.storage_key, &tensor);
+  }
   for (int64_t i = 0; i < keys->root().size(); ++i) {
-    const std::string key(keys->root().item(i).text());
+    const std::string_view text = keys->root().item(i).text();
+    budget_->spend(kStorageBytes + static_cast<int64_t>(2 * text.size()));
+    const std::string key(text);
     if (all.size() - position < 8) fail("storage " + key + " is missing: unfinished file");
     uint64_t count = 0;
     for (size_t b = 0; b < 8; ++b) count |= static_cast<uint64_t>(all[position + b]) << (8 * b);
@@ -143,7 +155,8 @@ void TorchFile::open_legacy() {
     if (count > (all.size() - position) / element)
       fail("storage " + key + " leaves the file: unfinished file");
     const int64_t bytes = static_cast<int64_t>(count * element);
-    storages_.emplace(key, Storage{static_cast<int64_t>(position), bytes, nullptr});
+    if (!storages_.emplace(key, Storage{static_cast<int64_t>(position), bytes, nullptr}).second)
+      fail("storage " + key + " stands twice");
     position += static_cast<size_t>(bytes);
   }
   if (position != all.size()) fail("bytes follow the last storage: foreign file");
@@ -174,6 +187,7 @@ const std::byte* TorchFile::checked_storage(const PickledTensor& tensor) const {
 
 void TorchFile::read_rows(const PickledTensor& tensor, int64_t first, int64_t count,
                           std::byte* out) const {
+  if (tensor.elements() == 0) return;
   const int64_t element = element_bytes(tensor);
   const std::byte* source = checked_storage(tensor) + tensor.offset * element;
   if (tensor.shape.empty()) {
@@ -181,7 +195,6 @@ void TorchFile::read_rows(const PickledTensor& tensor, int64_t first, int64_t co
     return;
   }
   if (tensor.contiguous()) {
-    if (tensor.elements() == 0) return;
     const int64_t row = tensor.elements() / tensor.shape[0] * element;
     std::memcpy(out, source + first * row, static_cast<size_t>(count * row));
     return;

@@ -41,6 +41,10 @@ class TorchFile {
   /// The saved object.
   Value root() const noexcept { return pickle_->root(); }
   const Pickle& pickle() const noexcept { return *pickle_; }
+  /// What walks through the saved object draw on.
+  Budget& budget() const noexcept { return *budget_; }
+  /// Bytes of the whole file.
+  int64_t file_bytes() const noexcept { return static_cast<int64_t>(bytes_.size()); }
   const std::string& path() const noexcept { return path_; }
 
   /// Copies rows `first` .. `first + count - 1` of `tensor` (its first dimension; a scalar is one
@@ -69,6 +73,7 @@ class TorchFile {
   std::shared_ptr<const indexed::MappedFile> file_;
   size_t begin_ = 0;  ///< of the torch.save file in file_
   std::span<const std::byte> bytes_;
+  std::shared_ptr<Budget> budget_;
   std::unique_ptr<ZipArchive> zip_;
   std::unique_ptr<Pickle> pickle_;
   std::unordered_map<std::string, Storage> storages_;

@@ -16,6 +16,9 @@ namespace {
 using indexed::FormatError;
 namespace fs = std::filesystem;
 
+// What an entry of the tables takes beside its names, for the budget.
+constexpr int64_t kEntryBytes = 512;
+
 std::string states_name(int64_t data_rank, int64_t tp) {
   char name[80];
   std::snprintf(name, sizeof name, "zero_pp_rank_%lld_mp_rank_%02lld_model_states.pt",
@@ -44,7 +47,11 @@ struct FlatRank {
 
   /// Elements first .. first + count - 1 to `out`.
   void read(int64_t first, int64_t count, std::byte* out) const {
-    for (const Part& part : parts) {
+    auto at = std::upper_bound(parts.begin(), parts.end(), first,
+                               [](int64_t place, const Part& part) { return place < part.begin; });
+    if (at != parts.begin()) --at;
+    for (; at != parts.end() && at->begin < first + count; ++at) {
+      const Part& part = *at;
       const int64_t begin = std::max(first, part.begin);
       const int64_t end = std::min(first + count, part.begin + part.tensor->elements());
       if (begin >= end) continue;
@@ -66,8 +73,11 @@ FlatRank open_flat(const std::string& path, TorchFile::Checksums checksums) {
     if (!group.is(Kind::tensor) || group.tensor().dtype != "F32" ||
         group.tensor().shape.size() != 1)
       fail("fp32_flat_groups holds something that is no flat fp32 tensor");
+    flat.file->budget().spend(kEntryBytes);
     flat.parts.push_back({flat.elements, &group.tensor()});
-    flat.elements += group.tensor().elements();
+    if (__builtin_add_overflow(flat.elements, group.tensor().elements(), &flat.elements) ||
+        flat.elements > flat.file->file_bytes() / 4)
+      fail("fp32_flat_groups holds more than the file");
   }
   return flat;
 }
@@ -93,12 +103,13 @@ TensorSource slices(std::shared_ptr<const std::vector<FlatRank>> ranks, int64_t 
 
 std::vector<int64_t> shape_of(Value size, const std::string& what) {
   std::vector<int64_t> shape;
-  int64_t elements = 1;
+  int64_t most = 1;
   if (!size.is(Kind::tuple)) throw FormatError(what + ": its shape is no tuple");
+  if (size.size() > 64) throw FormatError(what + ": more than 64 dimensions");
   for (int64_t i = 0; i < size.size(); ++i) {
     const int64_t extent = size.item(i).integer().value_or(-1);
-    if (extent < 0 || __builtin_mul_overflow(elements, extent, &elements) ||
-        elements > int64_t{1} << 40)
+    if (extent < 0 || __builtin_mul_overflow(most, std::max<int64_t>(extent, 1), &most) ||
+        most > int64_t{1} << 40)
       throw FormatError(what + ": an impossible shape");
     shape.push_back(extent);
   }
@@ -127,16 +138,21 @@ ZeroRank read_zero_rank(const std::string& folder, int64_t tp, TorchFile::Checks
     ranks->push_back(open_flat(optimizer_path(folder, d, tp), checksums));
   int64_t place = 0;
   const Value groups = root.find("param_shapes");
-  for (int64_t g = 0; g < groups.size(); ++g) {
+  for (int64_t g = 0; g < (groups.is(Kind::list) ? groups.size() : 0); ++g) {
     const Value group = groups.item(g);
+    if (!group.is(Kind::dict)) throw FormatError(path + ": param_shapes holds no dict");
+    result.states->budget().spend(1);
     for (int64_t i = 0; i < group.size(); ++i) {
       const std::string name(group.key(i).text());
+      result.states->budget().spend(kEntryBytes +
+                                    static_cast<int64_t>(4 * (name.size() + path.size())));
       const std::vector<int64_t> shape = shape_of(group.value(i), path + ": " + name);
       TensorSource source = slices(ranks, place, 1, shape, path + ": " + name);
       const int64_t slice = (source.elements() + world - 1) / world;
       source = slices(ranks, place, std::max<int64_t>(slice, 1), shape, source.place);
       result.tensors[name] = std::move(source);
-      place += slice;
+      if (__builtin_add_overflow(place, slice, &place))
+        throw FormatError(path + ": " + name + ": an impossible shape");
     }
   }
   for (const FlatRank& rank : *ranks)

@@ -19,6 +19,9 @@ constexpr int64_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kCentral
                   kLocalBytes = 30;
 constexpr int64_t kMaxComment = 65535, kMaxMembers = 1'000'000, kMaxName = 4096;
 constexpr uint64_t kIn64 = 0xffffffff;
+// A deflated pickle becomes 5 to 20 times its size; a bomb a thousand times.
+constexpr int64_t kMaxGrowth = 64, kFreeGrowth = int64_t{1} << 20;
+constexpr int64_t kMapBytes = 64;  // an entry of by_name_, for the budget
 
 bool leaves_archive(const std::string& name) {
   if (name.empty() || name[0] == '/' || name.find('\0') != std::string::npos) return true;
@@ -45,8 +48,8 @@ uint64_t ZipArchive::number(int64_t position, int bytes) const {
   return value;
 }
 
-ZipArchive::ZipArchive(std::span<const std::byte> file, std::string path)
-    : file_(file), path_(std::move(path)) {
+ZipArchive::ZipArchive(std::span<const std::byte> file, std::string path, Budget& budget)
+    : file_(file), path_(std::move(path)), budget_(budget) {
   read_directory();
 }
 
@@ -70,11 +73,26 @@ void ZipArchive::read_directory() {
     fail(std::to_string(count) + " members, at most a million");
   if (start > static_cast<uint64_t>(size) || bytes > static_cast<uint64_t>(size) - start)
     fail("the directory leaves the file");
+  if (count > bytes / static_cast<uint64_t>(kCentralBytes))
+    fail(std::to_string(count) + " members in a directory of " + std::to_string(bytes) + " bytes");
   int64_t position = static_cast<int64_t>(start);
   const int64_t directory_end = position + static_cast<int64_t>(bytes);
-  members_.reserve(count);
   for (uint64_t i = 0; i < count; ++i) read_member(position, directory_end);
   if (position != directory_end) fail("the directory is longer than its members");
+  refuse_overlaps(static_cast<int64_t>(start));
+}
+
+// Members that share bytes would make a small file a large one.
+void ZipArchive::refuse_overlaps(int64_t directory) const {
+  std::vector<const ZipMember*> by_place;
+  for (const ZipMember& member : members_) by_place.push_back(&member);
+  std::sort(by_place.begin(), by_place.end(),
+            [](const ZipMember* a, const ZipMember* b) { return a->header < b->header; });
+  for (size_t i = 0; i < by_place.size(); ++i) {
+    const int64_t next = i + 1 < by_place.size() ? by_place[i + 1]->header : directory;
+    if (by_place[i]->place + by_place[i]->stored_bytes > next)
+      fail("member \"" + by_place[i]->name + "\" lies over what follows it");
+  }
 }
 
 void ZipArchive::read_member(int64_t& position, int64_t end) {
@@ -90,6 +108,8 @@ void ZipArchive::read_member(int64_t& position, int64_t end) {
   uint64_t header = number(position + 42, 4);
   if (name_bytes > kMaxName || position + kCentralBytes + name_bytes + extra_bytes > end)
     fail("the directory is damaged");
+  budget_.read(kCentralBytes + name_bytes + extra_bytes);
+  budget_.spend(static_cast<int64_t>(2 * sizeof(ZipMember)) + 2 * name_bytes + kMapBytes);
   member.name.assign(reinterpret_cast<const char*>(file_.data()) + position + kCentralBytes,
                      static_cast<size_t>(name_bytes));
   int64_t extra = position + kCentralBytes + name_bytes;
@@ -128,6 +148,7 @@ void ZipArchive::read_member(int64_t& position, int64_t end) {
 void ZipArchive::locate(ZipMember& member, int64_t header) const {
   if (number(header, 4) != kLocalHeader)
     fail("member \"" + member.name + "\" is not where the directory says");
+  member.header = header;
   member.place = header + kLocalBytes + static_cast<int64_t>(number(header + 26, 2)) +
                  static_cast<int64_t>(number(header + 28, 2));
   const int64_t size = static_cast<int64_t>(file_.size());
@@ -152,6 +173,10 @@ std::vector<std::byte> ZipArchive::inflate(const ZipMember& member, int64_t limi
          std::to_string(limit));
   const std::byte* source = file_.data() + member.place;
   if (!member.deflated) return std::vector<std::byte>(source, source + member.bytes);
+  if (member.bytes > kFreeGrowth && member.bytes / kMaxGrowth > member.stored_bytes)
+    fail("member \"" + member.name + "\" grows from " + std::to_string(member.stored_bytes) +
+         " to " + std::to_string(member.bytes) + " bytes, at most " + std::to_string(kMaxGrowth) +
+         " times");
   std::vector<std::byte> out(static_cast<size_t>(member.bytes));
   z_stream stream{};
   if (inflateInit2(&stream, -MAX_WBITS) != Z_OK) fail("zlib does not start");

@@ -14,6 +14,8 @@
 #include <unordered_map>
 #include <vector>
 
+#include "convert/budget.h"
+
 namespace convert {
 
 /// A member as the central directory has it, its place taken from its own header.
@@ -22,6 +24,7 @@ struct ZipMember {
   uint32_t crc32 = 0;
   int64_t stored_bytes = 0;  ///< as they lie in the file
   int64_t bytes = 0;         ///< after inflating
+  int64_t header = 0;        ///< of the member's own header
   int64_t place = 0;         ///< of the first stored byte
   bool deflated = false;
 };
@@ -29,10 +32,11 @@ struct ZipMember {
 /// A ZIP archive looked at in memory.
 class ZipArchive {
  public:
-  /// Reads the directory of the archive that fills `file`; `path` is for messages.
+  /// Reads the directory of the archive that fills `file`, whose `budget` it draws on; `path` is
+  /// for messages.
   /// Errors: indexed::FormatError for anything that is not a whole ZIP file, names that leave the
-  /// archive or stand twice, members that leave the file.
-  ZipArchive(std::span<const std::byte> file, std::string path);
+  /// archive or stand twice, members that leave the file or lie over one another or the directory.
+  ZipArchive(std::span<const std::byte> file, std::string path, Budget& budget);
 
   /// All members in the order of the directory.
   const std::vector<ZipMember>& members() const noexcept { return members_; }
@@ -44,7 +48,8 @@ class ZipArchive {
   std::span<const std::byte> stored(const ZipMember& member) const;
 
   /// The bytes of a member, inflated when need be, at most `limit`.
-  /// Errors: indexed::FormatError for a damaged stream or more than `limit` bytes.
+  /// Errors: indexed::FormatError for a damaged stream, more than `limit` bytes, or a deflated
+  /// member of more than 1 MiB that grows more than 64-fold, which no pickle does.
   std::vector<std::byte> inflate(const ZipMember& member, int64_t limit) const;
 
   /// Whether the member's bytes have the checksum that the directory says. Stored members only.
@@ -56,11 +61,13 @@ class ZipArchive {
   void read_directory();
   void read_member(int64_t& position, int64_t end);
   void locate(ZipMember& member, int64_t header) const;
+  void refuse_overlaps(int64_t directory) const;
   uint64_t number(int64_t position, int bytes) const;
   [[noreturn]] void fail(const std::string& why) const;
 
   std::span<const std::byte> file_;
   std::string path_;
+  Budget& budget_;
   std::vector<ZipMember> members_;
   std::unordered_map<std::string, size_t> by_name_;
 };

@@ -2,7 +2,8 @@
 // MappedFile: a whole file as read-only memory. Owns the mapping; the descriptor is closed as soon
 // as the mapping stands, so thousands of datasets fit under a small `ulimit -n`. An empty file is
 // an empty span (mmap itself refuses it). If another process cuts the file short while it is
-// mapped, reading past the new end is SIGBUS.
+// mapped, reading past the new end is SIGBUS, as is reading a bad sector: describe_fault() tells
+// which file and where, from a table of all mappings that a signal handler can read.
 #pragma once
 
 #include <cstddef>
@@ -10,6 +11,8 @@
 #include <string>
 
 namespace indexed {
+
+struct MappingSlot;
 
 /// A read-only mapping of one regular file; move-only; any number of threads may read.
 class MappedFile {
@@ -40,6 +43,16 @@ class MappedFile {
  private:
   const std::byte* data_ = nullptr;
   size_t size_ = 0;
+  MappingSlot* slot_ = nullptr;  // in the table of the signal handler
 };
+
+/// For the handler of SIGBUS: if `address` lies in a MappedFile, writes one line without its end to
+/// `line` ("PATH: byte N: cut short to M bytes while it was read"), at most `size` bytes, and
+/// returns its length; else 0. Async-signal-safe.
+size_t describe_fault(const void* address, char* line, size_t size) noexcept;
+
+/// Reads one byte of each page, so that a page which cannot be had raises SIGBUS here: for bytes
+/// whose writing the kernel refused with EFAULT.
+void touch(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace indexed

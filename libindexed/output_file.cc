@@ -23,6 +23,8 @@
 #include <utility>
 #include <vector>
 
+#include "libindexed/mapped_file.h"
+
 namespace indexed {
 namespace {
 
@@ -254,11 +256,19 @@ void OutputFile::start_writing_back(int64_t written) noexcept {
   write_behind_ = written;
 }
 
+// Bytes of a mapped file that was cut short are EFAULT here; the fault names the file that is
+// meant.
+void OutputFile::fail_writing(std::span<const std::byte> bytes) const {
+  const int code = errno;
+  if (code == EFAULT) touch(bytes);
+  fail(path_, code);
+}
+
 void OutputFile::write_fully(const std::byte* data, size_t size) {
   while (size > 0) {
     const ssize_t n = ::write(fd_, data, size);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path_, errno);
+    if (n < 0) fail_writing({data, size});
     data += n;
     size -= static_cast<size_t>(n);
   }
@@ -269,7 +279,7 @@ void OutputFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   while (!bytes.empty()) {
     const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
     if (n < 0 && errno == EINTR) continue;
-    if (n < 0) fail(path_, errno);
+    if (n < 0) fail_writing(bytes);
     bytes = bytes.subspan(static_cast<size_t>(n));
     offset += n;
   }

@@ -82,6 +82,7 @@ class OutputFile {
   friend void commit_set(std::span<OutputFile* const> files);
 
   void open_temporary();
+  [[noreturn]] void fail_writing(std::span<const std::byte> bytes) const;
   void write_fully(const std::byte* data, size_t size);
   void start_writing_back(int64_t written) noexcept;
   void check_target() const;

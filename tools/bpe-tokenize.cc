@@ -9,6 +9,7 @@
 #include <memory>
 #include <optional>
 
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
@@ -358,6 +359,7 @@ int main(int argc, char** argv) {
       .name = "bpe-tokenize",
       .summary = "documents to Megatron indexed datasets of byte-level BPE tokens",
       .operands = "[FILE...]",
-      .at_signal = indexed::remove_temporaries};
+      .at_signal = indexed::remove_temporaries,
+      .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, bpe_tokenize);
 }

@@ -7,6 +7,7 @@
 #include <filesystem>
 #include <system_error>
 
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "libtok/boundaries.h"
 #include "libtok/train.h"
@@ -290,6 +291,7 @@ int main(int argc, char** argv) {
       .summary =
           "byte-level BPE vocabulary from JSON lines or text, as Hugging Face's trainer makes it",
       .operands = "[FILE...]",
-      .at_signal = indexed::remove_temporaries};
+      .at_signal = indexed::remove_temporaries,
+      .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, train_vocabulary);
 }

@@ -13,6 +13,7 @@
 #include <system_error>
 
 #include "libindexed/dataset.h"
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "libindexed/training_data.h"
 #include "libtok/tokenizer.h"
@@ -177,8 +178,9 @@ void check_document(const indexed::IndexedDataset& data, int64_t k) {
 
 void quick(const Options& options, const std::string& prefix, cli::Console&) {
   const dataset::Sizes sizes = dataset::quick_check(prefix, options.multimodal);
-  print(cli::concat(prefix, ": ", sizes.dtype, ", ", cli::counted(sizes.num_documents, "document"),
-                    ", ", cli::counted(sizes.num_sequences, "sequence"), ", ",
+  print(cli::concat(cli::one_line(prefix), ": ", sizes.dtype, ", ",
+                    cli::counted(sizes.num_documents, "document"), ", ",
+                    cli::counted(sizes.num_sequences, "sequence"), ", ",
                     cli::counted(sizes.num_tokens, "token"), "\n"));
 }
 
@@ -192,13 +194,13 @@ void verify(const Options& options, const std::string& prefix, cli::Console& con
                                  console.progress({.done = done, .total = total});
                                }});
   console.clear_progress();
-  print(cli::concat(prefix, ": good: ", checked, "\n"));
+  print(cli::concat(cli::one_line(prefix), ": good: ", checked, "\n"));
 }
 
 void stats(const Options& options, const std::string& prefix) {
   const indexed::IndexedDataset data = open(options, prefix);
-  print(cli::concat(prefix, "\n", dataset::statistics(data, terminal_columns()), "\n",
-                    dataset::provenance_lines(indexed::read_manifest(prefix))));
+  print(cli::concat(cli::one_line(prefix), "\n", dataset::statistics(data, terminal_columns()),
+                    "\n", dataset::provenance_lines(indexed::read_manifest(prefix))));
 }
 
 void peek(Options& options, const std::string& prefix) {
@@ -241,9 +243,9 @@ void where(Options& options, const std::string& prefix) {
     int64_t at = 0;
     for (const indexed::SamplePiece& piece : pieces) {
       const int64_t k = dataset::document_of(data, piece.sequence);
-      print(cli::concat("tokens ", at, " to ", at + piece.num_tokens - 1, ": ", data.prefix(),
-                        " document ", k, " from token ", piece.offset, ": ", finder.where(k),
-                        "\n"));
+      print(cli::concat("tokens ", at, " to ", at + piece.num_tokens - 1, ": ",
+                        cli::one_line(data.prefix()), " document ", k, " from token ", piece.offset,
+                        ": ", finder.where(k), "\n"));
       at += piece.num_tokens;
     }
     return;
@@ -320,6 +322,7 @@ int main(int argc, char** argv) {
   const cli::Program program = {.name = "inspect-dataset",
                                 .summary = "what a token dataset holds, and whether it is whole",
                                 .operands = "[quick|verify|stats|peek|where] PREFIX...",
-                                .at_signal = indexed::remove_temporaries};
+                                .at_signal = indexed::remove_temporaries,
+                                .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, inspect);
 }

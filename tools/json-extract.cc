@@ -7,6 +7,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
@@ -385,6 +386,7 @@ int main(int argc, char** argv) {
       .name = "json-extract",
       .summary = "JSON lines to loose JSON or NUL-ended text with the named keys, cleaned",
       .operands = "[FILE...]",
-      .at_signal = indexed::remove_temporaries};
+      .at_signal = indexed::remove_temporaries,
+      .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, extract_json);
 }

@@ -11,6 +11,8 @@
 #include "libindexed/builder.h"
 #include "libindexed/dataset.h"
 #include "libindexed/manifest.h"
+#include "libindexed/mapped_file.h"
+#include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "tools/dataset/find.h"
@@ -270,7 +272,7 @@ int merge(Options& options, cli::Invocation& call) {
   const std::vector<Part> parts = survey(options, prefixes, dtype, call.console);
   if (options.dry_run) {
     for (const Part& part : parts) {
-      std::printf("%s\t%lld\t%lld\t%lld\n", part.prefix.c_str(),
+      std::printf("%s\t%lld\t%lld\t%lld\n", cli::one_line(part.prefix).c_str(),
                   static_cast<long long>(part.documents), static_cast<long long>(part.sequences),
                   static_cast<long long>(part.tokens));
     }
@@ -315,6 +317,7 @@ int main(int argc, char** argv) {
   const cli::Program program = {.name = "merge-datasets",
                                 .summary = "many token datasets become one",
                                 .operands = "[PREFIX|DIR]...",
-                                .at_signal = indexed::remove_temporaries};
+                                .at_signal = indexed::remove_temporaries,
+                                .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, merge);
 }

@@ -5,6 +5,7 @@
 // (libindexed/training_data), the rewriting (tools/dataset/rewrite).
 #include <cstdio>
 
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "libindexed/training_data.h"
 #include "tools/cli/run.h"
@@ -132,7 +133,7 @@ int shuffle(Options& options, cli::Invocation& call) {
   }
   int64_t written = 0;
   for (const indexed::CacheFile& file : data.cache_files()) {
-    std::printf("%s\n", file.path.c_str());
+    std::printf("%s\n", cli::one_line(file.path).c_str());
     written += file.written;
   }
   if (work.style == indexed::CacheStyle::megatron_core && options.samples.tokenizer_type.empty()) {
@@ -153,6 +154,7 @@ int main(int argc, char** argv) {
   const cli::Program program = {.name = "shuffle-index",
                                 .summary = "the order in which a training run reads its samples",
                                 .operands = "",
-                                .at_signal = indexed::remove_temporaries};
+                                .at_signal = indexed::remove_temporaries,
+                                .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, shuffle);
 }

@@ -11,6 +11,8 @@
 #include <optional>
 #include <thread>
 
+#include "libindexed/mapped_file.h"
+#include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "tools/wiki/extraction.h"
@@ -269,7 +271,8 @@ int main(int argc, char** argv) {
   const cli::Program program = {.name = "wiki-extract",
                                 .summary = "a MediaWiki dump to loose JSON, a line a page",
                                 .operands = "[DUMP]",
-                                .at_signal = indexed::remove_temporaries};
+                                .at_signal = indexed::remove_temporaries,
+                                .at_fault = indexed::describe_fault};
   // Memory of large pages goes back to the system at once, whatever thread had it.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
   mallopt(M_TRIM_THRESHOLD, 16 << 20);  // that of smaller ones is soon wanted again

@@ -12,6 +12,7 @@
 #include <memory>
 #include <string>
 
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/fields.h"
 #include "tools/cli/run.h"
@@ -43,6 +44,7 @@ const cli::Program kProgram = {.name = "generate",
                                .summary = "write text with a trained model",
                                .operands = "",
                                .at_signal = indexed::remove_temporaries,
+                               .at_fault = indexed::describe_fault,
                                .config_file = true};
 
 cli::Table<GenerateOptions> flags() {

@@ -18,6 +18,7 @@
 #include <system_error>
 #include <thread>
 
+#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/fields.h"
 #include "tools/cli/run.h"
@@ -42,6 +43,7 @@ const cli::Program kProgram = {.name = "trainer",
                                .summary = "train a language model from an indexed dataset",
                                .operands = "",
                                .at_signal = indexed::remove_temporaries,
+                               .at_fault = indexed::describe_fault,
                                .config_file = true};
 
 // Ranks that this host gets where a launcher does not say: as asked, or one for each GPU.
@@ -144,7 +146,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     print_config(config, call);
     const indexed::TrainingData data = open_training_data(config);
     Engine engine(spec, options, *ops, job.open_groups(*ops));
-    call.console.log(concat(ops->describe(), "\n", engine.memory_plan().report));
+    call.console.log(ops->describe(), engine.memory_plan().report);
     if (!call.console.quiet()) {
       std::printf(
           " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): %lld\n",

@@ -133,6 +133,10 @@ std::vector<std::pair<std::string, TensorSource>> export_tensors(const Family& f
 std::map<std::string, TensorSource> import_tensors(
     const Family& family, const trainer::ModelSpec& spec,
     const std::map<std::string, TensorSource>& tensors) {
+  check_numbers(spec);
+  if (spec.num_layers > static_cast<int64_t>(tensors.size()))
+    throw FormatError(std::to_string(spec.num_layers) + " layers, but " +
+                      std::to_string(tensors.size()) + " tensors");
   Shapes shapes;
   for (const CanonicalEntry& entry : canonical_entries(spec)) shapes[entry.name] = entry.shape;
   std::map<std::string, TensorSource> left = full_names(family, tensors), out;

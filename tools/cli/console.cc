@@ -56,11 +56,13 @@ void Console::erase_line() {
   drawn_ = false;
 }
 
-void Console::write(std::string_view head, std::string_view message) {
+// Messages quote names of files, tensors and keys that others chose: what would start a second line
+// or talk to the terminal is escaped here, once for all.
+void Console::write(std::string_view head, std::string_view message, std::string_view block) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::fflush(stdout);
   erase_line();
-  const std::string text = concat(head, head.empty() ? "" : ": ", message, "\n");
+  const std::string text = concat(head, head.empty() ? "" : ": ", one_line(message), "\n", block);
   std::fwrite(text.data(), 1, text.size(), stderr);
   std::fflush(stderr);
 }
@@ -75,8 +77,8 @@ void Console::line(std::string_view message) {
   if (!quiet_) write({}, message);
 }
 
-void Console::log(std::string_view message) {
-  if (verbose_) write(tool_, message);
+void Console::log(std::string_view message, std::string_view block) {
+  if (verbose_) write(tool_, message, block);
 }
 
 void Console::progress(const ProgressState& state) {

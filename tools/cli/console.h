@@ -21,7 +21,8 @@ struct ProgressState {
   bool in_items = false;
 };
 
-/// The program's voice. Any thread may call any function.
+/// The program's voice. Any thread may call any function. Every message is one line, whatever
+/// names it quotes: one_line() of text.h.
 class Console {
  public:
   /// `tool` is the name that opens every message.
@@ -43,8 +44,8 @@ class Console {
   void note(std::string_view message);
   /// `message` as it is, without the tool's name, unless -q: lines whose form users' scripts know.
   void line(std::string_view message);
-  /// `tool: message` with -v only.
-  void log(std::string_view message);
+  /// `tool: message` with -v only; then `block`, lines that hold no foreign name, as they are.
+  void log(std::string_view message, std::string_view block = {});
 
   /// Draws the progress line (done, total, rate, time left) at most five times a second, on a
   /// terminal only, no wider than that.
@@ -54,7 +55,7 @@ class Console {
 
  private:
   using Clock = std::chrono::steady_clock;
-  void write(std::string_view head, std::string_view message);
+  void write(std::string_view head, std::string_view message, std::string_view block = {});
   void erase_line();
 
   std::string tool_;

@@ -3,6 +3,7 @@
 // completion. Text in, text out.
 #pragma once
 
+#include <cstddef>
 #include <span>
 #include <string>
 #include <string_view>
@@ -20,6 +21,11 @@ struct Program {
   /// False: the process must not end yet, and the signal will be raised again. Must be
   /// async-signal-safe. Null: nothing to do.
   bool (*at_signal)(int signal) noexcept = nullptr;
+  /// Called by the handler of SIGBUS, whose `address` could not be read: writes the line that names
+  /// the file and the place there to `line` and returns its length, or 0 when the address is in no
+  /// file that it knows, and the signal keeps its default action. Else temporaries are unlinked and
+  /// the status is 1. Must be async-signal-safe. Null: always the default action.
+  size_t (*at_fault)(const void* address, char* line, size_t size) noexcept = nullptr;
   bool config_file = false;  ///< whether --config FILE and --show-config exist
 };
 

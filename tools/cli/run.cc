@@ -6,10 +6,12 @@
 #include <algorithm>
 #include <atomic>
 #include <cerrno>
+#include <climits>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>
+#include <ctime>
 #include <filesystem>
 #include <fstream>
 #include <iterator>
@@ -47,8 +49,60 @@ void on_fatal_signal(int number) {
   pthread_sigmask(SIG_UNBLOCK, &set, nullptr);
 }
 
+/// Set before the handler is installed, read by it.
+std::atomic<size_t (*)(const void*, char*, size_t) noexcept> at_fault_function = nullptr;
+char fault_head[64];  // the tool's name, as messages open with it
+std::atomic<bool> faulted = false;
+
+void die_of(int number) {
+  struct sigaction action = {};
+  action.sa_handler = SIG_DFL;
+  sigaction(number, &action, nullptr);
+}
+
+/// A mapped file was cut short, or its disk cannot be read: one line and the status of bad input,
+/// instead of a crash. Where the fault is another's, its default action follows on return.
+void on_fault(int number, siginfo_t* info, void*) {
+  const bool sent = info->si_code <= 0;  // by a process, not by a read
+  if (sent && faulted) return;           // by NamingSection's end: the wait below
+  char line[PATH_MAX + 256];
+  const size_t head = std::strlen(fault_head);
+  std::memcpy(line, fault_head, head);
+  const size_t length =
+      sent ? 0 : at_fault_function.load()(info->si_addr, line + head, sizeof line - head - 1);
+  if (length == 0) {
+    die_of(number);
+    if (sent) raise(number);
+    return;
+  }
+  while (faulted.exchange(true)) pause();  // another thread says it
+  line[head + length] = '\n';
+  if (isatty(STDERR_FILENO) == 1) static_cast<void>(!write(STDERR_FILENO, "\r\x1b[K", 4));
+  static_cast<void>(!write(STDERR_FILENO, line, head + length + 1));
+  // While another thread gives a set of files their names, temporaries wait for it.
+  bool (*const may_end)(int) noexcept = at_signal_function.load();
+  constexpr timespec kMoment = {0, 1'000'000};
+  for (int i = 0; may_end != nullptr && i < 10'000 && !may_end(number); ++i)
+    nanosleep(&kMoment, nullptr);
+  _exit(1);
+}
+
+void install_fault(const Program& program) {
+  if (program.at_fault == nullptr) return;
+  at_fault_function = program.at_fault;
+  std::snprintf(fault_head, sizeof fault_head, "%.*s: ", static_cast<int>(program.name.size()),
+                program.name.data());
+  struct sigaction action = {};
+  action.sa_sigaction = on_fault;
+  action.sa_flags = SA_SIGINFO;
+  sigemptyset(&action.sa_mask);
+  for (const int number : kFatalSignals) sigaddset(&action.sa_mask, number);
+  sigaction(SIGBUS, &action, nullptr);
+}
+
 void install_signals(const Program& program) {
   at_signal_function = program.at_signal;
+  install_fault(program);
   struct sigaction action = {};
   action.sa_handler = on_fatal_signal;
   sigemptyset(&action.sa_mask);

@@ -31,6 +31,38 @@ size_t character_length(std::string_view text) {
   return length;
 }
 
+/// Whether a character of three bytes breaks lines (U+2028, U+2029) or turns the direction of what
+/// follows (U+202A to U+202E, U+2066 to U+2069), so that a line shows what it does not say.
+bool misleads(std::string_view character) {
+  if (character.size() != 3 || character[0] != '\xe2') return false;
+  const auto second = static_cast<unsigned char>(character[1]);
+  const auto third = static_cast<unsigned char>(character[2]);
+  return (second == 0x80 && third >= 0xa8 && third <= 0xae) ||
+         (second == 0x81 && third >= 0xa6 && third <= 0xa9);
+}
+
+/// The character that `text` opens with, as a terminal may be shown it; `text` goes on behind it.
+std::string take_shown(std::string_view& text) {
+  const size_t length = character_length(text);
+  const std::string_view character = text.substr(0, length == 0 ? 1 : length);
+  text.remove_prefix(character.size());
+  const auto first = static_cast<unsigned char>(character[0]);
+  char escape[8];
+  if (misleads(character)) {
+    const unsigned code = 0x2000U | (static_cast<unsigned char>(character[1]) & 0x3fU) << 6 |
+                          (static_cast<unsigned char>(character[2]) & 0x3fU);
+    std::snprintf(escape, sizeof escape, "\\u%04x", code);
+  } else if (length == 0 || first < 0x20 || first == 0x7F) {
+    if (first == '\n') return "\\n";
+    if (first == '\t') return "\\t";
+    if (first == '\r') return "\\r";
+    std::snprintf(escape, sizeof escape, "\\x%02x", static_cast<unsigned>(first));
+  } else {
+    return std::string(character);
+  }
+  return escape;
+}
+
 }  // namespace
 
 std::string join(const std::vector<std::string>& items, std::string_view separator) {
@@ -58,26 +90,21 @@ std::string counted(int64_t count, std::string_view noun) {
 
 std::string quote(std::string_view text, size_t limit) {
   std::string out = "\"";
-  const size_t room = limit;
   while (!text.empty()) {
-    const size_t length = character_length(text);
     const char first = text[0];
-    std::string piece;
-    if (length == 0 || static_cast<unsigned char>(first) < 0x20 || first == 0x7F) {
-      char hex[8];
-      std::snprintf(hex, sizeof hex, "\\x%02x",
-                    static_cast<unsigned>(static_cast<unsigned char>(first)));
-      piece = first == '\n' ? "\\n" : first == '\t' ? "\\t" : first == '\r' ? "\\r" : hex;
-    } else if (first == '"' || first == '\\') {
-      piece = {'\\', first};
-    } else {
-      piece = text.substr(0, length);
-    }
-    if (out.size() - 1 + piece.size() > room) return out + "...\"";
+    std::string piece = take_shown(text);
+    if (first == '"' || first == '\\') piece = {'\\', first};
+    if (out.size() - 1 + piece.size() > limit) return out + "...\"";
     out += piece;
-    text.remove_prefix(length == 0 ? 1 : length);
   }
   return out + '"';
+}
+
+std::string one_line(std::string_view text) {
+  std::string out;
+  out.reserve(text.size());
+  while (!text.empty()) out += take_shown(text);
+  return out;
 }
 
 std::string shell_word(std::string_view word) {

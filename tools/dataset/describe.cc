@@ -290,7 +290,8 @@ std::string provenance_lines(const std::optional<indexed::Manifest>& manifest) {
   const indexed::Provenance& from = manifest->provenance;
   std::string out;
   const auto line = [&out](std::string_view name, const std::string& value) {
-    if (!value.empty()) out += concat(name, std::string(19 - name.size(), ' '), value, "\n");
+    if (!value.empty())
+      out += concat(name, std::string(19 - name.size(), ' '), cli::one_line(value), "\n");
   };
   line("made by", from.tool);
   for (const std::string& command : from.command) line("command", command);
@@ -325,7 +326,8 @@ std::string SourceFinder::where(int64_t k) const {
   const std::optional<indexed::SourceLine> source =
       indexed::source_of(manifest_->provenance.sources, original);
   if (!source) return "unknown: the manifest names no source for it";
-  return source->line > 0 ? concat(source->path, ":", source->line) : source->path;
+  const std::string path = cli::one_line(source->path);
+  return source->line > 0 ? concat(path, ":", source->line) : path;
 }
 
 int64_t document_of(const IndexedDataset& data, int64_t i) {

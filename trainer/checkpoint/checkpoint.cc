@@ -7,12 +7,11 @@
 #include <charconv>
 #include <cstring>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
 
 #include "libindexed/crc32c.h"
 #include "libindexed/format.h"
+#include "libindexed/mapped_file.h"
 #include "libindexed/message.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -26,10 +25,10 @@ using indexed::message;
 constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 constexpr std::string_view kFolderHead = "iter_";
 
+// Of a small file, through a mapping: a FIFO or a folder of that name is refused.
 std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw std::system_error(errno, std::generic_category(), path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
+  const indexed::MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 // The number in "iter_0001000", or nothing.

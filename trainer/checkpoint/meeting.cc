@@ -7,8 +7,6 @@
 #include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <map>
 #include <stdexcept>
 #include <system_error>
@@ -17,6 +15,7 @@
 
 #include <sys/stat.h>
 
+#include "libindexed/mapped_file.h"
 #include "libindexed/message.h"
 #include "libindexed/output_file.h"
 
@@ -26,10 +25,10 @@ namespace {
 namespace fs = std::filesystem;
 using indexed::message;
 
+// Through a mapping: a FIFO or a folder of that name is refused.
 std::string read_text(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw std::system_error(errno, std::generic_category(), path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
+  const indexed::MappedFile file(path);
+  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
 }
 
 void write_text(const std::string& path, const std::string& text) {

@@ -124,7 +124,7 @@ bool print_data(const TrainConfig& config) {
   } catch (const cli::UsageError&) {
     throw;
   } catch (const std::exception& error) {
-    std::printf("data        %s\n", cli::describe(error).c_str());
+    std::printf("data        %s\n", cli::one_line(cli::describe(error)).c_str());
     return false;
   }
 }

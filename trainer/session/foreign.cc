@@ -19,7 +19,10 @@ namespace {
 namespace fs = std::filesystem;
 using cli::concat;
 
+/// Nothing for what is no regular file: opening a FIFO would wait for ever.
 std::string first_word(const fs::path& path) {
+  std::error_code none;
+  if (!fs::is_regular_file(path, none)) return {};
   std::ifstream in(path);
   std::string word;
   in >> word;

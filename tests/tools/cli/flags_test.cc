@@ -204,6 +204,19 @@ TEST(Config, FormsAndErrors) {
   EXPECT_EQ(message("workers = 1 2"), "f.toml:1: more after the value of workers");
 }
 
+TEST(Text, OneLineShowsWhatItSays) {
+  EXPECT_EQ(one_line("a/b \\ \"caf\xc3\xa9\" \xe6\x97\xa5"), "a/b \\ \"caf\xc3\xa9\" \xe6\x97\xa5");
+  EXPECT_EQ(one_line("a\nb\r\tc\x1b[31m\x7f"), "a\\nb\\r\\tc\\x1b[31m\\x7f");
+  EXPECT_EQ(one_line("\xc2\x9b"
+                     "2J"),
+            "\\xc2\\x9b"
+            "2J");  // CSI in one character
+  EXPECT_EQ(one_line("\xff\xe2\x82"), "\\xff\\xe2\\x82");
+  EXPECT_EQ(one_line("\xe2\x80\xa8|\xe2\x80\xae|\xe2\x81\xa6"), "\\u2028|\\u202e|\\u2066");
+  EXPECT_EQ(one_line("\xe2\x80\xa6\xe2\x81\xaa"), "\xe2\x80\xa6\xe2\x81\xaa");
+  EXPECT_EQ(quote("\xe2\x80\xae"), "\"\\u202e\"");
+}
+
 TEST(Text, NumbersAndQuotes) {
   EXPECT_EQ(with_commas(90114), "90,114");
   EXPECT_EQ(with_commas(-1000), "-1,000");

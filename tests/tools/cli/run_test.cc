@@ -233,6 +233,42 @@ TEST_P(RunSignal, UnlinksThenDiesOfTheSignal) {
   EXPECT_EXIT(child(), testing::KilledBySignal(GetParam()), "^unlinked\n$");
 }
 
+size_t say_file(const void* address, char* line, size_t size) noexcept {
+  const bool known = address == reinterpret_cast<const void*>(4096);
+  return known ? static_cast<size_t>(std::snprintf(line, size, "data.bin: byte 7: cut short")) : 0;
+}
+
+/// A body that faults at an address, or is sent the signal.
+template <uintptr_t address>
+int fault(Sample&, Invocation&) {
+  siginfo_t info = {};
+  info.si_signo = SIGBUS;
+  info.si_code = static_cast<int>(BUS_ADRERR);
+  if (address == 0) info.si_code = static_cast<int>(SI_USER);
+  info.si_addr = reinterpret_cast<void*>(address);
+  struct sigaction action = {};
+  sigaction(SIGBUS, nullptr, &action);
+  action.sa_sigaction(SIGBUS, &info, nullptr);
+  return 0;
+}
+
+TEST(RunFault, IsNamedAndUnlinksWhereTheFileIsKnown) {
+  const auto child = [](int (*body)(Sample&, Invocation&)) {
+    Program program = kProgram;
+    program.at_signal = say_unlinked;
+    program.at_fault = say_file;
+    char name[] = "sample-tool", flag[] = "--prefix=x";
+    char* argv[] = {name, flag};
+    const int status = run<Sample>(program, sample_table(), 2, argv, body);
+    raise(SIGBUS);  // the default action again
+    _exit(status);
+  };
+  EXPECT_EXIT(child(fault<4096>), testing::ExitedWithCode(1),
+              "^sample-tool: data.bin: byte 7: cut short\nunlinked\n$");
+  EXPECT_EXIT(child(fault<8192>), testing::KilledBySignal(SIGBUS), "^$");
+  EXPECT_EXIT(child(fault<0>), testing::KilledBySignal(SIGBUS), "^$");
+}
+
 INSTANTIATE_TEST_SUITE_P(Fatal, RunSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGPIPE));
 
 }  // namespace

@@ -1,0 +1,55 @@
+// SPDX-License-Identifier: MIT
+// What reading one foreign file may cost: an allowance that grows with the bytes read, on which
+// every allocation and every walk of its readers draws (pickle.h, zip_archive.h, torch_file.h and
+// what looks through them). A small file can name the same large thing a million times; here that
+// ends in a message, not in all memory or all day.
+// Units: a unit is one byte of memory or one step of work. One file, one thread at a time.
+#pragma once
+
+#include <cstdint>
+#include <string>
+
+#include "libindexed/format.h"
+
+namespace convert {
+
+/// The allowance of one file.
+class Budget {
+ public:
+  explicit Budget(std::string path) : path_(std::move(path)) {}
+
+  /// `bytes` bytes of the file were read as one item. What describes (opcodes, records of a
+  /// directory) is short, and may become objects of many times its size; what is long is a text,
+  /// of which few copies are made.
+  void read(int64_t bytes) noexcept {
+    const int64_t first = bytes < kShort ? bytes : kShort;
+    allowed_ += kUnitsPerByte * first + kUnitsPerLongByte * (bytes - first);
+  }
+
+  /// Call it before taking the memory or doing the steps.
+  /// Errors: indexed::FormatError naming the file when it has asked for too much.
+  void spend(int64_t units) {
+    if (units <= allowed_ - spent_) {
+      spent_ += units;
+      return;
+    }
+    throw indexed::FormatError(path_ + ": asks for more memory or work than a file of its size " +
+                               "may: hostile, or damaged");
+  }
+
+  int64_t spent() const noexcept { return spent_; }
+
+ private:
+  // Real checkpoints take 5 to 40 units a byte (tests/convert/hostile_test.cc looks); the densest
+  // stream of opcodes that makes nothing twice takes 80.
+  static constexpr int64_t kUnitsPerByte = 128;
+  static constexpr int64_t kUnitsPerLongByte = 4;
+  static constexpr int64_t kShort = 64;
+  static constexpr int64_t kEveryFile = int64_t{4} << 20;
+
+  std::string path_;
+  int64_t allowed_ = kEveryFile;
+  int64_t spent_ = 0;
+};
+
+}  // namespace convert

@@ -1,0 +1,280 @@
+// SPDX-License-Identifier: MIT
+// targets.h: the smallest good inputs. A model of one layer, two heads, width 4, in every form that
+// the converters read: Megatron of one rank, core's names, torch_dist with stacked layers, ZeRO
+// stage 3 of two ranks, DeepSpeed's and GPT-NeoX's layer files, a Hugging Face folder.
+#include <array>
+#include <bit>
+
+#include "tests/convert/foreign_bytes.h"
+#include "tests/fuzz/targets.h"
+
+namespace fuzz {
+namespace {
+
+using foreign::call;
+using foreign::dict;
+using foreign::global;
+using foreign::list;
+using foreign::number;
+using foreign::text;
+using foreign::tuple;
+
+constexpr uint64_t kWidth = 4, kRows = 8, kPositions = 4;
+
+struct Parameter {
+  std::string name;  // core's, below "decoder." or whole
+  std::vector<uint64_t> shape;
+
+  uint64_t elements() const {
+    uint64_t count = 1;
+    for (const uint64_t n : shape) count *= n;
+    return count;
+  }
+};
+
+const std::vector<Parameter> kLayer = {{"input_layernorm.weight", {kWidth}},
+                                       {"input_layernorm.bias", {kWidth}},
+                                       {"self_attention.linear_qkv.weight", {3 * kWidth, kWidth}},
+                                       {"self_attention.linear_qkv.bias", {3 * kWidth}},
+                                       {"self_attention.linear_proj.weight", {kWidth, kWidth}},
+                                       {"self_attention.linear_proj.bias", {kWidth}},
+                                       {"pre_mlp_layernorm.weight", {kWidth}},
+                                       {"pre_mlp_layernorm.bias", {kWidth}},
+                                       {"mlp.linear_fc1.weight", {8, kWidth}},
+                                       {"mlp.linear_fc1.bias", {8}},
+                                       {"mlp.linear_fc2.weight", {kWidth, 8}},
+                                       {"mlp.linear_fc2.bias", {kWidth}}};
+const std::vector<Parameter> kRest = {
+    {"embedding.word_embeddings.weight", {kRows, kWidth}},
+    {"embedding.position_embeddings.weight", {kPositions, kWidth}},
+    {"decoder.final_layernorm.weight", {kWidth}},
+    {"decoder.final_layernorm.bias", {kWidth}}};
+
+std::vector<Parameter> whole_model() {
+  std::vector<Parameter> all = kRest;
+  for (const Parameter& one : kLayer) all.push_back({"decoder.layers.0." + one.name, one.shape});
+  return all;
+}
+
+std::string floats(uint64_t count) {
+  std::string out;
+  for (uint64_t i = 0; i < count; ++i)
+    out += foreign::little(std::bit_cast<uint32_t>(0.25F * static_cast<float>(i % 7)), 4);
+  return out;
+}
+
+std::string sizes(const std::vector<uint64_t>& shape) {
+  std::string items;
+  for (const uint64_t n : shape) items += number(n);
+  return tuple(items);
+}
+
+std::string object(const std::string& state) {
+  return call(global("argparse", "Namespace"), "") + state + "b";
+}
+
+std::string arguments() {
+  std::string pairs;
+  for (const auto& [name, value] :
+       {std::pair("num_layers", 1), std::pair("hidden_size", 4), std::pair("ffn_hidden_size", 8),
+        std::pair("num_attention_heads", 2), std::pair("kv_channels", 2),
+        std::pair("max_position_embeddings", 4), std::pair("tensor_model_parallel_size", 1)})
+    pairs += text(name) + number(static_cast<uint64_t>(value));
+  return object(dict(pairs));
+}
+
+/// A torch.save file under construction: each tensor has a storage of its own.
+class Saved {
+ public:
+  std::string tensor(const std::vector<uint64_t>& shape) {
+    uint64_t elements = 1;
+    std::vector<uint64_t> strides(shape.size(), 1);
+    for (size_t i = shape.size(); i-- > 0;) {
+      strides[i] = elements;
+      elements *= shape[i];
+    }
+    const std::string key = std::to_string(storages_.size());
+    storages_.emplace_back(key, floats(elements));
+    return call(global("torch._utils", "_rebuild_tensor_v2"),
+                foreign::storage(key, elements) + number(0) + sizes(shape) + sizes(strides) +
+                    "\x89" + call(global("collections", "OrderedDict"), ""));
+  }
+  std::string file(const std::string& root) const {
+    return foreign::torch_file(foreign::pickle(root), storages_);
+  }
+
+ private:
+  std::vector<std::pair<std::string, std::string>> storages_;
+};
+
+Files megatron() {
+  Saved saved;
+  std::string pairs;
+  for (const Parameter& one : whole_model()) pairs += text(one.name) + saved.tensor(one.shape);
+  const std::string root =
+      dict(text("args") + arguments() + text("checkpoint_version") + number(3) + text("iteration") +
+           number(7) + text("model") + dict(pairs));
+  return {{"latest_checkpointed_iteration.txt", "7\n"},
+          {"iter_0000007/mp_rank_00/model_optim_rng.pt", saved.file(root)}};
+}
+
+Files layer_files() {
+  const auto file = [](const std::vector<Parameter>& parameters, const std::string& cut) {
+    Saved saved;
+    std::string pairs;
+    for (const Parameter& one : parameters)
+      pairs += text(one.name.substr(cut.size())) + saved.tensor(one.shape);
+    return saved.file(dict(pairs));
+  };
+  std::vector<Parameter> layer = kLayer;
+  for (Parameter& one : layer) {
+    for (const auto& [core, old] :
+         {std::pair("self_attention.linear_qkv", "attention.query_key_value"),
+          std::pair("self_attention.linear_proj", "attention.dense"),
+          std::pair("pre_mlp_layernorm", "post_attention_layernorm"),
+          std::pair("mlp.linear_fc1", "mlp.dense_h_to_4h"),
+          std::pair("mlp.linear_fc2", "mlp.dense_4h_to_h")})
+      if (one.name.starts_with(core)) one.name.replace(0, std::string(core).size(), old);
+  }
+  const std::string states =
+      Saved().file(dict(text("args") + arguments() + text("iteration") + number(7)));
+  return {
+      {"latest", "global_step7"},
+      {"global_step7/layer_00-model_00-model_states.pt", file({kRest[0], kRest[1]}, "embedding.")},
+      {"global_step7/layer_02-model_00-model_states.pt", file(layer, "")},
+      {"global_step7/layer_04-model_00-model_states.pt",
+       file({kRest[2], kRest[3]}, "decoder.final_layernorm.")},
+      {"global_step7/mp_rank_00_model_states.pt", states}};
+}
+
+Files torch_dist() {
+  std::string tensors, places, bytes;
+  const auto add = [&](const std::string& name, const std::vector<uint64_t>& shape) {
+    Saved saved;
+    const std::string chunk = saved.file(saved.tensor(shape));
+    const std::string zeros = sizes(std::vector<uint64_t>(shape.size()));
+    const std::string box = object(dict(text("offsets") + zeros + text("sizes") + sizes(shape)));
+    tensors +=
+        text(name) + object(dict(text("properties") + object(tuple(global("torch", "float32"))) +
+                                 text("size") + sizes(shape) + text("chunks") + list(box)));
+    places += object(dict(text("fqn") + text(name) + text("offset") + zeros)) +
+              object(dict(text("relative_path") + text("__0_0.distcp") + text("offset") +
+                          number(bytes.size()) + text("length") + number(chunk.size())));
+    bytes += chunk;
+  };
+  for (const Parameter& one : kRest) add(one.name, one.shape);
+  for (const Parameter& one : kLayer) {
+    std::vector<uint64_t> stacked = {1};
+    stacked.insert(stacked.end(), one.shape.begin(), one.shape.end());
+    add("decoder.layers." + one.name, stacked);
+  }
+  const std::string metadata = object(
+      dict(text("state_dict_metadata") + dict(tensors) + text("storage_data") + dict(places)));
+  const std::string common = dict(text("args") + arguments() + text("iteration") + number(7));
+  return {{".metadata", foreign::pickle(metadata)},
+          {"metadata.json", R"({"sharded_backend": "torch_dist"})"},
+          {"common.pt", Saved().file(common)},
+          {"__0_0.distcp", bytes}};
+}
+
+Files zero() {
+  std::string shapes;
+  uint64_t slice = 0;
+  for (const Parameter& one : whole_model()) {
+    shapes += text(one.name) + sizes(one.shape);
+    slice += (one.elements() + 1) / 2;
+  }
+  const std::string states =
+      dict(text("args") + arguments() + text("iteration") + number(7) + text("dp_world_size") +
+           number(2) + text("param_shapes") + list(dict(shapes)));
+  const auto optimizer = [&] {
+    Saved saved;
+    const std::string groups = list(saved.tensor({slice}));
+    return saved.file(dict(text("optimizer_state_dict") + dict(text("fp32_flat_groups") + groups)));
+  };
+  return {{"zero_pp_rank_0_mp_rank_00_model_states.pt", Saved().file(states)},
+          {"zero_pp_rank_0_mp_rank_00_optim_states.pt", optimizer()},
+          {"zero_pp_rank_1_mp_rank_00_optim_states.pt", optimizer()}};
+}
+
+Files hugging_face() {
+  std::string header, data;
+  for (const auto& [name, shape] : std::vector<std::pair<std::string, std::vector<uint64_t>>>{
+           {"wte.weight", {kRows, kWidth}},
+           {"wpe.weight", {kPositions, kWidth}},
+           {"ln_f.weight", {kWidth}},
+           {"ln_f.bias", {kWidth}},
+           {"h.0.ln_1.weight", {kWidth}},
+           {"h.0.ln_1.bias", {kWidth}},
+           {"h.0.ln_2.weight", {kWidth}},
+           {"h.0.ln_2.bias", {kWidth}},
+           {"h.0.attn.c_attn.weight", {kWidth, 3 * kWidth}},
+           {"h.0.attn.c_attn.bias", {3 * kWidth}},
+           {"h.0.attn.c_proj.weight", {kWidth, kWidth}},
+           {"h.0.attn.c_proj.bias", {kWidth}},
+           {"h.0.mlp.c_fc.weight", {kWidth, 8}},
+           {"h.0.mlp.c_fc.bias", {8}},
+           {"h.0.mlp.c_proj.weight", {8, kWidth}},
+           {"h.0.mlp.c_proj.bias", {kWidth}}}) {
+    const uint64_t elements = Parameter{name, shape}.elements();
+    header += (header.empty() ? "{\"" : ",\"") + name + R"(":{"dtype":"F32","shape":[)" +
+              std::to_string(shape[0]) + (shape.size() > 1 ? "," + std::to_string(shape[1]) : "") +
+              R"(],"data_offsets":[)" + std::to_string(data.size()) + "," +
+              std::to_string(data.size() + 4 * elements) + "]}";
+    data += floats(elements);
+  }
+  header += "}";
+  return {{"config.json", R"({"model_type":"gpt2","n_layer":1,"n_embd":4,"n_head":2,)"
+                          R"("n_positions":4,"vocab_size":8,"n_inner":8})"},
+          {"model.safetensors", foreign::little(header.size(), 8) + header + data}};
+}
+
+std::string npy() {
+  std::string header = "{'descr': '<i4', 'fortran_order': False, 'shape': (3, 2), }";
+  header.resize(117, ' ');
+  return std::string("\x93NUMPY\x01\x00", 8) + foreign::little(118, 2) + header + "\n" +
+         std::string(24, '\1');
+}
+
+std::string index() {
+  return foreign::little(0x0402, 2) + std::string("MMIDIDX\0\0", 9) + foreign::little(1, 8) +
+         foreign::little(4, 1) + foreign::little(2, 8) + foreign::little(3, 8) +
+         foreign::little(5, 4) + foreign::little(4, 4) + foreign::little(0, 8) +
+         foreign::little(20, 8) + foreign::little(0, 8) + foreign::little(1, 8) +
+         foreign::little(2, 8);
+}
+
+std::string old_index() {
+  std::string numbers;
+  for (const uint64_t n : {1, 4, 4, 2, 2, 3, 0, 1, 2, 0, 5, 9, 5, 4, 0, 1, 2})
+    numbers += foreign::little(n, 8);
+  return foreign::little(0x0402, 2) + std::string("TNTIDX\0\0", 8) + numbers;
+}
+
+}  // namespace
+
+std::vector<Seed> seeds() {
+  Saved one;
+  const std::string tensors =
+      one.file(dict(text("a") + one.tensor({3, 2}) + text("n") + number(1)));
+  return {
+      {"pickle", "args", foreign::pickle(dict(text("args") + arguments()))},
+      {"torch_file", "two", tensors},
+      {"checkpoint", "megatron", pack(megatron())},
+      {"checkpoint", "layers", pack(layer_files())},
+      {"checkpoint", "torch_dist", pack(torch_dist())},
+      {"checkpoint", "zero", pack(zero())},
+      {"hf_folder", "gpt2", pack(hugging_face())},
+      {"safetensors", "gpt2", hugging_face()[1].second},
+      {"npy", "table", npy()},
+      {"idx", "two", index()},
+      {"idx", "old", old_index()},
+      {"wiki_dump", "page",
+       "<mediawiki><siteinfo><base>http://x/wiki/A</base><namespaces><namespace key=\"10\">"
+       "Template</namespace></namespaces></siteinfo><page><title>A</title><ns>0</ns><id>1</id>"
+       "<revision><id>2</id><text>'''A''' [[b|c]] &amp; {{d}}</text></revision></page>"
+       "</mediawiki>\n"},
+  };
+}
+
+}  // namespace fuzz

@@ -1,0 +1,72 @@
+// SPDX-License-Identifier: MIT
+// Every reader of foreign bytes as a function of bytes: libFuzzer calls them (fuzz_main.cc), and an
+// ordinary test replays the kept inputs (replay_test.cc). A target throws nothing that a program
+// would not print as one line: what else comes out, or a crash, is a finding.
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <utility>
+#include <vector>
+
+namespace fuzz {
+
+using Bytes = std::span<const uint8_t>;
+
+/// One reader, and how inputs for it are changed so that they stay nearly right.
+struct Target {
+  std::string_view name;
+  void (*run)(Bytes);
+  std::string (*mutate)(const std::string& input, uint64_t seed);  ///< null: bytes alone
+};
+
+/// All targets.
+std::span<const Target> targets();
+
+/// The target of this name, or nullptr.
+const Target* find_target(std::string_view name);
+
+/// Calls the target. The errors that readers promise (FormatError, ParseError, system_error, all of
+/// std::runtime_error) are good ends; others leave it.
+void run_target(const Target& target, Bytes input);
+
+// --- files and folders ---------------------------------------------------------------------------
+
+/// Files of a folder in one input: for each a length of name, the name, four bytes of size, bytes.
+using Files = std::vector<std::pair<std::string, std::string>>;
+std::string pack(const Files& files);
+/// What pack() packed, as far as it goes; names that leave the folder are left out.
+Files unpack(std::string_view packed);
+
+/// A folder in memory, where there is one, with these files in it; gone when destroyed.
+class Folder {
+ public:
+  explicit Folder(const Files& files);
+  Folder(const Folder&) = delete;
+  Folder& operator=(const Folder&) = delete;
+  ~Folder();
+  const std::string& path() const { return path_; }
+
+ private:
+  std::string path_;
+};
+
+// --- mutators (mutate.cc) ------------------------------------------------------------------------
+
+/// A pickle with opcodes taken out, doubled, exchanged, put in, or their arguments changed.
+std::string mutate_pickle(const std::string& input, uint64_t seed);
+/// A zip archive whose members are changed and packed again with true checksums; at times one with
+/// entries over one another, names that leave it, sizes of zip64.
+std::string mutate_zip(const std::string& input, uint64_t seed);
+/// One file of a packed folder changed as what it is, or renamed, doubled, taken out.
+std::string mutate_folder(const std::string& input, uint64_t seed);
+
+/// Small good inputs of the targets of checkpoints (seeds.cc): target, name, bytes.
+struct Seed {
+  std::string target, name, bytes;
+};
+std::vector<Seed> seeds();
+
+}  // namespace fuzz
