@@ -43,7 +43,8 @@ const cli::Program kProgram = {.name = "generate",
                                .summary = "write text with a trained model",
                                .operands = "",
                                .at_signal = indexed::remove_temporaries,
-                               .config_file = true};
+                               .config_file = true,
+                               .version_note = gpu_support};
 
 cli::Table<GenerateOptions> flags() {
   using O = GenerateOptions;

@@ -20,7 +20,8 @@ struct Program {
   /// False: the process must not end yet, and the signal will be raised again. Must be
   /// async-signal-safe. Null: nothing to do.
   bool (*at_signal)(int signal) noexcept = nullptr;
-  bool config_file = false;  ///< whether --config FILE and --show-config exist
+  bool config_file = false;                 ///< whether --config FILE and --show-config exist
+  std::string (*version_note)() = nullptr;  ///< more of --version: lines, each with its end
 };
 
 /// -h: usage and a line per flag that does something, with the first sentence of its help.

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -104,7 +105,9 @@ class CudaOps final : public Ops {
                                char* workspace);
   int64_t attention_scratch(const AttentionShape& shape, const Tensor& qkv, const Tensor& first_key,
                             float dropout, bool backward);
-  /// Attention by plain products and a softmax kernel: fp32, and head sizes cuDNN does not take.
+  /// Whether cuDNN computes it, forward and backward: their masks must be one. Kept for describe().
+  bool cudnn_attends(const AttentionShape& shape, const Tensor& qkv, bool documents, float dropout);
+  /// Attention by plain products and a softmax kernel: fp32, and what cuDNN does not take here.
   void attention_forward_plain(const AttentionForward& args);
   void attention_backward_plain(const AttentionBackward& args);
 
@@ -112,8 +115,11 @@ class CudaOps final : public Ops {
   HostMemory host_memory_;
   int multiprocessors_ = 0;
   int shared_bytes_per_block_ = 0;
+  bool fuses_slope_ = false;  ///< Whether slope_product runs on this GPU, in this program.
   std::string device_name_;
-  std::string identity_;  ///< The GPU's UUID, or its MIG instance's.
+  std::string code_note_;                 ///< Capability, and whose code runs.
+  std::set<std::string> attention_ways_;  ///< Those chosen so far, in words.
+  std::string identity_;                  ///< The GPU's UUID, or its MIG instance's.
   cudaStream_t stream_ = nullptr;
   cudaStream_t copy_stream_ = nullptr;  // of download_beside, made when first wanted
   cudaEvent_t copied_ = nullptr;
