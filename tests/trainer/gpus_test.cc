@@ -1,4 +1,4 @@
-// What is decided about GPUs without one: which code runs where, what is refused and in which words,
+// What is decided about GPUs without one: which code runs where, what is refused in which words,
 // the cards by name, and launch sizes that fit every card. Needs no CUDA.
 //
 // SPDX-License-Identifier: MIT

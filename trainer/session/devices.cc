@@ -35,7 +35,7 @@ std::string cache_folder() {
 #endif
 
 #ifdef GRISTMILL_CUDA
-// Whether the system shows a GPU, whatever its driver says: Linux' own files, or Windows' for Linux.
+// Whether the system shows a GPU, whatever its driver says: files of Linux, or of Windows for it.
 bool gpu_file_is_there() {
   for (int i = 0; i < 64; ++i)
     if (std::filesystem::exists(cli::concat("/dev/nvidia", i))) return true;
