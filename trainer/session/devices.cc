@@ -32,9 +32,7 @@ std::string cache_folder() {
   std::filesystem::create_directories(folder, error);
   return error ? std::string() : folder;
 }
-#endif
 
-#ifdef GRISTMILL_CUDA
 // Whether the system shows a GPU, whatever its driver says: files of Linux, or of Windows for it.
 bool gpu_file_is_there() {
   for (int i = 0; i < 64; ++i)
