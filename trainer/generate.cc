@@ -45,7 +45,8 @@ const cli::Program kProgram = {.name = "generate",
                                .operands = "",
                                .at_signal = indexed::remove_temporaries,
                                .at_fault = indexed::describe_fault,
-                               .config_file = true};
+                               .config_file = true,
+                               .version_note = gpu_support};
 
 cli::Table<GenerateOptions> flags() {
   using O = GenerateOptions;

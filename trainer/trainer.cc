@@ -44,7 +44,8 @@ const cli::Program kProgram = {.name = "trainer",
                                .operands = "",
                                .at_signal = indexed::remove_temporaries,
                                .at_fault = indexed::describe_fault,
-                               .config_file = true};
+                               .config_file = true,
+                               .version_note = gpu_support};
 
 // Ranks that this host gets where a launcher does not say: as asked, or one for each GPU.
 int ranks_here(const TrainConfig& config) {
@@ -105,6 +106,7 @@ struct Prepared {
 };
 Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const Job& job,
                  int64_t world_size) {
+  planned_gpu(config);
   complete_config(config, given, console, world_size);
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
@@ -146,7 +148,10 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     print_config(config, call);
     const indexed::TrainingData data = open_training_data(config);
     Engine engine(spec, options, *ops, job.open_groups(*ops));
-    call.console.log(ops->describe(), engine.memory_plan().report);
+    if (config.derived.world_size > 1 && ops->device() == ops::Device::cuda) {
+      if (const std::string note = link_note(config); !note.empty()) call.console.note(note);
+    }
+    call.console.log(concat(ops->describe(), "\n", engine.memory_plan().report));
     if (!call.console.quiet()) {
       std::printf(
           " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): %lld\n",
@@ -168,12 +173,15 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
   });
 }
 
-// --dry-run: for the device that is here, or for the GPU that is meant and is elsewhere.
+// --dry-run: for the device that is here, for the card that is named, or for the GPU that is meant
+// and is elsewhere.
 int plan_run(const TrainConfig& config, const Prepared& prepared, Job& job) {
+  if (const ops::Gpu* gpu = planned_gpu(config))
+    return dry_run(config, prepared.spec, prepared.options, nullptr, gpu);
   const bool for_gpu = config.device == "cuda" || config.fp16 || config.bf16;
   const bool absent = for_gpu && config.device != "cpu" && visible_gpus(config) == 0;
   const std::unique_ptr<ops::Ops> ops = absent ? nullptr : job.open_device();
-  return dry_run(config, prepared.spec, prepared.options, ops.get());
+  return dry_run(config, prepared.spec, prepared.options, ops.get(), nullptr);
 }
 
 // What a restart with fewer ranks needs: the command line as it was given, before anything followed

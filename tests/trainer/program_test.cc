@@ -256,6 +256,81 @@ TEST_F(TrainerTest, DryRunPlansForTheGpuThatIsElsewhere) {
   EXPECT_THAT(ended.out, ContainsRegex("step        .* flop, .* no time without the GPU"));
 }
 
+TEST_F(TrainerTest, DryRunPlansForACardByName) {
+  const auto planned = [&](const std::string& card, const std::vector<std::string>& more) {
+    std::vector<std::string> words = {"--dry-run", "--device", "auto", "--bf16", "--gpu", card};
+    words.insert(words.end(), more.begin(), more.end());
+    return run(words);
+  };
+  const Ended fits = planned("a100-40gb", {});
+  EXPECT_EQ(fits.status, 0) << fits.err;
+  EXPECT_THAT(fits.out, HasSubstr("device      planned for NVIDIA A100 40 GB (8.0); tested on 9.0 "
+                                  "alone, no card of this kind was tried\n"));
+  EXPECT_THAT(fits.out, ContainsRegex("planned, about 64.0 MiB of the GPU's libraries, 38.7 GiB "
+                                      "free\n"));
+  EXPECT_THAT(fits.out, Not(HasSubstr("links ")));
+  EXPECT_THAT(planned("H200", {}).out, HasSubstr("planned for NVIDIA H200 (9.0)\n"));
+  // 1.4 billion parameters of 18 bytes each.
+  const std::vector<std::string> large = {"--num-layers",          "28", "--hidden-size", "2048",
+                                          "--num-attention-heads", "16"};
+  const Ended full = planned("rtx4090", large);
+  EXPECT_EQ(full.status, 1) << full.err;
+  EXPECT_THAT(full.out, HasSubstr("\ndoes not fit: "));
+  EXPECT_EQ(planned("a100-40gb", large).status, 0);
+  // Two cards of a kind that reach each other's memory, and of one that do not.
+  const std::vector<std::string> two = {"--nproc-per-node", "2"};
+  EXPECT_THAT(planned("l40s", two).out, Not(HasSubstr("links ")));
+  EXPECT_THAT(planned("rtx4090", two).out,
+              HasSubstr("links       the GPUs of this host do not reach each other's memory: "));
+
+  const auto refused = [&](const std::vector<std::string>& words) {
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.status, 2) << ended.out;
+    return ended.err;
+  };
+  EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "v100-16gb"}),
+              HasSubstr("trainer: --gpu v100-16gb: NVIDIA V100 16 GB: compute capability 7.0, "));
+  EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "a100"}),
+              HasSubstr("trainer: --gpu a100: one of a30, a100-40gb, "));
+  EXPECT_EQ(refused({"--dry-run", "--device", "cpu", "--gpu", "l4"}),
+            "trainer: --gpu contradicts --device cpu\n");
+  EXPECT_EQ(refused({"--device", "auto", "--gpu", "l4"}),
+            "trainer: --gpu says what --dry-run plans for\n");
+}
+
+TEST_F(TrainerTest, VersionSaysWhichGpusThereIsCodeFor) {
+  const Ended ended = run({"--version"});
+  EXPECT_EQ(ended.status, 0);
+#ifdef FAKE_DRIVER
+  EXPECT_THAT(ended.out, ContainsRegex("^trainer \\(gristmill\\) [0-9.]+\nGPUs: CUDA [0-9.]+, "
+                                       "(code for|PTX of) [0-9]"));
+#else
+  EXPECT_THAT(ended.out, HasSubstr("\nGPUs: none, built without CUDA\n"));
+#endif
+}
+
+// A GPU whose driver cannot serve is no missing GPU: the reason is said.
+TEST_F(TrainerTest, ADriverThatDoesNotServeIsNamed) {
+#ifdef FAKE_DRIVER
+  const auto said = [&](const char* version, const char* status) {
+    const Ended ended = run({"--device", "cuda"}, {{"LD_LIBRARY_PATH", FAKE_DRIVER},
+                                                   {"FAKE_DRIVER_VERSION", version},
+                                                   {"FAKE_DRIVER_STATUS", status}});
+    EXPECT_EQ(ended.status, 1) << ended.out;
+    return ended.err;
+  };
+  EXPECT_EQ(
+      said("12040", "0"),
+      "trainer: cuda: the NVIDIA driver is too old: it is for CUDA 12.4, this build needs one "
+      "for CUDA 13.0 (580 or newer); --device cpu does without it\n");
+  EXPECT_EQ(said("13000", "802"),
+            "trainer: cuda: the NVIDIA driver does not start: system not yet initialized; "
+            "--device cpu does without it\n");
+#else
+  GTEST_SKIP() << "built without CUDA";
+#endif
+}
+
 TEST_F(TrainerTest, DryRunLooksAtTheData) {
   EXPECT_THAT(run({"--dry-run"}).out,
               ContainsRegex("data        [0-9,]+ tokens; the run reads 768, "));

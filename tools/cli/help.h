@@ -26,7 +26,8 @@ struct Program {
   /// file that it knows, and the signal keeps its default action. Else temporaries are unlinked and
   /// the status is 1. Must be async-signal-safe. Null: always the default action.
   size_t (*at_fault)(const void* address, char* line, size_t size) noexcept = nullptr;
-  bool config_file = false;  ///< whether --config FILE and --show-config exist
+  bool config_file = false;                 ///< whether --config FILE and --show-config exist
+  std::string (*version_note)() = nullptr;  ///< more of --version: lines, each with its end
 };
 
 /// -h: usage and a line per flag that does something, with the first sentence of its help.

@@ -190,7 +190,8 @@ bool print_help(const Program& program, std::span<const Row> rows, const CommonO
   else if (common.help)
     out = full_help(program, rows);
   else if (common.version)
-    out = concat(program.name, " (gristmill) ", version(), "\n");
+    out = concat(program.name, " (gristmill) ", version(), "\n",
+                 program.version_note == nullptr ? "" : program.version_note());
   else if (common.completion)
     out = bash_completion(program, rows);
   else if (!common.man.empty())

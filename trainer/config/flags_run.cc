@@ -285,6 +285,11 @@ cli::Group<C> command_group() {
               {.name = "dry-run",
                .help = "Print parameters, memory plan and estimated time, and end.",
                .field = on(&C::dry_run)},
+              {.name = "gpu",
+               .value = "NAME",
+               .help = "With --dry-run: plan for this card, here or elsewhere, as a100-40gb, l40s, "
+                       "rtx4090, h200, b200. A name that is none lists them all.",
+               .field = text(&C::gpu)},
           }};
 }
 

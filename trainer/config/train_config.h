@@ -124,6 +124,7 @@ struct TrainConfig {
   std::optional<int64_t> gradient_accumulation_steps;  ///< Of --deepspeed_config's file.
   std::string deepspeed_config;
   bool dry_run = false;
+  std::string gpu;  ///< ours: the card that --dry-run plans for.
 
   // What follows; set by derive_and_check() and fixed from then on.
   struct Derived {

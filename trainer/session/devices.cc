@@ -8,6 +8,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <thread>
+#include <vector>
 
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
@@ -31,12 +32,24 @@ std::string cache_folder() {
   std::filesystem::create_directories(folder, error);
   return error ? std::string() : folder;
 }
+
+// Whether the system shows a GPU, whatever its driver says: files of Linux, or of Windows for it.
+bool gpu_file_is_there() {
+  for (int i = 0; i < 64; ++i)
+    if (std::filesystem::exists(cli::concat("/dev/nvidia", i))) return true;
+  return std::filesystem::exists("/dev/dxg");
+}
 #endif
 
 std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare& share) {
 #ifdef GRISTMILL_CUDA
-  if (config.device == "cpu" || (config.device == "auto" && ops::cuda::device_count() == 0))
-    return nullptr;
+  if (config.device == "cpu") return nullptr;
+  if (ops::cuda::device_count() == 0) {
+    const std::string objection = ops::cuda::driver_objection();
+    if (!objection.empty() && (config.device == "cuda" || gpu_file_is_there()))
+      throw ops::DeviceError(cli::concat("cuda: ", objection, "; --device cpu does without it"));
+    if (config.device == "auto") return nullptr;
+  }
   ops::cuda::CudaOptions options;
   options.device_index = share.gpu;
   options.cache_folder = cache_folder();
@@ -54,6 +67,44 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
 }
 
 }  // namespace
+
+std::string gpu_support() {
+#ifdef GRISTMILL_CUDA
+  const int release = ops::cuda::cuda_release();
+  return cli::concat("GPUs: CUDA ", release / 1000, ".", release % 1000 / 10, ", ",
+                     ops::describe(ops::cuda::own_gpu_code()), "\n");
+#else
+  return "GPUs: none, built without CUDA\n";
+#endif
+}
+
+const ops::Gpu* planned_gpu(const TrainConfig& config) {
+  if (config.gpu.empty()) return nullptr;
+  if (!config.dry_run) throw cli::UsageError("--gpu says what --dry-run plans for");
+  if (config.device == "cpu") throw cli::UsageError("--gpu contradicts --device cpu");
+  const ops::Gpu* gpu = ops::find_gpu(config.gpu);
+  if (gpu == nullptr) {
+    std::vector<std::string> names;
+    for (const ops::Gpu& known : ops::known_gpus())
+      if (known.capability >= ops::kOldestCapability) names.emplace_back(known.name);
+    throw cli::UsageError(
+        cli::concat("--gpu ", config.gpu, ": one of ", cli::join(names, ", "), " is wanted"));
+  }
+  // Of a card that is elsewhere only its age counts: this build's code need not be that one's.
+  const ops::GpuCode any{.capability = ops::kOldestCapability};
+  if (const std::string refusal = ops::gpu_refusal(gpu->capability, {&any, 1}); !refusal.empty())
+    throw cli::UsageError(cli::concat("--gpu ", config.gpu, ": ", gpu->product, ": ", refusal));
+  return gpu;
+}
+
+std::string link_note(const TrainConfig& config) {
+#ifdef GRISTMILL_CUDA
+  return config.device == "cpu" ? "" : ops::cuda::peer_note();
+#else
+  static_cast<void>(config);
+  return "";
+#endif
+}
 
 int visible_gpus(const TrainConfig& config) {
 #ifdef GRISTMILL_CUDA

@@ -8,6 +8,8 @@
 #include <algorithm>
 #include <chrono>
 #include <cstdio>
+#include <optional>
+#include <string>
 
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
@@ -129,12 +131,39 @@ bool print_data(const TrainConfig& config) {
   }
 }
 
-void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most,
-                  const ops::Ops* ops) {
-  const std::string free =
-      ops == nullptr
-          ? "and the workspace of the GPU's libraries"
-          : cli::concat(cli::readable_bytes(static_cast<double>(ops->free_bytes())), " free");
+// What cuBLASLt and cuDNN are given of a GPU that is elsewhere: the scratch of products, or of the
+// deterministic backward of attention, two bytes a score in cuts of whole samples of 2 GiB at most.
+int64_t library_workspace(const TrainConfig& config, const EngineOptions& options) {
+  constexpr int64_t kProducts = int64_t{64} << 20, kMostScores = int64_t{2} << 30;
+  const int64_t heads = config.derived.num_attention_heads / config.tensor_model_parallel_size;
+  const int64_t sample = 2 * heads * options.seq_length * options.seq_length;
+  const int64_t scores = std::max(sample, std::min(options.micro_batch_size * sample, kMostScores));
+  return kProducts + (options.model_dtype == DType::f32 ? 0 : scores);
+}
+
+// What the run has of memory: of the device, of the card by name, or unknown.
+struct Room {
+  std::optional<int64_t> bytes;
+  int64_t workspace_bytes = 0;  ///< To be added to a plan.
+};
+
+std::string describe(const ops::Ops* ops, const ops::Gpu* gpu) {
+  if (ops != nullptr) return ops->describe();
+  if (gpu == nullptr) return "planned for a GPU: there is none here";
+  return cli::concat("planned for ", gpu->product, " (", ops::text(gpu->capability), ")",
+                     gpu->capability == ops::kTestedCapability
+                         ? ""
+                         : cli::concat("; tested on ", ops::text(ops::kTestedCapability),
+                                       " alone, no card of this kind was tried"));
+}
+
+void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, const Room& room) {
+  std::string free = "and the workspace of the GPU's libraries";
+  if (room.bytes)
+    free = cli::concat(cli::readable_bytes(static_cast<double>(*room.bytes)), " free");
+  if (room.workspace_bytes > 0)
+    free = cli::concat("about ", cli::readable_bytes(static_cast<double>(room.workspace_bytes)),
+                       " of the GPU's libraries, ", free);
   std::printf("memory      %s planned%s, %s\n%s",
               cli::readable_bytes(static_cast<double>(most.total_bytes)).c_str(),
               plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
@@ -173,31 +202,36 @@ void print_time(const TrainConfig& config, const ModelSpec& spec, const EngineOp
 }  // namespace
 
 int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
-            ops::Ops* ops) {
+            ops::Ops* ops, const ops::Gpu* gpu) {
   const std::vector<EnginePlan> plans = plan_stages(config, spec, options, ops);
   const EnginePlan& most = *std::max_element(
       plans.begin(), plans.end(), [](auto& a, auto& b) { return a.total_bytes < b.total_bytes; });
-  std::printf("device      %s\n",
-              ops == nullptr ? "planned for a GPU: there is none here" : ops->describe().c_str());
+  Room room;
+  if (ops != nullptr) room.bytes = ops->free_bytes();
+  if (ops == nullptr && gpu != nullptr)
+    room = {ops::usable_bytes(*gpu), library_workspace(config, options)};
+  std::printf("device      %s\n", describe(ops, gpu).c_str());
+  if (gpu != nullptr && !gpu->peer_access && config.derived.world_size > 1)
+    std::printf("links       %s\n", ops::kNoPeerAccess);
   std::printf("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
               cli::with_commas(count_parameters(spec)).c_str(), spec.family.c_str(),
               static_cast<long long>(spec.padded_vocab_size));
   const bool readable = print_data(config);
   print_layout(config, options, plans);
-  print_memory(plans, most, ops);
+  print_memory(plans, most, room);
   print_checkpoint(config, spec, options);
   cli::finish_stdout();
-  if (ops == nullptr) {
-    std::printf("step        %.4g flop, %.4g bytes moved; no time without the GPU\n",
-                most.step_flops, most.step_bytes_moved);
-    return readable ? 0 : 1;
-  }
-  if (most.total_bytes > ops->free_bytes()) {
+  const bool fits = !room.bytes || most.total_bytes + room.workspace_bytes <= *room.bytes;
+  if (!fits)
     std::printf(
         "does not fit: smaller --micro-batch-size, or --recompute-activations, or "
         "--recompute-granularity full\n");
-    return 1;
+  if (ops == nullptr) {
+    std::printf("step        %.4g flop, %.4g bytes moved; no time without the GPU\n",
+                most.step_flops, most.step_bytes_moved);
+    return readable && fits ? 0 : 1;
   }
+  if (!fits) return 1;
   print_time(config, spec, options, plans, *ops);
   return readable ? 0 : 1;
 }

@@ -1,6 +1,8 @@
 // CUDA attention against its CPU twin: cuDNN's road and the plain one, head sizes 64, 80, 96, 128
 // and odd ones, grouped heads, masks, dropout, rotary embedding, decoding.
 // SPDX-License-Identifier: MIT
+#include <utility>
+
 #include "tests/trainer/cuda/pair.h"
 
 namespace {
@@ -291,6 +293,28 @@ TEST_P(CudaAttention, Decode) {
   expect_close("out", out, 1.01, 0.1, 64);
   expect_close("keys", keys, 0, 0, 0);
   expect_close("values", values, 0, 0, 0);
+}
+
+// More keys than shared memory has room for their scores; more queries than go at once.
+TEST_P(CudaAttention, DecodeBeyondSharedMemory) {
+  const std::unique_ptr<Ops> small = cuda::make_cuda_ops({.tune = false, .as = {8, 6}});
+  Ops* own = std::exchange(sides[1], small.get());
+  const Case c{.length = 710, .batch = 1, .heads = 4, .groups = 2, .channels = 8};
+  const int64_t capacity = 24800, cached = 24000;
+  const Twin keys = random(model(), {capacity, c.batch, c.groups * c.channels});
+  const Twin values = random(model(), {capacity, c.batch, c.groups * c.channels});
+  const Twin qkv = random(model(), {c.length, c.batch, row(c)}),
+             out = empty(model(), {c.length, c.batch, c.heads * c.channels});
+  both([&](int i) {
+    return AttentionDecode{.shape = shape_of(c),
+                           .out = out[i],
+                           .qkv = qkv[i],
+                           .key_cache = keys[i],
+                           .value_cache = values[i],
+                           .cached = cached};
+  });
+  expect_close("out", out, 1.01, 0.1, static_cast<double>(capacity));
+  sides[1] = own;
 }
 
 }  // namespace

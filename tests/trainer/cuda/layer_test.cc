@@ -2,7 +2,10 @@
 // attention_test.cc. Sizes are chosen to meet every road of a launcher: packs of a warp, of a
 // block, odd sizes, one row, many rows.
 // SPDX-License-Identifier: MIT
+#include <utility>
+
 #include "tests/trainer/cuda/pair.h"
+#include "trainer/ops/cuda/launch.h"
 
 namespace {
 
@@ -18,12 +21,13 @@ class CudaLayer : public PairTest {
             .first_sample = 11,
             .state = state[side]};
   }
+  void check_residual_norm(const std::vector<int64_t>& widths);
 };
 ALL_DTYPES(CudaLayer);
 
-TEST_P(CudaLayer, ResidualNorm) {
+void CudaLayer::check_residual_norm(const std::vector<int64_t>& widths) {
   const Twin s = state({.iteration = 42});
-  for (int64_t h : {8, 100, 257, 768, 1280, 1600, 2048, 4096, 5120, 8192, 9000}) {
+  for (const int64_t h : widths) {
     for (Norm norm : {Norm::layernorm, Norm::rmsnorm}) {
       for (float p : {0.0f, 0.25f}) {
         const int64_t rows = h < 1000 ? 37 : 5, b = 3;
@@ -98,6 +102,51 @@ TEST_P(CudaLayer, ResidualNorm) {
       }
     }
   }
+}
+
+TEST_P(CudaLayer, ResidualNorm) {
+  check_residual_norm({8, 100, 257, 768, 1280, 1600, 2048, 4096, 5120, 8192, 9000});
+}
+
+// What a card with less shared memory, and without Hopper's products, does instead.
+TEST_P(CudaLayer, OnASmallerCard) {
+  const std::unique_ptr<Ops> small = cuda::make_cuda_ops({.tune = false, .as = {8, 6}});
+  Ops* own = std::exchange(sides[1], small.get());
+  check_residual_norm({1280, 4096, 8192});
+  const Twin dy = random(model(), {1024, 768}), w = random(model(), {768, 512}, 0.1);
+  const Twin before = random(model(), {1024, 512}), dx = empty(model(), {1024, 512});
+  const Twin dbias = empty(DType::f32, {512});
+  both([&](int i) {
+    return LinearBackwardInput{.dx = dx[i],
+                               .dy = dy[i],
+                               .weight = w[i],
+                               .pre_activation = before[i],
+                               .activation = Activation::gelu_tanh,
+                               .dbias = dbias[i],
+                               .accumulate_bias = false};
+  });
+  expect_close("dx", dx, 2.2, 0.05, 768);
+  expect_close("dbias", dbias, 0, 2.2, 1024 + 768);
+  sides[1] = own;
+}
+
+// The list of GPU code that the build was given is what the driver finds.
+TEST(CudaCode, IsWhatTheBuildSays) {
+  if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  const std::vector<GpuCode> code = cuda::own_gpu_code();
+  ASSERT_FALSE(code.empty());
+  cudaDeviceProp device{};
+  ASSERT_EQ(cudaGetDeviceProperties(&device, 0), cudaSuccess);
+  const GpuCode* taken = code_for(code, {device.major, device.minor});
+  ASSERT_NE(taken, nullptr);
+  const cuda::KernelCode found = cuda::code_of_kernels();
+  ASSERT_EQ(found.status, cudaSuccess) << cudaGetErrorString(found.status);
+  const int number = taken->capability.major * 10 + taken->capability.minor;
+  EXPECT_EQ(found.ptx, number);
+  EXPECT_EQ(found.binary, taken->real ? number : device.major * 10 + device.minor);
+  const std::string said = cuda::make_cuda_ops({.tune = false})->describe();
+  EXPECT_EQ(said.find("compiled by the driver from PTX") != std::string::npos, !taken->real)
+      << said;
 }
 
 TEST_P(CudaLayer, BranchBiasGradientIsTheColumnSumOfTheBranchGradient) {

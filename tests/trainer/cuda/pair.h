@@ -9,6 +9,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdio>
+#include <cstdlib>
 #include <cstring>
 #include <memory>
 #include <string>
@@ -34,11 +36,20 @@ inline double unit(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
+/// The GPU that OPS_TEST_AS names by its capability, as "8.6": the tests then keep to what it has.
+/// Unset: the GPU that is there.
+inline Capability tested_as() {
+  const char* name = std::getenv("OPS_TEST_AS");
+  Capability as;
+  if (name != nullptr) std::sscanf(name, "%d.%d", &as.major, &as.minor);
+  return as;
+}
+
 class PairTest : public testing::TestWithParam<DType> {
  protected:
   void SetUp() override {
     if (cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
-    static std::unique_ptr<Ops> gpu = cuda::make_cuda_ops({.tune = false});
+    static std::unique_ptr<Ops> gpu = cuda::make_cuda_ops({.tune = false, .as = tested_as()});
     static cpu::CpuOps host(8);
     sides[0] = &host;
     sides[1] = gpu.get();

@@ -85,21 +85,34 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// A block owns one query (position s, sample b, head n): scores of keys 0 .. cached + s in dynamic
-// shared memory (4 bytes a key), softmax over the block, then a thread a channel. Bound by reading
-// the cache.
+// What a call of decode_kernel needs beside tensors and layout.
+struct DecodeCall {
+  int64_t cached = 0, first = 0;
+  float* spill = nullptr;
+  float scale = 1;
+  bool causal = true;
+};
+constexpr int64_t kDecodeStaticBytes = 8192;             // of the kernel, and some to spare
+constexpr int64_t kMostSpillBytes = int64_t{256} << 20;  // queries go in turns beyond
+
+// A block owns one query (position s, sample b, head n), the first of them `first`: scores of keys
+// 0 .. cached + s in dynamic shared memory (4 bytes a key), or in a row of `spill` where that does
+// not hold them; softmax over the block, then a thread a channel. Bound by reading the cache.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(T* out, const T* qkv, const T* keys, const T* values, PackedLayout l,
-                  int64_t cached, float scale, bool causal) {
-  extern __shared__ float scores[];
+                  DecodeCall call) {
+  extern __shared__ float held[];
   __shared__ float shared[kWarp], query[1024];
-  const int64_t head = blockIdx.x % l.heads, row = blockIdx.x / l.heads;
+  const int64_t cached = call.cached, index = call.first + blockIdx.x;
+  float* scores = call.spill == nullptr ? held : call.spill + blockIdx.x * (cached + l.length);
+  const int64_t head = index % l.heads, row = index / l.heads;
   const int64_t s = row / l.batch, b = row % l.batch, group = head / l.members();
   const int64_t width = l.groups * l.channels;
-  const int64_t count = causal ? cached + s + 1 : cached + l.length;
+  const int64_t count = call.causal ? cached + s + 1 : cached + l.length;
   const T* q = qkv + row * l.row() + group * l.group() + head % l.members() * l.channels;
-  for (int64_t c = threadIdx.x; c < l.channels; c += kThreads) query[c] = to_float(q[c]) * scale;
+  for (int64_t c = threadIdx.x; c < l.channels; c += kThreads)
+    query[c] = to_float(q[c]) * call.scale;
   __syncthreads();
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -131,10 +144,15 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Dropout with documents apart goes the plain road: cuDNN has no deterministic graph for both.
-bool cudnn_takes(const AttentionShape& shape, const Tensor& qkv, bool documents, float dropout) {
-  return qkv.dtype != DType::f32 && shape.kv_channels % 8 == 0 && shape.kv_channels <= 128 &&
-         qkv.shape[0] > 1 && !(documents && dropout > 0);
+/// Why cuDNN is not even asked; null where it is. Dropout with documents apart: it has no
+/// deterministic graph for both.
+const char* cudnn_objection(const AttentionShape& shape, const Tensor& qkv, bool documents,
+                            float dropout) {
+  if (qkv.dtype == DType::f32) return "fp32";
+  if (shape.kv_channels % 8 != 0) return "heads that are no multiple of 8 wide";
+  if (shape.kv_channels > 128) return "heads wider than 128";
+  if (qkv.shape[0] < 2) return "one position";
+  return documents && dropout > 0 ? "documents apart with dropout" : nullptr;
 }
 
 /// What decides a call beside the shape of attention.
@@ -240,11 +258,31 @@ char* fill_side_inputs(char* memory, char* bias, const SdpaShape& s, const SideI
   return bias + bias_bytes(s);
 }
 
+}  // namespace
+
+bool CudaOps::cudnn_attends(const AttentionShape& shape, const Tensor& qkv, bool documents,
+                            float dropout) {
+  const char* objection = cudnn_objection(shape, qkv, documents, dropout);
+  std::string reason = objection != nullptr ? objection : "";
+  const PackedLayout l = packed_layout(shape, qkv);
+  for (const bool backward : {false, true}) {
+    if (!reason.empty()) break;
+    const SdpaShape s = sdpa_shape(
+        l, shape,
+        {.dtype = qkv.dtype, .dropout = dropout, .bias = documents, .backward = backward});
+    if (!sdpa_->supports(s)) reason = "cuDNN has no kernel: " + sdpa_->why_not(s);
+  }
+  attention_ways_.insert(reason.empty() ? "cuDNN" : "plain products (" + reason + ")");
+  return reason.empty();
+}
+
+namespace {
+
 /// Scratch bytes of AttentionForward or AttentionBackward.
 template <class Args>
 int64_t attention_scratch(CudaOps& cuda, const Args& args, bool backward) {
   const PackedLayout l = packed_layout(args.shape, args.qkv);
-  if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
+  if (!cuda.cudnn_attends(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
     return plain_attention_scratch(l, args.qkv.dtype);
   return sdpa_scratch(cuda.sdpa(),
                       sdpa_shape(l, args.shape,
@@ -264,7 +302,7 @@ int64_t scratch_bytes(CudaOps& cuda, const AttentionForward& args) {
 
 void launch(CudaOps& cuda, const AttentionForward& args) {
   if (args.out.elements() == 0) return;
-  if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
+  if (!cuda.cudnn_attends(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
     return attention_forward_plain(cuda, args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const SdpaShape s = sdpa_shape(l, args.shape,
@@ -298,7 +336,7 @@ int64_t scratch_bytes(CudaOps& cuda, const AttentionBackward& args) {
 
 void launch(CudaOps& cuda, const AttentionBackward& args) {
   if (args.dqkv.elements() == 0) return;
-  if (!cudnn_takes(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
+  if (!cuda.cudnn_attends(args.shape, args.qkv, bool(args.first_key), args.dropout.p))
     return attention_backward_plain(cuda, args);
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   const SdpaShape s = sdpa_shape(l, args.shape,
@@ -358,11 +396,37 @@ void launch(CudaOps& cuda, const Rotary& args) {
   CUDA_CHECK(cudaGetLastError());
 }
 
+namespace {
+
+/// How the queries' scores are held: in shared memory, or where that is too small in scratch memory,
+/// `at_once` queries at a time.
+struct DecodeSpread {
+  int64_t bytes, queries, at_once, spill_bytes;
+};
+DecodeSpread decode_spread(CudaOps& cuda, const AttentionDecode& args) {
+  const PackedLayout l = packed_layout(args.shape, args.qkv);
+  const int64_t bytes = (args.cached + l.length) * 4, queries = l.length * l.batch * l.heads;
+  if (bytes <= cuda.shared_bytes_per_block() - kDecodeStaticBytes)
+    return {bytes, queries, queries, 0};
+  const int64_t at_once = std::clamp<int64_t>(kMostSpillBytes / bytes, 1, queries);
+  return {bytes, queries, at_once, at_once * bytes};
+}
+
+}  // namespace
+
+int64_t scratch_bytes(CudaOps& cuda, const AttentionDecode& args) {
+  return decode_spread(cuda, args).spill_bytes;
+}
+
 void launch(CudaOps& cuda, const AttentionDecode& args) {
   if (args.out.elements() == 0) return;
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   if (l.channels > 1024) throw ShapeError("cuda: attention_decode: kv_channels: at most 1024");
-  const auto bytes = static_cast<size_t>((args.cached + l.length) * 4);
+  const DecodeSpread spread = decode_spread(cuda, args);
+  DecodeCall call{
+      .cached = args.cached, .scale = args.shape.softmax_scale, .causal = args.shape.causal};
+  if (spread.spill_bytes > 0)
+    call.spill = reinterpret_cast<float*>(cuda.scratch(spread.spill_bytes));
   dispatch_float(args.qkv.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
     const int blocks =
@@ -370,17 +434,22 @@ void launch(CudaOps& cuda, const AttentionDecode& args) {
     append_cache_kernel<T><<<blocks, kThreads, 0, cuda.stream()>>>(
         data<T>(args.key_cache), data<T>(args.value_cache), data<T>(args.qkv), l, args.cached);
     auto* kernel = decode_kernel<T>;
-    CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
-                                    cuda.shared_bytes_per_block() - 8192));
-    kernel<<<static_cast<unsigned>(l.length * l.batch * l.heads), kThreads, bytes, cuda.stream()>>>(
-        data<T>(args.out), data<T>(args.qkv), data<T>(args.key_cache), data<T>(args.value_cache), l,
-        args.cached, args.shape.softmax_scale, args.shape.causal);
+    const bool spills = call.spill != nullptr;
+    if (!spills)
+      CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize,
+                                      static_cast<int>(spread.bytes)));
+    for (; call.first < spread.queries; call.first += spread.at_once) {
+      const int64_t blocks = std::min(spread.at_once, spread.queries - call.first);
+      kernel<<<static_cast<unsigned>(blocks), kThreads,
+               static_cast<size_t>(spills ? 0 : spread.bytes), cuda.stream()>>>(
+          data<T>(args.out), data<T>(args.qkv), data<T>(args.key_cache), data<T>(args.value_cache),
+          l, call);
+    }
   });
   CUDA_CHECK(cudaGetLastError());
 }
 
 int64_t scratch_bytes(CudaOps&, const Rotary&) { return 0; }
-int64_t scratch_bytes(CudaOps&, const AttentionDecode&) { return 0; }
 
 }  // namespace ops::cuda
 

@@ -27,6 +27,25 @@ std::string dotted(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
+// Refuses a GPU that no code of this program runs on; else its capability and whose code that is.
+// Asks the driver about a kernel too, which PTX of a newer CUDA than the driver's is refused for.
+std::string check_code(Capability gpu, const std::string& place) {
+  const std::vector<GpuCode> code = own_gpu_code();
+  if (const std::string refusal = gpu_refusal(gpu, code); !refusal.empty())
+    throw DeviceError(place + refusal);
+  if (const cudaError_t status = code_of_kernels().status; status != cudaSuccess) {
+    static_cast<void>(cudaGetLastError());
+    throw DeviceError(place + "the driver does not take this program's code (" + describe(code) +
+                      "): " + cudaGetErrorString(status));
+  }
+  const GpuCode* taken = code_for(code, gpu);
+  std::string note = text(gpu);
+  if (!taken->real) note += ", compiled by the driver from PTX of " + text(taken->capability);
+  if (gpu != kTestedCapability)
+    note += "; tested on " + text(kTestedCapability) + " alone, no card of this kind was tried";
+  return note;
+}
+
 }  // namespace
 
 CudaOps::CudaOps(const CudaOptions& options)
@@ -36,12 +55,14 @@ CudaOps::CudaOps(const CudaOptions& options)
   CUDA_CHECK(cudaGetDeviceProperties(&device, device_index_));
   device_name_ = device.name;
   identity_.assign(device.uuid.bytes, sizeof device.uuid.bytes);
-  if (device.major != 9)
-    throw DeviceError("cuda: device " + std::to_string(device_index_) + ": " + device_name_ +
-                      ": compute capability " + std::to_string(device.major) + "." +
-                      std::to_string(device.minor) + ", this build is for 9.0");
+  const Capability own{device.major, device.minor};
+  code_note_ =
+      check_code(own, "cuda: device " + std::to_string(device_index_) + ": " + device_name_ + ": ");
   multiprocessors_ = device.multiProcessorCount;
   shared_bytes_per_block_ = static_cast<int>(device.sharedMemPerBlockOptin);
+  if (options.as != Capability{})
+    shared_bytes_per_block_ = std::min(shared_bytes_per_block_, shared_bytes_per_block(options.as));
+  fuses_slope_ = slope_product_runs_on(own) && (options.as == Capability{} || options.as == own);
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   events_.resize(2 * kMarks);
   for (cudaEvent_t& event : events_)
@@ -71,8 +92,11 @@ std::string CudaOps::describe() const {
   int runtime = 0;
   CUDA_CHECK(cudaRuntimeGetVersion(&runtime));
   const auto cudnn = static_cast<int>(cudnnGetVersion());
-  return device_name_ + ", CUDA " + dotted(runtime) + ", cuDNN " + std::to_string(cudnn / 10000) +
-         "." + std::to_string(cudnn % 10000 / 100);
+  std::string out = device_name_ + " (" + code_note_ + "), CUDA " + dotted(runtime) + ", cuDNN " +
+                    std::to_string(cudnn / 10000) + "." + std::to_string(cudnn % 10000 / 100);
+  for (const std::string& way : attention_ways_)
+    out += (way == *attention_ways_.begin() ? ", attention by " : " and by ") + way;
+  return out;
 }
 
 int64_t CudaOps::free_bytes() const {
@@ -227,6 +251,32 @@ int device_count() noexcept {
     return 0;
   }
   return count;
+}
+
+std::string driver_objection() {
+  int count = 0, driver = 0;
+  const cudaError_t status = cudaGetDeviceCount(&count);
+  static_cast<void>(cudaGetLastError());
+  if (status == cudaSuccess || status == cudaErrorNoDevice || status == cudaErrorStubLibrary)
+    return "";
+  if (cudaDriverGetVersion(&driver) != cudaSuccess) static_cast<void>(cudaGetLastError());
+  return driver_refusal(driver, cuda_release(), cudaGetErrorString(status));
+}
+
+std::vector<GpuCode> own_gpu_code() { return parse_gpu_code(GRISTMILL_GPU_CODE); }
+
+int cuda_release() noexcept { return CUDART_VERSION; }
+
+std::string peer_note() {
+  const int count = device_count();
+  for (int from = 0; from < count; ++from) {
+    for (int to = 0; to < count; ++to) {
+      int reaches = 1;
+      if (from != to) CUDA_CHECK(cudaDeviceCanAccessPeer(&reaches, from, to));
+      if (reaches == 0) return kNoPeerAccess;
+    }
+  }
+  return "";
 }
 
 std::unique_ptr<Ops> make_cuda_ops(const CudaOptions& options) {

@@ -10,6 +10,7 @@
 
 #include <memory>
 #include <optional>
+#include <set>
 #include <span>
 #include <string>
 #include <vector>
@@ -70,6 +71,10 @@ class CudaOps final : public Ops {
   bool capturing() const noexcept { return capturing_; }
   Gemm& gemm() noexcept { return *gemm_; }
   Sdpa& sdpa() noexcept { return *sdpa_; }
+  /// Whether slope_product.cu has code for this GPU.
+  bool fuses_slope() const noexcept { return fuses_slope_; }
+  /// Whether cuDNN computes it, forward and backward: their masks must be one. Kept for describe().
+  bool cudnn_attends(const AttentionShape& shape, const Tensor& qkv, bool documents, float dropout);
 
  protected:
   void run_call(const AnyCall& call) override;
@@ -80,8 +85,11 @@ class CudaOps final : public Ops {
   HostMemory host_memory_;
   int multiprocessors_ = 0;
   int shared_bytes_per_block_ = 0;
+  bool fuses_slope_ = false;  ///< Whether slope_product runs on this GPU, in this program.
   std::string device_name_;
-  std::string identity_;  ///< The GPU's UUID, or its MIG instance's.
+  std::string code_note_;                 ///< Capability, and whose code runs.
+  std::set<std::string> attention_ways_;  ///< Those chosen so far, in words.
+  std::string identity_;                  ///< The GPU's UUID, or its MIG instance's.
   cudaStream_t stream_ = nullptr;
   cudaStream_t copy_stream_ = nullptr;  // of download_beside, made when first wanted
   cudaEvent_t copied_ = nullptr;

@@ -57,6 +57,12 @@ __global__ void __launch_bounds__(kThreads)
 
 }  // namespace
 
+KernelCode code_of_kernels() noexcept {
+  cudaFuncAttributes found{};
+  const cudaError_t status = cudaFuncGetAttributes(&found, fill_kernel<float>);
+  return {status, found.ptxVersion, found.binaryVersion};
+}
+
 void launch(CudaOps& cuda, const Fill& args) {
   const int64_t elements = args.dst.elements();
   if (elements == 0) return;

@@ -70,4 +70,12 @@ inline SumTarget sum_target(const Tensor& t) noexcept { return {t.data, t.dtype}
 void sum_partials(const SumTargets& targets, const float* partial, int64_t parts, int64_t stride,
                   int64_t columns, cudaStream_t stream);
 
+/// What the driver says to one of this program's kernels: that there is code for this GPU which it
+/// can load.
+struct KernelCode {
+  cudaError_t status;
+  int ptx, binary;  ///< Of what it was compiled and for what: 80 is 8.0.
+};
+KernelCode code_of_kernels() noexcept;
+
 }  // namespace ops::cuda

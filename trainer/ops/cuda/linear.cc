@@ -57,23 +57,38 @@ GemmKey backward_weight_key(const LinearBackwardWeight& a) {
           .d = a.dweight.dtype};
 }
 
-Epilogue forward_epilogue(const LinearForward& a) {
+// GELU in the product where cuBLASLt has it for this GPU.
+Epilogue forward_epilogue(const LinearForward& a, Gemm& gemm) {
   if (a.activation == Activation::gelu_tanh && a.bias && a.pre_activation &&
-      a.weight.rows() % 8 == 0 && a.x.dtype != DType::f32)
+      a.weight.rows() % 8 == 0 && a.x.dtype != DType::f32 &&
+      gemm.supports(forward_key(a, Epilogue::gelu_aux_bias)))
     return Epilogue::gelu_aux_bias;
   return a.bias ? Epilogue::bias : Epilogue::none;
 }
 
 }  // namespace
 
+bool slope_product_takes(const LinearBackwardInput& a) noexcept {
+  return a.activation == Activation::gelu_tanh && a.dx.dtype == DType::bf16 && !a.addend &&
+         a.dbias && a.dy.columns() <= 2560 && a.dx.rows() >= kSlopeTileRows &&
+         packable(a.dx.columns(), 2, data<char>(a.dx), data<char>(a.pre_activation),
+                  data<char>(a.weight)) &&
+         packable(a.dy.columns(), 2, data<char>(a.dy));
+}
+
+int64_t slope_product_partial_rows(int64_t rows) noexcept {
+  return ceil_div(rows, kSlopeTileRows) * kSlopeTileWarps;
+}
+int64_t slope_product_scratch(int64_t rows, int64_t columns) noexcept {
+  return slope_product_partial_rows(rows) * columns * 4;
+}
+
 int64_t scratch_bytes(CudaOps&, const LinearForward&) { return Gemm::kWorkspaceBytes; }
 
 void launch(CudaOps& cuda, const LinearForward& args) {
   if (args.y.elements() == 0) return;
   char* workspace = cuda.scratch(scratch_bytes(cuda, args));
-  Epilogue epilogue = forward_epilogue(args);
-  if (epilogue == Epilogue::gelu_aux_bias && !cuda.gemm().supports(forward_key(args, epilogue)))
-    epilogue = Epilogue::bias;
+  const Epilogue epilogue = forward_epilogue(args, cuda.gemm());
   const bool activates = args.activation != Activation::none;
   const bool separate = activates && epilogue != Epilogue::gelu_aux_bias;
   const Tensor& sum = separate && args.pre_activation ? args.pre_activation : args.y;
@@ -93,14 +108,15 @@ void launch(CudaOps& cuda, const LinearForward& args) {
     cuda.run(Copy{.dst = args.pre_activation, .src = args.y});
 }
 
-int64_t scratch_bytes(CudaOps&, const LinearBackwardInput& args) {
-  return slope_product_takes(args) ? slope_product_scratch(args.dx.rows(), args.dx.columns())
-                                   : Gemm::kWorkspaceBytes + column_sum_scratch(args.dx.columns());
+int64_t scratch_bytes(CudaOps& cuda, const LinearBackwardInput& args) {
+  return cuda.fuses_slope() && slope_product_takes(args)
+             ? slope_product_scratch(args.dx.rows(), args.dx.columns())
+             : Gemm::kWorkspaceBytes + column_sum_scratch(args.dx.columns());
 }
 
 void launch(CudaOps& cuda, const LinearBackwardInput& args) {
   if (args.dx.elements() == 0) return;
-  if (slope_product_takes(args)) {
+  if (cuda.fuses_slope() && slope_product_takes(args)) {
     const int64_t rows = args.dx.rows(), columns = args.dx.columns();
     auto* partial = reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)));
     slope_product(args, partial, cuda.stream());
@@ -143,9 +159,9 @@ void CudaOps::prepare(std::span<const AnyArgs> calls) {
   std::vector<GemmKey> keys;
   for (const AnyArgs& any : calls) {
     if (const auto* f = std::get_if<LinearForward>(&any))
-      keys.push_back(forward_key(*f, forward_epilogue(*f)));
+      keys.push_back(forward_key(*f, forward_epilogue(*f, *gemm_)));
     else if (const auto* b = std::get_if<LinearBackwardInput>(&any);
-             b != nullptr && !slope_product_takes(*b))
+             b != nullptr && !(fuses_slope_ && slope_product_takes(*b)))
       keys.push_back(backward_input_key(*b));
     else if (const auto* w = std::get_if<LinearBackwardWeight>(&any); w != nullptr && w->dweight)
       keys.push_back(backward_weight_key(*w));

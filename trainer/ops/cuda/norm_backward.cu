@@ -8,6 +8,7 @@
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/norm_grid.h"
 #include "trainer/ops/launch.h"
 
 namespace ops::cuda {
@@ -67,6 +68,7 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
   constexpr int kSums = 2 * kRows;  // of each row: the total of g, and of g times the normal
   extern __shared__ int4 stages[];
   __shared__ float shared[2][kWarp][kSums];
+  static_assert(sizeof shared == kRows * kNormStaticBytes);
   const int threads = static_cast<int>(blockDim.x), warps = threads / kWarp;
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
@@ -248,35 +250,21 @@ __global__ void __launch_bounds__(256) dropout_backward_kernel(BackwardArgs<T> a
   }
 }
 
-/// The fast kernel's grid, a function of H and the card only, because it decides the order of the
-/// sums. Rows at once and blocks on a multiprocessor are what shared memory and registers allow.
-struct BackwardGrid {
-  int threads, rows;
-  int64_t blocks;
-  int shared_bytes() const { return 2 * 3 * rows * 16 * threads; }
-};
-BackwardGrid backward_grid(int64_t hidden, int64_t pack, int multiprocessors) {
-  const int threads = static_cast<int>(round_up(ceil_div(hidden, pack), kWarp));
-  // Measured on an H200 from 768 to 2048 wide: fewer rows and more blocks pay at 1024 and 1280.
-  const bool medium = threads > 96 && threads <= 160;
-  const int rows = medium || threads > 512 ? 2 : 4,
-            per_sm = medium ? 672 / threads : std::clamp(640 / threads, 1, 5);
-  return {threads, rows, static_cast<int64_t>(multiprocessors) * per_sm};
-}
-
 template <typename T, int kRows, int kMaxThreads, int kMinBlocks>
-void start_fast(const BackwardArgs<T>& a, const BackwardGrid& grid, cudaStream_t stream) {
+void start_fast(const BackwardArgs<T>& a, const NormBackwardGrid& grid, cudaStream_t stream) {
   auto* kernel = add_norm_backward_kernel<T, kRows, kMaxThreads, kMinBlocks>;
-  const int bytes = grid.shared_bytes();
+  const int bytes = grid.dynamic_bytes();
   CUDA_CHECK(cudaFuncSetAttribute(kernel, cudaFuncAttributeMaxDynamicSharedMemorySize, bytes));
   kernel<<<static_cast<unsigned>(grid.blocks), grid.threads, static_cast<size_t>(bytes), stream>>>(
       a);
 }
 
 template <typename T>
-void start_fast(const BackwardArgs<T>& a, const BackwardGrid& grid, cudaStream_t stream) {
+void start_fast(const BackwardArgs<T>& a, const NormBackwardGrid& grid, cudaStream_t stream) {
+  if (grid.rows == 1) return start_fast<T, 1, 1024, 1>(a, grid, stream);
   if (grid.rows == 2 && grid.threads <= 128) return start_fast<T, 2, 128, 7>(a, grid, stream);
   if (grid.rows == 2 && grid.threads <= 160) return start_fast<T, 2, 160, 5>(a, grid, stream);
+  if (grid.rows == 2 && grid.threads <= 512) return start_fast<T, 2, 512, 1>(a, grid, stream);
   if (grid.threads <= 128)
     start_fast<T, 4, 128, 5>(a, grid, stream);
   else if (grid.threads <= 256)
@@ -293,7 +281,8 @@ int64_t scratch_bytes(CudaOps& cuda, const ResidualNormBackward& args) {
   if (!args.dy) return 0;
   const int64_t hidden = args.dy.columns();
   const auto pack = static_cast<int>(16 / size_bytes(args.dy.dtype));
-  const BackwardGrid grid = backward_grid(hidden, pack, cuda.multiprocessors());
+  // How many rows a block takes, which shared memory decides, changes nothing here.
+  const NormBackwardGrid grid = norm_backward_grid(hidden, pack, cuda.multiprocessors(), 0);
   return std::max<int64_t>(grid.blocks, kPlainSlices) * 3 * hidden * 4;
 }
 
@@ -321,7 +310,8 @@ void launch(CudaOps& cuda, const ResidualNormBackward& args) {
       return;
     }
     a.partial = reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)));
-    const BackwardGrid grid = backward_grid(a.hidden, Pack<T>::kSize, cuda.multiprocessors());
+    const NormBackwardGrid grid = norm_backward_grid(
+        a.hidden, Pack<T>::kSize, cuda.multiprocessors(), cuda.shared_bytes_per_block());
     int64_t parts = grid.blocks;
     const bool fast = grid.threads <= 1024 && packable(a.hidden, sizeof(T), a.dx, a.ddelta, a.dy,
                                                        a.dresidual, a.sum, a.weight);

@@ -7,6 +7,7 @@
 #define CUDNN_FRONTEND_SKIP_JSON_LIB
 #include <cudnn_frontend.h>
 
+#include <algorithm>
 #include <unordered_map>
 #include <vector>
 
@@ -138,11 +139,14 @@ Sdpa::Plan& Sdpa::plan(const SdpaShape& shape) {
   fe::error_t status = slot->graph.build(impl_->handle, {fe::HeurMode_t::A});
   slot->built = status.is_good();
   slot->why = status.get_message();
+  std::ranges::replace(slot->why, '\n', ' ');
   if (slot->built) FE_CHECK(slot->graph.get_workspace_size(slot->workspace_bytes));
   return *slot;
 }
 
 bool Sdpa::supports(const SdpaShape& shape) { return plan(shape).built; }
+
+const std::string& Sdpa::why_not(const SdpaShape& shape) { return plan(shape).why; }
 
 int64_t Sdpa::workspace_bytes(const SdpaShape& shape) { return plan(shape).workspace_bytes; }
 

@@ -10,6 +10,7 @@
 #include <cstdint>
 #include <map>
 #include <memory>
+#include <string>
 
 #include "trainer/ops/tensor.h"
 
@@ -59,6 +60,8 @@ class Sdpa {
   /// True when cuDNN has a kernel for this shape; builds and keeps its graph (a second or so,
   /// once).
   bool supports(const SdpaShape& shape);
+  /// cuDNN's reason where it is not supported.
+  const std::string& why_not(const SdpaShape& shape);
   /// Scratch bytes of one call. Errors: DeviceError when not supported.
   int64_t workspace_bytes(const SdpaShape& shape);
   /// Queues it. The backward is the deterministic one.

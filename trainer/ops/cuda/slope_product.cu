@@ -1,7 +1,8 @@
 // CUTLASS's Hopper product (TMA, wgmma, two consumer warpgroups in turn, 128 x 128 tiles in
 // clusters of two) with an epilogue of our own: source tile = pre-activation, output = accumulator
 // times GELU's slope, and sums over the tile's rows. While one warpgroup is in its epilogue the
-// other multiplies, so the slope costs little. Not here: when it is used (linear.cc).
+// other multiplies, so the slope costs little. Not here: when it is used (linear.cc). Compiled for
+// 9.0a alone, where the build has that (cmake/cuda.cmake), and slope_product_absent.cc elsewhere.
 // Source of the visitor interface: CUTLASS 4, epilogue/fusion.
 // SPDX-License-Identifier: MIT
 #include <cutlass/cutlass.h>
@@ -25,7 +26,7 @@ using cute::Shape;
 using Element = cutlass::bfloat16_t;
 using Row = cutlass::layout::RowMajor;
 
-constexpr int kTileRows = 128, kTileColumns = 128, kWarps = 4;
+constexpr int kTileRows = kSlopeTileRows, kTileColumns = 128, kWarps = kSlopeTileWarps;
 constexpr float kSqrt2OverPi = 0.7978845608028654f;
 constexpr float kGeluCubic = 0.044715f;
 
@@ -183,20 +184,7 @@ void expect(cutlass::Status status, const char* what) {
 
 }  // namespace
 
-bool slope_product_takes(const LinearBackwardInput& a) noexcept {
-  return a.activation == Activation::gelu_tanh && a.dx.dtype == DType::bf16 && !a.addend &&
-         a.dbias && a.dy.columns() <= 2560 && a.dx.rows() >= kTileRows &&
-         packable(a.dx.columns(), 2, data<char>(a.dx), data<char>(a.pre_activation),
-                  data<char>(a.weight)) &&
-         packable(a.dy.columns(), 2, data<char>(a.dy));
-}
-
-int64_t slope_product_partial_rows(int64_t rows) noexcept {
-  return ceil_div(rows, kTileRows) * kWarps;
-}
-int64_t slope_product_scratch(int64_t rows, int64_t columns) noexcept {
-  return slope_product_partial_rows(rows) * columns * 4;
-}
+bool slope_product_runs_on(Capability gpu) noexcept { return gpu == Capability{9, 0}; }
 
 void slope_product(const LinearBackwardInput& a, float* partial, cudaStream_t stream) {
   const int rows = static_cast<int>(a.dx.rows()), columns = static_cast<int>(a.dx.columns()),

@@ -1,0 +1,15 @@
+// slope_product of a program without Hopper's code: it runs nowhere, and a call is our mistake.
+// Instead of slope_product.cu where the build's list of GPU code has no 9.0a (cmake/cuda.cmake).
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/ops/cuda/slope_product.h"
+
+namespace ops::cuda {
+
+bool slope_product_runs_on(Capability) noexcept { return false; }
+
+void slope_product(const LinearBackwardInput&, float*, cudaStream_t) {
+  throw DeviceError("cuda: slope product: this build has no code for 9.0a");
+}
+
+}  // namespace ops::cuda
