@@ -1,6 +1,10 @@
 // --deepspeed_config: what its JSON says, carried over to the flags of the same meaning. A key this
 // trainer has no use for is named, one it cannot honour is refused, so that no line of the file is
-// passed over in silence. Source: DeepSpeed's configuration page (key names and defaults).
+// passed over in silence. What counts is what counts in Megatron-DeepSpeed's pretrain_gpt.py, which
+// hands its own optimizer and scheduler to deepspeed.initialize: the file's sections for those two
+// are idle there, whatever they say, and are idle here.
+// Source: DeepSpeed's configuration page (key names and defaults); its runtime/engine.py,
+// _configure_optimizer and _configure_lr_scheduler; Megatron-DeepSpeed's megatron/training.py.
 // SPDX-License-Identifier: MIT
 #include <cmath>
 #include <functional>
@@ -29,28 +33,43 @@ const std::set<std::string_view> kIdleOfBf16 = {"check_grad_overflow", "enabled"
                                                 "immediate_grad_update"};
 const std::set<std::string_view> kIdleOfZero = {"allgather_bucket_size",
                                                 "allgather_partitions",
+                                                "allgather_sequential",
+                                                "compute_grad_norm",
                                                 "contiguous_gradients",
                                                 "cpu_offload_use_pin_memory",
                                                 "elastic_checkpoint",
+                                                "enable_sanity_checks",
+                                                "gather_16bit_weights_on_model_save",
                                                 "ignore_missing_optim_state",
                                                 "ignore_unused_parameters",
+                                                "leaf_module",
                                                 "legacy_stage1",
                                                 "load_from_fp32_weights",
+                                                "log_trace_cache_warnings",
+                                                "max_live_parameters",
+                                                "max_reuse_distance",
                                                 "memory_efficient_linear",
                                                 "mics_hierarchical_params_gather",
                                                 "mics_shard_size",
+                                                "model_persistence_threshold",
+                                                "module_granularity_threshold",
                                                 "override_module_apply",
                                                 "param_persistence_threshold",
+                                                "parameter_alignment",
                                                 "pipeline_loading_checkpoint",
                                                 "prefetch_bucket_size",
                                                 "reduce_bucket_size",
                                                 "reduce_scatter",
                                                 "round_robin_gradients",
+                                                "save_muon_momentum_buffer_in_memory",
                                                 "sub_group_size",
                                                 "use_all_reduce_for_fetch_params",
+                                                "use_multi_rank_bucket_allreduce",
                                                 "zero_hpz_partition_size"};
-const std::set<std::string_view> kIdleOfAdam = {
-    "adam_w_mode", "bias_correction", "fp32_optimizer_states", "set_grad_none", "torch_adam"};
+const std::set<std::string_view> kIdleOfOffload = {
+    "buffer_count", "buffer_size",  "cpuadam_cores_perc", "fast_init",     "max_in_cpu",
+    "nvme_path",    "pin_memory",   "pipeline",           "pipeline_read", "pipeline_write",
+    "ratio",        "super_offload"};
 
 // The library's words without the library's number.
 std::string reason(const json::exception& error) {
@@ -59,7 +78,19 @@ std::string reason(const json::exception& error) {
   return number == std::string::npos ? text : text.substr(number + 2);
 }
 
-bool said(const json& value) { return !(value.is_string() && value == "auto"); }
+// "auto" and null leave a key to its default.
+bool said(const json& value) { return !value.is_null() && value != "auto"; }
+
+bool is_on(const json& section, const char* key) {
+  return section.contains(key) && said(section.at(key)) && section.at(key).get<bool>();
+}
+
+// Of offload_optimizer or offload_param: cpu, nvme or none.
+std::string device_of(const json& section, const char* key) {
+  if (!section.contains(key) || !said(section.at(key))) return "none";
+  const json& device = section.at(key).value("device", json("none"));
+  return said(device) ? device.get<std::string>() : "none";
+}
 
 // One reading of one file.
 class DeepspeedReader {
@@ -89,8 +120,9 @@ class DeepspeedReader {
         {"bf16", [&] { precision(key, value, "bf16"); }},
         {"bfloat16", [&] { precision(key, value, "bf16"); }},
         {"zero_optimization", [&] { zero(value); }},
-        {"optimizer", [&] { optimizer(value); }},
-        {"scheduler", [&] { scheduler(value); }},
+        // pretrain_gpt.py passes its own of these two: the file's count for nothing.
+        {"optimizer", [&] { idle.push_back(key); }},
+        {"scheduler", [&] { idle.push_back(key); }},
         {"data_types", [&] { data_types(value); }}};
     const auto section = sections.find(key);
     if (section == sections.end()) return false;
@@ -111,6 +143,12 @@ class DeepspeedReader {
       communication(key, value);
     else if (key == "sparse_attention")
       throw UsageError(concat(path_, ": sparse_attention: attention is dense here"));
+    else if (key == "gradient_allreduce_op" && said(value) && value != "mean")
+      throw UsageError(concat(path_, ": ", key, " ", value.dump(), ": permitted is \"mean\""));
+    else if (key == "tensor_parallel" && value.value("autotp_size", 0) > 1)
+      throw UsageError(concat(path_, ": tensor_parallel.autotp_size ",
+                              value.at("autotp_size").dump(),
+                              ": --tensor-model-parallel-size divides the model here"));
     else if (changes_training(key) && enabled_somewhere(value))
       throw UsageError(concat(path_, ": ", key, " is enabled: every step here trains the whole ",
                               "model on whole samples, in one precision"));
@@ -122,11 +160,13 @@ class DeepspeedReader {
   static bool changes_training(std::string_view key) {
     return key == "curriculum_learning" || key == "data_efficiency" || key == "amp" ||
            key == "progressive_layer_drop" || key == "compression_training" ||
-           key == "quantize_training" || key == "elasticity";
+           key == "quantize_training" || key == "elasticity" || key == "torch_autocast" ||
+           key == "hybrid_engine" || key == "expert_parallel";
   }
 
+  // A section that says of itself that it is off is off, whatever stands in it.
   static bool enabled_somewhere(const json& value) {
-    if (!value.is_object()) return false;
+    if (!value.is_object() || value.value("enabled", json()) == false) return false;
     for (const auto& [name, inner] : value.items())
       if ((name == "enabled" && inner == true) || enabled_somewhere(inner)) return true;
     return false;
@@ -191,15 +231,26 @@ class DeepspeedReader {
       set("fp16.initial_scale_power", "initial-loss-scale",
           std::exp2(value.value("initial_scale_power", 16.0)));
     }
-    const std::pair<const char*, const char*> names[] = {{"loss_scale_window", "loss-scale-window"},
-                                                         {"hysteresis", "hysteresis"},
-                                                         {"min_loss_scale", "min-loss-scale"}};
-    for (const auto& [name, row] : names) {
-      if (value.contains(name)) set(concat("fp16.", name), row, value.at(name));
-    }
+    scaler(value, "loss_scale_window", "loss-scale-window", 1000);
+    scaler(value, "hysteresis", "hysteresis", 2);
+    scaler(value, "min_loss_scale", "min-loss-scale", 1);
+  }
+
+  // A number of the loss scaler: the file's, or DeepSpeed's own where the file leaves it out. A
+  // flag for what the file leaves out counts for nothing, as in DeepSpeed.
+  void scaler(const json& fp16, const char* key, std::string_view flag, int64_t by_default) {
+    const std::string name = concat("fp16.", key);
+    if (fp16.contains(key)) return set(name, flag, fp16.at(key));
+    const cli::Row* row = cli::find_row(rows_, flag);
+    const cli::Values before = row->show();
+    row->set({std::to_string(by_default)});
+    if (given_.contains(flag) && row->show() != before)
+      idle.push_back(concat("--", flag, " ", cli::join(before, " "), " (", name, " is ", by_default,
+                            " by default)"));
   }
 
   void communication(const std::string& key, const json& value) {
+    if (!said(value)) return;
     if (value == "bf16" || value == "bfp16" || value == "bfloat16")
       set(key, "grad-reduce-in-bf16", true);
     else if (value == "fp32" || value == "float32")
@@ -224,92 +275,27 @@ class DeepspeedReader {
     rest("zero_optimization", value,
          {"stage", "offload_optimizer", "offload_param", "overlap_comm", "cpu_offload"},
          kIdleOfZero);
-    if (value.value("cpu_offload", false))
-      set("zero_optimization.cpu_offload", "cpu-offload", true);
+    if (is_on(value, "cpu_offload")) set("zero_optimization.cpu_offload", "cpu-offload", true);
     if (value.contains("stage")) set("zero_optimization.stage", "zero-stage", value.at("stage"));
-    if (value.contains("offload_optimizer") &&
-        value.at("offload_optimizer").value("device", "none") != "none") {
-      if (value.at("offload_optimizer").value("device", "none") != "cpu") {
-        throw UsageError(concat(
-            path_, ": zero_optimization.offload_optimizer.device: permitted is cpu or none"));
-      }
-      set("zero_optimization.offload_optimizer", "cpu-offload", true);
-    }
-    if (value.value("overlap_comm", false))
+    if (is_on(value, "overlap_comm"))
       set("zero_optimization.overlap_comm", "overlap-grad-reduce", true);
-    if (value.contains("offload_param") &&
-        value.at("offload_param").value("device", "none") != "none") {
+    offload_optimizer(value);
+    if (device_of(value, "offload_param") == "none") return;
+    // Parameters are divided, and so can be elsewhere, in stage 3 alone.
+    if (config_.zero_stage != 3) return idle.push_back("zero_optimization.offload_param");
+    throw UsageError(concat(path_, ": zero_optimization.offload_param.device: permitted is none"));
+  }
+
+  void offload_optimizer(const json& value) {
+    const std::string device = device_of(value, "offload_optimizer");
+    if (device == "none") return;
+    if (device != "cpu") {
       throw UsageError(
-          concat(path_, ": zero_optimization.offload_param.device: permitted is none"));
+          concat(path_, ": zero_optimization.offload_optimizer.device: permitted is cpu or none"));
     }
-  }
-
-  void optimizer(const json& value) {
-    const std::string type = value.value("type", "AdamW");
-    if (type != "Adam" && type != "AdamW") {
-      throw UsageError(concat(path_, ": optimizer.type ", type, ": permitted are Adam and AdamW"));
-    }
-    const json parameters = value.value("params", json::object());
-    for (const char* needed : {"adam_w_mode", "bias_correction"}) {
-      if (parameters.contains(needed) && parameters.at(needed) == false)
-        throw UsageError(concat(path_, ": optimizer.params.", needed, " false: permitted is true"));
-    }
-    rest("optimizer.params", parameters, {"lr", "eps", "weight_decay", "betas"}, kIdleOfAdam);
-    const std::pair<const char*, const char*> names[] = {
-        {"lr", "lr"}, {"eps", "adam-eps"}, {"weight_decay", "weight-decay"}};
-    for (const auto& [name, row] : names) {
-      if (parameters.contains(name))
-        set(concat("optimizer.params.", name), row, parameters.at(name));
-    }
-    if (parameters.contains("betas") && parameters.at("betas").is_array() &&
-        parameters.at("betas").size() == 2) {
-      set("optimizer.params.betas", "adam-beta1", parameters.at("betas")[0]);
-      set("optimizer.params.betas", "adam-beta2", parameters.at("betas")[1]);
-    }
-  }
-
-  void scheduler(const json& value) {
-    const std::string type = value.value("type", "");
-    if (type != "WarmupLR" && type != "WarmupDecayLR" && type != "WarmupCosineLR") {
-      throw UsageError(concat(path_, ": scheduler.type ", type,
-                              ": permitted are WarmupLR, WarmupDecayLR and WarmupCosineLR"));
-    }
-    const json parameters = value.value("params", json::object());
-    const json shape = parameters.value("warmup_type", json("log"));
-    if (shape != "linear") {
-      throw UsageError(concat(path_, ": scheduler.params.warmup_type ", shape.dump(),
-                              parameters.contains("warmup_type") ? "" : ", as it is by default",
-                              ": permitted is \"linear\""));
-    }
-    const bool cosine = type == "WarmupCosineLR", decays = type != "WarmupLR";
-    set("scheduler.type", "lr-decay-style", cosine ? "cosine" : decays ? "linear" : "constant");
-    const auto take = [&](const char* name, const char* flag, const json& by_default) {
-      set(concat("scheduler.params.", name), flag, parameters.value(name, by_default));
-    };
-    if (!cosine) {
-      take("warmup_min_lr", "lr-warmup-init", 0);
-      take("warmup_max_lr", "lr", 0.001);
-      // What the warm-up starts at is also where the decay ends.
-      if (decays) take("warmup_min_lr", "min-lr", 0);
-    }
-    take("warmup_num_steps", "lr-warmup-iters", 1000);
-    if (decays && parameters.contains("total_num_steps"))
-      set("scheduler.params.total_num_steps", "lr-decay-iters", parameters.at("total_num_steps"));
-    if (cosine) shares_of_rate(parameters);
-    rest(
-        "scheduler.params", parameters,
-        {"warmup_type", "warmup_num_steps", "total_num_steps",
-         cosine ? "warmup_min_ratio" : "warmup_min_lr", cosine ? "cos_min_ratio" : "warmup_max_lr"},
-        {"last_batch_iteration"});
-  }
-
-  // WarmupCosineLR says the rates at its ends as shares of the optimizer's.
-  void shares_of_rate(const json& parameters) {
-    if (!config_.lr) throw UsageError(path_ + ": scheduler WarmupCosineLR needs a learning rate");
-    set("scheduler.params.warmup_min_ratio", "lr-warmup-init",
-        *config_.lr * parameters.value("warmup_min_ratio", 0.0));
-    set("scheduler.params.cos_min_ratio", "min-lr",
-        *config_.lr * parameters.value("cos_min_ratio", 0.0001));
+    rest("zero_optimization.offload_optimizer", value.at("offload_optimizer"), {"device"},
+         kIdleOfOffload);
+    set("zero_optimization.offload_optimizer", "cpu-offload", true);
   }
 
   // train_batch_size = micro-batch x gradient_accumulation_steps x data-parallel size, which only
@@ -317,7 +303,11 @@ class DeepspeedReader {
   void accumulation(const json& root) {
     if (!root.contains("gradient_accumulation_steps")) return;
     const json& value = root.at("gradient_accumulation_steps");
-    if (!value.is_number_integer()) return;
+    if (!said(value)) return;
+    if (!value.is_number_integer()) {
+      throw UsageError(concat(path_, ": gradient_accumulation_steps ", value.dump(),
+                              ": expected a whole number"));
+    }
     if (config_.micro_batch_size == 0) {
       throw UsageError(path_ + ": gradient_accumulation_steps needs a micro-batch size");
     }

@@ -29,8 +29,9 @@ cli::Table<TrainConfig> compatibility_flags();
 /// Long names of the flags that a command line or a file set.
 using Given = std::set<std::string, std::less<>>;
 
-/// Takes over what a DeepSpeed configuration says: batch sizes, precision, clipping, ZeRO stage,
-/// optimizer and scheduler numbers. Keys that change nothing here are returned, to be told once.
+/// Takes over what a DeepSpeed configuration says: batch sizes, precision, clipping, ZeRO stage and
+/// offload. Keys that change nothing here, and its optimizer and scheduler, which change nothing in
+/// pretrain_gpt.py either, are returned, to be told once.
 /// State: names set here are added to `given`.
 /// Errors: cli::UsageError naming `path` and key for a value that a flag gives differently, a
 /// setting that cannot be honoured, or text that is not JSON.

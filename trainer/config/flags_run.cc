@@ -280,7 +280,7 @@ cli::Group<C> command_group() {
               {.name = "deepspeed_config",
                .aliases = "deepspeed-config",
                .value = "FILE",
-               .help = "DeepSpeed's JSON: batch sizes, precision, clipping, ZeRO stage, optimizer.",
+               .help = "DeepSpeed's JSON: batch sizes, precision, clipping, ZeRO stage, offload.",
                .field = text(&C::deepspeed_config)},
               {.name = "dry-run",
                .help = "Print parameters, memory plan and estimated time, and end.",
