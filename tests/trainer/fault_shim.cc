@@ -1,3 +1,4 @@
+// SPDX-License-Identifier: MIT
 // A library for LD_PRELOAD that counts the operations which change files below one folder, and at a
 // chosen one kills the process or lets the operation fail. So a test can stop a program at every
 // point of a save that a power cut could hit, and the program itself knows nothing of it.
@@ -7,14 +8,13 @@
 // device. FAULT_MESSAGES: the process's beginning counts too, and every message it sends, of
 // control or of gloo. FAULT_COUNT: a file that holds the number of operations, a long, however the
 // process ends; of a rank, with its number after a dot.
+// FAULT_WHEN: a file; while it is there, and only then, every operation fails with FAULT_ERRNO.
 // FAULT_SAVES: operations are counted anew in each save of the trainer, those that change nothing
 // among them; the first save fails at operation FAULT_AT, the third at the FAULT_SAVES-th after it,
 // and so on, each with the next of FAULT_ERRNO's numbers, which commas divide; saves between them
 // are left alone. FAULT_LOG: a file that gets a line for each operation that was made to fail: the
 // number of the save, of the operation, its name, its path, and errno; or without FAULT_AT for each
 // that changes something: its name and path. The same number after a dot.
-//
-// SPDX-License-Identifier: MIT
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -124,9 +124,15 @@ bool fault(const char* name, const char* path) {
                     times = number("FAULT_TIMES", LONG_MAX);
   static const int signal = static_cast<int>(number("FAULT_SIGNAL", SIGKILL));
   static const bool here = in_this_process();
+  static const char* const when = std::getenv("FAULT_WHEN");
   const long now = ++*operations;
   const long save = save_number;
   if (first == 0) log("%s %s\n", name, path);
+  if (when) {
+    const bool fails = here && access(when, F_OK) == 0;
+    if (fails) errno = error_number(0);
+    return fails;
+  }
   if (!here || first == 0 || (by_saves && save % 2 == 0)) return false;
   const long at = by_saves ? first + save / 2 * stride : first;
   const int error = error_number(by_saves ? save / 2 : 0);

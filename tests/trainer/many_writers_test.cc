@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
@@ -189,6 +190,60 @@ TEST_F(ManyWriters, OneThatFailsFailsAllAndLeavesNothing) {
   EXPECT_FALSE(find_checkpoint(root_, std::nullopt));
   // The lock alone.
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);
+}
+
+// Rank 2 has nothing that can be written; the others learn of it between two blocks.
+TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
+  CheckpointMeta meta;
+  meta.state.iteration = 9;
+  constexpr int64_t kFloats = 3 * kChecksumBlock_bytes / 4;
+  std::atomic<int> blocks = 0;
+  std::atomic<bool> failed = false;
+  std::vector<std::string> errors(kWorld);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kWorld; ++rank)
+    ranks.emplace_back([&, rank] {
+      WriterPlace mine = place(rank);
+      mine.name = [](int of) { return "rank " + std::to_string(of) + " (n7)"; };
+      CheckpointRoot root(root_, mine);
+      const auto wait_for_failure = [&](int64_t, std::span<std::byte>) {
+        ++blocks;
+        while (!failed) std::this_thread::yield();
+      };
+      ShardSource shard{"model",   "m" + std::to_string(rank), "F32",
+                        {kFloats}, Piece::whole({kFloats}),    {}};
+      shard.fill = wait_for_failure;
+      if (rank == 0) shard.fill = [](int64_t, std::span<std::byte>) {};
+      try {
+        root.save(meta, {shard}, 0, rank == 2 ? "no memory for a copy" : "");
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+      failed = failed || rank == 2;
+    });
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_LE(blocks, 1);
+  EXPECT_THAT(errors, testing::Each("rank 2 (n7): no memory for a copy"));
+  EXPECT_FALSE(fs::exists(root_ + "/.iter_0000009.tmp"));
+}
+
+// Rank 2 stands still: who waits in vain is told for whom.
+TEST_F(ManyWriters, OneThatDoesNotComeIsNamedToAll) {
+  std::string error;
+  std::thread other([&] {
+    CheckpointRoot root(root_, place(1));
+    try {
+      save(root, 1, 4);
+    } catch (const std::exception& why) {
+      error = why.what();
+    }
+  });
+  WriterPlace first = place(0);
+  first.patience = std::chrono::seconds(1);
+  CheckpointRoot root(root_, first);
+  EXPECT_THROW(save(root, 0, 4), std::runtime_error);
+  other.join();
+  EXPECT_EQ(error, "rank 2: wrote no shards within 1 s");
 }
 
 // Each host has a folder of its own under one name: what no reader could load gets no name.

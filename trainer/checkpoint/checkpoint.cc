@@ -207,7 +207,12 @@ std::optional<std::string> find_checkpoint(const std::string& root, std::optiona
 }
 
 std::string offer_previous(const std::string& root, int64_t iteration) {
-  const std::vector<int64_t> stored = stored_iterations(root);
+  std::vector<int64_t> stored;
+  try {
+    stored = stored_iterations(root);
+  } catch (const std::system_error& error) {
+    return error.what();
+  }
   for (size_t i = stored.size(); i > 0; --i) {
     if (stored[i - 1] >= iteration) continue;
     try {

@@ -75,8 +75,10 @@ class TemporaryFolder {
 
 // Makes the folder. Of several ranks' one, whoever comes first makes it.
 void make_temporary(const std::string& path, bool shared) {
-  if (!shared) fs::remove_all(path);
-  if (::mkdir(path.c_str(), 0777) != 0 && !(shared && errno == EEXIST)) fail(path);
+  if (::mkdir(path.c_str(), 0777) == 0 || (shared && errno == EEXIST)) return;
+  if (errno != EEXIST) fail(path);
+  fs::remove_all(path);
+  if (::mkdir(path.c_str(), 0777) != 0) fail(path);
 }
 
 bool is_temporary(const std::string& name) {
@@ -338,9 +340,7 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
     commit(meta, path);
   } catch (const std::exception& error) {
     if (!many) throw;
-    why = message(meeting.name(0), ": ", describe(error));
-    meeting.tell(why);
-    throw std::runtime_error(why);
+    meeting.drop(message(meeting.name(0), ": ", describe(error)));
   }
   folder.release();
   if (many) meeting.tell("");

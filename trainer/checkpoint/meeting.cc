@@ -47,10 +47,9 @@ std::string Meeting::name(int rank) const {
   return place_.name ? place_.name(rank) : message("rank ", rank);
 }
 
-// Takes what has come; false when that was nothing.
-bool Meeting::receive(milliseconds wait) {
-  const std::vector<WriterLetter> letters = place_.letters(save_, wait);
-  for (const WriterLetter& letter : letters) {
+// Takes what has come.
+void Meeting::receive(milliseconds wait) {
+  for (const WriterLetter& letter : place_.letters(save_, wait)) {
     if (place_.rank > 0) {
       if (letter.from == 0 && !verdict_) verdict_ = letter.text;
       continue;
@@ -63,7 +62,6 @@ bool Meeting::receive(milliseconds wait) {
     failure_ = message(name(letter.from), ": ", word->substr(std::min<size_t>(1, word->size())));
     tell(failure_);
   }
-  return !letters.empty();
 }
 
 bool Meeting::given_up() {
@@ -83,6 +81,11 @@ void Meeting::tell(const std::string& failure) {
   place_.post(-1, save_, *verdict_);
 }
 
+void Meeting::drop(const std::string& failure) {
+  tell(failure);
+  throw std::runtime_error(failure);
+}
+
 void Meeting::gather(CheckpointMeta& meta, const std::string& failure) {
   if (failure_.empty() && !failure.empty()) {
     failure_ = message(name(0), ": ", failure);
@@ -93,14 +96,19 @@ void Meeting::gather(CheckpointMeta& meta, const std::string& failure) {
     if (left.count() <= 0) break;
     receive(left);
   }
-  if (missing() >= 0 && failure_.empty())
-    failure_ = message(name(missing()), ": wrote no shards within ", place_.patience.count(), " s");
-  if (!failure_.empty()) throw std::runtime_error(failure_);
+  if (failure_.empty() && missing() >= 0)
+    drop(message(name(missing()), ": wrote no shards within ", place_.patience.count(), " s"));
+  if (!failure_.empty()) drop(failure_);
   for (int rank = 1; rank < place_.world; ++rank) {
     const std::string& word = *words_[static_cast<size_t>(rank)];
-    CheckpointMeta part = parse_meta(word.substr(1), name(rank));
+    CheckpointMeta part;
+    try {
+      part = parse_meta(word.substr(1), "its record");
+    } catch (const std::exception& error) {
+      drop(message(name(rank), ": ", error.what()));
+    }
     if (part.state != meta.state)
-      throw std::runtime_error(name(rank) + ": its shards are of another state than rank 0's");
+      drop(name(rank) + ": its shards are of another state than rank 0's");
     merge(meta, std::move(part));
   }
 }
@@ -110,7 +118,11 @@ void Meeting::report_and_wait(const CheckpointMeta& meta, const std::string& fai
   part.state = meta.state;
   part.files = meta.files;
   part.tensors = meta.tensors;
-  place_.post(0, save_, failure.empty() ? kGood + format_meta(part) : kBad + failure);
+  try {
+    place_.post(0, save_, failure.empty() ? kGood + format_meta(part) : kBad + failure);
+  } catch (const std::exception& error) {  // too long for one letter.
+    place_.post(0, save_, kBad + std::string(error.what()));
+  }
   // Rank 0 may have waited as long for another one, and then has its own work to do.
   const Clock::time_point end = Clock::now() + 2 * place_.patience;
   while (!verdict_ && Clock::now() < end)

@@ -1,7 +1,7 @@
-// Meeting: how the ranks that write one checkpoint learn of each other's end, by letters: each tells
-// rank 0 what it has written, or why it could not, and rank 0 tells all how the save ended. No
-// collective is used, so it goes on beside the training; and nothing is read out of the folder, so
-// a disk that refuses, or shows a file late, hides no rank's word. Not here: writing shards
+// Meeting: how the ranks that write one checkpoint learn of each other's end, by letters: each
+// tells rank 0 what it has written, or why it could not, and rank 0 tells all how the save ended.
+// No collective is used, so it goes on beside the training; and nothing is read out of the folder,
+// so a disk that refuses, or shows a file late, hides no rank's word. Not here: writing shards
 // (checkpoint_root.cc). May include: checkpoint/.
 //
 // SPDX-License-Identifier: MIT
@@ -39,6 +39,8 @@ class Meeting {
 
   /// Rank 0: tells all how the save ended; empty: it is whole. Only the first word counts.
   void tell(const std::string& failure);
+  /// Rank 0: the same, and ends this rank's part.
+  [[noreturn]] void drop(const std::string& failure);
 
   /// Other ranks: tells rank 0 what is written, or why not, and waits for its word.
   /// Errors: std::runtime_error with the word where the save was dropped.
@@ -48,7 +50,7 @@ class Meeting {
   std::string name(int rank) const;
 
  private:
-  bool receive(std::chrono::milliseconds wait);
+  void receive(std::chrono::milliseconds wait);
   int missing() const;
 
   int64_t save_;

@@ -61,8 +61,10 @@ void LogFile::add(std::string entry, int64_t iteration) {
   kept_bytes_ += entry.size();
   kept_.push_back({std::move(entry), iteration});
   refused_entries_ += refusal_ != 0;
-  if (kept_bytes_ >= kBatchBytes && refusal_ == 0) flush();
-  forget_oldest();
+  if (refusal_ != 0)
+    forget_oldest();
+  else if (kept_bytes_ >= kBatchBytes)
+    flush();
 }
 
 void LogFile::flush() {
@@ -161,6 +163,7 @@ void LogFile::refused(int error) {
                 options_.most_kept_bytes >> 10, " KiB at most, and tried again; training goes on"));
   }
   refusal_ = error;
+  forget_oldest();
 }
 
 void LogFile::forget_oldest() {
