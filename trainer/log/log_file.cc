@@ -113,6 +113,7 @@ void LogFile::close() noexcept {
 
 void LogFile::write_all() {
   while (!head_.empty()) head_.erase(0, write(head_));
+  if (!options_.gap) lost_ = 0;
   while (!kept_.empty() || lost_ > 0) consume(write(next_batch()));
 }
 
@@ -122,13 +123,13 @@ size_t LogFile::write(const std::string& bytes) {
   do {
     n = ::write(fd_, bytes.data(), bytes.size());
   } while (n < 0 && errno == EINTR);
-  if (n < 0) fail();
+  if (n == 0) errno = EIO;  // bytes that are neither taken nor refused.
+  if (n <= 0) fail();
   size_bytes_ += n;
   return static_cast<size_t>(n);
 }
 
 std::string LogFile::next_batch() {
-  if (!options_.gap) lost_ = 0;
   if (lost_ > 0 && done_bytes_ == 0) {
     gap_lost_ = std::exchange(lost_, 0);
     kept_.push_front({options_.gap(gap_lost_, lost_iteration_), 0});
