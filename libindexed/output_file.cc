@@ -80,7 +80,8 @@ std::string in_folder_of(const std::string& path, const std::string& name) {
 void sync_folder(const std::string& path) {
   const std::string folder = folder_of(path);
   const int fd = ::open(folder.c_str(), O_RDONLY | O_DIRECTORY | O_CLOEXEC);
-  if (fd < 0) return;  // a folder that may be written but not read cannot be synced
+  if (fd < 0 && errno == EACCES) return;  // may be written but not read: cannot be synced
+  if (fd < 0) fail(folder, errno);
   const int code = ::fsync(fd) != 0 ? errno : 0;
   ::close(fd);
   if (code != 0 && code != EINVAL && code != EROFS)
@@ -128,8 +129,11 @@ void for_stale_temporaries(const std::string& target, Use use) {
   ::closedir(folder);
 }
 
-void remove_stale_temporaries(const std::string& target) {
-  for_stale_temporaries(target, [](int folder, const char* name) { ::unlinkat(folder, name, 0); });
+// All but `own`, which has no lock where the file system gives none.
+void remove_stale_temporaries(const std::string& target, const std::string& own = "") {
+  for_stale_temporaries(target, [&](int folder, const char* name) {
+    if (name != name_of(own)) ::unlinkat(folder, name, 0);
+  });
 }
 
 // Whether two files hold the same bytes.
@@ -177,7 +181,7 @@ OutputFile::OutputFile(std::string path, Existing existing)
   }
   open_temporary();
   // After it, so that at no moment the next run would find nothing.
-  remove_stale_temporaries(target_);
+  remove_stale_temporaries(target_, temporary_);
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
 }
 

@@ -5,6 +5,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include <sys/prctl.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -73,21 +74,27 @@ int64_t parameters_held(const Engine& engine) {
   return sum;
 }
 
-void print_config(const TrainConfig& config, const cli::Invocation& call) {
+void print_config(const TrainConfig& config, const cli::Invocation& call, LogFile& out) {
   if (call.console.quiet()) return;
-  std::printf(
-      "------------------------ arguments ------------------------\n%s"
-      "-------------------- end of arguments ---------------------\n",
-      effective_config(config).c_str());
-  cli::finish_stdout();
+  out.add(concat("------------------------ arguments ------------------------\n",
+                 effective_config(config),
+                 "-------------------- end of arguments ---------------------\n"));
+  out.flush();
 }
 
-// Once the folder is known to be ours alone.
-void save_config(const TrainConfig& config) {
+// Once the folder is known to be ours alone. A run that goes on has one there, and needs no other
+// on a full disk.
+void save_config(const TrainConfig& config, bool goes_on, cli::Console& console) {
   if (config.save.empty() || config.skip_train) return;
-  indexed::OutputFile out(config.save + "/config.toml", indexed::Existing::replace);
-  out.write(effective_config(config));
-  out.commit();
+  const std::string path = config.save + "/config.toml";
+  try {
+    indexed::OutputFile out(path, indexed::Existing::replace);
+    out.write(effective_config(config));
+    out.commit();
+  } catch (const std::system_error& error) {
+    if (!goes_on || !may_pass(error.code().value())) throw;
+    console.error(concat(cli::describe(error), ": not written; training goes on"));
+  }
 }
 
 // A start after a failure goes on from what the run itself has saved.
@@ -137,6 +144,9 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
   }
   job.meet(ops.get(), "");
   return job.run([&] {
+    LogFile out({.path = "standard output",
+                 .descriptor = STDOUT_FILENO,
+                 .say = [&](const std::string& line) { call.console.error(line); }});
     const ModelSpec& spec = prepared.spec;
     EngineOptions& options = prepared.options;
     job.enter(comm::Phase::load, 0);
@@ -145,7 +155,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
     }
-    print_config(config, call);
+    print_config(config, call, out);
     const indexed::TrainingData data = open_training_data(config);
     Engine engine(spec, options, *ops, job.open_groups(*ops));
     if (config.derived.world_size > 1 && ops->device() == ops::Device::cuda) {
@@ -153,10 +163,10 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     }
     call.console.log(concat(ops->describe(), "\n", engine.memory_plan().report));
     if (!call.console.quiet()) {
-      std::printf(
-          " > number of parameters on (tensor, pipeline) model parallel rank (0, 0): %lld\n",
-          static_cast<long long>(parameters_held(engine)));
+      out.add(concat(" > number of parameters on (tensor, pipeline) model parallel rank (0, 0): ",
+                     parameters_held(engine), "\n"));
     }
+    const bool goes_on = start.checkpoint.has_value() || job.launch().restarts > 0;
     TrainingLoop loop({.config = config,
                        .spec = spec,
                        .engine = engine,
@@ -165,9 +175,10 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                        .schedule = schedule,
                        .stop = stop,
                        .job = job,
-                       .console = call.console},
+                       .console = call.console,
+                       .out = out},
                       std::move(start));
-    if (job.speaks()) save_config(config);
+    if (job.speaks()) save_config(config, goes_on, call.console);
     job.barrier();  // rank 0 holds the folder of checkpoints.
     return job.guard([&] { return loop.run(); });
   });

@@ -10,6 +10,7 @@
 #include <sstream>
 #include <thread>
 
+#include "tests/names_on_disk.h"
 #include "tests/tools/run_tool.h"
 
 namespace tools {
@@ -210,6 +211,22 @@ TEST_P(KillTest, AtEveryOperation) {
       check_and_repeat("disk full " + when, true);
     }
   }
+}
+
+// An index is named when the data it describes has its name for good.
+TEST_P(KillTest, NamesAreGivenToWhatIsOnTheDisk) {
+  fresh();
+  ASSERT_EQ(run("out", words_,
+                {{"LD_PRELOAD", FAULT_SHIM},
+                 {"FAULT_ROOT", folder_ + "/out"},
+                 {"FAULT_LOG", folder_ + "/log"}})
+                .status,
+            0);
+  std::ifstream log(folder_ + "/log");
+  int named = 0;
+  const auto relies = [](const std::string& path) { return path.ends_with(".idx"); };
+  EXPECT_EQ(torn_by_a_power_cut(log, relies, named), std::vector<std::string>());
+  EXPECT_GT(named, 0);
 }
 
 INSTANTIATE_TEST_SUITE_P(

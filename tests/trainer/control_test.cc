@@ -132,6 +132,50 @@ TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/meeting"));
 }
 
+// Texts beside the rounds: to one, to all others, by topic, from another thread; what is asked for
+// too late is gone.
+TEST_F(ControlTest, LettersReachThoseTheyAreFor) {
+  std::atomic<int> ended = 0;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        const auto all = [&](int64_t topic, size_t count) {
+          std::vector<std::string> out;
+          while (out.size() < count)
+            for (const Letter& letter : c.letters(topic, std::chrono::seconds(20)))
+              out.push_back(std::to_string(letter.from) + " " + letter.text);
+          return out;
+        };
+        std::thread other([&] {
+          if (c.rank() == 1) {
+            c.post(0, 7, "early");
+            c.post(0, 8, std::string(300'000, 'x'));
+            c.post(0, 8, "then");
+          }
+          if (c.rank() == 2) c.post(-1, 8, "to all");
+        });
+        for (int round = 0; round < 5; ++round) c.exchange("beside");
+        other.join();
+        c.exchange("everything is on its way");
+        const std::string lengthy(300'000, 'x');
+        if (c.rank() == 0) {
+          EXPECT_THAT(all(8, 3),
+                      testing::UnorderedElementsAre("1 " + lengthy, "1 then", "2 to all"));
+        }
+        if (c.rank() == 1) {
+          EXPECT_THAT(all(8, 1), testing::ElementsAre("2 to all"));
+        }
+        for (const int64_t topic : {7, 8, 9})
+          EXPECT_TRUE(c.letters(topic, milliseconds(0)).empty()) << topic;
+        EXPECT_THROW(c.post(0, 9, std::string(kRankLimit, 'x')), ops::DeviceError);
+        c.exchange("");
+        c.leave();
+        ++ended;
+      });
+  EXPECT_EQ(ended, 3);
+  for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
+}
+
 // The second in which a host's ranks meet is made of pauses between looks for rank 0, which
 // meeting.cc holds short. By the clock of a busy machine it cannot be held.
 TEST_F(ControlTest, WhoFindsTheDoorOpenIsInAtTheFirstLook) {

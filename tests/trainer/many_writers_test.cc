@@ -9,17 +9,18 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <chrono>
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
-#include <functional>
+#include <memory>
 #include <numeric>
 #include <thread>
 #include <vector>
 
+#include "tests/trainer/writer_links.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/checkpoint/meeting.h"
 
 namespace trainer {
 namespace {
@@ -35,6 +36,7 @@ class ManyWriters : public testing::Test {
   ManyWriters() {
     std::string name = fs::temp_directory_path() / "many_writers_test.XXXXXX";
     root_ = ::mkdtemp(name.data());
+    connect();
   }
   ~ManyWriters() override { fs::remove_all(root_); }
 
@@ -54,9 +56,9 @@ class ManyWriters : public testing::Test {
               0);
   }
 
-  WriterPlace place(int rank) const {
-    return {.rank = rank, .world = kWorld, .patience = std::chrono::seconds(20)};
-  }
+  WriterPlace place(int rank) const { return links_->place(rank, std::chrono::seconds(20)); }
+  // For writers whose numbers of saves begin anew.
+  void connect() { links_ = std::make_unique<WriterLinks>(kWorld); }
 
   // A process that saves `iterations`; exit status 0 when all were whole, 1 when one was not.
   pid_t start(int rank, std::vector<int64_t> iterations, milliseconds late = {}) const {
@@ -97,11 +99,13 @@ class ManyWriters : public testing::Test {
   }
 
   std::string root_;
+  std::unique_ptr<WriterLinks> links_;
 };
 
 TEST_F(ManyWriters, WriteOneCheckpointWhoeverIsLast) {
   for (int last = 0; last < kWorld; ++last) {
     std::vector<pid_t> children;
+    connect();
     // Rank 0 takes the folder before others write, as the first training step has it.
     children.push_back(start(0, {last + 1}, milliseconds(last == 0 ? 60 : 20)));
     for (int rank = 1; rank < kWorld; ++rank)
@@ -126,6 +130,7 @@ TEST_F(ManyWriters, AKilledOneLeavesTheLastWholeCheckpoint) {
   int64_t known = 1;
   for (int round = 0; round < 12; ++round) {
     children.clear();
+    connect();
     std::vector<int64_t> iterations(50);
     std::iota(iterations.begin(), iterations.end(), known + 1);
     for (int rank = 0; rank < kWorld; ++rank)
@@ -141,6 +146,7 @@ TEST_F(ManyWriters, AKilledOneLeavesTheLastWholeCheckpoint) {
   }
   // Whoever comes next cleans up and goes on.
   children.clear();
+  connect();
   for (int rank = 0; rank < kWorld; ++rank)
     children.push_back(start(rank, {1000}, milliseconds(20)));
   for (const pid_t child : children) EXPECT_EQ(status_of(child), 0);
@@ -186,26 +192,102 @@ TEST_F(ManyWriters, OneThatFailsFailsAllAndLeavesNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);
 }
 
-// Rank 0 gives the folder its name the moment the last record is there, before that record's
-// writer has looked at it again.
-TEST(Meeting, AFolderThatIsNamedAtOnceIsWhole) {
-  std::string root = std::filesystem::temp_directory_path() / "meeting_test.XXXXXX";
-  ASSERT_NE(::mkdtemp(root.data()), nullptr);
-  for (int round = 0; round < 20; ++round) {
-    const std::string named = root + "/" + std::to_string(round), temporary = named + ".tmp";
-    std::filesystem::create_directory(temporary);
-    std::ofstream(temporary + "/shard") << "bytes";
-    CheckpointMeta meta;
-    meta.files["shard"] = 5;
-    std::thread first([&] {
-      while (!std::filesystem::exists(temporary + "/rank_00001.json")) continue;
-      std::filesystem::rename(temporary, named);
+// Rank 2 has nothing that can be written; the others learn of it between two blocks.
+TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
+  CheckpointMeta meta;
+  meta.state.iteration = 9;
+  constexpr int64_t kFloats = 3 * kChecksumBlock_bytes / 4;
+  std::atomic<int> blocks = 0;
+  std::atomic<bool> failed = false;
+  std::vector<std::string> errors(kWorld);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < kWorld; ++rank)
+    ranks.emplace_back([&, rank] {
+      WriterPlace mine = place(rank);
+      mine.name = [](int of) { return "rank " + std::to_string(of) + " (n7)"; };
+      CheckpointRoot root(root_, mine);
+      const auto wait_for_failure = [&](int64_t, std::span<std::byte>) {
+        ++blocks;
+        while (!failed) std::this_thread::yield();
+      };
+      ShardSource shard{"model",   "m" + std::to_string(rank), "F32",
+                        {kFloats}, Piece::whole({kFloats}),    {}};
+      shard.fill = wait_for_failure;
+      if (rank == 0) shard.fill = [](int64_t, std::span<std::byte>) {};
+      try {
+        root.save(meta, {shard}, 0, rank == 2 ? "no memory for a copy" : "");
+      } catch (const std::exception& error) {
+        errors[static_cast<size_t>(rank)] = error.what();
+      }
+      failed = failed || rank == 2;
     });
-    Meeting meeting(temporary, named, {.rank = 1, .world = 2, .patience = std::chrono::seconds(2)});
-    EXPECT_NO_THROW(meeting.report_and_wait(meta, ""));
-    first.join();
+  for (std::thread& rank : ranks) rank.join();
+  EXPECT_LE(blocks, 1);
+  EXPECT_THAT(errors, testing::Each("rank 2 (n7): no memory for a copy"));
+  EXPECT_FALSE(fs::exists(root_ + "/.iter_0000009.tmp"));
+}
+
+// Rank 2 stands still: who waits in vain is told for whom.
+TEST_F(ManyWriters, OneThatDoesNotComeIsNamedToAll) {
+  std::string error;
+  std::thread other([&] {
+    CheckpointRoot root(root_, place(1));
+    try {
+      save(root, 1, 4);
+    } catch (const std::exception& why) {
+      error = why.what();
+    }
+  });
+  WriterPlace first = place(0);
+  first.patience = std::chrono::seconds(1);
+  CheckpointRoot root(root_, first);
+  EXPECT_THROW(save(root, 0, 4), std::runtime_error);
+  other.join();
+  EXPECT_EQ(error, "rank 2: wrote no shards within 1 s");
+}
+
+// Each host has a folder of its own under one name: what no reader could load gets no name.
+TEST_F(ManyWriters, AFolderThatHostsDoNotShareIsNoCheckpoint) {
+  const std::string own = root_, other = root_ + "/other host";
+  fs::create_directory(other);
+  std::vector<pid_t> children;
+  for (int rank = 1; rank < kWorld; ++rank) {
+    root_ = rank == 1 ? other : own;
+    children.push_back(start(rank, {5}, milliseconds(20)));
   }
-  std::filesystem::remove_all(root);
+  root_ = own;
+  WriterPlace first = place(0);
+  first.patience = std::chrono::seconds(1);
+  CheckpointRoot root(root_, first);
+  try {
+    save(root, 0, 5);
+    ADD_FAILURE() << "no error";
+  } catch (const std::exception& error) {
+    EXPECT_THAT(error.what(),
+                testing::HasSubstr("/rank_00001_model.safetensors: is not here, though its rank "
+                                   "wrote it: --save must be one folder for all hosts"));
+  }
+  for (const pid_t child : children) EXPECT_EQ(status_of(child), 1);
+  EXPECT_FALSE(find_checkpoint(root_, std::nullopt));
+}
+
+// Leftovers of writers that are gone, under the names of what is written now, are no part of it.
+TEST_F(ManyWriters, LeftoversUnderTheSameNameAreReplaced) {
+  CheckpointRoot root(root_, place(0));  // has cleaned up already
+  const std::string temporary = root_ + "/.iter_0000007.tmp";
+  fs::create_directories(temporary + "/rank_00009.d");
+  for (const char* name :
+       {"meta.json", "rank_00001_model.safetensors", "rank_00009_model.safetensors"})
+    std::ofstream(temporary + "/" + name) << "old";
+  fs::create_directory(root_ + "/.iter_0000006.tmp");
+  std::vector<pid_t> children;
+  for (int rank = 1; rank < kWorld; ++rank) children.push_back(start(rank, {7}));
+  save(root, 0, 7);
+  for (const pid_t child : children) EXPECT_EQ(status_of(child), 0);
+  expect_whole(7);
+  for (const fs::directory_entry& entry : fs::directory_iterator(iteration_folder(root_, 7)))
+    EXPECT_FALSE(entry.path().filename().string().starts_with("rank_00009")) << entry.path();
+  EXPECT_FALSE(fs::exists(root_ + "/.iter_0000006.tmp"));
 }
 
 }  // namespace

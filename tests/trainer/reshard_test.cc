@@ -15,6 +15,7 @@
 #include <vector>
 
 #include "tests/trainer/ranks.h"
+#include "tests/trainer/writer_links.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/philox.h"
 #include "trainer/session/snapshot.h"
@@ -114,13 +115,12 @@ std::vector<float> stretch(const std::string& family, const Layout& layout, cons
                            const std::string& source, int64_t from, int64_t to) {
   std::vector<float> losses;
   std::mutex mutex;
+  const WriterLinks links(layout.world());
   const auto body = [&](Groups groups) {
     ops::cpu::CpuOps ops(1);
     Engine engine(spec_of(family), options_of(layout), ops, std::move(groups));
     engine.initialise();
-    CheckpointRoot writer(root, {.rank = engine.topology().rank(),
-                                 .world = engine.topology().world_size(),
-                                 .patience = std::chrono::seconds(60)});
+    CheckpointRoot writer(root, links.place(engine.topology().rank(), std::chrono::seconds(60)));
     std::vector<float> all_here{1};
     engine.over_ranks(all_here, comm::Reduce::sum);
     const auto save = [&](int64_t iteration) {

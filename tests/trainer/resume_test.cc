@@ -136,7 +136,7 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
 // A disk that is full for one save: the run goes on, says so, and ends as if nothing had been.
 TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
   ASSERT_EQ(run(saving("whole")).status, 0);
-  for (const int at : {8, 12, 16, 20}) {
+  for (const int at : {20, 24, 28, 32}) {
     const std::string save = "full" + std::to_string(at);
     const Ended ended = run(
         saving(save), {{"LD_PRELOAD", FAULT_SHIM},
@@ -145,10 +145,10 @@ TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
                        {"FAULT_TIMES", "2"},
                        {"FAULT_ERRNO", std::to_string(ENOSPC)}});
     EXPECT_EQ(ended.status, 0) << at << ended.err;
-    EXPECT_THAT(
-        ended.err,
-        ContainsRegex("no space left on device: the checkpoint of step (5|10) was not written; "
-                      "training goes on"))
+    EXPECT_THAT(ended.err,
+                ContainsRegex(
+                    "no space left on device[^\n]*: the checkpoint of step (5|10) was not written; "
+                    "training goes on"))
         << at;
     EXPECT_TRUE(tensors(save, 12) == tensors("whole", 12)) << at;
   }

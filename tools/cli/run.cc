@@ -103,6 +103,7 @@ void install_fault(const Program& program) {
 void install_signals(const Program& program) {
   at_signal_function = program.at_signal;
   install_fault(program);
+  signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is then an error of its write, EFBIG.
   struct sigaction action = {};
   action.sa_handler = on_fatal_signal;
   sigemptyset(&action.sa_mask);
@@ -303,6 +304,7 @@ class Session {
 std::string_view version() { return GRISTMILL_VERSION; }
 
 std::string describe(const std::exception& error) {
+  if (dynamic_cast<const std::bad_alloc*>(&error) != nullptr) return "out of memory";
   std::string text = error.what();
   if (const auto* file = dynamic_cast<const std::filesystem::filesystem_error*>(&error)) {
     text = concat(file->path1().string(), ": ", file->code().message());

@@ -158,11 +158,15 @@ std::string iteration_folder(const std::string& root, int64_t iteration) {
 
 std::vector<int64_t> stored_iterations(const std::string& root) {
   std::vector<int64_t> found;
-  std::error_code ignored;
-  for (const fs::directory_entry& entry : fs::directory_iterator(root, ignored)) {
-    const std::optional<int64_t> iteration = folder_iteration(entry.path().filename().string());
-    if (iteration && fs::exists(entry.path() / "meta.json", ignored)) found.push_back(*iteration);
+  std::error_code error;
+  fs::directory_iterator at(root, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) {
+    const std::optional<int64_t> iteration = folder_iteration(at->path().filename().string());
+    if (iteration && fs::exists(at->path() / "meta.json", error)) found.push_back(*iteration);
+    if (error) break;
   }
+  // What cannot be read must not be taken for what is not there.
+  if (error && error != std::errc::no_such_file_or_directory) throw std::system_error(error, root);
   std::sort(found.begin(), found.end());
   return found;
 }
@@ -202,7 +206,12 @@ std::optional<std::string> find_checkpoint(const std::string& root, std::optiona
 }
 
 std::string offer_previous(const std::string& root, int64_t iteration) {
-  const std::vector<int64_t> stored = stored_iterations(root);
+  std::vector<int64_t> stored;
+  try {
+    stored = stored_iterations(root);
+  } catch (const std::system_error& error) {
+    return error.what();
+  }
   for (size_t i = stored.size(); i > 0; --i) {
     if (stored[i - 1] >= iteration) continue;
     try {

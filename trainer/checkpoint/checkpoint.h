@@ -11,6 +11,7 @@
 #include <chrono>
 #include <cstddef>
 #include <cstdint>
+#include <exception>
 #include <functional>
 #include <map>
 #include <memory>
@@ -79,17 +80,30 @@ struct ShardSource {
   int64_t size_bytes() const;
 };
 
-/// One of the processes that write a checkpoint together.
+/// What one writer has told another.
+struct WriterLetter {
+  int from = 0;
+  std::string text;
+};
+
+/// One of the processes that write a checkpoint together, and how it reaches the others.
 struct WriterPlace {
   int rank = 0, world = 1;
   std::chrono::seconds patience{600};  ///< How long to wait for the others once this one is done.
+  /// Tells writer `to`, or all others (-1), something about save number `save`. Any thread.
+  std::function<void(int to, int64_t save, const std::string& text)> post = {};
+  /// What has come about that save since the last call; waits for a first text, at most `wait`.
+  std::function<std::vector<WriterLetter>(int64_t save, std::chrono::milliseconds wait)> letters =
+      {};
+  std::function<std::string(int rank)> name = {};                   ///< Empty: "rank 3".
+  std::function<std::string(const std::exception&)> describe = {};  ///< Empty: what().
 };
 
 /// The root folder of a run's checkpoints, as one writer sees it.
 class CheckpointRoot {
  public:
   /// Rank 0 takes the folder for writing, creating it if need be, and removes what a killed writer
-  /// left half done; no other rank may save before it has.
+  /// left half done, as far as it can; no other rank may save before it has.
   /// Errors: std::system_error; std::runtime_error when another process is writing there.
   explicit CheckpointRoot(std::string path, const WriterPlace& place = {});
   ~CheckpointRoot();
@@ -97,20 +111,29 @@ class CheckpointRoot {
   CheckpointRoot& operator=(const CheckpointRoot&) = delete;
 
   /// Writes this rank's shards; `meta` without files and tensors, which are filled in here. The
-  /// weights go into one file and everything else into another, and a record of both beside them.
-  /// Rank 0 waits for the records of all, merges them, gives the folder its name, then lets the
-  /// tracker name it, then removes all but the newest `keep_last` folders (0: none); the others
-  /// wait for that. Ranks meet in the folder alone, so any thread may call it, while training goes
-  /// on. At every moment the tracker names a whole checkpoint, or there is none yet.
-  /// Errors: std::system_error (ENOSPC before anything is written where it can be told);
-  /// std::runtime_error when another rank failed or did not come; nothing is left behind.
-  void save(CheckpointMeta meta, const std::vector<ShardSource>& shards, int64_t keep_last);
+  /// weights go into one file and everything else into another; a record of both goes to rank 0,
+  /// which waits for those of all, merges them, gives the folder its name, then lets the tracker
+  /// name it, then removes all but the newest `keep_last` folders (0: none); the others wait for
+  /// its word. Ranks meet by their letters alone, so any thread may call it, while training goes
+  /// on. Where one fails all stop writing and drop this save. `failure`: why this rank has nothing
+  /// to write; the save is then dropped. At every moment the tracker names a whole checkpoint, or
+  /// there is none yet.
+  /// Returns what could not be removed of older checkpoints; empty: nothing to tell.
+  /// Errors, on every rank: std::system_error (ENOSPC before anything is written where it can be
+  /// told); of many ranks std::runtime_error that names the rank which failed first, and why.
+  /// Nothing is left behind but what the disk does not let go, which the next save removes.
+  std::string save(CheckpointMeta meta, const std::vector<ShardSource>& shards, int64_t keep_last,
+                   const std::string& failure = {});
 
  private:
-  void commit(CheckpointMeta meta, const std::string& temporary, int64_t keep_last);
+  std::string describe(const std::exception& error) const;
+  void commit(const CheckpointMeta& meta, const std::string& temporary) const;
+  std::string remove_older(int64_t iteration, int64_t keep_last) const;
+  void remove_leftovers(const std::string& but) const;
 
   std::string path_;
   WriterPlace place_;
+  int64_t saves_ = 0;  ///< Of all ranks the same: the number of a save.
   int lock_ = -1;
 };
 

@@ -5,10 +5,12 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cerrno>
+#include <chrono>
 #include <cstdio>
 #include <filesystem>
-#include <optional>
+#include <functional>
 #include <system_error>
+#include <thread>
 
 #include <fcntl.h>
 #include <sys/file.h>
@@ -29,6 +31,9 @@ namespace {
 namespace fs = std::filesystem;
 using indexed::message;
 
+/// Of a rank's shards that another host cannot see yet.
+constexpr std::chrono::seconds kMostDelay{60};
+
 [[noreturn]] void fail(const std::string& path) {
   throw std::system_error(errno, std::generic_category(), path);
 }
@@ -43,26 +48,38 @@ void sync_folder(const std::string& path) {
   if (result != 0) fail(path);
 }
 
-// A half-written folder, removed on every way out but release(). Of several ranks' one, whoever
-// comes first makes it.
+// What is in a folder, as far as it can be read.
+std::vector<fs::path> entries(const std::string& folder) {
+  std::error_code error;
+  std::vector<fs::path> found;
+  fs::directory_iterator at(folder, error);
+  for (; !error && at != fs::directory_iterator(); at.increment(error)) found.push_back(at->path());
+  return found;
+}
+
+// A half-written folder, removed on every way out but release().
 class TemporaryFolder {
  public:
-  TemporaryFolder(std::string path, bool shared) : path_(std::move(path)) {
-    if (!shared) fs::remove_all(path_);
-    if (::mkdir(path_.c_str(), 0777) != 0 && !(shared && errno == EEXIST)) fail(path_);
-  }
+  explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
   ~TemporaryFolder() {
-    std::error_code ignored;
+    std::error_code ignored;  // the next save tries again.
     if (!path_.empty()) fs::remove_all(path_, ignored);
   }
   TemporaryFolder(const TemporaryFolder&) = delete;
   TemporaryFolder& operator=(const TemporaryFolder&) = delete;
-  const std::string& path() const { return path_; }
   void release() { path_.clear(); }
 
  private:
   std::string path_;
 };
+
+// Makes the folder. Of several ranks' one, whoever comes first makes it.
+void make_temporary(const std::string& path, bool shared) {
+  if (::mkdir(path.c_str(), 0777) == 0 || (shared && errno == EEXIST)) return;
+  if (errno != EEXIST) fail(path);
+  fs::remove_all(path);
+  if (::mkdir(path.c_str(), 0777) != 0) fail(path);
+}
 
 bool is_temporary(const std::string& name) {
   return name.starts_with(".iter_") && name.ends_with(".tmp");
@@ -81,18 +98,26 @@ void set_aside_foreign(const std::string& path) {
 // where the file system can do that, and is removed.
 void put_in_place(const std::string& from, const std::string& to) {
   set_aside_foreign(to);
-  if (!fs::exists(to)) {
-    if (::rename(from.c_str(), to.c_str()) != 0) fail(to);
+  std::error_code ignored;  // what of the older folder stays, the next save removes.
+  struct stat about {};
+  if (::lstat(to.c_str(), &about) != 0) {
+    if (errno != ENOENT || ::rename(from.c_str(), to.c_str()) != 0) fail(to);
     return;
   }
   if (::renameat2(AT_FDCWD, from.c_str(), AT_FDCWD, to.c_str(), RENAME_EXCHANGE) == 0) {
-    fs::remove_all(from);
+    fs::remove_all(from, ignored);
     return;
   }
+  if (errno != EINVAL && errno != ENOSYS && errno != EOPNOTSUPP) fail(to);
   const std::string old = from + ".old.tmp";
   if (::rename(to.c_str(), old.c_str()) != 0) fail(to);
-  if (::rename(from.c_str(), to.c_str()) != 0) fail(to);
-  fs::remove_all(old);
+  if (::rename(from.c_str(), to.c_str()) != 0) {
+    const int error = errno;
+    ::rename(old.c_str(), to.c_str());
+    errno = error;
+    fail(to);
+  }
+  fs::remove_all(old, ignored);
 }
 
 void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& shards) {
@@ -117,8 +142,15 @@ std::span<const std::byte> block_of(const ShardSource& shard, int64_t at, int64_
   return memory;
 }
 
+// What this rank has to write, and whether it still has to: asked before each block.
+struct Work {
+  const std::string& folder;
+  const std::vector<ShardSource>& shards;
+  std::function<bool()> given_up;
+};
+
 // Writes the shards of one file and notes them in meta.
-void write_file(CheckpointMeta& meta, const std::string& folder, const std::string& name,
+void write_file(CheckpointMeta& meta, const Work& work, const std::string& name,
                 const std::vector<const ShardSource*>& shards) {
   std::vector<TensorEntry> entries;
   std::vector<std::string> keys;
@@ -137,13 +169,16 @@ void write_file(CheckpointMeta& meta, const std::string& folder, const std::stri
          .shape = is_box ? shard->piece.shape : std::vector<int64_t>{shard->piece.count}});
     keys.push_back(std::move(key));
   }
-  SafetensorsWriter writer(folder + "/" + name, entries, {{"format", "pt"}});
+  // A writer that was killed may have left one of that name.
+  SafetensorsWriter writer(work.folder + "/" + name, entries, {{"format", "pt"}},
+                           indexed::Existing::replace);
   std::vector<std::byte> memory;
   for (size_t i = 0; i < shards.size(); ++i) {
     const ShardSource& shard = *shards[i];
     ShardRecord record{name, keys[i], shard.piece, {}};
     const int64_t size = shard.size_bytes();
     for (int64_t at = 0; at < size; at += kChecksumBlock_bytes) {
+      if (work.given_up()) throw GivenUp();
       const std::span<const std::byte> block =
           block_of(shard, at, std::min(kChecksumBlock_bytes, size - at), memory);
       record.crc32c.push_back(indexed::crc32c(0, block));
@@ -161,15 +196,42 @@ void write_file(CheckpointMeta& meta, const std::string& folder, const std::stri
 }
 
 // This rank's files.
-void write_files(CheckpointMeta& meta, const std::string& folder, int rank,
-                 const std::vector<ShardSource>& shards) {
+void write_files(CheckpointMeta& meta, int rank, const Work& work) {
   std::vector<const ShardSource*> weights, others;
-  for (const ShardSource& shard : shards)
+  for (const ShardSource& shard : work.shards)
     (shard.group == "model" ? weights : others).push_back(&shard);
   char head[32];
   std::snprintf(head, sizeof head, "rank_%05d_", rank);
-  if (!weights.empty()) write_file(meta, folder, message(head, "model.safetensors"), weights);
-  if (!others.empty()) write_file(meta, folder, message(head, "optimizer.safetensors"), others);
+  if (!weights.empty()) write_file(meta, work, message(head, "model.safetensors"), weights);
+  if (!others.empty()) write_file(meta, work, message(head, "optimizer.safetensors"), others);
+}
+
+// What other ranks have written must be here too. A network file system may show it late.
+void expect_files(const CheckpointMeta& meta, const std::string& folder,
+                  std::chrono::seconds patience) {
+  using Clock = std::chrono::steady_clock;
+  const Clock::time_point end = Clock::now() + std::min(patience, kMostDelay);
+  for (const auto& [name, bytes] : meta.files) {
+    const std::string path = folder + "/" + name;
+    struct stat about {};
+    while (::stat(path.c_str(), &about) != 0 || about.st_size != bytes) {
+      const bool absent = about.st_nlink == 0;
+      if (absent && errno != ENOENT) fail(path);
+      if (Clock::now() >= end)
+        throw std::runtime_error(
+            message(path, absent ? ": is not here" : ": has another size here",
+                    ", though its rank wrote it: --save must be one folder for all hosts"));
+      std::this_thread::sleep_for(std::chrono::milliseconds(50));
+      about = {};
+    }
+  }
+}
+
+// What a killed or slow writer has left in a folder that is now to have its name.
+void remove_strangers(const CheckpointMeta& meta, const std::string& folder) {
+  std::error_code ignored;
+  for (const fs::path& path : entries(folder))
+    if (!meta.files.contains(path.filename().string())) fs::remove_all(path, ignored);
 }
 
 void write_tracker(const std::string& root, int64_t iteration) {
@@ -205,65 +267,94 @@ CheckpointRoot::CheckpointRoot(std::string path, const WriterPlace& place)
     ::close(lock_);
     throw std::runtime_error(path_ + ": another trainer is saving there");
   }
-  for (const fs::directory_entry& entry : fs::directory_iterator(path_)) {
-    if (is_temporary(entry.path().filename().string())) fs::remove_all(entry.path());
-  }
+  remove_leftovers("");
 }
 
 CheckpointRoot::~CheckpointRoot() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-void CheckpointRoot::commit(CheckpointMeta meta, const std::string& temporary, int64_t keep_last) {
+// Temporary folders, all `but` one. What the disk does not let go waits for the next save.
+void CheckpointRoot::remove_leftovers(const std::string& but) const {
+  std::error_code ignored;
+  for (const fs::path& path : entries(path_))
+    if (is_temporary(path.filename().string()) && path != but) fs::remove_all(path, ignored);
+}
+
+std::string CheckpointRoot::describe(const std::exception& error) const {
+  return place_.describe ? place_.describe(error) : error.what();
+}
+
+void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& temporary) const {
   const int64_t iteration = meta.state.iteration;
-  indexed::OutputFile record(temporary + "/meta.json");
+  indexed::OutputFile record(temporary + "/meta.json", indexed::Existing::replace);
   record.write(format_meta(meta));
-  record.commit();
-  sync_folder(temporary);
-  put_in_place(temporary, iteration_folder(path_, iteration));
-  sync_folder(path_);
-  write_tracker(path_, iteration);
-  if (keep_last == 0) return;
-  std::vector<int64_t> stored = stored_iterations(path_);
-  std::erase_if(stored, [&](int64_t other) { return other > iteration; });
-  for (size_t i = 0; i + static_cast<size_t>(keep_last) < stored.size(); ++i) {
-    remove_checkpoint(path_, stored[i]);
+  record.commit();  // its folder, too, is on the disk now.
+  const std::string folder = iteration_folder(path_, iteration);
+  put_in_place(temporary, folder);
+  try {
+    sync_folder(path_);
+    write_tracker(path_, iteration);
+  } catch (const std::exception& error) {
+    throw std::runtime_error(
+        message(describe(error), " (", folder, " is whole, but the tracker does not name it)"));
   }
 }
 
-void CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSource>& shards,
-                          int64_t keep_last) {
+std::string CheckpointRoot::remove_older(int64_t iteration, int64_t keep_last) const {
+  if (keep_last == 0) return "";
+  try {
+    std::vector<int64_t> stored = stored_iterations(path_);
+    std::erase_if(stored, [&](int64_t other) { return other > iteration; });
+    for (size_t i = 0; i + static_cast<size_t>(keep_last) < stored.size(); ++i)
+      remove_checkpoint(path_, stored[i]);
+  } catch (const std::exception& error) {
+    return describe(error);
+  }
+  return "";
+}
+
+std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSource>& shards,
+                                 int64_t keep_last, const std::string& failure) {
   const bool many = place_.world > 1;
-  const std::string name =
-      fs::path(iteration_folder(path_, meta.state.iteration)).filename().string();
+  const int64_t iteration = meta.state.iteration;
+  const std::string name = fs::path(iteration_folder(path_, iteration)).filename().string();
   const std::string path = many ? message(path_, "/.", name, ".tmp")
                                 : message(path_, "/.", name, ".", ::getpid(), ".tmp");
   meta.files.clear();
   meta.tensors.clear();
-  std::optional<TemporaryFolder> folder;  // rank 0's, who removes it when anything fails.
-  std::string failure;
+  Meeting meeting(++saves_, place_);
+  TemporaryFolder folder(path);  // rank 0 removes it when anything fails.
+  if (place_.rank > 0) folder.release();
+  std::string why = failure;
   try {
-    folder.emplace(path, many);
+    if (!failure.empty()) throw std::runtime_error(failure);
+    make_temporary(path, many);
+    if (place_.rank == 0) remove_leftovers(path);
     refuse_full_disk(path_, shards);
-    write_files(meta, path, place_.rank, shards);
+    write_files(meta, place_.rank, {path, shards, [&] { return many && meeting.given_up(); }});
   } catch (const std::exception& error) {
     if (!many) throw;
-    failure = error.what();
+    why = describe(error);
   }
-  if (!many) {
-    commit(std::move(meta), path, keep_last);
-    folder->release();
-    return;
-  }
-  Meeting meeting(path, iteration_folder(path_, meta.state.iteration), place_);
   if (place_.rank > 0) {
-    if (folder) folder->release();
-    return meeting.report_and_wait(meta, failure);
+    meeting.report_and_wait(meta, why);
+    return "";
   }
-  meeting.gather(meta, failure);
-  commit(std::move(meta), path, keep_last);
-  folder->release();
-  meeting.clean();
+  if (many) meeting.gather(meta, why);
+  try {
+    if (many) {
+      expect_files(meta, path, place_.patience);
+      remove_strangers(meta, path);
+    }
+    commit(meta, path);
+  } catch (const std::exception& error) {
+    if (!many) throw;
+    meeting.drop(message(meeting.name(0), ": ", describe(error)));
+  }
+  folder.release();
+  if (many) meeting.tell("");
+  return remove_older(iteration, keep_last);
 }
 
 }  // namespace trainer

@@ -1,145 +1,137 @@
-// Meeting: records, and waiting for them.
+// Meeting: a letter is '+' and what is meant for the good case, or '-' and a reason.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/checkpoint/meeting.h"
 
 #include <algorithm>
 #include <chrono>
-#include <cstdio>
-#include <filesystem>
 #include <map>
-#include <stdexcept>
-#include <system_error>
-#include <thread>
 #include <utility>
 
-#include <sys/stat.h>
-
-#include "libindexed/mapped_file.h"
 #include "libindexed/message.h"
-#include "libindexed/output_file.h"
 
 namespace trainer {
 namespace {
 
-namespace fs = std::filesystem;
 using indexed::message;
+using std::chrono::milliseconds;
+using Clock = std::chrono::steady_clock;
 
-// Through a mapping: a FIFO or a folder of that name is refused.
-std::string read_text(const std::string& path) {
-  const indexed::MappedFile file(path);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
+constexpr char kGood = '+', kBad = '-';
 
-void write_text(const std::string& path, const std::string& text) {
-  indexed::OutputFile out(path, indexed::Existing::replace);
-  out.write(text);
-  out.commit();
-}
-
-bool exists(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0;
-}
-
-uint64_t file_number(const std::string& path) {
-  struct stat status {};
-  return ::stat(path.c_str(), &status) == 0 ? uint64_t{status.st_ino} : 0;
-}
-
-// Asks `holds` again and again, ever more seldom; false when `patience` has run out.
-template <class Condition>
-bool wait_until(std::chrono::seconds patience, const Condition& holds) {
-  const std::chrono::steady_clock::time_point end = std::chrono::steady_clock::now() + patience;
-  std::chrono::milliseconds pause(1);
-  while (!holds()) {
-    if (std::chrono::steady_clock::now() >= end) return false;
-    std::this_thread::sleep_for(pause);
-    pause = std::min(pause * 2, std::chrono::milliseconds(200));
+// What another rank has written becomes part of the whole.
+void merge(CheckpointMeta& meta, CheckpointMeta part) {
+  std::map<std::pair<std::string, std::string>, size_t> known;
+  for (size_t i = 0; i < meta.tensors.size(); ++i)
+    known[{meta.tensors[i].group, meta.tensors[i].name}] = i;
+  meta.files.insert(part.files.begin(), part.files.end());
+  for (TensorRecord& tensor : part.tensors) {
+    const auto [at, is_new] = known.try_emplace({tensor.group, tensor.name}, meta.tensors.size());
+    if (is_new) {
+      meta.tensors.push_back(std::move(tensor));
+      continue;
+    }
+    std::vector<ShardRecord>& shards = meta.tensors[at->second].shards;
+    std::move(tensor.shards.begin(), tensor.shards.end(), std::back_inserter(shards));
   }
-  return true;
 }
 
 }  // namespace
 
-Meeting::Meeting(std::string temporary, std::string named, const WriterPlace& place)
-    : temporary_(std::move(temporary)), named_(std::move(named)), place_(place) {}
-
-std::string Meeting::record(const std::string& folder, int rank) const {
-  char name[32];
-  std::snprintf(name, sizeof name, "/rank_%05d.json", rank);
-  return folder + name;
+Meeting::Meeting(int64_t save, const WriterPlace& place)
+    : save_(save), place_(place), words_(static_cast<size_t>(place.world)) {
+  words_[0] = "";
 }
 
-std::string Meeting::failed(const std::string& folder, int rank) const {
-  return record(folder, rank) + ".failed";
+std::string Meeting::name(int rank) const {
+  return place_.name ? place_.name(rank) : message("rank ", rank);
+}
+
+// Takes what has come.
+void Meeting::receive(milliseconds wait) {
+  for (const WriterLetter& letter : place_.letters(save_, wait)) {
+    if (place_.rank > 0) {
+      if (letter.from == 0 && !verdict_) verdict_ = letter.text;
+      continue;
+    }
+    std::optional<std::string>& word = words_.at(static_cast<size_t>(letter.from));
+    if (word) continue;
+    word = letter.text;
+    const bool good = !word->empty() && word->front() == kGood;
+    if (good || !failure_.empty()) continue;
+    failure_ = message(name(letter.from), ": ", word->substr(std::min<size_t>(1, word->size())));
+    tell(failure_);
+  }
+}
+
+bool Meeting::given_up() {
+  receive(milliseconds(0));
+  return place_.rank > 0 ? verdict_.has_value() : !failure_.empty();
+}
+
+int Meeting::missing() const {
+  for (size_t rank = 0; rank < words_.size(); ++rank)
+    if (!words_[rank]) return static_cast<int>(rank);
+  return -1;
+}
+
+void Meeting::tell(const std::string& failure) {
+  if (verdict_) return;
+  verdict_ = failure.empty() ? std::string(1, kGood) : kBad + failure;
+  place_.post(-1, save_, *verdict_);
+}
+
+void Meeting::drop(const std::string& failure) {
+  tell(failure);
+  throw std::runtime_error(failure);
 }
 
 void Meeting::gather(CheckpointMeta& meta, const std::string& failure) {
-  std::string first = failure;
-  std::map<std::pair<std::string, std::string>, size_t> known;
-  for (size_t i = 0; i < meta.tensors.size(); ++i)
-    known[{meta.tensors[i].group, meta.tensors[i].name}] = i;
-  for (int rank = 1; rank < place_.world; ++rank) {
-    const std::string whole = record(temporary_, rank), broken = failed(temporary_, rank);
-    const bool came = wait_until(place_.patience, [&] { return exists(whole) || exists(broken); });
-    if (!came)
-      throw std::runtime_error(message(temporary_, ": rank ", rank, " wrote no shards within ",
-                                       place_.patience.count(), " s"));
-    if (!exists(whole)) {
-      // All are waited for, so that nobody still writes where rank 0 cleans up.
-      if (first.empty()) first = message("rank ", rank, ": ", read_text(broken));
-      continue;
-    }
-    CheckpointMeta part = parse_meta(read_text(whole), whole);
-    if (part.state != meta.state)
-      throw std::runtime_error(message(whole, ": is of another state than rank 0's"));
-    meta.files.insert(part.files.begin(), part.files.end());
-    for (TensorRecord& tensor : part.tensors) {
-      const auto [at, is_new] = known.try_emplace({tensor.group, tensor.name}, meta.tensors.size());
-      if (is_new) {
-        meta.tensors.push_back(std::move(tensor));
-        continue;
-      }
-      std::vector<ShardRecord>& shards = meta.tensors[at->second].shards;
-      std::move(tensor.shards.begin(), tensor.shards.end(), std::back_inserter(shards));
-    }
+  if (failure_.empty() && !failure.empty()) {
+    failure_ = message(name(0), ": ", failure);
+    tell(failure_);
   }
-  if (!first.empty()) throw std::runtime_error(first);
-}
-
-void Meeting::clean() const {
-  std::error_code ignored;
-  for (int rank = 1; rank < place_.world; ++rank) fs::remove(record(named_, rank), ignored);
+  for (Clock::time_point end = Clock::now() + place_.patience; missing() >= 0;) {
+    const milliseconds left = std::chrono::ceil<milliseconds>(end - Clock::now());
+    if (left.count() <= 0) break;
+    receive(left);
+  }
+  if (failure_.empty() && missing() >= 0)
+    drop(message(name(missing()), ": wrote no shards within ", place_.patience.count(), " s"));
+  if (!failure_.empty()) drop(failure_);
+  for (int rank = 1; rank < place_.world; ++rank) {
+    const std::string& word = *words_[static_cast<size_t>(rank)];
+    CheckpointMeta part;
+    try {
+      part = parse_meta(word.substr(1), "its record");
+    } catch (const std::exception& error) {
+      drop(message(name(rank), ": ", error.what()));
+    }
+    if (part.state != meta.state)
+      drop(name(rank) + ": its shards are of another state than rank 0's");
+    merge(meta, std::move(part));
+  }
 }
 
 void Meeting::report_and_wait(const CheckpointMeta& meta, const std::string& failure) {
-  const std::string mine =
-      failure.empty() ? record(temporary_, place_.rank) : failed(temporary_, place_.rank);
   CheckpointMeta part;
   part.state = meta.state;
   part.files = meta.files;
   part.tensors = meta.tensors;
-  // Before the record is there: from then on rank 0 may give the folder its name at any moment.
-  std::map<std::string, uint64_t> written;
-  for (const auto& [name, bytes] : meta.files) written[name] = file_number(temporary_ + "/" + name);
   try {
-    fs::create_directory(temporary_);
-    write_text(mine, failure.empty() ? format_meta(part) : failure);
-  } catch (const std::exception& error) {
-    throw std::runtime_error(failure.empty() ? error.what() : failure);
+    place_.post(0, save_, failure.empty() ? kGood + format_meta(part) : kBad + failure);
+  } catch (const std::exception& error) {  // too long for one letter.
+    place_.post(0, save_, kBad + std::string(error.what()));
   }
-  const uint64_t number = file_number(mine);  // 0: the folder is gone already.
-  const bool over =
-      number == 0 || wait_until(place_.patience, [&] { return file_number(mine) != number; });
-  if (!failure.empty()) throw std::runtime_error(failure);
-  if (!over)
+  // Rank 0 may have waited as long for another one, and then has its own work to do.
+  const Clock::time_point end = Clock::now() + 2 * place_.patience;
+  while (!verdict_ && Clock::now() < end)
+    receive(std::chrono::ceil<milliseconds>(end - Clock::now()));
+  if (!verdict_)
     throw std::runtime_error(
-        message(temporary_, ": rank 0 did not complete it within ", place_.patience.count(), " s"));
-  // The folder took its name with all that was in it; the record itself may be gone again.
-  for (const auto& [name, file] : written)
-    if (file != file_number(named_ + "/" + name))
-      throw std::runtime_error(message(temporary_, ": rank 0 gave it up"));
+        message(name(0), ": did not complete the save within ", 2 * place_.patience.count(), " s"));
+  if (verdict_->empty() || verdict_->front() != kGood)
+    throw std::runtime_error(verdict_->substr(std::min<size_t>(1, verdict_->size())));
 }
 
 }  // namespace trainer

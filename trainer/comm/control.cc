@@ -44,6 +44,8 @@ class Control::Link final : public Store {
     send(FrameKind::offer, Packer().number(round_++).text(value).take());
   }
   std::vector<std::string> collect();
+  void post(int to, int64_t topic, const std::string& text);
+  std::vector<Letter> letters(int64_t topic, std::chrono::milliseconds wait);
   void leave();
   void report_failure(const std::string& why, bool peer, int status);
   [[noreturn]] void fail(const std::string& why, bool peer, int status);
@@ -68,6 +70,7 @@ class Control::Link final : public Store {
   std::condition_variable changed_;
   std::map<std::string, std::string> values_;
   std::map<int64_t, std::vector<std::string>> rounds_;
+  std::map<int64_t, std::vector<Letter>> letters_;  ///< By topic.
   int64_t round_ = 0, collected_ = 0;
   bool left_ = false, all_left_ = false, cut_ = false;
   std::atomic<bool> ending_ = false;
@@ -177,6 +180,10 @@ bool Control::Link::handle(const Frame& frame) {
   } else if (frame.kind == FrameKind::collected) {
     std::vector<std::string>& values = rounds_[in.number()];
     for (int i = 0; i < options.claim.world_size; ++i) values.push_back(in.text());
+  } else if (frame.kind == FrameKind::post) {
+    const int from = static_cast<int>(in.number());
+    std::vector<Letter>& box = letters_[in.number()];
+    box.push_back({from, in.text()});
   } else if (frame.kind == FrameKind::all_left) {
     all_left_ = true;
   } else if (frame.kind == FrameKind::verdict) {
@@ -224,6 +231,21 @@ std::vector<std::string> Control::Link::collect() {
   return std::move(values.mapped());
 }
 
+void Control::Link::post(int to, int64_t topic, const std::string& text) {
+  if (text.size() > kRankLimit / 2)
+    throw ops::DeviceError("comm: a text of " + std::to_string(text.size()) + " bytes");
+  send(FrameKind::post, Packer().number(to).number(topic).text(text).take());
+}
+
+std::vector<Letter> Control::Link::letters(int64_t topic, std::chrono::milliseconds wait) {
+  std::unique_lock<std::mutex> lock(mutex_);
+  letters_.erase(letters_.begin(), letters_.lower_bound(topic));
+  changed_.wait_for(lock, wait, [&] { return cut_ || letters_.count(topic) != 0; });
+  auto box = letters_.extract(topic);
+  if (box.empty() && cut_) throw ops::DeviceError("comm: the connection to rank 0 is lost");
+  return box.empty() ? std::vector<Letter>() : std::move(box.mapped());
+}
+
 void Control::Link::leave() {
   beacon.enter(Phase::end, beacon.status().step);
   beat();
@@ -266,6 +288,10 @@ std::vector<std::string> Control::collect() { return link_->collect(); }
 std::vector<std::string> Control::exchange(const std::string& value) {
   link_->offer(value);
   return link_->collect();
+}
+void Control::post(int to, int64_t topic, const std::string& text) { link_->post(to, topic, text); }
+std::vector<Letter> Control::letters(int64_t topic, std::chrono::milliseconds wait) {
+  return link_->letters(topic, wait);
 }
 void Control::leave() { link_->leave(); }
 void Control::report_failure(const std::string& why, bool peer, int status) {

@@ -42,6 +42,12 @@ struct Claim {
   std::string name() const;
 };
 
+/// What one rank tells another.
+struct Letter {
+  int from = 0;
+  std::string text;
+};
+
 /// How ranks meet, and how long they wait for each other.
 struct ControlOptions {
   Launch launch;
@@ -103,6 +109,14 @@ class Control {
   void offer(const std::string& value);
   std::vector<std::string> collect();
   std::vector<std::string> exchange(const std::string& value);
+
+  /// A text to rank `to`, or to all other ranks (-1), beside the rounds. Topics are numbers that
+  /// grow. Any thread may call it. Errors: ops::DeviceError for a text above 32 MiB.
+  void post(int to, int64_t topic, const std::string& text);
+  /// Texts under a topic that have come since the last call, from each rank in its order; waits
+  /// for a first one, at most `wait`. Texts under lower topics are forgotten. Any thread may call
+  /// it. Errors: ops::DeviceError when the connection to rank 0 is lost.
+  std::vector<Letter> letters(int64_t topic, std::chrono::milliseconds wait);
 
   /// This rank's work is done; waits until all have come here, at most the hang timeout.
   void leave();

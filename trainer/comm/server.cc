@@ -164,6 +164,8 @@ void Server::handle(Peer& peer, const Frame& frame) {
       rounds_[round][peer.rank] = in.text();
       return collect(round);
     }
+    case FrameKind::post:
+      return forward(peer, in);
     case FrameKind::failed: {
       const bool by_peer = in.number() != 0;
       const int status = static_cast<int>(in.number());
@@ -310,6 +312,15 @@ void Server::collect(int64_t round) {
   for (const auto& [rank, value] : values) out.text(value);
   rounds_.erase(round);
   send_all(FrameKind::collected, out.take());
+}
+
+/// To one rank, or to all but the sender. Who is gone gets nothing: the verdict follows.
+void Server::forward(const Peer& from, Unpacker& in) {
+  const int64_t to = in.number(), topic = in.number();
+  const std::string payload = Packer().number(from.rank).number(topic).text(in.text()).take();
+  for (Peer* peer : ranks_)
+    if (peer != nullptr && peer != &from && (to < 0 || peer->rank == to))
+      peer->stream.send(FrameKind::post, payload);
 }
 
 void Server::send_all(FrameKind kind, const std::string& payload) {

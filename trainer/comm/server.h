@@ -58,6 +58,7 @@ class Server {
   void closed(Peer& peer);
   void answer_get(const std::string& key);
   void collect(int64_t round);
+  void forward(const Peer& from, Unpacker& in);
   void watch();
   void watch_meeting(Clock::time_point now);
   void watch_ranks(Clock::time_point now);

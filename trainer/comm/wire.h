@@ -29,7 +29,8 @@ enum class FrameKind : uint8_t {
   failed,     ///< rank: whether a peer may be the cause, exit status, text.
   verdict,    ///< server: exit status, line to print.
   leave,      ///< rank: its end is in order.
-  all_left    ///< server: everybody's is.
+  all_left,   ///< server: everybody's is.
+  post        ///< rank: to whom (-1: all others), topic, text. Server: from whom, topic, text.
 };
 
 /// What goes over a connection at once.

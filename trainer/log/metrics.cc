@@ -3,13 +3,17 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/log/metrics.h"
 
+#include <unistd.h>
+
+#include <algorithm>
 #include <cerrno>
-#include <filesystem>
 #include <fstream>
+#include <optional>
 #include <system_error>
 
 #include <nlohmann/json.hpp>
 
+#include "libindexed/message.h"
 #include "libindexed/output_file.h"
 
 namespace trainer {
@@ -27,44 +31,84 @@ bool stays(const json& record, int64_t iterations) {
   return iteration < iterations || (iteration == iterations && !ends_run);
 }
 
-// Keeps the lines of `path` that belong to the first `iterations` iterations.
-void forget_after(const std::string& path, int64_t iterations) {
+[[noreturn]] void fail(const std::string& path, int error) {
+  throw std::system_error(error, std::generic_category(), path);
+}
+
+// An event's line.
+std::string event_line(std::string_view what, int64_t iteration,
+                       const std::vector<std::pair<std::string, std::string>>& fields) {
+  nlohmann::ordered_json record;
+  record["event"] = what;
+  record["iteration"] = iteration;
+  for (const auto& [key, value] : fields) record[key] = value;
+  return record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
+}
+
+// Keeps the lines of `path` that belong to the first `iterations` iterations. Returns the last
+// iteration among them that has a line of an interval, or nothing where there is no file.
+std::optional<int64_t> forget_after(const std::string& path, int64_t iterations) {
+  errno = 0;
   std::ifstream in(path, std::ios::binary);
-  if (!in) return;
+  if (!in && errno == ENOENT) return std::nullopt;
+  if (!in) fail(path, errno == 0 ? EIO : errno);
   std::string kept, line;
-  bool changed = false;
+  bool changed = false, from_within = false;
+  int64_t last = 0;
   while (std::getline(in, line)) {
     const json record = in.eof() ? json() : json::parse(line, nullptr, false);
     const bool keep = stays(record, iterations);
     if (keep) kept += line + "\n";
+    from_within |= keep && changed;
     changed |= !keep;
+    if (keep && record.contains("lm_loss") && !record.contains("validation"))
+      last = std::max(last, record.value("iteration", int64_t{0}));
   }
-  if (!changed) return;
+  if (in.bad()) fail(path, EIO);  // what was not read must not be taken for what is not there.
+  if (!changed) return last;
+  if (!from_within) {  // needs no room on a full disk.
+    if (::truncate(path.c_str(), static_cast<off_t>(kept.size())) != 0) fail(path, errno);
+    return last;
+  }
   indexed::OutputFile out(path, indexed::Existing::replace);
   out.write(kept);
   out.commit();
+  return last;
 }
 
 }  // namespace
 
 Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(options)) {
   if (!options_.metrics_file.empty()) {
-    const std::filesystem::path folder = std::filesystem::path(options_.metrics_file).parent_path();
-    if (!folder.empty()) std::filesystem::create_directories(folder);
-    forget_after(options_.metrics_file, options_.first_iteration);
-    file_ = std::fopen(options_.metrics_file.c_str(), "ab");
-    if (!file_) {
-      throw std::system_error(errno, std::generic_category(), options_.metrics_file);
-    }
+    file_ = std::make_unique<LogFile>(LogFileOptions{
+        .path = options_.metrics_file,
+        .prepare = [this] { return take_over(); },
+        .gap =
+            [](int64_t lost, int64_t iteration) {
+              return event_line("lines lost", iteration, {{"lines", std::to_string(lost)}});
+            },
+        .say = options_.say,
+        .most_kept_bytes = options_.most_kept_bytes});
   }
   if (!options_.tensorboard_dir.empty()) {
     tensorboard_ =
-        std::make_unique<EventWriter>(options_.tensorboard_dir, time, options_.first_iteration + 1);
+        std::make_unique<EventWriter>(options_.tensorboard_dir, time, options_.first_iteration + 1,
+                                      options_.say, options_.most_kept_bytes);
   }
 }
 
-Metrics::~Metrics() {
-  if (file_) std::fclose(file_);
+// A run that was killed while a disk refused its lines took them with it: returns the line that
+// stands in their place, or nothing.
+std::string Metrics::take_over() const {
+  const std::string& path = options_.metrics_file;
+  const std::optional<int64_t> last = forget_after(path, options_.first_iteration);
+  if (!last || *last >= options_.last_interval) return "";
+  const std::string which = indexed::message(*last + 1, " to ", options_.last_interval);
+  if (options_.say)
+    options_.say(indexed::message(path, ": the lines of iterations ", which,
+                                  " are missing: the run that made them ended before its disk "
+                                  "took them"));
+  return event_line("lines lost", options_.last_interval, {{"iterations", which}});
 }
 
 void Metrics::points(const IterationRecord& record) {
@@ -82,7 +126,7 @@ void Metrics::points(const IterationRecord& record) {
 }
 
 void Metrics::interval(const IterationRecord& record) {
-  line(format_iteration_json(record));
+  line(format_iteration_json(record) + "\n", record.iteration);
   if (!tensorboard_) return;
   if (options_.timers) {
     tensorboard_->scalar("iteration-time", record.seconds_per_iteration, record.iteration,
@@ -113,7 +157,7 @@ void Metrics::interval(const IterationRecord& record) {
 }
 
 void Metrics::validation(const ValidationRecord& record) {
-  line(format_validation_json(record));
+  line(format_validation_json(record) + "\n", record.iteration);
   if (!tensorboard_) return;
   const auto both = [&](const std::string& tag, double value) {
     tensorboard_->scalar(tag, value, record.iteration, record.time);
@@ -126,27 +170,18 @@ void Metrics::validation(const ValidationRecord& record) {
 
 void Metrics::event(std::string_view what, int64_t iteration,
                     const std::vector<std::pair<std::string, std::string>>& fields) {
-  nlohmann::ordered_json record;
-  record["event"] = what;
-  record["iteration"] = iteration;
-  for (const auto& [key, value] : fields) record[key] = value;
-  line(record.dump(-1, ' ', false, json::error_handler_t::replace));
+  line(event_line(what, iteration, fields), iteration);
 }
 
 void Metrics::flush() {
-  if (file_ && std::fflush(file_) != 0) {
-    throw std::system_error(errno, std::generic_category(), options_.metrics_file);
-  }
+  if (file_) file_->flush();
   if (tensorboard_) tensorboard_->flush();
 }
 
-void Metrics::line(const std::string& text) {
+void Metrics::line(const std::string& text, int64_t iteration) {
   if (!file_) return;
-  const std::string whole = text + "\n";
-  if (std::fwrite(whole.data(), 1, whole.size(), file_) != whole.size() ||
-      std::fflush(file_) != 0) {
-    throw std::system_error(errno, std::generic_category(), options_.metrics_file);
-  }
+  file_->add(text, iteration);
+  file_->flush();
 }
 
 }  // namespace trainer

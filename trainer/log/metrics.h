@@ -5,8 +5,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <functional>
 #include <memory>
 #include <string>
 #include <string_view>
@@ -27,39 +28,46 @@ struct MetricsOptions {
   bool validation_ppl = false;       ///< tag "lm loss validation ppl".
   int64_t world_size = 0;            ///< tag world-size; 0: not asked for.
   int64_t first_iteration = 0;  ///< iterations already done by the run that this one goes on from.
+  /// Of those, the last that it had a line for; 0: none.
+  int64_t last_interval = 0;
+  std::function<void(const std::string&)> say = {};  ///< as LogFileOptions has it.
+  size_t most_kept_bytes = LogFileOptions{}.most_kept_bytes;
 };
 
 /// The run's numbers on their way out.
-/// State: one thread at a time. Every line that was reported survives the process.
+/// State: one thread at a time. Every line that was reported survives the process, unless the disk
+/// refuses it: then it is kept and tried again (log_file.h), and where lines are lost an event
+/// "lines lost" stands in their place. No function throws for what a disk does.
 class Metrics {
  public:
   /// Opens the files. What metrics.jsonl says of iterations after first_iteration came from a run
   /// that died after its last checkpoint: those lines, and a line without an end, are removed, so
-  /// that the file tells one run. TensorBoard is told the same.
-  /// Errors: std::system_error.
+  /// that the file tells one run. TensorBoard is told the same. Lines that such a run had kept in
+  /// memory are missing, and said to be.
+  /// Errors: as LogFile.
   Metrics(MetricsOptions options, double time);
-  ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  /// TensorBoard's points of one iteration; they need no interval. Errors: std::system_error.
+  /// TensorBoard's points of one iteration; they need no interval.
   void points(const IterationRecord& record);
-  /// One interval: a line of metrics.jsonl, flushed. Errors: std::system_error.
+  /// One interval: a line of metrics.jsonl, flushed.
   void interval(const IterationRecord& record);
-  /// One evaluation: a line of metrics.jsonl and TensorBoard's points. Errors: std::system_error.
+  /// One evaluation: a line of metrics.jsonl and TensorBoard's points.
   void validation(const ValidationRecord& record);
   /// A line of metrics.jsonl that says {"event": `what`, "iteration": ..., `fields`}; texts are
   /// escaped here.
   void event(std::string_view what, int64_t iteration,
              const std::vector<std::pair<std::string, std::string>>& fields);
-  /// Hands everything to the system.
+  /// Hands everything to the system, or keeps it while that refuses.
   void flush();
 
  private:
-  void line(const std::string& text);
+  void line(const std::string& text, int64_t iteration);
+  std::string take_over() const;
 
   MetricsOptions options_;
-  std::FILE* file_ = nullptr;
+  std::unique_ptr<LogFile> file_;
   std::unique_ptr<EventWriter> tensorboard_;
 };
 

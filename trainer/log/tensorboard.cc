@@ -5,10 +5,8 @@
 #include "trainer/log/tensorboard.h"
 
 #include <bit>
-#include <cerrno>
-#include <filesystem>
 #include <span>
-#include <system_error>
+#include <utility>
 
 #include <unistd.h>
 
@@ -61,35 +59,47 @@ uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-}  // namespace
+// A record as the file has it: length, CRC of the length, data, CRC of the data.
+std::string framed(const std::string& event) {
+  std::string out;
+  put_little_endian(out, static_cast<uint64_t>(event.size()));
+  put_little_endian(out, masked_crc(out));
+  out += event;
+  put_little_endian(out, masked_crc(event));
+  return out;
+}
 
-EventWriter::EventWriter(const std::string& directory, double time, int64_t first_step) {
-  std::filesystem::create_directories(directory);
+std::string file_name(const std::string& directory, double time) {
   char host[256] = "localhost";
   gethostname(host, sizeof host - 1);
-  path_ = directory + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(time)) + "." +
-          host + "." + std::to_string(getpid()) + ".0";
-  file_ = std::fopen(path_.c_str(), "ab");
-  if (!file_) throw std::system_error(errno, std::generic_category(), path_);
+  return directory + "/events.out.tfevents." + std::to_string(static_cast<int64_t>(time)) + "." +
+         host + "." + std::to_string(getpid()) + ".0";
+}
+
+std::string first_records(double time, int64_t first_step) {
   std::string event;
   put_double_field(event, kEventWallTime, time);
   put_bytes_field(event, kEventFileVersion, "brain.Event:2");
-  record(event);
-  if (first_step > 0) {
-    std::string session;
-    put_varint_field(session, kSessionLogStatus, kSessionLogStart);
-    event.clear();
-    put_double_field(event, kEventWallTime, time);
-    put_varint_field(event, kEventStep, static_cast<uint64_t>(first_step));
-    put_bytes_field(event, kEventSessionLog, session);
-    record(event);
-  }
-  flush();
+  std::string out = framed(event);
+  if (first_step <= 0) return out;
+  std::string session;
+  put_varint_field(session, kSessionLogStatus, kSessionLogStart);
+  event.clear();
+  put_double_field(event, kEventWallTime, time);
+  put_varint_field(event, kEventStep, static_cast<uint64_t>(first_step));
+  put_bytes_field(event, kEventSessionLog, session);
+  return out + framed(event);
 }
 
-EventWriter::~EventWriter() {
-  if (file_) std::fclose(file_);
-}
+}  // namespace
+
+EventWriter::EventWriter(const std::string& directory, double time, int64_t first_step,
+                         std::function<void(const std::string&)> say, size_t most_kept_bytes)
+    : file_({.path = file_name(directory, time),
+             .noun = "point",
+             .head = first_records(time, first_step),
+             .say = std::move(say),
+             .most_kept_bytes = most_kept_bytes}) {}
 
 void EventWriter::scalar(std::string_view tag, double value, int64_t step, double time) {
   std::string one, summary, event;
@@ -99,22 +109,7 @@ void EventWriter::scalar(std::string_view tag, double value, int64_t step, doubl
   put_double_field(event, kEventWallTime, time);
   put_varint_field(event, kEventStep, static_cast<uint64_t>(step));
   put_bytes_field(event, kEventSummary, summary);
-  record(event);
-}
-
-void EventWriter::record(const std::string& event) {
-  std::string out;
-  put_little_endian(out, static_cast<uint64_t>(event.size()));
-  put_little_endian(out, masked_crc(out));
-  out += event;
-  put_little_endian(out, masked_crc(event));
-  if (std::fwrite(out.data(), 1, out.size(), file_) != out.size()) {
-    throw std::system_error(errno, std::generic_category(), path_);
-  }
-}
-
-void EventWriter::flush() {
-  if (std::fflush(file_) != 0) throw std::system_error(errno, std::generic_category(), path_);
+  file_.add(framed(event), step);
 }
 
 }  // namespace trainer

@@ -5,10 +5,13 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
-#include <cstdio>
+#include <functional>
 #include <string>
 #include <string_view>
+
+#include "trainer/log/log_file.h"
 
 namespace trainer {
 
@@ -18,26 +21,23 @@ class EventWriter {
  public:
   /// Creates `directory` if need be and starts a new file in it, named by time, host and process.
   /// `first_step` > 0 tells TensorBoard to forget what earlier files of the folder say from that
-  /// step on, so that a resumed run draws one line. Errors: std::system_error.
-  EventWriter(const std::string& directory, double time, int64_t first_step);
-  ~EventWriter();
-  EventWriter(const EventWriter&) = delete;
-  EventWriter& operator=(const EventWriter&) = delete;
+  /// step on, so that a resumed run draws one line. `say` and `most_kept_bytes`: as LogFile has
+  /// them. Errors: as LogFile.
+  EventWriter(const std::string& directory, double time, int64_t first_step,
+              std::function<void(const std::string&)> say = {},
+              size_t most_kept_bytes = LogFileOptions{}.most_kept_bytes);
 
-  /// Appends one scalar. Buffered; see flush(). Errors: std::system_error.
+  /// Appends one scalar. Buffered; see flush().
   void scalar(std::string_view tag, double value, int64_t step, double time);
 
-  /// Hands everything to the system. Errors: std::system_error.
-  void flush();
+  /// Hands everything to the system, or keeps it while that refuses.
+  void flush() { file_.flush(); }
 
   /// The file's path.
-  const std::string& path() const noexcept { return path_; }
+  const std::string& path() const noexcept { return file_.path(); }
 
  private:
-  void record(const std::string& event);
-
-  std::string path_;
-  std::FILE* file_ = nullptr;
+  LogFile file_;
 };
 
 }  // namespace trainer

@@ -20,7 +20,6 @@
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
-#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/interfaces.h"
 #include "trainer/comm/wire.h"
 #include "trainer/config/flags.h"
@@ -246,6 +245,26 @@ std::vector<double> Job::gather(const std::optional<double>& value) {
 
 std::vector<std::string> Job::exchange(const std::string& text) {
   return control_ ? control_->exchange(text) : std::vector<std::string>{text};
+}
+
+WriterPlace Job::writer_place() const {
+  WriterPlace place{.rank = launch_.rank,
+                    .world = launch_.world_size,
+                    .patience = std::chrono::ceil<std::chrono::seconds>(
+                        in_ms(config_.distributed_timeout_minutes * 60)),
+                    .describe = cli::describe};
+  if (!control_) return place;
+  place.post = [this](int to, int64_t save, const std::string& text) {
+    control_->post(to, save, text);
+  };
+  place.letters = [this](int64_t save, milliseconds wait) {
+    std::vector<WriterLetter> out;
+    for (comm::Letter& letter : control_->letters(save, wait))
+      out.push_back({letter.from, std::move(letter.text)});
+    return out;
+  };
+  place.name = [this](int rank) { return control_->roster()[static_cast<size_t>(rank)].name(); };
+  return place;
 }
 
 std::optional<double> Job::seconds_waited(const ops::Ops& ops) const {

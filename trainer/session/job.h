@@ -14,6 +14,7 @@
 #include <vector>
 
 #include "tools/cli/console.h"
+#include "trainer/checkpoint/checkpoint.h"
 #include "trainer/comm/control.h"
 #include "trainer/comm/launch.h"
 #include "trainer/config/train_config.h"
@@ -69,6 +70,8 @@ class Job {
   double mean_of_last_stages(double value);
   /// All ranks' texts, in rank order. Every rank calls it.
   std::vector<std::string> exchange(const std::string& text);
+  /// This rank among those that write a checkpoint, with the line between them.
+  WriterPlace writer_place() const;
   /// How long this rank's computing has stood waiting for other ranks so far, in work that the host
   /// has waited for; nothing where its device does not tell.
   std::optional<double> seconds_waited(const ops::Ops& ops) const;

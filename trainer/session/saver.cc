@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/saver.h"
 
+#include <system_error>
 #include <utility>
 
 #include "tools/cli/run.h"
@@ -12,8 +13,7 @@ namespace trainer {
 
 Saver::Saver(Engine& engine, SaverOptions options)
     : options_(std::move(options)),
-      root_(options_.root,
-            {.rank = engine.topology().rank(), .world = engine.topology().world_size()}),
+      root_(options_.root, options_.place),
       snapshot_(engine, options_.optimizer, options_.ahead) {}
 
 Saver::~Saver() {
@@ -22,16 +22,34 @@ Saver::~Saver() {
 
 void Saver::save(CheckpointMeta meta) {
   if (thread_.joinable()) thread_.join();
-  snapshot_.take();
+  failure_.clear();
+  try {
+    snapshot_.take();
+  } catch (const ops::DeviceFault&) {
+    throw;
+  } catch (const std::exception& error) {
+    failure_ = cli::describe(error);
+  }
   done_ = false;
-  outcome_ = {meta.state.iteration, {}};
-  thread_ = std::thread([this, meta = std::move(meta)]() mutable { write(std::move(meta)); });
+  pending_ = true;
+  meta_ = std::move(meta);
+  outcome_ = {meta_.state.iteration, {}, {}};
+  try {
+    thread_ = std::thread([this] { write(); });
+  } catch (const std::system_error&) {  // no thread can be had: training waits for this one.
+    write();
+  }
 }
 
-void Saver::write(CheckpointMeta meta) noexcept {
+void Saver::write() noexcept {
   try {
-    snapshot_.wait();
-    root_.save(std::move(meta), snapshot_.shards(), options_.keep_last);
+    if (failure_.empty()) snapshot_.wait();
+  } catch (const std::exception& error) {
+    failure_ = cli::describe(error);
+  }
+  try {
+    outcome_.remark =
+        root_.save(std::move(meta_), snapshot_.shards(), options_.keep_last, failure_);
   } catch (const std::exception& error) {
     outcome_.error = cli::describe(error);
   }
@@ -39,13 +57,14 @@ void Saver::write(CheckpointMeta meta) noexcept {
 }
 
 std::optional<Saver::Outcome> Saver::outcome() {
-  if (!thread_.joinable() || (options_.background && !done_)) return std::nullopt;
+  if (!pending_ || (options_.background && !done_)) return std::nullopt;
   return finish();
 }
 
 std::optional<Saver::Outcome> Saver::finish() {
-  if (!thread_.joinable()) return std::nullopt;
-  thread_.join();
+  if (!pending_) return std::nullopt;
+  pending_ = false;
+  if (thread_.joinable()) thread_.join();
   if (outcome_.error.empty()) last_whole_ = outcome_.iteration;
   return outcome_;
 }

@@ -23,6 +23,7 @@ struct SaverOptions {
   bool background = true;  ///< false: save() returns when the checkpoint is on disk.
   int64_t keep_last = 0;   ///< 0: all.
   bool ahead = false;      ///< There are steps before the first save: see Snapshot.
+  WriterPlace place = {};  ///< Among the ranks.
 };
 
 /// At most one save is under way; a second one waits for it. Every rank saves at the same steps.
@@ -34,14 +35,15 @@ class Saver {
   /// Waits for what is under way.
   ~Saver();
 
-  /// Starts a checkpoint with `meta` (files and tensors are filled in). Errors: DeviceError. A disk
-  /// that refuses is no exception: see outcome().
+  /// Starts a checkpoint with `meta` (files and tensors are filled in). Errors: DeviceFault. A disk
+  /// that refuses, or memory that cannot be had, is no exception: see outcome().
   void save(CheckpointMeta meta);
 
   /// How a save ended.
   struct Outcome {
     int64_t iteration = 0;
-    std::string error;  ///< empty: it is whole on disk.
+    std::string error;   ///< empty: it is whole on disk.
+    std::string remark;  ///< what could not be removed of older ones; empty: nothing.
   };
   /// The outcome of a save that has ended since the last call; nothing while it goes on.
   std::optional<Outcome> outcome();
@@ -52,12 +54,15 @@ class Saver {
   int64_t last_whole() const noexcept { return last_whole_; }
 
  private:
-  void write(CheckpointMeta meta) noexcept;
+  void write() noexcept;
 
   SaverOptions options_;
   CheckpointRoot root_;
   Snapshot snapshot_;
+  CheckpointMeta meta_;
+  std::string failure_;  ///< Why there is nothing to write.
   std::thread thread_;
+  bool pending_ = false;  ///< A save was begun whose outcome nobody has asked for.
   std::atomic<bool> done_ = false;
   Outcome outcome_;
   int64_t last_whole_ = -1;

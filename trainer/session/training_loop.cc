@@ -7,7 +7,6 @@
 
 #include <array>
 #include <cmath>
-#include <cstdio>
 #include <ctime>
 
 #include "libindexed/format.h"
@@ -101,7 +100,8 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batche
     saver_ = std::make_unique<Saver>(
         parts_.engine,
         SaverOptions{config.save, !config.no_save_optim, config.async_save,
-                     config.keep_last.value_or(0), state_.iteration < config.derived.train_iters});
+                     config.keep_last.value_or(0), state_.iteration < config.derived.train_iters,
+                     parts_.job.writer_place()});
     if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config.save);
   }
   metrics_ = std::make_unique<Metrics>(
@@ -112,14 +112,16 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batche
           .timers = config.log_timers_to_tensorboard,
           .validation_ppl = config.log_validation_ppl_to_tensorboard,
           .world_size = config.log_world_size_to_tensorboard ? config.derived.world_size : 0,
-          .first_iteration = first_iteration_},
+          .first_iteration = first_iteration_,
+          .last_interval = first_iteration_ - state_.interval_steps,
+          .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
 }
 
 void TrainingLoop::print(const std::string& line) const {
   if (parts_.console.quiet()) return;
-  std::printf("%s\n", line.c_str());
-  cli::finish_stdout();
+  parts_.out.add(line + "\n");
+  parts_.out.flush();
 }
 
 void TrainingLoop::begin(Start start) {
@@ -419,17 +421,37 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
   if (!save_failed_) {
     print(concat("  successfully saved checkpoint at iteration ", outcome->iteration, " to ",
                  parts_.config.save));
+    if (!outcome->remark.empty())
+      parts_.console.note(concat(
+          outcome->remark, ": an older checkpoint was not removed; the next save tries again"));
     return;
   }
   if (!parts_.job.speaks()) return;
   parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
-                              " was not written; training goes on, the next one will be tried"));
+                              " was not written",
+                              ending_ ? "" : "; training goes on, the next one will be tried"));
   metrics_->event("checkpoint not written", outcome->iteration, {{"error", outcome->error}});
+}
+
+// The last checkpoint of a run is tried once more: a disk that was full may have room again, the
+// run's own older checkpoint gone.
+void TrainingLoop::complete_save() {
+  if (!saver_) return;
+  parts_.job.enter(comm::Phase::save, state_.iteration);
+  ending_ = true;
+  report_save(saver_->finish());
+  parts_.stop.hear();
+  // Rank 0 knows; one that waited for it in vain may not.
+  save_failed_ = !parts_.job.exchange(save_failed_ ? "failed" : "").front().empty();
+  if (!save_failed_ || saved_iteration_ != state_.iteration) return;
+  saved_iteration_ = -1;
+  save();
+  report_save(saver_->finish());
 }
 
 int TrainingLoop::end_early(const std::string& why) {
   save();
-  if (saver_) report_save(saver_->finish());
+  complete_save();
   parts_.job.enter(comm::Phase::end, state_.iteration);
   metrics_->flush();
   if (!saver_ || save_failed_) {
@@ -452,7 +474,7 @@ int TrainingLoop::end() {
   const std::string at = concat("iteration ", state_.iteration);
   if ((trained || unnamed_) && parts_.config.save.size() > 0) save();
   const bool whole = evaluate(1, at + " on validation set") && evaluate(2, at + " on test set");
-  if (saver_) report_save(saver_->finish());
+  complete_save();
   metrics_->flush();
   if (save_failed_) return kFailed;
   if (whole) return kComplete;

@@ -61,6 +61,7 @@ struct LoopParts {
   SharedStop& stop;
   Job& job;
   cli::Console& console;
+  LogFile& out;  ///< Standard output: it may be a file on a full disk.
 };
 
 /// State: one thread. Owns the logs, the loaders and the saver; the engine is only used.
@@ -90,6 +91,7 @@ class TrainingLoop {
   bool evaluate(int64_t split, const std::string& prefix);
   void save();
   void report_save(const std::optional<Saver::Outcome>& outcome);
+  void complete_save();
   int end_early(const std::string& why);
   int end();
   void print(const std::string& line) const;
@@ -108,6 +110,7 @@ class TrainingLoop {
   bool unnamed_ =
       false;  ///< the checkpoint this run began with stands in --save without a tracker.
   bool save_failed_ = false;
+  bool ending_ = false;  ///< No step follows.
 };
 
 }  // namespace trainer

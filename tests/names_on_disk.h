@@ -1,0 +1,37 @@
+// Reads the fault shim's log of what a process changed, in order: whether each name was given to
+// what was on the disk already, and whether every name is there in the end.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <functional>
+#include <istream>
+#include <set>
+#include <string>
+#include <vector>
+
+/// What a power cut could have torn; `named` counts the names. `relies`: whether a name says that
+/// those given before it in its folder are there.
+inline std::vector<std::string> torn_by_a_power_cut(
+    std::istream& log, const std::function<bool(const std::string&)>& relies, int& named) {
+  std::vector<std::string> torn;
+  std::set<std::string> unsynced;  // files with bytes, and folders with names, not on the disk.
+  const auto folder = [](const std::string& path) { return path.substr(0, path.rfind('/')); };
+  std::string operation, path, from;
+  while (log >> operation >> path) {
+    if (operation == "write") unsynced.insert(path);
+    if (operation == "fsync") unsynced.erase(path);
+    if (operation == "unlink") unsynced.erase(path);
+    if (operation == "from") from = path;
+    if (operation != "rename") continue;
+    if (unsynced.contains(from)) torn.push_back(path + ": its bytes are not on the disk");
+    for (const std::string& other : unsynced)
+      if (other.starts_with(from + "/")) torn.push_back(path + ": without " + other);
+    if (relies(path) && unsynced.contains(folder(path)))
+      torn.push_back(path + ": before a name that it relies on");
+    if (!path.ends_with(".old.tmp")) unsynced.insert(folder(path));
+    ++named;
+  }
+  for (const std::string& other : unsynced) torn.push_back("in the end: " + other);
+  return torn;
+}
