@@ -264,17 +264,19 @@ int train(TrainConfig& config, cli::Invocation& call) {
     prepared =
         prepare(config, call.parsed.given, launches ? silent : call.console, job, world_size);
   } catch (const std::exception& error) {
-    if (place.rank == 0 || place.per_node) throw;
-    return job.tell(error);
+    const bool many_hosts = place.per_node && place.world_size > 1;
+    if (config.dry_run || (!many_hosts && (place.rank == 0 || place.per_node))) throw;
+    if (!many_hosts) return job.tell(error);
+    return Job(comm::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
   }
   if (config.dry_run) return place.rank == 0 ? plan_run(config, prepared, job) : 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   try {
     return run_rank(config, call, job, prepared);
   } catch (const comm::MeetingError& error) {
-    // Rank 0 says why; where it was not found, each host's first rank but rank 0 does.
+    // Rank 0 says why; where it was not found, or its output is far, each host's first rank does.
     const bool first = place.rank == 0 || place.local_rank == (place.node == 0 ? 1 : 0);
-    if (!error.told && first) throw;
+    if ((!error.told && first) || job.speaks_for_host()) throw;
     return kFailed;
   }
 }

@@ -1,10 +1,14 @@
-// Collectives over gloo between threads: every operation in every dtype against the plain formula,
+// Collectives over TCP between threads: every operation in every dtype against the plain formula,
 // bits that repeat, messages both ways, and what happens when ranks disagree.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/socket.h>
+#include <unistd.h>
+
+#include <atomic>
 #include <cmath>
 #include <numeric>
 #include <random>
@@ -12,7 +16,9 @@
 
 #include "tests/trainer/ranks.h"
 #include "trainer/comm/host_queue.h"
+#include "trainer/comm/mesh.h"
 #include "trainer/comm/reduction.h"
+#include "trainer/comm/wire.h"
 #include "trainer/ops/number.h"
 
 namespace {
@@ -264,6 +270,162 @@ TEST(Comm, ARankThatLeavesIsNamed) {
     }
   });
   EXPECT_THAT(message, HasSubstr("rank 1: connection lost"));
+}
+
+/// What making the group's Comm fails of, on each of two ranks; `change` changes the options.
+std::vector<std::string> refusals(const std::function<void(comm::TcpOptions&)>& change,
+                                  comm::Store& store) {
+  std::vector<std::string> out(2);
+  std::vector<std::thread> ranks;
+  for (int rank = 0; rank < 2; ++rank)
+    ranks.emplace_back([&, rank] {
+      comm::TcpOptions options{.rank = rank, .size = 2, .timeout = std::chrono::milliseconds(1000)};
+      change(options);
+      try {
+        comm::make_tcp_comm(options, store)->barrier();
+      } catch (const ops::DeviceError& error) {
+        out[static_cast<size_t>(rank)] = error.what();
+      }
+    });
+  for (std::thread& rank : ranks) rank.join();
+  return out;
+}
+
+TEST(Comm, APeerWithAnotherSecretIsRefused) {
+  comm::MemoryStore store;
+  const std::vector<std::string> told =
+      refusals([](comm::TcpOptions& o) { o.secret = o.rank == 0 ? "right" : "wrong"; }, store);
+  EXPECT_THAT(told[0], HasSubstr("rank 1: no connection within 1 s"));
+  EXPECT_THAT(told[1], HasSubstr("rank 0: no connection within 1 s: it has another secret"));
+}
+
+// Whoever is there first, in numbers, takes the place of no rank.
+TEST(Comm, StrangersAtTheRanksPortsChangeNothing) {
+  for (const char first : {'\0', 'g', '\1'}) {
+    std::atomic<bool> done = false;
+    comm::MemoryStore store;
+    std::thread stranger([&] {
+      // It knows where rank 0 listens, and is there before rank 1.
+      const std::string place = store.get("link/world/0", std::chrono::seconds(20));
+      comm::Unpacker in(place);
+      const std::string address = in.text();
+      const int port = static_cast<int>(in.number());
+      std::vector<comm::Socket> sockets;
+      std::string why, bytes = first == '\1' ? "gristmill link 1" : "";
+      bytes.resize(first == '\0' ? 0 : 500, first);
+      for (int n = 0; n < 200; ++n) {
+        const auto soon = comm::Clock::now() + std::chrono::milliseconds(200);
+        sockets.push_back(comm::connect_to(address, port, soon, why));
+        if (sockets.back()) send(sockets.back().fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
+      }
+      store.set("strangers are there", "");
+      while (!done) std::this_thread::sleep_for(std::chrono::milliseconds(5));
+    });
+    const std::vector<std::string> told = refusals(
+        [&](comm::TcpOptions& o) {
+          o.timeout = std::chrono::seconds(20);
+          if (o.rank == 1) store.get("strangers are there", std::chrono::seconds(20));
+        },
+        store);
+    done = true;
+    stranger.join();
+    EXPECT_EQ(told[0] + told[1], "") << static_cast<int>(first);
+  }
+}
+
+// An impostor that has taken rank 0's place in the Store's list of ports.
+TEST(Comm, AnImpostorInAPeersPlaceIsRefused) {
+  comm::MemoryStore store;
+  comm::Listener door{comm::listen_on("127.0.0.1", 0)};
+  const comm::Socket looked(dup(door.fd()));
+  store.set("link/world/0", comm::Packer().text("127.0.0.1").number(port_of(looked)).take());
+  std::atomic<bool> done = false;
+  std::thread impostor([&] {
+    std::vector<comm::Socket> sockets;
+    const std::string welcome(48, 'w');
+    while (!done) {
+      comm::Socket socket = door.take();
+      std::this_thread::sleep_for(std::chrono::milliseconds(5));
+      if (socket) send(socket.fd(), welcome.data(), welcome.size(), MSG_NOSIGNAL);
+      if (socket) sockets.push_back(std::move(socket));
+    }
+  });
+  std::string told;
+  try {
+    comm::make_tcp_comm({.rank = 1, .size = 2, .timeout = std::chrono::milliseconds(500)}, store);
+  } catch (const ops::DeviceError& error) {
+    told = error.what();
+  }
+  done = true;
+  impostor.join();
+  EXPECT_THAT(told,
+              HasSubstr("rank 0: no connection within 0 s: it does not know this job's secret"));
+}
+
+/// Two ends of a Mesh of two.
+std::pair<comm::Mesh, comm::Mesh> two_ends() {
+  int ends[2];
+  EXPECT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
+  std::vector<comm::Socket> a(2), b(2);
+  a[1] = comm::Socket(ends[0]);
+  b[0] = comm::Socket(ends[1]);
+  return {comm::Mesh(std::move(a)), comm::Mesh(std::move(b))};
+}
+
+TEST(Mesh, SlotsArriveInAnyOrderOfExpectationAndLargeOnesBothWaysAtOnce) {
+  auto [a, b] = two_ends();
+  const std::chrono::milliseconds soon(20'000);
+  std::vector<char> from_a(3 << 20, 'a'), from_b(2 << 20, 'b'), at_a(2 << 20), at_b(3 << 20);
+  char one = '1', two = '2', first = 0, second = 0;
+  std::thread other([&, &b = b] {
+    const comm::Mesh::Message out = b.send(0, 1, from_b.data(), from_b.size());
+    b.wait(b.receive(0, 16, &first, 1), soon);
+    const comm::Mesh::Message large = b.receive(0, 2, at_b.data(), at_b.size());
+    b.wait(b.receive(0, 16, &second, 1), soon);
+    b.wait(large, soon);
+    b.wait(out, soon);
+  });
+  a.send(1, 16, &one, 1);
+  a.send(1, 2, from_a.data(), from_a.size());
+  const comm::Mesh::Message last = a.send(1, 16, &two, 1);
+  a.wait(a.receive(1, 1, at_a.data(), at_a.size()), soon);
+  a.wait(last, soon);
+  other.join();
+  EXPECT_EQ(at_a, from_b);
+  EXPECT_EQ(at_b, from_a);
+  EXPECT_EQ(std::string({first, second}), "12");
+}
+
+TEST(Mesh, AnotherLengthASilentPeerAndOneThatIsGoneAreErrorsOfThatPeer) {
+  const auto told = [](const std::function<void(comm::Mesh&, comm::Mesh&)>& body) {
+    auto [a, b] = two_ends();
+    try {
+      body(a, b);
+    } catch (const comm::MeshError& error) {
+      EXPECT_EQ(error.peer, 1);
+      // Nothing more can be done: the messages that had begun may have lost their memory.
+      char byte = 0;
+      EXPECT_THROW(a.send(1, 1, &byte, 1), comm::MeshError);
+      return std::string(error.what());
+    }
+    return std::string("no error");
+  };
+  char bytes[8] = {};
+  const std::chrono::milliseconds soon(20'000);
+  EXPECT_EQ(told([&](comm::Mesh& a, comm::Mesh& b) {
+              b.send(0, 1, bytes, 8);
+              a.wait(a.receive(1, 1, bytes, 4), soon);
+            }),
+            "a message of 8 bytes, where 4 are expected");
+  EXPECT_EQ(told([&](comm::Mesh& a, comm::Mesh&) {
+              a.wait(a.receive(1, 1, bytes, 4), std::chrono::milliseconds(50));
+            }),
+            "no answer within 0 s");
+  EXPECT_EQ(told([&](comm::Mesh& a, comm::Mesh& b) {
+              { const comm::Mesh gone = std::move(b); }
+              a.wait(a.receive(1, 1, bytes, 4), soon);
+            }),
+            "connection lost: closed by the peer");
 }
 
 TEST(Comm, SizesThatDoNotFitAreRefusedBeforeAnythingIsSent) {

@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/trainer/meeting_ranks.h"
 #include "trainer/comm/control.h"
 #include "trainer/comm/server.h"
 #include "trainer/comm/sha256.h"
@@ -27,86 +28,6 @@ namespace {
 using std::chrono::milliseconds;
 using testing::AllOf;
 using testing::HasSubstr;
-
-/// For those who will not come.
-constexpr std::chrono::seconds kBriefly{3};
-
-/// What happened on one rank.
-struct Told {
-  std::string error;    ///< Of the meeting.
-  bool told = false;    ///< Rank 0 has the same.
-  std::string printed;  ///< The verdict's line.
-  int status = -1;      ///< The verdict's.
-};
-
-class ControlTest : public testing::Test {
- protected:
-  ControlTest() {
-    std::string name = std::filesystem::temp_directory_path() / "control.XXXXXX";
-    folder_ = ::mkdtemp(name.data());
-  }
-  ~ControlTest() override { std::filesystem::remove_all(folder_); }
-
-  ControlOptions options(int rank, int size) const {
-    ControlOptions o;
-    o.launch = {.launcher = "trainer", .rank = rank, .world_size = size, .local_size = size};
-    o.claim = {.rank = rank,
-               .world_size = size,
-               .local_rank = rank,
-               .host = "here",
-               .device = "cpu",
-               .version = "1",
-               .config = "lr = 1\nseed = 2\n",
-               .pid = 100 + rank};
-    o.timeout = std::chrono::minutes(1);
-    o.hang_timeout = std::chrono::seconds(5);
-    o.meeting_file = folder_ + "/meeting";
-    return o;
-  }
-
-  /// Runs `body` on `size` ranks after `change` has had its way with each rank's options.
-  std::vector<Told> run(int size, const std::function<void(ControlOptions&)>& change,
-                        const std::function<void(Control&)>& body) const {
-    std::vector<Told> told(static_cast<size_t>(size));
-    std::vector<std::thread> threads;
-    for (int rank = 0; rank < size; ++rank)
-      threads.emplace_back([&, rank] {
-        Told& mine = told[static_cast<size_t>(rank)];
-        std::mutex mutex;
-        std::condition_variable changed;
-        ControlOptions o = options(rank, size);
-        o.print = [&](const std::string& line) { mine.printed = line; };
-        o.end_process = [&](int status) {
-          const std::lock_guard<std::mutex> lock(mutex);
-          mine.status = status;
-          changed.notify_all();
-        };
-        change(o);
-        if (o.claim.rank < 0) return;  // never comes.
-        try {
-          Control control(o);
-          try {
-            body(control);
-          } catch (const MeetingError&) {
-            throw;
-          } catch (const ops::DeviceError&) {  // the connection ended first; the verdict follows
-            if (!expect_verdict_) throw;
-          }
-          std::unique_lock<std::mutex> lock(mutex);
-          if (expect_verdict_)
-            changed.wait_for(lock, std::chrono::seconds(60), [&] { return mine.status >= 0; });
-        } catch (const MeetingError& error) {
-          mine.error = error.what();
-          mine.told = error.told;
-        }
-      });
-    for (std::thread& thread : threads) thread.join();
-    return told;
-  }
-
-  std::string folder_;
-  bool expect_verdict_ = false;
-};
 
 TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
   std::atomic<int> ended = 0;
@@ -195,7 +116,7 @@ TEST_F(ControlTest, AMissingRankIsNamedInTime) {
   const std::vector<Told> told = run(
       3,
       [](ControlOptions& o) {
-        o.timeout = kBriefly;
+        o.timeout = o.host_timeout = kBriefly;
         o.claim.rank -= o.claim.rank == 1 ? 10 : 0;
       },
       [](Control&) { FAIL(); });
@@ -209,7 +130,7 @@ TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
   const std::vector<Told> told = run(
       2,
       [](ControlOptions& o) {
-        o.timeout = kBriefly;
+        o.timeout = o.host_timeout = kBriefly;
         o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
       },
       [](Control&) { FAIL(); });
@@ -228,7 +149,7 @@ TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
           o.launch.nodes = 2;
           o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
           o.meeting_file.clear();
-          o.timeout = kBriefly;
+          o.timeout = o.host_timeout = kBriefly;
         },
         [](Control&) { FAIL(); });
   };
@@ -308,11 +229,15 @@ TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
         o.launch.port = 20000 + getpid() % 10000;
         o.meeting_file.clear();
         o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
-        o.timeout = kBriefly;
+        o.timeout = o.host_timeout = kBriefly;
       },
       [](Control&) { FAIL(); });
-  EXPECT_THAT(told[0].error, AllOf(HasSubstr("rank 1 of 2 did not come"),
-                                   HasSubstr("do not know this job's secret")));
+  EXPECT_THAT(told[0].error,
+              AllOf(HasSubstr("rank 1 of 2 did not come"),
+                    HasSubstr("127.0.0.1 were refused, because they do not know this "
+                              "job's secret: another job looks for its rank 0 on "
+                              "ports"),
+                    HasSubstr("or GRISTMILL_JOB_SECRET differs between hosts")));
   EXPECT_THAT(told[1].error, HasSubstr("another secret"));
 }
 
@@ -449,6 +374,47 @@ TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
         }
       });
   EXPECT_THAT(told[0].printed, HasSubstr("rank 1 (here, cpu)"));
+}
+
+// Where each host's output is read by itself, a host that ends for another's fault says why.
+TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
+  expect_verdict_ = true;
+  for (const bool apart : {true, false}) {
+    const std::vector<Told> told = run(
+        4,
+        [&](ControlOptions& o) {
+          o.hosts_apart = apart;
+          if (o.claim.rank >= 2) o.claim.host = "there";
+        },
+        [&](Control& c) {
+          c.exchange("");
+          if (c.rank() == 1) c.report_failure("its disk is full", false);
+        });
+    const std::string line = "rank 1 (here, cpu): its disk is full";
+    EXPECT_EQ(told[0].printed, line);
+    EXPECT_EQ(told[1].printed, "");
+    EXPECT_EQ(told[2].printed, apart ? "rank 0 (here, cpu) ended the run: " + line : "");
+    EXPECT_EQ(told[3].printed, "");
+  }
+}
+
+// Two that were given rank 0: the second one's port or address is not the first's.
+TEST_F(ControlTest, ASecondRankZeroIsFoundAndBothAreTold) {
+  const int port = 24000 + getpid() % 6000;
+  const std::vector<Told> told = run(
+      3,
+      [&](ControlOptions& o) {
+        o.launch.address = "127.0.0.1";
+        o.launch.port = port;
+        o.launch.secret = "one";
+        o.meeting_file.clear();
+        o.claim.rank = o.launch.rank = o.claim.rank == 2 ? -1 : 0;
+      },
+      [](Control&) { FAIL(); });
+  for (const int one : {0, 1})
+    EXPECT_THAT(told[static_cast<size_t>(one)].error,
+                AllOf(HasSubstr("rank 0 (here, cpu) has come twice: also from here as process 10"),
+                      HasSubstr("give each process a rank of its own")));
 }
 
 TEST_F(ControlTest, ARanksOwnErrorReachesAll) {

@@ -6,7 +6,7 @@
 // instead of dying, from that operation on for FAULT_TIMES operations. FAULT_SIGNAL: another signal
 // than SIGKILL. FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that
 // device. FAULT_MESSAGES: the process's beginning counts too, and every message it sends, of
-// control or of gloo. FAULT_COUNT: a file that holds the number of operations, a long, however the
+// control or between ranks. FAULT_COUNT: a file that holds the number of operations, a long, however the
 // process ends; of a rank, with its number after a dot.
 // FAULT_WHEN: a file; while it is there, and only then, every operation fails with FAULT_ERRNO.
 // FAULT_SAVES: operations are counted anew in each save of the trainer, those that change nothing
@@ -337,6 +337,13 @@ ssize_t send(int fd, const void* data, size_t size, int flags) {
       next<ssize_t(int, const void*, size_t, int)>("send");
   message();
   return real(fd, data, size, flags);
+}
+
+ssize_t sendmsg(int fd, const msghdr* parts, int flags) {
+  static ssize_t (*const real)(int, const msghdr*, int) =
+      next<ssize_t(int, const msghdr*, int)>("sendmsg");
+  message();
+  return real(fd, parts, flags);
 }
 
 ssize_t writev(int fd, const iovec* parts, int count) {

@@ -113,14 +113,14 @@ TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
 TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   const Words two = plain({"--tensor-model-parallel-size", "2"});
   // For those who do not come.
-  const auto within = [&](const char* minutes) {
+  const auto within = [&](const char* seconds) {
     Words words = two;
-    words.insert(words.end(), {"--distributed-timeout-minutes", minutes});
+    words.insert(words.end(), {"--meeting-timeout-seconds", seconds});
     return words;
   };
   const auto torch = [](int rank) { return torchrun(rank, 2, port()); };
   // A rank never comes.
-  std::vector<Ended> ended = under_launcher(1, within("0.05"), torch);
+  std::vector<Ended> ended = under_launcher(1, within("3"), torch);
   EXPECT_EQ(ended[0].status, 1);
   EXPECT_THAT(ended[0].err, HasSubstr("trainer: rank 1 of 2 did not come within 3 s; there are "
                                       "rank 0 ("));
@@ -147,8 +147,10 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
     variables["GRISTMILL_JOB_SECRET"] = rank == 0 ? "one secret" : "another";
     return variables;
   };
-  ended = under_launcher(2, within("0.2"), secret);
-  EXPECT_THAT(ended[0].err, HasSubstr("connections were refused, because they do not know"));
+  ended = under_launcher(2, within("12"), secret);
+  EXPECT_THAT(ended[0].err,
+              HasSubstr("connections from 127.0.0.1 were refused, because they do not know "
+                        "this job's secret: another job looks for its rank 0 on ports"));
   EXPECT_EQ(ended[1].status, 1);
   // A command line that cannot be honoured is told once, whatever the launcher.
   ended = under_launcher(2, plain({"--tensor-model-parallel-size", "3"}), torch);
@@ -156,6 +158,50 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   EXPECT_EQ(ended[1].status, 2);
   EXPECT_THAT(ended[0].err, HasSubstr("--tensor-model-parallel-size 3"));
   EXPECT_EQ(ended[1].err, "");
+}
+
+// Counts that differ between hosts: one of 2 ranks there, three of 6 here, whose configuration may
+// not even divide. Every host hears the cause, at once.
+TEST_F(ManyTest, HostsThatStartOtherNumbersOfRanksAreToldSo) {
+  int at = 500;
+  for (const auto& [here, there] : {std::pair{"1", "3"}, std::pair{"3", "1"}}) {
+    at += 40;
+    const auto host = [&, at](int node) {
+      return Variables{{"RANK", std::to_string(node)},
+                       {"WORLD_SIZE", "2"},
+                       {"MASTER_ADDR", "127.0.0.1"},
+                       {"MASTER_PORT", std::to_string(port() + at)}};
+    };
+    suffix_ = ".1";
+    const pid_t second =
+        start(plain({"--nproc-per-node", there, "--global-batch-size", "8"}), host(1));
+    suffix_ = ".0";
+    const pid_t first =
+        start(plain({"--nproc-per-node", here, "--global-batch-size", "8"}), host(0));
+    EXPECT_NE(wait(first).status, 0);
+    EXPECT_NE(wait(second).status, 0);
+    suffix_.clear();
+    for (const char* err : {"err.0", "err.1"})
+      EXPECT_THAT(read(err), HasSubstr("start as many processes on each host (--nproc-per-node"))
+          << err << " of " << here << " and " << there;
+  }
+}
+
+// RANK=0 for both hosts: one has the port, the other the next, or an address that is not its own.
+TEST_F(ManyTest, TwoThatTakeThemselvesForRankZeroAreBothTold) {
+  const std::vector<Ended> ended = under_launcher(2, plain({"--train-iters", "4"}), [](int) {
+    return Variables{{"RANK", "0"},
+                     {"WORLD_SIZE", "2"},
+                     {"LOCAL_RANK", "0"},
+                     {"LOCAL_WORLD_SIZE", "1"},
+                     {"MASTER_ADDR", "127.0.0.1"},
+                     {"MASTER_PORT", std::to_string(port() + 600)}};
+  });
+  for (const Ended& one : ended) {
+    EXPECT_EQ(one.status, 1);
+    EXPECT_THAT(one.err, ContainsRegex("rank 0 .* has come twice: also from .* as process [0-9]+: "
+                                       "give each process a rank of its own"));
+  }
 }
 
 // The launcher saw two GPUs when the run began; at this start one rank finds its own gone.

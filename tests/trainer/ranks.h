@@ -1,4 +1,4 @@
-// Ranks as threads of the test's process, each with real Groups over gloo on the loopback.
+// Ranks as threads of the test's process, each with real Groups over TCP on the loopback.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -14,7 +14,7 @@
 #include <utility>
 #include <vector>
 
-#include "trainer/comm/gloo.h"
+#include "trainer/comm/tcp.h"
 #include "trainer/parallel/groups.h"
 
 namespace ranks {
@@ -41,12 +41,12 @@ inline void run_ranks(const Options& options, const std::function<void(trainer::
       body(trainer::make_groups(
           trainer::make_topology(rank, options.world, options.tensor, options.pipeline),
           [&](const trainer::GroupPlace& place) {
-            comm::GlooOptions gloo{.name = place.name,
-                                   .id = place.id,
-                                   .rank = place.rank,
-                                   .size = static_cast<int>(place.ranks.size()),
-                                   .timeout = options.timeout};
-            return comm::make_gloo_comm(gloo, store);
+            comm::TcpOptions tcp{.name = place.name,
+                                 .id = place.id,
+                                 .rank = place.rank,
+                                 .size = static_cast<int>(place.ranks.size()),
+                                 .timeout = options.timeout};
+            return comm::make_tcp_comm(tcp, store);
           }));
     } catch (const comm::PeerError&) {
       const std::lock_guard<std::mutex> lock(mutex);

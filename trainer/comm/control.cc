@@ -60,9 +60,11 @@ class Control::Link final : public Store {
   void send(FrameKind kind, const std::string& payload);
   void beat();
   void run();
+  bool receive(bool& open);
   bool handle(const Frame& frame);
   void end(int status, const std::string& line, bool speaks);
   bool first_on_host() const;
+  bool beside(const Claim& other) const;
 
   std::unique_ptr<Server> server_;
   std::optional<FrameStream> stream_;
@@ -91,7 +93,7 @@ Control::Link::Link(ControlOptions given) : options(std::move(given)) {
       if (!door.file.empty()) unlink(door.file.c_str());
     };
     try {
-      Entry entry = enter_own(options, Socket(pair[1]));
+      Entry entry = enter_own(options, Socket(pair[1]), door.others);
       stream_.emplace(std::move(entry.stream));
       roster = std::move(entry.roster);
     } catch (...) {
@@ -142,10 +144,8 @@ void Control::Link::run() {
     looked = now;
     bool open = true;
     if (entries[0].revents != 0) {
-      open = stream_->fill();
       heard = now;
-      while (std::optional<Frame> frame = stream_->next(kRankLimit))
-        if (!handle(*frame)) return;
+      if (!receive(open)) return;
     }
     const std::lock_guard<std::mutex> lock(mutex_);
     if (all_left_ || ending_) return;
@@ -170,6 +170,19 @@ void Control::Link::run() {
   }
 }
 
+/// What rank 0 has said; `open` is false when it says no more, or what makes no sense. False when
+/// the process is ending.
+bool Control::Link::receive(bool& open) {
+  try {
+    open = stream_->fill(kRankLimit);
+    while (std::optional<Frame> frame = stream_->next(kRankLimit))
+      if (!handle(*frame)) return false;
+  } catch (const ops::DeviceError&) {
+    open = false;
+  }
+  return true;
+}
+
 /// False when the process is ending.
 bool Control::Link::handle(const Frame& frame) {
   Unpacker in(frame.payload);
@@ -188,7 +201,12 @@ bool Control::Link::handle(const Frame& frame) {
     all_left_ = true;
   } else if (frame.kind == FrameKind::verdict) {
     const int status = static_cast<int>(in.number());
-    end(status, in.text(), options.claim.rank == 0);
+    const std::string line = in.text();
+    if (options.claim.rank == 0)
+      end(status, line, true);
+    else
+      end(status, roster[0].name() + " ended the run: " + line,
+          options.hosts_apart && !beside(roster[0]) && first_on_host());
     return false;
   }
   changed_.notify_all();
@@ -198,9 +216,14 @@ bool Control::Link::handle(const Frame& frame) {
 /// The lowest rank of this host, rank 0 left out: it speaks when rank 0 cannot.
 bool Control::Link::first_on_host() const {
   return std::ranges::none_of(roster, [&](const Claim& other) {
-    return other.rank > 0 && other.rank < options.claim.rank && other.host == options.claim.host &&
-           other.address == roster[static_cast<size_t>(options.claim.rank)].address;
+    return other.rank > 0 && other.rank < options.claim.rank && beside(other);
   });
+}
+
+/// Whether `other` is a rank of this host.
+bool Control::Link::beside(const Claim& other) const {
+  return other.host == options.claim.host &&
+         other.address == roster[static_cast<size_t>(options.claim.rank)].address;
 }
 
 void Control::Link::end(int status, const std::string& line, bool speaks) {

@@ -1,7 +1,7 @@
 // Control: a rank's line to rank 0, beside the collectives: over it ranks meet, agree, and notice
 // that one of them is gone. Here: what a rank sees. Not here: the bytes (wire.h), rank 0's end
 // (server.h), which launcher started whom (launch.h). May include: comm/, ops/tensor.h. Traffic of
-// gloo and NCCL is neither encrypted nor signed: only who may take part is checked.
+// CPU ranks and NCCL is neither encrypted nor signed: only who may take part is checked.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -52,16 +52,22 @@ struct Letter {
 struct ControlOptions {
   Launch launch;
   Claim claim;
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Until all have come.
+  /// A rank that has not come is given up when so long no other has come, and rank 0 when it is so
+  /// long silent. A host of which no rank has come is waited for as long as host_timeout.
+  std::chrono::milliseconds timeout = std::chrono::minutes(1);
+  std::chrono::milliseconds host_timeout = std::chrono::minutes(10);
   /// A rank that says nothing for so long is given up. A run that makes no progress for so long is
   /// given up too; then it is at least four times the longest pause that it has survived, and
-  /// `timeout` before the first step has ended.
+  /// `start_timeout` before the first step has ended and in a save.
   std::chrono::milliseconds hang_timeout = std::chrono::seconds(45);
+  std::chrono::milliseconds start_timeout = std::chrono::minutes(10);
   /// Where the file of ranks of one host is; empty: a folder of this user under /tmp.
   std::string meeting_file;
   /// The same command goes on from what is saved: what a verdict says of a lost rank from the first
   /// moment, as Status::resumable does once it is heard of.
   bool resumable = false;
+  /// Each host's output is read by itself: a host without rank 0 repeats rank 0's verdict.
+  bool hosts_apart = false;
   /// What may be wrong with rank 0's address; said where ranks do not come. Found by the meeting.
   std::string doubt;
   /// Called before the process is ended by a verdict, from another thread.

@@ -61,7 +61,7 @@ void HostQueue::wait_for(uint64_t serial) {
 
 void HostQueue::run() {
   // A connection that its peer has closed fails a write with EPIPE, which names the peer, rather
-  // than ending this process; gloo does not ask for that itself.
+  // than ending this process, whatever the work writes with.
   sigset_t pipe;
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);

@@ -1,5 +1,5 @@
 // HostQueue: work in order on a thread of its own, as a device's queue has it: a Comm of processes
-// without GPUs computes and talks at the same time by it. Not here: what the work is (gloo.cc). May
+// without GPUs computes and talks at the same time by it. Not here: what the work is (tcp.cc). May
 // include: beacon.h, ops/tensor.h.
 //
 // SPDX-License-Identifier: MIT

@@ -21,7 +21,7 @@ using Interfaces = std::vector<std::pair<std::string, std::string>>;
 Interfaces interfaces();
 
 /// Why NCCL would find no interface by NCCL_SOCKET_IFNAME ("eth", "=eth0,eth1", "^docker,lo"), or
-/// gloo none by GLOO_SOCKET_IFNAME ("eth0,eth1"); empty where they are unset or fit.
+/// ranks on CPUs none by GLOO_SOCKET_IFNAME ("eth0,eth1"); empty where they are unset or fit.
 std::string interface_objection(const Environment& environment, const Interfaces& own, bool nccl);
 
 /// The address of the first interface that GLOO_SOCKET_IFNAME names; empty without the variable.

@@ -19,6 +19,9 @@ class LaunchError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+/// Where the port is no exact one, rank 0 listens on the first free of so many.
+inline constexpr int kPorts = 16;
+
 /// One process among those that a launcher started.
 struct Launch {
   /// "" (nobody), "trainer" (this program), "torchrun", "srun", "Open MPI", "MPICH", "MVAPICH2",
@@ -33,7 +36,7 @@ struct Launch {
   /// file named after `job`.
   std::string address;
   int port = 0;
-  bool exact_port = false;  ///< Else the next 15 may be tried too.
+  bool exact_port = false;  ///< Else those after it are tried too, kPorts in all.
   int listener = -1;        ///< Rank 0 inherits this listening socket; -1: it opens one.
   int device = -1;          ///< Of this host, chosen by this program; -1: the local rank's.
   int devices = 0;          ///< GPUs of this host, as this program's launcher saw them.

@@ -6,6 +6,7 @@
 #pragma once
 
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/comm/control.h"
@@ -17,6 +18,8 @@ namespace comm {
 struct Door {
   Socket listener;
   std::string file;
+  /// Addresses and ports where another process of this job may listen that takes itself for rank 0.
+  std::vector<std::pair<std::string, int>> others;
 };
 
 /// Rank 0: listens, completes options.launch.secret where nobody gave one, writes the file.
@@ -30,11 +33,14 @@ struct Entry {
   int looks = 1;  ///< How often rank 0 was looked for, with a pause between: 1 where it was there.
 };
 
-/// Any rank but 0: looks for rank 0 until options.timeout, and proves itself.
+/// Any rank but 0: looks for rank 0, and both show that they know the secret, rank 0 first. Waits
+/// for rank 0 as rank 0 waits for the others, and then as long as rank 0 lives.
 /// Errors: MeetingError with rank 0's reason, or with what stood in the way last.
 Entry enter(ControlOptions& options);
 
-/// Rank 0: the same over its own connection.
-Entry enter_own(const ControlOptions& options, Socket own);
+/// Rank 0: the same over its own connection. Errors: also where a second rank 0 listens at one of
+/// `others`, which is told the same.
+Entry enter_own(const ControlOptions& options, Socket own,
+                const std::vector<std::pair<std::string, int>>& others);
 
 }  // namespace comm

@@ -1,5 +1,5 @@
 // Reductions of several ranks' elements in host memory, in rank order. Not here: who sends what to
-// whom (gloo.cc). May include: comm/comm.h, ops/number.h.
+// whom (tcp.cc). May include: comm/comm.h, ops/number.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -17,12 +17,24 @@
 namespace comm {
 namespace {
 
-constexpr size_t kNonce = 16;
-/// Connections that have not proved anything yet; more are closed at once.
-constexpr size_t kMostStrangers = 4096;
+/// Connections that have shown nothing yet. One more closes the oldest: a rank's first bytes say
+/// that it knows the secret, and they are there when it is taken.
+constexpr size_t kMostStrangers = 32;
+/// Taken in one round, so that a flood leaves time for the ranks.
+constexpr int kAtOnce = 64;
+/// Connections beside the ranks' that know the secret: late ones, and ranks that come again.
+constexpr size_t kMostBeside = 64;
+/// Of hellos that were proved, and of addresses of those that were not.
+constexpr size_t kMostNonces = 1 << 16, kMostNamed = 4;
 
 /// Once it is clear that nobody will start, those who are on their way have so long to hear it.
 constexpr std::chrono::seconds kLateComers{3};
+
+std::string other_size(const Claim& claim, const Claim& ours) {
+  return claim.name() + " is one of " + std::to_string(claim.world_size) + " ranks, " +
+         ours.name() + " is one of " + std::to_string(ours.world_size) +
+         ": start as many processes on each host (--nproc-per-node, the GPUs it sees)";
+}
 
 /// The first line that differs between two configurations.
 std::string first_difference(const std::string& theirs, const std::string& ours) {
@@ -110,28 +122,38 @@ void Server::run() {
     poll(entries.data(), entries.size(), 50);
     for (size_t i = 0; i < known; ++i)
       if (entries[first + i].revents != 0) receive(*peers_[i]);
-    if (listener_ && entries[0].revents != 0) accept_all();
+    if (listener_ && entries[0].revents != 0) accept_some();
     std::erase_if(peers_, [](const std::unique_ptr<Peer>& peer) { return peer->closed; });
     watch();
   }
 }
 
-void Server::accept_all() {
-  while (true) {
-    Socket socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+/// Whoever knows the secret says so with its first bytes, which are read at once.
+void Server::accept_some() {
+  for (int i = 0; i < kAtOnce && listener_; ++i) {
+    Socket socket = listener_.take();
     if (!socket) return;
-    if (peers_.size() < ranks_.size() + kMostStrangers)
-      peers_.push_back(std::make_unique<Peer>(std::move(socket)));
+    make_room();
+    peers_.push_back(std::make_unique<Peer>(std::move(socket)));
+    receive(*peers_.back());
   }
+}
+
+/// Strangers are few, the last ones: none of them keeps a rank out.
+void Server::make_room() {
+  const auto counts = [](const std::unique_ptr<Peer>& peer) {
+    return peer->state == Peer::State::stranger && !peer->closed;
+  };
+  if (static_cast<size_t>(std::ranges::count_if(peers_, counts)) < kMostStrangers) return;
+  closed(**std::ranges::find_if(peers_, counts));
 }
 
 /// Nothing that arrives may end the thread: what is no proper message closes its connection.
 void Server::receive(Peer& peer) {
   try {
-    const bool open = peer.stream.fill();
-    const size_t limit = peer.state == Peer::State::ranked ? kRankLimit : kStrangerLimit;
+    const bool open = peer.stream.fill(peer.limit());
     while (!peer.closed) {
-      const std::optional<Frame> frame = peer.stream.next(limit);
+      const std::optional<Frame> frame = peer.stream.next(peer.limit());
       if (!frame) break;
       handle(peer, *frame);
     }
@@ -144,6 +166,7 @@ void Server::receive(Peer& peer) {
 void Server::handle(Peer& peer, const Frame& frame) {
   if (peer.state == Peer::State::stranger) return challenge(peer, frame);
   if (peer.state == Peer::State::challenged) return admit(peer, frame);
+  if (peer.state == Peer::State::refused) return closed(peer);  // it has nothing to say here.
   Unpacker in(frame.payload);
   peer.heard = Clock::now();
   switch (frame.kind) {
@@ -184,14 +207,29 @@ void Server::handle(Peer& peer, const Frame& frame) {
   }
 }
 
+/// Nothing is kept, and nothing is said, before the other side has shown that it knows the secret.
 void Server::challenge(Peer& peer, const Frame& frame) {
-  if (frame.kind != FrameKind::hello || frame.payload.size() != kMagic.size() + kNonce ||
+  const size_t size = kMagic.size() + kNonce + kProof;
+  if (frame.kind != FrameKind::hello || frame.payload.size() != size ||
       !frame.payload.starts_with(kMagic))
     return closed(peer);
-  peer.their_nonce = frame.payload.substr(kMagic.size());
+  const std::string nonce = frame.payload.substr(kMagic.size(), kNonce);
+  const std::string proven = frame.payload.substr(kMagic.size() + kNonce);
+  const std::string& secret = options_.launch.secret;
+  if (!same_bytes(proven, proof(secret, "hello", nonce, "", ""))) {
+    ++refused_;
+    if (refused_from_.size() < kMostNamed) refused_from_.insert(peer.stream.peer_address());
+    return closed(peer);
+  }
+  if (nonces_.size() >= kMostNonces) nonces_.clear();
+  if (!nonces_.insert(nonce).second || peers_.size() > ranks_.size() + kMostStrangers + kMostBeside)
+    return closed(peer);
+  peer.their_nonce = nonce;
   peer.own_nonce = random_bytes(kNonce);
   peer.state = Peer::State::challenged;
-  if (!peer.stream.send(FrameKind::challenge, peer.own_nonce)) closed(peer);
+  peer.since = Clock::now();
+  const std::string answer = proof(secret, "challenge", nonce, peer.own_nonce, "");
+  if (!peer.stream.send(FrameKind::challenge, peer.own_nonce + answer)) closed(peer);
 }
 
 void Server::admit(Peer& peer, const Frame& frame) {
@@ -199,50 +237,65 @@ void Server::admit(Peer& peer, const Frame& frame) {
   Unpacker in(frame.payload);
   const std::string payload = in.text(), proven = in.text();
   if (!peer.trusted && !same_bytes(proven, proof(options_.launch.secret, "claim", peer.their_nonce,
-                                                 peer.own_nonce, payload))) {
-    ++refused_;
+                                                 peer.own_nonce, payload)))
     return closed(peer);
-  }
   Unpacker fields(payload);
   const Claim claim = unpack_claim(fields);
-  peer.state = Peer::State::ranked;
   peer.heard = Clock::now();
-  if (complete_ || judged_) return closed(peer);
-  const std::string why = objection(claim);
-  if (why.empty()) {
-    const size_t index = static_cast<size_t>(claim.rank);
-    peer.rank = claim.rank;
-    claims_[index] = claim;
-    ranks_[index] = &peer;
-  } else {
-    ++uninvited_;
-    if (objection_.empty()) {
-      objection_ = why;
-      refuse_at_ = std::min(start_ + options_.timeout, Clock::now() + kLateComers);
-    }
-  }
+  // Rank 0 looks for another rank 0 by its own address, which may lead back.
+  const Claim& ours = options_.claim;
+  if (!peer.trusted && claim.rank == 0 && claim.pid == ours.pid && claim.host == ours.host)
+    return closed(peer);
+  if (!enters(peer, claim)) return;
   const auto missing = std::ranges::count(ranks_, nullptr);
   if (missing == 0 && objection_.empty()) return welcome();
   if (missing <= uninvited_ && !objection_.empty()) refuse(objection_);
 }
 
+/// Whether the meeting goes on with what `claim` has changed.
+bool Server::enters(Peer& peer, const Claim& claim) {
+  peer.state = Peer::State::refused;
+  if (complete_ || judged_) {
+    complete_ ? closed(peer) : tell_refusal(peer);
+    return false;
+  }
+  const std::string why = objection(claim);
+  if (why.empty()) {
+    const size_t index = static_cast<size_t>(claim.rank);
+    peer.state = Peer::State::ranked;
+    peer.rank = claim.rank;
+    claims_[index] = claim;
+    ranks_[index] = &peer;
+    const size_t there = ranks_.size() - static_cast<size_t>(std::ranges::count(ranks_, nullptr));
+    if (there > most_) last_arrival_ = Clock::now();
+    most_ = std::max(most_, there);
+    return true;
+  }
+  ++uninvited_;
+  const bool better = claim.world_size != options_.claim.world_size;
+  if (objection_.empty() || better) objection_ = why;
+  if (uninvited_ == 1) {
+    refuse_at_ = Clock::now() + std::min<Clock::duration>(options_.timeout, kLateComers);
+  }
+  return true;
+}
+
 /// Why `claim` cannot be one of us; empty when it can.
 std::string Server::objection(const Claim& claim) const {
   const Claim& ours = options_.claim;
-  if (!claim.error.empty()) return claim.name() + ": " + claim.error;
   if (claim.version != ours.version)
     return claim.name() + " is release " + claim.version + ", " + ours.name() + " is release " +
            ours.version + ": install one release on all hosts";
-  if (claim.world_size != ours.world_size)
-    return claim.name() + " is one of " + std::to_string(claim.world_size) + " ranks, " +
-           ours.name() + " is one of " + std::to_string(ours.world_size) +
-           ": start as many processes on each host";
+  // Before its own error, which is often a consequence.
+  if (claim.world_size != ours.world_size) return other_size(claim, ours);
+  if (!claim.error.empty()) return claim.name() + ": " + claim.error;
   if (claim.rank < 0 || claim.rank >= claim.world_size)
     return claim.name() + ": no such rank among " + std::to_string(claim.world_size);
   if (ranks_[static_cast<size_t>(claim.rank)] != nullptr)
     return claim.name() + " has come twice: also from " +
            claims_[static_cast<size_t>(claim.rank)].host + " as process " +
-           std::to_string(claims_[static_cast<size_t>(claim.rank)].pid);
+           std::to_string(claims_[static_cast<size_t>(claim.rank)].pid) +
+           ": give each process a rank of its own";
   if (claim.config != ours.config)
     return claim.name() +
            " has another configuration: " + first_difference(claim.config, ours.config);
@@ -258,6 +311,7 @@ std::string Server::objection(const Claim& claim) const {
 /// All have come: everybody learns of everybody. A rank on rank 0's host may have come by the
 /// loopback, where ranks of other hosts would not find it; it gets rank 0's address.
 void Server::welcome() {
+  listener_.close();  // who comes now is none of us, and takes no descriptor of rank 0.
   std::string address;
   for (const Peer* peer : ranks_) {
     if (peer->trusted) continue;
@@ -283,16 +337,21 @@ void Server::welcome() {
   last_progress_ = Clock::now();
 }
 
-/// Nobody starts. Every rank that has come is told why.
+/// Nobody starts. Every rank that has come is told why, and who comes until this end has gone.
 void Server::refuse(const std::string& line) {
   if (judged_) return;
   judged_ = true;
+  refusal_ = line;
   for (const std::unique_ptr<Peer>& peer : peers_) {
-    if (peer->state != Peer::State::ranked && !peer->trusted) continue;
-    const std::string signature =
-        proof(options_.launch.secret, "refusal", peer->own_nonce, peer->their_nonce, line);
-    peer->stream.send(FrameKind::refusal, Packer().text(line).text(signature).take());
+    const bool claimed = peer->state == Peer::State::ranked || peer->state == Peer::State::refused;
+    if (claimed || peer->trusted) tell_refusal(*peer);
   }
+}
+
+void Server::tell_refusal(Peer& peer) {
+  const std::string signature =
+      proof(options_.launch.secret, "refusal", peer.own_nonce, peer.their_nonce, refusal_);
+  peer.stream.send(FrameKind::refusal, Packer().text(refusal_).text(signature).take());
 }
 
 void Server::answer_get(const std::string& key) {

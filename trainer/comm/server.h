@@ -29,9 +29,12 @@ void pack(Packer& out, const Status& status);
 Status unpack_status(Unpacker& in);
 
 /// First bytes of every connection.
-inline constexpr std::string_view kMagic = "gristmill control 1";
-/// Longest frame, before a connection has proved itself and after.
-inline constexpr size_t kStrangerLimit = 1 << 18, kRankLimit = 1 << 26;
+inline constexpr std::string_view kMagic = "gristmill control 2";
+inline constexpr size_t kNonce = 16, kProof = 32;
+/// Longest frame: of either side before it has shown that it knows the secret, of a claim, of a
+/// rank.
+inline constexpr size_t kStrangerLimit = 1 + kMagic.size() + kNonce + kProof, kClaimLimit = 1 << 18,
+                        kRankLimit = 1 << 26;
 
 /// See the room card.
 class Server {
@@ -47,20 +50,27 @@ class Server {
   using PeerList = std::vector<std::unique_ptr<Peer>>;
 
   void run();
-  void accept_all();
+  void accept_some();
+  void make_room();
   void receive(Peer& peer);
   void handle(Peer& peer, const Frame& frame);
   void challenge(Peer& peer, const Frame& frame);
   void admit(Peer& peer, const Frame& frame);
   std::string objection(const Claim& claim) const;
+  bool enters(Peer& peer, const Claim& claim);
   void welcome();
   void refuse(const std::string& line);
+  void tell_refusal(Peer& peer);
   void closed(Peer& peer);
   void answer_get(const std::string& key);
   void collect(int64_t round);
   void forward(const Peer& from, Unpacker& in);
   void watch();
+  void watch_strangers(Clock::time_point now);
   void watch_meeting(Clock::time_point now);
+  std::string who_is_missing() const;
+  std::string refused() const;
+  Clock::duration patience() const;
   void watch_ranks(Clock::time_point now);
   void update(Peer& peer, const Status& status);
   void suspect(const std::string& line, Clock::time_point when, int status);
@@ -70,7 +80,7 @@ class Server {
   void send_all(FrameKind kind, const std::string& payload);
 
   const ControlOptions options_;
-  Socket listener_;
+  Listener listener_;  ///< Closed when all have met: nobody comes later.
   PeerList peers_;
   std::vector<Peer*> ranks_;  ///< By rank; null: not there yet, or gone.
   std::vector<Claim> claims_;
@@ -78,7 +88,11 @@ class Server {
   std::string objection_;  ///< Why nobody will start; those still to come hear it too.
   Clock::time_point refuse_at_{};
   int uninvited_ = 0;
-  int refused_ = 0;  ///< Connections without the secret.
+  std::string refusal_;           ///< Once it has been told.
+  std::set<std::string> nonces_;  ///< Of every hello that was proved: none is taken twice.
+  int refused_ = 0;               ///< Connections without the secret, and where some came from.
+  std::set<std::string> refused_from_;
+  size_t most_ = 0;  ///< Ranks that were there at a time; and since when.
   std::map<std::string, std::string> values_;
   std::map<std::string, std::set<int>> wanted_;
   std::map<int64_t, std::map<int, std::string>> rounds_;
@@ -89,7 +103,7 @@ class Server {
   };
   std::optional<Suspicion> suspicion_;
   Clock::time_point start_ = Clock::now(), last_progress_ = start_, last_look_ = start_,
-                    last_beat_ = start_;
+                    last_beat_ = start_, last_arrival_ = start_;
   Clock::duration longest_pause_{};
   int64_t first_step_ = -1;
   bool stepped_ = false;  ///< A step has ended, so its length is known.

@@ -13,9 +13,16 @@ namespace comm {
 
 /// See the room card.
 struct Server::Peer {
-  enum class State : uint8_t { stranger, challenged, ranked };
+  /// A stranger has shown nothing; who is challenged knows the secret, unless it repeats what it
+  /// overheard; who is refused only waits to hear why.
+  enum class State : uint8_t { stranger, challenged, ranked, refused };
 
   explicit Peer(Socket socket) : stream(std::move(socket)) {}
+  /// Of the next frame.
+  size_t limit() const {
+    if (state == State::ranked) return kRankLimit;
+    return state == State::challenged ? kClaimLimit : kStrangerLimit;
+  }
 
   FrameStream stream;
   State state = State::stranger;

@@ -12,7 +12,8 @@
 namespace comm {
 namespace {
 
-constexpr std::chrono::seconds kStrangerPatience{10};
+/// How long a connection may take to show that it knows the secret; and then to say who it is.
+constexpr std::chrono::seconds kStrangerPatience{3}, kClaimPatience{10};
 
 std::string seconds(Clock::duration d) {
   return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
@@ -55,6 +56,7 @@ void Server::suspect(const std::string& line, Clock::time_point when, int status
 void Server::closed(Peer& peer) {
   if (peer.closed) return;
   peer.closed = true;
+  peer.stream.close();
   const int rank = peer.rank;
   if (rank < 0) return;
   const size_t index = static_cast<size_t>(rank);
@@ -88,23 +90,43 @@ void Server::watch() {
     last_progress_ = now;
   }
   last_look_ = now;
-  for (const std::unique_ptr<Peer>& peer : peers_)
-    if (peer->state != Peer::State::ranked && !peer->trusted &&
-        now - peer->since > kStrangerPatience)
-      peer->closed = true;
+  watch_strangers(now);
   if (judged_) return;
-  if (!complete_) return watch_meeting(now);
-  if (suspicion_ && now >= suspicion_->when) return judge(suspicion_->line, suspicion_->status);
   if (now - last_beat_ > std::chrono::milliseconds(500)) {
     last_beat_ = now;
     send_all(FrameKind::beat, "");
   }
+  if (!complete_) return watch_meeting(now);
+  if (suspicion_ && now >= suspicion_->when) return judge(suspicion_->line, suspicion_->status);
   watch_ranks(now);
+}
+
+void Server::watch_strangers(Clock::time_point now) {
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (peer->trusted || peer->closed) continue;
+    const Clock::duration had = now - peer->since;
+    if ((peer->state == Peer::State::stranger && had > kStrangerPatience) ||
+        (peer->state == Peer::State::challenged && had > kClaimPatience))
+      closed(*peer);
+  }
+}
+
+/// Ranks of one host are started together, hosts not always: the first of a host is waited for
+/// longer than its others.
+Clock::duration Server::patience() const {
+  std::set<std::string> hosts;
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    if (ranks_[i] != nullptr) hosts.insert(claims_[i].host);
+  const bool all_hosts = static_cast<int>(hosts.size()) >= options_.launch.nodes;
+  return all_hosts ? options_.timeout : std::max(options_.timeout, options_.host_timeout);
 }
 
 void Server::watch_meeting(Clock::time_point now) {
   if (!objection_.empty() && now >= refuse_at_) return refuse(objection_);
-  if (now - start_ < options_.timeout) return;
+  if (now - last_arrival_ >= patience()) refuse(who_is_missing());
+}
+
+std::string Server::who_is_missing() const {
   std::string missing, there;
   int lost = 0;
   for (size_t i = 0; i < ranks_.size(); ++i) {
@@ -116,12 +138,27 @@ void Server::watch_meeting(Clock::time_point now) {
   }
   std::string line = (lost == 1 ? "rank " : "ranks ") + missing + (lost > 16 ? ", ..." : "") +
                      " of " + std::to_string(ranks_.size()) + " did not come within " +
-                     seconds(options_.timeout) + "; there are " + there;
-  if (refused_ > 0)
-    line += "; " + std::to_string(refused_) +
-            " connections were refused, because they do not know this job's secret";
+                     seconds(patience()) + "; there are " + there;
+  if (refused_ > 0) line += "; " + refused();
   if (!options_.doubt.empty()) line += "; " + options_.doubt;
-  refuse(line);
+  return line;
+}
+
+/// Who came without the secret. Most often a neighbour, whose ranks look through the same ports.
+std::string Server::refused() const {
+  const Launch& launch = options_.launch;
+  const bool one = refused_ == 1;
+  std::string from;
+  for (const std::string& address : refused_from_) from += (from.empty() ? "" : ", ") + address;
+  std::string line = std::to_string(refused_) + (one ? " connection" : " connections") + " from " +
+                     from + (one ? " was" : " were") + " refused, because " +
+                     (one ? "it does" : "they do") + " not know this job's secret";
+  if (launch.port == 0 || launch.listener >= 0) return line;  // nobody else has this port.
+  line += launch.exact_port
+              ? ": another job meets here"
+              : ": another job looks for its rank 0 on ports " + std::to_string(launch.port) +
+                    " to " + std::to_string(launch.port + kPorts - 1);
+  return line + ", or GRISTMILL_JOB_SECRET differs between hosts";
 }
 
 void Server::watch_ranks(Clock::time_point now) {
@@ -144,7 +181,7 @@ void Server::watch_ranks(Clock::time_point now) {
   if (stuck < 0) return;
   Clock::duration limit = options_.hang_timeout;
   limit = std::max<Clock::duration>(limit, 4 * longest_pause_);
-  if (!stepped_ || saving) limit = std::max<Clock::duration>(limit, options_.timeout);
+  if (!stepped_ || saving) limit = std::max<Clock::duration>(limit, options_.start_timeout);
   if (now - last_progress_ > limit)
     judge(place(stuck) + ": nothing has moved for " + seconds(now - last_progress_) +
               (all_wait ? ", every rank waits in a collective: this one is behind the others"

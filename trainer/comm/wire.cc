@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/wire.h"
 
+#include <fcntl.h>
 #include <netdb.h>
 #include <netinet/in.h>
 #include <netinet/tcp.h>
@@ -20,6 +21,9 @@
 
 namespace comm {
 namespace {
+
+/// Bytes of a frame's length.
+constexpr size_t kPrefix = 4;
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
@@ -150,6 +154,13 @@ std::string local_address(const Socket& connected) {
   return numeric(reinterpret_cast<const sockaddr*>(&own), length);
 }
 
+std::string peer_address(const Socket& connected) {
+  sockaddr_storage other{};
+  socklen_t length = sizeof other;
+  if (getpeername(connected.fd(), reinterpret_cast<sockaddr*>(&other), &length) != 0) return "";
+  return numeric(reinterpret_cast<const sockaddr*>(&other), length);
+}
+
 Socket connect_to(const std::string& address, int port, Clock::time_point deadline,
                   std::string& why) {
   const Addresses list = resolve(address, port, 0, why);
@@ -172,15 +183,20 @@ Socket connect_to(const std::string& address, int port, Clock::time_point deadli
   return {};
 }
 
-bool is_loopback(const std::string& address) {
+std::vector<std::string> addresses_of(const std::string& address) {
   std::string why;
   const Addresses list = resolve(address, 0, 0, why);
-  if (!list) return false;
-  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
-    const std::string text = numeric(a->ai_addr, a->ai_addrlen);
-    if (!text.starts_with("127.") && text != "::1") return false;
-  }
-  return true;
+  std::vector<std::string> out;
+  for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next)
+    out.push_back(numeric(a->ai_addr, a->ai_addrlen));
+  return out;
+}
+
+bool is_loopback(const std::string& address) {
+  const std::vector<std::string> numbers = addresses_of(address);
+  return !numbers.empty() && std::ranges::all_of(numbers, [](const std::string& text) {
+    return text.starts_with("127.") || text == "::1";
+  });
 }
 
 std::string host_name() {
@@ -188,6 +204,26 @@ std::string host_name() {
   gethostname(name, sizeof name - 1);
   const std::string whole = name;
   return whole.substr(0, whole.find('.'));
+}
+
+Listener::Listener(Socket listener)
+    : listener_(std::move(listener)), spare_(open("/dev/null", O_RDONLY | O_CLOEXEC)) {}
+
+Socket Listener::take() noexcept {
+  const auto next = [this] {
+    return Socket(accept4(listener_.fd(), nullptr, nullptr, SOCK_CLOEXEC | SOCK_NONBLOCK));
+  };
+  Socket socket = next();
+  if (socket || (errno != EMFILE && errno != ENFILE) || !spare_) return socket;
+  spare_.reset();
+  next().reset();
+  spare_ = Socket(open("/dev/null", O_RDONLY | O_CLOEXEC));
+  return {};
+}
+
+void Listener::close() noexcept {
+  listener_.reset();
+  spare_.reset();
 }
 
 bool FrameStream::send(FrameKind kind, std::string_view payload) noexcept {
@@ -211,30 +247,35 @@ bool FrameStream::send(FrameKind kind, std::string_view payload) noexcept {
   return true;
 }
 
-bool FrameStream::fill() {
+bool FrameStream::fill(size_t limit) {
+  constexpr size_t kAtOnce = 256 << 10;
   char block[16384];
-  while (true) {
-    const ssize_t got = recv(fd(), block, sizeof block, MSG_DONTWAIT);
+  for (size_t taken = 0; taken < kAtOnce && buffer_.size() < kPrefix + limit;) {
+    const size_t room = std::min(sizeof block, kPrefix + limit - buffer_.size());
+    const ssize_t got = recv(fd(), block, room, MSG_DONTWAIT);
     if (got > 0) {
       buffer_.append(block, static_cast<size_t>(got));
-      if (got < static_cast<ssize_t>(sizeof block)) return true;
-    } else if (got == 0) {
+      taken += static_cast<size_t>(got);
+      if (got < static_cast<ssize_t>(room)) return true;
+    } else if (got == 0 || (errno != EINTR && errno != EAGAIN && errno != EWOULDBLOCK)) {
+      over_ = true;
       return false;
     } else if (errno != EINTR) {
-      return errno == EAGAIN || errno == EWOULDBLOCK;
+      return true;
     }
   }
+  return true;
 }
 
 std::optional<Frame> FrameStream::next(size_t limit) {
-  if (buffer_.size() < 5) return std::nullopt;
+  if (buffer_.size() < kPrefix) return std::nullopt;
   size_t length = 0;
-  for (size_t i = 4; i-- > 0;) length = length << 8 | static_cast<uint8_t>(buffer_[i]);
+  for (size_t i = kPrefix; i-- > 0;) length = length << 8 | static_cast<uint8_t>(buffer_[i]);
   if (length < 1 || length > limit)
     throw ops::DeviceError("comm: a control message of " + std::to_string(length) + " bytes");
-  if (buffer_.size() < 4 + length) return std::nullopt;
-  Frame frame{static_cast<FrameKind>(buffer_[4]), buffer_.substr(5, length - 1)};
-  buffer_.erase(0, 4 + length);
+  if (buffer_.size() < kPrefix + length) return std::nullopt;
+  Frame frame{static_cast<FrameKind>(buffer_[kPrefix]), buffer_.substr(kPrefix + 1, length - 1)};
+  buffer_.erase(0, kPrefix + length);
   return frame;
 }
 
@@ -242,7 +283,7 @@ std::optional<Frame> FrameStream::wait(Clock::time_point deadline, size_t limit)
   while (true) {
     if (std::optional<Frame> frame = next(limit)) return frame;
     if (!wait_for(fd(), POLLIN, deadline)) return std::nullopt;
-    if (!fill()) return next(limit);
+    if (!fill(limit)) return next(limit);
   }
 }
 

@@ -10,13 +10,14 @@
 #include <optional>
 #include <string>
 #include <string_view>
+#include <vector>
 
 namespace comm {
 
 /// Kinds of frames. The first four are the meeting.
 enum class FrameKind : uint8_t {
-  hello = 1,  ///< rank to server: magic, nonce.
-  challenge,  ///< server: nonce.
+  hello = 1,  ///< rank to server: magic, nonce, proof.
+  challenge,  ///< server: nonce, proof.
   claim,      ///< rank: Claim, proof.
   roster,     ///< server: all claims, proof.
   refusal,    ///< server, instead of the roster: text, proof.
@@ -88,26 +89,52 @@ Socket listen_on(const std::string& address, int port);
 int port_of(const Socket& listener);
 /// This end's address as a number: by it others reach this host.
 std::string local_address(const Socket& connected);
+/// The other end's.
+std::string peer_address(const Socket& connected);
 /// Empty when nobody answers before `deadline`; then `why` is the reason.
 Socket connect_to(const std::string& address, int port, Clock::time_point deadline,
                   std::string& why);
+/// What a name or number stands for, as numbers; empty where nobody knows it.
+std::vector<std::string> addresses_of(const std::string& address);
 /// Whether `address` is the loopback of whoever asks.
 bool is_loopback(const std::string& address);
 /// This host's name, up to its first dot.
 std::string host_name();
+
+/// A listening socket whose owner cannot be kept from its work by those who connect: one descriptor
+/// is held back, so that where there is no other, who waits is closed instead of waiting for ever.
+class Listener {
+ public:
+  Listener() = default;
+  explicit Listener(Socket listener);
+  /// -1: closed, or never opened.
+  int fd() const noexcept { return listener_.fd(); }
+  explicit operator bool() const noexcept { return static_cast<bool>(listener_); }
+  /// The next that waits; empty where nobody does, or where there is no descriptor for it.
+  Socket take() noexcept;
+  void close() noexcept;
+
+ private:
+  Socket listener_, spare_;
+};
 
 /// Frames over one connection. One thread receives; any may send.
 class FrameStream {
  public:
   explicit FrameStream(Socket socket) : socket_(std::move(socket)) {}
   int fd() const noexcept { return socket_.fd(); }
-  /// As the function, of this connection.
+  /// As the functions, of this connection.
   std::string local_address() const { return comm::local_address(socket_); }
+  std::string peer_address() const { return comm::peer_address(socket_); }
+  void close() noexcept { socket_.reset(); }
+  /// The peer has closed, as far as fill() or wait() have seen.
+  bool over() const noexcept { return over_; }
 
   /// Writes all of it; false when the peer is gone or takes nothing for 10 s.
   bool send(FrameKind kind, std::string_view payload) noexcept;
-  /// Takes what has arrived, without waiting; false when the peer has closed.
-  bool fill();
+  /// Takes what has arrived, without waiting, up to a frame of `limit` bytes and at most a quarter
+  /// of a MiB at once; false when the peer has closed.
+  bool fill(size_t limit);
   /// The next whole frame. Errors: ops::DeviceError for a length above `limit` bytes.
   std::optional<Frame> next(size_t limit);
   /// Waits for a frame until `deadline`; nothing when none came or the peer closed.
@@ -116,6 +143,7 @@ class FrameStream {
  private:
   Socket socket_;
   std::string buffer_;
+  bool over_ = false;
 };
 
 }  // namespace comm

@@ -244,6 +244,11 @@ cli::Group<C> device_group() {
                .value = "MINUTES",
                .help = "How long ranks wait for each other at the start.",
                .field = real(&C::distributed_timeout_minutes, 0)},
+              {.name = "meeting-timeout-seconds",
+               .value = "SECONDS",
+               .help = "How long a rank is waited for at the start when another rank of its host "
+                       "has come; a host of which none has come: --distributed-timeout-minutes.",
+               .field = real(&C::meeting_timeout_seconds, 0)},
               {.name = "hang-timeout-seconds",
                .value = "SECONDS",
                .help = "Silence after which a rank is given up; without progress the run is given "

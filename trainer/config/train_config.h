@@ -114,9 +114,10 @@ struct TrainConfig {
        overlap_param_gather = false;
   int64_t zero_stage = 0;
   double distributed_timeout_minutes = 10;
-  double hang_timeout_seconds = 45;  ///< ours.
-  int64_t max_restarts = 0;          ///< ours: by the trainer's own launcher.
-  bool allow_fewer_devices = false;  ///< ours: after a restart.
+  double meeting_timeout_seconds = 60;  ///< ours.
+  double hang_timeout_seconds = 45;     ///< ours.
+  int64_t max_restarts = 0;             ///< ours: by the trainer's own launcher.
+  bool allow_fewer_devices = false;     ///< ours: after a restart.
   std::string rendezvous, job_secret_file;
   std::optional<int64_t> cuda_graph;  ///< ours: 0 runs every step call by call.
 

@@ -3,9 +3,11 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/job.h"
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <charconv>
 #include <chrono>
 #include <csignal>
@@ -21,14 +23,12 @@
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "trainer/comm/interfaces.h"
+#include "trainer/comm/tcp.h"
 #include "trainer/comm/wire.h"
 #include "trainer/config/flags.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/launcher.h"
 #include "trainer/session/training_loop.h"
-#ifdef GRISTMILL_GLOO
-#include "trainer/comm/gloo.h"
-#endif
 #ifdef GRISTMILL_NCCL
 #include "trainer/comm/nccl.h"
 #endif
@@ -41,6 +41,8 @@ using cli::UsageError;
 using std::chrono::milliseconds;
 
 const char* variable(const char* name) { return std::getenv(name); }
+
+constexpr rlim_t kMostFiles = 1 << 16;
 
 milliseconds in_ms(double seconds) { return milliseconds(static_cast<int64_t>(seconds * 1000)); }
 
@@ -76,6 +78,15 @@ std::string take_rendezvous(const std::string& place, comm::Launch& launch) {
   launch.port = port;
   launch.exact_port = true;
   return "";
+}
+
+/// A rank holds a connection to each other one of its groups, rank 0 one more to every rank: more
+/// than the 1,024 descriptors that a process has unless it asks for those that it may have.
+void raise_limit_of_files() {
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= kMostFiles) return;
+  files.rlim_cur = std::min<rlim_t>(files.rlim_max, kMostFiles);
+  setrlimit(RLIMIT_NOFILE, &files);
 }
 
 /// What must be the same on all ranks: every flag but those that describe a host.
@@ -127,6 +138,7 @@ std::unique_ptr<ops::Ops> Job::open_device() {
 
 void Job::meet(const ops::Ops* ops, const std::string& error) {
   if (alone()) return;
+  raise_limit_of_files();
   comm::ControlOptions options;
   options.launch = launch_;
   options.claim = {.rank = launch_.rank,
@@ -143,10 +155,13 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
     options.claim.device =
         concat("GPU ", launch_.device >= 0 ? launch_.device : launch_.local_rank);
   if (ops != nullptr) options.claim.unique_device = ops->identity();
-  options.timeout =
-      patience_.count() > 0 ? patience_ : in_ms(config_.distributed_timeout_minutes * 60);
+  const bool patient = patience_.count() == 0;
+  options.start_timeout = in_ms(config_.distributed_timeout_minutes * 60);
+  options.timeout = patient ? in_ms(config_.meeting_timeout_seconds) : patience_;
+  options.host_timeout = patient ? options.start_timeout : patience_;
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
   options.meeting_file = meeting_file_;
+  options.hosts_apart = hosts_apart();
   const bool own = launch_.launcher == "trainer";
   options.resumable = goes_on(config_, own && launch_.nodes == 1);
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
@@ -159,15 +174,30 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
   console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
 }
 
+/// Whether each host's output goes its own way: no launcher gathers it.
+bool Job::hosts_apart() const {
+  return launch_.nodes > 1 && (launch_.launcher == "environment" || launch_.launcher == "torchrun");
+}
+
+bool Job::speaks_for_host() const {
+  return hosts_apart() && launch_.node > 0 && launch_.local_rank == 0;
+}
+
 int Job::tell(const std::exception& error) {
   const int status = dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : kFailed;
+  std::string line = cli::describe(error);
   patience_ = std::chrono::seconds(3);
   try {
-    meet(nullptr, cli::describe(error));
+    meet(nullptr, line);
   } catch (const comm::MeetingError& refusal) {
-    // Rank 0 listens only when its own command line is right.
-    static_cast<void>(refusal);
+    // Where rank 0 has another reason, that is the cause. It listens only while others may come.
+    const std::string why = refusal.what();
+    const bool same = why.find(line) != std::string::npos;
+    if ((refusal.told || launch_.rank == 0) && !same) line = why;
+  } catch (const std::exception& unmet) {
+    static_cast<void>(unmet);  // no port, no file: its own reason stands.
   }
+  if (launch_.rank == 0 || speaks_for_host()) console_.error(line);
   return status;
 }
 
@@ -198,12 +228,11 @@ Groups Job::open_groups(const ops::Ops& ops) {
                                    .beacon = &control_->beacon()},
                                   control_->store());
 #endif
-#ifdef GRISTMILL_GLOO
     if (!gpu) {
       std::vector<std::string> peers;
       for (const int rank : place.ranks)
         peers.push_back(control_->roster()[static_cast<size_t>(rank)].name());
-      return comm::make_gloo_comm(
+      return comm::make_tcp_comm(
           {.name = place.name,
            .id = place.id,
            .rank = place.rank,
@@ -215,9 +244,7 @@ Groups Job::open_groups(const ops::Ops& ops) {
            .beacon = &control_->beacon()},
           control_->store());
     }
-#endif
-    throw UsageError(
-        concat(size, " ranks: this trainer was built without ", gpu ? "NCCL" : "gloo"));
+    throw UsageError(concat(size, " ranks on GPUs: this trainer was built without NCCL"));
   });
 }
 

@@ -56,10 +56,13 @@ class Job {
   /// Meets the other ranks; from here on a lost rank ends this process. `error`: why this rank
   /// cannot take part, which is what the others are then told. Errors: comm::MeetingError.
   void meet(const ops::Ops* ops, const std::string& error);
-  /// A rank whose command line is wrong: rank 0 is told, for a few seconds, and where it has the
-  /// same to say this rank is silent. Returns the exit status.
+  /// A rank whose command line is wrong: the others are told, for a few seconds. Rank 0 prints it,
+  /// and each host whose output goes its own way; where sizes differ between hosts, that. Returns
+  /// the exit status.
   int tell(const std::exception& error);
-  /// The Groups of the configuration's layout, by NCCL for a GPU and by gloo for a CPU.
+  /// Whether this rank repeats on its host what rank 0 has said on another.
+  bool speaks_for_host() const;
+  /// The Groups of the configuration's layout, by NCCL for a GPU and by TCP for a CPU.
   Groups open_groups(const ops::Ops& ops);
 
   /// What the others see of this rank.
@@ -86,6 +89,7 @@ class Job {
   friend class SharedStop;
   std::vector<double> gather(const std::optional<double>& value);
   [[noreturn]] void fail(const std::exception& error);
+  bool hosts_apart() const;
 
   comm::Launch launch_;
   const TrainConfig& config_;

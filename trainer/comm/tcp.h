@@ -1,5 +1,4 @@
-// The Comm of processes without GPUs, over TCP. gloo.cc alone sees gloo. May include: comm/comm.h,
-// comm/store.h, comm/beacon.h.
+// The Comm of processes without GPUs, over TCP. May include: comm/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,8 +14,8 @@
 
 namespace comm {
 
-/// What a group's Comm over gloo is made of.
-struct GlooOptions {
+/// What a group's Comm over TCP is made of.
+struct TcpOptions {
   std::string name = "world";      ///< Of the group, for messages: "tensor-parallel".
   std::string id = "world";        ///< Of the group in the Store: unique in the job.
   int rank = 0, size = 1;          ///< In the group.
@@ -32,6 +31,6 @@ struct GlooOptions {
 /// carries what its sender is about: a rank that skips a collective, or gives another shape, is a
 /// DeviceError naming both ranks and both calls. Errors: DeviceError when a rank does not come
 /// within the timeout, or has another secret.
-std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options, Store& store);
+std::unique_ptr<Comm> make_tcp_comm(const TcpOptions& options, Store& store);
 
 }  // namespace comm

@@ -1,33 +1,29 @@
-// GlooComm: collectives written over gloo's point-to-point messages, in rank order, on a thread of
-// their own. gloo's own all-reduce is not used: its order of additions depends on the algorithm and
-// the size, and it knows neither bf16 nor a check of what the peers are about. Every rank exchanges
-// with every other directly: the bytes are those of a ring, and the order is the ranks'.
-// Not here: the arithmetic (reduction.h), the thread (host_queue.h).
+// TcpComm: collectives written over a Mesh's messages, in rank order, on a thread of their own.
+// Every rank exchanges with every other directly: the bytes are those of a ring, and the order of
+// additions is the ranks', whatever the size.
+// Not here: the connections (links.h), the messages (mesh.h), the arithmetic (reduction.h), the
+// thread (host_queue.h).
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/comm/gloo.h"
-
-#include <gloo/rendezvous/context.h>
-#include <gloo/rendezvous/store.h>
-#include <gloo/transport/tcp/device.h>
-#include <gloo/transport/unbound_buffer.h>
+#include "trainer/comm/tcp.h"
 
 #include <algorithm>
 #include <array>
 #include <cstddef>
 #include <cstring>
 #include <exception>
-#include <set>
+#include <optional>
 #include <utility>
 
 #include "trainer/comm/host_queue.h"
+#include "trainer/comm/links.h"
+#include "trainer/comm/mesh.h"
 #include "trainer/comm/reduction.h"
-#include "trainer/comm/sha256.h"
 
 namespace comm {
 namespace {
 
-using Buffer = gloo::transport::UnboundBuffer;
+using std::chrono::milliseconds;
 
 /// Elements of one rank's slice that are under way at a time: the scratch is this for each rank.
 constexpr int64_t kPieceElements = int64_t{64} << 10;
@@ -67,46 +63,21 @@ struct Header {
   }
 };
 
-/// Our Store in gloo's words.
-class StoreForGloo final : public gloo::rendezvous::Store {
- public:
-  StoreForGloo(comm::Store& store, const GlooOptions& options)
-      : store_(store), prefix_("gloo/" + options.id + "/"), timeout_(options.timeout) {}
-  void set(const std::string& key, const std::vector<char>& data) override {
-    store_.set(prefix_ + key, std::string(data.begin(), data.end()));
-  }
-  std::vector<char> get(const std::string& key) override {
-    const std::string value = store_.get(prefix_ + key, timeout_);
-    return {value.begin(), value.end()};
-  }
-  void wait(const std::vector<std::string>& keys) override {
-    for (const std::string& key : keys) get(key);
-  }
-  void wait(const std::vector<std::string>& keys, const std::chrono::milliseconds&) override {
-    wait(keys);
-  }
-
- private:
-  comm::Store& store_;
-  std::string prefix_;
-  std::chrono::milliseconds timeout_;
-};
-
 /// Bytes [begin, begin + bytes) of a tensor.
 char* at(const Tensor& t, int64_t element) {
   return static_cast<char*>(t.data) + element * ops::size_bytes(t.dtype);
 }
 
-class GlooComm final : public Comm {
+class TcpComm final : public Comm {
  public:
-  GlooComm(const GlooOptions& options, Store& store);
-  ~GlooComm() override;
+  TcpComm(const TcpOptions& options, Store& store);
+  ~TcpComm() override;
 
   int rank() const noexcept override { return options_.rank; }
   int size() const noexcept override { return options_.size; }
   std::string describe() const override {
     return options_.name + ", rank " + std::to_string(rank()) + " of " + std::to_string(size()) +
-           ", gloo";
+           ", TCP";
   }
   void all_reduce(Tensor x, Reduce reduce) override {
     queue({.elements = x.elements(), .call = Call::all_reduce, .dtype = x.dtype, .reduce = reduce},
@@ -132,13 +103,6 @@ class GlooComm final : public Comm {
     int peer = 0;
     bool out = false;
   };
-  /// A transfer that has begun, and what a failure of it is called.
-  struct Transfer {
-    std::unique_ptr<Buffer> buffer;
-    int peer = 0;
-    bool out = false;
-  };
-
   std::string name_of(int rank) const {
     const size_t index = static_cast<size_t>(rank);
     return index < options_.peers.size() ? options_.peers[index] : "rank " + std::to_string(rank);
@@ -158,14 +122,12 @@ class GlooComm final : public Comm {
   void add_message(const Message& message);
   void run_messages(const std::vector<Message>& messages);
   void exchange_headers(const Header& mine);
-  void exchange_blocks(const std::vector<std::string>& mine, std::vector<std::string>& theirs);
   void connect(Store& store);
-  void prove();
   void check_header(const Header& mine, const Header& theirs, int peer) const;
-  Transfer begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot);
-  void finish(Transfer& transfer);
-  void finish(std::vector<Transfer>& transfers) {
-    for (Transfer& transfer : transfers) finish(transfer);
+  Mesh::Message begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot);
+  void finish(const Mesh::Message& transfer);
+  void finish(std::vector<Mesh::Message>& transfers) {
+    for (const Mesh::Message& transfer : transfers) finish(transfer);
     transfers.clear();
   }
   [[noreturn]] void fail(int peer, const std::string& why) const;
@@ -173,8 +135,8 @@ class GlooComm final : public Comm {
   void reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce, bool even);
   void gather_slices(const Tensor& x);
 
-  const GlooOptions options_;
-  std::unique_ptr<gloo::rendezvous::Context> context_;
+  const TcpOptions options_;
+  std::optional<Mesh> mesh_;
   // Owned by the queueing thread.
   int depth_ = 0;
   std::vector<Message> messages_;
@@ -186,7 +148,7 @@ class GlooComm final : public Comm {
   HostQueue queue_;  ///< Last: its thread ends before the rest goes.
 };
 
-GlooComm::GlooComm(const GlooOptions& options, Store& store)
+TcpComm::TcpComm(const TcpOptions& options, Store& store)
     : options_(options),
       sent_(static_cast<size_t>(options.size)),
       received_(static_cast<size_t>(options.size)),
@@ -195,63 +157,22 @@ GlooComm::GlooComm(const GlooOptions& options, Store& store)
   queue_.wait();
 }
 
-/// On the queue's thread, so that gloo's own, which it starts, leaves SIGPIPE out as well.
-void GlooComm::connect(Store& store) {
-  try {
-    gloo::transport::tcp::attr attributes;
-    attributes.hostname = options_.address;
-    std::shared_ptr<gloo::transport::Device> device =
-        gloo::transport::tcp::CreateDevice(attributes);
-    context_ = std::make_unique<gloo::rendezvous::Context>(rank(), size());
-    context_->setTimeout(options_.timeout);
-    StoreForGloo gloo_store(store, options_);
-    context_->connectFullMesh(gloo_store, device);
-  } catch (const gloo::Exception& error) {
-    throw PeerError("comm: " + describe() + ": ranks do not connect: " + error.what());
-  }
-  prove();
-}
-
-/// mine[peer] to each peer, and theirs from it; all of one length.
-void GlooComm::exchange_blocks(const std::vector<std::string>& mine,
-                               std::vector<std::string>& theirs) {
-  std::vector<std::string> out = mine;
-  theirs = mine;
-  std::vector<Transfer> transfers;
-  for (int peer = 0; peer < size(); ++peer) {
-    if (peer == rank()) continue;
-    std::string& from = out[static_cast<size_t>(peer)];
-    std::string& to = theirs[static_cast<size_t>(peer)];
-    const int64_t bytes = static_cast<int64_t>(from.size());
-    transfers.push_back(begin(from.data(), bytes, peer, true, kHeaderSlot));
-    transfers.push_back(begin(to.data(), bytes, peer, false, kHeaderSlot));
-  }
-  finish(transfers);
-}
-
-/// Both ends of each connection show that they know the job's secret, before anything else. So no
-/// rank leaves before all are connected: gloo ends the process when a peer goes while it connects.
-void GlooComm::prove() {
+void TcpComm::connect(Store& store) {
   current_ = "meeting";
-  const auto signature = [&](int from, int to, const std::string& a, const std::string& b) {
-    return hmac_sha256(options_.secret, options_.id + " " + std::to_string(from) + " " +
-                                            std::to_string(to) + " " + a + b);
-  };
-  const std::string nonce = random_bytes(32);
-  std::vector<std::string> nonces(static_cast<size_t>(size()), nonce), mine, theirs, proofs;
-  exchange_blocks(nonces, theirs);
-  for (int peer = 0; peer < size(); ++peer)
-    mine.push_back(signature(rank(), peer, theirs[static_cast<size_t>(peer)], nonce));
-  exchange_blocks(mine, proofs);
-  for (int peer = 0; peer < size(); ++peer) {
-    const size_t i = static_cast<size_t>(peer);
-    if (peer != rank() && !same_bytes(proofs[i], signature(peer, rank(), nonce, theirs[i])))
-      throw ops::DeviceError("comm: " + describe() + ": " + name_of(peer) +
-                             " does not know this job's secret");
+  try {
+    mesh_.emplace(link_ranks({.id = options_.id,
+                              .rank = rank(),
+                              .size = size(),
+                              .address = options_.address,
+                              .secret = options_.secret,
+                              .timeout = options_.timeout},
+                             store));
+  } catch (const LinkError& error) {
+    fail(error.peer, error.what());
   }
 }
 
-GlooComm::~GlooComm() {
+TcpComm::~TcpComm() {
   // Closing a connection drops what the peer has not read yet, so all say goodbye first; where
   // something failed, nobody waits.
   if (std::uncaught_exceptions() == 0 && !queue_.failed()) {
@@ -262,44 +183,31 @@ GlooComm::~GlooComm() {
       // A peer is gone already; there is nothing left to send it.
     }
   }
-  context_->closeConnections();
 }
 
-void GlooComm::fail(int peer, const std::string& why) const {
+void TcpComm::fail(int peer, const std::string& why) const {
   throw PeerError("comm: " + describe() + ": " + current_ + ": " + name_of(peer) + ": " + why);
 }
 
-GlooComm::Transfer GlooComm::begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot) {
-  Transfer transfer{context_->createUnboundBuffer(data, static_cast<size_t>(bytes)), peer, out};
+Mesh::Message TcpComm::begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot) {
+  const size_t size = static_cast<size_t>(bytes);
   try {
-    if (out)
-      transfer.buffer->send(peer, slot);
-    else
-      transfer.buffer->recv(peer, slot);
-  } catch (const gloo::Exception& error) {
-    fail(peer, std::string("connection lost: ") + error.what());
-  }
-  return transfer;
-}
-
-void GlooComm::finish(Transfer& transfer) {
-  try {
-    const std::chrono::milliseconds timeout =
-        current_ == kCalls[static_cast<size_t>(Call::farewell)] ? kFarewell : options_.timeout;
-    if (transfer.out)
-      transfer.buffer->waitSend(timeout);
-    else
-      transfer.buffer->waitRecv(timeout);
-  } catch (const gloo::Exception& error) {
-    const std::string why = error.what();
-    fail(transfer.peer,
-         why.find("imed out") != std::string::npos
-             ? "no answer within " + std::to_string(options_.timeout.count() / 1000) + " s"
-             : "connection lost: " + why);
+    return out ? mesh_->send(peer, slot, data, size) : mesh_->receive(peer, slot, data, size);
+  } catch (const MeshError& error) {
+    fail(error.peer, error.what());
   }
 }
 
-void GlooComm::check_header(const Header& mine, const Header& theirs, int peer) const {
+void TcpComm::finish(const Mesh::Message& transfer) {
+  const bool leaving = current_ == kCalls[static_cast<size_t>(Call::farewell)];
+  try {
+    mesh_->wait(transfer, leaving ? milliseconds(kFarewell) : options_.timeout);
+  } catch (const MeshError& error) {
+    fail(error.peer, error.what());
+  }
+}
+
+void TcpComm::check_header(const Header& mine, const Header& theirs, int peer) const {
   if (mine == theirs) return;
   throw ops::DeviceError("comm: " + describe() + ": ranks do different things: " + name_of(rank()) +
                          " is at " + mine.describe() + ", " + name_of(peer) + " at " +
@@ -307,10 +215,10 @@ void GlooComm::check_header(const Header& mine, const Header& theirs, int peer) 
 }
 
 /// All ranks of the group are about the same, or nobody goes on.
-void GlooComm::exchange_headers(const Header& mine) {
+void TcpComm::exchange_headers(const Header& mine) {
   std::vector<Header> theirs(static_cast<size_t>(size()));
   Header own = mine;
-  std::vector<Transfer> transfers;
+  std::vector<Mesh::Message> transfers;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     transfers.push_back(begin(&own, sizeof own, peer, true, kHeaderSlot));
@@ -323,7 +231,7 @@ void GlooComm::exchange_headers(const Header& mine) {
 }
 
 template <class Work>
-void GlooComm::queue(Header header, Work work) {
+void TcpComm::queue(Header header, Work work) {
   queue_.add([this, header, work]() mutable {
     header.serial = ++calls_;
     current_ = header.call == Call::farewell ? kCalls[static_cast<size_t>(Call::farewell)]
@@ -335,18 +243,18 @@ void GlooComm::queue(Header header, Work work) {
   });
 }
 
-void GlooComm::expect_rank(int rank) const {
+void TcpComm::expect_rank(int rank) const {
   if (rank < 0 || rank >= size() || size() > 255)
     throw ops::ShapeError("comm: " + describe() + ": no rank " + std::to_string(rank));
 }
 
-void GlooComm::expect_shares(const Tensor& whole, const Tensor& share) const {
+void TcpComm::expect_shares(const Tensor& whole, const Tensor& share) const {
   if (whole.elements() != share.elements() * size() || whole.dtype != share.dtype)
     throw ops::ShapeError("comm: " + describe() + ": " + whole.describe() + " is no " +
                           std::to_string(size()) + " of " + share.describe());
 }
 
-void GlooComm::reduce_scatter(Tensor dst, Tensor src, Reduce reduce) {
+void TcpComm::reduce_scatter(Tensor dst, Tensor src, Reduce reduce) {
   expect_shares(src, dst);
   queue({.elements = src.elements(),
          .call = Call::reduce_scatter,
@@ -355,7 +263,7 @@ void GlooComm::reduce_scatter(Tensor dst, Tensor src, Reduce reduce) {
         [this, dst, src, reduce] { reduce_slices(dst, src, reduce, true); });
 }
 
-void GlooComm::all_gather(Tensor dst, Tensor src) {
+void TcpComm::all_gather(Tensor dst, Tensor src) {
   expect_shares(dst, src);
   queue({.elements = dst.elements(), .call = Call::all_gather, .dtype = dst.dtype},
         [this, dst, src] {
@@ -365,14 +273,14 @@ void GlooComm::all_gather(Tensor dst, Tensor src) {
         });
 }
 
-void GlooComm::broadcast(Tensor x, int root) {
+void TcpComm::broadcast(Tensor x, int root) {
   expect_rank(root);
   queue({.elements = x.elements(),
          .call = Call::broadcast,
          .dtype = x.dtype,
          .root = static_cast<uint8_t>(root)},
         [this, x, root] {
-          std::vector<Transfer> transfers;
+          std::vector<Mesh::Message> transfers;
           if (x.bytes() == 0) return;
           if (rank() != root) transfers.push_back(begin(x.data, x.bytes(), root, false, kDataSlot));
           for (int peer = 0; rank() == root && peer < size(); ++peer)
@@ -381,7 +289,7 @@ void GlooComm::broadcast(Tensor x, int root) {
         });
 }
 
-void GlooComm::all_reduce_now(const Tensor& x, Reduce reduce) {
+void TcpComm::all_reduce_now(const Tensor& x, Reduce reduce) {
   const int64_t n = x.elements(), mine = cut(n, rank());
   const int64_t count = cut(n, rank() + 1) - mine;
   Tensor slice(at(x, mine), x.dtype, x.device, {count});
@@ -391,7 +299,7 @@ void GlooComm::all_reduce_now(const Tensor& x, Reduce reduce) {
 
 /// dst = slice `rank` of the reduction of src. Piece by piece: each rank sends every other its part
 /// of that rank's slice, and adds what it got to its own. dst may lie in src.
-void GlooComm::reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce, bool even) {
+void TcpComm::reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce, bool even) {
   const int64_t n = src.elements(), width = ops::size_bytes(src.dtype);
   const auto first = [&](int r) { return even ? n / size() * r : cut(n, r); };
   const int64_t mine = first(rank()), count = first(rank() + 1) - mine;
@@ -401,7 +309,7 @@ void GlooComm::reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce
     const auto piece = [&](int r) {
       return std::clamp<int64_t>(first(r + 1) - first(r) - done, 0, kPieceElements);
     };
-    std::vector<Transfer> transfers;
+    std::vector<Mesh::Message> transfers;
     std::vector<const void*> parts;
     for (int peer = 0; peer < size(); ++peer) {
       char* arriving = scratch_.data() + peer * kPieceElements * width;
@@ -419,9 +327,9 @@ void GlooComm::reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce
 }
 
 /// Every rank's slice of x to all others, in place.
-void GlooComm::gather_slices(const Tensor& x) {
+void TcpComm::gather_slices(const Tensor& x) {
   const int64_t n = x.elements(), width = ops::size_bytes(x.dtype);
-  std::vector<Transfer> transfers;
+  std::vector<Mesh::Message> transfers;
   for (int peer = 0; peer < size(); ++peer) {
     if (peer == rank()) continue;
     const int64_t mine = cut(n, rank()), theirs = cut(n, peer);
@@ -433,7 +341,7 @@ void GlooComm::gather_slices(const Tensor& x) {
   finish(transfers);
 }
 
-void GlooComm::add_message(const Message& message) {
+void TcpComm::add_message(const Message& message) {
   expect_rank(message.peer);
   if (message.peer == rank())
     throw ops::ShapeError("comm: " + describe() + ": a message to itself");
@@ -444,15 +352,15 @@ void GlooComm::add_message(const Message& message) {
   }
 }
 
-void GlooComm::group_end() {
+void TcpComm::group_end() {
   if (--depth_ > 0 || messages_.empty()) return;
   queue_.add([this, messages = std::exchange(messages_, {})] { run_messages(messages); });
 }
 
 /// All transfers begin before any is waited for.
-void GlooComm::run_messages(const std::vector<Message>& messages) {
+void TcpComm::run_messages(const std::vector<Message>& messages) {
   std::vector<Header> mine(messages.size()), theirs(messages.size());
-  std::vector<Transfer> headers, data;
+  std::vector<Mesh::Message> headers, data;
   for (size_t i = 0; i < messages.size(); ++i) {
     const Message& m = messages[i];
     const size_t peer = static_cast<size_t>(m.peer);
@@ -484,8 +392,8 @@ void GlooComm::run_messages(const std::vector<Message>& messages) {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_gloo_comm(const GlooOptions& options, Store& store) {
-  return std::make_unique<GlooComm>(options, store);
+std::unique_ptr<Comm> make_tcp_comm(const TcpOptions& options, Store& store) {
+  return std::make_unique<TcpComm>(options, store);
 }
 
 }  // namespace comm
