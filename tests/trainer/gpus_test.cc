@@ -60,6 +60,7 @@ TEST(GpuCode, TheDriverTakesWhatFits) {
   EXPECT_EQ(taken(kPackaged, {12, 1}), "code for 12.0");
   EXPECT_EQ(taken(kPackaged, {13, 0}), "PTX of 12.0");
   EXPECT_EQ(taken("80-virtual", {9, 0}), "PTX of 8.0");
+  EXPECT_EQ(taken("86-virtual 80-real", {8, 6}), "code for 8.0");
   EXPECT_EQ(taken("90a-real", {10, 0}), "none");
   EXPECT_EQ(taken("90a-virtual", {10, 0}), "none");
   EXPECT_EQ(taken("90-real", {8, 9}), "none");
