@@ -12,8 +12,11 @@
 namespace indexed {
 namespace {
 
-constexpr std::string_view kTokenizerClass =
-    "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText";
+std::string_view tokenizer_class(CoreRelease release) {
+  return release < CoreRelease::v0_20
+             ? "megatron.core.tokenizers.text.models.default_tokenizer.DefaultTokenizerText"
+             : "megatron.core.tokenizers.text.text_tokenizer.MegatronTokenizerText";
+}
 
 std::string python_bool(bool value) { return value ? "True" : "False"; }
 std::string text_or_none(const std::string& value) { return value.empty() ? "None" : value; }
@@ -41,64 +44,119 @@ std::string format_number(const char* format, int precision, double value) {
 
 }  // namespace
 
-Json describe_tokenizer(const TokenizerFlags& flags) {
-  const std::string& type = flags.tokenizer_type;
-  if (type.empty()) return {};
-  Json json;
-  json.set("class", kTokenizerClass);
-  const auto path = [&](const std::string& value) {
-    json.set("tokenizer_path", value.empty() ? Json() : Json(value));
-  };
-  const auto hugging_face_tail = [&] {
-    json.set("use_fast", python_bool(flags.use_fast));
+CoreRelease core_release(std::string_view name) {
+  if (name == "0.16") return CoreRelease::v0_16;
+  if (name == "0.17") return CoreRelease::v0_17;
+  if (name == "0.18" || name == "0.19") return CoreRelease::v0_18;
+  if (name == "0.20") return CoreRelease::v0_20;
+  throw FormatError(message("megatron-core ", name, ": known are 0.16 to 0.20"));
+}
+
+namespace {
+
+// The keys behind class and path, in the order in which one release's build_tokenizer sets them.
+struct TokenizerDescription {
+  const TokenizerFlags& flags;
+  CoreRelease release;
+  Json json = {};
+
+  void begin(const std::string& path) {
+    json.set("class", tokenizer_class(release));
+    json.set("tokenizer_path", path.empty() ? Json() : Json(path));
+  }
+
+  void chat_template() {
+    if (release >= CoreRelease::v0_18) json.set("chat_template", "None");
+  }
+
+  void hugging_face(const std::vector<std::string>& special_tokens, bool tokens_first) {
+    if (tokens_first) json.set("additional_special_tokens", python_list(special_tokens, false));
+    json.set("vocab_file", text_or_none(flags.vocab_file));
+    json.set("merges_file", text_or_none(flags.merge_file));
+    if (!tokens_first) json.set("additional_special_tokens", python_list(special_tokens, false));
+    const bool on_by_default = release > CoreRelease::v0_16;
+    json.set("use_fast", python_bool(flags.use_fast.value_or(on_by_default)));
     json.set("trust_remote_code", python_bool(flags.trust_remote_code));
-    json.set("include_special_tokens", python_bool(flags.include_special_tokens));
-    if (flags.use_gigatoken) json.set("use_gigatoken", python_bool(*flags.use_gigatoken));
-  };
-  if (type == "GPT2BPETokenizer" || type == "BertWordPieceLowerCase" ||
-      type == "BertWordPieceCase") {
-    path(type);
+    json.set("include_special_tokens",
+             python_bool(flags.include_special_tokens.value_or(on_by_default)));
+    if (release >= CoreRelease::v0_20 && flags.use_gigatoken != Gigatoken::absent)
+      json.set("use_gigatoken", python_bool(flags.use_gigatoken == Gigatoken::on));
+  }
+
+  void megatron() {
+    begin(flags.tokenizer_type);
     std::vector<std::string> special = flags.special_tokens;
-    if (type == "BertWordPieceCase") {
+    if (flags.tokenizer_type == "BertWordPieceCase") {
       special.clear();
       for (int i = 0; i < 100; ++i) special.push_back(message("<extra_id_", i, ">"));
     }
-    json.set("additional_special_tokens", python_list(special, false));
-    json.set("vocab_file", text_or_none(flags.vocab_file));
-    json.set("merges_file", text_or_none(flags.merge_file));
-    hugging_face_tail();
-  } else if (type == "HuggingFaceTokenizer") {
-    path(flags.tokenizer_model);
-    json.set("chat_template", "None");
-    json.set("vocab_file", text_or_none(flags.vocab_file));
-    json.set("merges_file", text_or_none(flags.merge_file));
-    json.set("additional_special_tokens", python_list(flags.special_tokens, false));
-    hugging_face_tail();
-  } else if (type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
-             type == "Llama2Tokenizer") {
-    path(flags.tokenizer_model);
-    json.set("chat_template", "None");
-    json.set("ignore_extra_whitespaces", python_bool(flags.ignore_extra_whitespaces));
+    hugging_face(special, true);
+  }
+
+  void sentencepiece() {
+    begin(flags.tokenizer_model);
+    chat_template();
+    if (release >= CoreRelease::v0_18)
+      json.set("ignore_extra_whitespaces", python_bool(flags.ignore_extra_whitespaces));
     json.set("legacy", python_bool(flags.sentencepiece_legacy));
     json.set("special_tokens", python_list(flags.special_tokens, true));
-  } else if (type == "TikTokenizer") {
-    path(flags.tokenizer_model);
-    json.set("chat_template", "None");
+  }
+
+  void tiktoken() {
+    begin(flags.tokenizer_model);
+    chat_template();
     if (!flags.tiktoken_pattern.empty()) json.set("pattern", flags.tiktoken_pattern);
     if (flags.vocab_size > 0) json.set("vocab_size", std::to_string(flags.vocab_size));
     json.set("num_special_tokens", std::to_string(flags.tiktoken_num_special_tokens));
     json.set("special_tokens", python_list(flags.special_tokens, true));
-  } else if (type == "NullTokenizer") {
-    path("");
+  }
+
+  void null() {
+    begin("");
     if (flags.vocab_size > 0) json.set("vocab_size", std::to_string(flags.vocab_size));
+    if (release < CoreRelease::v0_18) return;
     if (flags.null_tokenizer_eod_id)
       json.set("eod_id", std::to_string(*flags.null_tokenizer_eod_id));
-    if (flags.null_tokenizer_pad_id)
-      json.set("pad_id", std::to_string(*flags.null_tokenizer_pad_id));
+    json.set("pad_id", std::to_string(flags.null_tokenizer_pad_id.value_or(-1)));
+  }
+};
+
+// A flag that the release's scripts do not know would not change its description.
+void refuse_later_flags(const TokenizerFlags& flags, CoreRelease release) {
+  if (release < CoreRelease::v0_18 && (flags.null_tokenizer_eod_id || flags.null_tokenizer_pad_id))
+    throw FormatError(
+        "--null-tokenizer-eod-id and --null-tokenizer-pad-id: not of megatron-core "
+        "before 0.18");
+  const bool says = flags.use_gigatoken == Gigatoken::off || flags.use_gigatoken == Gigatoken::on;
+  if (release < CoreRelease::v0_20 && says)
+    throw FormatError("--use-gigatoken: not of megatron-core before 0.20");
+}
+
+}  // namespace
+
+Json describe_tokenizer(const TokenizerFlags& flags, CoreRelease release) {
+  const std::string& type = flags.tokenizer_type;
+  if (type.empty()) return {};
+  refuse_later_flags(flags, release);
+  TokenizerDescription description{.flags = flags, .release = release};
+  if (type == "GPT2BPETokenizer" || type == "BertWordPieceLowerCase" ||
+      type == "BertWordPieceCase") {
+    description.megatron();
+  } else if (type == "HuggingFaceTokenizer") {
+    description.begin(flags.tokenizer_model);
+    description.chat_template();
+    description.hugging_face(flags.special_tokens, false);
+  } else if (type == "SentencePieceTokenizer" || type == "GPTSentencePieceTokenizer" ||
+             type == "Llama2Tokenizer") {
+    description.sentencepiece();
+  } else if (type == "TikTokenizer") {
+    description.tiktoken();
+  } else if (type == "NullTokenizer") {
+    description.null();
   } else {
     throw FormatError(message("tokenizer type ", type, ": not one whose description is known"));
   }
-  return json;
+  return std::move(description.json);
 }
 
 Json describe_dataset(const DatasetIdentity& identity) {

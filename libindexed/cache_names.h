@@ -10,6 +10,7 @@
 #include <optional>
 #include <span>
 #include <string>
+#include <string_view>
 #include <vector>
 
 #include "libindexed/blend.h"
@@ -21,7 +22,19 @@ namespace indexed {
 /// Megatron-DeepSpeed, which adds the number of epochs.
 enum class CacheStyle { megatron_core, megatron_2023, megatron_deepspeed };
 
-/// The tokenizer as megatron-core's description has it; each field is the flag of that name.
+/// Releases of megatron-core whose descriptions of a tokenizer differ; each stands for itself and
+/// those up to the next. 0.20 is the main branch of August 2026.
+enum class CoreRelease { v0_16, v0_17, v0_18, v0_20 };
+constexpr CoreRelease kNewestCore = CoreRelease::v0_20;
+
+/// The release that `name` says: 0.16 to 0.20. Errors: FormatError for any other.
+CoreRelease core_release(std::string_view name);
+
+/// Whether a run uses gigatoken; 0.20 has the flag. `absent`: a tree of 0.20 from before it.
+enum class Gigatoken { by_release, absent, off, on };
+
+/// The tokenizer as megatron-core's description has it; each field is the flag of that name, and
+/// one that is absent has the release's own default.
 struct TokenizerFlags {
   std::string tokenizer_type = {};  ///< empty: described as null
   std::string tokenizer_model = {};
@@ -32,19 +45,20 @@ struct TokenizerFlags {
   std::optional<int64_t> null_tokenizer_pad_id = {};
   std::string tiktoken_pattern = {};
   int64_t tiktoken_num_special_tokens = 1000;
-  bool use_fast = true;
+  std::optional<bool> use_fast = {};  ///< on by default from 0.17
   bool trust_remote_code = false;
-  bool include_special_tokens = true;
+  std::optional<bool> include_special_tokens = {};  ///< on by default from 0.17
   bool ignore_extra_whitespaces = true;
   bool sentencepiece_legacy = false;
   std::vector<std::string> special_tokens = {};
-  /// Present in descriptions of megatron-core 0.20 and later; 0.19 and before have no such key.
-  std::optional<bool> use_gigatoken = {};
+  Gigatoken use_gigatoken = Gigatoken::by_release;
 };
 
-/// What megatron-core's tokenizer calls its unique identifiers.
-/// Errors: FormatError for a type that it does not build for text.
-Json describe_tokenizer(const TokenizerFlags& flags);
+/// What the tokenizer of that release calls its unique identifiers: null without a type.
+/// Errors: FormatError for a type that megatron-core does not build for text, or a flag that the
+/// release does not have.
+/// Source: megatron/core/tokenizers/utils/build_tokenizer.py and text/text_tokenizer.py.
+Json describe_tokenizer(const TokenizerFlags& flags, CoreRelease release = kNewestCore);
 
 /// One dataset of one split.
 struct DatasetIdentity {

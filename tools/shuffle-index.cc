@@ -144,7 +144,9 @@ int shuffle(Options& options, cli::Invocation& call) {
   }
   const auto files = static_cast<int64_t>(data.cache_files().size());
   call.console.note(cli::concat(cli::counted(files, "index file"), ", ", cli::with_commas(written),
-                                " written, ", cli::with_commas(files - written), " already there"));
+                                " written, ", cli::with_commas(files - written),
+                                " already there; named as ", dataset::tree_of(options.samples),
+                                " looks for them"));
   return 0;
 }
 

@@ -28,6 +28,18 @@ status shuffle-index --data-path a $run --compat megatron-deepspeed --data-cache
 status shuffle-index --data-path a $run --compat megatron-2023 --data-cache-path old2
 cat old/*.dsc | head -9
 
+echo "== the releases of megatron-core: other names, the same arrays"
+shuffle-index -q --data-path a $run $tokenizer --data-cache-path core | sed -n 4p
+for tree in megatron-core-0.16 megatron-core-0.17 megatron-core-0.18 megatron-core-0.19 megatron-core-0.20; do
+  status shuffle-index --data-path a $run --tokenizer-type NullTokenizer --vocab-size 1000 --compat $tree --data-cache-path $tree |
+    sed -n '4p; $p'
+  diff <(cd core && md5sum -- *.npy | cut -c1-32 | sort) <(cd $tree && md5sum -- *.npy | cut -c1-32 | sort) && echo "  equal arrays"
+done
+status shuffle-index --data-path a $run $tokenizer --compat megatron-core-0.17
+status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer --use-gigatoken true --compat megatron-core-0.19
+status shuffle-index --data-path a $run --tokenizer-type GPT2BPETokenizer --tokenizer-hf-use-fast --tokenizer-hf-no-use-fast
+status shuffle-index --data-path a $run --compat megatron-core-0.21
+
 echo "== words from files"
 echo "0.3 a
 0.7 b" >words

@@ -256,6 +256,23 @@ TEST(Derive, RefusesWhatContradictsItself) {
               testing::StartsWith("--fp32-residual-connection: with --bf16"));
   EXPECT_THAT(with([](C& c) { c.calculate_per_token_loss = c.eod_mask_loss = true; }),
               testing::StartsWith("--calculate-per-token-loss with --eod-mask-loss"));
+  // As Megatron's OptimizerParamScheduler, which wants end_wd >= start_wd.
+  EXPECT_EQ(
+      with([](C& c) {
+        c.weight_decay_incr_style = "linear";
+        c.start_weight_decay = 0.1, c.end_weight_decay = 0.01;
+      }),
+      "--end-weight-decay 0.01 is below --start-weight-decay 0.1: weight decay does not fall, "
+      "as in Megatron");
+  EXPECT_EQ(with([](C& c) {
+              c.weight_decay_incr_style = "cosine";
+              c.start_weight_decay = c.end_weight_decay = 0.01;
+            }),
+            "");
+  EXPECT_EQ(with([](C& c) { c.add_qkv_bias = true, c.add_bias_linear = false; }),
+            "--add-qkv-bias with --disable-bias-linear: query, key and value have no bias alone "
+            "here");
+  EXPECT_EQ(with([](C& c) { c.add_qkv_bias = true; }), "");
   EXPECT_EQ(with([](C& c) { c.finetune = true; }),
             "--finetune needs --load or --pretrained-checkpoint");
   EXPECT_EQ(with([](C& c) { c.keep_last = 2; }), "--keep-last needs --save");

@@ -170,7 +170,8 @@ TEST(Tutorials, DeepspeedFilesOptimizerAndSchedulerAreIdle) {
       R"({"optimizer": {"type": "Adam", "params": {"lr": 1e-3, "betas": [0.8, 0.999], "eps": 1e-3,
           "weight_decay": 0.5, "max_grad_norm": 1.0, "adam_w_mode": false, "amsgrad": true}}})",
       R"({"optimizer": {"type": "OneBitAdam", "params": {"freeze_step": 3}}})",
-      R"({"scheduler": {"type": "WarmupLR", "params": {"warmup_max_lr": 3, "warmup_num_steps": 2}}})",
+      R"({"scheduler": {"type": "WarmupLR",
+                        "params": {"warmup_max_lr": 3, "warmup_num_steps": 2}}})",
       R"({"optimizer": {"type": "NoSuch"}, "scheduler": {"type": "NoSuch"}})"};
   for (const char* file : files) {
     const Result r = run(kDeepspeed13b, file);
@@ -409,6 +410,8 @@ TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
                            "--load-tag=global_step5",
                            "--force-ds-sequence-parallel",
                            "--glu-activation=geglu",
+                           "--squared-relu",
+                           "--rotary-interleaved",
                            "--embedding-weights-in-fp32"}) {
     try {
       run(std::string(kAmdLlama2) + " " + flag);

@@ -31,7 +31,27 @@ indexed::CacheStyle style_of(const std::string& compat) {
   return indexed::CacheStyle::megatron_core;
 }
 
+// megatron-core by itself is the newest release.
+constexpr std::string_view kCore = "megatron-core";
+const std::vector<std::string> kTrees = {
+    "megatron-core",      "megatron-core-0.16", "megatron-core-0.17", "megatron-core-0.18",
+    "megatron-core-0.19", "megatron-core-0.20", "megatron-2023",      "megatron-deepspeed"};
+
+indexed::CoreRelease release_of(std::string_view compat) {
+  if (!compat.starts_with(kCore) || compat == kCore) return indexed::kNewestCore;
+  return indexed::core_release(compat.substr(kCore.size() + 1));
+}
+
+// A flag that turns on what 0.16 leaves off, and one that turns off what later releases leave on.
+std::optional<bool> on_or_off(bool on, bool off, const char* name) {
+  if (on && off)
+    throw cli::UsageError(cli::concat("--tokenizer-hf-", name, " and --tokenizer-hf-no-", name,
+                                      " exclude each other"));
+  return on || off ? std::optional<bool>(on) : std::nullopt;
+}
+
 indexed::Json tokenizer_of(const SampleFlags& flags) {
+  using indexed::Gigatoken;
   indexed::TokenizerFlags tokenizer{
       .tokenizer_type = flags.tokenizer_type,
       .tokenizer_model = flags.tokenizer_model,
@@ -42,13 +62,18 @@ indexed::Json tokenizer_of(const SampleFlags& flags) {
       .null_tokenizer_pad_id = flags.null_tokenizer_pad_id,
       .tiktoken_pattern = flags.tiktoken_pattern,
       .tiktoken_num_special_tokens = flags.tiktoken_num_special_tokens,
-      .use_fast = !flags.no_use_fast,
+      .use_fast = on_or_off(flags.use_fast, flags.no_use_fast, "use-fast"),
       .trust_remote_code = flags.trust_remote_code,
-      .include_special_tokens = !flags.no_special_tokens,
+      .include_special_tokens = on_or_off(flags.include_special_tokens, flags.no_special_tokens,
+                                          "include-special-tokens"),
       .ignore_extra_whitespaces = !flags.keep_whitespace,
       .sentencepiece_legacy = flags.sentencepiece_legacy};
-  if (flags.use_gigatoken != "absent") tokenizer.use_gigatoken = flags.use_gigatoken == "true";
-  return indexed::describe_tokenizer(tokenizer);
+  if (!flags.use_gigatoken.empty()) {
+    tokenizer.use_gigatoken = flags.use_gigatoken == "absent" ? Gigatoken::absent
+                              : flags.use_gigatoken == "true" ? Gigatoken::on
+                                                              : Gigatoken::off;
+  }
+  return indexed::describe_tokenizer(tokenizer, release_of(flags.compat));
 }
 
 void set_paths(const SampleFlags& flags, indexed::TrainingDataOptions& options) {
@@ -188,9 +213,10 @@ cli::Group<SampleFlags> sample_group() {
         .field = cli::integer(&F::train_epochs, 1)},
        {.name = "compat",
         .value = "TREE",
-        .help = "Whose arrays and names: megatron-core (2024 and later), megatron-2023 (NVIDIA's "
-                "tree in mid-2023) or megatron-deepspeed.",
-        .field = cli::choice(&F::compat, {"megatron-core", "megatron-2023", "megatron-deepspeed"})},
+        .help = "Whose arrays and names: megatron-core-0.16 to megatron-core-0.20, whose arrays "
+                "are the same under other names; megatron-core for the newest of them; "
+                "megatron-2023 (NVIDIA's tree in mid-2023) or megatron-deepspeed.",
+        .field = cli::choice(&F::compat, kTrees)},
        {.name = "permuted",
         .help = "Accept datasets that are index-only shuffles.",
         .field = cli::on(&F::permuted)}}};
@@ -223,11 +249,11 @@ cli::Group<SampleFlags> tokenizer_group() {
         .field = cli::integer(&F::vocab_size)},
        {.name = "null-tokenizer-eod-id",
         .value = "N",
-        .help = "Of NullTokenizer.",
+        .help = "Of NullTokenizer, from megatron-core 0.18.",
         .field = cli::integer(&F::null_tokenizer_eod_id, -1)},
        {.name = "null-tokenizer-pad-id",
         .value = "N",
-        .help = "Of NullTokenizer; Megatron's own default is -1.",
+        .help = "Of NullTokenizer, from megatron-core 0.18. Default: -1, as there.",
         .field = cli::integer(&F::null_tokenizer_pad_id, -1)},
        {.name = "tiktoken-pattern",
         .value = "NAME",
@@ -237,6 +263,12 @@ cli::Group<SampleFlags> tokenizer_group() {
         .value = "N",
         .help = "Of TikTokenizer.",
         .field = cli::integer(&F::tiktoken_num_special_tokens)},
+       {.name = "tokenizer-hf-use-fast",
+        .help = "As in the run; of megatron-core 0.16, which leaves it off.",
+        .field = cli::on(&F::use_fast)},
+       {.name = "tokenizer-hf-include-special-tokens",
+        .help = "As in the run; of megatron-core 0.16, which leaves it off.",
+        .field = cli::on(&F::include_special_tokens)},
        {.name = "tokenizer-hf-no-use-fast",
         .help = "As in the run.",
         .field = cli::on(&F::no_use_fast)},
@@ -254,9 +286,13 @@ cli::Group<SampleFlags> tokenizer_group() {
         .field = cli::on(&F::keep_whitespace)},
        {.name = "use-gigatoken",
         .value = "VALUE",
-        .help = "As megatron-core 0.20 and later describe it: true or false; absent for 0.19 and "
-                "before.",
+        .help = "As in the run, of megatron-core 0.20; absent for a tree from before the flag. "
+                "Default: false.",
         .field = cli::choice(&F::use_gigatoken, {"absent", "true", "false"})}}};
+}
+
+std::string tree_of(const SampleFlags& flags) {
+  return flags.compat == kCore ? kTrees[5] : flags.compat;
 }
 
 indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {

@@ -49,17 +49,20 @@ struct SampleFlags {
   std::optional<int64_t> null_tokenizer_pad_id = {};
   std::string tiktoken_pattern = {};
   int64_t tiktoken_num_special_tokens = 1000;
-  bool no_use_fast = false;
+  bool use_fast = false, no_use_fast = false;
   bool trust_remote_code = false;
-  bool no_special_tokens = false;
+  bool include_special_tokens = false, no_special_tokens = false;
   bool sentencepiece_legacy = false;
   bool keep_whitespace = false;
-  std::string use_gigatoken = "absent";
+  std::string use_gigatoken = {};
 };
 
 /// The rows: data and sizes, and (apart) the tokenizer, which only names cache files.
 cli::Group<SampleFlags> sample_group();
 cli::Group<SampleFlags> tokenizer_group();
+
+/// The tree whose names --compat asks for, with its release: "megatron-core-0.20".
+std::string tree_of(const SampleFlags& flags);
 
 /// What the flags ask for. Reads the files that --data-args-path and --per-split-data-args-path
 /// name.

@@ -107,7 +107,7 @@ void Derivation::position() {
         "--no-position-embedding goes with --position-embedding-type rope; for no positions at all "
         "say --position-embedding-type none");
   }
-  for (const std::string_view flag : {"rotary-percent", "rotary-base", "rotary-interleaved"}) {
+  for (const std::string_view flag : {"rotary-percent", "rotary-base"}) {
     if (!rotary && changed(flag))
       notes.push_back(
           concat("--", flag, " changes nothing without --position-embedding-type rope"));
@@ -118,12 +118,15 @@ void Derivation::position() {
 // has no fused kernel.
 void Derivation::activation() {
   TrainConfig::Derived& d = derived();
-  if (config.squared_relu) throw UsageError("--squared-relu is not known to this trainer's models");
   if (config.swiglu && !config.activation.empty() && config.activation != "swiglu")
     throw UsageError(
         concat("--swiglu and --activation ", config.activation, " exclude each other"));
   if (config.swiglu && config.openai_gelu)
     throw UsageError("--swiglu and --openai-gelu exclude each other");
+  if (config.add_qkv_bias && !config.add_bias_linear) {
+    throw UsageError(
+        "--add-qkv-bias with --disable-bias-linear: query, key and value have no bias alone here");
+  }
   const bool fused = config.bias_gelu_fusion && config.add_bias_linear;
   if (!config.activation.empty()) {
     d.activation = config.activation;

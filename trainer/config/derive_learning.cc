@@ -164,6 +164,11 @@ void Derivation::weight_decay() {
   }
   d.start_weight_decay = config.start_weight_decay.value_or(config.weight_decay);
   d.end_weight_decay = config.end_weight_decay.value_or(config.weight_decay);
+  if (d.end_weight_decay < d.start_weight_decay) {
+    throw UsageError(concat("--end-weight-decay ", d.end_weight_decay,
+                            " is below --start-weight-decay ", d.start_weight_decay,
+                            ": weight decay does not fall, as in Megatron"));
+  }
 }
 
 void Derivation::precision() {

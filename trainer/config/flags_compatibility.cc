@@ -211,6 +211,9 @@ constexpr Idle kRefused[] = {
      "train-shuffle-idx-path"},
     {"say where the files are with --data-path", "", "aml-data-download-path"},
     {"say --reset-attention-mask", "dataloader-inter-document-masking"},
+    {"activations of the MLP are gelu_tanh, gelu_erf, relu and swiglu", "squared-relu"},
+    {"rotary positions turn the two halves of a head, as GPT-NeoX's and Llama's do",
+     "rotary-interleaved"},
     {"samples are tokens as they lie in the dataset, and --eod-mask-loss alone leaves some out of "
      "the loss",
      "fim-data loss-on-targets-only reweight-loss-based-on-position-frequency",

@@ -24,11 +24,10 @@ struct TrainConfig {
   bool group_query_attention = false;
   std::string position_embedding_type = "learned_absolute";
   bool use_rotary_position_embeddings = false, no_position_embedding = false;
-  bool rotary_interleaved = false;
   double rotary_percent = 1.0, rotary_base = 10000;
   std::string normalization = "LayerNorm";
   double norm_epsilon = 1e-5;
-  bool swiglu = false, squared_relu = false, openai_gelu = false, bias_gelu_fusion = true;
+  bool swiglu = false, openai_gelu = false, bias_gelu_fusion = true;
   std::string
       activation;  ///< ours: gelu_tanh, gelu_erf, relu or swiglu; empty: from the five flags above.
   int64_t position_offset = 0;  ///< ours: rows of the position table before position 0.

@@ -19,7 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tokenizer as Megatron describes it in the names of its cache files.
+// The tokenizer as the newest megatron-core describes it in the names of its cache files, which is
+// what shuffle-index does by default.
 indexed::Json tokenizer_description(const TrainConfig& config) {
   indexed::TokenizerFlags flags;
   flags.tokenizer_type = config.tokenizer_type;
@@ -27,6 +28,7 @@ indexed::Json tokenizer_description(const TrainConfig& config) {
   flags.vocab_file = config.vocab_file;
   flags.merge_file = config.merge_file;
   flags.vocab_size = config.vocab_size.value_or(0);
+  flags.null_tokenizer_eod_id = config.eod_id;
   try {
     return indexed::describe_tokenizer(flags);
   } catch (const indexed::FormatError& error) {

@@ -179,12 +179,6 @@ const char* family_of(const ModelSpec& spec) {
 
 ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
   const TrainConfig::Derived& d = config.derived;
-  if (config.rotary_interleaved)
-    throw cli::UsageError("--rotary-interleaved is not known to this trainer's models");
-  if (config.add_qkv_bias && !config.add_bias_linear) {
-    throw cli::UsageError(
-        "--add-qkv-bias with --disable-bias-linear is not known to this trainer's models");
-  }
   if (config.parallel_residual && config.hidden_dropout > 0) {
     throw cli::UsageError("--parallel-residual needs --hidden-dropout 0");
   }

@@ -91,7 +91,7 @@ void take_checkpoint_args(TrainConfig& config, Given& given) {
     for (const char* rival : row.rivals) decided = decided || given.contains(rival);
     if (!decided) target.set(row.flag, {flag_text(row.field, stored->second)});
   }
-  for (const char* flag : {"seq-length", "make-vocab-size-divisible-by", "rotary-interleaved"}) {
+  for (const char* flag : {"seq-length", "make-vocab-size-divisible-by"}) {
     const auto stored = meta.config.find(flag);
     if (stored != meta.config.end()) target.set(flag, stored->second);
   }
