@@ -9,6 +9,7 @@
 #include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
+#include <unordered_set>
 
 #include "libtok/load_json.h"
 #include "libtok/loaders.h"
@@ -50,10 +51,11 @@ constexpr TokenizerClass kClasses[] = {
 
 /// The class of a model_type of config.json, for folders whose tokenizer_config.json has none.
 constexpr std::pair<const char*, const char*> kModelClasses[] = {
-    {"gpt2", "GPT2Tokenizer"},      {"opt", "GPT2Tokenizer"},    {"gpt_neo", "GPT2Tokenizer"},
-    {"gptj", "GPT2Tokenizer"},      {"codegen", "CodeGenTokenizer"},
-    {"gpt_neox", "GPTNeoXTokenizer"}, {"qwen2", "Qwen2Tokenizer"}, {"qwen2_moe", "Qwen2Tokenizer"},
-    {"qwen3", "Qwen2Tokenizer"},    {"qwen3_moe", "Qwen2Tokenizer"}};
+    {"gpt2", "GPT2Tokenizer"},       {"opt", "GPT2Tokenizer"},
+    {"gpt_neo", "GPT2Tokenizer"},    {"gptj", "GPT2Tokenizer"},
+    {"codegen", "CodeGenTokenizer"}, {"gpt_neox", "GPTNeoXTokenizer"},
+    {"qwen2", "Qwen2Tokenizer"},     {"qwen2_moe", "Qwen2Tokenizer"},
+    {"qwen3", "Qwen2Tokenizer"},     {"qwen3_moe", "Qwen2Tokenizer"}};
 
 [[noreturn]] void refuse(const std::string& file, const std::string& what, const std::string& why) {
   throw ParseError(file + ": " + what + ": " + why);
@@ -62,6 +64,12 @@ constexpr std::pair<const char*, const char*> kModelClasses[] = {
 std::string shown(const ordered_json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   return text.size() > 100 ? text.substr(0, 100) + "..." : text;
+}
+
+/// The model's config.json, or another program's file of that name, which says nothing here.
+ordered_json read_model_config(const ReadFile& read) {
+  ordered_json tree = ordered_json::parse(read("config.json").value_or("{}"), nullptr, false);
+  return tree.is_object() ? tree : ordered_json::object();
 }
 
 /// A small file; an empty object where there is none.
@@ -107,7 +115,7 @@ class FolderConfig {
  public:
   /// `pair`: the folder has no tokenizer.json, so that some class must say how texts are cut.
   FolderConfig(const ReadFile& read, bool pair)
-      : config_(read_object(read, kConfig)), model_(read_object(read, "config.json")) {
+      : config_(read_object(read, kConfig)), model_(read_model_config(read)) {
     // A file that lists its added tokens with flags says everything; the older ones count only
     // beside those that do not.
     has_list_ = config_.contains("added_tokens_decoder");
@@ -121,6 +129,7 @@ class FolderConfig {
       if (class_name_ == row.name) class_ = &row;
     }
     set_roles();
+    for (const auto& [role, token] : roles_) named_.insert(token.content);
   }
 
   /// The class by its name without "Fast"; empty where nothing says it.
@@ -130,10 +139,7 @@ class FolderConfig {
   /// Named tokens by role, in the order of their addition.
   const std::vector<std::pair<std::string, AddedToken>>& roles() const { return roles_; }
   const ordered_json& config() const { return config_; }
-  bool is_named(const std::string& content) const {
-    return std::any_of(roles_.begin(), roles_.end(),
-                       [&](const auto& role) { return role.second.content == content; });
-  }
+  bool is_named(const std::string& content) const { return named_.contains(content); }
   /// Whether tokenizer_config.json lists its added tokens, with their flags.
   bool has_list() const { return has_list_; }
   bool empty() const { return config_.empty() && map_.empty() && added_.empty(); }
@@ -163,8 +169,7 @@ class FolderConfig {
     for (const auto& [content, id] : added_.items()) {
       if (!id.is_number_integer()) refuse("added_tokens.json", content, "has no id");
       const bool special = is_named(content);
-      tokens[id.get<int64_t>()] = {
-          .content = content, .special = special, .normalized = !special};
+      tokens[id.get<int64_t>()] = {.content = content, .special = special, .normalized = !special};
     }
     for (auto& [id, token] : tokens) token.special = token.special || is_named(token.content);
     return tokens;
@@ -201,8 +206,7 @@ class FolderConfig {
     add_own_roles(config_, kConfig);
     for (const auto& [file, place] : {std::pair(&config_, kConfig), std::pair(&map_, kMap)}) {
       const ordered_json& extra = member(*file, "extra_special_tokens");
-      const ordered_json& more =
-          extra.empty() ? member(*file, "additional_special_tokens") : extra;
+      const ordered_json& more = extra.empty() ? member(*file, "additional_special_tokens") : extra;
       if (more.is_null()) continue;
       if (!more.is_array() && !more.is_object()) {
         refuse(place, "extra_special_tokens", shown(more) + ": expected a list of tokens");
@@ -216,7 +220,8 @@ class FolderConfig {
   /// Roles of one model's own, as image_token. 4.46 does not know them.
   void add_own_roles(const ordered_json& file, const char* place) {
     for (const auto& [key, value] : file.items()) {
-      const bool standard = std::find(std::begin(kRoles), std::end(kRoles), key) != std::end(kRoles);
+      const bool standard =
+          std::find(std::begin(kRoles), std::end(kRoles), key) != std::end(kRoles);
       if (standard || !key.ends_with("_token")) continue;
       const bool token = value.is_string() || (value.is_object() && value.contains("content"));
       if (token) roles_.emplace_back(key, read_token(value, true, place, key));
@@ -237,6 +242,7 @@ class FolderConfig {
   std::string class_name_;
   const TokenizerClass* class_ = nullptr;
   std::vector<std::pair<std::string, AddedToken>> roles_;
+  std::unordered_set<std::string> named_;  ///< contents of roles_
 };
 
 /// vocab.json and merges.txt as the folder's class cuts.
@@ -248,8 +254,8 @@ LoadingTokenizer load_pair(const ReadFile& read, const FolderConfig& config,
     throw ParseError("neither tokenizer.json nor vocab.json with merges.txt there");
   }
   if (config.known_class() == nullptr) {
-    refuse(kConfig, "tokenizer_class", "\"" + config.class_name() +
-                                           "\" without a tokenizer.json is not supported");
+    refuse(kConfig, "tokenizer_class",
+           "\"" + config.class_name() + "\" without a tokenizer.json is not supported");
   }
   LoadingTokenizer loading = load_gpt2(*vocab, *merges, do_parts);
   const TokenizerClass& known = *config.known_class();
@@ -274,11 +280,7 @@ void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
     }
   }
   for (const auto& [role, token] : config.roles()) {
-    const bool there =
-        token.content.empty() ||
-        std::any_of(loading.added.begin(), loading.added.end(),
-                    [&](const AddedToken& other) { return other.content == token.content; });
-    if (!there) loading.add(token);
+    if (!token.content.empty() && !loading.has_added(token.content)) loading.add(token);
   }
 }
 
@@ -295,30 +297,45 @@ void set_template(const FolderConfig& config, bool has_json, TokenizerSource& so
   };
   const std::vector<int32_t> before = ids(add_bos, source.bos_id);
   const std::vector<int32_t> after = ids(add_eos, source.eos_id);
-  const auto differs = [&](const std::string& in_4) {
-    source.template_note =
-        "of the tokens around a text, add_bos_token and add_eos_token, transformers 5 is followed: " +
-        in_4;
-  };
   if (!has_json) {
     source.prefix_ids = before;
     source.suffix_ids = after;
-    if (!after.empty()) differs("eos_token ends each text, which 4.46 leaves out");
+    if (!after.empty()) {
+      source.template_note =
+          "add_eos_token: eos_token ends each text, as in transformers 5 and not in 4.46";
+    }
   } else if (by_flags_in_4 && (source.prefix_ids != before || source.suffix_ids != after)) {
-    differs("tokenizer.json's post_processor stands, where 4.46 goes by the two flags");
+    source.template_note =
+        "tokens around each text are those of tokenizer.json's post_processor, as in transformers "
+        "5; 4.46 goes by add_bos_token and add_eos_token";
   }
 }
 
-/// What a class of transformers 5 does by itself where 4.46 and this reader go by tokenizer.json.
-void note_own_cut(const FolderConfig& config, TokenizerSource& source) {
+/// Classes of transformers 5 take no more than vocabulary, merges and template from tokenizer.json.
+/// What they drop, and 4.46 and this reader keep: its own way of cutting, and added tokens that the
+/// configuration's list lacks.
+void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   if (config.known_class() == nullptr) return;
   const TokenizerClass& known = *config.known_class();
-  const bool nfc = source.normal_forms == std::vector{NormalForm::nfc};
-  const bool plain = source.normal_forms.empty();
-  if (source.pretokenizer == make_pretokenizer(known.family) && (known.nfc ? nfc : plain)) return;
-  source.notes.push_back("tokenizer.json is followed, as by transformers 4.46; " +
-                         config.class_name() +
-                         " of transformers 5 cuts and normalises by its own rules");
+  TokenizerSource& source = loading.source;
+  const std::vector<NormalForm> own =
+      known.nfc ? std::vector{NormalForm::nfc} : std::vector<NormalForm>{};
+  std::string dropped;
+  if (source.pretokenizer != make_pretokenizer(known.family) || source.normal_forms != own) {
+    dropped = "its way of cutting or normalising";
+  }
+  std::unordered_set<std::string> listed;
+  for (const auto& [id, token] : config.listed_tokens()) listed.insert(token.content);
+  for (const AddedToken& token : loading.added) {
+    if (!config.has_list() || config.is_named(token.content) || listed.contains(token.content))
+      continue;
+    dropped += (dropped.empty() ? "" : " and ") + std::string("added tokens as ") +
+               ordered_json(token.content).dump() + ", which added_tokens_decoder lacks";
+    break;
+  }
+  if (dropped.empty()) return;
+  source.version_note = "tokenizer.json is followed, as by transformers 4.46; " +
+                        config.class_name() + " of transformers 5 drops " + dropped;
 }
 
 }  // namespace
@@ -333,7 +350,7 @@ TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
   LoadingTokenizer loading =
       whole ? load_tokenizer_json(*whole) : load_pair(read, config, do_parts);
   TokenizerSource& source = loading.source;
-  if (whole) note_own_cut(config, source);
+  if (whole) note_what_5_drops(config, loading);
   const bool wants_space = flag(config.config(), "add_prefix_space", false, kConfig);
   const bool by_byte_level = source.pretokenizer == make_pretokenizer(Family::gpt2);
   if (config.known_class() != nullptr && config.known_class()->sets_prefix_space && by_byte_level) {
@@ -361,6 +378,57 @@ NamedTokens read_named_tokens(const ReadFile& read) {
     return token == nullptr ? std::nullopt : std::optional(token->content);
   };
   return {content("bos_token"), content("eos_token"), content("pad_token")};
+}
+
+FolderIds read_folder_ids(const ReadFile& read) {
+  const NamedTokens named = read_named_tokens(read);
+  FolderIds out;
+  std::map<std::string, int32_t, std::less<>> small;  // of the lists, whose ids overrule none
+  const auto list = [&](const std::string& content, int64_t id) {
+    if (id < 0 || id >= kIdLimit) return;
+    small.emplace(content, static_cast<int32_t>(id));
+    out.limit = std::max(out.limit, id + 1);
+  };
+  FileVocab vocab;
+  const std::optional<std::string> whole = read("tokenizer.json");
+  if (whole) {
+    JsonFile file = read_json_file(*whole, "tokenizer.json", VocabPlace::model);
+    for (const json& entry : file.tree.value("added_tokens", json::array())) {
+      if (entry.is_object()) list(entry.value("content", ""), entry.value("id", int64_t{-1}));
+    }
+    const json& model = file.tree["model"];
+    if (model.is_object() && model.contains("vocab") && model["vocab"].is_array()) {
+      int64_t id = 0;  // a unigram model: pairs of token and score, whose places are the ids
+      for (const json& pair : model["vocab"]) {
+        const bool named_pair = pair.is_array() && !pair.empty() && pair[0].is_string();
+        list(named_pair ? pair[0].get<std::string>() : "", id++);
+      }
+    }
+    vocab = std::move(file.vocab);
+  } else if (const std::optional<std::string> text = read("vocab.json")) {
+    vocab = read_json_file(*text, "vocab.json", VocabPlace::root).vocab;
+  }
+  for (const VocabSource::Token& token : vocab.tokens) {
+    out.limit = std::max(out.limit, int64_t{token.id} + 1);
+  }
+  for (const auto& [id, token] : FolderConfig(read, !whole).listed_tokens())
+    list(token.content, id);
+  const auto id_of = [&](const std::optional<std::string>& content) {
+    if (!content) return kNoId;
+    const auto found = small.find(*content);
+    return found != small.end() ? found->second : vocab.find(*content);
+  };
+  out.bos = id_of(named.bos);
+  out.eos = out.eod = id_of(named.eos);
+  out.pad = id_of(named.pad);
+  out.names_eos = named.eos.has_value();
+  out.eod_name = named.eos.value_or("");
+  for (std::string_view name : kEodNames) {
+    if (out.eod != kNoId) break;
+    out.eod = id_of(std::string(name));
+    out.eod_name = name;
+  }
+  return out;
 }
 
 }  // namespace tok

@@ -261,13 +261,12 @@ int32_t assign_added_id(FileVocab& vocab, std::string_view content, int32_t larg
 }
 
 int32_t LoadingTokenizer::add(AddedToken token) {
-  const auto same = std::find_if(added.begin(), added.end(), [&](const AddedToken& other) {
-    return other.content == token.content;
-  });
-  if (same != added.end()) {
-    token.id = same->id;
-    *same = std::move(token);
-    return same->id;
+  const auto [place, fresh] = added_index.try_emplace(token.content, added.size());
+  if (!fresh) {
+    AddedToken& same = added[place->second];
+    token.id = same.id;
+    same = std::move(token);
+    return same.id;
   }
   token.id = assign_added_id(file.vocab, token.content, largest_added);
   largest_added = std::max(largest_added, token.id);
@@ -275,11 +274,9 @@ int32_t LoadingTokenizer::add(AddedToken token) {
   return added.back().id;
 }
 
-int32_t LoadingTokenizer::find(std::string_view content) {
-  for (const AddedToken& token : added) {
-    if (token.content == content) return token.id;
-  }
-  return file.vocab.find(content);
+int32_t LoadingTokenizer::find(const std::string& content) {
+  const auto found = added_index.find(content);
+  return found != added_index.end() ? added[found->second].id : file.vocab.find(content);
 }
 
 TokenizerSource LoadingTokenizer::finish() && {

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -81,14 +82,18 @@ int32_t assign_added_id(FileVocab& vocab, std::string_view content, int32_t larg
 struct LoadingTokenizer {
   TokenizerSource source;  ///< without its tokens and added tokens
   JsonFile file;
-  std::vector<AddedToken> added;  ///< in the order of their addition
+  std::vector<AddedToken> added;                        ///< in the order of their addition
+  std::unordered_map<std::string, size_t> added_index;  ///< of each by its content
   int32_t largest_added = kNoId;
 
   /// Adds a token, or gives the one that has its content the new flags. Returns its id.
   int32_t add(AddedToken token);
 
+  /// Whether a token with this content has been added.
+  bool has_added(const std::string& content) const { return added_index.contains(content); }
+
   /// Id of an added token, or of the vocabulary's; kNoId where neither has it.
-  int32_t find(std::string_view content);
+  int32_t find(const std::string& content);
 
   /// The whole; special tokens come first among the added ones.
   TokenizerSource finish() &&;

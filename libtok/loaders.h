@@ -49,8 +49,9 @@ struct TokenizerSource {
   int32_t eos_id = kNoId;
   int32_t pad_id = kNoId;
   bool split_special_tokens = false;  ///< the folder asks that special tokens in text stay text
-  std::string template_note;  ///< where transformers 4.46 puts other special tokens around a text
-  std::vector<std::string> notes;        ///< for Tokenizer::audit()
+  std::string version_note;        ///< where transformers 5 gives other ids, and 4.46 is followed
+  std::string template_note;       ///< where 4.46 puts other special tokens around a text
+  std::vector<std::string> notes;  ///< for Tokenizer::audit()
 };
 
 /// What vocab.json and merges.txt do not say.
@@ -82,7 +83,8 @@ struct NamedTokens {
 /// Reads a folder as transformers' AutoTokenizer does: tokenizer.json, or vocab.json with
 /// merges.txt, and over it what tokenizer_config.json, special_tokens_map.json and
 /// added_tokens.json say. config.json says the class where tokenizer_config.json does not. Where
-/// versions differ, transformers 5 is followed; docs/man/bpe-tokenize.1.md says where that is.
+/// versions differ, transformers 5 is followed, but for what it drops of a tokenizer.json;
+/// docs/man/bpe-tokenize.1.md lists the places.
 /// Errors: ParseError naming file, member, value and why.
 TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);
 
@@ -90,6 +92,19 @@ TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts = one_
 /// those that are read here.
 /// Errors: ParseError for a file that is not JSON.
 NamedTokens read_named_tokens(const ReadFile& read);
+
+/// What a folder says of its ids.
+struct FolderIds {
+  int32_t bos = kNoId, eos = kNoId, pad = kNoId;  ///< kNoId: not named, or without an id in a file
+  bool names_eos = false;
+  int32_t eod = kNoId;   ///< eos where it is named, else the first of kEodNames that has an id
+  std::string eod_name;  ///< its content
+  int64_t limit = 0;     ///< the highest id plus one; 0 where no file has ids that are read here
+};
+
+/// Reads them of any tokenizer.json, and of vocab.json and the lists of added tokens.
+/// Errors: ParseError for a file that is not JSON.
+FolderIds read_folder_ids(const ReadFile& read);
 
 /// Names under which the field's tokenizers keep the token that ends a document, the first that a
 /// vocabulary has being it where nothing else is said.

@@ -193,11 +193,12 @@ tokenize::EncodeRules make_rules(const Options& options,
 
 indexed::Provenance make_provenance(const Options& options, const cli::Invocation& call,
                                     const tokenize::LoadedTokenizer& tokenizer) {
-  const std::string configuration = cli::concat(
-      tokenizer.identity(), "\n", options.append_eod, options.split_sentences,
-      options.keep_newlines, "\n", options.language, "\n", options.empty, "\n",
-      options.tokenizer.special_tokens_in_text, "\n", options.tokenizer.include_special_tokens,
-      "\n", options.reading.format, "\n", cli::join(options.reading.keys, "\n"));
+  const std::string configuration =
+      cli::concat(tokenizer.identity(), "\n", options.append_eod, options.split_sentences,
+                  options.keep_newlines, "\n", options.language, "\n", options.empty, "\n",
+                  tokenizer.parses_special_tokens() ? "parse" : "text", "\n",
+                  options.tokenizer.include_special_tokens, "\n", options.reading.format, "\n",
+                  cli::join(options.reading.keys, "\n"));
   const extract::Hash128 hash = extract::hash128(configuration);
   indexed::Provenance provenance;
   provenance.tool = cli::concat("bpe-tokenize ", cli::version());
@@ -213,20 +214,23 @@ indexed::Provenance make_provenance(const Options& options, const cli::Invocatio
   return provenance;
 }
 
-std::string closing_line(const Options& options, const tokenize::Totals& totals,
-                         const stream::ErrorPolicy& policy) {
-  std::string line = cli::concat(
+/// What became of special tokens that stand literally in the texts; empty where none do.
+std::string special_tokens_words(const tokenize::Totals& totals,
+                                 const tokenize::LoadedTokenizer& tokenizer) {
+  if (totals.special_tokens == 0) return {};
+  return cli::concat(cli::counted(totals.special_tokens, "special token"),
+                     " stood in the text and ", totals.special_tokens == 1 ? "was" : "were",
+                     tokenizer.parses_special_tokens() ? " parsed" : " kept as text");
+}
+
+std::string closing_line(const tokenize::Totals& totals, const stream::ErrorPolicy& policy,
+                         const std::string& special_tokens) {
+  const std::string line = cli::concat(
       cli::counted(policy.documents(), "document"), " in = ", cli::with_commas(totals.documents),
       " out + ", cli::with_commas(policy.skipped()), " rejected; ", cli::with_commas(totals.empty),
       " empty; ", cli::counted(totals.tokens, "token"), " of ",
       cli::readable_bytes(static_cast<double>(totals.text_bytes)), " text");
-  if (totals.special_tokens > 0) {
-    line += cli::concat(
-        "; ", cli::counted(totals.special_tokens, "special token"), " stood in the text and ",
-        totals.special_tokens == 1 ? "was" : "were",
-        options.tokenizer.special_tokens_in_text == "parse" ? " parsed" : " kept as text");
-  }
-  return line;
+  return special_tokens.empty() ? line : cli::concat(line, "; ", special_tokens);
 }
 
 /// The file that --on-error quarantine fills, made at the first bad record.
@@ -319,7 +323,10 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
     quarantine.finish();
     writer.give_names();
   }
-  call.console.note(closing_line(options, writer.totals(), policy));
+  const std::string special_tokens = special_tokens_words(writer.totals(), tokenizer);
+  call.console.note(closing_line(writer.totals(), policy, special_tokens));
+  // What may be a mistake in the corpus is said whatever -q says.
+  if (call.console.quiet() && !special_tokens.empty()) call.console.error(special_tokens);
   for (size_t i = 0; i < prefixes.size(); ++i) {
     call.console.log(cli::concat(prefixes[i], ".bin: ", cli::counted(writer.tokens(i), "token"),
                                  " of ",
@@ -335,6 +342,8 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
         stream::run_parts(stream::threads_for(options.workers), count, part);
       });
   const tokenize::EncodeRules rules = make_rules(options, tokenizer);
+  if (options.append_eod && !tokenizer.eod_note().empty()) call.console.note(tokenizer.eod_note());
+  for (const std::string& note : tokenizer.version_notes()) call.console.note(note);
   if (options.tokenizer.pad_vocab) {
     call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));
   }

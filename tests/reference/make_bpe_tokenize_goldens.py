@@ -154,6 +154,7 @@ def main():
     neox_json = "--vocab-file @SHARED/gpt-neox-20b-tokenizer.json --tokenizer-type HFTokenizer"
     tiktoken_file = "--tokenizer-model @SHARED/cl100k_base.tiktoken.gz --tokenizer-type TikTokenizer"
     parse = " --special-tokens-in-text parse"
+    text = " --special-tokens-in-text text"  # where the type says parse
     fast = " --empty-documents one-sequence"
     eod = " --append-eod"
     cases = [
@@ -164,14 +165,14 @@ def main():
         ("small_fast", golden_pair + fast, small, "text", Pair(*pair), False, True),
         ("small_fast_eod", golden_pair + eod + fast, small, "text", Pair(*pair), True, True),
         ("shared_small_gpt2", gpt2_pair + eod, small, "text", Pair(*gpt2), True, False),
-        ("shared_small_gpt2_parse", gpt2_json + eod + parse, small, "text", TokenizerJson(os.path.join(SHARED, "gpt2-tokenizer.json"), True), True, False),
-        ("shared_small_neox", neox_json + eod, small, "text", TokenizerJson(neox, False), True, False),
-        ("shared_small_neox_parse", neox_json + eod + parse, small, "text", TokenizerJson(neox, True), True, False),
+        ("shared_small_gpt2_parse", gpt2_json + eod, small, "text", TokenizerJson(os.path.join(SHARED, "gpt2-tokenizer.json"), True), True, False),
+        ("shared_small_neox", neox_json + eod + text, small, "text", TokenizerJson(neox, False), True, False),
+        ("shared_small_neox_parse", neox_json + eod, small, "text", TokenizerJson(neox, True), True, False),
         ("shared_small_cl100k", tiktoken_file + eod, small, "text", Cl100k(cl100k), True, False),
         ("shared_enwiki_gpt2", gpt2_pair + eod, enwiki, "text", Pair(*gpt2), True, False),
         ("shared_enwiki_gpt2_title", gpt2_pair, enwiki, "title", Pair(*gpt2), False, False),
         ("shared_enwiki_gpt2_fast", gpt2_pair + eod + fast, enwiki, "text", Pair(*gpt2), True, True),
-        ("shared_enwiki_neox", neox_json + eod, enwiki, "text", TokenizerJson(neox, False), True, False),
+        ("shared_enwiki_neox", neox_json + eod + text, enwiki, "text", TokenizerJson(neox, False), True, False),
         ("shared_enwiki_cl100k", tiktoken_file + eod, enwiki, "text", Cl100k(cl100k), True, False),
     ]
     versions = ", ".join("%s %s" % (name, importlib.metadata.version(name)) for name in ("megatron-core", "tokenizers", "tiktoken", "numpy"))

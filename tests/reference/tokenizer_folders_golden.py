@@ -7,6 +7,8 @@ GOLDEN_DIR is tests/golden; it has convert/gpt2/vocab.json and merges.txt and re
 that this version's results get in it ("4.46" or "5"): run it once in an environment of each version, in any order.
 Used with transformers 4.46.3 (tokenizers 0.20.3) and 5.23.0 (tokenizers 0.23.3).
 
+In the cases of FOLLOWS_4 transformers 5 drops what tokenizer.json says, and 4.46 is followed.
+
 folders.json holds vocabularies (in the order of their ids), merges, texts, and cases: files of a folder, where
 {"@vocab": NAME} stands for a vocabulary, "@merges" for the merges; and for each version bos, eos, pad and the ids of
 each text, with and without special tokens around it, or the error's class.
@@ -125,6 +127,10 @@ CASES = {
     "neox_default_padding": {"tokenizer.json": neox_json, "tokenizer_config.json": neox_config},
     "neox_add_bos": {"tokenizer.json": neox_json, "tokenizer_config.json": {
         **neox_config, "add_bos_token": True, "pad_token": "<|padding|>", "added_tokens_decoder": neox_added}},
+    "neox_short_list": {"tokenizer.json": tokenizer_json("neox", [(0, END, True), (len(VOCABS["neox"]), "  ", False)], post=byte_level(),
+                        normalizer={"type": "NFC"}), "tokenizer_config.json": {**neox_config, "added_tokens_decoder": {"0": token(END)}, "pad_token": END}},
+    "gpt2_other_cut": {"tokenizer.json": tokenizer_json("gpt2", [(N - 1, END, True)], pre=qwen, normalizer={"type": "NFC"}),
+                       "tokenizer_config.json": {"tokenizer_class": "GPT2Tokenizer", "pad_token": None}},
     "llama3": {"tokenizer.json": tokenizer_json("bare", [(B, "<s>", True), (B + 1, "</s>", True)], post=template("<s>", B)),
                "tokenizer_config.json": {"bos_token": "<s>", "eos_token": "</s>", "tokenizer_class": "PreTrainedTokenizerFast",
                                          "added_tokens_decoder": {str(B): token("<s>"), str(B + 1): token("</s>")}}},
@@ -146,6 +152,8 @@ CASES = {
                     "tokenizer_config.json": {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": END, "image_token": "<mask>",
                                               "extra_special_tokens": ["<tool_call>"]}},
 }
+
+FOLLOWS_4 = ["neox_short_list", "gpt2_other_cut"]
 
 
 def written(value):
@@ -174,7 +182,7 @@ def results(files):
 
 
 out = json.load(open(path, encoding="utf-8")) if os.path.exists(path) else {"results": {}}
-out = {"vocabs": VOCABS, "merges": merges, "texts": TEXTS, "cases": CASES, "results": out["results"]}
+out = {"vocabs": VOCABS, "merges": merges, "texts": TEXTS, "follows_4": FOLLOWS_4, "cases": CASES, "results": out["results"]}
 out["results"][version] = {name: results(files) for name, files in CASES.items()}
 with open(path, "w", encoding="utf-8") as file:
     text = json.dumps(out, ensure_ascii=False, separators=(",", ":"))

@@ -11,8 +11,6 @@
 #include <stdexcept>
 #include <system_error>
 
-#include <nlohmann/json.hpp>
-
 #include "tools/cli/fields.h"
 #include "tools/cli/text.h"
 #include "tools/stream/input.h"
@@ -78,21 +76,14 @@ std::string existing(const std::string& path, std::string_view flag) {
                                       "or vocab.json and merges.txt)"));
 }
 
-/// The end-of-sequence token that a Hugging Face folder names; empty where it names none.
-std::string eos_of_folder(const fs::path& folder) {
-  for (const char* name : {"tokenizer_config.json", "special_tokens_map.json"}) {
+/// The files of a folder, for libtok.
+tok::ReadFile reader_of(const fs::path& folder) {
+  return [folder](std::string_view name) -> std::optional<std::string> {
     std::error_code error;
-    if (!fs::exists(folder / name, error)) continue;
-    const nlohmann::json config =
-        nlohmann::json::parse(read_whole((folder / name).string()), nullptr, false);
-    if (!config.is_object() || !config.contains("eos_token")) continue;
-    const nlohmann::json& eos = config["eos_token"];
-    if (eos.is_string()) return eos.get<std::string>();
-    if (eos.is_object() && eos.contains("content") && eos["content"].is_string()) {
-      return eos["content"].get<std::string>();
-    }
-  }
-  return {};
+    const fs::path path = folder / name;
+    if (!fs::exists(path, error)) return std::nullopt;
+    return read_whole(path.string());
+  };
 }
 
 /// tiktoken's name of an encoding, from the name of its file: cl100k_base.tiktoken(.gz).
@@ -112,13 +103,45 @@ tok::Tokenizer parsed(const std::string& path, Make make) {
   }
 }
 
+/// What is known of a tokenizer beside itself.
 struct Files {
   std::string description;
-  std::string eos;  ///< of the folder's configuration
+  fs::path folder;  ///< where its configuration lies; empty for files that stand alone
 };
+
+tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoParts& do_parts) {
+  std::error_code error;
+  const bool whole = fs::exists(folder / "tokenizer.json", error);
+  if (!whole &&
+      !(fs::exists(folder / "vocab.json", error) && fs::exists(folder / "merges.txt", error))) {
+    throw std::system_error(
+        std::make_error_code(std::errc::no_such_file_or_directory),
+        cli::concat(folder.string(), ": neither tokenizer.json nor vocab.json with merges.txt"));
+  }
+  files.folder = folder;
+  files.description =
+      whole ? (folder / "tokenizer.json").string()
+            : cli::concat((folder / "vocab.json").string(), " ", (folder / "merges.txt").string());
+  return parsed(folder.string(),
+                [&] { return tok::Tokenizer::from_folder(reader_of(folder), do_parts); });
+}
+
+/// Whether two files are the pair of a folder that says more about them.
+bool is_folders_pair(const fs::path& vocab, const fs::path& merges) {
+  const fs::path folder = vocab.parent_path();
+  std::error_code error;
+  return vocab.filename() == "vocab.json" && merges.filename() == "merges.txt" &&
+         merges.parent_path() == folder && fs::exists(folder / "tokenizer_config.json", error);
+}
 
 tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
                          const std::string& merges, Files& files, const tok::DoParts& do_parts) {
+  if (is_folders_pair(vocab, merges)) {
+    // Megatron's own type looks at the two files alone, and so does who names special tokens.
+    files.folder = fs::path(vocab).parent_path();
+    if (options.type.empty() && options.special_tokens.empty())
+      return from_folder(files.folder, files, do_parts);
+  }
   files.description = cli::concat(vocab, " ", merges);
   tok::Gpt2Options gpt2;
   if (!options.special_tokens.empty()) {
@@ -133,6 +156,13 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
 
 tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files,
                          const tok::DoParts& do_parts) {
+  const fs::path file(path);
+  // gpt-neox's HFTokenizer reads --vocab-file by itself, whatever lies beside it.
+  const bool alone = options.type == "HFTokenizer" && options.model.empty();
+  if (file.filename() == "tokenizer.json" && !alone) {
+    return from_folder(file.has_parent_path() ? file.parent_path() : fs::path("."), files,
+                       do_parts);
+  }
   files.description = path;
   const std::string text = read_whole(path);
   if (!text.starts_with('{') && !text.starts_with('[')) {  // base64 lines
@@ -140,24 +170,7 @@ tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& pat
       return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), do_parts);
     });
   }
-  files.eos = eos_of_folder(fs::path(path).parent_path());
   return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text, do_parts); });
-}
-
-tok::Tokenizer from_folder(const TokenizerOptions& options, const fs::path& folder, Files& files,
-                           const tok::DoParts& do_parts) {
-  files.eos = eos_of_folder(folder);
-  std::error_code error;
-  if (fs::exists(folder / "tokenizer.json", error)) {
-    return from_file(options, (folder / "tokenizer.json").string(), files, do_parts);
-  }
-  if (fs::exists(folder / "vocab.json", error) && fs::exists(folder / "merges.txt", error)) {
-    return from_pair(options, (folder / "vocab.json").string(), (folder / "merges.txt").string(),
-                     files, do_parts);
-  }
-  throw std::system_error(
-      std::make_error_code(std::errc::no_such_file_or_directory),
-      cli::concat(folder.string(), ": neither tokenizer.json nor vocab.json with merges.txt"));
 }
 
 tok::Tokenizer from_files(const TokenizerOptions& options, Files& files,
@@ -170,27 +183,41 @@ tok::Tokenizer from_files(const TokenizerOptions& options, Files& files,
   const std::string path =
       existing(named, options.model.empty() ? "vocab-file" : "tokenizer-model");
   std::error_code error;
-  return fs::is_directory(path, error) ? from_folder(options, path, files, do_parts)
+  return fs::is_directory(path, error) ? from_folder(path, files, do_parts)
                                        : from_file(options, path, files, do_parts);
 }
 
 /// The id that ends a document, as the wrapper of the type finds it.
 std::optional<int32_t> find_eod(const TokenizerOptions& options, const tok::Tokenizer& tokenizer,
                                 const Files& files) {
-  for (const std::string& name : {options.eod_token, files.eos}) {
-    if (name.empty()) continue;
-    const std::optional<int32_t> id = tokenizer.token_id(name);
-    if (!id && name == options.eod_token) {
-      throw std::runtime_error(
-          cli::concat("--eod-token ", cli::quote(name), ": no token of ", files.description));
-    }
-    if (id) return id;
+  if (options.eod_token.empty()) return tokenizer.eod_id();
+  const std::optional<int32_t> id = tokenizer.token_id(options.eod_token);
+  if (!id) {
+    throw std::runtime_error(cli::concat("--eod-token ", cli::quote(options.eod_token),
+                                         ": no token of ", files.description));
   }
-  return tokenizer.eod_id();
+  return id;
+}
+
+/// What to say where documents end with another token than a model of this folder stops at.
+std::string eod_note(const tok::Tokenizer& tokenizer, std::optional<int32_t> eod,
+                     const Files& files) {
+  if (files.folder.empty() || !eod) return {};
+  const std::optional<std::string> eos = tok::read_named_tokens(reader_of(files.folder)).eos;
+  const std::optional<int32_t> id = eos ? tokenizer.token_id(*eos) : std::nullopt;
+  if (!id || *id == *eod) return {};
+  return cli::concat("documents end with ", cli::quote(tokenizer.token_bytes(*eod)), " (", *eod,
+                     "), but eos_token of ", files.folder.string(), " is ", cli::quote(*eos), " (",
+                     *id, "), at which a model exported with it stops");
 }
 
 bool has_templates(const std::string& type) {
   return type == "HuggingFaceTokenizer" || type == "HFTokenizer" || type == "PretrainedFromHF";
+}
+
+/// Whether the wrapper of this type calls Hugging Face's encode, which parses special tokens.
+bool parses_by_default(const std::string& type) {
+  return has_templates(type) || type == "HFGPT2Tokenizer";
 }
 
 /// The null tokenizer's number that `text` has at `at`, behind which it puts `at`; -1 for none.
@@ -239,11 +266,10 @@ cli::Group<TokenizerOptions> tokenizer_group() {
        {.name = "special-tokens-in-text",
         .value = "HOW",
         .help = "What a special token that stands literally in a text is: text like any other, as "
-                "in tiktoken's "
-                "encode_ordinary and the GPT2BPETokenizer of 2023; or parsed into its id, as in "
-                "Hugging Face's "
-                "encode and today's Megatron.",
-        .field = cli::choice(&T::special_tokens_in_text, {"text", "parse"})},
+                "in tiktoken's encode_ordinary and the GPT2BPETokenizer of 2023; or parsed into "
+                "its id, as in Hugging Face's encode. auto goes by the type: Hugging Face's parse, "
+                "others and none keep text.",
+        .field = cli::choice(&T::special_tokens_in_text, {"auto", "text", "parse"})},
        {.name = "tokenizer-special-tokens",
         .value = "TOKEN",
         .help = "More special tokens of a vocab.json; those it lacks get the next ids.",
@@ -254,9 +280,8 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .field = cli::off(&T::include_special_tokens)},
        {.name = "eod-token",
         .value = "TOKEN",
-        .help = "The token that ends documents; else eos_token of the folder's "
-                "tokenizer_config.json, else the "
-                "first of <|endoftext|>, <|end_of_text|>, </s>, <eos>.",
+        .help = "The token that ends documents; else the eos_token that the folder's files name, "
+                "else the first of <|endoftext|>, <|end_of_text|>, </s>, <eos>.",
         .field = cli::text(&T::eod_token)},
        {.name = "vocab-size",
         .value = "N",
@@ -339,14 +364,21 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options, const tok::DoPar
   }
   Files files;
   loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, do_parts));
-  loaded.encode_options_.special_tokens_in_text = options.special_tokens_in_text == "parse"
-                                                      ? tok::SpecialTokens::parse
-                                                      : tok::SpecialTokens::text;
+  const tok::TokenizerSource& source = loaded.tokenizer_->source();
+  const bool parse = options.special_tokens_in_text == "auto"
+                         ? parses_by_default(options.type) && !source.split_special_tokens
+                         : options.special_tokens_in_text == "parse";
+  loaded.encode_options_.special_tokens_in_text =
+      parse ? tok::SpecialTokens::parse : tok::SpecialTokens::text;
   loaded.encode_options_.add_special_tokens =
       options.include_special_tokens && has_templates(options.type);
+  if (!source.version_note.empty()) loaded.version_notes_.push_back(source.version_note);
+  if (loaded.encode_options_.add_special_tokens && !source.template_note.empty())
+    loaded.version_notes_.push_back(source.template_note);
   loaded.vocab_size_ = loaded.tokenizer_->vocab_size();
   loaded.id_limit_ = loaded.tokenizer_->id_limit();
   loaded.eod_ = find_eod(options, *loaded.tokenizer_, files);
+  loaded.eod_note_ = eod_note(*loaded.tokenizer_, loaded.eod_, files);
   loaded.description_ =
       cli::concat(options.type, options.type.empty() ? "" : " ", files.description);
   loaded.identity_ = loaded.tokenizer_->identity();

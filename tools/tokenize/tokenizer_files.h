@@ -27,7 +27,7 @@ struct TokenizerOptions {
   std::optional<int64_t> vocab_size = {};
   std::string encoding = {};
   std::string eod_token = {};
-  std::string special_tokens_in_text = "text";
+  std::string special_tokens_in_text = "auto";
   std::vector<std::string> special_tokens = {};
   bool include_special_tokens = true;
   std::optional<int64_t> null_eod_id = {};
@@ -61,6 +61,15 @@ class LoadedTokenizer {
   /// Ids are below this.
   int64_t id_limit() const { return id_limit_; }
   std::optional<int32_t> eod() const { return eod_; }
+  /// Whether special tokens that stand in a text become their ids.
+  bool parses_special_tokens() const {
+    return encode_options_.special_tokens_in_text == tok::SpecialTokens::parse;
+  }
+  /// A sentence where eod() is another token than the one that the tokenizer's folder names, and so
+  /// than the one at which an exported model stops; else empty.
+  const std::string& eod_note() const { return eod_note_; }
+  /// Sentences about what versions of transformers make different ids of.
+  const std::vector<std::string>& version_notes() const { return version_notes_; }
   /// "GPT2BPETokenizer vocab.json merges.txt", for people.
   const std::string& description() const { return description_; }
   /// Equal for tokenizers that give equal ids.
@@ -76,6 +85,8 @@ class LoadedTokenizer {
   int64_t vocab_size_ = 0;
   int64_t id_limit_ = 0;
   std::optional<int32_t> eod_;
+  std::string eod_note_;
+  std::vector<std::string> version_notes_;
   std::string description_;
   std::string identity_;
 };
