@@ -24,6 +24,7 @@ struct TokenizerHints {
   std::string vocab_file;  ///< paths as the source has them, which may be another machine's
   std::string merge_file;
   std::string name_or_path;
+  int64_t end_of_document = -1;  ///< what ended the documents of its training; -1: not known
 };
 
 /// A model to be converted. Copies share the files behind the tensors.

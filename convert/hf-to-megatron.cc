@@ -2,7 +2,6 @@
 // hf-to-megatron: a Hugging Face folder becomes a checkpoint to train on from: the trainer's own,
 // or Megatron-LM's model_optim_rng.pt. Here are the flags and the order of steps; formats are read
 // and written by the rest of convert/.
-#include <filesystem>
 #include <string>
 
 #include "convert/hf_folder.h"
@@ -15,8 +14,6 @@
 
 namespace convert {
 namespace {
-
-namespace fs = std::filesystem;
 
 struct Options {
   std::string input, output;
@@ -85,12 +82,13 @@ int run(Options& options, cli::Invocation& call) {
                                                      : "";
   CanonicalModel model = read_hf_folder(options.input);
   for (const std::string& note : model.notes) call.console.note(note);
-  TokenizerFiles tokenizer;
-  const bool has_tokenizer =
-      fs::exists(options.input + "/tokenizer.json") || fs::exists(options.input + "/vocab.json");
-  if (has_tokenizer)
-    tokenizer = tokenizer_from_folder(options.input, model.spec.max_position_embeddings);
+  const TokenizerFiles tokenizer =
+      tokenizer_from_folder(options.input, model.spec.max_position_embeddings);
   if (options.to == "megatron") {
+    if (options.output.ends_with(".pt"))
+      call.console.note(
+          "one file has no room for the tokenizer and its ids: give a folder, or --tokenizer to "
+          "megatron-to-hf");
     MegatronTarget target{.path = options.output,
                           .core_names = options.layout == "core",
                           .ordered_args = options.args_object == "ordereddict",

@@ -43,6 +43,7 @@ class FolderFiles {
   std::string path(const std::string& name) const { return folder_ + "/" + name; }
   void add(const std::string& name) { written_.push_back(name); }
   void write(const std::string& name, const std::string& text) {
+    fs::create_directories(fs::path(path(name)).parent_path());
     indexed::OutputFile out(path(name), indexed::Existing::replace);
     out.write(text);
     out.commit();
@@ -123,8 +124,7 @@ ordered_json make_config(const CanonicalModel& model, const Family& family,
   config["vocab_size"] = model.spec.padded_vocab_size;
   const ordered_json own = family.config(model.spec);
   for (const auto& [key, value] : own.items()) config[key] = value;
-  for (const char* key : {"bos_token_id", "eos_token_id"})
-    config[key] = tokenizer.end_of_text ? ordered_json(*tokenizer.end_of_text) : ordered_json();
+  for (const auto& [key, id] : tokenizer.ids.items()) config[key] = id;
   config["tie_word_embeddings"] = model.spec.tied_embeddings;
   config["use_cache"] = true;
   config["torch_dtype"] = torch_dtype(dtype);  // read by transformers 4
@@ -133,11 +133,16 @@ ordered_json make_config(const CanonicalModel& model, const Family& family,
   return config;
 }
 
-std::string generation_config(const TokenizerFiles& tokenizer) {
+// The source's own, or one with the same ids that keeps generation inside the model's positions:
+// without max_length, transformers 5 adds 256 tokens to any text.
+std::string generation_config(const TokenizerFiles& tokenizer, int64_t max_length) {
+  for (const TokenizerFile& file : tokenizer.model_files)
+    if (file.name == "generation_config.json") return file.text;
   ordered_json config;
   config["_from_model_config"] = true;
-  if (tokenizer.end_of_text)
-    for (const char* key : {"bos_token_id", "eos_token_id"}) config[key] = *tokenizer.end_of_text;
+  for (const auto& [key, id] : tokenizer.ids.items())
+    if (!id.is_null()) config[key] = id;
+  config["max_length"] = max_length;
   config["transformers_version"] = kTransformersVersion;
   return config.dump(2) + "\n";
 }
@@ -150,8 +155,9 @@ std::string index_json(const std::vector<std::vector<Named>>& shards, int64_t to
   return index.dump(2) + "\n";
 }
 
-// The old config goes first, then weights under names that this run will not write.
-void prepare_folder(const HfTarget& target, size_t shards) {
+// The old config goes first, then weights and tokenizer files under names that this run will not
+// write: one of another tokenizer would be read with those that it does.
+void prepare_folder(const HfTarget& target, size_t shards, const TokenizerFiles& tokenizer) {
   const fs::path folder(target.folder);
   fs::create_directories(folder);
   if (fs::exists(folder / "config.json")) {
@@ -166,7 +172,9 @@ void prepare_folder(const HfTarget& target, size_t shards) {
     const bool weights = name.starts_with("model") && name.ends_with(".safetensors");
     bool ours = false;
     for (size_t i = 0; i < shards && !ours; ++i) ours = name == shard_name(i, shards);
-    if ((weights && !ours) || (name == kIndex && shards == 1)) stale.push_back(entry.path());
+    for (const TokenizerFile& file : tokenizer.files) ours = ours || name == file.name;
+    if (((weights || is_tokenizer_file(name)) && !ours) || (name == kIndex && shards == 1))
+      stale.push_back(entry.path());
   }
   for (const fs::path& path : stale) fs::remove(path);
 }
@@ -231,7 +239,7 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   }
   const std::vector<std::vector<Named>> shards =
       make_shards(std::move(tensors), target.max_shard_bytes);
-  prepare_folder(target, shards.size());
+  prepare_folder(target, shards.size(), tokenizer);
   FolderFiles files(target.folder);
   HfResult result;
   for (size_t i = 0; i < shards.size(); ++i) {
@@ -242,7 +250,8 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   result.shards = static_cast<int64_t>(shards.size());
   if (shards.size() > 1) files.write(kIndex, index_json(shards, total));
   for (const TokenizerFile& file : tokenizer.files) files.write(file.name, file.text);
-  files.write("generation_config.json", generation_config(tokenizer));
+  files.write("generation_config.json",
+              generation_config(tokenizer, model.spec.max_position_embeddings));
   const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
   files.write("config.json", make_config(model, family, tokenizer, dtype).dump(2) + "\n");
   files.keep();

@@ -188,18 +188,44 @@ CanonicalModel read_source(const Options& options) {
   return read_megatron(options.input, source);
 }
 
-// The command line's tokenizer, else the checkpoint's where its files are on this machine.
+// A tokenizer that a checkpoint names, where its files are on this machine.
+TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
+  const std::string& model = hints.name_or_path;
+  if (has_tokenizer(model)) return tokenizer_from_folder(model, length);
+  if (fs::path(model).filename() == "tokenizer.json" && fs::exists(model))
+    return tokenizer_from_folder(fs::absolute(model).parent_path().string(), length);
+  for (const std::string* file : {&model, &hints.vocab_file})
+    if (hints.merge_file.empty() && file->ends_with(".json") && fs::is_regular_file(*file))
+      return tokenizer_from_json(*file, length);
+  if (hints.vocab_file.empty() || !fs::exists(hints.vocab_file) || !fs::exists(hints.merge_file))
+    return {};
+  const fs::path vocab(hints.vocab_file), merges(hints.merge_file);
+  const bool folders_own = vocab.filename() == "vocab.json" && merges.filename() == "merges.txt" &&
+                           vocab.parent_path() == merges.parent_path() &&
+                           fs::exists(vocab.parent_path() / "tokenizer_config.json");
+  return folders_own ? tokenizer_from_folder(fs::absolute(vocab).parent_path().string(), length)
+                     : tokenizer_from_vocab(hints.vocab_file, hints.merge_file, length);
+}
+
+// The command line's tokenizer, else the one that the checkpoint names, else the one that a
+// conversion left beside it, whose ids count for a tokenizer that says none itself.
 TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& model) {
   const int64_t length = model.spec.max_position_embeddings;
   if (!options.tokenizer.empty()) return tokenizer_from_folder(options.tokenizer, length);
   if (!options.vocab_file.empty())
     return tokenizer_from_vocab(options.vocab_file, options.merge_file, length);
-  const TokenizerHints& hints = model.tokenizer;
-  if (!hints.vocab_file.empty() && fs::exists(hints.vocab_file) && fs::exists(hints.merge_file))
-    return tokenizer_from_vocab(hints.vocab_file, hints.merge_file, length);
-  if (fs::exists(hints.name_or_path + "/tokenizer.json"))
-    return tokenizer_from_folder(hints.name_or_path, length);
-  return {};
+  if (fs::exists(options.input + "/config.json"))
+    return tokenizer_from_folder(options.input, length);
+  TokenizerFiles named = named_tokenizer(model.tokenizer, length);
+  const std::string folder = folder_beside_checkpoint(options.input);
+  if (folder.empty() || !named.model_files.empty()) return named;
+  TokenizerFiles beside = tokenizer_from_folder(folder, length);
+  if (named.files.empty()) return beside;
+  if (!named.copied && !beside.model_files.empty()) {
+    named.model_files = std::move(beside.model_files);
+    named.ids = std::move(beside.ids);
+  }
+  return named;
 }
 
 // How many rows of the embedding are real tokens. Never guessed from the padding.
@@ -219,10 +245,22 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
         options.input + ": a vocabulary of " + std::to_string(size) + ", but the embedding has " +
         std::to_string(rows) + " rows" +
         (tokenizer.vocab_size == size ? ": " + tokenizer.place + " is another model's" : ""));
-  if (tokenizer.vocab_size > size)
+  // A model's own folder may list more tokens than its embedding has: so does its source.
+  if (tokenizer.vocab_size > size && (tokenizer.model_files.empty() || !options.tokenizer.empty()))
     return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
                 " tokens, but the model's vocabulary is " + std::to_string(size));
   return size;
+}
+
+// What to say where generation would not stop at what ended the documents; empty: nothing.
+std::string end_note(const CanonicalModel& model, const TokenizerFiles& tokenizer) {
+  const int64_t end = model.tokenizer.end_of_document;
+  const nlohmann::ordered_json eos = tokenizer.ids.value("eos_token_id", nlohmann::ordered_json());
+  const bool listed = eos.is_array() && std::find(eos.begin(), eos.end(), end) != eos.end();
+  if (end < 0 || eos.is_null() || eos == end || listed) return {};
+  return cli::concat("documents ended with id ", end,
+                     " in training, but eos_token_id of the export is ", eos.dump(),
+                     ": generation will not stop at the end of a document");
 }
 
 // --verify's text, or what stands in the file of that name.
@@ -269,6 +307,7 @@ int run(Options& options, cli::Invocation& call) {
   if (model.spec.vocab_size != padded)
     console.log("vocabulary of " + cli::with_commas(model.spec.vocab_size) + ", padded to " +
                 cli::with_commas(padded) + " in the checkpoint");
+  if (const std::string note = end_note(model, tokenizer); !note.empty()) console.note(note);
   if (tokenizer.files.empty())
     console.note(
         "no tokenizer files are written: give --vocab-file and --merge-file, or --tokenizer");

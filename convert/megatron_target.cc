@@ -3,8 +3,10 @@
 // Megatron's own check of a checkpoint reads is written, with the value that the model really has.
 #include "convert/megatron_target.h"
 
+#include <cerrno>
 #include <filesystem>
 #include <sstream>
+#include <system_error>
 
 #include "convert/megatron_names.h"
 #include "convert/torch_writer.h"
@@ -183,15 +185,16 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
   const fs::path root = one_file ? fs::path(target.path).parent_path() : fs::path(target.path);
   const indexed::Existing existing =
       target.replace ? indexed::Existing::replace : indexed::Existing::refuse;
+  const std::string file =
+      one_file ? target.path : (root / "release" / "mp_rank_00" / "model_optim_rng.pt").string();
+  if (!target.replace && fs::exists(file))  // before anything beside it is replaced
+    throw std::system_error(EEXIST, std::generic_category(),
+                            file + ": not replaced without --force");
   std::string tokenizer_folder;
-  if (!one_file && !tokenizer.files.empty()) {
-    tokenizer_folder = fs::absolute(root / "tokenizer").lexically_normal().string();
-    fs::create_directories(tokenizer_folder);
-    for (const TokenizerFile& file : tokenizer.files) {
-      indexed::OutputFile out(tokenizer_folder + "/" + file.name, existing);
-      out.write(file.text);
-      out.commit();
-    }
+  if (!one_file) {
+    const std::string folder = fs::absolute(root / "tokenizer").lexically_normal().string();
+    write_beside_checkpoint(tokenizer, folder);
+    if (!tokenizer.files.empty()) tokenizer_folder = folder;
   }
   PickleBuilder out;
   out.begin_dict().text("args");
@@ -213,10 +216,8 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
     add_legacy(out, tensors);
   }
   out.end_dict();
-  const fs::path folder = root / "release" / "mp_rank_00";
-  if (!one_file) fs::create_directories(folder);
-  write_torch_file(one_file ? target.path : (folder / "model_optim_rng.pt").string(),
-                   std::move(out), existing, target.progress);
+  if (!one_file) fs::create_directories(fs::path(file).parent_path());
+  write_torch_file(file, std::move(out), existing, target.progress);
   if (one_file) return;
   indexed::OutputFile tracker((root / "latest_checkpointed_iteration.txt").string(), existing);
   tracker.write("release");

@@ -10,6 +10,8 @@
 
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
+#include "libindexed/output_file.h"
+#include "libtok/loaders.h"
 
 namespace convert {
 namespace {
@@ -19,7 +21,11 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr const char* kEndOfText = "<|endoftext|>";
+// A checkpoint's folder for what is not Megatron's.
+constexpr const char* kBeside = "tokenizer";
+
+// The keys of a config that name tokens.
+constexpr const char* kIdKeys[] = {"bos_token_id", "eos_token_id", "pad_token_id"};
 
 std::string read_text(const std::string& path) {
   const indexed::MappedFile file(path);
@@ -78,14 +84,15 @@ std::vector<std::string> read_merges(const std::string& text, const json& vocab,
 // The file that the tokenizers library reads, for byte-level BPE as GPT-2 has it.
 std::string tokenizer_json(const std::vector<std::pair<int64_t, std::string>>& tokens,
                            const std::vector<std::string>& merges,
-                           std::optional<int64_t> end_of_text) {
+                           const std::pair<std::string, int64_t>& end_of_text) {
   const std::string byte_level =
       R"("type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true, "use_regex": true)";
   std::string out = "{\n  \"version\": \"1.0\",\n  \"truncation\": null,\n  \"padding\": null,\n";
   out += "  \"added_tokens\": [";
-  if (end_of_text)
-    out += "\n    {\"id\": " + std::to_string(*end_of_text) + ", \"content\": \"" + kEndOfText +
-           "\", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
+  if (!end_of_text.first.empty())
+    out += "\n    {\"id\": " + std::to_string(end_of_text.second) +
+           ", \"content\": " + json(end_of_text.first).dump() +
+           ", \"single_word\": false, \"lstrip\": false, \"rstrip\": false, "
            "\"normalized\": true, \"special\": true}\n  ";
   out += "],\n  \"normalizer\": null,\n  \"pre_tokenizer\": {" + byte_level +
          "},\n  \"post_processor\": {\"type\": \"ByteLevel\", \"add_prefix_space\": true, "
@@ -104,42 +111,111 @@ std::string tokenizer_json(const std::vector<std::pair<int64_t, std::string>>& t
   return out + "\n    ]\n  }\n}\n";
 }
 
-void add_small_files(TokenizerFiles& out, int64_t max_length) {
+// What AutoTokenizer needs beside a vocabulary. GPT2Tokenizer cuts as GPT-2 does and takes
+// <|endoftext|> for tokens that are not named, also where the vocabulary has none: so it is told
+// that there is none.
+void add_small_files(TokenizerFiles& out, const std::string& end_of_text, bool gpt2,
+                     int64_t max_length) {
   ordered_json config;
-  config["add_prefix_space"] = false;
+  if (gpt2) config["add_prefix_space"] = false;
   ordered_json map = ordered_json::object();
-  if (out.end_of_text)
-    for (const char* key : {"bos_token", "eos_token", "unk_token"})
-      config[key] = map[key] = kEndOfText;
+  for (const char* key : {"bos_token", "eos_token", "unk_token"}) {
+    if (!end_of_text.empty())
+      config[key] = map[key] = end_of_text;
+    else if (gpt2)
+      config[key] = nullptr;
+  }
   config["clean_up_tokenization_spaces"] = false;
   config["model_max_length"] = max_length;
-  config["tokenizer_class"] = "GPT2Tokenizer";
+  config["tokenizer_class"] = gpt2 ? "GPT2Tokenizer" : "PreTrainedTokenizerFast";
   out.files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
   out.files.push_back({"special_tokens_map.json", map.dump(2) + "\n"});
 }
 
-// The id of the eos token that a copied folder names, in any of the places where it may stand.
-std::optional<int64_t> folder_end_of_text(const std::string& folder, const json& vocab,
-                                          const json& added) {
-  std::string token = kEndOfText;
-  for (const char* name : {"special_tokens_map.json", "tokenizer_config.json"}) {
-    const std::string path = folder + "/" + name;
-    if (!fs::exists(path)) continue;
-    const json tree = parse_json(read_text(path), path);
-    const auto eos = tree.find("eos_token");
-    if (eos == tree.end()) continue;
-    if (eos->is_string()) token = eos->get<std::string>();
-    if (eos->is_object()) token = eos->value("content", token);
+void set_ids(TokenizerFiles& out, int64_t bos, int64_t eos, int64_t pad) {
+  const auto set = [&](const char* key, int64_t id) {
+    out.ids[key] = id < 0 ? ordered_json() : ordered_json(id);
+  };
+  set("bos_token_id", bos);
+  set("eos_token_id", eos);
+  if (pad >= 0) set("pad_token_id", pad);
+}
+
+// The folder's files, for libtok.
+tok::ReadFile reader_of(const std::string& folder) {
+  return [folder](std::string_view name) -> std::optional<std::string> {
+    const std::string path = folder + "/" + std::string(name);
+    if (!fs::is_regular_file(path)) return std::nullopt;
+    return read_text(path);
+  };
+}
+
+tok::FolderIds ids_of(const tok::ReadFile& read, const std::string& folder) {
+  try {
+    return tok::read_folder_ids(read);
+  } catch (const tok::ParseError& error) {
+    throw FormatError(folder + ": " + error.what());
   }
-  for (const json& entry : added)
-    if (entry.is_object() && entry.value("content", "") == token && entry.contains("id"))
-      return entry["id"].get<int64_t>();
-  const auto found = vocab.find(token);
-  if (found == vocab.end() || !found->is_number_integer()) return std::nullopt;
-  return found->get<int64_t>();
+}
+
+// Every file of a folder's tokenizer, by name.
+std::vector<TokenizerFile> files_of(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && is_tokenizer_file(name)) names.push_back(name);
+    if (!entry.is_directory() || name != "additional_chat_templates") continue;
+    for (const fs::directory_entry& inner : fs::directory_iterator(entry.path()))
+      if (inner.is_regular_file()) names.push_back(name + "/" + inner.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  std::vector<TokenizerFile> files;
+  for (const std::string& name : names) files.push_back({name, read_text(folder + "/" + name)});
+  return files;
 }
 
 }  // namespace
+
+bool is_tokenizer_file(const std::string& name) {
+  for (const char* whole :
+       {"vocab.json", "vocab.txt", "merges.txt", "special_tokens_map.json", "added_tokens.json",
+        "spiece.model", "sentencepiece.bpe.model", "tekken.json"})
+    if (name == whole) return true;
+  return name.starts_with("tokenizer.") || name == "tokenizer_config.json" ||
+         name.starts_with("tokenization_") || name.starts_with("chat_template") ||
+         name.ends_with(".tiktoken");
+}
+
+bool has_tokenizer(const std::string& folder) {
+  const auto there = [&](const char* name) { return fs::exists(folder + "/" + name); };
+  if (!fs::is_directory(folder)) return false;
+  return there("tokenizer.json") || (there("vocab.json") && there("merges.txt")) ||
+         there("config.json");
+}
+
+void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder) {
+  for (const std::vector<TokenizerFile>* files : {&tokenizer.files, &tokenizer.model_files})
+    for (const TokenizerFile& file : *files) {
+      const fs::path path = fs::path(folder) / file.name;
+      fs::create_directories(path.parent_path());
+      indexed::OutputFile out(path.string(), indexed::Existing::replace);
+      out.write(file.text);
+      out.commit();
+    }
+}
+
+std::string folder_beside_checkpoint(const std::string& path) {
+  fs::path root = fs::absolute(path).lexically_normal();
+  if (root.filename().empty()) root = root.parent_path();  // a slash at the end
+  const auto is_part = [&] {
+    const std::string name = root.filename().string();
+    return name == "release" || name == "model_optim_rng.pt" || name.starts_with("iter_") ||
+           name.starts_with("mp_rank_");
+  };
+  while (is_part()) root = root.parent_path();
+  const std::string folder = (root / kBeside).string();
+  return has_tokenizer(folder) ? folder : "";
+}
 
 TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
                                     int64_t max_length) {
@@ -150,44 +226,68 @@ TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::st
   const std::vector<std::pair<int64_t, std::string>> tokens = tokens_by_id(vocab, vocab_file);
   const std::vector<std::string> merges = read_merges(merge_text, vocab, merge_file);
   out.vocab_size = tokens.back().first + 1;
-  const auto end = vocab.find(kEndOfText);
-  if (end != vocab.end()) out.end_of_text = end->get<int64_t>();
+  std::pair<std::string, int64_t> end = {"", -1};
+  for (const std::string_view name : tok::kEodNames) {
+    const auto found = vocab.find(name);
+    if (found == vocab.end()) continue;
+    end = {std::string(name), found->get<int64_t>()};
+    break;
+  }
+  set_ids(out, end.second, end.second, -1);
   out.files.push_back({"vocab.json", std::move(vocab_text)});
   out.files.push_back({"merges.txt", std::move(merge_text)});
-  out.files.push_back({"tokenizer.json", tokenizer_json(tokens, merges, out.end_of_text)});
-  add_small_files(out, max_length);
+  out.files.push_back({"tokenizer.json", tokenizer_json(tokens, merges, end)});
+  add_small_files(out, end.first, true, max_length);
+  return out;
+}
+
+TokenizerFiles tokenizer_from_json(const std::string& path, int64_t max_length) {
+  TokenizerFiles out;
+  out.place = path;
+  std::string text = read_text(path);
+  const tok::ReadFile read = [&](std::string_view name) {
+    return name == "tokenizer.json" ? std::optional(text) : std::nullopt;
+  };
+  const tok::FolderIds ids = ids_of(read, path);
+  if (ids.limit == 0) throw FormatError(path + ": no vocabulary");
+  out.vocab_size = ids.limit;
+  set_ids(out, ids.eod, ids.eod, -1);
+  out.files.push_back({"tokenizer.json", std::move(text)});
+  add_small_files(out, ids.eod < 0 ? "" : ids.eod_name, false, max_length);
   return out;
 }
 
 TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length) {
-  const std::string main = folder + "/tokenizer.json";
-  if (!fs::exists(main)) {
-    if (!fs::exists(folder + "/vocab.json") || !fs::exists(folder + "/merges.txt"))
-      throw FormatError(folder + ": neither tokenizer.json nor vocab.json and merges.txt");
+  const auto there = [&](const char* name) { return fs::is_regular_file(folder + "/" + name); };
+  if (!has_tokenizer(folder))
+    throw FormatError(folder + ": neither tokenizer.json nor vocab.json and merges.txt");
+  const bool alone =
+      !there("config.json") && !there("tokenizer_config.json") && !there("special_tokens_map.json");
+  if (alone && there("tokenizer.json")) {
+    TokenizerFiles out = tokenizer_from_json(folder + "/tokenizer.json", max_length);
+    for (TokenizerFile& file : files_of(folder))
+      if (file.name != "tokenizer.json") out.files.push_back(std::move(file));
+    return out;
+  }
+  if (alone)
     return tokenizer_from_vocab(folder + "/vocab.json", folder + "/merges.txt", max_length);
-  }
   TokenizerFiles out;
-  out.place = main;
-  for (const char* name :
-       {"tokenizer.json", "vocab.json", "merges.txt", "tokenizer.model", "tokenizer_config.json",
-        "special_tokens_map.json", "added_tokens.json", "chat_template.jinja"})
-    if (fs::exists(folder + "/" + name))
-      out.files.push_back({name, read_text(folder + "/" + name)});
-  const json tree = parse_json(out.files[0].text, main);
-  const json model = tree.value("model", json::object());
-  const json vocab = model.value("vocab", json::object());
-  const json added = tree.value("added_tokens", json::array());
-  for (const auto& [token, id] : vocab.items()) {
-    if (vocab.is_array()) break;  // a unigram model: a list of pairs, whose places are the ids
-    if (id.is_number_integer()) out.vocab_size = std::max(out.vocab_size, id.get<int64_t>() + 1);
+  out.copied = true;
+  out.place = folder;
+  out.files = files_of(folder);
+  const tok::FolderIds ids = ids_of(reader_of(folder), folder);
+  out.vocab_size = ids.limit;
+  for (const char* name : {"config.json", "generation_config.json"})
+    if (there(name)) out.model_files.push_back({name, read_text(folder + "/" + name)});
+  if (!there("config.json")) {
+    set_ids(out, ids.names_eos ? ids.bos : ids.eod, ids.eod, ids.pad);
+    return out;
   }
-  if (vocab.is_array()) out.vocab_size = static_cast<int64_t>(vocab.size());
-  for (const json& entry : added)
-    if (entry.is_object() && entry.contains("id") && entry["id"].is_number_integer())
-      out.vocab_size = std::max(out.vocab_size, entry["id"].get<int64_t>() + 1);
-  if (out.vocab_size == 0) throw FormatError(main + ": no vocabulary");
-  out.end_of_text = folder_end_of_text(folder, vocab, added);
-  if (!fs::exists(folder + "/tokenizer_config.json")) add_small_files(out, max_length);
+  const ordered_json config = ordered_json::parse(out.model_files[0].text, nullptr, false);
+  if (!config.is_object()) throw FormatError(folder + "/config.json: not a JSON object");
+  out.ids = ordered_json::object();
+  for (const char* key : kIdKeys)
+    if (config.contains(key)) out.ids[key] = config[key];
   return out;
 }
 

@@ -12,6 +12,7 @@
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
 #include "libindexed/format.h"
+#include "libindexed/manifest.h"
 #include "libindexed/output_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -117,6 +118,28 @@ std::string first_of(const std::map<std::string, std::vector<std::string>>& conf
   return found == config.end() || found->second.empty() ? "" : found->second[0];
 }
 
+// What ended the documents that a run read: its --eod-id, else what the first dataset that is here
+// says of itself.
+int64_t end_of_document(const trainer::CheckpointMeta& meta) {
+  const std::string given = first_of(meta.config, "eod-id");
+  int64_t id = -1;
+  if (!given.empty()) std::from_chars(given.data(), given.data() + given.size(), id);
+  if (id >= 0) return id;
+  for (const char* flag : {"data-path", "train-data-path"}) {
+    const auto words = meta.config.find(flag);
+    if (words == meta.config.end()) continue;
+    for (const std::string& word : words->second) {
+      try {
+        const std::optional<indexed::Manifest> manifest = indexed::read_manifest(word);
+        if (manifest && manifest->provenance.eod_token >= 0) return manifest->provenance.eod_token;
+      } catch (const std::exception&) {
+        continue;  // a damaged manifest says nothing, and is no reason not to convert
+      }
+    }
+  }
+  return -1;
+}
+
 TensorSource checkpoint_source(const std::shared_ptr<trainer::Checkpoint>& file,
                                const trainer::TensorRecord& record) {
   TensorSource source{record.dtype, record.shape, {}, file->path() + ": " + record.name};
@@ -219,7 +242,8 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
     throw FormatError(what.starts_with(*folder) ? what : *folder + "/meta.json: " + what);
   }
   model.tokenizer = {first_of(meta.config, "tokenizer-type"), first_of(meta.config, "vocab-file"),
-                     first_of(meta.config, "merge-file"), first_of(meta.config, "tokenizer-model")};
+                     first_of(meta.config, "merge-file"), first_of(meta.config, "tokenizer-model"),
+                     end_of_document(meta)};
   model.iteration = meta.state.iteration;
   return model;
 }
@@ -263,19 +287,16 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
   if (fs::exists(tracker) && !target.replace)
     throw std::system_error(EEXIST, std::generic_category(),
                             tracker + ": not replaced without --force");
-  if (!tokenizer.files.empty()) {
-    const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
-    fs::create_directories(folder);
-    for (const TokenizerFile& file : tokenizer.files) {
-      indexed::OutputFile out((folder / file.name).string(), indexed::Existing::replace);
-      out.write(file.text);
-      out.commit();
-    }
+  const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
+  write_beside_checkpoint(tokenizer, folder.string());
+  model.tokenizer = {};
+  if (tokenizer.copied && !tokenizer.files.empty())
+    model.tokenizer = {.type = "HuggingFaceTokenizer", .name_or_path = folder.string()};
+  else if (!tokenizer.files.empty())
     model.tokenizer = {.name_or_path = folder.string()};
-    if (fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))
-      model.tokenizer = {"GPT2BPETokenizer", (folder / "vocab.json").string(),
-                         (folder / "merges.txt").string(), folder.string()};
-  }
+  if (!tokenizer.copied && fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))
+    model.tokenizer = {"GPT2BPETokenizer", (folder / "vocab.json").string(),
+                       (folder / "merges.txt").string(), folder.string()};
   if (!target.dtype.empty())
     for (auto& [name, source] : model.tensors) source = convert_dtype(source, target.dtype);
   write_trainer_checkpoint(model, target.path, target.divisible_by);

@@ -28,12 +28,21 @@ std::string read_text(const std::string& path) {
 }
 
 std::vector<int32_t> tokenize(const std::string& folder, const std::string& text) {
-  const std::string path = folder + "/tokenizer.json";
-  if (!std::filesystem::exists(path))
+  namespace fs = std::filesystem;
+  if (!fs::exists(folder + "/tokenizer.json") && !fs::exists(folder + "/vocab.json"))
     throw indexed::FormatError(folder +
                                ": no tokenizer.json, so --verify cannot read its text: "
                                "give --vocab-file and --merge-file, or --tokenizer");
-  return tok::Tokenizer::from_tokenizer_json(read_text(path)).encode(text);
+  const tok::ReadFile read = [&](std::string_view name) -> std::optional<std::string> {
+    const std::string path = folder + "/" + std::string(name);
+    if (!fs::is_regular_file(path)) return std::nullopt;
+    return read_text(path);
+  };
+  try {
+    return tok::Tokenizer::from_folder(read).encode(text);
+  } catch (const tok::ParseError& error) {
+    throw indexed::FormatError(folder + ": " + error.what());
+  }
 }
 
 // Rounding that a change of the weights' dtype explains, relative to the largest logit. In fp32

@@ -106,6 +106,7 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
   complete_config(config, given, console, world_size);
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
+  if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
   out.spec = model_spec(config, out.vocabulary.vocab_size);
   take_padding(config, out.spec, console);
   out.options = engine_options(config);

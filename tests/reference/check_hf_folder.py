@@ -46,8 +46,13 @@ if len(sys.argv) > 5:
         logits = model.float()(torch.tensor([expected["tokens"]])).logits[0][:, :8]
     worst = (logits - torch.tensor(expected["logits"])).abs().max().item()
     check("logits", worst < 2e-6, worst)
-length = min(8, model.config.n_positions - 1)
+length = min(8, model.config.max_position_embeddings - 1)
 ids = tokenizer("the cat", return_tensors="pt")["input_ids"][:, :length]
-made = model.generate(ids, max_length=model.config.n_positions, do_sample=False, pad_token_id=end)
+made = model.generate(ids, max_length=model.config.max_position_embeddings, do_sample=False, pad_token_id=end)
 check("generate", made.shape[1] > ids.shape[1], tokenizer.decode(made[0])[:60])
+try:  # by default, transformers 5 adds 256 tokens where no max_length says otherwise
+    text = transformers.pipeline("text-generation", model=folder, device="cpu")("The ")[0]["generated_text"]
+    check("the pipeline stays inside the positions", len(tokenizer(text)["input_ids"]) <= model.config.max_position_embeddings, text[:60])
+except IndexError as error:
+    check("the pipeline stays inside the positions", False, error)
 sys.exit(failed > 0)

@@ -83,7 +83,8 @@ void take_checkpoint_args(TrainConfig& config, Given& given) {
   const CheckpointMeta& meta = checkpoint.meta();
   const cli::Table<TrainConfig> table = model_flags();
   Target target{cli::bind_rows(table, config), given};
-  const bool own_tokenizer = given.contains("vocab-file") || given.contains("tokenizer-model");
+  const bool own_tokenizer = given.contains("vocab-file") || given.contains("tokenizer-model") ||
+                             config.tokenizer_type == "NullTokenizer";
   for (const RecordFlag& row : kRecordFlags) {
     const auto stored = meta.model.find(row.field);
     bool decided = stored == meta.model.end();

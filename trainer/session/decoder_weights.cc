@@ -32,6 +32,11 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   model.dtype = stored == "BF16" ? "bf16" : stored == "F16" ? "fp16" : "fp32";
   model.tokenizer = {flag_value(meta, "vocab-file"), flag_value(meta, "merge-file"),
                      flag_value(meta, "tokenizer-model")};
+  const std::filesystem::path beside = std::filesystem::path(path).parent_path() / "tokenizer";
+  if (!std::filesystem::exists(model.tokenizer.tokenizer_model) &&
+      std::filesystem::exists(beside / "tokenizer_config.json")) {
+    model.tokenizer = {.tokenizer_model = beside.string()};  // what training carried along
+  }
   model.load = [checkpoint](Decoder& decoder, ops::Ops& ops) {
     for (const Decoder::Parameter& p : decoder.parameters())
       load_weight(ops, *checkpoint, *p.param, p.tensor);

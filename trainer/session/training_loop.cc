@@ -88,6 +88,7 @@ SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
 
 TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batches_(parts.config) {
   const TrainConfig& config = parts_.config;
+  const std::string loaded = start.checkpoint ? start.checkpoint->path() : "";
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
@@ -101,6 +102,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batche
         parts_.engine,
         SaverOptions{config.save, !config.no_save_optim, config.async_save,
                      config.keep_last.value_or(0), state_.iteration < config.derived.train_iters});
+    if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config.save);
   }
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{

@@ -11,6 +11,7 @@
 #include <iterator>
 #include <system_error>
 
+#include "libindexed/output_file.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 
@@ -21,13 +22,44 @@ namespace fs = std::filesystem;
 using cli::concat;
 using cli::UsageError;
 
-// The files of a folder, the whole one first.
-TokenizerFiles in_folder(const std::string& folder) {
-  if (fs::exists(folder + "/tokenizer.json")) return {.vocab_file = folder + "/tokenizer.json"};
-  if (fs::exists(folder + "/vocab.json") && fs::exists(folder + "/merges.txt")) {
-    return {.vocab_file = folder + "/vocab.json", .merge_file = folder + "/merges.txt"};
+// The files of a folder, for libtok.
+tok::ReadFile reader_of(const fs::path& folder) {
+  return [folder](std::string_view name) -> std::optional<std::string> {
+    const fs::path path = folder / name;
+    if (!fs::is_regular_file(path)) return std::nullopt;
+    return read_text_file(path.string());
+  };
+}
+
+tok::Tokenizer from_folder(const fs::path& folder) {
+  if (!fs::exists(folder / "tokenizer.json") &&
+      !(fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))) {
+    throw UsageError(
+        concat(folder.string(), ": no tokenizer.json there, nor vocab.json with merges.txt"));
   }
-  throw UsageError(concat(folder, ": no tokenizer.json there, nor vocab.json with merges.txt"));
+  try {
+    return tok::Tokenizer::from_folder(reader_of(folder));
+  } catch (const tok::ParseError& error) {
+    const std::string text = error.what();
+    const size_t colon = text.find(':');
+    const bool names_file =
+        colon != std::string::npos && fs::exists(folder / text.substr(0, colon));
+    throw tok::ParseError(concat(folder.string(), names_file ? "/" : ": ", text));
+  }
+}
+
+// Whether the pair is the one of a folder that says more about it. Megatron's own type looks at
+// the two files alone.
+bool is_folders_pair(const TokenizerFiles& files) {
+  const fs::path vocab(files.vocab_file), merges(files.merge_file);
+  return files.type != "GPT2BPETokenizer" && vocab.filename() == "vocab.json" &&
+         merges.filename() == "merges.txt" && vocab.parent_path() == merges.parent_path() &&
+         fs::exists(vocab.parent_path() / "tokenizer_config.json");
+}
+
+fs::path parent_of(const std::string& file) {
+  const fs::path parent = fs::path(file).parent_path();
+  return parent.empty() ? fs::path(".") : parent;
 }
 
 }  // namespace
@@ -58,6 +90,8 @@ tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make m
 }
 
 tok::Tokenizer from_json(const std::string& path) {
+  if (fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
+    return from_folder(parent_of(path));
   const std::string text = read_text_file(path);
   return named(path, "", [&] { return tok::Tokenizer::from_tokenizer_json(text); });
 }
@@ -71,8 +105,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
                               ": no such file or folder (nothing is downloaded: give a "
                               "tokenizer.json, or a folder that holds one)"));
     }
-    if (fs::is_directory(files.tokenizer_model))
-      return load_tokenizer(in_folder(files.tokenizer_model));
+    if (fs::is_directory(files.tokenizer_model)) return from_folder(files.tokenizer_model);
     if (files.tokenizer_model.ends_with(".model")) {
       throw UsageError(
           concat("--tokenizer-model ", files.tokenizer_model,
@@ -92,6 +125,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
     });
   }
   if (!files.merge_file.empty()) {
+    if (is_folders_pair(files)) return from_folder(parent_of(files.vocab_file));
     const std::string vocab = read_text_file(files.vocab_file);
     const std::string merges = read_text_file(files.merge_file);
     return named(files.vocab_file, files.merge_file,
@@ -102,15 +136,38 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   return from_json(files.vocab_file);
 }
 
+namespace {
+
+// The tokenizer that is named; nothing for one that a checkpoint brings and that cannot be
+// followed, about which `vocabulary` then says what its files do say.
+std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabulary& vocabulary) {
+  if (config.tokenizer_type == "NullTokenizer" && config.vocab_size) return std::nullopt;
+  try {
+    return load_tokenizer(
+        {config.vocab_file, config.merge_file, config.tokenizer_model, config.tokenizer_type});
+  } catch (const tok::ParseError& error) {
+    if (!config.use_checkpoint_args || !config.vocab_size) throw;
+    if (fs::is_directory(config.tokenizer_model))
+      vocabulary.eod_id = tok::read_folder_ids(reader_of(config.tokenizer_model)).eod;
+    vocabulary.note = concat(error.what(), "; training reads ids, and the checkpoint has ",
+                             *config.vocab_size, " of them");
+    return std::nullopt;
+  }
+}
+
+}  // namespace
+
 Vocabulary find_vocabulary(const TrainConfig& config) {
-  const std::optional<tok::Tokenizer> tokenizer =
-      load_tokenizer({config.vocab_file, config.merge_file, config.tokenizer_model});
   Vocabulary vocabulary;
+  const std::optional<tok::Tokenizer> tokenizer = named_tokenizer(config, vocabulary);
   if (tokenizer) {
     const int64_t size = std::max<int64_t>(tokenizer->vocab_size(), tokenizer->id_limit());
     vocabulary.vocab_size = config.vocab_size.value_or(size);
     vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
-    if (vocabulary.vocab_size < size) {
+    if (vocabulary.vocab_size < size && config.use_checkpoint_args) {
+      vocabulary.note = concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",
+                               vocabulary.vocab_size, ": the others must not occur");
+    } else if (vocabulary.vocab_size < size) {
       throw UsageError(
           concat("--vocab-size ", vocabulary.vocab_size, " is less than the tokenizer's ", size));
     }
@@ -132,6 +189,20 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
         "--eod-mask-loss, --reset-position-ids and --reset-attention-mask need --eod-id");
   }
   return vocabulary;
+}
+
+void carry_tokenizer(const std::string& from, const std::string& to) {
+  const fs::path source = fs::absolute(from).lexically_normal().parent_path() / "tokenizer";
+  const fs::path target = fs::path(to) / "tokenizer";
+  if (!fs::is_directory(source) || fs::exists(target)) return;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
+    if (!entry.is_regular_file()) continue;
+    const fs::path path = target / entry.path().lexically_relative(source);
+    fs::create_directories(path.parent_path());
+    indexed::OutputFile out(path.string(), indexed::Existing::replace);
+    out.write(read_text_file(entry.path().string()));
+    out.commit();
+  }
 }
 
 }  // namespace trainer

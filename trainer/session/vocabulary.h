@@ -21,7 +21,8 @@ struct TokenizerFiles {
   std::string vocab_file = {};  ///< vocab.json, tokenizer.json or NAME.tiktoken.
   std::string merge_file = {};  ///< merges.txt, with vocab.json.
   std::string tokenizer_model =
-      {};  ///< tokenizer.json, or a folder with it or with the pair above.
+      {};                 ///< tokenizer.json, or a folder with it or with the pair above.
+  std::string type = {};  ///< Megatron's name of it.
 };
 
 /// Loads it; nothing where no file is named.
@@ -32,10 +33,19 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files);
 struct Vocabulary {
   int64_t vocab_size = 0;  ///< before padding.
   int64_t eod_id = -1;     ///< -1: not known.
+  std::string note = {};   ///< what the user should hear; empty: nothing.
 };
 
-/// From --vocab-size and --eod-id, or the tokenizer that is named.
+/// From --vocab-size and --eod-id, or the tokenizer that is named. NullTokenizer with --vocab-size
+/// opens no tokenizer. One that a checkpoint brings and that cannot be followed is left alone, for
+/// training reads ids: the checkpoint says how many there are.
 /// Errors: cli::UsageError where neither says enough for what is asked; as load_tokenizer.
 Vocabulary find_vocabulary(const TrainConfig& config);
+
+/// Copies what a conversion left beside the checkpoint `from` (ROOT/iter_0000000), ROOT's folder
+/// "tokenizer", to the root folder `to`, so that a trained model is exported with the files and
+/// ids that it came with wherever it lies. Nothing where there is none, or where `to` has one.
+/// Errors: std::system_error.
+void carry_tokenizer(const std::string& from, const std::string& to);
 
 }  // namespace trainer
