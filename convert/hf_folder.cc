@@ -171,7 +171,8 @@ bool is_model_file(const std::string& name) {
 }
 
 // The old config goes first, then weights and tokenizer files under names that this run will not
-// write: they would be read with those that it does. `names`: what it will write. Nothing that stands there is replaced unasked, but for what a killed run left.
+// write: they would be read with those that it does. `names`: what it will write. Nothing that
+// stands there is replaced unasked, but for what a killed run left.
 void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
   fs::create_directories(folder);

@@ -6,8 +6,8 @@
 // instead of dying, from that operation on for FAULT_TIMES operations. FAULT_SIGNAL: another signal
 // than SIGKILL. FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that
 // device. FAULT_MESSAGES: the process's beginning counts too, and every message it sends, of
-// control or between ranks. FAULT_COUNT: a file that holds the number of operations, a long, however the
-// process ends; of a rank, with its number after a dot.
+// control or between ranks. FAULT_COUNT: a file that holds the number of operations, a long,
+// however the process ends; of a rank, with its number after a dot.
 // FAULT_WHEN: a file; while it is there, and only then, every operation fails with FAULT_ERRNO.
 // FAULT_SAVES: operations are counted anew in each save of the trainer, those that change nothing
 // among them; the first save fails at operation FAULT_AT, the third at the FAULT_SAVES-th after it,

@@ -398,8 +398,8 @@ void launch(CudaOps& cuda, const Rotary& args) {
 
 namespace {
 
-/// How the queries' scores are held: in shared memory, or where that is too small in scratch memory,
-/// `at_once` queries at a time.
+/// How the queries' scores are held: in shared memory, or where that is too small in scratch
+/// memory, `at_once` queries at a time.
 struct DecodeSpread {
   int64_t bytes, queries, at_once, spill_bytes;
 };

@@ -1,0 +1,139 @@
+// SPDX-License-Identifier: MIT
+// Files of tokenizers: which are made, which are copied, and the ids that follow from them. Against
+// transformers itself: tests/reference/judge_tokenizer_folders.py.
+#include "convert/tokenizer_files.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <filesystem>
+#include <fstream>
+#include <functional>
+#include <nlohmann/json.hpp>
+#include <string>
+
+namespace convert {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+std::string error_of(const std::function<void()>& run) {
+  try {
+    run();
+  } catch (const std::exception& e) {
+    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << "one line";
+    return e.what();
+  }
+  return "accepted";
+}
+
+TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
+  const std::string folder = testing::TempDir() + "tokenizer_files_" + std::to_string(getpid());
+  fs::create_directories(folder);
+  const auto refuse = [&](const std::string& vocab, const std::string& merges) {
+    std::ofstream(folder + "/v.json") << vocab;
+    std::ofstream(folder + "/m.txt") << merges;
+    return error_of([&] { tokenizer_from_vocab(folder + "/v.json", folder + "/m.txt", 8); });
+  };
+  EXPECT_EQ(refuse(R"({"a":0,"b":1,"ab":2})", "#version: 0.2\na b\n"), "accepted");
+  EXPECT_THAT(refuse("[]", ""), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refuse("{", ""), HasSubstr("not a JSON object"));
+  EXPECT_THAT(refuse("{}", ""), HasSubstr("empty vocabulary"));
+  EXPECT_THAT(refuse(R"({"a":0,"b":0})", ""), HasSubstr("have one id"));
+  EXPECT_THAT(refuse(R"({"a":"0"})", ""), HasSubstr("has no id"));
+  EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a b\n"),
+              HasSubstr("m.txt:1: merge \"a b\": token \"ab\""));
+  EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a\n"), HasSubstr("is not two tokens"));
+  fs::remove_all(folder);
+}
+
+class TokenizerFolderTest : public testing::Test {
+ protected:
+  void SetUp() override {
+    const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
+    folder_ = fs::path(testing::TempDir()) / ("tokenizer_files_" + std::to_string(getpid()) + name);
+    fs::remove_all(folder_);
+    fs::create_directories(folder_);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  void put(const std::string& name, const std::string& text) {
+    std::ofstream(path(name), std::ios::binary) << text;
+  }
+  TokenizerFiles read() const { return tokenizer_from_folder(folder_.string(), 16); }
+  static const std::string* text_of(const TokenizerFiles& files, const std::string& name) {
+    for (const TokenizerFile& file : files.files)
+      if (file.name == name) return &file.text;
+    return nullptr;
+  }
+  fs::path folder_;
+};
+
+TEST_F(TokenizerFolderTest, IdsComeFromTheConfigAsTheyStand) {
+  put("vocab.json", R"({"a":0,"b":1,"ab":2,"<|endoftext|>":3})");
+  put("merges.txt", "#version: 0.2\na b\n");
+  put("tokenizer_config.json", R"({"bos_token": "a", "eos_token": "b", "pad_token": "ab"})");
+  EXPECT_EQ(read().ids, json({{"bos_token_id", 0}, {"eos_token_id", 1}, {"pad_token_id", 2}}));
+  put("config.json", R"({"eos_token_id": [7, 1], "bos_token_id": null, "vocab_size": 4})");
+  const TokenizerFiles files = read();
+  EXPECT_EQ(files.ids, json({{"bos_token_id", nullptr}, {"eos_token_id", {7, 1}}}));
+  EXPECT_TRUE(files.copied);
+  EXPECT_EQ(files.vocab_size, 4);
+  ASSERT_EQ(files.model_files.size(), 1U);
+  EXPECT_EQ(text_of(files, "tokenizer.json"), nullptr) << "nothing is made beside a source's files";
+  EXPECT_EQ(text_of(files, "config.json"), nullptr);
+  put("config.json", "[]");
+  EXPECT_THAT(error_of([&] { read(); }), HasSubstr("config.json: not a JSON object"));
+}
+
+TEST_F(TokenizerFolderTest, WithoutNamesDocumentsEndAsBpeTokenizeEndsThem) {
+  put("vocab.json", R"({"a":0,"b":1,"ab":2,"<eos>":3,"</s>":4})");
+  put("merges.txt", "a b\n");
+  const TokenizerFiles files = read();
+  EXPECT_FALSE(files.copied);
+  EXPECT_EQ(files.ids, json({{"bos_token_id", 4}, {"eos_token_id", 4}}));
+  EXPECT_EQ(json::parse(*text_of(files, "tokenizer_config.json")).at("eos_token"), "</s>");
+  EXPECT_EQ(json::parse(*text_of(files, "tokenizer.json")).at("added_tokens")[0].at("id"), 4);
+  put("vocab.json", R"({"a":0,"b":1,"ab":2})");
+  const json config = json::parse(*text_of(read(), "tokenizer_config.json"));
+  EXPECT_TRUE(config.contains("eos_token")) << "GPT2Tokenizer would add one of its own";
+  EXPECT_TRUE(config.at("eos_token").is_null());
+}
+
+TEST_F(TokenizerFolderTest, ATokenizerJsonAloneGetsWhatAutoTokenizerNeeds) {
+  put("tokenizer.json", R"({"added_tokens": [{"id": 9, "content": "<|endoftext|>"}],
+                            "model": {"type": "BPE", "vocab": {"a": 0}, "merges": []}})");
+  put("chat_template.jinja", "{{ x }}");
+  const TokenizerFiles files = read();
+  EXPECT_EQ(files.vocab_size, 10);
+  EXPECT_EQ(files.ids, json({{"bos_token_id", 9}, {"eos_token_id", 9}}));
+  EXPECT_EQ(json::parse(*text_of(files, "tokenizer_config.json")).at("tokenizer_class"),
+            "PreTrainedTokenizerFast");
+  EXPECT_NE(text_of(files, "chat_template.jinja"), nullptr);
+}
+
+TEST_F(TokenizerFolderTest, IdsOfOtherTokenizersAreRead) {
+  put("tokenizer.json",
+      R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["</s>", -1.5]]}})");
+  put("tokenizer_config.json", R"({"eos_token": "</s>", "unk_token": "<unk>"})");
+  const TokenizerFiles files = read();
+  EXPECT_EQ(files.ids, json({{"bos_token_id", nullptr}, {"eos_token_id", 1}}));
+  EXPECT_EQ(files.vocab_size, 2);
+}
+
+TEST_F(TokenizerFolderTest, AFolderBesideACheckpointIsFoundFromAnyPartOfIt) {
+  fs::create_directories(path("root/iter_0000007/mp_rank_00"));
+  fs::create_directories(path("root/tokenizer"));
+  EXPECT_EQ(folder_beside_checkpoint(path("root")), "");
+  put("root/tokenizer/config.json", "{}");
+  for (const char* part : {"root", "root/", "root/iter_0000007", "root/iter_0000007/mp_rank_00",
+                           "root/iter_0000007/mp_rank_00/model_optim_rng.pt"})
+    EXPECT_EQ(folder_beside_checkpoint(path(part)), path("root/tokenizer")) << part;
+  EXPECT_EQ(folder_beside_checkpoint(path("root/other.pt")), "");
+}
+
+}  // namespace
+}  // namespace convert
