@@ -4,7 +4,8 @@ head -c 300000 /dev/urandom | od -An -v -tx1 | sed 's/.*/{"text":"&"}/' >in.json
 (
   ulimit -f 64
   run json-extract -o out.jsonl in.jsonl
-  run json-extract in.jsonl >in.out
+  json-extract in.jsonl >in.out
+  echo "exit $?"
   run bpe-tokenize $VOCAB -o out --input in.jsonl
 )
 left

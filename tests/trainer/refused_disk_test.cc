@@ -227,20 +227,23 @@ TEST_F(RefusedDiskTest, LogsWaitForTheirDisk) {
 }
 
 // A run's disk fills up, a rank is lost, and the run is started again on the full disk, which has
-// room later.
+// room later; then it is asked to stop.
 TEST_F(RefusedDiskTest, AFullDiskDoesNotEndARestart) {
-  const auto words = [](const std::string& save) {
-    return plain({"--nproc-per-node", "2", "--train-iters", "400", "--log-interval", "10",
-                  "--eval-interval", "1000", "--save-interval", "50", "--max-restarts", "1",
-                  "--save", save, "--tensorboard-dir", save + "/tensorboard"});
+  const auto words = [](const std::string& save, const Words& more) {
+    Words all =
+        plain({"--nproc-per-node", "2", "--train-iters", "1000000", "--lr-decay-style", "constant",
+               "--log-interval", "5", "--eval-interval", "1000000", "--save-interval", "20",
+               "--max-restarts", "1", "--save", save, "--tensorboard-dir", save + "/tensorboard"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
   };
-  ASSERT_EQ(run(words("whole")).status, 0);
   const std::string full = absolute("full");
-  const pid_t launcher = start(words("save"), {{"LD_PRELOAD", FAULT_SHIM},
-                                               {"FAULT_ROOT", absolute("save")},
-                                               {"FAULT_WHEN", full},
-                                               {"FAULT_ERRNO", std::to_string(ENOSPC)}});
-  wait_for_output("successfully saved checkpoint at iteration 50 ");
+  const pid_t launcher =
+      start(words("save", {"--stop-file", "stop"}), {{"LD_PRELOAD", FAULT_SHIM},
+                                                     {"FAULT_ROOT", absolute("save")},
+                                                     {"FAULT_WHEN", full},
+                                                     {"FAULT_ERRNO", std::to_string(ENOSPC)}});
+  wait_for_output("successfully saved checkpoint at iteration 20 ");
   std::ofstream(full) << "";
   wait_for_output("was not written; training goes on", "err");
   const std::vector<pid_t> ranks = children(launcher);
@@ -249,11 +252,17 @@ TEST_F(RefusedDiskTest, AFullDiskDoesNotEndARestart) {
   wait_for_output("save/config.toml: no space left on device: not written; training goes on",
                   "err");
   std::filesystem::remove(full);
+  wait_for_output("save/metrics.jsonl: is written again", "err");
+  std::ofstream(folder_ + "/stop") << "";
   const Ended ended = wait(launcher);
-  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_EQ(ended.status, 1)
+      << ended.err;  // saved, but without --load the same command begins anew
   EXPECT_THAT(ended.err, HasSubstr("restart 1 of 1 with 2 ranks"));
+  const std::string step = read("save/latest_checkpointed_iteration.txt");
+  ASSERT_EQ(run(words("whole", {"--exit-interval", step})).status, ended.status);
   EXPECT_EQ(intervals("save"), intervals("whole"));
-  EXPECT_TRUE(shards("save", 400) == shards("whole", 400)) << "other weights";
+  EXPECT_TRUE(shards("save", std::stoi(step)) == shards("whole", std::stoi(step)))
+      << "other weights at step " << step;
 }
 
 // Standard output is a file, too.

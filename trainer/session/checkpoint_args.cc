@@ -38,7 +38,7 @@ const RecordFlag kRecordFlags[] = {
     {"rotary_base", "rotary-base", {}},
     {"norm", "normalization", {}},
     {"norm_epsilon", "norm-epsilon", {}},
-    {"activation", "activation", {"swiglu", "squared-relu", "openai-gelu", "no-bias-gelu-fusion"}},
+    {"activation", "activation", {"swiglu", "openai-gelu", "no-bias-gelu-fusion"}},
     {"parallel_residual", "parallel-residual", {}},
     {"linear_bias", "disable-bias-linear", {}},
     {"tied_embeddings", "untie-embeddings-and-output-weights", {}},
