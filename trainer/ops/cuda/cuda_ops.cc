@@ -12,6 +12,7 @@
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
 #include "trainer/ops/cuda/sdpa.h"
+#include "trainer/ops/cuda/slope_product.h"
 
 namespace ops::cuda {
 namespace {
@@ -61,7 +62,8 @@ CudaOps::CudaOps(const CudaOptions& options)
   multiprocessors_ = device.multiProcessorCount;
   shared_bytes_per_block_ = static_cast<int>(device.sharedMemPerBlockOptin);
   if (options.as != Capability{})
-    shared_bytes_per_block_ = std::min(shared_bytes_per_block_, shared_bytes_per_block(options.as));
+    shared_bytes_per_block_ =
+        std::min(shared_bytes_per_block_, ops::shared_bytes_per_block(options.as));
   fuses_slope_ = slope_product_runs_on(own) && (options.as == Capability{} || options.as == own);
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   events_.resize(2 * kMarks);
