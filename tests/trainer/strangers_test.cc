@@ -400,8 +400,10 @@ TEST_F(StrangersTest, RankZeroThatIsStoppedBeforeTheMeetingIsNamedAfterTheMeetin
         o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
       },
       [](Control&) { FAIL(); });
-  EXPECT_THAT(told[1].error, AllOf(HasSubstr("rank 0 was not found"),
-                                   HasSubstr("no answer: rank 0 stands still")));
+  // Not after the minute that a host may take.
+  EXPECT_THAT(told[1].error,
+              AllOf(testing::ContainsRegex("rank 0 was not found within [1-4]?[0-9] s"),
+                    HasSubstr("no answer: rank 0 stands still")));
 }
 
 // The same once it has let rank 1 in: it says that it lives, until it does not.
