@@ -18,6 +18,7 @@
 #include <fstream>
 #include <iterator>
 
+#include "tests/sanitized.h"
 #include "tests/trainer/meeting_ranks.h"
 #include "trainer/comm/server.h"
 #include "trainer/comm/sha256.h"
@@ -218,7 +219,7 @@ TEST_P(Floods, ChangeNothingAndTakeNoMemoryAndNoDescriptors) {
   setrlimit(RLIMIT_NOFILE, &files);
   EXPECT_EQ(ended, 3);
   for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
-  EXPECT_LT(memory, 8 << 20);
+  EXPECT_LT(memory, kSanitized ? 64 << 20 : 8 << 20);  // a sanitizer keeps books of its own.
   EXPECT_LT(descriptors, 100);
 }
 
@@ -399,8 +400,10 @@ TEST_F(StrangersTest, RankZeroThatIsStoppedBeforeTheMeetingIsNamedAfterTheMeetin
         o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
       },
       [](Control&) { FAIL(); });
-  EXPECT_THAT(told[1].error, AllOf(HasSubstr("rank 0 was not found"),
-                                   HasSubstr("no answer: rank 0 stands still")));
+  // Not after the minute that a host may take.
+  EXPECT_THAT(told[1].error,
+              AllOf(testing::ContainsRegex("rank 0 was not found within [1-4]?[0-9] s"),
+                    HasSubstr("no answer: rank 0 stands still")));
 }
 
 // The same once it has let rank 1 in: it says that it lives, until it does not.
