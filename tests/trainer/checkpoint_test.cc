@@ -5,6 +5,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -258,6 +259,25 @@ TEST_F(CheckpointTest, TrackerThatIsWrongIsAnError) {
   }
   fs::remove(root_ + "/latest_checkpointed_iteration.txt");
   EXPECT_EQ(*find_checkpoint(root_, std::nullopt), iteration_folder(root_, 10));
+}
+
+TEST_F(CheckpointTest, AFolderOrAPipeIsNoTrackerAndNoMeta) {
+  save(10);
+  const std::string meta = iteration_folder(root_, 10) + "/meta.json";
+  for (const std::string& path : {root_ + "/latest_checkpointed_iteration.txt", meta}) {
+    for (const bool pipe : {false, true}) {
+      fs::remove_all(path);
+      ASSERT_TRUE(pipe ? mkfifo(path.c_str(), 0600) == 0 : fs::create_directory(path));
+      try {
+        Checkpoint::open(*find_checkpoint(root_, std::nullopt));
+        FAIL() << path;
+      } catch (const std::system_error& error) {
+        EXPECT_THAT(error.what(), HasSubstr(path));
+        EXPECT_EQ(error.code().value(), pipe ? ENOTSUP : EISDIR);
+      }
+    }
+    fs::remove_all(path);
+  }
 }
 
 TEST_F(CheckpointTest, LeavingsAreRemovedAndASecondWriterRefused) {

@@ -269,6 +269,27 @@ TEST(RunFault, IsNamedAndUnlinksWhereTheFileIsKnown) {
   EXPECT_EXIT(child(fault<0>), testing::KilledBySignal(SIGBUS), "^$");
 }
 
+/// As indexed::remove_temporaries does while another thread gives files their names: not yet, then
+/// that thread raises the signal again, then it may end.
+bool unlink_at_the_third_call(int number) noexcept {
+  static int calls = 0;
+  if (++calls == 2) std::thread([number] { raise(number); }).join();
+  return calls == 3 && say_unlinked(number);
+}
+
+TEST(RunFault, WaitsUntilFilesHaveTheirNames) {
+  const auto child = [] {
+    Program program = kProgram;
+    program.at_signal = unlink_at_the_third_call;
+    program.at_fault = say_file;
+    char name[] = "sample-tool", flag[] = "--prefix=x";
+    char* argv[] = {name, flag};
+    run<Sample>(program, sample_table(), 2, argv, fault<4096>);
+  };
+  EXPECT_EXIT(child(), testing::ExitedWithCode(1),
+              "^sample-tool: data.bin: byte 7: cut short\nunlinked\n$");
+}
+
 INSTANTIATE_TEST_SUITE_P(Fatal, RunSignal, testing::Values(SIGINT, SIGTERM, SIGHUP, SIGPIPE));
 
 }  // namespace
