@@ -198,7 +198,7 @@ TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
   meta.state.iteration = 9;
   constexpr int64_t kFloats = 3 * kChecksumBlock_bytes / 4;
   std::atomic<int> blocks = 0;
-  std::atomic<bool> failed = false;
+  std::atomic<bool> failed = false, late = false;
   std::vector<std::string> errors(kWorld);
   std::vector<std::thread> ranks;
   for (int rank = 0; rank < kWorld; ++rank)
@@ -208,7 +208,9 @@ TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
       CheckpointRoot root(root_, mine);
       const auto wait_for_failure = [&](int64_t, std::span<std::byte>) {
         ++blocks;
-        while (!failed) std::this_thread::yield();
+        // Half of rank 0's patience: it must not be what ends the wait.
+        for (int i = 0; i < 1000 && !failed; ++i) std::this_thread::sleep_for(milliseconds(10));
+        late = late || !failed;
       };
       ShardSource shard{"model",   "m" + std::to_string(rank), "F32",
                         {kFloats}, Piece::whole({kFloats}),    {}};
@@ -223,6 +225,7 @@ TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
     });
   for (std::thread& rank : ranks) rank.join();
   EXPECT_LE(blocks, 1);
+  EXPECT_FALSE(late) << "the others heard of it only when all had written";
   EXPECT_THAT(errors, testing::Each("rank 2 (n7): no memory for a copy"));
   EXPECT_FALSE(fs::exists(root_ + "/.iter_0000009.tmp"));
 }
