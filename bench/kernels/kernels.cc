@@ -61,7 +61,7 @@ class Bench {
                                     .stream = ++filled_,
                                     .whole_columns = t.columns()});
       else
-        device_.fill({.dst = t, .value = value});
+        device_.run(ops::Fill{.dst = t, .value = value});
     }
     return t;
   }
@@ -122,8 +122,8 @@ class Bench {
                                            .weight = weight,
                                            .bias = bias});
     });
-    device_.fill({.dst = mean, .value = 0});
-    device_.fill({.dst = rstd, .value = 1});
+    device_.run(ops::Fill{.dst = mean, .value = 0});
+    device_.run(ops::Fill{.dst = rstd, .value = 1});
     print_bytes("norm backward", 4 * tensor, [&] {
       device_.run(ops::ResidualNormBackward{.norm = ops::Norm::layernorm,
                                             .dresidual = out,

@@ -15,7 +15,7 @@ mkdir moved && tar xzf ./*.tar.gz -C moved
 for bin in deb/usr/bin moved/*/bin; do
   printf 'one\0two\0' | env -i PATH=/usr/bin:/bin "$bin/bpe-tokenize" -q -0 -o "${bin%%/*}.out" $VOCAB
   "$bin/json-extract" --version
-  env -i "$bin/trainer" --version
+  env -i "$bin/trainer" --version | grep -v "^GPUs: "  # these depend on the build
   readelf -d "$bin/trainer" | grep -cE 'NEEDED.*lib(cu|nccl|nvrtc)' || true
 done
 cmp deb.out_text_document.bin moved.out_text_document.bin && echo same

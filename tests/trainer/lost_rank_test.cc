@@ -219,7 +219,7 @@ TEST_F(LostRankTest, InStepsTheOthersEndInTime) {
   }
 }
 
-// Rank 1 of two dies at its 35th operation on files, counted anew in each start: every start comes
+// Rank 1 of two dies at its 25th operation on files, counted anew in each start: every start comes
 // some saves further.
 TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   const auto words = [](const Words& more) {
@@ -235,7 +235,7 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
                {{"LD_PRELOAD", FAULT_SHIM},
                 {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
                 {"FAULT_RANK", "1"},
-                {"FAULT_AT", "35"}});
+                {"FAULT_AT", "25"}});
   };
   const Ended ended = killed("killed", "9");
   EXPECT_EQ(ended.status, 0) << ended.err;
