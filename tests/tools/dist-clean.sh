@@ -39,5 +39,6 @@ echo "== ours beside theirs"
 mkdir -p shared/templates shared/text-mine; touch shared/templates/letter.xml shared/text-mine/a shared/.hidden shared/settings.mk
 dist WORK=shared "${inputs[@]}" dataset >/dev/null
 echo mine >shared/run-0123456789abcdef
+mkdir shared/hf-0123456789ab.bak && echo a copy >shared/hf-0123456789ab.bak/a
 run dist WORK=shared clean
 find shared -type f | sort

@@ -131,6 +131,14 @@ bool stays(const char* at, char last) {
 }
 #endif
 
+// What follows a point that ends no sentence: .45, .NET, an ellipsis.
+bool begins_something(std::string_view rest) {
+  if (rest.empty()) return false;
+  const char c = rest.front();
+  return (c >= '0' && c <= '9') || (c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || c == '.' ||
+         rest.substr(0, 2) == " .";
+}
+
 // Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a
 // comma. The result lies in `out`, which is only ever made longer.
 std::string_view tidy(std::string_view line, std::string& out) {
@@ -166,7 +174,7 @@ std::string_view tidy(std::string_view line, std::string& out) {
         continue;
       }
     } else if (last(1) == ' ' && last(2) != '.' && last(2) != '\0' &&
-               !(c == '.' && (line.substr(i, 3) == ". ." || line.substr(i, 2) == ".."))) {
+               !(c == '.' && begins_something(line.substr(i + 1)))) {
       --end;
     }
     if ((c == ',' || c == ';') && (end == begin || last(1) == '(' || last(1) == c)) continue;

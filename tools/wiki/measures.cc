@@ -245,9 +245,9 @@ std::string converted(std::string_view arguments, const std::vector<std::string_
       continue;
     }
     text += shown_unit(values[i + 1], values[i], form);
-    // 6 ft 2 in; one number alone behind the unit says how to round.
-    const bool compound =
-        i + 3 < values.size() && is_number(values[i + 2]) && unit_of(values[i + 3]) != nullptr;
+    // 6 ft 2 in, whatever the units; one number alone behind the unit says how to round.
+    const bool compound = i + 3 < values.size() && is_number(values[i + 2]) &&
+                          !values[i + 3].empty() && !is_number(values[i + 3]);
     if (!compound) break;
     text += " ";
   }

@@ -73,6 +73,9 @@ TEST(Wikitext, ConstructsAlone) {
       {"a<ref>b</ref\n>c", "ac"},
       {"a<ref>b</ref \t\r\n\n>c<math>x</math\n>d</ref\n>e", "acformula_1de"},
       {"well, . . . as said ... so", "well, . . . as said ... so"},
+      {"from 0 .5 to 1 , a .45 in .NET .", "from 0 .5 to 1, a .45 in .NET."},
+      {"{{convert|5|mi|30|ch|km}} {{convert|10|LT|5|cwt|2|qtr|kg}} {{convert|5|mi|0}}",
+       "5 miles 30 ch 10 long tons 5 cwt 2 qtr 5 miles"},
       {"{{convert|52419|sqmi|km2}} {{convert|16|e6acre|ha|adj=on}} {{convert|6|ft|2|in|m}} "
        "{{convert|1|mi|1}} {{convert|-27|F}} {{convert|105|and(-)|130|cm|abbr=on}} "
        "{{convert|2.1|Moilbbl/d}} {{convert|3|furlong}}",
