@@ -5,9 +5,11 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/log/log_file.h"
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/resource.h>
+#include <sys/stat.h>
 #include <unistd.h>
 
 #include <cerrno>
@@ -215,6 +217,27 @@ TEST_F(LogFileTest, TheHeadOfAFileIsThereOnce) {
 
 // metrics.jsonl: old lines go when the disk lets them, and lines that a killed run had in memory
 // are told of.
+TEST_F(LogFileTest, WhatIsNoFileIsNeitherReadNorWaitedFor) {
+  IterationRecord r;
+  r.iteration = 1;
+  {
+    Metrics metrics({.metrics_file = "/dev/full", .say = options().say}, 0);
+    metrics.interval(r);
+    metrics.flush();
+  }
+  ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
+  Metrics metrics({.metrics_file = path_, .say = options().say}, 0);
+  metrics.interval(r);
+  metrics.flush();  // nobody reads: the line waits
+  const int reader = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
+  ASSERT_GE(reader, 0);
+  metrics.flush();
+  char line[2] = {};
+  EXPECT_EQ(::read(reader, line, 1), 1);
+  EXPECT_STREQ(line, "{");
+  ::close(reader);
+}
+
 TEST_F(LogFileTest, MetricsOfADeadRunWaitToo) {
   const auto lines = [&] {
     std::vector<std::string> out;

@@ -38,8 +38,8 @@ std::string counted(int64_t count, const std::string& noun) {
 }  // namespace
 
 bool may_pass(int error) noexcept {
-  constexpr std::array kPassing = {ENOSPC, EDQUOT, EIO,    EFBIG,  EMFILE,
-                                   ENFILE, ENOMEM, ESTALE, EAGAIN, ETIMEDOUT};
+  constexpr std::array kPassing = {ENOSPC, EDQUOT, EIO,    EFBIG,     EMFILE, ENFILE,
+                                   ENOMEM, ESTALE, EAGAIN, ETIMEDOUT, ENXIO};
   return std::ranges::find(kPassing, error) != kPassing.end();
 }
 
@@ -96,7 +96,9 @@ void LogFile::open() {
   if (!folder.empty()) std::filesystem::create_directories(folder);
   if (!prepared_ && options_.prepare) head_ = options_.prepare();
   prepared_ = true;
-  fd_ = ::open(options_.path.c_str(), O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC, 0666);
+  // A FIFO without a reader, or a full one, refuses like a full disk; training does not wait for it.
+  constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
+  fd_ = ::open(options_.path.c_str(), kFlags, 0666);
   struct stat about {};
   if (fd_ < 0 || ::fstat(fd_, &about) != 0) fail();
   if (S_ISREG(about.st_mode) && about.st_size != size_bytes_) {

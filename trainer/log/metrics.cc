@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cerrno>
+#include <filesystem>
 #include <fstream>
 #include <optional>
 #include <system_error>
@@ -46,8 +47,12 @@ std::string event_line(std::string_view what, int64_t iteration,
 }
 
 // Keeps the lines of `path` that belong to the first `iterations` iterations. Returns the last
-// iteration among them that has a line of an interval, or nothing where there is no file.
+// iteration among them that has a line of an interval, or nothing where no file is.
 std::optional<int64_t> forget_after(const std::string& path, int64_t iterations) {
+  std::error_code unknown;  // what cannot be looked at fails below.
+  const std::filesystem::file_status about = std::filesystem::status(path, unknown);
+  if (!unknown && std::filesystem::exists(about) && !std::filesystem::is_regular_file(about))
+    return std::nullopt;  // a FIFO or a device holds no lines of before, and may have no end.
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in && errno == ENOENT) return std::nullopt;
