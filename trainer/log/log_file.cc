@@ -96,7 +96,7 @@ void LogFile::open() {
   if (!folder.empty()) std::filesystem::create_directories(folder);
   if (!prepared_ && options_.prepare) head_ = options_.prepare();
   prepared_ = true;
-  // A FIFO without a reader, or a full one, refuses like a full disk; training does not wait for it.
+  // A FIFO without a reader, or a full one, refuses as a full disk does: nobody waits for it.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
   fd_ = ::open(options_.path.c_str(), kFlags, 0666);
   struct stat about {};
