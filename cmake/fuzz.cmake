@@ -1,5 +1,5 @@
-# Every reader of foreign bytes as a fuzz target: the kept inputs are replayed by a test, and with FUZZ=ON, which
-# needs clang, libFuzzer runs them. tests/fuzz/run does the latter.
+# Every reader of foreign bytes as a fuzz target. A test replays the kept inputs; with FUZZ=ON, which needs clang, there
+# is also a program for libFuzzer, which tests/fuzz/run builds and runs.
 if(NOT BUILD_TESTING)
   return()
 endif()

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What reading one foreign file may cost: an allowance that grows with the bytes read, on which
-// every allocation and every walk of its readers draws (pickle.h, zip_archive.h, torch_file.h and
-// what looks through them). A small file can name the same large thing a million times; here that
-// ends in a message, not in all memory or all day.
+// What reading one foreign file may cost: an allowance that grows with the bytes read. Its readers
+// (pickle.h, zip_archive.h, torch_file.h and their callers) draw on it for every allocation and
+// every walk. A small file can name the same large thing a million times: the allowance makes that
+// an error before it takes all memory or all day.
 // Units: a unit is one byte of memory or one step of work. One file, one thread at a time.
 #pragma once
 
@@ -18,15 +18,14 @@ class Budget {
  public:
   explicit Budget(std::string path) : path_(std::move(path)) {}
 
-  /// `bytes` bytes of the file were read as one item. What describes (opcodes, records of a
-  /// directory) is short, and may become objects of many times its size; what is long is a text,
-  /// of which few copies are made.
+  /// `bytes` bytes of the file were read as one item. Short items (opcodes, directory records) may
+  /// become objects of many times their size; a long item is a text, which is copied a few times.
   void read(int64_t bytes) noexcept {
     const int64_t first = bytes < kShort ? bytes : kShort;
     allowed_ += kUnitsPerByte * first + kUnitsPerLongByte * (bytes - first);
   }
 
-  /// Call it before taking the memory or doing the steps.
+  /// Takes `units` from the allowance; call it before taking the memory or doing the steps.
   /// Errors: indexed::FormatError naming the file when it has asked for too much.
   void spend(int64_t units) {
     if (units <= allowed_ - spent_) {

@@ -31,7 +31,7 @@ constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
 
-// Stands in a folder while it is being written: by it a run knows the files of one that was killed.
+// Marks a folder that is being written, so that a later run knows what a killed one left.
 constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
 
 // Files of a folder that has no config.json yet; taken back unless kept.
@@ -170,9 +170,22 @@ bool is_model_file(const std::string& name) {
   return name == kIndex || is_tokenizer_file(name) || std::regex_match(name, kWeights);
 }
 
-// The old config goes first, then weights and tokenizer files under names that this run will not
-// write: they would be read with those that it does. `names`: what it will write. Nothing that
-// stands there is replaced unasked, but for what a killed run left.
+// Files there that from_pretrained reads or that this run will write, by their names in the folder.
+std::vector<std::string> found_files(const std::string& folder,
+                                     const std::set<std::string>& names) {
+  std::vector<std::string> found;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (names.contains(name) || is_model_file(name)) found.push_back(name);
+  }
+  for (const std::string& name : tokenizer_file_names(folder))
+    if (name.find('/') != std::string::npos) found.push_back(name);
+  return found;
+}
+
+// Makes room for the files `names`. Without target.replace nothing there is replaced, except what a
+// killed run left. Else the old config.json goes first, then weights and tokenizer files that this
+// run will not write: they would be read along with the new ones.
 void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
   fs::create_directories(folder);
@@ -183,17 +196,11 @@ void prepare_folder(const HfTarget& target, const std::set<std::string>& names) 
                             path.string() + ": not replaced without --force");
   };
   if (!ours && fs::exists(folder / "config.json")) refuse(folder / "config.json");
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (!ours && (names.contains(name) || is_model_file(name))) refuse(entry.path());
-  }
+  const std::vector<std::string> found = found_files(target.folder, names);
+  if (!ours && !found.empty()) refuse(folder / found.front());
   fs::remove(folder / "config.json");
-  std::vector<fs::path> stale;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (is_model_file(name) && !names.contains(name)) stale.push_back(entry.path());
-  }
-  for (const fs::path& path : stale) fs::remove(path);
+  for (const std::string& name : found)
+    if (!names.contains(name)) fs::remove(folder / name);
 }
 
 std::string read_text(const std::string& path) {

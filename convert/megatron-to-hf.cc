@@ -209,7 +209,7 @@ TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
 }
 
 // The command line's tokenizer, else the one that the checkpoint names, else the one that a
-// conversion left beside it, whose ids count for a tokenizer that says none itself.
+// conversion left beside it. Where the second is a bare vocabulary, the ids of the third count.
 TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& model) {
   const int64_t length = model.spec.max_position_embeddings;
   if (!options.tokenizer.empty()) return tokenizer_from_folder(options.tokenizer, length);
@@ -253,7 +253,8 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
   return size;
 }
 
-// What to say where generation would not stop at what ended the documents; empty: nothing.
+// A warning where the documents of training ended with another token than generation stops at; else
+// empty.
 std::string end_note(const CanonicalModel& model, const TokenizerFiles& tokenizer) {
   const int64_t end = model.tokenizer.end_of_document;
   const nlohmann::ordered_json eos = tokenizer.ids.value("eos_token_id", nlohmann::ordered_json());

@@ -193,7 +193,7 @@ void write_megatron(const CanonicalModel& model, const TokenizerFiles& tokenizer
   std::string tokenizer_folder;
   if (!one_file) {
     const std::string folder = fs::absolute(root / "tokenizer").lexically_normal().string();
-    write_beside_checkpoint(tokenizer, folder);
+    write_beside_checkpoint(tokenizer, folder, target.replace);
     if (!tokenizer.files.empty()) tokenizer_folder = folder;
   }
   PickleBuilder out;

@@ -36,7 +36,7 @@ struct PickledTensor {
   bool contiguous() const noexcept;
 };
 
-/// What a node is. `absent` is none: what was looked for and not found. `object` is anything of a
+/// What a node is. `absent`: there is none, it was not found. `object` is anything of a
 /// class that is not interpreted; `global` an imported name.
 enum class Kind : uint8_t {
   absent,
@@ -60,10 +60,10 @@ enum class Kind : uint8_t {
 
 class Pickle;
 
-/// A look at one node, or at nothing; copy freely. Valid as long as its Pickle. What asks a node
-/// for something it has not (an item behind the last, a tensor of a text) throws; what only looks
-/// (is, integer, text, size, find) says that it is not there. Looking through dicts draws on the
-/// budget of the file: FormatError.
+/// A look at one node, or at nothing; copy freely. Valid as long as its Pickle. item, key, value
+/// and tensor throw where the node has no such thing; is, integer, text, size and find say so by
+/// their result. Looking through dicts draws on the budget of the file, and throws FormatError when
+/// it is spent.
 class Value {
  public:
   Value() = default;

@@ -11,7 +11,6 @@
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
-#include "libtok/loaders.h"
 
 namespace convert {
 namespace {
@@ -21,7 +20,7 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-// A checkpoint's folder for what is not Megatron's.
+// The folder of the tokenizer beside a checkpoint.
 constexpr const char* kBeside = "tokenizer";
 
 // The keys of a config that name tokens.
@@ -39,12 +38,12 @@ json parse_json(const std::string& text, const std::string& path) {
   return tree;
 }
 
-// A foreign text in quotes, whatever its bytes.
+// A foreign text in quotes; bytes that are not UTF-8 are replaced.
 std::string show_text(const std::string& text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// What `read` gives; a value of another kind than a key should have is named by its file.
+// What `read` returns; a JSON value of the wrong kind becomes an error that names the file.
 template <class Read>
 TokenizerFiles of_right_kinds(const std::string& path, Read read) {
   try {
@@ -128,9 +127,8 @@ std::string tokenizer_json(const std::vector<std::pair<int64_t, std::string>>& t
   return out + "\n    ]\n  }\n}\n";
 }
 
-// What AutoTokenizer needs beside a vocabulary. GPT2Tokenizer cuts as GPT-2 does and takes
-// <|endoftext|> for tokens that are not named, also where the vocabulary has none: so it is told
-// that there is none.
+// What AutoTokenizer needs beside a vocabulary. GPT2Tokenizer takes <|endoftext|> for tokens that
+// are not named, even where the vocabulary lacks it: null says that there is none.
 void add_small_files(TokenizerFiles& out, const std::string& end_of_text, bool gpt2,
                      int64_t max_length) {
   ordered_json config;
@@ -158,15 +156,6 @@ void set_ids(TokenizerFiles& out, int64_t bos, int64_t eos, int64_t pad) {
   if (pad >= 0) set("pad_token_id", pad);
 }
 
-// The folder's files, for libtok.
-tok::ReadFile reader_of(const std::string& folder) {
-  return [folder](std::string_view name) -> std::optional<std::string> {
-    const std::string path = folder + "/" + std::string(name);
-    if (!fs::is_regular_file(path)) return std::nullopt;
-    return read_text(path);
-  };
-}
-
 tok::FolderIds ids_of(const tok::ReadFile& read, const std::string& folder) {
   try {
     return tok::read_folder_ids(read);
@@ -177,17 +166,9 @@ tok::FolderIds ids_of(const tok::ReadFile& read, const std::string& folder) {
 
 // Every file of a folder's tokenizer, by name.
 std::vector<TokenizerFile> files_of(const std::string& folder) {
-  std::vector<std::string> names;
-  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
-    const std::string name = entry.path().filename().string();
-    if (entry.is_regular_file() && is_tokenizer_file(name)) names.push_back(name);
-    if (!entry.is_directory() || name != "additional_chat_templates") continue;
-    for (const fs::directory_entry& inner : fs::directory_iterator(entry.path()))
-      if (inner.is_regular_file()) names.push_back(name + "/" + inner.path().filename().string());
-  }
-  std::sort(names.begin(), names.end());
   std::vector<TokenizerFile> files;
-  for (const std::string& name : names) files.push_back({name, read_text(folder + "/" + name)});
+  for (const std::string& name : tokenizer_file_names(folder))
+    files.push_back({name, read_text(folder + "/" + name)});
   return files;
 }
 
@@ -203,6 +184,27 @@ bool is_tokenizer_file(const std::string& name) {
          name.ends_with(".tiktoken");
 }
 
+std::vector<std::string> tokenizer_file_names(const std::string& folder) {
+  std::vector<std::string> names;
+  for (const fs::directory_entry& entry : fs::directory_iterator(folder)) {
+    const std::string name = entry.path().filename().string();
+    if (entry.is_regular_file() && is_tokenizer_file(name)) names.push_back(name);
+    if (!entry.is_directory() || name != "additional_chat_templates") continue;
+    for (const fs::directory_entry& inner : fs::directory_iterator(entry.path()))
+      if (inner.is_regular_file()) names.push_back(name + "/" + inner.path().filename().string());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
+}
+
+tok::ReadFile folder_reader(const std::string& folder) {
+  return [folder](std::string_view name) -> std::optional<std::string> {
+    const std::string path = folder + "/" + std::string(name);
+    if (!fs::is_regular_file(path)) return std::nullopt;
+    return read_text(path);
+  };
+}
+
 bool has_tokenizer(const std::string& folder) {
   const auto there = [&](const char* name) { return fs::exists(folder + "/" + name); };
   if (!fs::is_directory(folder)) return false;
@@ -210,7 +212,14 @@ bool has_tokenizer(const std::string& folder) {
          there("config.json");
 }
 
-void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder) {
+void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder,
+                             bool replace) {
+  if (replace && fs::is_directory(folder)) {
+    for (const std::string& name : tokenizer_file_names(folder))
+      fs::remove(fs::path(folder) / name);
+    for (const char* name : {"config.json", "generation_config.json"})
+      fs::remove(fs::path(folder) / name);
+  }
   for (const std::vector<TokenizerFile>* files : {&tokenizer.files, &tokenizer.model_files})
     for (const TokenizerFile& file : *files) {
       const fs::path path = fs::path(folder) / file.name;
@@ -297,7 +306,7 @@ static TokenizerFiles read_folder(const std::string& folder, int64_t max_length)
   out.copied = true;
   out.place = folder;
   out.files = files_of(folder);
-  const tok::FolderIds ids = ids_of(reader_of(folder), folder);
+  const tok::FolderIds ids = ids_of(folder_reader(folder), folder);
   out.vocab_size = ids.limit;
   for (const char* name : {"config.json", "generation_config.json"})
     if (there(name)) out.model_files.push_back({name, read_text(folder + "/" + name)});

@@ -11,9 +11,11 @@
 #include <string>
 #include <vector>
 
+#include "libtok/loaders.h"
+
 namespace convert {
 
-/// One file to be written. A name may lead into a folder.
+/// One file to be written; `name` may have a folder in front.
 struct TokenizerFile {
   std::string name;
   std::string text;
@@ -22,12 +24,12 @@ struct TokenizerFile {
 /// A tokenizer's files and what a config needs to know of them.
 struct TokenizerFiles {
   std::vector<TokenizerFile> files;  ///< empty: there is no tokenizer
-  /// config.json and generation_config.json of the model whose folder this is. They go with the
-  /// tokenizer into a checkpoint, so that the way back states the source's ids; a model written
-  /// here has its own config.json.
+  /// The source model's config.json and generation_config.json. They go with the tokenizer into a
+  /// checkpoint, so that an export from it states the source's ids. An exported folder takes only
+  /// the second; its config.json is made.
   std::vector<TokenizerFile> model_files = {};
-  /// What config.json is to say of bos_token_id, eos_token_id and pad_token_id, as there: a number,
-  /// a list or null. A key that is missing is not written, and means the class's default.
+  /// bos_token_id, eos_token_id and pad_token_id for config.json: each a number, a list or null. A
+  /// missing key is not written, and means the model class's default.
   nlohmann::ordered_json ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   bool copied = false;     ///< byte for byte, from a folder of Hugging Face's form
   int64_t vocab_size = 0;  ///< highest id plus one; 0 where it is not known
@@ -41,29 +43,37 @@ struct TokenizerFiles {
 TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
                                     int64_t max_length);
 
-/// From a tokenizer.json that stands alone, under whatever name.
+/// From a tokenizer.json without files beside it, whatever its name.
 /// Errors: std::system_error; indexed::FormatError for a file that is not one.
 TokenizerFiles tokenizer_from_json(const std::string& path, int64_t max_length);
 
-/// From a folder with tokenizer.json, vocab.json and merges.txt, or files of another tokenizer
-/// beside a config.json: every one of its tokenizer's files is copied. Where nothing but a
-/// vocabulary stands there, what AutoTokenizer needs beside it is made. A folder with a config.json
-/// alone gives its ids.
+/// From a folder with tokenizer.json, with vocab.json and merges.txt, or with a config.json and
+/// files of any other tokenizer: every tokenizer file is copied. Where only a vocabulary is there,
+/// the files that AutoTokenizer needs beside it are made. A config.json alone gives its ids.
 /// Errors: as above; indexed::FormatError when the folder has none of them.
 TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length);
 
 /// Whether tokenizer_from_folder takes `folder`.
 bool has_tokenizer(const std::string& folder);
 
-/// Writes both kinds of files into `folder`, creating it.
+/// Writes both kinds of files into `folder`, creating it. `replace`: files of that kind already
+/// there are removed first, so that none of another model's stays among them.
 /// Errors: std::system_error.
-void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder);
+void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder,
+                             bool replace);
 
-/// The folder that a conversion left beside a checkpoint, whose root or any part is `path`: ROOT's
-/// "tokenizer". Empty where there is none.
+/// The folder "tokenizer" that a conversion left in the root of a checkpoint; `path` is the root or
+/// any part of it. Empty where there is none.
 std::string folder_beside_checkpoint(const std::string& path);
 
 /// Whether a file of this name belongs to a tokenizer.
 bool is_tokenizer_file(const std::string& name);
+
+/// Names of the tokenizer files in `folder`, sorted; those of additional_chat_templates too.
+/// Errors: std::system_error.
+std::vector<std::string> tokenizer_file_names(const std::string& folder);
+
+/// Reads files of `folder` for libtok. Errors of a call: std::system_error.
+tok::ReadFile folder_reader(const std::string& folder);
 
 }  // namespace convert

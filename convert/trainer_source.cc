@@ -118,8 +118,8 @@ std::string first_of(const std::map<std::string, std::vector<std::string>>& conf
   return found == config.end() || found->second.empty() ? "" : found->second[0];
 }
 
-// What ended the documents that a run read: its --eod-id, else what the first dataset that is here
-// says of itself.
+// The id that ended the documents of a run: its --eod-id, else that of the first of its datasets
+// whose manifest is on this machine; -1 where neither says.
 int64_t end_of_document(const trainer::CheckpointMeta& meta) {
   const std::string given = first_of(meta.config, "eod-id");
   int64_t id = -1;
@@ -288,7 +288,7 @@ void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
     throw std::system_error(EEXIST, std::generic_category(),
                             tracker + ": not replaced without --force");
   const fs::path folder = fs::absolute(fs::path(target.path) / "tokenizer").lexically_normal();
-  write_beside_checkpoint(tokenizer, folder.string());
+  write_beside_checkpoint(tokenizer, folder.string(), target.replace);
   model.tokenizer = {};
   if (tokenizer.copied && !tokenizer.files.empty())
     model.tokenizer = {.type = "HuggingFaceTokenizer", .name_or_path = folder.string()};

@@ -11,8 +11,8 @@
 
 #include "convert/hf_folder.h"
 #include "convert/plain_forward.h"
+#include "convert/tokenizer_files.h"
 #include "libindexed/format.h"
-#include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "libtok/tokenizer.h"
 
@@ -22,24 +22,14 @@ namespace {
 // Enough to tell models apart; a long text's logits would fill the memory that --verify spares.
 constexpr int64_t kMostTokens = 512;
 
-std::string read_text(const std::string& path) {
-  const indexed::MappedFile file(path);
-  return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
-}
-
 std::vector<int32_t> tokenize(const std::string& folder, const std::string& text) {
   namespace fs = std::filesystem;
   if (!fs::exists(folder + "/tokenizer.json") && !fs::exists(folder + "/vocab.json"))
     throw indexed::FormatError(folder +
                                ": no tokenizer.json, so --verify cannot read its text: "
                                "give --vocab-file and --merge-file, or --tokenizer");
-  const tok::ReadFile read = [&](std::string_view name) -> std::optional<std::string> {
-    const std::string path = folder + "/" + std::string(name);
-    if (!fs::is_regular_file(path)) return std::nullopt;
-    return read_text(path);
-  };
   try {
-    return tok::Tokenizer::from_folder(read).encode(text);
+    return tok::Tokenizer::from_folder(folder_reader(folder)).encode(text);
   } catch (const tok::ParseError& error) {
     throw indexed::FormatError(folder + ": " + error.what());
   }

@@ -47,8 +47,8 @@ class MappedFile {
 };
 
 /// For the handler of SIGBUS: if `address` lies in a MappedFile, writes one line without its end to
-/// `line` ("PATH: byte N: cut short to M bytes while it was read"), at most `size` bytes, and
-/// returns its length; else 0. Async-signal-safe.
+/// `line` ("PATH: byte N: the file was cut short to M bytes while it was read"), at most `size`
+/// bytes, and returns its length; else 0. Async-signal-safe.
 size_t describe_fault(const void* address, char* line, size_t size) noexcept;
 
 /// Reads one byte of each page, so that a page which cannot be had raises SIGBUS here: for bytes

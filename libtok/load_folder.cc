@@ -66,13 +66,13 @@ std::string shown(const ordered_json& value) {
   return text.size() > 100 ? text.substr(0, 100) + "..." : text;
 }
 
-/// The model's config.json, or another program's file of that name, which says nothing here.
+/// The model's config.json; an empty object where there is none, or a file of another kind.
 ordered_json read_model_config(const ReadFile& read) {
   ordered_json tree = ordered_json::parse(read("config.json").value_or("{}"), nullptr, false);
   return tree.is_object() ? tree : ordered_json::object();
 }
 
-/// A small file; an empty object where there is none.
+/// A configuration file; an empty object where there is none.
 ordered_json read_object(const ReadFile& read, const char* name) {
   const std::optional<std::string> text = read(name);
   if (!text) return ordered_json::object();
@@ -110,7 +110,7 @@ AddedToken read_token(const ordered_json& value, bool special, const std::string
   return token;
 }
 
-/// The small files of a folder, and what they say together.
+/// What the configuration files of a folder say together.
 class FolderConfig {
  public:
   /// `pair`: the folder has no tokenizer.json, so that some class must say how texts are cut.
@@ -217,7 +217,7 @@ class FolderConfig {
     }
   }
 
-  /// Roles of one model's own, as image_token. 4.46 does not know them.
+  /// Roles that only some models have, such as image_token. 4.46 does not know them.
   void add_own_roles(const ordered_json& file, const char* place) {
     for (const auto& [key, value] : file.items()) {
       const bool standard =
@@ -312,8 +312,8 @@ void set_template(const FolderConfig& config, bool has_json, TokenizerSource& so
 }
 
 /// Classes of transformers 5 take no more than vocabulary, merges and template from tokenizer.json.
-/// What they drop, and 4.46 and this reader keep: its own way of cutting, and added tokens that the
-/// configuration's list lacks.
+/// They drop its way of cutting, and added tokens that the configuration's list lacks; 4.46 and
+/// this reader keep both.
 void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   if (config.known_class() == nullptr) return;
   const TokenizerClass& known = *config.known_class();
@@ -329,7 +329,7 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   for (const AddedToken& token : loading.added) {
     if (!config.has_list() || config.is_named(token.content) || listed.contains(token.content))
       continue;
-    dropped += (dropped.empty() ? "" : " and ") + std::string("added tokens as ") +
+    dropped += (dropped.empty() ? "" : " and ") + std::string("added tokens such as ") +
                ordered_json(token.content).dump() + ", which added_tokens_decoder lacks";
     break;
   }
@@ -383,7 +383,7 @@ NamedTokens read_named_tokens(const ReadFile& read) {
 FolderIds read_folder_ids(const ReadFile& read) {
   const NamedTokens named = read_named_tokens(read);
   FolderIds out;
-  std::map<std::string, int32_t, std::less<>> small;  // of the lists, whose ids overrule none
+  std::map<std::string, int32_t, std::less<>> small;  // ids of listed tokens; the first one counts
   const auto list = [&](const std::string& content, int64_t id) {
     if (id < 0 || id >= kIdLimit) return;
     small.emplace(content, static_cast<int32_t>(id));
@@ -394,7 +394,12 @@ FolderIds read_folder_ids(const ReadFile& read) {
   if (whole) {
     JsonFile file = read_json_file(*whole, "tokenizer.json", VocabPlace::model);
     for (const json& entry : file.tree.value("added_tokens", json::array())) {
-      if (entry.is_object()) list(entry.value("content", ""), entry.value("id", int64_t{-1}));
+      if (!entry.is_object() || !entry.contains("content") || !entry.contains("id")) continue;
+      const json &content = entry["content"], &id = entry["id"];
+      if (!content.is_string() || !id.is_number_integer()) {
+        refuse("tokenizer.json", "added_tokens", shown(entry) + ": expected a token with its id");
+      }
+      list(content.get<std::string>(), id.get<int64_t>());
     }
     const json& model = file.tree["model"];
     if (model.is_object() && model.contains("vocab") && model["vocab"].is_array()) {

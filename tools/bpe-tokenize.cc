@@ -215,7 +215,7 @@ indexed::Provenance make_provenance(const Options& options, const cli::Invocatio
   return provenance;
 }
 
-/// What became of special tokens that stand literally in the texts; empty where none do.
+/// What became of special tokens that stand literally in the texts; empty where there are none.
 std::string special_tokens_words(const tokenize::Totals& totals,
                                  const tokenize::LoadedTokenizer& tokenizer) {
   if (totals.special_tokens == 0) return {};
@@ -326,7 +326,7 @@ void tokenize_all(const Options& options, const cli::Invocation& call,
   }
   const std::string special_tokens = special_tokens_words(writer.totals(), tokenizer);
   call.console.note(closing_line(writer.totals(), policy, special_tokens));
-  // What may be a mistake in the corpus is said whatever -q says.
+  // It may be a mistake in the corpus, so -q does not hide it.
   if (call.console.quiet() && !special_tokens.empty()) call.console.error(special_tokens);
   for (size_t i = 0; i < prefixes.size(); ++i) {
     call.console.log(cli::concat(prefixes[i], ".bin: ", cli::counted(writer.tokens(i), "token"),

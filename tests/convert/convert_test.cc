@@ -11,7 +11,6 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <numeric>
 
@@ -23,6 +22,7 @@
 #include "convert/trainer_source.h"
 #include "convert/verify.h"
 #include "libindexed/format.h"
+#include "tests/convert/outcomes.h"
 #include "trainer/checkpoint/safetensors.h"
 
 namespace convert {
@@ -38,11 +38,6 @@ std::string golden(const std::string& name) {
   return std::string(GOLDEN_DIR) + "/convert/gpt2/" + name;
 }
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 const json& expected() {
   static const json tree = json::parse(read_file(golden("expected.json")));
   return tree;
@@ -51,16 +46,6 @@ const json& expected() {
 uint32_t digest(std::span<const std::byte> bytes) {
   return static_cast<uint32_t>(
       crc32(0, reinterpret_cast<const Bytef*>(bytes.data()), static_cast<uInt>(bytes.size())));
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const std::exception& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << "one line";
-    return e.what();
-  }
-  return "accepted";
 }
 
 TokenizerFiles tokenizer() {
@@ -240,10 +225,11 @@ TEST_F(ConvertTest, FilesOfOthersStay) {
     std::ifstream(path("hf/" + name)) >> text;
     return text == "mine";
   };
-  fs::create_directories(path("hf"));
+  fs::create_directories(path("hf/additional_chat_templates"));
   for (const std::string name :
-       {"vocab.json", "model.safetensors", "model-00002-of-00003.safetensors",
-        "model.safetensors.index.json", "generation_config.json", "config.json"}) {
+       {"additional_chat_templates/tools.jinja", "vocab.json", "model.safetensors",
+        "model-00002-of-00003.safetensors", "model.safetensors.index.json",
+        "generation_config.json", "config.json"}) {
     put(name);
     EXPECT_THAT(error_of([&] { write(false); }),
                 HasSubstr(name + ": not replaced without --force"));

@@ -9,9 +9,10 @@
 
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 #include <string>
+
+#include "tests/convert/outcomes.h"
 
 namespace convert {
 namespace {
@@ -19,16 +20,6 @@ namespace {
 using nlohmann::json;
 using ::testing::HasSubstr;
 namespace fs = std::filesystem;
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const std::exception& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << "one line";
-    return e.what();
-  }
-  return "accepted";
-}
 
 TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
   const std::string folder = testing::TempDir() + "tokenizer_files_" + std::to_string(getpid());
@@ -122,6 +113,22 @@ TEST_F(TokenizerFolderTest, IdsOfOtherTokenizersAreRead) {
   const TokenizerFiles files = read();
   EXPECT_EQ(files.ids, json({{"bos_token_id", nullptr}, {"eos_token_id", 1}}));
   EXPECT_EQ(files.vocab_size, 2);
+}
+
+TEST_F(TokenizerFolderTest, WithForceNoFileOfAnotherModelStaysBesideACheckpoint) {
+  for (const char* name :
+       {"added_tokens.json", "config.json", "additional_chat_templates/a.jinja", "notes"}) {
+    fs::create_directories(fs::path(path(name)).parent_path());
+    put(name, "{}");
+  }
+  TokenizerFiles files;
+  files.files = {{"vocab.json", "new"}};
+  write_beside_checkpoint(files, folder_.string(), false);
+  EXPECT_TRUE(fs::exists(path("added_tokens.json")));
+  write_beside_checkpoint(files, folder_.string(), true);
+  EXPECT_TRUE(fs::exists(path("vocab.json")) && fs::exists(path("notes")));
+  EXPECT_FALSE(fs::exists(path("added_tokens.json")) || fs::exists(path("config.json")) ||
+               fs::exists(path("additional_chat_templates/a.jinja")));
 }
 
 TEST_F(TokenizerFolderTest, AFolderBesideACheckpointIsFoundFromAnyPartOfIt) {

@@ -11,10 +11,10 @@
 #include <cstring>
 #include <filesystem>
 #include <fstream>
-#include <functional>
 #include <nlohmann/json.hpp>
 
 #include "libindexed/format.h"
+#include "tests/convert/outcomes.h"
 
 namespace convert {
 namespace {
@@ -26,25 +26,10 @@ namespace fs = std::filesystem;
 
 std::string golden(const std::string& name) { return std::string(GOLDEN_DIR) + "/convert/" + name; }
 
-std::string read_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  return {std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>()};
-}
-
 std::vector<std::byte> read_tensor(const TorchFile& file, const PickledTensor& t) {
   std::vector<std::byte> out(static_cast<size_t>(t.elements() * element_bytes(t)));
   file.read_rows(t, 0, t.shape.empty() ? 1 : t.shape[0], out.data());
   return out;
-}
-
-std::string error_of(const std::function<void()>& run) {
-  try {
-    run();
-  } catch (const indexed::FormatError& e) {
-    EXPECT_EQ(std::string(e.what()).find('\n'), std::string::npos) << "one line";
-    return e.what();
-  }
-  return "accepted";
 }
 
 class TorchFileTest : public ::testing::TestWithParam<const char*> {};
@@ -109,7 +94,8 @@ TEST_P(TorchFileTest, EveryCutIsRefused) {
   const std::string path = ::testing::TempDir() + "cut_" + GetParam();
   for (size_t cut = 0; cut < whole.size(); cut += 31) {
     std::ofstream(path, std::ios::binary).write(whole.data(), static_cast<std::streamsize>(cut));
-    EXPECT_THAT(error_of([&] { TorchFile file(path); }), StartsWith(path)) << cut;
+    EXPECT_THAT(error_of<indexed::FormatError>([&] { TorchFile file(path); }), StartsWith(path))
+        << cut;
   }
   fs::remove(path);
 }
@@ -124,7 +110,7 @@ TEST_P(TorchFileTest, ADamagedByteNeverCrashes) {
     std::string damaged = whole;
     damaged[at] = static_cast<char>(damaged[at] ^ 0x55);
     std::ofstream(path, std::ios::binary) << damaged;
-    refused += error_of([&] {
+    refused += error_of<indexed::FormatError>([&] {
                  const TorchFile file(path);
                  for (const PickledTensor& t : file.pickle().tensors()) read_tensor(file, t);
                }) != "accepted";
@@ -153,7 +139,8 @@ TEST(TorchFileDamage, AStorageWithoutItsChecksumIsNamedUnlessIgnored) {
   std::ofstream(path, std::ios::binary) << whole;
   const TorchFile strict(path);
   const PickledTensor& t = strict.root().find("tensors").find("f32").tensor();
-  EXPECT_THAT(error_of([&] { read_tensor(strict, t); }), HasSubstr("does not have its checksum"));
+  EXPECT_THAT(error_of<indexed::FormatError>([&] { read_tensor(strict, t); }),
+              HasSubstr("does not have its checksum"));
   const TorchFile lax(path, TorchFile::Checksums::ignore);
   EXPECT_EQ(read_tensor(lax, lax.root().find("tensors").find("f32").tensor()).size(), data.size());
   fs::remove(path);
@@ -163,7 +150,7 @@ TEST(TorchFileDamage, ForeignFilesAreRefused) {
   const std::string path = ::testing::TempDir() + "foreign.pt";
   const auto refuse = [&](const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
-    return error_of([&] { TorchFile file(path); });
+    return error_of<indexed::FormatError>([&] { TorchFile file(path); });
   };
   EXPECT_THAT(refuse(""), HasSubstr("not a file of torch.save"));
   EXPECT_THAT(refuse("hello"), HasSubstr("not a file of torch.save"));
@@ -177,7 +164,8 @@ TEST(TorchFileDamage, ForeignFilesAreRefused) {
 
 std::string pickle_error(const std::string& body) {
   const std::string bytes = "\x80\x02" + body;
-  return error_of([&] { Pickle pickle(std::as_bytes(std::span(bytes)), "p"); });
+  return error_of<indexed::FormatError>(
+      [&] { Pickle pickle(std::as_bytes(std::span(bytes)), "p"); });
 }
 
 std::string text(const std::string& s) {

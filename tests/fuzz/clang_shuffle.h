@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// GCC's __builtin_shuffle for clang, which has none with a mask that is a variable: slow, and only
-// there so that what the converters link can be built for libFuzzer. No fuzz target calls it.
+// GCC's __builtin_shuffle for clang, which has none whose mask is a variable. Slow: it is here only
+// so that clang can build what the converters link. No fuzz target calls it.
 #pragma once
 
 template <class V, class M>

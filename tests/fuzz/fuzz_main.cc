@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The entry points of libFuzzer, for the target that FUZZ_TARGET names. With FUZZ_SEEDS=FOLDER it
-// writes the first inputs of all targets there (tests/fuzz/run does both).
+// The entry points of libFuzzer, for the target that FUZZ_TARGET names. With FUZZ_SEEDS=FOLDER the
+// program writes the first inputs of all targets there, prints their names and ends.
+// tests/fuzz/run does both.
 #include <cstdio>
 #include <cstdlib>
 #include <cstring>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Every reader of foreign bytes on the inputs that fuzzing kept (tests/fuzz/corpus/TARGET): first
-// inputs, and what once broke a reader. Then each kept input changed a little by the mutators, with
-// fixed seeds. Hours of it, with the coverage as guide, are tests/fuzz/run.
+// Every reader of foreign bytes on the kept inputs (tests/fuzz/corpus/TARGET): first inputs, and
+// those that once broke a reader. Then each of them changed a little by the mutators, with fixed
+// seeds. tests/fuzz/run does it for hours, guided by coverage.
 #include <gtest/gtest.h>
 
 #include <algorithm>
@@ -54,7 +54,7 @@ TEST_P(FuzzReplay, KeptInputsEndWell) {
   }
 }
 
-// A first input that a reader refuses would leave all behind the refusal unseen.
+// If a reader refused a first input, nothing behind the refusal would be tested.
 TEST(FuzzSeeds, AreReadToTheirEnd) {
   for (const Seed& seed : seeds()) {
     const Target* target = find_target(seed.target);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Every reader of foreign bytes as a function of bytes: libFuzzer calls them (fuzz_main.cc), and an
-// ordinary test replays the kept inputs (replay_test.cc). A target throws nothing that a program
-// would not print as one line: what else comes out, or a crash, is a finding.
+// ordinary test replays the kept inputs (replay_test.cc). A target may throw what a program prints
+// as one line; any other exception, or a crash, is a finding.
 #pragma once
 
 #include <cstdint>
@@ -28,19 +28,20 @@ std::span<const Target> targets();
 /// The target of this name, or nullptr.
 const Target* find_target(std::string_view name);
 
-/// Calls the target. The errors that readers promise (FormatError, ParseError, system_error, all of
-/// std::runtime_error) are good ends; others leave it.
+/// Calls the target and catches the errors that readers promise (FormatError, ParseError,
+/// system_error: all are std::runtime_error). Others pass through.
 void run_target(const Target& target, Bytes input);
 
 // --- files and folders ---------------------------------------------------------------------------
 
-/// Files of a folder in one input: for each a length of name, the name, four bytes of size, bytes.
+/// Files of a folder in one input. Each is a byte with the length of its name, the name, four bytes
+/// with its size, and its bytes.
 using Files = std::vector<std::pair<std::string, std::string>>;
 std::string pack(const Files& files);
-/// What pack() packed, as far as it goes; names that leave the folder are left out.
+/// What pack() packed, up to the first damage; names that leave the folder are left out.
 Files unpack(std::string_view packed);
 
-/// A folder in memory, where there is one, with these files in it; gone when destroyed.
+/// A temporary folder with these files, in memory where /dev/shm exists; removed by the destructor.
 class Folder {
  public:
   explicit Folder(const Files& files);
@@ -60,10 +61,10 @@ std::string mutate_pickle(const std::string& input, uint64_t seed);
 /// A zip archive whose members are changed and packed again with true checksums; at times one with
 /// entries over one another, names that leave it, sizes of zip64.
 std::string mutate_zip(const std::string& input, uint64_t seed);
-/// One file of a packed folder changed as what it is, or renamed, doubled, taken out.
+/// One file of a packed folder changed by the mutator of its kind, or renamed, replaced, taken out.
 std::string mutate_folder(const std::string& input, uint64_t seed);
 
-/// Small good inputs of the targets of checkpoints (seeds.cc): target, name, bytes.
+/// Small valid inputs to start from (seeds.cc).
 struct Seed {
   std::string target, name, bytes;
 };

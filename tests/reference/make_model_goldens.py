@@ -2,7 +2,7 @@
 """Goldens of whole models: loss, every gradient, and 20 AdamW steps, by PyTorch in float64.
 
 Written from the definition of each family, not from the trainer: weights are named as the parameter table names them,
-dropout masks follow the law of trainer/ops/layer_args.h through a Philox of numpy integers written here.
+dropout masks follow the law of trainer/ops/dropout.h through a Philox of numpy integers written here.
 Run: python tests/reference/make_model_goldens.py tests/golden/trainer
 Each file: "gristmill-golden 1 torch VERSION\n", then for each array "name count\n" and count fp32 values.
 """

@@ -8,6 +8,7 @@
 // device. FAULT_MESSAGES: the process's beginning counts too, and every message it sends, of
 // control or between ranks. FAULT_COUNT: a file that holds the number of operations, a long,
 // however the process ends; of a rank, with its number after a dot.
+// FAULT_FROM: a text; operations count from the first one on whose path holds it.
 // FAULT_WHEN: a file; while it is there, and only then, every operation fails with FAULT_ERRNO.
 // FAULT_SAVES: operations are counted anew in each save of the trainer, those that change nothing
 // among them; the first save fails at operation FAULT_AT, the third at the FAULT_SAVES-th after it,
@@ -147,9 +148,17 @@ bool fault(const char* name, const char* path) {
   return true;
 }
 
+// Whether operations count already.
+bool begun(const Path& path) {
+  static const char* const from = std::getenv("FAULT_FROM");
+  static std::atomic<bool> yes{from == nullptr};
+  if (!yes && std::strstr(path.text, from) != nullptr) yes = true;
+  return yes;
+}
+
 // Of an operation that changes files.
 bool changes(const char* name, const Path& path) {
-  return path.below_root() && fault(name, path.text);
+  return path.below_root() && begun(path) && fault(name, path.text);
 }
 
 // Of a rename, which also has a line with its old name.

@@ -213,7 +213,7 @@ TEST(Launch, InterfacesThatAreNotThereAreNamed) {
               "NCCL_SOCKET_IFNAME=" + std::string(wrong) +
                   " leaves no interface of this host, which has lo, eth0, ib0: name one of them, "
                   "or unset it");
-  EXPECT_EQ(objection("NCCL_SOCKET_IFNAME", "ens", false), "");  // gloo does not read it.
+  EXPECT_EQ(objection("NCCL_SOCKET_IFNAME", "ens", false), "");  // Not for CPU ranks.
   EXPECT_EQ(objection("GLOO_SOCKET_IFNAME", "ens,eth0", false), "");
   EXPECT_THAT(objection("GLOO_SOCKET_IFNAME", "eth", false), HasSubstr("GLOO_SOCKET_IFNAME=eth"));
   EXPECT_EQ(gloo_address([](const char*) { return "eth0"; }, own), "10.0.0.7");

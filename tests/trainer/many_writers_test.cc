@@ -230,7 +230,7 @@ TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
   EXPECT_FALSE(fs::exists(root_ + "/.iter_0000009.tmp"));
 }
 
-// Rank 2 stands still: who waits in vain is told for whom.
+// Rank 2 stands still: the ranks that wait for it in vain learn that it was rank 2.
 TEST_F(ManyWriters, OneThatDoesNotComeIsNamedToAll) {
   WriterPlace first = place(0);
   first.patience = std::chrono::seconds(1);

@@ -290,6 +290,8 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
   };
   EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "v100-16gb"}),
               HasSubstr("trainer: --gpu v100-16gb: NVIDIA V100 16 GB: compute capability 7.0, "));
+  EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "v100"}),
+              HasSubstr("trainer: --gpu v100: NVIDIA V100 32 GB: compute capability 7.0, "));
   EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "a100"}),
               HasSubstr("trainer: --gpu a100: one of a30, a100-40gb, "));
   EXPECT_EQ(refused({"--dry-run", "--device", "cpu", "--gpu", "l4"}),

@@ -1,6 +1,6 @@
 // Disks that refuse, as processes of the trainer program see them: every system call of a save
 // fails in turn, on each rank, once or until the next save; the logs' disk is full for a while.
-// Training goes on to the bytes of a run that nobody touched, and who was refused what is said.
+// Training goes on to the bytes of a run that nobody touched, and a line says who was refused what.
 //
 // SPDX-License-Identifier: MIT
 #include <sys/resource.h>
@@ -57,7 +57,7 @@ std::string words_of(int error) {
   return text;
 }
 
-/// Who fails in a sweep, and for how long.
+/// Which rank fails in a sweep, and for how long.
 struct Sweep {
   int ranks, victim, first, stride;
   bool once;

@@ -152,6 +152,22 @@ class Comer {
   std::string nonce_, theirs_;
 };
 
+/// Takes the next connection at `door` into `stream`, and answers its hello as a rank 0 that knows
+/// `secret`; without a proof where that is empty. Returns the hello; nothing where nobody waits, or
+/// no hello comes by `end`.
+std::optional<std::string> answer_next(Listener& door, const std::string& secret,
+                                       Clock::time_point end, FrameStream& stream) {
+  stream = FrameStream(door.take());
+  std::this_thread::sleep_for(milliseconds(5));
+  if (stream.fd() < 0) return std::nullopt;
+  const std::optional<Frame> hello = stream.wait(end, 1 << 20);
+  if (!hello) return std::nullopt;
+  const std::string theirs = hello->payload.substr(kMagic.size(), kNonce), nonce(kNonce, 'n');
+  const std::string proven = proof(secret, "challenge", theirs, nonce, "");
+  stream.send(FrameKind::challenge, secret.empty() ? nonce : nonce + proven);
+  return hello->payload;
+}
+
 class StrangersTest : public ControlTest {
  protected:
   StrangersTest() : listener_(listen_on("127.0.0.1", 0)), port_(port_of(listener_)) {}
@@ -268,12 +284,34 @@ TEST(FrameStream, TakesNoMoreThanAFrameMayHave) {
   EXPECT_EQ(left, sent - 4 - static_cast<ssize_t>(kStrangerLimit));
 }
 
+// A large frame to a slow peer: it is the peer's silence that counts, not the time in all.
+TEST(FrameStream, SendsForAsLongAsThePeerTakesSomething) {
+  int ends[2];
+  ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
+  FrameStream sender{Socket(ends[0])};
+  const Socket receiver(ends[1]);
+  const std::string payload(size_t{4} << 20, 'x');
+  std::thread slow([&] {
+    std::string block(size_t{1} << 16, '\0');
+    const Clock::time_point fast = Clock::now() + std::chrono::seconds(11);
+    while (read(receiver.fd(), block.data(), block.size()) > 0)
+      if (Clock::now() < fast) std::this_thread::sleep_for(milliseconds(500));
+  });
+  const Clock::time_point begin = Clock::now();
+  const bool whole = sender.send(FrameKind::post, payload);
+  const Clock::duration took = Clock::now() - begin;
+  sender.close();
+  slow.join();
+  EXPECT_TRUE(whole);
+  EXPECT_GT(took, std::chrono::seconds(10));
+}
+
 // Without a descriptor for it, who waits is closed: else the listener would be ready for ever.
 TEST(Listener, ClosesWhoWaitsWhereDescriptorsHaveRunOut) {
   Listener listener{listen_on("127.0.0.1", 0)};
   std::string why;
-  const Socket waits = connect_to("127.0.0.1", port_of(Socket(dup(listener.fd()))),
-                                  Clock::now() + std::chrono::seconds(5), why);
+  const Socket waits =
+      connect_to("127.0.0.1", listener.port(), Clock::now() + std::chrono::seconds(5), why);
   ASSERT_TRUE(waits);
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
@@ -326,7 +364,6 @@ TEST_F(StrangersTest, WhoWasRefusedHasNothingMoreToSay) {
 }
 
 TEST_F(StrangersTest, AnImpostorInRankZerosPlaceLearnsNothingAndIsRefused) {
-  const std::string nonce(kNonce, 'n');
   for (const auto& [secret, complaint] : {std::pair{"another", "does not know this job's secret"},
                                           std::pair{"", "something else listens there"}}) {
     std::string heard;
@@ -334,16 +371,11 @@ TEST_F(StrangersTest, AnImpostorInRankZerosPlaceLearnsNothingAndIsRefused) {
     std::thread impostor([&, secret = secret] {
       Listener door{Socket(dup(listener_.fd()))};
       while (!done) {
-        FrameStream stream{door.take()};
-        std::this_thread::sleep_for(milliseconds(5));
-        if (stream.fd() < 0) continue;
+        FrameStream stream{Socket()};
         const Clock::time_point soon = Clock::now() + milliseconds(500);
-        const std::optional<Frame> hello = stream.wait(soon, 1 << 20);
+        const std::optional<std::string> hello = answer_next(door, secret, soon, stream);
         if (!hello) continue;
-        heard += hello->payload;
-        const std::string theirs = hello->payload.substr(kMagic.size(), kNonce);
-        const std::string proven = proof(secret, "challenge", theirs, nonce, "");
-        stream.send(FrameKind::challenge, *secret == 0 ? nonce : nonce + proven);
+        heard += *hello;
         if (const std::optional<Frame> more = stream.wait(soon, 1 << 20)) heard += more->payload;
       }
     });
@@ -412,14 +444,8 @@ TEST_F(StrangersTest, RankZeroThatStopsInTheMeetingIsNamed) {
     Listener door{Socket(dup(listener_.fd()))};
     std::vector<FrameStream> streams;
     for (const Clock::time_point end = Clock::now() + milliseconds(2500); Clock::now() < end;) {
-      FrameStream stream{door.take()};
-      std::this_thread::sleep_for(milliseconds(5));
-      if (stream.fd() < 0) continue;
-      const std::optional<Frame> hello = stream.wait(end, 1 << 20);
-      if (!hello) continue;
-      const std::string theirs = hello->payload.substr(kMagic.size(), kNonce);
-      const std::string nonce(kNonce, 'n');
-      stream.send(FrameKind::challenge, nonce + proof(kSecret, "challenge", theirs, nonce, ""));
+      FrameStream stream{Socket()};
+      if (!answer_next(door, kSecret, end, stream)) continue;
       stream.send(FrameKind::beat, "");
       streams.push_back(std::move(stream));
     }

@@ -21,10 +21,10 @@ struct Program {
   /// False: the process must not end yet, and the signal will be raised again. Must be
   /// async-signal-safe. Null: nothing to do.
   bool (*at_signal)(int signal) noexcept = nullptr;
-  /// Called by the handler of SIGBUS, whose `address` could not be read: writes the line that names
-  /// the file and the place there to `line` and returns its length, or 0 when the address is in no
-  /// file that it knows, and the signal keeps its default action. Else temporaries are unlinked and
-  /// the status is 1. Must be async-signal-safe. Null: always the default action.
+  /// Called by the handler of SIGBUS when `address` cannot be read: writes a line that names the
+  /// file and the place to `line` and returns its length. Temporaries are then unlinked and the
+  /// status is 1. Returns 0 if the address is in no file that it knows: the signal keeps its
+  /// default action. Must be async-signal-safe. Null: always the default action.
   size_t (*at_fault)(const void* address, char* line, size_t size) noexcept = nullptr;
   bool config_file = false;                 ///< whether --config FILE and --show-config exist
   std::string (*version_note)() = nullptr;  ///< more of --version: lines, each with its end

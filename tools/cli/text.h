@@ -33,10 +33,10 @@ std::string counted(int64_t count, std::string_view noun);
 /// result is one line that a terminal can show.
 std::string quote(std::string_view text, size_t limit = 60);
 
-/// `text` as one line that does to a terminal what it says: control characters, line separators,
-/// marks that turn the direction of writing, and bytes that are not UTF-8 are written as escapes
-/// ("\\n", "\\x1b", "\\u202e"); all else is as it was. For every name that others gave: of a file,
-/// a tensor, a key. Console does it to all messages; what goes to stdout as a list does it itself.
+/// `text` as one line that is safe on a terminal: control characters, line separators, marks that
+/// turn the direction of writing, and bytes that are not UTF-8 become escapes ("\\n", "\\x1b",
+/// "\\u202e"); all else stays. For every name that others chose: of a file, a tensor, a key.
+/// Console applies it to all messages; code that prints such names to stdout calls it itself.
 std::string one_line(std::string_view text);
 
 /// `word` as a shell reads it back as one word: as it is, or in single quotes.

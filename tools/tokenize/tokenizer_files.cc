@@ -126,7 +126,7 @@ tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoPa
                 [&] { return tok::Tokenizer::from_folder(reader_of(folder), do_parts); });
 }
 
-/// Whether two files are the pair of a folder that says more about them.
+/// Whether the two files are a folder's pair, with a configuration beside them.
 bool is_folders_pair(const fs::path& vocab, const fs::path& merges) {
   const fs::path folder = vocab.parent_path();
   std::error_code error;
@@ -137,7 +137,7 @@ bool is_folders_pair(const fs::path& vocab, const fs::path& merges) {
 tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
                          const std::string& merges, Files& files, const tok::DoParts& do_parts) {
   if (is_folders_pair(vocab, merges)) {
-    // Megatron's own type looks at the two files alone, and so does who names special tokens.
+    // With a type or special tokens of the command line, the two files are read alone.
     files.folder = fs::path(vocab).parent_path();
     if (options.type.empty() && options.special_tokens.empty())
       return from_folder(files.folder, files, do_parts);
@@ -199,7 +199,7 @@ std::optional<int32_t> find_eod(const TokenizerOptions& options, const tok::Toke
   return id;
 }
 
-/// What to say where documents end with another token than a model of this folder stops at.
+/// A warning where documents end with another token than the folder's eos_token; else empty.
 std::string eod_note(const tok::Tokenizer& tokenizer, std::optional<int32_t> eod,
                      const Files& files) {
   if (files.folder.empty() || !eod) return {};

@@ -65,10 +65,10 @@ class LoadedTokenizer {
   bool parses_special_tokens() const {
     return encode_options_.special_tokens_in_text == tok::SpecialTokens::parse;
   }
-  /// A sentence where eod() is another token than the one that the tokenizer's folder names, and so
-  /// than the one at which an exported model stops; else empty.
+  /// A warning where eod() is not the eos token that the tokenizer's folder names, at which an
+  /// exported model stops; else empty.
   const std::string& eod_note() const { return eod_note_; }
-  /// Sentences about what versions of transformers make different ids of.
+  /// Warnings where versions of transformers give different ids.
   const std::vector<std::string>& version_notes() const { return version_notes_; }
   /// "GPT2BPETokenizer vocab.json merges.txt", for people.
   const std::string& description() const { return description_; }

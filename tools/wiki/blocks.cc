@@ -68,6 +68,7 @@ class BlockStripper {
   struct Opening {
     Kind kind;
     size_t out_begin;
+    bool incomplete = false;  // something in it showed nothing
   };
 
   void literal(size_t length) {
@@ -92,15 +93,21 @@ class BlockStripper {
     literal(length);
   }
 
-  void pop_to(size_t index) {
+  // What opened at `index` ends before `end`, in page_.
+  void pop_to(size_t index, size_t end) {
+    constexpr size_t kLongestName = 32;
     const size_t begin = openings_[index].out_begin;
     std::string shown;
-    if (openings_[index].kind == Kind::template_call) {
-      shown = common_template_text(std::string_view(out_).substr(begin + 2));
-    }
-    out_.resize(begin);
-    out_ += shown;
+    const bool call = openings_[index].kind == Kind::template_call;
+    bool incomplete = false;
+    for (size_t i = index; i < openings_.size(); ++i) incomplete |= openings_[i].incomplete;
+    if (call) shown = common_template_text(std::string_view(out_).substr(begin + 2), incomplete);
     dropped_ = shown.empty();
+    const std::string name = call && dropped_ ? out_.substr(begin + 2, kLongestName) : "";
+    out_.resize(begin);
+    if (call && dropped_) drop_cut_number(name, page_.substr(end), out_);
+    out_ += shown;
+    if (index > 0) openings_[index - 1].incomplete |= incomplete || dropped_;
     while (openings_.size() > index) {
       counts_[static_cast<size_t>(openings_.back().kind)]--;
       openings_.pop_back();
@@ -140,7 +147,7 @@ class BlockStripper {
     while (run >= 2 && counts_[0] + counts_[1] > 0) {
       const size_t index = innermost_braces();
       run -= openings_[index].kind == Kind::parameter ? std::min<size_t>(run, 3) : 2;
-      pop_to(index);
+      pop_to(index, end - run);
       if (run == 0 && dropped_) part_digits(end);
     }
     at_ = end;
@@ -169,7 +176,7 @@ class BlockStripper {
     if (!table) return;
     size_t i = openings_.size();
     while (openings_[i - 1].kind != Kind::table) --i;
-    pop_to(i - 1);
+    pop_to(i - 1, at_);
   }
 
   // End of the element's content: where its closing tag begins; npos if it never comes.

@@ -243,9 +243,19 @@ std::string convert_short(const TemplateCall& call) {
   return convert(with);
 }
 
-constexpr std::array<ComputedTemplate, 12> kFunctions = {{
+// {{wbr}} and {{shy|syl|la|ble}}: places where a line may break. The tag shows nothing, and parts
+// no digits.
+std::string line_break(const TemplateCall& call) {
+  std::string text = "<wbr>";
+  for (const std::string_view value : call.values) text += value;
+  return text;
+}
+
+constexpr std::array<ComputedTemplate, 2> kMeasures = {{
     {"convert", convert},
     {"cvt", convert_short},
+}};
+constexpr std::array<ComputedTemplate, 12> kFunctions = {{
     {"font color", last_value},
     {"fontcolor", last_value},
     {"fontcolour", last_value},
@@ -253,9 +263,11 @@ constexpr std::array<ComputedTemplate, 12> kFunctions = {{
     {"horizontal list", list},
     {"nihongo", nihongo},
     {"nihongo3", nihongo3},
+    {"shy", line_break},
     {"ubl", list},
     {"unbulleted list", list},
     {"unbulletedlist", list},
+    {"wbr", line_break},
 }};
 
 // {{US$|5}}, and {{US$}} for the sign alone; an amount that showed nothing takes it along.
@@ -268,16 +280,19 @@ std::string money(std::string_view sign, std::string_view arguments) {
 // What is known of a name: a computed text, a sign before an amount, a row, or characters.
 struct Known {
   TemplateText text = nullptr;
-  std::string_view sign, shown, characters;
+  bool number = false;  // a part of the text would be another number
+  std::string_view sign = {}, shown = {}, characters = {};
 };
 const std::unordered_map<std::string_view, Known>& known_templates() {
   static const auto known = [] {
     std::unordered_map<std::string_view, Known> map;
     for (const auto& rows :
-         {number_templates(), date_templates(), std::span<const ComputedTemplate>(kFunctions)}) {
-      for (const ComputedTemplate& row : rows) map[row.name].text = row.text;
+         {number_templates(), date_templates(), std::span<const ComputedTemplate>(kMeasures)}) {
+      for (const ComputedTemplate& row : rows) map[row.name] = {.text = row.text, .number = true};
     }
-    for (const MoneyTemplate& row : money_templates()) map[row.name].sign = row.sign;
+    for (const ComputedTemplate& row : kFunctions) map[row.name].text = row.text;
+    for (const MoneyTemplate& row : money_templates())
+      map[row.name] = {.number = true, .sign = row.sign};
     for (const Row& row : kRows) map[row.name].shown = row.shown;
     for (const Row& row : kCharacters) map[row.name].characters = row.shown;
     return map;
@@ -329,7 +344,7 @@ bool TemplateCall::only(size_t most, std::initializer_list<std::string_view> nam
   });
 }
 
-std::string common_template_text(std::string_view call) {
+std::string common_template_text(std::string_view call, bool incomplete) {
   constexpr size_t kLongest = 16 << 10;
   constexpr size_t kLongestName = 32;
   const size_t bar = std::min(call.find('|'), call.size());
@@ -341,6 +356,7 @@ std::string common_template_text(std::string_view call) {
   const std::string_view name(lower.data(), written.size());
   const auto found = known_templates().find(name);
   Known known = found == known_templates().end() ? Known{} : found->second;
+  if (incomplete && known.number) return {};
   if (!known.characters.empty()) return shield(known.characters);
   const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
   if (!known.sign.empty()) return money(known.sign, call.substr(bar));
@@ -349,6 +365,27 @@ std::string common_template_text(std::string_view call) {
   if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
     known.shown = "1";
   return known.shown.empty() ? std::string() : shown_row(name, known.shown, parse_call(arguments));
+}
+
+void drop_cut_number(std::string_view call, std::string_view after, std::string& before) {
+  constexpr std::array<std::string_view, 6> kContinue = {"e",     "frac", "fraction",
+                                                         "sfrac", "su",   "±"};
+  constexpr std::string_view kSup = "<sup>", kTimes = "×", kMinus = "−";
+  const std::string name = ascii_lower(trim(call.substr(0, std::min<size_t>(call.find('|'), 32))));
+  const bool tag = before.ends_with(kSup) && after.starts_with("</sup>");
+  std::string_view kept = before;
+  if (tag) kept.remove_suffix(kSup.size());
+  // A superscript behind any number but ten may be a note.
+  const bool power = (tag || name == "sup") && kept.ends_with("10");
+  if (!power && std::find(kContinue.begin(), kContinue.end(), name) == kContinue.end()) return;
+  while (!kept.empty() && is_digits(kept.substr(kept.size() - 1))) {
+    kept = kept.substr(0, kept.find_last_not_of("0123456789.,") + 1);
+    if (kept.ends_with(kMinus)) kept.remove_suffix(kMinus.size());
+    if (!trim(kept).ends_with(kTimes)) break;
+    kept = kept.substr(0, kept.rfind(kTimes));
+    kept = kept.substr(0, kept.find_last_not_of(' ') + 1);
+  }
+  before.erase(kept.size(), before.size() - kept.size() - (tag ? kSup.size() : 0));
 }
 
 }  // namespace wiki

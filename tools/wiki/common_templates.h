@@ -18,7 +18,13 @@ namespace wiki {
 /// Text of a template call, given what stands between its braces ("convert|5|km"), in which inner
 /// templates have been replaced already; empty where the template is none of the known ones. It is
 /// wikitext still: <sup> and <sub> in it are for strip_inline.
-std::string common_template_text(std::string_view call);
+/// `incomplete`: an inner template showed nothing; one that shows numbers then shows nothing too.
+std::string common_template_text(std::string_view call, bool incomplete = false);
+
+/// For a call that shows nothing: removes the number at the end of `before` if the call continues
+/// it, as in 1.5{{e|6}} and 10<sup>{{x}}</sup>: its first part alone would be another number.
+/// `after`: the text behind the call.
+void drop_cut_number(std::string_view call, std::string_view after, std::string& before);
 
 /// A call taken apart. All are trimmed parts of the page.
 struct TemplateCall {
@@ -55,7 +61,8 @@ struct MoneyTemplate {
 };
 std::span<const MoneyTemplate> money_templates();
 
-/// The measure that {{convert}} shows first. `values`: its positional `arguments`.
+/// The measure that {{convert}} shows first; empty if a number in it is not understood.
+/// `values`: its positional `arguments`.
 std::string converted(std::string_view arguments, const std::vector<std::string_view>& values);
 
 /// 1234567.5 as 1,234,567.5; what is not plain digits stays. A hyphen in front becomes a minus.

@@ -144,11 +144,13 @@ bool is_number(std::string_view text) {
          text.find_first_not_of("0123456789.,+-/ ") == std::string_view::npos;
 }
 
-// 5+1/2 is 5 1/2.
-std::string shown_number(std::string_view number) {
+// 5+1/2 is 5 1/2; 1//2 is 1/2 in another style.
+std::string shown_number(std::string_view written) {
+  std::string number(written);
+  if (const size_t strokes = number.find("//"); strokes != number.npos) number.erase(strokes, 1);
   const size_t plus = number.find('+');
   if (plus != number.npos && plus > 0 && number.find('/') != number.npos)
-    return with_commas(number.substr(0, plus)) + " " + std::string(number.substr(plus + 1));
+    return with_commas(number.substr(0, plus)) + " " + number.substr(plus + 1);
   return with_commas(number);
 }
 
@@ -157,6 +159,23 @@ bool may_be_number(std::string_view text) {
   return std::any_of(text.begin(), text.end(), [](char c) {
     return (c >= '0' && c <= '9') || static_cast<signed char>(c) < 0;
   });
+}
+
+// Whether a unit stands glued to a number: 5ft6in, 10e3km; but not 1.5e3.
+bool holds_unit(std::string_view text) {
+  const auto digit = [&](size_t i) { return i < text.size() && is_digits(text.substr(i, 1)); };
+  const auto letter = [&](size_t i) {
+    return i < text.size() && (text[i] | 0x20) >= 'a' && (text[i] | 0x20) <= 'z';
+  };
+  for (size_t i = 1; i < text.size(); ++i) {
+    if (!digit(i - 1) || !letter(i)) continue;
+    const std::string_view sign = text.substr(i + 1, 1);
+    const bool exponent =
+        (text[i] | 0x20) == 'e' &&
+        is_digits(text.substr(i + 1 + (sign == "-" || sign == "+" ? sign.size() : 0)));
+    if (!exponent) return true;
+  }
+  return false;
 }
 
 // A fraction of one: half a mile.
@@ -227,7 +246,7 @@ std::string converted(std::string_view arguments, const std::vector<std::string_
                                 : Form::words;
   std::string text;
   for (size_t i = 0; i < values.size(); i += 2) {
-    if (!may_be_number(values[i])) return {};
+    if (!may_be_number(values[i]) || holds_unit(values[i])) return {};
     text += shown_number(values[i]);
     if (i + 1 == values.size()) break;
     const auto* between = std::find_if(kBetween.begin(), kBetween.end(),

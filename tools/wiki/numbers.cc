@@ -69,6 +69,12 @@ std::string frac(const TemplateCall& call) {
   return std::string(call.at(1)) + " " + fraction(call.at(2), call.at(3));
 }
 
+// {{1/2}}, {{half}}: the name says the fraction.
+template <char kAbove, char kBelow>
+std::string fixed_fraction(const TemplateCall&) {
+  return fraction(std::string(1, kAbove), std::string(1, kBelow));
+}
+
 std::string root(const TemplateCall& call) {
   if (!call.only(2, {}) || call.at(1).empty()) return {};
   const std::string_view index = call.at(2);
@@ -408,7 +414,13 @@ std::string currency(const TemplateCall& call) {
   return std::string(money->sign) + std::string(amount);
 }
 
-constexpr std::array<ComputedTemplate, 36> kRows = {{
+constexpr std::array<ComputedTemplate, 44> kRows = {{
+    {"1/2", fixed_fraction<'1', '2'>},
+    {"1/3", fixed_fraction<'1', '3'>},
+    {"1/4", fixed_fraction<'1', '4'>},
+    {"1/8", fixed_fraction<'1', '8'>},
+    {"2/3", fixed_fraction<'2', '3'>},
+    {"3/4", fixed_fraction<'3', '4'>},
     {"10^", ten},
     {"chem", chem},
     {"currency", currency},
@@ -417,6 +429,7 @@ constexpr std::array<ComputedTemplate, 36> kRows = {{
     {"frac", frac},
     {"fraction", frac},
     {"gaps", gaps},
+    {"half", fixed_fraction<'1', '2'>},
     {"height", height},
     {"hmas", ship<kHmas>},
     {"hmcs", ship<kHmcs>},
@@ -431,6 +444,7 @@ constexpr std::array<ComputedTemplate, 36> kRows = {{
     {"ordinal", ordinal},
     {"overbar", overline},
     {"overline", overline},
+    {"quarter", fixed_fraction<'1', '4'>},
     {"radic", root},
     {"radical", root},
     {"rms", ship<kRms>},

@@ -101,8 +101,10 @@ class Expander {
         continue;
       const std::string_view inner =
           source.substr(found.begin + found.length, found.end - found.begin - 2 * found.length);
+      const int64_t before = removed_;
       const std::string shown = found.length == 3 ? parameter(inner, arguments, depth + 1)
                                                   : call(inner, arguments, depth + 1);
+      if (shown.empty() && removed_ > before) drop_cut_number(inner, source.substr(found.end), out);
       out += shown;
       from_calls += shown.size();
       made_ += shown.size();
@@ -157,8 +159,11 @@ class Expander {
   std::string rebuilt(const std::string& name, const std::vector<std::string_view>& parts,
                       const Arguments* outer, int depth) {
     std::string inner = name;
+    const int64_t before = removed_;
     for (size_t i = 1; i < parts.size(); ++i) inner += "|" + text(parts[i], outer, depth);
-    return common_template_text(inner);
+    const std::string shown = common_template_text(inner, removed_ > before);
+    if (shown.empty()) ++removed_;
+    return shown;
   }
 
   Arguments bind(const std::vector<std::string_view>& parts, const Arguments* outer, int depth) {
@@ -307,6 +312,7 @@ class Expander {
   const PageNames& page_;
   const ExpansionLimits& limits_;
   size_t calls_ = 0;
+  int64_t removed_ = 0;  // calls without a definition that showed nothing
   size_t parts_ = 0;
   size_t read_ = 0;
   size_t made_ = 0;

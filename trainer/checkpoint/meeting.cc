@@ -123,7 +123,7 @@ void Meeting::report_and_wait(const CheckpointMeta& meta, const std::string& fai
   } catch (const std::exception& error) {  // too long for one letter.
     place_.post(0, save_, kBad + std::string(error.what()));
   }
-  // Rank 0 may have waited as long for another one, and then has its own work to do.
+  // Rank 0 itself may wait the whole patience for another rank, and then has work of its own.
   const Clock::time_point end = Clock::now() + 2 * place_.patience;
   while (!verdict_ && Clock::now() < end)
     receive(std::chrono::ceil<milliseconds>(end - Clock::now()));

@@ -59,6 +59,7 @@ class Control::Link final : public Store {
  private:
   void send(FrameKind kind, const std::string& payload);
   void beat();
+  bool try_beat();
   void run();
   bool receive(bool& open);
   bool handle(const Frame& frame);
@@ -132,6 +133,17 @@ void Control::Link::beat() {
   send(FrameKind::beat, out.take());
 }
 
+/// False where another thread is sending: its bytes tell rank 0 as much, and this thread must go on
+/// receiving, for rank 0 may itself be sending to this rank.
+bool Control::Link::try_beat() {
+  const std::unique_lock<std::mutex> lock(sending_, std::try_to_lock);
+  if (!lock) return false;
+  Packer out;
+  pack(out, beacon.status());
+  stream_->send(FrameKind::beat, out.take());
+  return true;
+}
+
 void Control::Link::run() {
   Clock::time_point heard = Clock::now(), looked = heard, next_beat = heard;
   while (!ending_) {
@@ -163,10 +175,7 @@ void Control::Link::run() {
           first_on_host());
       return;
     }
-    if (now >= next_beat) {
-      next_beat = now + kBeat;
-      beat();
-    }
+    if (now >= next_beat && try_beat()) next_beat = now + kBeat;
   }
 }
 

@@ -52,8 +52,8 @@ struct Letter {
 struct ControlOptions {
   Launch launch;
   Claim claim;
-  /// A rank that has not come is given up when so long no other has come, and rank 0 when it is so
-  /// long silent. A host of which no rank has come is waited for as long as host_timeout.
+  /// Ranks that have not come are given up this long after the last one that came, and rank 0 after
+  /// as long a silence. While a host has sent no rank at all, host_timeout counts instead.
   std::chrono::milliseconds timeout = std::chrono::minutes(1);
   std::chrono::milliseconds host_timeout = std::chrono::minutes(10);
   /// A rank that says nothing for so long is given up. A run that makes no progress for so long is

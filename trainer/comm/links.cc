@@ -9,7 +9,6 @@
 
 #include <poll.h>
 #include <sys/socket.h>
-#include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
@@ -27,20 +26,21 @@ using std::chrono::milliseconds;
 constexpr std::string_view kLinkMagic = "gristmill link 1";
 constexpr size_t kNumber = 4, kHello = kLinkMagic.size() + kNumber + kNonce + kProof,
                  kWelcome = kNonce + kProof, kConfirm = kProof;
-/// As of strangers in the meeting.
+/// The same bounds as the meeting's (server.cc): connections that have proved nothing yet, how long
+/// one may take, and how many are accepted in one round.
 constexpr size_t kMostStrangers = 32;
 constexpr std::chrono::seconds kPatience{3};
 constexpr int kAtOnce = 64;
 /// Between two attempts to reach a rank.
 constexpr milliseconds kPause{20};
 
-/// A connection on its way.
+/// A connection that is no link yet.
 struct Attempt {
   Socket socket;
   bool outgoing = false;
   int peer = -1;           ///< -1: has not said who it is.
-  size_t wanted = kHello;  ///< Bytes of the next message; 0: its time is over.
-  std::string in, own_nonce, their_nonce;
+  size_t wanted = kHello;  ///< Bytes of the next message; 0: its time is up.
+  std::string in = {}, own_nonce = {}, their_nonce = {};
   Clock::time_point since = Clock::now();
 };
 
@@ -91,11 +91,10 @@ Linker::Linker(const LinkOptions& options, Store& store)
   publish(store);
 }
 
-/// This rank's port for those above it; the places of those below.
+/// Tells the Store this rank's port, for the ranks above it, and asks for those of the ranks below.
 void Linker::publish(Store& store) {
   const auto key = [&](int rank) { return "link/" + options_.id + "/" + std::to_string(rank); };
-  const Socket looked(dup(listener_.fd()));
-  store.set(key(options_.rank), Packer().text(options_.address).number(port_of(looked)).take());
+  store.set(key(options_.rank), Packer().text(options_.address).number(listener_.port()).take());
   for (int peer = 0; peer < options_.rank; ++peer) {
     const std::string value = store.get(key(peer), options_.timeout);
     Unpacker in(value);
@@ -168,14 +167,18 @@ void Linker::poll_once() {
   size_t i = 1;
   for (auto attempt = attempts_.begin(); attempt != attempts_.end(); ++i) {
     const auto here = attempt++;
-    const bool over = Clock::now() - here->since > kPatience;
-    if (over) here->wanted = 0;
-    if (over || entries[i].revents != 0) advance(here);
+    // The rank that confirms takes the link for made: this end waits longer than that one may take,
+    // and reads what has come before it gives up.
+    const bool confirms = !here->outgoing && here->peer >= 0, came = entries[i].revents != 0;
+    const bool over = Clock::now() - here->since > (confirms ? 2 * kPatience : kPatience);
+    if (over && !(confirms && came)) here->wanted = 0;
+    if (over || came) advance(here);
   }
   if (entries[0].revents != 0) accept_some();
 }
 
-/// Strangers are few, the last ones: a rank's hello is there when it is taken.
+/// Keeps the last few strangers only. That costs no rank its place: a rank's hello has come when
+/// its connection is accepted, and is read at once.
 void Linker::accept_some() {
   for (int n = 0; n < kAtOnce; ++n) {
     Socket socket = listener_.take();
@@ -264,7 +267,7 @@ Linker::Step Linker::understand_welcome(Attempt& attempt) {
                                                                                    : Step::close;
 }
 
-/// A few bytes on a new connection always have room.
+/// Sends without waiting: the buffer of a new connection has room for these few bytes.
 bool Linker::say(const Attempt& attempt, const std::string& bytes) const {
   return send(attempt.socket.fd(), bytes.data(), bytes.size(), MSG_NOSIGNAL | MSG_DONTWAIT) ==
          static_cast<ssize_t>(bytes.size());

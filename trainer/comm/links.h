@@ -15,7 +15,7 @@
 
 namespace comm {
 
-/// Whose links.
+/// Of which rank of which group.
 struct LinkOptions {
   std::string id;          ///< Of the group in the Store: unique in the job.
   int rank = 0, size = 1;  ///< In the group.
@@ -24,16 +24,17 @@ struct LinkOptions {
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Until all are linked.
 };
 
-/// Two ranks are not linked in time.
+/// No link to `peer` came about in time.
 struct LinkError : ops::DeviceError {
   LinkError(int peer_, const std::string& why) : DeviceError(why), peer(peer_) {}
   int peer;  ///< In the group.
 };
 
 /// One connected socket for each rank of the group, in rank order, empty for this rank; all ranks
-/// call it. A port is open while it runs: who connects there without the secret is closed after
-/// its first bytes, or a few seconds, and takes the place of no rank.
-/// Errors: LinkError; std::system_error where `address` is none of this host.
+/// call it. A port is open while it runs. A connection without the secret is closed after its first
+/// message, or a few seconds, and never takes the place of a rank.
+/// Errors: LinkError; ops::DeviceError where the Store does not say in time where a rank listens;
+/// std::system_error where `address` is none of this host.
 std::vector<Socket> link_ranks(const LinkOptions& options, Store& store);
 
 }  // namespace comm

@@ -156,7 +156,7 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
   return unpack_roster(text, claim.world_size);
 }
 
-/// As introduce(), where what arrives makes no sense too.
+/// As introduce(), but also survives answers that make no sense.
 std::vector<Claim> try_introduce(FrameStream& stream, const ControlOptions& options,
                                  Clock::time_point deadline, Attempt& attempt) {
   try {
@@ -194,7 +194,7 @@ std::string interface_of(const std::string& address) {
   return "";
 }
 
-/// The same where it is one that virtual machines or containers of this host share.
+/// The same, but only of an interface that virtual machines or containers of this host share.
 std::string bridge_of(const std::string& address) {
   const std::string name = interface_of(address);
   for (const char* start : {"docker", "podman", "cni", "virbr", "lxcbr", "lxdbr", "br-"})

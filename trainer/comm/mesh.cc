@@ -1,5 +1,5 @@
-// Mesh: whatever can move moves, in both directions and with all peers, while one message is waited
-// for. A peer whose next message nobody here expects yet waits in its own socket.
+// Mesh: while one message is waited for, all messages that can move do, in both directions and with
+// all peers. A message that is not expected yet stays in its socket.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/mesh.h"

@@ -20,7 +20,7 @@
 
 namespace comm {
 
-/// A message did not arrive, or could not be sent.
+/// A message to or from `peer` did not get through.
 struct MeshError : ops::DeviceError {
   MeshError(int peer_, const std::string& why) : DeviceError(why), peer(peer_) {}
   int peer;  ///< In the group.
@@ -39,13 +39,13 @@ class Mesh {
   /// `links` of all ranks, in rank order; that of this rank is empty.
   explicit Mesh(std::vector<Socket> links);
 
-  /// Messages of one slot arrive at a peer in the order in which they were begun. `bytes` must be
-  /// the sender's.
+  /// Messages of one slot arrive at a peer in the order in which they were begun. Both sides must
+  /// name the same number of bytes. Errors: MeshError.
   Message send(int peer, uint64_t slot, const void* data, size_t bytes);
   Message receive(int peer, uint64_t slot, void* data, size_t bytes);
   /// Moves all messages that have begun until this one is done.
-  /// Errors: MeshError naming the peer whose connection is lost, or of whom nothing has come or
-  /// gone for as long as `timeout`.
+  /// Errors: MeshError naming a peer whose connection is lost, or the message's peer when nothing
+  /// has come from it or gone to it for `timeout`.
   void wait(const Message& message, std::chrono::milliseconds timeout);
 
  private:

@@ -17,14 +17,15 @@
 namespace comm {
 namespace {
 
-/// Connections that have shown nothing yet. One more closes the oldest: a rank's first bytes say
-/// that it knows the secret, and they are there when it is taken.
+/// Connections that have proved nothing yet. One more closes the oldest. No rank is lost by that:
+/// its proof has come when its connection is accepted.
 constexpr size_t kMostStrangers = 32;
 /// Taken in one round, so that a flood leaves time for the ranks.
 constexpr int kAtOnce = 64;
-/// Connections beside the ranks' that know the secret: late ones, and ranks that come again.
+/// Connections that know the secret, above the number of ranks: late ones, and ranks that come
+/// again.
 constexpr size_t kMostBeside = 64;
-/// Of hellos that were proved, and of addresses of those that were not.
+/// How many nonces of proved hellos are kept, and how many addresses of refused ones.
 constexpr size_t kMostNonces = 1 << 16, kMostNamed = 4;
 
 /// Once it is clear that nobody will start, those who are on their way have so long to hear it.
@@ -128,7 +129,7 @@ void Server::run() {
   }
 }
 
-/// Whoever knows the secret says so with its first bytes, which are read at once.
+/// The first bytes of a rank prove that it knows the secret, and are read at once.
 void Server::accept_some() {
   for (int i = 0; i < kAtOnce && listener_; ++i) {
     Socket socket = listener_.take();
@@ -139,7 +140,7 @@ void Server::accept_some() {
   }
 }
 
-/// Strangers are few, the last ones: none of them keeps a rank out.
+/// Keeps the last few strangers only, so that none of them keeps a rank out.
 void Server::make_room() {
   const auto counts = [](const std::unique_ptr<Peer>& peer) {
     return peer->state == Peer::State::stranger && !peer->closed;
@@ -148,10 +149,11 @@ void Server::make_room() {
   closed(**std::ranges::find_if(peers_, counts));
 }
 
-/// Nothing that arrives may end the thread: what is no proper message closes its connection.
+/// Nothing that arrives may end the thread: a malformed message closes its connection.
 void Server::receive(Peer& peer) {
   try {
     const bool open = peer.stream.fill(peer.limit());
+    if (open) peer.heard = Clock::now();  // a part of a long frame, too, is a sign of life.
     while (!peer.closed) {
       const std::optional<Frame> frame = peer.stream.next(peer.limit());
       if (!frame) break;
@@ -311,7 +313,7 @@ std::string Server::objection(const Claim& claim) const {
 /// All have come: everybody learns of everybody. A rank on rank 0's host may have come by the
 /// loopback, where ranks of other hosts would not find it; it gets rank 0's address.
 void Server::welcome() {
-  listener_.close();  // who comes now is none of us, and takes no descriptor of rank 0.
+  listener_.close();  // no rank is missing: whatever comes now is a stranger.
   std::string address;
   for (const Peer* peer : ranks_) {
     if (peer->trusted) continue;
@@ -337,7 +339,8 @@ void Server::welcome() {
   last_progress_ = Clock::now();
 }
 
-/// Nobody starts. Every rank that has come is told why, and who comes until this end has gone.
+/// Nobody starts. Every rank that has come is told why, and every one that still comes while this
+/// process lives.
 void Server::refuse(const std::string& line) {
   if (judged_) return;
   judged_ = true;
@@ -373,7 +376,7 @@ void Server::collect(int64_t round) {
   send_all(FrameKind::collected, out.take());
 }
 
-/// To one rank, or to all but the sender. Who is gone gets nothing: the verdict follows.
+/// To one rank, or to all but the sender. A rank that is gone gets nothing: the verdict follows.
 void Server::forward(const Peer& from, Unpacker& in) {
   const int64_t to = in.number(), topic = in.number();
   const std::string payload = Packer().number(from.rank).number(topic).text(in.text()).take();

@@ -13,8 +13,8 @@ namespace comm {
 
 /// See the room card.
 struct Server::Peer {
-  /// A stranger has shown nothing; who is challenged knows the secret, unless it repeats what it
-  /// overheard; who is refused only waits to hear why.
+  /// A stranger has proved nothing. A challenged one knows the secret, unless it repeats a hello
+  /// that it overheard. A refused one only waits to hear why.
   enum class State : uint8_t { stranger, challenged, ranked, refused };
 
   explicit Peer(Socket socket) : stream(std::move(socket)) {}

@@ -144,7 +144,8 @@ std::string Server::who_is_missing() const {
   return line;
 }
 
-/// Who came without the secret. Most often a neighbour, whose ranks look through the same ports.
+/// Says which connections came without the secret. Most often they are a neighbouring job's ranks,
+/// which look for their rank 0 on the same ports.
 std::string Server::refused() const {
   const Launch& launch = options_.launch;
   const bool one = refused_ == 1;

@@ -24,6 +24,8 @@ namespace {
 
 /// Bytes of a frame's length.
 constexpr size_t kPrefix = 4;
+/// A peer that takes not one byte for so long gets no more of a frame.
+constexpr std::chrono::seconds kSendPatience{10};
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
 
@@ -232,14 +234,15 @@ bool FrameStream::send(FrameKind kind, std::string_view payload) noexcept {
   for (int shift = 0; shift < 32; shift += 8) bytes += static_cast<char>(length >> shift);
   bytes += static_cast<char>(kind);
   bytes += payload;
-  const Clock::time_point deadline = Clock::now() + std::chrono::seconds(10);
+  Clock::time_point last_taken = Clock::now();
   for (size_t done = 0; done < bytes.size();) {
     const ssize_t sent =
         ::send(fd(), bytes.data() + done, bytes.size() - done, MSG_NOSIGNAL | MSG_DONTWAIT);
     if (sent > 0) {
       done += static_cast<size_t>(sent);
+      last_taken = Clock::now();
     } else if (errno == EAGAIN || errno == EWOULDBLOCK) {
-      if (!wait_for(fd(), POLLOUT, deadline)) return false;
+      if (!wait_for(fd(), POLLOUT, last_taken + kSendPatience)) return false;
     } else if (errno != EINTR) {
       return false;
     }

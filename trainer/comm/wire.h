@@ -101,8 +101,8 @@ bool is_loopback(const std::string& address);
 /// This host's name, up to its first dot.
 std::string host_name();
 
-/// A listening socket whose owner cannot be kept from its work by those who connect: one descriptor
-/// is held back, so that where there is no other, who waits is closed instead of waiting for ever.
+/// A listening socket that still works when the process has run out of descriptors: it holds one
+/// back, with which it accepts a waiting connection and closes it, instead of leaving it waiting.
 class Listener {
  public:
   Listener() = default;
@@ -110,6 +110,8 @@ class Listener {
   /// -1: closed, or never opened.
   int fd() const noexcept { return listener_.fd(); }
   explicit operator bool() const noexcept { return static_cast<bool>(listener_); }
+  /// The port that it listens on.
+  int port() const { return port_of(listener_); }
   /// The next that waits; empty where nobody does, or where there is no descriptor for it.
   Socket take() noexcept;
   void close() noexcept;
@@ -130,7 +132,8 @@ class FrameStream {
   /// The peer has closed, as far as fill() or wait() have seen.
   bool over() const noexcept { return over_; }
 
-  /// Writes all of it; false when the peer is gone or takes nothing for 10 s.
+  /// Writes all of it; false when the peer is gone or takes not one byte for 10 s. A large frame
+  /// may take longer in all. After false part of it may be out, and the peer can read no other.
   bool send(FrameKind kind, std::string_view payload) noexcept;
   /// Takes what has arrived, without waiting, up to a frame of `limit` bytes and at most a quarter
   /// of a MiB at once; false when the peer has closed.

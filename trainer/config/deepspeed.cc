@@ -1,8 +1,8 @@
 // --deepspeed_config: what its JSON says, carried over to the flags of the same meaning. A key this
 // trainer has no use for is named, one it cannot honour is refused, so that no line of the file is
-// passed over in silence. What counts is what counts in Megatron-DeepSpeed's pretrain_gpt.py, which
-// hands its own optimizer and scheduler to deepspeed.initialize: the file's sections for those two
-// are idle there, whatever they say, and are idle here.
+// passed over in silence. A key counts here where it counts in Megatron-DeepSpeed's
+// pretrain_gpt.py. That script passes its own optimizer and scheduler to deepspeed.initialize, so
+// the file's sections for those two change nothing, there or here.
 // Source: DeepSpeed's configuration page (key names and defaults); its runtime/engine.py,
 // _configure_optimizer and _configure_lr_scheduler; Megatron-DeepSpeed's megatron/training.py.
 // SPDX-License-Identifier: MIT
@@ -120,7 +120,7 @@ class DeepspeedReader {
         {"bf16", [&] { precision(key, value, "bf16"); }},
         {"bfloat16", [&] { precision(key, value, "bf16"); }},
         {"zero_optimization", [&] { zero(value); }},
-        // pretrain_gpt.py passes its own of these two: the file's count for nothing.
+        // pretrain_gpt.py passes its own optimizer and scheduler: see the top.
         {"optimizer", [&] { idle.push_back(key); }},
         {"scheduler", [&] { idle.push_back(key); }},
         {"data_types", [&] { data_types(value); }}};
@@ -236,8 +236,8 @@ class DeepspeedReader {
     scaler(value, "min_loss_scale", "min-loss-scale", 1);
   }
 
-  // A number of the loss scaler: the file's, or DeepSpeed's own where the file leaves it out. A
-  // flag for what the file leaves out counts for nothing, as in DeepSpeed.
+  // A number of the loss scaler: the file's, or DeepSpeed's default where the file has none. A flag
+  // does not fill in what the file leaves out; DeepSpeed ignores it too.
   void scaler(const json& fp16, const char* key, std::string_view flag, int64_t by_default) {
     const std::string name = concat("fp16.", key);
     if (fp16.contains(key)) return set(name, flag, fp16.at(key));

@@ -30,8 +30,8 @@ cli::Table<TrainConfig> compatibility_flags();
 using Given = std::set<std::string, std::less<>>;
 
 /// Takes over what a DeepSpeed configuration says: batch sizes, precision, clipping, ZeRO stage and
-/// offload. Keys that change nothing here, and its optimizer and scheduler, which change nothing in
-/// pretrain_gpt.py either, are returned, to be told once.
+/// offload. Returns the keys that change nothing here, to be named once. The sections optimizer and
+/// scheduler are among them: pretrain_gpt.py ignores them too.
 /// State: names set here are added to `given`.
 /// Errors: cli::UsageError naming `path` and key for a value that a flag gives differently, a
 /// setting that cannot be honoured, or text that is not JSON.

@@ -116,8 +116,8 @@ cli::Group<C> model_group() {
            .help = "No bias in the linear layers.",
            .field = off(&C::add_bias_linear)},
           {.name = "add-qkv-bias",
-           .help = "A bias for query, key and value, which they have with the other linear layers. "
-                   "Refused with --disable-bias-linear: they have none alone.",
+           .help = "A bias for query, key and value, as all linear layers have by default. Refused "
+                   "with --disable-bias-linear.",
            .field = on(&C::add_qkv_bias)},
           {.name = "parallel-residual",
            .aliases = "use-parallel-residual",
@@ -234,8 +234,8 @@ cli::Group<C> data_group() {
            .help = "Extra samples made for each blended dataset.",
            .field = real(&C::mid_level_dataset_surplus, 0, 1)},
           {.name = "calculate-per-token-loss",
-           .help = "Every token of a step counts the same, as it does here where all micro-batches "
-                   "have as many. Refused with --eod-mask-loss.",
+           .help = "Every token of a step counts the same. That is always so here, because all "
+                   "micro-batches have equally many. With --eod-mask-loss they do not: refused.",
            .field = on(&C::calculate_per_token_loss)},
           {.name = "eod-mask-loss",
            .help = "No loss where the input is an end of document.",

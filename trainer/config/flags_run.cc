@@ -246,8 +246,9 @@ cli::Group<C> device_group() {
                .field = real(&C::distributed_timeout_minutes, 0)},
               {.name = "meeting-timeout-seconds",
                .value = "SECONDS",
-               .help = "How long a rank is waited for at the start when another rank of its host "
-                       "has come; a host of which none has come: --distributed-timeout-minutes.",
+               .help = "How long rank 0 waits at the start for the next rank of the hosts that are "
+                       "there. For a host that has sent no rank yet it waits "
+                       "--distributed-timeout-minutes.",
                .field = real(&C::meeting_timeout_seconds, 0)},
               {.name = "hang-timeout-seconds",
                .value = "SECONDS",
@@ -292,8 +293,9 @@ cli::Group<C> command_group() {
                .field = on(&C::dry_run)},
               {.name = "gpu",
                .value = "NAME",
-               .help = "With --dry-run: plan for this card, here or elsewhere, as a100-40gb, l40s, "
-                       "rtx4090, h200, b200. A name that is none lists them all.",
+               .help = "With --dry-run: plan for this card, which need not be here, such as "
+                       "a100-40gb, l40s, rtx4090, h200, b200. An unknown name lists the known "
+                       "ones.",
                .field = text(&C::gpu)},
           }};
 }

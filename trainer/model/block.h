@@ -45,11 +45,11 @@ enum class Keep : uint8_t {
 /// (recompute of the last layer of a segment) the last linear is left out and carry ends empty.
 void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry, BlockKept& kept,
                    bool with_output = true);
-/// Ends what is not to be kept; `carry` is the output of this block, or empty, and takes over what
-/// it borrowed of it.
+/// Releases what is not to be kept. `carry` is this block's output, or empty; a tensor that it
+/// borrowed from the block becomes its own.
 void block_release(Keep keep, Carry& carry, BlockKept& kept);
 /// Gradients of the block, once Keep::selective's losses are computed again; carry holds the
-/// gradient of its output, then of its input. Ends all of `kept`. With run.later the products
+/// gradient of its output, then of its input. Releases all of `kept`. With run.later the products
 /// of weights' gradients are put there, with the tensors that they read.
 void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry,
                     BlockKept& kept);

@@ -34,7 +34,7 @@ PoolTensor activation_backward(const Layer& l, BlockKept& k, const Tensor& dbran
 PoolTensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch, BiasGradient bias) {
   PoolTensor dpre = activation_backward(l, k, dbranch, bias);
   k.pre_activation.reset();
-  end_after_products(l, std::move(k.activated));
+  release_after_products(l, std::move(k.activated));
   // Without a gate fc1's bias has its gradient from the product above.
   return column_parallel_backward(l, kFc1, l.gated() ? BiasGradient::here : BiasGradient::elsewhere,
                                   std::move(dpre), std::move(k.y2));
@@ -58,7 +58,7 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
                              .first_key = l.batch.first_key,
                              .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
   dattention.reset();
-  end_after_products(l, std::move(k.attention));
+  release_after_products(l, std::move(k.attention));
   k.stats.reset();
   k.qkv.reset();
   l.rotate(dqkv, true);
@@ -77,13 +77,13 @@ struct NormBefore {
 
 /// Adds a norm's gradient to `dresidual`, in place unless a later product reads what it held. With
 /// dropout on the branch that was added before this norm, dy becomes that branch's gradient; else
-/// it ends.
+/// it is released.
 void norm_backward(const Layer& l, const NormBefore& n, PoolTensor& dresidual, PoolTensor& dy) {
   const Grads::Target w = l.grad(n.weight), b = l.grad(n.bias);
   const bool dropped = n.branch_dropout.p > 0;
   const Tensor before = dresidual;
   if (l.run.later != nullptr)
-    end_after_products(l, std::exchange(dresidual, l.stream("gradient of residual stream")));
+    release_after_products(l, std::exchange(dresidual, l.stream("gradient of residual stream")));
   l.ops().run(ops::ResidualNormBackward{.norm = l.spec().norm,
                                         .dresidual = dresidual,
                                         .dbranch = dropped ? dy : Tensor(),
@@ -121,7 +121,7 @@ PoolTensor branches_backward(const Layer& l, Carry& carry, BlockKept& kept) {
   PoolTensor dy2 =
       mlp_backward(l, kept, carry.branch ? carry.branch : dresidual,
                    carry.branch_bias_done ? BiasGradient::elsewhere : BiasGradient::here);
-  end_after_products(l, std::move(carry.branch));
+  release_after_products(l, std::move(carry.branch));
   if (l.spec().parallel_residual) {
     // Both branches take the gradient of the sum, so it must not change before both have read it.
     PoolTensor dy1 = attention_backward(l, kept, dresidual);
@@ -135,7 +135,7 @@ PoolTensor branches_backward(const Layer& l, Carry& carry, BlockKept& kept) {
                  l.dropout(DropoutKind::attention_output, l.layer), l.grad(Role::proj_bias)},
                 dresidual, dy2);
   PoolTensor dy1 = attention_backward(l, kept, dy2 ? dy2 : dresidual);
-  end_after_products(l, std::move(dy2));
+  release_after_products(l, std::move(dy2));
   return dy1;
 }
 

@@ -25,7 +25,7 @@ struct HeadKept {
 void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept);
 /// Through the final norm; leaves the gradient of the last block's output in carry.
 void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept);
-/// The loss alone; ends carry.
+/// The loss alone; releases carry.
 void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry);
 
 }  // namespace trainer

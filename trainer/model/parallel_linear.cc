@@ -82,8 +82,8 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
                    .x = x,
                    .column = true},
                   std::move(rows));
-  end_after_products(l, std::move(dy));
-  end_after_products(l, std::move(x));
+  release_after_products(l, std::move(dy));
+  release_after_products(l, std::move(x));
   return arrived(l.run, std::move(dx));
 }
 
@@ -112,11 +112,11 @@ PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient
                    .dy = dy,
                    .x = x},
                   here(x));
-  end_after_products(l, std::move(dy));
+  release_after_products(l, std::move(dy));
   return dx;
 }
 
-void end_after_products(const Layer& l, PoolTensor tensor) {
+void release_after_products(const Layer& l, PoolTensor tensor) {
   if (l.run.later != nullptr && tensor && !tensor.borrowed())
     l.run.later->owned.push_back(std::move(tensor));
 }

@@ -1,11 +1,8 @@
 // Column- and row-parallel linears: a layer's four products, forward and backward, with what tensor
-// and sequence parallelism add to them. Not here: the collectives themselves (tensor_parallel.h),
-// what lies between two linears (block.cc, block_backward.cc). May include: model/layer.h.
-//
-// Column parallel (qkv, fc1): a rank holds (O/tp, I) of the weight and sees all rows of x. Row
-// parallel (proj, fc2): it holds (O, I/tp), and its product is one term of a sum over ranks.
-// Collectives run beside the weights' gradients: the sum of a linear's input gradient is queued
-// before the product of its weight's gradient.
+// and sequence parallelism add to them. Column parallel (qkv, fc1): a rank holds (O/tp, I) of the
+// weight and sees all rows of x. Row parallel (proj, fc2): it holds (O, I/tp), and its product is
+// one term of a sum over ranks. Not here: the collectives (tensor_parallel.h), what lies between
+// two linears (block.cc, block_backward.cc). May include: model/layer.h.
 // Source: Shoeybi et al. 2019 (Megatron-LM); Korthikanti et al. 2022 (sequence parallelism).
 //
 // SPDX-License-Identifier: MIT
@@ -38,28 +35,28 @@ struct ColumnParallelForward {
   ops::Activation activation = ops::Activation::none;
 };
 void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnParallelForward& a);
-/// The gradient of this rank's rows of x, once dy (S, B, O/tp) is summed over ranks. Ends dy and x
-/// when the weight's gradient has read them.
+/// The gradient of this rank's rows of x: dy W, summed over ranks, from dy (S, B, O/tp). The sum
+/// runs beside the product of the weight's gradient. Releases dy and x after that product.
 PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
                                     PoolTensor dy, PoolTensor x);
 
-/// partial (S, B, O) = x W^T + addend: one rank's term of what sum_rows() makes whole. The bias is
-/// added here when one rank holds all, else by the norm that follows the sum.
+/// partial (S, B, O) = x W^T + addend: one rank's term of the sum that sum_rows() makes. The bias
+/// is added here when one rank holds all, else by the norm after the sum.
 void row_parallel_forward(const Layer& l, LinearRoles roles, const Tensor& partial, const Tensor& x,
                           const Tensor& addend);
-/// What input_gradient() is asked for: dx (R, I/tp) = (dy W) * activation'(pre_activation), and the
-/// column sums of that, which are the gradient of the bias before the activation.
+/// The input gradient dx (R, I/tp) = (dy W) * activation'(pre_activation), and in dbias its column
+/// sums: the gradient of the bias that stands before the activation.
 struct InputGradient {
   const char* purpose;
   Tensor pre_activation = {};
   ops::Activation activation = ops::Activation::none;
   Grads::Target dbias = {};
 };
-/// dx from dbranch, this rank's rows of the sum's gradient, and the weight's gradient from x.
+/// dx from dbranch (this rank's rows of the sum's gradient), and the weight's gradient from x.
 PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
                                  const Tensor& dbranch, const Tensor& x, const InputGradient& want);
 
-/// Ends what the product of a weight's gradient has read, or will read later.
-void end_after_products(const Layer& l, PoolTensor tensor);
+/// Releases what the product of a weight's gradient reads: now, or after a product made later.
+void release_after_products(const Layer& l, PoolTensor tensor);
 
 }  // namespace trainer

@@ -16,9 +16,9 @@
 namespace trainer {
 
 /// Forward keeps what backward needs in the Pool, for any number of micro-batches at once; backward
-/// ends it. forward and backward of one micro-batch index pair up; backwards may come in any order.
-/// Tensors handed in and out are the residual stream, (S, B, H), or (S/tp, B, H) with sequence
-/// parallelism, with no branch pending.
+/// releases it. forward and backward of one micro-batch index pair up; backwards may come in any
+/// order. Tensors handed in and out are the residual stream, (S, B, H), or (S/tp, B, H) with
+/// sequence parallelism, with no branch pending.
 class Stage {
  public:
   /// The chunk that `place` says. `max_microbatches` bounds MicroBatch::index.
@@ -29,7 +29,7 @@ class Stage {
   /// (the logits are never kept), so the gradients of the output layer are done.
   PoolTensor forward(const MicroBatch& batch, PoolTensor input);
   /// Backward of `batch` from the gradient of forward's result (empty with the head) to that of its
-  /// input (empty with the embeddings): all gradients are added, all kept memory ends.
+  /// input (empty with the embeddings): all gradients are added, all kept memory is released.
   PoolTensor backward(const MicroBatch& batch, PoolTensor doutput);
   /// The same in two halves: all but the weights of the layers' linears, then those.
   PoolTensor backward_input(const MicroBatch& batch, PoolTensor doutput);

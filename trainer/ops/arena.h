@@ -69,9 +69,9 @@ class Arena {
 
 class Pool;
 
-/// A tensor of a Pool: its memory goes back when it ends, in the order of the compute stream, so
-/// the next operation queued may write it. Or borrowed: a view of what somebody else owns, which
-/// gives nothing back. Where an operation wants a Tensor it is one. The Pool outlives it.
+/// A tensor that owns its memory in a Pool and gives it back when destroyed, in the order of the
+/// compute stream: the next operation queued may overwrite it. A borrowed one is a view of memory
+/// that another owns, and gives nothing back. Converts to Tensor. The Pool must outlive it.
 class PoolTensor {
  public:
   PoolTensor() = default;
@@ -84,7 +84,7 @@ class PoolTensor {
   const Tensor& get() const noexcept { return tensor_; }
   const Tensor* operator->() const noexcept { return &tensor_; }
   explicit operator bool() const noexcept { return bool(tensor_); }
-  /// It is there, and ends with somebody else.
+  /// A view: another owns the memory.
   bool borrowed() const noexcept { return tensor_ && pool_ == nullptr; }
   /// Gives the memory back now; empty afterwards.
   void reset() noexcept;

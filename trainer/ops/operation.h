@@ -74,7 +74,7 @@ struct Launch {
   static void run(Backend& backend, const Args& args);
   /// Bytes of scratch memory that run() will want; may build and keep plans. Pointers in args are
   /// not followed.
-  static int64_t scratch_bytes(Backend& backend, const Args& args);
+  static int64_t scratch(Backend& backend, const Args& args);
 };
 
 }  // namespace ops

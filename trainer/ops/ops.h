@@ -51,10 +51,6 @@ inline AnyCall call_of(const AnyArgs& args) noexcept {
 inline Cost cost(const AnyArgs& args) {
   return std::visit([](const auto& a) { return a.cost(); }, args);
 }
-/// "linear_forward", as in messages.
-inline const char* name(const AnyArgs& args) noexcept {
-  return std::visit([](const auto& a) { return a.kName; }, args);
-}
 
 /// Operations on tensors of one device. Errors of every operation: ShapeError from the shared
 /// checks before anything is queued; DeviceError when the device refuses. One thread at a time may
@@ -134,8 +130,8 @@ class Ops {
   virtual void forget(int64_t captured) { static_cast<void>(captured); }
 
  protected:
-  /// run() and workspace_bytes() of a backend: visits the call, for each Args by Launch<Self,
-  /// Args>.
+  /// A backend hands each call to Launch<Self, Args>: run() behind the one, scratch() behind the
+  /// other.
   virtual void run_call(const AnyCall& call) = 0;
   virtual int64_t scratch_of(const AnyCall& call) = 0;
 };

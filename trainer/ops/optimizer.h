@@ -44,11 +44,11 @@ struct SumSquares {
 /// Decides what this step's gradients are worth, on the device. With q = sum_squares (of all
 /// ranks): grad_norm = sqrt(q) / loss_scale; skip = q not finite; grad_multiplier = 1 / loss_scale
 /// * min(1, clip_grad / (grad_norm + 1e-6)) (no clipping when clip_grad = 0); when not skip,
-/// updates += 1. used_loss_scale = loss_scale; then the loss
-/// scale: when skip, growth_tracker = 0 and hysteresis_tracker -= 1, and once that is <= 0
-/// loss_scale = max(loss_scale * backoff, min_scale); when not skip, growth_tracker += 1, and when
-/// it reaches the window: growth_tracker = 0, hysteresis_tracker = hysteresis, loss_scale *=
-/// growth. dynamic = false leaves the scale. Source: Megatron-LM grad_scaler.py, clip_grads.py.
+/// updates += 1. used_loss_scale = loss_scale; then the loss scale: when skip, growth_tracker = 0
+/// and hysteresis_tracker -= 1, and once that is <= 0 loss_scale = max(loss_scale * backoff,
+/// min_scale); when not skip, growth_tracker += 1, and when it reaches the window: growth_tracker =
+/// 0, hysteresis_tracker = hysteresis, loss_scale *= growth. dynamic = false leaves the scale.
+/// Source: Megatron-LM grad_scaler.py, clip_grads.py.
 struct JudgeGradients {
   static constexpr const char* kName = "judge_gradients";
   Tensor state;

@@ -85,10 +85,15 @@ const ops::Gpu* planned_gpu(const TrainConfig& config) {
   const ops::Gpu* gpu = ops::find_gpu(config.gpu);
   if (gpu == nullptr) {
     std::vector<std::string> names;
-    for (const ops::Gpu& known : ops::known_gpus())
+    for (const ops::Gpu& known : ops::known_gpus()) {
       if (known.capability >= ops::kOldestCapability) names.emplace_back(known.name);
-    throw cli::UsageError(
-        cli::concat("--gpu ", config.gpu, ": one of ", cli::join(names, ", "), " is wanted"));
+      // A card of several sizes that is too old with each: v100 for v100-16gb.
+      else if (known.name.starts_with(config.gpu + "-"))
+        gpu = &known;
+    }
+    if (gpu == nullptr)
+      throw cli::UsageError(
+          cli::concat("--gpu ", config.gpu, ": one of ", cli::join(names, ", "), " is wanted"));
   }
   // Of a card that is elsewhere only its age counts: this build's code need not be that one's.
   const ops::GpuCode any{.capability = ops::kOldestCapability};

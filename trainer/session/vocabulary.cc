@@ -48,11 +48,11 @@ tok::Tokenizer from_folder(const fs::path& folder) {
   }
 }
 
-// Whether the pair is the one of a folder that says more about it. Megatron's own type looks at
-// the two files alone.
+// Whether the pair lies in a folder whose configuration counts too. With a type the two files are
+// read alone, as bpe-tokenize reads them.
 bool is_folders_pair(const TokenizerFiles& files) {
   const fs::path vocab(files.vocab_file), merges(files.merge_file);
-  return files.type != "GPT2BPETokenizer" && vocab.filename() == "vocab.json" &&
+  return files.type.empty() && vocab.filename() == "vocab.json" &&
          merges.filename() == "merges.txt" && vocab.parent_path() == merges.parent_path() &&
          fs::exists(vocab.parent_path() / "tokenizer_config.json");
 }
@@ -89,8 +89,9 @@ tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make m
   }
 }
 
-tok::Tokenizer from_json(const std::string& path) {
-  if (fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
+// `alone`: whatever lies beside the file does not count.
+tok::Tokenizer from_json(const std::string& path, bool alone) {
+  if (!alone && fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
     return from_folder(parent_of(path));
   const std::string text = read_text_file(path);
   return named(path, "", [&] { return tok::Tokenizer::from_tokenizer_json(text); });
@@ -111,7 +112,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
           concat("--tokenizer-model ", files.tokenizer_model,
                  ": sentencepiece models are not read; name a tokenizer.json, or --vocab-size"));
     }
-    return from_json(files.tokenizer_model);
+    return from_json(files.tokenizer_model, false);
   }
   if (files.vocab_file.empty()) {
     if (!files.merge_file.empty()) throw UsageError("--merge-file needs --vocab-file");
@@ -133,13 +134,13 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   }
   if (name.ends_with("vocab.json"))
     throw UsageError(concat("--vocab-file ", files.vocab_file, " needs --merge-file"));
-  return from_json(files.vocab_file);
+  return from_json(files.vocab_file, files.type == "HFTokenizer");  // as bpe-tokenize
 }
 
 namespace {
 
-// The tokenizer that is named; nothing for one that a checkpoint brings and that cannot be
-// followed, about which `vocabulary` then says what its files do say.
+// The tokenizer that is named. Nothing for one that came with the checkpoint and is not supported:
+// then `vocabulary` gets the end-of-document id that its files state, and a note.
 std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabulary& vocabulary) {
   if (config.tokenizer_type == "NullTokenizer" && config.vocab_size) return std::nullopt;
   try {
@@ -195,14 +196,19 @@ void carry_tokenizer(const std::string& from, const std::string& to) {
   const fs::path source = fs::absolute(from).lexically_normal().parent_path() / "tokenizer";
   const fs::path target = fs::path(to) / "tokenizer";
   if (!fs::is_directory(source) || fs::exists(target)) return;
+  // Under another name until it is whole: a later run takes a folder of this name as it is.
+  const fs::path unfinished = fs::path(to) / ".tokenizer.tmp";
+  fs::remove_all(unfinished);
+  fs::create_directories(unfinished);
   for (const fs::directory_entry& entry : fs::recursive_directory_iterator(source)) {
     if (!entry.is_regular_file()) continue;
-    const fs::path path = target / entry.path().lexically_relative(source);
+    const fs::path path = unfinished / entry.path().lexically_relative(source);
     fs::create_directories(path.parent_path());
     indexed::OutputFile out(path.string(), indexed::Existing::replace);
     out.write(read_text_file(entry.path().string()));
     out.commit();
   }
+  fs::rename(unfinished, target);
 }
 
 }  // namespace trainer

@@ -22,7 +22,7 @@ struct TokenizerFiles {
   std::string merge_file = {};  ///< merges.txt, with vocab.json.
   std::string tokenizer_model =
       {};                 ///< tokenizer.json, or a folder with it or with the pair above.
-  std::string type = {};  ///< Megatron's name of it.
+  std::string type = {};  ///< --tokenizer-type.
 };
 
 /// Loads it; nothing where no file is named.
@@ -37,14 +37,14 @@ struct Vocabulary {
 };
 
 /// From --vocab-size and --eod-id, or the tokenizer that is named. NullTokenizer with --vocab-size
-/// opens no tokenizer. One that a checkpoint brings and that cannot be followed is left alone, for
-/// training reads ids: the checkpoint says how many there are.
+/// opens no tokenizer. An unsupported one that came with the checkpoint is no error, since training
+/// reads ids and the checkpoint says how many there are: `note` names it.
 /// Errors: cli::UsageError where neither says enough for what is asked; as load_tokenizer.
 Vocabulary find_vocabulary(const TrainConfig& config);
 
-/// Copies what a conversion left beside the checkpoint `from` (ROOT/iter_0000000), ROOT's folder
-/// "tokenizer", to the root folder `to`, so that a trained model is exported with the files and
-/// ids that it came with wherever it lies. Nothing where there is none, or where `to` has one.
+/// Copies the folder "tokenizer" beside the checkpoint `from` (ROOT/iter_0000000), which a
+/// conversion left in ROOT, to the root folder `to`: the trained model is then exported with the
+/// tokenizer files and ids that it came with. Does nothing where ROOT has none, or `to` has one.
 /// Errors: std::system_error.
 void carry_tokenizer(const std::string& from, const std::string& to);
 

@@ -53,6 +53,8 @@ TEST(Numbers, MeasuredValues) {
 TEST(Numbers, FractionsAndRoots) {
   expect_all({
       {"5{{frac|1|2}} {{frac|5|1|2}} {{frac|3}} {{sfrac|2|3}}", "5 1/2 5 1/2 1/3 2/3"},
+      {"5{{1/2}} {{half}} 5{{Quarter}} 7{{3/4}}", "5 1/2 1/2 5 1/4 7 3/4"},
+      {"{{convert|1//2|mi}} {{convert|5+1//2|mi}}", "1/2 mile 5 1/2 miles"},
       {"{{sfrac|x+1|2}} {{sfrac|1|2π}} {{frac|1|2|3|4}}", "(x+1)/2 1/(2π)"},
       {"x{{nowrap|12{{fraction|7|8}}}} in", "x12 7/8 in"},
       {"{{sqrt|2}} {{sqrt|10}} {{sqrt|x+1}} {{sqrt|2|3}} {{radic|7|5}}",
@@ -150,6 +152,28 @@ TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
        "x"},
       {"1990<ref>a</ref>5 1990<!-- no -->5", "1990 5 19905"},
   });
+}
+
+TEST(Numbers, WhatIsIncompleteIsDroppedWhole) {
+  expect_all({
+      {"x10{{e|{{unknown|2}}}} −1.5{{e|6|7}}{{e|{{unknown}}}} y", "x y"},
+      {"x{{val|3|e={{unknown}}}} {{val|3|e={{nowrap|2{{#expr:1+2}}}}}}", "x"},
+      {"x5{{frac|1{{unknown}}|2}} {{convert|5{{unknown}}|km}} {{US$|5{{unknown}}}}", "x"},
+      {"x 1.5 × 10<sup>{{unknown|3}}</sup> y 1990<sup>{{unknown|3}}</sup>", "x y 1990"},
+      {"a {{nowrap|5{{unknown}}}} {{hlist|a|{{unknown}}|c}}", "a 5 a, c"},
+      {"x{{convert|10e3km|mi}} {{convert|5ft6in|cm}} {{convert|1.5e3|km}}", "x 1.5e3 kilometres"},
+  });
+  TemplateStore store;
+  store.add("Template:Same", "{{{1}}}");
+  const std::string page = expand_templates(
+      "x10{{e|{{same|{{unknown|2}}}}}} {{val|3|e={{unknown}}}} 10<sup>{{unknown}}</sup>", store,
+      {"", ""});
+  EXPECT_EQ(clean(page, {}, {}), "x");
+}
+
+TEST(Numbers, LineBreaksDoNotPartThem) {
+  expect_all(
+      {{"1{{wbr}}000 1{{shy}}2 {{shy|syl|la|ble}} {{val|1{{wbr}}000}}", "1000 12 syllable 1000"}});
 }
 
 TEST(Numbers, WhatIsExpandedIsReadAlike) {

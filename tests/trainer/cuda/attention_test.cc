@@ -27,6 +27,26 @@ class CudaAttention : public PairTest {
   }
   static int64_t row(const Case& c) { return (c.heads + 2 * c.groups) * c.channels; }
 
+  /// Attention of c.length new positions against `cached` ones, on both sides.
+  struct Decoded {
+    Twin keys, values, out;
+  };
+  Decoded decode(const Case& c, int64_t capacity, int64_t cached) {
+    const Decoded d{.keys = random(model(), {capacity, c.batch, c.groups * c.channels}),
+                    .values = random(model(), {capacity, c.batch, c.groups * c.channels}),
+                    .out = empty(model(), {c.length, c.batch, c.heads * c.channels})};
+    const Twin qkv = random(model(), {c.length, c.batch, row(c)});
+    both([&](int i) {
+      return AttentionDecode{.shape = shape_of(c),
+                             .out = d.out[i],
+                             .qkv = qkv[i],
+                             .key_cache = d.keys[i],
+                             .value_cache = d.values[i],
+                             .cached = cached};
+    });
+    return d;
+  }
+
   void check(const Case& c, float p) {
     const std::string at = " S " + std::to_string(c.length) + " N " + std::to_string(c.heads) +
                            " G " + std::to_string(c.groups) + " D " + std::to_string(c.channels) +
@@ -277,22 +297,10 @@ TEST_P(CudaAttention, Rotary) {
 
 TEST_P(CudaAttention, Decode) {
   const Case c{.length = 3, .batch = 2, .heads = 4, .groups = 2, .channels = 32};
-  const int64_t capacity = 40, cached = 20;
-  const Twin keys = random(model(), {capacity, c.batch, c.groups * c.channels});
-  const Twin values = random(model(), {capacity, c.batch, c.groups * c.channels});
-  const Twin qkv = random(model(), {c.length, c.batch, row(c)}),
-             out = empty(model(), {c.length, c.batch, c.heads * c.channels});
-  both([&](int i) {
-    return AttentionDecode{.shape = shape_of(c),
-                           .out = out[i],
-                           .qkv = qkv[i],
-                           .key_cache = keys[i],
-                           .value_cache = values[i],
-                           .cached = cached};
-  });
-  expect_close("out", out, 1.01, 0.1, 64);
-  expect_close("keys", keys, 0, 0, 0);
-  expect_close("values", values, 0, 0, 0);
+  const Decoded d = decode(c, 40, 20);
+  expect_close("out", d.out, 1.01, 0.1, 64);
+  expect_close("keys", d.keys, 0, 0, 0);
+  expect_close("values", d.values, 0, 0, 0);
 }
 
 // More keys than shared memory has room for their scores; more queries than go at once.
@@ -300,20 +308,8 @@ TEST_P(CudaAttention, DecodeBeyondSharedMemory) {
   const std::unique_ptr<Ops> small = cuda::make_cuda_ops({.tune = false, .as = {8, 6}});
   Ops* own = std::exchange(sides[1], small.get());
   const Case c{.length = 710, .batch = 1, .heads = 4, .groups = 2, .channels = 8};
-  const int64_t capacity = 24800, cached = 24000;
-  const Twin keys = random(model(), {capacity, c.batch, c.groups * c.channels});
-  const Twin values = random(model(), {capacity, c.batch, c.groups * c.channels});
-  const Twin qkv = random(model(), {c.length, c.batch, row(c)}),
-             out = empty(model(), {c.length, c.batch, c.heads * c.channels});
-  both([&](int i) {
-    return AttentionDecode{.shape = shape_of(c),
-                           .out = out[i],
-                           .qkv = qkv[i],
-                           .key_cache = keys[i],
-                           .value_cache = values[i],
-                           .cached = cached};
-  });
-  expect_close("out", out, 1.01, 0.1, static_cast<double>(capacity));
+  const int64_t capacity = 24800;
+  expect_close("out", decode(c, capacity, 24000).out, 1.01, 0.1, static_cast<double>(capacity));
   sides[1] = own;
 }
 

@@ -74,9 +74,7 @@ void CpuOps::run_call(const AnyCall& call) {
 
 int64_t CpuOps::scratch_of(const AnyCall& call) {
   return std::visit(
-      [this]<class Args>(const Args* args) {
-        return Launch<CpuOps, Args>::scratch_bytes(*this, *args);
-      },
+      [this]<class Args>(const Args* args) { return Launch<CpuOps, Args>::scratch(*this, *args); },
       call);
 }
 

@@ -133,9 +133,7 @@ void CudaOps::run_call(const AnyCall& call) {
 
 int64_t CudaOps::scratch_of(const AnyCall& call) {
   return std::visit(
-      [this]<class Args>(const Args* args) {
-        return Launch<CudaOps, Args>::scratch_bytes(*this, *args);
-      },
+      [this]<class Args>(const Args* args) { return Launch<CudaOps, Args>::scratch(*this, *args); },
       call);
 }
 
