@@ -19,6 +19,7 @@
 #include <vector>
 
 #include "bench/step/device_meter.h"
+#include "bench/step/timed_ops.h"
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #ifdef GRISTMILL_NCCL
@@ -78,7 +79,8 @@ class Measurement {
         share_(std::move(rank.share)),
         ops_({.device_index = topology_.rank(), .gemm_choices_path = run_.choices}),
         free_at_start_(ops_.free_bytes()),
-        engine_(spec_, options_of(shape, run), ops_, std::move(rank.groups)) {}
+        engine_(spec_, options_of(shape, run), run.shares ? static_cast<ops::Ops&>(timed_ops_) : ops_,
+                std::move(rank.groups)) {}
 
   void hold_and_print() {
     engine_.initialise();
@@ -96,12 +98,21 @@ class Measurement {
                   shape_.name, static_cast<double>(engine_.memory_plan().total_bytes) / 1e9,
                   std::chrono::duration<double>(warm - start).count(), static_cast<double>(first));
     for (int64_t i = 0; i < steps; ++i) queue();
+    if (run_.shares) return print_shares();
     DeviceMeter meter;
     const std::vector<float> ms = timed(steps);
     if (topology_.rank() == 0) print(ms, meter.stop());
   }
 
  private:
+  void print_shares() {
+    constexpr int kSteps = 5;
+    timed_ops_.begin();
+    for (int i = 0; i < kSteps; ++i) queue();
+    std::printf("%s engine, call by call\n", shape_.name);
+    timed_ops_.print(kSteps);
+  }
+
   void queue() {
     const trainer::HostBatch batch = engine_.host_batch();
     std::mt19937 random(static_cast<uint32_t>(iteration_ % 4 * 64 + topology_.data_rank));
@@ -168,6 +179,7 @@ class Measurement {
   const trainer::Topology topology_;
   std::function<int64_t(const std::string&, int64_t)> share_;
   ops::cuda::CudaOps ops_;
+  TimedOps timed_ops_{ops_};
   int64_t free_at_start_;
   trainer::Engine engine_;
   int64_t iteration_ = 0;

@@ -19,6 +19,7 @@ struct EngineRun {
   int64_t documents = 0;  ///< Attention stays within documents of so many tokens; 0: anywhere.
   std::string choices;    ///< As CudaOptions::gemm_choices_path.
   bool lean = false;      ///< Gradients and moments in 16 bits, all layers recomputed.
+  bool shares = false;    ///< Each operation's time, of a step queued call by call. One GPU.
   /// seq_length, micro_batch_size and max_microbatches are filled in.
   trainer::EngineOptions options;
 };

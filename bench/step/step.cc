@@ -4,7 +4,7 @@
 //   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--shares]
 //              [--attention-dropout P] [--hidden-dropout P]
 //              [--choices FILE] [--micro-batch-size B] [--head-rows R] [--layers L]
-//              [--engine [--no-fuse] [--lean] [--documents TOKENS]
+//              [--engine [--no-fuse] [--lean] [--fp8 [hybrid-|e4m3-]delayed|tensorwise] [--documents TOKENS]
 //               [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
@@ -58,7 +58,7 @@ struct Options {
 /// Flags without a value.
 bool parse_switch(const std::string& flag, Options& o) {
   trainer::EngineOptions& engine = o.run.options;
-  if (flag == "--shares") return o.shares = true;
+  if (flag == "--shares") return o.shares = o.run.shares = true;
   if (flag == "--engine") return o.engine = true;
   if (flag == "--lean") return o.run.lean = true;
   if (flag == "--no-fuse") return engine.fuse_residual = false, true;
@@ -79,6 +79,13 @@ void parse_layout(const std::string& flag, const std::string& value, Options& o)
   if (flag == "--chunks") {
     engine.chunks = std::stoi(value);
     engine.schedule = trainer::ScheduleKind::interleaved;
+  }
+  if (flag == "--fp8") {
+    using Fp8 = trainer::Fp8Options;
+    engine.fp8.format = value.starts_with("e4m3") ? Fp8::Format::e4m3 : Fp8::Format::hybrid;
+    engine.fp8.recipe =
+        value.ends_with("tensorwise") ? Fp8::Recipe::tensorwise : Fp8::Recipe::delayed;
+    engine.fp8.weight_gradients = !value.ends_with("no-wgrad");
   }
   if (flag == "--recompute")
     engine.recompute.granularity = value == "full" ? trainer::Recompute::Granularity::full

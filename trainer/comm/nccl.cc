@@ -43,6 +43,8 @@ ncclDataType_t type_of(const Tensor& t) {
     case DType::i64:
       return ncclInt64;
     case DType::u8:
+    case DType::e4m3:
+    case DType::e5m2:
       return ncclUint8;
   }
   return ncclUint8;

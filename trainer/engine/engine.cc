@@ -31,6 +31,26 @@ void check_options(const ModelSpec& spec, const EngineOptions& o, const Topology
 
 }  // namespace
 
+namespace {
+
+/// FP8 products have sizes that are multiples of 16.
+std::string fp8_refusal(const ModelSpec& spec, const EngineOptions& o, const Topology& t) {
+  for (const auto& [what, n] :
+       {std::pair("micro_batch_size * seq_length", o.micro_batch_size * o.seq_length),
+        std::pair("hidden_size", spec.hidden_size),
+        std::pair("qkv size / tensor-parallel ranks", spec.qkv_size() / t.tensor_size),
+        std::pair("heads * kv_channels / tensor-parallel ranks",
+                  spec.num_attention_heads * spec.kv_channels / t.tensor_size),
+        std::pair("ffn_hidden_size / tensor-parallel ranks",
+                  spec.ffn_hidden_size / t.tensor_size)})
+    if (n % ops::kFp8Granule != 0)
+      return std::string("fp8: ") + what + " = " + std::to_string(n) + ": not a multiple of " +
+             std::to_string(ops::kFp8Granule);
+  return {};
+}
+
+}  // namespace
+
 std::string Engine::refusal(const ModelSpec& spec, const EngineOptions& o, const Topology& t) {
   const auto number = [](int64_t n) { return std::to_string(n); };
   const auto rest = [&](const char* what, int64_t n) {
@@ -42,6 +62,8 @@ std::string Engine::refusal(const ModelSpec& spec, const EngineOptions& o, const
                                 std::pair("ffn_hidden_size", spec.ffn_hidden_size),
                                 std::pair("padded_vocab_size", spec.padded_vocab_size)})
     if (n % t.tensor_size != 0) return rest(what, n);
+  if (o.fp8.on())
+    if (const std::string why = fp8_refusal(spec, o, t); !why.empty()) return why;
   if (o.sequence_parallel && o.seq_length % t.tensor_size != 0)
     return rest("sequence parallel: seq_length", o.seq_length);
   const int64_t parts = int64_t{t.pipeline_size} * o.chunks;
@@ -97,6 +119,7 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
   for (const FlatMemory* flat : {&p.flats.model, &p.flats.main, &p.flats.grad})
     ops.run(ops::Fill{.dst = flat->tensor(), .value = 0});
   p.clear_states();
+  if (options.fp8.on()) p.fp8.reset(ops);
   for (const Tensor& buffer : p.layer_buffers)
     if (buffer) ops.run(ops::Fill{.dst = buffer, .value = 0});
   p.upload_tables();
@@ -109,6 +132,7 @@ void Engine::initialise() {
   Parts& p = *parts_;
   for (const Slot& slot : p.layout.slots()) p.draw(slot);
   p.clear_states();
+  if (p.options.fp8.on()) p.fp8.reset(p.ops);
   refresh_model_parameters();
   ops::StepState state;
   state.loss_scale = p.options.loss_scaler.initial;

@@ -51,6 +51,7 @@ struct EngineOptions {
   bool overlap_param_gather = false;  ///< Updated parameters come during the next forward.
   bool grad_reduce_in_bf16 = false;   ///< Ranks' gradients are added in bf16, not grad_dtype.
   bool cpu_offload = false;  ///< Main parameters and moments lie in page-locked host memory.
+  Fp8Options fp8;
 };
 
 /// What a run will need, found without doing it.

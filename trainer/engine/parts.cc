@@ -54,6 +54,7 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
       flats(flats_of(layout, share, spec, options)),
       arena(std::move(memory.device)),
       host_arena(std::move(memory.host)),
+      fp8(options.fp8, spec),
       weights(layout, flats.model, ops, *groups.data, in_shares()),
       pool((cut(), cut_pool(memory.pool_bytes))),
       grads(layout, flats.grad, ops, *groups.data, pool,
@@ -85,7 +86,8 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
           .seed = options.seed,
           .fuse_residual = options.fuse_residual,
           .training = true,
-          .sequence_parallel = options.sequence_parallel && groups.topology.tensor_size > 1} {
+          .sequence_parallel = options.sequence_parallel && groups.topology.tensor_size > 1,
+          .fp8 = options.fp8.on() ? &fp8 : nullptr} {
   for (const Place& place : places) stages.emplace_back(run, place, options.max_microbatches);
   if (memory.workspace_bytes > 0)
     ops.set_workspace(arena.cut("workspace", DType::u8, {memory.workspace_bytes}));
@@ -170,10 +172,24 @@ void Engine::Parts::cut() {
   staging.loss_mask = arena.cut("batch", DType::f32, {all, seq, batch});
   if (options.reset_attention_mask)
     staging.first_key = arena.cut("batch", DType::i32, {all, seq, batch});
+  cut_fp8();
   const int64_t half = spec.rotary_dim() / 2;
   if (half == 0) return;
   cosine = arena.cut("rotary tables", DType::f32, {spec.max_position_embeddings, half});
   sine = arena.cut("rotary tables", DType::f32, {spec.max_position_embeddings, half});
+}
+
+void Engine::Parts::cut_fp8() {
+  if (!options.fp8.on()) return;
+  const int64_t n = fp8.tensors(), length = fp8.history_length();
+  const Tensor scale = arena.cut("fp8 scales", DType::f32, {n, 2});
+  const Tensor amax = arena.cut("fp8 scales", DType::f32, {n});
+  fp8.place(scale, amax,
+            length > 0 ? arena.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
+  const int64_t bytes = fp8.list_weights(local_params(spec, places), [&](int64_t layer) {
+    return flats.model.holds_whole(layout.bucket_of(layer));
+  });
+  if (bytes > 0) fp8.place_weights(arena.cut("fp8 weights", DType::e4m3, {bytes}));
 }
 
 /// An empty Tensor (a Pool in plan mode) while planning.

@@ -41,6 +41,7 @@ struct Engine::Parts {
   std::array<Tensor, Weights::kBuffers> layer_buffers;
   Staging staging;
   Tensor cosine, sine;
+  Fp8 fp8;
   Weights weights;
   ops::Pool pool;
   Grads grads;
@@ -76,6 +77,7 @@ struct Engine::Parts {
   OptimizerOptions optimizer_options() const;
   void cut();
   void cut_flats();
+  void cut_fp8();
   Tensor cut_pool(int64_t bytes);
   ParamView view_of(const Slot& slot) const;
   MicroBatch micro_batch(int64_t index) const;

@@ -21,6 +21,7 @@ void Engine::Parts::make_gradients(int64_t num_microbatches) {
   if (options.overlap_param_gather) weights.gather_whole();
   weights.begin_pass(num_microbatches);
   grads.begin_step(num_microbatches);
+  fp8.begin_pass();
   walk(options.schedule, num_microbatches);
   sum_tied_gradients();
   grads.finish();
@@ -32,6 +33,7 @@ void Engine::Parts::make_gradients(int64_t num_microbatches) {
 
 void Engine::Parts::apply_gradients() {
   update(ops, layout, share, flats, optimizer_options(), state);
+  if (options.fp8.on()) fp8.update(ops, *groups.world);
   if (!options.overlap_param_gather) weights.gather_whole_now();
 }
 
@@ -47,6 +49,7 @@ void Engine::Parts::evaluate_all(int64_t num_microbatches) {
   run.state = eval_state;
   run.num_microbatches = num_microbatches;
   weights.begin_pass(kEvaluation);
+  fp8.begin_pass();
   walk(ScheduleKind::forward_only, num_microbatches);
   weights.end_pass();
   share_loss(ops, groups, eval_state, sums);

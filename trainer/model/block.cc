@@ -69,7 +69,9 @@ void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
 
 void attend(const Layer& l, BlockKept& k) {
   k.qkv = l.rows("qkv", l.qkv_size());
-  column_parallel_forward(l, kQkv, {.y = k.qkv, .pre_activation = {}, .x = k.y1});
+  column_parallel_forward(
+      l, kQkv, {.y = k.qkv, .pre_activation = {}, .x = input_of(l, k, Linear::qkv)});
+  if (k.quantized_of(Linear::qkv)) k.y1.reset();
   l.rotate(k.qkv, false);
   k.attention = l.rows("attention outputs", l.heads() * l.spec().kv_channels);
   k.stats = l.run.pool.take("attention statistics", DType::f32,
@@ -91,12 +93,12 @@ void middle_norm(const Layer& l, BlockKept& k) {
   }
   k.x2 = l.stream("residual stream");
   if (l.fused()) {
-    row_parallel_forward(l, kProj, k.x2, k.attention, k.x1);
+    row_parallel_forward(l, kProj, k.x2, input_of(l, k, Linear::proj), k.x1);
     norm_alone(l, k.x2, Role::mlp_norm_weight, Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
     return;
   }
   PoolTensor partial = l.rows("norm outputs", l.spec().hidden_size);
-  row_parallel_forward(l, kProj, partial, k.attention, {});
+  row_parallel_forward(l, kProj, partial, input_of(l, k, Linear::proj), {});
   k.y2 = arrived(l.run, sum_rows(l.run, std::move(partial)));
   k.rstd2 = l.statistics();
   if (l.spec().norm == ops::Norm::layernorm) k.mean2 = l.statistics();
@@ -117,9 +119,12 @@ void middle_norm(const Layer& l, BlockKept& k) {
 
 void expand(const Layer& l, BlockKept& k) {
   k.pre_activation = l.rows("mlp before activation", l.fc1_size());
-  k.activated = l.rows("mlp activated", l.ffn_size());
-  if (l.gated()) {
-    column_parallel_forward(l, kFc1, {.y = k.pre_activation, .pre_activation = {}, .x = k.y2});
+  if (!l.fp8_weight_gradients()) k.activated = l.rows("mlp activated", l.ffn_size());
+  const LinearInput y2 = input_of(l, k, Linear::fc1);
+  if (l.fp8() || l.gated()) {
+    column_parallel_forward(l, kFc1, {.y = k.pre_activation, .pre_activation = {}, .x = y2});
+    if (k.quantized_of(Linear::fc1)) k.y2.reset();
+    if (!k.activated) return;
     l.ops().run(ops::ActivationForward{
         .y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});
     return;
@@ -127,7 +132,7 @@ void expand(const Layer& l, BlockKept& k) {
   column_parallel_forward(l, kFc1,
                           {.y = k.activated,
                            .pre_activation = k.pre_activation,
-                           .x = k.y2,
+                           .x = y2,
                            .activation = l.spec().activation});
 }
 
@@ -144,17 +149,17 @@ PoolTensor branch_bias(const Layer& l) {
 }
 
 /// The block's output into carry. With parallel residual both branches are one sum.
-void contract(const Layer& l, const BlockKept& k, Carry& carry) {
+void contract(const Layer& l, BlockKept& k, Carry& carry) {
   const bool parallel = l.spec().parallel_residual, divided = l.tensor_parallel();
   const Tensor& residual = parallel ? k.x1 : k.x2;
   const bool adds = (parallel || l.fused()) && !divided;
   PoolTensor out = l.rows(adds ? "residual stream" : "branch", l.spec().hidden_size);
   Tensor addend = adds ? residual : Tensor();
   if (parallel) {
-    row_parallel_forward(l, kProj, out, k.attention, addend);
+    row_parallel_forward(l, kProj, out, input_of(l, k, Linear::proj), addend);
     addend = out;
   }
-  row_parallel_forward(l, kFc2, out, k.activated, addend);
+  row_parallel_forward(l, kFc2, out, input_of(l, k, Linear::fc2), addend);
   if (adds) {
     carry = {.residual = std::move(out), .branch = {}, .branch_bias = {}};
     return;
@@ -181,6 +186,7 @@ void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carr
 void block_release(Keep keep, Carry& carry, BlockKept& kept) {
   if (keep == Keep::all) return;
   for (PoolTensor* t : {&kept.y1, &kept.y2, &kept.activated}) t->reset();
+  kept.quantized = {};
   if (keep == Keep::selective) return;
   for (PoolTensor* t : {&kept.mean1, &kept.rstd1, &kept.qkv, &kept.attention, &kept.stats,
                         &kept.mean2, &kept.rstd2, &kept.pre_activation})

@@ -7,6 +7,8 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <array>
+
 #include "trainer/model/run.h"
 
 namespace trainer {
@@ -31,6 +33,10 @@ struct BlockKept {
   /// After attention, and its norm; parallel residual: x2 stays empty.
   PoolTensor x2, y2, mean2, rstd2;
   PoolTensor pre_activation, activated;  ///< Around the activation of the mlp.
+  /// FP8: the columns of what each linear read, for the gradient of its weight; y1, y2 and activated
+  /// then need not stay.
+  std::array<Quantized, kNumLinears> quantized;
+  Quantized& quantized_of(Linear linear) { return quantized[static_cast<size_t>(linear)]; }
 };
 
 /// What stays of a block after its forward.

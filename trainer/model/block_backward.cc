@@ -14,30 +14,34 @@ using ops::Dropout;
 using ops::DropoutKind;
 
 /// Through fc2 and the activation: from the branch's gradient to that before the activation.
-PoolTensor activation_backward(const Layer& l, BlockKept& k, const Tensor& dbranch,
-                               BiasGradient bias) {
-  if (!l.gated())
-    return row_parallel_backward(l, kFc2, bias, dbranch, k.activated,
-                                 {.purpose = "gradient before activation",
-                                  .pre_activation = k.pre_activation,
-                                  .activation = l.spec().activation,
-                                  .dbias = l.grad(Role::fc1_bias)});
-  const PoolTensor dactivated = row_parallel_backward(l, kFc2, bias, dbranch, k.activated,
-                                                      {.purpose = "gradient of activated"});
+OutputGradient activation_backward(const Layer& l, BlockKept& k, const Tensor& dbranch,
+                                   BiasGradient bias) {
+  const LinearInput x = input_of(l, k, Linear::fc2);
+  if (!l.gated() && !l.fp8())
+    return {row_parallel_backward(l, kFc2, bias, dbranch, x,
+                                  {.purpose = "gradient before activation",
+                                   .pre_activation = k.pre_activation,
+                                   .activation = l.spec().activation,
+                                   .dbias = l.grad(Role::fc1_bias)})};
+  PoolTensor dactivated =
+      row_parallel_backward(l, kFc2, bias, dbranch, x, {.purpose = "gradient of activated"});
+  if (l.fp8_weight_gradients())
+    return {std::move(dactivated), std::move(k.pre_activation), l.spec().activation};
   PoolTensor dpre = l.rows("gradient before activation", l.fc1_size());
   l.ops().run(ops::ActivationBackward{
       .dx = dpre, .dy = dactivated, .x = k.pre_activation, .activation = l.spec().activation});
-  return dpre;
+  return {std::move(dpre)};
 }
 
 /// Through fc2, activation and fc1: from the branch's gradient to y2's.
 PoolTensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch, BiasGradient bias) {
-  PoolTensor dpre = activation_backward(l, k, dbranch, bias);
+  OutputGradient dpre = activation_backward(l, k, dbranch, bias);
   k.pre_activation.reset();
   release_after_products(l, std::move(k.activated));
-  // Without a gate fc1's bias has its gradient from the product above.
-  return column_parallel_backward(l, kFc1, l.gated() ? BiasGradient::here : BiasGradient::elsewhere,
-                                  std::move(dpre), std::move(k.y2));
+  // Without a gate and FP8 fc1's bias has its gradient from the product above.
+  return column_parallel_backward(
+      l, kFc1, l.gated() || l.fp8() ? BiasGradient::here : BiasGradient::elsewhere,
+      std::move(dpre), std::move(k.y2), k.quantized_of(Linear::fc1));
 }
 
 /// Through proj, attention and qkv: from the branch's gradient to y1's.
@@ -45,8 +49,9 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
   // Without parallel residual the norm above has summed proj's bias gradient on its way.
   const BiasGradient bias =
       l.spec().parallel_residual ? BiasGradient::here : BiasGradient::elsewhere;
-  PoolTensor dattention = row_parallel_backward(l, kProj, bias, dbranch, k.attention,
-                                                {.purpose = "gradient of attention"});
+  PoolTensor dattention =
+      row_parallel_backward(l, kProj, bias, dbranch, input_of(l, k, Linear::proj),
+                            {.purpose = "gradient of attention"});
   PoolTensor dqkv = l.rows("gradient of qkv", l.qkv_size());
   l.ops().run(
       ops::AttentionBackward{.shape = l.attention_shape(),
@@ -62,7 +67,8 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
   k.stats.reset();
   k.qkv.reset();
   l.rotate(dqkv, true);
-  return column_parallel_backward(l, kQkv, BiasGradient::here, std::move(dqkv), std::move(k.y1));
+  return column_parallel_backward(l, kQkv, BiasGradient::here, {std::move(dqkv)},
+                                  std::move(k.y1), k.quantized_of(Linear::qkv));
 }
 
 /// The norm before a branch's linears, as its backward sees it.
@@ -103,12 +109,12 @@ void norm_backward(const Layer& l, const NormBefore& n, PoolTensor& dresidual, P
 
 /// What Keep::selective gave back.
 void recompute_dropped(const Layer& l, BlockKept& k) {
-  if (!k.y1)
+  if (!k.y1 && !k.quantized_of(Linear::qkv))
     norm_alone(l, k.x1, Role::input_norm_weight, Role::input_norm_bias, k.y1, k.mean1, k.rstd1);
-  if (!k.y2)
+  if (!k.y2 && !k.quantized_of(Linear::fc1))
     norm_alone(l, l.spec().parallel_residual ? k.x1 : k.x2, Role::mlp_norm_weight,
                Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
-  if (!k.activated) {
+  if (!k.activated && !l.fp8_weight_gradients()) {
     k.activated = l.rows("mlp activated", l.ffn_size());
     l.ops().run(ops::ActivationForward{
         .y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});

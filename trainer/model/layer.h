@@ -39,6 +39,9 @@ struct Layer {
     return run.pool.take("norm statistics", DType::f32,
                          {run.stream_length(), run.micro_batch_size});
   }
+  /// Whether this layer's linears compute in FP8, and the gradients of their weights too.
+  bool fp8() const { return run.fp8 != nullptr && run.fp8->covers(layer); }
+  bool fp8_weight_gradients() const { return fp8() && run.fp8->options().weight_gradients; }
   bool gated() const { return spec().activation == ops::Activation::swiglu; }
   float hidden_dropout() const { return run.training ? spec().hidden_dropout : 0.0f; }
   /// Residual additions happen in the linears' epilogues.

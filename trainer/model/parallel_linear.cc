@@ -9,11 +9,48 @@
 namespace trainer {
 namespace {
 
-void weight_product(Run& run, const LaterWeights::Product& p, const Tensor& x) {
+/// Whether a product's partial sums may have fewer bits than fp32: not where the sum is over the
+/// tokens of a micro-batch, tens of thousands of terms.
+constexpr bool kFastSums = true, kFastWeightSums = false;
+
+void product(const Layer& l, const Tensor& y, const Tensor& a, const Tensor& a_scale,
+             const Quantized& weight, bool columns) {
+  l.ops().run(ops::Fp8Product{.y = y,
+                              .a = a,
+                              .b = columns ? weight.columns.get() : weight.rows.get(),
+                              .a_scale = a_scale,
+                              .b_scale = weight.scale,
+                              .bias = {},
+                              .addend = {},
+                              .fast_sums = kFastSums});
+}
+
+void fp8_weight_product(Run& run, const LaterWeights::Product& p, const Tensor& dweight,
+                        bool accumulate) {
+  run.ops.run(ops::Fp8Product{.y = dweight,
+                              .a = p.dy,
+                              .b = p.x,
+                              .a_scale = p.dy_scale,
+                              .b_scale = p.x_scale,
+                              .bias = {},
+                              .addend = accumulate ? dweight : Tensor(),
+                              .fast_sums = kFastWeightSums});
+}
+
+void weight_product(Run& run, LaterWeights::Product p, const Tensor& x) {
   const Grads::Target w = run.grads.target(p.layer, p.weight);
   const Grads::Target b = p.bias == p.weight ? Grads::Target() : run.grads.target(p.layer, p.bias);
-  run.ops.run(ops::LinearBackwardWeight{
-      .dweight = w.tensor, .dbias = b.tensor, .dy = p.dy, .x = x, .accumulate = w.accumulate});
+  if (!ops::is_fp8(p.dy.dtype)) {
+    run.ops.run(ops::LinearBackwardWeight{
+        .dweight = w.tensor, .dbias = b.tensor, .dy = p.dy, .x = x, .accumulate = w.accumulate});
+    return;
+  }
+  if (ops::is_fp8(x.dtype)) return fp8_weight_product(run, p, w.tensor, w.accumulate);
+  const Quantized here =
+      run.fp8->quantize(run, p.layer, p.linear, Operand::input, {.x = x, .columns = true});
+  p.x = here.columns;
+  p.x_scale = here.scale;
+  fp8_weight_product(run, p, w.tensor, w.accumulate);
 }
 
 /// The product now, from the rows of x that `gathering` brings, or later.
@@ -55,10 +92,102 @@ PoolTensor input_gradient(const Layer& l, Role weight, const Tensor& dy,
   return dx;
 }
 
+PoolTensor fp8_input_gradient(const Layer& l, LinearRoles roles, const Quantized& dy,
+                              const char* purpose) {
+  const Quantized w = l.run.fp8->weight(l.run, l.layer, roles.linear, roles.weight, true);
+  PoolTensor dx = l.rows(purpose, w.columns->shape[0]);
+  product(l, dx, dy.rows, dy.scale, w, true);
+  return dx;
+}
+
+/// y = x W^T + bias + addend from all rows of x.
+void fp8_forward(const Layer& l, LinearRoles roles, const Tensor& y, const LinearInput& x,
+                 const Tensor& bias, const Tensor& addend, bool keeps) {
+  const Quantized w = l.run.fp8->weight(l.run, l.layer, roles.linear, roles.weight, false);
+  Quantized input = l.run.fp8->quantize(l.run, l.layer, roles.linear, Operand::input,
+                                        {.x = x.values,
+                                         .activation = x.activation,
+                                         .rows = true,
+                                         .columns = keeps});
+  l.ops().run(ops::Fp8Product{.y = y,
+                              .a = input.rows,
+                              .b = w.rows,
+                              .a_scale = input.scale,
+                              .b_scale = w.scale,
+                              .bias = bias,
+                              .addend = addend,
+                              .fast_sums = kFastSums});
+  input.rows.reset();
+  if (keeps) *x.kept = std::move(input);
+}
+
+/// dy quantized for both products, and the gradient of the bias in the same pass.
+Quantized fp8_output_gradient(const Layer& l, LinearRoles roles, Role bias, const Tensor& dy,
+                              const Tensor& pre_activation, ops::Activation activation) {
+  const Grads::Target b = bias == roles.weight ? Grads::Target() : l.grad(bias);
+  return l.run.fp8->quantize(l.run, l.layer, roles.linear, Operand::gradient,
+                             {.x = dy,
+                              .pre_activation = pre_activation,
+                              .activation = activation,
+                              .dbias = b.tensor,
+                              .accumulate_bias = b.accumulate,
+                              .rows = true,
+                              .columns = l.fp8_weight_gradients()});
+}
+
+/// The weight's gradient from dy's columns and x's: those kept, or of x, whose rows may have to be
+/// gathered.
+void fp8_weight_gradient(const Layer& l, LinearRoles roles, Quantized dy, const LinearInput& x,
+                         bool column) {
+  LaterWeights::Product product{.layer = l.layer,
+                                .linear = roles.linear,
+                                .weight = roles.weight,
+                                .bias = roles.weight,
+                                .dy = dy.columns,
+                                .x = x.values,
+                                .dy_scale = dy.scale,
+                                .column = column && l.run.sequence_parallel};
+  if (!product.column) {
+    if (!*x.kept)
+      *x.kept = l.run.fp8->quantize(l.run, l.layer, roles.linear, Operand::input,
+                                    {.x = x.values, .activation = x.activation, .columns = true});
+    product.x = x.kept->columns;
+    product.x_scale = x.kept->scale;
+  }
+  weight_gradient(l, product, product.column ? gather_rows(l.run, x.values) : here(product.x));
+  for (Quantized* q : {&dy, x.kept}) {
+    release_after_products(l, std::move(q->columns));
+    release_after_products(l, std::move(q->scale_memory));
+    *q = {};
+  }
+}
+
 }  // namespace
 
+LinearInput input_of(const Layer& l, BlockKept& k, Linear linear) {
+  Quantized* kept = l.run.training ? &k.quantized_of(linear) : nullptr;
+  switch (linear) {
+    case Linear::qkv:
+      return {.values = k.y1, .kept = kept};
+    case Linear::proj:
+      return {.values = k.attention, .kept = kept};
+    case Linear::fc1:
+      return {.values = k.y2, .kept = kept};
+    case Linear::fc2:
+      break;
+  }
+  if (!l.fp8_weight_gradients()) return {.values = k.activated, .kept = kept};
+  return {.values = k.pre_activation, .activation = l.spec().activation, .kept = kept};
+}
+
 void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnParallelForward& a) {
-  const PoolTensor x = arrived(l.run, gather_rows(l.run, a.x));
+  const PoolTensor x = arrived(l.run, gather_rows(l.run, a.x.values));
+  if (l.fp8()) {
+    const bool keeps =
+        a.x.kept != nullptr && l.fp8_weight_gradients() && !l.run.sequence_parallel;
+    return fp8_forward(l, roles, a.y, {.values = x, .kept = a.x.kept}, l.weight(roles.bias), {},
+                       keeps);
+  }
   l.ops().run(ops::LinearForward{.y = a.y,
                                  .pre_activation = a.pre_activation,
                                  .x = x,
@@ -69,49 +198,81 @@ void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnPara
 }
 
 PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
-                                    PoolTensor dy, PoolTensor x) {
+                                    OutputGradient dy, PoolTensor x, Quantized& kept) {
+  const char* purpose = "gradient of norm outputs";
+  const Role with_bias = bias == BiasGradient::here ? roles.bias : roles.weight;
+  if (l.fp8_weight_gradients()) {
+    Quantized dy8 =
+        fp8_output_gradient(l, roles, with_bias, dy.values, dy.pre_activation, dy.activation);
+    dy = {};
+    PendingTensor dx = sum_rows(l.run, fp8_input_gradient(l, roles, dy8, purpose));
+    dy8.rows.reset();
+    fp8_weight_gradient(l, roles, std::move(dy8), {.values = x, .kept = &kept}, true);
+    release_after_products(l, std::move(x));
+    return arrived(l.run, std::move(dx));
+  }
   // A product that is made later gathers later.
   PendingTensor rows = l.run.later != nullptr ? here(x) : gather_rows(l.run, x);
-  PendingTensor dx =
-      sum_rows(l.run, input_gradient(l, roles.weight, dy, {.purpose = "gradient of norm outputs"}));
+  PoolTensor own =
+      l.fp8() ? fp8_input_gradient(
+                    l, roles, fp8_output_gradient(l, roles, roles.weight, dy.values, {}, {}), purpose)
+              : input_gradient(l, roles.weight, dy.values, {.purpose = purpose});
+  PendingTensor dx = sum_rows(l.run, std::move(own));
   weight_gradient(l,
                   {.layer = l.layer,
                    .weight = roles.weight,
-                   .bias = bias == BiasGradient::here ? roles.bias : roles.weight,
-                   .dy = dy,
+                   .bias = with_bias,
+                   .dy = dy.values,
                    .x = x,
                    .column = true},
                   std::move(rows));
-  release_after_products(l, std::move(dy));
+  release_after_products(l, std::move(dy.values));
   release_after_products(l, std::move(x));
   return arrived(l.run, std::move(dx));
 }
 
-void row_parallel_forward(const Layer& l, LinearRoles roles, const Tensor& partial, const Tensor& x,
-                          const Tensor& addend) {
+void row_parallel_forward(const Layer& l, LinearRoles roles, const Tensor& partial,
+                          const LinearInput& x, const Tensor& addend) {
+  const Tensor bias = l.tensor_parallel() ? Tensor() : l.weight(roles.bias);
+  if (l.fp8())
+    return fp8_forward(l, roles, partial, x, bias, addend,
+                       x.kept != nullptr && l.fp8_weight_gradients());
   l.ops().run(ops::LinearForward{.y = partial,
                                  .pre_activation = {},
-                                 .x = x,
+                                 .x = x.values,
                                  .weight = l.weight(roles.weight),
-                                 .bias = l.tensor_parallel() ? Tensor() : l.weight(roles.bias),
+                                 .bias = bias,
                                  .addend = addend});
 }
 
 PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient bias,
-                                 const Tensor& dbranch, const Tensor& x,
+                                 const Tensor& dbranch, const LinearInput& x,
                                  const InputGradient& want) {
   const bool here_too = bias == BiasGradient::here, divided = l.tensor_parallel();
+  const Role with_bias = here_too && !divided ? roles.bias : roles.weight;
   PendingTensor gathering = gather_rows(l.run, dbranch);
   if (here_too && divided) stream_bias_gradient(l, roles.bias, dbranch);
   PoolTensor dy = arrived(l.run, std::move(gathering));
-  PoolTensor dx = input_gradient(l, roles.weight, dy, want);
+  if (l.fp8_weight_gradients()) {
+    Quantized dy8 = fp8_output_gradient(l, roles, with_bias, dy, {}, {});
+    dy.reset();
+    PoolTensor dx = fp8_input_gradient(l, roles, dy8, want.purpose);
+    dy8.rows.reset();
+    fp8_weight_gradient(l, roles, std::move(dy8), x, false);
+    return dx;
+  }
+  PoolTensor dx =
+      l.fp8() ? fp8_input_gradient(l, roles,
+                                   fp8_output_gradient(l, roles, roles.weight, dy, {}, {}),
+                                   want.purpose)
+              : input_gradient(l, roles.weight, dy, want);
   weight_gradient(l,
                   {.layer = l.layer,
                    .weight = roles.weight,
-                   .bias = here_too && !divided ? roles.bias : roles.weight,
+                   .bias = with_bias,
                    .dy = dy,
-                   .x = x},
-                  here(x));
+                   .x = x.values},
+                  here(x.values));
   release_after_products(l, std::move(dy));
   return dx;
 }

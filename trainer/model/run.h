@@ -9,6 +9,7 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/model/fp8.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/grads.h"
@@ -16,8 +17,6 @@
 #include "trainer/spec/spec.h"
 
 namespace trainer {
-
-using ops::PoolTensor;
 
 /// What backward computes again instead of keeping.
 /// selective: norm outputs and activation outputs (attention probabilities are never kept by
@@ -46,8 +45,12 @@ struct MicroBatch {
 struct LaterWeights {
   struct Product {
     int64_t layer = 0;
+    Linear linear{};
     Role weight{}, bias{};  ///< bias = weight: none.
+    /// In FP8 dy (O, R) is quantized and transposed; so is x (I, R), where it does not wait for the
+    /// rows of other ranks.
     Tensor dy, x;
+    Tensor dy_scale = {}, x_scale = {};
     bool column = false;  ///< Of a column-parallel linear: x has this rank's rows alone.
   };
   std::vector<Product> products;
@@ -77,6 +80,7 @@ struct Run {
   bool training = true;  ///< Dropout is on.
   /// The residual stream and the norms hold this rank's share of S alone.
   bool sequence_parallel = false;
+  Fp8* fp8 = nullptr;             ///< Null: no layer computes in FP8.
   LaterWeights* later = nullptr;  ///< Where backward puts weight gradients; null: computes them.
 
   int64_t tensor_size() const noexcept { return place.tensor_size; }

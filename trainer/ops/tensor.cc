@@ -34,6 +34,10 @@ const char* name(DType dtype) noexcept {
       return "int64";
     case DType::u8:
       return "uint8";
+    case DType::e4m3:
+      return "e4m3";
+    case DType::e5m2:
+      return "e5m2";
   }
   return "?";
 }

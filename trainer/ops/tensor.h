@@ -34,7 +34,7 @@ class DeviceFault : public DeviceError {
 };
 
 /// Element types.
-enum class DType : uint8_t { f32, bf16, f16, i32, i64, u8 };
+enum class DType : uint8_t { f32, bf16, f16, i32, i64, u8, e4m3, e5m2 };
 /// Where the bytes are: `plan` is nowhere (PlanOps), `host` is page-locked memory next to a GPU.
 enum class Device : uint8_t { cpu, cuda, host, plan };
 
@@ -50,11 +50,13 @@ constexpr int64_t size_bytes(DType dtype) noexcept {
     case DType::i64:
       return 8;
     case DType::u8:
+    case DType::e4m3:
+    case DType::e5m2:
       return 1;
   }
   return 0;
 }
-/// "fp32", "bf16", "fp16", "int32", "int64", "uint8".
+/// "fp32", "bf16", "fp16", "int32", "int64", "uint8", "e4m3", "e5m2".
 const char* name(DType dtype) noexcept;
 const char* name(Device device) noexcept;
 

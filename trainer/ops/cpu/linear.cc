@@ -16,22 +16,6 @@ namespace {
 
 constexpr int64_t kRowPiece = 32;
 
-/// y = activation(x); y may be x.
-void activate_row(Activation activation, float* y, const float* x, int64_t n) {
-  if (activation == Activation::gelu_tanh) return row_gelu_tanh(y, x, n);
-  with_activation(activation, [&]<Activation kActivation>() {
-    for (int64_t i = 0; i < n; ++i) y[i] = activate<kActivation>(x[i]);
-  });
-}
-
-/// d *= activation'(x).
-void activate_row_backward(Activation activation, float* d, const float* x, int64_t n) {
-  if (activation == Activation::gelu_tanh) return row_gelu_tanh_backward(d, x, n);
-  with_activation(activation, [&]<Activation kActivation>() {
-    for (int64_t i = 0; i < n; ++i) d[i] *= derivative<kActivation>(x[i]);
-  });
-}
-
 }  // namespace
 
 void launch(CpuOps& cpu, const LinearForward& a) {
@@ -131,12 +115,8 @@ void launch(CpuOps& cpu, const ActivationBackward& a) {
   const int64_t columns = a.dy.columns();
   cpu.pieces(a.dy.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
     if (a.activation == Activation::swiglu) {
-      for (int64_t i = begin * columns; i < end * columns; ++i) {
-        const int64_t gate_at = i / columns * 2 * columns + i % columns;
-        const float gate = x[gate_at], up = x[gate_at + columns], s = sigmoid(gate), d = dy[i];
-        dx[gate_at] = d * up * s * (1.0f + gate * (1.0f - s));
-        dx[gate_at + columns] = d * gate * s;
-      }
+      for (int64_t r = begin; r < end; ++r)
+        swiglu_row_backward(dx + r * 2 * columns, dy + r * columns, x + r * 2 * columns, columns);
       return;
     }
     const int64_t at = begin * columns, count = (end - begin) * columns;

@@ -132,7 +132,8 @@ GemmKey score_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t strid
           .stride_b = stride_b,
           .stride_d = l.length * l.length,
           .transpose_a = true,
-          .ab = dtype,
+          .a = dtype,
+          .b = dtype,
           .d = DType::f32};
 }
 GemmKey mix_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t stride_a, int64_t ldd,
@@ -149,7 +150,8 @@ GemmKey mix_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t stride_
           .stride_d = stride_d,
           .transpose_b = transpose_b,
           .add_c = add,
-          .ab = dtype,
+          .a = dtype,
+          .b = dtype,
           .d = dtype};
 }
 

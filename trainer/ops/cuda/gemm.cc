@@ -35,6 +35,10 @@ cudaDataType_t data_type(DType dtype) {
       return CUDA_R_16BF;
     case DType::f16:
       return CUDA_R_16F;
+    case DType::e4m3:
+      return CUDA_R_8F_E4M3;
+    case DType::e5m2:
+      return CUDA_R_8F_E5M2;
     default:
       return CUDA_R_32F;
   }
@@ -93,8 +97,10 @@ std::string GemmKey::text() const {
   std::ostringstream out;
   out << m << ' ' << n << ' ' << k << ' ' << lda << ' ' << ldb << ' ' << ldd << ' ' << batch << ' '
       << stride_a << ' ' << stride_b << ' ' << stride_d << ' ' << transpose_a << transpose_b
-      << add_c << ' ' << name(ab) << ' ' << name(d) << ' ' << static_cast<int>(epilogue) << ' '
-      << alignment;
+      << add_c << ' ' << name(a);
+  if (b != a) out << '*' << name(b);
+  out << ' ' << name(d) << ' ' << static_cast<int>(epilogue) << ' ' << alignment;
+  if (fast_sums) out << " fast";
   return out.str();
 }
 
@@ -117,6 +123,10 @@ struct Gemm::Plan {
                      const cublasLtMatmulAlgo_t& with, char* workspace, cudaStream_t stream) {
     if (has_bias(key.epilogue)) set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
     if (has_aux(key.epilogue)) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
+    if (is_fp8(key.a)) {
+      set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.a_scale);
+      set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.b_scale);
+    }
     const float beta = key.add_c ? 1.0f : 0.0f;
     const void* c = key.add_c ? call.c : call.d;
     return cublasLtMatmul(handle, desc, &call.alpha, call.a, a, call.b, b, &beta, c, d, call.d, d,
@@ -144,11 +154,12 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
   set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
-  if (has_bias(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(key.ab));
+  if (has_bias(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(is_fp8(key.a) ? key.d : key.a));
+  if (is_fp8(key.a)) set(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_sums});
   if (has_aux(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ldd);
-  p->a = layout(key.ab, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.lda,
+  p->a = layout(key.a, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.lda,
                 key.batch, key.stride_a);
-  p->b = layout(key.ab, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.ldb,
+  p->b = layout(key.b, key.transpose_b ? key.n : key.k, key.transpose_b ? key.k : key.n, key.ldb,
                 key.batch, key.stride_b);
   p->d = layout(key.d, key.m, key.n, key.ldd, key.batch, key.stride_d);
 
@@ -220,11 +231,11 @@ struct Gemm::Bench {
   explicit Bench(std::span<const GemmKey> keys) {
     std::array<int64_t, 6> bytes{};
     for (const GemmKey& k : keys) {
-      const int64_t in = size_bytes(k.ab), out = size_bytes(k.d), spare = k.batch - 1;
-      bytes[0] =
-          std::max(bytes[0], (k.lda * (k.transpose_a ? k.m : k.k) + spare * k.stride_a) * in);
-      bytes[1] =
-          std::max(bytes[1], (k.ldb * (k.transpose_b ? k.k : k.n) + spare * k.stride_b) * in);
+      const int64_t out = size_bytes(k.d), spare = k.batch - 1;
+      bytes[0] = std::max(bytes[0], (k.lda * (k.transpose_a ? k.m : k.k) + spare * k.stride_a) *
+                                        size_bytes(k.a));
+      bytes[1] = std::max(bytes[1], (k.ldb * (k.transpose_b ? k.k : k.n) + spare * k.stride_b) *
+                                        size_bytes(k.b));
       bytes[2] = std::max(bytes[2], (k.ldd * k.n + spare * k.stride_d) * out);
       if (has_aux(k.epilogue)) bytes[3] = std::max(bytes[3], k.ldd * k.n * out);
       bytes[4] = std::max(bytes[4], std::max(k.m, k.n) * out);
@@ -238,7 +249,7 @@ struct Gemm::Bench {
         return;
       }
     }
-    // Random 16-bit words of moderate exponent serve as bf16, fp16 and fp32 numbers alike.
+    // Random 16-bit words of moderate exponent serve as bf16, fp16, fp32 and fp8 numbers alike.
     std::vector<uint16_t> words(size_t{1} << 22);
     uint32_t x = 1;
     for (uint16_t& w : words) {
@@ -271,7 +282,9 @@ GemmChoice Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench
                       .c = bench.block[2],
                       .d = bench.block[2],
                       .bias = bench.block[4],
-                      .aux = bench.block[3]};
+                      .aux = bench.block[3],
+                      .a_scale = static_cast<const float*>(bench.block[4]),
+                      .b_scale = static_cast<const float*>(bench.block[4])};
   auto* workspace = static_cast<char*>(bench.block[5]);
   const auto once = [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
     CUDA_CHECK(cudaEventRecord(bench.begin, stream));

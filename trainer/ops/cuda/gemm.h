@@ -16,7 +16,7 @@
 
 #include "trainer/ops/cuda/cuda.h"
 #include "trainer/ops/cuda/gemm_choices.h"
-#include "trainer/ops/tensor.h"
+#include "trainer/ops/fp8.h"
 
 namespace ops::cuda {
 
@@ -33,7 +33,8 @@ struct GemmKey {
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
   bool transpose_a = false, transpose_b = false;
   bool add_c = false;  ///< beta is 1 and C has D's layout (it may be D itself).
-  DType ab = DType::bf16, d = DType::bf16;
+  DType a = DType::bf16, b = DType::bf16, d = DType::bf16;
+  bool fast_sums = false;  ///< Of fp8 operands: partial sums of fewer bits than fp32.
   Epilogue epilogue = Epilogue::none;
   int alignment =
       16;  ///< Bytes: 16, or the largest smaller power of two that holds for all pointers.
@@ -43,14 +44,19 @@ struct GemmKey {
   std::string text() const;
 };
 
+/// The plan of an Fp8Product; fp8.cu has it.
+GemmKey fp8_product_key(const Fp8Product& args);
+
 /// One product's memory, all on the device.
 struct GemmCall {
   const void* a = nullptr;
   const void* b = nullptr;
   const void* c = nullptr;
   void* d = nullptr;
-  const void* bias = nullptr;  ///< m numbers of A's dtype.
+  const void* bias = nullptr;  ///< m numbers of A's dtype; of D's with fp8 operands.
   const void* aux = nullptr;   ///< Written by gelu_aux_bias, of D's layout.
+  const float* a_scale = nullptr;  ///< What products of fp8 operands are multiplied by.
+  const float* b_scale = nullptr;
   float alpha = 1;
 };
 

@@ -27,7 +27,8 @@ GemmKey forward_key(const LinearForward& a, Epilogue epilogue) {
           .ldd = out,
           .transpose_a = true,
           .add_c = bool(a.addend),
-          .ab = a.x.dtype,
+          .a = a.x.dtype,
+          .b = a.x.dtype,
           .d = a.y.dtype,
           .epilogue = epilogue};
 }
@@ -40,7 +41,8 @@ GemmKey backward_input_key(const LinearBackwardInput& a) {
           .ldb = out,
           .ldd = in,
           .add_c = bool(a.addend),
-          .ab = a.dy.dtype,
+          .a = a.dy.dtype,
+          .b = a.dy.dtype,
           .d = a.dx.dtype};
 }
 GemmKey backward_weight_key(const LinearBackwardWeight& a) {
@@ -53,7 +55,8 @@ GemmKey backward_weight_key(const LinearBackwardWeight& a) {
           .ldd = in,
           .transpose_b = true,
           .add_c = a.accumulate,
-          .ab = a.dy.dtype,
+          .a = a.dy.dtype,
+          .b = a.dy.dtype,
           .d = a.dweight.dtype};
 }
 
@@ -165,6 +168,8 @@ void CudaOps::prepare(std::span<const AnyArgs> calls) {
       keys.push_back(backward_input_key(*b));
     else if (const auto* w = std::get_if<LinearBackwardWeight>(&any); w != nullptr && w->dweight)
       keys.push_back(backward_weight_key(*w));
+    else if (const auto* p = std::get_if<Fp8Product>(&any))
+      keys.push_back(fp8_product_key(*p));
   }
   gemm_->tune(keys, stream_);
 }

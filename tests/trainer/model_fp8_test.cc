@@ -1,0 +1,165 @@
+// Whole models with linears in FP8, on the CPU twin: near fp32, learning, the same bits however
+// activations are kept and steps are resumed; layers and gradients left in the model dtype.
+//
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <cstring>
+#include <string>
+#include <vector>
+
+#include "trainer/engine/engine.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/philox.h"
+
+namespace {
+
+using namespace trainer;
+using Format = Fp8Options::Format;
+using Recipe = Fp8Options::Recipe;
+
+constexpr int64_t kS = 16, kB = 2, kM = 2, kLayers = 3;
+
+ModelSpec small(const std::string& family) {
+  ModelSpec spec = family_defaults(family);
+  spec.num_layers = kLayers;
+  spec.hidden_size = 32;
+  spec.num_attention_heads = 4;
+  spec.num_query_groups = family == "llama" ? 2 : 4;
+  spec.ffn_hidden_size = family == "llama" ? 48 : 128;
+  spec.max_position_embeddings = kS;
+  spec.vocab_size = 61;
+  spec.padded_vocab_size = 64;
+  spec.hidden_dropout = spec.attention_dropout = 0;
+  complete(spec);
+  return spec;
+}
+
+EngineOptions options_for(const Fp8Options& fp8) {
+  EngineOptions options;
+  options.seq_length = kS;
+  options.micro_batch_size = kB;
+  options.max_microbatches = kM;
+  options.adam_eps = 1e-6f;
+  options.fp8 = fp8;
+  return options;
+}
+Fp8Options fp8(Format format, Recipe recipe) { return {.format = format, .recipe = recipe}; }
+
+/// Labels follow from tokens, so that there is something to learn.
+void fill(Engine& engine, uint32_t step) {
+  const HostBatch batch = engine.host_batch();
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    batch.tokens[i] = static_cast<int32_t>(ops::philox({static_cast<uint32_t>(i), step, 0, 0}, 1, 2).x % 61);
+    batch.labels[i] = (batch.tokens[i] * 7 + 3) % 61;
+    batch.positions[i] = static_cast<int32_t>(i % size_t(kS * kB) / size_t(kB));
+    batch.loss_mask[i] = 1;
+  }
+}
+
+struct Training {
+  std::vector<float> losses, norms, main;
+  bool operator==(const Training&) const = default;
+};
+Training train(const std::string& family, const EngineOptions& options, int steps, int evaluate_at = -1) {
+  ops::cpu::CpuOps ops(2);
+  Engine engine(small(family), options, ops);
+  engine.initialise();
+  Training run;
+  for (int step = 1; step <= steps; ++step) {
+    fill(engine, static_cast<uint32_t>(step));
+    engine.step(step, kM, 3e-3f, 0.1f);
+    const ops::StepState state = engine.result();
+    EXPECT_EQ(state.skip, 0) << step;
+    run.losses.push_back(state.loss);
+    run.norms.push_back(state.grad_norm);
+    if (step == evaluate_at) {
+      fill(engine, 1000);
+      EXPECT_LT(std::abs(engine.evaluate(kM) - state.loss), 1.5f);
+    }
+  }
+  for (const ParamView& view : engine.parameters())
+    run.main.insert(run.main.end(), view.main.as<float>(), view.main.as<float>() + view.main.elements());
+  return run;
+}
+
+TEST(Fp8Model, StaysNearFp32AndLearns) {
+  for (const char* family : {"gpt2", "gpt_neox", "llama", "opt"}) {
+    const Training plain = train(family, options_for({}), 40);
+    for (const Recipe recipe : {Recipe::delayed, Recipe::tensorwise}) {
+      for (const Format format : {Format::e4m3, Format::hybrid}) {
+        const Training run = train(family, options_for(fp8(format, recipe)), 40);
+        const std::string at = std::string(family) + " " + std::to_string(int(recipe)) + " " +
+                               std::to_string(int(format));
+        // The first loss sees the forward's rounding alone, of 2^-4 an operand at most.
+        EXPECT_NEAR(run.losses[0], plain.losses[0], 3e-3) << at;
+        EXPECT_NE(run.losses[0], plain.losses[0]) << at;
+        EXPECT_NEAR(run.norms[0], plain.norms[0], 0.03 * plain.norms[0]) << at;
+        EXPECT_NEAR(run.losses.back(), plain.losses.back(), 0.05) << at;
+        EXPECT_LT(run.losses.back(), run.losses[0] - 0.5f) << at;
+      }
+    }
+  }
+}
+
+TEST(Fp8Model, EveryRecomputationGivesTheSameBits) {
+  using G = Recompute::Granularity;
+  using M = Recompute::Method;
+  for (const char* family : {"gpt2", "gpt_neox", "llama"}) {
+    for (const Recipe recipe : {Recipe::delayed, Recipe::tensorwise}) {
+      EngineOptions options = options_for(fp8(Format::hybrid, recipe));
+      const Training wanted = train(family, options, 3);
+      for (const Recompute recompute :
+           {Recompute{G::selective, M::uniform, 1}, Recompute{G::full, M::uniform, 1},
+            Recompute{G::full, M::uniform, 2}, Recompute{G::full, M::block, 1}}) {
+        options.recompute = recompute;
+        EXPECT_EQ(train(family, options, 3), wanted) << family << " " << int(recipe) << " "
+                                                     << int(recompute.granularity);
+      }
+    }
+  }
+}
+
+TEST(Fp8Model, EvaluationChangesNoTrainingBit) {
+  for (const Recipe recipe : {Recipe::delayed, Recipe::tensorwise}) {
+    const EngineOptions options = options_for(fp8(Format::hybrid, recipe));
+    EXPECT_EQ(train("gpt2", options, 4, 2), train("gpt2", options, 4));
+  }
+}
+
+TEST(Fp8Model, LayersLeftOutComputeAsBefore) {
+  Fp8Options options = fp8(Format::hybrid, Recipe::tensorwise);
+  options.plain_layers_at_start = 1;
+  options.plain_layers_at_end = 2;
+  EXPECT_EQ(train("gpt2", options_for(options), 3), train("gpt2", options_for({}), 3));
+  options.plain_layers_at_end = 1;
+  EXPECT_NE(train("gpt2", options_for(options), 3), train("gpt2", options_for({}), 3));
+}
+
+TEST(Fp8Model, WeightGradientsInTheModelDtype) {
+  for (const char* family : {"gpt2", "llama"}) {
+    Fp8Options options = fp8(Format::hybrid, Recipe::delayed);
+    const Training with = train(family, options_for(options), 1);
+    options.weight_gradients = false;
+    const Training without = train(family, options_for(options), 1), plain = train(family, options_for({}), 1);
+    EXPECT_EQ(without.losses, with.losses) << "the forward pass is the same";
+    EXPECT_NEAR(without.norms[0], plain.norms[0], 0.03 * plain.norms[0]);
+    EXPECT_NE(without.norms, with.norms);
+  }
+}
+
+TEST(Fp8Model, RefusesSizesThatTheHardwareCannotMultiply) {
+  EngineOptions options = options_for(fp8(Format::hybrid, Recipe::delayed));
+  ModelSpec spec = small("gpt2");
+  options.seq_length = 12;
+  options.micro_batch_size = 1;
+  EXPECT_EQ(Engine::refusal(spec, options, {}),
+            "fp8: micro_batch_size * seq_length = 12: not a multiple of 16");
+  spec.ffn_hidden_size = 72;
+  options.seq_length = 16;
+  EXPECT_EQ(Engine::refusal(spec, options, {}),
+            "fp8: ffn_hidden_size / tensor-parallel ranks = 72: not a multiple of 16");
+}
+
+}  // namespace

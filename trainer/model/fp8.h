@@ -1,0 +1,139 @@
+// Fp8: a layer's four linears in eight bits: which of their operands, with which scales, and the
+// quantized weights of a pass. Not here: rounding and products (ops/fp8.h), where a linear uses them
+// (parallel_linear.cc). May include: ops/, comm/comm.h, spec/.
+// Embeddings, head, norms, attention and sums stay in the model dtype or fp32, and so do main
+// parameters, moments and gradients.
+// Source: Micikevicius et al. 2022; Transformer Engine's recipes of delayed and current scaling.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/comm/comm.h"
+#include "trainer/ops/arena.h"
+#include "trainer/ops/ops.h"
+#include "trainer/spec/params.h"
+
+namespace trainer {
+
+using ops::Device;
+using ops::DType;
+using ops::PoolTensor;
+using ops::ShapeError;
+using ops::Tensor;
+
+struct Run;
+
+/// What is asked for. Names as Megatron's --fp8-* flags.
+struct Fp8Options {
+  /// e4m3: everything; hybrid: gradients in e5m2.
+  enum class Format : uint8_t { none, e4m3, hybrid };
+  /// delayed: a tensor's scale follows its largest values of the steps before, so that no pass is
+  /// needed to find them; a tensor's first scale, and after a checkpoint without scales, is of the
+  /// values themselves. tensorwise: always of the values themselves.
+  enum class Recipe : uint8_t { delayed, tensorwise };
+  Format format = Format::none;
+  Recipe recipe = Recipe::delayed;
+  int32_t margin = 0;          ///< Scales are 2^margin times smaller.
+  int64_t history_length = 1;  ///< Steps that delayed scales look back.
+  ops::AmaxChoice amax_choice = ops::AmaxChoice::most_recent;
+  bool weight_gradients = true;  ///< Their products too; else these stay in the model dtype.
+  int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Not in FP8.
+
+  bool on() const noexcept { return format != Format::none; }
+};
+
+/// A layer's linears, and what each of them quantizes.
+enum class Linear : uint8_t { qkv, proj, fc1, fc2 };
+enum class Operand : uint8_t { input, weight, gradient };
+inline constexpr int kNumLinears = 4;
+
+/// A quantized tensor in the layouts that were asked for.
+struct Quantized {
+  PoolTensor rows, columns;  ///< (R, C) and (C, R).
+  PoolTensor scale_memory;   ///< Where the scale is this tensor's own.
+  Tensor scale;              ///< (2) fp32, as ops/fp8.h.
+  explicit operator bool() const noexcept { return rows || columns; }
+};
+
+/// What to quantize, as ops::Quantize, and in which layouts.
+struct QuantizeWant {
+  Tensor x;
+  Tensor pre_activation = {};
+  ops::Activation activation = ops::Activation::none;
+  Tensor dbias = {};
+  bool accumulate_bias = false;
+  bool rows = false, columns = false;
+};
+
+/// See the room card. One a rank; scales are of the whole model's layers, the same on every rank.
+class Fp8 {
+ public:
+  Fp8(const Fp8Options& options, const ModelSpec& spec);
+
+  const Fp8Options& options() const noexcept { return options_; }
+  bool covers(int64_t layer) const noexcept;
+
+  /// How many tensors have a scale: (3 operands, 4 linears, L layers), in this order.
+  int64_t tensors() const noexcept;
+  int64_t history_length() const noexcept;  ///< 0 without delayed scales.
+  /// scale (n, 2), amax (n), history (n, history_length), all fp32; history may be empty.
+  void place(const Tensor& scale, const Tensor& amax, const Tensor& history);
+  /// Scales 1, nothing seen so far. Queued.
+  void reset(ops::Ops& ops);
+  /// Scales and history were loaded.
+  void resume() { seen_.assign(seen_.size(), true); }
+  const Tensor& scale() const noexcept { return scale_; }
+  const Tensor& history() const noexcept { return history_; }
+
+  /// Bytes of the quantized weights of the local layers that stay here between micro-batches, given
+  /// to place_weights. `whole(layer)`: the rank has that layer's weights whole all the time.
+  template <class Whole>
+  int64_t list_weights(const std::vector<LocalParam>& params, const Whole& whole);
+  void place_weights(const Tensor& memory);
+
+  /// Weights may have changed: they are quantized again where they are asked for first.
+  void begin_pass();
+  /// Queued. Shapes: x's rows and columns are multiples of 16.
+  Quantized quantize(Run& run, int64_t layer, Linear linear, Operand operand,
+                     const QuantizeWant& want);
+  /// The weight of a linear, whose layer is gathered: its rows (O, I), or its columns (I, O). What
+  /// it lends is good until the pass ends, or as long as the result lives.
+  Quantized weight(Run& run, int64_t layer, Linear linear, Role role, bool columns);
+  /// The next step's delayed scales, from the largest values of all ranks of `world`. Queued.
+  void update(ops::Ops& ops, comm::Comm& world);
+
+ private:
+  struct Weight {
+    int64_t layer = 0;
+    Linear linear{};
+    int64_t rows = 0, columns = 0;
+    Quantized copy = {};
+    bool fresh = false;
+  };
+  int64_t index(int64_t layer, Linear linear, Operand operand) const noexcept;
+  DType dtype(Operand operand) const noexcept;
+  /// Runs `pass`, after one that looks for the largest value where the recipe wants it.
+  void run_pass(Run& run, ops::Quantize pass, int64_t at, DType dtype);
+  void list_weight(const LocalParam& param);
+
+  const Fp8Options options_;
+  const int64_t num_layers_;
+  Tensor scale_, amax_, history_;
+  std::vector<bool> seen_;  ///< By tensor: its delayed scale follows values.
+  std::vector<Weight> weights_;
+};
+
+template <class Whole>
+int64_t Fp8::list_weights(const std::vector<LocalParam>& params, const Whole& whole) {
+  weights_.clear();
+  for (const LocalParam& param : params)
+    if (whole(param.spec.layer)) list_weight(param);
+  int64_t bytes = 0;
+  for (const Weight& weight : weights_) bytes += 2 * weight.rows * weight.columns;
+  return bytes;
+}
+
+}  // namespace trainer

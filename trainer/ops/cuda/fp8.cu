@@ -1,0 +1,331 @@
+// FP8 on the GPU: one pass that quantizes in both layouts, scales, and products through cuBLASLt.
+// Lives here: Quantize, UpdateScales, Fp8Product. Not here: plans of products (gemm.cc).
+// Quantize is bound by memory: it reads 2 bytes an element (4 with a slope, 16-bit types) and writes
+// one or two. Column sums go tile by tile into scratch, then over tiles in a fixed order; the
+// largest value does not depend on an order. Products multiply scales on the device.
+// Source: equals cpu/fp8.cc.
+// SPDX-License-Identifier: MIT
+#include <cuda_fp8.h>
+
+#include "trainer/ops/cuda/activation.cuh"
+#include "trainer/ops/cuda/cuda_ops.h"
+#include "trainer/ops/cuda/device.cuh"
+#include "trainer/ops/cuda/gemm.h"
+#include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/launch.h"
+
+namespace ops::cuda {
+namespace {
+
+constexpr int kTile = 128;  // rows and columns of a block's part
+constexpr int kThreads = 256;
+constexpr int kEight = 8;           // neighbours that a thread takes of a row
+constexpr int kQuad = 4;            // rows that it takes at once
+constexpr int kUnitRows = 32;       // rows that a warp takes at once
+constexpr int kUnits = 2;           // such groups of rows of a warp
+constexpr int kWords = kTile / 4;   // of four rows each, in a transposed column
+constexpr float kLargestFactor = 0x1p126f;
+
+/// What v is made of.
+enum class Source : uint8_t { plain, activation, slope, swiglu, swiglu_slope };
+
+template <typename T>
+struct QuantizeArgs {
+  uint8_t* rows_out;
+  uint8_t* columns_out;
+  const float* scale;
+  float* amax;
+  float* partial;  // (blocks down, C)
+  const T* x;
+  const T* pre;
+  int64_t rows, columns;
+  Activation kind;
+  bool e5m2;
+};
+
+template <typename T>
+__device__ __forceinline__ void load_eight(const T* p, float (&v)[kEight]) {
+  constexpr int kSize = Pack<T>::kSize;
+#pragma unroll
+  for (int i = 0; i < kEight / kSize; ++i) {
+    const Pack<T> pack = load_pack(p + i * kSize);
+#pragma unroll
+    for (int j = 0; j < kSize; ++j) v[i * kSize + j] = pack.get(j);
+  }
+}
+
+/// Eight neighbours of v, of row `row` from `column` on.
+template <typename T, Source kSource>
+__device__ __forceinline__ void values(const QuantizeArgs<T>& a, int64_t row, int64_t column,
+                                       float (&v)[kEight]) {
+  if constexpr (kSource == Source::plain || kSource == Source::activation) {
+    load_eight(a.x + row * a.columns + column, v);
+    if constexpr (kSource == Source::activation) {
+#pragma unroll
+      for (int j = 0; j < kEight; ++j) v[j] = activate<T>(a.kind, v[j]);
+    }
+  } else if constexpr (kSource == Source::slope) {
+    float pre[kEight];
+    load_eight(a.x + row * a.columns + column, v);
+    load_eight(a.pre + row * a.columns + column, pre);
+#pragma unroll
+    for (int j = 0; j < kEight; ++j) v[j] *= slope<T>(a.kind, pre[j]);
+  } else if constexpr (kSource == Source::swiglu) {
+    float gate[kEight];
+    load_eight(a.x + row * 2 * a.columns + column, gate);
+    load_eight(a.x + (row * 2 + 1) * a.columns + column, v);
+#pragma unroll
+    for (int j = 0; j < kEight; ++j) v[j] *= gate[j] / (1.0f + expf(-gate[j]));
+  } else {
+    const int64_t ffn = a.columns / 2;
+    const bool is_up = column >= ffn;
+    const int64_t at = is_up ? column - ffn : column;
+    float gate[kEight], up[kEight];
+    load_eight(a.x + row * ffn + at, v);
+    load_eight(a.pre + row * a.columns + at, gate);
+    if (!is_up) load_eight(a.pre + row * a.columns + ffn + at, up);
+#pragma unroll
+    for (int j = 0; j < kEight; ++j) {
+      const float sigmoid = 1.0f / (1.0f + expf(-gate[j]));
+      v[j] *= is_up ? gate[j] * sigmoid : up[j] * sigmoid * (1.0f + gate[j] * (1.0f - sigmoid));
+    }
+  }
+}
+
+/// Two numbers in fp8, the first in the low byte.
+__device__ __forceinline__ uint32_t two_fp8(float x, float y, bool e5m2) {
+  // Saturation is for finite numbers alone.
+  const float nan = __int_as_float(0x7fc00000);
+  if (!isfinite(x)) x = nan;
+  if (!isfinite(y)) y = nan;
+  return e5m2 ? __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E5M2)
+              : __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E4M3);
+}
+
+// A block owns a tile of kTile by kTile; a warp 32 columns of it and 2 x 32 rows; a thread 8
+// neighbours of 4 rows at a time, of which it stores eight bytes a row and, transposed, four bytes a
+// column in shared memory, whose columns are then written whole. Shared: 17 KiB. A pack of columns
+// and a quad of rows are inside or outside of the matrix whole, since both sizes are multiples of 16.
+template <typename T, Source kSource>
+__global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs<T> a) {
+  __shared__ uint32_t transposed[kTile][kWords + 1];
+  __shared__ float sums[2][kTile];
+  __shared__ uint32_t most_of_warp[kThreads / kWarp];
+  const int warp = static_cast<int>(threadIdx.x) / kWarp;
+  const int lane = static_cast<int>(threadIdx.x) % kWarp;
+  const int column_in_tile = warp / 2 * 32 + lane % 4 * kEight;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
+  const int64_t column = first_column + column_in_tile;
+  const bool rounds = a.rows_out != nullptr || a.columns_out != nullptr;
+  const float factor = rounds ? a.scale[0] : 1.0f;
+  uint32_t most = 0;
+  float sum[kEight] = {};
+#pragma unroll
+  for (int unit = 0; unit < kUnits; ++unit) {
+    const int row_in_tile = (warp % 2 * kUnits + unit) * kUnitRows + lane / 4 * kQuad;
+    const int64_t row = first_row + row_in_tile;
+    if (row >= a.rows || column >= a.columns) continue;
+    float v[kQuad][kEight];
+#pragma unroll
+    for (int r = 0; r < kQuad; ++r) values<T, kSource>(a, row + r, column, v[r]);
+#pragma unroll
+    for (int r = 0; r < kQuad; ++r) {
+#pragma unroll
+      for (int j = 0; j < kEight; ++j) {
+        most = max(most, __float_as_uint(fabsf(v[r][j])));
+        sum[j] += v[r][j];
+      }
+    }
+    if (!rounds) continue;
+    uint32_t low[kQuad], high[kQuad];  // columns 0 to 3, and 4 to 7
+#pragma unroll
+    for (int r = 0; r < kQuad; ++r) {
+      uint32_t pair[kEight / 2];
+#pragma unroll
+      for (int j = 0; j < kEight / 2; ++j)
+        pair[j] = two_fp8(v[r][2 * j] * factor, v[r][2 * j + 1] * factor, a.e5m2);
+      low[r] = pair[0] | pair[1] << 16;
+      high[r] = pair[2] | pair[3] << 16;
+      if (a.rows_out != nullptr)
+        *reinterpret_cast<uint2*>(a.rows_out + (row + r) * a.columns + column) =
+            make_uint2(low[r], high[r]);
+    }
+    if (a.columns_out == nullptr) continue;
+#pragma unroll
+    for (int half = 0; half < 2; ++half) {
+      const uint32_t* w = half == 0 ? low : high;
+      // Four words of four columns become four words of four rows.
+      const uint32_t a01 = __byte_perm(w[0], w[1], 0x5140), b01 = __byte_perm(w[0], w[1], 0x7362);
+      const uint32_t a23 = __byte_perm(w[2], w[3], 0x5140), b23 = __byte_perm(w[2], w[3], 0x7362);
+      const int at = column_in_tile + half * 4, word = row_in_tile / 4;
+      transposed[at][word] = __byte_perm(a01, a23, 0x5410);
+      transposed[at + 1][word] = __byte_perm(a01, a23, 0x7632);
+      transposed[at + 2][word] = __byte_perm(b01, b23, 0x5410);
+      transposed[at + 3][word] = __byte_perm(b01, b23, 0x7632);
+    }
+  }
+  most = __reduce_max_sync(0xffffffffu, most);
+  if (lane == 0) most_of_warp[warp] = most;
+  if (a.partial != nullptr) {
+#pragma unroll
+    for (int j = 0; j < kEight; ++j) {
+#pragma unroll
+      for (int i = 4; i < kWarp; i *= 2) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], i);
+      if (lane < 4) sums[warp % 2][column_in_tile + j] = sum[j];
+    }
+  }
+  __syncthreads();
+  if (threadIdx.x == 0 && a.amax != nullptr) {
+    for (int w = 1; w < kThreads / kWarp; ++w) most = max(most, most_of_warp[w]);
+    // Numbers without a sign are ordered as their bits, and a NaN is above them all.
+    atomicMax(reinterpret_cast<unsigned*>(a.amax), most);
+  }
+  if (a.partial != nullptr && threadIdx.x < kTile && first_column + threadIdx.x < a.columns)
+    a.partial[blockIdx.y * a.columns + first_column + threadIdx.x] =
+        sums[0][threadIdx.x] + sums[1][threadIdx.x];
+  if (a.columns_out == nullptr || first_row + lane * 4 >= a.rows) return;
+  for (int c = warp; c < kTile && first_column + c < a.columns; c += kThreads / kWarp)
+    *reinterpret_cast<uint32_t*>(a.columns_out + (first_column + c) * a.rows + first_row +
+                                 lane * 4) = transposed[c][lane];
+}
+
+__global__ void __launch_bounds__(kThreads)
+    update_scales_kernel(float* scale, float* amax, float* history, int64_t tensors, int64_t length,
+                         float largest, int margin, bool of_all) {
+  const int64_t i = static_cast<int64_t>(blockIdx.x) * kThreads + threadIdx.x;
+  if (i >= tensors) return;
+  float most = amax[i];
+  amax[i] = 0.0f;
+  if (length > 0) {
+    float* entries = history + i * length;
+    if (!isfinite(most)) most = entries[0];
+    float of_history = most;
+    for (int64_t h = length - 1; h > 0; --h) {
+      entries[h] = entries[h - 1];
+      of_history = fmaxf(of_history, entries[h]);
+    }
+    entries[0] = most;
+    if (of_all) most = of_history;
+  }
+  float factor = 1.0f;
+  if (isfinite(most) && most != 0.0f)
+    factor = ldexpf(__fdiv_rn(largest, most), -margin);
+  else if (length > 0)
+    return;
+  factor = fminf(fmaxf(factor, 1.0f / kLargestFactor), kLargestFactor);
+  scale[2 * i] = factor;
+  scale[2 * i + 1] = __fdiv_rn(1.0f, factor);
+}
+
+Source source_of(const Quantize& a) {
+  const bool swiglu = a.activation == Activation::swiglu;
+  if (a.pre_activation) return swiglu ? Source::swiglu_slope : Source::slope;
+  if (swiglu) return Source::swiglu;
+  return a.activation == Activation::none ? Source::plain : Source::activation;
+}
+
+template <typename T>
+void start_quantize(const Quantize& args, float* partial, cudaStream_t stream) {
+  QuantizeArgs<T> a{};
+  a.rows_out = data<uint8_t>(args.rows);
+  a.columns_out = data<uint8_t>(args.columns);
+  a.scale = data<float>(args.scale);
+  a.amax = data<float>(args.amax);
+  a.partial = partial;
+  a.x = data<T>(args.x);
+  a.pre = data<T>(args.pre_activation);
+  a.rows = args.row_count();
+  a.columns = args.column_count();
+  a.kind = args.activation;
+  a.e5m2 = (args.rows ? args.rows : args.columns).dtype == DType::e5m2;
+  if (!packable(a.columns, 1, a.x, a.pre, a.rows_out, a.columns_out))
+    throw ShapeError("cuda: quantize: a pointer is not a multiple of 16");
+  const dim3 grid(static_cast<unsigned>(ceil_div(a.columns, kTile)),
+                  static_cast<unsigned>(ceil_div(a.rows, kTile)));
+  switch (source_of(args)) {
+    case Source::plain:
+      return quantize_kernel<T, Source::plain><<<grid, kThreads, 0, stream>>>(a);
+    case Source::activation:
+      return quantize_kernel<T, Source::activation><<<grid, kThreads, 0, stream>>>(a);
+    case Source::slope:
+      return quantize_kernel<T, Source::slope><<<grid, kThreads, 0, stream>>>(a);
+    case Source::swiglu:
+      return quantize_kernel<T, Source::swiglu><<<grid, kThreads, 0, stream>>>(a);
+    case Source::swiglu_slope:
+      return quantize_kernel<T, Source::swiglu_slope><<<grid, kThreads, 0, stream>>>(a);
+  }
+}
+
+}  // namespace
+
+int64_t scratch_bytes(CudaOps&, const Quantize& args) {
+  return args.dbias ? ceil_div(args.row_count(), kTile) * args.column_count() * 4 : 0;
+}
+
+void launch(CudaOps& cuda, const Quantize& args) {
+  const int64_t rows = args.row_count(), columns = args.column_count();
+  if (rows * columns == 0) return;
+  auto* partial = args.dbias
+                      ? reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)))
+                      : nullptr;
+  dispatch_float(args.x.dtype, [&](auto* type) {
+    start_quantize<std::remove_pointer_t<decltype(type)>>(args, partial, cuda.stream());
+  });
+  CUDA_CHECK(cudaGetLastError());
+  if (args.dbias)
+    sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial, ceil_div(rows, kTile),
+                 columns, columns, cuda.stream());
+}
+
+int64_t scratch_bytes(CudaOps&, const UpdateScales&) { return 0; }
+
+void launch(CudaOps& cuda, const UpdateScales& args) {
+  const int64_t tensors = args.amax.elements();
+  if (tensors == 0) return;
+  update_scales_kernel<<<static_cast<unsigned>(ceil_div(tensors, kThreads)), kThreads, 0,
+                         cuda.stream()>>>(
+      data<float>(args.scale), data<float>(args.amax), data<float>(args.history), tensors,
+      args.history ? args.history.shape[1] : 0, largest_fp8(args.dtype), args.margin,
+      args.choice == AmaxChoice::max);
+  CUDA_CHECK(cudaGetLastError());
+}
+
+// y^T (N, M) = b (N, K) a^T (K, M): for cuBLASLt both operands are transposed matrices of columns.
+GemmKey fp8_product_key(const Fp8Product& args) {
+  const int64_t m = args.a.rows(), n = args.b.rows(), k = args.a.columns();
+  return {.m = n,
+          .n = m,
+          .k = k,
+          .lda = k,
+          .ldb = k,
+          .ldd = n,
+          .transpose_a = true,
+          .add_c = bool(args.addend),
+          .a = args.b.dtype,
+          .b = args.a.dtype,
+          .d = args.y.dtype,
+          .fast_sums = args.fast_sums,
+          .epilogue = args.bias ? Epilogue::bias : Epilogue::none};
+}
+
+int64_t scratch_bytes(CudaOps&, const Fp8Product&) { return Gemm::kWorkspaceBytes; }
+
+void launch(CudaOps& cuda, const Fp8Product& args) {
+  if (args.y.elements() == 0) return;
+  char* workspace = cuda.scratch(scratch_bytes(cuda, args));
+  const GemmCall call{.a = args.b.data,
+                      .b = args.a.data,
+                      .c = args.addend.data,
+                      .d = args.y.data,
+                      .bias = args.bias.data,
+                      .a_scale = data<float>(args.b_scale) + 1,
+                      .b_scale = data<float>(args.a_scale) + 1};
+  cuda.gemm().run(fp8_product_key(args), call, workspace, cuda.stream(), !cuda.capturing());
+}
+
+}  // namespace ops::cuda
+
+template struct ops::Launch<ops::cuda::CudaOps, ops::Quantize>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::UpdateScales>;
+template struct ops::Launch<ops::cuda::CudaOps, ops::Fp8Product>;
