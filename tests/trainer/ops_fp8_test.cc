@@ -73,7 +73,7 @@ TEST(Fp8Number, E5m2RoundsToTheNearest) { check_rounding<DType::e5m2>(); }
 
 class Fp8Ops : public testing::Test {
  protected:
-  Tensor scale(float factor) { return heap.floats({2}, {factor, 1.0 / factor}); }
+  Tensor scale(float factor) { return heap.floats({4}, {1.0 / factor, factor, 0, 0}); }
   /// The codes of v * factor in both layouts.
   void expect_codes(const Quantize& a, const Values& v, float factor) {
     const int64_t r = a.row_count(), c = a.column_count();
@@ -175,13 +175,17 @@ TEST_F(Fp8Ops, ScalesFollowTheLargestValues) {
     const auto n = static_cast<int64_t>(seen.size());
     const int64_t length = static_cast<int64_t>(history.size()) / n;
     const Tensor amax = heap.floats({n}, seen),
-                 scale = heap.floats({n, 2}, Values(static_cast<size_t>(2 * n), 7)),
+                 scale = heap.floats({n, 4}, Values(static_cast<size_t>(4 * n), 7)),
                  kept = length > 0 ? heap.floats({n, length}, history) : Tensor();
     ops.run(UpdateScales{.scale = scale, .amax = amax, .history = kept, .dtype = DType::e4m3,
                          .margin = margin, .choice = choice});
     EXPECT_EQ(read(amax), Values(seen.size(), 0));
     if (kept) history_after = read(kept);
-    return read(scale);
+    Values factors;  // and inverses
+    for (int64_t i = 0; i < n; ++i)
+      for (const int64_t which : {kScaleFactor, kScaleInverse})
+        factors.push_back(static_cast<double>(scale.as<float>()[4 * i + which]));
+    return factors;
   };
   constexpr auto kRecent = AmaxChoice::most_recent, kMax = AmaxChoice::max;
   // 448 / 3.5 = 128.

@@ -182,7 +182,7 @@ void Engine::Parts::cut() {
 void Engine::Parts::cut_fp8() {
   if (!options.fp8.on()) return;
   const int64_t n = fp8.tensors(), length = fp8.history_length();
-  const Tensor scale = arena.cut("fp8 scales", DType::f32, {n, 2});
+  const Tensor scale = arena.cut("fp8 scales", DType::f32, {n, ops::kScaleSize});
   const Tensor amax = arena.cut("fp8 scales", DType::f32, {n});
   fp8.place(scale, amax,
             length > 0 ? arena.cut("fp8 scales", DType::f32, {n, length}) : Tensor());

@@ -103,7 +103,7 @@ void Fp8::place_weights(const Tensor& memory) {
     weight.copy.rows = part(weight.rows, weight.columns);
     weight.copy.columns = part(weight.columns, weight.rows);
     weight.copy.scale =
-        scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1).view({2});
+        scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1).view({ops::kScaleSize});
   }
 }
 
@@ -119,7 +119,7 @@ void Fp8::run_pass(Run& run, ops::Quantize pass, int64_t at, DType dtype) {
     look.rows = look.columns = look.dbias = {};
     look.amax = amax;
     run.ops.run(look);
-    run.ops.run(ops::UpdateScales{.scale = pass.scale.view({1, 2}),
+    run.ops.run(ops::UpdateScales{.scale = pass.scale.view({1, ops::kScaleSize}),
                                   .amax = amax,
                                   .history = {},
                                   .dtype = dtype,
@@ -147,9 +147,9 @@ Quantized Fp8::quantize(Run& run, int64_t layer, Linear linear, Operand operand,
   const int64_t r = pass.row_count(), c = pass.column_count();
   Quantized out;
   if (options_.recipe == Fp8Options::Recipe::delayed) {
-    out.scale = scale_.slice(at, 1).view({2});
+    out.scale = scale_.slice(at, 1).view({ops::kScaleSize});
   } else {
-    out.scale_memory = run.pool.take("fp8 scales", DType::f32, {2});
+    out.scale_memory = run.pool.take("fp8 scales", DType::f32, {ops::kScaleSize});
     out.scale = out.scale_memory;
   }
   if (want.rows) out.rows = run.pool.take("fp8 operands", dtype, {r, c});

@@ -54,7 +54,7 @@ inline constexpr int kNumLinears = 4;
 struct Quantized {
   PoolTensor rows, columns;  ///< (R, C) and (C, R).
   PoolTensor scale_memory;   ///< Where the scale is this tensor's own.
-  Tensor scale;              ///< (2) fp32, as ops/fp8.h.
+  Tensor scale;              ///< As ops/fp8.h.
   explicit operator bool() const noexcept { return rows || columns; }
 };
 
@@ -79,7 +79,7 @@ class Fp8 {
   /// How many tensors have a scale: (3 operands, 4 linears, L layers), in this order.
   int64_t tensors() const noexcept;
   int64_t history_length() const noexcept;  ///< 0 without delayed scales.
-  /// scale (n, 2), amax (n), history (n, history_length), all fp32; history may be empty.
+  /// scale (n, 4), amax (n), history (n, history_length), all fp32; history may be empty.
   void place(const Tensor& scale, const Tensor& amax, const Tensor& history);
   /// Scales 1, nothing seen so far. Queued.
   void reset(ops::Ops& ops);

@@ -3,8 +3,9 @@
 // the one form of product that the hardware has. Not here: when and with which recipe (model/fp8.h),
 // rounding on the host (number.h). May include: operation.h,
 // activation.h, linear.h.
-// Letters and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A scale is a pair of fp32: the factor
-// that a value is multiplied by before it is rounded, and the inverse that a product multiplies by.
+// Letters and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A scale is four fp32, since cuBLASLt wants
+// its address to be a multiple of 16: the inverse that a product multiplies by, the factor that a
+// value is multiplied by before it is rounded, and two that nobody reads.
 // Source: Micikevicius et al. 2022, "FP8 formats for deep learning"; OCP OFP8.
 //
 // SPDX-License-Identifier: MIT
@@ -21,6 +22,9 @@ namespace ops {
 constexpr bool is_fp8(DType dtype) noexcept { return dtype == DType::e4m3 || dtype == DType::e5m2; }
 /// The largest finite number: 448 or 57344.
 constexpr float largest_fp8(DType dtype) noexcept { return dtype == DType::e5m2 ? 57344.0f : 448.0f; }
+/// Numbers of a scale, and which is which.
+inline constexpr int64_t kScaleSize = 4;
+enum : int64_t { kScaleInverse, kScaleFactor };
 /// Rows, inner sizes and columns of an fp8 product are multiples of this.
 inline constexpr int64_t kFp8Granule = 16;
 
@@ -33,7 +37,7 @@ struct Quantize {
   static constexpr const char* kName = "quantize";
   Tensor rows;     ///< (R, C) fp8, out; optional.
   Tensor columns;  ///< (C, R) fp8, out; optional.
-  Tensor scale;    ///< (2) fp32: factor, inverse; with rows or columns.
+  Tensor scale;    ///< (4) fp32; with rows or columns.
   Tensor amax;     ///< (1) fp32, in and out; optional.
   Tensor dbias;    ///< (C) grad dtype, in and out; optional.
   bool accumulate_bias = true;
@@ -57,7 +61,7 @@ struct Quantize {
     e.matrix("x", x, x.dtype, r, in);
     if (pre_activation) e.matrix("pre_activation", pre_activation, x.dtype, r, c);
     e.that(!pre_activation || activation != Activation::none, "a slope needs an activation");
-    if (rows || columns) e.shape("scale", scale, DType::f32, {2});
+    if (rows || columns) e.shape("scale", scale, DType::f32, {kScaleSize});
     if (rows) e.matrix("rows", rows, rows.dtype, r, c);
     if (columns) e.dims("columns", columns, {c, r});
     for (const Tensor* t : {&rows, &columns})
@@ -85,7 +89,7 @@ enum class AmaxChoice : uint8_t { most_recent, max };
 /// finite does not enter history: its newest entry stands there twice.
 struct UpdateScales {
   static constexpr const char* kName = "update_scales";
-  Tensor scale;    ///< (n, 2) fp32, in and out.
+  Tensor scale;    ///< (n, 4) fp32, in and out.
   Tensor amax;     ///< (n) fp32, in and out.
   Tensor history;  ///< (n, h) fp32, newest first, in and out; optional.
   DType dtype = DType::e4m3;
@@ -96,7 +100,7 @@ struct UpdateScales {
     const Expect e(kName, device);
     const int64_t n = amax.elements();
     e.shape("amax", amax, DType::f32, {n});
-    e.shape("scale", scale, DType::f32, {n, 2});
+    e.shape("scale", scale, DType::f32, {n, kScaleSize});
     if (history) {
       e.rank("history", history, 2);
       e.shape("history", history, DType::f32, {n, history.shape[1]});
@@ -113,7 +117,7 @@ struct Fp8Product {
   static constexpr const char* kName = "fp8_product";
   Tensor y;                 ///< (M, N) model dtype or fp32, out.
   Tensor a, b;              ///< (M, K) and (N, K) fp8.
-  Tensor a_scale, b_scale;  ///< (2) fp32.
+  Tensor a_scale, b_scale;  ///< (4) fp32.
   Tensor bias;              ///< (N) y's dtype; optional.
   Tensor addend;            ///< (M, N) y's dtype; optional.
   /// Partial sums may be kept with 14 bits (Hopper's tensor cores), which is faster; else they are
@@ -129,8 +133,8 @@ struct Fp8Product {
     e.matrix("b", b, b.dtype, n, k);
     e.that(m % kFp8Granule == 0 && n % kFp8Granule == 0 && k % kFp8Granule == 0,
            "sizes must be multiples of 16");
-    e.shape("a_scale", a_scale, DType::f32, {2});
-    e.shape("b_scale", b_scale, DType::f32, {2});
+    e.shape("a_scale", a_scale, DType::f32, {kScaleSize});
+    e.shape("b_scale", b_scale, DType::f32, {kScaleSize});
     e.model_dtype("y", y);
     e.matrix("y", y, y.dtype, m, n);
     if (bias) e.shape("bias", bias, y.dtype, {n});

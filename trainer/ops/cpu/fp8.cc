@@ -46,7 +46,7 @@ float largest_magnitude(const float* v, int64_t n, float so_far) {
 template <DType kDType>
 void round_into(CpuOps& cpu, const Quantize& a, const float* v) {
   const int64_t rows = a.row_count(), columns = a.column_count();
-  const float factor = a.scale.as<float>()[0];
+  const float factor = a.scale.as<float>()[kScaleFactor];
   auto* out = static_cast<uint8_t*>(a.rows.data);
   auto* transposed = static_cast<uint8_t*>(a.columns.data);
   cpu.pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
@@ -122,8 +122,9 @@ void launch(CpuOps&, const UpdateScales& a) {
       factor = std::ldexp(largest_fp8(a.dtype) / most, -a.margin);
     else if (length > 0)
       continue;
-    scale[2 * i] = std::clamp(factor, 1.0f / kLargestFactor, kLargestFactor);
-    scale[2 * i + 1] = 1.0f / scale[2 * i];
+    float* to = scale + i * kScaleSize;
+    to[kScaleFactor] = std::clamp(factor, 1.0f / kLargestFactor, kLargestFactor);
+    to[kScaleInverse] = 1.0f / to[kScaleFactor];
   }
 }
 
@@ -148,7 +149,8 @@ void launch(CpuOps& cpu, const Fp8Product& args) {
                         .b = Matrix{b, k}.transposed(),
                         .c = y,
                         .c_row = n,
-                        .alpha = args.a_scale.as<float>()[1] * args.b_scale.as<float>()[1],
+                        .alpha = args.a_scale.as<float>()[kScaleInverse] *
+                                 args.b_scale.as<float>()[kScaleInverse],
                         .add = bool(args.addend)};
   cpu.multiply(product, [&](const Part& part) {
     if (bias == nullptr) return;

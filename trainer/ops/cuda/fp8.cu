@@ -118,7 +118,7 @@ __global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs<T> a) {
   const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
   const int64_t column = first_column + column_in_tile;
   const bool rounds = a.rows_out != nullptr || a.columns_out != nullptr;
-  const float factor = rounds ? a.scale[0] : 1.0f;
+  const float factor = rounds ? a.scale[kScaleFactor] : 1.0f;
   uint32_t most = 0;
   float sum[kEight] = {};
 #pragma unroll
@@ -214,8 +214,8 @@ __global__ void __launch_bounds__(kThreads)
   else if (length > 0)
     return;
   factor = fminf(fmaxf(factor, 1.0f / kLargestFactor), kLargestFactor);
-  scale[2 * i] = factor;
-  scale[2 * i + 1] = __fdiv_rn(1.0f, factor);
+  scale[i * kScaleSize + kScaleFactor] = factor;
+  scale[i * kScaleSize + kScaleInverse] = __fdiv_rn(1.0f, factor);
 }
 
 Source source_of(const Quantize& a) {
@@ -319,8 +319,8 @@ void launch(CudaOps& cuda, const Fp8Product& args) {
                       .c = args.addend.data,
                       .d = args.y.data,
                       .bias = args.bias.data,
-                      .a_scale = data<float>(args.b_scale) + 1,
-                      .b_scale = data<float>(args.a_scale) + 1};
+                      .a_scale = data<float>(args.b_scale) + kScaleInverse,
+                      .b_scale = data<float>(args.a_scale) + kScaleInverse};
   cuda.gemm().run(fp8_product_key(args), call, workspace, cuda.stream(), !cuda.capturing());
 }
 

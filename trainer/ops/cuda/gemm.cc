@@ -155,7 +155,13 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
   set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
   if (has_bias(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(is_fp8(key.a) ? key.d : key.a));
-  if (is_fp8(key.a)) set(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_sums});
+  if (is_fp8(key.a)) {
+    set(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_sums});
+    // Algorithms are offered for what the descriptor says: that there are scales, not which.
+    const void* some = this;
+    set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, some);
+    set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, some);
+  }
   if (has_aux(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_LD, key.ldd);
   p->a = layout(key.a, key.transpose_a ? key.k : key.m, key.transpose_a ? key.m : key.k, key.lda,
                 key.batch, key.stride_a);
