@@ -43,6 +43,15 @@ float largest_magnitude(const float* v, int64_t n, float so_far) {
   return std::bit_cast<float>(most);
 }
 
+/// A finite value whose product is not becomes the largest number, as others that are too large.
+template <DType kDType>
+uint8_t scaled(float value, float factor) {
+  const float product = value * factor;
+  if (std::isinf(product) && std::isfinite(value))
+    return float_to_fp8<kDType>(std::copysign(largest_fp8(kDType), product));
+  return float_to_fp8<kDType>(product);
+}
+
 template <DType kDType>
 void round_into(CpuOps& cpu, const Quantize& a, const float* v) {
   const int64_t rows = a.row_count(), columns = a.column_count();
@@ -52,7 +61,7 @@ void round_into(CpuOps& cpu, const Quantize& a, const float* v) {
   cpu.pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
     for (int64_t r = begin; r < end; ++r) {
       for (int64_t c = 0; c < columns; ++c) {
-        const uint8_t bits = float_to_fp8<kDType>(v[r * columns + c] * factor);
+        const uint8_t bits = scaled<kDType>(v[r * columns + c], factor);
         if (out != nullptr) out[r * columns + c] = bits;
         if (transposed != nullptr) transposed[c * rows + r] = bits;
       }

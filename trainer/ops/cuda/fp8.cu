@@ -17,17 +17,26 @@
 namespace ops::cuda {
 namespace {
 
-constexpr int kTile = 128;  // rows and columns of a block's part
-constexpr int kThreads = 256;
-constexpr int kEight = 8;           // neighbours that a thread takes of a row
-constexpr int kQuad = 4;            // rows that it takes at once
-constexpr int kUnitRows = 32;       // rows that a warp takes at once
-constexpr int kUnits = 2;           // such groups of rows of a warp
-constexpr int kWords = kTile / 4;   // of four rows each, in a transposed column
+// A block's part of v, of which each warp takes a square.
+constexpr int kTileRows = 128, kTileColumns = 64;
+constexpr int kSquare = 32;
+constexpr int kEight = 8;  // neighbours that a thread takes of a row
+constexpr int kQuad = 4;   // rows that it takes
+constexpr int kWarpsDown = kTileRows / kSquare;
+constexpr int kThreads = kTileColumns / kSquare * kWarpsDown * kWarp;
+constexpr int kWords = kTileRows / kQuad;  // in a transposed column, of four rows each
 constexpr float kLargestFactor = 0x1p126f;
 
-/// What v is made of.
-enum class Source : uint8_t { plain, activation, slope, swiglu, swiglu_slope };
+/// What v is made of. GELU's tanh form has kernels of its own.
+enum class Source : uint8_t {
+  plain,
+  gelu,
+  activation,
+  gelu_slope,
+  slope,
+  swiglu,
+  swiglu_slope
+};
 
 template <typename T>
 struct QuantizeArgs {
@@ -43,151 +52,178 @@ struct QuantizeArgs {
   bool e5m2;
 };
 
+/// Eight neighbours as they lie in memory.
 template <typename T>
-__device__ __forceinline__ void load_eight(const T* p, float (&v)[kEight]) {
-  constexpr int kSize = Pack<T>::kSize;
+struct Eight {
+  static constexpr int kSize = Pack<T>::kSize;
+  Pack<T> pack[kEight / kSize];
+  __device__ __forceinline__ float get(int i) const { return pack[i / kSize].get(i % kSize); }
+};
+template <typename T>
+__device__ __forceinline__ Eight<T> load_eight(const T* p) {
+  Eight<T> out;
 #pragma unroll
-  for (int i = 0; i < kEight / kSize; ++i) {
-    const Pack<T> pack = load_pack(p + i * kSize);
-#pragma unroll
-    for (int j = 0; j < kSize; ++j) v[i * kSize + j] = pack.get(j);
-  }
+  for (int i = 0; i < kEight / Eight<T>::kSize; ++i)
+    out.pack[i] = load_pack(p + i * Eight<T>::kSize);
+  return out;
 }
 
-/// Eight neighbours of v, of row `row` from `column` on.
+/// What eight neighbours of v are computed from.
 template <typename T, Source kSource>
-__device__ __forceinline__ void values(const QuantizeArgs<T>& a, int64_t row, int64_t column,
-                                       float (&v)[kEight]) {
-  if constexpr (kSource == Source::plain || kSource == Source::activation) {
-    load_eight(a.x + row * a.columns + column, v);
-    if constexpr (kSource == Source::activation) {
-#pragma unroll
-      for (int j = 0; j < kEight; ++j) v[j] = activate<T>(a.kind, v[j]);
-    }
-  } else if constexpr (kSource == Source::slope) {
-    float pre[kEight];
-    load_eight(a.x + row * a.columns + column, v);
-    load_eight(a.pre + row * a.columns + column, pre);
-#pragma unroll
-    for (int j = 0; j < kEight; ++j) v[j] *= slope<T>(a.kind, pre[j]);
-  } else if constexpr (kSource == Source::swiglu) {
-    float gate[kEight];
-    load_eight(a.x + row * 2 * a.columns + column, gate);
-    load_eight(a.x + (row * 2 + 1) * a.columns + column, v);
-#pragma unroll
-    for (int j = 0; j < kEight; ++j) v[j] *= gate[j] / (1.0f + expf(-gate[j]));
-  } else {
-    const int64_t ffn = a.columns / 2;
-    const bool is_up = column >= ffn;
-    const int64_t at = is_up ? column - ffn : column;
-    float gate[kEight], up[kEight];
-    load_eight(a.x + row * ffn + at, v);
-    load_eight(a.pre + row * a.columns + at, gate);
-    if (!is_up) load_eight(a.pre + row * a.columns + ffn + at, up);
-#pragma unroll
-    for (int j = 0; j < kEight; ++j) {
-      const float sigmoid = 1.0f / (1.0f + expf(-gate[j]));
-      v[j] *= is_up ? gate[j] * sigmoid : up[j] * sigmoid * (1.0f + gate[j] * (1.0f - sigmoid));
+struct Inputs {
+  static constexpr bool kHasPre = kSource == Source::gelu_slope || kSource == Source::slope ||
+                                  kSource == Source::swiglu || kSource == Source::swiglu_slope;
+  static constexpr bool kHasUp = kSource == Source::swiglu_slope;
+  Eight<T> x, pre[kHasPre ? 1 : 0], up[kHasUp ? 1 : 0];
+
+  __device__ __forceinline__ void load(const QuantizeArgs<T>& a, int64_t row, int64_t column) {
+    if constexpr (kSource == Source::swiglu) {
+      pre[0] = load_eight(a.x + row * 2 * a.columns + column);
+      x = load_eight(a.x + (row * 2 + 1) * a.columns + column);
+    } else if constexpr (kSource == Source::swiglu_slope) {
+      const int64_t ffn = a.columns / 2, at = column >= ffn ? column - ffn : column;
+      x = load_eight(a.x + row * ffn + at);
+      pre[0] = load_eight(a.pre + row * a.columns + at);
+      up[0] = load_eight(a.pre + row * a.columns + ffn + at);
+    } else {
+      x = load_eight(a.x + row * a.columns + column);
+      if constexpr (kHasPre) pre[0] = load_eight(a.pre + row * a.columns + column);
     }
   }
+  __device__ __forceinline__ float value(const QuantizeArgs<T>& a, int64_t column, int i) const {
+    const float v = x.get(i);
+    if constexpr (kSource == Source::gelu) return activate<T>(Activation::gelu_tanh, v);
+    if constexpr (kSource == Source::activation) return activate<T>(a.kind, v);
+    if constexpr (kSource == Source::gelu_slope)
+      return v * slope<T>(Activation::gelu_tanh, pre[0].get(i));
+    if constexpr (kSource == Source::slope) return v * slope<T>(a.kind, pre[0].get(i));
+    if constexpr (kSource == Source::swiglu || kSource == Source::swiglu_slope) {
+      const float gate = pre[0].get(i), sigmoid = 1.0f / (1.0f + expf(-gate));
+      if constexpr (kSource == Source::swiglu) return v * gate * sigmoid;
+      if (column < a.columns / 2)
+        return v * up[0].get(i) * sigmoid * (1.0f + gate * (1.0f - sigmoid));
+      return v * gate * sigmoid;
+    }
+    return v;
+  }
+};
+
+/// max(a, |x|), NaN where x is NaN.
+__device__ __forceinline__ float largest_of(float a, float x) {
+  float out;
+  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(fabsf(x)));
+  return out;
 }
 
-/// Two numbers in fp8, the first in the low byte.
+/// Two numbers in fp8, the first in the low byte; finite ones beyond the largest become the largest.
 __device__ __forceinline__ uint32_t two_fp8(float x, float y, bool e5m2) {
-  // Saturation is for finite numbers alone.
-  const float nan = __int_as_float(0x7fc00000);
-  if (!isfinite(x)) x = nan;
-  if (!isfinite(y)) y = nan;
   return e5m2 ? __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E5M2)
               : __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E4M3);
 }
 
-// A block owns a tile of kTile by kTile; a warp 32 columns of it and 2 x 32 rows; a thread 8
-// neighbours of 4 rows at a time, of which it stores eight bytes a row and, transposed, four bytes a
-// column in shared memory, whose columns are then written whole. Shared: 17 KiB. A pack of columns
-// and a quad of rows are inside or outside of the matrix whole, since both sizes are multiples of 16.
+/// Blocks that a multiprocessor shall hold, so that some load while others compute: as many as leave
+/// each thread the registers that it needs.
 template <typename T, Source kSource>
-__global__ void __launch_bounds__(kThreads) quantize_kernel(QuantizeArgs<T> a) {
-  __shared__ uint32_t transposed[kTile][kWords + 1];
-  __shared__ float sums[2][kTile];
-  __shared__ uint32_t most_of_warp[kThreads / kWarp];
+constexpr int kBlocks = sizeof(T) == 4 || Inputs<T, kSource>::kHasUp ? 2
+                        : Inputs<T, kSource>::kHasPre                ? 3
+                                                                     : 4;
+
+// A block owns a tile of 128 rows by 64 columns, a warp 32 by 32 of it, a thread 8 neighbours of 4
+// rows: it stores eight bytes a row and, transposed, four bytes a column in shared memory, whose
+// columns are then written whole. Shared: 9 KiB. A thread's part is inside or outside of the matrix
+// whole, since both sizes are multiples of 16.
+template <typename T, Source kSource>
+__global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
+    quantize_kernel(QuantizeArgs<T> a) {
+  __shared__ uint32_t transposed[kTileColumns][kWords + 1];
+  __shared__ float sums[kWarpsDown][kTileColumns];
+  __shared__ float most_of_warp[kThreads / kWarp];
   const int warp = static_cast<int>(threadIdx.x) / kWarp;
   const int lane = static_cast<int>(threadIdx.x) % kWarp;
-  const int column_in_tile = warp / 2 * 32 + lane % 4 * kEight;
-  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTile;
-  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTile;
-  const int64_t column = first_column + column_in_tile;
-  const bool rounds = a.rows_out != nullptr || a.columns_out != nullptr;
-  const float factor = rounds ? a.scale[kScaleFactor] : 1.0f;
-  uint32_t most = 0;
+  const int column_in_tile = warp / kWarpsDown * kSquare + lane % 4 * kEight;
+  const int row_in_tile = warp % kWarpsDown * kSquare + lane / 4 * kQuad;
+  const int64_t first_row = static_cast<int64_t>(blockIdx.y) * kTileRows;
+  const int64_t first_column = static_cast<int64_t>(blockIdx.x) * kTileColumns;
+  const int64_t column = first_column + column_in_tile, row = first_row + row_in_tile;
+  float most = 0.0f;
   float sum[kEight] = {};
+  if (row < a.rows && column < a.columns) {
+    Inputs<T, kSource> inputs[kQuad];
 #pragma unroll
-  for (int unit = 0; unit < kUnits; ++unit) {
-    const int row_in_tile = (warp % 2 * kUnits + unit) * kUnitRows + lane / 4 * kQuad;
-    const int64_t row = first_row + row_in_tile;
-    if (row >= a.rows || column >= a.columns) continue;
-    float v[kQuad][kEight];
-#pragma unroll
-    for (int r = 0; r < kQuad; ++r) values<T, kSource>(a, row + r, column, v[r]);
-#pragma unroll
-    for (int r = 0; r < kQuad; ++r) {
-#pragma unroll
-      for (int j = 0; j < kEight; ++j) {
-        most = max(most, __float_as_uint(fabsf(v[r][j])));
-        sum[j] += v[r][j];
-      }
-    }
-    if (!rounds) continue;
+    for (int r = 0; r < kQuad; ++r) inputs[r].load(a, row + r, column);
+    const bool rounds = a.rows_out != nullptr || a.columns_out != nullptr;
+    const float factor = rounds ? a.scale[kScaleFactor] : 1.0f;
     uint32_t low[kQuad], high[kQuad];  // columns 0 to 3, and 4 to 7
 #pragma unroll
     for (int r = 0; r < kQuad; ++r) {
-      uint32_t pair[kEight / 2];
+      float v[kEight], of_row = 0.0f;
 #pragma unroll
-      for (int j = 0; j < kEight / 2; ++j)
-        pair[j] = two_fp8(v[r][2 * j] * factor, v[r][2 * j + 1] * factor, a.e5m2);
-      low[r] = pair[0] | pair[1] << 16;
-      high[r] = pair[2] | pair[3] << 16;
+      for (int j = 0; j < kEight; ++j) {
+        v[j] = inputs[r].value(a, column, j);
+        of_row = largest_of(of_row, v[j]);
+        sum[j] += v[j];
+      }
+      most = largest_of(most, of_row);
+      if (!isfinite(of_row)) {  // saturation is for finite numbers alone
+#pragma unroll
+        for (int j = 0; j < kEight; ++j)
+          if (!isfinite(v[j])) v[j] = __int_as_float(0x7fc00000);
+      }
+#pragma unroll
+      for (int j = 0; j < kEight; ++j) v[j] *= factor;
+      low[r] = two_fp8(v[0], v[1], a.e5m2) | two_fp8(v[2], v[3], a.e5m2) << 16;
+      high[r] = two_fp8(v[4], v[5], a.e5m2) | two_fp8(v[6], v[7], a.e5m2) << 16;
       if (a.rows_out != nullptr)
         *reinterpret_cast<uint2*>(a.rows_out + (row + r) * a.columns + column) =
             make_uint2(low[r], high[r]);
     }
-    if (a.columns_out == nullptr) continue;
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t* w = half == 0 ? low : high;
       // Four words of four columns become four words of four rows.
       const uint32_t a01 = __byte_perm(w[0], w[1], 0x5140), b01 = __byte_perm(w[0], w[1], 0x7362);
       const uint32_t a23 = __byte_perm(w[2], w[3], 0x5140), b23 = __byte_perm(w[2], w[3], 0x7362);
-      const int at = column_in_tile + half * 4, word = row_in_tile / 4;
+      const int at = column_in_tile + half * 4, word = row_in_tile / kQuad;
       transposed[at][word] = __byte_perm(a01, a23, 0x5410);
       transposed[at + 1][word] = __byte_perm(a01, a23, 0x7632);
       transposed[at + 2][word] = __byte_perm(b01, b23, 0x5410);
       transposed[at + 3][word] = __byte_perm(b01, b23, 0x7632);
     }
   }
-  most = __reduce_max_sync(0xffffffffu, most);
-  if (lane == 0) most_of_warp[warp] = most;
+  if (a.amax != nullptr) {
+#pragma unroll
+    for (int i = kWarp / 2; i > 0; i /= 2)
+      most = largest_of(most, __shfl_xor_sync(0xffffffffu, most, i));
+    if (lane == 0) most_of_warp[warp] = most;
+  }
   if (a.partial != nullptr) {
 #pragma unroll
     for (int j = 0; j < kEight; ++j) {
 #pragma unroll
       for (int i = 4; i < kWarp; i *= 2) sum[j] += __shfl_xor_sync(0xffffffffu, sum[j], i);
-      if (lane < 4) sums[warp % 2][column_in_tile + j] = sum[j];
+      if (lane < 4) sums[warp % kWarpsDown][column_in_tile + j] = sum[j];
     }
   }
   __syncthreads();
-  if (threadIdx.x == 0 && a.amax != nullptr) {
-    for (int w = 1; w < kThreads / kWarp; ++w) most = max(most, most_of_warp[w]);
-    // Numbers without a sign are ordered as their bits, and a NaN is above them all.
-    atomicMax(reinterpret_cast<unsigned*>(a.amax), most);
+  if (a.columns_out != nullptr && first_row + lane * kQuad < a.rows) {
+#pragma unroll
+    for (int i = 0; i < kTileColumns; i += kThreads / kWarp) {
+      const int c = i + warp;
+      if (first_column + c < a.columns)
+        *reinterpret_cast<uint32_t*>(a.columns_out + (first_column + c) * a.rows + first_row +
+                                     lane * kQuad) = transposed[c][lane];
+    }
   }
-  if (a.partial != nullptr && threadIdx.x < kTile && first_column + threadIdx.x < a.columns)
-    a.partial[blockIdx.y * a.columns + first_column + threadIdx.x] =
-        sums[0][threadIdx.x] + sums[1][threadIdx.x];
-  if (a.columns_out == nullptr || first_row + lane * 4 >= a.rows) return;
-  for (int c = warp; c < kTile && first_column + c < a.columns; c += kThreads / kWarp)
-    *reinterpret_cast<uint32_t*>(a.columns_out + (first_column + c) * a.rows + first_row +
-                                 lane * 4) = transposed[c][lane];
+  if (threadIdx.x == 0 && a.amax != nullptr) {
+    for (int w = 1; w < kThreads / kWarp; ++w) most = largest_of(most, most_of_warp[w]);
+    // Numbers without a sign are ordered as their bits, and a NaN is above them all.
+    atomicMax(reinterpret_cast<unsigned*>(a.amax), __float_as_uint(most));
+  }
+  if (a.partial == nullptr || threadIdx.x >= kTileColumns || first_column + threadIdx.x >= a.columns)
+    return;
+  float total = 0.0f;
+  for (int w = 0; w < kWarpsDown; ++w) total += sums[w][threadIdx.x];
+  a.partial[blockIdx.y * a.columns + first_column + threadIdx.x] = total;
 }
 
 __global__ void __launch_bounds__(kThreads)
@@ -219,10 +255,17 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 Source source_of(const Quantize& a) {
-  const bool swiglu = a.activation == Activation::swiglu;
-  if (a.pre_activation) return swiglu ? Source::swiglu_slope : Source::slope;
-  if (swiglu) return Source::swiglu;
-  return a.activation == Activation::none ? Source::plain : Source::activation;
+  const bool slope = bool(a.pre_activation);
+  switch (a.activation) {
+    case Activation::none:
+      return Source::plain;
+    case Activation::gelu_tanh:
+      return slope ? Source::gelu_slope : Source::gelu;
+    case Activation::swiglu:
+      return slope ? Source::swiglu_slope : Source::swiglu;
+    default:
+      return slope ? Source::slope : Source::activation;
+  }
 }
 
 template <typename T>
@@ -241,11 +284,15 @@ void start_quantize(const Quantize& args, float* partial, cudaStream_t stream) {
   a.e5m2 = (args.rows ? args.rows : args.columns).dtype == DType::e5m2;
   if (!packable(a.columns, 1, a.x, a.pre, a.rows_out, a.columns_out))
     throw ShapeError("cuda: quantize: a pointer is not a multiple of 16");
-  const dim3 grid(static_cast<unsigned>(ceil_div(a.columns, kTile)),
-                  static_cast<unsigned>(ceil_div(a.rows, kTile)));
+  const dim3 grid(static_cast<unsigned>(ceil_div(a.columns, kTileColumns)),
+                  static_cast<unsigned>(ceil_div(a.rows, kTileRows)));
   switch (source_of(args)) {
     case Source::plain:
       return quantize_kernel<T, Source::plain><<<grid, kThreads, 0, stream>>>(a);
+    case Source::gelu:
+      return quantize_kernel<T, Source::gelu><<<grid, kThreads, 0, stream>>>(a);
+    case Source::gelu_slope:
+      return quantize_kernel<T, Source::gelu_slope><<<grid, kThreads, 0, stream>>>(a);
     case Source::activation:
       return quantize_kernel<T, Source::activation><<<grid, kThreads, 0, stream>>>(a);
     case Source::slope:
@@ -260,7 +307,7 @@ void start_quantize(const Quantize& args, float* partial, cudaStream_t stream) {
 }  // namespace
 
 int64_t scratch_bytes(CudaOps&, const Quantize& args) {
-  return args.dbias ? ceil_div(args.row_count(), kTile) * args.column_count() * 4 : 0;
+  return args.dbias ? ceil_div(args.row_count(), kTileRows) * args.column_count() * 4 : 0;
 }
 
 void launch(CudaOps& cuda, const Quantize& args) {
@@ -274,7 +321,7 @@ void launch(CudaOps& cuda, const Quantize& args) {
   });
   CUDA_CHECK(cudaGetLastError());
   if (args.dbias)
-    sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial, ceil_div(rows, kTile),
+    sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial, ceil_div(rows, kTileRows),
                  columns, columns, cuda.stream());
 }
 
