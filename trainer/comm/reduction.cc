@@ -43,6 +43,8 @@ void reduce_plain(void* dst, std::span<const void* const> parts, int64_t element
 void reduce_parts(void* dst, std::span<const void* const> parts, int64_t elements, ops::DType dtype,
                   Reduce reduce) {
   using ops::DType;
+  if (dtype == DType::e4m3 || dtype == DType::e5m2)
+    throw ops::ShapeError(std::string("comm: reduction of ") + ops::name(dtype));
   if (reduce == Reduce::mean && (dtype == DType::i32 || dtype == DType::i64 || dtype == DType::u8))
     throw ops::ShapeError(std::string("comm: mean of ") + ops::name(dtype) + ": a float expected");
   switch (dtype) {
@@ -60,6 +62,8 @@ void reduce_parts(void* dst, std::span<const void* const> parts, int64_t element
     case DType::f16:
       return reduce_as<uint16_t, float>(dst, parts, elements, reduce, ops::f16_to_float,
                                         ops::float_to_f16);
+    default:
+      return;
   }
 }
 

@@ -41,6 +41,7 @@ struct Derivation {
   void learning_rate();
   void weight_decay();
   void precision();
+  void fp8();
   void recompute();
   void data();
   void checkpoints();

@@ -171,6 +171,29 @@ void Derivation::weight_decay() {
   }
 }
 
+void Derivation::fp8() {
+  if (config.fp8_format.empty()) {
+    for (const std::string_view flag :
+         {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
+          "no-fp8-wgrad", "first-last-layers-bf16", "num-layers-at-start-in-bf16",
+          "num-layers-at-end-in-bf16"})
+      if (changed(flag)) notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
+    return;
+  }
+  if (config.fp8_recipe != "delayed") {
+    for (const std::string_view flag : {"fp8-amax-history-len", "fp8-amax-compute-algo"})
+      if (changed(flag))
+        throw UsageError(concat("--", flag, ": scales of --fp8-recipe ", config.fp8_recipe,
+                                " do not look back"));
+  }
+  if (!config.first_last_layers_bf16) {
+    for (const std::string_view flag :
+         {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
+      if (changed(flag))
+        notes.push_back(concat("--", flag, " changes nothing without --first-last-layers-bf16"));
+  }
+}
+
 void Derivation::precision() {
   if (config.fp16 && config.bf16) throw UsageError("--fp16 and --bf16 exclude each other");
   for (const std::string_view flag :
@@ -180,6 +203,7 @@ void Derivation::precision() {
     if (config.fp16 && config.loss_scale && changed(flag) && flag != "loss-scale")
       notes.push_back(concat("--", flag, " changes nothing with a fixed --loss-scale"));
   }
+  fp8();
   if (config.fp32_residual_connection && (config.fp16 || config.bf16)) {
     throw UsageError(concat("--fp32-residual-connection: with --", config.fp16 ? "fp16" : "bf16",
                             " the sum that runs through the layers has that precision here"));

@@ -25,6 +25,8 @@ struct Idle {
 };
 
 constexpr Idle kNoEffect[] = {
+    {"quantized weights are always kept in both layouts, and scales follow each step",
+     "keep-fp8-transpose-cache", "fp8-interval"},
     {"every operation is as fused as the device wants it",
      "no-masked-softmax-fusion no-bias-swiglu-fusion no-bias-dropout-fusion no-rope-fusion "
      "no-gradient-accumulation-fusion no-persist-layer-norm no-scaled-masked-softmax-fusion "
@@ -168,12 +170,11 @@ constexpr Idle kNoEffect[] = {
 };
 
 constexpr Idle kRefused[] = {
-    {"this trainer computes in fp32, --bf16 or --fp16",
-     "fp8-hybrid fp8-e4m3 fp8-param-gather first-last-layers-bf16 no-fp8-wgrad "
-     "keep-fp8-transpose-cache fp8-output-proj fp4-param-gather",
-     "fp8-format fp8-recipe fp8-margin fp8-interval fp8-amax-history-len fp8-amax-compute-algo "
-     "fp4-format fp4-recipe num-layers-at-start-in-bf16 num-layers-at-end-in-bf16 "
-     "te-precision-config-file"},
+    {"the output layer is computed in --bf16 or --fp16, and 4 bits are Blackwell's",
+     "fp8-output-proj fp4-param-gather", "fp4-format fp4-recipe"},
+    {"data-parallel ranks gather weights in --bf16 or --fp16", "fp8-param-gather"},
+    {"--fp8-recipe and --first-last-layers-bf16 say what is quantized, and how", "",
+     "fp8-quantizer-factory te-precision-config-file"},
     {"this trainer's models have no such part",
      "embed-layernorm apply-layernorm-1p apply-residual-connection-post-layernorm qk-layernorm "
      "qk-l2-norm quick-geglu use-rope-scaling multi-latent-attention mup use-mup mos kd moe "
@@ -306,7 +307,7 @@ const cli::Table<TrainConfig>& flag_table() {
   static const cli::Table<TrainConfig> table = [] {
     cli::Table<TrainConfig> all;
     for (cli::Table<TrainConfig> part :
-         {model_flags(), learning_flags(), run_flags(), compatibility_flags()}) {
+         {model_flags(), learning_flags(), fp8_flags(), run_flags(), compatibility_flags()}) {
       std::move(part.begin(), part.end(), std::back_inserter(all));
     }
     return all;

@@ -243,6 +243,14 @@ void Engine::over_ranks(std::span<float> values, comm::Reduce reduce) {
 
 void Engine::before_next_update(const ops::Mark& mark) { parts_->before_update = mark; }
 
+std::vector<StateView> Engine::shared_state() const {
+  const Fp8& fp8 = parts_->fp8;
+  if (!parts_->options.fp8.on() || !fp8.history()) return {};
+  return {{"scale", fp8.scale()}, {"history", fp8.history()}};
+}
+
+void Engine::shared_state_loaded() { parts_->fp8.resume(); }
+
 ops::StepState Engine::state() {
   Parts& p = *parts_;
   p.ops.download(p.host_states + kSlots, p.state);

@@ -136,6 +136,11 @@ class Engine {
   /// kExchanged. Waits.
   static constexpr int64_t kExchanged = 64;
   void over_ranks(std::span<float> values, comm::Reduce reduce);
+  /// State that is the whole model's and the same on every rank: scales and largest values of FP8
+  /// ("scale", "history"), fp32. Empty where there is none. For checkpoints.
+  std::vector<StateView> shared_state() const;
+  /// shared_state() was loaded: its tensors hold a step's end.
+  void shared_state_loaded();
   /// Scaler, updates and counters, for checkpoints. Both wait.
   ops::StepState state();
   void set_state(const ops::StepState& state);

@@ -130,6 +130,12 @@ const GpuCode* code_for(std::span<const GpuCode> code, Capability gpu) noexcept 
   return best;
 }
 
+std::string fp8_refusal(Capability capability) {
+  if (capability >= kFp8Capability) return {};
+  return "compute capability " + text(capability) + " has no FP8: " + text(kFp8Capability) +
+         " (Ada) and newer have";
+}
+
 std::string gpu_refusal(Capability gpu, std::span<const GpuCode> code) {
   const std::string what = "compute capability " + text(gpu);
   const std::string wanted = what + ", the oldest that the trainer runs on is " +

@@ -28,6 +28,11 @@ constexpr Capability kOldestCapability{8, 0};
 /// The one that tests and benchmarks run on; for others the code is compiled, and that is all.
 constexpr Capability kTestedCapability{9, 0};
 
+/// The oldest that multiplies FP8 numbers.
+constexpr Capability kFp8Capability{8, 9};
+/// Why a GPU cannot multiply them; empty where it can.
+std::string fp8_refusal(Capability capability);
+
 /// Most shared memory that one block may ask for. Errors: none; that of the smallest for one that
 /// is not known.
 int shared_bytes_per_block(Capability capability) noexcept;

@@ -74,6 +74,8 @@ class Ops {
   /// The same for two Ops of one device, different for two devices; empty where any number of
   /// processes may share it.
   virtual std::string identity() const { return ""; }
+  /// Why this device cannot compute an Fp8Product; empty where it can.
+  virtual std::string fp8_objection() const { return ""; }
   /// Bytes that can still be allocated.
   virtual int64_t free_bytes() const = 0;
   /// A block of device memory, aligned to 1024 bytes; Arena is its only caller. Errors:

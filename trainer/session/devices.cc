@@ -66,6 +66,15 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
 #endif
 }
 
+/// `objection`: what the GPU has against it.
+void check_fp8(const TrainConfig& config, const std::string& objection) {
+  if (config.fp8_format.empty()) return;
+  const std::string flag = cli::concat("--fp8-format ", config.fp8_format);
+  if (!objection.empty()) throw cli::UsageError(cli::concat(flag, ": ", objection));
+  if (!config.bf16 && !config.fp16)
+    throw cli::UsageError(cli::concat(flag, " needs --bf16 or --fp16 on a GPU"));
+}
+
 }  // namespace
 
 std::string gpu_support() {
@@ -99,6 +108,7 @@ const ops::Gpu* planned_gpu(const TrainConfig& config) {
   const ops::GpuCode any{.capability = ops::kOldestCapability};
   if (const std::string refusal = ops::gpu_refusal(gpu->capability, {&any, 1}); !refusal.empty())
     throw cli::UsageError(cli::concat("--gpu ", config.gpu, ": ", gpu->product, ": ", refusal));
+  check_fp8(config, ops::fp8_refusal(gpu->capability));
   return gpu;
 }
 
@@ -121,7 +131,10 @@ int visible_gpus(const TrainConfig& config) {
 }
 
 std::unique_ptr<ops::Ops> open_device(const TrainConfig& config, const DeviceShare& share) {
-  if (std::unique_ptr<ops::Ops> gpu = open_gpu(config, share)) return gpu;
+  if (std::unique_ptr<ops::Ops> gpu = open_gpu(config, share)) {
+    check_fp8(config, gpu->fp8_objection());
+    return gpu;
+  }
   if (config.fp16 || config.bf16) {
     throw cli::UsageError(cli::concat("--", config.fp16 ? "fp16" : "bf16",
                                       " needs a GPU, and there is none here: without it the "

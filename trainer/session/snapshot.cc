@@ -17,6 +17,8 @@ namespace {
 
 using indexed::message;
 
+constexpr const char* kFp8Group = "fp8";
+
 const char* safetensors_name(DType dtype) {
   switch (dtype) {
     case DType::f32:
@@ -85,6 +87,28 @@ class TensorLoader {
   std::vector<std::byte> converted_;
 };
 
+/// Scales of FP8, where the checkpoint has them for as many tensors and steps; else the first step
+/// finds them anew.
+void load_shared_state(Engine& engine, Checkpoint& checkpoint) {
+  const std::vector<StateView> states = engine.shared_state();
+  std::vector<const TensorRecord*> records;
+  for (const StateView& state : states) {
+    const Tensor& t = state.tensor;
+    const TensorRecord* record = checkpoint.meta().find(kFp8Group, state.name);
+    if (record == nullptr || record->dtype != "F32" ||
+        record->shape != std::vector<int64_t>(t.shape, t.shape + t.rank))
+      return;
+    records.push_back(record);
+  }
+  for (size_t i = 0; i < states.size(); ++i) {
+    std::vector<std::byte> bytes(static_cast<size_t>(states[i].tensor.bytes()));
+    checkpoint.read(*records[i], Piece::whole(records[i]->shape), bytes);
+    engine.ops().upload(states[i].tensor, bytes.data());
+    engine.ops().synchronize();
+  }
+  if (!states.empty()) engine.shared_state_loaded();
+}
+
 const TensorRecord& needed(const Checkpoint& checkpoint, std::string_view group,
                            const std::string& name) {
   const TensorRecord* record = checkpoint.meta().find(group, name);
@@ -124,6 +148,8 @@ int64_t Snapshot::needed_bytes() const {
     }
     out += view.saved.count * item + 4 * ops::kAlignment;
   }
+  for (const StateView& state : engine_.shared_state())
+    out += state.tensor.bytes() + ops::kAlignment;
   return out;
 }
 
@@ -139,6 +165,8 @@ void Snapshot::take() {
     if (view.main.dtype != view.model.dtype) add("main", view, view.main, view.kept.first);
     for (const StateView& state : view.states) add(state.name, view, state.tensor, view.kept.first);
   }
+  if (optimizer_ && engine_.topology().rank() == 0)
+    for (const StateView& state : engine_.shared_state()) add_shared(state);
   done_ = engine_.ops().download_beside(copies_);
   engine_.before_next_update(done_);
 }
@@ -158,6 +186,16 @@ void Snapshot::add(const std::string& group, const ParamView& view, const Tensor
                        std::move(piece), std::span<const std::byte>(host, bytes)});
     host += bytes;
   }
+}
+
+void Snapshot::add_shared(const StateView& state) {
+  std::byte* host = static_cast<std::byte*>(block_.get()) + used_bytes_;
+  const Tensor& t = state.tensor;
+  copies_.push_back({host, t});
+  used_bytes_ += ops::align_up(t.bytes());
+  const std::vector<int64_t> shape(t.shape, t.shape + t.rank);
+  shards_.push_back({kFp8Group, state.name, safetensors_name(t.dtype), shape, Piece::whole(shape),
+                     std::span<const std::byte>(host, static_cast<size_t>(t.bytes()))});
 }
 
 void Snapshot::wait() const {
@@ -202,6 +240,7 @@ void load_tensors(Engine& engine, Checkpoint& checkpoint, bool optimizer) {
     for (const StateView& state : view.states)
       load(needed(checkpoint, state.name, name), state.tensor);
   }
+  if (optimizer) load_shared_state(engine, checkpoint);
   engine.refresh_model_parameters();
 }
 

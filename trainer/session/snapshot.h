@@ -39,7 +39,7 @@ class Snapshot {
 
  private:
   void add(const std::string& group, const ParamView& view, const Tensor& tensor, int64_t begin);
-
+  void add_shared(const StateView& state);
   int64_t needed_bytes() const;
 
   Engine& engine_;

@@ -64,6 +64,7 @@ CudaOps::CudaOps(const CudaOptions& options)
   if (options.as != Capability{})
     shared_bytes_per_block_ =
         std::min(shared_bytes_per_block_, ops::shared_bytes_per_block(options.as));
+  capability_ = options.as == Capability{} ? own : options.as;
   fuses_slope_ = slope_product_runs_on(own) && (options.as == Capability{} || options.as == own);
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   events_.resize(2 * kMarks);

@@ -18,6 +18,7 @@
 #include "trainer/ops/cuda/cuda.h"
 #include "trainer/ops/cuda/host_memory.h"
 #include "trainer/ops/cuda/wait_clock.h"
+#include "trainer/ops/gpus.h"
 #include "trainer/ops/ops.h"
 
 namespace ops::cuda {
@@ -36,6 +37,7 @@ class CudaOps final : public Ops {
   Device device() const override { return Device::cuda; }
   std::string describe() const override;
   std::string identity() const override { return identity_; }
+  std::string fp8_objection() const override { return fp8_refusal(capability_); }
   int64_t free_bytes() const override;
   void* allocate(int64_t bytes) override;
   void release(void* block) noexcept override;
@@ -83,6 +85,7 @@ class CudaOps final : public Ops {
  private:
   int device_index_ = 0;
   HostMemory host_memory_;
+  Capability capability_;
   int multiprocessors_ = 0;
   int shared_bytes_per_block_ = 0;
   bool fuses_slope_ = false;  ///< Whether slope_product runs on this GPU, in this program.

@@ -1,0 +1,77 @@
+// The rows of FP8. Names and defaults are Megatron's and Transformer Engine's; what follows from
+// their values is in derive_learning.cc. See flags.h.
+//
+// SPDX-License-Identifier: MIT
+#include "tools/cli/fields.h"
+#include "trainer/config/flags.h"
+
+namespace trainer {
+namespace {
+
+using C = TrainConfig;
+using cli::choice;
+using cli::integer;
+using cli::off;
+using cli::on;
+
+/// A switch of Megatron's older scripts that says what --fp8-format says.
+cli::Field<C> format(const char* name) {
+  return {cli::Arity::none, [name](C& c, const cli::Values&) { c.fp8_format = name; }, nullptr, {}};
+}
+
+}  // namespace
+
+cli::Table<TrainConfig> fp8_flags() {
+  return {{
+      "FP8",
+      {
+          {.name = "fp8-format",
+           .value = "FORMAT",
+           .help = "The layers' linears multiply in 8 bits: e4m3 everywhere, or hybrid with "
+                   "gradients in e5m2. Needs a GPU of capability 8.9 or newer, and --bf16 or "
+                   "--fp16 there; sizes must be multiples of 16. Embeddings, the output layer, "
+                   "norms, attention, main parameters and sums stay as they are.",
+           .field = choice(&C::fp8_format, {"e4m3", "hybrid"})},
+          {.name = "fp8-hybrid",
+           .help = "--fp8-format hybrid.",
+           .field = format("hybrid")},
+          {.name = "fp8-e4m3",
+           .help = "--fp8-format e4m3.",
+           .field = format("e4m3")},
+          {.name = "fp8-recipe",
+           .value = "RECIPE",
+           .help = "Where a tensor's scale comes from. delayed: the largest values of the steps "
+                   "before; the fastest. tensorwise: the values themselves, for which they are "
+                   "read once more.",
+           .field = choice(&C::fp8_recipe, {"delayed", "tensorwise"})},
+          {.name = "fp8-margin",
+           .value = "BITS",
+           .help = "Scales are 2 to that power smaller than the largest value allows.",
+           .field = integer(&C::fp8_margin, 0, 8)},
+          {.name = "fp8-amax-history-len",
+           .value = "STEPS",
+           .help = "Steps that delayed scales look back.",
+           .field = integer(&C::fp8_amax_history_len, 1, 1024)},
+          {.name = "fp8-amax-compute-algo",
+           .value = "WHICH",
+           .help = "Which of those steps' largest values counts.",
+           .field = choice(&C::fp8_amax_compute_algo, {"most_recent", "max"})},
+          {.name = "no-fp8-wgrad",
+           .help = "Gradients of weights are computed in --bf16 or --fp16.",
+           .field = off(&C::fp8_wgrad)},
+          {.name = "first-last-layers-bf16",
+           .help = "The first and the last layers are computed without FP8.",
+           .field = on(&C::first_last_layers_bf16)},
+          {.name = "num-layers-at-start-in-bf16",
+           .value = "LAYERS",
+           .help = "How many first layers, with --first-last-layers-bf16.",
+           .field = integer(&C::num_layers_at_start_in_bf16, 0, 4096)},
+          {.name = "num-layers-at-end-in-bf16",
+           .value = "LAYERS",
+           .help = "How many last layers, with --first-last-layers-bf16.",
+           .field = integer(&C::num_layers_at_end_in_bf16, 0, 4096)},
+      },
+  }};
+}
+
+}  // namespace trainer
