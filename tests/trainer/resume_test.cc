@@ -106,6 +106,28 @@ TEST_F(ResumeTest, SignalsSaveAndTheSameCommandGoesOn) {
   }
 }
 
+TEST_F(ResumeTest, Fp8GoesOnWithItsScales) {
+  for (const std::vector<std::string>& recipe :
+       {std::vector<std::string>{"--fp8-amax-history-len", "4", "--fp8-amax-compute-algo", "max"},
+        std::vector<std::string>{"--fp8-recipe", "tensorwise"}}) {
+    std::vector<std::string> flags = {"--fp8-format", "hybrid"};
+    flags.insert(flags.end(), recipe.begin(), recipe.end());
+    std::filesystem::remove_all(folder_ + "/whole");
+    std::filesystem::remove_all(folder_ + "/fp8");
+    const Ended whole = run(saving("whole", flags));
+    ASSERT_EQ(whole.status, 0) << whole.err;
+    flags.insert(flags.end(), {"--exit-interval", "3"});
+    for (int status = 75, starts = 0; status == 75; ++starts) {
+      status = run(saving("fp8", flags)).status;
+      ASSERT_LT(starts, 10);
+    }
+    expect_same("fp8", recipe.front());
+  }
+  const Ended refused = run({"--fp8-format", "hybrid", "--seq-length", "12", "--micro-batch-size", "1"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_THAT(refused.err, HasSubstr("fp8: micro_batch_size * seq_length = 12"));
+}
+
 TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   ASSERT_EQ(run(saving("whole")).status, 0);
   int starts = 0;

@@ -379,10 +379,10 @@ TEST(Tutorials, AmdLlama2) {
 TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
   for (const char* flag : {"--mock-data",
                            "--apply-layernorm-1p",
-                           "--fp8-format=hybrid",
-                           "--fp8-margin=0",
                            "--fp8-param-gather",
-                           "--fp8-hybrid",
+                           "--fp8-output-proj",
+                           "--fp4-format=e2m1",
+                           "--fp8-recipe=mxfp8",
                            "--decoupled-lr=5.0e-4",
                            "--use-torch-fsdp2",
                            "--embed-layernorm",
