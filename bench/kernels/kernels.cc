@@ -1,7 +1,7 @@
 // bench-kernels: the passes of a training step that are no matrix product, each alone, held.
 //   bench-kernels [--seconds 0.4] [--only TEXT]
 // Prints milliseconds and TB/s (every operand counted once) of norms, of GELU's slope with the bias
-// gradient, of the bias gradient alone, and of attention without and with dropout and with
+// gradient, of the bias gradient alone, of quantizing to FP8 in both layouts, and of attention without and with dropout and with
 // documents apart (TFLOP/s, causal). Shapes are the benchmark models' (bench/step). Each pass is
 // repeated until --seconds are over and the mean of the second half counts. Correctness is
 // ops_cuda_test's matter.
@@ -41,7 +41,7 @@ class Bench {
 
   void run(const Shape& s) {
     shape_ = &s;
-    for (auto pass : {&Bench::norms, &Bench::slopes, &Bench::attention}) {
+    for (auto pass : {&Bench::norms, &Bench::slopes, &Bench::quantizing, &Bench::attention}) {
       (this->*pass)(s);
       for (void* block : blocks_) device_.release(block);
       blocks_.clear();
@@ -166,6 +166,33 @@ class Bench {
           "%-6s %-34s %8.4f ms; alone %.4f ms, so slope and bias gradient %.4f ms, %.2f TB/s\n",
           s.name, "dgrad of fc2 with slope and bias", both, product, both - product,
           3 * wide / (both - product) / 1e9);
+  }
+
+  void quantizing(const Shape& s) {
+    const int64_t rows = s.length * s.batch, f = 4 * s.hidden;
+    const Tensor x = take(DType::bf16, {rows, f}, 1), pre = take(DType::bf16, {rows, f}, 1),
+                 gated = take(DType::bf16, {rows, f / 2}, 1), dbias = take(DType::f32, {f}, 0),
+                 scale = take(DType::f32, {ops::kScaleSize}, 1), amax = take(DType::f32, {1}, 0);
+    const Tensor q = take(DType::e4m3, {rows, f}, 0), qt = take(DType::e4m3, {f, rows}, 0);
+    const double wide = static_cast<double>(x.bytes());
+    const ops::Quantize plain{.rows = q, .columns = qt, .scale = scale, .amax = amax, .x = x};
+    ops::Quantize sums = plain, activation = plain, slope = plain, gate = plain, dgate = plain;
+    sums.dbias = slope.dbias = dbias;
+    slope.pre_activation = dgate.pre_activation = pre;
+    activation.activation = slope.activation = ops::Activation::gelu_tanh;
+    gate.activation = dgate.activation = ops::Activation::swiglu;
+    gate.rows = q.slice(0, rows / 2).view({rows, f / 2});
+    gate.columns = qt.slice(0, f / 2);
+    dgate.x = gated;
+    const auto print = [&](const char* what, double bytes, const ops::Quantize& pass) {
+      print_bytes(what, bytes, [&] { device_.run(pass); });
+    };
+    print("quantize", 2 * wide, plain);
+    print("quantize, bias gradient", 2 * wide, sums);
+    print("quantize after GELU", 2 * wide, activation);
+    print("quantize GELU's slope, bias", 3 * wide, slope);
+    print("quantize after SwiGLU", 1.5 * wide, gate);
+    print("quantize SwiGLU's slope", 2.5 * wide, dgate);
   }
 
   void attention(const Shape& s) {

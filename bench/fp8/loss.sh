@@ -1,0 +1,40 @@
+#!/usr/bin/env bash
+# SPDX-License-Identifier: MIT
+# What FP8 does to the loss: one model, trained in bf16 and in FP8 from the same seed on the same samples, one run after the other.
+#   bench/fp8/loss.sh FOLDER CORPUS VOCAB.json MERGES.txt MODEL TOKENS [RECIPE...]
+# CORPUS: documents, each ended by a NUL byte. MODEL: 124M, 345M, 774M or 1.3B. RECIPE: delayed, tensorwise, or flags of the trainer in one
+# word list ("--fp8-format e4m3 --no-fp8-wgrad"). FOLDER keeps the dataset and each run's metrics.jsonl; bench/fp8/curves.py reads them.
+# BIN: where the programs are.
+set -euo pipefail
+folder=$1 corpus=$2 vocab=$3 merges=$4 model=$5 tokens=$6
+shift 6
+PATH=${BIN:-$(cd "$(dirname "$0")/../.." && pwd)/build/release/bin}:$PATH
+mkdir -p "$folder"
+[ -e "$folder/corpus_text_document.idx" ] ||
+  bpe-tokenize -q -0 --input "$corpus" --output-prefix "$folder/corpus" --vocab-file "$vocab" --merge-file "$merges" --append-eod
+case $model in
+124M) shape=(12 768 12) batch=64 lr=6e-4 length=1024 ;;
+345M) shape=(24 1024 16) batch=32 lr=3e-4 length=1024 ;;
+774M) shape=(36 1280 20) batch=16 lr=2.5e-4 length=1024 ;;
+1.3B) shape=(24 2048 16) batch=8 lr=2e-4 length=2048 ;;
+*) echo "loss.sh: $model: 124M, 345M, 774M or 1.3B" >&2 && exit 2 ;;
+esac
+steps=$((tokens / (batch * length)))
+train() { # NAME FLAGS...
+  local name=$1
+  shift
+  trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" --num-attention-heads "${shape[2]}" --seq-length "$length" \
+    --max-position-embeddings "$length" --micro-batch-size "$batch" --global-batch-size "$batch" --train-iters "$steps" \
+    --vocab-file "$vocab" --merge-file "$merges" --tokenizer-type GPT2BPETokenizer --data-path "$folder/corpus_text_document" \
+    --data-cache-path "$folder/cache" --split 100,0,0 --seed 1234 --bf16 --attention-dropout 0 --hidden-dropout 0 --adam-beta2 0.95 \
+    --weight-decay 0.1 --lr "$lr" --min-lr "${lr/e-4/e-5}" --lr-decay-style cosine --lr-warmup-iters $((steps / 10)) --log-interval 5 \
+    --eval-iters 0 --metrics-file "$folder/$model-$name.jsonl" "$@" >"$folder/$model-$name.log" 2>&1 || tail -n 3 "$folder/$model-$name.log"
+}
+train bf16
+for recipe in "$@"; do
+  case $recipe in
+  delayed | tensorwise) train "$recipe" --fp8-format hybrid --fp8-recipe "$recipe" ;;
+  *) read -ra flags <<<"$recipe" && train "${recipe// /}" "${flags[@]}" ;;
+  esac
+done
+python3 "$(dirname "$0")/curves.py" "$folder"/"$model"-*.jsonl
