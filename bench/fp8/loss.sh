@@ -23,6 +23,7 @@ steps=$((tokens / (batch * length)))
 train() { # NAME FLAGS...
   local name=$1
   shift
+  [ ! -e "$folder/$model-$name.jsonl" ] || return 0 # of an earlier call
   trainer --num-layers "${shape[0]}" --hidden-size "${shape[1]}" --num-attention-heads "${shape[2]}" --seq-length "$length" \
     --max-position-embeddings "$length" --micro-batch-size "$batch" --global-batch-size "$batch" --train-iters "$steps" \
     --vocab-file "$vocab" --merge-file "$merges" --tokenizer-type GPT2BPETokenizer --data-path "$folder/corpus_text_document" \
