@@ -65,8 +65,8 @@ struct TrainConfig {
   std::string exp_avg_dtype = "fp32";  ///< of both moments: fp32 or bf16.
   std::string exp_avg_sq_dtype;        ///< empty, or the same.
   std::string fp8_format;              ///< empty, e4m3 or hybrid.
-  std::string fp8_recipe = "delayed", fp8_amax_compute_algo = "most_recent";
-  int64_t fp8_margin = 0, fp8_amax_history_len = 1;
+  std::string fp8_recipe = "delayed", fp8_amax_compute_algo = "max";
+  int64_t fp8_margin = 0, fp8_amax_history_len = 16;
   bool fp8_wgrad = true, first_last_layers_bf16 = false;
   int64_t num_layers_at_start_in_bf16 = 1, num_layers_at_end_in_bf16 = 1;
 

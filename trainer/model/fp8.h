@@ -36,9 +36,9 @@ struct Fp8Options {
   enum class Recipe : uint8_t { delayed, tensorwise };
   Format format = Format::none;
   Recipe recipe = Recipe::delayed;
-  int32_t margin = 0;          ///< Scales are 2^margin times smaller.
-  int64_t history_length = 1;  ///< Steps that delayed scales look back.
-  ops::AmaxChoice amax_choice = ops::AmaxChoice::most_recent;
+  int32_t margin = 0;           ///< Scales are 2^margin times smaller.
+  int64_t history_length = 16;  ///< Steps that delayed scales look back.
+  ops::AmaxChoice amax_choice = ops::AmaxChoice::max;
   bool weight_gradients = true;  ///< Their products too; else these stay in the model dtype.
   int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Not in FP8.
 
