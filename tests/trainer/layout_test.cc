@@ -200,8 +200,7 @@ const Outcome& one_process(const Layout& l) {
   const std::string key =
       l.family + (l.dropout ? "+" : "") + std::to_string(l.depth) + (l.muon ? "muon" : "");
   if (known.count(key) == 0)
-    known[key] =
-        run({.family = l.family, .dropout = l.dropout, .depth = l.depth, .muon = l.muon});
+    known[key] = run({.family = l.family, .dropout = l.dropout, .depth = l.depth, .muon = l.muon});
   return known[key];
 }
 
@@ -309,20 +308,20 @@ std::vector<Layout> muon_layouts() {
       all.push_back({.family = family, .tensor = 4, .sequence = true, .muon = mode});
     }
     all.push_back({.family = family, .pipeline = 2, .muon = kBlockwise});
-    all.push_back({.family = family, .data = 4, .zero = 1, .muon = kBlockwise});
+    all.push_back({.family = family, .data = 2, .zero = 1, .muon = kBlockwise});
   }
   all.push_back({.tensor = 2,
                  .pipeline = 2,
                  .sequence = true,
                  .schedule = ScheduleKind::zero_bubble,
                  .muon = kDistributed});
-  all.push_back({.pipeline = 2, .schedule = ScheduleKind::interleaved, .chunks = 2,
-                 .muon = kBlockwise});
+  all.push_back(
+      {.pipeline = 2, .schedule = ScheduleKind::interleaved, .chunks = 2, .muon = kBlockwise});
   all.push_back({.tensor = 2, .data = 2, .zero = 1, .overlap = true, .muon = kDuplicated});
   all.push_back({.tensor = 2, .data = 2, .zero = 3, .overlap = true, .muon = kDistributed});
   all.push_back({.pipeline = 2, .data = 2, .zero = 1, .muon = kBlockwise});
   all.push_back({.pipeline = 2, .data = 2, .zero = 2, .overlap = true, .muon = kBlockwise});
-  all.push_back({.data = 4, .zero = 3, .overlap = true, .muon = kBlockwise});
+  all.push_back({.data = 2, .zero = 3, .overlap = true, .muon = kBlockwise});
   return all;
 }
 

@@ -171,6 +171,18 @@ void Derivation::weight_decay() {
   }
 }
 
+void Derivation::optimizer() {
+  derived().muon = config.optimizer == "muon" || config.optimizer == "dist_muon";
+  if (derived().muon) return;
+  for (const std::string_view flag :
+       {"muon-momentum", "muon-nesterov", "muon-no-split-qkv", "muon-coefficient-type",
+        "muon-num-ns-steps", "muon-scale-mode", "muon-extra-scale-factor", "muon-fp32-matmul-prec",
+        "muon-tp-mode"}) {
+    if (changed(flag))
+      notes.push_back(concat("--", flag, " changes nothing without --optimizer muon"));
+  }
+}
+
 void Derivation::precision() {
   if (config.fp16 && config.bf16) throw UsageError("--fp16 and --bf16 exclude each other");
   for (const std::string_view flag :

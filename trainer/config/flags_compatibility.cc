@@ -192,7 +192,7 @@ constexpr Idle kRefused[] = {
     {"all parameters have one learning rate and one initial spread, --lr and --init-method-std",
      "init-method-xavier-uniform data-parallel-random-init",
      "decoupled-lr decoupled-min-lr embedding-init-method-std"},
-    {"the optimizer is AdamW of all parameters, whose vectors have no decay",
+    {"the optimizer has all parameters, whose vectors have no decay",
      "use-bnb-optimizer freeze-all-layers apply-wd-to-qk-layernorm", "no-weight-decay-cond-type"},
     {"say --rampup-batch-size", "", "step-batch-size-schedule"},
     {"say --train-iters or --train-samples", "", "epochs"},

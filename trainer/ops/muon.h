@@ -21,9 +21,7 @@ struct RowPart {
   /// Rows of the part of a matrix of `rows` rows.
   int64_t rows_of(int64_t rows) const noexcept { return rows / period * count; }
   /// The matrix' row that is the part's row `i`.
-  int64_t row(int64_t i) const noexcept {
-    return i / count * period + first + i % count;
-  }
+  int64_t row(int64_t i) const noexcept { return i / count * period + first + i % count; }
   bool fits(int64_t rows) const noexcept {
     return first >= 0 && count > 0 && first + count <= period && rows % period == 0;
   }
@@ -45,9 +43,7 @@ struct MuonMomentum {
     e.dims("grad", grad, {momentum.elements()});
     e.state("state", state);
   }
-  Cost cost() const {
-    return {4 * count(momentum), bytes_of({&momentum, &momentum, &grad})};
-  }
+  Cost cost() const { return {4 * count(momentum), bytes_of({&momentum, &momentum, &grad})}; }
 };
 
 /// out = the rows `part` of momentum or, with grad (Nesterov), of g + beta * (momentum - g) with g

@@ -21,10 +21,10 @@ constexpr Triple kQuintic[] = {{4.0848f, -6.8946f, 2.9270f},
                                {3.7418f, -5.5913f, 2.3037f},
                                {2.8769f, -3.1427f, 1.2046f},
                                {2.8366f, -3.0525f, 1.2012f}};
-constexpr Triple kPolarExpress[] = {
-    {8.2051f, -22.9019f, 16.4607f}, {4.0664f, -2.8612f, 0.5184f}, {3.9096f, -2.8234f, 0.5250f},
-    {3.2856f, -2.4153f, 0.4853f},   {2.2779f, -1.6198f, 0.3985f}, {1.8726f, -1.2307f, 0.3585f},
-    {1.8564f, -1.2132f, 0.3568f},   {1.8750f, -1.2500f, 0.3750f}};
+constexpr Triple kPolarExpress[] = {{8.2051f, -22.9019f, 16.4607f}, {4.0664f, -2.8612f, 0.5184f},
+                                    {3.9096f, -2.8234f, 0.5250f},   {3.2856f, -2.4153f, 0.4853f},
+                                    {2.2779f, -1.6198f, 0.3985f},   {1.8726f, -1.2307f, 0.3585f},
+                                    {1.8564f, -1.2132f, 0.3568f},   {1.8750f, -1.2500f, 0.3750f}};
 constexpr Triple kCans[] = {{8.4703f, -25.1081f, 18.6293f},
                             {4.1828f, -3.1087f, 0.5806f},
                             {3.9619f, -2.9541f, 0.5630f},
@@ -107,8 +107,8 @@ class Orthogonaliser {
                                .transposed = transposed_,
                                .beta = options_.momentum});
     if (!duplicated_) return own;
-    ops::PoolTensor all = u_.pool.take("matrix to orthogonalise", DType::f32,
-                                       {first * u_.tensor.size(), second});
+    ops::PoolTensor all =
+        u_.pool.take("matrix to orthogonalise", DType::f32, {first * u_.tensor.size(), second});
     u_.tensor.follow(u_.ops.mark());
     u_.tensor.all_gather(all, own);
     u_.ops.follow(u_.tensor.mark());
@@ -132,8 +132,8 @@ class Orthogonaliser {
     ops::PoolTensor next = take(x->shape[0], x->shape[1]);
     for (int i = 0; i < options_.steps; ++i) {
       const auto [a, b, c] = coefficients(options_.coefficients, i);
-      u_.ops.run(ops::MatrixProduct{
-          .d = gram, .a = x, .b = x, .transpose_a = !wide, .transpose_b = wide});
+      u_.ops.run(
+          ops::MatrixProduct{.d = gram, .a = x, .b = x, .transpose_a = !wide, .transpose_b = wide});
       sum_over_tensor_ranks(gram);
       u_.ops.run(ops::MatrixProduct{
           .d = polynomial, .a = gram, .b = gram, .c = gram, .alpha = c, .beta = b});

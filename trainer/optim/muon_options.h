@@ -22,7 +22,8 @@ enum class MuonScale : uint8_t { spectral, unit_rms_norm, shape_scaling };
 /// ranks the whole, or all together, with sums over ranks.
 enum class MuonTensorMode : uint8_t { blockwise, duplicated, distributed };
 
-/// Polynomials of the iteration; see coefficients() in muon.h.
+/// Polynomials of the iteration; see coefficients() in muon.h. aol is made for another norm than
+/// Frobenius': a singular value above 0.87 of that one comes out with the other sign.
 enum class MuonCoefficients : uint8_t { simple, quintic, polar_express, cans, aol };
 
 /// See the room card.

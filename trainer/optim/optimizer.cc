@@ -55,6 +55,10 @@ std::span<const StateSpec> optimizer_states(OptimizerKind kind) noexcept {
   return kAdamW;
 }
 
+bool keeps(const StateSpec& state, const ParamSpec& param) noexcept {
+  return state.buckets == Buckets::all || (state.buckets == Buckets::matrices) == is_matrix(param);
+}
+
 Matrices matrices_for(OptimizerKind kind, int zero_stage) noexcept {
   if (kind == OptimizerKind::adamw) return Matrices::with_the_rest;
   if (zero_stage == 0) return Matrices::apart;
@@ -119,8 +123,7 @@ void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const 
 
 void update(const Update& u) {
   const OptimizerOptions& options = u.options;
-  u.ops.run(
-      ops::AdamCorrections{.state = u.state, .beta1 = options.beta1, .beta2 = options.beta2});
+  u.ops.run(ops::AdamCorrections{.state = u.state, .beta1 = options.beta1, .beta2 = options.beta2});
   for (size_t b = 0; b < u.layout.buckets().size(); ++b) {
     const Bucket& bucket = u.layout.buckets()[b];
     const int at = static_cast<int>(b);

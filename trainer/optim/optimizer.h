@@ -30,14 +30,16 @@ struct LossScaler {
 /// A number that the optimizer keeps for each element of a parameter. Memory, shares of
 /// data-parallel ranks, offload, checkpoints and the plan walk this list and know nothing else.
 struct StateSpec {
-  const char* name;     ///< Its group in checkpoints.
-  const char* purpose;  ///< In the report of memory.
+  const char* name;                                        ///< Its group in checkpoints.
+  const char* purpose;                                     ///< In the report of memory.
   FlatMemory::Buckets buckets = FlatMemory::Buckets::all;  ///< For which parameters.
-  bool always_fp32 = false;  ///< Else of the dtype that moments have.
+  bool always_fp32 = false;                                ///< Else of the dtype that moments have.
 };
 /// AdamW's: exp_avg and exp_avg_sq, as torch.optim names them. Muon has momentum_buffer for
 /// matrices, and AdamW's two for the rest.
 std::span<const StateSpec> optimizer_states(OptimizerKind kind) noexcept;
+/// Whether it is kept for `param`, in lists of Muon and AdamW alike.
+bool keeps(const StateSpec& state, const ParamSpec& param) noexcept;
 /// Where the matrices must lie for it. `zero_stage` is 0 where nothing is shared.
 Matrices matrices_for(OptimizerKind kind, int zero_stage) noexcept;
 

@@ -173,15 +173,13 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
 void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
                       const EngineOptions& options) {
   if (config.save.empty()) return;
-  using Buckets = FlatMemory::Buckets;
   int64_t bytes = 0;
   for (const ParamSpec& param : param_table(spec)) {
     int64_t item = size_bytes(options.model_dtype);
     if (!config.no_save_optim) {
       item += options.model_dtype == DType::f32 ? 0 : 4;
       for (const StateSpec& state : optimizer_states(options.optimizer))
-        if (state.buckets == Buckets::all ||
-            (state.buckets == Buckets::matrices) == is_matrix(param))
+        if (keeps(state, param))
           item += size_bytes(state.always_fp32 ? DType::f32 : options.moment_dtype);
     }
     bytes += param.elements() * item;

@@ -42,8 +42,7 @@ void launch(CpuOps& cpu, const MatrixProduct& a) {
   float* sum = scratch == 0 ? a.d.as<float>() : reinterpret_cast<float*>(cpu.workspace(scratch));
   float* room = sum + a.d.elements();
   const float* left = widened(cpu, a.a, room);
-  const float* right =
-      a.b.data == a.a.data ? left : widened(cpu, a.b, room + a.a.elements());
+  const float* right = a.b.data == a.a.data ? left : widened(cpu, a.b, room + a.a.elements());
   const int64_t columns = a.d.shape[1];
   const Product product{.m = a.d.shape[0],
                         .n = columns,

@@ -117,7 +117,7 @@ struct Gemm::Plan {
                      const cublasLtMatmulAlgo_t& with, char* workspace, cudaStream_t stream) {
     if (has_bias(key.epilogue)) set(desc, CUBLASLT_MATMUL_DESC_BIAS_POINTER, call.bias);
     if (has_aux(key.epilogue)) set(desc, CUBLASLT_MATMUL_DESC_EPILOGUE_AUX_POINTER, call.aux);
-    const float beta = key.add_c ? 1.0f : 0.0f;
+    const float beta = key.add_c ? call.beta : 0.0f;
     const void* c = key.add_c ? call.c : call.d;
     return cublasLtMatmul(handle, desc, &call.alpha, call.a, a, call.b, b, &beta, c, d, call.d, d,
                           &with, workspace, static_cast<size_t>(kWorkspaceBytes), stream);

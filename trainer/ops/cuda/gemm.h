@@ -32,7 +32,7 @@ struct GemmKey {
   int64_t lda = 0, ldb = 0, ldd = 0;
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
   bool transpose_a = false, transpose_b = false;
-  bool add_c = false;  ///< beta is 1 and C has D's layout (it may be D itself).
+  bool add_c = false;  ///< beta times C is added, which has D's layout (it may be D itself).
   DType ab = DType::bf16, d = DType::bf16;
   Epilogue epilogue = Epilogue::none;
   int alignment =
@@ -51,7 +51,7 @@ struct GemmCall {
   void* d = nullptr;
   const void* bias = nullptr;  ///< m numbers of A's dtype.
   const void* aux = nullptr;   ///< Written by gelu_aux_bias, of D's layout.
-  float alpha = 1;
+  float alpha = 1, beta = 1;
 };
 
 /// Plans of all products seen so far. One thread at a time.

@@ -11,6 +11,7 @@
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/product.h"
 #include "trainer/ops/cuda/slope_product.h"
 #include "trainer/ops/launch.h"
 
@@ -165,6 +166,8 @@ void CudaOps::prepare(std::span<const AnyArgs> calls) {
       keys.push_back(backward_input_key(*b));
     else if (const auto* w = std::get_if<LinearBackwardWeight>(&any); w != nullptr && w->dweight)
       keys.push_back(backward_weight_key(*w));
+    else if (const auto* p = std::get_if<MatrixProduct>(&any))
+      keys.push_back(product_key(*p));
   }
   gemm_->tune(keys, stream_);
 }
