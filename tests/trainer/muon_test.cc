@@ -1,5 +1,6 @@
 // Muon against torch.optim.Muon and Megatron's definition: whole models step by step, matrices in
-// bf16; its operations against the formulas; what does not depend on a layout.
+// bf16; its products against the formula; how matrices are dealt out to ranks. In every layout:
+// data_parallel_test.cc, layout_test.cc, reshard_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -15,6 +16,7 @@
 
 #include "tests/trainer/muon_golden.h"
 #include "tests/trainer/numeric.h"
+#include "tests/trainer/ranks.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/number.h"
 #include "trainer/optim/muon.h"
@@ -345,6 +347,41 @@ TEST(Products, EqualTheFormula) {
     for (int64_t i = 0; i < kM * kN; ++i)
       EXPECT_EQ(ops::load(z, i), ops::bf16_to_float(ops::float_to_bf16(out.as<float>()[i])));
   }
+}
+
+TEST(MuonTensorParallel, BlockwiseIsEachRanksPartAlone) {
+  const Arrays start = read_golden("llama");
+  EngineOptions options = options_for("llama");
+  options.optimizer = OptimizerKind::muon;
+  options.muon.momentum = 0;
+  const ModelSpec spec = tiny("llama");
+  ranks::run_ranks(2, 2, 1, [&](Groups groups) {
+    ops::cpu::CpuOps ops(1);
+    Engine engine(spec, options, ops, std::move(groups));
+    engine.initialise();
+    std::vector<std::vector<float>> before;
+    for (const ParamView& view : engine.parameters()) before.push_back(values(engine, view.main));
+    fill_batch(engine, start);
+    engine.step(1, kM, 0.01f, 0.1f);
+    MuonOptions muon = options.muon;
+    muon.query_rows = spec.num_attention_heads / spec.num_query_groups * spec.kv_channels;
+    muon.key_rows = spec.kv_channels;
+    Heap heap;
+    int compared = 0;
+    for (size_t i = 0; i < before.size(); ++i) {
+      const ParamView& view = engine.parameters()[i];
+      if (!is_matrix(view.param->spec)) continue;
+      EXPECT_NE(view.param->shape, view.param->spec.shape);
+      OneMatrix alone(ops, heap, muon, view.param->shape, view.param->spec.role);
+      alone.set(alone.flats().main, before[i].data());
+      alone.set(alone.flats().grad, view.grad.as<float>());
+      alone.state().grad_multiplier = engine.result().grad_multiplier;
+      alone.step(0.01f, 0.1f);
+      EXPECT_EQ(numeric::read(view.main), numeric::read(alone.main())) << view.param->spec.name;
+      ++compared;
+    }
+    EXPECT_EQ(compared, 8);
+  });
 }
 
 /// A model's parameters as `data` ranks lay them out.
