@@ -1,10 +1,9 @@
-// What Muon is asked for: plain data, for those who ask (engine/, session/). Not here: what it means
+// What Muon is asked for: plain data, for those who ask (engine/, session/). Not here: what it is
 // (muon.h). May include: ops/tensor.h. Names and defaults are those of Megatron-LM's --muon-*.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <array>
 #include <cstdint>
 
 #include "trainer/ops/tensor.h"
