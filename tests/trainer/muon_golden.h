@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <ostream>
 #include <vector>
 
 #include "tests/trainer/model_golden.h"
@@ -15,6 +16,7 @@ struct MuonCase {
   const char* family;
   MuonOptions muon;
 };
+inline void PrintTo(const MuonCase& run, std::ostream* out) { *out << run.name; }
 inline constexpr MuonOptions kTorchMuon{.momentum = 0.95f,
                                         .nesterov = true,
                                         .split_qkv = false,
