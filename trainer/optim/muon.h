@@ -26,7 +26,7 @@ std::array<float, 3> coefficients(MuonCoefficients kind, int step) noexcept;
 float muon_scale(const MuonOptions& options, int64_t out, int64_t in) noexcept;
 
 /// The rows of a parameter of `rows` rows that are matrices of their own: three of packed q, k and
-/// v where they are split, else all.
+/// v where they are split, else all. Gate and up of swiglu are one matrix, as in Megatron.
 std::vector<ops::RowPart> muon_parts(const MuonOptions& options, const ParamSpec& spec,
                                      int64_t rows);
 
