@@ -53,7 +53,7 @@ class Weights {
   Tensor get(int64_t layer, Role role);
 
  private:
-  /// What passes through a Buffer: the buckets of one layer, side by side.
+  /// Has the buckets of one layer, side by side.
   struct Buffer {
     Tensor memory;
     int bucket = -1;  ///< The first of the layer that it holds; -1: nothing.
