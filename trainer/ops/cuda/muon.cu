@@ -49,6 +49,16 @@ __device__ __forceinline__ int64_t element_of(const PartShape& s, int64_t row, i
   return at * s.columns + column;
 }
 
+/// body(place in the part's own memory, place in the matrix) for the elements of a thread: a block
+/// owns a row a turn, so that no thread divides for each element.
+template <typename Body>
+__device__ __forceinline__ void each_of_rows(const PartShape& s, const Body& body) {
+  for (int64_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
+    const int64_t place = row * s.columns, element = element_of(s, row, 0);
+    for (int64_t c = threadIdx.x; c < s.columns; c += kThreads) body(place + c, element + c);
+  }
+}
+
 template <typename Grad>
 struct MatrixArgs {
   const float* momentum;
@@ -65,13 +75,13 @@ __device__ __forceinline__ float matrix_element(const MatrixArgs<Grad>& a, float
   return g + a.beta * (momentum - g);
 }
 
-// A thread owns one element a turn, in the order of `out`.
+// A block owns one row of the part a turn.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
     matrix_kernel(float* out, MatrixArgs<Grad> a, PartShape s) {
   const float multiplier = a.state->grad_multiplier;
-  each(s.rows * s.columns, [&](int64_t i) {
-    out[i] = matrix_element(a, multiplier, element_of(s, i / s.columns, i % s.columns));
+  each_of_rows(s, [&](int64_t place, int64_t element) {
+    out[place] = matrix_element(a, multiplier, element);
   });
 }
 
@@ -111,23 +121,31 @@ struct UpdateArgs {
   bool decays;
   float scale;
 };
+/// The step's numbers, read once by each thread.
+struct UpdateNumbers {
+  float lr, decay;
+};
 template <typename Model>
-__device__ __forceinline__ void update_element(const UpdateArgs<Model>& a, int64_t i,
-                                               float direction) {
-  const float decay = a.decays ? a.state->weight_decay : 0.0f;
+__device__ __forceinline__ UpdateNumbers numbers_of(const UpdateArgs<Model>& a) {
+  return {a.state->lr, a.decays ? a.state->weight_decay : 0.0f};
+}
+template <typename Model>
+__device__ __forceinline__ void update_element(const UpdateArgs<Model>& a, const UpdateNumbers& n,
+                                               int64_t i, float direction) {
   const float before = a.main[i];
-  const float after = before - a.state->lr * (a.scale * direction + decay * before);
+  const float after = before - n.lr * (a.scale * direction + n.decay * before);
   a.main[i] = after;
   if (a.model != nullptr) a.model[i] = from_float<Model>(after);
 }
 
-// A thread owns one element a turn, in the order of `direction`.
+// A block owns one row of the part a turn.
 template <typename Model, typename Direction>
 __global__ void __launch_bounds__(kThreads)
     update_kernel(const Direction* direction, UpdateArgs<Model> a, PartShape s) {
   if (a.state->skip != 0) return;
-  each(s.rows * s.columns, [&](int64_t i) {
-    update_element(a, element_of(s, i / s.columns, i % s.columns), to_float(direction[i]));
+  const UpdateNumbers n = numbers_of(a);
+  each_of_rows(s, [&](int64_t place, int64_t element) {
+    update_element(a, n, element, to_float(direction[place]));
   });
 }
 
@@ -136,6 +154,7 @@ template <typename Model, typename Direction>
 __global__ void __launch_bounds__(kThreads)
     update_transposed_kernel(const Direction* direction, UpdateArgs<Model> a, PartShape s) {
   if (a.state->skip != 0) return;
+  const UpdateNumbers n = numbers_of(a);
   __shared__ float tile[kTile][kTile + 1];
   const int x = static_cast<int>(threadIdx.x) % kTile, y = static_cast<int>(threadIdx.x) / kTile;
   const int64_t across = (s.columns + kTile - 1) / kTile;
@@ -146,7 +165,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (int r = y; r < kTile; r += kTileRows)
     if (row0 + r < s.rows && column0 + x < s.columns)
-      update_element(a, element_of(s, row0 + r, column0 + x), tile[x][r]);
+      update_element(a, n, element_of(s, row0 + r, column0 + x), tile[x][r]);
 }
 
 PartShape shape_of(const Tensor& matrix, const RowPart& part) {
@@ -154,6 +173,9 @@ PartShape shape_of(const Tensor& matrix, const RowPart& part) {
 }
 int tiles(const PartShape& s) {
   return static_cast<int>(ceil_div(s.rows, kTile) * ceil_div(s.columns, kTile));
+}
+int rows_for(CudaOps& cuda, const PartShape& s) {
+  return grid_for(s.rows, 1, cuda.multiprocessors(), kBlocksPerSm);
 }
 int blocks_for(CudaOps& cuda, int64_t elements) {
   return grid_for(elements, kThreads, cuda.multiprocessors(), kBlocksPerSm);
@@ -168,8 +190,7 @@ void start_matrix(CudaOps& cuda, const MuonMatrix& args) {
   if (args.transposed)
     matrix_transposed_kernel<Grad><<<tiles(s), kThreads, 0, cuda.stream()>>>(out, a, s);
   else
-    matrix_kernel<Grad>
-        <<<blocks_for(cuda, s.rows * s.columns), kThreads, 0, cuda.stream()>>>(out, a, s);
+    matrix_kernel<Grad><<<rows_for(cuda, s), kThreads, 0, cuda.stream()>>>(out, a, s);
   CUDA_CHECK(cudaGetLastError());
 }
 
@@ -184,7 +205,7 @@ void start_update(CudaOps& cuda, const MuonUpdate& args) {
         <<<tiles(s), kThreads, 0, cuda.stream()>>>(direction, a, s);
   else
     update_kernel<Model, Direction>
-        <<<blocks_for(cuda, s.rows * s.columns), kThreads, 0, cuda.stream()>>>(direction, a, s);
+        <<<rows_for(cuda, s), kThreads, 0, cuda.stream()>>>(direction, a, s);
   CUDA_CHECK(cudaGetLastError());
 }
 
