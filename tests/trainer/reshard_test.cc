@@ -258,10 +258,12 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
     constexpr const char* kFamilies[] = {"gpt2", "opt", "gpt_neox", "llama"};
     const char* family = kFamilies[random() % 4];
     const std::string root = root_ + "/" + std::to_string(round);
-    const std::vector<float> wanted = stretch(family, {}, root + "_one", "", 0, kLinks);
+    const bool muon = (seed + round) % 2 == 0;
+    const std::vector<float> wanted = stretch(family, {.muon = muon}, root + "_one", "", 0, kLinks);
     std::string before;
     for (int64_t link = 0; link < kLinks; ++link) {
-      const Layout layout = random_layout(random);
+      Layout layout = random_layout(random);
+      layout.muon = muon;
       SCOPED_TRACE(testing::Message() << "RESHARD_SEED=" << seed + round << " " << family
                                       << ", step " << link + 1 << ": " << layout);
       const std::string here = root + "_" + std::to_string(link);
