@@ -278,6 +278,12 @@ TEST(Derive, MuonsFlagsAreIdleWithoutIt) {
     EXPECT_THAT(notes(), testing::IsEmpty());
     EXPECT_TRUE(config.derived.muon);
   }
+  config.zero_stage = 2;
+  EXPECT_THAT(derive_and_check(config, {}, 4), testing::IsEmpty());
+  EXPECT_THAT(derive_and_check(config, {}, 8),
+              testing::ElementsAre(
+                  "--zero-stage 2 with --optimizer dist_muon: the four matrices of a layer leave "
+                  "some of 8 data-parallel ranks without any; --zero-stage 1 shares them evenly"));
 }
 
 TEST(Derive, RefusesWhatContradictsItself) {

@@ -61,24 +61,28 @@ std::vector<Bucket> group(const std::vector<Slot>& slots, const std::vector<int>
   return buckets;
 }
 
-/// The fewest layers a bucket that keep what packing leaves empty under a twentieth; else those
-/// that leave least.
+/// The fewest layers a bucket that keep what packing leaves empty under a twentieth, or within a
+/// fiftieth of the least that can be had.
 int64_t layers_per_packed_bucket(const std::vector<Slot>& slots, const std::vector<int>& members,
                                  int64_t divisor) {
-  int64_t whole = 0;
+  int64_t whole = 0, least = INT64_MAX;
   for (const int i : members) whole += padded(slots[static_cast<size_t>(i)]);
-  int64_t best = 1, least = INT64_MAX;
-  for (int64_t layers = 1;; ++layers) {
-    const std::vector<Bucket> buckets = group(slots, members, layers);
-    int64_t packed = 0;
-    for (const Bucket& bucket : buckets) {
+  std::vector<int64_t> packed;  // By layers a bucket, less one.
+  for (size_t buckets = 2; buckets > 1;) {
+    const std::vector<Bucket> made = group(slots, members, static_cast<int64_t>(packed.size()) + 1);
+    buckets = made.size();
+    int64_t elements = 0;
+    for (const Bucket& bucket : made) {
       std::vector<double> load(static_cast<size_t>(divisor), 0);
-      packed += divisor * packing_of(slots, bucket, load).share_elements;
+      elements += divisor * packing_of(slots, bucket, load).share_elements;
     }
-    if (packed < least) best = layers;
-    least = std::min(least, packed);
-    if (packed - whole <= whole / 20 || buckets.size() <= 1) return best;
+    packed.push_back(elements);
+    least = std::min(least, elements);
   }
+  const int64_t enough = std::max(whole + whole / 20, least + least / 50);
+  return 1 + (std::find_if(packed.begin(), packed.end(),
+                           [&](int64_t elements) { return elements <= enough; }) -
+              packed.begin());
 }
 
 }  // namespace
