@@ -81,6 +81,7 @@ constexpr Idle kNoEffect[] = {
      "no-overlap-p2p-communication overlap-p2p-communication-warmup-flush delay-grad-reduce "
      "no-delay-grad-reduce align-grad-reduce no-align-grad-reduce no-align-param-gather "
      "overlap-param-gather-with-optimizer-step defer-embedding-wgrad-compute "
+     "use-layer-wise-param-layout "
      "use-ring-exchange-p2p nccl-ub use-nccl-ub disable-symmetric-registration use-sharp "
      "fsdp-double-buffer ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
      "disable-gloo-process-groups tp-comm-overlap-ag tp-comm-overlap-rs "

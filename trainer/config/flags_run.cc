@@ -228,9 +228,7 @@ cli::Group<C> device_group() {
                .help = "Experts of a layer.",
                .field = integer(&C::num_experts, 1, 1 << 20)},
               {.name = "use-distributed-optimizer",
-               .aliases = "use-layer-wise-distributed-optimizer",
-               .help = "Data-parallel ranks share the optimizer's state (as --zero-stage 1); "
-                       "with Muon whole matrices.",
+               .help = "Data-parallel ranks share the optimizer's state (as --zero-stage 1).",
                .field = on(&C::use_distributed_optimizer)},
               {.name = "zero-stage",
                .value = "STAGE",
