@@ -51,7 +51,7 @@ std::span<const Triple> list_of(MuonCoefficients kind) noexcept {
   return {};
 }
 
-/// One matrix on its way: a part of a parameter.
+/// Updates one matrix: a parameter, or rows of it.
 class Orthogonaliser {
  public:
   Orthogonaliser(const Update& u, const Slot& slot)

@@ -30,8 +30,9 @@ float muon_scale(const MuonOptions& options, int64_t out, int64_t in) noexcept;
 std::vector<ops::RowPart> muon_parts(const MuonOptions& options, const ParamSpec& spec,
                                      int64_t rows);
 
-/// Queues the update of what this rank has of bucket `bucket`, which is one of matrices. Memory on
-/// the way is the pool's.
+/// Queues the update of this rank's matrices in `bucket`. Takes scratch memory from the pool and
+/// gives all of it back.
+
 void update_matrices(const Update& u, int bucket);
 
 }  // namespace trainer
