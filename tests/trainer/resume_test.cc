@@ -194,13 +194,15 @@ TEST_F(ResumeTest, MuonGoesOnWithItsMomentum) {
   EXPECT_EQ(refused.status, 2);
   EXPECT_EQ(refused.err,
             "trainer: --optimizer muon: adam/iter_0000012 has no momentum_buffer of "
-            "decoder.layers.0.self_attention.linear_qkv.weight: another optimizer wrote it; say "
-            "--no-load-optim to take its weights\n");
+            "decoder.layers.0.self_attention.linear_qkv.weight: it was written with --optimizer "
+            "adam; --no-load-optim takes its weights alone\n");
   const Ended back = run(saving(
       "whole", {"--train-iters", "14", "--optimizer", "adam", "--override-opt_param-scheduler"}));
   EXPECT_EQ(back.status, 2);
-  EXPECT_THAT(back.err, HasSubstr("--optimizer adam: whole/iter_0000012 has no exp_avg of "
-                                  "decoder.layers.0.self_attention.linear_qkv.weight"));
+  EXPECT_THAT(back.err,
+              HasSubstr("--optimizer adam: whole/iter_0000012 has no exp_avg of "
+                        "decoder.layers.0.self_attention.linear_qkv.weight: it was written with "
+                        "--optimizer muon;"));
   std::vector<std::string> weights = longer;
   weights.push_back("--no-load-optim");
   const Ended taken = run(saving("adam", weights));

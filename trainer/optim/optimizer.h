@@ -81,7 +81,7 @@ void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const 
 /// An update, and all that it needs.
 struct Update {
   ops::Ops& ops;
-    ops::Pool& pool;     ///< Scratch memory for matrices.
+  ops::Pool& pool;     ///< Scratch memory for matrices.
   comm::Comm& tensor;  ///< Tensor-parallel ranks, which may share a matrix.
   const FlatLayout& layout;
   const Share& share;

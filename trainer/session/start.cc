@@ -105,13 +105,16 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Cons
 void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, const ModelSpec& spec,
                      const std::string& path) {
   const OptimizerKind kind = config.derived.muon ? OptimizerKind::muon : OptimizerKind::adamw;
+  const auto stored = meta.config.find("optimizer");
+  const std::string writer = stored == meta.config.end() || stored->second.empty()
+                                 ? "another optimizer wrote it"
+                                 : concat("it was written with --optimizer ", stored->second[0]);
   for (const StateSpec& state : optimizer_states(kind)) {
     for (const ParamSpec& param : param_table(spec)) {
       if (!keeps(state, param) || meta.find(state.name, param.name) != nullptr) continue;
       throw UsageError(concat("--optimizer ", config.optimizer, ": ", path, " has no ", state.name,
-                              " of ", param.name,
-                              ": another optimizer wrote it; say "
-                              "--no-load-optim to take its weights"));
+                              " of ", param.name, ": ", writer,
+                              "; --no-load-optim takes its weights alone"));
     }
   }
 }
