@@ -12,6 +12,7 @@
 #   zero     6.7B and 13B with their state shared among all GPUs or on the host, FSDP2 beside them
 #   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
 #   pipeline 6.7B over all GPUs in the three schedules
+#   muon     one GPU's models and, with several, 1.3B shared among them: a step with Muon beside AdamW's, in turn
 #   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written beside them
 # SECONDS_EACH (10): how long each load is held. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
 set -euo pipefail
@@ -108,6 +109,20 @@ pipeline() {
   ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16
   ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 --zero-bubble
   ours --gpus "$gpus" --model 6.7B --pipeline-model-parallel-size "$gpus" --microbatches 16 --chunks 2
+}
+muon() {
+  local model batches
+  # A step of 64 Ki tokens, and one of 512 Ki: Muon's products do not grow with it.
+  for model in 124M 345M 1.3B; do
+    for batches in 4 32; do
+      ours --model $model --microbatches $batches
+      ours --model $model --microbatches $batches --optimizer muon
+    done
+  done
+  [ "$gpus" -gt 1 ] || return 0
+  ours --gpus "$gpus" --model 1.3B --overlap --zero-stage 1
+  ours --gpus "$gpus" --model 1.3B --overlap --zero-stage 1 --optimizer muon
+  ours --gpus "$gpus" --model 1.3B --overlap --optimizer muon
 }
 save() {
   make-dataset "$folder/d" 4000 4000 1 int32 no-manifest >/dev/null

@@ -8,7 +8,7 @@
 //               [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
-//               [--zero-stage Z] [--overlap] [--cpu-offload]]
+//               [--zero-stage Z] [--overlap] [--cpu-offload] [--optimizer adam|muon]]
 // The step is the one of gpt_step.h, or with --engine the trainer's own Engine; --lean keeps
 // moments and gradients in 16 bits and recomputes every layer, --gpus starts a process for each.
 // First it verifies: the loss falls, and a replayed step gives the same bits as the same step
@@ -75,6 +75,7 @@ void parse_layout(const std::string& flag, const std::string& value, Options& o)
   if (flag == "--tensor-model-parallel-size") o.run.tensor = std::stoi(value);
   if (flag == "--pipeline-model-parallel-size") o.run.pipeline = std::stoi(value);
   if (flag == "--zero-stage") engine.zero_stage = std::stoi(value);
+  if (flag == "--optimizer" && value == "muon") engine.optimizer = trainer::OptimizerKind::muon;
   if (flag == "--microbatches") o.run.microbatches = std::stoll(value);
   if (flag == "--chunks") {
     engine.chunks = std::stoi(value);

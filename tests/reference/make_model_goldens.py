@@ -225,4 +225,5 @@ def main(folder):
         print(family, losses[0], losses[-1], norms[0])
 
 
-main(sys.argv[1])
+if __name__ == "__main__":
+    main(sys.argv[1])

@@ -9,6 +9,7 @@
 #include <cstring>
 #include <map>
 #include <mutex>
+#include <optional>
 #include <ostream>
 #include <string>
 #include <vector>
@@ -38,6 +39,7 @@ struct Layout {
   bool overlap = false;
   int64_t depth = 4;
   Fp8Options fp8 = {};
+  std::optional<MuonTensorMode> muon = {};
 
   int world() const { return tensor * pipeline * data; }
 };
@@ -48,7 +50,8 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
              << l.chunks << (l.dropout ? ", dropout" : "") << ", recompute "
              << int(l.recompute.granularity) << " of " << l.recompute.num_layers << ", data "
              << l.data << ", ZeRO " << l.zero << (l.overlap ? ", overlap" : "") << ", fp8 "
-             << int(l.fp8.format) << int(l.fp8.recipe) << l.fp8.weight_gradients;
+             << int(l.fp8.format) << int(l.fp8.recipe) << l.fp8.weight_gradients
+             << (l.muon ? ", muon " + std::to_string(int(*l.muon)) : "");
 }
 
 ModelSpec spec_of(const Layout& l) {
@@ -83,6 +86,11 @@ EngineOptions options_of(const Layout& l) {
   options.chunks = l.chunks;
   options.layers_per_stage = l.layers;
   options.fp8 = l.fp8;
+  if (l.muon) {
+    options.optimizer = OptimizerKind::muon;
+    options.muon.tensor_mode = *l.muon;
+    options.muon.product_dtype = DType::f32;  // bf16 would make more of the last digit of fp32.
+  }
   return options;
 }
 
@@ -157,7 +165,7 @@ Outcome run(const Layout& l, int steps = kSteps) {
     }
     collect(&Values::main, [](const ParamView& v) { return v.main; });
     collect(&Values::m, [](const ParamView& v) { return v.states[0].tensor; });
-    collect(&Values::v, [](const ParamView& v) { return v.states[1].tensor; });
+    collect(&Values::v, [](const ParamView& v) { return v.states.back().tensor; });
     fill_batch(engine, 99);
     const float evaluation = engine.evaluate(kM / l.data);
     EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << l;
@@ -194,10 +202,13 @@ const Outcome& one_process(const Layout& l) {
   static std::map<std::string, Outcome> known;
   const std::string key = l.family + (l.dropout ? "+" : "") + std::to_string(l.depth) +
                           std::to_string(int(l.fp8.format)) + std::to_string(int(l.fp8.recipe)) +
-                          std::to_string(int(l.fp8.weight_gradients));
+                          std::to_string(int(l.fp8.weight_gradients)) + (l.muon ? "muon" : "");
   if (known.count(key) == 0)
-    known[key] =
-        run({.family = l.family, .dropout = l.dropout, .depth = l.depth, .fp8 = l.fp8});
+    known[key] = run({.family = l.family,
+                      .dropout = l.dropout,
+                      .depth = l.depth,
+                      .fp8 = l.fp8,
+                      .muon = l.muon});
   return known[key];
 }
 
@@ -360,6 +371,35 @@ std::vector<Layout> fp8_layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fp8Layouts, testing::ValuesIn(fp8_layouts()));
+/// A matrix that tensor-parallel ranks share is orthogonalised whole, or it is another matrix.
+std::vector<Layout> muon_layouts() {
+  constexpr auto kDuplicated = MuonTensorMode::duplicated,
+                 kDistributed = MuonTensorMode::distributed, kBlockwise = MuonTensorMode::blockwise;
+  std::vector<Layout> all;
+  for (const char* family : {"gpt2", "llama"}) {
+    for (const MuonTensorMode mode : {kDuplicated, kDistributed}) {
+      all.push_back({.family = family, .tensor = 2, .muon = mode});
+      all.push_back({.family = family, .tensor = 4, .sequence = true, .muon = mode});
+    }
+    all.push_back({.family = family, .pipeline = 2, .muon = kBlockwise});
+    all.push_back({.family = family, .data = 2, .zero = 1, .muon = kBlockwise});
+  }
+  all.push_back({.tensor = 2,
+                 .pipeline = 2,
+                 .sequence = true,
+                 .schedule = ScheduleKind::zero_bubble,
+                 .muon = kDistributed});
+  all.push_back(
+      {.pipeline = 2, .schedule = ScheduleKind::interleaved, .chunks = 2, .muon = kBlockwise});
+  all.push_back({.tensor = 2, .data = 2, .zero = 1, .overlap = true, .muon = kDuplicated});
+  all.push_back({.tensor = 2, .data = 2, .zero = 3, .overlap = true, .muon = kDistributed});
+  all.push_back({.pipeline = 2, .data = 2, .zero = 1, .muon = kBlockwise});
+  all.push_back({.pipeline = 2, .data = 2, .zero = 2, .overlap = true, .muon = kBlockwise});
+  all.push_back({.data = 2, .zero = 3, .overlap = true, .muon = kBlockwise});
+  return all;
+}
+
+INSTANTIATE_TEST_SUITE_P(Muon, Layouts, testing::ValuesIn(muon_layouts()));
 
 TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
   const auto refusal = [](Layout l, auto change) {

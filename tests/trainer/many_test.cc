@@ -40,6 +40,32 @@ TEST_F(ManyTest, EveryLayoutLearnsTheSame) {
   }
 }
 
+TEST_F(ManyTest, MuonSharesWholeMatrices) {
+  ASSERT_EQ(run(plain({"--metrics-file", "one", "--nproc-per-node", "1", "--optimizer", "muon",
+                       "--muon-fp32-matmul-prec", "highest"}))
+                .status,
+            0);
+  const std::vector<double> one = losses("one");
+  const Words layouts[] = {
+      {"dist_muon"},
+      {"muon", "--zero-stage", "3", "--overlap-grad-reduce", "--overlap-param-gather"},
+      {"muon", "--tensor-model-parallel-size", "2", "--muon-tp-mode", "distributed"}};
+  for (const Words& layout : layouts) {
+    Words words = {
+        "--micro-batch-size", "1", "--metrics-file", "many", "--muon-fp32-matmul-prec", "highest",
+        "--nproc-per-node",   "2", "--optimizer"};
+    words.insert(words.end(), layout.begin(), layout.end());
+    const Ended ended = run(plain(words));
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    const std::vector<double> many = losses("many");
+    ASSERT_EQ(many.size(), one.size());
+    // fp32, as above.
+    for (size_t i = 0; i < one.size(); ++i)
+      EXPECT_NEAR(many[i], one[i], 1e-4 * std::abs(one[i])) << layout.back() << " line " << i;
+    std::filesystem::remove(folder_ + "/many");
+  }
+}
+
 TEST_F(ManyTest, EachLauncherIsKnownAndOnlyRankZeroSpeaks) {
   struct Case {
     const char* name;

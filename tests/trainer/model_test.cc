@@ -297,6 +297,7 @@ TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {
         for (G granularity : {G::none, G::selective, G::full})
           for (bool fuse : {false, true}) {
             EngineOptions options = options_for(family);
+            options.optimizer = fuse ? OptimizerKind::muon : OptimizerKind::adamw;
             options.model_dtype = model;
             options.grad_dtype = grad;
             options.moment_dtype = model == DType::bf16 ? DType::bf16 : DType::f32;
@@ -339,6 +340,45 @@ TEST(Plan, KnownSizes) {
   // Recompute is each layer's forward once more, without fc2, whose output nobody needs.
   const double again = 32 * tokens * (2.0 * 8 * 4096 * 4096 + 2 * 2 * 1024 * 4096);
   EXPECT_NEAR((full.step_flops - all.step_flops) / again, 1, 0.02);
+}
+
+TEST(Plan, MuonHasOneNumberForEachElementOfAMatrixAndItsProducts) {
+  ModelSpec spec = family_defaults("llama");
+  spec.num_layers = 24;
+  spec.hidden_size = 2048;
+  spec.ffn_hidden_size = 5632;
+  spec.num_attention_heads = 16;
+  spec.max_position_embeddings = 2048;
+  spec.vocab_size = spec.padded_vocab_size = 32000;
+  complete(spec);
+  double matrices = 0, others = 0;
+  for (const ParamSpec& param : param_table(spec))
+    (is_matrix(param) ? matrices : others) += static_cast<double>(param.elements());
+  EngineOptions options;
+  options.seq_length = 2048;
+  options.micro_batch_size = 4;
+  options.model_dtype = DType::bf16;
+  const auto plan = [&](OptimizerKind kind, int zero, int data) {
+    options.optimizer = kind;
+    options.zero_stage = zero;
+    return Engine::plan(spec, options, nullptr, make_topology(0, data, 1, 1));
+  };
+  const EnginePlan adam = plan(OptimizerKind::adamw, 0, 1), muon = plan(OptimizerKind::muon, 0, 1);
+  const auto bytes = [](const EnginePlan& p) { return static_cast<double>(p.total_bytes); };
+  EXPECT_NEAR(bytes(adam) - bytes(muon), 4 * matrices, 1e6);
+  // A step of the iteration takes 4 q^2 p + 2 q^3 on q x p; a matrix of 2048 x 2048 three times
+  // for q, k and v, once for proj; fc1 of 2 x 5632 rows, fc2 of 5632 columns.
+  const double q = 2048, square = 6 * q * q * q,
+               wide = 4 * q * q * (3 * 5632.0) + 2 * 2 * q * q * q;
+  EXPECT_NEAR((muon.step_flops - adam.step_flops) / (5 * 24 * (4 * square + wide)), 1, 0.01);
+  // Shared among eight: an eighth of what is kept for each element, and 5% for padding.
+  const EnginePlan shared = plan(OptimizerKind::muon, 1, 8);
+  const double kept = 8 * matrices + 12 * others;
+  const double saved = bytes(plan(OptimizerKind::muon, 0, 8)) - bytes(shared);
+  // What packing leaves empty is in weights and gradients, too.
+  EXPECT_NEAR(saved, kept * 7 / 8, 0.05 * (6 + 1) * matrices);
+  const EnginePlan one_of_two = plan(OptimizerKind::muon, 1, 2);
+  EXPECT_LT(shared.step_flops - adam.step_flops, 0.3 * (one_of_two.step_flops - adam.step_flops));
 }
 
 TEST(Plan, LayoutsTakeTheirShare) {

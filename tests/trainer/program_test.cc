@@ -15,7 +15,12 @@ using testing::ContainsRegex;
 using testing::HasSubstr;
 using testing::Not;
 
-class TrainerTest : public ProgramTest {};
+class TrainerTest : public ProgramTest {
+ protected:
+  /// What --dry-run says of a checkpoint against one that is written.
+  void dry_run_and_checkpoint(const std::vector<std::string>& flags);
+  std::string memory_line_;  ///< Of the dry run.
+};
 
 TEST_F(TrainerTest, LearnsAndReports) {
   const Ended ended = run({"--train-iters", "200", "--log-interval", "100", "--eval-interval",
@@ -224,7 +229,19 @@ TEST_F(TrainerTest, TokensOutsideOfTheVocabularyAreNamed) {
 }
 
 TEST_F(TrainerTest, DryRunPrintsAndWritesNothing) {
-  const Ended ended = run({"--dry-run", "--save", "s"});
+  dry_run_and_checkpoint({});
+  std::filesystem::remove_all(folder_ + "/s");
+  const std::string adam = memory_line_;
+  dry_run_and_checkpoint({"--optimizer", "muon"});
+  EXPECT_NE(memory_line_, adam) << "one number less of each matrix' element";
+}
+
+void TrainerTest::dry_run_and_checkpoint(const std::vector<std::string>& flags) {
+  const auto with = [&](std::vector<std::string> words) {
+    words.insert(words.end(), flags.begin(), flags.end());
+    return words;
+  };
+  const Ended ended = run(with({"--dry-run", "--save", "s"}));
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("parameters  "));
   EXPECT_THAT(ended.out, ContainsRegex("memory      .* planned"));
@@ -232,7 +249,8 @@ TEST_F(TrainerTest, DryRunPrintsAndWritesNothing) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/s"));
 
   // What it says of a checkpoint is what a run writes, but for the files' headers.
-  ASSERT_EQ(run({"--save", "s"}).status, 0);
+  ASSERT_EQ(run(with({"--save", "s"})).status, 0);
+  memory_line_ = ended.out.substr(ended.out.find("memory "), 40);
   double kib = 0;
   for (const char* kind : {"model", "optimizer"}) {
     const std::string file =

@@ -34,6 +34,7 @@ struct Layout {
   int chunks = 1;
   bool recompute = false;
   bool fp8 = false;
+  bool muon = false;
   int world() const { return tensor * pipeline * data; }
 };
 
@@ -43,7 +44,8 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
              << (l.overlap ? ", overlap" : "") << (l.offload ? ", offload" : "")
              << (l.chunks > 1 ? ", interleaved" : "")
              << (l.schedule == ScheduleKind::zero_bubble ? ", zero-bubble" : "")
-             << (l.recompute ? ", recompute" : "") << (l.fp8 ? ", fp8" : "");
+             << (l.recompute ? ", recompute" : "") << (l.fp8 ? ", fp8" : "")
+             << (l.muon ? ", muon" : "");
 }
 
 ModelSpec spec_of(const std::string& family) {
@@ -78,6 +80,12 @@ EngineOptions options_of(const Layout& l) {
     options.fp8 = {.format = Fp8Options::Format::hybrid,
                    .history_length = 3,
                    .amax_choice = ops::AmaxChoice::max};
+  if (l.muon) {
+    options.optimizer = OptimizerKind::muon;
+    options.muon.tensor_mode =
+        l.stage % 2 == 0 ? MuonTensorMode::duplicated : MuonTensorMode::distributed;
+    options.muon.product_dtype = DType::f32;  // bf16 would make more of the last digit of fp32.
+  }
   if (l.recompute)
     options.recompute = {Recompute::Granularity::full, Recompute::Method::uniform, 1};
   return options;
@@ -168,6 +176,8 @@ class Reshard : public testing::Test {
     root_ = ::mkdtemp(name.data());
   }
   ~Reshard() override { fs::remove_all(root_); }
+  /// Each layout goes on from another's checkpoint.
+  void chain_of_all(bool muon);
   std::string root_;
 };
 
@@ -185,19 +195,27 @@ std::vector<Layout> all_layouts() {
 }
 
 TEST_F(Reshard, AnyLayoutGoesOnInAnyOther) {
+  for (const bool muon : {false, true}) {
+    SCOPED_TRACE(muon ? "Muon" : "AdamW");
+    chain_of_all(muon);
+  }
+}
+
+void Reshard::chain_of_all(bool muon) {
   std::vector<Layout> layouts = all_layouts();
   EXPECT_EQ(layouts.size(), 22u);
   std::mt19937 random(7);
   std::shuffle(layouts.begin(), layouts.end(), random);
+  for (Layout& layout : layouts) layout.muon = muon;
   for (const char* family : {"gpt2", "llama"}) {
-    const std::string one = root_ + "/one_" + family;
-    const std::vector<float> wanted = stretch(family, {}, one, "", 0, 4);
+    const std::string one = root_ + "/one_" + family + (muon ? "_muon" : "");
+    const std::vector<float> wanted = stretch(family, {.muon = muon}, one, "", 0, 4);
     // A chain through layouts, each going on from the one before; the second family takes turns.
     std::string before;
     std::vector<float> first;
     for (size_t i = family[0] == 'g' ? 0 : 1; i < layouts.size(); i += 2) {
       SCOPED_TRACE(testing::Message() << family << ": " << layouts[i]);
-      const std::string here = root_ + "/" + family + std::to_string(i);
+      const std::string here = root_ + "/" + family + std::to_string(i) + (muon ? "_muon" : "");
       const std::vector<float> start = stretch(family, layouts[i], here, "", 0, 2);
       ASSERT_EQ(start.size(), 2u);
       for (size_t s = 0; s < 2; ++s) EXPECT_NEAR(start[s], wanted[s], 2e-6 * wanted[s]);
@@ -246,10 +264,12 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
     constexpr const char* kFamilies[] = {"gpt2", "opt", "gpt_neox", "llama"};
     const char* family = kFamilies[random() % 4];
     const std::string root = root_ + "/" + std::to_string(round);
-    const std::vector<float> wanted = stretch(family, {}, root + "_one", "", 0, kLinks);
+    const bool muon = (seed + round) % 2 == 0;
+    const std::vector<float> wanted = stretch(family, {.muon = muon}, root + "_one", "", 0, kLinks);
     std::string before;
     for (int64_t link = 0; link < kLinks; ++link) {
-      const Layout layout = random_layout(random);
+      Layout layout = random_layout(random);
+      layout.muon = muon;
       SCOPED_TRACE(testing::Message() << "RESHARD_SEED=" << seed + round << " " << family
                                       << ", step " << link + 1 << ": " << layout);
       const std::string here = root + "_" + std::to_string(link);
@@ -299,11 +319,18 @@ TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
 }
 
 TEST_F(Reshard, TwoRunsOfALayoutAreBitEqual) {
-  const Layout layout{.tensor = 2, .data = 2, .stage = 1, .overlap = true};
-  stretch("gpt2", layout, root_ + "/a", "", 0, 3);
-  stretch("gpt2", layout, root_ + "/b", "", 0, 3);
-  EXPECT_EQ(read_all(iteration_folder(root_ + "/a", 3)),
-            read_all(iteration_folder(root_ + "/b", 3)));
+  for (const bool muon : {false, true}) {
+    const Layout layout{.tensor = 2, .data = 2, .stage = 1, .overlap = true, .muon = muon};
+    const std::string a = root_ + (muon ? "/ma" : "/a"), b = root_ + (muon ? "/mb" : "/b");
+    stretch("gpt2", layout, a, "", 0, 3);
+    stretch("gpt2", layout, b, "", 0, 3);
+    EXPECT_EQ(read_all(iteration_folder(a, 3)), read_all(iteration_folder(b, 3)));
+    // Stopped after any step and gone on.
+    const std::string c = root_ + (muon ? "/mc" : "/c"), d = root_ + (muon ? "/md" : "/d");
+    stretch("gpt2", layout, c, "", 0, 1);
+    stretch("gpt2", layout, d, c, 1, 3);
+    EXPECT_EQ(read_all(iteration_folder(d, 3)), read_all(iteration_folder(a, 3)));
+  }
 }
 
 }  // namespace

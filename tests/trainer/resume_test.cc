@@ -197,5 +197,39 @@ TEST_F(ResumeTest, RampUpAndBlend) {
   expect_same("twice", "ramp-up and blend");
 }
 
+TEST_F(ResumeTest, MuonGoesOnWithItsMomentum) {
+  const std::vector<std::string> flags = {"--optimizer", "muon", "--muon-nesterov"};
+  ASSERT_EQ(run(saving("whole", flags)).status, 0);
+  std::vector<std::string> twice = flags;
+  twice.insert(twice.end(), {"--exit-interval", "7"});
+  ASSERT_EQ(run(saving("twice", twice)).status, 75);
+  ASSERT_EQ(run(saving("twice", twice)).status, 0);
+  expect_same("twice", "Muon");
+  EXPECT_THAT(read("whole/iter_0000012/rank_00000_optimizer.safetensors"),
+              HasSubstr("momentum_buffer.decoder.layers.0.mlp.linear_fc1.weight"));
+
+  // Another optimizer has none of it, and is told before anything is read.
+  ASSERT_EQ(run(saving("adam")).status, 0);
+  const std::vector<std::string> longer = {"--train-iters", "14", "--optimizer", "muon",
+                                           "--override-opt_param-scheduler"};
+  const Ended refused = run(saving("adam", longer));
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.err,
+            "trainer: --optimizer muon: adam/iter_0000012 has no momentum_buffer of "
+            "decoder.layers.0.self_attention.linear_qkv.weight: it was written with --optimizer "
+            "adam; --no-load-optim takes its weights alone\n");
+  const Ended back = run(saving(
+      "whole", {"--train-iters", "14", "--optimizer", "adam", "--override-opt_param-scheduler"}));
+  EXPECT_EQ(back.status, 2);
+  EXPECT_THAT(back.err,
+              HasSubstr("--optimizer adam: whole/iter_0000012 has no exp_avg of "
+                        "decoder.layers.0.self_attention.linear_qkv.weight: it was written with "
+                        "--optimizer muon;"));
+  std::vector<std::string> weights = longer;
+  weights.push_back("--no-load-optim");
+  const Ended taken = run(saving("adam", weights));
+  EXPECT_EQ(taken.status, 0) << taken.err;
+}
+
 }  // namespace
 }  // namespace trainer

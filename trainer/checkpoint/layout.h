@@ -52,8 +52,8 @@ struct ShardRecord {
 };
 
 /// One tensor. `group` is "model" (in the dtype of training), "main" (fp32, where that is another),
-/// "exp_avg" or "exp_avg_sq"; `name` is the parameter's, the same in all groups. Group "fp8" has
-/// the model's scales instead, "scale" and "history".
+/// or the name of an optimizer's state ("exp_avg"); `name` is the parameter's, the same in all
+/// groups. Group "fp8" has the model's scales instead, "scale" and "history".
 struct TensorRecord {
   std::string group;
   std::string name;

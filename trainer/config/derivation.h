@@ -40,6 +40,7 @@ struct Derivation {
   void length();
   void learning_rate();
   void weight_decay();
+  void optimizer();
   void precision();
   void fp8();
   void recompute();

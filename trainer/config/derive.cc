@@ -386,6 +386,7 @@ std::vector<std::string> derive_and_check(TrainConfig& config, const Given& give
   derivation.length();
   derivation.learning_rate();
   derivation.weight_decay();
+  derivation.optimizer();
   derivation.precision();
   derivation.recompute();
   derivation.data();

@@ -199,6 +199,25 @@ void Derivation::fp8() {
   }
 }
 
+void Derivation::optimizer() {
+  derived().muon = config.optimizer == "muon" || config.optimizer == "dist_muon";
+  if (derived().muon) {
+    if (config.zero_stage >= 2 && derived().data_parallel_size > 4)
+      notes.push_back(
+          concat("--zero-stage ", config.zero_stage, " with --optimizer ", config.optimizer,
+                 ": the four matrices of a layer leave some of ", derived().data_parallel_size,
+                 " data-parallel ranks without any; --zero-stage 1 shares them evenly"));
+    return;
+  }
+  for (const std::string_view flag :
+       {"muon-momentum", "muon-nesterov", "muon-no-split-qkv", "muon-coefficient-type",
+        "muon-num-ns-steps", "muon-scale-mode", "muon-extra-scale-factor", "muon-fp32-matmul-prec",
+        "muon-tp-mode"}) {
+    if (changed(flag))
+      notes.push_back(concat("--", flag, " changes nothing without --optimizer muon"));
+  }
+}
+
 void Derivation::precision() {
   if (config.fp16 && config.bf16) throw UsageError("--fp16 and --bf16 exclude each other");
   for (const std::string_view flag :

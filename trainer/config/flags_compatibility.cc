@@ -83,6 +83,7 @@ constexpr Idle kNoEffect[] = {
      "no-overlap-p2p-communication overlap-p2p-communication-warmup-flush delay-grad-reduce "
      "no-delay-grad-reduce align-grad-reduce no-align-grad-reduce no-align-param-gather "
      "overlap-param-gather-with-optimizer-step defer-embedding-wgrad-compute "
+     "use-layer-wise-param-layout "
      "use-ring-exchange-p2p nccl-ub use-nccl-ub disable-symmetric-registration use-sharp "
      "fsdp-double-buffer ddp-pad-buckets-for-high-nccl-busbw ddp-average-in-collective "
      "disable-gloo-process-groups tp-comm-overlap-ag tp-comm-overlap-rs "
@@ -193,7 +194,7 @@ constexpr Idle kRefused[] = {
     {"all parameters have one learning rate and one initial spread, --lr and --init-method-std",
      "init-method-xavier-uniform data-parallel-random-init",
      "decoupled-lr decoupled-min-lr embedding-init-method-std"},
-    {"the optimizer is AdamW of all parameters, whose vectors have no decay",
+    {"the optimizer has all parameters, whose vectors have no decay",
      "use-bnb-optimizer freeze-all-layers apply-wd-to-qk-layernorm", "no-weight-decay-cond-type"},
     {"say --rampup-batch-size", "", "step-batch-size-schedule"},
     {"say --train-iters or --train-samples", "", "epochs"},

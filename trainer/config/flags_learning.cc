@@ -1,4 +1,5 @@
-// The rows that say how the model learns: batches, length, learning rate, AdamW, precision, memory.
+// The rows that say how the model learns: batches, length, learning rate, AdamW, Muon, precision,
+// memory.
 // What follows from their values is in derive.cc. Names and defaults are Megatron's arguments.py.
 // See flags.h.
 //
@@ -118,8 +119,9 @@ cli::Group<C> rate_group() {
                .field = real(&C::lr_warmup_init, 0)},
               {.name = "optimizer",
                .value = "NAME",
-               .help = "AdamW under either of its names.",
-               .field = choice(&C::optimizer, {"adam", "adamw"})},
+               .help = "AdamW under either of its names, or Muon for the layers' matrices and "
+                       "AdamW for the rest; dist_muon is muon with --use-distributed-optimizer.",
+               .field = choice(&C::optimizer, {"adam", "adamw", "muon", "dist_muon"})},
               {.name = "weight-decay",
                .value = "RATE",
                .help = "Decay of matrices; vectors have none.",
@@ -153,6 +155,70 @@ cli::Group<C> rate_group() {
                .help = "Largest gradient norm; 0 for none.",
                .field = real(&C::clip_grad, 0)},
           }};
+}
+
+/// A word that the field takes, or refuses with a reason.
+cli::Field<C> word_or_reason(std::string C::*member, std::vector<std::string> choices,
+                             std::string reason) {
+  cli::Field<C> field = choice(member, choices);
+  field.set = [=](C& c, const cli::Values& v) {
+    cli::check_idle_choice(v[0], choices, reason);
+    c.*member = v[0];
+  };
+  return field;
+}
+
+cli::Group<C> muon_group() {
+  return {
+      "Muon, with --optimizer muon",
+      {
+          {.name = "muon-momentum",
+           .value = "B",
+           .help = "Share of the old momentum that a step keeps.",
+           .field = real(&C::muon_momentum, 0, 0.9999999)},
+          {.name = "muon-nesterov",
+           .aliases = "muon-use-nesterov",
+           .help = "Use Nesterov momentum.",
+           .field = on(&C::muon_nesterov)},
+          {.name = "muon-no-split-qkv",
+           .help = "Update queries, keys and values as one matrix instead of three.",
+           .field = off(&C::muon_split_qkv)},
+          {.name = "muon-coefficient-type",
+           .value = "NAME",
+           .help = "Coefficients of the Newton-Schulz iteration.",
+           .field = choice(&C::muon_coefficient_type,
+                           {"simple", "quintic", "polar_express", "cans", "aol"})},
+          {.name = "muon-num-ns-steps",
+           .value = "STEPS",
+           .help = "Steps of the Newton-Schulz iteration.",
+           .field = integer(&C::muon_num_ns_steps, 1, 99)},
+          {.name = "muon-scale-mode",
+           .value = "MODE",
+           .help = "Factor of the step of an (out, in) matrix: sqrt(max(out, in)), "
+                   "sqrt(out / in), or sqrt(max(1, out / in)).",
+           .field = choice(&C::muon_scale_mode, {"spectral", "unit_rms_norm", "shape_scaling"})},
+          {.name = "muon-extra-scale-factor",
+           .value = "FACTOR",
+           .help = "A further factor; 0.2 with spectral makes steps as large as AdamW's.",
+           .field = real(&C::muon_extra_scale_factor, 0)},
+          {.name = "muon-fp32-matmul-prec",
+           .value = "PRECISION",
+           .help = "Precision of the iteration's matrix products: medium is bf16, the others "
+                   "are fp32.",
+           .field = word_or_reason(&C::muon_fp32_matmul_prec, {"medium", "high", "highest"},
+                                   "PyTorch has no other precision")},
+          {.name = "muon-tp-mode",
+           .value = "MODE",
+           .help = "How a matrix that is divided among tensor-parallel ranks is updated: each "
+                   "rank takes its part for a whole matrix, or each computes the whole matrix, "
+                   "or all compute it together.",
+           .field = choice(&C::muon_tp_mode, {"blockwise", "duplicated", "distributed"})},
+          {.name = "muon-scalar-optimizer",
+           .value = "NAME",
+           .help = "Optimizer of all other parameters.",
+           .field = word_or_reason(&C::muon_scalar_optimizer, {"adam"},
+                                   "what is no matrix has AdamW here")},
+      }};
 }
 
 cli::Group<C> precision_group() {
@@ -199,7 +265,7 @@ cli::Group<C> precision_group() {
            .field = on(&C::fp32_residual_connection)},
           {.name = "exp-avg-dtype",
            .value = "DTYPE",
-           .help = "Of AdamW's two moments.",
+           .help = "Of AdamW's two moments. Muon's momentum is fp32.",
            .field = choice(&C::exp_avg_dtype, {"fp32", "bf16"})},
           {.name = "exp-avg-sq-dtype",
            .value = "DTYPE",
@@ -247,7 +313,7 @@ cli::Group<C> precision_group() {
 }  // namespace
 
 cli::Table<TrainConfig> learning_flags() {
-  return {batch_group(), rate_group(), precision_group()};
+  return {batch_group(), rate_group(), muon_group(), precision_group()};
 }
 
 }  // namespace trainer

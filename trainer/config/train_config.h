@@ -52,6 +52,12 @@ struct TrainConfig {
   std::optional<int64_t> lr_decay_iters, lr_decay_samples, lr_decay_tokens, lr_wsd_decay_iters,
       lr_wsd_decay_samples, lr_warmup_tokens;
   int64_t lr_warmup_iters = 0, lr_warmup_samples = 0;
+  double muon_momentum = 0.9, muon_extra_scale_factor = 1.0;
+  bool muon_nesterov = false, muon_split_qkv = true;
+  int64_t muon_num_ns_steps = 5;
+  std::string muon_coefficient_type = "quintic", muon_scale_mode = "spectral",
+              muon_fp32_matmul_prec = "medium", muon_tp_mode = "blockwise",
+              muon_scalar_optimizer = "adam";
   double adam_beta1 = 0.9, adam_beta2 = 0.999, adam_eps = 1e-8, clip_grad = 1.0;
   int64_t seed = 1234;
 
@@ -148,6 +154,7 @@ struct TrainConfig {
     double lr_warmup_samples = 0, lr_decay_samples = 0,
            lr_wsd_decay_samples = 0;  ///< a share may be no whole number.
     double start_weight_decay = 0, end_weight_decay = 0;
+    bool muon = false;                 ///< --optimizer muon or dist_muon.
     std::string recompute;             ///< none, selective or full.
     int64_t recompute_num_layers = 0;  ///< layers recomputed together (uniform) or at all (block).
     bool recompute_block = false;      ///< --recompute-method block.

@@ -24,6 +24,9 @@ void check_options(const ModelSpec& spec, const EngineOptions& o, const Topology
           std::string("grad dtype ") + ops::name(o.grad_dtype) + ": fp32 or the model dtype");
   require(o.moment_dtype == DType::f32 || o.moment_dtype == DType::bf16,
           "moments are fp32 or bf16");
+  require(o.muon.product_dtype == DType::bf16 || o.muon.product_dtype == DType::f32,
+          "Muon's products are bf16 or fp32");
+  require(o.muon.steps >= 1, "Muon takes at least one step of its iteration");
   require(o.zero_stage >= 0 && o.zero_stage <= 3, "zero_stage is 0 to 3");
   const std::string refusal = Engine::refusal(spec, o, topology);
   require(refusal.empty(), refusal);

@@ -38,6 +38,8 @@ struct EngineOptions {
   int64_t head_rows =
       0;  ///< Rows of logits held at once; 0: chosen so that they take at most 512 MiB.
   bool reset_attention_mask = false;
+  OptimizerKind optimizer = OptimizerKind::adamw;
+  MuonOptions muon;  ///< query_rows and key_rows follow from the model.
   float clip_grad = 1;
   float adam_beta1 = 0.9f, adam_beta2 = 0.999f, adam_eps = 1e-8f;
   LossScaler loss_scaler;

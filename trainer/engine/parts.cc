@@ -30,14 +30,22 @@ std::vector<Place> places_of(const ModelSpec& spec, const EngineOptions& o, cons
 Flats flats_of(const FlatLayout& layout, const Share& share, const ModelSpec& spec,
                const EngineOptions& options) {
   using Hold = FlatMemory::Hold;
-  const auto flat = [&](int sharing_stage, Hold sharing) {
+  using Buckets = FlatMemory::Buckets;
+  const auto flat = [&](int sharing_stage, Hold sharing, Buckets buckets = Buckets::all) {
     const Hold hold = options.zero_stage >= sharing_stage ? sharing : Hold::whole;
-    return FlatMemory(layout, share, hold, spec.num_layers);
+    return FlatMemory(layout, share, hold, spec.num_layers, buckets);
   };
+  std::vector<FlatMemory> states;
+  for (const StateSpec& state : optimizer_states(options.optimizer))
+    states.push_back(flat(1, Hold::share, state.buckets));
   return {.model = flat(3, Hold::layers),
           .main = flat(1, Hold::share),
           .grad = flat(2, Hold::layers),
-          .states = std::vector<FlatMemory>(optimizer_states().size(), flat(1, Hold::share))};
+          .states = std::move(states)};
+}
+
+Matrices matrices_of(const EngineOptions& o, const Share& share) {
+  return matrices_for(o.optimizer, share.size > 1 ? o.zero_stage : 0);
 }
 
 }  // namespace
@@ -50,7 +58,7 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
       places(places_of(spec_, options_, groups.topology)),
       ops(ops_),
       share{groups.topology.data_rank, groups.topology.data_size},
-      layout(local_params(spec_, places), share.size > 1, share.size),
+      layout(local_params(spec_, places), share.size > 1, share.size, matrices_of(options_, share)),
       flats(flats_of(layout, share, spec, options)),
       arena(std::move(memory.device)),
       host_arena(std::move(memory.host)),
@@ -102,7 +110,8 @@ ParamView Engine::Parts::view_of(const Slot& slot) const {
   const Range mine = layout.in_share(slot, share);
   std::vector<StateView> states;
   for (size_t i = 0; i < flats.states.size(); ++i)
-    states.push_back({optimizer_states()[i].name, part(flats.states[i])});
+    if (flats.states[i].holds(slot.bucket))
+      states.push_back({optimizer_states(options.optimizer)[i].name, part(flats.states[i])});
   const Topology& t = groups.topology;
   const bool copy = (slot.param.spec.split < 0 && t.tensor_rank > 0) ||
                     (slot.param.spec.layer < 0 && !t.first_stage());
@@ -129,7 +138,12 @@ Engine::Parts::~Parts() {
 }
 
 OptimizerOptions Engine::Parts::optimizer_options() const {
-  return {.clip_grad = options.clip_grad,
+  MuonOptions muon = options.muon;
+  muon.query_rows = spec.num_attention_heads / spec.num_query_groups * spec.kv_channels;
+  muon.key_rows = spec.kv_channels;
+  return {.kind = options.optimizer,
+          .muon = muon,
+          .clip_grad = options.clip_grad,
           .beta1 = options.adam_beta1,
           .beta2 = options.adam_beta2,
           .eps = options.adam_eps,
@@ -151,8 +165,12 @@ void Engine::Parts::cut_flats() {
   else
     flats.main.place(optimizer.cut("main parameters", DType::f32, {flats.main.elements()}));
   flats.grad.place(arena.cut("gradients", options.grad_dtype, {flats.grad.elements()}));
-  for (FlatMemory& state : flats.states)
-    state.place(optimizer.cut("moments", options.moment_dtype, {state.elements()}));
+  for (size_t i = 0; i < flats.states.size(); ++i) {
+    const StateSpec& state = optimizer_states(options.optimizer)[i];
+    flats.states[i].place(optimizer.cut(state.purpose,
+                                        state.always_fp32 ? DType::f32 : options.moment_dtype,
+                                        {flats.states[i].elements()}));
+  }
 }
 
 void Engine::Parts::cut() {
@@ -187,7 +205,7 @@ void Engine::Parts::cut_fp8() {
   fp8.place(scale, amax,
             length > 0 ? arena.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
   const int64_t bytes = fp8.list_weights(local_params(spec, places), [&](int64_t layer) {
-    return flats.model.holds_whole(layout.bucket_of(layer));
+    return flats.model.holds_whole(layout.buckets_of(layer).front());
   });
   if (bytes > 0) fp8.place_weights(arena.cut("fp8 weights", DType::e4m3, {bytes}));
 }

@@ -32,7 +32,14 @@ void Engine::Parts::make_gradients(int64_t num_microbatches) {
 }
 
 void Engine::Parts::apply_gradients() {
-  update(ops, layout, share, flats, optimizer_options(), state);
+  update({.ops = ops,
+          .pool = pool,
+          .tensor = *groups.tensor,
+          .layout = layout,
+          .share = share,
+          .flats = flats,
+          .options = optimizer_options(),
+          .state = state});
   if (options.fp8.on()) fp8.update(ops, *groups.world);
   if (!options.overlap_param_gather) weights.gather_whole_now();
 }

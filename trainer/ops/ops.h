@@ -24,9 +24,11 @@
 #include "trainer/ops/fp8.h"
 #include "trainer/ops/linear.h"
 #include "trainer/ops/loss.h"
+#include "trainer/ops/muon.h"
 #include "trainer/ops/norm.h"
 #include "trainer/ops/operation.h"
 #include "trainer/ops/optimizer.h"
+#include "trainer/ops/product.h"
 #include "trainer/ops/tensor.h"
 
 namespace ops {
@@ -38,10 +40,9 @@ struct HostCopy {
 };
 
 /// Every operation: the one list, which makes the interface below, PlanOps and the tables.
-using Operations =
-    Join<ElementwiseOperations, EmbeddingOperations, NormOperations, LinearOperations,
-         ActivationOperations, AttentionOperations, LossOperations, OptimizerOperations,
-         Fp8Operations>;
+using Operations = Join<ElementwiseOperations, EmbeddingOperations, NormOperations,
+                        LinearOperations, ActivationOperations, AttentionOperations, LossOperations,
+                        OptimizerOperations, MuonOperations, ProductOperations, Fp8Operations>;
 /// An operation with its arguments, kept: what a plan records and prepare() is asked about.
 using AnyArgs = Operations::Values;
 /// An operation whose arguments live until the call returns.

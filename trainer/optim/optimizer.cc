@@ -6,11 +6,18 @@
 #include <algorithm>
 #include <cstddef>
 
+#include "trainer/optim/muon.h"
+
 namespace trainer {
 namespace {
 
-constexpr StateSpec kStates[] = {{"exp_avg"}, {"exp_avg_sq"}};
-enum : size_t { kExpAvg, kExpAvgSq };
+using Buckets = FlatMemory::Buckets;
+
+constexpr StateSpec kAdamW[] = {{"exp_avg", "moments"}, {"exp_avg_sq", "moments"}};
+constexpr StateSpec kMuon[] = {{"exp_avg", "moments", Buckets::others},
+                               {"exp_avg_sq", "moments", Buckets::others},
+                               {"momentum_buffer", "momentum", Buckets::matrices, true}};
+enum : size_t { kExpAvg, kExpAvgSq };  ///< Of both lists.
 
 /// state.loss as a tensor.
 Tensor loss_of(const Tensor& state) {
@@ -43,7 +50,21 @@ void sum_over(ops::Ops& ops, comm::Comm& comm, const Tensor& sums) {
 
 }  // namespace
 
-std::span<const StateSpec> optimizer_states() noexcept { return kStates; }
+std::span<const StateSpec> optimizer_states(OptimizerKind kind) noexcept {
+  if (kind == OptimizerKind::muon) return kMuon;
+  return kAdamW;
+}
+
+bool keeps(const StateSpec& state, const ParamSpec& param) noexcept {
+  return state.buckets == Buckets::all || (state.buckets == Buckets::matrices) == is_matrix(param);
+}
+
+Matrices matrices_for(OptimizerKind kind, int zero_stage) noexcept {
+  if (kind == OptimizerKind::adamw) return Matrices::with_the_rest;
+  if (zero_stage == 0) return Matrices::apart;
+  // A layer's weights or gradients come and go from ZeRO 2 on.
+  return zero_stage == 1 ? Matrices::packed : Matrices::packed_by_layers;
+}
 
 std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& grad,
                                   const Topology& topology) {
@@ -51,8 +72,7 @@ std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& gr
   for (size_t b = 0; b < layout.buckets().size(); ++b) {
     const Bucket& bucket = layout.buckets()[b];
     std::vector<const Slot*> slots;
-    for (int i = bucket.first_slot; i < bucket.first_slot + bucket.slots; ++i)
-      slots.push_back(&layout.slots()[static_cast<size_t>(i)]);
+    for (const int i : bucket.slots) slots.push_back(&layout.slots()[static_cast<size_t>(i)]);
     std::sort(slots.begin(), slots.end(),
               [](const Slot* x, const Slot* y) { return x->offset < y->offset; });
     for (const Slot* slot : slots) {
@@ -101,24 +121,25 @@ void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const 
   ops.run(ops::Copy{.dst = loss_of(state), .src = sums.slice(1, 1)});
 }
 
-void update(ops::Ops& ops, const FlatLayout& layout, const Share& share, const Flats& flats,
-            const OptimizerOptions& options, const Tensor& state) {
-  ops.run(ops::AdamCorrections{.state = state, .beta1 = options.beta1, .beta2 = options.beta2});
-  const bool apart = flats.model.tensor().data != flats.main.tensor().data;
-  for (size_t b = 0; b < layout.buckets().size(); ++b) {
-    const Bucket& bucket = layout.buckets()[b];
-    const int64_t elements = options.in_shares ? bucket.elements / share.size : bucket.elements;
-    const int64_t first = options.in_shares ? share.rank * elements : 0;
-    const auto part = [&](const FlatMemory& flat) {
-      return options.in_shares ? flat.share(static_cast<int>(b)) : flat.bucket(static_cast<int>(b));
-    };
-    ops.run(ops::AdamW{
-        .model = apart ? part(flats.model) : Tensor(),
-        .main = part(flats.main),
-        .m = part(flats.states[kExpAvg]),
-        .v = part(flats.states[kExpAvgSq]),
-        .grad = part(flats.grad),
-        .state = state,
+void update(const Update& u) {
+  const OptimizerOptions& options = u.options;
+  u.ops.run(ops::AdamCorrections{.state = u.state, .beta1 = options.beta1, .beta2 = options.beta2});
+  for (size_t b = 0; b < u.layout.buckets().size(); ++b) {
+    const Bucket& bucket = u.layout.buckets()[b];
+    const int at = static_cast<int>(b);
+    if (bucket.matrices) {
+      update_matrices(u, at);
+      continue;
+    }
+    const int64_t elements = options.in_shares ? bucket.elements / u.share.size : bucket.elements;
+    const int64_t first = options.in_shares ? u.share.rank * elements : 0;
+    u.ops.run(ops::AdamW{
+        .model = u.model_apart() ? u.part(u.flats.model, at) : Tensor(),
+        .main = u.part(u.flats.main, at),
+        .m = u.part(u.flats.states[kExpAvg], at),
+        .v = u.part(u.flats.states[kExpAvgSq], at),
+        .grad = u.part(u.flats.grad, at),
+        .state = u.state,
         .decay_elements = std::clamp<int64_t>(bucket.decay_elements - first, 0, elements),
         .beta1 = options.beta1,
         .beta2 = options.beta2,

@@ -6,6 +6,8 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/parallel/matrix_packing.h"
+
 namespace trainer {
 namespace {
 
@@ -26,16 +28,91 @@ Tensor Slot::in(const Tensor& flat, int64_t begin) const {
   return param.shape.size() == 1 ? part : part.view({param.shape[0], param.shape[1]});
 }
 
-FlatLayout::FlatLayout(std::vector<LocalParam> params, bool bucket_per_layer, int64_t divisor) {
-  for (LocalParam& param : params) slots_.push_back(Slot{.param = std::move(param)});
-  for (size_t begin = 0; begin < slots_.size();) {
-    size_t end = begin + 1;
-    while (end < slots_.size() &&
-           (!bucket_per_layer || slots_[end].param.spec.layer == slots_[begin].param.spec.layer))
-      ++end;
-    add_bucket(begin, end, divisor);
-    begin = end;
+namespace {
+
+int64_t padded(const Slot& slot) { return round_up(slot.param.elements(), FlatLayout::kGranule); }
+
+MatrixPacking packing_of(const std::vector<Slot>& slots, const Bucket& bucket,
+                         std::vector<double>& load) {
+  std::vector<MatrixItem> items;
+  for (const int i : bucket.slots) {
+    const Slot& slot = slots[static_cast<size_t>(i)];
+    const std::vector<int64_t>& shape = slot.param.shape;
+    items.push_back({padded(slot), orthogonalisation_cost(shape[0], shape[1])});
   }
+  return pack_matrices(items, load);
+}
+
+/// Slots in buckets of `layers_per_bucket` layers each, in their order.
+std::vector<Bucket> group(const std::vector<Slot>& slots, const std::vector<int>& members,
+                          int64_t layers_per_bucket) {
+  std::vector<Bucket> buckets;
+  int64_t before = 0;
+  for (const int i : members) {
+    const int64_t layer = slots[static_cast<size_t>(i)].param.spec.layer;
+    const bool new_layer = buckets.empty() || layer != before;
+    if (buckets.empty() || (new_layer && buckets.back().layers == layers_per_bucket))
+      buckets.push_back({.layer = layer});
+    else if (new_layer)
+      ++buckets.back().layers;
+    buckets.back().slots.push_back(i);
+    before = layer;
+  }
+  return buckets;
+}
+
+/// The fewest layers a bucket that keep what packing leaves empty under a twentieth, or within a
+/// fiftieth of the least that can be had.
+int64_t layers_per_packed_bucket(const std::vector<Slot>& slots, const std::vector<int>& members,
+                                 int64_t divisor) {
+  int64_t whole = 0, least = INT64_MAX;
+  for (const int i : members) whole += padded(slots[static_cast<size_t>(i)]);
+  std::vector<int64_t> packed;  // By layers a bucket, less one.
+  for (size_t buckets = 2; buckets > 1;) {
+    const std::vector<Bucket> made = group(slots, members, static_cast<int64_t>(packed.size()) + 1);
+    buckets = made.size();
+    int64_t elements = 0;
+    for (const Bucket& bucket : made) {
+      std::vector<double> load(static_cast<size_t>(divisor), 0);
+      elements += divisor * packing_of(slots, bucket, load).share_elements;
+    }
+    packed.push_back(elements);
+    least = std::min(least, elements);
+  }
+  const int64_t enough = std::max(whole + whole / 20, least + least / 50);
+  return 1 + (std::find_if(packed.begin(), packed.end(),
+                           [&](int64_t elements) { return elements <= enough; }) -
+              packed.begin());
+}
+
+}  // namespace
+
+FlatLayout::FlatLayout(std::vector<LocalParam> params, bool bucket_per_layer, int64_t divisor,
+                       Matrices where) {
+  for (LocalParam& param : params) slots_.push_back(Slot{.param = std::move(param)});
+  std::vector<int> matrices, rest;
+  for (size_t i = 0; i < slots_.size(); ++i) {
+    const bool apart = where != Matrices::with_the_rest && is_matrix(slots_[i].param.spec);
+    (apart ? matrices : rest).push_back(static_cast<int>(i));
+  }
+  const bool packed = where == Matrices::packed || where == Matrices::packed_by_layers;
+  const int64_t rest_layers = bucket_per_layer ? 1 : INT64_MAX;
+  const int64_t matrix_layers = where == Matrices::packed && bucket_per_layer
+                                    ? layers_per_packed_bucket(slots_, matrices, divisor)
+                                    : rest_layers;
+  std::vector<Bucket> buckets = group(slots_, rest, rest_layers);
+  for (Bucket& bucket : group(slots_, matrices, matrix_layers)) {
+    bucket.matrices = true;
+    buckets.push_back(std::move(bucket));
+  }
+  std::stable_sort(buckets.begin(), buckets.end(),
+                   [](const Bucket& x, const Bucket& y) { return x.layer < y.layer; });
+  std::vector<double> load(static_cast<size_t>(divisor), 0);
+  for (Bucket& bucket : buckets) add_bucket(std::move(bucket), divisor, packed ? &load : nullptr);
+  index_slots();
+}
+
+void FlatLayout::index_slots() {
   for (size_t i = 0; i < slots_.size(); ++i) {
     const ParamSpec& spec = slots_[i].param.spec;
     const size_t row = static_cast<size_t>(spec.layer + 1);
@@ -43,27 +120,42 @@ FlatLayout::FlatLayout(std::vector<LocalParam> params, bool bucket_per_layer, in
       index_.emplace_back();
       index_.back().fill(-1);
     }
+    layer_buckets_.resize(index_.size());
     index_[row][static_cast<size_t>(spec.role)] = static_cast<int>(i);
+    std::vector<int>& buckets = layer_buckets_[row];
+    const auto at = std::lower_bound(buckets.begin(), buckets.end(), slots_[i].bucket);
+    if (at == buckets.end() || *at != slots_[i].bucket) buckets.insert(at, slots_[i].bucket);
   }
 }
 
-void FlatLayout::add_bucket(size_t begin, size_t end, int64_t divisor) {
-  Bucket bucket{.layer = slots_[begin].param.spec.layer,
-                .begin = elements_,
-                .first_slot = static_cast<int>(begin),
-                .slots = static_cast<int>(end - begin)};
+void FlatLayout::add_bucket(Bucket bucket, int64_t divisor, std::vector<double>* load) {
+  bucket.begin = elements_;
+  for (const int i : bucket.slots)
+    slots_[static_cast<size_t>(i)].bucket = static_cast<int>(buckets_.size());
+  if (bucket.matrices && load != nullptr) {
+    const MatrixPacking packing = packing_of(slots_, bucket, *load);
+    for (size_t i = 0; i < bucket.slots.size(); ++i)
+      slots_[static_cast<size_t>(bucket.slots[i])].offset =
+          bucket.begin + packing.rank[i] * packing.share_elements + packing.offset[i];
+    bucket.elements = divisor * packing.share_elements;
+  } else {
+    place_in_order(bucket);
+    bucket.elements = round_up(elements_ - bucket.begin, kGranule * divisor);
+  }
+  elements_ = bucket.begin + bucket.elements;
+  buckets_.push_back(std::move(bucket));
+}
+
+void FlatLayout::place_in_order(Bucket& bucket) {
   for (int kind = 0; kind < 4; ++kind) {
-    for (size_t i = begin; i < end; ++i) {
-      if (order_in_bucket(slots_[i].param.spec) != kind) continue;
-      slots_[i].offset = elements_;
-      slots_[i].bucket = static_cast<int>(buckets_.size());
-      elements_ += round_up(slots_[i].param.elements(), kGranule);
+    for (const int i : bucket.slots) {
+      Slot& slot = slots_[static_cast<size_t>(i)];
+      if (order_in_bucket(slot.param.spec) != kind) continue;
+      slot.offset = elements_;
+      elements_ += padded(slot);
     }
     if (kind == 1) bucket.decay_elements = elements_ - bucket.begin;
   }
-  bucket.elements = round_up(elements_ - bucket.begin, kGranule * divisor);
-  elements_ = bucket.begin + bucket.elements;
-  buckets_.push_back(bucket);
 }
 
 int FlatLayout::find(int64_t layer, Role role) const noexcept {
@@ -72,12 +164,10 @@ int FlatLayout::find(int64_t layer, Role role) const noexcept {
   return index_[static_cast<size_t>(row)][static_cast<size_t>(role)];
 }
 
-int FlatLayout::bucket_of(int64_t layer) const noexcept {
+std::span<const int> FlatLayout::buckets_of(int64_t layer) const noexcept {
   const int64_t row = layer + 1;
-  if (row < 0 || row >= static_cast<int64_t>(index_.size())) return -1;
-  for (const int slot : index_[static_cast<size_t>(row)])
-    if (slot >= 0) return slots_[static_cast<size_t>(slot)].bucket;
-  return -1;
+  if (row < 0 || row >= static_cast<int64_t>(layer_buckets_.size())) return {};
+  return layer_buckets_[static_cast<size_t>(row)];
 }
 
 Range FlatLayout::in_share(const Slot& slot, const Share& share) const noexcept {

@@ -3,13 +3,15 @@
 // (spec/params.h), the memories (flat_memory.h), reaching them (weights.h, grads.h). May include:
 // ops/, spec/params.h. Offsets are elements, the same in all flat memories. A bucket is one layer
 // (or the embeddings, or what follows the layers): the unit in which gradients leave and weights
-// come. Inside a bucket decayed parameters come first.
+// come. Inside a bucket decayed parameters come first. For an optimizer that needs whole matrices,
+// the layers' matrices have buckets of their own, whose shares hold whole matrices (Matrices).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
 
 #include <array>
 #include <cstdint>
+#include <span>
 #include <vector>
 
 #include "trainer/ops/tensor.h"
@@ -34,11 +36,22 @@ struct Slot {
 
 /// A part of flat memory that moves as one.
 struct Bucket {
-  int64_t layer = 0;           ///< As ParamSpec::layer.
+  int64_t layer = 0;           ///< As ParamSpec::layer; the first of several.
+  int64_t layers = 1;          ///< How many layers have parameters here.
   int64_t begin = 0;           ///< Elements.
-  int64_t decay_elements = 0;  ///< From begin on, padding included.
+  int64_t decay_elements = 0;  ///< From begin on, padding included. Not of matrices.
   int64_t elements = 0;        ///< Padded to a multiple of the granule times the divisor.
-  int first_slot = 0, slots = 0;
+  bool matrices = false;       ///< Of layers' matrices alone (is_matrix), apart from the rest.
+  std::vector<int> slots;      ///< Indices into slots(), ascending.
+};
+
+/// Where the layers' matrices lie. packed: no matrix lies in two shares of its bucket; ranks have
+/// about equal work, by what it costs to orthogonalise a matrix.
+enum class Matrices : uint8_t {
+  with_the_rest,     ///< In their layer's bucket.
+  apart,             ///< In a bucket of their own.
+  packed,            ///< And packed; a bucket has as many layers as keep its padding small.
+  packed_by_layers,  ///< And packed, one bucket a layer whatever the padding.
 };
 
 /// Which of `size` equal parts of every bucket is this rank's.
@@ -55,25 +68,30 @@ class FlatLayout {
   /// One bucket for each layer when `bucket_per_layer`, else one for all (one launch of AdamW);
   /// buckets are padded to granule * divisor elements so that `divisor` data-parallel ranks share
   /// them evenly.
-  FlatLayout(std::vector<LocalParam> params, bool bucket_per_layer, int64_t divisor = 1);
+  FlatLayout(std::vector<LocalParam> params, bool bucket_per_layer, int64_t divisor = 1,
+             Matrices matrices = Matrices::with_the_rest);
 
   const std::vector<Slot>& slots() const noexcept { return slots_; }
   const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
   int64_t elements() const noexcept { return elements_; }
   /// Index into slots(), or -1 where the model has no such parameter here.
   int find(int64_t layer, Role role) const noexcept;
-  /// Index into buckets() of the bucket that holds `layer`, or -1.
-  int bucket_of(int64_t layer) const noexcept;
+  /// Indices into buckets() of those that hold parameters of `layer`, ascending.
+  std::span<const int> buckets_of(int64_t layer) const noexcept;
   /// Elements of a slot, counted from its first, that lie in a share of its bucket.
   Range in_share(const Slot& slot, const Share& share) const noexcept;
 
  private:
-  void add_bucket(size_t begin, size_t end, int64_t divisor);
+  void add_bucket(Bucket bucket, int64_t divisor, std::vector<double>* load);
+  void place_in_order(Bucket& bucket);
+  void index_slots();
 
   std::vector<Slot> slots_;
   std::vector<Bucket> buckets_;
   int64_t elements_ = 0;
-  std::vector<std::array<int, kNumRoles>> index_;  ///< By layer + 1.
+  // By layer + 1.
+  std::vector<std::array<int, kNumRoles>> index_;
+  std::vector<std::vector<int>> layer_buckets_;
 };
 
 }  // namespace trainer

@@ -7,9 +7,15 @@
 
 namespace trainer {
 
-FlatMemory::FlatMemory(const FlatLayout& layout, const Share& share, Hold hold, int64_t num_layers)
+FlatMemory::FlatMemory(const FlatLayout& layout, const Share& share, Hold hold, int64_t num_layers,
+                       Buckets buckets)
     : layout_(&layout), share_(share) {
   for (const Bucket& bucket : layout.buckets()) {
+    if (buckets != Buckets::all && bucket.matrices != (buckets == Buckets::matrices)) {
+      begin_.push_back(-1);
+      whole_.push_back(false);
+      continue;
+    }
     const bool is_layer = bucket.layer >= 0 && bucket.layer < num_layers;
     const bool whole =
         hold == Hold::whole || (hold == Hold::layers && !is_layer) || share.size == 1;
@@ -28,6 +34,8 @@ Tensor FlatMemory::bucket(int bucket) const {
 
 Tensor FlatMemory::share(int bucket) const {
   const size_t at = static_cast<size_t>(bucket);
+  if (!holds(bucket))
+    throw ShapeError("flat memory: nothing of bucket " + std::to_string(bucket) + " is here");
   const int64_t part = layout_->buckets()[at].elements / share_.size;
   return memory_.slice(begin_[at] + (whole_[at] ? share_.rank * part : 0), part);
 }

@@ -19,8 +19,12 @@ class FlatMemory {
   /// and gradients are in use through all of a micro-batch.
   enum class Hold : uint8_t { whole, share, layers };
 
+  /// Of which buckets: what an optimizer keeps for matrices has no room for the others.
+  enum class Buckets : uint8_t { all, matrices, others };
+
   FlatMemory() = default;
-  FlatMemory(const FlatLayout& layout, const Share& share, Hold hold, int64_t num_layers);
+  FlatMemory(const FlatLayout& layout, const Share& share, Hold hold, int64_t num_layers,
+             Buckets buckets = Buckets::all);
 
   /// What place() must be given.
   int64_t elements() const noexcept { return elements_; }
@@ -28,9 +32,11 @@ class FlatMemory {
   const Tensor& tensor() const noexcept { return memory_; }
 
   bool holds_whole(int bucket) const noexcept { return whole_[static_cast<size_t>(bucket)]; }
+  /// Whole or in part.
+  bool holds(int bucket) const noexcept { return begin_[static_cast<size_t>(bucket)] >= 0; }
   /// A bucket that is here whole. Errors: ShapeError when it is not.
   Tensor bucket(int bucket) const;
-  /// This rank's share of a bucket.
+  /// This rank's share of a bucket. Errors: ShapeError where nothing of it is here.
   Tensor share(int bucket) const;
   /// A parameter in its local shape, where its bucket is whole. Errors: ShapeError.
   Tensor whole(const Slot& slot) const;
@@ -42,7 +48,7 @@ class FlatMemory {
   Share share_;
   Tensor memory_;
   int64_t elements_ = 0;
-  std::vector<int64_t> begin_;  ///< By bucket.
+  std::vector<int64_t> begin_;  ///< By bucket; -1: nothing of it is here.
   std::vector<bool> whole_;
 };
 

@@ -3,6 +3,8 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/parallel/grads.h"
 
+#include <algorithm>
+#include <span>
 #include <utility>
 
 namespace trainer {
@@ -61,17 +63,16 @@ Tensor Grads::whole(int64_t layer, Role role) const {
 }
 
 void Grads::layer_done(int64_t layer) {
-  const int bucket = layout_.bucket_of(layer);
-  if (bucket < 0 || data_.size() == 1) return;
-  const size_t at = static_cast<size_t>(bucket);
-  ++done_[at];
-  if (passes(bucket)) {
-    // What is a layer older has had a layer's time to travel.
-    settle(0);
-    leave(bucket);
-  } else if (options_.overlap && done_[at] == num_microbatches_ &&
-             !(options_.hold_embedding && layer == -1)) {
-    leave(bucket);
+  const std::span<const int> buckets = layout_.buckets_of(layer);
+  if (data_.size() == 1) return;
+  // What is a layer older has had a layer's time to travel.
+  if (std::any_of(buckets.begin(), buckets.end(), [&](int b) { return passes(b); })) settle(0);
+  for (const int bucket : buckets) {
+    const size_t at = static_cast<size_t>(bucket);
+    ++done_[at];
+    const bool done = done_[at] == num_microbatches_ * layout_.buckets()[at].layers;
+    const bool held = options_.hold_embedding && layer == -1;
+    if (passes(bucket) || (options_.overlap && done && !held)) leave(bucket);
   }
 }
 
@@ -81,8 +82,7 @@ void Grads::leave(int bucket) {
   if (passes(bucket)) {
     leaving.buffer = std::move(buffers_[at]);
     const Bucket& b = layout_.buckets()[at];
-    for (int i = b.first_slot; i < b.first_slot + b.slots; ++i)
-      written_[static_cast<size_t>(i)] = false;
+    for (const int i : b.slots) written_[static_cast<size_t>(i)] = false;
   }
   Tensor whole = leaving.buffer ? leaving.buffer.get() : grad_.bucket(bucket);
   if (whole.dtype != options_.reduce_dtype) {

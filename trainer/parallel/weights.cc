@@ -21,10 +21,19 @@ Weights::Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& op
 
 int64_t Weights::buffer_elements() const noexcept {
   int64_t most = 0;
-  for (size_t b = 0; b < layout_.buckets().size(); ++b)
-    if (!model_.holds_whole(static_cast<int>(b)))
-      most = std::max(most, layout_.buckets()[b].elements);
+  for (size_t b = 0; b < layout_.buckets().size(); ++b) {
+    if (model_.holds_whole(static_cast<int>(b))) continue;
+    int64_t layer = 0;
+    for (const int bucket : neighbours(static_cast<int>(b)))
+      layer += layout_.buckets()[static_cast<size_t>(bucket)].elements;
+    most = std::max(most, layer);
+  }
   return most;
+}
+
+/// All buckets of the layer whose first one is `bucket`. They follow each other in the layout.
+std::span<const int> Weights::neighbours(int bucket) const noexcept {
+  return layout_.buckets_of(layout_.buckets()[static_cast<size_t>(bucket)].layer);
 }
 
 void Weights::set_buffers(const std::array<Tensor, kBuffers>& buffers) {
@@ -80,9 +89,12 @@ Weights::Buffer& Weights::fetch(int bucket) {
   const auto free = std::find_if(buffers_.begin(), buffers_.end(),
                                  [](const Buffer& buffer) { return !buffer.in_use; });
   if (free == buffers_.end()) throw ShapeError("weights: too many layers gathered at a time");
-  const int64_t elements = layout_.buckets()[static_cast<size_t>(bucket)].elements;
   data_.follow(ops_.mark());
-  data_.all_gather(free->memory.slice(0, elements), model_.share(bucket));
+  for (const int part : neighbours(bucket)) {
+    const int64_t elements = layout_.buckets()[static_cast<size_t>(part)].elements;
+    data_.all_gather(free->memory.slice(begin_of(part) - begin_of(bucket), elements),
+                     model_.share(part));
+  }
   free->bucket = bucket;
   free->arrived = data_.mark();
   free->under_way = true;
@@ -105,19 +117,22 @@ void Weights::fetch_next(int after) {
 }
 
 void Weights::gather(int64_t layer) {
-  const int bucket = layout_.bucket_of(layer);
-  if (bucket < 0) return;
-  if (model_.holds_whole(bucket)) return await(bucket);
-  Buffer& buffer = fetch(bucket);
+  const std::span<const int> buckets = layout_.buckets_of(layer);
+  if (buckets.empty()) return;
+  if (model_.holds_whole(buckets.front())) {
+    for (const int bucket : buckets) await(bucket);
+    return;
+  }
+  Buffer& buffer = fetch(buckets.front());
   buffer.in_use = true;
-  fetch_next(bucket);
+  fetch_next(buckets.front());
   if (std::exchange(buffer.under_way, false)) ops_.follow(buffer.arrived);
 }
 
 void Weights::release(int64_t layer) {
-  const int bucket = layout_.bucket_of(layer);
-  if (bucket < 0 || model_.holds_whole(bucket)) return;
-  if (Buffer* here = find(bucket)) here->in_use = false;
+  const std::span<const int> buckets = layout_.buckets_of(layer);
+  if (buckets.empty() || model_.holds_whole(buckets.front())) return;
+  if (Buffer* here = find(buckets.front())) here->in_use = false;
 }
 
 void Weights::await(int bucket) {
@@ -135,10 +150,11 @@ Tensor Weights::get(int64_t layer, Role role) {
     await(slot.bucket);
     return model_.whole(slot);
   }
-  const Buffer* here = find(slot.bucket);
+  const int first = layout_.buckets_of(layer).front();
+  const Buffer* here = find(first);
   if (here == nullptr || !here->in_use)
     throw ShapeError("weights: " + slot.param.spec.name + ": its layer is not gathered");
-  return slot.in(here->memory, layout_.buckets()[static_cast<size_t>(slot.bucket)].begin);
+  return slot.in(here->memory, begin_of(first));
 }
 
 }  // namespace trainer

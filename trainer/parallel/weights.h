@@ -9,6 +9,7 @@
 #include <array>
 #include <cstdint>
 #include <map>
+#include <span>
 #include <vector>
 
 #include "trainer/comm/comm.h"
@@ -52,9 +53,10 @@ class Weights {
   Tensor get(int64_t layer, Role role);
 
  private:
+  /// Has the buckets of one layer, side by side.
   struct Buffer {
     Tensor memory;
-    int bucket = -1;  ///< What it holds; -1: nothing.
+    int bucket = -1;  ///< The first of the layer that it holds; -1: nothing.
     bool in_use = false;
     ops::Mark arrived;
     bool under_way = false;
@@ -62,6 +64,10 @@ class Weights {
   Buffer* find(int bucket);
   Buffer& fetch(int bucket);
   void fetch_next(int after);
+  int64_t begin_of(int bucket) const noexcept {
+    return layout_.buckets()[static_cast<size_t>(bucket)].begin;
+  }
+  std::span<const int> neighbours(int bucket) const noexcept;
   void await(int bucket);
 
   const FlatLayout& layout_;
@@ -72,7 +78,7 @@ class Weights {
   std::vector<ops::Mark> arrived_;  ///< By bucket, of gather_whole.
   std::vector<bool> under_way_;
   std::array<Buffer, kBuffers> buffers_;
-  std::map<int64_t, std::vector<int>> orders_;  ///< Buckets by kind of pass.
+  std::map<int64_t, std::vector<int>> orders_;  ///< Layers' first buckets by kind of pass.
   std::vector<int>* order_ = nullptr;
   bool noting_ = false;
   size_t position_ = 0;

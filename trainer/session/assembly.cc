@@ -54,6 +54,21 @@ constexpr std::pair<const char*, WeightDecayStyle> kWeightDecays[] = {
     {"linear", WeightDecayStyle::linear},
     {"cosine", WeightDecayStyle::cosine}};
 
+constexpr std::pair<const char*, MuonCoefficients> kMuonCoefficients[] = {
+    {"simple", MuonCoefficients::simple},
+    {"quintic", MuonCoefficients::quintic},
+    {"polar_express", MuonCoefficients::polar_express},
+    {"cans", MuonCoefficients::cans},
+    {"aol", MuonCoefficients::aol}};
+constexpr std::pair<const char*, MuonScale> kMuonScales[] = {
+    {"spectral", MuonScale::spectral},
+    {"unit_rms_norm", MuonScale::unit_rms_norm},
+    {"shape_scaling", MuonScale::shape_scaling}};
+constexpr std::pair<const char*, MuonTensorMode> kMuonTensorModes[] = {
+    {"blockwise", MuonTensorMode::blockwise},
+    {"duplicated", MuonTensorMode::duplicated},
+    {"distributed", MuonTensorMode::distributed}};
+
 template <class E>
 E value_of(Words<E> words, const std::string& word) {
   for (const auto& [name, value] : words) {
@@ -169,6 +184,21 @@ void visit_schedule(Schedule& s, Visit visit) {
   visit("weight-decay-samples", s.weight_decay_steps);
 }
 
+MuonOptions muon_options(const TrainConfig& config) {
+  MuonOptions options;
+  options.momentum = static_cast<float>(config.muon_momentum);
+  options.nesterov = config.muon_nesterov;
+  options.split_qkv = config.muon_split_qkv;
+  options.coefficients =
+      value_of(Words<MuonCoefficients>(kMuonCoefficients), config.muon_coefficient_type);
+  options.steps = static_cast<int>(config.muon_num_ns_steps);
+  options.scale = value_of(Words<MuonScale>(kMuonScales), config.muon_scale_mode);
+  options.extra_scale = static_cast<float>(config.muon_extra_scale_factor);
+  options.product_dtype = config.muon_fp32_matmul_prec == "medium" ? DType::bf16 : DType::f32;
+  options.tensor_mode = value_of(Words<MuonTensorMode>(kMuonTensorModes), config.muon_tp_mode);
+  return options;
+}
+
 const char* family_of(const ModelSpec& spec) {
   if (spec.position == Position::rotary)
     return spec.norm == ops::Norm::rmsnorm ? "llama" : "gpt_neox";
@@ -257,6 +287,8 @@ EngineOptions engine_options(const TrainConfig& config) {
   options.chunks = static_cast<int>(d.pipeline_chunks);
   options.layers_per_stage = d.pipeline_layers;
   options.reset_attention_mask = config.reset_attention_mask;
+  options.optimizer = d.muon ? OptimizerKind::muon : OptimizerKind::adamw;
+  options.muon = muon_options(config);
   options.clip_grad = static_cast<float>(config.clip_grad);
   options.adam_beta1 = static_cast<float>(config.adam_beta1);
   options.adam_beta2 = static_cast<float>(config.adam_beta2);
@@ -271,8 +303,8 @@ EngineOptions engine_options(const TrainConfig& config) {
   }
   options.seed = static_cast<uint32_t>(config.seed);
   options.capture = config.cuda_graph.value_or(1) != 0;
-  options.zero_stage =
-      std::max(static_cast<int>(config.zero_stage), config.use_distributed_optimizer ? 1 : 0);
+  const bool shared = config.use_distributed_optimizer || config.optimizer == "dist_muon";
+  options.zero_stage = std::max(static_cast<int>(config.zero_stage), shared ? 1 : 0);
   options.overlap_grad_reduce = config.overlap_grad_reduce;
   options.overlap_param_gather = config.overlap_param_gather;
   options.grad_reduce_in_bf16 = config.grad_reduce_in_bf16;

@@ -173,11 +173,19 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
 void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
                       const EngineOptions& options) {
   if (config.save.empty()) return;
-  int64_t item = size_bytes(options.model_dtype);
-  if (!config.no_save_optim)
-    item += (options.model_dtype == DType::f32 ? 0 : 4) + 2 * size_bytes(options.moment_dtype);
+  int64_t bytes = 0;
+  for (const ParamSpec& param : param_table(spec)) {
+    int64_t item = size_bytes(options.model_dtype);
+    if (!config.no_save_optim) {
+      item += options.model_dtype == DType::f32 ? 0 : 4;
+      for (const StateSpec& state : optimizer_states(options.optimizer))
+        if (keeps(state, param))
+          item += size_bytes(state.always_fp32 ? DType::f32 : options.moment_dtype);
+    }
+    bytes += param.elements() * item;
+  }
   std::printf("checkpoint  %s on disk, and as much host memory, over all ranks\n",
-              cli::readable_bytes(static_cast<double>(count_parameters(spec) * item)).c_str());
+              cli::readable_bytes(static_cast<double>(bytes)).c_str());
 }
 
 void print_time(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,

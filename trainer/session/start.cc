@@ -101,6 +101,24 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Cons
   if (!config.split.empty()) differs("split", {config.split});
 }
 
+// Another optimizer has kept other things: nothing of them can stand in.
+void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, const ModelSpec& spec,
+                     const std::string& path) {
+  const OptimizerKind kind = config.derived.muon ? OptimizerKind::muon : OptimizerKind::adamw;
+  const auto stored = meta.config.find("optimizer");
+  const std::string writer = stored == meta.config.end() || stored->second.empty()
+                                 ? "another optimizer wrote it"
+                                 : concat("it was written with --optimizer ", stored->second[0]);
+  for (const StateSpec& state : optimizer_states(kind)) {
+    for (const ParamSpec& param : param_table(spec)) {
+      if (!keeps(state, param) || meta.find(state.name, param.name) != nullptr) continue;
+      throw UsageError(concat("--optimizer ", config.optimizer, ": ", path, " has no ", state.name,
+                              " of ", param.name, ": ", writer,
+                              "; --no-load-optim takes its weights alone"));
+    }
+  }
+}
+
 }  // namespace
 
 void take_padding(const TrainConfig& config, ModelSpec& spec, cli::Console& console) {
@@ -147,6 +165,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   if (!start.weights_only && !config.no_load_optim && !meta.has_optimizer) {
     throw UsageError(concat(*path, ": has no optimizer: say --no-load-optim or --finetune"));
   }
+  if (start.optimizer) check_optimizer(config, meta, spec, *path);
   if (start.optimizer) settle_schedule(config, meta, schedule, *path);
   if (!start.weights_only) note_order(config, meta, console);
   return start;

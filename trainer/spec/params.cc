@@ -75,6 +75,11 @@ void add_layer(Writer& w, const ModelSpec& spec, int64_t layer) {
 
 }  // namespace
 
+bool is_matrix(const ParamSpec& spec) noexcept {
+  return spec.shape.size() == 2 && spec.role != Role::word_embeddings &&
+         spec.role != Role::position_embeddings && spec.role != Role::output_layer;
+}
+
 std::vector<ParamSpec> param_table(const ModelSpec& spec) {
   std::vector<ParamSpec> rows;
   Writer w(spec, rows);

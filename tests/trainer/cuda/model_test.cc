@@ -7,7 +7,7 @@
 #include <memory>
 #include <string>
 
-#include "tests/trainer/model_golden.h"
+#include "tests/trainer/muon_golden.h"
 #include "trainer/ops/cuda/cuda.h"
 
 namespace {
@@ -47,6 +47,72 @@ TEST_P(CudaModel, Fp32EqualsPyTorch) {
                 1e-5)
           << view.param->spec.name;
   }
+}
+
+class CudaMuonModel : public testing::TestWithParam<MuonCase> {};
+
+TEST_P(CudaMuonModel, Fp32EqualsPyTorchAndMegatron) {
+  if (ops::cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  const std::unique_ptr<ops::Ops> gpu = ops::cuda::make_cuda_ops({.tune = false});
+  const auto& [name, family, muon] = GetParam();
+  const Arrays start = read_golden(family), golden = read_golden("muon");
+  const std::string at = std::string(name) + ".";
+  EngineOptions options = options_for(family);
+  options.optimizer = OptimizerKind::muon;
+  options.muon = muon;
+  Engine engine(tiny(family), options, *gpu);
+  ASSERT_NO_FATAL_FAILURE(load_weights(engine, start));
+  const std::vector<float>& losses = golden.at(at + "loss");
+  for (size_t step = 0; step < losses.size(); ++step) {  // From the third on replayed.
+    fill_batch(engine, start);
+    engine.step(static_cast<int64_t>(step) + 1, kM, 1e-3f * static_cast<float>(1 + step % 3), 0.1f);
+    EXPECT_NEAR(engine.result().loss, losses[step], 1e-5 * losses[step]) << "step " << step;
+  }
+  for (const ParamView& view : engine.parameters()) {
+    const ParamSpec& spec = view.param->spec;
+    if (!is_matrix(spec)) continue;
+    // As muon_test.cc, for twice as many roundings.
+    EXPECT_LE(
+        relative_error(values(engine, view.main).data(), golden.at(at + "final." + spec.name)),
+        2e-5)
+        << spec.name;
+  }
+  EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes);
+}
+
+INSTANTIATE_TEST_SUITE_P(Definitions, CudaMuonModel, testing::ValuesIn(muon_cases()),
+                         [](const testing::TestParamInfo<MuonCase>& info) {
+                           return std::string(info.param.name);
+                         });
+
+/// A bf16 model with bf16 products beside the CPU's fp32 one: steps of the same size along nearly
+/// the same matrices, and the same bits when it is done again.
+TEST(CudaMuonBf16, StaysNearAndRepeats) {
+  if (ops::cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
+  const std::unique_ptr<ops::Ops> gpu = ops::cuda::make_cuda_ops({.tune = false});
+  const Arrays start = read_golden("gpt2"), golden = read_golden("muon");
+  EngineOptions options = options_for("gpt2");
+  options.optimizer = OptimizerKind::muon;
+  options.model_dtype = DType::bf16;
+  std::vector<std::vector<float>> runs;
+  for (int run = 0; run < 2; ++run) {
+    Engine engine(tiny("gpt2"), options, *gpu);
+    ASSERT_NO_FATAL_FAILURE(load_weights(engine, start));
+    const std::vector<float>& losses = golden.at("megatron_gpt2.loss");
+    std::vector<float>& all = runs.emplace_back();
+    for (size_t step = 0; step < losses.size(); ++step) {
+      fill_batch(engine, start);
+      engine.step(static_cast<int64_t>(step) + 1, kM, 1e-3f * static_cast<float>(1 + step % 3),
+                  0.1f);
+      EXPECT_NEAR(engine.result().loss, losses[step], 0.02 * losses[step]) << "step " << step;
+      all.push_back(engine.result().loss);
+    }
+    for (const ParamView& view : engine.parameters()) {
+      const std::vector<float> part = values(engine, view.main);
+      all.insert(all.end(), part.begin(), part.end());
+    }
+  }
+  EXPECT_EQ(runs[0], runs[1]);
 }
 
 TEST_P(CudaModel, SixteenBitsStayNear) {

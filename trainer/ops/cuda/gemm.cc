@@ -127,7 +127,7 @@ struct Gemm::Plan {
       set(desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, call.a_scale);
       set(desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, call.b_scale);
     }
-    const float beta = key.add_c ? 1.0f : 0.0f;
+    const float beta = key.add_c ? call.beta : 0.0f;
     const void* c = key.add_c ? call.c : call.d;
     return cublasLtMatmul(handle, desc, &call.alpha, call.a, a, call.b, b, &beta, c, d, call.d, d,
                           &with, workspace, static_cast<size_t>(kWorkspaceBytes), stream);

@@ -32,7 +32,7 @@ struct GemmKey {
   int64_t lda = 0, ldb = 0, ldd = 0;
   int64_t batch = 1, stride_a = 0, stride_b = 0, stride_d = 0;
   bool transpose_a = false, transpose_b = false;
-  bool add_c = false;  ///< beta is 1 and C has D's layout (it may be D itself).
+  bool add_c = false;  ///< beta times C is added, which has D's layout (it may be D itself).
   DType a = DType::bf16, b = DType::bf16, d = DType::bf16;
   bool fast_sums = false;  ///< Of fp8 operands: partial sums of fewer bits than fp32.
   Epilogue epilogue = Epilogue::none;
@@ -57,7 +57,7 @@ struct GemmCall {
   const void* aux = nullptr;   ///< Written by gelu_aux_bias, of D's layout.
   const float* a_scale = nullptr;  ///< What products of fp8 operands are multiplied by.
   const float* b_scale = nullptr;
-  float alpha = 1;
+  float alpha = 1, beta = 1;
 };
 
 /// Plans of all products seen so far. One thread at a time.

@@ -11,6 +11,7 @@
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
+#include "trainer/ops/cuda/product.h"
 #include "trainer/ops/cuda/slope_product.h"
 #include "trainer/ops/launch.h"
 
@@ -170,6 +171,8 @@ void CudaOps::prepare(std::span<const AnyArgs> calls) {
       keys.push_back(backward_weight_key(*w));
     else if (const auto* p = std::get_if<Fp8Product>(&any))
       keys.push_back(fp8_product_key(*p));
+    else if (const auto* p = std::get_if<MatrixProduct>(&any))
+      keys.push_back(product_key(*p));
   }
   gemm_->tune(keys, stream_);
 }
