@@ -26,12 +26,6 @@ EngineOptions engine_options(const TrainConfig& config);
 /// Learning rate and weight decay over samples.
 LrSchedule lr_schedule(const TrainConfig& config);
 
-/// Every field of a model by its name in ModelSpec: the "model" part of meta.json.
-std::map<std::string, std::string> model_record(const ModelSpec& spec);
-
-/// The other way. Errors: indexed::FormatError for a missing field or a value that is none.
-ModelSpec model_from_record(const std::map<std::string, std::string>& record);
-
 /// The numbers that decide the learning rate, by the flag that sets each: the "schedule" part of
 /// meta.json. Lengths are samples.
 std::map<std::string, std::string> schedule_record(const LrSchedule& schedule);

@@ -12,6 +12,7 @@
 #include "tools/cli/text.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/training_loop.h"
+#include "trainer/spec/model_fields.h"
 
 namespace trainer {
 namespace {
@@ -53,12 +54,12 @@ Checkpoint open_checkpoint(const std::string& path) {
 void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::string& path) {
   static const std::set<std::string> kFree = {"hidden_dropout", "attention_dropout",
                                               "init_method_std", "vocab_size", "family"};
-  const Record wanted = model_record(spec);
+  const Record wanted = model_record(spec), before = model_record({});
   for (const auto& [key, value] : wanted) {
-    const Record::const_iterator stored = meta.model.find(key);
-    if (kFree.contains(key) || stored == meta.model.end() || same_value(stored->second, value))
-      continue;
-    throw UsageError(concat(path, ": the model's ", key, " is ", stored->second,
+    const Record::const_iterator found = meta.model.find(key);
+    const std::string& stored = found != meta.model.end() ? found->second : before.at(key);
+    if (kFree.contains(key) || same_value(stored, value)) continue;
+    throw UsageError(concat(path, ": the model's ", key, " is ", stored,
                             ", this command's is ", value,
                             ": say --use-checkpoint-args, or the same as the checkpoint"));
   }
