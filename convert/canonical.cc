@@ -116,8 +116,7 @@ void check_numbers(const ModelSpec& spec) {
         std::pair("positions", spec.max_position_embeddings),
         std::pair("offset of positions", spec.position_offset),
         std::pair("original positions", spec.rotary_original_positions),
-        std::pair("sliding window", spec.sliding_window),
-        std::pair("vocabulary", spec.vocab_size),
+        std::pair("sliding window", spec.sliding_window), std::pair("vocabulary", spec.vocab_size),
         std::pair("padded vocabulary", spec.padded_vocab_size)})
     if (value < 0 || value > kMost)
       throw FormatError(std::string(name) + " of " + std::to_string(value) +

@@ -168,10 +168,9 @@ void refuse_unspeakable(const ModelSpec& spec) {
     throw FormatError(
         "Megatron-LM has biases in all linears, in none, or in those of q, k and v alone");
   const ModelSpec known;
-  if (spec.rotary_scaling &&
-      (spec.rotary_low_freq_factor != known.rotary_low_freq_factor ||
-       spec.rotary_high_freq_factor != known.rotary_high_freq_factor ||
-       spec.rotary_original_positions != known.rotary_original_positions))
+  if (spec.rotary_scaling && (spec.rotary_low_freq_factor != known.rotary_low_freq_factor ||
+                              spec.rotary_high_freq_factor != known.rotary_high_freq_factor ||
+                              spec.rotary_original_positions != known.rotary_original_positions))
     throw FormatError("Megatron-LM scales rotary frequencies of " +
                       std::to_string(known.rotary_original_positions) +
                       " original positions with factors 1 and 4 alone");

@@ -49,8 +49,9 @@ struct FieldReader {
     const ops::Activation read = activation_from_name(value.get<std::string>());
     // A gated family names the gate's, and always gates.
     if ((read == ops::Activation::swiglu) != spec.gated())
-      throw FormatError("activation \"" + value.get<std::string>() + "\" is not supported, expected " +
-                        (spec.gated() ? "silu" : "gelu_new, gelu_fast, gelu_pytorch_tanh, gelu or relu"));
+      throw FormatError(
+          "activation \"" + value.get<std::string>() + "\" is not supported, expected " +
+          (spec.gated() ? "silu" : "gelu_new, gelu_fast, gelu_pytorch_tanh, gelu or relu"));
     spec.*member = read;
   }
   template <class Other>
@@ -202,9 +203,8 @@ ordered_json write_config(const Family& family, const ModelSpec& spec) {
   for (const KeyRow& row : family.keys) {
     if (row.use == KeyRow::Use::read) continue;
     out[std::string(row.key)] =
-        row.field.empty()
-            ? ordered_json::parse(row.value)
-            : std::visit(FieldWriter{said}, trainer::model_field(row.field).member);
+        row.field.empty() ? ordered_json::parse(row.value)
+                          : std::visit(FieldWriter{said}, trainer::model_field(row.field).member);
     if (row.field != "rotary_base") continue;
     if (const ordered_json scaling = rope_scaling(spec); !scaling.is_null())
       out["rope_scaling"] = scaling;

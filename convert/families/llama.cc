@@ -84,14 +84,13 @@ const std::vector<KeyRow> kNoWindow = {{"use_sliding_window", {}, "false"}};
 
 }  // namespace
 
-const Family kLlama = family(
-    "llama", "LlamaForCausalLM",
-    {{"attention_bias", "attention_bias", "false"}, {"mlp_bias", "mlp_bias", "false"}});
-const Family kMistral = family("mistral", "MistralForCausalLM",
-                               {{"sliding_window", "sliding_window", "0"}});
+const Family kLlama =
+    family("llama", "LlamaForCausalLM",
+           {{"attention_bias", "attention_bias", "false"}, {"mlp_bias", "mlp_bias", "false"}});
+const Family kMistral =
+    family("mistral", "MistralForCausalLM", {{"sliding_window", "sliding_window", "0"}});
 const Family kQwen2 = family("qwen2", "Qwen2ForCausalLM", kNoWindow);
-const Family kQwen3 =
-    family("qwen3", "Qwen3ForCausalLM",
-           with(kNoWindow, {{"attention_bias", "attention_bias", "false"}}));
+const Family kQwen3 = family("qwen3", "Qwen3ForCausalLM",
+                             with(kNoWindow, {{"attention_bias", "attention_bias", "false"}}));
 
 }  // namespace convert

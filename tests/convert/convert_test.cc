@@ -154,7 +154,8 @@ TEST_P(FamilyTest, FoldersOfTransformersAreReadAndWritten) {
     EXPECT_EQ(tensor.shape, row[0].get<std::vector<int64_t>>()) << tensor.name;
     EXPECT_EQ(digest(file.bytes(tensor)), row[1].get<uint32_t>()) << tensor.name;
   }
-  EXPECT_EQ(trainer::model_record(read_hf_folder(path("hf")).spec), trainer::model_record(model.spec));
+  EXPECT_EQ(trainer::model_record(read_hf_folder(path("hf")).spec),
+            trainer::model_record(model.spec));
   // Through the trainer's checkpoint, padded there and trimmed again.
   write_trainer_checkpoint(model, path("run"), 64);
   CanonicalModel back = read_trainer_checkpoint(path("run"), std::nullopt, false);

@@ -40,7 +40,8 @@ inline Arrays read_golden(const std::string& family) {
 inline constexpr int64_t kS = 10, kB = 2, kM = 2;
 
 inline ModelSpec tiny(const std::string& golden) {
-  const bool llama = golden == "interpolated", gpt = golden.starts_with("gpt2") || golden == "scaled";
+  const bool llama = golden == "interpolated",
+             gpt = golden.starts_with("gpt2") || golden == "scaled";
   ModelSpec spec = family_defaults(gpt ? "gpt2" : llama ? "llama" : golden);
   const bool gated = spec.gated();
   spec.num_layers = 2;

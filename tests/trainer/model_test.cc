@@ -65,8 +65,8 @@ TEST_P(Golden, LossGradientsAndTwentySteps) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("gpt2", "gpt2_dropout", "gpt2_documents", "opt",
-                                         "gpt_neox", "llama", "mistral", "qwen2", "qwen3",
-                                         "scaled", "interpolated"),
+                                         "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "scaled",
+                                         "interpolated"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
                          });

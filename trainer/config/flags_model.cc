@@ -22,8 +22,7 @@ using cli::text;
 /// "(127,0)" or "127,0": 128 tokens. Errors: UsageError.
 int64_t parse_window(std::string_view text) {
   std::string_view inner = text;
-  if (inner.starts_with('(') && inner.ends_with(')'))
-    inner = inner.substr(1, inner.size() - 2);
+  if (inner.starts_with('(') && inner.ends_with(')')) inner = inner.substr(1, inner.size() - 2);
   const size_t comma = inner.find(',');
   if (comma == std::string_view::npos)
     throw cli::UsageError(cli::concat("\"", text, "\": expected LEFT,RIGHT"));

@@ -27,10 +27,10 @@ struct TrainConfig {
   double rotary_percent = 1.0, rotary_base = 10000, rotary_seq_len_interpolation_factor = 1;
   bool use_rope_scaling = false;
   double rope_scaling_factor = 8;
-  double rope_low_freq_factor = 1, rope_high_freq_factor = 4;     ///< ours.
-  int64_t rope_original_max_position_embeddings = 8192;           ///< ours.
-  int64_t sliding_window = 0;                                     ///< 0: none.
-  std::string model_family;                                       ///< ours.
+  double rope_low_freq_factor = 1, rope_high_freq_factor = 4;  ///< ours.
+  int64_t rope_original_max_position_embeddings = 8192;        ///< ours.
+  int64_t sliding_window = 0;                                  ///< 0: none.
+  std::string model_family;                                    ///< ours.
   std::string normalization = "LayerNorm";
   double norm_epsilon = 1e-5;
   bool swiglu = false, openai_gelu = false, bias_gelu_fusion = true;

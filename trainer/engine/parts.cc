@@ -170,8 +170,7 @@ void Engine::Parts::cut() {
   staging.labels = arena.cut("batch", DType::i32, {all, seq, batch});
   staging.positions = arena.cut("batch", DType::i32, {all, seq, batch});
   staging.loss_mask = arena.cut("batch", DType::f32, {all, seq, batch});
-  if (keys_hidden())
-    staging.first_key = arena.cut("batch", DType::i32, {all, seq, batch});
+  if (keys_hidden()) staging.first_key = arena.cut("batch", DType::i32, {all, seq, batch});
   const int64_t half = spec.rotary_dim() / 2;
   if (half == 0) return;
   cosine = arena.cut("rotary tables", DType::f32, {spec.max_position_embeddings, half});

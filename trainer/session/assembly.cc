@@ -13,8 +13,8 @@
 
 #include "libindexed/format.h"
 #include "libindexed/message.h"
-#include "tools/cli/text.h"
 #include "tools/cli/parse.h"
+#include "tools/cli/text.h"
 #include "trainer/config/flags.h"
 #include "trainer/spec/families.h"
 
@@ -129,8 +129,7 @@ void settle_family(ModelSpec& spec) {
     if (why.empty()) return;
     throw cli::UsageError(cli::concat("--model-family ", family.name, ": ", why));
   }
-  throw cli::UsageError(
-      cli::concat("--model-family ", spec.family, " is none of ", known));
+  throw cli::UsageError(cli::concat("--model-family ", spec.family, " is none of ", known));
 }
 
 }  // namespace
@@ -160,6 +159,13 @@ ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
   complete(spec);
   settle_family(spec);
   return spec;
+}
+
+std::string family_note(const ModelSpec& spec) {
+  if (!spec.family.empty()) return {};
+  return cli::concat(
+      "no family of Hugging Face models holds this model, so megatron-to-hf will not export it; ",
+      nearest_family(spec));
 }
 
 EngineOptions engine_options(const TrainConfig& config) {

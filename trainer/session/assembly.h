@@ -20,6 +20,9 @@ namespace trainer {
 /// Errors: cli::UsageError for what the models here cannot be; ShapeError from complete().
 ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size);
 
+/// What a model that no family holds cannot do, and which flags would change that; else empty.
+std::string family_note(const ModelSpec& spec);
+
 /// The engine's options for a step of the largest size.
 EngineOptions engine_options(const TrainConfig& config);
 

@@ -90,18 +90,28 @@ std::vector<ModelFamily> make_families() {
 }
 
 /// Fields that decide how a model computes, beside its sizes.
-constexpr std::string_view kStructure[] = {
-    "num_query_groups",       "kv_channels",
-    "norm",                   "norm_epsilon",
-    "position",               "position_offset",
-    "rotary_percent",         "rotary_base",
-    "rotary_interpolation",   "rotary_scaling",
-    "rotary_scaling_factor",  "rotary_low_freq_factor",
-    "rotary_high_freq_factor", "rotary_original_positions",
-    "sliding_window",         "qk_norm",
-    "activation",             "parallel_residual",
-    "linear_bias",            "qkv_bias",
-    "attention_bias",         "mlp_bias"};
+constexpr std::string_view kStructure[] = {"num_query_groups",
+                                           "kv_channels",
+                                           "norm",
+                                           "norm_epsilon",
+                                           "position",
+                                           "position_offset",
+                                           "rotary_percent",
+                                           "rotary_base",
+                                           "rotary_interpolation",
+                                           "rotary_scaling",
+                                           "rotary_scaling_factor",
+                                           "rotary_low_freq_factor",
+                                           "rotary_high_freq_factor",
+                                           "rotary_original_positions",
+                                           "sliding_window",
+                                           "qk_norm",
+                                           "activation",
+                                           "parallel_residual",
+                                           "linear_bias",
+                                           "qkv_bias",
+                                           "attention_bias",
+                                           "mlp_bias"};
 
 /// What a field says nothing without.
 bool idle(std::string_view field, const ModelSpec& spec) {
@@ -130,10 +140,10 @@ bool fits(const ModelField& field, const ModelSpec& spec, const ModelFamily& fam
 /// The flag that gives a field the value of `want`; empty where there is none.
 std::string flag_for(const ModelField& field, const ModelSpec& want) {
   const std::string value = field_text(field, want, true), flag = "--" + field.flag();
-  if (value == "true") return flag;
+  if (value == "true") return "with " + flag;
   if (value == "false" || (field.name == "sliding_window" && value == "0"))
     return "without " + flag;
-  return flag + " " + value;
+  return "with " + flag + " " + value;
 }
 
 }  // namespace
@@ -175,20 +185,20 @@ std::string why_not(const ModelSpec& spec, const ModelFamily& family) {
 
 std::string nearest_family(const ModelSpec& spec) {
   const ModelFamily* nearest = nullptr;
-  size_t fewest = 0;
+  int64_t least = 0;
   for (const ModelFamily& family : model_families()) {
-    const size_t count = misfits(spec, family).size();
-    if (nearest != nullptr && count >= fewest) continue;
+    int64_t apart = 0;
+    for (const ModelField* field : misfits(spec, family))
+      apart += field->name == "activation" || field->name == "position" ? 2 : 1;
+    if (nearest != nullptr && apart >= least) continue;
     nearest = &family;
-    fewest = count;
+    least = apart;
   }
   const ModelSpec want = wanted(spec, *nearest);
-  std::string out(nearest->name), sep = ", with ";
-  for (const ModelField* field : misfits(spec, *nearest)) {
-    out += sep + flag_for(*field, want);
-    sep = " and ";
-  }
-  return out;
+  std::string flags;
+  for (const ModelField* field : misfits(spec, *nearest))
+    flags += (flags.empty() ? "" : " and ") + flag_for(*field, want);
+  return flags + " it would be " + std::string(nearest->name);
 }
 
 ModelSpec family_defaults(std::string_view name) {

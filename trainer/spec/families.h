@@ -36,8 +36,8 @@ const ModelFamily* find_family_of(const ModelSpec& spec);
 /// Why `family` cannot hold the model: "norm is layernorm, expected rmsnorm; ..."; empty: it can.
 std::string why_not(const ModelSpec& spec, const ModelFamily& family);
 
-/// What would make a model that no family holds into one: the nearest family, and the trainer's
-/// flags that lead there: "llama, with --normalization RMSNorm and --disable-bias-linear".
+/// What would make a model that no family holds one of the nearest: "with --normalization RMSNorm
+/// and without --qk-layernorm it would be llama".
 std::string nearest_family(const ModelSpec& spec);
 
 }  // namespace trainer

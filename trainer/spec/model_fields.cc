@@ -214,8 +214,8 @@ std::string field_text(const ModelField& field, const ModelSpec& spec, bool as_f
 }
 
 bool set_field(const ModelField& field, ModelSpec& spec, std::string_view text, bool as_flag) {
-  return std::visit(
-      [&](auto member) { return read(spec.*member, text, as_flag, field.inverted); }, field.member);
+  return std::visit([&](auto member) { return read(spec.*member, text, as_flag, field.inverted); },
+                    field.member);
 }
 
 std::map<std::string, std::string> model_record(const ModelSpec& spec) {

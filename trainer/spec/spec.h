@@ -53,11 +53,11 @@ struct ModelSpec {
   bool parallel_residual = false;  ///< x + attention(norm1(x)) + mlp(norm2(x)).
   // Biases. settle_biases() brings these four into one form: linear_bias alone where all linears have
   // one, else attention_bias before qkv_bias.
-  bool linear_bias = true;         ///< Of qkv, proj, fc1, fc2.
-  bool qkv_bias = false;           ///< Of qkv.
-  bool attention_bias = false;     ///< Of qkv and proj.
-  bool mlp_bias = false;           ///< Of fc1 and fc2.
-  bool tied_embeddings = true;     ///< The output layer is the word embedding table.
+  bool linear_bias = true;      ///< Of qkv, proj, fc1, fc2.
+  bool qkv_bias = false;        ///< Of qkv.
+  bool attention_bias = false;  ///< Of qkv and proj.
+  bool mlp_bias = false;        ///< Of fc1 and fc2.
+  bool tied_embeddings = true;  ///< The output layer is the word embedding table.
 
   float hidden_dropout = 0.1f;
   float attention_dropout = 0.1f;
@@ -73,9 +73,7 @@ struct ModelSpec {
     return (num_attention_heads + 2 * num_query_groups) * kv_channels;
   }
   /// Columns of fc1: twice ffn_hidden_size for swiglu.
-  int64_t fc1_size() const noexcept {
-    return gated() ? 2 * ffn_hidden_size : ffn_hidden_size;
-  }
+  int64_t fc1_size() const noexcept { return gated() ? 2 * ffn_hidden_size : ffn_hidden_size; }
   int64_t rotary_dim() const noexcept {
     return position == Position::rotary
                ? static_cast<int64_t>(rotary_percent * static_cast<float>(kv_channels)) / 2 * 2

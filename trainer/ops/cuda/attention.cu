@@ -110,9 +110,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t s = row / l.batch, b = row % l.batch, group = head / l.members();
   const int64_t width = l.groups * l.channels;
   const int64_t count = call.causal ? cached + s + 1 : cached + l.length;
-  const int64_t begin = call.window > 0 && cached + s + 1 > call.window
-                            ? cached + s + 1 - call.window
-                            : 0;
+  const int64_t begin =
+      call.window > 0 && cached + s + 1 > call.window ? cached + s + 1 - call.window : 0;
   const T* q = qkv + row * l.row() + group * l.group() + head % l.members() * l.channels;
   for (int64_t c = threadIdx.x; c < l.channels; c += kThreads)
     query[c] = to_float(q[c]) * call.scale;
@@ -426,8 +425,10 @@ void launch(CudaOps& cuda, const AttentionDecode& args) {
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   if (l.channels > 1024) throw ShapeError("cuda: attention_decode: kv_channels: at most 1024");
   const DecodeSpread spread = decode_spread(cuda, args);
-  DecodeCall call{
-      .cached = args.cached, .window = args.window, .scale = args.shape.softmax_scale, .causal = args.shape.causal};
+  DecodeCall call{.cached = args.cached,
+                  .window = args.window,
+                  .scale = args.shape.softmax_scale,
+                  .causal = args.shape.causal};
   if (spread.spill_bytes > 0)
     call.spill = reinterpret_cast<float*>(cuda.scratch(spread.spill_bytes));
   dispatch_float(args.qkv.dtype, [&](auto* type) {

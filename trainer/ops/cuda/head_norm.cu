@@ -15,7 +15,7 @@
 namespace ops::cuda {
 namespace {
 
-constexpr int kWarps = 8;       // of a block
+constexpr int kWarps = 8;  // of a block
 constexpr int kBlocksPerSm = 4;
 constexpr int kMostPerLane = 8;  // channels of a head that a lane holds: heads of up to 256
 
