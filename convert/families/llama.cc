@@ -19,20 +19,19 @@ std::vector<Row> with(std::vector<Row> rows, std::vector<Row> more) {
   return rows;
 }
 
-/// `positions`: what a config means that does not say max_position_embeddings.
-std::vector<KeyRow> keys() {
-  return {{"hidden_size", "hidden_size"},
-          {"intermediate_size", "ffn_hidden_size"},
-          {"num_hidden_layers", "num_layers"},
-          {"num_attention_heads", "num_attention_heads"},
-          {"num_key_value_heads", "num_query_groups", "0"},
-          {"head_dim", "kv_channels", "0"},
-          {"max_position_embeddings", "max_position_embeddings"},
-          {"hidden_act", "activation", "swiglu"},
-          {"rms_norm_eps", "norm_epsilon", "1e-06"},
-          {"rope_theta", "rotary_base", "10000"},
-          {"attention_dropout", "attention_dropout", "0"},
-          {"initializer_range", "init_method_std", "0.02"}};
+std::vector<KeyRow> keys(std::vector<KeyRow> own) {
+  const std::vector<KeyRow> first = {{"hidden_size", "hidden_size"},
+                                     {"intermediate_size", "ffn_hidden_size"},
+                                     {"num_hidden_layers", "num_layers"},
+                                     {"num_attention_heads", "num_attention_heads"},
+                                     {"num_key_value_heads", "num_query_groups", "0"},
+                                     {"head_dim", "kv_channels", "0"},
+                                     {"max_position_embeddings", "max_position_embeddings"},
+                                     {"hidden_act", "activation", "swiglu"},
+                                     {"rms_norm_eps", "norm_epsilon", "1e-06"},
+                                     {"rope_theta", "rotary_base", "10000"}};
+  return with(with(first, std::move(own)), {{"attention_dropout", "attention_dropout", "0"},
+                                            {"initializer_range", "init_method_std", "0.02"}});
 }
 
 std::vector<NameRow> rows() {
@@ -74,7 +73,7 @@ Family family(std::string_view name, std::string_view architecture, std::vector<
           .architecture = architecture,
           .bases = {"model."},
           .ignored = {".rotary_emb.inv_freq"},
-          .keys = with(keys(), std::move(own)),
+          .keys = keys(std::move(own)),
           .rows = rows(),
           .layer_rows = layer_rows()};
 }

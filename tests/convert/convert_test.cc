@@ -165,6 +165,31 @@ TEST_P(FamilyTest, FoldersOfTransformersAreReadAndWritten) {
     EXPECT_EQ(back.at(name).load(), source.load()) << name;
 }
 
+// Through Megatron's arguments and names, which say everything but the family.
+TEST_P(FamilyTest, GoesThroughMegatronsFileOrIsRefused) {
+  const CanonicalModel model =
+      read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/" + GetParam());
+  const bool spoken = model.spec.activation != ops::Activation::relu &&
+                      !model.spec.parallel_residual && !model.spec.attention_bias &&
+                      !model.spec.rotary_scaling;
+  for (const bool core : {false, true}) {
+    const MegatronTarget target{.path = path(core ? "core" : "legacy"), .core_names = core};
+    if (!spoken) {
+      EXPECT_THAT(error_of([&] { write_megatron(model, {}, target); }), HasSubstr("Megatron-LM"));
+      continue;
+    }
+    write_megatron(model, {}, target);
+    CanonicalModel back = read_megatron(target.path, {});
+    trim_vocabulary(back, model.spec.vocab_size);
+    back.spec.family = model.spec.family;
+    std::map<std::string, std::string> want = trainer::model_record(model.spec);
+    want["activation"] = trainer::model_record(back.spec)["activation"];  // one GELU for another
+    EXPECT_EQ(trainer::model_record(back.spec), want);
+    for (const auto& [name, source] : model.tensors)
+      EXPECT_EQ(back.at(name).load(), source.load()) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(HuggingFace, FamilyTest,
                          ::testing::Values("gpt2", "opt", "gpt_neox", "gpt_neox_serial", "llama",
                                            "llama_biases", "llama_linear", "mistral",
