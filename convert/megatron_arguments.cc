@@ -71,6 +71,7 @@ void refuse_unknown_models(Value args) {
   refuse(args, "use_mup", "a model scaled by muP");
   for (const auto& [name, what] :
        {std::pair("no_rope_freq", "layers without positions"),
+        std::pair("window_attn_skip_freq", "layers with and without a window"),
         std::pair("mtp_num_layers", "prediction of several tokens"),
         std::pair("experimental_attention_variant", "an experimental attention"),
         std::pair("activation_func_clamp_value", "a clamped activation"),

@@ -34,7 +34,7 @@ float real_number(std::string_view key, const json& value) {
 
 // A field from JSON, by its type.
 struct FieldReader {
-  std::string_view key;
+  std::string key;
   const json& value;
   ModelSpec& spec;
 
@@ -76,24 +76,24 @@ struct FieldWriter {
 };
 
 void read_key(const KeyRow& row, const json& config, ModelSpec& spec) {
-  const auto found = config.find(row.key);
+  const auto found = config.find(row.key());
   const bool said = found != config.end() && !found->is_null();
   if (row.field.empty()) {
     const json wanted = json::parse(row.value);
     if (said && *found != wanted)
-      refuse(row.key, *found, ", which is not supported: expected " + wanted.dump());
+      refuse(row.key(), *found, ", which is not supported: expected " + wanted.dump());
     return;
   }
   const ModelField& field = trainer::model_field(row.field);
   if (row.use == KeyRow::Use::equal) {
     const json wanted = std::visit(FieldWriter{spec}, field.member);
     if (said && *found != wanted)
-      refuse(row.key, *found, ", which is not supported: expected " + wanted.dump());
+      refuse(row.key(), *found, ", which is not supported: expected " + wanted.dump());
     return;
   }
   if (said || row.value.empty()) {
-    if (found == config.end()) throw FormatError("no key \"" + std::string(row.key) + "\"");
-    std::visit(FieldReader{row.key, *found, spec}, field.member);
+    if (found == config.end()) throw FormatError("no key \"" + row.key() + "\"");
+    std::visit(FieldReader{row.key(), *found, spec}, field.member);
   } else {
     trainer::set_field(field, spec, row.value);
   }
@@ -115,6 +115,10 @@ void fill(ModelSpec& spec) {
 }
 
 }  // namespace
+
+std::string KeyRow::key() const {
+  return std::string(own_key.empty() ? trainer::model_field(field).hf : own_key);
+}
 
 double shortest(float value) {
   char text[32];
@@ -202,9 +206,9 @@ ordered_json write_config(const Family& family, const ModelSpec& spec) {
   ordered_json out;
   for (const KeyRow& row : family.keys) {
     if (row.use == KeyRow::Use::read) continue;
-    out[std::string(row.key)] =
-        row.field.empty() ? ordered_json::parse(row.value)
-                          : std::visit(FieldWriter{said}, trainer::model_field(row.field).member);
+    out[row.key()] = row.field.empty()
+                         ? ordered_json::parse(row.value)
+                         : std::visit(FieldWriter{said}, trainer::model_field(row.field).member);
     if (row.field != "rotary_base") continue;
     if (const ordered_json scaling = rope_scaling(spec); !scaling.is_null())
       out["rope_scaling"] = scaling;
@@ -216,9 +220,8 @@ ModelSpec read_config(const Family& family, const json& config) {
   ModelSpec spec = trainer::family_defaults(family.name);
   for (const KeyRow& row : family.keys)
     if (row.use != KeyRow::Use::write) read_key(row, config, spec);
-  read_key({"vocab_size", "vocab_size"}, config, spec);
-  read_key({"tie_word_embeddings", "tied_embeddings", spec.tied_embeddings ? "true" : "false"},
-           config, spec);
+  read_key({"vocab_size"}, config, spec);
+  read_key({"tied_embeddings", spec.tied_embeddings ? "true" : "false"}, config, spec);
   spec.padded_vocab_size = spec.vocab_size;
   if (spec.position == trainer::Position::rotary) read_rope(config, spec);
   const auto types = config.find("layer_types");

@@ -38,13 +38,15 @@ struct KeyRow {
     read,   ///< not written
     equal,  ///< written, and the same as the field's where a config says it
   };
-  std::string_view key;
   /// Of trainer/spec/model_fields.h; empty: a key that has one value in models known here.
-  std::string_view field = {};
+  std::string_view field;
   /// A field's: its text where a config has no such key, "0" for what follows from others; empty:
   /// the key is needed. Without a field: the value, as JSON.
   std::string_view value = {};
+  std::string_view own_key = {};  ///< Empty: as model_fields.h has it.
   Use use = Use::both;
+
+  std::string key() const;
 };
 
 /// A family.

@@ -20,18 +20,18 @@ std::vector<Row> with(std::vector<Row> rows, std::vector<Row> more) {
 }
 
 std::vector<KeyRow> keys(std::vector<KeyRow> own) {
-  const std::vector<KeyRow> first = {{"hidden_size", "hidden_size"},
-                                     {"intermediate_size", "ffn_hidden_size"},
-                                     {"num_hidden_layers", "num_layers"},
-                                     {"num_attention_heads", "num_attention_heads"},
-                                     {"num_key_value_heads", "num_query_groups", "0"},
-                                     {"head_dim", "kv_channels", "0"},
-                                     {"max_position_embeddings", "max_position_embeddings"},
-                                     {"hidden_act", "activation", "swiglu"},
-                                     {"rms_norm_eps", "norm_epsilon", "1e-06"},
-                                     {"rope_theta", "rotary_base", "10000"}};
-  return with(with(first, std::move(own)), {{"attention_dropout", "attention_dropout", "0"},
-                                            {"initializer_range", "init_method_std", "0.02"}});
+  const std::vector<KeyRow> first = {{"hidden_size"},
+                                     {"ffn_hidden_size"},
+                                     {"num_layers"},
+                                     {"num_attention_heads"},
+                                     {"num_query_groups", "0"},
+                                     {"kv_channels", "0"},
+                                     {"max_position_embeddings"},
+                                     {"activation", "swiglu"},
+                                     {"norm_epsilon", "1e-06"},
+                                     {"rotary_base", "10000"}};
+  return with(with(first, std::move(own)),
+              {{"attention_dropout", "0"}, {"init_method_std", "0.02"}});
 }
 
 std::vector<NameRow> rows() {
@@ -79,17 +79,15 @@ Family family(std::string_view name, std::string_view architecture, std::vector<
 }
 
 // Layers that attend to a window and layers that do not, mixed, are another model.
-const std::vector<KeyRow> kNoWindow = {{"use_sliding_window", {}, "false"}};
+const std::vector<KeyRow> kNoWindow = {{"", "false", "use_sliding_window"}};
 
 }  // namespace
 
 const Family kLlama =
-    family("llama", "LlamaForCausalLM",
-           {{"attention_bias", "attention_bias", "false"}, {"mlp_bias", "mlp_bias", "false"}});
-const Family kMistral =
-    family("mistral", "MistralForCausalLM", {{"sliding_window", "sliding_window", "0"}});
+    family("llama", "LlamaForCausalLM", {{"attention_bias", "false"}, {"mlp_bias", "false"}});
+const Family kMistral = family("mistral", "MistralForCausalLM", {{"sliding_window", "0"}});
 const Family kQwen2 = family("qwen2", "Qwen2ForCausalLM", kNoWindow);
-const Family kQwen3 = family("qwen3", "Qwen3ForCausalLM",
-                             with(kNoWindow, {{"attention_bias", "attention_bias", "false"}}));
+const Family kQwen3 =
+    family("qwen3", "Qwen3ForCausalLM", with(kNoWindow, {{"attention_bias", "false"}}));
 
 }  // namespace convert

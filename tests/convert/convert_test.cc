@@ -409,6 +409,40 @@ TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
   EXPECT_THAT(with("vocab_size", 262), HasSubstr("shape (261, 8), expected (262, 8)"));
 }
 
+// What a family's models have and these do not is refused by its key, never computed otherwise.
+TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
+  const auto with = [&](const std::string& family, const char* key, const json& value) {
+    const fs::path from = fs::path(GOLDEN_DIR) / "convert" / "families" / family;
+    fs::remove_all(path("hf"));
+    fs::copy(from, path("hf"));
+    json config = json::parse(read_file(from.string() + "/config.json"));
+    config[key] = value;
+    std::ofstream(path("hf/config.json")) << config;
+    return error_of([&] { read_hf_folder(path("hf")); });
+  };
+  EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
+  EXPECT_THAT(with("qwen2", "use_sliding_window", true),
+              HasSubstr("key \"use_sliding_window\" is true, which is not supported"));
+  EXPECT_THAT(with("qwen3", "layer_types", {"full_attention", "sliding_attention"}),
+              HasSubstr("key \"layer_types\" is [\"full_attention\",\"sliding_attention\"]"));
+  EXPECT_THAT(with("qwen3", "hidden_act", "gelu"),
+              HasSubstr("activation \"gelu\" is not supported, expected silu"));
+  EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}),
+              HasSubstr("rope_type \"yarn\" is not supported, expected default, linear or llama3"));
+  EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}),
+              HasSubstr("has no factor above 0"));
+  EXPECT_THAT(
+      with("llama", "rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}),
+      HasSubstr("not a llama model known here: rotary_percent is 0.5, expected 1"));
+  EXPECT_THAT(with("mistral", "sliding_window", 2.5), HasSubstr("expected a whole number"));
+  EXPECT_THAT(with("mistral", "num_key_value_heads", 3), HasSubstr("does not divide"));
+  EXPECT_THAT(with("llama", "attention_bias", true),
+              HasSubstr("no tensor model.layers.0.self_attn.q_proj.bias"));
+  EXPECT_THAT(with("qwen3", "model_type", "llama"),
+              HasSubstr("k_norm.weight is no tensor of a llama"));
+  EXPECT_THAT(with("opt", "word_embed_proj_dim", 8), HasSubstr("key \"word_embed_proj_dim\" is 8"));
+}
+
 TEST_F(ConvertTest, NumbersThatAreNotFiniteAreSaid) {
   CanonicalModel model = read_golden("v3.pt");
   TensorSource& bias = model.tensors.at("decoder.final_layernorm.bias");

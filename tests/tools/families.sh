@@ -35,6 +35,10 @@ try qwen3 --disable-bias-linear --qk-layernorm --kv-channels 6
 try mistral --disable-bias-linear --window-size "(2,0)"
 try llama-biases --attention-bias --kv-channels 6 --use-rope-scaling --rope-original-max-position-embeddings 8
 try llama-linear --disable-bias-linear --mlp-bias --rotary-seq-len-interpolation-factor 2 --model-family llama
+echo "--- another model"
+train other --load mistral --disable-bias-linear | grep -o "the model's .*"
+trainer --load "$G/../whole_job/llama/checkpoint" --use-checkpoint-args --finetune --tokenizer-type NullTokenizer --qk-layernorm \
+  --data-path lines_text_document --micro-batch-size 1 --lr 1 --train-iters 1 --device cpu 2>&1 | grep -o "the model's .*" # older than the field
 echo "--- none"
 train none --disable-bias-linear --qk-layernorm --add-qkv-bias
 grep -h "no family" none.log

@@ -293,7 +293,8 @@ TEST(ParamTable, CountsAndNames) {
 
 TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {
   using G = Recompute::Granularity;
-  for (const char* family : {"gpt2", "gpt2_dropout", "gpt2_documents", "opt", "gpt_neox", "llama"})
+  for (const char* family : {"gpt2", "gpt2_dropout", "gpt2_documents", "opt", "gpt_neox", "llama",
+                             "mistral", "qwen2", "qwen3", "scaled", "interpolated"})
     for (DType model : {DType::f32, DType::bf16, DType::f16})
       for (DType grad : {DType::f32, model})
         for (G granularity : {G::none, G::selective, G::full})

@@ -17,8 +17,8 @@
 
 namespace trainer {
 
-/// A family. Sizes, dropout, initial spread and tied embeddings are every model's own; of the fields
-/// that decide how it computes, `free` names those in which models of the family differ.
+/// A family. Sizes, dropout, initial spread and tied embeddings are every model's own; of the
+/// fields that decide how it computes, `free` names those in which models of the family differ.
 struct ModelFamily {
   std::string_view name;  ///< model_type of transformers.
   ModelSpec defaults;

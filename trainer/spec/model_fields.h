@@ -26,12 +26,11 @@ struct ModelField {
                std::string ModelSpec::*, ops::Norm ModelSpec::*, Position ModelSpec::*,
                ops::Activation ModelSpec::*>
       member;
-  std::string_view argument =
-      {};  ///< As in Megatron's arguments; the flag has dashes instead of _.
+  std::string_view argument = {};  ///< Megatron's; the flag has dashes instead of underlines.
+  std::string_view hf = {};        ///< Key of config.json in most families.
   Known known = Known::megatron;
   bool inverted = false;         ///< The argument says the opposite.
   std::string_view rivals = {};  ///< Other flags that decide it, a space between.
-  std::string_view hf = {};      ///< Key of config.json, as most families call it.
 
   std::string flag() const;
 };

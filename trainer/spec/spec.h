@@ -51,8 +51,8 @@ struct ModelSpec {
   bool qk_norm = false;        ///< A norm of each query and key head, before rotary.
   ops::Activation activation = ops::Activation::gelu_tanh;
   bool parallel_residual = false;  ///< x + attention(norm1(x)) + mlp(norm2(x)).
-  // Biases. settle_biases() brings these four into one form: linear_bias alone where all linears have
-  // one, else attention_bias before qkv_bias.
+  // Biases. settle_biases() brings these four into one form: linear_bias alone where all linears
+  // have one, else attention_bias before qkv_bias.
   bool linear_bias = true;      ///< Of qkv, proj, fc1, fc2.
   bool qkv_bias = false;        ///< Of qkv.
   bool attention_bias = false;  ///< Of qkv and proj.

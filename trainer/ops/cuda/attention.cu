@@ -96,8 +96,9 @@ constexpr int64_t kDecodeStaticBytes = 8192;             // of the kernel, and s
 constexpr int64_t kMostSpillBytes = int64_t{256} << 20;  // queries go in turns beyond
 
 // A block owns one query (position s, sample b, head n), the first of them `first`: scores of keys
-// begin .. cached + s, begin 0 or where the window opens, in dynamic shared memory (4 bytes a key), or in a row of `spill` where that does
-// not hold them; softmax over the block, then a thread a channel. Bound by reading the cache.
+// begin .. cached + s, begin 0 or where the window opens, in dynamic shared memory (4 bytes a key),
+// or in a row of `spill` where that does not hold them; softmax over the block, then a thread a
+// channel. Bound by reading the cache.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(T* out, const T* qkv, const T* keys, const T* values, PackedLayout l,

@@ -33,7 +33,8 @@ struct HeadNormArgs {
   bool rms;
 };
 
-// Where head `head` of a row's G * (N/G + 2) has its statistics among the G * (N/G + 1) normed ones.
+// Where head `head` of a row's G * (N/G + 2) has its statistics among the G * (N/G + 1) that are
+// normed.
 __device__ __forceinline__ int64_t statistic(int64_t head, int64_t members) {
   return head / (members + 2) * (members + 1) + head % (members + 2);
 }
