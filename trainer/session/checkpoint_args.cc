@@ -13,7 +13,7 @@
 
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/spec/families.h"
+#include "trainer/spec/model_fields.h"
 
 namespace trainer {
 namespace {
@@ -53,15 +53,12 @@ void take_checkpoint_args(TrainConfig& config, Given& given) {
   Target target{cli::bind_rows(table, config), given};
   const bool own_tokenizer = given.contains("vocab-file") || given.contains("tokenizer-model") ||
                              config.tokenizer_type == "NullTokenizer";
-  ModelSpec model = model_from_record(meta.model);
-  // A family that was guessed, before the trainer knew which models each holds.
-  if (const ModelFamily* family = find_family_of(model); !family || family->name != model.family)
-    model.family.clear();
+  const ModelSpec model = model_from_record(meta.model);
   for (const ModelField& field : model_fields()) {
-    if (field.argument.empty() || decided(field, given)) continue;
-    const std::string text = field_text(field, model, true);
-    if (meta.model.contains(std::string(field.name)) && !text.empty())
-      target.set(field.flag(), {text});
+    // The family stays open: it follows the checkpoint where that still holds the model.
+    if (field.argument.empty() || field.name == "family" || decided(field, given)) continue;
+    if (meta.model.contains(std::string(field.name)))
+      target.set(field.flag(), {field_text(field, model, true)});
   }
   for (const char* flag : {"seq-length", "make-vocab-size-divisible-by"}) {
     const auto stored = meta.config.find(flag);
