@@ -89,29 +89,12 @@ std::vector<ModelFamily> make_families() {
           family("qwen3", qwen3(), with(with_heads, {"norm_epsilon", "attention_bias"}))};
 }
 
-/// Fields that decide how a model computes, beside its sizes.
-constexpr std::string_view kStructure[] = {"num_query_groups",
-                                           "kv_channels",
-                                           "norm",
-                                           "norm_epsilon",
-                                           "position",
-                                           "position_offset",
-                                           "rotary_percent",
-                                           "rotary_base",
-                                           "rotary_interpolation",
-                                           "rotary_scaling",
-                                           "rotary_scaling_factor",
-                                           "rotary_low_freq_factor",
-                                           "rotary_high_freq_factor",
-                                           "rotary_original_positions",
-                                           "sliding_window",
-                                           "qk_norm",
-                                           "activation",
-                                           "parallel_residual",
-                                           "linear_bias",
-                                           "qkv_bias",
-                                           "attention_bias",
-                                           "mlp_bias"};
+/// Fields that are every model's own. All others decide how it computes: one that is new here keeps
+/// a model out of every family that does not name it as free.
+constexpr std::string_view kOwn[] = {
+    "family",         "num_layers",        "hidden_size",     "ffn_hidden_size",
+    "vocab_size",     "padded_vocab_size", "tied_embeddings", "num_attention_heads",
+    "hidden_dropout", "attention_dropout", "init_method_std", "max_position_embeddings"};
 
 /// What a field says nothing without.
 bool idle(std::string_view field, const ModelSpec& spec) {
@@ -156,10 +139,9 @@ std::span<const ModelFamily> model_families() {
 std::vector<const ModelField*> misfits(const ModelSpec& spec, const ModelFamily& family) {
   const ModelSpec want = wanted(spec, family);
   std::vector<const ModelField*> out;
-  for (const std::string_view name : kStructure) {
-    const ModelField& field = model_field(name);
-    if (!fits(field, spec, family, want)) out.push_back(&field);
-  }
+  for (const ModelField& field : model_fields())
+    if (std::ranges::find(kOwn, field.name) == std::end(kOwn) && !fits(field, spec, family, want))
+      out.push_back(&field);
   return out;
 }
 
