@@ -95,7 +95,10 @@ void read_key(const KeyRow& row, const json& config, ModelSpec& spec) {
     if (found == config.end()) throw FormatError("no key \"" + row.key() + "\"");
     std::visit(FieldReader{row.key(), *found, spec}, field.member);
   } else {
-    trainer::set_field(field, spec, row.value);
+    // null is none, where the key is a count.
+    const bool none =
+        found != config.end() && std::holds_alternative<int64_t ModelSpec::*>(field.member);
+    trainer::set_field(field, spec, none ? "0" : row.value);
   }
 }
 

@@ -19,13 +19,18 @@ std::vector<Row> with(std::vector<Row> rows, std::vector<Row> more) {
   return rows;
 }
 
-std::vector<KeyRow> keys(std::vector<KeyRow> own) {
+/// What a config without these keys means in its family, which its class says.
+struct Absent {
+  std::string_view groups = "0", head_size = "0";  ///< "0": as many as heads; hidden size / heads.
+};
+
+std::vector<KeyRow> keys(Absent absent, std::vector<KeyRow> own) {
   const std::vector<KeyRow> first = {{"hidden_size"},
                                      {"ffn_hidden_size"},
                                      {"num_layers"},
                                      {"num_attention_heads"},
-                                     {"num_query_groups", "0"},
-                                     {"kv_channels", "0"},
+                                     {"num_query_groups", absent.groups},
+                                     {"kv_channels", absent.head_size},
                                      {"max_position_embeddings"},
                                      {"activation", "swiglu"},
                                      {"norm_epsilon", "1e-06"},
@@ -68,12 +73,13 @@ std::vector<NameRow> layer_rows() {
       layer_row("model.layers.{}.mlp.down_proj.bias", "mlp.linear_fc2.bias", true)};
 }
 
-Family family(std::string_view name, std::string_view architecture, std::vector<KeyRow> own) {
+Family family(std::string_view name, std::string_view architecture, Absent absent,
+              std::vector<KeyRow> own) {
   return {.name = name,
           .architecture = architecture,
           .bases = {"model."},
           .ignored = {".rotary_emb.inv_freq"},
-          .keys = keys(std::move(own)),
+          .keys = keys(absent, std::move(own)),
           .rows = rows(),
           .layer_rows = layer_rows()};
 }
@@ -84,10 +90,11 @@ const std::vector<KeyRow> kNoWindow = {{"", "false", "use_sliding_window"}};
 }  // namespace
 
 const Family kLlama =
-    family("llama", "LlamaForCausalLM", {{"attention_bias", "false"}, {"mlp_bias", "false"}});
-const Family kMistral = family("mistral", "MistralForCausalLM", {{"sliding_window", "0"}});
-const Family kQwen2 = family("qwen2", "Qwen2ForCausalLM", kNoWindow);
-const Family kQwen3 =
-    family("qwen3", "Qwen3ForCausalLM", with(kNoWindow, {{"attention_bias", "false"}}));
+    family("llama", "LlamaForCausalLM", {}, {{"attention_bias", "false"}, {"mlp_bias", "false"}});
+const Family kMistral =
+    family("mistral", "MistralForCausalLM", {.groups = "8"}, {{"sliding_window", "4096"}});
+const Family kQwen2 = family("qwen2", "Qwen2ForCausalLM", {.groups = "32"}, kNoWindow);
+const Family kQwen3 = family("qwen3", "Qwen3ForCausalLM", {.groups = "32", .head_size = "128"},
+                             with(kNoWindow, {{"attention_bias", "false"}}));
 
 }  // namespace convert

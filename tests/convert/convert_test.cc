@@ -417,9 +417,18 @@ TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
     fs::copy(from, path("hf"));
     json config = json::parse(read_file(from.string() + "/config.json"));
     config[key] = value;
+    if (value == "absent") config.erase(key);
     std::ofstream(path("hf/config.json")) << config;
     return error_of([&] { read_hf_folder(path("hf")); });
   };
+  // As the families' classes have it.
+  EXPECT_EQ(with("mistral", "sliding_window", "absent"), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 4096);
+  EXPECT_EQ(with("mistral", "sliding_window", nullptr), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 0);
+  EXPECT_THAT(with("mistral", "num_key_value_heads", "absent"), HasSubstr("does not divide"));
+  EXPECT_THAT(with("qwen3", "head_dim", "absent"), HasSubstr("expected (512, 16)"));
+  EXPECT_THAT(with("llama", "num_key_value_heads", "absent"), HasSubstr("expected (16, 16)"));
   EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
   EXPECT_THAT(with("qwen2", "use_sliding_window", true),
               HasSubstr("key \"use_sliding_window\" is true, which is not supported"));
