@@ -40,8 +40,9 @@ struct KeyRow {
   };
   /// Of trainer/spec/model_fields.h; empty: a key that has one value in models known here.
   std::string_view field;
-  /// A field's: its text where a config has no such key, "0" for a count that follows from others,
-  /// or of nothing, which null means too; empty: the key is needed. Without a field: the value, as JSON.
+  /// A field's: its text where a config has no such key, "0" for a count that follows from
+  /// others, or of nothing, which null means too; empty: the key is needed. Without a field: the
+  /// value, as JSON.
   std::string_view value = {};
   std::string_view own_key = {};  ///< Empty: as model_fields.h has it.
   Use use = Use::both;
