@@ -231,6 +231,7 @@ ModelSpec read_config(const Family& family, const json& config) {
   if (types != config.end() && types->is_array())
     for (const json& type : *types)
       if (type != "full_attention") refuse("layer_types", *types, ", which is not supported");
+  check_numbers(spec);
   fill(spec);
   if (const std::string reason = refusal(family, spec); !reason.empty())
     throw FormatError("not a " + std::string(family.name) + " model known here: " + reason);

@@ -444,6 +444,8 @@ TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
       with("llama", "rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}),
       HasSubstr("not a llama model known here: rotary_percent is 0.5, expected 1"));
   EXPECT_THAT(with("mistral", "sliding_window", 2.5), HasSubstr("expected a whole number"));
+  EXPECT_THAT(with("qwen2", "head_dim", int64_t{1} << 62),
+              HasSubstr("head size of 4611686018427387904"));
   EXPECT_THAT(with("mistral", "num_key_value_heads", 3), HasSubstr("does not divide"));
   EXPECT_THAT(with("llama", "attention_bias", true),
               HasSubstr("no tensor model.layers.0.self_attn.q_proj.bias"));
