@@ -27,27 +27,32 @@ void add_layer(std::vector<CanonicalEntry>& entries, const ModelSpec& spec, int6
   const auto add = [&](std::string_view suffix, std::vector<int64_t> shape) {
     entries.push_back({layer_name(layer, suffix), std::move(shape)});
   };
-  const auto norm = [&](const std::string& name) {
-    add(name + ".weight", {h});
-    if (spec.norm == ops::Norm::layernorm) add(name + ".bias", {h});
+  const auto norm = [&](const std::string& name, int64_t size) {
+    add(name + ".weight", {size});
+    if (spec.norm == ops::Norm::layernorm) add(name + ".bias", {size});
   };
-  const auto linear = [&](const std::string& name, int64_t out, int64_t in) {
+  const auto linear = [&](const std::string& name, int64_t out, int64_t in, bool bias) {
     add(name + ".weight", {out, in});
-    if (spec.linear_bias) add(name + ".bias", {out});
+    if (bias) add(name + ".bias", {out});
   };
-  norm("input_layernorm");
-  linear("self_attention.linear_q", q, h);
-  linear("self_attention.linear_k", kv, h);
-  linear("self_attention.linear_v", kv, h);
-  linear("self_attention.linear_proj", h, q);
-  norm("pre_mlp_layernorm");
-  if (spec.activation == ops::Activation::swiglu) {
-    linear("mlp.linear_gate", ffn, h);
-    linear("mlp.linear_up", ffn, h);
-  } else {
-    linear("mlp.linear_fc1", ffn, h);
+  const bool mlp_bias = spec.has_mlp_bias();
+  norm("input_layernorm", h);
+  linear("self_attention.linear_q", q, h, spec.has_qkv_bias());
+  linear("self_attention.linear_k", kv, h, spec.has_qkv_bias());
+  linear("self_attention.linear_v", kv, h, spec.has_qkv_bias());
+  if (spec.qk_norm) {
+    norm("self_attention.q_layernorm", spec.kv_channels);
+    norm("self_attention.k_layernorm", spec.kv_channels);
   }
-  linear("mlp.linear_fc2", h, ffn);
+  linear("self_attention.linear_proj", h, q, spec.has_proj_bias());
+  norm("pre_mlp_layernorm", h);
+  if (spec.gated()) {
+    linear("mlp.linear_gate", ffn, h, mlp_bias);
+    linear("mlp.linear_up", ffn, h, mlp_bias);
+  } else {
+    linear("mlp.linear_fc1", ffn, h, mlp_bias);
+  }
+  linear("mlp.linear_fc2", h, ffn, mlp_bias);
 }
 
 }  // namespace
@@ -110,7 +115,8 @@ void check_numbers(const ModelSpec& spec) {
         std::pair("head size", spec.kv_channels),
         std::pair("positions", spec.max_position_embeddings),
         std::pair("offset of positions", spec.position_offset),
-        std::pair("vocabulary", spec.vocab_size),
+        std::pair("original positions", spec.rotary_original_positions),
+        std::pair("sliding window", spec.sliding_window), std::pair("vocabulary", spec.vocab_size),
         std::pair("padded vocabulary", spec.padded_vocab_size)})
     if (value < 0 || value > kMost)
       throw FormatError(std::string(name) + " of " + std::to_string(value) +

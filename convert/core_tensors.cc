@@ -46,7 +46,7 @@ void add_qkv(CanonicalModel& model, int64_t layer, const std::string& ending,
 
 void add_mlp_in(CanonicalModel& model, int64_t layer, const std::string& ending,
                 const std::vector<TensorSource>& shares) {
-  if (model.spec.activation != ops::Activation::swiglu) {
+  if (!model.spec.gated()) {
     model.tensors[layer_name(layer, "mlp.linear_fc1." + ending)] = join_rows(shares);
     return;
   }
@@ -81,7 +81,7 @@ void complete_spec(ModelSpec& spec, const Shares& shares) {
   if (spec.ffn_hidden_size == 0) {
     for (const TensorSource& share : required(shares, layer_name(0, "mlp.linear_fc1.weight")))
       spec.ffn_hidden_size += share.rows();
-    if (spec.activation == ops::Activation::swiglu) spec.ffn_hidden_size /= 2;
+    if (spec.gated()) spec.ffn_hidden_size /= 2;
   }
   if (spec.kv_channels == 0) spec.kv_channels = spec.hidden_size / spec.num_attention_heads;
   if (spec.num_query_groups == 0) spec.num_query_groups = spec.num_attention_heads;

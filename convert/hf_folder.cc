@@ -130,7 +130,7 @@ ordered_json make_config(const CanonicalModel& model, const Family& family,
   config["architectures"] = {family.architecture};
   config["model_type"] = family.name;
   config["vocab_size"] = model.spec.padded_vocab_size;
-  const ordered_json own = family.config(model.spec);
+  const ordered_json own = write_config(family, model.spec);
   for (const auto& [key, value] : own.items()) config[key] = value;
   for (const auto& [key, id] : tokenizer.ids.items()) config[key] = id;
   config["tie_word_embeddings"] = model.spec.tied_embeddings;
@@ -297,7 +297,7 @@ CanonicalModel read_hf_folder(const std::string& folder) {
     throw FormatError(config_path + ": model_type \"" + type + "\" is not supported");
   CanonicalModel model;
   try {
-    model.spec = family->spec(config);
+    model.spec = read_config(*family, config);
   } catch (const FormatError& e) {
     throw FormatError(config_path + ": " + e.what());
   } catch (const json::exception& e) {

@@ -288,7 +288,7 @@ void check_usage(const Options& options) {
 const Family& pick_family(const Options& options, const CanonicalModel& model) {
   if (options.arch == "auto") return choose_family(model.spec);
   const Family& family = *find_family(options.arch);
-  const std::string reason = family.refusal(model.spec);
+  const std::string reason = refusal(family, model.spec);
   if (!reason.empty())
     throw indexed::FormatError(options.input + ": not a " + options.arch + " model: " + reason);
   return family;

@@ -4,6 +4,7 @@
 // Source: megatron/training/arguments.py; legacy/model/transformer.py for the activation's choice.
 #include "convert/megatron_source.h"
 #include "libindexed/format.h"
+#include "trainer/spec/model_fields.h"
 
 namespace convert {
 namespace {
@@ -59,39 +60,61 @@ trainer::Position position(Value args) {
 void refuse_unknown_models(Value args) {
   refuse(args, "apply_residual_connection_post_layernorm", "a norm after the residual");
   refuse(args, "num_experts", "a mixture of experts");
-  refuse(args, "qk_layernorm", "a norm of queries and keys");
   refuse(args, "squared_relu", "squared ReLU");
   refuse(args, "rotary_interleaved", "interleaved rotary embedding");
   refuse(args, "multi_latent_attention", "latent attention");
   refuse(args, "embed_layernorm", "a norm of the embedding");
   refuse(args, "geglu", "GEGLU");
   refuse(args, "quick_geglu", "quick GEGLU");
-  refuse(args, "use_rope_scaling", "scaled rotary embedding");
   refuse(args, "qk_l2_norm", "a norm of queries and keys");
   refuse(args, "attention_output_gate", "a gate behind the attention");
   refuse(args, "use_mup", "a model scaled by muP");
   for (const auto& [name, what] :
        {std::pair("no_rope_freq", "layers without positions"),
-        std::pair("window_size", "attention to a window"),
+        std::pair("window_attn_skip_freq", "layers with and without a window"),
         std::pair("mtp_num_layers", "prediction of several tokens"),
         std::pair("experimental_attention_variant", "an experimental attention"),
         std::pair("activation_func_clamp_value", "a clamped activation"),
         std::pair("heterogeneous_layers_config_path", "layers that differ")})
     refuse_given(args, name, what);
-  if (real(args, "rotary_seq_len_interpolation_factor", 1.0F) != 1.0F)
-    throw FormatError(
-        "argument rotary_seq_len_interpolation_factor: interpolated positions are not supported");
   if (real(args, "glu_linear_offset", 0.0F) != 0.0F)
     throw FormatError("argument glu_linear_offset: an offset of the gated branch is not supported");
   const std::string_view softmax = args.attribute("softmax_type").text();
   if (!softmax.empty() && softmax != "vanilla")
     throw FormatError("argument softmax_type: \"" + std::string(softmax) + "\" is not supported");
-  if (on(args, "add_qkv_bias") && on(args, "disable_bias_linear"))
-    refuse(args, "add_qkv_bias", "a bias of q, k, v alone");
   if (args.attribute("num_experts").is(Kind::list) && args.attribute("num_experts").size() == 1 &&
       args.attribute("num_experts").item(0).integer() != 1)
     throw FormatError("argument num_experts: a mixture of experts is not supported");
 }
+
+// (left, right): tokens before and behind; -1 is all of them.
+int64_t window(Value args) {
+  const Value size = args.attribute("window_size");
+  if (!size || size.is(Kind::null)) return 0;
+  const std::optional<int64_t> left = size.item(0).integer(), right = size.item(1).integer();
+  if (size.size() != 2 || !left || right != 0 || *left < -1)
+    throw FormatError("argument window_size: expected tokens before, and 0 behind");
+  return *left + 1;
+}
+
+// An argument that is a field, by its type. None means the default.
+struct ArgumentReader {
+  Value value;
+  ModelSpec& spec;
+  bool inverted;
+
+  void operator()(int64_t ModelSpec::*member) const {
+    spec.*member = value.integer().value_or(spec.*member);
+  }
+  void operator()(float ModelSpec::*member) const {
+    if (const std::optional<double> x = value.real()) spec.*member = static_cast<float>(*x);
+  }
+  void operator()(bool ModelSpec::*member) const {
+    if (const std::optional<int64_t> x = value.integer()) spec.*member = (*x != 0) != inverted;
+  }
+  template <class Other>
+  void operator()(Other) const {}  // words, which changed over the years
+};
 
 }  // namespace
 
@@ -99,33 +122,30 @@ ModelSpec spec_from_arguments(Value args, bool core_layout) {
   ModelSpec spec;
   if (!args) return spec;
   refuse_unknown_models(args);
-  spec.num_layers = number(args, "num_layers");
-  spec.hidden_size = number(args, "hidden_size");
-  spec.ffn_hidden_size = number(args, "ffn_hidden_size");
-  spec.num_attention_heads = number(args, "num_attention_heads");
-  spec.kv_channels = number(args, "kv_channels");
+  for (const trainer::ModelField& field : trainer::model_fields())
+    if (field.known == trainer::ModelField::Known::megatron)
+      if (const Value value = args.attribute(field.argument))
+        std::visit(ArgumentReader{value, spec, field.inverted}, field.member);
   const bool grouped = on(args, "group_query_attention") ||
                        (!args.attribute("group_query_attention") &&
                         number(args, "num_key_value_heads") > 0);  // Megatron-DeepSpeed's name
   spec.num_query_groups =
       grouped ? number(args, "num_query_groups", number(args, "num_key_value_heads"))
               : spec.num_attention_heads;
-  spec.max_position_embeddings = number(args, "max_position_embeddings");
   spec.vocab_size = number(args, "orig_vocab_size");
   const bool rms = args.attribute("normalization").text() == "RMSNorm" ||
                    args.attribute("normalization").text() == "rmsnorm";
   spec.norm = rms ? ops::Norm::rmsnorm : ops::Norm::layernorm;
-  spec.norm_epsilon =
-      real(args, "norm_epsilon", real(args, "layernorm_epsilon", spec.norm_epsilon));
+  if (!args.attribute("norm_epsilon"))
+    spec.norm_epsilon = real(args, "layernorm_epsilon", spec.norm_epsilon);
+  if (!args.attribute("rotary_base")) spec.rotary_base = real(args, "rope_theta", spec.rotary_base);
   spec.position = position(args);
-  spec.rotary_percent = real(args, "rotary_percent", 1.0F);
-  spec.rotary_base = real(args, "rotary_base", real(args, "rope_theta", 10000.0F));
   spec.activation = activation(args, core_layout);
   spec.linear_bias = !on(args, "disable_bias_linear") && number(args, "add_bias_linear", 1) != 0;
-  spec.tied_embeddings = !on(args, "untie_embeddings_and_output_weights");
-  spec.hidden_dropout = real(args, "hidden_dropout", 0.1F);
-  spec.attention_dropout = real(args, "attention_dropout", 0.1F);
-  spec.init_method_std = real(args, "init_method_std", 0.02F);
+  spec.sliding_window = window(args);
+  if (spec.rotary_scaling && spec.rotary_interpolation != 1)
+    throw FormatError("argument use_rope_scaling: not together with interpolated positions");
+  trainer::settle_biases(spec);
   return spec;
 }
 

@@ -27,6 +27,8 @@ constexpr Alias kLayerAliases[] = {
     {"attention.query_key_value.", "self_attention.linear_qkv."},
     {"self_attention.layernorm_qkv.", "self_attention.linear_qkv."},
     {"self_attention.linear_qkv.", "self_attention.linear_qkv."},
+    {"self_attention.q_layernorm.", "self_attention.q_layernorm."},
+    {"self_attention.k_layernorm.", "self_attention.k_layernorm."},
     {"self_attention.dense.", "self_attention.linear_proj."},
     {"attention.dense.", "self_attention.linear_proj."},
     {"self_attention.proj.", "self_attention.linear_proj."},

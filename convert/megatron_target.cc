@@ -4,6 +4,7 @@
 #include "convert/megatron_target.h"
 
 #include <cerrno>
+#include <cmath>
 #include <filesystem>
 #include <sstream>
 #include <system_error>
@@ -12,6 +13,7 @@
 #include "convert/torch_writer.h"
 #include "libindexed/format.h"
 #include "libindexed/output_file.h"
+#include "trainer/spec/model_fields.h"
 
 namespace convert {
 namespace {
@@ -25,13 +27,14 @@ class Arguments {
   Arguments(PickleBuilder& out, bool ordered) : out_(out) {
     ordered ? out_.begin_attributes() : out_.begin_namespace();
   }
-  void add(const char* name, int64_t value) { out_.text(name).integer(value); }
-  void add(const char* name, float value) { out_.text(name).real(std::stod(shown(value))); }
-  void on(const char* name, bool value) { out_.text(name).boolean(value); }
-  void add(const char* name, const std::string& value) {
+  void add(std::string_view name, int64_t value) { out_.text(name).integer(value); }
+  void add(std::string_view name, float value) { out_.text(name).real(std::stod(shown(value))); }
+  void on(std::string_view name, bool value) { out_.text(name).boolean(value); }
+  void add(std::string_view name, const std::string& value) {
     value.empty() ? out_.text(name).none() : out_.text(name).text(value);
   }
-  void none(const char* name) { out_.text(name).none(); }
+  void none(std::string_view name) { out_.text(name).none(); }
+  void pair(std::string_view name, int64_t a, int64_t b) { out_.text(name).pair(a, b); }
   void end() { out_.end_object(); }
 
  private:
@@ -43,45 +46,63 @@ class Arguments {
   PickleBuilder& out_;
 };
 
+// A field that is an argument of its own, by its type.
+struct FieldArgument {
+  Arguments& args;
+  const ModelSpec& spec;
+  const trainer::ModelField& field;
+
+  void operator()(bool ModelSpec::*member) const {
+    args.on(field.argument, spec.*member != field.inverted);
+  }
+  void operator()(int64_t ModelSpec::*member) const { args.add(field.argument, spec.*member); }
+  void operator()(float ModelSpec::*member) const {
+    const float value = spec.*member;  // Megatron's are whole numbers where these can be.
+    const bool whole = field.name == "rotary_base" && value == std::floor(value);
+    whole ? args.add(field.argument, static_cast<int64_t>(value)) : args.add(field.argument, value);
+  }
+  template <class Other>
+  void operator()(Other ModelSpec::*) const {
+    args.add(field.argument, trainer::field_text(field, spec, true));
+  }
+};
+
 void add_model(Arguments& args, const ModelSpec& spec) {
-  args.add("num_layers", spec.num_layers);
-  args.add("hidden_size", spec.hidden_size);
-  args.add("ffn_hidden_size", spec.ffn_hidden_size);
-  args.add("num_attention_heads", spec.num_attention_heads);
-  args.add("kv_channels", spec.kv_channels);
-  args.add("num_query_groups", spec.num_query_groups);
+  ModelSpec said = spec;
+  said.qkv_bias = spec.has_qkv_bias();
+  const bool scaled = spec.rotary_interpolation != 1;
+  for (const trainer::ModelField& field : trainer::model_fields()) {
+    if (field.known != trainer::ModelField::Known::megatron || field.argument.empty() ||
+        field.name == "vocab_size")
+      continue;
+    if (field.name == "rotary_interpolation" && !scaled)
+      args.none(field.argument);
+    else
+      std::visit(FieldArgument{args, said, field}, field.member);
+  }
   args.on("group_query_attention", spec.num_query_groups != spec.num_attention_heads);
   args.add("seq_length", spec.max_position_embeddings);
-  args.add("max_position_embeddings", spec.max_position_embeddings);
   const bool rotary = spec.position == trainer::Position::rotary;
-  args.add("position_embedding_type", std::string(rotary ? "rope" : "learned_absolute"));
   args.on("add_position_embedding", !rotary);
   args.on("use_rotary_position_embeddings", rotary);
-  args.add("rotary_base", static_cast<int64_t>(spec.rotary_base));
-  args.add("rotary_percent", spec.rotary_percent);
   args.on("rotary_interleaved", false);
   args.add("padded_vocab_size", spec.padded_vocab_size);
   args.add("orig_vocab_size", spec.vocab_size);
   args.on("add_bias_linear", spec.linear_bias);
-  args.on("disable_bias_linear", !spec.linear_bias);
-  args.on("add_qkv_bias", spec.linear_bias);
-  args.on("swiglu", spec.activation == ops::Activation::swiglu);
+  args.on("swiglu", spec.gated());
   args.on("squared_relu", false);
   args.on("bias_gelu_fusion", spec.activation == ops::Activation::gelu_tanh);
   args.on("openai_gelu", false);
   args.on("onnx_safe", false);
-  args.on("untie_embeddings_and_output_weights", !spec.tied_embeddings);
-  const bool rms = spec.norm == ops::Norm::rmsnorm;
-  args.add("normalization", std::string(rms ? "RMSNorm" : "LayerNorm"));
-  args.add("norm_epsilon", spec.norm_epsilon);
   args.add("layernorm_epsilon", spec.norm_epsilon);
-  for (const char* name : {"apply_layernorm_1p", "apply_query_key_layer_scaling",
-                           "apply_residual_connection_post_layernorm", "qk_layernorm",
-                           "sequence_parallel", "bert_binary_head"})
+  if (spec.sliding_window > 0)
+    args.pair("window_size", spec.sliding_window - 1, 0);
+  else
+    args.none("window_size");
+  for (const char* name :
+       {"apply_layernorm_1p", "apply_query_key_layer_scaling",
+        "apply_residual_connection_post_layernorm", "sequence_parallel", "bert_binary_head"})
     args.on(name, false);
-  args.add("attention_dropout", spec.attention_dropout);
-  args.add("hidden_dropout", spec.hidden_dropout);
-  args.add("init_method_std", spec.init_method_std);
 }
 
 void add_run(Arguments& args, const CanonicalModel& model, const MegatronTarget& target,
@@ -143,6 +164,16 @@ void refuse_unspeakable(const ModelSpec& spec) {
     throw FormatError("Megatron-LM has no layer with attention and MLP in parallel");
   if (spec.position_offset != 0)
     throw FormatError("Megatron-LM has no positions that start behind an offset");
+  if (spec.attention_bias || spec.mlp_bias)
+    throw FormatError(
+        "Megatron-LM has biases in all linears, in none, or in those of q, k and v alone");
+  const ModelSpec known;
+  if (spec.rotary_scaling && (spec.rotary_low_freq_factor != known.rotary_low_freq_factor ||
+                              spec.rotary_high_freq_factor != known.rotary_high_freq_factor ||
+                              spec.rotary_original_positions != known.rotary_original_positions))
+    throw FormatError("Megatron-LM scales rotary frequencies of " +
+                      std::to_string(known.rotary_original_positions) +
+                      " original positions with factors 1 and 4 alone");
 }
 
 }  // namespace

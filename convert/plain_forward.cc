@@ -102,7 +102,8 @@ class Forward {
   Matrix layer_linear(const Matrix& x, int64_t layer, const char* name, int64_t out,
                       ops::Activation activation = ops::Activation::none) {
     Matrix y(length_, out);
-    linear(y, x, layer_name(layer, name), activation, spec_.linear_bias);
+    const std::string full = layer_name(layer, name);
+    linear(y, x, full, activation, model_.tensors.contains(full + ".bias"));
     return y;
   }
 
@@ -111,7 +112,7 @@ class Forward {
     const QkvShape shape{spec_.num_attention_heads, spec_.num_query_groups, spec_.kv_channels};
     CanonicalModel fused;
     for (const char* end : {"weight", "bias"}) {
-      if (std::strcmp(end, "bias") == 0 && !spec_.linear_bias) continue;
+      if (std::strcmp(end, "bias") == 0 && !spec_.has_qkv_bias()) continue;
       const auto part = [&](const char* name) {
         return model_.at(
             layer_name(layer, std::string("self_attention.linear_") + name + "." + end));
@@ -130,7 +131,7 @@ class Forward {
     args.x = x.rows();
     args.weight =
         Tensor(matrix.data(), ops::DType::f32, ops::Device::cpu, {shape.rows(), spec_.hidden_size});
-    if (spec_.linear_bias) {
+    if (spec_.has_qkv_bias()) {
       load("qkv.bias", vector);
       args.bias = Tensor(vector.data(), ops::DType::f32, ops::Device::cpu, {shape.rows()});
     }
@@ -163,6 +164,7 @@ class Forward {
   void block(int64_t layer) {
     const Matrix first = norm(layer_name(layer, "input_layernorm"));
     Matrix qkv = road_ == QkvRoad::fused ? qkv_fused(first, layer) : qkv_apart(first, layer);
+    if (spec_.qk_norm) norm_heads(qkv, layer);
     if (spec_.position == trainer::Position::rotary) rotate(qkv);
     Matrix mixed(length_, spec_.num_attention_heads * spec_.kv_channels);
     ops::AttentionForward args;
@@ -170,6 +172,11 @@ class Forward {
                   1.0F / std::sqrt(static_cast<float>(spec_.kv_channels)), true};
     args.out = mixed.view;
     args.qkv = qkv.view;
+    std::vector<int32_t> first_key(tokens_.size());
+    for (int64_t p = spec_.sliding_window; spec_.sliding_window > 0 && p < length_; ++p)
+      first_key[static_cast<size_t>(p)] = static_cast<int32_t>(p - spec_.sliding_window + 1);
+    if (spec_.sliding_window > 0)
+      args.first_key = Tensor(first_key.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
     cpu_.run(args);
     const Matrix attention =
         layer_linear(mixed, layer, "self_attention.linear_proj", spec_.hidden_size);
@@ -179,7 +186,54 @@ class Forward {
     add(layer_linear(mlp_inner(second, layer), layer, "mlp.linear_fc2", spec_.hidden_size));
   }
 
-  // Angle of pair i at position p: p * base^(-2i / rotary_dim).
+  // Each q and k head by the textbook, in double.
+  void norm_heads(Matrix& qkv, int64_t layer) {
+    const int64_t d = spec_.kv_channels, groups = spec_.num_query_groups;
+    const int64_t per_group = spec_.num_attention_heads / groups + 2;
+    const bool centered = spec_.norm == ops::Norm::layernorm;
+    std::vector<float> scale[2], shift[2];
+    for (const size_t key : {0U, 1U}) {
+      const std::string name =
+          layer_name(layer, key ? "self_attention.k_layernorm" : "self_attention.q_layernorm");
+      weight(name + ".weight", scale[key]);
+      if (centered) weight(name + ".bias", shift[key]);
+    }
+    for (int64_t head = 0; head < length_ * groups * per_group; ++head) {
+      const int64_t slot = head % per_group;
+      if (slot == per_group - 1) continue;  // a value
+      const size_t key = slot == per_group - 2;
+      float* x = qkv.memory.data() + head * d;
+      double mean = 0, variance = 0;
+      for (int64_t c = 0; centered && c < d; ++c) mean += x[c] / static_cast<double>(d);
+      for (int64_t c = 0; c < d; ++c)
+        variance += (x[c] - mean) * (x[c] - mean) / static_cast<double>(d);
+      const double rstd = 1 / std::sqrt(variance + static_cast<double>(spec_.norm_epsilon));
+      for (int64_t c = 0; c < d; ++c) {
+        const size_t at = static_cast<size_t>(c);
+        x[c] = static_cast<float>((x[c] - mean) * rstd) * scale[key][at] +
+               (centered ? shift[key][at] : 0.0F);
+      }
+    }
+  }
+
+  // What pair i turns in one position: base^(-2i / rotary_dim), or slower where positions were
+  // stretched. Llama 3 blends by the wave's length: a wave of at most original / high stays, one of
+  // original / low and more is stretched by the whole factor.
+  double turn_of(int64_t i, int64_t half) const {
+    const double turn = std::pow(static_cast<double>(spec_.rotary_base),
+                                 -static_cast<double>(i) / static_cast<double>(half)) /
+                        static_cast<double>(spec_.rotary_interpolation);
+    if (!spec_.rotary_scaling) return turn;
+    const double wave = 2 * std::acos(-1.0) / turn;
+    const double original = static_cast<double>(spec_.rotary_original_positions);
+    const double low = spec_.rotary_low_freq_factor, high = spec_.rotary_high_freq_factor;
+    if (wave < original / high) return turn;
+    if (wave > original / low) return turn / spec_.rotary_scaling_factor;
+    const double smooth = (original / wave - low) / (high - low);
+    return turn / spec_.rotary_scaling_factor * (1 - smooth) + turn * smooth;
+  }
+
+  // Angle of pair i at position p: p * turn_of(i).
   void rotate(Matrix& qkv) {
     const int64_t half = spec_.rotary_dim() / 2;
     std::vector<float> cosine(static_cast<size_t>(length_ * half)), sine(cosine.size());
@@ -187,9 +241,7 @@ class Forward {
     for (int64_t p = 0; p < length_; ++p) {
       positions[static_cast<size_t>(p)] = static_cast<int32_t>(p);
       for (int64_t i = 0; i < half; ++i) {
-        const double turn = std::pow(static_cast<double>(spec_.rotary_base),
-                                     -static_cast<double>(i) / static_cast<double>(half));
-        const double angle = static_cast<double>(p) * turn;
+        const double angle = static_cast<double>(p) * turn_of(i, half);
         cosine[static_cast<size_t>(p * half + i)] = static_cast<float>(std::cos(angle));
         sine[static_cast<size_t>(p * half + i)] = static_cast<float>(std::sin(angle));
       }
@@ -205,7 +257,7 @@ class Forward {
   }
 
   Matrix mlp_inner(const Matrix& x, int64_t layer) {
-    if (spec_.activation != ops::Activation::swiglu)
+    if (!spec_.gated())
       return layer_linear(x, layer, "mlp.linear_fc1", spec_.ffn_hidden_size, spec_.activation);
     Matrix gate = layer_linear(x, layer, "mlp.linear_gate", spec_.ffn_hidden_size);
     const Matrix up = layer_linear(x, layer, "mlp.linear_up", spec_.ffn_hidden_size);

@@ -165,6 +165,12 @@ PickleBuilder& PickleBuilder::integer(int64_t value) {
   return *this;
 }
 
+PickleBuilder& PickleBuilder::pair(int64_t first, int64_t second) {
+  integer(first).integer(second);
+  bytes_ += '\x86';
+  return *this;
+}
+
 PickleBuilder& PickleBuilder::real(double value) {
   const uint64_t bits = std::bit_cast<uint64_t>(value);
   bytes_ += 'G';

@@ -26,6 +26,8 @@ class PickleBuilder {
   PickleBuilder& integer(int64_t value);
   PickleBuilder& real(double value);
   PickleBuilder& text(std::string_view value);
+  /// A tuple of two whole numbers.
+  PickleBuilder& pair(int64_t first, int64_t second);
   /// An imported name that stands for itself: ("torch", "bfloat16").
   PickleBuilder& global(std::string_view module, std::string_view name);
   /// A contiguous CPU tensor; its bytes become the next storage.

@@ -16,101 +16,13 @@
 #include "libindexed/output_file.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/spec/model_fields.h"
 
 namespace convert {
 namespace {
 
 using indexed::FormatError;
 using trainer::ModelSpec;
-using Texts = std::map<std::string, std::string>;
-
-struct IntegerField {
-  const char* name;
-  int64_t ModelSpec::*member;
-};
-constexpr IntegerField kIntegers[] = {
-    {"num_layers", &ModelSpec::num_layers},
-    {"hidden_size", &ModelSpec::hidden_size},
-    {"ffn_hidden_size", &ModelSpec::ffn_hidden_size},
-    {"num_attention_heads", &ModelSpec::num_attention_heads},
-    {"num_query_groups", &ModelSpec::num_query_groups},
-    {"kv_channels", &ModelSpec::kv_channels},
-    {"max_position_embeddings", &ModelSpec::max_position_embeddings},
-    {"vocab_size", &ModelSpec::vocab_size},
-    {"padded_vocab_size", &ModelSpec::padded_vocab_size},
-    {"position_offset", &ModelSpec::position_offset},
-};
-
-struct RealField {
-  const char* name;
-  float ModelSpec::*member;
-};
-constexpr RealField kReals[] = {
-    {"norm_epsilon", &ModelSpec::norm_epsilon},
-    {"rotary_percent", &ModelSpec::rotary_percent},
-    {"rotary_base", &ModelSpec::rotary_base},
-    {"hidden_dropout", &ModelSpec::hidden_dropout},
-    {"attention_dropout", &ModelSpec::attention_dropout},
-    {"init_method_std", &ModelSpec::init_method_std},
-};
-
-struct BoolField {
-  const char* name;
-  bool ModelSpec::*member;
-};
-constexpr BoolField kBools[] = {
-    {"parallel_residual", &ModelSpec::parallel_residual},
-    {"linear_bias", &ModelSpec::linear_bias},
-    {"tied_embeddings", &ModelSpec::tied_embeddings},
-};
-
-template <class E>
-struct Word {
-  const char* name;
-  E value;
-};
-constexpr Word<ops::Norm> kNorms[] = {{"layernorm", ops::Norm::layernorm},
-                                      {"rmsnorm", ops::Norm::rmsnorm}};
-constexpr Word<trainer::Position> kPositions[] = {{"learned", trainer::Position::learned},
-                                                  {"rotary", trainer::Position::rotary},
-                                                  {"none", trainer::Position::none}};
-constexpr Word<ops::Activation> kActivations[] = {{"none", ops::Activation::none},
-                                                  {"gelu_tanh", ops::Activation::gelu_tanh},
-                                                  {"gelu_erf", ops::Activation::gelu_erf},
-                                                  {"relu", ops::Activation::relu},
-                                                  {"swiglu", ops::Activation::swiglu}};
-
-template <class E, size_t N>
-const char* word_of(const Word<E> (&table)[N], E value) {
-  for (const Word<E>& row : table)
-    if (row.value == value) return row.name;
-  return "";
-}
-
-[[noreturn]] void refuse(const std::string& name, const std::string& text) {
-  throw FormatError("model." + name + ": \"" + text + "\" is not a value for it");
-}
-
-template <class E, size_t N>
-void set_word(const Word<E> (&table)[N], const Texts& texts, const std::string& name, E& value) {
-  const auto found = texts.find(name);
-  if (found == texts.end()) return;
-  for (const Word<E>& row : table)
-    if (found->second == row.name) {
-      value = row.value;
-      return;
-    }
-  refuse(name, found->second);
-}
-
-template <class T>
-void set_number(const Texts& texts, const std::string& name, T& value) {
-  const auto found = texts.find(name);
-  if (found == texts.end()) return;
-  const std::string& text = found->second;
-  const std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
-  if (end.ec != std::errc() || end.ptr != text.data() + text.size()) refuse(name, text);
-}
 
 std::string first_of(const std::map<std::string, std::vector<std::string>>& config,
                      const char* name) {
@@ -173,41 +85,6 @@ std::function<void(int64_t, std::span<std::byte>)> filler(const TensorSource& so
 
 }  // namespace
 
-Texts spec_to_texts(const ModelSpec& spec) {
-  Texts texts;
-  for (const IntegerField& field : kIntegers)
-    texts[field.name] = std::to_string(spec.*field.member);
-  for (const RealField& field : kReals) {
-    char text[32];
-    const std::to_chars_result end = std::to_chars(text, text + sizeof text, spec.*field.member);
-    texts[field.name] = std::string(text, end.ptr);
-  }
-  for (const BoolField& field : kBools) texts[field.name] = spec.*field.member ? "true" : "false";
-  texts["family"] = spec.family;
-  texts["norm"] = word_of(kNorms, spec.norm);
-  texts["position"] = word_of(kPositions, spec.position);
-  texts["activation"] = word_of(kActivations, spec.activation);
-  return texts;
-}
-
-ModelSpec spec_from_texts(const Texts& texts) {
-  ModelSpec spec;
-  for (const IntegerField& field : kIntegers) set_number(texts, field.name, spec.*field.member);
-  for (const RealField& field : kReals) set_number(texts, field.name, spec.*field.member);
-  for (const BoolField& field : kBools) {
-    const auto found = texts.find(field.name);
-    if (found == texts.end()) continue;
-    if (found->second != "true" && found->second != "false") refuse(field.name, found->second);
-    spec.*field.member = found->second == "true";
-  }
-  set_word(kNorms, texts, "norm", spec.norm);
-  set_word(kPositions, texts, "position", spec.position);
-  set_word(kActivations, texts, "activation", spec.activation);
-  const auto family = texts.find("family");
-  if (family != texts.end()) spec.family = family->second;
-  return spec;
-}
-
 bool is_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration) {
   namespace fs = std::filesystem;
   if (!fs::is_directory(path)) return false;
@@ -225,7 +102,11 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
   const trainer::CheckpointMeta& meta = file->meta();
   CanonicalModel model;
   try {
-    model.spec = spec_from_texts(meta.model);
+    model.spec = trainer::model_from_record(meta.model);
+  } catch (const ops::ShapeError& e) {
+    throw FormatError(*folder + "/meta.json: " + e.what());
+  }
+  try {
     std::map<std::string, std::vector<TensorSource>> tensors;
     for (const trainer::TensorRecord& record : meta.tensors) {
       if (record.group != "model") continue;
@@ -267,7 +148,7 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   meta.writer = "gristmill conversion";
   meta.has_optimizer = false;
   meta.has_generator = false;
-  meta.model = spec_to_texts(padded.spec);
+  meta.model = trainer::model_record(padded.spec);
   const auto name_file = [&](const char* flag, const std::string& file) {
     if (!file.empty()) meta.config[flag] = {file};
   };

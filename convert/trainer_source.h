@@ -23,12 +23,6 @@ bool is_trainer_checkpoint(const std::string& path, std::optional<int64_t> itera
 CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration,
                                        bool prefer_main);
 
-/// A model's numbers as meta.json's "model" has them, by ModelSpec's names; and back. A number
-/// that is missing keeps its default.
-/// Errors: indexed::FormatError for a value that is not one.
-std::map<std::string, std::string> spec_to_texts(const trainer::ModelSpec& spec);
-trainer::ModelSpec spec_from_texts(const std::map<std::string, std::string>& texts);
-
 /// Writes the model as a checkpoint of the root folder `path`, without optimizer state, its
 /// vocabulary padded to a multiple of `divisible_by`; model.tokenizer's files are named in it.
 /// Errors: std::system_error; std::runtime_error when another process writes there.

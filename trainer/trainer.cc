@@ -119,7 +119,8 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
   Prepared out{.vocabulary = find_vocabulary(config)};
   if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
   out.spec = model_spec(config, out.vocabulary.vocab_size);
-  take_padding(config, out.spec, console);
+  follow_checkpoint(config, out.spec, console);
+  if (const std::string note = family_note(out.spec); !note.empty()) console.note(note);
   out.options = engine_options(config);
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
   const int pipeline = static_cast<int>(config.pipeline_model_parallel_size);

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The list of families, and what their config.json files share. A new family is a file here and a
-// line in all_families().
+// The list of families, each a file here or several in one, and their common words. A new family is
+// a line in all_families(), its rows, and what it is in trainer/spec/families.cc.
 #pragma once
 
-#include <nlohmann/json.hpp>
 #include <span>
 #include <string>
 
@@ -15,38 +14,27 @@ extern const Family kGpt2;
 extern const Family kOpt;
 extern const Family kGptNeox;
 extern const Family kLlama;
+extern const Family kMistral;
+extern const Family kQwen2;
+extern const Family kQwen3;
 
-/// Every family, in the order in which choose_family() tries them.
+/// Every family.
 std::span<const Family* const> all_families() noexcept;
 
 /// A float as the shortest decimal that reads back as it: 1e-05, not 9.999999747378752e-06.
 double shortest(float value);
 
-/// transformers' name of an activation that is applied as it is; empty for swiglu.
+/// transformers' name of an activation that is applied as it is; "silu" for swiglu's gate.
 std::string_view activation_name(ops::Activation activation);
 
 /// The other way. Errors: indexed::FormatError for one that the trainer has not.
 ops::Activation activation_from_name(const std::string& name);
 
-/// Why a family whose heads have keys of their own and fill the hidden size cannot hold such a
-/// model; empty when it can.
-std::string refusal_of_plain_heads(const trainer::ModelSpec& spec);
-
-/// Integer `key` of a config. Errors: indexed::FormatError when it is missing or not a positive
-/// whole number.
-int64_t config_integer(const nlohmann::json& config, const char* key);
-
-/// Integer `key`, or `otherwise` when it is missing or null.
-int64_t config_integer(const nlohmann::json& config, const char* key, int64_t otherwise);
-
-/// Number `key`, or `otherwise`.
-float config_real(const nlohmann::json& config, const char* key, float otherwise);
-
-/// Boolean `key`, or `otherwise`.
-bool config_bool(const nlohmann::json& config, const char* key, bool otherwise);
-
-/// "rope_parameters" of a config of transformers 5, or an empty object.
-/// Errors: indexed::FormatError for positions that are scaled, which is not supported.
-nlohmann::json rope_parameters(const nlohmann::json& config);
+/// Rotary positions of a config: rope_theta, rope_scaling, or transformers 5's rope_parameters.
+/// Keys of a family's own (gpt_neox) are rows of it.
+/// Errors: indexed::FormatError for a rope_type other than default, linear and llama3.
+void read_rope(const nlohmann::json& config, trainer::ModelSpec& spec);
+/// "rope_scaling" of a model that has one; null else.
+nlohmann::ordered_json rope_scaling(const trainer::ModelSpec& spec);
 
 }  // namespace convert

@@ -3,9 +3,11 @@
 #include "convert/families/family.h"
 
 #include <algorithm>
+#include <array>
 
 #include "convert/families/families.h"
 #include "libindexed/format.h"
+#include "trainer/spec/families.h"
 
 namespace convert {
 namespace {
@@ -94,19 +96,31 @@ std::map<std::string, TensorSource> full_names(const Family& family,
 
 }  // namespace
 
+std::span<const Family* const> all_families() noexcept {
+  static constexpr std::array<const Family*, 7> kAll = {&kGpt2,    &kOpt,   &kGptNeox, &kLlama,
+                                                        &kMistral, &kQwen2, &kQwen3};
+  return kAll;
+}
+
 const Family* find_family(std::string_view name) noexcept {
   for (const Family* family : all_families())
     if (family->name == name) return family;
   return nullptr;
 }
 
+std::string refusal(const Family& family, const trainer::ModelSpec& spec) {
+  for (const trainer::ModelFamily& known : trainer::model_families())
+    if (known.name == family.name) return trainer::why_not(spec, known);
+  return "the family is not known";
+}
+
 const Family& choose_family(const trainer::ModelSpec& spec) {
+  if (const trainer::ModelFamily* family = trainer::find_family_of(spec))
+    return *find_family(family->name);
   std::string reasons;
-  for (const Family* family : all_families()) {
-    const std::string reason = family->refusal(spec);
-    if (reason.empty()) return *family;
-    reasons += (reasons.empty() ? "" : "; ") + std::string(family->name) + ": " + reason;
-  }
+  for (const trainer::ModelFamily& family : trainer::model_families())
+    reasons += (reasons.empty() ? "" : "; ") + std::string(family.name) + ": " +
+               trainer::why_not(spec, family);
   throw FormatError("no family of Hugging Face models holds this one: " + reasons);
 }
 
@@ -125,7 +139,8 @@ std::vector<std::pair<std::string, TensorSource>> export_tensors(const Family& f
   }
   for (int64_t layer = 0; layer < model.spec.num_layers; ++layer)
     for (const NameRow& row : family.layer_rows)
-      out.emplace_back(numbered(row.hf, layer), export_row(row, model, layer));
+      if (!row.optional || model.tensors.contains(layer_name(layer, row.canonical[0])))
+        out.emplace_back(numbered(row.hf, layer), export_row(row, model, layer));
   for (const NameRow& row : last) out.emplace_back(row.hf, export_row(row, model, -1));
   return out;
 }
@@ -161,7 +176,8 @@ std::map<std::string, TensorSource> import_tensors(
   }
   for (int64_t layer = 0; layer < spec.num_layers; ++layer)
     for (const NameRow& row : family.layer_rows)
-      import_row(row, take(numbered(row.hf, layer)), spec, shapes, layer, out);
+      if (!row.optional || shapes.contains(layer_name(layer, row.canonical[0])))
+        import_row(row, take(numbered(row.hf, layer)), spec, shapes, layer, out);
   if (!left.empty())
     throw FormatError(left.begin()->second.place + ": " + left.begin()->first +
                       " is no tensor of a " + std::string(family.name) + " model");

@@ -4,76 +4,28 @@
 // Megatron's of version 2 and later.
 // Source: transformers/models/gpt_neox/modeling_gpt_neox.py, configuration_gpt_neox.py.
 #include "convert/families/families.h"
-#include "libindexed/format.h"
 
 namespace convert {
-namespace {
-
-using nlohmann::json;
-using nlohmann::ordered_json;
-using trainer::ModelSpec;
-
-std::string refusal(const ModelSpec& spec) {
-  if (spec.position != trainer::Position::rotary) return "positions are not rotary";
-  if (spec.norm != ops::Norm::layernorm) return "the norm is not LayerNorm";
-  if (spec.activation == ops::Activation::swiglu) return "the MLP is gated";
-  return refusal_of_plain_heads(spec);
-}
-
-ordered_json config(const ModelSpec& spec) {
-  ordered_json out;
-  out["hidden_size"] = spec.hidden_size;
-  out["intermediate_size"] = spec.ffn_hidden_size;
-  out["num_hidden_layers"] = spec.num_layers;
-  out["num_attention_heads"] = spec.num_attention_heads;
-  out["max_position_embeddings"] = spec.max_position_embeddings;
-  out["hidden_act"] = activation_name(spec.activation);
-  out["layer_norm_eps"] = shortest(spec.norm_epsilon);
-  out["rotary_pct"] = shortest(spec.rotary_percent);
-  out["rotary_emb_base"] = shortest(spec.rotary_base);
-  out["use_parallel_residual"] = spec.parallel_residual;
-  out["attention_bias"] = true;
-  out["hidden_dropout"] = shortest(spec.hidden_dropout);
-  out["attention_dropout"] = shortest(spec.attention_dropout);
-  out["initializer_range"] = shortest(spec.init_method_std);
-  return out;
-}
-
-ModelSpec read_config(const json& config) {
-  if (!config_bool(config, "attention_bias", true))
-    throw indexed::FormatError("key \"attention_bias\" is false, which is not supported");
-  ModelSpec spec;
-  spec.family = "gpt_neox";
-  spec.position = trainer::Position::rotary;
-  spec.num_layers = config_integer(config, "num_hidden_layers");
-  spec.hidden_size = config_integer(config, "hidden_size");
-  spec.ffn_hidden_size = config_integer(config, "intermediate_size");
-  spec.num_attention_heads = spec.num_query_groups = config_integer(config, "num_attention_heads");
-  spec.kv_channels = spec.hidden_size / spec.num_attention_heads;
-  spec.max_position_embeddings = config_integer(config, "max_position_embeddings");
-  spec.vocab_size = spec.padded_vocab_size = config_integer(config, "vocab_size");
-  spec.norm_epsilon = config_real(config, "layer_norm_eps", 1e-5F);
-  const json rope = rope_parameters(config);
-  spec.rotary_percent =
-      config_real(rope, "partial_rotary_factor", config_real(config, "rotary_pct", 0.25F));
-  spec.rotary_base =
-      config_real(rope, "rope_theta", config_real(config, "rotary_emb_base", 10000.0F));
-  spec.activation = activation_from_name(config.value("hidden_act", "gelu"));
-  spec.parallel_residual = config_bool(config, "use_parallel_residual", true);
-  spec.tied_embeddings = config_bool(config, "tie_word_embeddings", false);
-  spec.hidden_dropout = config_real(config, "hidden_dropout", 0.0F);
-  spec.attention_dropout = config_real(config, "attention_dropout", 0.0F);
-  spec.init_method_std = config_real(config, "initializer_range", 0.02F);
-  return spec;
-}
-
-}  // namespace
 
 const Family kGptNeox = {
     .name = "gpt_neox",
     .architecture = "GPTNeoXForCausalLM",
     .bases = {"gpt_neox."},
     .ignored = {".attention.bias", ".masked_bias", ".rotary_emb.inv_freq"},
+    .keys = {{"hidden_size"},
+             {"ffn_hidden_size"},
+             {"num_layers"},
+             {"num_attention_heads"},
+             {"max_position_embeddings"},
+             {"activation", "gelu_erf"},
+             {"norm_epsilon", "1e-05", "layer_norm_eps"},
+             {"rotary_percent", "0.25", "rotary_pct"},
+             {"rotary_base", "10000", "rotary_emb_base"},
+             {"parallel_residual", "true"},
+             {"", "true", "attention_bias"},
+             {"hidden_dropout", "0", "hidden_dropout"},
+             {"attention_dropout", "0"},
+             {"init_method_std", "0.02"}},
     .rows = {{"gpt_neox.embed_in.weight", {"embedding.word_embeddings.weight"}},
              {"gpt_neox.final_layer_norm.weight", {"decoder.final_layernorm.weight"}},
              {"gpt_neox.final_layer_norm.bias", {"decoder.final_layernorm.bias"}},
@@ -98,9 +50,6 @@ const Family kGptNeox = {
                    {"gpt_neox.layers.{}.mlp.dense_h_to_4h.bias", {"mlp.linear_fc1.bias"}},
                    {"gpt_neox.layers.{}.mlp.dense_4h_to_h.weight", {"mlp.linear_fc2.weight"}},
                    {"gpt_neox.layers.{}.mlp.dense_4h_to_h.bias", {"mlp.linear_fc2.bias"}}},
-    .refusal = refusal,
-    .config = config,
-    .spec = read_config,
 };
 
 }  // namespace convert

@@ -1,105 +1,100 @@
 // SPDX-License-Identifier: MIT
-// Llama and what is written as it (Mistral without a window): rotary positions on whole heads,
-// RMSNorm, a gated MLP, no biases, heads grouped or not.
-// Source: transformers/models/llama/modeling_llama.py, configuration_llama.py.
+// Llama and the families that differ from it in a few rows: rotary positions on whole heads,
+// RMSNorm, a gated MLP, heads grouped or not. Mistral attends to a window; Qwen2 has biases of q, k
+// and v alone; Qwen3 has norms of q and k.
+// Source: transformers/models/{llama,mistral,qwen2,qwen3}/modeling_*.py, configuration_*.py.
+#include <iterator>
+
 #include "convert/families/families.h"
-#include "libindexed/format.h"
 
 namespace convert {
 namespace {
 
-using nlohmann::json;
-using nlohmann::ordered_json;
-using trainer::ModelSpec;
+using Use = KeyRow::Use;
 
-std::string refusal(const ModelSpec& spec) {
-  if (spec.position != trainer::Position::rotary || spec.rotary_percent != 1.0F)
-    return "positions are not rotary on whole heads";
-  if (spec.norm != ops::Norm::rmsnorm) return "the norm is not RMSNorm";
-  if (spec.activation != ops::Activation::swiglu) return "the MLP is not gated by SiLU";
-  if (spec.linear_bias) return "linears have biases";
-  if (spec.parallel_residual) return "attention and MLP are parallel";
-  return {};
+template <class Row>
+std::vector<Row> with(std::vector<Row> rows, std::vector<Row> more) {
+  rows.insert(rows.end(), std::make_move_iterator(more.begin()),
+              std::make_move_iterator(more.end()));
+  return rows;
 }
 
-ordered_json config(const ModelSpec& spec) {
-  ordered_json out;
-  out["hidden_size"] = spec.hidden_size;
-  out["intermediate_size"] = spec.ffn_hidden_size;
-  out["num_hidden_layers"] = spec.num_layers;
-  out["num_attention_heads"] = spec.num_attention_heads;
-  out["num_key_value_heads"] = spec.num_query_groups;
-  out["head_dim"] = spec.kv_channels;
-  out["max_position_embeddings"] = spec.max_position_embeddings;
-  out["hidden_act"] = "silu";
-  out["rms_norm_eps"] = shortest(spec.norm_epsilon);
-  out["rope_theta"] = shortest(spec.rotary_base);
-  out["attention_bias"] = false;
-  out["mlp_bias"] = false;
-  out["attention_dropout"] = shortest(spec.attention_dropout);
-  out["initializer_range"] = shortest(spec.init_method_std);
-  return out;
+/// What a config without these keys means in its family, which its class says.
+struct Absent {
+  std::string_view groups = "0", head_size = "0";  ///< "0": as many as heads; hidden size / heads.
+};
+
+std::vector<KeyRow> keys(Absent absent, std::vector<KeyRow> own) {
+  const std::vector<KeyRow> first = {{"hidden_size"},
+                                     {"ffn_hidden_size"},
+                                     {"num_layers"},
+                                     {"num_attention_heads"},
+                                     {"num_query_groups", absent.groups},
+                                     {"kv_channels", absent.head_size},
+                                     {"max_position_embeddings"},
+                                     {"activation", "swiglu"},
+                                     {"norm_epsilon", "1e-06"},
+                                     {"rotary_base", "10000"}};
+  return with(with(first, std::move(own)),
+              {{"attention_dropout", "0"}, {"init_method_std", "0.02"}});
 }
 
-ModelSpec read_config(const json& config) {
-  for (const char* key : {"attention_bias", "mlp_bias"})
-    if (config_bool(config, key, false))
-      throw indexed::FormatError(std::string("key \"") + key +
-                                 "\" is true, which is not supported");
-  if (config.value("hidden_act", "silu") != "silu")
-    throw indexed::FormatError("hidden_act \"" + config.value("hidden_act", "") +
-                               "\" is not supported, expected silu");
-  ModelSpec spec;
-  spec.family = "llama";
-  spec.position = trainer::Position::rotary;
-  spec.norm = ops::Norm::rmsnorm;
-  spec.activation = ops::Activation::swiglu;
-  spec.linear_bias = false;
-  spec.num_layers = config_integer(config, "num_hidden_layers");
-  spec.hidden_size = config_integer(config, "hidden_size");
-  spec.ffn_hidden_size = config_integer(config, "intermediate_size");
-  spec.num_attention_heads = config_integer(config, "num_attention_heads");
-  spec.num_query_groups = config_integer(config, "num_key_value_heads", spec.num_attention_heads);
-  if (spec.num_attention_heads % spec.num_query_groups != 0)
-    throw indexed::FormatError("num_key_value_heads does not divide num_attention_heads");
-  spec.kv_channels =
-      config_integer(config, "head_dim", spec.hidden_size / spec.num_attention_heads);
-  spec.max_position_embeddings = config_integer(config, "max_position_embeddings");
-  spec.vocab_size = spec.padded_vocab_size = config_integer(config, "vocab_size");
-  spec.norm_epsilon = config_real(config, "rms_norm_eps", 1e-6F);
-  spec.rotary_base = config_real(rope_parameters(config), "rope_theta",
-                                 config_real(config, "rope_theta", 10000.0F));
-  spec.tied_embeddings = config_bool(config, "tie_word_embeddings", false);
-  spec.hidden_dropout = 0;
-  spec.attention_dropout = config_real(config, "attention_dropout", 0.0F);
-  spec.init_method_std = config_real(config, "initializer_range", 0.02F);
-  return spec;
+std::vector<NameRow> rows() {
+  return {{"model.embed_tokens.weight", {"embedding.word_embeddings.weight"}},
+          {"model.norm.weight", {"decoder.final_layernorm.weight"}},
+          {"lm_head.weight", {"output_layer.weight"}}};
 }
+
+NameRow layer_row(std::string_view hf, std::string_view canonical, bool optional = false) {
+  return {hf, {canonical}, Fuse::none, false, optional};
+}
+
+std::vector<NameRow> layer_rows() {
+  return {
+      layer_row("model.layers.{}.input_layernorm.weight", "input_layernorm.weight"),
+      layer_row("model.layers.{}.self_attn.q_proj.weight", "self_attention.linear_q.weight"),
+      layer_row("model.layers.{}.self_attn.q_proj.bias", "self_attention.linear_q.bias", true),
+      layer_row("model.layers.{}.self_attn.k_proj.weight", "self_attention.linear_k.weight"),
+      layer_row("model.layers.{}.self_attn.k_proj.bias", "self_attention.linear_k.bias", true),
+      layer_row("model.layers.{}.self_attn.v_proj.weight", "self_attention.linear_v.weight"),
+      layer_row("model.layers.{}.self_attn.v_proj.bias", "self_attention.linear_v.bias", true),
+      layer_row("model.layers.{}.self_attn.q_norm.weight", "self_attention.q_layernorm.weight",
+                true),
+      layer_row("model.layers.{}.self_attn.k_norm.weight", "self_attention.k_layernorm.weight",
+                true),
+      layer_row("model.layers.{}.self_attn.o_proj.weight", "self_attention.linear_proj.weight"),
+      layer_row("model.layers.{}.self_attn.o_proj.bias", "self_attention.linear_proj.bias", true),
+      layer_row("model.layers.{}.post_attention_layernorm.weight", "pre_mlp_layernorm.weight"),
+      layer_row("model.layers.{}.mlp.gate_proj.weight", "mlp.linear_gate.weight"),
+      layer_row("model.layers.{}.mlp.gate_proj.bias", "mlp.linear_gate.bias", true),
+      layer_row("model.layers.{}.mlp.up_proj.weight", "mlp.linear_up.weight"),
+      layer_row("model.layers.{}.mlp.up_proj.bias", "mlp.linear_up.bias", true),
+      layer_row("model.layers.{}.mlp.down_proj.weight", "mlp.linear_fc2.weight"),
+      layer_row("model.layers.{}.mlp.down_proj.bias", "mlp.linear_fc2.bias", true)};
+}
+
+Family family(std::string_view name, std::string_view architecture, Absent absent,
+              std::vector<KeyRow> own) {
+  return {.name = name,
+          .architecture = architecture,
+          .bases = {"model."},
+          .ignored = {".rotary_emb.inv_freq"},
+          .keys = keys(absent, std::move(own)),
+          .rows = rows(),
+          .layer_rows = layer_rows()};
+}
+
+// Layers that attend to a window and layers that do not, mixed, are another model.
+const std::vector<KeyRow> kNoWindow = {{"", "false", "use_sliding_window"}};
 
 }  // namespace
 
-const Family kLlama = {
-    .name = "llama",
-    .architecture = "LlamaForCausalLM",
-    .bases = {"model."},
-    .ignored = {".rotary_emb.inv_freq"},
-    .rows = {{"model.embed_tokens.weight", {"embedding.word_embeddings.weight"}},
-             {"model.norm.weight", {"decoder.final_layernorm.weight"}},
-             {"lm_head.weight", {"output_layer.weight"}}},
-    .layer_rows = {{"model.layers.{}.input_layernorm.weight", {"input_layernorm.weight"}},
-                   {"model.layers.{}.self_attn.q_proj.weight", {"self_attention.linear_q.weight"}},
-                   {"model.layers.{}.self_attn.k_proj.weight", {"self_attention.linear_k.weight"}},
-                   {"model.layers.{}.self_attn.v_proj.weight", {"self_attention.linear_v.weight"}},
-                   {"model.layers.{}.self_attn.o_proj.weight",
-                    {"self_attention.linear_proj.weight"}},
-                   {"model.layers.{}.post_attention_layernorm.weight",
-                    {"pre_mlp_layernorm.weight"}},
-                   {"model.layers.{}.mlp.gate_proj.weight", {"mlp.linear_gate.weight"}},
-                   {"model.layers.{}.mlp.up_proj.weight", {"mlp.linear_up.weight"}},
-                   {"model.layers.{}.mlp.down_proj.weight", {"mlp.linear_fc2.weight"}}},
-    .refusal = refusal,
-    .config = config,
-    .spec = read_config,
-};
+const Family kLlama =
+    family("llama", "LlamaForCausalLM", {}, {{"attention_bias", "false"}, {"mlp_bias", "false"}});
+const Family kMistral =
+    family("mistral", "MistralForCausalLM", {.groups = "8"}, {{"sliding_window", "4096"}});
+const Family kQwen2 = family("qwen2", "Qwen2ForCausalLM", {.groups = "32"}, kNoWindow);
+const Family kQwen3 = family("qwen3", "Qwen3ForCausalLM", {.groups = "32", .head_size = "128"},
+                             with(kNoWindow, {{"attention_bias", "false"}}));
 
 }  // namespace convert

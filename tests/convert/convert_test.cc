@@ -24,6 +24,7 @@
 #include "libindexed/format.h"
 #include "tests/convert/outcomes.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/spec/model_fields.h"
 
 namespace convert {
 namespace {
@@ -153,18 +154,44 @@ TEST_P(FamilyTest, FoldersOfTransformersAreReadAndWritten) {
     EXPECT_EQ(tensor.shape, row[0].get<std::vector<int64_t>>()) << tensor.name;
     EXPECT_EQ(digest(file.bytes(tensor)), row[1].get<uint32_t>()) << tensor.name;
   }
-  EXPECT_EQ(spec_to_texts(read_hf_folder(path("hf")).spec), spec_to_texts(model.spec));
+  EXPECT_EQ(trainer::model_record(read_hf_folder(path("hf")).spec),
+            trainer::model_record(model.spec));
   // Through the trainer's checkpoint, padded there and trimmed again.
   write_trainer_checkpoint(model, path("run"), 64);
   CanonicalModel back = read_trainer_checkpoint(path("run"), std::nullopt, false);
   trim_vocabulary(back, model.spec.vocab_size);
-  EXPECT_EQ(spec_to_texts(back.spec), spec_to_texts(model.spec));
+  EXPECT_EQ(trainer::model_record(back.spec), trainer::model_record(model.spec));
   for (const auto& [name, source] : model.tensors)
     EXPECT_EQ(back.at(name).load(), source.load()) << name;
 }
 
+// Through Megatron's arguments and names, which say everything but the family.
+TEST_P(FamilyTest, GoesThroughMegatronsFileOrIsRefused) {
+  const CanonicalModel model =
+      read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/" + GetParam());
+  const bool spoken = model.spec.activation != ops::Activation::relu &&
+                      !model.spec.parallel_residual && !model.spec.attention_bias &&
+                      !model.spec.rotary_scaling;
+  for (const bool core : {false, true}) {
+    const MegatronTarget target{.path = path(core ? "core" : "legacy"), .core_names = core};
+    if (!spoken) {
+      EXPECT_THAT(error_of([&] { write_megatron(model, {}, target); }), HasSubstr("Megatron-LM"));
+      continue;
+    }
+    write_megatron(model, {}, target);
+    CanonicalModel back = read_megatron(target.path, {});
+    trim_vocabulary(back, model.spec.vocab_size);
+    back.spec.family = model.spec.family;
+    EXPECT_EQ(trainer::model_record(back.spec), trainer::model_record(model.spec));
+    for (const auto& [name, source] : model.tensors)
+      EXPECT_EQ(back.at(name).load(), source.load()) << name;
+  }
+}
+
 INSTANTIATE_TEST_SUITE_P(HuggingFace, FamilyTest,
-                         ::testing::Values("gpt2", "opt", "gpt_neox", "gpt_neox_serial", "llama"),
+                         ::testing::Values("gpt2", "opt", "gpt_neox", "gpt_neox_serial", "llama",
+                                           "llama_biases", "llama_linear", "mistral",
+                                           "mistral_whole", "qwen2", "qwen3"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(ConvertTest, AHeadThatDiffersFromATiedEmbeddingIsKept) {
@@ -259,7 +286,10 @@ TEST_F(ConvertTest, AFolderReadBackIsTheModel) {
     EXPECT_EQ(back.at(name).shape, source.shape) << name;
     EXPECT_EQ(back.at(name).load(), source.load()) << name;
   }
-  EXPECT_EQ(spec_to_texts(back.spec), spec_to_texts(model.spec));
+  EXPECT_EQ(back.spec.family, "gpt2");  // which a file of Megatron's does not say
+  std::map<std::string, std::string> said = trainer::model_record(model.spec);
+  said["family"] = "gpt2";
+  EXPECT_EQ(trainer::model_record(back.spec), said);
 }
 
 TEST_F(ConvertTest, ToMegatronAndBack) {
@@ -288,7 +318,7 @@ TEST_F(ConvertTest, ToTheTrainerAndBack) {
   EXPECT_EQ(back.spec.padded_vocab_size, 384);
   EXPECT_EQ(back.spec.vocab_size, kVocabSize);
   trim_vocabulary(back, kVocabSize);
-  EXPECT_EQ(spec_to_texts(back.spec), spec_to_texts(model.spec));
+  EXPECT_EQ(trainer::model_record(back.spec), trainer::model_record(model.spec));
   write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
   expect_tensors(path("hf"), "fp32");
 }
@@ -377,6 +407,51 @@ TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
   EXPECT_THAT(with("n_embd", "8"), HasSubstr("expected a whole number"));
   EXPECT_THAT(with("activation_function", "silu"), HasSubstr("activation \"silu\""));
   EXPECT_THAT(with("vocab_size", 262), HasSubstr("shape (261, 8), expected (262, 8)"));
+}
+
+// What a family's models have and these do not is refused by its key, never computed otherwise.
+TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
+  const auto with = [&](const std::string& family, const char* key, const json& value) {
+    const fs::path from = fs::path(GOLDEN_DIR) / "convert" / "families" / family;
+    fs::remove_all(path("hf"));
+    fs::copy(from, path("hf"));
+    json config = json::parse(read_file(from.string() + "/config.json"));
+    config[key] = value;
+    if (value == "absent") config.erase(key);
+    std::ofstream(path("hf/config.json")) << config;
+    return error_of([&] { read_hf_folder(path("hf")); });
+  };
+  // As the families' classes have it.
+  EXPECT_EQ(with("mistral", "sliding_window", "absent"), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 4096);
+  EXPECT_EQ(with("mistral", "sliding_window", nullptr), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 0);
+  EXPECT_THAT(with("mistral", "num_key_value_heads", "absent"), HasSubstr("does not divide"));
+  EXPECT_THAT(with("qwen3", "head_dim", "absent"), HasSubstr("expected (512, 16)"));
+  EXPECT_THAT(with("llama", "num_key_value_heads", "absent"), HasSubstr("expected (16, 16)"));
+  EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
+  EXPECT_THAT(with("qwen2", "use_sliding_window", true),
+              HasSubstr("key \"use_sliding_window\" is true, which is not supported"));
+  EXPECT_THAT(with("qwen3", "layer_types", {"full_attention", "sliding_attention"}),
+              HasSubstr("key \"layer_types\" is [\"full_attention\",\"sliding_attention\"]"));
+  EXPECT_THAT(with("qwen3", "hidden_act", "gelu"),
+              HasSubstr("activation \"gelu\" is not supported, expected silu"));
+  EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}),
+              HasSubstr("rope_type \"yarn\" is not supported, expected default, linear or llama3"));
+  EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}),
+              HasSubstr("has no factor above 0"));
+  EXPECT_THAT(
+      with("llama", "rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}),
+      HasSubstr("not a llama model known here: rotary_percent is 0.5, expected 1"));
+  EXPECT_THAT(with("mistral", "sliding_window", 2.5), HasSubstr("expected a whole number"));
+  EXPECT_THAT(with("qwen2", "head_dim", int64_t{1} << 62),
+              HasSubstr("head size of 4611686018427387904"));
+  EXPECT_THAT(with("mistral", "num_key_value_heads", 3), HasSubstr("does not divide"));
+  EXPECT_THAT(with("llama", "attention_bias", true),
+              HasSubstr("no tensor model.layers.0.self_attn.q_proj.bias"));
+  EXPECT_THAT(with("qwen3", "model_type", "llama"),
+              HasSubstr("k_norm.weight is no tensor of a llama"));
+  EXPECT_THAT(with("opt", "word_embed_proj_dim", 8), HasSubstr("key \"word_embed_proj_dim\" is 8"));
 }
 
 TEST_F(ConvertTest, NumbersThatAreNotFiniteAreSaid) {

@@ -3,7 +3,7 @@
 
 Written from the definition of each family, not from the trainer: weights are named as the parameter table names them,
 dropout masks follow the law of trainer/ops/dropout.h through a Philox of numpy integers written here.
-Run: python tests/reference/make_model_goldens.py tests/golden/trainer
+Run: python tests/reference/make_model_goldens.py tests/golden/trainer [NAME]
 Each file: "gristmill-golden 1 torch VERSION\n", then for each array "name count\n" and count fp32 values.
 """
 import math
@@ -16,11 +16,21 @@ S, B, M, V, PADDED = 10, 2, 2, 29, 32  # M micro-batches of B samples of S token
 SEED, ITERATION = 1234, 1
 FAMILIES = {
     "gpt2": dict(norm="ln", act="gelu_tanh", heads=2, groups=2),
-    "gpt2_dropout": dict(norm="ln", act="gelu_tanh", heads=2, groups=2, hidden_dropout=0.1, attention_dropout=0.2),
+    # Masks are drawn for iteration 1.
+    "gpt2_dropout": dict(steps=1, norm="ln", act="gelu_tanh", heads=2, groups=2, hidden_dropout=0.1, attention_dropout=0.2),
     "gpt2_documents": dict(norm="ln", act="gelu_tanh", heads=2, groups=2, documents=True),
     "opt": dict(norm="ln", act="relu", heads=2, groups=2, offset=2),
     "gpt_neox": dict(norm="ln", act="gelu_erf", heads=2, groups=2, rotary=0.25, parallel=True, untied=True),
-    "llama": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias=False, untied=True, ffn=24),
+    "llama": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24),
+    "mistral": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, window=3, d=6),
+    "qwen2": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="qkv", untied=True, ffn=24),
+    "qwen3": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, d=6, qk_norm=True),
+    "interpolated": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="attention", untied=True, ffn=24,
+                         rope=dict(linear=2.0)),
+    # A LayerNorm of each head, positions scaled as Llama 3.1's are, biases of the MLP alone. One step: where positions turn
+    # slowly, a bias of the keys' norm has gradients next to 0, and Adam makes steps of what rounding leaves of them.
+    "scaled": dict(steps=1, norm="ln", act="gelu_tanh", heads=2, groups=1, rotary=1.0, bias="mlp", qk_norm=True,
+                   rope=dict(factor=4.0, low=0.05, high=0.75, original=6)),
 }
 L, H = 2, 16
 
@@ -55,22 +65,22 @@ def site(layer, kind):
 
 def parameters(c, generator):
     """In the order of the table; values that fp32 holds exactly."""
-    p, h, d = {}, H, H // c["heads"]
+    p, h, d = {}, H, head_size(c)
     qkv, ffn = (c["heads"] + 2 * c["groups"]) * d, c.get("ffn", 4 * H)
-    fc1, bias = (2 * ffn if c["act"] == "swiglu" else ffn), c.get("bias", True)
+    fc1, bias = (2 * ffn if c["act"] == "swiglu" else ffn), c.get("bias", "attention mlp")
 
     def add(name, *shape, mean=0.0):
         value = mean + 0.25 * torch.randn(*shape, generator=generator, dtype=torch.float32)
         p[name] = value.double().requires_grad_()
 
-    def norm(name):
-        add(name + ".weight", h, mean=1.0)
+    def norm(name, size=h):
+        add(name + ".weight", size, mean=1.0)
         if c["norm"] == "ln":
-            add(name + ".bias", h)
+            add(name + ".bias", size)
 
-    def linear(name, out, inner):
+    def linear(name, out, inner, *of):
         add(name + ".weight", out, inner)
-        if bias:
+        if any(kind in bias for kind in of):
             add(name + ".bias", out)
 
     add("embedding.word_embeddings.weight", PADDED, h)
@@ -79,21 +89,39 @@ def parameters(c, generator):
     for layer in range(L):
         at = f"decoder.layers.{layer}."
         norm(at + "input_layernorm")
-        linear(at + "self_attention.linear_qkv", qkv, h)
-        linear(at + "self_attention.linear_proj", h, c["heads"] * d)
+        linear(at + "self_attention.linear_qkv", qkv, h, "qkv", "attention")
+        if c.get("qk_norm"):
+            norm(at + "self_attention.q_layernorm", d)
+            norm(at + "self_attention.k_layernorm", d)
+        linear(at + "self_attention.linear_proj", h, c["heads"] * d, "attention")
         norm(at + "pre_mlp_layernorm")
-        linear(at + "mlp.linear_fc1", fc1, h)
-        linear(at + "mlp.linear_fc2", h, ffn)
+        linear(at + "mlp.linear_fc1", fc1, h, "mlp")
+        linear(at + "mlp.linear_fc2", h, ffn, "mlp")
     norm("decoder.final_layernorm")
     if c.get("untied"):
         add("output_layer.weight", PADDED, h)
     return p
 
 
-def rotate(x, positions, dims):
+def head_size(c):
+    return c.get("d", H // c["heads"])
+
+
+def rates(half, rope):
+    """What each pair turns in one position; `rope` as transformers scales it: linear, or llama3."""
+    rate = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half) / rope.get("linear", 1.0)
+    if "factor" not in rope:
+        return rate
+    wave, original, low, high = 2 * math.pi / rate, rope["original"], rope["low"], rope["high"]
+    smooth = (original / wave - low) / (high - low)
+    scaled = torch.where(wave > original / low, rate / rope["factor"], (1 - smooth) * rate / rope["factor"] + smooth * rate)
+    return torch.where(wave < original / high, rate, scaled)
+
+
+def rotate(x, positions, dims, rope):
     """First `dims` of the last dimension, pairs (i, i + dims/2); x (S, B, N, D)."""
     half = dims // 2
-    angle = positions[..., None].double() * 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half)
+    angle = positions[..., None].double() * rates(half, rope)
     cos, sin = angle.cos()[:, :, None], angle.sin()[:, :, None]
     a, b = x[..., :half], x[..., half:dims]
     return torch.cat([a * cos - b * sin, b * cos + a * sin, x[..., dims:]], -1)
@@ -101,7 +129,7 @@ def rotate(x, positions, dims):
 
 def token_losses(c, p, batch, m, training):
     """(S, B)."""
-    n, g, d = c["heads"], c["groups"], H // c["heads"]
+    n, g, d = c["heads"], c["groups"], head_size(c)
     hd, ad = (c.get("hidden_dropout", 0), c.get("attention_dropout", 0)) if training else (0, 0)
     first = m * B
     positions = batch["positions"]
@@ -109,7 +137,7 @@ def token_losses(c, p, batch, m, training):
     def norm(x, name):
         w = p[name + ".weight"]
         if c["norm"] == "ln":
-            return torch.nn.functional.layer_norm(x, (H,), w, p[name + ".bias"], 1e-5)
+            return torch.nn.functional.layer_norm(x, w.shape, w, p[name + ".bias"], 1e-5)
         return x * torch.rsqrt(x.pow(2).mean(-1, keepdim=True) + 1e-5) * w
 
     def linear(x, name):
@@ -120,14 +148,16 @@ def token_losses(c, p, batch, m, training):
         at = f"decoder.layers.{layer}.self_attention."
         qkv = linear(x, at + "linear_qkv").view(S, B, g, n // g + 2, d)
         q, k, v = qkv[:, :, :, :-2].reshape(S, B, n, d), qkv[:, :, :, -2], qkv[:, :, :, -1]
+        if c.get("qk_norm"):
+            q, k = norm(q, at + "q_layernorm"), norm(k, at + "k_layernorm")
         if "rotary" in c:
-            dims = int(c["rotary"] * d) // 2 * 2
-            q, k = rotate(q, positions, dims), rotate(k, positions, dims)
+            dims, rope = int(c["rotary"] * d) // 2 * 2, c.get("rope", {})
+            q, k = rotate(q, positions, dims, rope), rotate(k, positions, dims, rope)
         k, v = k.repeat_interleave(n // g, 2), v.repeat_interleave(n // g, 2)
         scores = torch.einsum("sbnd,tbnd->bnst", q, k) / math.sqrt(d)
         t = torch.arange(S)
         seen = (t[None, :] <= t[:, None])[None].expand(B, S, S)
-        if c.get("documents"):
+        if "window" in c or c.get("documents"):
             seen = seen & (t[None, None, :] >= batch["first_key"].T[:, :, None])
         probabilities = torch.softmax(scores.masked_fill(~seen[:, None], -torch.inf), -1)
         if ad:
@@ -182,6 +212,8 @@ def batches(c, generator):
             for b, cut in enumerate((4, 7)):
                 positions[cut:, b] -= cut
                 first_key[cut:, b] = cut
+        if "window" in c:
+            first_key = (torch.arange(S) - c["window"] + 1).clamp(min=0)[:, None].expand(S, B).clone()
         result.append(dict(tokens=tokens[:-1], labels=tokens[1:], positions=positions, first_key=first_key,
                            loss_mask=(torch.rand(S, B, generator=generator) > 0.2).float()))
     return result
@@ -195,8 +227,10 @@ def write(path, arrays):
             f.write(f"{name} {flat.size}\n".encode() + flat.tobytes())
 
 
-def main(folder):
+def main(folder, *only):
     for index, (family, c) in enumerate(FAMILIES.items()):
+        if only and family not in only:
+            continue
         generator = torch.Generator().manual_seed(100 + index)
         p, data, arrays = parameters(c, generator), batches(c, generator), []
         for key in ("tokens", "labels", "positions", "first_key", "loss_mask"):
@@ -208,7 +242,7 @@ def main(folder):
         optimizer = torch.optim.AdamW([dict(params=decayed, weight_decay=0.1), dict(params=rest, weight_decay=0.0)],
                                       lr=1.0, betas=(0.9, 0.999), eps=1e-6)
         losses, norms = [], []
-        for step in range(20 if "dropout" not in family else 1):  # masks are drawn for iteration 1
+        for step in range(c.get("steps", 20)):
             for group in optimizer.param_groups:
                 group["lr"] = 1e-3 * (1 + step % 3)
             optimizer.zero_grad()
@@ -226,4 +260,4 @@ def main(folder):
 
 
 if __name__ == "__main__":
-    main(sys.argv[1])
+    main(*sys.argv[1:])

@@ -115,6 +115,8 @@ TEST(FlagTable, DefaultsAreMegatrons) {
       {"recompute-num-layers", ""},
       {"reset-attention-mask", "false"},
       {"reset-position-ids", "false"},
+      {"qk-layernorm", "false"},
+      {"rope-scaling-factor", "8"},
       {"rotary-base", "10000"},
       {"rotary-percent", "1"},
       {"save-interval", ""},
@@ -269,9 +271,12 @@ TEST(Derive, RefusesWhatContradictsItself) {
               c.start_weight_decay = c.end_weight_decay = 0.01;
             }),
             "");
-  EXPECT_EQ(with([](C& c) { c.add_qkv_bias = true, c.add_bias_linear = false; }),
-            "--add-qkv-bias with --disable-bias-linear: query, key and value have no bias alone "
-            "here");
+  EXPECT_EQ(with([](C& c) { c.add_qkv_bias = true, c.add_bias_linear = false; }), "");
+  EXPECT_EQ(
+      with([](C& c) { c.use_rope_scaling = true, c.rotary_seq_len_interpolation_factor = 2; }),
+      "--use-rope-scaling and --rotary-seq-len-interpolation-factor exclude each other");
+  EXPECT_EQ(with([](C& c) { c.rope_low_freq_factor = 4; }),
+            "--rope-high-freq-factor 4 is not above --rope-low-freq-factor 4");
   EXPECT_EQ(with([](C& c) { c.add_qkv_bias = true; }), "");
   EXPECT_EQ(with([](C& c) { c.finetune = true; }),
             "--finetune needs --load or --pretrained-checkpoint");

@@ -87,6 +87,19 @@ TEST(FillSample, MegatronsExampleOfMasksAndPositions) {
   EXPECT_THAT(out.first_key, ElementsAre(0, 0, 0, 0, 0, 0));
 }
 
+// Position q of a window of W sees keys q - W + 1 .. q, as transformers' mask has it, and no other
+// document's.
+TEST(FillSample, AWindowHidesWhatLiesBeforeIt) {
+  const std::vector<int32_t> tokens = {5, 0, 6, 7, 4, 8, 9};
+  BatchLoaderOptions options{.seq_length = 6, .eod_id = 0, .sliding_window = 3};
+  Filled out(6);
+  fill_sample(tokens, options, out.arrays(), 1);
+  EXPECT_THAT(out.first_key, ElementsAre(0, 0, 0, 1, 2, 3));
+  options.reset_attention_mask = true;
+  fill_sample(tokens, options, out.arrays(), 1);
+  EXPECT_THAT(out.first_key, ElementsAre(0, 0, 2, 2, 2, 3));
+}
+
 // Which sample a row of the batch is: read back through the data itself.
 int64_t find_sample(const indexed::TrainingData& data, const std::vector<int32_t>& row) {
   std::vector<int32_t> sample(row.size());

@@ -59,8 +59,10 @@ ModelSpec spec_of(const Layout& l) {
   spec.num_layers = l.depth;
   spec.hidden_size = 32;
   spec.num_attention_heads = 8;
-  spec.num_query_groups = l.family == "llama" ? 4 : 8;
-  spec.ffn_hidden_size = l.family == "llama" && !l.fp8.on() ? 40 : 64;
+  spec.num_query_groups = spec.gated() ? 4 : 8;
+  spec.ffn_hidden_size = spec.gated() && !l.fp8.on() ? 40 : 64;
+  if (l.family == "qwen3") spec.kv_channels = 6;
+  if (l.family == "mistral") spec.sliding_window = 5;
   spec.max_position_embeddings = kS + 2;
   spec.vocab_size = 61;
   spec.padded_vocab_size = 64;
@@ -106,6 +108,7 @@ void fill_batch(Engine& engine, uint32_t step) {
     batch.labels[i] = static_cast<int32_t>(w.y % 61);
     batch.positions[i] = static_cast<int32_t>(i % rows / size_t(kB));
     batch.loss_mask[i] = w.z % 5 == 0 ? 0.0f : 1.0f;
+    if (!batch.first_key.empty()) batch.first_key[i] = std::max(0, batch.positions[i] - 4);
   }
 }
 
@@ -244,7 +247,7 @@ std::vector<Layout> layouts() {
   const Recompute selective{G::selective, M::uniform, 1}, pairs{G::full, M::uniform, 2},
       one{G::full, M::block, 1};
   std::vector<Layout> all;
-  for (const char* family : {"gpt2", "opt", "gpt_neox", "llama"}) {
+  for (const char* family : {"gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}) {
     const bool gpt2 = std::string(family) == "gpt2";
     all.push_back({.family = family, .tensor = 2, .dropout = gpt2});
     all.push_back({.family = family, .tensor = 2, .sequence = true, .dropout = true});
@@ -298,6 +301,9 @@ std::vector<Layout> layouts() {
   all.push_back({.pipeline = 2, .dropout = true, .data = 2, .zero = 3});
   all.push_back({.pipeline = 2, .schedule = ScheduleKind::zero_bubble, .data = 2});
   all.push_back({.family = "llama", .pipeline = 2, .data = 2, .zero = 2});
+  all.push_back({.family = "qwen3", .tensor = 4, .sequence = true, .recompute = selective});
+  all.push_back({.family = "qwen3", .tensor = 2, .recompute = pairs, .data = 2, .zero = 3});
+  all.push_back({.family = "qwen3", .tensor = 2, .data = 2, .zero = 2});
   all.push_back(
       {.pipeline = 2, .schedule = ScheduleKind::interleaved, .chunks = 2, .data = 2, .zero = 3});
   return all;

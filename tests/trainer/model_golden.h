@@ -40,13 +40,30 @@ inline Arrays read_golden(const std::string& family) {
 inline constexpr int64_t kS = 10, kB = 2, kM = 2;
 
 inline ModelSpec tiny(const std::string& golden) {
-  const std::string family = golden.substr(0, 4) == "gpt2" ? "gpt2" : golden;
-  ModelSpec spec = family_defaults(family);
+  const bool llama = golden == "interpolated",
+             gpt = golden.starts_with("gpt2") || golden == "scaled";
+  ModelSpec spec = family_defaults(gpt ? "gpt2" : llama ? "llama" : golden);
+  const bool gated = spec.gated();
   spec.num_layers = 2;
   spec.hidden_size = 16;
-  spec.num_attention_heads = family == "llama" ? 4 : 2;
-  spec.num_query_groups = 2;
-  spec.ffn_hidden_size = family == "llama" ? 24 : 64;
+  spec.num_attention_heads = gated ? 4 : 2;
+  spec.num_query_groups = golden == "scaled" ? 1 : 2;
+  spec.ffn_hidden_size = gated ? 24 : 64;
+  if (golden == "mistral" || golden == "qwen3") spec.kv_channels = 6;
+  if (golden == "mistral") spec.sliding_window = 3;
+  if (golden == "interpolated") {
+    spec.attention_bias = true;
+    spec.rotary_interpolation = 2;
+  }
+  if (golden == "scaled") {
+    spec.position = Position::rotary;
+    spec.linear_bias = false;
+    spec.mlp_bias = spec.qk_norm = spec.rotary_scaling = true;
+    spec.rotary_scaling_factor = 4;
+    spec.rotary_low_freq_factor = 0.05f;
+    spec.rotary_high_freq_factor = 0.75f;
+    spec.rotary_original_positions = 6;
+  }
   spec.max_position_embeddings = kS + 3;
   spec.vocab_size = 29;
   spec.padded_vocab_size = 32;

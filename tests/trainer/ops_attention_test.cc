@@ -156,6 +156,36 @@ TEST(AttentionDecode, EqualsForwardPieceByPiece) {
   expect_close("decode", parts, read(whole), kS + kD);
 }
 
+// A window hides the same keys from a cache as first_key does from a sequence.
+TEST(AttentionDecode, SeesAWindow) {
+  Heap heap;
+  cpu::CpuOps ops(2);
+  constexpr int64_t kS = 600, kD = 4, kRow = 3 * kD, kWindow = 261;  // more than a block of keys
+  const AttentionShape shape{
+      .num_attention_heads = 1, .num_query_groups = 1, .kv_channels = kD, .softmax_scale = 0.4f};
+  const Tensor qkv = heap.floats({kS, 1, kRow}, random_values(kS * kRow, 1));
+  std::vector<int> first_key(kS);
+  for (int64_t s = 0; s < kS; ++s)
+    first_key[size_t(s)] = static_cast<int>(std::max<int64_t>(0, s - kWindow + 1));
+  const Tensor whole = heap.empty({kS, 1, kD}), parts = heap.empty({kS, 1, kD});
+  ops.run(AttentionForward{.shape = shape,
+                           .out = whole,
+                           .stats = {},
+                           .qkv = qkv,
+                           .first_key = heap.integers({kS, 1}, first_key),
+                           .dropout = {}});
+  const Tensor keys = heap.empty({kS, 1, kD}), values = heap.empty({kS, 1, kD});
+  for (const auto& [cached, count] : {std::pair<int64_t, int64_t>{0, 300}, {300, 1}, {301, 299}})
+    ops.run(AttentionDecode{.shape = shape,
+                            .out = parts.slice(cached, count),
+                            .qkv = qkv.slice(cached, count),
+                            .key_cache = keys,
+                            .value_cache = values,
+                            .cached = cached,
+                            .window = kWindow});
+  expect_close("decode", parts, read(whole), kWindow + kD);
+}
+
 TEST(Rotary, RotatesAndReturns) {
   Heap heap;
   cpu::CpuOps ops(1);

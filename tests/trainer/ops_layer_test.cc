@@ -247,6 +247,82 @@ TEST_F(LayerOps, ResidualNormForwardAndBackward) {
   }
 }
 
+/// Each q and k head of rows (G, N/G + 2, D) normed; in: x, q weight, q bias, k weight, k bias.
+Values head_norm(const std::vector<Values>& in, size_t heads, size_t per_group, size_t d, Norm norm,
+                 double eps) {
+  Values y = in[0];
+  for (size_t head = 0; head < in[0].size() / d; ++head) {
+    const size_t slot = head % heads % per_group;
+    if (slot == per_group - 1) continue;
+    const size_t at = slot == per_group - 2 ? 3 : 1;
+    double mean = 0, square = 0;
+    for (size_t c = 0; c < d; ++c) mean += in[0][head * d + c] / double(d);
+    if (norm == Norm::rmsnorm) mean = 0;
+    for (size_t c = 0; c < d; ++c)
+      square += (in[0][head * d + c] - mean) * (in[0][head * d + c] - mean) / double(d);
+    for (size_t c = 0; c < d; ++c)
+      y[head * d + c] = (in[0][head * d + c] - mean) / std::sqrt(square + eps) * in[at][c] +
+                        (norm == Norm::layernorm ? in[at + 1][c] : 0);
+  }
+  return y;
+}
+
+TEST_F(LayerOps, HeadNormForwardAndBackward) {
+  constexpr int64_t kS = 70, kB = 2, kN = 4, kG = 2, kD = 6, kRow = (kN + 2 * kG) * kD,
+                    kNormed = kN + kG, kCount = kS * kB * kRow;
+  for (Norm norm : {Norm::layernorm, Norm::rmsnorm}) {
+    const bool layer = norm == Norm::layernorm;
+    const std::vector<Values> in = {random_values(kCount, 1), random_values(kD, 2),
+                                    random_values(kD, 3), random_values(kD, 4),
+                                    random_values(kD, 5)};
+    const Function f = [&](const std::vector<Values>& v) {
+      return head_norm(v, kN + 2 * kG, kN / kG + 2, kD, norm, 1e-5);
+    };
+    const HeadNorm heads{.norm = norm,
+                         .num_attention_heads = kN,
+                         .num_query_groups = kG,
+                         .x = heap.floats({kS, kB, kRow}, in[0]),
+                         .mean = layer ? heap.empty({kS, kB, kNormed}) : Tensor(),
+                         .rstd = heap.empty({kS, kB, kNormed}),
+                         .q_weight = heap.floats({kD}, in[1]),
+                         .k_weight = heap.floats({kD}, in[3])};
+    const Tensor q_bias = heap.floats({kD}, in[2]), k_bias = heap.floats({kD}, in[4]);
+    const Tensor y = heap.empty({kS, kB, kRow});
+    HeadNormForward forward{.heads = heads, .eps = 1e-5f, .y = y};
+    if (layer) forward.q_bias = q_bias, forward.k_bias = k_bias;
+    ops.run(forward);
+    expect_close("y", y, f(in), kD);
+    // In place, as generation does, and without what backward needs.
+    HeadNormForward again = forward;
+    again.heads.x = again.y = heap.floats({kS, kB, kRow}, in[0]);
+    again.heads.mean = again.heads.rstd = {};
+    ops.run(again);
+    EXPECT_EQ(read(again.y), read(y));
+
+    // d(x) of a few rows alone, numerically; sums over all rows through the weights.
+    const Values cotangent = random_values(kCount, 6);
+    std::vector<Values> few = in;
+    few[0].resize(size_t(3 * kRow));
+    const Values dx = gradient(f, few, 0, cotangent);
+    const Tensor dy = heap.floats({kS, kB, kRow}, cotangent);
+    const Tensor dq = heap.floats({kD}, Values(kD, 1.0)), dk = heap.floats({kD}, Values(kD, 1.0)),
+                 dqb = heap.floats({kD}, Values(kD, 1.0)), dkb = heap.floats({kD}, Values(kD, 1.0));
+    HeadNormBackward backward{
+        .heads = heads, .dx = dy, .dy = dy, .dq_weight = dq, .dk_weight = dk, .accumulate = true};
+    if (layer) backward.dq_bias = dqb, backward.dk_bias = dkb;
+    ops.run(backward);
+    const Values got = read(dy);
+    for (size_t i = 0; i < dx.size(); ++i) EXPECT_NEAR(got[i], dx[i], tolerance(dx, 4 * kD)) << i;
+    size_t which = 1;
+    for (const Tensor& sum : {dq, dqb, dk, dkb}) {
+      Values wanted = gradient(f, in, which, cotangent);
+      for (double& v : wanted) v += 1;
+      if (layer || which % 2 == 1) expect_close("sums", sum, wanted, kS * kB);
+      ++which;
+    }
+  }
+}
+
 TEST_F(LayerOps, WideRowsAreDroppedByOneLaw) {
   // 1100 columns: more than the piece that the fused loop works on.
   constexpr int64_t kH = 1100;

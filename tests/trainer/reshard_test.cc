@@ -207,7 +207,7 @@ void Reshard::chain_of_all(bool muon) {
   std::mt19937 random(7);
   std::shuffle(layouts.begin(), layouts.end(), random);
   for (Layout& layout : layouts) layout.muon = muon;
-  for (const char* family : {"gpt2", "llama"}) {
+  for (const char* family : {"gpt2", "llama", "qwen2", "qwen3"}) {
     const std::string one = root_ + "/one_" + family + (muon ? "_muon" : "");
     const std::vector<float> wanted = stretch(family, {.muon = muon}, one, "", 0, 4);
     // A chain through layouts, each going on from the one before; the second family takes turns.
@@ -261,8 +261,9 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
   constexpr int64_t kLinks = 4;
   for (int64_t round = 0; round < rounds; ++round) {
     std::mt19937 random(static_cast<uint32_t>(seed + round));
-    constexpr const char* kFamilies[] = {"gpt2", "opt", "gpt_neox", "llama"};
-    const char* family = kFamilies[random() % 4];
+    constexpr const char* kFamilies[] = {"gpt2",  "opt",   "gpt_neox", "llama",
+                                         "qwen2", "qwen3", "mistral"};
+    const char* family = kFamilies[random() % std::size(kFamilies)];
     const std::string root = root_ + "/" + std::to_string(round);
     const bool muon = (seed + round) % 2 == 0;
     const std::vector<float> wanted = stretch(family, {.muon = muon}, root + "_one", "", 0, kLinks);

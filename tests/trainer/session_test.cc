@@ -10,11 +10,14 @@
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
+#include <fstream>
 #include <map>
+#include <nlohmann/json.hpp>
 #include <numeric>
 #include <thread>
 
 #include "trainer/generation/decoder.h"
+#include "trainer/generation/decoder_weights.h"
 #include "trainer/generation/sampling.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/session/assembly.h"
@@ -33,7 +36,9 @@ ModelSpec small_spec(const std::string& family) {
   spec.num_layers = 2;
   spec.hidden_size = 32;
   spec.num_attention_heads = 4;
-  if (family == "llama") spec.num_query_groups = 2;
+  if (spec.gated()) spec.num_query_groups = 2;
+  if (family == "qwen3" || family == "mistral") spec.kv_channels = 12;
+  if (family == "mistral") spec.sliding_window = 5;
   spec.max_position_embeddings = 24;
   spec.vocab_size = 64;
   spec.padded_vocab_size = 64;
@@ -48,18 +53,6 @@ EngineOptions small_options() {
   options.seq_length = 12;
   options.micro_batch_size = 1;
   return options;
-}
-
-TEST(Assembly, AModelComesBackFromItsTexts) {
-  for (const char* family : {"gpt2", "gpt_neox", "llama", "opt"}) {
-    const ModelSpec spec = small_spec(family);
-    const std::map<std::string, std::string> texts = model_record(spec);
-    const ModelSpec back = model_from_record(texts);
-    EXPECT_EQ(model_record(back), texts);
-    EXPECT_EQ(back.norm_epsilon, spec.norm_epsilon);
-    EXPECT_EQ(back.position, spec.position);
-    EXPECT_EQ(back.tied_embeddings, spec.tied_embeddings);
-  }
 }
 
 // A snapshot into a checkpoint, and that into an engine of other weights.
@@ -132,6 +125,8 @@ TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
     batch.labels[s] = tokens[s + 1];
     batch.positions[s] = static_cast<int32_t>(s);
     batch.loss_mask[s] = 1;
+    if (!batch.first_key.empty())
+      batch.first_key[s] = std::max(0, static_cast<int32_t>(s + 1 - size_t(spec.sliding_window)));
   }
   const float loss = engine.evaluate(1);
   Decoder decoder(spec, DType::f32, 20, ops);
@@ -158,7 +153,30 @@ TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
   EXPECT_THROW(decoder.append(std::vector<int32_t>(9, 1)), ShapeError);
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, DecoderTest, testing::Values("gpt2", "gpt_neox", "llama"));
+INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
+                         testing::Values("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"));
+
+// The folders of transformers that the converters' tests are made of, read by generate.
+class FolderDecoderTest : public testing::TestWithParam<const char*> {};
+
+TEST_P(FolderDecoderTest, AgreesWithTransformers) {
+  const std::string folder = std::string(GOLDEN_DIR) + "/convert/families/" + GetParam();
+  const nlohmann::json want = nlohmann::json::parse(std::ifstream(folder + "/expected.json"));
+  ops::cpu::CpuOps ops(1);
+  const DecoderModel model = open_decoder_model(folder, std::nullopt);
+  Decoder decoder(model.spec, DType::f32, model.spec.max_position_embeddings, ops);
+  model.load(decoder, ops);
+  size_t row = 0;
+  for (const int32_t token : want.at("tokens").get<std::vector<int32_t>>()) {
+    const std::vector<float> scores = decoder.append(std::span(&token, 1));
+    const std::vector<float> wanted = want.at("logits")[row++].get<std::vector<float>>();
+    for (size_t i = 0; i < wanted.size(); ++i) ASSERT_NEAR(scores[i], wanted[i], 2e-5) << row;
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(Families, FolderDecoderTest,
+                         testing::Values("gpt2", "opt", "gpt_neox", "llama", "llama_biases",
+                                         "llama_linear", "mistral", "qwen2", "qwen3"));
 
 // Three ranks of steps of 10 ms: one works 9 of them, the others 5.
 TEST(IntervalClock, TheRankThatWorksLongestIsTheSlowest) {

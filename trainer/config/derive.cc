@@ -107,7 +107,16 @@ void Derivation::position() {
         "--no-position-embedding goes with --position-embedding-type rope; for no positions at all "
         "say --position-embedding-type none");
   }
-  for (const std::string_view flag : {"rotary-percent", "rotary-base"}) {
+  if (config.use_rope_scaling && config.rotary_seq_len_interpolation_factor != 1) {
+    throw UsageError(
+        "--use-rope-scaling and --rotary-seq-len-interpolation-factor exclude each other");
+  }
+  if (config.rope_high_freq_factor <= config.rope_low_freq_factor) {
+    throw UsageError(concat("--rope-high-freq-factor ", config.rope_high_freq_factor,
+                            " is not above --rope-low-freq-factor ", config.rope_low_freq_factor));
+  }
+  for (const std::string_view flag : {"rotary-percent", "rotary-base",
+                                      "rotary-seq-len-interpolation-factor", "use-rope-scaling"}) {
     if (!rotary && changed(flag))
       notes.push_back(
           concat("--", flag, " changes nothing without --position-embedding-type rope"));
@@ -123,10 +132,6 @@ void Derivation::activation() {
         concat("--swiglu and --activation ", config.activation, " exclude each other"));
   if (config.swiglu && config.openai_gelu)
     throw UsageError("--swiglu and --openai-gelu exclude each other");
-  if (config.add_qkv_bias && !config.add_bias_linear) {
-    throw UsageError(
-        "--add-qkv-bias with --disable-bias-linear: query, key and value have no bias alone here");
-  }
   const bool fused = config.bias_gelu_fusion && config.add_bias_linear;
   if (!config.activation.empty()) {
     d.activation = config.activation;

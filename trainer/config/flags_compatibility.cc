@@ -177,13 +177,13 @@ constexpr Idle kRefused[] = {
     {"--fp8-recipe and --first-last-layers-bf16 say what is quantized, and how", "",
      "fp8-quantizer-factory te-precision-config-file"},
     {"this trainer's models have no such part",
-     "embed-layernorm apply-layernorm-1p apply-residual-connection-post-layernorm qk-layernorm "
-     "qk-l2-norm quick-geglu use-rope-scaling multi-latent-attention mup use-mup mos kd moe "
+     "embed-layernorm apply-layernorm-1p apply-residual-connection-post-layernorm "
+     "qk-l2-norm quick-geglu multi-latent-attention mup use-mup mos kd moe "
      "qk-clip "
      "attention-output-gate is-hybrid-model use-alibi-mask use-normhead disable-bias-linear-fc "
      "disable-bias-attn-fc use-mistral-rotary-position-embeddings embedding-weights-in-fp32",
-     "rope-scaling-factor rotary-scaling-factor rotary-scale-factor no-rope-freq mtp-num-layers "
-     "mtp-loss-scaling-factor window-size window-attn-skip-freq sliding-window glu-linear-offset "
+     "rotary-scale-factor no-rope-freq mtp-num-layers "
+     "mtp-loss-scaling-factor window-attn-skip-freq glu-linear-offset "
      "glu-activation activation-func-clamp-value heterogeneous-layers-config-path "
      "heterogeneous-layers-config-encoded-json retro-project-dir q-lora-rank kv-lora-rank "
      "qk-head-dim qk-pos-emb-head-dim v-head-dim mscale mscale-all-dim linear-attention-freq "
@@ -261,7 +261,6 @@ struct Partly {
   const char* reason;
 };
 constexpr Partly kOnly[] = {
-    {"rotary-seq-len-interpolation-factor", "1", "positions are not interpolated"},
     {"rope-type", "rope", "there is one kind of rotary positions"},
     {"softmax-type", "vanilla", "attention has one kind of softmax"},
     {"ds-sequence-parallel-size", "1", "sequences are not divided among ranks"},

@@ -4,6 +4,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include "tools/cli/fields.h"
+#include "tools/cli/text.h"
 #include "trainer/config/flags.h"
 
 namespace trainer {
@@ -17,6 +18,19 @@ using cli::off;
 using cli::on;
 using cli::real;
 using cli::text;
+
+/// "(127,0)" or "127,0": 128 tokens. Errors: UsageError.
+int64_t parse_window(std::string_view text) {
+  std::string_view inner = text;
+  if (inner.starts_with('(') && inner.ends_with(')')) inner = inner.substr(1, inner.size() - 2);
+  const size_t comma = inner.find(',');
+  if (comma == std::string_view::npos)
+    throw cli::UsageError(cli::concat("\"", text, "\": expected LEFT,RIGHT"));
+  std::string_view right = inner.substr(comma + 1);
+  while (right.starts_with(' ')) right.remove_prefix(1);
+  cli::parse_integer(right, 0, 0);
+  return cli::parse_integer(inner.substr(0, comma), -1, (1 << 28) - 1) + 1;
+}
 
 cli::Group<C> model_group() {
   return {
@@ -88,6 +102,45 @@ cli::Group<C> model_group() {
            .value = "BASE",
            .help = "Base of the rotary frequencies.",
            .field = real(&C::rotary_base, 1)},
+          {.name = "rotary-seq-len-interpolation-factor",
+           .value = "FACTOR",
+           .help = "Positions are divided by it before they rotate.",
+           .field = real(&C::rotary_seq_len_interpolation_factor, 1e-6)},
+          {.name = "use-rope-scaling",
+           .help = "Slow rotary frequencies are lowered, as in Llama 3.1 and later.",
+           .field = on(&C::use_rope_scaling)},
+          {.name = "rope-scaling-factor",
+           .aliases = "rotary-scaling-factor",
+           .value = "FACTOR",
+           .help = "What --use-rope-scaling divides them by.",
+           .field = real(&C::rope_scaling_factor, 1e-6)},
+          {.name = "rope-low-freq-factor",
+           .value = "TURNS",
+           .help = "With --use-rope-scaling: what turns fewer times in the original positions is "
+                   "lowered whole.",
+           .field = real(&C::rope_low_freq_factor, 1e-6)},
+          {.name = "rope-high-freq-factor",
+           .value = "TURNS",
+           .help = "With --use-rope-scaling: what turns more often stays.",
+           .field = real(&C::rope_high_freq_factor, 1e-6)},
+          {.name = "rope-original-max-position-embeddings",
+           .value = "P",
+           .help = "With --use-rope-scaling: positions that the model had before.",
+           .field = integer(&C::rope_original_max_position_embeddings, 1, 1 << 28)},
+          {.name = "window-size",
+           .value = "LEFT,RIGHT",
+           .help = "Tokens before and after itself that a token attends to; RIGHT is 0, and a LEFT "
+                   "of -1 means all. As --sliding-window of LEFT + 1.",
+           .field = {cli::Arity::one,
+                     [](C& c, const cli::Values& v) { c.sliding_window = parse_window(v[0]); },
+                     nullptr}},
+          {.name = "sliding-window",
+           .value = "W",
+           .help = "Tokens that a token attends to, itself among them (Mistral). 0: all before it.",
+           .field = integer(&C::sliding_window, 0, 1 << 28)},
+          {.name = "qk-layernorm",
+           .help = "A norm of each query and key head, before positions rotate it (Qwen3).",
+           .field = on(&C::qk_layernorm)},
           {.name = "normalization",
            .value = "NORM",
            .help = "LayerNorm or RMSNorm.",
@@ -116,13 +169,23 @@ cli::Group<C> model_group() {
            .help = "No bias in the linear layers.",
            .field = off(&C::add_bias_linear)},
           {.name = "add-qkv-bias",
-           .help = "A bias for query, key and value, as all linear layers have by default. Refused "
-                   "with --disable-bias-linear.",
+           .help = "A bias for query, key and value, also with --disable-bias-linear (Qwen2).",
            .field = on(&C::add_qkv_bias)},
+          {.name = "attention-bias",
+           .help = "Biases in the attention's linear layers, also with --disable-bias-linear.",
+           .field = on(&C::attention_bias)},
+          {.name = "mlp-bias",
+           .help = "Biases in the MLP's linear layers, also with --disable-bias-linear.",
+           .field = on(&C::mlp_bias)},
           {.name = "parallel-residual",
            .aliases = "use-parallel-residual",
            .help = "Attention and MLP read the same input (GPT-NeoX).",
            .field = on(&C::parallel_residual)},
+          {.name = "model-family",
+           .value = "NAME",
+           .help = "Family of Hugging Face models that this one is to be exported as: gpt2, opt, "
+                   "gpt_neox, llama, mistral, qwen2 or qwen3. Default: the first that holds it.",
+           .field = text(&C::model_family)},
           {.name = "untie-embeddings-and-output-weights",
            .help = "The output layer has weights of its own.",
            .field = on(&C::untie_embeddings_and_output_weights)},

@@ -24,7 +24,13 @@ struct TrainConfig {
   bool group_query_attention = false;
   std::string position_embedding_type = "learned_absolute";
   bool use_rotary_position_embeddings = false, no_position_embedding = false;
-  double rotary_percent = 1.0, rotary_base = 10000;
+  double rotary_percent = 1.0, rotary_base = 10000, rotary_seq_len_interpolation_factor = 1;
+  bool use_rope_scaling = false;
+  double rope_scaling_factor = 8;
+  double rope_low_freq_factor = 1, rope_high_freq_factor = 4;  ///< ours.
+  int64_t rope_original_max_position_embeddings = 8192;        ///< ours.
+  int64_t sliding_window = 0;                                  ///< 0: none.
+  std::string model_family;                                    ///< ours.
   std::string normalization = "LayerNorm";
   double norm_epsilon = 1e-5;
   bool swiglu = false, openai_gelu = false, bias_gelu_fusion = true;
@@ -32,6 +38,8 @@ struct TrainConfig {
       activation;  ///< ours: gelu_tanh, gelu_erf, relu or swiglu; empty: from the five flags above.
   int64_t position_offset = 0;  ///< ours: rows of the position table before position 0.
   bool add_bias_linear = true, add_qkv_bias = false, parallel_residual = false;
+  bool attention_bias = false, mlp_bias = false;  ///< ours.
+  bool qk_layernorm = false;
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 128, extra_vocab_size = 0;
   double init_method_std = 0.02, attention_dropout = 0.1, hidden_dropout = 0.1;

@@ -64,7 +64,11 @@ void fill_sample(std::span<const int32_t> tokens, const BatchLoaderOptions& opti
     out.labels[at] = tokens[static_cast<size_t>(s) + 1];
     out.positions[at] = options.reset_position_ids ? s - start : s;
     out.loss_mask[at] = ends && options.eod_mask_loss ? 0.0f : 1.0f;
-    if (!out.first_key.empty()) out.first_key[at] = options.reset_attention_mask ? start : 0;
+    if (!out.first_key.empty()) {
+      const int32_t document = options.reset_attention_mask ? start : 0;
+      const int32_t window = static_cast<int32_t>(options.sliding_window);
+      out.first_key[at] = window > 0 ? std::max(document, s - window + 1) : document;
+    }
     if (ends) start = s + 1;
   }
 }

@@ -41,6 +41,7 @@ struct BatchLoaderOptions {
   bool eod_mask_loss = false;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
+  int64_t sliding_window = 0;  ///< Keys that a query sees, its own among them; 0: all before it.
 };
 
 /// Micro-batches of one split. The data must outlive it. State: none; any number of threads.

@@ -69,7 +69,8 @@ struct EnginePlan {
 struct HostBatch {
   std::span<int32_t> tokens, labels, positions;
   std::span<float> loss_mask;
-  std::span<int32_t> first_key;  ///< Empty unless reset_attention_mask.
+  /// Of a query; empty unless reset_attention_mask or a sliding window shorter than a sample asks.
+  std::span<int32_t> first_key;
 };
 
 /// One state of a parameter's optimizer, by the name it has in checkpoints.

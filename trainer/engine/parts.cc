@@ -7,6 +7,8 @@
 #include <cmath>
 #include <utility>
 
+#include "trainer/spec/rotary.h"
+
 namespace trainer {
 namespace {
 
@@ -188,8 +190,7 @@ void Engine::Parts::cut() {
   staging.labels = arena.cut("batch", DType::i32, {all, seq, batch});
   staging.positions = arena.cut("batch", DType::i32, {all, seq, batch});
   staging.loss_mask = arena.cut("batch", DType::f32, {all, seq, batch});
-  if (options.reset_attention_mask)
-    staging.first_key = arena.cut("batch", DType::i32, {all, seq, batch});
+  if (keys_hidden()) staging.first_key = arena.cut("batch", DType::i32, {all, seq, batch});
   cut_fp8();
   const int64_t half = spec.rotary_dim() / 2;
   if (half == 0) return;
@@ -230,7 +231,7 @@ MicroBatch Engine::Parts::micro_batch(int64_t index) const {
 }
 
 int64_t Engine::Parts::host_batch_bytes() const {
-  return staging.tokens.bytes() * (options.reset_attention_mask ? 5 : 4);
+  return staging.tokens.bytes() * (keys_hidden() ? 5 : 4);
 }
 
 HostBatch Engine::Parts::host_batch(int64_t slot) const {
@@ -241,7 +242,7 @@ HostBatch Engine::Parts::host_batch(int64_t slot) const {
                  .positions = {at + 2 * count_, count_},
                  .loss_mask = {reinterpret_cast<float*>(at + 3 * count_), count_},
                  .first_key = {}};
-  if (options.reset_attention_mask) host.first_key = {at + 4 * count_, count_};
+  if (keys_hidden()) host.first_key = {at + 4 * count_, count_};
   return host;
 }
 
@@ -263,18 +264,9 @@ void Engine::Parts::upload_batch(int64_t num_microbatches) {
 
 void Engine::Parts::upload_tables() {
   if (!cosine) return;
-  const int64_t half = cosine.shape[1];
-  std::vector<float> c, s;
-  for (int64_t t = 0; t < cosine.shape[0]; ++t) {
-    for (int64_t i = 0; i < half; ++i) {
-      const double rate = std::pow(static_cast<double>(spec.rotary_base),
-                                   -static_cast<double>(i) / static_cast<double>(half));
-      c.push_back(static_cast<float>(std::cos(static_cast<double>(t) * rate)));
-      s.push_back(static_cast<float>(std::sin(static_cast<double>(t) * rate)));
-    }
-  }
-  upload_now(cosine, c.data());
-  upload_now(sine, s.data());
+  const RotaryTables tables = rotary_tables(spec, cosine.shape[0]);
+  upload_now(cosine, tables.cosine.data());
+  upload_now(sine, tables.sine.data());
 }
 
 void Engine::Parts::clear_states() {

@@ -81,6 +81,11 @@ struct Engine::Parts {
   Tensor cut_pool(int64_t bytes);
   ParamView view_of(const Slot& slot) const;
   MicroBatch micro_batch(int64_t index) const;
+  /// Whether a query may see fewer keys than all before it.
+  bool keys_hidden() const noexcept {
+    return options.reset_attention_mask ||
+           (spec.sliding_window > 0 && spec.sliding_window < options.seq_length);
+  }
   int64_t host_batch_bytes() const;
   HostBatch host_batch(int64_t slot) const;
   void upload_batch(int64_t num_microbatches);

@@ -154,12 +154,14 @@ void Engine::Parts::sum_tied_gradients() {
 }
 
 /// With sequence parallelism norms and row-parallel biases have gradients from each tensor-parallel
-/// rank's rows alone. What is kept of them is the same on all these ranks.
+/// rank's rows alone, and norms of heads have them from its heads. What is kept of them is the same
+/// on all these ranks.
 void Engine::Parts::sum_gradients_of_rows() {
-  if (!run.sequence_parallel) return;
   std::vector<Tensor> rows;
   for (const Slot& slot : layout.slots()) {
-    if (slot.param.spec.split >= 0 || slot.param.spec.role == Role::position_embeddings) continue;
+    const ParamSpec& param = slot.param.spec;
+    if (param.split >= 0 || param.role == Role::position_embeddings) continue;
+    if (!run.sequence_parallel && !param.of_heads) continue;
     const Tensor kept = in_shares() ? flats.grad.range(slot) : flats.grad.whole(slot);
     if (kept) rows.push_back(kept);
   }

@@ -5,10 +5,10 @@
 #include "trainer/generation/decoder.h"
 
 #include <algorithm>
-#include <cmath>
 #include <string>
 
 #include "trainer/ops/number.h"
+#include "trainer/spec/rotary.h"
 
 namespace trainer {
 namespace {
@@ -64,26 +64,15 @@ void Decoder::allocate(ops::Arena& arena) {
   buffers_.qkv = activations(spec_.qkv_size());
   buffers_.attention = activations(spec_.num_attention_heads * spec_.kv_channels);
   buffers_.wide = activations(spec_.fc1_size());
-  if (spec_.activation == Activation::swiglu) buffers_.narrow = activations(spec_.ffn_hidden_size);
+  if (spec_.gated()) buffers_.narrow = activations(spec_.ffn_hidden_size);
   buffers_.last = activations(h);
   buffers_.logits = arena.cut("logits", dtype_, {1, spec_.padded_vocab_size});
 }
 
 void Decoder::fill_rotary_tables() {
-  const int64_t half = spec_.rotary_dim() / 2;
-  std::vector<float> cosine(static_cast<size_t>(max_length_ * half)), sine(cosine.size());
-  for (int64_t position = 0; position < max_length_; ++position) {
-    for (int64_t i = 0; i < half; ++i) {
-      const double frequency =
-          std::pow(double{spec_.rotary_base},
-                   -2.0 * static_cast<double>(i) / static_cast<double>(spec_.rotary_dim()));
-      const double angle = static_cast<double>(position) * frequency;
-      cosine[static_cast<size_t>(position * half + i)] = static_cast<float>(std::cos(angle));
-      sine[static_cast<size_t>(position * half + i)] = static_cast<float>(std::sin(angle));
-    }
-  }
-  ops_.upload(cosine_, cosine.data());
-  ops_.upload(sine_, sine.data());
+  const RotaryTables tables = rotary_tables(spec_, max_length_);
+  ops_.upload(cosine_, tables.cosine.data());
+  ops_.upload(sine_, tables.sine.data());
   ops_.wait(ops_.mark());
 }
 
@@ -192,6 +181,20 @@ void Decoder::attend(int64_t layer, int64_t count, const Tensor& y, const Tensor
                               .weight = weight(layer, Role::qkv_weight),
                               .bias = weight(layer, Role::qkv_bias),
                               .addend = {}});
+  if (spec_.qk_norm) {
+    ops_.run(ops::HeadNormForward{.heads = {.norm = spec_.norm,
+                                            .num_attention_heads = spec_.num_attention_heads,
+                                            .num_query_groups = spec_.num_query_groups,
+                                            .x = qkv,
+                                            .mean = {},
+                                            .rstd = {},
+                                            .q_weight = weight(layer, Role::q_norm_weight),
+                                            .k_weight = weight(layer, Role::k_norm_weight)},
+                                  .eps = spec_.norm_epsilon,
+                                  .y = qkv,
+                                  .q_bias = weight(layer, Role::q_norm_bias),
+                                  .k_bias = weight(layer, Role::k_norm_bias)});
+  }
   if (spec_.rotary_dim() > 0) {
     ops_.run(ops::Rotary{.qkv = qkv,
                          .positions = buffers_.positions.slice(0, count),
@@ -200,16 +203,16 @@ void Decoder::attend(int64_t layer, int64_t count, const Tensor& y, const Tensor
                          .num_attention_heads = spec_.num_attention_heads,
                          .num_query_groups = spec_.num_query_groups});
   }
-  const float scale = 1.0f / std::sqrt(static_cast<float>(spec_.kv_channels));
   ops_.run(ops::AttentionDecode{.shape = {.num_attention_heads = spec_.num_attention_heads,
                                           .num_query_groups = spec_.num_query_groups,
                                           .kv_channels = spec_.kv_channels,
-                                          .softmax_scale = scale},
+                                          .softmax_scale = softmax_scale(spec_)},
                                 .out = attention,
                                 .qkv = qkv,
                                 .key_cache = keys_[static_cast<size_t>(layer)],
                                 .value_cache = values_[static_cast<size_t>(layer)],
-                                .cached = length_});
+                                .cached = length_,
+                                .window = spec_.sliding_window});
   ops_.run(ops::LinearForward{.y = out,
                               .pre_activation = {},
                               .x = attention,
@@ -220,7 +223,7 @@ void Decoder::attend(int64_t layer, int64_t count, const Tensor& y, const Tensor
 
 void Decoder::mlp(int64_t layer, int64_t count, const Tensor& y, const Tensor& out,
                   const Tensor& addend) {
-  const bool gated = spec_.activation == Activation::swiglu;
+  const bool gated = spec_.gated();
   const Tensor wide = buffers_.wide.slice(0, count);
   const Tensor narrow = gated ? buffers_.narrow.slice(0, count) : wide;
   ops_.run(ops::LinearForward{.y = wide,

@@ -11,8 +11,8 @@
 #include "convert/hf_folder.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
-#include "trainer/session/assembly.h"
 #include "trainer/session/snapshot.h"
+#include "trainer/spec/model_fields.h"
 
 namespace trainer {
 namespace {
@@ -28,6 +28,7 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   const CheckpointMeta& meta = checkpoint->meta();
   DecoderModel model;
   model.spec = model_from_record(meta.model);
+  complete(model.spec);
   const std::string stored = meta.tensors.empty() ? "" : meta.tensors.front().dtype;
   model.dtype = stored == "BF16" ? "bf16" : stored == "F16" ? "fp16" : "fp32";
   model.tokenizer = {flag_value(meta, "vocab-file"), flag_value(meta, "merge-file"),
@@ -59,7 +60,7 @@ convert::TensorSource canonical_source(const convert::CanonicalModel& model,
                              {s.num_attention_heads, s.num_query_groups, s.kv_channels});
   }
   const size_t fc1 = name.find("linear_fc1");
-  if (fc1 != std::string::npos && model.spec.activation == ops::Activation::swiglu) {
+  if (fc1 != std::string::npos && model.spec.gated()) {
     std::string gate = name, up = name;
     return convert::join_rows({model.at(gate.replace(fc1, 10, "linear_gate")),
                                model.at(up.replace(fc1, 10, "linear_up"))});

@@ -36,6 +36,20 @@ void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, PoolTen
                                        .dropout = {}});
 }
 
+void norm_heads(const Layer& l, BlockKept& k) {
+  if (!k.head_rstd) {
+    k.head_rstd = l.head_statistics();
+    if (l.spec().norm == ops::Norm::layernorm) k.head_mean = l.head_statistics();
+  }
+  k.qkv = l.rows("qkv normed", l.qkv_size());
+  l.ops().run(ops::HeadNormForward{.heads = l.head_norm(k),
+                                   .eps = l.spec().norm_epsilon,
+                                   .y = k.qkv,
+                                   .q_bias = l.weight(Role::q_norm_bias),
+                                   .k_bias = l.weight(Role::k_norm_bias)});
+  l.rotate(k.qkv, false);
+}
+
 namespace {
 
 /// x1 and y1 from the carry.
@@ -68,11 +82,15 @@ void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
 }
 
 void attend(const Layer& l, BlockKept& k) {
-  k.qkv = l.rows("qkv", l.qkv_size());
-  column_parallel_forward(
-      l, kQkv, {.y = k.qkv, .pre_activation = {}, .x = input_of(l, k, Linear::qkv)});
+  PoolTensor& made = l.spec().qk_norm ? k.raw_qkv : k.qkv;
+  made = l.rows("qkv", l.qkv_size());
+  column_parallel_forward(l, kQkv,
+                          {.y = made, .pre_activation = {}, .x = input_of(l, k, Linear::qkv)});
   if (k.quantized_of(Linear::qkv)) k.y1.reset();
-  l.rotate(k.qkv, false);
+  if (l.spec().qk_norm)
+    norm_heads(l, k);
+  else
+    l.rotate(k.qkv, false);
   k.attention = l.rows("attention outputs", l.heads() * l.spec().kv_channels);
   k.stats = l.run.pool.take("attention statistics", DType::f32,
                             {l.run.micro_batch_size, l.heads(), l.run.seq_length});
@@ -140,11 +158,11 @@ void expand(const Layer& l, BlockKept& k) {
 /// belongs to the next layer.
 PoolTensor branch_bias(const Layer& l) {
   const Tensor fc2 = l.weight(Role::fc2_bias);
-  if (!fc2) return {};
-  PoolTensor bias = l.run.pool.take("branch bias", fc2.dtype, {fc2.shape[0]});
-  l.ops().run(ops::Copy{.dst = bias, .src = fc2});
-  if (l.spec().parallel_residual)
-    l.ops().run(ops::Add{.dst = bias, .a = l.weight(Role::proj_bias)});
+  const Tensor proj = l.spec().parallel_residual ? l.weight(Role::proj_bias) : Tensor();
+  if (!fc2 && !proj) return {};
+  PoolTensor bias = l.run.pool.take("branch bias", l.run.model_dtype, {l.spec().hidden_size});
+  l.ops().run(ops::Copy{.dst = bias, .src = fc2 ? fc2 : proj});
+  if (fc2 && proj) l.ops().run(ops::Add{.dst = bias, .a = proj});
   return bias;
 }
 
@@ -187,9 +205,11 @@ void block_release(Keep keep, Carry& carry, BlockKept& kept) {
   if (keep == Keep::all) return;
   for (PoolTensor* t : {&kept.y1, &kept.y2, &kept.activated}) t->reset();
   kept.quantized = {};
+  if (kept.raw_qkv) kept.qkv.reset();
   if (keep == Keep::selective) return;
-  for (PoolTensor* t : {&kept.mean1, &kept.rstd1, &kept.qkv, &kept.attention, &kept.stats,
-                        &kept.mean2, &kept.rstd2, &kept.pre_activation})
+  for (PoolTensor* t :
+       {&kept.mean1, &kept.rstd1, &kept.raw_qkv, &kept.head_mean, &kept.head_rstd, &kept.qkv,
+        &kept.attention, &kept.stats, &kept.mean2, &kept.rstd2, &kept.pre_activation})
     t->reset();
   // What carry borrows is x2, or x1 where there is none.
   if (keep == Keep::nothing && carry.residual.borrowed() && !kept.x2)

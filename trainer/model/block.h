@@ -29,6 +29,8 @@ struct Carry {
 /// What a block's backward needs. Dropped tensors are empty until recomputed.
 struct BlockKept {
   PoolTensor x1, y1, mean1, rstd1;  ///< Block input and its norm.
+  /// With norms of heads qkv is raw_qkv normed and rotated; else it is what the linear made.
+  PoolTensor raw_qkv, head_mean, head_rstd;
   PoolTensor qkv, attention, stats;
   /// After attention, and its norm; parallel residual: x2 stays empty.
   PoolTensor x2, y2, mean2, rstd2;

@@ -44,6 +44,20 @@ PoolTensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch, Bia
       std::move(dpre), std::move(k.y2), k.quantized_of(Linear::fc1));
 }
 
+/// Through the norms of heads, in place; releases what they kept.
+void head_norm_backward(const Layer& l, BlockKept& k, const Tensor& dqkv) {
+  const Grads::Target q = l.grad(Role::q_norm_weight);
+  l.ops().run(ops::HeadNormBackward{.heads = l.head_norm(k),
+                                    .dx = dqkv,
+                                    .dy = dqkv,
+                                    .dq_weight = q.tensor,
+                                    .dk_weight = l.grad(Role::k_norm_weight).tensor,
+                                    .dq_bias = l.grad(Role::q_norm_bias).tensor,
+                                    .dk_bias = l.grad(Role::k_norm_bias).tensor,
+                                    .accumulate = q.accumulate});
+  for (PoolTensor* t : {&k.raw_qkv, &k.head_mean, &k.head_rstd}) t->reset();
+}
+
 /// Through proj, attention and qkv: from the branch's gradient to y1's.
 PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
   // Without parallel residual the norm above has summed proj's bias gradient on its way.
@@ -67,6 +81,7 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
   k.stats.reset();
   k.qkv.reset();
   l.rotate(dqkv, true);
+  if (l.spec().qk_norm) head_norm_backward(l, k, dqkv);
   return column_parallel_backward(l, kQkv, BiasGradient::here, {std::move(dqkv)},
                                   std::move(k.y1), k.quantized_of(Linear::qkv));
 }
@@ -111,6 +126,7 @@ void norm_backward(const Layer& l, const NormBefore& n, PoolTensor& dresidual, P
 void recompute_dropped(const Layer& l, BlockKept& k) {
   if (!k.y1 && !k.quantized_of(Linear::qkv))
     norm_alone(l, k.x1, Role::input_norm_weight, Role::input_norm_bias, k.y1, k.mean1, k.rstd1);
+  if (!k.qkv) norm_heads(l, k);
   if (!k.y2 && !k.quantized_of(Linear::fc1))
     norm_alone(l, l.spec().parallel_residual ? k.x1 : k.x2, Role::mlp_norm_weight,
                Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);

@@ -42,7 +42,11 @@ struct Layer {
   /// Whether this layer's linears compute in FP8, and the gradients of their weights too.
   bool fp8() const { return run.fp8 != nullptr && run.fp8->covers(layer); }
   bool fp8_weight_gradients() const { return fp8() && run.fp8->options().weight_gradients; }
-  bool gated() const { return spec().activation == ops::Activation::swiglu; }
+  PoolTensor head_statistics() const {
+    return run.pool.take("norm statistics", DType::f32,
+                         {run.seq_length, run.micro_batch_size, heads() + groups()});
+  }
+  bool gated() const { return spec().gated(); }
   float hidden_dropout() const { return run.training ? spec().hidden_dropout : 0.0f; }
   /// Residual additions happen in the linears' epilogues.
   bool fused() const { return hidden_dropout() == 0 && run.fuse_residual && !tensor_parallel(); }
@@ -64,6 +68,16 @@ struct Layer {
             .kv_channels = spec().kv_channels,
             .softmax_scale = softmax_scale(spec())};
   }
+  ops::HeadNorm head_norm(const BlockKept& k) const {
+    return {.norm = spec().norm,
+            .num_attention_heads = heads(),
+            .num_query_groups = groups(),
+            .x = k.raw_qkv,
+            .mean = k.head_mean,
+            .rstd = k.head_rstd,
+            .q_weight = weight(Role::q_norm_weight),
+            .k_weight = weight(Role::k_norm_weight)};
+  }
   void rotate(const Tensor& qkv, bool inverse) const {
     if (spec().rotary_dim() == 0) return;
     ops().run(ops::Rotary{.qkv = qkv,
@@ -79,5 +93,7 @@ struct Layer {
 /// y = norm(x) once more, or for the first time when x has no branch to add.
 void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, PoolTensor& y,
                 PoolTensor& mean, PoolTensor& rstd);
+/// k.qkv from k.raw_qkv: q and k heads normed and rotated; for the first time, or once more.
+void norm_heads(const Layer& l, BlockKept& k);
 
 }  // namespace trainer

@@ -114,8 +114,8 @@ struct AttentionBackward {
 };
 
 /// Attention of S new positions against a cache of T, for generation: writes k and v of qkv into
-/// the cache at cached .. cached + S - 1, then out as AttentionForward over keys 0 .. cached + s.
-/// No dropout.
+/// the cache at cached .. cached + S - 1, then out as AttentionForward over keys 0 .. cached + s,
+/// or the last `window` of them. No dropout.
 struct AttentionDecode {
   static constexpr const char* kName = "attention_decode";
   AttentionShape shape;
@@ -123,6 +123,7 @@ struct AttentionDecode {
   Tensor qkv;                     ///< (S, B, G * (N/G + 2) * D).
   Tensor key_cache, value_cache;  ///< (T, B, G * D) model dtype, in and out.
   int64_t cached = 0;
+  int64_t window = 0;  ///< 0: all keys.
 
   void check(Device device) const {
     const Expect e(kName, device);
@@ -134,6 +135,7 @@ struct AttentionDecode {
             {key_cache.shape[0], b, shape.num_query_groups * shape.kv_channels});
     e.like("value_cache", value_cache, key_cache);
     e.that(cached >= 0 && cached + s <= key_cache.shape[0], "the cache is too short");
+    e.that(window >= 0, "window must be 0 or more");
   }
   Cost cost() const {
     return {4 * count(out) * static_cast<double>(cached + qkv.shape[0]),

@@ -1,7 +1,8 @@
 // Operation: a struct of arguments that says its name, checks itself and knows its cost. Structs
-// stand in one header a family (embedding.h, norm.h, linear.h, activation.h, attention.h, loss.h,
-// optimizer.h, elementwise.h), each with its backends' files of the same name in cpu/ and cuda/.
-// ops.h makes the interface of them. Not here: how a backend defines one (launch.h).
+// stand in one header a family (embedding.h, norm.h, linear.h, activation.h, attention.h,
+// head_norm.h, loss.h, optimizer.h, elementwise.h), each with its backends' files of the same name
+// in cpu/ and cuda/. ops.h makes the interface of them. Not here: how a backend defines one
+// (launch.h).
 // To add an operation: its struct, and its name in the family at the end of that header; launch()
 // and scratch_bytes() in a file of each backend; a test. Whatever is forgotten does not build.
 //

@@ -22,6 +22,7 @@
 #include "trainer/ops/elementwise.h"
 #include "trainer/ops/embedding.h"
 #include "trainer/ops/fp8.h"
+#include "trainer/ops/head_norm.h"
 #include "trainer/ops/linear.h"
 #include "trainer/ops/loss.h"
 #include "trainer/ops/muon.h"
@@ -41,8 +42,9 @@ struct HostCopy {
 
 /// Every operation: the one list, which makes the interface below, PlanOps and the tables.
 using Operations = Join<ElementwiseOperations, EmbeddingOperations, NormOperations,
-                        LinearOperations, ActivationOperations, AttentionOperations, LossOperations,
-                        OptimizerOperations, MuonOperations, ProductOperations, Fp8Operations>;
+                        LinearOperations, ActivationOperations, AttentionOperations,
+                        HeadNormOperations, LossOperations, OptimizerOperations, MuonOperations,
+                        ProductOperations, Fp8Operations>;
 /// An operation with its arguments, kept: what a plan records and prepare() is asked about.
 using AnyArgs = Operations::Values;
 /// An operation whose arguments live until the call returns.

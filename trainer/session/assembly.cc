@@ -13,8 +13,10 @@
 
 #include "libindexed/format.h"
 #include "libindexed/message.h"
+#include "tools/cli/parse.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
+#include "trainer/spec/families.h"
 
 namespace trainer {
 namespace {
@@ -24,20 +26,6 @@ using Record = std::map<std::string, std::string>;
 template <class E>
 using Words = std::span<const std::pair<const char*, E>>;
 
-// As the flags have them, and as meta.json has them.
-constexpr std::pair<const char*, ops::Norm> kNormFlags[] = {{"LayerNorm", ops::Norm::layernorm},
-                                                            {"RMSNorm", ops::Norm::rmsnorm}};
-constexpr std::pair<const char*, ops::Norm> kNorms[] = {{"layernorm", ops::Norm::layernorm},
-                                                        {"rmsnorm", ops::Norm::rmsnorm}};
-constexpr std::pair<const char*, Position> kPositionFlags[] = {
-    {"learned_absolute", Position::learned}, {"rope", Position::rotary}, {"none", Position::none}};
-constexpr std::pair<const char*, Position> kPositions[] = {
-    {"learned", Position::learned}, {"rotary", Position::rotary}, {"none", Position::none}};
-constexpr std::pair<const char*, ops::Activation> kActivations[] = {
-    {"gelu_tanh", ops::Activation::gelu_tanh},
-    {"gelu_erf", ops::Activation::gelu_erf},
-    {"relu", ops::Activation::relu},
-    {"swiglu", ops::Activation::swiglu}};
 constexpr std::pair<const char*, LrDecayStyle> kDecays[] = {
     {"constant", LrDecayStyle::constant},
     {"linear", LrDecayStyle::linear},
@@ -85,14 +73,11 @@ const char* word_of(Words<E> words, E value) {
   return "";
 }
 
-// Writes fields into a record.
+// Writes numbers and words into a record.
 struct Writer {
   Record& record;
 
-  void operator()(const char* name, const std::string& field) { record[name] = field; }
-  void operator()(const char* name, bool field) { record[name] = field ? "true" : "false"; }
   template <class N>
-  requires std::is_arithmetic_v<N>
   void operator()(const char* name, N field) {
     char text[40];
     const std::to_chars_result end = std::to_chars(text, text + sizeof text, field);
@@ -104,69 +89,29 @@ struct Writer {
   }
 };
 
-// Reads them back; `optional` leaves fields that the record lacks.
+// Reads those back that the record has.
 struct Reader {
   const Record& record;
-  bool optional = false;
 
-  const std::string* text(const char* name) {
-    const Record::const_iterator at = record.find(name);
-    if (at != record.end()) return &at->second;
-    if (!optional) throw indexed::FormatError(indexed::message("model: ", name, " is missing"));
-    return nullptr;
-  }
-  void operator()(const char* name, std::string& field) {
-    if (const std::string* found = text(name)) field = *found;
-  }
-  void operator()(const char* name, bool& field) {
-    if (const std::string* found = text(name)) field = *found == "true";
-  }
   template <class N>
-  requires std::is_arithmetic_v<N>
   void operator()(const char* name, N& field) {
-    const std::string* found = text(name);
-    if (!found) return;
-    const char* end = found->data() + found->size();
-    const std::from_chars_result result = std::from_chars(found->data(), end, field);
+    const Record::const_iterator at = record.find(name);
+    if (at == record.end()) return;
+    const std::string& text = at->second;
+    const char* end = text.data() + text.size();
+    const std::from_chars_result result = std::from_chars(text.data(), end, field);
     if (result.ec != std::errc() || result.ptr != end) {
-      throw indexed::FormatError(indexed::message(name, ": \"", *found, "\" is no number"));
+      throw indexed::FormatError(indexed::message(name, ": \"", text, "\" is no number"));
     }
   }
   template <class E>
   void word(const char* name, E& field, Words<E> words) {
-    if (const std::string* found = text(name)) field = value_of(words, *found);
+    const Record::const_iterator at = record.find(name);
+    if (at != record.end()) field = value_of(words, at->second);
   }
 };
 
-// The one list of ModelSpec's fields, for both directions.
-template <class Spec, class Visit>
-void visit_model(Spec& s, Visit visit) {
-  visit("family", s.family);
-  visit("num_layers", s.num_layers);
-  visit("hidden_size", s.hidden_size);
-  visit("ffn_hidden_size", s.ffn_hidden_size);
-  visit("num_attention_heads", s.num_attention_heads);
-  visit("num_query_groups", s.num_query_groups);
-  visit("kv_channels", s.kv_channels);
-  visit("max_position_embeddings", s.max_position_embeddings);
-  visit("vocab_size", s.vocab_size);
-  visit("padded_vocab_size", s.padded_vocab_size);
-  visit.word("norm", s.norm, Words<ops::Norm>(kNorms));
-  visit("norm_epsilon", s.norm_epsilon);
-  visit.word("position", s.position, Words<Position>(kPositions));
-  visit("position_offset", s.position_offset);
-  visit("rotary_percent", s.rotary_percent);
-  visit("rotary_base", s.rotary_base);
-  visit.word("activation", s.activation, Words<ops::Activation>(kActivations));
-  visit("parallel_residual", s.parallel_residual);
-  visit("linear_bias", s.linear_bias);
-  visit("tied_embeddings", s.tied_embeddings);
-  visit("hidden_dropout", s.hidden_dropout);
-  visit("attention_dropout", s.attention_dropout);
-  visit("init_method_std", s.init_method_std);
-}
-
-// The same for the schedule, by flag.
+// The schedule's numbers by flag, for both directions.
 template <class Schedule, class Visit>
 void visit_schedule(Schedule& s, Visit visit) {
   visit.word("lr-decay-style", s.style, Words<LrDecayStyle>(kDecays));
@@ -199,10 +144,22 @@ MuonOptions muon_options(const TrainConfig& config) {
   return options;
 }
 
-const char* family_of(const ModelSpec& spec) {
-  if (spec.position == Position::rotary)
-    return spec.norm == ops::Norm::rmsnorm ? "llama" : "gpt_neox";
-  return spec.activation == ops::Activation::relu ? "opt" : "gpt2";
+// The family asked for, or the first that holds the model, or none.
+void settle_family(ModelSpec& spec) {
+  if (spec.family.empty()) {
+    const ModelFamily* family = find_family_of(spec);
+    if (family != nullptr) spec.family = family->name;
+    return;
+  }
+  std::string known;
+  for (const ModelFamily& family : model_families()) {
+    known += cli::concat(known.empty() ? "" : ", ", family.name);
+    if (family.name != spec.family) continue;
+    const std::string why = why_not(spec, family);
+    if (why.empty()) return;
+    throw cli::UsageError(cli::concat("--model-family ", family.name, ": ", why));
+  }
+  throw cli::UsageError(cli::concat("--model-family ", spec.family, " is none of ", known));
 }
 
 }  // namespace
@@ -213,31 +170,32 @@ ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size) {
     throw cli::UsageError("--parallel-residual needs --hidden-dropout 0");
   }
   ModelSpec spec;
-  spec.num_layers = d.num_layers;
-  spec.hidden_size = d.hidden_size;
-  spec.ffn_hidden_size = d.ffn_hidden_size;
-  spec.num_attention_heads = d.num_attention_heads;
+  TrainConfig shown = config;
+  const cli::Table<TrainConfig> table = model_flags();
+  const std::vector<cli::Row> rows = cli::bind_rows(table, shown);
+  for (const ModelField& field : model_fields()) {
+    const cli::Row* row = cli::find_row(rows, field.flag());
+    const cli::Values values = row != nullptr ? row->show() : cli::Values();
+    if (!values.empty()) set_field(field, spec, values[0], true);
+  }
   spec.num_query_groups = d.num_query_groups;
   spec.kv_channels = d.kv_channels;
+  spec.ffn_hidden_size = d.ffn_hidden_size;
   spec.max_position_embeddings = d.max_position_embeddings;
+  set_field(model_field("position"), spec, d.position_embedding_type, true);
+  set_field(model_field("activation"), spec, d.activation, true);
   spec.vocab_size = vocab_size;
   spec.padded_vocab_size = pad_vocab_size(config, vocab_size);
-  spec.norm = value_of(Words<ops::Norm>(kNormFlags), config.normalization);
-  spec.norm_epsilon = static_cast<float>(config.norm_epsilon);
-  spec.position = value_of(Words<Position>(kPositionFlags), d.position_embedding_type);
-  spec.position_offset = config.position_offset;
-  spec.rotary_percent = static_cast<float>(config.rotary_percent);
-  spec.rotary_base = static_cast<float>(config.rotary_base);
-  spec.activation = value_of(Words<ops::Activation>(kActivations), d.activation);
-  spec.parallel_residual = config.parallel_residual;
-  spec.linear_bias = config.add_bias_linear;
-  spec.tied_embeddings = !config.untie_embeddings_and_output_weights;
-  spec.hidden_dropout = static_cast<float>(config.hidden_dropout);
-  spec.attention_dropout = static_cast<float>(config.attention_dropout);
-  spec.init_method_std = static_cast<float>(config.init_method_std);
-  spec.family = family_of(spec);
   complete(spec);
+  settle_family(spec);
   return spec;
+}
+
+std::string family_note(const ModelSpec& spec) {
+  if (!spec.family.empty()) return {};
+  return cli::concat(
+      "no family of Hugging Face models holds this model, so megatron-to-hf will not export it; ",
+      nearest_family(spec));
 }
 
 namespace {
@@ -332,18 +290,6 @@ LrSchedule lr_schedule(const TrainConfig& config) {
   return schedule;
 }
 
-Record model_record(const ModelSpec& spec) {
-  Record record;
-  visit_model(spec, Writer{record});
-  return record;
-}
-
-ModelSpec model_from_record(const Record& record) {
-  ModelSpec spec;
-  visit_model(spec, Reader{record});
-  return spec;
-}
-
 Record schedule_record(const LrSchedule& schedule) {
   Record record;
   visit_schedule(schedule, Writer{record});
@@ -351,7 +297,7 @@ Record schedule_record(const LrSchedule& schedule) {
 }
 
 void apply_schedule_record(const Record& record, LrSchedule& schedule) {
-  visit_schedule(schedule, Reader{record, true});
+  visit_schedule(schedule, Reader{record});
 }
 
 }  // namespace trainer

@@ -20,17 +20,14 @@ namespace trainer {
 /// Errors: cli::UsageError for what the models here cannot be; ShapeError from complete().
 ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size);
 
+/// What a model that no family holds cannot do, and which flags would change that; else empty.
+std::string family_note(const ModelSpec& spec);
+
 /// The engine's options for a step of the largest size.
 EngineOptions engine_options(const TrainConfig& config);
 
 /// Learning rate and weight decay over samples.
 LrSchedule lr_schedule(const TrainConfig& config);
-
-/// Every field of a model by its name in ModelSpec: the "model" part of meta.json.
-std::map<std::string, std::string> model_record(const ModelSpec& spec);
-
-/// The other way. Errors: indexed::FormatError for a missing field or a value that is none.
-ModelSpec model_from_record(const std::map<std::string, std::string>& record);
 
 /// The numbers that decide the learning rate, by the flag that sets each: the "schedule" part of
 /// meta.json. Lengths are samples.

@@ -4,7 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/checkpoint_args.h"
 
-#include <initializer_list>
+#include <algorithm>
 #include <map>
 #include <optional>
 #include <stdexcept>
@@ -13,48 +13,16 @@
 
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/spec/model_fields.h"
 
 namespace trainer {
 namespace {
 
-/// Where a field of the model record goes: its flag, and the flags that decide the same thing, any
-/// of which on the command line keeps the record's value out.
-struct RecordFlag {
-  const char* field;
-  const char* flag;
-  std::initializer_list<const char*> rivals;
-};
-const RecordFlag kRecordFlags[] = {
-    {"num_layers", "num-layers", {}},
-    {"hidden_size", "hidden-size", {}},
-    {"ffn_hidden_size", "ffn-hidden-size", {}},
-    {"num_attention_heads", "num-attention-heads", {}},
-    {"kv_channels", "kv-channels", {}},
-    {"num_query_groups", "num-query-groups", {"group-query-attention"}},
-    {"max_position_embeddings", "max-position-embeddings", {}},
-    {"position", "position-embedding-type", {"use-rotary-position-embeddings"}},
-    {"position_offset", "position-offset", {}},
-    {"rotary_percent", "rotary-percent", {}},
-    {"rotary_base", "rotary-base", {}},
-    {"norm", "normalization", {}},
-    {"norm_epsilon", "norm-epsilon", {}},
-    {"activation", "activation", {"swiglu", "openai-gelu", "no-bias-gelu-fusion"}},
-    {"parallel_residual", "parallel-residual", {}},
-    {"linear_bias", "disable-bias-linear", {}},
-    {"tied_embeddings", "untie-embeddings-and-output-weights", {}},
-    {"hidden_dropout", "hidden-dropout", {}},
-    {"attention_dropout", "attention-dropout", {}},
-    {"init_method_std", "init-method-std", {}},
-    {"vocab_size", "vocab-size", {"extra-vocab-size"}},
-};
-
-// A field's text as its flag wants it.
-std::string flag_text(const std::string& field, const std::string& text) {
-  if (text == "learned") return "learned_absolute";
-  if (text == "rotary") return "rope";
-  if (field == "linear_bias" || field == "tied_embeddings")
-    return text == "true" ? "false" : "true";
-  return text;
+/// Whether the command has a flag that decides the field as well.
+bool decided(const ModelField& field, const Given& given) {
+  return std::ranges::any_of(cli::split_names(field.rivals), [&](std::string_view rival) {
+    return given.contains(std::string(rival));
+  });
 }
 
 // The flags of TrainConfig by name, each set at most once and never over the command line.
@@ -85,11 +53,12 @@ void take_checkpoint_args(TrainConfig& config, Given& given) {
   Target target{cli::bind_rows(table, config), given};
   const bool own_tokenizer = given.contains("vocab-file") || given.contains("tokenizer-model") ||
                              config.tokenizer_type == "NullTokenizer";
-  for (const RecordFlag& row : kRecordFlags) {
-    const auto stored = meta.model.find(row.field);
-    bool decided = stored == meta.model.end();
-    for (const char* rival : row.rivals) decided = decided || given.contains(rival);
-    if (!decided) target.set(row.flag, {flag_text(row.field, stored->second)});
+  const ModelSpec model = model_from_record(meta.model);
+  for (const ModelField& field : model_fields()) {
+    // The family stays open: it follows the checkpoint where that still holds the model.
+    if (field.argument.empty() || field.name == "family" || decided(field, given)) continue;
+    if (meta.model.contains(std::string(field.name)))
+      target.set(field.flag(), {field_text(field, model, true)});
   }
   for (const char* flag : {"seq-length", "make-vocab-size-divisible-by"}) {
     const auto stored = meta.config.find(flag);

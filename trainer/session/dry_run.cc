@@ -222,7 +222,8 @@ int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOption
   if (gpu != nullptr && !gpu->peer_access && config.derived.world_size > 1)
     std::printf("links       %s\n", ops::kNoPeerAccess);
   std::printf("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
-              cli::with_commas(count_parameters(spec)).c_str(), spec.family.c_str(),
+              cli::with_commas(count_parameters(spec)).c_str(),
+              spec.family.empty() ? "no family" : spec.family.c_str(),
               static_cast<long long>(spec.padded_vocab_size));
   const bool readable = print_data(config);
   print_layout(config, options, plans);

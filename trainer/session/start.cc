@@ -12,6 +12,7 @@
 #include "tools/cli/text.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/training_loop.h"
+#include "trainer/spec/families.h"
 
 namespace trainer {
 namespace {
@@ -53,14 +54,13 @@ Checkpoint open_checkpoint(const std::string& path) {
 void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::string& path) {
   static const std::set<std::string> kFree = {"hidden_dropout", "attention_dropout",
                                               "init_method_std", "vocab_size", "family"};
-  const Record wanted = model_record(spec);
+  const Record wanted = model_record(spec), before = model_record({});
   for (const auto& [key, value] : wanted) {
-    const Record::const_iterator stored = meta.model.find(key);
-    if (kFree.contains(key) || stored == meta.model.end() || same_value(stored->second, value))
-      continue;
-    throw UsageError(concat(path, ": the model's ", key, " is ", stored->second,
-                            ", this command's is ", value,
-                            ": say --use-checkpoint-args, or the same as the checkpoint"));
+    const Record::const_iterator found = meta.model.find(key);
+    const std::string& stored = found != meta.model.end() ? found->second : before.at(key);
+    if (kFree.contains(key) || same_value(stored, value)) continue;
+    throw UsageError(concat(path, ": the model's ", key, " is ", stored, ", this command's is ",
+                            value, ": say --use-checkpoint-args, or the same as the checkpoint"));
   }
 }
 
@@ -121,13 +121,19 @@ void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, cons
 
 }  // namespace
 
-void take_padding(const TrainConfig& config, ModelSpec& spec, cli::Console& console) {
+void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console) {
   std::optional<std::string> path;
   if (!config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
   if (!path && !config.pretrained_checkpoint.empty())
     path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
   if (!path) return;
   const CheckpointMeta meta = open_checkpoint(*path).meta();
+  if (const Record::const_iterator family = meta.model.find("family");
+      family != meta.model.end() && config.model_family.empty()) {
+    ModelSpec said = spec;
+    said.family = family->second;
+    if (const ModelFamily* holds = find_family_of(said)) spec.family = holds->name;
+  }
   const Record::const_iterator stored = meta.model.find("padded_vocab_size");
   if (stored == meta.model.end()) return;
   const int64_t padded = std::strtoll(stored->second.c_str(), nullptr, 10);

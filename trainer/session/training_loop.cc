@@ -14,6 +14,7 @@
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
 #include "trainer/session/assembly.h"
+#include "trainer/spec/model_fields.h"
 
 namespace trainer {
 namespace {
@@ -172,7 +173,8 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
                          .eod_id = parts_.vocabulary.eod_id,
                          .eod_mask_loss = config.eod_mask_loss,
                          .reset_position_ids = config.reset_position_ids,
-                         .reset_attention_mask = config.reset_attention_mask});
+                         .reset_attention_mask = config.reset_attention_mask,
+                         .sliding_window = parts_.spec.sliding_window});
 }
 
 // A blend without weights has as many samples as its datasets, whatever the run asks for: said now,

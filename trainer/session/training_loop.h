@@ -38,10 +38,11 @@ struct Start {
   bool optimizer = true;      ///< moments and scaler are taken.
 };
 
-/// Gives `spec` the padded vocabulary of the checkpoint that the run begins with, where the
-/// command's own differs only because padding depends on the number of tensor-parallel ranks.
+/// Gives `spec` what the checkpoint that the run begins with says and the command leaves open: the
+/// family, and the padded vocabulary, where the command's own differs only because padding depends
+/// on the number of tensor-parallel ranks.
 /// Errors: indexed::FormatError for a damaged checkpoint.
-void take_padding(const TrainConfig& config, ModelSpec& spec, cli::Console& console);
+void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console);
 
 /// Finds what --load and --pretrained-checkpoint mean, checks that the model and the schedule are
 /// the same, and says what will happen.

@@ -37,12 +37,22 @@ class Writer {
                      .decay = false});
   }
   void norm(const std::string& name, Role weight_role, Role bias_role, int64_t layer) {
-    vector(name + ".weight", weight_role, layer, spec_.hidden_size, -1, Init::ones);
-    if (spec_.norm == ops::Norm::layernorm)
-      vector(name + ".bias", bias_role, layer, spec_.hidden_size, -1, Init::zeros);
+    norm(name, weight_role, bias_role, layer, spec_.hidden_size);
+  }
+  void head_norm(const std::string& name, Role weight_role, Role bias_role, int64_t layer) {
+    const size_t first = rows_.size();
+    norm(name, weight_role, bias_role, layer, spec_.kv_channels);
+    for (size_t i = first; i < rows_.size(); ++i) rows_[i].of_heads = true;
   }
 
  private:
+  void norm(const std::string& name, Role weight_role, Role bias_role, int64_t layer,
+            int64_t size) {
+    vector(name + ".weight", weight_role, layer, size, -1, Init::ones);
+    if (spec_.norm == ops::Norm::layernorm)
+      vector(name + ".bias", bias_role, layer, size, -1, Init::zeros);
+  }
+
   const ModelSpec& spec_;
   std::vector<ParamSpec>& rows_;
 };
@@ -50,26 +60,30 @@ class Writer {
 void add_layer(Writer& w, const ModelSpec& spec, int64_t layer) {
   const std::string at = "decoder.layers." + std::to_string(layer) + ".";
   const int64_t h = spec.hidden_size, attention_size = spec.num_attention_heads * spec.kv_channels;
-  const int gate_parts = spec.activation == ops::Activation::swiglu ? 2 : 1;
+  const int gate_parts = spec.gated() ? 2 : 1;
   w.norm(at + "input_layernorm", Role::input_norm_weight, Role::input_norm_bias, layer);
   w.weight(at + "self_attention.linear_qkv.weight", Role::qkv_weight, layer, {spec.qkv_size(), h},
            0, Init::normal);
-  if (spec.linear_bias)
+  if (spec.has_qkv_bias())
     w.vector(at + "self_attention.linear_qkv.bias", Role::qkv_bias, layer, spec.qkv_size(), 0,
              Init::zeros);
+  if (spec.qk_norm) {
+    w.head_norm(at + "self_attention.q_layernorm", Role::q_norm_weight, Role::q_norm_bias, layer);
+    w.head_norm(at + "self_attention.k_layernorm", Role::k_norm_weight, Role::k_norm_bias, layer);
+  }
   w.weight(at + "self_attention.linear_proj.weight", Role::proj_weight, layer, {h, attention_size},
            1, Init::scaled_normal);
-  if (spec.linear_bias)
+  if (spec.has_proj_bias())
     w.vector(at + "self_attention.linear_proj.bias", Role::proj_bias, layer, h, -1, Init::zeros);
   w.norm(at + "pre_mlp_layernorm", Role::mlp_norm_weight, Role::mlp_norm_bias, layer);
   w.weight(at + "mlp.linear_fc1.weight", Role::fc1_weight, layer, {spec.fc1_size(), h}, 0,
            Init::normal, gate_parts);
-  if (spec.linear_bias)
+  if (spec.has_mlp_bias())
     w.vector(at + "mlp.linear_fc1.bias", Role::fc1_bias, layer, spec.fc1_size(), 0, Init::zeros,
              gate_parts);
   w.weight(at + "mlp.linear_fc2.weight", Role::fc2_weight, layer, {h, spec.ffn_hidden_size}, 1,
            Init::scaled_normal);
-  if (spec.linear_bias)
+  if (spec.has_mlp_bias())
     w.vector(at + "mlp.linear_fc2.bias", Role::fc2_bias, layer, h, -1, Init::zeros);
 }
 

@@ -23,6 +23,10 @@ enum class Role : uint8_t {
   input_norm_bias,
   qkv_weight,
   qkv_bias,
+  q_norm_weight,
+  q_norm_bias,
+  k_norm_weight,
+  k_norm_bias,
   proj_weight,
   proj_bias,
   mlp_norm_weight,
@@ -35,7 +39,7 @@ enum class Role : uint8_t {
   final_norm_bias,
   output_layer,
 };
-inline constexpr int kNumRoles = 17;
+inline constexpr int kNumRoles = 21;
 
 /// zeros, ones, Normal(0, init_method_std), Normal(0, init_method_std / sqrt(2 num_layers)).
 enum class Init : uint8_t { zeros, ones, normal, scaled_normal };
@@ -52,6 +56,8 @@ struct ParamSpec {
   int split_parts = 1;
   Init init = Init::normal;
   bool decay = true;  ///< Weight decay: all but biases and norms, as in Megatron.
+  /// Whole on each tensor-parallel rank, but read by this rank's heads alone: gradients are summed.
+  bool of_heads = false;
 
   int64_t elements() const noexcept {
     int64_t count = 1;

@@ -1,10 +1,9 @@
-// ModelSpec: families, what follows, and flops.
-// Sources of the defaults: Radford et al. 2019 (GPT-2), Zhang et al. 2022 (OPT), Black et al. 2022
-// (GPT-NeoX-20B), Touvron et al. 2023 (LLaMA).
+// ModelSpec: what follows from it, and flops.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/spec/spec.h"
 
+#include <algorithm>
 #include <cmath>
 
 #include "trainer/spec/params.h"
@@ -19,34 +18,15 @@ void require(bool holds, const char* field, int64_t value, const char* why) {
 
 }  // namespace
 
-ModelSpec family_defaults(std::string_view family) {
-  ModelSpec spec;
-  spec.family = family;
-  if (family == "gpt2") return spec;
-  if (family == "opt") {
-    spec.activation = ops::Activation::relu;
-    spec.position_offset = 2;
-    return spec;
-  }
-  spec.hidden_dropout = spec.attention_dropout = 0;
-  spec.position = Position::rotary;
-  spec.tied_embeddings = false;
-  if (family == "gpt_neox") {
-    spec.rotary_percent = 0.25f;
-    spec.activation = ops::Activation::gelu_erf;
-    spec.parallel_residual = true;
-    return spec;
-  }
-  if (family == "llama") {
-    spec.norm = ops::Norm::rmsnorm;
-    spec.activation = ops::Activation::swiglu;
-    spec.linear_bias = false;
-    return spec;
-  }
-  throw ShapeError("model: family \"" + spec.family + "\": gpt2, opt, gpt_neox or llama expected");
+void settle_biases(ModelSpec& spec) {
+  spec.linear_bias = spec.linear_bias || (spec.attention_bias && spec.mlp_bias);
+  spec.attention_bias = spec.attention_bias && !spec.linear_bias;
+  spec.mlp_bias = spec.mlp_bias && !spec.linear_bias;
+  spec.qkv_bias = spec.qkv_bias && !spec.linear_bias && !spec.attention_bias;
 }
 
 void complete(ModelSpec& spec) {
+  settle_biases(spec);
   require(spec.num_layers > 0, "num_layers", spec.num_layers, "at least 1");
   require(spec.hidden_size > 0, "hidden_size", spec.hidden_size, "at least 1");
   const int64_t heads = spec.num_attention_heads;
@@ -60,9 +40,8 @@ void complete(ModelSpec& spec) {
   }
   require(spec.kv_channels > 0, "kv_channels", spec.kv_channels, "at least 1");
   if (spec.ffn_hidden_size == 0)
-    spec.ffn_hidden_size = spec.activation == ops::Activation::swiglu
-                               ? spec.hidden_size * 8 / 3 / 64 * 64
-                               : 4 * spec.hidden_size;
+    spec.ffn_hidden_size = spec.gated() ? std::max<int64_t>(spec.hidden_size * 8 / 3 / 64 * 64, 64)
+                                        : 4 * spec.hidden_size;
   require(spec.ffn_hidden_size > 0, "ffn_hidden_size", spec.ffn_hidden_size, "at least 1");
   require(spec.vocab_size > 0, "vocab_size", spec.vocab_size, "at least 1");
   if (spec.padded_vocab_size == 0) spec.padded_vocab_size = spec.vocab_size;
@@ -70,6 +49,9 @@ void complete(ModelSpec& spec) {
           "at least vocab_size");
   require(spec.max_position_embeddings > 0 || spec.position == Position::none,
           "max_position_embeddings", spec.max_position_embeddings, "at least 1");
+  require(spec.sliding_window >= 0, "sliding_window", spec.sliding_window, "0 or more");
+  require(!spec.rotary_scaling || spec.rotary_interpolation == 1, "rotary_scaling", 1,
+          "not together with rotary_interpolation");
   require(!spec.parallel_residual || spec.hidden_dropout == 0, "hidden_dropout (in percent)",
           static_cast<int64_t>(spec.hidden_dropout * 100), "0 with a parallel residual");
 }

@@ -17,10 +17,12 @@ namespace trainer {
 /// How a model knows where a token stands.
 enum class Position : uint8_t { learned, rotary, none };
 
-/// Everything that tells one model of a family from another. Constant once check() has accepted it.
+/// Everything that tells one model from another. Constant once complete() has accepted it. Each
+/// member has its row in model_fields.h.
 struct ModelSpec {
-  std::string family =
-      "gpt2";  ///< gpt2, opt, gpt_neox, llama: decides defaults and conversion only.
+  /// Of families.h: what the model is written as for Hugging Face; empty: none holds it. Nothing is
+  /// computed by it.
+  std::string family;
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   int64_t ffn_hidden_size = 0;
@@ -37,23 +39,41 @@ struct ModelSpec {
   int64_t position_offset = 0;  ///< Rows skipped in the position table (OPT: 2).
   float rotary_percent = 1;
   float rotary_base = 10000;
+  float rotary_interpolation = 1;  ///< Positions are divided by it (rope_type linear).
+  /// Slow frequencies are divided by rotary_scaling_factor, fast ones stay, and those between are
+  /// blended (rope_type llama3): rotary.h.
+  bool rotary_scaling = false;
+  float rotary_scaling_factor = 8;
+  float rotary_low_freq_factor = 1;
+  float rotary_high_freq_factor = 4;
+  int64_t rotary_original_positions = 8192;
+  int64_t sliding_window = 0;  ///< Keys that a query sees, its own among them; 0: all before it.
+  bool qk_norm = false;        ///< A norm of each query and key head, before rotary.
   ops::Activation activation = ops::Activation::gelu_tanh;
   bool parallel_residual = false;  ///< x + attention(norm1(x)) + mlp(norm2(x)).
-  bool linear_bias = true;         ///< Biases of qkv, proj, fc1, fc2.
-  bool tied_embeddings = true;     ///< The output layer is the word embedding table.
+  // Biases. settle_biases() brings these four into one form: linear_bias alone where all linears
+  // have one, else attention_bias before qkv_bias.
+  bool linear_bias = true;      ///< Of qkv, proj, fc1, fc2.
+  bool qkv_bias = false;        ///< Of qkv.
+  bool attention_bias = false;  ///< Of qkv and proj.
+  bool mlp_bias = false;        ///< Of fc1 and fc2.
+  bool tied_embeddings = true;  ///< The output layer is the word embedding table.
 
   float hidden_dropout = 0.1f;
   float attention_dropout = 0.1f;
   float init_method_std = 0.02f;
+
+  bool has_qkv_bias() const noexcept { return linear_bias || attention_bias || qkv_bias; }
+  bool has_proj_bias() const noexcept { return linear_bias || attention_bias; }
+  bool has_mlp_bias() const noexcept { return linear_bias || mlp_bias; }
+  bool gated() const noexcept { return activation == ops::Activation::swiglu; }
 
   /// qkv columns: G * (N/G + 2) * D.
   int64_t qkv_size() const noexcept {
     return (num_attention_heads + 2 * num_query_groups) * kv_channels;
   }
   /// Columns of fc1: twice ffn_hidden_size for swiglu.
-  int64_t fc1_size() const noexcept {
-    return activation == ops::Activation::swiglu ? 2 * ffn_hidden_size : ffn_hidden_size;
-  }
+  int64_t fc1_size() const noexcept { return gated() ? 2 * ffn_hidden_size : ffn_hidden_size; }
   int64_t rotary_dim() const noexcept {
     return position == Position::rotary
                ? static_cast<int64_t>(rotary_percent * static_cast<float>(kv_channels)) / 2 * 2
@@ -62,8 +82,11 @@ struct ModelSpec {
 };
 
 /// The family's norm, position, activation, biases, tying and dropout; sizes are left 0.
-/// Errors: ShapeError naming the families when `family` is none.
+/// Errors: ShapeError naming the families when `family` is none of families.h.
 ModelSpec family_defaults(std::string_view family);
+
+/// Brings the four bias members into the one form that their comment describes.
+void settle_biases(ModelSpec& spec);
 
 /// Fills what follows (ffn_hidden_size, num_query_groups, kv_channels where 0) and checks the rest.
 /// Errors: ShapeError naming field, value and permitted range.

@@ -31,7 +31,7 @@ class CudaAttention : public PairTest {
   struct Decoded {
     Twin keys, values, out;
   };
-  Decoded decode(const Case& c, int64_t capacity, int64_t cached) {
+  Decoded decode(const Case& c, int64_t capacity, int64_t cached, int64_t window = 0) {
     const Decoded d{.keys = random(model(), {capacity, c.batch, c.groups * c.channels}),
                     .values = random(model(), {capacity, c.batch, c.groups * c.channels}),
                     .out = empty(model(), {c.length, c.batch, c.heads * c.channels})};
@@ -42,7 +42,8 @@ class CudaAttention : public PairTest {
                              .qkv = qkv[i],
                              .key_cache = d.keys[i],
                              .value_cache = d.values[i],
-                             .cached = cached};
+                             .cached = cached,
+                             .window = window};
     });
     return d;
   }
@@ -301,6 +302,8 @@ TEST_P(CudaAttention, Decode) {
   expect_close("out", d.out, 1.01, 0.1, 64);
   expect_close("keys", d.keys, 0, 0, 0);
   expect_close("values", d.values, 0, 0, 0);
+  for (const int64_t window : {1, 21, 22, 100})
+    expect_close("window " + std::to_string(window), decode(c, 40, 20, window).out, 1.01, 0.1, 64);
 }
 
 // More keys than shared memory has room for their scores; more queries than go at once.

@@ -152,7 +152,7 @@ TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
 
 // The same weights, token by token, on both devices.
 TEST_F(CudaEngine, DecoderEqualsTheCpus) {
-  for (const char* family : {"gpt2", "opt", "gpt_neox", "llama"}) {
+  for (const char* family : {"gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}) {
     const ModelSpec spec = tiny(family);
     const Arrays golden = read_golden(family);
     ops::cpu::CpuOps cpu(4);

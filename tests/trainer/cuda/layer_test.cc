@@ -108,6 +108,62 @@ TEST_P(CudaLayer, ResidualNorm) {
   check_residual_norm({8, 100, 257, 768, 1280, 1600, 2048, 4096, 5120, 8192, 9000});
 }
 
+TEST_P(CudaLayer, HeadNorm) {
+  constexpr int64_t kS = 37, kB = 3;
+  for (const int64_t d : {6, 64, 80, 128, 256}) {
+    for (Norm norm : {Norm::layernorm, Norm::rmsnorm}) {
+      for (const int64_t groups : {2, 6}) {
+        const bool layer = norm == Norm::layernorm;
+        const int64_t heads = 6, row = (heads + 2 * groups) * d, normed = heads + groups;
+        const Twin x = random(model(), {kS, kB, row}, 1, 0.3), y = empty(model(), {kS, kB, row});
+        const Twin mean = empty(DType::f32, {kS, kB, normed}),
+                   rstd = empty(DType::f32, {kS, kB, normed});
+        const Twin q = random(model(), {d}, 0.3, 1), k = random(model(), {d}, 0.3, 1),
+                   q_bias = random(model(), {d}), k_bias = random(model(), {d});
+        const auto of = [&](int i) {
+          return ops::HeadNorm{.norm = norm,
+                               .num_attention_heads = heads,
+                               .num_query_groups = groups,
+                               .x = x[i],
+                               .mean = layer ? mean[i] : Tensor(),
+                               .rstd = rstd[i],
+                               .q_weight = q[i],
+                               .k_weight = k[i]};
+        };
+        both([&](int i) {
+          return HeadNormForward{.heads = of(i),
+                                 .y = y[i],
+                                 .q_bias = layer ? q_bias[i] : Tensor(),
+                                 .k_bias = layer ? k_bias[i] : Tensor()};
+        });
+        const std::string at = " D " + std::to_string(d) + " G " + std::to_string(groups);
+        expect_close("y" + at, y, 1.01, 0.01, static_cast<double>(d));
+        expect_close("rstd" + at, rstd, 0, 0, static_cast<double>(d));
+        if (layer) expect_close("mean" + at, mean, 0, 0, static_cast<double>(d));
+        // In place, as the model does, over gradients that are added to.
+        const Twin dy = random(model(), {kS, kB, row});
+        const Twin dq = random(DType::f32, {d}), dk = random(DType::f32, {d}),
+                   dqb = random(DType::f32, {d}), dkb = random(model(), {d});
+        both([&](int i) {
+          return HeadNormBackward{.heads = of(i),
+                                  .dx = dy[i],
+                                  .dy = dy[i],
+                                  .dq_weight = dq[i],
+                                  .dk_weight = dk[i],
+                                  .dq_bias = layer ? dqb[i] : Tensor(),
+                                  .dk_bias = layer ? dkb[i] : Tensor()};
+        });
+        const double terms = static_cast<double>(kS * kB * heads);
+        expect_close("dx" + at, dy, 1.01, 0.01, static_cast<double>(d));
+        expect_close("dq_weight" + at, dq, 0, 0, terms);
+        expect_close("dk_weight" + at, dk, 0, 0, terms);
+        if (layer) expect_close("dq_bias" + at, dqb, 0, 0, terms);
+        if (layer) expect_close("dk_bias" + at, dkb, 1.01, 1.01, terms);
+      }
+    }
+  }
+}
+
 // What a card with less shared memory, and without Hopper's products, does instead.
 TEST_P(CudaLayer, OnASmallerCard) {
   const std::unique_ptr<Ops> small = cuda::make_cuda_ops({.tune = false, .as = {8, 6}});

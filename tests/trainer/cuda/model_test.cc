@@ -176,7 +176,8 @@ TEST_P(CudaModel, RecordedStepsGiveTheSameBits) {
 
 INSTANTIATE_TEST_SUITE_P(Families, CudaModel,
                          testing::Values("gpt2", "gpt2_dropout", "gpt2_documents", "opt",
-                                         "gpt_neox", "llama"),
+                                         "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "scaled",
+                                         "interpolated"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
                          });

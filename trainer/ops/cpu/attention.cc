@@ -250,8 +250,10 @@ void launch(CpuOps& cpu, const AttentionDecode& a) {
       float p[kKeyBlock], top = -INFINITY;
       double sum = 0;
       std::fill_n(out, l.channels, 0.0f);
-      for (int64_t t = 0; t <= a.cached + s; t += kKeyBlock) {
-        const int64_t keys = std::min(kKeyBlock, a.cached + s + 1 - t);
+      const int64_t end_key = a.cached + s + 1;
+      const int64_t first_key = a.window > 0 ? std::max<int64_t>(0, end_key - a.window) : 0;
+      for (int64_t t = first_key; t < end_key; t += kKeyBlock) {
+        const int64_t keys = std::min(kKeyBlock, end_key - t);
         cpu::multiply({.m = 1,
                        .n = keys,
                        .k = l.channels,

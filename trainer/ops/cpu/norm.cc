@@ -3,7 +3,6 @@
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <cmath>
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/dropout.h"
@@ -14,14 +13,6 @@ namespace ops::cpu {
 namespace {
 
 constexpr int64_t kRowPiece = 16;
-
-/// Mean and 1/sqrt(variance + eps) of a row, in double; RMSNorm's mean is 0.
-RowMoments moments(const float* x, int64_t columns, Norm norm, float eps) noexcept {
-  const double n = static_cast<double>(columns);
-  const double mean = norm == Norm::layernorm ? row_sum(x, columns) / n : 0;
-  const double variance = row_sum_of_squares(x, columns, mean) / n;
-  return {static_cast<float>(mean), static_cast<float>(1.0 / std::sqrt(variance + eps))};
-}
 
 }  // namespace
 
@@ -48,7 +39,7 @@ void launch(CpuOps& cpu, const ResidualNormForward& a) {
         x = sum;
       }
       if (!a.y) continue;
-      const RowMoments m = moments(x, columns, a.norm, a.eps);
+      const RowMoments m = row_moments(x, columns, a.norm == Norm::layernorm, a.eps);
       row_norm(a.y.as<float>() + r * columns, x, a.weight.as<float>(), bias, columns, m);
       if (a.mean) a.mean.as<float>()[r] = m.mean;
       if (a.rstd) a.rstd.as<float>()[r] = m.rstd;

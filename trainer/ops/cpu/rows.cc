@@ -6,6 +6,7 @@
 #include "trainer/ops/cpu/rows.h"
 
 #include <bit>
+#include <cmath>
 
 namespace ops::cpu {
 namespace {
@@ -138,6 +139,13 @@ ROW_CLONES double row_sum_of_squares(const float* x, int64_t n, double center) n
   double sum = add_up(lanes);
   for (; i < n; ++i) sum += (x[i] - center) * (x[i] - center);
   return sum;
+}
+
+RowMoments row_moments(const float* x, int64_t n, bool centered, float eps) noexcept {
+  const double count = static_cast<double>(n);
+  const double mean = centered ? row_sum(x, n) / count : 0;
+  const double variance = row_sum_of_squares(x, n, mean) / count;
+  return {static_cast<float>(mean), static_cast<float>(1.0 / std::sqrt(variance + eps))};
 }
 
 ROW_CLONES void row_add(double* sums, const float* x, int64_t n) noexcept {

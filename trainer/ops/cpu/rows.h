@@ -46,6 +46,8 @@ void row_add(double* sums, const float* x, int64_t n) noexcept;
 struct RowMoments {
   float mean, rstd;
 };
+/// Of x, in double: `centered` where the mean is subtracted; rstd = 1 / sqrt(variance + eps).
+RowMoments row_moments(const float* x, int64_t n, bool centered, float eps) noexcept;
 /// y = (x - mean) * rstd * weight + bias; bias may be null, y may be x.
 void row_norm(float* y, const float* x, const float* weight, const float* bias, int64_t n,
               RowMoments moments) noexcept;

@@ -87,7 +87,7 @@ __global__ void __launch_bounds__(kThreads)
 
 // What a call of decode_kernel needs beside tensors and layout.
 struct DecodeCall {
-  int64_t cached = 0, first = 0;
+  int64_t cached = 0, first = 0, window = 0;
   float* spill = nullptr;
   float scale = 1;
   bool causal = true;
@@ -96,8 +96,9 @@ constexpr int64_t kDecodeStaticBytes = 8192;             // of the kernel, and s
 constexpr int64_t kMostSpillBytes = int64_t{256} << 20;  // queries go in turns beyond
 
 // A block owns one query (position s, sample b, head n), the first of them `first`: scores of keys
-// 0 .. cached + s in dynamic shared memory (4 bytes a key), or in a row of `spill` where that does
-// not hold them; softmax over the block, then a thread a channel. Bound by reading the cache.
+// begin .. cached + s, begin 0 or where the window opens, in dynamic shared memory (4 bytes a key),
+// or in a row of `spill` where that does not hold them; softmax over the block, then a thread a
+// channel. Bound by reading the cache.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     decode_kernel(T* out, const T* qkv, const T* keys, const T* values, PackedLayout l,
@@ -110,6 +111,8 @@ __global__ void __launch_bounds__(kThreads)
   const int64_t s = row / l.batch, b = row % l.batch, group = head / l.members();
   const int64_t width = l.groups * l.channels;
   const int64_t count = call.causal ? cached + s + 1 : cached + l.length;
+  const int64_t begin =
+      call.window > 0 && cached + s + 1 > call.window ? cached + s + 1 - call.window : 0;
   const T* q = qkv + row * l.row() + group * l.group() + head % l.members() * l.channels;
   for (int64_t c = threadIdx.x; c < l.channels; c += kThreads)
     query[c] = to_float(q[c]) * call.scale;
@@ -117,7 +120,7 @@ __global__ void __launch_bounds__(kThreads)
   const int warp = static_cast<int>(threadIdx.x) / kWarp,
             lane = static_cast<int>(threadIdx.x) % kWarp;
   float largest = -INFINITY;
-  for (int64_t t = warp; t < count; t += kThreads / kWarp) {
+  for (int64_t t = begin + warp; t < count; t += kThreads / kWarp) {
     const T* key = keys + (t * l.batch + b) * width + group * l.channels;
     float dot = 0.0f;
     for (int64_t c = lane; c < l.channels; c += kWarp) dot += query[c] * to_float(key[c]);
@@ -129,7 +132,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   largest = warp_max(lane < kThreads / kWarp ? shared[lane] : -INFINITY);
   float sum = 0.0f;
-  for (int64_t t = threadIdx.x; t < count; t += kThreads) {
+  for (int64_t t = begin + threadIdx.x; t < count; t += kThreads) {
     scores[t] = expf(scores[t] - largest);
     sum += scores[t];
   }
@@ -138,7 +141,7 @@ __global__ void __launch_bounds__(kThreads)
   __syncthreads();
   for (int64_t c = threadIdx.x; c < l.channels; c += kThreads) {
     float total = 0.0f;
-    for (int64_t t = 0; t < count; ++t)
+    for (int64_t t = begin; t < count; ++t)
       total += scores[t] * to_float(values[(t * l.batch + b) * width + group * l.channels + c]);
     out[row * l.heads * l.channels + head * l.channels + c] = from_float<T>(total / sum);
   }
@@ -423,8 +426,10 @@ void launch(CudaOps& cuda, const AttentionDecode& args) {
   const PackedLayout l = packed_layout(args.shape, args.qkv);
   if (l.channels > 1024) throw ShapeError("cuda: attention_decode: kv_channels: at most 1024");
   const DecodeSpread spread = decode_spread(cuda, args);
-  DecodeCall call{
-      .cached = args.cached, .scale = args.shape.softmax_scale, .causal = args.shape.causal};
+  DecodeCall call{.cached = args.cached,
+                  .window = args.window,
+                  .scale = args.shape.softmax_scale,
+                  .causal = args.shape.causal};
   if (spread.spill_bytes > 0)
     call.spill = reinterpret_cast<float*>(cuda.scratch(spread.spill_bytes));
   dispatch_float(args.qkv.dtype, [&](auto* type) {

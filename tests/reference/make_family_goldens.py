@@ -2,7 +2,7 @@
 
 Writes tests/golden/convert/families/NAME/{config.json,model.safetensors,expected.json}.
 Made with torch 2.15.0, transformers 5.23.0.
-Run: python tests/reference/families_golden.py tests/golden/convert/families
+Run: python tests/reference/make_family_goldens.py tests/golden/convert/families [NAME]
 """
 # SPDX-License-Identifier: MIT
 import json
@@ -16,6 +16,9 @@ from safetensors.torch import load_file
 
 out = pathlib.Path(sys.argv[1])
 V, H, N, L, F, P = 48, 16, 4, 2, 40, 12
+llama = dict(vocab_size=V, hidden_size=H, intermediate_size=F, num_hidden_layers=L, num_attention_heads=N,
+             num_key_value_heads=2, max_position_embeddings=P)
+rope = {"rope_type": "default", "rope_theta": 500.0}
 configs = {
     "gpt2": transformers.GPT2Config(vocab_size=V, n_positions=P, n_embd=H, n_layer=L, n_head=N, activation_function="gelu"),
     "opt": transformers.OPTConfig(vocab_size=V, hidden_size=H, ffn_dim=F, num_hidden_layers=L, num_attention_heads=N,
@@ -29,8 +32,21 @@ configs = {
     "llama": transformers.LlamaConfig(vocab_size=V, hidden_size=H, intermediate_size=F, num_hidden_layers=L,
                                       num_attention_heads=N, num_key_value_heads=2, max_position_embeddings=P,
                                       rope_parameters={"rope_type": "default", "rope_theta": 500.0}),
+    # Beside their biases: heads wider than hidden / heads, and positions stretched from 8 and from P.
+    "llama_biases": transformers.LlamaConfig(
+        **llama, attention_bias=True, mlp_bias=True, head_dim=6, tie_word_embeddings=True,
+        rope_parameters={"rope_type": "llama3", "rope_theta": 50.0, "factor": 4.0, "low_freq_factor": 0.2,
+                         "high_freq_factor": 1.0, "original_max_position_embeddings": 8}),
+    "llama_linear": transformers.LlamaConfig(**llama, attention_bias=True,
+                                             rope_parameters={"rope_type": "linear", "rope_theta": 500.0, "factor": 2.0}),
+    "mistral": transformers.MistralConfig(**llama, head_dim=6, sliding_window=3, rope_parameters=rope),
+    "mistral_whole": transformers.MistralConfig(**llama, sliding_window=None, rope_parameters=rope),
+    "qwen2": transformers.Qwen2Config(**llama, rope_parameters=rope, tie_word_embeddings=True),
+    "qwen3": transformers.Qwen3Config(**llama, head_dim=6, rope_parameters=rope),
 }
 for name, config in configs.items():
+    if len(sys.argv) > 2 and name not in sys.argv[2:]:
+        continue
     torch.manual_seed(len(name))
     model = transformers.AutoModelForCausalLM.from_config(config).eval()
     with torch.no_grad():

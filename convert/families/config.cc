@@ -1,0 +1,241 @@
+// SPDX-License-Identifier: MIT
+// family.h: config.json by a family's rows, with one-line errors; families.h: the words of it.
+// Source of the scaled positions' keys: transformers/modeling_rope_utils.py.
+#include <array>
+#include <charconv>
+
+#include "convert/families/families.h"
+#include "libindexed/format.h"
+#include "trainer/spec/families.h"
+
+namespace convert {
+namespace {
+
+using indexed::FormatError;
+using nlohmann::json;
+using nlohmann::ordered_json;
+using trainer::ModelField;
+using trainer::ModelSpec;
+
+[[noreturn]] void refuse(std::string_view key, const json& value, const std::string& expected) {
+  throw FormatError("key \"" + std::string(key) + "\" is " + value.dump() + expected);
+}
+
+int64_t whole_number(std::string_view key, const json& value) {
+  if (!value.is_number_integer() || value.get<int64_t>() < 1)
+    refuse(key, value, ", expected a whole number from 1 up");
+  return value.get<int64_t>();
+}
+
+float real_number(std::string_view key, const json& value) {
+  if (!value.is_number()) refuse(key, value, ", expected a number");
+  return value.get<float>();
+}
+
+// A field from JSON, by its type.
+struct FieldReader {
+  std::string key;
+  const json& value;
+  ModelSpec& spec;
+
+  void operator()(int64_t ModelSpec::*member) const { spec.*member = whole_number(key, value); }
+  void operator()(float ModelSpec::*member) const { spec.*member = real_number(key, value); }
+  void operator()(bool ModelSpec::*member) const {
+    if (!value.is_boolean()) refuse(key, value, ", expected true or false");
+    spec.*member = value.get<bool>();
+  }
+  void operator()(ops::Activation ModelSpec::*member) const {
+    if (!value.is_string()) refuse(key, value, ", expected an activation's name");
+    const ops::Activation read = activation_from_name(value.get<std::string>());
+    // A gated family names the gate's, and always gates.
+    if ((read == ops::Activation::swiglu) != spec.gated())
+      throw FormatError(
+          "activation \"" + value.get<std::string>() + "\" is not supported, expected " +
+          (spec.gated() ? "silu" : "gelu_new, gelu_fast, gelu_pytorch_tanh, gelu or relu"));
+    spec.*member = read;
+  }
+  template <class Other>
+  void operator()(Other) const {}  // a family's models are all alike in it
+};
+
+struct FieldWriter {
+  const ModelSpec& spec;
+
+  ordered_json operator()(int64_t ModelSpec::*member) const {
+    return spec.*member > 0 ? ordered_json(spec.*member) : ordered_json();
+  }
+  ordered_json operator()(float ModelSpec::*member) const { return shortest(spec.*member); }
+  ordered_json operator()(bool ModelSpec::*member) const { return spec.*member; }
+  ordered_json operator()(ops::Activation ModelSpec::*member) const {
+    return activation_name(spec.*member);
+  }
+  template <class Other>
+  ordered_json operator()(Other) const {
+    return {};
+  }
+};
+
+void read_key(const KeyRow& row, const json& config, ModelSpec& spec) {
+  const auto found = config.find(row.key());
+  const bool said = found != config.end() && !found->is_null();
+  if (row.field.empty()) {
+    const json wanted = json::parse(row.value);
+    if (said && *found != wanted)
+      refuse(row.key(), *found, ", which is not supported: expected " + wanted.dump());
+    return;
+  }
+  const ModelField& field = trainer::model_field(row.field);
+  if (row.use == KeyRow::Use::equal) {
+    const json wanted = std::visit(FieldWriter{spec}, field.member);
+    if (said && *found != wanted)
+      refuse(row.key(), *found, ", which is not supported: expected " + wanted.dump());
+    return;
+  }
+  if (said || row.value.empty()) {
+    if (found == config.end()) throw FormatError("no key \"" + row.key() + "\"");
+    std::visit(FieldReader{row.key(), *found, spec}, field.member);
+  } else {
+    // null is none, where the key is a count.
+    const bool none =
+        found != config.end() && std::holds_alternative<int64_t ModelSpec::*>(field.member);
+    trainer::set_field(field, spec, none ? "0" : row.value);
+  }
+}
+
+// What a config may leave out because it follows.
+void fill(ModelSpec& spec) {
+  if (spec.ffn_hidden_size == 0) spec.ffn_hidden_size = 4 * spec.hidden_size;
+  if (spec.num_query_groups == 0) spec.num_query_groups = spec.num_attention_heads;
+  if (spec.num_attention_heads % spec.num_query_groups != 0)
+    throw FormatError("num_key_value_heads does not divide num_attention_heads");
+  if (spec.kv_channels == 0) {
+    if (spec.hidden_size % spec.num_attention_heads != 0)
+      throw FormatError(std::to_string(spec.num_attention_heads) + " heads do not divide " +
+                        std::to_string(spec.hidden_size));
+    spec.kv_channels = spec.hidden_size / spec.num_attention_heads;
+  }
+  trainer::settle_biases(spec);
+}
+
+}  // namespace
+
+std::string KeyRow::key() const {
+  return std::string(own_key.empty() ? trainer::model_field(field).hf : own_key);
+}
+
+double shortest(float value) {
+  char text[32];
+  const std::to_chars_result end = std::to_chars(text, text + sizeof text, value);
+  double result = 0;
+  std::from_chars(text, end.ptr, result);
+  return result;
+}
+
+std::string_view activation_name(ops::Activation activation) {
+  switch (activation) {
+    case ops::Activation::gelu_tanh:
+      return "gelu_new";
+    case ops::Activation::gelu_erf:
+      return "gelu";
+    case ops::Activation::relu:
+      return "relu";
+    case ops::Activation::swiglu:
+      return "silu";
+    case ops::Activation::none:
+      break;
+  }
+  return {};
+}
+
+ops::Activation activation_from_name(const std::string& name) {
+  if (name == "gelu_new" || name == "gelu_fast" || name == "gelu_pytorch_tanh")
+    return ops::Activation::gelu_tanh;
+  if (name == "gelu") return ops::Activation::gelu_erf;
+  if (name == "relu") return ops::Activation::relu;
+  if (name == "silu") return ops::Activation::swiglu;
+  throw FormatError("activation \"" + name + "\" is not supported");
+}
+
+void read_rope(const json& config, ModelSpec& spec) {
+  const auto number = [](const json& from, const char* key, float otherwise) {
+    const auto found = from.find(key);
+    return found == from.end() || found->is_null() ? otherwise : real_number(key, *found);
+  };
+  spec.rotary_base = number(config, "rope_theta", spec.rotary_base);
+  for (const char* key : {"rope_scaling", "rope_parameters"}) {
+    const auto rope = config.find(key);
+    if (rope == config.end() || !rope->is_object()) continue;
+    spec.rotary_base = number(*rope, "rope_theta", spec.rotary_base);
+    spec.rotary_percent = number(*rope, "partial_rotary_factor", spec.rotary_percent);
+    const std::string type = rope->value("rope_type", rope->value("type", "default"));
+    if (type == "linear") {
+      spec.rotary_interpolation = number(*rope, "factor", 1);
+    } else if (type == "llama3") {
+      spec.rotary_scaling = true;
+      spec.rotary_scaling_factor = number(*rope, "factor", 1);
+      spec.rotary_low_freq_factor = number(*rope, "low_freq_factor", 1);
+      spec.rotary_high_freq_factor = number(*rope, "high_freq_factor", 4);
+      constexpr const char* kOriginal = "original_max_position_embeddings";
+      spec.rotary_original_positions =
+          rope->contains(kOriginal) ? whole_number(kOriginal, rope->at(kOriginal)) : 8192;
+    } else if (type != "default") {
+      throw FormatError(std::string("key \"") + key + "\": rope_type \"" + type +
+                        "\" is not supported, expected default, linear or llama3");
+    }
+    if (!(spec.rotary_interpolation > 0) || !(spec.rotary_scaling_factor > 0) ||
+        !(spec.rotary_high_freq_factor > spec.rotary_low_freq_factor))
+      throw FormatError(std::string("key \"") + key + "\": " + rope->dump() +
+                        " has no factor above 0, or frequencies in no order");
+  }
+}
+
+ordered_json rope_scaling(const ModelSpec& spec) {
+  if (spec.rotary_scaling)
+    return {{"rope_type", "llama3"},
+            {"factor", shortest(spec.rotary_scaling_factor)},
+            {"low_freq_factor", shortest(spec.rotary_low_freq_factor)},
+            {"high_freq_factor", shortest(spec.rotary_high_freq_factor)},
+            {"original_max_position_embeddings", spec.rotary_original_positions}};
+  if (spec.rotary_interpolation != 1)
+    return {{"rope_type", "linear"}, {"factor", shortest(spec.rotary_interpolation)}};
+  return {};
+}
+
+ordered_json write_config(const Family& family, const ModelSpec& spec) {
+  // The biases of a family's keys are all that a linear has, whichever field says so.
+  ModelSpec said = spec;
+  said.attention_bias = spec.has_proj_bias();
+  said.mlp_bias = spec.has_mlp_bias();
+  ordered_json out;
+  for (const KeyRow& row : family.keys) {
+    if (row.use == KeyRow::Use::read) continue;
+    out[row.key()] = row.field.empty()
+                         ? ordered_json::parse(row.value)
+                         : std::visit(FieldWriter{said}, trainer::model_field(row.field).member);
+    if (row.field != "rotary_base") continue;
+    if (const ordered_json scaling = rope_scaling(spec); !scaling.is_null())
+      out["rope_scaling"] = scaling;
+  }
+  return out;
+}
+
+ModelSpec read_config(const Family& family, const json& config) {
+  ModelSpec spec = trainer::family_defaults(family.name);
+  for (const KeyRow& row : family.keys)
+    if (row.use != KeyRow::Use::write) read_key(row, config, spec);
+  read_key({"vocab_size"}, config, spec);
+  read_key({"tied_embeddings", spec.tied_embeddings ? "true" : "false"}, config, spec);
+  spec.padded_vocab_size = spec.vocab_size;
+  if (spec.position == trainer::Position::rotary) read_rope(config, spec);
+  const auto types = config.find("layer_types");
+  if (types != config.end() && types->is_array())
+    for (const json& type : *types)
+      if (type != "full_attention") refuse("layer_types", *types, ", which is not supported");
+  check_numbers(spec);
+  fill(spec);
+  if (const std::string reason = refusal(family, spec); !reason.empty())
+    throw FormatError("not a " + std::string(family.name) + " model known here: " + reason);
+  return spec;
+}
+
+}  // namespace convert
