@@ -298,6 +298,8 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
             "trainer: --gpu contradicts --device cpu\n");
   EXPECT_EQ(refused({"--device", "auto", "--gpu", "l4"}),
             "trainer: --gpu says what --dry-run plans for\n");
+  EXPECT_EQ(refused({"--dry-run", "--device", "auto", "--gpu", ""}),
+            "trainer: --gpu \"\": the name of a card is wanted\n");
 }
 
 TEST_F(TrainerTest, VersionSaysWhichGpusThereIsCodeFor) {

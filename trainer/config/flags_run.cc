@@ -280,6 +280,16 @@ cli::Group<C> device_group() {
           }};
 }
 
+// A script's empty variable must not plan for another device.
+cli::Field<C> card_name() {
+  cli::Field<C> field = text(&C::gpu);
+  field.set = [](C& config, const cli::Values& values) {
+    if (values[0].empty()) throw cli::UsageError("the name of a card is wanted");
+    config.gpu = values[0];
+  };
+  return field;
+}
+
 cli::Group<C> command_group() {
   return {"The command",
           {
@@ -296,7 +306,7 @@ cli::Group<C> command_group() {
                .help = "With --dry-run: plan for this card, which need not be here, such as "
                        "a100-40gb, l40s, rtx4090, h200, b200. An unknown name lists the known "
                        "ones.",
-               .field = text(&C::gpu)},
+               .field = card_name()},
           }};
 }
 
