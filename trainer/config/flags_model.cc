@@ -234,8 +234,9 @@ cli::Group<C> data_group() {
            .help = "Extra samples made for each blended dataset.",
            .field = real(&C::mid_level_dataset_surplus, 0, 1)},
           {.name = "calculate-per-token-loss",
-           .help = "Every token of a step counts the same. That is always so here, because all "
-                   "micro-batches have equally many. With --eod-mask-loss they do not: refused.",
+           .help = "Every token of a step counts the same, also where --eod-mask-loss leaves "
+                   "micro-batches of unequally many; else each micro-batch does. Evaluations are "
+                   "weighted alike.",
            .field = on(&C::calculate_per_token_loss)},
           {.name = "eod-mask-loss",
            .help = "No loss where the input is an end of document.",

@@ -38,6 +38,9 @@ struct EngineOptions {
   int64_t head_rows =
       0;  ///< Rows of logits held at once; 0: chosen so that they take at most 512 MiB.
   bool reset_attention_mask = false;
+  /// Every token of a step counts the same: HostBatch::loss_mask is weighed (data/batch_loader.h),
+  /// where it else is 0 or 1 and a step's loss is the mean of its micro-batches' means.
+  bool per_token_loss = false;
   float clip_grad = 1;
   float adam_beta1 = 0.9f, adam_beta2 = 0.999f, adam_eps = 1e-8f;
   LossScaler loss_scaler;

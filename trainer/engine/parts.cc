@@ -84,6 +84,7 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
           .recompute = options.recompute,
           .seed = options.seed,
           .fuse_residual = options.fuse_residual,
+          .per_token_loss = options.per_token_loss,
           .training = true,
           .sequence_parallel = options.sequence_parallel && groups.topology.tensor_size > 1} {
   for (const Place& place : places) stages.emplace_back(run, place, options.max_microbatches);

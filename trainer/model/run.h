@@ -74,7 +74,8 @@ struct Run {
   Recompute recompute;
   uint32_t seed = 0;
   bool fuse_residual = true;
-  bool training = true;  ///< Dropout is on.
+  bool per_token_loss = false;  ///< MicroBatch::loss_mask is the rows' weights as it stands.
+  bool training = true;         ///< Dropout is on.
   /// The residual stream and the norms hold this rank's share of S alone.
   bool sequence_parallel = false;
   LaterWeights* later = nullptr;  ///< Where backward puts weight gradients; null: computes them.

@@ -234,6 +234,8 @@ EngineOptions engine_options(const TrainConfig& config) {
   options.chunks = static_cast<int>(d.pipeline_chunks);
   options.layers_per_stage = d.pipeline_layers;
   options.reset_attention_mask = config.reset_attention_mask;
+  // Without --eod-mask-loss all micro-batches have equally many tokens.
+  options.per_token_loss = config.calculate_per_token_loss && config.eod_mask_loss;
   options.clip_grad = static_cast<float>(config.clip_grad);
   options.adam_beta1 = static_cast<float>(config.adam_beta1);
   options.adam_beta2 = static_cast<float>(config.adam_beta2);
