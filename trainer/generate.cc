@@ -158,8 +158,8 @@ TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderMode
   return model.tokenizer;
 }
 
-// Ids of the prompt, as transformers' tokenizer(prompt) gives them: the template's tokens around it,
-// special tokens in it parsed. An empty one starts a document, behind the BOS if one is named, else
+// Ids of the prompt, as transformers' tokenizer(prompt) gives them: the template's tokens around
+// it, special tokens in it parsed. An empty one starts a document, behind the BOS if one is named, else
 // behind the token that ends the document before.
 std::vector<int32_t> prompt_ids(const tok::Tokenizer& tokenizer, const GenerateOptions& options,
                                 const std::string& text) {

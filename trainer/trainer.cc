@@ -246,10 +246,28 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   return launch_ranks(options, call.console);
 }
 
+// torchrun's own flags, which say where this host stands.
+comm::HostFlags host_flags(const TrainConfig& config) {
+  const comm::HostFlags hosts{.nodes = static_cast<int>(config.nnodes.value_or(1)),
+                              .node_rank = static_cast<int>(config.node_rank.value_or(0)),
+                              .address = config.master_addr,
+                              .port = static_cast<int>(config.master_port.value_or(0))};
+  if (hosts.node_rank >= hosts.nodes)
+    throw UsageError(concat("--node-rank ", hosts.node_rank, ": --nnodes ", hosts.nodes,
+                            " has hosts 0 to ", hosts.nodes - 1));
+  if (hosts.nodes > 1 && !config.node_rank)
+    throw UsageError(concat("--nnodes ", hosts.nodes, " needs --node-rank: which of them is this"));
+  if (hosts.nodes > 1 && hosts.address.empty())
+    throw UsageError(
+        concat("--nnodes ", hosts.nodes, " needs --master-addr: the host of number 0"));
+  return hosts;
+}
+
 int train(TrainConfig& config, cli::Invocation& call) {
   const int ranks = ranks_here(config);
-  const comm::Launch place =
-      comm::detect_launch([](const char* name) { return std::getenv(name); }, ranks);
+  const comm::Launch place = comm::detect_launch(
+      comm::with_hosts([](const char* name) { return std::getenv(name); }, host_flags(config)),
+      ranks);
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
   go_on_after_restart(config, place.restarts);

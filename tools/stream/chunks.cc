@@ -242,8 +242,8 @@ void ChunkReader::describe(Chunk& chunk) {
 bool ChunkReader::cut_unread(Chunk& chunk) {
   const int fd = input_->plain_file();
   const int64_t end = offset_ + options_.chunk_bytes;
-  if (!options_.defer || options_.array || fd < 0 || options_.framing == Framing::file || in_long_record_ ||
-      end > input_->file_bytes() || end >= last_begin_) {
+  if (!options_.defer || options_.array || fd < 0 || options_.framing == Framing::file ||
+      in_long_record_ || end > input_->file_bytes() || end >= last_begin_) {
     return false;
   }
   const std::string& name = names_[static_cast<size_t>(source_)];

@@ -102,6 +102,8 @@ struct TrainConfig {
   std::string device = "auto";
   std::string distributed_backend;
   std::optional<int64_t> nproc_per_node, cpu_threads;
+  std::optional<int64_t> nnodes, node_rank, master_port;
+  std::string master_addr;
   int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
           context_parallel_size = 1, expert_model_parallel_size = 1;
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage,
