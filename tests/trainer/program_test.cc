@@ -405,6 +405,18 @@ TEST_F(TrainerTest, TwoTrainersDoNotShareAFolder) {
   wait(first);
 }
 
+TEST_F(TrainerTest, FurtherStepsAreSaved) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6", "--extra-save-iters", "0", "1", "4", "99"})
+                .status,
+            0);
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/s"))
+    if (entry.path().filename().string().starts_with("iter_"))
+      found.push_back(entry.path().filename().string());
+  EXPECT_THAT(found, testing::UnorderedElementsAre("iter_0000001", "iter_0000004", "iter_0000006",
+                                                   "iter_0000012"));
+}
+
 // However a step's samples are shared out: one micro-batch, several, several ranks and stages.
 TEST_F(TrainerTest, TokensCountTheSameInEveryLayout) {
   const auto losses = [&](std::vector<std::string> words, int64_t evaluation = 4) {

@@ -139,6 +139,12 @@ cli::Group<C> model_group() {
            .value = "STD",
            .help = "Spread of the initial weights; output layers get STD / sqrt(2 L).",
            .field = real(&C::init_method_std, 0)},
+          {.name = "output-layer-init-method-std",
+           .value = "STD",
+           .help =
+               "The same of the linears that end attention and MLP. Default: that of the others "
+               "divided by the root of twice the layers.",
+           .field = real(&C::output_layer_init_method_std, 0)},
           {.name = "attention-dropout",
            .value = "P",
            .help = "Dropout of attention probabilities.",

@@ -17,6 +17,22 @@ using cli::on;
 using cli::real;
 using cli::text;
 
+// Steps, each a whole number.
+cli::Field<C> steps(std::vector<int64_t> C::*member) {
+  return {cli::Arity::many,
+          [=](C& config, const cli::Values& values) {
+            std::vector<int64_t> out;
+            for (const std::string& value : values)
+              out.push_back(cli::parse_integer(value, 0, cli::kMaxInteger));
+            config.*member = std::move(out);
+          },
+          [=](const C& config) {
+            cli::Values out;
+            for (const int64_t value : config.*member) out.push_back(std::to_string(value));
+            return out;
+          }};
+}
+
 cli::Group<C> checkpoint_group() {
   return {
       "Checkpoints",
@@ -30,6 +46,10 @@ cli::Group<C> checkpoint_group() {
            .value = "STEPS",
            .help = "Steps between checkpoints. Default: one at the end.",
            .field = integer(&C::save_interval, 1)},
+          {.name = "extra-save-iters",
+           .value = "STEP",
+           .help = "Further steps after which a checkpoint is made.",
+           .field = steps(&C::extra_save_iters)},
           {.name = "keep-last",
            .value = "N",
            .help = "Checkpoints kept; older ones are removed. Default: all.",
@@ -311,6 +331,14 @@ cli::Field<C> card_name() {
   return field;
 }
 
+// Files of --config that are GPT-NeoX's, which cli::Program::foreign_config hands over. They are
+// part of no saved configuration: what they say is.
+cli::Field<C> neox_files() {
+  cli::Field<C> field = cli::last_list(&C::neox_config);
+  field.show = nullptr;
+  return field;
+}
+
 cli::Group<C> command_group() {
   return {"The command",
           {
@@ -319,6 +347,11 @@ cli::Group<C> command_group() {
                .value = "FILE",
                .help = "DeepSpeed's JSON: batch sizes, precision, clipping, ZeRO stage, offload.",
                .field = text(&C::deepspeed_config)},
+              {.name = "neox-config",
+               .value = "FILE",
+               .help = "GPT-NeoX's configurations, all of them one: what --config does with files "
+                       "that end in .yml or .yaml.",
+               .field = neox_files()},
               {.name = "dry-run",
                .help = "Print parameters, memory plan and estimated time, and end.",
                .field = on(&C::dry_run)},

@@ -34,6 +34,7 @@ struct TrainConfig {
   bool add_bias_linear = true, add_qkv_bias = false, parallel_residual = false;
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 128, extra_vocab_size = 0;
+  std::optional<double> output_layer_init_method_std;  ///< else init_method_std / sqrt(2 layers).
   double init_method_std = 0.02, attention_dropout = 0.1, hidden_dropout = 0.1;
 
   // Tokenizer.
@@ -83,6 +84,7 @@ struct TrainConfig {
   // Checkpoints.
   std::string save, load, pretrained_checkpoint;
   std::optional<int64_t> save_interval, ckpt_step, keep_last;
+  std::vector<int64_t> extra_save_iters;  ///< GPT-NeoX's: steps that are saved too.
   bool no_save_optim = false, no_save_rng = false, no_load_optim = false, no_load_rng = false;
   bool finetune = false, exit_on_missing_checkpoint = false, use_checkpoint_args = false;
   bool override_opt_param_scheduler = false, use_checkpoint_opt_param_scheduler = false;
@@ -125,6 +127,7 @@ struct TrainConfig {
   // The command itself.
   std::optional<int64_t> gradient_accumulation_steps;  ///< Of --deepspeed_config's file.
   std::string deepspeed_config;
+  std::vector<std::string> neox_config;  ///< --config's files of GPT-NeoX.
   bool dry_run = false;
   std::string gpu;  ///< ours: the card that --dry-run plans for.
 

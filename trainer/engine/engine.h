@@ -45,6 +45,8 @@ struct EngineOptions {
   float adam_beta1 = 0.9f, adam_beta2 = 0.999f, adam_eps = 1e-8f;
   LossScaler loss_scaler;
   uint32_t seed = 1234;
+  /// Of the linears that end attention and MLP; 0: the spec's, over the root of twice the layers.
+  float output_init_std = 0;
   bool fuse_residual =
       true;  ///< Residual additions in the linears' epilogues where no dropout forbids it.
   bool capture = true;  ///< Replay the step as a recorded graph where the device can.

@@ -249,6 +249,7 @@ EngineOptions engine_options(const TrainConfig& config) {
     options.loss_scaler.hysteresis = static_cast<int32_t>(config.hysteresis);
   }
   options.seed = static_cast<uint32_t>(config.seed);
+  options.output_init_std = static_cast<float>(config.output_layer_init_method_std.value_or(0));
   options.capture = config.cuda_graph.value_or(1) != 0;
   options.zero_stage =
       std::max(static_cast<int>(config.zero_stage), config.use_distributed_optimizer ? 1 : 0);

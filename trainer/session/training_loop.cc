@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/training_loop.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <ctime>
@@ -232,10 +233,10 @@ int TrainingLoop::run() {
       if (!evaluate(1, concat("iteration ", state_.iteration))) continue;
       state_.evaluated_iteration = state_.iteration;
     }
-    if (config.save_interval && state_.iteration > first_iteration_ &&
-        state_.iteration % *config.save_interval == 0) {
-      save();
-    }
+    const bool due = config.save_interval && state_.iteration % *config.save_interval == 0;
+    const bool extra = std::ranges::find(config.extra_save_iters, state_.iteration) !=
+                       config.extra_save_iters.end();
+    if ((due || extra) && state_.iteration > first_iteration_) save();
     if (saver_) report_save(saver_->outcome());
     if (config.exit_interval && state_.iteration > first_iteration_ && state_.iteration < last &&
         state_.iteration % *config.exit_interval == 0) {
