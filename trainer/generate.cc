@@ -159,8 +159,8 @@ TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderMode
 }
 
 // Ids of the prompt, as transformers' tokenizer(prompt) gives them: the template's tokens around
-// it, special tokens in it parsed. An empty one starts a document, behind the BOS if one is named, else
-// behind the token that ends the document before.
+// it, special tokens in it parsed. An empty one starts a document, behind the BOS if one is named,
+// else behind the token that ends the document before.
 std::vector<int32_t> prompt_ids(const tok::Tokenizer& tokenizer, const GenerateOptions& options,
                                 const std::string& text) {
   const tok::TokenizerSource& source = tokenizer.source();

@@ -171,8 +171,8 @@ TEST(Launch, TorchrunsFlagsAreTheHostsOfAPlainStart) {
         flags);
     return detect_launch(environment, devices);
   };
-  const Launch host = with({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"PMI_RANK", "1"}},
-                           hosts, 4);
+  const Launch host =
+      with({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"PMI_RANK", "1"}}, hosts, 4);
   EXPECT_TRUE(host.per_node);
   EXPECT_EQ(ranks_on_host(host, 4)[1].describe(),
             "environment: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 6000");

@@ -32,8 +32,8 @@ class Condition {
   /// comparison of two values that no line can make true or false.
   explicit Condition(std::string_view text);
 
-  /// Whether `line` meets it: 1 or 0; -1 with `complaint` set where the line is no JSON object, or a
-  /// field has a type that the condition cannot take.
+  /// Whether `line` meets it: 1 or 0; -1 with `complaint` set where the line is no JSON object, or
+  /// a field has a type that the condition cannot take.
   int holds(std::string_view line, Complaint& complaint);
 
  private:

@@ -27,7 +27,8 @@ struct Totals {
   void add(const EncodedChunk& chunk);
 };
 
-/// Shards that one run may have, all keys together: each keeps three files open until all are whole.
+/// Shards that one run may have, all keys together: each keeps three files open until all are
+/// whole.
 inline constexpr int64_t kMostShards = 1000;
 
 /// What is written, and where.
@@ -43,8 +44,8 @@ struct DatasetNames {
 class DatasetWriter {
  public:
   /// `trace` records which lines the documents came from; not where empty ones are left out.
-  /// Errors: those of IndexedDatasetBuilder; std::system_error (EEXIST) for shards of an earlier run
-  /// unless they are replaced.
+  /// Errors: those of IndexedDatasetBuilder; std::system_error (EEXIST) for shards of an earlier
+  /// run, unless they are replaced.
   DatasetWriter(DatasetNames names, const indexed::BuilderOptions& options,
                 indexed::Provenance provenance, bool trace);
 
