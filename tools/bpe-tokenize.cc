@@ -152,6 +152,9 @@ const cli::Table<Options>& flags() {
 
 /// Everything that is wrong with a command line and can be seen without opening anything.
 void check(Options& options) {
+  if (options.output_prefix.empty() && !options.count) {
+    throw cli::UsageError("--output-prefix is missing: PREFIX (--count needs none)");
+  }
   tokenize::check_tokenizer_options(options.tokenizer);
   if (options.ftfy) {
     throw cli::UsageError(
@@ -173,9 +176,6 @@ void check(Options& options) {
       throw cli::UsageError(
           cli::concat("key ", cli::quote(key), " cannot be part of a file's name"));
     }
-  }
-  if (options.output_prefix.empty() && !options.count) {
-    throw cli::UsageError("--output-prefix is missing (--count needs none)");
   }
   if (options.count && options.policy.on_error == "quarantine" &&
       options.policy.quarantine.empty()) {

@@ -79,7 +79,8 @@ TEST(Neox, KeysAreHonoured) {
     "initial_scale_power": 12}, "zero_optimization": {"stage": 1, "overlap_comm": true},
     "checkpoint-activations": true, "checkpoint-num-layers": 2, "warmup": 0.05,
     "min_lr": 0.97e-5, "checkpoint-factor": 50, "extra-save-iters": [1, 2, 64], "save": "s",
-    "keep_last_n_checkpoints": 4, "weight-decay": 0.1, "intermediate_size": 1536, "finetune": false)");
+    "keep_last_n_checkpoints": 4, "weight-decay": 0.1, "intermediate_size": 1536,
+    "finetune": false)");
   ASSERT_EQ(r.error, "");
   const TrainConfig& c = r.config;
   EXPECT_EQ(c.normalization, "RMSNorm");
@@ -143,7 +144,8 @@ TEST(Neox, TheCommandLineWins) {
 TEST(Neox, WhatChangesNothingIsNamed) {
   const Result r =
       with(R"("launcher": "slurm", "num_nodes": 4, "comment": "x", "steps_per_print": 10,
-    "wandb_team": "t", "checkpoint_validation_with_forward_pass": False, "weight_by_num_documents": false,
+    "wandb_team": "t", "checkpoint_validation_with_forward_pass": False,
+    "weight_by_num_documents": false,
     "some_new_key": null)");
   EXPECT_EQ(r.error, "");
   EXPECT_THAT(r.idle, ElementsAre("checkpoint_validation_with_forward_pass", "comment", "launcher",
@@ -172,6 +174,7 @@ TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
       {R"("lr_decay_style": "polynomial")", "b.yml: lr_decay_style \"polynomial\": "},
       {R"("log_interval": "often")", "b.yml: log_interval \"often\": "},
       {R"("zero_optimization": {"stage": 7})", "a.yml, b.yml: zero_optimization.stage 7: "},
+      {R"("checkpoint_scale": "log")", "b.yml: checkpoint_scale \"log\": permitted is linear"},
       {R"("unknown": [1)", "b.yml:1: illegal flow end"}};
   for (const auto& [more, wanted] : cases) EXPECT_THAT(with(more).error, HasSubstr(wanted)) << more;
   EXPECT_EQ(read({"[1, 2]"}).error, "a.yml: expected keys with values");

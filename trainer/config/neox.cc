@@ -3,7 +3,8 @@
 // without use here is named, one that cannot be honoured is refused, so that no line is passed over
 // in silence. The keys that GPT-NeoX hands to DeepSpeed are read as --deepspeed_config reads them.
 // The command line wins over all of them.
-// Source: GPT-NeoX, megatron/neox_arguments (names, defaults, from_ymls), megatron/model/init_functions.
+// Source: GPT-NeoX, megatron/neox_arguments (names, defaults, from_ymls) and
+// megatron/model/init_functions.
 // SPDX-License-Identifier: MIT
 #include <yaml-cpp/yaml.h>
 
@@ -83,7 +84,6 @@ const std::set<std::string_view> kSame = {"attention_dropout",
 const std::set<std::string_view> kIdle = {"attention_softmax_in_fp32",
                                           "bias_dropout_fusion",
                                           "checkpoint_in_cpu",
-                                          "checkpoint_scale",
                                           "comment",
                                           "config_files",
                                           "contiguous_checkpointing",
@@ -422,7 +422,9 @@ class NeoxReader {
       }
       if (!named.is_array() || named.empty()) refuse(paths, named, "expected a list of paths");
       if (!shares.is_null() && (!shares.is_array() || shares.size() != named.size()))
-        refuse(weights, shares, concat("expected ", cli::counted(static_cast<int64_t>(named.size()), "number"), ", one for each path"));
+        refuse(weights, shares,
+               concat("expected ", cli::counted(static_cast<int64_t>(named.size()), "number"),
+                      ", one for each path"));
       json words = json::array();
       for (size_t i = 0; i < named.size(); ++i) {
         if (named.size() > 1) words.push_back(shares.is_null() ? json(1) : shares[i]);
@@ -435,6 +437,8 @@ class NeoxReader {
   }
 
   void checkpointing() {
+    if (const json scale = take("checkpoint_scale", "linear"); scale != "linear")
+      refuse("checkpoint_scale", scale, "permitted is linear; name steps by extra_save_iters");
     const json layers = take("checkpoint_num_layers", 1);
     if (!on("checkpoint_activations") || given_.contains("recompute-granularity")) return;
     set("checkpoint_activations", "recompute-granularity", "full");
