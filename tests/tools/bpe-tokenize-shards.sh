@@ -23,6 +23,7 @@ for key in text title; do
 done
 for i in part_*_document.idx; do inspect-dataset verify -q "${i%.idx}" >/dev/null || echo "$i differs"; done
 grep -ho '"first_line": *[0-9]*' part_0000*_text_document.manifest | tr '\n' ' '; echo
+bpe-tokenize $VOCAB -v -o exact --append-eod --shard-tokens 36 in.jsonl 2>&1 | grep uint16
 echo "- as often as asked"
 bpe-tokenize -q $VOCAB -o part --shard-tokens 1000 in.jsonl 2>&1
 rm part_00000_text_document.*
