@@ -17,6 +17,10 @@ write_basic_package_version_file(${PROJECT_BINARY_DIR}/gristmill-config-version.
                                  COMPATIBILITY SameMinorVersion)
 install(FILES cmake/gristmill-config.cmake ${PROJECT_BINARY_DIR}/gristmill-config-version.cmake
         DESTINATION ${CMAKE_INSTALL_LIBDIR}/cmake/gristmill COMPONENT development)
+install(PROGRAMS scripts/run scripts/pretrain_gpt.py scripts/train.py scripts/deepy.py
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill/scripts COMPONENT runtime)
+install(PROGRAMS scripts/tools/preprocess_data.py scripts/tools/merge_datasets.py
+        DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill/scripts/tools COMPONENT runtime)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
 # Man pages and completions come from the programs' own flag rows. A page of section 5 has no flags, so

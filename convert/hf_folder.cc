@@ -12,6 +12,8 @@
 #include <set>
 #include <system_error>
 
+#include "convert/torch_file.h"
+#include "convert/torch_weights.h"
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
@@ -27,6 +29,7 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kChunkBytes = 16 << 20;
 constexpr const char* kIndex = "model.safetensors.index.json";
+constexpr const char* kTorchIndex = "pytorch_model.bin.index.json";
 constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
@@ -214,7 +217,16 @@ json read_json(const std::string& path) {
   return tree;
 }
 
+void add_torch_file(const std::string& path, std::map<std::string, TensorSource>& tensors) {
+  const auto file = std::make_shared<TorchFile>(path);
+  for (auto& [name, source] : torch_weights(file, file->root())) {
+    if (!tensors.emplace(name, std::move(source)).second)
+      throw FormatError(path + ": tensor " + name + " stands in two files");
+  }
+}
+
 void add_file(const std::string& path, std::map<std::string, TensorSource>& tensors) {
+  if (path.ends_with(".bin")) return add_torch_file(path, tensors);
   const auto file =
       std::make_shared<trainer::SafetensorsFile>(trainer::SafetensorsFile::open(path));
   for (const trainer::TensorEntry& entry : file->tensors()) {
@@ -229,6 +241,30 @@ void add_file(const std::string& path, std::map<std::string, TensorSource>& tens
     if (!tensors.emplace(entry.name, std::move(source)).second)
       throw FormatError(path + ": tensor " + entry.name + " stands in two files");
   }
+}
+
+// The files of weights, by the index `name` that lists where each tensor is.
+std::set<std::string> indexed_files(const std::string& folder, const std::string& name) {
+  const json index = read_json(folder + "/" + name);
+  std::set<std::string> files;
+  const json map = index.value("weight_map", json::object());
+  for (const auto& [tensor, file] : map.items()) {
+    if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
+      throw FormatError(folder + "/" + name + ": " + tensor + " is in no file");
+    files.insert(file.get<std::string>());
+  }
+  return files;
+}
+
+// The files that hold a folder's weights; safetensors come before torch's, as in transformers.
+std::set<std::string> weight_files(const std::string& folder) {
+  for (const auto& [index, file] :
+       {std::pair(kIndex, "model.safetensors"), std::pair(kTorchIndex, "pytorch_model.bin")}) {
+    if (fs::exists(folder + "/" + index)) return indexed_files(folder, index);
+    if (fs::exists(folder + "/" + file)) return {file};
+  }
+  throw FormatError(folder + ": no weights there: neither model.safetensors nor " +
+                    "pytorch_model.bin, nor an index of either");
 }
 
 // A folder whose config says that the head is the embedding, but whose head has other numbers.
@@ -304,21 +340,7 @@ CanonicalModel read_hf_folder(const std::string& folder) {
     throw FormatError(config_path + ": a key has a value of another kind than it should");
   }
   std::map<std::string, TensorSource> tensors;
-  if (fs::exists(folder + "/" + kIndex)) {
-    const json index = read_json(folder + "/" + kIndex);
-    std::vector<std::string> names;
-    const json map = index.value("weight_map", json::object());
-    for (const auto& [tensor, file] : map.items()) {
-      if (!file.is_string() || file.get<std::string>().find('/') != std::string::npos)
-        throw FormatError(folder + "/" + kIndex + ": " + tensor + " is in no file");
-      names.push_back(file.get<std::string>());
-    }
-    std::sort(names.begin(), names.end());
-    names.erase(std::unique(names.begin(), names.end()), names.end());
-    for (const std::string& name : names) add_file(folder + "/" + name, tensors);
-  } else {
-    add_file(folder + "/model.safetensors", tensors);
-  }
+  for (const std::string& file : weight_files(folder)) add_file(folder + "/" + file, tensors);
   try {
     untie_if_different(*family, tensors, model);
     model.tensors = import_tensors(*family, model.spec, tensors);

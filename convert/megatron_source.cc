@@ -12,6 +12,7 @@
 #include "convert/families/families.h"
 #include "convert/megatron_names.h"
 #include "convert/torch_dist.h"
+#include "convert/torch_weights.h"
 #include "convert/zero_source.h"
 #include "libindexed/format.h"
 #include "libindexed/mapped_file.h"
@@ -26,9 +27,6 @@ using Shares = std::map<std::string, std::vector<TensorSource>>;
 
 constexpr size_t kMaxTracker = 4096;
 constexpr int64_t kMaxRank = int64_t{1} << 20;
-
-// What an entry of a table of tensors takes beside its names, for the budget.
-constexpr int64_t kSourceBytes = 512;
 
 // One rank's file and where its parameters belong.
 struct RankFile {
@@ -67,58 +65,11 @@ std::vector<std::string_view> split(std::string_view text, char separator) {
   return parts;
 }
 
-TensorSource torch_source(const std::shared_ptr<TorchFile>& file, const PickledTensor& tensor,
-                          const std::string& name) {
-  TensorSource source{tensor.dtype, tensor.shape, {}, file->path() + ": " + name};
-  source.read_rows = [file, &tensor, rows = source.rows(), row = source.row_bytes()](
-                         int64_t first, int64_t count, std::byte* out) {
-    constexpr int64_t kLarge = 8 << 20;
-    file->read_rows(tensor, first, count, out);
-    if (first + count == rows || count * row >= kLarge) file->release(tensor);
-  };
-  return source;
-}
-
-// Every tensor below `value` under its keys joined by dots. Weights are dicts of text keys, tensors
-// and nothing else, extra state excepted.
-void flatten(const std::shared_ptr<TorchFile>& file, Value value, const std::string& prefix,
-             int depth, std::map<std::string, TensorSource>& out) {
-  if (depth > 16) throw FormatError(file->path() + ": " + prefix + ": nested too deep");
-  for (int64_t i = 0; i < value.size(); ++i) {
-    const Value key = value.key(i), item = value.value(i);
-    if (!key.is(Kind::text)) throw FormatError(file->path() + ": " + prefix + ": a key is no text");
-    // A dict that stands at many places is walked at each: the budget ends what grows by that.
-    file->budget().spend(kSourceBytes +
-                         static_cast<int64_t>(4 * (prefix.size() + key.text().size())));
-    const std::string name =
-        prefix.empty() ? std::string(key.text()) : prefix + "." + std::string(key.text());
-    if (item.is(Kind::dict)) {
-      flatten(file, item, name, depth + 1, out);
-    } else if (item.is(Kind::tensor)) {
-      out[name] = torch_source(file, item.tensor(), name);
-    } else if (!item.is(Kind::null) && name.find("_extra_state") == std::string::npos) {
-      throw FormatError(file->path() + ": " + name + ": not a tensor among the weights" +
-                        (item.text().empty() ? "" : " but " + std::string(item.text())));
-    }
-  }
-}
-
-// Tensors may share a storage, as tied embeddings do; a file whose tensors are many times larger
-// than itself is made to fill a disk.
-void check_size(const TorchFile& file, const std::map<std::string, TensorSource>& tensors) {
-  int64_t bytes = 0;
-  for (const auto& [name, source] : tensors)
-    if (__builtin_add_overflow(bytes, source.bytes(), &bytes) || bytes / 8 > file.file_bytes())
-      throw FormatError(file.path() + ": its tensors are more than 8 times its " +
-                        std::to_string(file.file_bytes()) + " bytes");
-}
-
 // One model chunk's parameters by core name; layers counted from 0.
 std::map<std::string, TensorSource> chunk_tensors(const RankFile& rank, Value chunk) {
   if (!chunk.is(Kind::dict)) throw FormatError(rank.path + ": its model is not a dict");
-  std::map<std::string, TensorSource> raw, out;
-  flatten(rank.file, chunk, "", 0, raw);
-  check_size(*rank.file, raw);
+  std::map<std::string, TensorSource> raw = torch_weights(rank.file, chunk);
+  std::map<std::string, TensorSource> out;
   for (auto& [name, source] : raw) {
     std::optional<std::string> core;
     try {
@@ -281,9 +232,8 @@ Shares collect_layers(const std::vector<LayerFile>& files) {
   Shares shares;
   int64_t block = -1, block_file = -1;
   for (const LayerFile& file : files) {
-    std::map<std::string, TensorSource> raw;
-    flatten(file.rank.file, file.rank.file->root(), "", 0, raw);
-    check_size(*file.rank.file, raw);
+    const std::map<std::string, TensorSource> raw =
+        torch_weights(file.rank.file, file.rank.file->root());
     const bool is_block = std::any_of(raw.begin(), raw.end(), [](const auto& item) {
       return item.first.ends_with("query_key_value.weight");
     });

@@ -181,7 +181,7 @@ void IndexedDatasetBuilder::end_document(int64_t end) {
 }
 
 void IndexedDatasetBuilder::end_run() {
-  if (run_.documents > 0) document_runs_.write(bytes_of(run_));
+  if (run_.documents > 0) document_runs_->write(bytes_of(run_));
   run_.documents = 0;
 }
 
@@ -430,7 +430,7 @@ void IndexedDatasetBuilder::write_document_indices() {
     size = 0;
   };
   end_run();
-  document_runs_.read_all([&](std::span<const std::byte> bytes) {
+  document_runs_->read_all([&](std::span<const std::byte> bytes) {
     const std::span runs(reinterpret_cast<const DocumentRun*>(bytes.data()),
                          bytes.size() / sizeof(DocumentRun));
     for (const DocumentRun& run : runs) {
@@ -468,15 +468,24 @@ Manifest IndexedDatasetBuilder::make_manifest(const Provenance& provenance) {
   return manifest;
 }
 
-void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
+void IndexedDatasetBuilder::end_writing(const Provenance& provenance) {
+  if (std::exchange(ended_, true)) return;
   if (bin_.size() != num_tokens_ * dtype_size(options_.dtype)) {
     throw FormatError(message(prefix_, ".bin: ", bin_.size(), " bytes were written for ",
                               num_tokens_, " tokens"));
   }
   write_index();
+  document_runs_.reset();
   if (manifest_ != nullptr) {
     manifest_->write(write_manifest(make_manifest(provenance)));
+    manifest_->end_writing();
   }
+  bin_.end_writing();
+  idx_.end_writing();
+}
+
+void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
+  end_writing(provenance);
   OutputFile* const files[] = {&bin_, &idx_, manifest_.get()};
   sync_all(std::span(files).first(manifest_ == nullptr ? 2 : 3));
 }

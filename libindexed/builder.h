@@ -106,8 +106,9 @@ class IndexedDatasetBuilder {
   /// untouched.
   void finish(const Provenance& provenance = {});
 
-  /// The two halves of finish(), for several datasets that belong together: everything that takes
-  /// time, and then the names.
+  /// The parts of finish(), for several datasets that belong together: index and manifest, which
+  /// end all writing; those if they are not there yet, and the disk; and then the names.
+  void end_writing(const Provenance& provenance = {});
   void prepare(const Provenance& provenance = {});
   void give_names();
 
@@ -139,7 +140,7 @@ class IndexedDatasetBuilder {
   BuilderOptions options_;
   OutputFile bin_;
   OutputFile idx_;
-  ScratchFile document_runs_;
+  std::optional<ScratchFile> document_runs_;
   std::unique_ptr<ScratchFile> modes_;
   std::unique_ptr<OutputFile> manifest_;
   int64_t num_documents_ = 0;
@@ -152,6 +153,7 @@ class IndexedDatasetBuilder {
   std::vector<Segment> bin_segments_;
   std::vector<Segment> idx_segments_;
   bool checksums_known_ = true;
+  bool ended_ = false;  // all is written
 };
 
 }  // namespace indexed

@@ -44,7 +44,7 @@ struct Slot {
   std::atomic<int> state{0};  // 0 free, 1 being filled, 2 in use
   char path[PATH_MAX];
 };
-constexpr int kSlots = 256;
+constexpr int kSlots = 4096;
 Slot slots[kSlots];
 
 int take_slot(const std::string& path) {
@@ -57,7 +57,7 @@ int take_slot(const std::string& path) {
       return i;
     }
   }
-  fail(path + ": more than 256 unfinished outputs at once", EMFILE);
+  fail(path + ": more than 4096 unfinished outputs at once", EMFILE);
 }
 
 void give_slot(int slot) noexcept {
@@ -294,9 +294,15 @@ void OutputFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
 
 void OutputFile::flush() { write_fully(buffer_.get(), std::exchange(buffered_, 0)); }
 
+void OutputFile::end_writing() {
+  if (buffer_ == nullptr) return;
+  flush();
+  buffer_.reset();
+}
+
 void OutputFile::sync() {
   if (synced_) return;
-  flush();
+  end_writing();
   if (::fsync(fd_) != 0) fail(path_, errno);
   synced_ = true;
 }

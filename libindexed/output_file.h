@@ -60,7 +60,10 @@ class OutputFile {
   /// Hands the buffer to the operating system.
   void flush();
 
-  /// Flush and fsync; the temporary keeps its name. Ends all writing.
+  /// flush(), and gives the buffer's memory back. Ends all writing.
+  void end_writing();
+
+  /// end_writing() and fsync; the temporary keeps its name.
   void sync();
 
   /// sync(), then the target has its name and its folder is synced; after that this object is

@@ -6,8 +6,13 @@
 // tools/tokenize, reading in tools/stream, the format in libindexed.
 #include <algorithm>
 #include <cstdio>
+#include <functional>
 #include <memory>
 #include <optional>
+#include <span>
+
+#include <sys/resource.h>
+#include <unistd.h>
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
@@ -16,6 +21,7 @@
 #include "tools/extract/text_output.h"
 #include "tools/stream/pipeline.h"
 #include "tools/stream/reading.h"
+#include "tools/tokenize/dataset_writer.h"
 #include "tools/tokenize/encode_documents.h"
 #include "tools/tokenize/megatron_flags.h"
 #include "tools/tokenize/tokenizer_files.h"
@@ -37,6 +43,8 @@ struct Options {
   std::string dtype;
   bool manifest = true;
   bool force = false;
+  bool count = false;
+  int64_t shard_tokens = 0;
   bool ftfy = false;
   std::string tiktoken_pattern;
   int64_t workers = 0;
@@ -83,40 +91,52 @@ cli::Group<Options> document_group() {
 
 cli::Group<Options> output_group() {
   using O = Options;
-  return {"Output",
-          {{.name = "output-prefix",
-            .letter = 'o',
-            .value = "PREFIX",
-            .help = "Write PREFIX_KEY_document.bin, .idx and .manifest for each key.",
-            .field = cli::text(&O::output_prefix),
-            .required = true},
-           {.name = "dtype",
-            .value = "TYPE",
-            .help = "Type of a token; else uint16 for a vocabulary of fewer than 65,500 tokens and "
-                    "int32 for a larger one.",
-            .field = cli::choice(&O::dtype, {"uint16", "int32"})},
-           {.name = "no-manifest", .help = "Write no .manifest.", .field = cli::off(&O::manifest)},
-           {.name = "force",
-            .letter = 'f',
-            .help = "Replace existing datasets.",
-            .field = cli::on(&O::force)},
-           {.name = "workers",
-            .letter = 'w',
-            .value = "N",
-            .help = "Threads; 0 is one a processor. The output does not depend on them.",
-            .field = cli::integer(&O::workers, 0, 4096)},
-           {.name = "log-interval",
-            .value = "N",
-            .help = "With -v, documents between two lines of the log.",
-            .field = cli::integer(&O::log_interval, 1)},
-           {.name = "ftfy",
-            .help = "Refused: json-extract --repair-mojibake mends texts before this program.",
-            .field = cli::on(&O::ftfy)},
-           {.name = "tiktoken-pattern",
-            .value = "NAME",
-            .help = "Refused: for Megatron's own JSON vocabularies, which are not read; .tiktoken "
-                    "files have their pattern.",
-            .field = cli::text(&O::tiktoken_pattern)}}};
+  return {
+      "Output",
+      {{.name = "output-prefix",
+        .letter = 'o',
+        .value = "PREFIX",
+        .help = "Write PREFIX_KEY_document.bin, .idx and .manifest for each key. Required, but "
+                "with --count.",
+        .field = cli::text(&O::output_prefix)},
+       {.name = "count",
+        .help = "Write no dataset. For each key print a line: KEY, documents, tokens, with tabs "
+                "between.",
+        .field = cli::on(&O::count)},
+       {.name = "shard-tokens",
+        .value = "N",
+        .help = "Write datasets PREFIX_00000_KEY_document, PREFIX_00001_KEY_document, ... of at "
+                "most N tokens: one ends before the document that would pass N. A longer "
+                "document has one of its own. At most 1,000 in a run. Default: one dataset a "
+                "key.",
+        .field = cli::integer(&O::shard_tokens, 1)},
+       {.name = "dtype",
+        .value = "TYPE",
+        .help = "Type of a token; else uint16 for a vocabulary of fewer than 65,500 tokens and "
+                "int32 for a larger one.",
+        .field = cli::choice(&O::dtype, {"uint16", "int32"})},
+       {.name = "no-manifest", .help = "Write no .manifest.", .field = cli::off(&O::manifest)},
+       {.name = "force",
+        .letter = 'f',
+        .help = "Replace existing datasets.",
+        .field = cli::on(&O::force)},
+       {.name = "workers",
+        .letter = 'w',
+        .value = "N",
+        .help = "Threads; 0 is one a processor. The output does not depend on them.",
+        .field = cli::integer(&O::workers, 0, 4096)},
+       {.name = "log-interval",
+        .value = "N",
+        .help = "With -v, documents between two lines of the log.",
+        .field = cli::integer(&O::log_interval, 1)},
+       {.name = "ftfy",
+        .help = "Refused: json-extract --repair-mojibake mends texts before this program.",
+        .field = cli::on(&O::ftfy)},
+       {.name = "tiktoken-pattern",
+        .value = "NAME",
+        .help = "Refused: for Megatron's own JSON vocabularies, which are not read; .tiktoken "
+                "files have their pattern.",
+        .field = cli::text(&O::tiktoken_pattern)}}};
 }
 
 const cli::Table<Options>& flags() {
@@ -132,6 +152,9 @@ const cli::Table<Options>& flags() {
 
 /// Everything that is wrong with a command line and can be seen without opening anything.
 void check(Options& options) {
+  if (options.output_prefix.empty() && !options.count) {
+    throw cli::UsageError("--output-prefix is missing: PREFIX (--count needs none)");
+  }
   tokenize::check_tokenizer_options(options.tokenizer);
   if (options.ftfy) {
     throw cli::UsageError(
@@ -143,7 +166,7 @@ void check(Options& options) {
         ".tiktoken file");
   }
   if (options.nul) options.reading.format = "nul";
-  if (options.reading.format != "json" && options.reading.keys.size() != 1) {
+  if (format_of(options.reading) != stream::Format::json && options.reading.keys.size() != 1) {
     throw cli::UsageError(cli::concat("--input-format ", options.reading.format,
                                       " has one text a document, --json-keys names ",
                                       options.reading.keys.size()));
@@ -153,6 +176,10 @@ void check(Options& options) {
       throw cli::UsageError(
           cli::concat("key ", cli::quote(key), " cannot be part of a file's name"));
     }
+  }
+  if (options.count && options.policy.on_error == "quarantine" &&
+      options.policy.quarantine.empty()) {
+    throw cli::UsageError("--on-error quarantine needs --quarantine FILE with --count");
   }
   if (options.keep_newlines && !options.split_sentences) {
     throw cli::UsageError("--keep-newlines needs --split-sentences");
@@ -234,19 +261,34 @@ std::string closing_line(const tokenize::Totals& totals, const stream::ErrorPoli
   return special_tokens.empty() ? line : cli::concat(line, "; ", special_tokens);
 }
 
+tokenize::DatasetNames names_of(const Options& options) {
+  tokenize::DatasetNames names{
+      .output_prefix = options.output_prefix, .endings = {}, .shard_tokens = options.shard_tokens};
+  for (const std::string& key : options.reading.keys)
+    names.endings.push_back(
+        cli::concat("_", key, options.split_sentences ? "_sentence" : "_document"));
+  return names;
+}
+
 /// The file that --on-error quarantine fills, made at the first bad record.
 class Quarantine {
  public:
-  Quarantine(const Options& options, const std::vector<std::string>& prefixes)
+  explicit Quarantine(const Options& options)
       : path_(options.policy.quarantine.empty() ? options.output_prefix + ".quarantine"
                                                 : options.policy.quarantine),
         existing_(options.force ? indexed::Existing::replace : indexed::Existing::refuse),
         mark_(options.reading.format == "nul" ? "\0" : "\n", 1) {
     // A run that was killed while it gave names may have given this one.
-    const bool killed = std::any_of(prefixes.begin(), prefixes.end(), [](const std::string& one) {
-      return indexed::left_unfinished(one + ".idx");
-    });
-    if (killed && !options.force) existing_ = indexed::Existing::same;
+    if (options.force || options.count) return;
+    const tokenize::DatasetNames names = names_of(options);
+    for (size_t key = 0; key < names.endings.size(); ++key) {
+      for (int64_t shard = 0; shard < (names.shard_tokens == 0 ? 1 : tokenize::kMostShards);
+           ++shard) {
+        const std::string index = names.prefix(key, shard) + ".idx";
+        if (indexed::left_unfinished(index)) existing_ = indexed::Existing::same;
+        if (access(index.c_str(), F_OK) != 0) break;
+      }
+    }
   }
 
   void keep(std::string_view piece, bool ends) {
@@ -266,72 +308,131 @@ class Quarantine {
   std::optional<indexed::OutputFile> file_;
 };
 
-void tokenize_all(const Options& options, const cli::Invocation& call,
-                  std::vector<std::string> inputs, const tokenize::LoadedTokenizer& tokenizer,
-                  const tokenize::EncodeRules& rules) {
-  const int64_t threads = stream::threads_for(options.workers);
-  std::vector<std::string> prefixes;
-  for (const std::string& key : options.reading.keys) {
-    prefixes.push_back(cli::concat(options.output_prefix, "_", key, "_",
-                                   options.split_sentences ? "sentence" : "document"));
-  }
-  Quarantine quarantine(options, prefixes);
-  stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
-    quarantine.keep(piece, ends);
-  });
-  tokenize::DatasetWriter writer(
-      prefixes,
-      {.dtype = rules.dtype,
-       .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse,
-       .vocab_size = tokenizer.id_limit(),
-       .manifest = options.manifest},
-      rules.empty != tokenize::EmptyDocument::skip);
+/// A shard and its key have three files, which stay open until all are whole.
+void raise_limit_of_files() {
+  constexpr rlim_t kWanted = 4 * tokenize::kMostShards;
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= kWanted) return;
+  files.rlim_cur = std::min(files.rlim_max, kWanted);
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
+/// What is read, by what.
+struct Job {
+  const Options& options;
+  cli::Console& console;
+  std::vector<std::string> inputs;
+  const tokenize::LoadedTokenizer& tokenizer;
+  const tokenize::EncodeRules& rules;
+  stream::ErrorPolicy& policy;
+};
+
+/// Encodes all documents. `sink` takes the chunks in order; `ahead`, if there is one, the bytes of
+/// long documents before their chunk.
+void encode_all(Job& job,
+                const std::function<void(const stream::Work<tokenize::EncodedChunk>&,
+                                         const std::string&)>& sink,
+                const std::function<void(size_t, std::span<const std::byte>)>& ahead) {
+  const size_t num_keys = job.options.reading.keys.size();
+  const int64_t threads = stream::threads_for(job.options.workers);
   std::vector<std::unique_ptr<tokenize::Encoder>> encoders(static_cast<size_t>(threads));
   // Made by the thread that uses it, which touches its tables first.
   const auto encoder = [&](int64_t thread) -> tokenize::Encoder& {
     std::unique_ptr<tokenize::Encoder>& own = encoders[static_cast<size_t>(thread)];
-    if (!own) own = std::make_unique<tokenize::Encoder>(tokenizer, rules);
+    if (!own) own = std::make_unique<tokenize::Encoder>(job.tokenizer, job.rules);
     return *own;
   };
-  const bool lines = options.reading.format == "json" || options.reading.format == "lines";
+  const auto clear = [&](tokenize::EncodedChunk& chunk) {
+    chunk.clear(num_keys, tokenize::id_width(job.rules));
+  };
   int64_t logged = 0;
   stream::read_documents<tokenize::EncodedChunk>(
-      {options.reading, std::move(inputs), threads, policy, call.console},
-      {.begin = [&](tokenize::EncodedChunk& chunk,
-                    int64_t) { chunk.clear(prefixes.size(), tokenize::id_width(rules)); },
+      {job.options.reading, std::move(job.inputs), threads, job.policy, job.console},
+      {.begin = [&](tokenize::EncodedChunk& chunk, int64_t) { clear(chunk); },
        .begin_alone =
            [&](tokenize::EncodedChunk& chunk) {
-             chunk.clear(prefixes.size(), tokenize::id_width(rules));
-             chunk.ahead = [&](size_t key, std::span<const std::byte> bytes) {
-               writer.take_ahead(key, bytes);
-             };
+             clear(chunk);
+             chunk.ahead = ahead;
            },
        .each = [&](tokenize::EncodedChunk& chunk, const stream::Document& document,
                    int64_t thread) { encoder(thread).add(document, chunk); },
        .end = [&](tokenize::EncodedChunk& chunk, int64_t thread) { encoder(thread).finish(chunk); },
        .sink =
            [&](const stream::Work<tokenize::EncodedChunk>& work, const std::string& input) {
-             writer.take(work.result, input, lines ? policy.first_line() : 0);
-             if (policy.documents() / options.log_interval > logged) {
-               logged = policy.documents() / options.log_interval;
-               call.console.log(
-                   cli::concat("processed ", cli::counted(policy.documents(), "document")));
+             sink(work, input);
+             if (job.policy.documents() / job.options.log_interval > logged) {
+               logged = job.policy.documents() / job.options.log_interval;
+               job.console.log(
+                   cli::concat("processed ", cli::counted(job.policy.documents(), "document")));
              }
            }});
-  writer.prepare(make_provenance(options, call, tokenizer));
+}
+
+void close_run(const Job& job, const tokenize::Totals& totals) {
+  const std::string special_tokens = special_tokens_words(totals, job.tokenizer);
+  job.console.note(closing_line(totals, job.policy, special_tokens));
+  // It may be a mistake in the corpus, so -q does not hide it.
+  if (job.console.quiet() && !special_tokens.empty()) job.console.error(special_tokens);
+}
+
+/// --count: a line a key on standard output.
+void count_all(Job& job) {
+  struct Counts {
+    int64_t documents = 0;
+    int64_t tokens = 0;
+  };
+  std::vector<Counts> keys(job.options.reading.keys.size());
+  tokenize::Totals totals;
+  encode_all(
+      job,
+      [&](const stream::Work<tokenize::EncodedChunk>& work, const std::string&) {
+        for (size_t i = 0; i < keys.size(); ++i) {
+          keys[i].documents += static_cast<int64_t>(work.result.keys[i].sequences.size());
+          keys[i].tokens += static_cast<int64_t>(work.result.keys[i].ids.total());
+        }
+        totals.add(work.result);
+      },
+      [](size_t, std::span<const std::byte>) {});
+  for (size_t i = 0; i < keys.size(); ++i) {
+    std::printf("%s\t%lld\t%lld\n", cli::one_line(job.options.reading.keys[i]).c_str(),
+                static_cast<long long>(keys[i].documents), static_cast<long long>(keys[i].tokens));
+  }
+  cli::finish_stdout();
+  close_run(job, totals);
+}
+
+void tokenize_all(Job& job, const cli::Invocation& call, Quarantine& quarantine) {
+  const Options& options = job.options;
+  if (options.shard_tokens > 0) raise_limit_of_files();
+  tokenize::DatasetWriter writer(
+      names_of(options),
+      {.dtype = job.rules.dtype,
+       .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse,
+       .vocab_size = job.tokenizer.id_limit(),
+       .manifest = options.manifest},
+      make_provenance(options, call, job.tokenizer),
+      job.rules.empty != tokenize::EmptyDocument::skip);
+  const stream::Format format = format_of(options.reading);
+  const bool lines = format == stream::Format::json || format == stream::Format::lines;
+  std::function<void(size_t, std::span<const std::byte>)> ahead;
+  if (options.shard_tokens == 0)
+    ahead = [&](size_t key, std::span<const std::byte> bytes) { writer.take_ahead(key, bytes); };
+  encode_all(
+      job,
+      [&](const stream::Work<tokenize::EncodedChunk>& work, const std::string& input) {
+        writer.take(work.result, input, lines ? job.policy.first_line() : 0);
+      },
+      ahead);
+  writer.prepare();
   {
     const indexed::NamingSection section;
     quarantine.finish();
     writer.give_names();
   }
-  const std::string special_tokens = special_tokens_words(writer.totals(), tokenizer);
-  call.console.note(closing_line(writer.totals(), policy, special_tokens));
-  // It may be a mistake in the corpus, so -q does not hide it.
-  if (call.console.quiet() && !special_tokens.empty()) call.console.error(special_tokens);
-  for (size_t i = 0; i < prefixes.size(); ++i) {
-    call.console.log(cli::concat(prefixes[i], ".bin: ", cli::counted(writer.tokens(i), "token"),
-                                 " of ",
-                                 rules.dtype == indexed::DType::uint16 ? "uint16" : "int32"));
+  close_run(job, writer.totals());
+  for (const tokenize::DatasetWriter::Written& one : writer.written()) {
+    job.console.log(cli::concat(one.prefix, ".bin: ", cli::counted(one.tokens, "token"), " of ",
+                                job.rules.dtype == indexed::DType::uint16 ? "uint16" : "int32"));
   }
 }
 
@@ -348,7 +449,17 @@ int bpe_tokenize(Options& options, cli::Invocation& call) {
   if (options.tokenizer.pad_vocab) {
     call.console.line(tokenize::padded_vocab_line(tokenizer.vocab_size(), options.tokenizer));
   }
-  tokenize_all(options, call, std::move(inputs), tokenizer, rules);
+  Quarantine quarantine(options);
+  stream::ErrorPolicy policy(options.policy, call.console, [&](std::string_view piece, bool ends) {
+    quarantine.keep(piece, ends);
+  });
+  Job job{options, call.console, std::move(inputs), tokenizer, rules, policy};
+  if (options.count) {
+    count_all(job);
+    quarantine.finish();
+  } else {
+    tokenize_all(job, call, quarantine);
+  }
   return 0;
 }
 

@@ -30,6 +30,7 @@ struct Options {
   std::string control = "keep";
   std::string whitespace = "keep";
   bool mojibake = false;
+  std::string where;
   int64_t min_chars = 0;
   int64_t max_chars = cli::kMaxInteger;
   bool dedup = false;
@@ -63,7 +64,13 @@ cli::Group<Options> cleaning_group() {
 cli::Group<Options> filter_group() {
   using O = Options;
   return {"Filters, after cleaning",
-          {{.name = "min-chars",
+          {{.name = "where",
+            .value = "CONDITION",
+            .help = "Leave out documents whose fields do not meet it, before anything else is "
+                    "done with them: 'language == \"en\" and score > 0.5'. Comparisons, in [...], "
+                    "and, or, not, brackets; see CONDITIONS.",
+            .field = cli::text(&O::where)},
+           {.name = "min-chars",
             .value = "N",
             .help = "Leave out documents of fewer than N characters, all keys together.",
             .field = cli::integer(&O::min_chars)},
@@ -128,11 +135,12 @@ const cli::Table<Options>& flags() {
 /// What became of the documents. in = out + filtered + rejected.
 struct Counts {
   int64_t out = 0;
+  int64_t unwanted = 0;  ///< --where does not hold
   int64_t too_short = 0;
   int64_t too_long = 0;
   int64_t duplicates = 0;
   int64_t repaired = 0;
-  int64_t filtered() const { return too_short + too_long + duplicates; }
+  int64_t filtered() const { return unwanted + too_short + too_long + duplicates; }
 };
 
 /// What a chunk's documents became.
@@ -175,6 +183,10 @@ class Extractor {
   stream::Spelling spelling() const { return spelling_; }
 
   void take(const stream::Document& document, Extracted& result) {
+    if (!document.wanted) {
+      ++result.counts.unwanted;
+      return;
+    }
     const size_t begin = result.bytes.size();
     characters_ = 0;
     bool repaired = false;
@@ -265,6 +277,7 @@ class Writer {
              .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse}) {}
 
   void take(const Extracted& result) {
+    counts.unwanted += result.counts.unwanted;
     counts.too_short += result.counts.too_short;
     counts.too_long += result.counts.too_long;
     counts.repaired += result.counts.repaired;
@@ -306,6 +319,7 @@ std::string closing_line(const Counts& counts, const stream::ErrorPolicy& policy
   const auto detail = [&](int64_t count, std::string_view what) {
     if (count > 0) details.push_back(cli::concat(cli::with_commas(count), " ", what));
   };
+  detail(counts.unwanted, "by --where");
   detail(counts.too_short, "too short");
   detail(counts.too_long, "too long");
   detail(counts.duplicates, counts.duplicates == 1 ? "duplicate" : "duplicates");
@@ -320,6 +334,13 @@ int extract_json(Options& options, cli::Invocation& call) {
   }
   if (options.dedup && !options.reading.range.whole()) {
     throw cli::UsageError("--dedup sees one --range alone: duplicates of the others would stay");
+  }
+  std::optional<stream::Condition> condition;
+  if (!options.where.empty()) {
+    if (format_of(options.reading) != stream::Format::json)
+      throw cli::UsageError(cli::concat("--where reads the fields of JSON, --input-format is ",
+                                        options.reading.format));
+    condition.emplace(options.where);
   }
   const bool to_stdout = options.output.empty() || options.output == "-";
   if (to_stdout && (options.nul || options.compress != "none")) {
@@ -354,7 +375,8 @@ int extract_json(Options& options, cli::Invocation& call) {
        .threads = threads,
        .policy = policy,
        .console = call.console,
-       .spelling = workers[0].spelling()},
+       .spelling = workers[0].spelling(),
+       .condition = std::move(condition)},
       {.begin =
            [](Extracted& result, int64_t) {
              result.bytes.clear();

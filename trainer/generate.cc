@@ -35,7 +35,7 @@ struct GenerateOptions {
   std::string vocab_file, merge_file, tokenizer_model;
   int64_t max_new_tokens = 100, num_samples = 1, top_k = 0, seed = 1234;
   double temperature = 1, top_p = 1;
-  bool greedy = false, no_prompt = false, ignore_eod = false;
+  bool greedy = false, no_prompt = false, ignore_eod = false, include_special_tokens = true;
   std::string device = "auto", dtype;
   std::optional<int64_t> cpu_threads;
 };
@@ -78,6 +78,10 @@ cli::Table<GenerateOptions> flags() {
              .value = "PATH",
              .help = "tokenizer.json or a folder that holds one.",
              .field = text(&O::tokenizer_model)},
+            {.name = "tokenizer-hf-no-include-special-tokens",
+             .help = "Leave out the tokens that the tokenizer's template puts around a prompt, as "
+                     "a BOS.",
+             .field = cli::off(&O::include_special_tokens)},
             {.name = "device",
              .value = "KIND",
              .help = "auto takes a GPU when there is one.",
@@ -154,6 +158,25 @@ TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderMode
   return model.tokenizer;
 }
 
+// Ids of the prompt, as transformers' tokenizer(prompt) gives them: the template's tokens around
+// it, special tokens in it parsed. An empty one starts a document, behind the BOS if one is named,
+// else behind the token that ends the document before.
+std::vector<int32_t> prompt_ids(const tok::Tokenizer& tokenizer, const GenerateOptions& options,
+                                const std::string& text) {
+  const tok::TokenizerSource& source = tokenizer.source();
+  const auto in_text =
+      source.split_special_tokens ? tok::SpecialTokens::text : tok::SpecialTokens::parse;
+  std::vector<int32_t> ids = tokenizer.encode(
+      text,
+      {.special_tokens_in_text = in_text, .add_special_tokens = options.include_special_tokens});
+  if (!ids.empty()) return ids;
+  const int32_t start =
+      source.bos_id != tok::kNoId ? source.bos_id : tokenizer.eod_id().value_or(tok::kNoId);
+  if (start == tok::kNoId)
+    throw UsageError("an empty prompt needs a tokenizer with a BOS or an end of document");
+  return {start};
+}
+
 void put(const std::string& bytes) {
   std::fwrite(bytes.data(), 1, bytes.size(), stdout);
   cli::finish_stdout();
@@ -182,12 +205,9 @@ int generate(GenerateOptions& options, cli::Invocation& call) {
   const std::optional<tok::Tokenizer> tokenizer = load_tokenizer(tokenizer_files(options, model));
   if (!tokenizer)
     throw UsageError(concat(options.load, " names no tokenizer: --vocab-file is missing"));
-  std::vector<int32_t> prompt = tokenizer->encode(text);
-  if (prompt.empty()) {
-    if (!tokenizer->eod_id())
-      throw UsageError("an empty prompt needs a tokenizer with an end of document");
-    prompt.push_back(*tokenizer->eod_id());  // what stands before every document.
-  }
+  const std::vector<int32_t> prompt = prompt_ids(*tokenizer, options, text);
+  if (options.include_special_tokens && !tokenizer->source().template_note.empty())
+    call.console.note(tokenizer->source().template_note);
   const int64_t length = static_cast<int64_t>(prompt.size()) + options.max_new_tokens;
   if (model.spec.position == Position::learned && length > model.spec.max_position_embeddings) {
     throw UsageError(concat("the prompt's ", prompt.size(), " tokens and --max-new-tokens ",

@@ -46,6 +46,7 @@ const cli::Program kProgram = {.name = "trainer",
                                .at_signal = indexed::remove_temporaries,
                                .at_fault = indexed::describe_fault,
                                .config_file = true,
+                               .yaml_flag = "neox-config",
                                .version_note = gpu_support};
 
 // Ranks that this host gets where a launcher does not say: as asked, or one for each GPU.
@@ -247,10 +248,47 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   return launch_ranks(options, call.console);
 }
 
+// torchrun's own flags, which say where this host stands.
+comm::HostFlags host_flags(const TrainConfig& config) {
+  const comm::HostFlags hosts{.nodes = static_cast<int>(config.nnodes.value_or(1)),
+                              .node_rank = static_cast<int>(config.node_rank.value_or(0)),
+                              .address = config.master_addr,
+                              .port = static_cast<int>(config.master_port.value_or(0))};
+  if (hosts.node_rank >= hosts.nodes)
+    throw UsageError(concat("--node-rank ", hosts.node_rank, ": --nnodes ", hosts.nodes,
+                            " has hosts 0 to ", hosts.nodes - 1));
+  if (hosts.nodes > 1 && !config.node_rank)
+    throw UsageError(concat("--nnodes ", hosts.nodes, " needs --node-rank: which of them is this"));
+  if (hosts.nodes > 1 && hosts.address.empty())
+    throw UsageError(
+        concat("--nnodes ", hosts.nodes, " needs --master-addr: the host of number 0"));
+  return hosts;
+}
+
+// What GPT-NeoX's configurations say counts as if flags said it.
+void take_neox(TrainConfig& config, Given& given, cli::Console& console) {
+  if (config.neox_config.empty()) return;
+  std::vector<NamedText> files;
+  for (const std::string& path : config.neox_config) files.push_back({path, read_text_file(path)});
+  const std::vector<std::string> idle = apply_neox(config, given, files);
+  if (!idle.empty())
+    console.note(
+        concat(cli::join(config.neox_config, ", "), ": no effect here: ", cli::join(idle, ", ")));
+  config.neox_config.clear();
+}
+
 int train(TrainConfig& config, cli::Invocation& call) {
+  // The launcher, or rank 0 of another's, names what has no effect.
+  const char* rank = std::getenv("RANK");
+  const bool speaks = std::getenv("GRISTMILL_RANK") == nullptr &&
+                      (rank == nullptr || rank == std::string_view("0"));
+  cli::Console silent_console{std::string(kProgram.name)};
+  silent_console.set_quiet(true);
+  take_neox(config, call.parsed.given, speaks ? call.console : silent_console);
   const int ranks = ranks_here(config);
-  const comm::Launch place =
-      comm::detect_launch([](const char* name) { return std::getenv(name); }, ranks);
+  const comm::Launch place = comm::detect_launch(
+      comm::with_hosts([](const char* name) { return std::getenv(name); }, host_flags(config)),
+      ranks);
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
   go_on_after_restart(config, place.restarts);

@@ -1,6 +1,7 @@
 """A tiny model of each family as transformers saves it, with its logits and the CRC-32 of each tensor.
 
-Writes tests/golden/convert/families/NAME/{config.json,model.safetensors,expected.json}.
+Writes tests/golden/convert/families/NAME/{config.json,model.safetensors,expected.json}, and the same weights as transformers 4 saved them
+before safetensors: gpt2_bin in one pytorch_model.bin, with a tied head and masks, llama_bin in shards with their index.
 Made with torch 2.15.0, transformers 5.23.0.
 Run: python tests/reference/make_family_goldens.py tests/golden/convert/families [NAME]
 """
@@ -63,3 +64,26 @@ for name, config in configs.items():
         "transformers": transformers.__version__, "tokens": ids[0].tolist(),
         "logits": [[round(float(x), 6) for x in row] for row in logits],
         "tensors": {k: [list(v.shape), zlib.crc32(v.contiguous().numpy().tobytes())] for k, v in tensors.items()}}) + "\n")
+
+# A state dict holds more than the safetensors file: tied weights twice, and GPT-2's masks.
+for name, shards in (("gpt2", 1), ("llama", 2)):
+    folder = out / (name + "_bin")
+    folder.mkdir(exist_ok=True)
+    for file in ("config.json", "expected.json"):
+        (folder / file).write_text((out / name / file).read_text())
+    state = transformers.AutoModelForCausalLM.from_pretrained(out / name).state_dict()
+    if name == "gpt2":
+        for layer in range(L):
+            state[f"transformer.h.{layer}.attn.bias"] = torch.ones(P, P).tril().to(torch.uint8).view(1, 1, P, P)
+            state[f"transformer.h.{layer}.attn.masked_bias"] = torch.tensor(-1e4)
+    names = list(state)
+    parts = [names[i * len(names) // shards:(i + 1) * len(names) // shards] for i in range(shards)]
+    files = ["pytorch_model.bin"] if shards == 1 else [f"pytorch_model-{i + 1:05}-of-{shards:05}.bin" for i in range(shards)]
+    for file, part in zip(files, parts):
+        saved = type(state)((key, state[key]) for key in part)
+        saved._metadata = state._metadata
+        torch.save(saved, folder / file)
+    if shards > 1:
+        total = sum(t.numel() * t.element_size() for t in state.values())
+        (folder / "pytorch_model.bin.index.json").write_text(json.dumps({
+            "metadata": {"total_size": total}, "weight_map": {key: file for file, part in zip(files, parts) for key in part}}, indent=2) + "\n")

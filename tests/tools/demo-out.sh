@@ -22,3 +22,8 @@ whole "$WORK/again"
 demo "$WORK/again" "$WORK/again/corpus.jsonl"
 VOCAB_FILE=$WORK/again/vocab.json MERGE_FILE=$WORK/again/merges.txt demo "$WORK/again" "$WORK/file"
 ls again
+# Relative paths are the caller's: OUT, the programs, the inputs, the vocabulary.
+mkdir -p caller && cd caller
+printf '#!/bin/sh\nprintf "%%s\\n" "$@" | sed "s:$WORK/::g" >"$WORK/said"; exit 3\n' >../bin/json-extract
+OUT=relative BIN=../bin VOCAB_FILE=v MERGE_FILE=m "$GOLDEN/../../demo/run" ../file - >/dev/null || echo "exit $?"
+ls -A . relative && cat ../said

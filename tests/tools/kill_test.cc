@@ -246,6 +246,9 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"bpe_tokenize_keys",
              "bpe-tokenize -q -w 1 --json-keys text title --on-error quarantine @vocab -o @/x "
              "--input ../in/text.jsonl"},
+        Case{"bpe_tokenize_shards",
+             "bpe-tokenize -q -w 1 --shard-tokens 200000 --on-error skip @vocab -o @/x "
+             "--input ../in/text.jsonl"},
         Case{"merge_datasets", "merge-datasets -q ../in/a ../in/b ../in/a --output-prefix @/x"},
         Case{"shuffle_index",
              "shuffle-index -q --data-path 0.3 ../in/a 0.7 ../in/b --split 8,1,1 "

@@ -15,6 +15,7 @@
 
 #include "tests/trainer/model_golden.h"
 #include "tests/trainer/ranks.h"
+#include "trainer/data/batch_loader.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 
 namespace {
@@ -41,24 +42,40 @@ uint32_t hash(uint32_t x) {
   return x ^ (x >> 16);
 }
 
+uint32_t seed_of(int64_t step, int64_t sample, int64_t s) {
+  return static_cast<uint32_t>((step * kSamples + sample) * 64 + s);
+}
+float mask_of(uint32_t seed) { return hash(seed * 3 + 7) % 5 == 0 ? 0.0f : 1.0f; }
+
+/// Tokens that count in the loss of a step of all ranks.
+int64_t total_tokens(int64_t step) {
+  int64_t total = 0;
+  for (int64_t sample = 0; sample < kSamples; ++sample)
+    for (int64_t s = 0; s < kS; ++s) total += mask_of(seed_of(step, sample, s)) != 0;
+  return total;
+}
+
 /// This rank's samples of a step's kSamples, in Megatron's order.
-int64_t fill(Engine& engine, int64_t step) {
+int64_t fill(Engine& engine, int64_t step, const EngineOptions& options) {
   const HostBatch batch = engine.host_batch();
   const Topology& t = engine.topology();
-  const int64_t microbatches = kSamples / (kB * t.data_size);
+  const int64_t width = options.micro_batch_size;
+  const int64_t microbatches = kSamples / (width * t.data_size);
   for (int64_t m = 0; m < microbatches; ++m) {
     for (int64_t s = 0; s < kS; ++s) {
-      for (int64_t b = 0; b < kB; ++b) {
-        const int64_t sample = (m * t.data_size + t.data_rank) * kB + b;
-        const size_t at = static_cast<size_t>((m * kS + s) * kB + b);
-        const uint32_t seed = static_cast<uint32_t>((step * kSamples + sample) * 64 + s);
+      for (int64_t b = 0; b < width; ++b) {
+        const int64_t sample = (m * t.data_size + t.data_rank) * width + b;
+        const size_t at = static_cast<size_t>((m * kS + s) * width + b);
+        const uint32_t seed = seed_of(step, sample, s);
         batch.tokens[at] = static_cast<int32_t>(hash(seed) % 29);
         batch.labels[at] = static_cast<int32_t>(hash(seed + 1) % 29);
         batch.positions[at] = static_cast<int32_t>(s);
-        batch.loss_mask[at] = hash(seed * 3 + 7) % 5 == 0 ? 0.0f : 1.0f;
+        batch.loss_mask[at] = mask_of(seed);
       }
     }
   }
+  if (options.per_token_loss)
+    weigh_tokens(batch.loss_mask, microbatches, t.data_size, total_tokens(step));
   return microbatches;
 }
 
@@ -71,7 +88,7 @@ void put(std::vector<float>& whole, const ParamView& view, const Tensor& kept) {
 Model train(int world, const std::string& family, EngineOptions options, int layers = 3) {
   ModelSpec spec = golden::tiny(family);
   spec.num_layers = layers;
-  options.max_microbatches = kSamples / (kB * world);
+  options.max_microbatches = kSamples / (options.micro_batch_size * world);
   Model model;
   std::mutex mutex;
   const auto body = [&](Groups groups) {
@@ -80,13 +97,13 @@ Model train(int world, const std::string& family, EngineOptions options, int lay
     engine.initialise();
     std::vector<float> losses, norms;
     for (int64_t step = 1; step <= kSteps; ++step) {
-      const int64_t microbatches = fill(engine, step);
+      const int64_t microbatches = fill(engine, step, options);
       engine.step(step, microbatches, 1e-2f / static_cast<float>(step), 0.1f);
       const ops::StepState state = engine.result();
       losses.push_back(state.loss);
       norms.push_back(state.grad_norm);
     }
-    const float evaluation = engine.evaluate(fill(engine, 99));
+    const float evaluation = engine.evaluate(fill(engine, 99, options));
     const std::lock_guard<std::mutex> lock(mutex);
     if (!model.losses.empty()) {
       EXPECT_EQ(losses, model.losses) << "ranks disagree";
@@ -175,6 +192,17 @@ TEST_P(DataParallel, MuonEqualsOneProcessAndItself) {
   }
 }
 
+// One process with one micro-batch of all samples: its mean is the mean over all tokens that count.
+TEST_P(DataParallel, TokensCountTheSameWhateverMicroBatchHoldsThem) {
+  for (const char* family : {"gpt2", "llama"}) {
+    EngineOptions whole = options_of(family, 0, false);
+    whole.micro_batch_size = kSamples;
+    EngineOptions parts = options_of(family, GetParam(), false);
+    parts.per_token_loss = true;
+    expect_near(train(2, family, parts), train(1, family, whole), 1e-6);
+  }
+}
+
 TEST_P(DataParallel, RecomputeFetchesTheSameWeights) {
   EngineOptions options = options_of("gpt2_dropout", GetParam(), true);
   const Model wanted = train(2, "gpt2_dropout", options, 5);
@@ -212,13 +240,13 @@ TEST_P(DataParallel, NotFiniteOnOneRankIsNamedOnAll) {
     ops::cpu::CpuOps ops(1);
     Engine engine(spec, options, ops, std::move(groups));
     engine.initialise();
-    const int64_t microbatches = fill(engine, 1);
+    const int64_t microbatches = fill(engine, 1, options);
     engine.step(1, microbatches, 1e-3f, 0);
     EXPECT_EQ(engine.result().skip, 0);
     EXPECT_TRUE(engine.nonfinite_gradients().empty());
     const int64_t rank = engine.topology().data_rank;
     HostBatch batch = engine.host_batch();
-    fill(engine, 2);
+    fill(engine, 2, options);
     batch = engine.host_batch();
     for (size_t i = 0; i < batch.tokens.size(); ++i) {
       batch.tokens[i] = batch.labels[i] = 1;

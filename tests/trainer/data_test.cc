@@ -65,6 +65,21 @@ struct Filled {
   BatchArrays arrays() { return {tokens, labels, positions, loss_mask, first_key}; }
 };
 
+TEST(WeighTokens, MakesTheMeanOfMicroBatchesTheMeanOfTokens) {
+  // Two ranks with two micro-batches of three tokens each; 7 of the 12 count.
+  std::vector<std::vector<float>> masks = {{1, 1, 1, 0, 1, 0}, {0, 0, 0, 1, 1, 1}};
+  const std::vector<std::vector<double>> loss = {{1, 2, 3, 4, 5, 6}, {7, 8, 9, 10, 11, 12}};
+  double sum = 0;
+  for (size_t rank = 0; rank < 2; ++rank) {
+    EXPECT_EQ(counted_tokens(masks[rank]), rank == 0 ? 4 : 3);
+    weigh_tokens(masks[rank], 2, 2, 7);
+    for (size_t i = 0; i < 6; ++i) sum += double{masks[rank][i]} * loss[rank][i] / (2 * 2);
+  }
+  EXPECT_NEAR(sum, (1 + 2 + 3 + 5 + 10 + 11 + 12) / 7.0, 1e-6);
+  weigh_tokens(masks[0], 2, 2, 0);
+  EXPECT_THAT(masks[0], testing::Each(0.0f));
+}
+
 TEST(FillSample, MegatronsExampleOfMasksAndPositions) {
   const std::vector<int32_t> tokens = {5, 0, 6, 7, 0, 8, 9};
   BatchLoaderOptions options{.seq_length = 6,

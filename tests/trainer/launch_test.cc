@@ -148,6 +148,41 @@ TEST(Launch, KubernetesAndPaiStartAProcessForEachHost) {
   EXPECT_THAT(refusal({{"RANK", "1"}, {"WORLD_SIZE", "2"}}), HasSubstr("MASTER_ADDR is not"));
 }
 
+TEST(Launch, DeepspeedsLauncherSaysHowManyAHostHas) {
+  EXPECT_EQ(detect({{"RANK", "5"},
+                    {"WORLD_SIZE", "8"},
+                    {"LOCAL_RANK", "1"},
+                    {"LOCAL_SIZE", "4"},
+                    {"CROSS_RANK", "1"},
+                    {"MASTER_ADDR", "n01"},
+                    {"MASTER_PORT", "29500"}})
+                .describe(),
+            "environment: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 29500");
+}
+
+TEST(Launch, TorchrunsFlagsAreTheHostsOfAPlainStart) {
+  const HostFlags hosts{.nodes = 2, .node_rank = 1, .address = "n01", .port = 6000};
+  const auto with = [](const Variables& variables, const HostFlags& flags, int devices) {
+    const Environment environment = with_hosts(
+        [&](const char* name) {
+          const auto found = variables.find(name);
+          return found == variables.end() ? nullptr : found->second.c_str();
+        },
+        flags);
+    return detect_launch(environment, devices);
+  };
+  const Launch host =
+      with({{"SLURM_STEP_ID", "0"}, {"SLURM_PROCID", "1"}, {"PMI_RANK", "1"}}, hosts, 4);
+  EXPECT_TRUE(host.per_node);
+  EXPECT_EQ(ranks_on_host(host, 4)[1].describe(),
+            "environment: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 6000");
+  EXPECT_EQ(with({}, {.nodes = 2, .address = "a"}, 1).describe(),
+            "environment: rank 0 of 2, local rank 0 of 1, node 0 of 2; rank 0 at a port 29500");
+  // What has started this process knows better.
+  EXPECT_EQ(with(kTorchrun, hosts, 1).describe(), detect(kTorchrun).describe());
+  EXPECT_EQ(with({}, {.nodes = 1, .address = "n01"}, 1).world_size, 1);
+}
+
 TEST(Launch, HalfSetVariablesAreExplained) {
   EXPECT_THAT(refusal({{"WORLD_SIZE", "4"}}), HasSubstr("WORLD_SIZE is set, RANK is not"));
   EXPECT_THAT(refusal({{"RANK", "4"}}), HasSubstr("RANK is set, WORLD_SIZE is not"));

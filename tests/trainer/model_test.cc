@@ -191,6 +191,29 @@ TEST(Engine, MicroBatchesAddUpToOneLargeBatch) {
   }
 }
 
+TEST(Engine, OutputLayersAreDrawnWithTheirOwnDeviation) {
+  ops::cpu::CpuOps ops(1);
+  const auto deviations = [&](float output_init_std) {
+    EngineOptions options = options_for("gpt2");
+    options.output_init_std = output_init_std;
+    Engine engine(tiny("gpt2"), options, ops);
+    engine.initialise();
+    std::map<Init, double> squares, elements;
+    for (const ParamView& view : engine.parameters()) {
+      const float* at = view.main.as<float>();
+      for (int64_t i = 0; i < view.main.elements(); ++i)
+        squares[view.param->spec.init] += double{at[i]} * double{at[i]};
+      elements[view.param->spec.init] += static_cast<double>(view.main.elements());
+    }
+    for (auto& [init, sum] : squares) sum = std::sqrt(sum / elements.at(init));
+    return squares;
+  };
+  // About 2000 elements: the deviation of their deviation is 1.6%.
+  EXPECT_NEAR(deviations(0).at(Init::scaled_normal), 0.02 / 2, 0.001);
+  EXPECT_NEAR(deviations(0.5f).at(Init::scaled_normal), 0.5, 0.05);
+  EXPECT_NEAR(deviations(0.5f).at(Init::normal), 0.02, 0.002);
+}
+
 TEST(Engine, BadGradientsAreSkippedAndNamed) {
   const Arrays golden = read_golden("gpt2");
   ops::cpu::CpuOps ops(2);

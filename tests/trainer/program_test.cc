@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 
+#include <cmath>
 #include <cstring>
 
 #include "tests/trainer/run_program.h"
@@ -316,6 +317,8 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
             "trainer: --gpu contradicts --device cpu\n");
   EXPECT_EQ(refused({"--device", "auto", "--gpu", "l4"}),
             "trainer: --gpu says what --dry-run plans for\n");
+  EXPECT_EQ(refused({"--dry-run", "--device", "auto", "--gpu", ""}),
+            "trainer: --gpu \"\": the name of a card is wanted\n");
 }
 
 TEST_F(TrainerTest, VersionSaysWhichGpusThereIsCodeFor) {
@@ -418,6 +421,83 @@ TEST_F(TrainerTest, TwoTrainersDoNotShareAFolder) {
   EXPECT_THAT(second.err, HasSubstr("trainer: s: another trainer is saving there"));
   kill(first, SIGKILL);
   wait(first);
+}
+
+TEST_F(TrainerTest, FurtherStepsAreSaved) {
+  ASSERT_EQ(run({"--save", "s", "--save-interval", "6", "--extra-save-iters", "0", "1", "4", "99"})
+                .status,
+            0);
+  std::vector<std::string> found;
+  for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/s"))
+    if (entry.path().filename().string().starts_with("iter_"))
+      found.push_back(entry.path().filename().string());
+  EXPECT_THAT(found, testing::UnorderedElementsAre("iter_0000001", "iter_0000004", "iter_0000006",
+                                                   "iter_0000012"));
+}
+
+// However a step's samples are shared out: one micro-batch, several, several ranks and stages.
+TEST_F(TrainerTest, TokensCountTheSameInEveryLayout) {
+  const auto losses = [&](std::vector<std::string> words, int64_t evaluation = 4) {
+    for (const char* word : {"--eod-mask-loss", "--log-interval", "1", "--train-iters", "4",
+                             "--hidden-dropout", "0", "--attention-dropout", "0", "--eval-iters"})
+      words.push_back(word);
+    words.push_back(std::to_string(evaluation));
+    const Ended ended = run(words);
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    std::vector<double> out;
+    for (const std::string mark : {"lm loss: ", "lm loss value: "})
+      for (size_t at = ended.out.find(mark); at != std::string::npos;
+           at = ended.out.find(mark, at + 1))
+        out.push_back(std::stod(ended.out.substr(at + mark.size())));
+    return out;
+  };
+  const auto differ = [](const std::vector<double>& a, const std::vector<double>& b) {
+    EXPECT_EQ(a.size(), 6u);
+    EXPECT_EQ(b.size(), 6u);
+    double most = 0;
+    for (size_t i = 0; i < std::min(a.size(), b.size()); ++i)
+      most = std::max(most, std::abs(a[i] - b[i]));
+    return most;
+  };
+  const std::string flag = "--calculate-per-token-loss";
+  const std::vector<double> whole =
+      losses({"--micro-batch-size", "8", "--global-batch-size", "8", flag});
+  const std::vector<std::vector<std::string>> layouts = {
+      {"--micro-batch-size", "1"},
+      {"--micro-batch-size", "2", "--nproc-per-node", "2"},
+      {"--micro-batch-size", "1", "--nproc-per-node", "4", "--pipeline-model-parallel-size", "2",
+       "--use-distributed-optimizer"}};
+  for (std::vector<std::string> layout : layouts) {
+    layout.insert(layout.end(), {"--global-batch-size", "8"});
+    EXPECT_GT(differ(losses(layout), whole), 2e-4) << "without the flag micro-batches count";
+    layout.push_back(flag);
+    EXPECT_LT(differ(losses(layout), whole), 2e-5) << layout[1];
+  }
+}
+
+// Evaluations are weighted by the tokens that count in each of their batches.
+TEST_F(TrainerTest, EvaluationsCountTokensWhereAsked) {
+  ASSERT_EQ(run({"--save", "s"}).status, 0);
+  const auto loss = [&](const char* batch, const char* iterations, bool per_token) {
+    std::vector<std::string> words = {"--load",
+                                      "s",
+                                      "--skip-train",
+                                      "--micro-batch-size",
+                                      "1",
+                                      "--global-batch-size",
+                                      batch,
+                                      "--eval-iters",
+                                      iterations,
+                                      "--override-opt_param-scheduler",
+                                      "--eod-mask-loss"};
+    if (per_token) words.push_back("--calculate-per-token-loss");
+    const Ended ended = run(words);
+    const size_t at = ended.out.find("lm loss value: ");
+    EXPECT_NE(at, std::string::npos) << ended.err << ended.out;
+    return at == std::string::npos ? 0 : std::stod(ended.out.substr(at + 15));
+  };
+  EXPECT_NEAR(loss("2", "8", true), loss("16", "1", true), 1e-6);
+  EXPECT_GT(std::abs(loss("2", "8", false) - loss("2", "8", true)), 1e-5);
 }
 
 TEST_F(TrainerTest, EvaluatesAlone) {

@@ -26,7 +26,10 @@ struct Program {
   /// status is 1. Returns 0 if the address is in no file that it knows: the signal keeps its
   /// default action. Must be async-signal-safe. Null: always the default action.
   size_t (*at_fault)(const void* address, char* line, size_t size) noexcept = nullptr;
-  bool config_file = false;                 ///< whether --config FILE and --show-config exist
+  bool config_file = false;  ///< whether --config FILE and --show-config exist
+  /// The flag that gets the files of --config that end in .yml or .yaml; empty: none, they are like
+  /// others.
+  std::string_view yaml_flag = {};
   std::string (*version_note)() = nullptr;  ///< more of --version: lines, each with its end
 };
 

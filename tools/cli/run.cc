@@ -137,7 +137,7 @@ struct CommonOptions {
   bool show_config = false;
   bool completion = false;
   std::string man;
-  std::string config;
+  std::vector<std::string> config;
 };
 
 Table<CommonOptions> common_table(bool config_file) {
@@ -160,7 +160,7 @@ Table<CommonOptions> common_table(bool config_file) {
         {{.name = "config",
           .value = "FILE",
           .help = "Read flags from FILE, one `name = value` a line; the command line wins.",
-          .field = text(&C::config)},
+          .field = list(&C::config)},
          {.name = "show-config",
           .help = "Print everything in force as a configuration file and exit.",
           .field = on(&C::show_config)}});
@@ -222,11 +222,18 @@ class Session {
     if (ask_for_help()) return 0;
     Parsed parsed;
     const Parsed first = parse_arguments(all_, arguments_);
-    if (!common_.config.empty()) {  // the file first, then the command line over it
-      read_config(visible_, read_whole(common_.config), common_.config, parsed);
+    std::vector<std::string> yaml;
+    for (const std::string& file :
+         common_.config) {  // files first, then the command line over them
+      if (!program_.yaml_flag.empty() && (file.ends_with(".yml") || file.ends_with(".yaml")))
+        yaml.push_back(file);
+      else
+        read_config(visible_, read_whole(file), file, parsed);
     }
+    common_.config.clear();
     Parsed line = parse_arguments(all_, arguments_);
     line.given.merge(parsed.given);
+    if (!yaml.empty()) find_row(visible_, program_.yaml_flag)->set(yaml);
     console.set_quiet(common_.quiet);
     console.set_verbose(common_.verbose);
     if (common_.show_config) {

@@ -150,6 +150,7 @@ bool ChunkReader::open_next() {
       if (end < sizes_[source]) last_begin_ = end;
     }
     input_ = std::make_unique<Input>(paths_[source], options_.unpack);
+    if (options_.array) array_.emplace(names_[source]);
     if (begin > 0) start_inside(begin);
     return true;
   }
@@ -197,7 +198,9 @@ void ChunkReader::end_at_range(std::string_view text, size_t from, size_t& size)
 void ChunkReader::fill(Chunk& chunk, size_t wanted) {
   chunk.reserve(wanted);
   while (chunk.size_ < wanted && !input_ended_) {
-    const size_t got = input_->read({chunk.bytes_.get() + chunk.size_, wanted - chunk.size_});
+    const std::span<char> room(chunk.bytes_.get() + chunk.size_, wanted - chunk.size_);
+    const size_t got = input_->read(room);
+    if (array_) got == 0 ? array_->end() : array_->rewrite(room.first(got));
     chunk.size_ += got;
     position_ += static_cast<int64_t>(got);
     input_ended_ = got == 0;
@@ -239,8 +242,8 @@ void ChunkReader::describe(Chunk& chunk) {
 bool ChunkReader::cut_unread(Chunk& chunk) {
   const int fd = input_->plain_file();
   const int64_t end = offset_ + options_.chunk_bytes;
-  if (!options_.defer || fd < 0 || options_.framing == Framing::file || in_long_record_ ||
-      end > input_->file_bytes() || end >= last_begin_) {
+  if (!options_.defer || options_.array || fd < 0 || options_.framing == Framing::file ||
+      in_long_record_ || end > input_->file_bytes() || end >= last_begin_) {
     return false;
   }
   const std::string& name = names_[static_cast<size_t>(source_)];

@@ -9,11 +9,13 @@
 #include <cstdint>
 #include <cstdlib>
 #include <memory>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <utility>
 #include <vector>
 
+#include "tools/stream/array_lines.h"
 #include "tools/stream/input.h"
 #include "tools/stream/range.h"
 
@@ -71,6 +73,7 @@ struct ChunkOptions {
   int64_t max_record_bytes = 64 << 20;  ///< the cap; at least chunk_bytes
   UnpackLimit unpack = {};
   Range range = {};    ///< not whole: needs plain files
+  bool array = false;  ///< a file is one JSON array, whose items are the lines (array_lines.h)
   bool defer = false;  ///< next() leaves most bytes of plain files to load()
 };
 
@@ -118,6 +121,7 @@ class ChunkReader {
   std::vector<int64_t> sizes_;  // of the files; 0 for what is none
   ChunkOptions options_;
   std::unique_ptr<Input> input_;
+  std::optional<ArrayLines> array_;  // of the open input
   int64_t source_ = -1;
   int64_t offset_ = 0;          // of the next chunk in the open input
   int64_t finished_bytes_ = 0;  // packed bytes of inputs already closed

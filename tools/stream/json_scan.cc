@@ -26,6 +26,8 @@ class Scan {
   bool run(const JsonHead& head) {
     for (JsonSpan& span : spans_) span = {};
     skip_space();
+    if (peek() == '[')
+      return expected("a JSON object (a file that is one JSON array: --input-format array)");
     if (peek() != '{')
       return expected(at_ == line_.size() ? "a JSON object, the record is empty" : "a JSON object");
     if (!value(head)) return false;

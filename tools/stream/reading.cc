@@ -52,14 +52,15 @@ cli::Group<ReadingOptions> reading_group() {
         .letter = 'k',
         .aliases = "jsonl-keys",
         .value = "KEY",
-        .help = "Keys of the JSON object that are read, a string or a list of strings each.",
+        .help = "Keys of the JSON object that are read, a string or a list of strings each. "
+                "raw.text is the key of that name, or else text in the object raw.",
         .field = cli::list(&R::keys)},
        {.name = "input-format",
         .value = "FORM",
-        .help = "What a document is: an object on a line (json), a line (lines), NUL-ended text "
-                "(nul), or a whole file "
+        .help = "What a document is: an object on a line (json), an object of the one JSON array "
+                "that a file is (array), a line (lines), NUL-ended text (nul), or a whole file "
                 "(file).",
-        .field = cli::choice(&R::format, {"json", "lines", "nul", "file"})},
+        .field = cli::choice(&R::format, {"json", "array", "lines", "nul", "file"})},
        {.name = "max-line",
         .value = "SIZE",
         .help = "Longest document that is read, in bytes; a longer one is a bad record.",
@@ -84,6 +85,8 @@ Format format_of(const ReadingOptions& options) {
 
 std::vector<std::string> inputs_of(const ReadingOptions& options,
                                    const std::vector<std::string>& operands) {
+  if (options.format == "array" && !options.range.whole())
+    throw cli::UsageError("--range needs lines: a JSON array is read from its front");
   for (size_t i = 0; i < options.keys.size(); ++i) {
     if (std::find(options.keys.begin(), options.keys.begin() + static_cast<std::ptrdiff_t>(i),
                   options.keys[i]) != options.keys.begin() + static_cast<std::ptrdiff_t>(i)) {

@@ -6,6 +6,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <optional>
 #include <string>
 #include <vector>
 
@@ -56,6 +57,7 @@ struct ReadingJob {
   cli::Console& console;
   std::string_view item_noun = "document";   ///< for the progress line
   Spelling spelling = Spelling::characters;  ///< of the texts of JSON
+  std::optional<Condition> condition = {};   ///< of JSON lines that are wanted
 };
 
 }  // namespace stream

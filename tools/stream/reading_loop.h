@@ -49,10 +49,11 @@ void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
                                              .max_record_bytes = job.options.max_line,
                                              .unpack = {.ratio = job.options.max_ratio},
                                              .range = job.options.range,
+                                             .array = job.options.format == "array",
                                              .defer = job.threads > kOrderedReading});
   std::vector<DocumentReader> documents;
   for (int64_t i = 0; i < job.threads; ++i) {
-    documents.emplace_back(format, job.options.keys, job.spelling);
+    documents.emplace_back(format, job.options.keys, job.spelling, job.condition);
   }
   std::atomic<int64_t> packed_bytes = 0;
   std::optional<Work<Result>> alone;

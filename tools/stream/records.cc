@@ -58,14 +58,16 @@ void ChunkReport::clear() {
   refusals.clear();
 }
 
-DocumentReader::DocumentReader(Format format, std::vector<std::string> keys, Spelling spelling)
+DocumentReader::DocumentReader(Format format, std::vector<std::string> keys, Spelling spelling,
+                               std::optional<Condition> condition)
     : format_(format),
-      keys_(format == Format::json ? std::move(keys) : std::vector<std::string>(1)),
+      members_(format == Format::json ? std::move(keys) : std::vector<std::string>(1)),
+      keys_(members_.keys()),
+      condition_(format == Format::json ? std::move(condition) : std::nullopt),
       spelling_(spelling),
       texts_(keys_.size()),
-      lists_(keys_.size()),
-      spans_(keys_.size()) {
-  if (format == Format::json && !keys_.empty() && stands_as_it_is(keys_[0])) {
+      lists_(keys_.size()) {
+  if (format == Format::json && !condition_ && !keys_.empty() && stands_as_it_is(keys_[0])) {
     opening_ = cli::concat("{\"", keys_[0], "\":");
   }
 }
@@ -169,10 +171,15 @@ bool DocumentReader::parse(const JsonHead& head) {
 
 bool DocumentReader::parse_json(const JsonHead& head) {
   if (head.end() == 0) room_left_ = room_.get();  // where a string at fault may have begun
-  if (!scan_json(document_.raw, head, keys_, spelling_, spans_, room_left_, complaint_))
-    return false;
+  if (!members_.find(document_.raw, head, spelling_, room_left_, complaint_)) return false;
+  if (condition_) {
+    const int met = condition_->holds(document_.raw, complaint_);
+    if (met < 0) return false;
+    document_.wanted = met == 1;
+    if (!document_.wanted) return true;
+  }
   for (size_t i = 0; i < keys_.size(); ++i) {
-    if (spans_[i].end == 0) {
+    if (members_.spans()[i].end == 0) {
       complaint_ = {Reason::missing_key, 0,
                     cli::concat("key ", cli::quote(keys_[i]), " is missing")};
       return false;
@@ -184,7 +191,7 @@ bool DocumentReader::parse_json(const JsonHead& head) {
 
 bool DocumentReader::take_span(size_t key) {
   const std::string_view record = document_.raw;
-  const JsonSpan span = spans_[key];
+  const JsonSpan span = members_.spans()[key];
   texts_[key].clear();
   const auto wrong_type = [&](std::string_view what, size_t at) {
     complaint_ = {Reason::wrong_type, at,

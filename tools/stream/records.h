@@ -7,13 +7,16 @@
 
 #include <cstdint>
 #include <memory>
+#include <optional>
 #include <span>
 #include <string>
 #include <string_view>
 #include <vector>
 
 #include "tools/stream/chunks.h"
+#include "tools/stream/condition.h"
 #include "tools/stream/json_scan.h"
+#include "tools/stream/members.h"
 
 namespace stream {
 
@@ -31,6 +34,7 @@ struct Document {
   std::span<const char> lists = {};  ///< one entry a key: 1 where the value is a list
   int64_t line = 0;                  ///< in the chunk, from 0; records for -0
   int64_t offset = 0;                ///< in the chunk's text, bytes
+  bool wanted = true;                ///< false: a condition does not hold, and there are no texts
   Complaint* verdict = nullptr;      ///< where refuse() puts its reason
 
   /// Makes it a bad record after all: for what only the tool can know.
@@ -56,10 +60,12 @@ struct ChunkReport {
 /// Reads chunks. Blank lines are no records. One thread at a time.
 class DocumentReader {
  public:
-  /// `keys` of top-level members for Format::json, and how their texts are spelled; ignored
-  /// elsewhere, where a document has one text, as it stands.
+  /// `keys` of members for Format::json (members.h), how their texts are spelled, and a condition
+  /// that good records meet or are not wanted; ignored elsewhere, where a document has one text, as
+  /// it stands.
   DocumentReader(Format format, std::vector<std::string> keys,
-                 Spelling spelling = Spelling::characters);
+                 Spelling spelling = Spelling::characters,
+                 std::optional<Condition> condition = std::nullopt);
   DocumentReader(DocumentReader&&) noexcept;
   ~DocumentReader();
 
@@ -85,12 +91,13 @@ class DocumentReader {
   bool take_span(size_t key);
 
   Format format_;
-  std::vector<std::string> keys_;
+  MemberFinder members_;
+  std::span<const std::string> keys_;
+  std::optional<Condition> condition_;
   std::string opening_;  ///< of a line whose first member is the first key; empty: not looked for
   Spelling spelling_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<char> lists_;
-  std::vector<JsonSpan> spans_;
   std::unique_ptr<char[]> room_;  ///< of texts with escapes
   size_t room_bytes_ = 0;
 

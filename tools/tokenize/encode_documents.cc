@@ -1,14 +1,12 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. The rules of one document, and the ordered end.
-// Not here: parsing of lines (tools/stream), writing of files (libindexed).
+// Room: tools/tokenize. The rules of one document.
+// Not here: parsing of lines (tools/stream), datasets (dataset_writer.h).
 #include "tools/tokenize/encode_documents.h"
 
 #include <algorithm>
 #include <bit>
-#include <filesystem>
 
 #include "libindexed/crc32c.h"
-#include "libindexed/output_file.h"
 
 namespace tokenize {
 namespace {
@@ -18,9 +16,6 @@ constexpr size_t kKeptIds = size_t{1} << 20;
 
 /// With `ahead`, so many ids are held at most.
 constexpr size_t kIdsAhead = size_t{1} << 18;
-
-/// A manifest lists so many runs of lines; behind them only the files.
-constexpr size_t kMaxRuns = 65536;
 
 // Ids go to the dataset as they lie in memory.
 static_assert(std::endian::native == std::endian::little);
@@ -153,68 +148,6 @@ void Encoder::finish(EncodedChunk& out) {
     // Here, not in the writer: on the thread whose cache has the bytes, beside other threads.
     out.keys[i].crc32c = indexed::crc32c(0, out.keys[i].ids.bytes());
   }
-}
-
-DatasetWriter::DatasetWriter(const std::vector<std::string>& prefixes,
-                             const indexed::BuilderOptions& options, bool trace)
-    : trace_(trace) {
-  const auto has_index = [](const std::string& prefix) {
-    return std::filesystem::exists(prefix + ".idx");
-  };
-  // A run that was killed while it gave names: some datasets are whole, of others a temporary is
-  // left. The same command makes them all again and leaves the whole ones as they are.
-  const bool killed = std::any_of(prefixes.begin(), prefixes.end(), [&](const std::string& prefix) {
-    return !has_index(prefix) && indexed::left_unfinished(prefix + ".idx");
-  });
-  for (const std::string& prefix : prefixes) {
-    indexed::BuilderOptions own = options;
-    if (killed && has_index(prefix) && own.existing == indexed::Existing::refuse)
-      own.existing = indexed::Existing::same;
-    builders_.push_back(std::make_unique<indexed::IndexedDatasetBuilder>(prefix, own));
-  }
-}
-
-/// Lengthens the last run where the chunk's first one goes on from it, else opens new ones.
-void DatasetWriter::add_runs(const EncodedChunk& chunk, const std::string& input,
-                             int64_t first_line) {
-  int64_t document = totals_.documents;
-  for (const EncodedChunk::Run& run : chunk.runs) {
-    const int64_t line = first_line == 0 ? 0 : first_line + run.line;
-    indexed::SourceRun* last = sources_.empty() ? nullptr : &sources_.back();
-    const bool same_file = last != nullptr && last->path == input;
-    const bool follows = same_file && (line == 0 ? last->first_line == 0
-                                                 : last->first_line + last->num_documents == line);
-    if (follows || (same_file && sources_.size() >= kMaxRuns)) {
-      if (!follows) last->first_line = 0;
-      last->num_documents += run.documents;
-    } else {
-      sources_.push_back({input, document, run.documents, line});
-    }
-    document += run.documents;
-  }
-}
-
-void DatasetWriter::take(const EncodedChunk& chunk, const std::string& input, int64_t first_line) {
-  for (size_t i = 0; i < chunk.keys.size() && i < builders_.size(); ++i) {
-    const EncodedKey& key = chunk.keys[i];
-    builders_[i]->add_encoded(key.ids.bytes(), key.crc32c, key.lengths, key.sequences);
-    totals_.tokens += static_cast<int64_t>(key.ids.total());
-    totals_.empty += key.empty_documents;
-  }
-  if (trace_) add_runs(chunk, input, first_line);
-  for (const EncodedChunk::Run& run : chunk.runs) totals_.documents += run.documents;
-  totals_.text_bytes += chunk.text_bytes;
-  totals_.special_tokens += chunk.special_tokens;
-}
-
-void DatasetWriter::prepare(indexed::Provenance provenance) {
-  provenance.sources = std::move(sources_);
-  for (const auto& builder : builders_) builder->prepare(provenance);
-}
-
-void DatasetWriter::give_names() {
-  const indexed::NamingSection section;
-  for (const auto& builder : builders_) builder->give_names();
 }
 
 }  // namespace tokenize

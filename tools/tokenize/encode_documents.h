@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/tokenize. From the documents of a chunk to the bytes that a dataset takes, on any
-// thread; and, in order, from these to the datasets, one a key, with the run of source lines for
-// their manifests.
+// thread. Datasets are dataset_writer.h's.
 // Source of the rules: Megatron-LM tools/preprocess_data.py (one line) and preprocess_data_fast.py
 // (empty documents).
 #pragma once
@@ -15,7 +14,7 @@
 #include <string>
 #include <vector>
 
-#include "libindexed/builder.h"
+#include "libindexed/format.h"
 #include "libtok/token_buffer.h"
 #include "libtok/tokenizer.h"
 #include "tools/stream/reading.h"
@@ -100,49 +99,6 @@ class Encoder {
   std::vector<tok::TextBatch> batches_;  ///< one a key
   bool encodes_all_;                     ///< whether there is no text that it cannot encode
   bool may_wait_;                        ///< whether texts ever wait
-};
-
-/// Totals of a run.
-struct Totals {
-  int64_t documents = 0;
-  int64_t empty = 0;
-  int64_t tokens = 0;
-  int64_t text_bytes = 0;
-  int64_t special_tokens = 0;
-};
-
-/// The datasets of a run, filled in order by one thread.
-class DatasetWriter {
- public:
-  /// One dataset a prefix. `trace` records which lines the documents came from; not where empty
-  /// ones are left out. Errors: those of IndexedDatasetBuilder.
-  DatasetWriter(const std::vector<std::string>& prefixes, const indexed::BuilderOptions& options,
-                bool trace);
-
-  /// Appends a chunk whose first line is line `first_line` (from 1; 0: its documents are no lines)
-  /// of `input`.
-  void take(const EncodedChunk& chunk, const std::string& input, int64_t first_line);
-
-  /// Appends bytes that belong to the chunk that take() gets next.
-  void take_ahead(size_t key, std::span<const std::byte> bytes) {
-    builders_[key]->add_encoded_ahead(bytes);
-  }
-
-  /// Writes the indices and manifests; then the files get their names, all together.
-  void prepare(indexed::Provenance provenance);
-  void give_names();
-
-  const Totals& totals() const { return totals_; }
-  /// Tokens of the dataset of each prefix.
-  int64_t tokens(size_t key) const { return builders_[key]->num_tokens(); }
-
- private:
-  void add_runs(const EncodedChunk& chunk, const std::string& input, int64_t first_line);
-
-  std::vector<std::unique_ptr<indexed::IndexedDatasetBuilder>> builders_;
-  bool trace_;
-  std::vector<indexed::SourceRun> sources_;
-  Totals totals_;
 };
 
 }  // namespace tokenize

@@ -270,11 +270,9 @@ constexpr std::array<ComputedTemplate, 12> kFunctions = {{
     {"wbr", line_break},
 }};
 
-// {{US$|5}}, and {{US$}} for the sign alone; an amount that showed nothing takes it along.
+// {{US$}} is the sign alone.
 std::string money(std::string_view sign, std::string_view arguments) {
-  if (arguments.empty()) return std::string(sign);
-  const TemplateCall call = parse_call(arguments.substr(1));
-  return call.at(1).empty() ? std::string() : std::string(sign).append(call.at(1));
+  return arguments.empty() ? std::string(sign) : money_text(sign, parse_call(arguments.substr(1)));
 }
 
 // What is known of a name: a computed text, a sign before an amount, a row, or characters.

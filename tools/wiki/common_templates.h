@@ -61,6 +61,10 @@ struct MoneyTemplate {
 };
 std::span<const MoneyTemplate> money_templates();
 
+/// {{US$|5}}, {{US$|5|million}}, {{US$|5|2010}}: the sign, the amount and its multiplier; empty
+/// where there is no amount or an argument is not understood.
+std::string money_text(std::string_view sign, const TemplateCall& call);
+
 /// The measure that {{convert}} shows first; empty if a number in it is not understood.
 /// `values`: its positional `arguments`.
 std::string converted(std::string_view arguments, const std::vector<std::string_view>& values);

@@ -404,17 +404,62 @@ constexpr std::array<MoneyTemplate, 46> kMoney = {{
     {"₽", "₽"},
 }};
 
+// Words that multiply an amount, and short forms of them.
+constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kMultipliers = {{
+    {"thousand", ""},
+    {"k", "thousand"},
+    {"lakh", ""},
+    {"l", "lakh"},
+    {"million", ""},
+    {"m", "million"},
+    {"mn", "million"},
+    {"crore", ""},
+    {"c", "crore"},
+    {"billion", ""},
+    {"b", "billion"},
+    {"bn", "billion"},
+    {"tn", "trillion"},
+    {"trillion", ""},
+    {"t", "trillion"},
+    {"lc", "lakh crore"},
+    {"lakh crore", ""},
+    {"hundred", ""},
+}};
+
+// Whether the named arguments of a money template change how the amount is shown alone.
+bool only_style(const TemplateCall& call, size_t most) {
+  return call.only(
+      most, {"link",     "linked", "nolink", "long",  "year",    "about",      "round", "r",
+             "to",       "lk",     "first",  "name",  "date",    "fmt",        "abbr",  "adj",
+             "sortable", "type",   "amount", "debug", "cursign", "passthrough"});
+}
+
+// The sign, the amount and its multiplier, which may be a year instead; empty where it is neither.
+std::string with_sign(std::string_view sign, std::string_view amount, std::string_view multiplier) {
+  if (amount.empty()) return {};
+  std::string text = std::string(sign).append(amount);
+  if (multiplier.empty() || (multiplier.size() == 4 && is_digits(multiplier))) return text;
+  const std::string word = ascii_lower(multiplier);
+  for (const auto& [written, whole] : kMultipliers) {
+    if (written == word) return text.append(" ").append(whole.empty() ? written : whole);
+  }
+  return {};
+}
+
 // {{currency|5|USD}}
 std::string currency(const TemplateCall& call) {
+  if (!only_style(call, 3)) return {};
   const std::string code = ascii_lower(call.at(2).empty() ? call.get("type") : call.at(2));
   const auto* money = std::find_if(kMoney.begin(), kMoney.end(),
                                    [&](const MoneyTemplate& m) { return m.name == code; });
   const std::string_view amount = call.get("amount").empty() ? call.at(1) : call.get("amount");
-  if (money == kMoney.end() || amount.empty()) return {};
-  return std::string(money->sign) + std::string(amount);
+  return money == kMoney.end() ? std::string() : with_sign(money->sign, amount, call.at(3));
 }
 
-constexpr std::array<ComputedTemplate, 44> kRows = {{
+// {{INRConvert|5|c}} without its translation into dollars.
+std::string rupees(const TemplateCall& call) { return with_sign("₹", call.at(1), call.at(2)); }
+
+constexpr std::array<ComputedTemplate, 46> kRows = {{
     {"1/2", fixed_fraction<'1', '2'>},
     {"1/3", fixed_fraction<'1', '3'>},
     {"1/4", fixed_fraction<'1', '4'>},
@@ -434,6 +479,8 @@ constexpr std::array<ComputedTemplate, 44> kRows = {{
     {"hmas", ship<kHmas>},
     {"hmcs", ship<kHmcs>},
     {"hms", ship<kHms>},
+    {"inr convert", rupees},
+    {"inrconvert", rupees},
     {"ms", ship<kMs>},
     {"mv", ship<kMv>},
     {"no.", numero},
@@ -484,6 +531,10 @@ std::string with_commas(std::string_view number) {
 }
 
 std::span<const MoneyTemplate> money_templates() { return kMoney; }
+
+std::string money_text(std::string_view sign, const TemplateCall& call) {
+  return only_style(call, 2) ? with_sign(sign, call.at(1), call.at(2)) : std::string();
+}
 
 std::span<const ComputedTemplate> number_templates() { return kRows; }
 

@@ -6,7 +6,10 @@
 
 #include <algorithm>
 #include <cstdlib>
+#include <map>
 #include <optional>
+#include <string_view>
+#include <utility>
 
 #include "trainer/comm/sha256.h"
 
@@ -187,7 +190,10 @@ bool read_plain(const Reader& env, Launch& launch, int devices) {
   launch.rank = *rank;
   launch.world_size = *env.number("WORLD_SIZE");
   const std::optional<int> local = env.number("LOCAL_RANK");
-  launch.local_size = env.number("LOCAL_WORLD_SIZE").value_or(local ? launch.world_size : 1);
+  launch.local_size =
+      env.number("LOCAL_WORLD_SIZE")
+          .value_or(local ? env.number("LOCAL_SIZE").value_or(launch.world_size)  // deepspeed's
+                          : 1);
   launch.local_rank = local.value_or(0);
   launch.nodes = std::max(1, launch.world_size / std::max(1, launch.local_size));
   launch.node = launch.rank / std::max(1, launch.local_size);
@@ -255,6 +261,26 @@ std::string Launch::describe() const {
   if (world_size > 1 && !address.empty())
     out += "; rank 0 at " + address + " port " + std::to_string(port);
   return out;
+}
+
+Environment with_hosts(Environment environment, const HostFlags& hosts) {
+  const bool started =
+      environment("GRISTMILL_RANK") != nullptr || environment("TORCHELASTIC_RUN_ID") != nullptr;
+  if (hosts.nodes <= 1 || started) return environment;
+  const std::map<std::string, std::string, std::less<>> said = {
+      {"RANK", std::to_string(hosts.node_rank)},
+      {"WORLD_SIZE", std::to_string(hosts.nodes)},
+      {"MASTER_ADDR", hosts.address},
+      {"MASTER_PORT", std::to_string(hosts.port == 0 ? kDefaultPort : hosts.port)}};
+  return [environment = std::move(environment), said](const char* name) -> const char* {
+    const auto found = said.find(name);
+    if (found != said.end()) return found->second.c_str();
+    const std::string_view asked = name;
+    for (const std::string_view launcher :
+         {"LOCAL_", "SLURM_", "OMPI_", "PMI_", "PMIX_", "MV2_", "PALS_", "FLUX_", "JSM_"})
+      if (asked.starts_with(launcher)) return nullptr;
+    return environment(name);
+  };
 }
 
 Launch detect_launch(const Environment& environment, int devices) {

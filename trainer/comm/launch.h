@@ -53,6 +53,17 @@ struct Launch {
 /// A variable's text, or null.
 using Environment = std::function<const char*(const char*)>;
 
+/// Hosts of a run as torchrun's own flags name them: this one's number, and where number 0 is.
+struct HostFlags {
+  int nodes = 1, node_rank = 0;
+  std::string address;
+  int port = 0;
+};
+
+/// `environment` as it is where somebody sets RANK, WORLD_SIZE, MASTER_ADDR and MASTER_PORT by hand
+/// on each host; unchanged for one host, and in what torchrun or this program's launcher started.
+Environment with_hosts(Environment environment, const HostFlags& hosts);
+
 /// What `environment` says. `devices` is how many devices a process sees or was asked to use on
 /// each host (--nproc-per-node): it decides whether one task a host is one rank or starts more.
 /// Errors: LaunchError.

@@ -348,11 +348,6 @@ void Derivation::data() {
   if (own_paths && (one_path || !config.split.empty())) {
     throw UsageError("--train-data-path and its like exclude --data-path and --split");
   }
-  if (config.calculate_per_token_loss && config.eod_mask_loss) {
-    throw UsageError(
-        "--calculate-per-token-loss with --eod-mask-loss is not known here: a step's loss is the "
-        "mean over its micro-batches");
-  }
   if (!config.data_path.empty() && !config.data_args_path.empty()) {
     throw UsageError("--data-path and --data-args-path exclude each other");
   }

@@ -30,6 +30,19 @@ cli::Table<TrainConfig> compatibility_flags();
 /// Long names of the flags that a command line or a file set.
 using Given = std::set<std::string, std::less<>>;
 
+/// A file that was read, by its name.
+struct NamedText {
+  std::string path, text;
+};
+
+/// Takes over what GPT-NeoX's configurations say, all files together, where the command line
+/// (`given`) does not say it. Returns the keys that change nothing here, to be named once.
+/// State: names set here are added to `given`.
+/// Errors: cli::UsageError naming the file and key for what is no YAML, a key that stands twice, a
+/// value that a flag does not take, or a setting that cannot be honoured.
+std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
+                                    const std::vector<NamedText>& files);
+
 /// Takes over what a DeepSpeed configuration says: batch sizes, precision, clipping, ZeRO stage and
 /// offload. Returns the keys that change nothing here, to be named once. The sections optimizer and
 /// scheduler are among them: pretrain_gpt.py ignores them too.

@@ -202,6 +202,12 @@ cli::Group<C> model_group() {
            .value = "STD",
            .help = "Spread of the initial weights; output layers get STD / sqrt(2 L).",
            .field = real(&C::init_method_std, 0)},
+          {.name = "output-layer-init-method-std",
+           .value = "STD",
+           .help =
+               "The same of the linears that end attention and MLP. Default: that of the others "
+               "divided by the root of twice the layers.",
+           .field = real(&C::output_layer_init_method_std, 0)},
           {.name = "attention-dropout",
            .value = "P",
            .help = "Dropout of attention probabilities.",
@@ -297,8 +303,9 @@ cli::Group<C> data_group() {
            .help = "Extra samples made for each blended dataset.",
            .field = real(&C::mid_level_dataset_surplus, 0, 1)},
           {.name = "calculate-per-token-loss",
-           .help = "Every token of a step counts the same. That is always so here, because all "
-                   "micro-batches have equally many. With --eod-mask-loss they do not: refused.",
+           .help = "Every token of a step counts the same, also where --eod-mask-loss leaves "
+                   "micro-batches of unequally many; else each micro-batch does. Evaluations are "
+                   "weighted alike.",
            .field = on(&C::calculate_per_token_loss)},
           {.name = "eod-mask-loss",
            .help = "No loss where the input is an end of document.",

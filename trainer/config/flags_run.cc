@@ -17,6 +17,22 @@ using cli::on;
 using cli::real;
 using cli::text;
 
+// Steps, each a whole number.
+cli::Field<C> steps(std::vector<int64_t> C::*member) {
+  return {cli::Arity::many,
+          [=](C& config, const cli::Values& values) {
+            std::vector<int64_t> out;
+            for (const std::string& value : values)
+              out.push_back(cli::parse_integer(value, 0, cli::kMaxInteger));
+            config.*member = std::move(out);
+          },
+          [=](const C& config) {
+            cli::Values out;
+            for (const int64_t value : config.*member) out.push_back(std::to_string(value));
+            return out;
+          }};
+}
+
 cli::Group<C> checkpoint_group() {
   return {
       "Checkpoints",
@@ -30,6 +46,10 @@ cli::Group<C> checkpoint_group() {
            .value = "STEPS",
            .help = "Steps between checkpoints. Default: one at the end.",
            .field = integer(&C::save_interval, 1)},
+          {.name = "extra-save-iters",
+           .value = "STEP",
+           .help = "Further steps after which a checkpoint is made.",
+           .field = steps(&C::extra_save_iters)},
           {.name = "keep-last",
            .value = "N",
            .help = "Checkpoints kept; older ones are removed. Default: all.",
@@ -169,6 +189,27 @@ cli::Group<C> device_group() {
                .value = "N",
                .help = "Processes to start on this host.",
                .field = integer(&C::nproc_per_node, 1, 1 << 16)},
+              {.name = "nnodes",
+               .value = "N",
+               .help = "Hosts of the run, where no launcher says it: the same command on each, "
+                       "with --node-rank and --master-addr, as torchrun has them.",
+               .field = integer(&C::nnodes, 1, 1 << 16)},
+              {.name = "node-rank",
+               .aliases = "node_rank",
+               .value = "N",
+               .help = "With --nnodes: this host's number, from 0.",
+               .field = integer(&C::node_rank, 0, 1 << 16)},
+              {.name = "master-addr",
+               .aliases = "master_addr",
+               .value = "HOST",
+               .help = "With --nnodes: the host of number 0.",
+               .field = text(&C::master_addr)},
+              {.name = "master-port",
+               .aliases = "master_port",
+               .value = "PORT",
+               .help = "With --nnodes: where the ranks meet there, or behind it where that is "
+                       "taken. Default: 29500.",
+               .field = integer(&C::master_port, 1, 65535)},
               {.name = "tensor-model-parallel-size",
                .aliases = "model-parallel-size",
                .value = "TP",
@@ -280,6 +321,24 @@ cli::Group<C> device_group() {
           }};
 }
 
+// A script's empty variable must not plan for another device.
+cli::Field<C> card_name() {
+  cli::Field<C> field = text(&C::gpu);
+  field.set = [](C& config, const cli::Values& values) {
+    if (values[0].empty()) throw cli::UsageError("the name of a card is wanted");
+    config.gpu = values[0];
+  };
+  return field;
+}
+
+// Files of --config that are GPT-NeoX's, which cli::Program::foreign_config hands over. They are
+// part of no saved configuration: what they say is.
+cli::Field<C> neox_files() {
+  cli::Field<C> field = cli::last_list(&C::neox_config);
+  field.show = nullptr;
+  return field;
+}
+
 cli::Group<C> command_group() {
   return {"The command",
           {
@@ -288,6 +347,11 @@ cli::Group<C> command_group() {
                .value = "FILE",
                .help = "DeepSpeed's JSON: batch sizes, precision, clipping, ZeRO stage, offload.",
                .field = text(&C::deepspeed_config)},
+              {.name = "neox-config",
+               .value = "FILE",
+               .help = "GPT-NeoX's configurations, all of them one: what --config does with files "
+                       "that end in .yml or .yaml.",
+               .field = neox_files()},
               {.name = "dry-run",
                .help = "Print parameters, memory plan and estimated time, and end.",
                .field = on(&C::dry_run)},
@@ -296,7 +360,7 @@ cli::Group<C> command_group() {
                .help = "With --dry-run: plan for this card, which need not be here, such as "
                        "a100-40gb, l40s, rtx4090, h200, b200. An unknown name lists the known "
                        "ones.",
-               .field = text(&C::gpu)},
+               .field = card_name()},
           }};
 }
 

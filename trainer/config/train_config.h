@@ -42,6 +42,7 @@ struct TrainConfig {
   bool qk_layernorm = false;
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 128, extra_vocab_size = 0;
+  std::optional<double> output_layer_init_method_std;  ///< else init_method_std / sqrt(2 layers).
   double init_method_std = 0.02, attention_dropout = 0.1, hidden_dropout = 0.1;
 
   // Tokenizer.
@@ -102,6 +103,7 @@ struct TrainConfig {
   // Checkpoints.
   std::string save, load, pretrained_checkpoint;
   std::optional<int64_t> save_interval, ckpt_step, keep_last;
+  std::vector<int64_t> extra_save_iters;  ///< GPT-NeoX's: steps that are saved too.
   bool no_save_optim = false, no_save_rng = false, no_load_optim = false, no_load_rng = false;
   bool finetune = false, exit_on_missing_checkpoint = false, use_checkpoint_args = false;
   bool override_opt_param_scheduler = false, use_checkpoint_opt_param_scheduler = false;
@@ -121,6 +123,8 @@ struct TrainConfig {
   std::string device = "auto";
   std::string distributed_backend;
   std::optional<int64_t> nproc_per_node, cpu_threads;
+  std::optional<int64_t> nnodes, node_rank, master_port;
+  std::string master_addr;
   int64_t tensor_model_parallel_size = 1, pipeline_model_parallel_size = 1,
           context_parallel_size = 1, expert_model_parallel_size = 1;
   std::optional<int64_t> num_layers_per_virtual_pipeline_stage,
@@ -142,6 +146,7 @@ struct TrainConfig {
   // The command itself.
   std::optional<int64_t> gradient_accumulation_steps;  ///< Of --deepspeed_config's file.
   std::string deepspeed_config;
+  std::vector<std::string> neox_config;  ///< --config's files of GPT-NeoX.
   bool dry_run = false;
   std::string gpu;  ///< ours: the card that --dry-run plans for.
 

@@ -73,6 +73,18 @@ void fill_sample(std::span<const int32_t> tokens, const BatchLoaderOptions& opti
   }
 }
 
+int64_t counted_tokens(std::span<const float> loss_mask) noexcept {
+  return std::ranges::count_if(loss_mask, [](float weight) { return weight != 0; });
+}
+
+void weigh_tokens(std::span<float> loss_mask, int64_t num_microbatches, int64_t data_parallel_size,
+                  int64_t total_tokens) noexcept {
+  const double parts = static_cast<double>(num_microbatches * data_parallel_size);
+  const float weight =
+      total_tokens == 0 ? 0 : static_cast<float>(parts / static_cast<double>(total_tokens));
+  for (float& element : loss_mask) element *= weight;
+}
+
 int64_t BatchLoader::sample(int64_t consumed_samples, int64_t microbatch, int64_t b) const {
   const int64_t chunk = microbatch * options_.data_parallel_size + options_.data_parallel_rank;
   const int64_t number = consumed_samples + chunk * options_.micro_batch_size + b;

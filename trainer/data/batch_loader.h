@@ -80,6 +80,16 @@ class BatchLoader {
 void fill_sample(std::span<const int32_t> tokens, const BatchLoaderOptions& options,
                  const BatchArrays& out, int64_t stride);
 
+/// Tokens of `loss_mask` that count in the loss.
+int64_t counted_tokens(std::span<const float> loss_mask) noexcept;
+
+/// loss_mask *= num_microbatches * data_parallel_size / total_tokens, so that the mean over
+/// data-parallel ranks and micro-batches of sum(loss_mask * token loss) is the mean over the
+/// `total_tokens` that count in the whole step; all become 0 where none does.
+/// Source: Megatron-LM --calculate-per-token-loss (finalize_model_grads.py).
+void weigh_tokens(std::span<float> loss_mask, int64_t num_microbatches, int64_t data_parallel_size,
+                  int64_t total_tokens) noexcept;
+
 /// Which samples a run will ask of each split: train, valid, test; nothing where a split is not
 /// used.
 /// Source: Megatron-LM training.py, get_train_valid_test_num_samples.

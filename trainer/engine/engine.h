@@ -40,10 +40,15 @@ struct EngineOptions {
   bool reset_attention_mask = false;
   OptimizerKind optimizer = OptimizerKind::adamw;
   MuonOptions muon;  ///< query_rows and key_rows follow from the model.
+  /// Every token of a step counts the same: HostBatch::loss_mask is weighed (data/batch_loader.h),
+  /// where it else is 0 or 1 and a step's loss is the mean of its micro-batches' means.
+  bool per_token_loss = false;
   float clip_grad = 1;
   float adam_beta1 = 0.9f, adam_beta2 = 0.999f, adam_eps = 1e-8f;
   LossScaler loss_scaler;
   uint32_t seed = 1234;
+  /// Of the linears that end attention and MLP; 0: the spec's, over the root of twice the layers.
+  float output_init_std = 0;
   bool fuse_residual =
       true;  ///< Residual additions in the linears' epilogues where no dropout forbids it.
   bool capture = true;  ///< Replay the step as a recorded graph where the device can.

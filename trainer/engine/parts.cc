@@ -95,6 +95,7 @@ Engine::Parts::Parts(const ModelSpec& spec_, const EngineOptions& options_, Grou
           .recompute = options.recompute,
           .seed = options.seed,
           .fuse_residual = options.fuse_residual,
+          .per_token_loss = options.per_token_loss,
           .training = true,
           .sequence_parallel = options.sequence_parallel && groups.topology.tensor_size > 1,
           .fp8 = options.fp8.on() ? &fp8 : nullptr} {
@@ -306,15 +307,16 @@ void Engine::Parts::draw_rows(const Slot& slot, const Tensor& out, int64_t first
   const float depth = std::sqrt(2.0f * static_cast<float>(spec.num_layers));
   const int64_t columns = slot.param.shape.back(), rows = slot.param.shape[0] / p.split_parts;
   const int64_t row = first / columns, part = row / rows;
-  ops.run(ops::NormalFill{
-      .out = out,
-      .std = spec.init_method_std / (p.init == Init::scaled_normal ? depth : 1.0f),
-      .seed = options.seed,
-      .stream = init_stream(p.name),
-      .whole_columns = p.shape.back(),
-      .first_row =
-          part * (p.shape[0] / p.split_parts) + row % rows + (p.split == 0 ? slot.param.first : 0),
-      .first_column = first % columns + (p.split == 1 ? slot.param.first : 0)});
+  ops.run(ops::NormalFill{.out = out,
+                          .std = p.init != Init::scaled_normal ? spec.init_method_std
+                                 : options.output_init_std > 0 ? options.output_init_std
+                                                               : spec.init_method_std / depth,
+                          .seed = options.seed,
+                          .stream = init_stream(p.name),
+                          .whole_columns = p.shape.back(),
+                          .first_row = part * (p.shape[0] / p.split_parts) + row % rows +
+                                       (p.split == 0 ? slot.param.first : 0),
+                          .first_column = first % columns + (p.split == 1 ? slot.param.first : 0)});
 }
 
 void Engine::Parts::over_ranks(const Tensor& buffer, std::span<float> values, comm::Reduce reduce) {

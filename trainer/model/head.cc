@@ -138,12 +138,16 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   const Tensor weight = run.weights.get(output.layer, output.role);
   const int64_t rows = run.seq_length * run.micro_batch_size, ranks = run.tensor_size();
   const int64_t size = std::min(run.head_rows, rows);
-  const PoolTensor row_weights = run.pool.take("loss", DType::f32, {rows});
+  PoolTensor mean_weights;  // Of a loss that is the micro-batch's own mean.
+  if (!run.per_token_loss) mean_weights = run.pool.take("loss", DType::f32, {rows});
+  const Tensor loss_mask = batch.loss_mask.flat();
+  const Tensor row_weights = run.per_token_loss ? loss_mask : mean_weights.get();
   const PoolTensor token_loss = run.pool.take("loss", DType::f32, {rows});
   const PoolTensor logits = run.pool.take("logits", run.model_dtype, {size, weight.shape[0]});
   PoolTensor stats;
   if (ranks > 1) stats = run.pool.take("loss", DType::f32, {ranks * size * 3});
-  run.ops.run(ops::LossWeights{.row_weights = row_weights, .loss_mask = batch.loss_mask.flat()});
+  if (!run.per_token_loss)
+    run.ops.run(ops::LossWeights{.row_weights = row_weights, .loss_mask = loss_mask});
   const Tensor y_rows = y.view({rows, y.columns()}), labels = batch.labels.flat();
   for (int64_t begin = 0; begin < rows; begin += size) {
     const int64_t count = std::min(size, rows - begin);
@@ -151,7 +155,7 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
     const Chunk chunk{
         .logits = logits->slice(0, count),
         .labels = labels.slice(begin, count),
-        .row_weights = row_weights->slice(begin, count),
+        .row_weights = row_weights.slice(begin, count),
         .token_loss = token_loss->slice(begin, count),
         .stats = stats ? stats->slice(0, ranks * count * 3).view({ranks, count, 3}) : Tensor(),
         .backward = backward};

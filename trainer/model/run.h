@@ -77,7 +77,8 @@ struct Run {
   Recompute recompute;
   uint32_t seed = 0;
   bool fuse_residual = true;
-  bool training = true;  ///< Dropout is on.
+  bool per_token_loss = false;  ///< MicroBatch::loss_mask is the rows' weights as it stands.
+  bool training = true;         ///< Dropout is on.
   /// The residual stream and the norms hold this rank's share of S alone.
   bool sequence_parallel = false;
   Fp8* fp8 = nullptr;             ///< Null: no layer computes in FP8.

@@ -247,6 +247,8 @@ EngineOptions engine_options(const TrainConfig& config) {
   options.reset_attention_mask = config.reset_attention_mask;
   options.optimizer = d.muon ? OptimizerKind::muon : OptimizerKind::adamw;
   options.muon = muon_options(config);
+  // Without --eod-mask-loss all micro-batches have equally many tokens.
+  options.per_token_loss = config.calculate_per_token_loss && config.eod_mask_loss;
   options.clip_grad = static_cast<float>(config.clip_grad);
   options.adam_beta1 = static_cast<float>(config.adam_beta1);
   options.adam_beta2 = static_cast<float>(config.adam_beta2);
@@ -260,6 +262,7 @@ EngineOptions engine_options(const TrainConfig& config) {
     options.loss_scaler.hysteresis = static_cast<int32_t>(config.hysteresis);
   }
   options.seed = static_cast<uint32_t>(config.seed);
+  options.output_init_std = static_cast<float>(config.output_layer_init_method_std.value_or(0));
   options.capture = config.cuda_graph.value_or(1) != 0;
   const bool shared = config.use_distributed_optimizer || config.optimizer == "dist_muon";
   options.zero_stage = std::max(static_cast<int>(config.zero_stage), shared ? 1 : 0);

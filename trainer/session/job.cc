@@ -94,7 +94,7 @@ std::string comparable(const TrainConfig& config) {
   std::string out;
   for (const auto& [name, values] : flag_values(config))
     if (name != "cpu-threads" && name != "nproc-per-node" && name != "job-secret-file" &&
-        name != "rendezvous")
+        name != "rendezvous" && name != "node-rank" && name != "master-addr")
       out += concat("--", name, " ", cli::join(values, " "), "\n");
   return out;
 }

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/training_loop.h"
 
+#include <algorithm>
 #include <array>
 #include <cmath>
 #include <ctime>
@@ -203,10 +204,23 @@ void TrainingLoop::check_samples() const {
   check(test_.get(), wanted[2], "test");
 }
 
-void TrainingLoop::fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches) {
+double TrainingLoop::fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches) {
   const HostBatch host = parts_.engine.host_batch();
   loader.fill(consumed, num_microbatches,
               {host.tokens, host.labels, host.positions, host.loss_mask, host.first_key});
+  const TrainConfig& config = parts_.config;
+  if (!config.calculate_per_token_loss || !config.eod_mask_loss) return 1;
+  const std::span<float> mask = host.loss_mask.first(
+      static_cast<size_t>(num_microbatches * config.micro_batch_size * config.seq_length));
+  // Ranks of one data-parallel place have the same samples: the first of them speaks.
+  const Topology& topology = parts_.engine.topology();
+  const bool first = topology.tensor_rank == 0 && topology.first_stage();
+  int64_t total = 0;
+  for (const std::string& text :
+       parts_.job.exchange(first ? std::to_string(counted_tokens(mask)) : ""))
+    total += text.empty() ? 0 : std::stoll(text);
+  weigh_tokens(mask, num_microbatches, config.derived.data_parallel_size, total);
+  return static_cast<double>(total);
 }
 
 int TrainingLoop::run() {
@@ -221,10 +235,10 @@ int TrainingLoop::run() {
       if (!evaluate(1, concat("iteration ", state_.iteration))) continue;
       state_.evaluated_iteration = state_.iteration;
     }
-    if (config.save_interval && state_.iteration > first_iteration_ &&
-        state_.iteration % *config.save_interval == 0) {
-      save();
-    }
+    const bool due = config.save_interval && state_.iteration % *config.save_interval == 0;
+    const bool extra = std::ranges::find(config.extra_save_iters, state_.iteration) !=
+                       config.extra_save_iters.end();
+    if ((due || extra) && state_.iteration > first_iteration_) save();
     if (saver_) report_save(saver_->outcome());
     if (config.exit_interval && state_.iteration > first_iteration_ && state_.iteration < last &&
         state_.iteration % *config.exit_interval == 0) {
@@ -378,22 +392,23 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
   const int64_t num_microbatches =
       batch / (parts_.config.micro_batch_size * parts_.config.derived.data_parallel_size);
   int64_t consumed = split == 1 ? state_.consumed_valid_samples : 0;
-  double sum = 0;
+  double sum = 0, weights = 0;
   filled_for_ = -1;
   for (int64_t i = 0; i < parts_.config.eval_iters; ++i) {
     parts_.job.enter(comm::Phase::evaluate, state_.iteration);
     if (parts_.stop.reason()) return false;
-    fill(*loader, consumed, num_microbatches);
-    sum += double{parts_.engine.evaluate(num_microbatches)};
+    const double weight = fill(*loader, consumed, num_microbatches);
+    sum += weight * double{parts_.engine.evaluate(num_microbatches)};
+    weights += weight;
     consumed += batch;
   }
   if (split == 1) state_.consumed_valid_samples = consumed;
-  const ValidationRecord record{.prefix = prefix,
-                                .iteration = state_.iteration,
-                                .consumed_train_samples = state_.consumed_train_samples,
-                                .lm_loss = parts_.job.mean_of_last_stages(
-                                    sum / static_cast<double>(parts_.config.eval_iters)),
-                                .time = wall_clock()};
+  const ValidationRecord record{
+      .prefix = prefix,
+      .iteration = state_.iteration,
+      .consumed_train_samples = state_.consumed_train_samples,
+      .lm_loss = parts_.job.mean_of_last_stages(weights == 0 ? 0 : sum / weights),
+      .time = wall_clock()};
   print(format_validation_lines(record));
   metrics_->validation(record);
   return true;

@@ -83,7 +83,8 @@ class TrainingLoop {
   void begin(Start start);
   void check_samples() const;
   std::unique_ptr<BatchLoader> loader(int64_t split) const;
-  void fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches);
+  /// Returns what the batch weighs beside others of an evaluation: 1, or the tokens that count.
+  double fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches);
   void step();
   void account(const ops::StepState& result, int64_t batch, double lr);
   [[noreturn]] void refuse_step(const ops::StepState& result, int64_t num_microbatches);

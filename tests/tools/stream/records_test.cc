@@ -99,7 +99,9 @@ TEST(Json, RefusalsNameThePlace) {
           "!2:23 malformed JSON: control character \"\\x00\" inside a string, expected an escape");
   refused("{\"x\":01,\"text\":\"\"}", "!2:19 malformed JSON: found \"1\", expected \",\" or \"}\"");
   refused("{\"x\":tru,\"text\":\"\"}", "!2:18 malformed JSON: found \"t\", expected a value");
-  refused("[1]", "!2:13 malformed JSON: found \"[\", expected a JSON object");
+  refused("[1]",
+          "!2:13 malformed JSON: found \"[\", expected a JSON object "
+          "(a file that is one JSON array: --input-format array)");
   refused("{\"other\":\"a\"}", "!2:13 key \"text\" is missing");
   refused("{\"text\":3}", "!2:21 key \"text\" is a number, expected a string or a list of strings");
   refused("{\"text\":null}", "!2:21 key \"text\" is null, expected a string or a list of strings");

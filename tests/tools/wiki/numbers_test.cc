@@ -81,6 +81,12 @@ TEST(Numbers, Money) {
       {"{{US$|1.5 million}} {{£|5}} {{€|1,000}} {{INR|5 crore}} {{US$}}5",
        "US$1.5 million £5 €1,000 ₹5 crore US$5"},
       {"x{{currency|5|USD}} {{currency|7|XYZ}} {{A$|12|link=yes}}", "xUS$5 A$12"},
+      {"{{US$|5|million}} {{£|1.5|bn|link=yes}} {{US$|5|2010}} {{currency|7|EUR|Million}} "
+       "{{INRConvert|5|c}}",
+       "US$5 million £1.5 billion US$5 €7 million ₹5 crore"},
+      {"x{{US$|5|dozen}} {{US$|5|6|7}} {{US$|5|scale=million}} {{currency|5|USD|x}} "
+       "{{currency|5|USD|mult=6}} {{INRConvert|5|x}}",
+       "x"},
   });
 }
 

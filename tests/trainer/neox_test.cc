@@ -1,0 +1,186 @@
+// GPT-NeoX's configurations: every key honoured, named as idle, or refused by name. The real files
+// are planned by tests/tools/neox-real-configs.sh.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+
+#include "tools/cli/parse.h"
+#include "trainer/config/flags.h"
+
+namespace trainer {
+namespace {
+
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::IsEmpty;
+
+constexpr const char* kModel = R"({
+  # JSON in YAML: comments, both spellings of keys, True, a comma at the end
+  "num-layers": 6, "hidden_size": 512, "num-attention-heads": 8, "seq_length": 64,
+  "max-position-embeddings": 64, "train_micro_batch_size_per_gpu": 4, "train-iters": 100,
+  "optimizer": {"type": "Adam", "params": {"lr": 6.0e-4, "betas": [0.9, 0.95],}},
+  "data_path": "d",
+})";
+
+struct Result {
+  TrainConfig config;
+  std::vector<std::string> idle;
+  std::string error;
+};
+
+Result read(const std::vector<std::string>& texts, const std::vector<std::string>& line = {}) {
+  Result result;
+  const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), result.config);
+  cli::Parsed parsed = cli::parse_arguments(rows, line);
+  std::vector<NamedText> files;
+  for (const std::string& text : texts)
+    files.push_back({std::string(1, static_cast<char>('a' + files.size())) + ".yml", text});
+  try {
+    result.idle = apply_neox(result.config, parsed.given, files);
+    derive_and_check(result.config, parsed.given, 1);
+  } catch (const cli::UsageError& error) {
+    result.error = error.what();
+  }
+  return result;
+}
+
+// The model with more keys.
+Result with(const std::string& more, const std::vector<std::string>& line = {}) {
+  return read({kModel, "{" + more + "}"}, line);
+}
+
+TEST(Neox, DefaultsAreGptNeoxs) {
+  const Result r = read({kModel});
+  ASSERT_EQ(r.error, "");
+  EXPECT_THAT(r.idle, IsEmpty());
+  EXPECT_EQ(r.config.derived.num_layers, 6);
+  EXPECT_EQ(r.config.derived.activation, "gelu_erf");
+  EXPECT_EQ(r.config.derived.position_embedding_type, "learned_absolute");
+  EXPECT_EQ(r.config.derived.global_batch_size, 4);
+  EXPECT_EQ(r.config.lr_warmup_fraction, 0.01);
+  EXPECT_EQ(r.config.lr, 6e-4);
+  EXPECT_EQ(r.config.adam_beta2, 0.95);
+  EXPECT_FALSE(r.config.parallel_residual);
+  EXPECT_FALSE(r.config.untie_embeddings_and_output_weights);
+  EXPECT_FALSE(r.config.output_layer_init_method_std.has_value());
+  EXPECT_FALSE(r.config.fp16);
+}
+
+TEST(Neox, KeysAreHonoured) {
+  const Result r = with(R"(
+    "norm": "rmsnorm", "rms_norm_epsilon": 1e-6, "pos-emb": "rotary", "rotary_pct": 0.25,
+    "rotary-emb-base": 20000, "no-weight-tying": True, "gpt_j_residual": true, hidden_dropout: 0,
+    attention_dropout: 0.0, "bias-gelu-fusion": true, "init_method": "small_init",
+    "output_layer_init_method": "wang_init", "attention-config": [[["flash"], 6]],
+    "gas": 8, "gradient_clipping": 0.5, "fp16": {"fp16": true, "enabled": true, "loss_scale": 0,
+    "initial_scale_power": 12}, "zero_optimization": {"stage": 1, "overlap_comm": true},
+    "checkpoint-activations": true, "checkpoint-num-layers": 2, "warmup": 0.05,
+    "min_lr": 0.97e-5, "checkpoint-factor": 50, "extra-save-iters": [1, 2, 64], "save": "s",
+    "keep_last_n_checkpoints": 4, "weight-decay": 0.1, "intermediate_size": 1536,
+    "finetune": false)");
+  ASSERT_EQ(r.error, "");
+  const TrainConfig& c = r.config;
+  EXPECT_EQ(c.normalization, "RMSNorm");
+  EXPECT_EQ(c.norm_epsilon, 1e-6);
+  EXPECT_EQ(c.derived.position_embedding_type, "rope");
+  EXPECT_EQ(c.rotary_percent, 0.25);
+  EXPECT_EQ(c.rotary_base, 20000);
+  EXPECT_TRUE(c.untie_embeddings_and_output_weights);
+  EXPECT_TRUE(c.parallel_residual);
+  EXPECT_EQ(c.derived.activation, "gelu_tanh");
+  EXPECT_EQ(c.derived.ffn_hidden_size, 1536);
+  EXPECT_DOUBLE_EQ(c.init_method_std, std::sqrt(2.0 / (5 * 512)));
+  EXPECT_DOUBLE_EQ(c.output_layer_init_method_std.value_or(0), 2 / (6 * std::sqrt(512.0)));
+  EXPECT_EQ(c.derived.global_batch_size, 32);
+  EXPECT_EQ(c.clip_grad, 0.5);
+  EXPECT_TRUE(c.fp16);
+  EXPECT_EQ(c.initial_loss_scale, 4096);
+  EXPECT_EQ(c.derived.recompute, "full");
+  EXPECT_EQ(c.derived.recompute_num_layers, 2);
+  EXPECT_EQ(c.lr_warmup_fraction, 0.05);
+  EXPECT_EQ(c.min_lr, 0.97e-5);
+  EXPECT_EQ(c.save_interval, 50);
+  EXPECT_THAT(c.extra_save_iters, ElementsAre(1, 2, 64));
+  EXPECT_EQ(c.keep_last, 4);
+  EXPECT_EQ(c.weight_decay, 0.1);
+  EXPECT_FALSE(c.finetune);
+}
+
+TEST(Neox, SplitsAndWeights) {
+  const std::string model = std::string(kModel);
+  const std::string without = model.substr(0, model.find("\"data_path\"")) + "}";
+  const Result r =
+      read({without, R"({"train-data-paths": ["a", "b"], "train-data-weights": [1., 2.5],
+    "valid-data-paths": ["c"], "test-data-paths": ["e", "f"], "split": "949,50,1"})"});
+  ASSERT_EQ(r.error, "");
+  EXPECT_THAT(r.config.train_data_path, ElementsAre("1", "a", "2.5", "b"));
+  EXPECT_THAT(r.config.valid_data_path, ElementsAre("c"));
+  EXPECT_THAT(r.config.test_data_path, ElementsAre("1", "e", "1", "f"));
+  EXPECT_THAT(r.idle, ElementsAre("split"));
+  EXPECT_EQ(read({without, R"({"train-data-paths": ["a"], "train-data-weights": [1, 2]})"}).error,
+            "b.yml: train_data_weights [1,2]: expected 1 number, one for each path");
+}
+
+TEST(Neox, TheCommandLineWins) {
+  const Result r =
+      with(R"("fp16": {"enabled": true}, "train_batch_size": 8, "gradient_clipping": 0.5)",
+           {"--num-layers", "3", "--micro-batch-size", "2", "--bf16", "--clip-grad", "2",
+            "--data-path", "mine", "--global-batch-size", "6"});
+  ASSERT_EQ(r.error, "");
+  EXPECT_EQ(r.config.derived.num_layers, 3);
+  EXPECT_EQ(r.config.derived.global_batch_size, 6);
+  EXPECT_TRUE(r.config.bf16);
+  EXPECT_FALSE(r.config.fp16);
+  EXPECT_EQ(r.config.clip_grad, 2);
+  EXPECT_THAT(r.config.data_path, ElementsAre("mine"));
+  const Result other = with(R"("split": "9,1,0")", {"--train-data-path", "t"});
+  EXPECT_EQ(other.error, "");
+  EXPECT_THAT(other.config.data_path, IsEmpty());
+}
+
+TEST(Neox, WhatChangesNothingIsNamed) {
+  const Result r =
+      with(R"("launcher": "slurm", "num_nodes": 4, "comment": "x", "steps_per_print": 10,
+    "wandb_team": "t", "checkpoint_validation_with_forward_pass": False,
+    "weight_by_num_documents": false,
+    "some_new_key": null)");
+  EXPECT_EQ(r.error, "");
+  EXPECT_THAT(r.idle, ElementsAre("checkpoint_validation_with_forward_pass", "comment", "launcher",
+                                  "num_nodes", "some_new_key", "steps_per_print", "wandb_team"));
+}
+
+TEST(Neox, WhatCannotBeHonouredIsRefusedByName) {
+  const std::pair<const char*, const char*> cases[] = {
+      {R"("weight_by_num_documents": true)", "b.yml: weight_by_num_documents: give train_data_w"},
+      {R"("gpt_j_tied": true)", "b.yml: gpt_j_tied: attention and MLP have a norm each here"},
+      {R"("pos_emb": "alibi")", "b.yml: pos_emb \"alibi\": permitted are learned and rotary"},
+      {R"("norm": "scalenorm")", "b.yml: norm \"scalenorm\": permitted are layernorm and rmsnorm"},
+      {R"("activation": "geglu")", "b.yml: activation \"geglu\": permitted are gelu and relu"},
+      {R"("attention-config": [[["global", "local"], 3]])",
+       "b.yml: attention_config \"local\": permitted are global and flash"},
+      {R"("init_method": "orthogonal")",
+       "b.yml: init_method \"orthogonal\": permitted are normal,"},
+      {R"("precision": "int8")",
+       "b.yml: precision \"int8\": permitted are fp16, bfloat16 and fp32"},
+      {R"("precision": "fp32", "fp16": {"enabled": true})", "b.yml: precision \"fp32\": fp16 is"},
+      {R"("use_bias_in_mlp": false)", "b.yml: use_bias_in_mlp: biases are in all linears here"},
+      {R"("soft_prompt_tuning": {"enabled": true})",
+       "b.yml: soft_prompt_tuning {\"enabled\":true}: "},
+      {R"("num-layers": 7)", "b.yml: num_layers stands in a.yml already: one must go"},
+      {R"("gas": 2, "gradient_accumulation_steps": 2)", "b.yml: gas: gradient_accumulation_steps "},
+      {R"("lr_decay_style": "polynomial")", "b.yml: lr_decay_style \"polynomial\": "},
+      {R"("log_interval": "often")", "b.yml: log_interval \"often\": "},
+      {R"("zero_optimization": {"stage": 7})", "a.yml, b.yml: zero_optimization.stage 7: "},
+      {R"("checkpoint_scale": "log")", "b.yml: checkpoint_scale \"log\": permitted is linear"},
+      {R"("unknown": [1)", "b.yml:1: illegal flow end"}};
+  for (const auto& [more, wanted] : cases) EXPECT_THAT(with(more).error, HasSubstr(wanted)) << more;
+  EXPECT_EQ(read({"[1, 2]"}).error, "a.yml: expected keys with values");
+  const std::string sgd = std::string(kModel).replace(std::string(kModel).find("Adam"), 4, "sm3");
+  EXPECT_EQ(read({sgd}).error, "a.yml: optimizer \"sm3\": permitted is Adam");
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,47 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/stream. Values of a JSON line by their keys, also of objects inside it: raw.text is
+// the member "raw.text" of the line, or, where there is none, "text" of the object "raw". What JSON
+// is, is json_scan.h's.
+#pragma once
+
+#include <cstddef>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "tools/stream/json_scan.h"
+
+namespace stream {
+
+/// Finds the values of some keys in one line after the other. One thread at a time.
+class MemberFinder {
+ public:
+  explicit MemberFinder(std::vector<std::string> keys);
+
+  std::span<const std::string> keys() const { return std::span(scanned_).first(num_keys_); }
+
+  /// As scan_json, for paths too; spans() has the values afterwards.
+  bool find(std::string_view line, const JsonHead& head, Spelling spelling, char*& room,
+            Complaint& complaint);
+
+  /// One entry a key; views are into the line and the room.
+  std::span<const JsonSpan> spans() const { return std::span(spans_).first(num_keys_); }
+
+ private:
+  /// A key with a point in it, where the object of its first part stands among `scanned_`.
+  struct Path {
+    size_t key;
+    size_t first;
+    std::string rest;
+  };
+  static JsonSpan inside(std::string_view line, const JsonSpan& object, const std::string& path,
+                         Spelling spelling, char*& room);
+
+  size_t num_keys_;
+  std::vector<std::string> scanned_;  ///< the keys, and the first parts of paths
+  std::vector<JsonSpan> spans_;
+  std::vector<Path> paths_;
+};
+
+}  // namespace stream
