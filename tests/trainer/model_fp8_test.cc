@@ -51,7 +51,8 @@ Fp8Options fp8(Format format, Recipe recipe) { return {.format = format, .recipe
 void fill(Engine& engine, uint32_t step) {
   const HostBatch batch = engine.host_batch();
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
-    batch.tokens[i] = static_cast<int32_t>(ops::philox({static_cast<uint32_t>(i), step, 0, 0}, 1, 2).x % 61);
+    batch.tokens[i] =
+        static_cast<int32_t>(ops::philox({static_cast<uint32_t>(i), step, 0, 0}, 1, 2).x % 61);
     batch.labels[i] = (batch.tokens[i] * 7 + 3) % 61;
     batch.positions[i] = static_cast<int32_t>(i % size_t(kS * kB) / size_t(kB));
     batch.loss_mask[i] = 1;
@@ -62,7 +63,8 @@ struct Training {
   std::vector<float> losses, norms, main;
   bool operator==(const Training&) const = default;
 };
-Training train(const std::string& family, const EngineOptions& options, int steps, int evaluate_at = -1) {
+Training train(const std::string& family, const EngineOptions& options, int steps,
+               int evaluate_at = -1) {
   ops::cpu::CpuOps ops(2);
   Engine engine(small(family), options, ops);
   engine.initialise();
@@ -80,7 +82,8 @@ Training train(const std::string& family, const EngineOptions& options, int step
     }
   }
   for (const ParamView& view : engine.parameters())
-    run.main.insert(run.main.end(), view.main.as<float>(), view.main.as<float>() + view.main.elements());
+    run.main.insert(run.main.end(), view.main.as<float>(),
+                    view.main.as<float>() + view.main.elements());
   return run;
 }
 
@@ -114,8 +117,8 @@ TEST(Fp8Model, EveryRecomputationGivesTheSameBits) {
            {Recompute{G::selective, M::uniform, 1}, Recompute{G::full, M::uniform, 1},
             Recompute{G::full, M::uniform, 2}, Recompute{G::full, M::block, 1}}) {
         options.recompute = recompute;
-        EXPECT_EQ(train(family, options, 3), wanted) << family << " " << int(recipe) << " "
-                                                     << int(recompute.granularity);
+        EXPECT_EQ(train(family, options, 3), wanted)
+            << family << " " << int(recipe) << " " << int(recompute.granularity);
       }
     }
   }
@@ -142,7 +145,8 @@ TEST(Fp8Model, WeightGradientsInTheModelDtype) {
     Fp8Options options = fp8(Format::hybrid, Recipe::delayed);
     const Training with = train(family, options_for(options), 1);
     options.weight_gradients = false;
-    const Training without = train(family, options_for(options), 1), plain = train(family, options_for({}), 1);
+    const Training without = train(family, options_for(options), 1),
+                   plain = train(family, options_for({}), 1);
     EXPECT_EQ(without.losses, with.losses) << "the forward pass is the same";
     EXPECT_NEAR(without.norms[0], plain.norms[0], 0.03 * plain.norms[0]);
     EXPECT_NE(without.norms, with.norms);

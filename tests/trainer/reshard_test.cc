@@ -268,8 +268,8 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
   }
 }
 
-// Scales are the whole model's, so another layout goes on with the same ones; a sum in another order
-// may round to a neighbour of 8 bits.
+// Scales are the whole model's, so another layout goes on with the same ones; a sum in another
+// order may round to a neighbour of 8 bits.
 TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
   const std::vector<float> wanted = stretch("opt", {.fp8 = true}, root_ + "/one", "", 0, 4);
   std::string before = root_ + "/one_early";
@@ -293,7 +293,8 @@ TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
     EXPECT_EQ(read_fp8(onward), scales) << "what was loaded and saved again differs";
     EXPECT_EQ(read_all(iteration_folder(onward, 2)), read_all(iteration_folder(before, 2)));
     if (layout.world() == 1) {
-      EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]})) << "the same layout, the same bits";
+      EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]}))
+          << "the same layout, the same bits";
     }
   }
 }

@@ -123,7 +123,8 @@ TEST_F(ResumeTest, Fp8GoesOnWithItsScales) {
     }
     expect_same("fp8", recipe.front());
   }
-  const Ended refused = run({"--fp8-format", "hybrid", "--seq-length", "12", "--micro-batch-size", "1"});
+  const Ended refused =
+      run({"--fp8-format", "hybrid", "--seq-length", "12", "--micro-batch-size", "1"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("fp8: micro_batch_size * seq_length = 12"));
 }

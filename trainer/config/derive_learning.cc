@@ -177,7 +177,8 @@ void Derivation::fp8() {
          {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
           "no-fp8-wgrad", "first-last-layers-bf16", "num-layers-at-start-in-bf16",
           "num-layers-at-end-in-bf16"})
-      if (changed(flag)) notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
+      if (changed(flag))
+        notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
     return;
   }
   if (config.fp8_recipe != "delayed") {
@@ -187,8 +188,7 @@ void Derivation::fp8() {
                                 " do not look back"));
   }
   if (!config.first_last_layers_bf16) {
-    for (const std::string_view flag :
-         {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
+    for (const std::string_view flag : {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))
         notes.push_back(concat("--", flag, " changes nothing without --first-last-layers-bf16"));
   }

@@ -69,8 +69,8 @@ void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
 
 void attend(const Layer& l, BlockKept& k) {
   k.qkv = l.rows("qkv", l.qkv_size());
-  column_parallel_forward(
-      l, kQkv, {.y = k.qkv, .pre_activation = {}, .x = input_of(l, k, Linear::qkv)});
+  column_parallel_forward(l, kQkv,
+                          {.y = k.qkv, .pre_activation = {}, .x = input_of(l, k, Linear::qkv)});
   if (k.quantized_of(Linear::qkv)) k.y1.reset();
   l.rotate(k.qkv, false);
   k.attention = l.rows("attention outputs", l.heads() * l.spec().kv_channels);

@@ -102,8 +102,8 @@ void Fp8::place_weights(const Tensor& memory) {
     };
     weight.copy.rows = part(weight.rows, weight.columns);
     weight.copy.columns = part(weight.columns, weight.rows);
-    weight.copy.scale =
-        scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1).view({ops::kScaleSize});
+    weight.copy.scale = scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1)
+                            .view({ops::kScaleSize});
   }
 }
 

@@ -1,8 +1,8 @@
 // Fp8: a layer's four linears in eight bits: which of their operands, with which scales, and the
-// quantized weights of a pass. Not here: rounding and products (ops/fp8.h), where a linear uses them
-// (parallel_linear.cc). May include: ops/, comm/comm.h, spec/.
-// Embeddings, head, norms, attention and sums stay in the model dtype or fp32, and so do main
-// parameters, moments and gradients.
+// quantized weights of a pass. Not here: rounding and products (ops/fp8.h), where a linear uses
+// them (parallel_linear.cc). May include: ops/, comm/comm.h, spec/. Embeddings, head, norms,
+// attention and sums stay in the model dtype or fp32, and so do main parameters, moments and
+// gradients.
 // Source: Micikevicius et al. 2022; Transformer Engine's recipes of delayed and current scaling.
 //
 // SPDX-License-Identifier: MIT
@@ -45,10 +45,11 @@ struct Fp8Options {
   bool on() const noexcept { return format != Format::none; }
 };
 
-/// A layer's linears, and what each of them quantizes.
+/// A layer's linears.
 enum class Linear : uint8_t { qkv, proj, fc1, fc2 };
-enum class Operand : uint8_t { input, weight, gradient };
 inline constexpr int kNumLinears = 4;
+/// What of a linear is quantized.
+enum class Operand : uint8_t { input, weight, gradient };
 
 /// A quantized tensor in the layouts that were asked for.
 struct Quantized {

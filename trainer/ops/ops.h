@@ -38,10 +38,9 @@ struct HostCopy {
 };
 
 /// Every operation: the one list, which makes the interface below, PlanOps and the tables.
-using Operations =
-    Join<ElementwiseOperations, EmbeddingOperations, NormOperations, LinearOperations,
-         ActivationOperations, AttentionOperations, LossOperations, OptimizerOperations,
-         Fp8Operations>;
+using Operations = Join<ElementwiseOperations, EmbeddingOperations, NormOperations,
+                        LinearOperations, ActivationOperations, AttentionOperations, LossOperations,
+                        OptimizerOperations, Fp8Operations>;
 /// An operation with its arguments, kept: what a plan records and prepare() is asked about.
 using AnyArgs = Operations::Values;
 /// An operation whose arguments live until the call returns.
