@@ -6,6 +6,7 @@
 
 #include <cmath>
 #include <cstring>
+#include <map>
 #include <string>
 #include <vector>
 
@@ -61,6 +62,7 @@ void fill(Engine& engine, uint32_t step) {
 
 struct Training {
   std::vector<float> losses, norms, main;
+  std::map<std::string, std::vector<float>> first_moments;
   bool operator==(const Training&) const = default;
 };
 Training train(const std::string& family, const EngineOptions& options, int steps,
@@ -84,7 +86,28 @@ Training train(const std::string& family, const EngineOptions& options, int step
   for (const ParamView& view : engine.parameters())
     run.main.insert(run.main.end(), view.main.as<float>(),
                     view.main.as<float>() + view.main.elements());
+  for (const ParamView& view : engine.parameters())
+    for (const StateView& state : view.states)
+      if (state.name == "exp_avg") {
+        const float* m = state.tensor.as<float>();
+        run.first_moments[view.param->spec.name] = {m, m + state.tensor.elements()};
+      }
   return run;
+}
+
+/// Every parameter's gradient of a first step is near the one wanted.
+void expect_near_gradients(const Training& run, const Training& wanted, const std::string& at) {
+  EXPECT_FALSE(wanted.first_moments.empty());
+  for (const auto& [name, w] : wanted.first_moments) {
+    const std::vector<float>& m = run.first_moments.at(name);
+    double square = 0, error = 0;
+    for (size_t i = 0; i < w.size(); ++i) {
+      square += double{w[i]} * double{w[i]};
+      error += (double{m[i]} - double{w[i]}) * (double{m[i]} - double{w[i]});
+    }
+    // A missing part is all of a bias; roundings to 2 bits are some hundredths.
+    EXPECT_LE(error, 0.08 * square) << at << " " << name;
+  }
 }
 
 TEST(Fp8Model, StaysNearFp32AndLearns) {
@@ -140,6 +163,21 @@ TEST(Fp8Model, LayersLeftOutComputeAsBefore) {
   EXPECT_NE(train("gpt2", options_for(options), 3), train("gpt2", options_for({}), 3));
 }
 
+TEST(Fp8Model, FormatsDifferInGradientsAlone) {
+  const Training e4m3 = train("gpt2", options_for(fp8(Format::e4m3, Recipe::delayed)), 1);
+  const Training hybrid = train("gpt2", options_for(fp8(Format::hybrid, Recipe::delayed)), 1);
+  EXPECT_EQ(e4m3.losses, hybrid.losses);
+  EXPECT_NE(e4m3.norms, hybrid.norms);
+}
+
+// A margin of 8 leaves e4m3 the numbers of 1.75 and less, and more of the small ones vanish.
+TEST(Fp8Model, MarginCountsInTheFirstStepToo) {
+  Fp8Options options = fp8(Format::e4m3, Recipe::delayed);
+  const Training without = train("gpt2", options_for(options), 1);
+  options.margin = 8;
+  EXPECT_NE(train("gpt2", options_for(options), 1).losses, without.losses);
+}
+
 TEST(Fp8Model, WeightGradientsInTheModelDtype) {
   for (const char* family : {"gpt2", "llama"}) {
     Fp8Options options = fp8(Format::hybrid, Recipe::delayed);
@@ -150,6 +188,8 @@ TEST(Fp8Model, WeightGradientsInTheModelDtype) {
     EXPECT_EQ(without.losses, with.losses) << "the forward pass is the same";
     EXPECT_NEAR(without.norms[0], plain.norms[0], 0.03 * plain.norms[0]);
     EXPECT_NE(without.norms, with.norms);
+    expect_near_gradients(without, plain, std::string(family) + " without");
+    expect_near_gradients(with, plain, std::string(family) + " with");
   }
 }
 
@@ -164,6 +204,17 @@ TEST(Fp8Model, RefusesSizesThatTheHardwareCannotMultiply) {
   options.seq_length = 16;
   EXPECT_EQ(Engine::refusal(spec, options, {}),
             "fp8: ffn_hidden_size / tensor-parallel ranks = 72: not a multiple of 16");
+  spec = small("llama");
+  spec.num_attention_heads = 2;
+  spec.num_query_groups = 1;
+  spec.kv_channels = 4;
+  EXPECT_EQ(Engine::refusal(spec, options, {}),
+            "fp8: heads * kv_channels / tensor-parallel ranks = 8: not a multiple of 16");
+  spec.kv_channels = 6;
+  EXPECT_EQ(Engine::refusal(spec, options, {}),
+            "fp8: qkv size / tensor-parallel ranks = 24: not a multiple of 16");
+  spec.hidden_size = 40;
+  EXPECT_EQ(Engine::refusal(spec, options, {}), "fp8: hidden_size = 40: not a multiple of 16");
 }
 
 }  // namespace

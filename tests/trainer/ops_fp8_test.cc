@@ -137,6 +137,37 @@ TEST_F(Fp8Ops, WhatIsNotFiniteBecomesNaNAndIsSeenInTheLargestValue) {
   }
 }
 
+TEST_F(Fp8Ops, LargestValueIsOfAllPasses) {
+  const Tensor x = heap.floats({16, 16}, Values(256, -3)), amax = heap.floats({1}, {2.5});
+  const Quantize a{.rows = {},
+                   .columns = {},
+                   .scale = {},
+                   .amax = amax,
+                   .dbias = {},
+                   .x = x,
+                   .pre_activation = {}};
+  ops.run(a);
+  EXPECT_EQ(amax.as<float>()[0], 3.0f);
+  amax.as<float>()[0] = 7;
+  ops.run(a);
+  EXPECT_EQ(amax.as<float>()[0], 7.0f);
+}
+
+TEST_F(Fp8Ops, FiniteValuesWhoseProductIsNotBecomeTheLargest) {
+  const Tensor x = heap.floats({16, 16}, Values(256, 1)), rows = heap.make(DType::e4m3, {16, 16});
+  x.as<float>()[3] = 1e30f;
+  x.as<float>()[4] = -1e30f;
+  ops.run(Quantize{.rows = rows,
+                   .columns = {},
+                   .scale = scale(1e20f),
+                   .amax = {},
+                   .dbias = {},
+                   .x = x,
+                   .pre_activation = {}});
+  EXPECT_EQ(static_cast<uint8_t*>(rows.data)[3], 0x7e);
+  EXPECT_EQ(static_cast<uint8_t*>(rows.data)[4], 0xfe);
+}
+
 TEST_F(Fp8Ops, QuantizeIsTheActivationOrItsSlopeRounded) {
   constexpr int64_t kR = 32, kC = 64;
   for (const Activation activation :
@@ -209,6 +240,9 @@ TEST_F(Fp8Ops, ScalesFollowTheLargestValues) {
   EXPECT_EQ(history_after, (Values{7, 14, 28}));
   EXPECT_EQ(update({7}, {14, 28, 3.5}, kMax, 0), (Values{16, 1.0 / 16}));
   EXPECT_EQ(update({7}, {14, 3.5, 28}, kMax, 0), (Values{32, 1.0 / 32}));  // 28 is forgotten
+  const Tensor scale = heap.floats({1, 4}, Values(4, 0)), amax = heap.floats({1}, {3.5});
+  ops.run(UpdateScales{.scale = scale, .amax = amax, .history = {}, .dtype = DType::e5m2});
+  EXPECT_EQ(scale.as<float>()[kScaleFactor], 57344 / 3.5f);
   // Nothing seen, or what is no number: the scale stays, or follows what was seen before.
   EXPECT_EQ(update({0}, {0}, kRecent, 0), (Values{7, 7}));
   EXPECT_EQ(update({kInf}, {14}, kRecent, 0), (Values{32, 1.0 / 32}));

@@ -248,7 +248,7 @@ std::vector<StateView> Engine::shared_state() const {
   return {{"scale", fp8.scale()}, {"history", fp8.history()}};
 }
 
-void Engine::shared_state_loaded() { parts_->fp8.resume(); }
+void Engine::shared_state_loaded() { parts_->fp8.resume(parts_->ops); }
 
 ops::StepState Engine::state() {
   Parts& p = *parts_;
