@@ -191,6 +191,10 @@ void Derivation::fp8() {
     for (const std::string_view flag : {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))
         notes.push_back(concat("--", flag, " changes nothing without --first-last-layers-bf16"));
+  } else if (config.num_layers_at_start_in_bf16 + config.num_layers_at_end_in_bf16 >=
+             config.derived.num_layers) {
+    notes.push_back(concat("--fp8-format changes nothing: --first-last-layers-bf16 leaves out all ",
+                           config.derived.num_layers, " layers"));
   }
 }
 
