@@ -1,11 +1,10 @@
 // bench-kernels: the passes of a training step that are no matrix product, each alone, held.
 //   bench-kernels [--seconds 0.4] [--only TEXT]
 // Prints milliseconds and TB/s (every operand counted once) of norms, of GELU's slope with the bias
-// gradient, of the bias gradient alone, of quantizing to FP8 in both layouts, and of attention without and with dropout and with
-// documents apart (TFLOP/s, causal). Shapes are the benchmark models' (bench/step). Each pass is
-// repeated until --seconds are over and the mean of the second half counts. Correctness is
-// ops_cuda_test's matter.
-// SPDX-License-Identifier: MIT
+// gradient, of the bias gradient alone, of quantizing to FP8 in both layouts, and of attention
+// without and with dropout and with documents apart (TFLOP/s, causal). Shapes are the benchmark
+// models' (bench/step). Each pass is repeated until --seconds are over and the mean of the second
+// half counts. Correctness is ops_cuda_test's matter. SPDX-License-Identifier: MIT
 #include <cuda_runtime.h>
 
 #include <algorithm>

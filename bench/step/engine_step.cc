@@ -79,8 +79,8 @@ class Measurement {
         share_(std::move(rank.share)),
         ops_({.device_index = topology_.rank(), .gemm_choices_path = run_.choices}),
         free_at_start_(ops_.free_bytes()),
-        engine_(spec_, options_of(shape, run), run.shares ? static_cast<ops::Ops&>(timed_ops_) : ops_,
-                std::move(rank.groups)) {}
+        engine_(spec_, options_of(shape, run),
+                run.shares ? static_cast<ops::Ops&>(timed_ops_) : ops_, std::move(rank.groups)) {}
 
   void hold_and_print() {
     engine_.initialise();

@@ -106,9 +106,9 @@ class TimedOps final : public ops::Ops {
       name += " " + std::to_string(args.a.rows()) + " x " + std::to_string(args.a.columns()) +
               " x " + std::to_string(args.b.rows()) + (args.fast_sums ? "" : ", fp32 sums");
     if constexpr (std::is_same_v<Args, ops::Quantize>)
-      name += std::string(args.pre_activation                               ? ", slope"
+      name += std::string(args.pre_activation                        ? ", slope"
                           : args.activation != ops::Activation::none ? ", activation"
-                                                                            : "") +
+                                                                     : "") +
               (args.rows ? ", rows" : "") + (args.columns ? ", columns" : "") +
               (args.dbias ? ", bias" : "");
     return name;

@@ -299,6 +299,14 @@ TEST(Derive, NotesWhatChangesNothing) {
   fixed.fp16 = true;
   EXPECT_THAT(notes(fixed, scale),
               testing::ElementsAre("--hysteresis changes nothing with a fixed --loss-scale"));
+  TrainConfig left_out = small_config();
+  left_out.fp8_format = "hybrid";
+  left_out.first_last_layers_bf16 = true;
+  left_out.num_layers_at_start_in_bf16 = *left_out.num_layers - 1;
+  EXPECT_THAT(notes(left_out, {}),
+              testing::ElementsAre(testing::HasSubstr("--fp8-format changes nothing: ")));
+  left_out.num_layers_at_end_in_bf16 = 0;
+  EXPECT_TRUE(notes(left_out, {}).empty());
   TrainConfig rotary = small_config();
   rotary.rotary_base = 5e5;
   EXPECT_THAT(

@@ -311,8 +311,8 @@ std::vector<Layout> layouts() {
 
 INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(layouts()));
 
-/// FP8 rounds to 3 bits, so a sum in another order may give a neighbouring number. In the first step
-/// each rank's scales are of its own part of a tensor.
+/// FP8 rounds to 3 bits, so a sum in another order may give a neighbouring number. In the first
+/// step each rank's scales are of its own part of a tensor.
 class Fp8Layouts : public Layouts {};
 
 TEST_P(Fp8Layouts, AreNearOneProcess) {
@@ -331,8 +331,8 @@ TEST_P(Fp8Layouts, AreNearOneProcess) {
       square += double{w.first_m[i]} * double{w.first_m[i]};
       error += e * e;
     }
-    // Other scales are other roundings, of 2 bits in e5m2; a missing part would be a quarter of all.
-    // Gradients of key biases are 0 but for rounding.
+    // Other scales are other roundings, of 2 bits in e5m2; a missing part would be a quarter of
+    // all. Gradients of key biases are 0 but for rounding.
     if (name.find("linear_qkv.bias") != std::string::npos) continue;
     EXPECT_LE(error, 0.08 * square) << name;
   }

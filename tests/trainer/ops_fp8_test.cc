@@ -23,8 +23,8 @@ double value_of(DType dtype, int code) {
   const int mantissa_bits = dtype == DType::e4m3 ? 3 : 2, bias = dtype == DType::e4m3 ? 7 : 15;
   const int exponent = (code & 0x7f) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
   const double fraction = mantissa / std::exp2(mantissa_bits);
-  const double value = exponent == 0 ? fraction * std::exp2(1 - bias)
-                                     : (1 + fraction) * std::exp2(exponent - bias);
+  const double value =
+      exponent == 0 ? fraction * std::exp2(1 - bias) : (1 + fraction) * std::exp2(exponent - bias);
   return code & 0x80 ? -value : value;
 }
 int last_finite(DType dtype) { return dtype == DType::e4m3 ? 0x7e : 0x7b; }
@@ -53,7 +53,8 @@ void check_rounding() {
     EXPECT_EQ(value, value_of(kDType, code)) << code;
     EXPECT_EQ(float_to_fp8<kDType>(value), code);
     // Half way to the next number, and the two fp32 numbers beside that.
-    const float next = static_cast<float>(value_of(kDType, std::min(code + 1, last_finite(kDType))));
+    const float next =
+        static_cast<float>(value_of(kDType, std::min(code + 1, last_finite(kDType))));
     const float middle = (value + next) / 2;
     for (const float x : {middle, std::nextafter(middle, kInf), std::nextafter(middle, -kInf)})
       EXPECT_EQ(float_to_fp8<kDType>(x), nearest(kDType, static_cast<double>(x))) << x;
@@ -94,7 +95,8 @@ TEST_F(Fp8Ops, QuantizeGivesBothLayoutsLargestValueAndColumnSums) {
   constexpr int64_t kR = 48, kC = 32;
   Values values = random_values(kR * kC, 1, 2);
   values[77] = -1e6;  // one outlier
-  for (int64_t j = 0; j < kC; ++j) values[static_cast<size_t>(3 * kC + j)] = 0.5;  // a row of one value
+  for (int64_t j = 0; j < kC; ++j)
+    values[static_cast<size_t>(3 * kC + j)] = 0.5;  // a row of one value
   for (int64_t j = 0; j < kC; ++j) values[static_cast<size_t>(4 * kC + j)] = 0;
   values[5 * kC] = 1e-40;
   for (const DType dtype : {DType::e4m3, DType::e5m2}) {
@@ -122,20 +124,57 @@ TEST_F(Fp8Ops, WhatIsNotFiniteBecomesNaNAndIsSeenInTheLargestValue) {
     const Tensor x = heap.floats({16, 16}, Values(256, 1)), amax = heap.floats({1}, {0});
     x.as<float>()[100] = bad;
     const Tensor rows = heap.make(DType::e5m2, {16, 16});
-    ops.run(Quantize{.rows = rows, .columns = {}, .scale = scale(2), .amax = amax, .dbias = {},
-                     .x = x, .pre_activation = {}});
+    ops.run(Quantize{.rows = rows,
+                     .columns = {},
+                     .scale = scale(2),
+                     .amax = amax,
+                     .dbias = {},
+                     .x = x,
+                     .pre_activation = {}});
     EXPECT_EQ(static_cast<uint8_t*>(rows.data)[100], 0x7f);
     EXPECT_FALSE(std::isfinite(amax.as<float>()[0]));
     EXPECT_EQ(static_cast<uint8_t*>(rows.data)[101], 0x40);  // 2
   }
 }
 
+TEST_F(Fp8Ops, LargestValueIsOfAllPasses) {
+  const Tensor x = heap.floats({16, 16}, Values(256, -3)), amax = heap.floats({1}, {2.5});
+  const Quantize a{.rows = {},
+                   .columns = {},
+                   .scale = {},
+                   .amax = amax,
+                   .dbias = {},
+                   .x = x,
+                   .pre_activation = {}};
+  ops.run(a);
+  EXPECT_EQ(amax.as<float>()[0], 3.0f);
+  amax.as<float>()[0] = 7;
+  ops.run(a);
+  EXPECT_EQ(amax.as<float>()[0], 7.0f);
+}
+
+TEST_F(Fp8Ops, FiniteValuesWhoseProductIsNotBecomeTheLargest) {
+  const Tensor x = heap.floats({16, 16}, Values(256, 1)), rows = heap.make(DType::e4m3, {16, 16});
+  x.as<float>()[3] = 1e30f;
+  x.as<float>()[4] = -1e30f;
+  ops.run(Quantize{.rows = rows,
+                   .columns = {},
+                   .scale = scale(1e20f),
+                   .amax = {},
+                   .dbias = {},
+                   .x = x,
+                   .pre_activation = {}});
+  EXPECT_EQ(static_cast<uint8_t*>(rows.data)[3], 0x7e);
+  EXPECT_EQ(static_cast<uint8_t*>(rows.data)[4], 0xfe);
+}
+
 TEST_F(Fp8Ops, QuantizeIsTheActivationOrItsSlopeRounded) {
   constexpr int64_t kR = 32, kC = 64;
-  for (const Activation activation : {Activation::gelu_tanh, Activation::gelu_erf,
-                                      Activation::relu, Activation::swiglu}) {
+  for (const Activation activation :
+       {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu, Activation::swiglu}) {
     const bool gated = activation == Activation::swiglu;
-    const Tensor x = heap.floats({kR, gated ? 2 * kC : kC}, random_values(kR * kC * (gated ? 2 : 1), 2));
+    const Tensor x =
+        heap.floats({kR, gated ? 2 * kC : kC}, random_values(kR * kC * (gated ? 2 : 1), 2));
     const Tensor v = heap.empty({kR, kC});
     ops.run(ActivationForward{.y = v, .x = x, .activation = activation});
     const Quantize forward{.rows = heap.make(DType::e4m3, {kR, kC}),
@@ -177,8 +216,12 @@ TEST_F(Fp8Ops, ScalesFollowTheLargestValues) {
     const Tensor amax = heap.floats({n}, seen),
                  scale = heap.floats({n, 4}, Values(static_cast<size_t>(4 * n), 7)),
                  kept = length > 0 ? heap.floats({n, length}, history) : Tensor();
-    ops.run(UpdateScales{.scale = scale, .amax = amax, .history = kept, .dtype = DType::e4m3,
-                         .margin = margin, .choice = choice});
+    ops.run(UpdateScales{.scale = scale,
+                         .amax = amax,
+                         .history = kept,
+                         .dtype = DType::e4m3,
+                         .margin = margin,
+                         .choice = choice});
     EXPECT_EQ(read(amax), Values(seen.size(), 0));
     if (kept) history_after = read(kept);
     Values factors;  // and inverses
@@ -197,6 +240,9 @@ TEST_F(Fp8Ops, ScalesFollowTheLargestValues) {
   EXPECT_EQ(history_after, (Values{7, 14, 28}));
   EXPECT_EQ(update({7}, {14, 28, 3.5}, kMax, 0), (Values{16, 1.0 / 16}));
   EXPECT_EQ(update({7}, {14, 3.5, 28}, kMax, 0), (Values{32, 1.0 / 32}));  // 28 is forgotten
+  const Tensor scale = heap.floats({1, 4}, Values(4, 0)), amax = heap.floats({1}, {3.5});
+  ops.run(UpdateScales{.scale = scale, .amax = amax, .history = {}, .dtype = DType::e5m2});
+  EXPECT_EQ(scale.as<float>()[kScaleFactor], 57344 / 3.5f);
   // Nothing seen, or what is no number: the scale stays, or follows what was seen before.
   EXPECT_EQ(update({0}, {0}, kRecent, 0), (Values{7, 7}));
   EXPECT_EQ(update({kInf}, {14}, kRecent, 0), (Values{32, 1.0 / 32}));
@@ -207,9 +253,14 @@ TEST_F(Fp8Ops, ProductsAreThoseOfTheDecodedNumbers) {
   constexpr int64_t kM = 48, kN = 80, kK = 112;
   const auto quantized = [&](DType dtype, int64_t rows, uint32_t seed, float factor) {
     const Tensor out = heap.make(dtype, {rows, kK});
-    ops.run(Quantize{.rows = out, .columns = {}, .scale = scale(factor), .amax = {}, .dbias = {},
-                     .x = heap.floats({rows, kK}, random_values(static_cast<size_t>(rows * kK), seed)),
-                     .pre_activation = {}});
+    ops.run(
+        Quantize{.rows = out,
+                 .columns = {},
+                 .scale = scale(factor),
+                 .amax = {},
+                 .dbias = {},
+                 .x = heap.floats({rows, kK}, random_values(static_cast<size_t>(rows * kK), seed)),
+                 .pre_activation = {}});
     return out;
   };
   const Tensor a = quantized(DType::e5m2, kM, 5, 50), b = quantized(DType::e4m3, kN, 6, 100);
@@ -217,8 +268,13 @@ TEST_F(Fp8Ops, ProductsAreThoseOfTheDecodedNumbers) {
   for (const bool in_place : {false, true}) {
     const Tensor before = heap.floats({kM, kN}, addend);
     const Tensor y = in_place ? before : heap.empty({kM, kN});
-    ops.run(Fp8Product{.y = y, .a = a, .b = b, .a_scale = scale(50), .b_scale = scale(100),
-                       .bias = heap.floats({kN}, bias), .addend = before});
+    ops.run(Fp8Product{.y = y,
+                       .a = a,
+                       .b = b,
+                       .a_scale = scale(50),
+                       .b_scale = scale(100),
+                       .bias = heap.floats({kN}, bias),
+                       .addend = before});
     for (int64_t i = 0; i < kM; ++i)
       for (int64_t j = 0; j < kN; ++j) {
         double sum = 0;
@@ -233,8 +289,13 @@ TEST_F(Fp8Ops, ProductsAreThoseOfTheDecodedNumbers) {
 
 TEST_F(Fp8Ops, RefusesWhatTheHardwareCannotMultiply) {
   const auto e4m3 = [&](int64_t r, int64_t c) { return heap.make(DType::e4m3, {r, c}); };
-  Fp8Product product{.y = heap.empty({16, 32}), .a = e4m3(16, 48), .b = e4m3(32, 48),
-                     .a_scale = scale(1), .b_scale = scale(1), .bias = {}, .addend = {}};
+  Fp8Product product{.y = heap.empty({16, 32}),
+                     .a = e4m3(16, 48),
+                     .b = e4m3(32, 48),
+                     .a_scale = scale(1),
+                     .b_scale = scale(1),
+                     .bias = {},
+                     .addend = {}};
   EXPECT_NO_THROW(product.check(Device::cpu));
   Fp8Product both_wide = product;
   both_wide.a.dtype = both_wide.b.dtype = DType::e5m2;

@@ -4,8 +4,10 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
+#include <algorithm>
 #include <cmath>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <mutex>
@@ -33,10 +35,13 @@ struct Layout {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int chunks = 1;
   bool recompute = false;
-  bool fp8 = false;
+  Fp8Options fp8 = {};
   bool muon = false;
   int world() const { return tensor * pipeline * data; }
 };
+
+constexpr Fp8Options kFp8{
+    .format = Fp8Options::Format::hybrid, .history_length = 3, .amax_choice = ops::AmaxChoice::max};
 
 std::ostream& operator<<(std::ostream& out, const Layout& l) {
   return out << "tensor " << l.tensor << (l.sequence ? " + sequence" : "") << ", pipeline "
@@ -44,7 +49,7 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
              << (l.overlap ? ", overlap" : "") << (l.offload ? ", offload" : "")
              << (l.chunks > 1 ? ", interleaved" : "")
              << (l.schedule == ScheduleKind::zero_bubble ? ", zero-bubble" : "")
-             << (l.recompute ? ", recompute" : "") << (l.fp8 ? ", fp8" : "")
+             << (l.recompute ? ", recompute" : "") << (l.fp8.on() ? ", fp8" : "")
              << (l.muon ? ", muon" : "");
 }
 
@@ -76,10 +81,7 @@ EngineOptions options_of(const Layout& l) {
   options.cpu_offload = l.offload;
   options.schedule = l.schedule;
   options.chunks = l.chunks;
-  if (l.fp8)
-    options.fp8 = {.format = Fp8Options::Format::hybrid,
-                   .history_length = 3,
-                   .amax_choice = ops::AmaxChoice::max};
+  options.fp8 = l.fp8;
   if (l.muon) {
     options.optimizer = OptimizerKind::muon;
     options.muon.tensor_mode =
@@ -127,6 +129,7 @@ Canonical read_all(const std::string& folder) {
 std::vector<float> stretch(const std::string& family, const Layout& layout, const std::string& root,
                            const std::string& source, int64_t from, int64_t to) {
   std::vector<float> losses;
+  std::vector<std::vector<float>> shared;
   std::mutex mutex;
   const WriterLinks links(layout.world());
   const auto body = [&](Groups groups) {
@@ -161,6 +164,13 @@ std::vector<float> stretch(const std::string& family, const Layout& layout, cons
     const std::lock_guard<std::mutex> lock(mutex);
     EXPECT_TRUE(losses.empty() || losses == mine) << "ranks disagree";
     losses = mine;
+    std::vector<std::vector<float>> states;
+    for (const StateView& state : engine.shared_state()) {
+      const float* values = state.tensor.as<float>();
+      states.emplace_back(values, values + state.tensor.elements());
+    }
+    EXPECT_TRUE(shared.empty() || shared == states) << "ranks have other scales";
+    shared = states;
   };
   if (layout.world() == 1)
     body(solo_groups());
@@ -289,12 +299,12 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
   }
 }
 
-// Scales are the whole model's, so another layout goes on with the same ones; a sum in another order
-// may round to a neighbour of 8 bits.
+// Scales are the whole model's, so another layout goes on with the same ones; a sum in another
+// order may round to a neighbour of 8 bits.
 TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
-  const std::vector<float> wanted = stretch("opt", {.fp8 = true}, root_ + "/one", "", 0, 4);
+  const std::vector<float> wanted = stretch("opt", {.fp8 = kFp8}, root_ + "/one", "", 0, 4);
   std::string before = root_ + "/one_early";
-  stretch("opt", {.fp8 = true}, before, "", 0, 2);
+  stretch("opt", {.fp8 = kFp8}, before, "", 0, 2);
   const auto read_fp8 = [](const std::string& folder) {
     Canonical all = read_all(iteration_folder(folder, 2));
     std::erase_if(all, [](const auto& item) { return !item.first.starts_with("fp8 "); });
@@ -304,9 +314,9 @@ TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
   EXPECT_EQ(scales.size(), 2u);
   int number = 0;
   for (const Layout& layout :
-       {Layout{.tensor = 2, .sequence = true, .fp8 = true}, Layout{.pipeline = 2, .fp8 = true},
-        Layout{.data = 2, .stage = 3, .fp8 = true}, Layout{.fp8 = true},
-        Layout{.tensor = 2, .pipeline = 2, .schedule = ScheduleKind::zero_bubble, .fp8 = true}}) {
+       {Layout{.tensor = 2, .sequence = true, .fp8 = kFp8}, Layout{.pipeline = 2, .fp8 = kFp8},
+        Layout{.data = 2, .stage = 3, .fp8 = kFp8}, Layout{.fp8 = kFp8},
+        Layout{.tensor = 2, .pipeline = 2, .schedule = ScheduleKind::zero_bubble, .fp8 = kFp8}}) {
     SCOPED_TRACE(testing::Message() << layout);
     const std::string onward = root_ + "/onward" + std::to_string(number++);
     const std::vector<float> end = stretch("opt", layout, onward, before, 2, 4);
@@ -314,7 +324,129 @@ TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
     EXPECT_EQ(read_fp8(onward), scales) << "what was loaded and saved again differs";
     EXPECT_EQ(read_all(iteration_folder(onward, 2)), read_all(iteration_folder(before, 2)));
     if (layout.world() == 1) {
-      EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]})) << "the same layout, the same bits";
+      EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]}))
+          << "the same layout, the same bits";
+    }
+  }
+}
+
+/// Group fp8 of a checkpoint.
+struct Scales {
+  std::vector<float> scale, history;
+  int64_t tensors() const { return static_cast<int64_t>(scale.size()) / ops::kScaleSize; }
+  int64_t length() const { return static_cast<int64_t>(history.size()) / tensors(); }
+  float factor(int64_t i) const {
+    return scale[static_cast<size_t>(i * ops::kScaleSize + ops::kScaleFactor)];
+  }
+  float seen(int64_t i, int64_t steps_ago) const {
+    return history[static_cast<size_t>(i * length() + steps_ago)];
+  }
+  /// Tensors are listed by operand.
+  bool is(Operand operand, int64_t i) const {
+    return i / (tensors() / 3) == static_cast<int64_t>(operand);
+  }
+};
+
+Scales read_scales(const std::string& root, int64_t iteration) {
+  Canonical all = read_all(iteration_folder(root, iteration));
+  const auto floats = [&](const char* name) {
+    const std::vector<std::byte>& bytes = all.at(name);
+    std::vector<float> out(bytes.size() / sizeof(float));
+    std::memcpy(out.data(), bytes.data(), bytes.size());
+    return out;
+  };
+  return {.scale = floats("fp8 scale"), .history = floats("fp8 history")};
+}
+
+/// Each scale is what the options make of its history.
+void expect_scales_of_history(const Scales& s, const Fp8Options& options) {
+  ASSERT_EQ(s.length(), options.history_length);
+  for (int64_t i = 0; i < s.tensors(); ++i) {
+    float most = s.seen(i, 0);
+    for (int64_t ago = 1; ago < s.length(); ++ago)
+      if (options.amax_choice == ops::AmaxChoice::max) most = std::max(most, s.seen(i, ago));
+    EXPECT_GT(most, 0) << i << " was not seen";
+    const bool wide = s.is(Operand::gradient, i) && options.format == Fp8Options::Format::hybrid;
+    const float largest = wide ? 57344.0f : 448.0f;
+    EXPECT_EQ(s.factor(i), std::ldexp(largest / most, -options.margin)) << i;
+  }
+}
+
+std::vector<Fp8Options> fp8_variants() {
+  std::vector<Fp8Options> all(5, kFp8);
+  all[0].history_length = 1;
+  all[1].history_length = 4;
+  all[2].format = Fp8Options::Format::e4m3;
+  all[3].margin = 3;
+  all[4].amax_choice = ops::AmaxChoice::most_recent;
+  return all;
+}
+
+TEST_F(Reshard, Fp8ScalesFollowTheirHistory) {
+  for (size_t v = 0; v < fp8_variants().size(); ++v) {
+    SCOPED_TRACE(v);
+    const Fp8Options options = fp8_variants()[v];
+    const std::string two = root_ + "/two" + std::to_string(v), three = two + "_three";
+    stretch("opt", {.fp8 = options}, two, "", 0, 2);
+    stretch("opt", {.fp8 = options}, three, two, 2, 3);
+    const Scales before = read_scales(two, 2), after = read_scales(three, 3);
+    expect_scales_of_history(before, options);
+    expect_scales_of_history(after, options);
+    for (int64_t i = 0; i < after.tensors(); ++i) {
+      EXPECT_NE(after.seen(i, 0), before.seen(i, 0)) << i;
+      for (int64_t ago = 1; ago < after.length(); ++ago)
+        EXPECT_EQ(after.seen(i, ago), before.seen(i, ago - 1)) << i << ", " << ago << " steps ago";
+    }
+  }
+}
+
+// A run may go on with another format, margin or history: its first step has scales to match.
+TEST_F(Reshard, Fp8ScalesFitTheOptionsOfTheNextRun) {
+  const std::string before = root_ + "/before";
+  stretch("opt", {.fp8 = kFp8}, before, "", 0, 4);
+  const Scales from = read_scales(before, 4);
+  for (size_t v = 0; v < fp8_variants().size(); ++v) {
+    SCOPED_TRACE(v);
+    const std::string onward = root_ + "/other" + std::to_string(v);
+    stretch("opt", {.fp8 = fp8_variants()[v]}, onward, before, 4, 4);
+    const Scales to = read_scales(onward, 4);
+    expect_scales_of_history(to, fp8_variants()[v]);
+    for (int64_t i = 0; i < to.tensors(); ++i)
+      for (int64_t ago = 0; ago < to.length(); ++ago)
+        EXPECT_EQ(to.seen(i, ago), ago < from.length() ? from.seen(i, ago) : 0.0f) << i;
+  }
+}
+
+// Layers that were not in FP8 have no scales: their first step in FP8 finds them anew.
+TEST_F(Reshard, Fp8FindsScalesOfLayersThatHadNone) {
+  Fp8Options left_out = kFp8;
+  left_out.plain_layers_at_start = spec_of("opt").num_layers;
+  const std::string none = root_ + "/none", out = root_ + "/out";
+  stretch("opt", {}, none, "", 0, 2);
+  stretch("opt", {.fp8 = left_out}, out, "", 0, 2);
+  const std::vector<float> wanted = stretch("opt", {.fp8 = kFp8}, none + "_on", none, 2, 5);
+  EXPECT_EQ(stretch("opt", {.fp8 = kFp8}, out + "_on", out, 2, 5), wanted);
+  EXPECT_EQ(read_all(iteration_folder(out + "_on", 5)),
+            read_all(iteration_folder(none + "_on", 5)));
+}
+
+// Each tensor's largest value is that of all ranks: of all samples, all rows and all layers.
+TEST_F(Reshard, Fp8LargestValuesAreOfAllRanks) {
+  stretch("opt", {.fp8 = kFp8}, root_ + "/one", "", 0, 1);
+  const Scales one = read_scales(root_ + "/one", 1);
+  int number = 0;
+  for (const Layout& layout :
+       {Layout{.tensor = 2, .fp8 = kFp8}, Layout{.pipeline = 2, .fp8 = kFp8},
+        Layout{.data = 4, .fp8 = kFp8}, Layout{.data = 2, .stage = 3, .fp8 = kFp8}}) {
+    SCOPED_TRACE(testing::Message() << layout);
+    const std::string root = root_ + "/all" + std::to_string(number++);
+    stretch("opt", layout, root, "", 0, 1);
+    const Scales all = read_scales(root, 1);
+    for (int64_t i = 0; i < one.tensors(); ++i) {
+      // Data-parallel ranks have gradients of their own means, which are divided later.
+      const float times = one.is(Operand::gradient, i) ? static_cast<float>(layout.data) : 1.0f;
+      const float near = one.is(Operand::weight, i) ? 0.0f : 0.25f * one.seen(i, 0);
+      EXPECT_NEAR(all.seen(i, 0) / times, one.seen(i, 0), near) << i;
     }
   }
 }

@@ -123,9 +123,38 @@ TEST_F(ResumeTest, Fp8GoesOnWithItsScales) {
     }
     expect_same("fp8", recipe.front());
   }
-  const Ended refused = run({"--fp8-format", "hybrid", "--seq-length", "12", "--micro-batch-size", "1"});
+  const Ended refused =
+      run({"--fp8-format", "hybrid", "--seq-length", "12", "--micro-batch-size", "1"});
   EXPECT_EQ(refused.status, 2);
   EXPECT_THAT(refused.err, HasSubstr("fp8: micro_batch_size * seq_length = 12"));
+}
+
+TEST_F(ResumeTest, Fp8FlagsReachTheModel) {
+  const auto losses = [&](std::vector<std::string> flags, const std::string& save) {
+    EXPECT_EQ(run(saving(save, flags)).status, 0) << save;
+    return metrics(save);
+  };
+  const auto plain = losses({}, "plain"), hybrid = losses({"--fp8-hybrid"}, "hybrid"),
+             e4m3 = losses({"--fp8-e4m3"}, "e4m3");
+  EXPECT_NE(hybrid, plain);
+  EXPECT_NE(e4m3, hybrid);
+  EXPECT_EQ(losses({"--fp8-format", "hybrid"}, "hybrid2"), hybrid);
+  EXPECT_EQ(losses({"--fp8-format", "e4m3"}, "e4m3_2"), e4m3);
+  const std::vector<std::vector<std::string>> others = {
+      {"--fp8-recipe", "tensorwise"},
+      {"--fp8-margin", "8"},
+      {"--no-fp8-wgrad"},
+      {"--first-last-layers-bf16", "--num-layers-at-end-in-bf16", "0"},
+      {"--first-last-layers-bf16", "--num-layers-at-start-in-bf16", "0"},
+      {"--fp8-amax-history-len", "4", "--fp8-amax-compute-algo", "max"}};
+  for (size_t i = 0; i < others.size(); ++i) {
+    std::vector<std::string> flags = {"--fp8-format", "hybrid"};
+    flags.insert(flags.end(), others[i].begin(), others[i].end());
+    const auto got = losses(flags, "other" + std::to_string(i));
+    EXPECT_NE(got, hybrid) << others[i][0];
+    EXPECT_NE(got, plain) << others[i][0];
+  }
+  EXPECT_EQ(losses({"--fp8-format", "hybrid", "--first-last-layers-bf16"}, "both"), plain);
 }
 
 TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {

@@ -177,7 +177,8 @@ void Derivation::fp8() {
          {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
           "no-fp8-wgrad", "first-last-layers-bf16", "num-layers-at-start-in-bf16",
           "num-layers-at-end-in-bf16"})
-      if (changed(flag)) notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
+      if (changed(flag))
+        notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
     return;
   }
   if (config.fp8_recipe != "delayed") {
@@ -192,10 +193,13 @@ void Derivation::fp8() {
                            config.fp8_amax_history_len,
                            " steps; Megatron's look back one, --fp8-amax-history-len 1"));
   if (!config.first_last_layers_bf16) {
-    for (const std::string_view flag :
-         {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
+    for (const std::string_view flag : {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))
         notes.push_back(concat("--", flag, " changes nothing without --first-last-layers-bf16"));
+  } else if (config.num_layers_at_start_in_bf16 + config.num_layers_at_end_in_bf16 >=
+             config.derived.num_layers) {
+    notes.push_back(concat("--fp8-format changes nothing: --first-last-layers-bf16 leaves out all ",
+                           config.derived.num_layers, " layers"));
   }
 }
 

@@ -1,8 +1,8 @@
 // The trainer's flag table: Megatron's names, grouped as `trainer --help` prints them, and the way
 // from rows to a checked TrainConfig. The rows stand in flags_model.cc, flags_learning.cc,
-// flags_fp8.cc, flags_run.cc and flags_compatibility.cc (flags of the tutorials that change nothing here, or are
-// refused by name). May
-// include tools/cli and nlohmann-json (for --deepspeed_config); no device, no dataset.
+// flags_fp8.cc, flags_run.cc and flags_compatibility.cc (flags of the tutorials that change nothing
+// here, or are refused by name). May include tools/cli and nlohmann-json (for --deepspeed_config);
+// no device, no dataset.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -32,12 +32,8 @@ cli::Table<TrainConfig> fp8_flags() {
                    "--fp16 there; sizes must be multiples of 16. Embeddings, the output layer, "
                    "norms, attention, main parameters and sums stay as they are.",
            .field = choice(&C::fp8_format, {"e4m3", "hybrid"})},
-          {.name = "fp8-hybrid",
-           .help = "--fp8-format hybrid.",
-           .field = format("hybrid")},
-          {.name = "fp8-e4m3",
-           .help = "--fp8-format e4m3.",
-           .field = format("e4m3")},
+          {.name = "fp8-hybrid", .help = "--fp8-format hybrid.", .field = format("hybrid")},
+          {.name = "fp8-e4m3", .help = "--fp8-format e4m3.", .field = format("e4m3")},
           {.name = "fp8-recipe",
            .value = "RECIPE",
            .help = "Where a tensor's scale comes from. delayed: the largest values of the steps "

@@ -44,8 +44,7 @@ std::string fp8_refusal(const ModelSpec& spec, const EngineOptions& o, const Top
         std::pair("qkv size / tensor-parallel ranks", spec.qkv_size() / t.tensor_size),
         std::pair("heads * kv_channels / tensor-parallel ranks",
                   spec.num_attention_heads * spec.kv_channels / t.tensor_size),
-        std::pair("ffn_hidden_size / tensor-parallel ranks",
-                  spec.ffn_hidden_size / t.tensor_size)})
+        std::pair("ffn_hidden_size / tensor-parallel ranks", spec.ffn_hidden_size / t.tensor_size)})
     if (n % ops::kFp8Granule != 0)
       return std::string("fp8: ") + what + " = " + std::to_string(n) + ": not a multiple of " +
              std::to_string(ops::kFp8Granule);
@@ -252,7 +251,7 @@ std::vector<StateView> Engine::shared_state() const {
   return {{"scale", fp8.scale()}, {"history", fp8.history()}};
 }
 
-void Engine::shared_state_loaded() { parts_->fp8.resume(); }
+void Engine::shared_state_loaded() { parts_->fp8.resume(parts_->ops); }
 
 ops::StepState Engine::state() {
   Parts& p = *parts_;

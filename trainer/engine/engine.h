@@ -147,7 +147,8 @@ class Engine {
   /// State that is the whole model's and the same on every rank: scales and largest values of FP8
   /// ("scale", "history"), fp32. Empty where there is none. For checkpoints.
   std::vector<StateView> shared_state() const;
-  /// shared_state() was loaded: its tensors hold a step's end.
+  /// shared_state() was loaded: its tensors hold the end of a step, perhaps of a run with other
+  /// options. Waits.
   void shared_state_loaded();
   /// Scaler, updates and counters, for checkpoints. Both wait.
   ops::StepState state();

@@ -204,8 +204,7 @@ void Engine::Parts::cut_fp8() {
   const int64_t n = fp8.tensors(), length = fp8.history_length();
   const Tensor scale = arena.cut("fp8 scales", DType::f32, {n, ops::kScaleSize});
   const Tensor amax = arena.cut("fp8 scales", DType::f32, {n});
-  fp8.place(scale, amax,
-            length > 0 ? arena.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
+  fp8.place(scale, amax, length > 0 ? arena.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
   const int64_t bytes = fp8.list_weights(local_params(spec, places), [&](int64_t layer) {
     return flats.model.holds_whole(layout.buckets_of(layer).front());
   });

@@ -35,8 +35,8 @@ struct BlockKept {
   /// After attention, and its norm; parallel residual: x2 stays empty.
   PoolTensor x2, y2, mean2, rstd2;
   PoolTensor pre_activation, activated;  ///< Around the activation of the mlp.
-  /// FP8: the columns of what each linear read, for the gradient of its weight; y1, y2 and activated
-  /// then need not stay.
+  /// FP8: the columns of what each linear read, for the gradient of its weight; y1, y2 and
+  /// activated then need not stay.
   std::array<Quantized, kNumLinears> quantized;
   Quantized& quantized_of(Linear linear) { return quantized[static_cast<size_t>(linear)]; }
 };

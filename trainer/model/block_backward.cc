@@ -40,8 +40,8 @@ PoolTensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch, Bia
   release_after_products(l, std::move(k.activated));
   // Without a gate and FP8 fc1's bias has its gradient from the product above.
   return column_parallel_backward(
-      l, kFc1, l.gated() || l.fp8() ? BiasGradient::here : BiasGradient::elsewhere,
-      std::move(dpre), std::move(k.y2), k.quantized_of(Linear::fc1));
+      l, kFc1, l.gated() || l.fp8() ? BiasGradient::here : BiasGradient::elsewhere, std::move(dpre),
+      std::move(k.y2), k.quantized_of(Linear::fc1));
 }
 
 /// Through the norms of heads, in place; releases what they kept.
@@ -63,9 +63,8 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
   // Without parallel residual the norm above has summed proj's bias gradient on its way.
   const BiasGradient bias =
       l.spec().parallel_residual ? BiasGradient::here : BiasGradient::elsewhere;
-  PoolTensor dattention =
-      row_parallel_backward(l, kProj, bias, dbranch, input_of(l, k, Linear::proj),
-                            {.purpose = "gradient of attention"});
+  PoolTensor dattention = row_parallel_backward(
+      l, kProj, bias, dbranch, input_of(l, k, Linear::proj), {.purpose = "gradient of attention"});
   PoolTensor dqkv = l.rows("gradient of qkv", l.qkv_size());
   l.ops().run(
       ops::AttentionBackward{.shape = l.attention_shape(),
@@ -82,8 +81,8 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
   k.qkv.reset();
   l.rotate(dqkv, true);
   if (l.spec().qk_norm) head_norm_backward(l, k, dqkv);
-  return column_parallel_backward(l, kQkv, BiasGradient::here, {std::move(dqkv)},
-                                  std::move(k.y1), k.quantized_of(Linear::qkv));
+  return column_parallel_backward(l, kQkv, BiasGradient::here, {std::move(dqkv)}, std::move(k.y1),
+                                  k.quantized_of(Linear::qkv));
 }
 
 /// The norm before a branch's linears, as its backward sees it.

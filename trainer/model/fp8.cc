@@ -64,10 +64,36 @@ void Fp8::place(const Tensor& scale, const Tensor& amax, const Tensor& history) 
 }
 
 void Fp8::reset(ops::Ops& ops) {
-  ops.run(ops::Fill{.dst = scale_, .value = 1});
+  ops.run(ops::Fill{.dst = scale_, .value = 0});
   ops.run(ops::Fill{.dst = amax_, .value = 0});
   if (history_) ops.run(ops::Fill{.dst = history_, .value = 0});
   seen_.assign(seen_.size(), false);
+}
+
+void Fp8::resume(ops::Ops& ops) {
+  const size_t n = seen_.size(), length = static_cast<size_t>(history_length());
+  std::vector<float> before(n * ops::kScaleSize), after(before.size()), history(n * length),
+      amax(n);
+  ops.download(before.data(), scale_);
+  ops.download(history.data(), history_);
+  ops.synchronize();
+  for (size_t i = 0; i < n; ++i) {
+    const float* entries = history.data() + i * length;
+    amax[i] = options_.amax_choice == ops::AmaxChoice::max
+                  ? *std::max_element(entries, entries + length)
+                  : entries[0];
+    seen_[i] = before[i * ops::kScaleSize + ops::kScaleFactor] != 0;
+  }
+  ops.upload(amax_, amax.data());
+  update_scales(ops, {});
+  ops.download(after.data(), scale_);
+  ops.synchronize();
+  for (size_t i = 0; i < n; ++i)
+    if (amax[i] == 0)
+      std::copy_n(before.begin() + static_cast<ptrdiff_t>(i * ops::kScaleSize), ops::kScaleSize,
+                  after.begin() + static_cast<ptrdiff_t>(i * ops::kScaleSize));
+  ops.upload(scale_, after.data());
+  ops.synchronize();
 }
 
 int64_t Fp8::index(int64_t layer, Linear linear, Operand operand) const noexcept {
@@ -102,8 +128,8 @@ void Fp8::place_weights(const Tensor& memory) {
     };
     weight.copy.rows = part(weight.rows, weight.columns);
     weight.copy.columns = part(weight.columns, weight.rows);
-    weight.copy.scale =
-        scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1).view({ops::kScaleSize});
+    weight.copy.scale = scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1)
+                            .view({ops::kScaleSize});
   }
 }
 
@@ -191,12 +217,16 @@ void Fp8::update(ops::Ops& ops, comm::Comm& world) {
     world.all_reduce(amax_, comm::Reduce::max);
     ops.follow(world.mark());
   }
+  update_scales(ops, history_);
+}
+
+void Fp8::update_scales(ops::Ops& ops, const Tensor& history) {
   const int64_t each = kNumLinears * num_layers_;
   for (const Operand operand : {Operand::input, Operand::weight, Operand::gradient}) {
     const int64_t first = static_cast<int64_t>(operand) * each;
     ops.run(ops::UpdateScales{.scale = scale_.slice(first, each),
                               .amax = amax_.slice(first, each),
-                              .history = history_.slice(first, each),
+                              .history = history ? history.slice(first, each) : Tensor(),
                               .dtype = dtype(operand),
                               .margin = options_.margin,
                               .choice = options_.amax_choice});

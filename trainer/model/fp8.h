@@ -1,8 +1,8 @@
 // Fp8: a layer's four linears in eight bits: which of their operands, with which scales, and the
-// quantized weights of a pass. Not here: rounding and products (ops/fp8.h), where a linear uses them
-// (parallel_linear.cc). May include: ops/, comm/comm.h, spec/.
-// Embeddings, head, norms, attention and sums stay in the model dtype or fp32, and so do main
-// parameters, moments and gradients.
+// quantized weights of a pass. Not here: rounding and products (ops/fp8.h), where a linear uses
+// them (parallel_linear.cc). May include: ops/, comm/comm.h, spec/. Embeddings, head, norms,
+// attention and sums stay in the model dtype or fp32, and so do main parameters, moments and
+// gradients.
 // Source: Micikevicius et al. 2022; Transformer Engine's recipes of delayed and current scaling.
 //
 // SPDX-License-Identifier: MIT
@@ -45,10 +45,11 @@ struct Fp8Options {
   bool on() const noexcept { return format != Format::none; }
 };
 
-/// A layer's linears, and what each of them quantizes.
+/// A layer's linears.
 enum class Linear : uint8_t { qkv, proj, fc1, fc2 };
-enum class Operand : uint8_t { input, weight, gradient };
 inline constexpr int kNumLinears = 4;
+/// What of a linear is quantized.
+enum class Operand : uint8_t { input, weight, gradient };
 
 /// A quantized tensor in the layouts that were asked for.
 struct Quantized {
@@ -81,10 +82,11 @@ class Fp8 {
   int64_t history_length() const noexcept;  ///< 0 without delayed scales.
   /// scale (n, 4), amax (n), history (n, history_length), all fp32; history may be empty.
   void place(const Tensor& scale, const Tensor& amax, const Tensor& history);
-  /// Scales 1, nothing seen so far. Queued.
+  /// Nothing seen so far: scales are 0. Queued.
   void reset(ops::Ops& ops);
-  /// Scales and history were loaded.
-  void resume() { seen_.assign(seen_.size(), true); }
+  /// Scales and history were loaded, perhaps of a run with other options: scales follow from the
+  /// history by the options of this one. A tensor whose scale is 0 was not seen. Waits.
+  void resume(ops::Ops& ops);
   const Tensor& scale() const noexcept { return scale_; }
   const Tensor& history() const noexcept { return history_; }
 
@@ -117,6 +119,8 @@ class Fp8 {
   DType dtype(Operand operand) const noexcept;
   /// Runs `pass`, after one that looks for the largest value where the recipe wants it.
   void run_pass(Run& run, ops::Quantize pass, int64_t at, DType dtype);
+  /// Scales from amax and `history`, which may be empty.
+  void update_scales(ops::Ops& ops, const Tensor& history);
   void list_weight(const LocalParam& param);
 
   const Fp8Options options_;

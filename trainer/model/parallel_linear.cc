@@ -104,11 +104,9 @@ PoolTensor fp8_input_gradient(const Layer& l, LinearRoles roles, const Quantized
 void fp8_forward(const Layer& l, LinearRoles roles, const Tensor& y, const LinearInput& x,
                  const Tensor& bias, const Tensor& addend, bool keeps) {
   const Quantized w = l.run.fp8->weight(l.run, l.layer, roles.linear, roles.weight, false);
-  Quantized input = l.run.fp8->quantize(l.run, l.layer, roles.linear, Operand::input,
-                                        {.x = x.values,
-                                         .activation = x.activation,
-                                         .rows = true,
-                                         .columns = keeps});
+  Quantized input = l.run.fp8->quantize(
+      l.run, l.layer, roles.linear, Operand::input,
+      {.x = x.values, .activation = x.activation, .rows = true, .columns = keeps});
   l.ops().run(ops::Fp8Product{.y = y,
                               .a = input.rows,
                               .b = w.rows,
@@ -183,8 +181,7 @@ LinearInput input_of(const Layer& l, BlockKept& k, Linear linear) {
 void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnParallelForward& a) {
   const PoolTensor x = arrived(l.run, gather_rows(l.run, a.x.values));
   if (l.fp8()) {
-    const bool keeps =
-        a.x.kept != nullptr && l.fp8_weight_gradients() && !l.run.sequence_parallel;
+    const bool keeps = a.x.kept != nullptr && l.fp8_weight_gradients() && !l.run.sequence_parallel;
     return fp8_forward(l, roles, a.y, {.values = x, .kept = a.x.kept}, l.weight(roles.bias), {},
                        keeps);
   }
@@ -214,9 +211,10 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
   // A product that is made later gathers later.
   PendingTensor rows = l.run.later != nullptr ? here(x) : gather_rows(l.run, x);
   PoolTensor own =
-      l.fp8() ? fp8_input_gradient(
-                    l, roles, fp8_output_gradient(l, roles, roles.weight, dy.values, {}, {}), purpose)
-              : input_gradient(l, roles.weight, dy.values, {.purpose = purpose});
+      l.fp8()
+          ? fp8_input_gradient(
+                l, roles, fp8_output_gradient(l, roles, roles.weight, dy.values, {}, {}), purpose)
+          : input_gradient(l, roles.weight, dy.values, {.purpose = purpose});
   PendingTensor dx = sum_rows(l.run, std::move(own));
   weight_gradient(l,
                   {.layer = l.layer,
@@ -262,17 +260,12 @@ PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient
     return dx;
   }
   PoolTensor dx =
-      l.fp8() ? fp8_input_gradient(l, roles,
-                                   fp8_output_gradient(l, roles, roles.weight, dy, {}, {}),
-                                   want.purpose)
+      l.fp8() ? fp8_input_gradient(
+                    l, roles, fp8_output_gradient(l, roles, roles.weight, dy, {}, {}), want.purpose)
               : input_gradient(l, roles.weight, dy, want);
-  weight_gradient(l,
-                  {.layer = l.layer,
-                   .weight = roles.weight,
-                   .bias = with_bias,
-                   .dy = dy,
-                   .x = x.values},
-                  here(x.values));
+  weight_gradient(
+      l, {.layer = l.layer, .weight = roles.weight, .bias = with_bias, .dy = dy, .x = x.values},
+      here(x.values));
   release_after_products(l, std::move(dy));
   return dx;
 }

@@ -1,11 +1,10 @@
-// FP8: a linear's operands in eight bits, each tensor with one scale, and the products of them. Here
-// the formats' numbers, how a tensor is quantized, how scales follow from the largest values, and
-// the one form of product that the hardware has. Not here: when and with which recipe (model/fp8.h),
-// rounding on the host (number.h). May include: operation.h,
-// activation.h, linear.h.
-// Letters and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A scale is four fp32, since cuBLASLt wants
-// its address to be a multiple of 16: the inverse that a product multiplies by, the factor that a
-// value is multiplied by before it is rounded, and two that nobody reads.
+// FP8: a linear's operands in eight bits, each tensor with one scale, and the products of them.
+// Here are the formats' numbers, how a tensor is quantized, how scales follow from the largest
+// values, and the one form of product that the hardware has. Not here: when and with which recipe
+// (model/fp8.h), rounding on the host (number.h). May include: operation.h, activation.h, linear.h.
+// Letters and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A scale is four fp32, since cuBLASLt
+// wants its address to be a multiple of 16: the inverse that a product multiplies by, the factor
+// that a value is multiplied by before it is rounded, and two that nobody reads.
 // Source: Micikevicius et al. 2022, "FP8 formats for deep learning"; OCP OFP8.
 //
 // SPDX-License-Identifier: MIT
@@ -21,7 +20,9 @@ namespace ops {
 
 constexpr bool is_fp8(DType dtype) noexcept { return dtype == DType::e4m3 || dtype == DType::e5m2; }
 /// The largest finite number: 448 or 57344.
-constexpr float largest_fp8(DType dtype) noexcept { return dtype == DType::e5m2 ? 57344.0f : 448.0f; }
+constexpr float largest_fp8(DType dtype) noexcept {
+  return dtype == DType::e5m2 ? 57344.0f : 448.0f;
+}
 /// Numbers of a scale, and which is which.
 inline constexpr int64_t kScaleSize = 4;
 enum : int64_t { kScaleInverse, kScaleFactor };
@@ -84,9 +85,9 @@ enum class AmaxChoice : uint8_t { most_recent, max };
 
 /// Scales from largest values, of n tensors of one dtype: history, if there is one, takes amax in
 /// as its newest entry and drops its oldest; a = amax, or with `max` the largest of history; factor
-/// = largest_fp8 / a / 2^margin, inverse = 1 / factor, both between 2^-126 and 2^126; amax = 0. Where
-/// a is 0 or not finite the scale stays as it is, or without history becomes 1. An amax that is not
-/// finite does not enter history: its newest entry stands there twice.
+/// = largest_fp8 / a / 2^margin, inverse = 1 / factor, both between 2^-126 and 2^126; amax = 0.
+/// Where a is 0 or not finite the scale stays as it is, or without history becomes 1. An amax that
+/// is not finite does not enter history: its newest entry stands there twice.
 struct UpdateScales {
   static constexpr const char* kName = "update_scales";
   Tensor scale;    ///< (n, 4) fp32, in and out.
@@ -110,9 +111,9 @@ struct UpdateScales {
   Cost cost() const { return {count(amax), bytes_of({&scale, &amax, &history})}; }
 };
 
-/// y (M, N) = (a b^T) * a_scale.inverse * b_scale.inverse + bias + addend, summed in fp32. A linear's
-/// three products: forward x W^T, backward dy (W^T)^T, and for the weight dy^T (x^T)^T, so each
-/// operand lies along the sum. Not both operands are e5m2. y may be addend.
+/// y (M, N) = (a b^T) * a_scale.inverse * b_scale.inverse + bias + addend, summed in fp32. A
+/// linear's three products: forward x W^T, backward dy (W^T)^T, and for the weight dy^T (x^T)^T, so
+/// each operand lies along the sum. Not both operands are e5m2. y may be addend.
 struct Fp8Product {
   static constexpr const char* kName = "fp8_product";
   Tensor y;                 ///< (M, N) model dtype or fp32, out.

@@ -68,9 +68,9 @@ uint8_t float_to_fp8(float x) noexcept {
   if (magnitude >= 0x7F800000u) return 0x7F;
   uint32_t rounded;
   if (magnitude < kNormal)
-    rounded = std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) +
-                                      std::bit_cast<float>(kShift)) -
-              kShift;
+    rounded =
+        std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + std::bit_cast<float>(kShift)) -
+        kShift;
   else
     rounded = ((magnitude + (1u << (kCut - 1)) - 1 + ((magnitude >> kCut) & 1u)) >> kCut) -
               ((127 - kBias) << kMantissa);
@@ -83,8 +83,8 @@ float fp8_to_float(uint8_t bits) noexcept {
   constexpr uint32_t kLargest = kDType == DType::e4m3 ? 0x7E : 0x7B;
   const uint32_t magnitude = bits & 0x7Fu, sign = static_cast<uint32_t>(bits & 0x80u) << 24;
   if (magnitude > kLargest)
-    return std::bit_cast<float>(sign | (kDType == DType::e5m2 && magnitude == 0x7C ? 0x7F800000u
-                                                                                   : 0x7FC00000u));
+    return std::bit_cast<float>(
+        sign | (kDType == DType::e5m2 && magnitude == 0x7C ? 0x7F800000u : 0x7FC00000u));
   // As if it were fp32 with that many mantissa bits, then the difference of biases as a product.
   const float scaled = std::bit_cast<float>(magnitude << (23 - kMantissa));
   const float value = scaled * std::bit_cast<float>(static_cast<uint32_t>(254 - kBias) << 23);

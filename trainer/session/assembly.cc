@@ -203,14 +203,13 @@ namespace {
 Fp8Options fp8_options(const TrainConfig& config) {
   Fp8Options fp8;
   if (config.fp8_format.empty()) return fp8;
-  fp8.format =
-      config.fp8_format == "e4m3" ? Fp8Options::Format::e4m3 : Fp8Options::Format::hybrid;
+  fp8.format = config.fp8_format == "e4m3" ? Fp8Options::Format::e4m3 : Fp8Options::Format::hybrid;
   fp8.recipe = config.fp8_recipe == "tensorwise" ? Fp8Options::Recipe::tensorwise
                                                  : Fp8Options::Recipe::delayed;
   fp8.margin = static_cast<int32_t>(config.fp8_margin);
   fp8.history_length = config.fp8_amax_history_len;
-  fp8.amax_choice = config.fp8_amax_compute_algo == "max" ? ops::AmaxChoice::max
-                                                          : ops::AmaxChoice::most_recent;
+  fp8.amax_choice =
+      config.fp8_amax_compute_algo == "max" ? ops::AmaxChoice::max : ops::AmaxChoice::most_recent;
   fp8.weight_gradients = config.fp8_wgrad;
   if (config.first_last_layers_bf16) {
     fp8.plain_layers_at_start = config.num_layers_at_start_in_bf16;

@@ -87,23 +87,34 @@ class TensorLoader {
   std::vector<std::byte> converted_;
 };
 
-/// Scales of FP8, where the checkpoint has them for as many tensors and steps; else the first step
-/// finds them anew.
+/// The rows of a shared state: as many newest entries as both have, then zeros.
+std::vector<float> shared_rows(Checkpoint& checkpoint, const TensorRecord& record,
+                               int64_t columns) {
+  const int64_t rows = record.shape[0], held = record.shape[1];
+  std::vector<float> from(static_cast<size_t>(rows * held)),
+      to(static_cast<size_t>(rows * columns), 0.0f);
+  checkpoint.read(record, Piece::whole(record.shape), std::as_writable_bytes(std::span(from)));
+  for (int64_t r = 0; r < rows; ++r)
+    std::copy_n(from.begin() + r * held, std::min(held, columns), to.begin() + r * columns);
+  return to;
+}
+
+/// Scales of FP8, where the checkpoint has them for as many tensors; else the first step finds them
+/// anew.
 void load_shared_state(Engine& engine, Checkpoint& checkpoint) {
   const std::vector<StateView> states = engine.shared_state();
   std::vector<const TensorRecord*> records;
   for (const StateView& state : states) {
-    const Tensor& t = state.tensor;
     const TensorRecord* record = checkpoint.meta().find(kFp8Group, state.name);
-    if (record == nullptr || record->dtype != "F32" ||
-        record->shape != std::vector<int64_t>(t.shape, t.shape + t.rank))
+    if (record == nullptr || record->dtype != "F32" || record->shape.size() != 2 ||
+        record->shape[0] != state.tensor.shape[0])
       return;
     records.push_back(record);
   }
   for (size_t i = 0; i < states.size(); ++i) {
-    std::vector<std::byte> bytes(static_cast<size_t>(states[i].tensor.bytes()));
-    checkpoint.read(*records[i], Piece::whole(records[i]->shape), bytes);
-    engine.ops().upload(states[i].tensor, bytes.data());
+    const Tensor& t = states[i].tensor;
+    const std::vector<float> rows = shared_rows(checkpoint, *records[i], t.shape[1]);
+    engine.ops().upload(t, rows.data());
     engine.ops().synchronize();
   }
   if (!states.empty()) engine.shared_state_loaded();

@@ -45,7 +45,8 @@ class CudaFp8 : public PairTest {
 ALL_DTYPES(CudaFp8);
 
 TEST_P(CudaFp8, QuantizesInBothLayouts) {
-  for (const auto& [r, c] : {std::pair<int64_t, int64_t>{16, 16}, {48, 80}, {256, 384}, {400, 144}}) {
+  for (const auto& [r, c] :
+       {std::pair<int64_t, int64_t>{16, 16}, {48, 80}, {256, 384}, {400, 144}}) {
     for (const DType dtype : {DType::e4m3, DType::e5m2}) {
       Twin x = random(model(), {r, c}, 3);
       const Twin scale = scale_of(37.5f), amax = zero(), dbias = random(DType::f32, {c});
@@ -71,7 +72,8 @@ TEST_P(CudaFp8, QuantizesInBothLayouts) {
 TEST_P(CudaFp8, UnusualNumbers) {
   const float inf = std::numeric_limits<float>::infinity();
   std::vector<float> values(32 * 32, 0.25f);
-  const float odd[] = {0.0f, -0.0f, 1e-30f, -1e-30f, 1e6f, -1e6f, 448, 463, 464, 465, 57344, 61440,
+  const float odd[] = {0.0f,    -0.0f,    1e-30f,     -1e-30f,  1e6f,     -1e6f,
+                       448,     463,      464,        465,      57344,    61440,
                        0x1p-9f, 0x1p-10f, 0x1.8p-10f, 0x1p-16f, 0x1p-17f, 0x1.8p-17f};
   for (size_t i = 0; i < std::size(odd); ++i) values[i * 33] = odd[i];
   for (const bool broken : {false, true}) {
@@ -80,8 +82,13 @@ TEST_P(CudaFp8, UnusualNumbers) {
     for (const DType dtype : {DType::e4m3, DType::e5m2}) {
       const Twin rows = empty(dtype, {32, 32});
       both([&](int i) {
-        return Quantize{.rows = rows[i], .columns = {}, .scale = scale[i], .amax = amax[i],
-                        .dbias = {}, .x = x[i], .pre_activation = {}};
+        return Quantize{.rows = rows[i],
+                        .columns = {},
+                        .scale = scale[i],
+                        .amax = amax[i],
+                        .dbias = {},
+                        .x = x[i],
+                        .pre_activation = {}};
       });
       expect_codes(name(dtype), rows, 0);
       const std::vector<uint8_t> gpu = codes(rows, 1);
@@ -96,15 +103,21 @@ TEST_P(CudaFp8, UnusualNumbers) {
 
 TEST_P(CudaFp8, ActivationsAndSlopes) {
   const int64_t r = 160, c = 96;
-  for (const Activation activation : {Activation::gelu_tanh, Activation::gelu_erf,
-                                      Activation::relu, Activation::swiglu}) {
+  for (const Activation activation :
+       {Activation::gelu_tanh, Activation::gelu_erf, Activation::relu, Activation::swiglu}) {
     const bool gated = activation == Activation::swiglu;
     const Twin scale = scale_of(20);
     const Twin x = random(model(), {r, gated ? 2 * c : c});
     const Twin rows = empty(DType::e4m3, {r, c}), columns = empty(DType::e4m3, {c, r});
     both([&](int i) {
-      return Quantize{.rows = rows[i], .columns = columns[i], .scale = scale[i], .amax = {},
-                      .dbias = {}, .x = x[i], .pre_activation = {}, .activation = activation};
+      return Quantize{.rows = rows[i],
+                      .columns = columns[i],
+                      .scale = scale[i],
+                      .amax = {},
+                      .dbias = {},
+                      .x = x[i],
+                      .pre_activation = {},
+                      .activation = activation};
     });
     const std::string at = std::to_string(int(activation));
     expect_codes("activation, rows " + at, rows, 1);
@@ -113,9 +126,15 @@ TEST_P(CudaFp8, ActivationsAndSlopes) {
     const Twin drows = empty(DType::e5m2, {r, c}), dcolumns = empty(DType::e5m2, {c, r});
     const Twin dbias = random(DType::f32, {c}), amax = zero();
     both([&](int i) {
-      return Quantize{.rows = drows[i], .columns = dcolumns[i], .scale = scale[i], .amax = amax[i],
-                      .dbias = dbias[i], .accumulate_bias = false, .x = dy[i],
-                      .pre_activation = pre[i], .activation = activation};
+      return Quantize{.rows = drows[i],
+                      .columns = dcolumns[i],
+                      .scale = scale[i],
+                      .amax = amax[i],
+                      .dbias = dbias[i],
+                      .accumulate_bias = false,
+                      .x = dy[i],
+                      .pre_activation = pre[i],
+                      .activation = activation};
     });
     expect_codes("slope, rows " + at, drows, 1);
     expect_codes("slope, columns " + at, dcolumns, 1);
@@ -133,9 +152,12 @@ TEST_P(CudaFp8, Scales) {
         const Twin amax = floats(DType::f32, {6}, seen), scale = random(DType::f32, {6, 4});
         const Twin history = random(DType::f32, {6, 3}, 0.1, 1);
         both([&](int i) {
-          return UpdateScales{.scale = scale[i], .amax = amax[i],
+          return UpdateScales{.scale = scale[i],
+                              .amax = amax[i],
                               .history = has_history ? history[i] : Tensor(),
-                              .dtype = DType::e5m2, .margin = margin, .choice = choice};
+                              .dtype = DType::e5m2,
+                              .margin = margin,
+                              .choice = choice};
         });
         for (const Twin* t : {&amax, &scale, &history}) EXPECT_EQ(codes(*t, 0), codes(*t, 1));
       }
@@ -157,30 +179,51 @@ TEST_P(CudaFp8, Products) {
         const Twin a = empty(gradient ? DType::e5m2 : DType::e4m3, {m, k}),
                    b = empty(DType::e4m3, {n, k});
         both([&](int i) {
-          return Quantize{.rows = a[i], .columns = {}, .scale = xs[i], .amax = {}, .dbias = {},
-                          .x = x[i], .pre_activation = {}};
+          return Quantize{.rows = a[i],
+                          .columns = {},
+                          .scale = xs[i],
+                          .amax = {},
+                          .dbias = {},
+                          .x = x[i],
+                          .pre_activation = {}};
         });
         both([&](int i) {
-          return Quantize{.rows = b[i], .columns = {}, .scale = ws[i], .amax = {}, .dbias = {},
-                          .x = w[i], .pre_activation = {}};
+          return Quantize{.rows = b[i],
+                          .columns = {},
+                          .scale = ws[i],
+                          .amax = {},
+                          .dbias = {},
+                          .x = w[i],
+                          .pre_activation = {}};
         });
         const std::string at = std::to_string(m) + " x " + std::to_string(n) + " x " +
                                std::to_string(k) + (fast ? ", fast" : "");
-        // Hopper's tensor cores keep some 13 bits of the largest partial sum, over all terms or 128 at
-        // a time.
+        // Hopper's tensor cores keep some 13 bits of the largest partial sum, over all terms or 128
+        // at a time.
         const double terms = fast ? 16384 : 4096;
         const Twin y = empty(model(), {m, n}), bias = random(model(), {n}),
                    addend = random(model(), {m, n});
         both([&](int i) {
-          return Fp8Product{.y = y[i], .a = a[i], .b = b[i], .a_scale = xs[i], .b_scale = ws[i],
+          return Fp8Product{.y = y[i],
+                            .a = a[i],
+                            .b = b[i],
+                            .a_scale = xs[i],
+                            .b_scale = ws[i],
                             .bias = gradient ? Tensor() : bias[i],
-                            .addend = gradient ? Tensor() : addend[i], .fast_sums = fast};
+                            .addend = gradient ? Tensor() : addend[i],
+                            .fast_sums = fast};
         });
         expect_close("y " + at, y, 1.01, 0, terms + 16);
         const Twin dw = random(DType::f32, {m, n});
         both([&](int i) {
-          return Fp8Product{.y = dw[i], .a = a[i], .b = b[i], .a_scale = xs[i], .b_scale = ws[i],
-                            .bias = {}, .addend = dw[i], .fast_sums = fast};
+          return Fp8Product{.y = dw[i],
+                            .a = a[i],
+                            .b = b[i],
+                            .a_scale = xs[i],
+                            .b_scale = ws[i],
+                            .bias = {},
+                            .addend = dw[i],
+                            .fast_sums = fast};
         });
         expect_close("dw " + at, dw, 1, 0, terms + 16);
       }

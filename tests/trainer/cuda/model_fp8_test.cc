@@ -61,7 +61,8 @@ class CudaFp8Model : public testing::TestWithParam<const char*> {
   static void fill(Engine& engine, int64_t step) {
     const HostBatch batch = engine.host_batch();
     for (size_t i = 0; i < batch.tokens.size(); ++i) {
-      const ops::Philox4 w = ops::philox({static_cast<uint32_t>(i), static_cast<uint32_t>(step), 0, 0}, 1, 2);
+      const ops::Philox4 w =
+          ops::philox({static_cast<uint32_t>(i), static_cast<uint32_t>(step), 0, 0}, 1, 2);
       batch.tokens[i] = static_cast<int32_t>(w.x % 500);
       batch.labels[i] = (batch.tokens[i] * 5 + 3) % 500;
       batch.positions[i] = static_cast<int32_t>(i % size_t(kRows * kBatch) / size_t(kBatch));
@@ -118,8 +119,9 @@ TEST_P(CudaFp8Model, TheSameBitsRecordedRecomputedAndAgain) {
     EXPECT_TRUE(train(*gpu, options, 5) == wanted) << "again";
     options.capture = false;
     EXPECT_TRUE(train(*gpu, options, 5) == wanted) << "call by call";
-    for (const Recompute recompute : {Recompute{G::selective, M::uniform, 1},
-                                      Recompute{G::full, M::uniform, 1}, Recompute{G::full, M::block, 2}}) {
+    for (const Recompute recompute :
+         {Recompute{G::selective, M::uniform, 1}, Recompute{G::full, M::uniform, 1},
+          Recompute{G::full, M::block, 2}}) {
       options.recompute = recompute;
       options.capture = true;
       EXPECT_TRUE(train(*gpu, options, 5) == wanted) << int(recompute.granularity);
@@ -128,7 +130,8 @@ TEST_P(CudaFp8Model, TheSameBitsRecordedRecomputedAndAgain) {
 }
 
 TEST_P(CudaFp8Model, NotFiniteIsSkippedNamedAndForgotten) {
-  Engine engine(spec_of(GetParam()), options_of(DType::bf16, hybrid(Fp8Options::Recipe::delayed)), *gpu);
+  Engine engine(spec_of(GetParam()), options_of(DType::bf16, hybrid(Fp8Options::Recipe::delayed)),
+                *gpu);
   engine.initialise();
   const auto step = [&](int64_t number) {
     fill(engine, number);
@@ -138,7 +141,8 @@ TEST_P(CudaFp8Model, NotFiniteIsSkippedNamedAndForgotten) {
   for (int64_t number = 1; number <= 3; ++number) EXPECT_EQ(step(number).skip, 0);
   const ParamView* norm = nullptr;
   for (const ParamView& view : engine.parameters())
-    if (view.param->spec.name.find("layers.1.input_layernorm.weight") != std::string::npos) norm = &view;
+    if (view.param->spec.name.find("layers.1.input_layernorm.weight") != std::string::npos)
+      norm = &view;
   ASSERT_NE(norm, nullptr);
   std::vector<float> before(static_cast<size_t>(norm->main.elements()));
   gpu->download(before.data(), norm->main);
@@ -157,7 +161,8 @@ TEST_P(CudaFp8Model, NotFiniteIsSkippedNamedAndForgotten) {
   }
 }
 
-INSTANTIATE_TEST_SUITE_P(Families, CudaFp8Model, testing::Values("gpt2", "gpt_neox", "llama", "opt"),
+INSTANTIATE_TEST_SUITE_P(Families, CudaFp8Model,
+                         testing::Values("gpt2", "gpt_neox", "llama", "opt"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
                          });

@@ -1,5 +1,6 @@
 // Activation functions and their derivatives, of one element and of a row; gelu_tanh and swiglu are
-// computed in rows.h. Source: Hendrycks and Gimpel 2016 (GELU, and its tanh form); Shazeer 2020 (SwiGLU).
+// computed in rows.h. Source: Hendrycks and Gimpel 2016 (GELU, and its tanh form); Shazeer 2020
+// (SwiGLU).
 //
 // SPDX-License-Identifier: MIT
 #pragma once

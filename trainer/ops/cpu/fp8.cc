@@ -1,5 +1,5 @@
-// CPU: quantizing, scales, and products of quantized operands: these are decoded, and the product is
-// that of linear.cc, so sums are fp32 whatever fast_sums says.
+// CPU: quantizing, scales, and products of quantized operands: these are decoded, and the product
+// is that of linear.cc, so sums are fp32 whatever fast_sums says.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -151,16 +151,16 @@ void launch(CpuOps& cpu, const Fp8Product& args) {
   if (args.addend && args.addend.data != args.y.data)
     std::memcpy(y, args.addend.as<float>(), static_cast<size_t>(args.y.bytes()));
   const float* bias = args.bias ? args.bias.as<float>() : nullptr;
-  const Product product{.m = m,
-                        .n = n,
-                        .k = k,
-                        .a = {a, k},
-                        .b = Matrix{b, k}.transposed(),
-                        .c = y,
-                        .c_row = n,
-                        .alpha = args.a_scale.as<float>()[kScaleInverse] *
-                                 args.b_scale.as<float>()[kScaleInverse],
-                        .add = bool(args.addend)};
+  const Product product{
+      .m = m,
+      .n = n,
+      .k = k,
+      .a = {a, k},
+      .b = Matrix{b, k}.transposed(),
+      .c = y,
+      .c_row = n,
+      .alpha = args.a_scale.as<float>()[kScaleInverse] * args.b_scale.as<float>()[kScaleInverse],
+      .add = bool(args.addend)};
   cpu.multiply(product, [&](const Part& part) {
     if (bias == nullptr) return;
     for (int64_t r = part.row; r < part.row + part.rows; ++r)

@@ -1,10 +1,9 @@
 // FP8 on the GPU: one pass that quantizes in both layouts, scales, and products through cuBLASLt.
 // Lives here: Quantize, UpdateScales, Fp8Product. Not here: plans of products (gemm.cc).
-// Quantize is bound by memory: it reads 2 bytes an element (4 with a slope, 16-bit types) and writes
-// one or two. Column sums go tile by tile into scratch, then over tiles in a fixed order; the
-// largest value does not depend on an order. Products multiply scales on the device.
-// Source: equals cpu/fp8.cc.
-// SPDX-License-Identifier: MIT
+// Quantize is bound by memory: it reads 2 bytes an element (4 with a slope, 16-bit types) and
+// writes one or two. Column sums go tile by tile into scratch, then over tiles in a fixed order;
+// the largest value does not depend on an order. Products multiply scales on the device. Source:
+// equals cpu/fp8.cc. SPDX-License-Identifier: MIT
 #include <cuda_fp8.h>
 
 #include "trainer/ops/cuda/activation.cuh"
@@ -28,15 +27,7 @@ constexpr int kWords = kTileRows / kQuad;  // in a transposed column, of four ro
 constexpr float kLargestFactor = 0x1p126f;
 
 /// What v is made of. GELU's tanh form has kernels of its own.
-enum class Source : uint8_t {
-  plain,
-  gelu,
-  activation,
-  gelu_slope,
-  slope,
-  swiglu,
-  swiglu_slope
-};
+enum class Source : uint8_t { plain, gelu, activation, gelu_slope, slope, swiglu, swiglu_slope };
 
 template <typename T>
 struct QuantizeArgs {
@@ -115,14 +106,15 @@ __device__ __forceinline__ float largest_of(float a, float x) {
   return out;
 }
 
-/// Two numbers in fp8, the first in the low byte; finite ones beyond the largest become the largest.
+/// Two numbers in fp8, the first in the low byte; finite ones beyond the largest become the
+/// largest.
 __device__ __forceinline__ uint32_t two_fp8(float x, float y, bool e5m2) {
   return e5m2 ? __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E5M2)
               : __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E4M3);
 }
 
-/// Blocks that a multiprocessor shall hold, so that some load while others compute: as many as leave
-/// each thread the registers that it needs.
+/// Blocks that a multiprocessor shall hold, so that some load while others compute: as many as
+/// leave each thread the registers that it needs.
 template <typename T, Source kSource>
 constexpr int kBlocks = sizeof(T) == 4 || Inputs<T, kSource>::kHasUp ? 2
                         : Inputs<T, kSource>::kHasPre                ? 3
@@ -219,7 +211,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
     // Numbers without a sign are ordered as their bits, and a NaN is above them all.
     atomicMax(reinterpret_cast<unsigned*>(a.amax), __float_as_uint(most));
   }
-  if (a.partial == nullptr || threadIdx.x >= kTileColumns || first_column + threadIdx.x >= a.columns)
+  if (a.partial == nullptr || threadIdx.x >= kTileColumns ||
+      first_column + threadIdx.x >= a.columns)
     return;
   float total = 0.0f;
   for (int w = 0; w < kWarpsDown; ++w) total += sums[w][threadIdx.x];
@@ -313,16 +306,15 @@ int64_t scratch_bytes(CudaOps&, const Quantize& args) {
 void launch(CudaOps& cuda, const Quantize& args) {
   const int64_t rows = args.row_count(), columns = args.column_count();
   if (rows * columns == 0) return;
-  auto* partial = args.dbias
-                      ? reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)))
-                      : nullptr;
+  auto* partial =
+      args.dbias ? reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args))) : nullptr;
   dispatch_float(args.x.dtype, [&](auto* type) {
     start_quantize<std::remove_pointer_t<decltype(type)>>(args, partial, cuda.stream());
   });
   CUDA_CHECK(cudaGetLastError());
   if (args.dbias)
-    sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial, ceil_div(rows, kTileRows),
-                 columns, columns, cuda.stream());
+    sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial,
+                 ceil_div(rows, kTileRows), columns, columns, cuda.stream());
 }
 
 int64_t scratch_bytes(CudaOps&, const UpdateScales&) { return 0; }

@@ -154,7 +154,8 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
   set(p->desc, CUBLASLT_MATMUL_DESC_TRANSA, key.transpose_a ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p->desc, CUBLASLT_MATMUL_DESC_TRANSB, key.transpose_b ? CUBLAS_OP_T : CUBLAS_OP_N);
   set(p->desc, CUBLASLT_MATMUL_DESC_EPILOGUE, epilogue_of(key.epilogue));
-  if (has_bias(key.epilogue)) set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(is_fp8(key.a) ? key.d : key.a));
+  if (has_bias(key.epilogue))
+    set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(is_fp8(key.a) ? key.d : key.a));
   if (is_fp8(key.a)) {
     set(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_sums});
     // Algorithms are offered for what the descriptor says: that there are scales, not which.
@@ -238,10 +239,10 @@ struct Gemm::Bench {
     std::array<int64_t, 6> bytes{};
     for (const GemmKey& k : keys) {
       const int64_t out = size_bytes(k.d), spare = k.batch - 1;
-      bytes[0] = std::max(bytes[0], (k.lda * (k.transpose_a ? k.m : k.k) + spare * k.stride_a) *
-                                        size_bytes(k.a));
-      bytes[1] = std::max(bytes[1], (k.ldb * (k.transpose_b ? k.k : k.n) + spare * k.stride_b) *
-                                        size_bytes(k.b));
+      bytes[0] = std::max(
+          bytes[0], (k.lda * (k.transpose_a ? k.m : k.k) + spare * k.stride_a) * size_bytes(k.a));
+      bytes[1] = std::max(
+          bytes[1], (k.ldb * (k.transpose_b ? k.k : k.n) + spare * k.stride_b) * size_bytes(k.b));
       bytes[2] = std::max(bytes[2], (k.ldd * k.n + spare * k.stride_d) * out);
       if (has_aux(k.epilogue)) bytes[3] = std::max(bytes[3], k.ldd * k.n * out);
       bytes[4] = std::max(bytes[4], std::max(k.m, k.n) * out);

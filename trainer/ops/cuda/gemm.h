@@ -53,8 +53,8 @@ struct GemmCall {
   const void* b = nullptr;
   const void* c = nullptr;
   void* d = nullptr;
-  const void* bias = nullptr;  ///< m numbers of A's dtype; of D's with fp8 operands.
-  const void* aux = nullptr;   ///< Written by gelu_aux_bias, of D's layout.
+  const void* bias = nullptr;      ///< m numbers of A's dtype; of D's with fp8 operands.
+  const void* aux = nullptr;       ///< Written by gelu_aux_bias, of D's layout.
   const float* a_scale = nullptr;  ///< What products of fp8 operands are multiplied by.
   const float* b_scale = nullptr;
   float alpha = 1, beta = 1;
