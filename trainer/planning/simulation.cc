@@ -38,15 +38,15 @@ struct Rank {
   std::map<std::tuple<bool, int>, int64_t> messages;  ///< Sent to, received from each stage.
   std::array<int64_t, ops::kQueues> met{};            ///< Collectives over stages.
   StageTime time;
-  double moved = 0;   ///< Transfers that no other stage takes part in,
+  double moved = 0;    ///< Transfers that no other stage takes part in,
   double awaited = 0;  ///< and what of them was not beside computing.
 };
 
 class Simulator {
  public:
   Simulator(const std::vector<ops::Timeline>& stages, const Topology& topology,
-            const Cluster& cluster, const Card& card)
-      : topology_(topology), cluster_(cluster), card_(card) {
+            const Cluster& cluster, const Card& card, bool data_is_free)
+      : topology_(topology), cluster_(cluster), card_(card), data_is_free_(data_is_free) {
     for (const ops::Timeline& stage : stages) {
       ranks_.emplace_back();
       ranks_.back().entries = stage.entries();
@@ -106,14 +106,15 @@ class Simulator {
   }
 
   double seconds_of(int stage, const Entry& e) {
+    if (data_is_free_ && e.queue == Queue::data) return 0;
     Topology here = topology_;
     here.pipeline_rank = stage;
     const Transfer kind = e.transfer == Transfer::receive ? Transfer::send : e.transfer;
     const auto key = std::tuple(kind, e.queue, stage, e.peer, e.amount);
     const auto [known, is_new] = seconds_.try_emplace(key);
     if (is_new)
-      known->second = transfer_seconds(card_, kind, e.amount,
-                                       place_on_hosts(cluster_, here, e.queue, e.peer));
+      known->second =
+          transfer_seconds(card_, kind, e.amount, place_on_hosts(cluster_, here, e.queue, e.peer));
     return known->second;
   }
 
@@ -150,7 +151,7 @@ class Simulator {
       double seconds = 0;
       for (const Entry& part : item) seconds += seconds_of(stage, part);
       // Several in one group start once.
-      seconds -= static_cast<double>(item.size() - 1) * card_.link_us * 1e-6;
+      if (seconds > 0) seconds -= static_cast<double>(item.size() - 1) * card_.link_us * 1e-6;
       add_item(rank, e.queue, rank.ready[at(e.queue)] + seconds, seconds);
       rank.moved += seconds;
       rank.next += item.size() - 1;
@@ -176,8 +177,8 @@ class Simulator {
       keys_of_[static_cast<size_t>(stage)].clear();
       for (const Entry& e : item) {
         const bool message = queue == Queue::pipeline;
-        int64_t& number = message ? rank.messages[{e.transfer == Transfer::send, e.peer}]
-                                  : rank.met[at(queue)];
+        int64_t& number =
+            message ? rank.messages[{e.transfer == Transfer::send, e.peer}] : rank.met[at(queue)];
         const MeetingKey key = key_of(stage, e, number++);
         keys_of_[static_cast<size_t>(stage)].push_back(key);
         Meeting& meeting = meetings_[key];
@@ -203,6 +204,7 @@ class Simulator {
   const Topology topology_;
   const Cluster cluster_;
   const Card& card_;
+  const bool data_is_free_;
   std::vector<Rank> ranks_;
   std::map<MeetingKey, Meeting> meetings_;
   std::vector<std::vector<MeetingKey>> keys_of_;  ///< Of the item that a stage waits in.
@@ -211,8 +213,7 @@ class Simulator {
 
 }  // namespace
 
-GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queue queue,
-                                 int peer) {
+GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queue queue, int peer) {
   const int64_t local = std::max<int64_t>(cluster.local_size, 1);
   int64_t ranks = 1, stride = 1;
   switch (queue) {
@@ -242,8 +243,8 @@ GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queu
 }
 
 StepEstimate simulate(const std::vector<ops::Timeline>& stages, const Topology& topology,
-                      const Cluster& cluster, const Card& card) {
-  return Simulator(stages, topology, cluster, card).run();
+                      const Cluster& cluster, const Card& card, bool data_is_free) {
+  return Simulator(stages, topology, cluster, card, data_is_free).run();
 }
 
 }  // namespace trainer

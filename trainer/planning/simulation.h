@@ -38,12 +38,13 @@ struct Cluster {
 };
 
 /// How the ranks of a stage's group on `queue` lie on hosts. `peer` of a message: the other stage.
-GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& topology,
-                                 ops::Queue queue, int peer = -1);
+GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& topology, ops::Queue queue,
+                                 int peer = -1);
 
 /// `stages[i]` is what a rank of stage i queues; their topologies differ in pipeline_rank alone.
+/// `data_is_free`: what data-parallel ranks exchange takes no time, for a bound.
 /// Errors: std::logic_error when stages wait for each other for ever.
 StepEstimate simulate(const std::vector<ops::Timeline>& stages, const Topology& topology,
-                      const Cluster& cluster, const Card& card);
+                      const Cluster& cluster, const Card& card, bool data_is_free = false);
 
 }  // namespace trainer
