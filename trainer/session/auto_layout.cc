@@ -46,11 +46,15 @@ const char* const kLayoutFlags[] = {"micro-batch-size",
                                     "cpu-offload",
                                     "bf16"};
 
+/// Whether --gpu is the file of a table.
+bool names_file(const TrainConfig& config) {
+  return !config.gpu.empty() && ops::find_gpu(config.gpu) == nullptr &&
+         std::filesystem::is_regular_file(config.gpu);
+}
+
 Card named_card(const TrainConfig& config) {
-  const ops::Gpu* gpu = ops::find_gpu(config.gpu);
-  if (gpu == nullptr && std::filesystem::is_regular_file(config.gpu))
-    return parse_card(read_text_file(config.gpu), config.gpu);
-  return card_of(*planned_gpu(config));
+  return names_file(config) ? parse_card(read_text_file(config.gpu), config.gpu)
+                            : card_of(*planned_gpu(config));
 }
 
 std::optional<double> memory_of_environment() {
@@ -103,11 +107,13 @@ bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluste
   return true;
 }
 
-void say(const Choice& choice, const SearchResult& result, const TrainConfig& config,
+void say(const Choice& choice, const SearchResult& result, const std::vector<std::string>& words,
          const Card& card, cli::Console& console) {
   const auto gib = [](double bytes) { return cli::readable_bytes(bytes); };
-  console.note(concat("layout chosen in ", cli::readable_time(result.seconds), ": ",
-                      describe(choice.layout)));
+  console.note(
+      concat("layout chosen in ",
+             result.seconds < 1 ? "less than a second" : cli::readable_time(result.seconds), ": ",
+             describe(choice.layout)));
   std::string cost = concat("it will take ", gib(static_cast<double>(choice.bytes)), " of ",
                             gib(card.memory_gib * kGib), " a device");
   if (card.multiprocessors > 0)
@@ -115,9 +121,7 @@ void say(const Choice& choice, const SearchResult& result, const TrainConfig& co
                    cli::with_commas(static_cast<int64_t>(choice.report.tokens_per_second)),
                    " tokens/s");
   console.note(concat(cost, " (", basis_of(card), ")"));
-  if (config.train_iters)
-    console.note(
-        concat("the same by hand: ", cli::join(words_of(choice.layout, fixed_by({})), " ")));
+  console.note(concat("the same by hand: ", cli::join(words, " ")));
 }
 
 }  // namespace
@@ -148,6 +152,13 @@ std::optional<CardChoice> find_card(const TrainConfig& config) {
   if (const std::optional<double> gib = memory_of_environment()) set_device_memory(out.card, *gib);
   if (config.network_gb_per_s) out.card.network_gb_per_s = *config.network_gb_per_s;
   return out;
+}
+
+void check_planned_gpu(const TrainConfig& config) {
+  if (names_file(config))
+    static_cast<void>(named_card(config));
+  else
+    planned_gpu(config);
 }
 
 Card processor_card(int64_t ranks_on_host) {
@@ -183,8 +194,11 @@ SearchTask search_task(const TrainConfig& config, const Given& given, const Clus
                   .cluster = cluster,
                   .card = std::move(card),
                   .vocab_size = vocab_size};
-  if (config.max_global_batch_size && config.global_batch_size)
-    throw UsageError("--max-global-batch-size and --global-batch-size exclude each other");
+  if (config.max_global_batch_size &&
+      config.global_batch_size.value_or(0) > *config.max_global_batch_size)
+    throw UsageError(concat("--global-batch-size ", *config.global_batch_size,
+                            " is more than --max-global-batch-size ",
+                            *config.max_global_batch_size));
   if (!config.max_global_batch_size && !config.global_batch_size)
     throw UsageError("a layout is chosen for --max-global-batch-size or --global-batch-size");
   task.exactly = config.global_batch_size.has_value();
@@ -212,8 +226,9 @@ void choose_layout(TrainConfig& config, Given& given, const Cluster& cluster,
                             cli::readable_bytes(static_cast<double>(room_of(card))), " of each of ",
                             cluster.world_size, " devices: plan-training shows by how much"));
   const Choice& best = result.best.front();
-  apply(best.layout, fixed_by(given), config, given);
-  say(best, result, config, card, console);
+  const Fixed fixed = fixed_by(given);
+  apply(best.layout, fixed, config, given);
+  say(best, result, words_of(best.layout, fixed), card, console);
 }
 
 }  // namespace trainer

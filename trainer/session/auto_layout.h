@@ -27,6 +27,9 @@ struct CardChoice {
 /// number; std::system_error and std::runtime_error for a file.
 std::optional<CardChoice> find_card(const TrainConfig& config);
 
+/// Refuses a --gpu that is neither card nor file, or where nothing is planned. Errors: as find_card.
+void check_planned_gpu(const TrainConfig& config);
+
 /// A processor of this machine, for ranks without a GPU: rates by guess, which rank layouts but say
 /// nothing of seconds.
 Card processor_card(int64_t ranks_on_host);
@@ -40,8 +43,8 @@ std::string basis_of(const Card& card);
 /// Whether the command leaves its layout to us.
 bool wants_layout(const TrainConfig& config) noexcept;
 
-/// The task of a command for `cluster`. Errors: cli::UsageError where --max-global-batch-size and
-/// --global-batch-size contradict, or none is given.
+/// The task of a command for `cluster`; with --global-batch-size every step has as many samples.
+/// Errors: cli::UsageError where that is more than --max-global-batch-size, or none is given.
 SearchTask search_task(const TrainConfig& config, const Given& given, const Cluster& cluster,
                        Card card, int64_t vocab_size);
 

@@ -33,14 +33,18 @@ int64_t library_workspace(const ModelSpec& spec, const EngineOptions& options, i
 
 }  // namespace
 
-int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
-                          const Topology& t) {
+int64_t group_bytes(const Card& card, const ModelSpec& spec, const Topology& t) {
   const bool embedding = t.pipeline_size > 1 && spec.tied_embeddings;
   const int groups = (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) +
                      (t.pipeline_size > 1) + (embedding ? 1 : 0);
-  const double gib =
-      card.context_gib + groups * card.group_gib + (t.tensor_size - 1) * card.tensor_gib;
-  return library_workspace(spec, options, t.tensor_size) + static_cast<int64_t>(gib * kGib);
+  return static_cast<int64_t>((groups * card.group_gib + (t.tensor_size - 1) * card.tensor_gib) *
+                              kGib);
+}
+
+int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
+                          const Topology& t) {
+  return library_workspace(spec, options, t.tensor_size) + group_bytes(card, spec, t) +
+         static_cast<int64_t>(card.context_gib * kGib);
 }
 
 PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& cluster,

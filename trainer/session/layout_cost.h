@@ -24,6 +24,9 @@ namespace trainer {
 int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
                           const Topology& topology);
 
+/// Of that, NCCL's buffers.
+int64_t group_bytes(const Card& card, const ModelSpec& spec, const Topology& topology);
+
 /// A configuration in parts, for `cluster`.
 struct PlannedRun {
   TrainConfig config;  ///< Derived.
