@@ -91,7 +91,7 @@ std::string card_text(const Card& card);
 /// The table that comes with the program for this card, or one computed from the data sheet.
 Card card_of(const ops::Gpu& gpu);
 /// By the name that CUDA gives a device ("NVIDIA H200"); null where none is known.
-const ops::Gpu* find_product(std::string_view product) noexcept;
+const ops::Gpu* find_product(std::string_view product);
 
 /// Words of the enumerations, as the JSON has them.
 const char* name_of(ProductKind kind) noexcept;

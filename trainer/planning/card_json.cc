@@ -24,8 +24,10 @@ constexpr std::pair<const char*, ProductKind> kProducts[] = {
     {"input_slope", ProductKind::input_slope},
     {"weight", ProductKind::weight}};
 constexpr std::pair<const char*, Transfer> kTransfers[] = {
-    {"all_reduce", Transfer::all_reduce},         {"reduce_scatter", Transfer::reduce_scatter},
-    {"all_gather", Transfer::all_gather},         {"broadcast", Transfer::broadcast},
+    {"all_reduce", Transfer::all_reduce},
+    {"reduce_scatter", Transfer::reduce_scatter},
+    {"all_gather", Transfer::all_gather},
+    {"broadcast", Transfer::broadcast},
     {"send", Transfer::send}};
 
 constexpr int kFormat = 1;
@@ -217,9 +219,8 @@ std::string card_text(const Card& c) {
                {"measured", c.measured},
                {"measured_transfers", c.measured_transfers},
                {"multiprocessors", c.multiprocessors}};
-  visit_numbers(c, [&](const char* key, const double& field, double, bool) {
-    head[key] = rounded(field);
-  });
+  visit_numbers(
+      c, [&](const char* key, const double& field, double, bool) { head[key] = rounded(field); });
   std::string text = head.dump(2);
   text.resize(text.size() - 2);  // the brace, and the line end before it.
   text += ",\n";
@@ -241,9 +242,8 @@ std::string card_text(const Card& c) {
   add_rows(text, "attention", rows, false);
   rows.clear();
   for (const PassRate& p : c.passes)
-    rows.push_back({{"operation", p.operation},
-                    {"mib", rounded(p.mib)},
-                    {"tb_per_s", rounded(p.tb_per_s)}});
+    rows.push_back(
+        {{"operation", p.operation}, {"mib", rounded(p.mib)}, {"tb_per_s", rounded(p.tb_per_s)}});
   add_rows(text, "passes", rows, false);
   rows.clear();
   for (const TransferRate& t : c.transfers)

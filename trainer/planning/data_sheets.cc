@@ -5,7 +5,9 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cctype>
+#include <set>
 #include <string>
+#include <string_view>
 
 #include "tools/cli/text.h"
 #include "trainer/planning/card.h"
@@ -31,16 +33,26 @@ struct DataSheet {
 
 // link_gb_per_s: of one direction of NVLink, or of PCIe, times the four fifths that rings reach.
 constexpr DataSheet kDataSheets[] = {
-    {"a30", 165, 0.933, 56, 165, 20},         {"a100-40gb", 312, 1.555, 108, 400, 240},
-    {"a100-80gb", 312, 2.039, 108, 400, 240}, {"a10", 125, 0.600, 72, 150, 20},
-    {"a40", 149.7, 0.696, 84, 300, 20},       {"a6000", 154.8, 0.768, 84, 300, 20},
-    {"rtx3090", 71, 0.936, 82, 350, 10},      {"l4", 121, 0.300, 58, 72, 20},
-    {"l40s", 362, 0.864, 142, 350, 20},       {"rtx6000-ada", 364, 0.960, 142, 300, 20},
-    {"rtx4090", 165.2, 1.008, 128, 450, 10},  {"h100-80gb", 989.4, 3.35, 132, 700, 320},
-    {"h100-nvl", 835, 3.9, 132, 400, 240},    {"gh200-96gb", 989.4, 4.0, 132, 900, 320},
-    {"gh200-144gb", 989.4, 4.9, 132, 900, 320}, {"h200", 989.4, 4.8, 132, 700, 320},
-    {"b200", 2250, 7.7, 148, 1000, 640},      {"gb200", 2500, 8.0, 152, 1200, 640},
-    {"b300", 2500, 8.0, 148, 1400, 640},      {"rtx5090", 209.5, 1.792, 170, 575, 20},
+    {"a30", 165, 0.933, 56, 165, 20},
+    {"a100-40gb", 312, 1.555, 108, 400, 240},
+    {"a100-80gb", 312, 2.039, 108, 400, 240},
+    {"a10", 125, 0.600, 72, 150, 20},
+    {"a40", 149.7, 0.696, 84, 300, 20},
+    {"a6000", 154.8, 0.768, 84, 300, 20},
+    {"rtx3090", 71, 0.936, 82, 350, 10},
+    {"l4", 121, 0.300, 58, 72, 20},
+    {"l40s", 362, 0.864, 142, 350, 20},
+    {"rtx6000-ada", 364, 0.960, 142, 300, 20},
+    {"rtx4090", 165.2, 1.008, 128, 450, 10},
+    {"h100-80gb", 989.4, 3.35, 132, 700, 320},
+    {"h100-nvl", 835, 3.9, 132, 400, 240},
+    {"gh200-96gb", 989.4, 4.0, 132, 900, 320},
+    {"gh200-144gb", 989.4, 4.9, 132, 900, 320},
+    {"h200", 989.4, 4.8, 132, 700, 320},
+    {"b200", 2250, 7.7, 148, 1000, 640},
+    {"gb200", 2500, 8.0, 152, 1200, 640},
+    {"b300", 2500, 8.0, 148, 1400, 640},
+    {"rtx5090", 209.5, 1.792, 170, 575, 20},
     {"rtx-pro-6000", 503.8, 1.792, 188, 600, 20},
 };
 
@@ -49,24 +61,36 @@ constexpr double kHeldProducts = 0.66, kHeldAttention = 0.35, kHeldMemory = 0.8;
 
 }  // namespace
 
-const ops::Gpu* find_product(std::string_view product) noexcept {
-  const std::string_view vendor = "NVIDIA ";
-  const auto letters = [&](std::string_view text) {
-    if (text.starts_with(vendor)) text.remove_prefix(vendor.size());
-    std::string out;
-    for (const char c : text)
-      if (std::isalnum(static_cast<unsigned char>(c)))
-        out += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
-    return out;
-  };
-  const std::string wanted = letters(product);
-  // The longest name whose letters begin the product's: "NVIDIA H100 80GB HBM3" is an h100-80gb.
+namespace {
+
+/// Letters and digits in lower case, apart where others stand between.
+std::set<std::string> words_of(std::string_view text) {
+  std::set<std::string> words;
+  std::string word;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c))) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (!word.empty()) words.insert(word);
+    word.clear();
+  }
+  if (!word.empty()) words.insert(word);
+  return words;
+}
+
+}  // namespace
+
+const ops::Gpu* find_product(std::string_view product) {
+  const std::set<std::string> wanted = words_of(product);
+  // All words of a card's name are in the product's: "NVIDIA A100-SXM4-80GB" is an a100-80gb.
   const ops::Gpu* best = nullptr;
   size_t most = 0;
   for (const ops::Gpu& gpu : ops::known_gpus()) {
-    for (const std::string& name : {letters(gpu.name), letters(gpu.product)}) {
-      if (name.size() <= most || !wanted.starts_with(name)) continue;
-      best = &gpu, most = name.size();
+    for (const std::string_view name : {gpu.name, gpu.product}) {
+      const std::set<std::string> words = words_of(name);
+      if (words.size() <= most || !std::ranges::includes(wanted, words)) continue;
+      best = &gpu, most = words.size();
     }
   }
   return best;
@@ -89,8 +113,8 @@ Card card_of(const ops::Gpu& gpu) {
   card.context_gib = 0.56;
   card.group_gib = 0.4;
   card.tensor_gib = 0.09;
-  const auto sheet = std::ranges::find_if(
-      kDataSheets, [&](const DataSheet& d) { return gpu.name == d.name; });
+  const auto sheet =
+      std::ranges::find_if(kDataSheets, [&](const DataSheet& d) { return gpu.name == d.name; });
   if (sheet == std::end(kDataSheets)) return card;
   card.peak_tflops = sheet->tflops;
   card.memory_tb_per_s = sheet->memory_tb_per_s;

@@ -126,22 +126,22 @@ double CardTimes::product(ProductKind kind, int64_t rows, int64_t outputs, int64
   if (is_new) {
     const double rate = modelled(card_, kind, rows, outputs, inputs) *
                         product_ratio(card_, kind, rows, outputs, inputs) * 1e12;
-    const double flops =
-        2.0 * static_cast<double>(rows) * static_cast<double>(outputs) * static_cast<double>(inputs);
+    const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(outputs) *
+                         static_cast<double>(inputs);
     // No product is faster than its operands arrive.
     const double bytes =
         2.0 * (static_cast<double>(rows) * static_cast<double>(outputs + inputs) +
                (kind == ProductKind::weight ? 4 : 1) * static_cast<double>(outputs * inputs));
-    at->second = std::max({flops / rate, bytes / (card_.memory_tb_per_s * 1e12),
-                           card_.launch_us * 1e-6});
+    at->second =
+        std::max({flops / rate, bytes / (card_.memory_tb_per_s * 1e12), card_.launch_us * 1e-6});
   }
   return at->second;
 }
 
 double CardTimes::attention(bool backward, int64_t head_size, int64_t length, int64_t heads,
                             double flops) {
-  const auto [at, is_new] =
-      known_.try_emplace(key_of(backward ? "attention_b" : "attention_f", head_size, length, heads));
+  const auto [at, is_new] = known_.try_emplace(
+      key_of(backward ? "attention_b" : "attention_f", head_size, length, heads));
   if (is_new) {
     Nearness near;
     for (const AttentionRate& a : card_.attention)
@@ -160,8 +160,7 @@ double CardTimes::attention(bool backward, int64_t head_size, int64_t length, in
 
 double CardTimes::pass(const char* operation, double bytes) {
   if (bytes <= 0) return card_.launch_us * 1e-6;
-  const auto [at, is_new] =
-      known_.try_emplace(key_of(operation, static_cast<int64_t>(bytes)));
+  const auto [at, is_new] = known_.try_emplace(key_of(operation, static_cast<int64_t>(bytes)));
   if (is_new) {
     Curve own, any;
     for (const PassRate& p : card_.passes) {
@@ -195,16 +194,16 @@ struct SecondsOf {
   }
   double operator()(const ops::LinearBackwardInput* a) const {
     const bool plain = a->activation == ops::Activation::none;
-    return scaled(times.product(plain ? ProductKind::input : ProductKind::input_slope,
-                                a->dy.rows(), a->weight.shape[0], a->weight.shape[1]),
+    return scaled(times.product(plain ? ProductKind::input : ProductKind::input_slope, a->dy.rows(),
+                                a->weight.shape[0], a->weight.shape[1]),
                   a->dy.dtype);
   }
   double operator()(const ops::LinearBackwardWeight* a) const {
     double sum = 0;
     if (a->dweight)
-      sum += scaled(times.product(ProductKind::weight, a->dy.rows(), a->dy.columns(),
-                                  a->x.columns()),
-                    a->dy.dtype);
+      sum +=
+          scaled(times.product(ProductKind::weight, a->dy.rows(), a->dy.columns(), a->x.columns()),
+                 a->dy.dtype);
     if (a->dbias) sum += times.pass("bias_gradient", static_cast<double>(a->dy.bytes()));
     return sum;
   }
@@ -219,8 +218,7 @@ struct SecondsOf {
   double operator()(const ops::AdamW* a) const {
     if (!host_state) return times.pass(a->kName, a->cost().bytes);
     const double host = 2 * ops::bytes_of({&a->main, &a->m, &a->v});
-    return host / (card.host_gb_per_s * 1e9) +
-           times.pass(a->kName, a->cost().bytes - host);
+    return host / (card.host_gb_per_s * 1e9) + times.pass(a->kName, a->cost().bytes - host);
   }
   template <class Other>
   double operator()(const Other* a) const {
@@ -248,12 +246,12 @@ double transfer_seconds(const Card& card, Transfer kind, double bytes,
     double nearest = INFINITY;
     for (const TransferRate& t : card.transfers)
       if (t.kind == kind)
-        nearest = std::min(nearest, apart(static_cast<double>(t.ranks),
-                                          static_cast<double>(place.per_host)));
+        nearest = std::min(
+            nearest, apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)));
     Curve curve;
     for (const TransferRate& t : card.transfers)
-      if (t.kind == kind && apart(static_cast<double>(t.ranks),
-                                  static_cast<double>(place.per_host)) == nearest)
+      if (t.kind == kind &&
+          apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)) == nearest)
         curve.add(t.mib, t.gb_per_s);
     if (!curve.empty()) bus = curve.at(bytes / kMib);
   }

@@ -135,7 +135,7 @@ class CollectiveRank {
     for (int i = 0; i < count; ++i) once();
     wait();
     const double each = std::chrono::duration<double>(Clock::now() - begin).count() / count;
-    const double n_ranks = size_;
+    const double n_ranks = static_cast<double>(size_);
     double moved = traffic;
     if (kind == ops::Transfer::all_reduce) moved = 2 * traffic * (n_ranks - 1) / n_ranks;
     if (kind == ops::Transfer::reduce_scatter || kind == ops::Transfer::all_gather)
@@ -147,7 +147,8 @@ class CollectiveRank {
   std::unique_ptr<ops::Ops> ops_;
   int64_t free_before_;
   std::unique_ptr<comm::Comm> comm_;
-  int64_t rank_, size_, elements_;
+  int rank_, size_;
+  int64_t elements_;
   void* block_ = nullptr;
   Tensor whole_, other_;
 };

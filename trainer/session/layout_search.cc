@@ -220,8 +220,8 @@ void Search::add_recomputed(const Layout& layout, Worker& worker, Outcome& out) 
   next.recompute = Recompute::selective;
   add(next);
   const int64_t layers = task_.config.num_layers.value_or(1);
-  const int64_t most =
-      (layers + 2 + layout.pipeline * layout.chunks - 1) / (layout.pipeline * layout.chunks);
+  const int64_t parts = layout.pipeline * layout.chunks;
+  const int64_t most = std::min(layers, (layers + 2 + parts - 1) / parts);
   next.recompute = Recompute::full;
   next.recompute_layers = 1;
   if (bytes_of(next) > room_) {
