@@ -52,8 +52,9 @@ COMMON = ["--vocab-size", "50257", "--attention-dropout", "0", "--hidden-dropout
           "--min-lr", "1e-4"]
 
 
-def predict(flags, gpus, card, top=1):
-    command = ["plan-training", "-q", "--json", "--top", str(top), "--world-size", str(gpus), *COMMON, *flags]
+def predict(flags, gpus, card, top=0):
+    command = ["plan-training", "-q", "--json", "--world-size", str(gpus), *COMMON, *flags]
+    command += ["--top", str(top)] if top else ["--as-given"]
     if card:
         command += ["--gpu", card]
     done = subprocess.run(command, capture_output=True, text=True)
@@ -124,8 +125,7 @@ def run(arguments):
                 else:
                     case.update(card=result["card"]["product"], predicted_seconds=best["step_seconds"],
                                 predicted_bytes=best["memory_bytes"])
-                    flags = case["flags"] + [f for f in added(best["flags"], case["flags"])]
-                    case.update(measure(flags, case["gpus"], data, arguments.seconds, best["step_seconds"]))
+                    case.update(measure(case["flags"], case["gpus"], data, arguments.seconds, best["step_seconds"]))
             except Exception as error:  # one case that fails must not lose the others.
                 case["failed"] = str(error)
             print(json.dumps(case), file=out, flush=True)

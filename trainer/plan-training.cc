@@ -38,7 +38,7 @@ struct PlanOptions {
   std::optional<int64_t> world_size, local_world_size;
   std::optional<double> device_memory_gb;
   int64_t top = 3;
-  bool json = false;
+  bool json = false, as_given = false;
   std::string calibrate;
   double seconds = 40;
 };
@@ -77,6 +77,9 @@ cli::Table<PlanOptions> flags() {
          .value = "N",
          .help = "How many of the best layouts are printed.",
          .field = cli::integer(&O::top, 1, 1000)},
+        {.name = "as-given",
+         .help = "Choose nothing: cost the layout that the flags give.",
+         .field = cli::on(&O::as_given)},
         {.name = "json", .help = "Print the result as JSON.", .field = cli::on(&O::json)}}},
       {"Measuring",
        {{.name = "calibrate",
@@ -158,6 +161,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   SearchTask task =
       search_task(config, given, cluster_of(o), card->card, vocabulary_of(config, call.console));
   task.top = o.top;
+  task.as_given = o.as_given;
   const SearchResult result = search_layouts(task);
   const ReportContext context{
       .task = task, .words = trainer_words(config, given), .has_length = has_length};

@@ -60,13 +60,24 @@ void add_sharings(const Layout& layout, const TrainConfig& config, const Fixed& 
   Layout next = layout;
   const int most = fixed.zero || layout.data == 1 ? 0 : 3;
   for (int zero = 0; zero <= most; ++zero) {
-    next.zero_stage = fixed.zero ? static_cast<int>(config.zero_stage) : zero;
+    const int64_t given = std::max<int64_t>(config.zero_stage, config.use_distributed_optimizer);
+    next.zero_stage = fixed.zero ? static_cast<int>(given) : zero;
     for (const bool overlap : {true, false}) {
       if (overlap && (fixed.overlap || layout.data == 1)) continue;
-      next.overlap = overlap;
+      next.overlap = fixed.overlap ? config.overlap_grad_reduce : overlap;
       out.push_back(next);
     }
   }
+}
+
+/// What the command itself computes again.
+void take_recomputation(const TrainConfig& config, Layout& layout) {
+  if (config.recompute_activations || config.recompute_granularity == "selective")
+    layout.recompute = Layout::Recompute::selective;
+  if (config.recompute_granularity == "full" || config.checkpoint_activations)
+    layout.recompute =
+        config.recompute_method == "block" ? Layout::Recompute::block : Layout::Recompute::full;
+  layout.recompute_layers = config.recompute_num_layers.value_or(1);
 }
 
 const char* const kRecomputeFlags[] = {"recompute-activations", "recompute-granularity",
@@ -105,6 +116,8 @@ Fixed fixed_by(const Given& given) {
           .offload = one_of(given, {"cpu-offload"}),
           .precision = one_of(given, {"bf16", "fp16"})};
 }
+
+Fixed all_fixed() noexcept { return {true, true, true, true, true, true, true, true, true, true}; }
 
 std::vector<std::string> words_of(const Layout& l, const Fixed& fixed) {
   std::vector<std::string> words;
@@ -223,6 +236,10 @@ std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfi
                   .bf16 = space.bf16};
       if (fixed.schedule && !config.pipeline_schedule.empty())
         base.schedule = config.pipeline_schedule;
+      if (fixed.schedule) base.chunks = config.num_virtual_stages_per_pipeline_rank.value_or(1);
+      if (base.chunks > 1) base.schedule = "interleaved";
+      if (fixed.offload) base.cpu_offload = config.cpu_offload;
+      if (fixed.recompute) take_recomputation(config, base);
       const int64_t samples = space.most_samples / base.data;
       if (samples < 1) continue;
       std::vector<int64_t> sizes = micro_batch_sizes(samples);

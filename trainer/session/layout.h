@@ -41,6 +41,8 @@ struct Fixed {
        precision = false;
 };
 Fixed fixed_by(const Given& given);
+/// Everything: the layout is as the command has it.
+Fixed all_fixed() noexcept;
 
 /// Sets the flags of `layout` that `fixed` leaves open, as if the command had given them.
 void apply(const Layout& layout, const Fixed& fixed, TrainConfig& config, Given& given);

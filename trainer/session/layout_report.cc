@@ -50,7 +50,7 @@ std::string command_of(const Choice& choice, const ReportContext& context) {
   if (one_host && cluster.world_size > 1)
     words.push_back(concat("--nproc-per-node ", cluster.world_size));
   for (const std::string& word : context.words) words.push_back(cli::shell_word(word));
-  const std::vector<std::string> layout = words_of(choice.layout, fixed_by(context.task.given));
+  const std::vector<std::string> layout = words_of(choice.layout, fixed_of(context.task));
   words.insert(words.end(), layout.begin(), layout.end());
   return cli::join(words, " ");
 }
@@ -147,7 +147,7 @@ nlohmann::ordered_json json_of(const Choice& c, const ReportContext& context) {
       {"tokens_per_second", r.tokens_per_second},
       {"mfu", r.mfu},
       {"joules_per_token", r.joules_per_token},
-      {"flags", words_of(l, fixed_by(context.task.given))},
+      {"flags", words_of(l, fixed_of(context.task))},
       {"command", command_of(c, context)}};
   if (context.has_length) json["run_seconds"] = run_seconds(c);
   return json;

@@ -56,7 +56,7 @@ class Search {
  public:
   explicit Search(const SearchTask& task)
       : task_(task),
-        fixed_(fixed_by(task.given)),
+        fixed_(fixed_of(task)),
         room_(room_of(task.card)),
         wanted_(static_cast<size_t>(task.top) + 3) {}
 
@@ -377,10 +377,14 @@ int64_t room_of(const Card& card) noexcept {
   return static_cast<int64_t>(card.memory_gib * (int64_t{1} << 30));
 }
 
+Fixed fixed_of(const SearchTask& task) {
+  return task.as_given ? all_fixed() : fixed_by(task.given);
+}
+
 PlannedRun planned_run(const SearchTask& task, const Layout& layout) {
   TrainConfig config = task.config;
   Given given = task.given;
-  apply(layout, fixed_by(task.given), config, given);
+  apply(layout, fixed_of(task), config, given);
   return plan_run(config, std::move(given), task.cluster, task.vocab_size);
 }
 

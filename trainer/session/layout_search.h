@@ -26,6 +26,7 @@ struct SearchTask {
   int64_t most_samples = 1;  ///< Of a step.
   bool exactly = false;      ///< Each step has as many.
   bool bf16 = false;         ///< Where the command names no precision.
+  bool as_given = false;     ///< Nothing is chosen: what the command says is costed.
   int64_t top = 1;           ///< How many of the best are wanted.
   int threads = 2;
 };
@@ -37,6 +38,9 @@ struct Choice {
   StepReport report;
   int64_t train_iters = 0;
 };
+
+/// What of the layout is the command's.
+Fixed fixed_of(const SearchTask& task);
 
 /// What the search has found.
 struct SearchResult {
