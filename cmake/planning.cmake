@@ -26,3 +26,9 @@ gristmill_library(trainer_planning SOURCES trainer/planning/card_json.cc trainer
   trainer/planning/simulation.cc trainer/planning/times.cc ${PROJECT_BINARY_DIR}/card_files.cc LINK trainer_core cli_rows
   nlohmann_json::nlohmann_json)
 gristmill_test(planning_test SOURCES tests/trainer/planning_test.cc LINK trainer_planning)
+gristmill_test(plan_program_test SOURCES tests/trainer/plan_program_test.cc LINK indexed nlohmann_json::nlohmann_json)
+if(BUILD_TESTING)
+  add_dependencies(plan_program_test trainer plan-training)
+  target_compile_definitions(plan_program_test PRIVATE TRAINER_PROGRAM="$<TARGET_FILE:trainer>"
+                             PLAN_PROGRAM="$<TARGET_FILE:plan-training>" $<$<BOOL:${CUDA}>:GRISTMILL_CUDA>)
+endif()

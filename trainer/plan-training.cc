@@ -142,6 +142,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   if (!o.calibrate.empty()) return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
   Given given;
   for (const std::string& name : call.parsed.given) given.insert(name);
+  if (given.contains("tokens")) given.insert("train-tokens");
   TrainConfig& config = o.train;
   config.dry_run = true;
   const bool has_length = config.train_iters || config.train_samples || config.train_tokens;

@@ -63,7 +63,7 @@ std::optional<double> memory_of_environment() {
   try {
     return cli::parse_real(text, 1, 1e5);
   } catch (const UsageError& error) {
-    throw UsageError(concat("DEVICE_MEMORY_GB in the environment: ", error.what()));
+    throw UsageError(concat("DEVICE_MEMORY_GB=", text, " in the environment: ", error.what()));
   }
 }
 

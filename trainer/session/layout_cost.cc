@@ -92,8 +92,11 @@ StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const 
   const double gpus = static_cast<double>(cluster.world_size);
   const double tokens = samples * static_cast<double>(run.options.seq_length);
   report.tokens_per_second = tokens / estimate.seconds;
-  report.mfu = samples * flops_per_sample(run.spec, run.options.seq_length) /
-               (estimate.seconds * gpus * card.peak_tflops * 1e12);
+  // docs/glossary.md: 6 N + 6 L H S floating point operations a token.
+  const double layers = static_cast<double>(run.spec.num_layers * run.spec.hidden_size);
+  const double flops = 6.0 * static_cast<double>(count_parameters(run.spec)) +
+                       6.0 * layers * static_cast<double>(run.options.seq_length);
+  report.mfu = tokens * flops / (estimate.seconds * gpus * card.peak_tflops * 1e12);
   double joules = 0;
   for (const StageTime& stage : estimate.stages)
     joules += card.watts * stage.compute + card.watts_waiting * (stage.exposed + stage.bubble);

@@ -53,7 +53,7 @@ StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const 
 struct StepReport {
   double seconds = 0, compute = 0, exposed = 0, bubble = 0;  ///< Of the busiest stage.
   double tokens_per_second = 0;                              ///< Of all GPUs.
-  double mfu = 0;               ///< Of the card's peak, flops as Megatron-LM counts them.
+  double mfu = 0;               ///< As docs/glossary.md has it.
   double joules_per_token = 0;  ///< Of GPUs alone.
 };
 StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,
