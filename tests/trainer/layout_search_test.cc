@@ -92,7 +92,7 @@ TEST(LayoutSearchTest, LessMemoryIsKeptTo) {
 }
 
 TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
-  const SearchTask t = task(16, 2048, 1, 8, 11);
+  const SearchTask t = task(16, 2048, 1, 8, 24);
   const SearchResult result = search_layouts(t);
   ASSERT_TRUE(result.nearest_miss.has_value());
   EXPECT_GT(result.nearest_miss->bytes, room_of(t.card));
@@ -100,7 +100,7 @@ TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
   EXPECT_LE(result.nearest_miss->fitting->bytes, room_of(t.card));
   const std::string text = text_report(result, {.task = t, .words = {}});
   EXPECT_THAT(text, HasSubstr("nearest miss: tensor 1, pipeline 1"));
-  EXPECT_THAT(text, testing::ContainsRegex("needs [0-9.]+ GiB of 11.0 GiB; with --.* it fits"));
+  EXPECT_THAT(text, testing::ContainsRegex("needs [0-9.]+ GiB of 24.0 GiB; with --.* it fits"));
 }
 
 // What a command says is not changed.

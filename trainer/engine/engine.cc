@@ -79,6 +79,13 @@ int64_t Engine::plan_largest(const ModelSpec& spec, const EngineOptions& options
   return Planner::largest(spec, options, topology);
 }
 
+int64_t Engine::plan_states(const ModelSpec& spec, const EngineOptions& options,
+                            const Topology& topology) {
+  check_options(spec, options, topology);
+  ops::PlanOps ops;
+  return Parts(spec, options, plan_groups(topology), ops, {}).arena.used_bytes();
+}
+
 ops::Timeline Engine::timeline(const ModelSpec& spec, const EngineOptions& options,
                                const Topology& topology, ops::OperationTimes& times) {
   check_options(spec, options, topology);

@@ -71,8 +71,8 @@ class Engine::Parts::Walk {
     if (!weights) arrived(!forward, a);
     p_.tape->repeat(a);
     const int last = static_cast<int>(p_.stages.size()) - 1;
-    const bool at_end = forward ? t.last_stage() && a.chunk == last
-                                : t.first_stage() && a.chunk == 0;
+    const bool at_end =
+        forward ? t.last_stage() && a.chunk == last : t.first_stage() && a.chunk == 0;
     if (!weights && !at_end && t.pipeline_size > 1)
       ready_[{!forward, a.chunk, a.microbatch}] = p_.take_stream();
   }

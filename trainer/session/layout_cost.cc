@@ -73,6 +73,14 @@ int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
+int64_t bytes_of_states(const PlannedRun& run, const Card& card) {
+  const int last = run.topology.pipeline_size - 1;
+  int64_t most = Engine::plan_states(run.spec, run.options, stage_of(run, 0));
+  if (last > 0)
+    most = std::max(most, Engine::plan_states(run.spec, run.options, stage_of(run, last)));
+  return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
+}
+
 StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,
                            CardTimes& times, bool data_is_free) {
   std::vector<ops::Timeline> stages;

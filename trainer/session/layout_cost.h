@@ -45,6 +45,10 @@ PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& clust
 /// of the largest step of the first and the last.
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact);
 
+/// The same without any activations, of the first and the last stage: less than any recomputation
+/// needs.
+int64_t bytes_of_states(const PlannedRun& run, const Card& card);
+
 /// The step, simulated. `times` are those of `card`; `data_is_free` as simulate() has it.
 StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,
                            CardTimes& times, bool data_is_free = false);
@@ -53,8 +57,8 @@ StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const 
 struct StepReport {
   double seconds = 0, compute = 0, exposed = 0, bubble = 0;  ///< Of the busiest stage.
   double tokens_per_second = 0;                              ///< Of all GPUs.
-  double mfu = 0;               ///< As docs/glossary.md has it.
-  double joules_per_token = 0;  ///< Of GPUs alone.
+  double mfu = 0;                                            ///< As docs/glossary.md has it.
+  double joules_per_token = 0;                               ///< Of GPUs alone.
 };
 StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,
                      const Card& card);

@@ -174,10 +174,8 @@ std::string text_report(const SearchResult& result, const ReportContext& context
   else
     text += concat("\nthe first as a command:\n", command_of(result.best.front(), context), "\n");
   text += "\nleft out\n" + refusals_text(result);
-  text += format(
-      "    %8s  do not fit, with everything computed again and the optimizer's state on "
-      "the host\n",
-      with_commas(result.no_room).c_str());
+  text += format("    %8s  do not fit as they are; what makes them fit is slower, or not enough\n",
+                 with_commas(result.no_room).c_str());
   text +=
       format("    %8s  fit and are slower\n",
              with_commas(result.costed - result.no_room - static_cast<int64_t>(result.best.size()))

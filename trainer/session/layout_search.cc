@@ -75,21 +75,32 @@ class Search {
   int64_t bytes_of(const Layout& layout) const {
     return bytes_taken(planned(layout), task_.card, false);
   }
-  Outcome consider(const Layout& layout, Worker& worker) const;
-  void add_recomputed(const Layout& layout, Worker& worker, Outcome& out) const;
+  /// `limit`: seconds a sample above which nothing is of use.
+  Outcome consider(const Core& core, const Layout& layout, double limit, Worker& worker) const;
+  void add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
+                      Outcome& out) const;
+  /// Least seconds a sample that computing `layers` of a stage again, or all in part, adds.
+  double recompute_bound(const Layout& layout, Recompute kind, double share) const;
+  double offload_bound(const Layout& layout) const;
+  struct Point {
+    int64_t layers = 0, bytes = 0;
+  };
+  int64_t least_layers(Layout layout, Point none, Point all, double limit, double bound) const;
   std::vector<Core> cores(SearchResult& result);
   double bound_of(const Layout& layout, const PlannedRun& run);
   double own_bound(const Core& core, Worker& worker) const;
   /// Calls `work(i, worker)` for each i below `count`, on all threads.
   template <class Work>
   void on_threads(size_t count, Work work);
-  void consider_all(std::span<const std::pair<const Core*, size_t>> layouts, SearchResult& result);
+  void consider_all(std::span<const std::pair<const Core*, size_t>> layouts, double limit,
+                    SearchResult& result);
   void merge(const Core& core, const Layout& layout, Outcome& outcome, SearchResult& result);
   bool can_enter(double bound) const {
     return found_.size() < wanted_ || bound <= seconds_per_sample(found_.back());
   }
   void verify_best(SearchResult& result);
-  double layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches);
+  double layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
+                       Recompute recompute);
 
   const SearchTask& task_;
   const Fixed fixed_;
@@ -98,12 +109,14 @@ class Search {
   std::vector<std::unique_ptr<Worker>> workers_;
   struct Units {
     double layer = 0, ends = 0;  ///< Seconds of a middle micro-batch: a layer, embedding and head.
+    double selective = 0, full = 0;  ///< More, of a layer that is computed again.
   };
   std::map<std::tuple<int64_t, bool, int64_t>, Units> units_;
   std::vector<Choice> found_;
 };
 
-double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches) {
+double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
+                             Recompute recompute) {
   PlannedRun small = run;
   small.spec.num_layers = layers;
   EngineOptions& o = small.options;
@@ -112,6 +125,9 @@ double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t micr
   o.chunks = 1;
   o.layers_per_stage.clear();
   o.recompute = {};
+  if (recompute == Recompute::selective)
+    o.recompute.granularity = trainer::Recompute::Granularity::selective;
+  if (recompute == Recompute::full) o.recompute.granularity = trainer::Recompute::Granularity::full;
   o.zero_stage = 0;
   o.grad_dtype = DType::f32;
   small.topology = make_topology(0, run.topology.tensor_size, run.topology.tensor_size, 1);
@@ -125,10 +141,14 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
       {layout.tensor, run.options.sequence_parallel, run.options.micro_batch_size});
   Units& unit = at->second;
   if (is_new) {
-    const double middle2 = layer_seconds(run, 2, 3) - layer_seconds(run, 2, 2);
-    const double middle1 = layer_seconds(run, 1, 3) - layer_seconds(run, 1, 2);
-    unit.layer = middle2 - middle1;
-    unit.ends = std::max(0.0, middle1 - unit.layer);
+    const auto middle = [&](int64_t layers, Recompute recompute) {
+      return layer_seconds(run, layers, 3, recompute) - layer_seconds(run, layers, 2, recompute);
+    };
+    const double one = middle(1, Recompute::none);
+    unit.layer = middle(2, Recompute::none) - one;
+    unit.ends = std::max(0.0, one - unit.layer);
+    unit.selective = middle(2, Recompute::selective) - middle(1, Recompute::selective) - unit.layer;
+    unit.full = middle(2, Recompute::full) - middle(1, Recompute::full) - unit.layer;
   }
   const double stages = static_cast<double>(layout.pipeline);
   const double whole = static_cast<double>(run.spec.num_layers) * unit.layer + unit.ends;
@@ -207,62 +227,111 @@ std::optional<Choice> Search::cost(const Layout& layout, Worker& worker) const {
   return timed(layout, run, bytes, worker);
 }
 
+double Search::recompute_bound(const Layout& layout, Recompute kind, double share) const {
+  const bool sequence = layout.sequence_parallel && layout.tensor > 1;
+  const auto at = units_.find({layout.tensor, sequence, layout.micro_batch_size});
+  if (at == units_.end()) return 0;
+  const double more = kind == Recompute::selective ? at->second.selective : at->second.full;
+  const double layers = static_cast<double>(task_.config.num_layers.value_or(1));
+  return 0.95 * share * layers * std::max(more, 0.0) / static_cast<double>(layout.pipeline) /
+         static_cast<double>(layout.micro_batch_size * layout.data);
+}
+
+/// The optimizer's state of as little as a rank can have of it passes both ways once a step.
+double Search::offload_bound(const Layout& layout) const {
+  constexpr double kBytes = 2 * 8;  // of fp32 main parameters and 16-bit moments, at least.
+  const double parameters =
+      static_cast<double>(count_parameters(planned(layout).spec) / task_.cluster.world_size);
+  return kBytes * parameters / (task_.card.host_gb_per_s * 1e9) /
+         static_cast<double>(layout.global_batch_size());
+}
+
 /// The lightest recomputation of each kind that fits: less is computed again, so none of the others
 /// of its kind is faster.
-void Search::add_recomputed(const Layout& layout, Worker& worker, Outcome& out) const {
+void Search::add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
+                            Outcome& out) const {
   if (fixed_.recompute) return;
+  const auto useful = [&](Recompute kind, double share) {
+    return core.bound + recompute_bound(layout, kind, share) <= limit;
+  };
   const auto add = [&](const Layout& next) {
     std::optional<Choice> choice = cost(next, worker);
     if (choice) out.fits.push_back(std::move(*choice));
     return choice.has_value();
   };
-  Layout next = layout;
-  next.recompute = Recompute::selective;
-  add(next);
   const int64_t layers = task_.config.num_layers.value_or(1);
   const int64_t parts = layout.pipeline * layout.chunks;
   const int64_t most = std::min(layers, (layers + 2 + parts - 1) / parts);
+  Layout next = layout;
   next.recompute = Recompute::full;
   next.recompute_layers = 1;
-  if (bytes_of(next) > room_) {
+  const int64_t least_bytes = bytes_of(next);
+  if (least_bytes > room_) {
     for (const int64_t together : {2, 4, 8}) {
       next.recompute_layers = together;
-      if (together < most && add(next)) return;
+      if (together < most && useful(Recompute::full, 1) && add(next)) return;
     }
     return;
   }
-  add(next);
+  next.recompute = Recompute::selective;
+  if (useful(Recompute::selective, 1)) add(next);
   next.recompute = Recompute::block;
-  int64_t low = 1, high = most;
-  while (low < high) {
-    const int64_t middle = (low + high) / 2;
-    next.recompute_layers = middle;
-    if (bytes_of(next) <= room_)
-      high = middle;
-    else
-      low = middle + 1;
-  }
-  next.recompute_layers = low;
-  if (low < most) add(next);
+  next.recompute_layers = least_layers(next, {0, out.missed_bytes.value_or(least_bytes)},
+                                       {most, least_bytes}, limit, core.bound);
+  if (next.recompute_layers == 0) return;
+  if (next.recompute_layers == most) next.recompute = Recompute::full, next.recompute_layers = 1;
+  add(next);
 }
 
-Search::Outcome Search::consider(const Layout& layout, Worker& worker) const {
+/// The smallest number of layers to compute again that fits, where bytes fall nearly in a line from
+/// `none`, which does not fit, to `all`, which does; 0 where even the line's number is of no use.
+int64_t Search::least_layers(Layout layout, Point none, Point all, double limit,
+                             double bound) const {
+  const int64_t most = all.layers;
+  while (all.layers - none.layers > 1) {
+    const double share = static_cast<double>(none.bytes - room_) /
+                         static_cast<double>(std::max<int64_t>(none.bytes - all.bytes, 1));
+    const int64_t guess = std::clamp<int64_t>(
+        none.layers +
+            static_cast<int64_t>(std::ceil(std::clamp(share, 0.0, 1.0) *
+                                           static_cast<double>(all.layers - none.layers))),
+        none.layers + 1, all.layers - 1);
+    const double least = static_cast<double>(none.layers + 1) / static_cast<double>(most);
+    if (bound + recompute_bound(layout, Recompute::full, 0.9 * least) > limit) return 0;
+    layout.recompute_layers = guess;
+    const int64_t bytes = bytes_of(layout);
+    (bytes <= room_ ? all : none) = {guess, bytes};
+  }
+  const double share = static_cast<double>(all.layers) / static_cast<double>(most);
+  if (bound + recompute_bound(layout, Recompute::full, 0.9 * share) > limit) return 0;
+  return all.layers;
+}
+
+Search::Outcome Search::consider(const Core& core, const Layout& layout, double limit,
+                                 Worker& worker) const {
   Outcome out;
   const PlannedRun run = planned(layout);
-  const int64_t bytes = bytes_taken(run, task_.card, false);
-  if (bytes <= room_) {
-    out.fits.push_back(timed(layout, run, bytes, worker));
-    return out;
+  if (bytes_of_states(run, task_.card) <= room_) {
+    const int64_t bytes = bytes_taken(run, task_.card, false);
+    if (bytes <= room_) {
+      out.fits.push_back(timed(layout, run, bytes, worker));
+      return out;
+    }
+    out.missed_bytes = bytes;
+    add_recomputed(core, layout, limit, worker, out);
   }
-  out.missed_bytes = bytes;
-  add_recomputed(layout, worker, out);
-  if (out.fits.empty() && !fixed_.offload) {
+  if (out.fits.empty() && !fixed_.offload && core.bound + offload_bound(layout) <= limit) {
     Layout next = layout;
     next.cpu_offload = true;
-    if (std::optional<Choice> choice = cost(next, worker))
+    if (bytes_of_states(planned(next), task_.card) > room_) return out;
+    if (std::optional<Choice> choice = cost(next, worker)) {
       out.fits.push_back(std::move(*choice));
-    else
-      add_recomputed(next, worker, out);
+    } else {
+      Outcome offloaded;
+      offloaded.missed_bytes = bytes_of(next);
+      add_recomputed(core, next, limit, worker, offloaded);
+      out.fits = std::move(offloaded.fits);
+    }
   }
   std::stable_sort(out.fits.begin(), out.fits.end(), before);
   return out;
@@ -287,11 +356,12 @@ void Search::on_threads(size_t count, Work work) {
     if (error) std::rethrow_exception(error);
 }
 
-void Search::consider_all(std::span<const std::pair<const Core*, size_t>> layouts,
+void Search::consider_all(std::span<const std::pair<const Core*, size_t>> layouts, double limit,
                           SearchResult& result) {
   std::vector<Outcome> outcomes(layouts.size());
   on_threads(layouts.size(), [&](size_t i, Worker& worker) {
-    outcomes[i] = consider(layouts[i].first->layouts[layouts[i].second], worker);
+    const auto& [core, which] = layouts[i];
+    outcomes[i] = consider(*core, core->layouts[which], limit, worker);
   });
   for (size_t i = 0; i < layouts.size(); ++i) {
     const auto& [core, which] = layouts[i];
@@ -353,7 +423,8 @@ SearchResult Search::run(bool all) {
       for (const Core& core : batch)
         for (size_t i = likely ? 0 : 1; i < (likely ? 1 : core.layouts.size()); ++i)
           if (all || can_enter(core.bound)) layouts.emplace_back(&core, i);
-      consider_all(layouts, result);
+      const bool open = all || found_.size() < wanted_;
+      consider_all(layouts, open ? INFINITY : seconds_per_sample(found_.back()), result);
     }
     next += count;
   }
@@ -361,6 +432,7 @@ SearchResult Search::run(bool all) {
   verify_best(result);
   if (result.nearest_miss) {
     SearchResult::Miss& miss = *result.nearest_miss;
+    miss.bytes = bytes_taken(planned(miss.layout), task_.card, true);
     miss.tokens_per_second = timed(miss.layout, planned(miss.layout), miss.bytes, *workers_.front())
                                  .report.tokens_per_second;
     if (!result.best.empty() &&

@@ -47,7 +47,7 @@ struct SearchResult {
   std::vector<Choice> best;  ///< At most `top`, the fastest first.
   int64_t enumerated = 0, costed = 0;
   int64_t slower_by_bound = 0;  ///< Not costed: no other recomputation makes them fast enough.
-  int64_t no_room = 0;          ///< Of those costed: not even with everything recomputed.
+  int64_t no_room = 0;          ///< Of those costed: and what makes them fit is of no use.
   std::map<std::string, int64_t> refusals;  ///< The trainer's words, and how often.
   /// The layout that would be fastest if it fitted.
   struct Miss {
