@@ -1,5 +1,5 @@
-// The search for a layout: beside brute force, for any number of threads, in what it refuses; and the
-// measuring of a device, on the CPU.
+// The search for a layout: beside brute force, for any number of threads, in what it refuses; and
+// the measuring of a device, on the CPU.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/layout_search.h"
@@ -92,7 +92,7 @@ TEST(LayoutSearchTest, LessMemoryIsKeptTo) {
 }
 
 TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
-  const SearchTask t = task(16, 2048, 1, 8, 24);
+  const SearchTask t = task(16, 2048, 1, 8, 18);
   const SearchResult result = search_layouts(t);
   ASSERT_TRUE(result.nearest_miss.has_value());
   EXPECT_GT(result.nearest_miss->bytes, room_of(t.card));
@@ -100,7 +100,8 @@ TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
   EXPECT_LE(result.nearest_miss->fitting->bytes, room_of(t.card));
   const std::string text = text_report(result, {.task = t, .words = {}});
   EXPECT_THAT(text, HasSubstr("nearest miss: tensor 1, pipeline 1"));
-  EXPECT_THAT(text, testing::ContainsRegex("needs [0-9.]+ GiB of 24.0 GiB; with --.* it fits"));
+  EXPECT_THAT(text,
+              testing::ContainsRegex("needs [0-9.]+ GiB of 18.0 GiB; with --.*[a-z0-9] it fits"));
 }
 
 // What a command says is not changed.

@@ -198,8 +198,9 @@ TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
       train({"--nproc-per-node", "2", "--max-global-batch-size", "9", "--new-layout",
              "--train-iters", "14", "--override-opt_param-scheduler"});
   EXPECT_THAT(third.err, HasSubstr("layout chosen in")) << third.err;
-  EXPECT_THAT(wait(start(words + Words{"--auto-layout", "--new-layout"}, {}, TRAINER_PROGRAM, false)).err,
-              HasSubstr("a layout is chosen for --max-global-batch-size or"));
+  EXPECT_THAT(
+      wait(start(words + Words{"--auto-layout", "--new-layout"}, {}, TRAINER_PROGRAM, false)).err,
+      HasSubstr("a layout is chosen for --max-global-batch-size or"));
 }
 
 }  // namespace

@@ -41,8 +41,7 @@ Groups plan_groups(const Topology& t, ops::Timeline* timeline) {
           .tensor = make(t.tensor_rank, t.tensor_size, ops::Queue::tensor),
           .data = make(t.data_rank, t.data_size, ops::Queue::data),
           .pipeline = make(t.pipeline_rank, t.pipeline_size, ops::Queue::pipeline),
-          .embedding =
-              make(holders == 2 && t.last_stage() ? 1 : 0, holders, ops::Queue::embedding),
+          .embedding = make(holders == 2 && t.last_stage() ? 1 : 0, holders, ops::Queue::embedding),
           .world = make(t.rank(), t.world_size(), ops::Queue::world)};
 }
 

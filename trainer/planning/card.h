@@ -1,7 +1,7 @@
-// Card: what is known of how fast a GPU is, as a table: products by shape, attention by heads, width
-// and length, passes over memory by bytes, collectives by size and group. Read from and written to
-// JSON (docs/format/card.5.md); for a card that was never measured, computed from its data sheet.
-// Not here: looking a time up (times.h), measuring (calibration). May include: ops/.
+// Card: what is known of how fast a GPU is, as a table: products by shape, attention by heads,
+// width and length, passes over memory by bytes, collectives by size and group. Read from and
+// written to JSON (docs/format/card.5.md); for a card that was never measured, computed from its
+// data sheet. Not here: looking a time up (times.h), measuring (calibration). May include: ops/.
 // Rates are TFLOP/s, TB/s and GB/s with 10^12 and 10^9, as data sheets have them.
 //
 // SPDX-License-Identifier: MIT
@@ -59,23 +59,23 @@ struct TransferRate {
 /// See the room card. Fields of one measurement or of a data sheet.
 struct Card {
   std::string name, product;
-  std::string source;       ///< Where the figures come from, for the report: one line.
-  bool measured = false;    ///< Products, attention and passes: else by the data sheet.
+  std::string source;     ///< Where the figures come from, for the report: one line.
+  bool measured = false;  ///< Products, attention and passes: else by the data sheet.
   bool measured_transfers = false;
-  double memory_gib = 0;    ///< That a process can have when nothing runs.
+  double memory_gib = 0;  ///< That a process can have when nothing runs.
   double watts = 0, watts_waiting = 0;
-  double peak_tflops = 0;   ///< Of the data sheet, 16-bit without sparsity: MFU is of this.
+  double peak_tflops = 0;  ///< Of the data sheet, 16-bit without sparsity: MFU is of this.
   double memory_tb_per_s = 0;
-  int64_t multiprocessors = 0;  ///< 0: no GPU; products have one rate.
-  double launch_us = 0;     ///< Least time of an operation in a recorded step.
-  double fp32_share = 0.06;  ///< Of the 16-bit rate, where a model computes in fp32.
-  double host_gb_per_s = 0;  ///< Between a GPU and its host's memory.
-  double link_gb_per_s = 0, link_us = 0;        ///< Bus bandwidth, start, within a host.
+  int64_t multiprocessors = 0;            ///< 0: no GPU; products have one rate.
+  double launch_us = 0;                   ///< Least time of an operation in a recorded step.
+  double fp32_share = 0.06;               ///< Of the 16-bit rate, where a model computes in fp32.
+  double host_gb_per_s = 0;               ///< Between a GPU and its host's memory.
+  double link_gb_per_s = 0, link_us = 0;  ///< Bus bandwidth, start, within a host.
   double network_gb_per_s = 0, network_us = 0;  ///< Of a host, one direction.
-  double hidden_cost = 0;   ///< Compute lost to a transfer beside it, as a share of its time.
-  double context_gib = 0;   ///< CUDA's context and libraries, of every process.
-  double group_gib = 0;     ///< NCCL's memory for each group that a rank is in.
-  double tensor_gib = 0;    ///< More, for each other rank of a tensor-parallel group.
+  double hidden_cost = 0;  ///< Compute lost to a transfer beside it, as a share of its time.
+  double context_gib = 0;  ///< CUDA's context and libraries, of every process.
+  double group_gib = 0;    ///< NCCL's memory for each group that a rank is in.
+  double tensor_gib = 0;   ///< More, for each other rank of a tensor-parallel group.
   std::vector<ProductRate> products;
   std::vector<AttentionRate> attention;
   std::vector<PassRate> passes;

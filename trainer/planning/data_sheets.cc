@@ -1,6 +1,7 @@
-// Cards by their data sheets, for those that no table comes for. What a data sheet does not say (what
-// of its peak a product holds, what a pass over memory reaches) is taken to be as it is on the card
-// that was measured. Sources: NVIDIA's data sheets; 16-bit products with fp32 sums, without sparsity.
+// Cards by their data sheets, for those that no table comes for. What a data sheet does not say
+// (what of its peak a product holds, what a pass over memory reaches) is taken to be as it is on
+// the card that was measured. Sources: NVIDIA's data sheets; 16-bit products with fp32 sums,
+// without sparsity.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>

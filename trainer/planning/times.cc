@@ -15,9 +15,9 @@ namespace {
 using ops::Transfer;
 
 // What a product of m by n elements, each the sum of k terms, is expected to reach of the peak,
-// before the table is asked: tiles of 128 by 256 in waves over the multiprocessors, sums split where
-// tiles are too few, and a start for each tile. Source of the form: NVIDIA, "Matrix Multiplication
-// Background User's Guide" (tile and wave quantisation).
+// before the table is asked: tiles of 128 by 256 in waves over the multiprocessors, sums split
+// where tiles are too few, and a start for each tile. Source of the form: NVIDIA, "Matrix
+// Multiplication Background User's Guide" (tile and wave quantisation).
 double modelled_share(double m, double n, double k, double multiprocessors) {
   if (multiprocessors == 0) return 1;
   const double tiles = std::ceil(m / 128) * std::ceil(n / 256);

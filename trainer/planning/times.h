@@ -41,8 +41,9 @@ struct GroupPlaceOnHosts {
   int64_t sharing = 1;   ///< Groups of the kind that leave a host at the same time.
 };
 
-/// Seconds of a transfer of `bytes` (of the whole, gathered) in a group. Ring collectives: each rank
-/// moves (n-1)/n of the bytes, all-reduce twice. Across hosts a group has its share of the network.
+/// Seconds of a transfer of `bytes` (of the whole, gathered) in a group. Ring collectives: each
+/// rank moves (n-1)/n of the bytes, all-reduce twice. Across hosts a group has its share of the
+/// network.
 double transfer_seconds(const Card& card, ops::Transfer kind, double bytes,
                         const GroupPlaceOnHosts& place);
 

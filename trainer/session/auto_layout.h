@@ -27,7 +27,8 @@ struct CardChoice {
 /// number; std::system_error and std::runtime_error for a file.
 std::optional<CardChoice> find_card(const TrainConfig& config);
 
-/// Refuses a --gpu that is neither card nor file, or where nothing is planned. Errors: as find_card.
+/// Refuses a --gpu that is neither card nor file, or where nothing is planned. Errors: as
+/// find_card.
 void check_planned_gpu(const TrainConfig& config);
 
 /// A processor of this machine, for ranks without a GPU: rates by guess, which rank layouts but say

@@ -1,7 +1,8 @@
-// Calibration: the rates of one device, measured over the interface that a step uses. Each operation
-// is measured inside a load like a step's (the carrier: one layer, forward and backward): what it
-// adds to the carrier's time is what it adds to a step, at the clock that a step has at the card's
-// power limit. Not here: processes, collectives, files (calibrate.cc). May include: ops/, planning/.
+// Calibration: the rates of one device, measured over the interface that a step uses. Each
+// operation is measured inside a load like a step's (the carrier: one layer, forward and backward):
+// what it adds to the carrier's time is what it adds to a step, at the clock that a step has at the
+// card's power limit. Not here: processes, collectives, files (calibrate.cc). May include: ops/,
+// planning/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

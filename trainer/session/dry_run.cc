@@ -1,6 +1,6 @@
-// See dry_run.h. A step is simulated on the table of a card, as plan-training does. A device that has
-// no table gets one of two rates that are measured here: floating point operations of one of the
-// model's own products, and bytes of a copy.
+// See dry_run.h. A step is simulated on the table of a card, as plan-training does. A device that
+// has no table gets one of two rates that are measured here: floating point operations of one of
+// the model's own products, and bytes of a copy.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/dry_run.h"

@@ -36,8 +36,8 @@ struct PlannedRun {
   std::vector<std::string> notes;
 };
 
-/// Derives and checks a configuration and makes its parts. Errors: cli::UsageError and ShapeError in
-/// the trainer's own words for what cannot run.
+/// Derives and checks a configuration and makes its parts. Errors: cli::UsageError and ShapeError
+/// in the trainer's own words for what cannot run.
 PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& cluster,
                     int64_t vocab_size);
 

@@ -109,8 +109,12 @@ std::string miss_text(const SearchResult& result, const ReportContext& context) 
     const std::vector<std::string> before = words_of(plain, {}),
                                    after = words_of(miss.fitting->layout, {});
     std::vector<std::string> more;
-    for (const std::string& word : after)
-      if (std::find(before.begin(), before.end(), word) == before.end()) more.push_back(word);
+    bool takes = false;
+    for (const std::string& word : after) {
+      if (word.starts_with("--"))
+        takes = std::find(before.begin(), before.end(), word) == before.end();
+      if (takes) more.push_back(word);
+    }
     const double slower = miss.tokens_per_second / miss.fitting->report.tokens_per_second - 1;
     text += format("; with %s it fits and takes %.1f%% longer", cli::join(more, " ").c_str(),
                    100 * slower);

@@ -63,8 +63,8 @@ struct SearchResult {
 /// Bytes that a run can have of the task's card.
 int64_t room_of(const Card& card) noexcept;
 
-/// See the room card. Errors: cli::UsageError when nothing is enumerated, or the trainer refuses all,
-/// in its words.
+/// See the room card. Errors: cli::UsageError when nothing is enumerated, or the trainer refuses
+/// all, in its words.
 SearchResult search_layouts(const SearchTask& task);
 
 /// The same by costing everything: for tests.
