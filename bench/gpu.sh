@@ -13,6 +13,7 @@
 #   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
 #   pipeline 6.7B over all GPUs in the three schedules
 #   muon     one GPU's models and, with several, 1.3B shared among them: a step with Muon beside AdamW's, in turn
+#   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one and two GPUs (bench/plan.sh)
 #   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written beside them
 # SECONDS_EACH (10): how long each load is held. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
 set -euo pipefail
@@ -23,15 +24,15 @@ pack() {
   local build source out=$2 name
   build=$(cd "$1" && pwd) source=$(cd "$(dirname "$0")/.." && pwd)
   mkdir -p "$folder/build/release/tests" "$folder/build/release/bin" "$folder/lib"
-  cmake --build "$build" --target trainer generate make-dataset bench-step bench-kernels "${TESTS[@]}"
-  cp "$build"/bin/{trainer,generate,make-dataset} "$folder/build/release/bin"
+  cmake --build "$build" --target trainer plan-training generate make-dataset bench-step bench-kernels "${TESTS[@]}"
+  cp "$build"/bin/{trainer,plan-training,generate,make-dataset} "$folder/build/release/bin"
   cp "$build"/libfault_shim.so "$folder/build/release"
   cp "$build"/bench-{step,kernels} "$folder/build/release"
   for name in "${TESTS[@]}"; do cp "$build/tests/$name" "$folder/build/release/tests"; done
   find "$folder/build" -type f -exec strip {} + 2>/dev/null || true
   find "$folder/build" -type f -perm -u+x -exec ldd {} + | awk '$2 == "=>" { print $3 }' | sort -u |
     grep -vE '/lib(c|m|dl|rt|pthread|cuda|cudart|cudnn.*|cublas.*|nccl|nvrtc.*|nvidia-.*)\.so' | xargs -I{} cp -L {} "$folder/lib"
-  (cd "$source" && cp -r --parents bench/first-step.sh bench/step/torch_step.py tests/golden/trainer "$folder")
+  (cd "$source" && cp -r --parents bench/first-step.sh bench/plan.sh bench/plan.py bench/plan-cases.jsonl bench/step/torch_step.py tests/golden/trainer "$folder")
   # Tests look for goldens and programs where they were built.
   echo "$source" >"$folder/source"
   tar -C "$folder" -czf "$out" .
@@ -124,6 +125,10 @@ muon() {
   ours --gpus "$gpus" --model 1.3B --overlap --zero-stage 1 --optimizer muon
   ours --gpus "$gpus" --model 1.3B --overlap --optimizer muon
 }
+plan() {
+  "$folder/bench/plan.sh" "$folder/build/release/bin" "${PLAN_OUT:-plan-results}" calibrate cases table
+  cat "${PLAN_OUT:-plan-results}/card.json"
+}
 save() {
   make-dataset "$folder/d" 4000 4000 1 int32 no-manifest >/dev/null
   trainer --num-layers 32 --hidden-size 4096 --num-attention-heads 32 --seq-length 2048 --max-position-embeddings 2048 \
@@ -156,5 +161,5 @@ run() {
 
 folder=$(mktemp -d) made=() each=${SECONDS_EACH:-10}
 trap 'rm -rf -- "$folder" "${made[@]}"' EXIT
-[ $# -ge 3 ] || { sed -n '4,17p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '4,18p' "$0" >&2; exit 2; }
 "$@"

@@ -26,6 +26,7 @@
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
 #include "trainer/session/assembly.h"
+#include "trainer/session/auto_layout.h"
 #include "trainer/session/checkpoint_args.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/dry_run.h"
@@ -56,7 +57,8 @@ int ranks_here(const TrainConfig& config) {
 }
 
 // Everything that a wrong command line can be told, before anything is opened for writing.
-void complete_config(TrainConfig& config, Given& given, cli::Console& console, int64_t world_size) {
+void complete_config(TrainConfig& config, Given& given, cli::Console& console,
+                     const Cluster& cluster) {
   if (!config.deepspeed_config.empty()) {
     const std::vector<std::string> idle = apply_deepspeed(
         config, given, read_text_file(config.deepspeed_config), config.deepspeed_config);
@@ -65,7 +67,9 @@ void complete_config(TrainConfig& config, Given& given, cli::Console& console, i
   }
   refuse_foreign(config);
   take_checkpoint_args(config, given);
-  for (const std::string& note : derive_and_check(config, given, world_size)) console.note(note);
+  choose_layout(config, given, cluster, console);
+  for (const std::string& note : derive_and_check(config, given, cluster.world_size))
+    console.note(note);
 }
 
 // Elements of the parameters that this rank holds.
@@ -106,6 +110,13 @@ void go_on_after_restart(TrainConfig& config, int restarts) {
   config.ckpt_step.reset();
 }
 
+// The job's devices, as many on each host as on this one.
+Cluster cluster_of(const Job& job, int64_t world_size) {
+  const comm::Launch& launch = job.launch();
+  const int64_t hosts = std::max(1, launch.per_node ? launch.world_size : launch.nodes);
+  return {.world_size = world_size, .local_size = (world_size + hosts - 1) / hosts};
+}
+
 // Everything that can be refused before memory is taken and others are met.
 struct Prepared {
   Vocabulary vocabulary;
@@ -114,8 +125,8 @@ struct Prepared {
 };
 Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const Job& job,
                  int64_t world_size) {
-  planned_gpu(config);
-  complete_config(config, given, console, world_size);
+  check_planned_gpu(config);
+  complete_config(config, given, console, cluster_of(job, world_size));
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
   if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
@@ -188,13 +199,22 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
 
 // --dry-run: for the device that is here, for the card that is named, or for the GPU that is meant
 // and is elsewhere.
-int plan_run(const TrainConfig& config, const Prepared& prepared, Job& job) {
-  if (const ops::Gpu* gpu = planned_gpu(config))
-    return dry_run(config, prepared.spec, prepared.options, nullptr, gpu);
-  const bool for_gpu = config.device == "cuda" || config.fp16 || config.bf16;
-  const bool absent = for_gpu && config.device != "cpu" && visible_gpus(config) == 0;
+int dry_run_here(const TrainConfig& config, const Prepared& prepared, Job& job) {
+  const PlannedRun run{
+      .config = config,
+      .spec = prepared.spec,
+      .options = prepared.options,
+      .topology = make_topology(0, static_cast<int>(config.derived.world_size),
+                                static_cast<int>(config.tensor_model_parallel_size),
+                                static_cast<int>(config.pipeline_model_parallel_size))};
+  const Cluster cluster = cluster_of(job, config.derived.world_size);
+  const bool for_gpu =
+      config.device != "cpu" && (config.device == "cuda" || config.fp16 || config.bf16 ||
+                                 !config.gpu.empty() || visible_gpus(config) > 0);
+  const std::optional<CardChoice> found = for_gpu ? find_card(config) : std::nullopt;
+  const bool absent = for_gpu && (visible_gpus(config) == 0 || !config.gpu.empty());
   const std::unique_ptr<ops::Ops> ops = absent ? nullptr : job.open_device();
-  return dry_run(config, prepared.spec, prepared.options, ops.get(), nullptr);
+  return dry_run(run, cluster, ops.get(), found ? &found->card : nullptr);
 }
 
 // What a restart with fewer ranks needs: the command line as it was given, before anything followed
@@ -308,7 +328,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
     if (!many_hosts) return job.tell(error);
     return Job(comm::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
   }
-  if (config.dry_run) return place.rank == 0 ? plan_run(config, prepared, job) : 0;
+  if (config.dry_run) return place.rank == 0 ? dry_run_here(config, prepared, job) : 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   try {
     return run_rank(config, call, job, prepared);

@@ -272,7 +272,8 @@ TEST_F(TrainerTest, DryRunPlansForTheGpuThatIsElsewhere) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.out, HasSubstr("device      planned for a GPU: there is none here\n"));
   EXPECT_THAT(ended.out, ContainsRegex("memory      .* planned"));
-  EXPECT_THAT(ended.out, ContainsRegex("step        .* flop, .* no time without the GPU"));
+  EXPECT_THAT(ended.out,
+              ContainsRegex("step        .* flop, .* no time without a card: --gpu names one"));
 }
 
 TEST_F(TrainerTest, DryRunPlansForACardByName) {
@@ -285,8 +286,10 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
   EXPECT_EQ(fits.status, 0) << fits.err;
   EXPECT_THAT(fits.out, HasSubstr("device      planned for NVIDIA A100 40 GB (8.0); tested on 9.0 "
                                   "alone, no card of this kind was tried\n"));
-  EXPECT_THAT(fits.out, ContainsRegex("planned, about 64.0 MiB of the GPU's libraries, 38.7 GiB "
-                                      "free\n"));
+  EXPECT_THAT(fits.out, ContainsRegex("planned, about [0-9.]+ MiB of CUDA, NCCL and the GPU's "
+                                      "libraries, 39.2 GiB free\n"));
+  EXPECT_THAT(fits.out, ContainsRegex("step        about [0-9.e-]+ s: compute 100.0%"));
+  EXPECT_THAT(fits.out, ContainsRegex("rates       NVIDIA A100 40 GB: .*not measured\n"));
   EXPECT_THAT(fits.out, Not(HasSubstr("links ")));
   EXPECT_THAT(planned("H200", {}).out, HasSubstr("planned for NVIDIA H200 (9.0)\n"));
   // 1.4 billion parameters of 18 bytes each.
@@ -316,7 +319,7 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
   EXPECT_EQ(refused({"--dry-run", "--device", "cpu", "--gpu", "l4"}),
             "trainer: --gpu contradicts --device cpu\n");
   EXPECT_EQ(refused({"--device", "auto", "--gpu", "l4"}),
-            "trainer: --gpu says what --dry-run plans for\n");
+            "trainer: --gpu says what --dry-run or --auto-layout plans for\n");
   EXPECT_EQ(refused({"--dry-run", "--device", "auto", "--gpu", ""}),
             "trainer: --gpu \"\": the name of a card is wanted\n");
 }

@@ -1,8 +1,8 @@
 // Comm: the collectives of one group of ranks. Backends: solo.cc (one rank: everything is a copy or
 // nothing), and those for many processes, beside it. Not here: which ranks form a group
 // (parallel/topology.h), when a collective is due (parallel/, schedule/). May include:
-// ops/tensor.h. Counts are elements; every rank of the group makes the same calls in the same
-// order. A Comm has its own queue. It meets the compute stream only through Marks:
+// ops/tensor.h, ops/timeline.h. Counts are elements; every rank of the group makes the same calls
+// in the same order. A Comm has its own queue. It meets the compute stream only through Marks:
 // comm.follow(ops.mark()) before it may read what was computed, ops.follow(comm.mark()) before what
 // it wrote may be read.
 //
@@ -14,6 +14,7 @@
 #include <string>
 
 #include "trainer/ops/tensor.h"
+#include "trainer/ops/timeline.h"
 
 namespace comm {
 
@@ -71,6 +72,8 @@ class Comm {
 std::unique_ptr<Comm> make_solo_comm();
 
 /// Rank `rank` of `size` that exchanges nothing: for planning. Shapes are checked as everywhere.
-std::unique_ptr<Comm> make_plan_comm(int rank, int size);
+/// With a timeline it writes there what a group of several would exchange, as `queue`.
+std::unique_ptr<Comm> make_plan_comm(int rank, int size, ops::Timeline* timeline = nullptr,
+                                     ops::Queue queue = ops::Queue::world);
 
 }  // namespace comm

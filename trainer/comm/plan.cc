@@ -1,4 +1,4 @@
-// The Comm of planning: checks sizes, moves nothing.
+// The Comm of planning: checks sizes, moves nothing, notes what it would move.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/comm.h"
@@ -6,27 +6,55 @@
 namespace comm {
 namespace {
 
+using ops::Timeline;
+using ops::Transfer;
+
 class PlanComm final : public Comm {
  public:
-  PlanComm(int rank, int size) : rank_(rank), size_(size) {}
+  PlanComm(int rank, int size, Timeline* timeline, ops::Queue queue)
+      : rank_(rank), size_(size), timeline_(size > 1 ? timeline : nullptr), queue_(queue) {}
   int rank() const noexcept override { return rank_; }
   int size() const noexcept override { return size_; }
   std::string describe() const override {
     return "plan, rank " + std::to_string(rank_) + " of " + std::to_string(size_);
   }
-  void all_reduce(Tensor, Reduce) override {}
-  void reduce_scatter(Tensor dst, Tensor src, Reduce) override { expect_shares(src, dst); }
-  void all_gather(Tensor dst, Tensor src) override { expect_shares(dst, src); }
-  void broadcast(Tensor, int root) override { expect_rank(root); }
-  void send(Tensor, int to) override { expect_rank(to); }
-  void receive(Tensor, int from) override { expect_rank(from); }
+  void all_reduce(Tensor x, Reduce) override { add(Transfer::all_reduce, x); }
+  void reduce_scatter(Tensor dst, Tensor src, Reduce) override {
+    expect_shares(src, dst);
+    add(Transfer::reduce_scatter, src);
+  }
+  void all_gather(Tensor dst, Tensor src) override {
+    expect_shares(dst, src);
+    add(Transfer::all_gather, dst);
+  }
+  void broadcast(Tensor x, int root) override {
+    expect_rank(root);
+    add(Transfer::broadcast, x);
+  }
+  void send(Tensor x, int to) override {
+    expect_rank(to);
+    add(Transfer::send, x, to);
+  }
+  void receive(Tensor x, int from) override {
+    expect_rank(from);
+    add(Transfer::receive, x, from);
+  }
   void barrier() override {}
-  void group_begin() override {}
-  void group_end() override {}
-  Mark mark() override { return {}; }
-  void follow(const Mark&) override {}
+  void group_begin() override {
+    if (timeline_) timeline_->group_begin();
+  }
+  void group_end() override {
+    if (timeline_) timeline_->group_end();
+  }
+  Mark mark() override { return timeline_ ? timeline_->mark(queue_) : Mark(); }
+  void follow(const Mark& mark) override {
+    if (timeline_) timeline_->follow(queue_, mark);
+  }
 
  private:
+  void add(Transfer kind, const Tensor& whole, int peer = -1) {
+    if (timeline_) timeline_->transfer(queue_, kind, whole.bytes(), peer);
+  }
   void expect_shares(const Tensor& whole, const Tensor& share) const {
     if (whole.elements() != share.elements() * size_ || whole.dtype != share.dtype)
       throw ops::ShapeError("comm: " + describe() + ": " + whole.describe() + " is no " +
@@ -38,12 +66,14 @@ class PlanComm final : public Comm {
   }
 
   int rank_, size_;
+  Timeline* timeline_;
+  ops::Queue queue_;
 };
 
 }  // namespace
 
-std::unique_ptr<Comm> make_plan_comm(int rank, int size) {
-  return std::make_unique<PlanComm>(rank, size);
+std::unique_ptr<Comm> make_plan_comm(int rank, int size, Timeline* timeline, ops::Queue queue) {
+  return std::make_unique<PlanComm>(rank, size, timeline, queue);
 }
 
 }  // namespace comm

@@ -187,11 +187,6 @@ void Derivation::fp8() {
         throw UsageError(concat("--", flag, ": scales of --fp8-recipe ", config.fp8_recipe,
                                 " do not look back"));
   }
-  if (config.fp8_recipe == "delayed" && !changed("fp8-amax-history-len") &&
-      !changed("fp8-amax-compute-algo"))
-    notes.push_back(concat("--fp8-format: scales follow the largest values of the last ",
-                           config.fp8_amax_history_len,
-                           " steps; Megatron's look back one, --fp8-amax-history-len 1"));
   if (!config.first_last_layers_bf16) {
     for (const std::string_view flag : {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))
@@ -200,7 +195,13 @@ void Derivation::fp8() {
              config.derived.num_layers) {
     notes.push_back(concat("--fp8-format changes nothing: --first-last-layers-bf16 leaves out all ",
                            config.derived.num_layers, " layers"));
+    return;
   }
+  if (config.fp8_recipe == "delayed" && !changed("fp8-amax-history-len") &&
+      !changed("fp8-amax-compute-algo"))
+    notes.push_back(concat("--fp8-format: scales follow the largest values of the last ",
+                           config.fp8_amax_history_len,
+                           " steps; Megatron's look back one, --fp8-amax-history-len 1"));
 }
 
 void Derivation::optimizer() {

@@ -271,6 +271,7 @@ constexpr Partly kOnly[] = {
     {"main-grads-dtype", "fp32", "gradients accumulate in fp32"},
     {"main-params-dtype", "fp32", "main parameters are fp32"},
     {"train-mode", "pretrain", "this trainer pre-trains only"},
+    {"task-type", "llmacc.megatron.GPT", "the flags say what the model is"},
     {"dataset", "MMAP LLama-Pretrain-Idxmap", "datasets are Megatron's .bin and .idx"},
 };
 

@@ -52,6 +52,9 @@ struct TrainConfig {
   int64_t seq_length = 0, micro_batch_size = 0;
   std::optional<int64_t> global_batch_size, train_iters, train_samples, train_tokens;
   std::vector<std::string> rampup_batch_size;  ///< start, increment, samples.
+  std::optional<int64_t>
+      max_global_batch_size;  ///< ours: the layout is chosen for at most so many.
+  bool auto_layout = false, new_layout = false;  ///< ours: chosen; not the checkpoint's choice.
 
   // Learning.
   std::optional<double> lr, lr_warmup_fraction, start_weight_decay, end_weight_decay;
@@ -148,7 +151,8 @@ struct TrainConfig {
   std::string deepspeed_config;
   std::vector<std::string> neox_config;  ///< --config's files of GPT-NeoX.
   bool dry_run = false;
-  std::string gpu;  ///< ours: the card that --dry-run plans for.
+  std::string gpu;  ///< ours: the card that is planned for, by name or as a file.
+  std::optional<double> network_gb_per_s;  ///< ours: of a host.
 
   // What follows; set by derive_and_check() and fixed from then on.
   struct Derived {

@@ -97,6 +97,25 @@ EnginePlan Engine::plan(const ModelSpec& spec, const EngineOptions& options, ops
   return Planner::run(spec, options, topology, target).plan;
 }
 
+int64_t Engine::plan_largest(const ModelSpec& spec, const EngineOptions& options,
+                             const Topology& topology) {
+  check_options(spec, options, topology);
+  return Planner::largest(spec, options, topology);
+}
+
+int64_t Engine::plan_states(const ModelSpec& spec, const EngineOptions& options,
+                            const Topology& topology) {
+  check_options(spec, options, topology);
+  ops::PlanOps ops;
+  return Parts(spec, options, plan_groups(topology), ops, {}).arena.used_bytes();
+}
+
+ops::Timeline Engine::timeline(const ModelSpec& spec, const EngineOptions& options,
+                               const Topology& topology, ops::OperationTimes& times) {
+  check_options(spec, options, topology);
+  return Planner::timeline(spec, options, topology, times);
+}
+
 Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops)
     : Engine(spec, options, ops, solo_groups()) {}
 

@@ -14,6 +14,7 @@
 #include "trainer/model/stage.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
+#include "trainer/ops/plan.h"
 #include "trainer/optim/optimizer.h"
 #include "trainer/parallel/groups.h"
 #include "trainer/schedule/action.h"
@@ -116,6 +117,16 @@ class Engine {
   /// may be null.
   static EnginePlan plan(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target,
                          const Topology& topology = {});
+  /// The bytes of that plan's largest step alone: what plan() can only exceed, for a search.
+  static int64_t plan_largest(const ModelSpec& spec, const EngineOptions& options,
+                              const Topology& topology);
+  /// The bytes of that plan without any step: parameters, gradients, the optimizer's state.
+  static int64_t plan_states(const ModelSpec& spec, const EngineOptions& options,
+                             const Topology& topology);
+  /// What one rank queues in a step of max_microbatches, gradients and update, each operation as
+  /// long as `times` says. The middle micro-batches are one, repeated in the schedule's order.
+  static ops::Timeline timeline(const ModelSpec& spec, const EngineOptions& options,
+                                const Topology& topology, ops::OperationTimes& times);
 
   /// Draws the initial weights and clears moments and state.
   void initialise();

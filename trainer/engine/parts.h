@@ -11,6 +11,7 @@
 #include <cstring>
 #include <map>
 #include <memory>
+#include <tuple>
 #include <vector>
 
 #include "trainer/engine/engine.h"
@@ -24,6 +25,37 @@ inline constexpr int kSlots = 2;
 /// One step's batch on the device, each (max_microbatches, S, B).
 struct Staging {
   Tensor tokens, labels, positions, loss_mask, first_key;
+};
+
+/// What the actions of a planned step queue, kept to be repeated.
+class Tape {
+ public:
+  /// Micro-batches that show all kinds: the first, those between, the last.
+  static constexpr int64_t kRecorded = 3;
+
+  explicit Tape(ops::Timeline& timeline) : timeline_(timeline) {}
+  /// From here on actions are those of a step of `microbatches`, and queue what was kept.
+  void repeat_for(int64_t microbatches) noexcept { microbatches_ = microbatches; }
+  bool repeats() const noexcept { return microbatches_ > 0; }
+  void begin() noexcept { begin_ = position(); }
+  void end(const Action& action);
+  void repeat(const Action& action);
+  /// Where the schedule's actions lie in the recording.
+  size_t walk_begin = 0, walk_end = 0;
+  /// What is queued from here on goes into entries of its own.
+  size_t position() noexcept {
+    timeline_.cut();
+    return timeline_.entries().size();
+  }
+
+ private:
+  using Key = std::tuple<Action::Kind, int, int>;
+  static Key key_of(const Action& action, int64_t microbatches);
+
+  ops::Timeline& timeline_;
+  int64_t microbatches_ = 0;
+  size_t begin_ = 0;
+  std::map<Key, std::vector<ops::Timeline::Entry>> kept_;
 };
 
 /// See the room card.
@@ -62,6 +94,7 @@ struct Engine::Parts {
   std::map<int64_t, Captured> captured;  ///< By number of micro-batches.
   ops::Mark before_update;               ///< Of a copy that the next update must not overtake.
   bool stale = false;                    ///< Other ranks' shares of the weights are not here yet.
+  Tape* tape = nullptr;                  ///< Of a step that is planned for its time.
 
   /// Blocks of memory, in plan mode or as large as was planned.
   struct Memory {
@@ -129,6 +162,10 @@ struct Planned {
 struct Planner {
   static Planned run(const ModelSpec& spec, const EngineOptions& options, const Topology& topology,
                      ops::Ops* target);
+  static int64_t largest(const ModelSpec& spec, const EngineOptions& options,
+                         const Topology& topology);
+  static ops::Timeline timeline(const ModelSpec& spec, const EngineOptions& options,
+                                const Topology& topology, ops::OperationTimes& times);
 };
 
 }  // namespace trainer

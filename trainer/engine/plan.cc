@@ -28,6 +28,60 @@ std::vector<int64_t> step_sizes(const EngineOptions& options, const Topology& to
 
 }  // namespace
 
+Tape::Key Tape::key_of(const Action& a, int64_t microbatches) {
+  const int which = a.microbatch == 0 ? 0 : a.microbatch + 1 == microbatches ? 2 : 1;
+  return {a.kind, a.chunk, which};
+}
+
+void Tape::end(const Action& action) {
+  const std::span<const ops::Timeline::Entry> all = timeline_.entries().subspan(begin_);
+  kept_[key_of(action, kRecorded)].assign(all.begin(), all.end());
+  timeline_.cut();
+}
+
+void Tape::repeat(const Action& action) {
+  timeline_.append(kept_.at(key_of(action, microbatches_)));
+}
+
+int64_t Planner::largest(const ModelSpec& spec, const EngineOptions& options,
+                         const Topology& topology) {
+  const std::vector<int64_t> sizes = step_sizes(options, topology);
+  // As many micro-batches as can be under way; more only repeat.
+  const int64_t parts = std::max<int64_t>(topology.pipeline_size, 2) * options.chunks;
+  const int64_t microbatches = std::min(2 * parts, sizes.back());
+  ops::PlanOps ops;
+  Engine::Parts planned(spec, options, plan_groups(topology), ops, {});
+  planned.make_gradients(microbatches);
+  planned.apply_gradients();
+  return planned.arena.used_bytes() + ops::align_up(planned.pool.peak_bytes());
+}
+
+ops::Timeline Planner::timeline(const ModelSpec& spec, const EngineOptions& options,
+                                const Topology& topology, ops::OperationTimes& times) {
+  const int64_t all = options.max_microbatches, some = std::min(all, Tape::kRecorded);
+  ops::Timeline recorded, step;
+  ops::PlanOps ops(recorded, times);
+  Engine::Parts parts(spec, options, plan_groups(topology, &recorded), ops, {});
+  // ZeRO 3 learns the order of the layers in its first step, and fetches ahead from then on.
+  if (options.zero_stage == 3 && topology.data_size > 1) parts.make_gradients(some);
+  const size_t begin = recorded.entries().size();
+  Tape tape(recorded);
+  parts.tape = &tape;
+  parts.make_gradients(some);
+  parts.apply_gradients();
+  const size_t end = recorded.entries().size(), walk_begin = tape.walk_begin,
+               walk_end = tape.walk_end;
+  if (some < all) {
+    tape.repeat_for(all);
+    parts.walk(options.schedule, all);
+  }
+  const std::span<const ops::Timeline::Entry> entries = recorded.entries();
+  step.append(entries.subspan(begin, walk_begin - begin));
+  step.append(entries.subspan(tape.walk_begin, tape.walk_end - tape.walk_begin));
+  step.append(entries.subspan(walk_end, end - walk_end));
+  return step;
+}
+
 Planned Planner::run(const ModelSpec& spec, const EngineOptions& options, const Topology& topology,
                      ops::Ops* target) {
   Planned result;

@@ -64,7 +64,27 @@ class Engine::Parts::Walk {
     return tensor;
   }
 
+  /// What compute() queues, out of the tape.
+  void repeat(const Action& a) {
+    const Topology& t = p_.groups.topology;
+    const bool forward = a.kind == Kind::forward, weights = a.kind == Kind::backward_weight;
+    if (!weights) arrived(!forward, a);
+    p_.tape->repeat(a);
+    const int last = static_cast<int>(p_.stages.size()) - 1;
+    const bool at_end =
+        forward ? t.last_stage() && a.chunk == last : t.first_stage() && a.chunk == 0;
+    if (!weights && !at_end && t.pipeline_size > 1)
+      ready_[{!forward, a.chunk, a.microbatch}] = p_.take_stream();
+  }
+
   void compute(const Action& a) {
+    if (p_.tape != nullptr && p_.tape->repeats()) return repeat(a);
+    if (p_.tape != nullptr) p_.tape->begin();
+    compute_now(a);
+    if (p_.tape != nullptr) p_.tape->end(a);
+  }
+
+  void compute_now(const Action& a) {
     const MicroBatch batch = p_.micro_batch(a.microbatch);
     Stage& stage = p_.stages[static_cast<size_t>(a.chunk)];
     const bool forward = a.kind == Kind::forward;
@@ -128,8 +148,10 @@ PoolTensor Engine::Parts::take_stream() {
 
 void Engine::Parts::walk(ScheduleKind kind, int64_t num_microbatches) {
   const int chunks = static_cast<int>(stages.size());
+  if (tape != nullptr) tape->walk_begin = tape->position();
   Walk(*this).all(make_schedule(kind, groups.topology.pipeline_rank, groups.topology.pipeline_size,
                                 num_microbatches, chunks));
+  if (tape != nullptr) tape->walk_end = tape->position();
 }
 
 namespace {

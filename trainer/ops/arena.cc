@@ -90,22 +90,39 @@ std::string Arena::report() const {
 
 Pool::Pool(Tensor block) : block_(block) {}
 
+size_t Pool::index_of(std::string_view purpose) {
+  for (size_t i = 0; i < purposes_.size(); ++i)
+    if (purposes_[i] == purpose) return i;
+  purposes_.emplace_back(purpose);
+  now_.push_back(0);
+  return purposes_.size() - 1;
+}
+
+/// The first piece from `offset` on.
+std::vector<Pool::Piece>::iterator Pool::piece_at(int64_t offset) noexcept {
+  return std::lower_bound(out_.begin(), out_.end(), offset,
+                          [](const Piece& piece, int64_t at) { return piece.offset < at; });
+}
+
 PoolTensor Pool::take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape) {
   const int64_t bytes = tensor_bytes(dtype, shape);
-  int64_t offset = 0;
-  for (const auto& [begin, piece] : out_) {
-    if (begin - offset >= bytes) break;
-    offset = begin + piece.bytes;
+  int64_t offset = full_to_;
+  auto at = piece_at(full_to_);
+  for (; at != out_.end() && at->offset - offset < bytes; ++at) {
+    offset = at->offset + at->bytes;
+    if (at->offset == full_to_) full_to_ = offset;
   }
   if (block_ && offset + bytes > block_.bytes())
     throw DeviceError("memory of a step: " + std::string(purpose) + ": " + std::to_string(bytes) +
                       " bytes do not fit into " + std::to_string(block_.bytes()));
-  out_[offset] = Piece{bytes, std::string(purpose)};
+  const size_t index = index_of(purpose);
+  out_.insert(at, Piece{offset, bytes, index});
+  if (offset == full_to_) full_to_ += bytes;
   used_ += bytes;
+  now_[index] += bytes;
   if (offset + bytes > peak_) {
     peak_ = offset + bytes;
-    at_peak_.clear();
-    for (const auto& [begin, piece] : out_) at_peak_[piece.purpose] += piece.bytes;
+    at_peak_ = now_;
   }
   void* address = block_ ? static_cast<std::byte*>(block_.data) + offset : plan_address(offset);
   return {this, Tensor(address, dtype, block_ ? block_.device : Device::plan, shape)};
@@ -115,9 +132,11 @@ void Pool::give(const Tensor& tensor) noexcept {
   const int64_t offset =
       block_ ? static_cast<std::byte*>(tensor.data) - static_cast<std::byte*>(block_.data)
              : static_cast<int64_t>(reinterpret_cast<uintptr_t>(tensor.data)) - kPlanBase;
-  const auto found = out_.find(offset);
-  assert(found != out_.end());
-  used_ -= found->second.bytes;
+  const auto found = piece_at(offset);
+  assert(found != out_.end() && found->offset == offset);
+  used_ -= found->bytes;
+  now_[found->purpose] -= found->bytes;
+  full_to_ = std::min(full_to_, offset);
   out_.erase(found);
 }
 
@@ -142,7 +161,8 @@ void PoolTensor::reset() noexcept {
 
 std::string Pool::report() const {
   std::vector<std::pair<int64_t, std::string>> sorted;
-  for (const auto& [purpose, bytes] : at_peak_) sorted.emplace_back(-bytes, purpose);
+  for (size_t i = 0; i < at_peak_.size(); ++i)
+    if (at_peak_[i] > 0) sorted.emplace_back(-at_peak_[i], purposes_[i]);
   std::sort(sorted.begin(), sorted.end());
   std::string text;
   const double peak = static_cast<double>(std::max<int64_t>(peak_, 1));

@@ -8,7 +8,6 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
-#include <map>
 #include <string>
 #include <string_view>
 #include <vector>
@@ -120,14 +119,18 @@ class Pool {
  private:
   friend PoolTensor;
   struct Piece {
-    int64_t bytes;
-    std::string purpose;
+    int64_t offset, bytes;
+    size_t purpose;  ///< Of purposes_.
   };
+  std::vector<Piece>::iterator piece_at(int64_t offset) noexcept;
+  size_t index_of(std::string_view purpose);
   void give(const Tensor& tensor) noexcept;
 
   Tensor block_;
-  std::map<int64_t, Piece> out_;  ///< By offset.
-  std::map<std::string, int64_t> at_peak_;
+  std::vector<Piece> out_;  ///< By offset.
+  std::vector<std::string> purposes_;
+  std::vector<int64_t> now_, at_peak_;  ///< Bytes out of each purpose.
+  int64_t full_to_ = 0;                 ///< No gap before this offset.
   int64_t used_ = 0;
   int64_t peak_ = 0;
 };

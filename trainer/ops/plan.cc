@@ -24,6 +24,11 @@ Cost PlanOps::total() const noexcept {
 }
 
 void PlanOps::run_call(const AnyCall& call) {
+  if (times_ != nullptr) {
+    const double flops = std::visit([](const auto* args) { return args->cost().flops; }, call);
+    timeline_->compute(times_->seconds(call), flops);
+    return;
+  }
   std::visit(
       [this](const auto* args) {
         args->check(Device::plan);

@@ -1,6 +1,7 @@
 // PlanOps: the Ops that computes nothing. One step run over it, with Arena and Pool in plan mode,
-// gives the bytes of every purpose, the flops and bytes of every operation, and the list of calls
-// that a backend can prepare. Not here: choosing anything. May include: ops.h.
+// gives the bytes of every purpose, the flops and bytes of every operation, the list of calls that
+// a backend can prepare, and, with times, a Timeline. Not here: choosing anything. May include:
+// ops.h, timeline.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,8 +11,17 @@
 #include <vector>
 
 #include "trainer/ops/ops.h"
+#include "trainer/ops/timeline.h"
 
 namespace ops {
+
+/// How long a call takes on the device that is planned for.
+class OperationTimes {
+ public:
+  virtual ~OperationTimes() = default;
+  /// Seconds of one call.
+  virtual double seconds(const AnyCall& call) = 0;
+};
 
 /// Checks the arguments of every call, adds up costs, and asks `target` for workspace.
 class PlanOps final : public Ops {
@@ -23,6 +33,8 @@ class PlanOps final : public Ops {
 
   /// `target` is the backend that will run; null when there is none.
   explicit PlanOps(Ops* target = nullptr) : target_(target) {}
+  /// Writes what is queued into `timeline`, as long as `times` says. Adds up nothing.
+  PlanOps(Timeline& timeline, OperationTimes& times) : timeline_(&timeline), times_(&times) {}
 
   /// By operation name.
   const std::map<std::string, Total>& totals() const noexcept { return totals_; }
@@ -40,8 +52,10 @@ class PlanOps final : public Ops {
   void* allocate_host(int64_t bytes) override { return allocate(bytes); }
   void release_host(void*) noexcept override {}
 
-  Mark mark() override { return {}; }
-  void follow(const Mark&) override {}
+  Mark mark() override { return timeline_ ? timeline_->mark(Queue::compute) : Mark(); }
+  void follow(const Mark& mark) override {
+    if (timeline_) timeline_->follow(Queue::compute, mark);
+  }
   void wait(const Mark&) override {}
   void synchronize() override {}
   void upload(Tensor, const void*) override {}
@@ -51,7 +65,9 @@ class PlanOps final : public Ops {
   void run_call(const AnyCall& call) override;
   int64_t scratch_of(const AnyCall&) override { return 0; }
 
-  Ops* target_;
+  Ops* target_ = nullptr;
+  Timeline* timeline_ = nullptr;
+  OperationTimes* times_ = nullptr;
   std::map<std::string, Total> totals_;
   std::vector<AnyArgs> calls_;
   bool keep_calls_ = false;

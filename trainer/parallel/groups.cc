@@ -31,15 +31,18 @@ Groups solo_groups() {
           .world = comm::make_solo_comm()};
 }
 
-Groups plan_groups(const Topology& t) {
+Groups plan_groups(const Topology& t, ops::Timeline* timeline) {
   const bool has_embedding = t.first_stage() || t.last_stage();
   const int holders = has_embedding && t.pipeline_size > 1 ? 2 : 1;
+  const auto make = [&](int rank, int size, ops::Queue queue) {
+    return comm::make_plan_comm(rank, size, timeline, queue);
+  };
   return {.topology = t,
-          .tensor = comm::make_plan_comm(t.tensor_rank, t.tensor_size),
-          .data = comm::make_plan_comm(t.data_rank, t.data_size),
-          .pipeline = comm::make_plan_comm(t.pipeline_rank, t.pipeline_size),
-          .embedding = comm::make_plan_comm(holders == 2 && t.last_stage() ? 1 : 0, holders),
-          .world = comm::make_plan_comm(t.rank(), t.world_size())};
+          .tensor = make(t.tensor_rank, t.tensor_size, ops::Queue::tensor),
+          .data = make(t.data_rank, t.data_size, ops::Queue::data),
+          .pipeline = make(t.pipeline_rank, t.pipeline_size, ops::Queue::pipeline),
+          .embedding = make(holders == 2 && t.last_stage() ? 1 : 0, holders, ops::Queue::embedding),
+          .world = make(t.rank(), t.world_size(), ops::Queue::world)};
 }
 
 Groups make_groups(const Topology& t, const Maker& make) {

@@ -29,8 +29,9 @@ struct Groups {
 /// One rank alone.
 Groups solo_groups();
 
-/// Groups of the right sizes that move nothing: for planning over PlanOps.
-Groups plan_groups(const Topology& topology);
+/// Groups of the right sizes that move nothing: for planning over PlanOps. What they would move
+/// goes into `timeline`, where one is given.
+Groups plan_groups(const Topology& topology, ops::Timeline* timeline = nullptr);
 
 /// A group as a backend's maker is asked for it.
 struct GroupPlace {

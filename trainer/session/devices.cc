@@ -89,7 +89,8 @@ std::string gpu_support() {
 
 const ops::Gpu* planned_gpu(const TrainConfig& config) {
   if (config.gpu.empty()) return nullptr;
-  if (!config.dry_run) throw cli::UsageError("--gpu says what --dry-run plans for");
+  if (!config.dry_run && !config.auto_layout && !config.max_global_batch_size)
+    throw cli::UsageError("--gpu says what --dry-run or --auto-layout plans for");
   if (config.device == "cpu") throw cli::UsageError("--gpu contradicts --device cpu");
   const ops::Gpu* gpu = ops::find_gpu(config.gpu);
   if (gpu == nullptr) {
@@ -127,6 +128,15 @@ int visible_gpus(const TrainConfig& config) {
 #else
   static_cast<void>(config);
   return 0;
+#endif
+}
+
+std::string gpu_product(const TrainConfig& config) {
+#ifdef GRISTMILL_CUDA
+  return visible_gpus(config) > 0 ? ops::cuda::product_name(0) : "";
+#else
+  static_cast<void>(config);
+  return "";
 #endif
 }
 

@@ -17,8 +17,8 @@ namespace trainer {
 std::string gpu_support();
 
 /// The card that --gpu names; null without --gpu.
-/// Errors: cli::UsageError for a name that is none, a card that is too old, --gpu without --dry-run
-/// or with --device cpu.
+/// Errors: cli::UsageError for a name that is none, a card that is too old, --gpu where nothing is
+/// planned, or with --device cpu.
 const ops::Gpu* planned_gpu(const TrainConfig& config);
 
 /// What is to be said of how the GPUs of this host reach each other; empty where nothing is.
@@ -26,6 +26,9 @@ std::string link_note(const TrainConfig& config);
 
 /// GPUs that this process sees and --device allows.
 int visible_gpus(const TrainConfig& config);
+
+/// What CUDA calls the first GPU that is seen and allowed; empty where there is none.
+std::string gpu_product(const TrainConfig& config);
 
 /// A rank's share of its host.
 struct DeviceShare {

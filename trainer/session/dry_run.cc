@@ -1,6 +1,6 @@
-// See dry_run.h. The estimate is two roofs: floating point operations at the measured rate of one
-// of the model's own products, and bytes of everything at the measured rate of a copy, added, since
-// products and the rest do not overlap on one stream.
+// See dry_run.h. A step is simulated on the table of a card, as plan-training does. A device that
+// has no table gets one of two rates that are measured here: floating point operations of one of
+// the model's own products, and bytes of a copy.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/dry_run.h"
@@ -16,6 +16,8 @@
 #include "trainer/data/batch_loader.h"
 #include "trainer/log/iteration_line.h"
 #include "trainer/ops/arena.h"
+#include "trainer/planning/times.h"
+#include "trainer/session/auto_layout.h"
 
 namespace trainer {
 namespace {
@@ -84,14 +86,6 @@ std::vector<EnginePlan> plan_stages(const TrainConfig& config, const ModelSpec& 
   return plans;
 }
 
-// Of a step's time on each rank, what the pipeline leaves it to compute in.
-double busy_share(const TrainConfig& config, const EngineOptions& options) {
-  const StepTime time =
-      step_time(options.schedule, static_cast<int>(config.pipeline_model_parallel_size),
-                options.max_microbatches, options.chunks);
-  return static_cast<double>(time.busy) / static_cast<double>(time.whole);
-}
-
 void print_layout(const TrainConfig& config, const EngineOptions& options,
                   const std::vector<EnginePlan>& plans) {
   if (config.derived.world_size == 1) return;
@@ -101,10 +95,9 @@ void print_layout(const TrainConfig& config, const EngineOptions& options,
               static_cast<long long>(config.pipeline_model_parallel_size),
               static_cast<long long>(config.derived.data_parallel_size));
   if (plans.size() == 1) return;
-  std::printf("schedule    %s, %d chunks a rank, %lld micro-batches: %.1f%% of the time idle\n",
+  std::printf("schedule    %s, %d chunks a rank, %lld micro-batches\n",
               config.derived.pipeline_schedule.c_str(), options.chunks,
-              static_cast<long long>(options.max_microbatches),
-              100 * (1 - busy_share(config, options)));
+              static_cast<long long>(options.max_microbatches));
   for (size_t stage = 0; stage < plans.size(); ++stage)
     std::printf("stage %-5zu %s planned, %.4g flop\n", stage,
                 cli::readable_bytes(static_cast<double>(plans[stage].total_bytes)).c_str(),
@@ -131,39 +124,32 @@ bool print_data(const TrainConfig& config) {
   }
 }
 
-// What cuBLASLt and cuDNN are given of a GPU that is elsewhere: the scratch of products, or of the
-// deterministic backward of attention, two bytes a score in cuts of whole samples of 2 GiB at most.
-int64_t library_workspace(const TrainConfig& config, const EngineOptions& options) {
-  constexpr int64_t kProducts = int64_t{64} << 20, kMostScores = int64_t{2} << 30;
-  const int64_t heads = config.derived.num_attention_heads / config.tensor_model_parallel_size;
-  const int64_t sample = 2 * heads * options.seq_length * options.seq_length;
-  const int64_t scores = std::max(sample, std::min(options.micro_batch_size * sample, kMostScores));
-  return kProducts + (options.model_dtype == DType::f32 ? 0 : scores);
-}
-
-// What the run has of memory: of the device, of the card by name, or unknown.
+// What the run has of memory: of the device, of the card that is meant, or unknown.
 struct Room {
   std::optional<int64_t> bytes;
-  int64_t workspace_bytes = 0;  ///< To be added to a plan.
+  int64_t beside_bytes = 0;  ///< To be added to a plan: CUDA's, NCCL's, the libraries'.
 };
 
-std::string describe(const ops::Ops* ops, const ops::Gpu* gpu) {
+std::string describe(const ops::Ops* ops, const Card* card) {
   if (ops != nullptr) return ops->describe();
-  if (gpu == nullptr) return "planned for a GPU: there is none here";
-  return cli::concat("planned for ", gpu->product, " (", ops::text(gpu->capability), ")",
-                     gpu->capability == ops::kTestedCapability
-                         ? ""
-                         : cli::concat("; tested on ", ops::text(ops::kTestedCapability),
-                                       " alone, no card of this kind was tried"));
+  if (card == nullptr) return "planned for a GPU: there is none here";
+  const ops::Gpu* gpu = ops::find_gpu(card->name);
+  std::string text = cli::concat("planned for ", card->product);
+  if (gpu == nullptr) return text;
+  text += cli::concat(" (", ops::text(gpu->capability), ")");
+  if (gpu->capability != ops::kTestedCapability)
+    text += cli::concat("; tested on ", ops::text(ops::kTestedCapability),
+                        " alone, no card of this kind was tried");
+  return text;
 }
 
 void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, const Room& room) {
-  std::string free = "and the workspace of the GPU's libraries";
+  std::string free = "and what CUDA, NCCL and the GPU's libraries take";
   if (room.bytes)
     free = cli::concat(cli::readable_bytes(static_cast<double>(*room.bytes)), " free");
-  if (room.workspace_bytes > 0)
-    free = cli::concat("about ", cli::readable_bytes(static_cast<double>(room.workspace_bytes)),
-                       " of the GPU's libraries, ", free);
+  if (room.beside_bytes > 0)
+    free = cli::concat("about ", cli::readable_bytes(static_cast<double>(room.beside_bytes)),
+                       " of CUDA, NCCL and the GPU's libraries, ", free);
   std::printf("memory      %s planned%s, %s\n%s",
               cli::readable_bytes(static_cast<double>(most.total_bytes)).c_str(),
               plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
@@ -188,38 +174,62 @@ void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
               cli::readable_bytes(static_cast<double>(bytes)).c_str());
 }
 
-void print_time(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
-                const std::vector<EnginePlan>& plans, ops::Ops& ops) {
+// A card with no more than two rates.
+Card measured_here(ops::Ops& ops, const ModelSpec& spec, const EngineOptions& options,
+                   int64_t ranks_on_host) {
   const Rates rates = measure(ops, spec, options);
-  double step = 0, flops = 0, bytes = 0;
-  for (const EnginePlan& p : plans) {
-    const double time = p.step_flops / rates.flops + p.step_bytes_moved / rates.bytes;
-    if (time > step) step = time, flops = p.step_flops, bytes = p.step_bytes_moved;
-  }
-  step /= busy_share(config, options);
-  const double tokens = static_cast<double>(config.derived.global_batch_size * config.seq_length);
-  std::printf("step        about %.3g s: %.4g flop at %.3g flop/s, %.4g bytes at %.3g bytes/s%s\n",
-              step, flops, rates.flops, bytes, rates.bytes,
-              config.derived.world_size > 1 ? ", communication not counted" : "");
-  std::printf("tokens/s    about %.4g\n", tokens / step);
+  Card card = processor_card(ranks_on_host);
+  card.product = ops.describe();
+  card.source = cli::concat("a product at ", rates.flops / 1e12, " TFLOP/s and a copy at ",
+                            rates.bytes / 1e12, " TB/s, measured now");
+  card.measured = true;
+  card.peak_tflops = rates.flops / 1e12;
+  card.memory_tb_per_s = rates.bytes / 1e12;
+  card.attention = {{64, 1024, 64, card.peak_tflops, card.peak_tflops}};
+  card.passes = {{"any", 1, card.memory_tb_per_s}};
+  return card;
+}
+
+// The slowest stage's, since the others wait for it.
+void print_time(const PlannedRun& run, const Cluster& cluster, const Card& card,
+                const std::vector<EnginePlan>& plans) {
+  CardTimes times(card, run.options.cpu_offload);
+  const StepEstimate estimate = estimate_step(run, cluster, card, times);
+  const StepReport report = report_of(estimate, run, cluster, card);
+  const EnginePlan& busiest = plans[static_cast<size_t>(estimate.busiest)];
+  const auto share = [&](double part) { return 100 * part / report.seconds; };
+  std::printf(
+      "step        about %.3g s: compute %.1f%%, bubble %.1f%%, exposed communication %.1f%%; %.4g "
+      "flop and %.4g bytes%s\n",
+      report.seconds, share(report.compute), share(report.bubble), share(report.exposed),
+      busiest.step_flops, busiest.step_bytes_moved,
+      plans.size() > 1 ? " of the slowest stage" : "");
+  std::printf("rates       %s\n", basis_of(card).c_str());
+  std::printf("tokens/s    about %.4g\n", report.tokens_per_second);
   std::printf("run         %lld steps, about %s\n",
-              static_cast<long long>(config.derived.train_iters),
-              format_duration(step * static_cast<double>(config.derived.train_iters)).c_str());
+              static_cast<long long>(run.config.derived.train_iters),
+              format_duration(report.seconds * static_cast<double>(run.config.derived.train_iters))
+                  .c_str());
 }
 
 }  // namespace
 
-int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOptions& options,
-            ops::Ops* ops, const ops::Gpu* gpu) {
+int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const Card* card) {
+  const TrainConfig& config = run.config;
+  const ModelSpec& spec = run.spec;
+  const EngineOptions& options = run.options;
   const std::vector<EnginePlan> plans = plan_stages(config, spec, options, ops);
   const EnginePlan& most = *std::max_element(
       plans.begin(), plans.end(), [](auto& a, auto& b) { return a.total_bytes < b.total_bytes; });
   Room room;
+  if (card != nullptr && ops == nullptr)
+    room = {room_of(*card), bytes_beside_plan(*card, spec, options, run.topology)};
   if (ops != nullptr) room.bytes = ops->free_bytes();
-  if (ops == nullptr && gpu != nullptr)
-    room = {ops::usable_bytes(*gpu), library_workspace(config, options)};
-  std::printf("device      %s\n", describe(ops, gpu).c_str());
-  if (gpu != nullptr && !gpu->peer_access && config.derived.world_size > 1)
+  // Of a device that is here, the context is there and the libraries' part is planned.
+  if (card != nullptr && ops != nullptr) room.beside_bytes = group_bytes(*card, spec, run.topology);
+  std::printf("device      %s\n", describe(ops, card).c_str());
+  const ops::Gpu* gpu = card == nullptr ? nullptr : ops::find_gpu(card->name);
+  if (ops == nullptr && gpu != nullptr && !gpu->peer_access && config.derived.world_size > 1)
     std::printf("links       %s\n", ops::kNoPeerAccess);
   std::printf("parameters  %s (%s with padding of the vocabulary to %lld rows)\n",
               cli::with_commas(count_parameters(spec)).c_str(),
@@ -230,19 +240,23 @@ int dry_run(const TrainConfig& config, const ModelSpec& spec, const EngineOption
   print_memory(plans, most, room);
   print_checkpoint(config, spec, options);
   cli::finish_stdout();
-  const bool fits = !room.bytes || most.total_bytes + room.workspace_bytes <= *room.bytes;
+  const bool fits = !room.bytes || most.total_bytes + room.beside_bytes <= *room.bytes;
   if (!fits)
     std::printf(
         "does not fit: smaller --micro-batch-size, or --recompute-activations, or "
-        "--recompute-granularity full\n");
-  if (ops == nullptr) {
-    std::printf("step        %.4g flop, %.4g bytes moved; no time without the GPU\n",
-                most.step_flops, most.step_bytes_moved);
-    return readable && fits ? 0 : 1;
+        "--recompute-granularity full; plan-training finds a layout that fits\n");
+  if (card != nullptr) {
+    print_time(run, cluster, *card, plans);
+  } else if (ops != nullptr && fits) {
+    print_time(run, cluster, measured_here(*ops, spec, options, cluster.local_size), plans);
+  } else if (ops == nullptr) {
+    const EnginePlan& busiest = *std::max_element(
+        plans.begin(), plans.end(), [](auto& a, auto& b) { return a.step_flops < b.step_flops; });
+    std::printf(
+        "step        %.4g flop, %.4g bytes moved; no time without a card: --gpu names one\n",
+        busiest.step_flops, busiest.step_bytes_moved);
   }
-  if (!fits) return 1;
-  print_time(config, spec, options, plans, *ops);
-  return readable ? 0 : 1;
+  return readable && fits ? 0 : 1;
 }
 
 }  // namespace trainer

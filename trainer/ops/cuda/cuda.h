@@ -26,6 +26,9 @@ struct CudaOptions {
 /// How many GPUs this process sees; 0 without a driver, or with one that does not serve.
 int device_count() noexcept;
 
+/// "NVIDIA H200". Errors: DeviceError when there is no such GPU.
+std::string product_name(int device_index);
+
 /// Why device_count() is 0 where that is the driver's matter: it is too old, does not start, or is
 /// not there. Empty where GPUs can be used, or where it finds none.
 std::string driver_objection();

@@ -254,6 +254,12 @@ int device_count() noexcept {
   return count;
 }
 
+std::string product_name(int device_index) {
+  cudaDeviceProp device{};
+  CUDA_CHECK(cudaGetDeviceProperties(&device, device_index));
+  return device.name;
+}
+
 std::string driver_objection() {
   int count = 0, driver = 0;
   const cudaError_t status = cudaGetDeviceCount(&count);

@@ -1,0 +1,190 @@
+// The search for a layout: beside brute force, for any number of threads, in what it refuses; and
+// the measuring of a device, on the CPU.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/layout_search.h"
+
+#include <gmock/gmock.h>
+
+#include <algorithm>
+
+#include "tools/cli/fields.h"
+#include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/session/auto_layout.h"
+#include "trainer/session/calibration.h"
+#include "trainer/session/layout_report.h"
+
+namespace trainer {
+namespace {
+
+using testing::HasSubstr;
+
+SearchTask task(int64_t layers, int64_t hidden, int64_t world, int64_t samples,
+                double memory_gib = 0) {
+  TrainConfig config;
+  config.num_layers = layers;
+  config.hidden_size = hidden;
+  config.num_attention_heads = hidden / 64;
+  config.seq_length = 1024;
+  config.hidden_dropout = config.attention_dropout = 0;
+  config.train_iters = 10;
+  config.lr = 1e-4;
+  config.dry_run = true;
+  config.max_global_batch_size = samples;
+  Card card = card_of(*ops::find_gpu("h200"));
+  if (memory_gib > 0) card.memory_gib = memory_gib;
+  SearchTask out = search_task(config, {}, {.world_size = world, .local_size = 4}, card, 50257);
+  out.top = 3;
+  return out;
+}
+
+void expect_same(const SearchResult& a, const SearchResult& b) {
+  ASSERT_EQ(a.best.size(), b.best.size());
+  for (size_t i = 0; i < a.best.size(); ++i) {
+    EXPECT_EQ(describe(a.best[i].layout), describe(b.best[i].layout));
+    EXPECT_EQ(a.best[i].report.seconds, b.best[i].report.seconds);
+    EXPECT_EQ(a.best[i].bytes, b.best[i].bytes);
+  }
+}
+
+TEST(LayoutSearchTest, FindsWhatBruteForceFinds) {
+  struct Case {
+    int64_t layers, hidden, world, samples;
+    double memory;
+  };
+  for (const Case& c :
+       {Case{4, 512, 1, 16, 0}, Case{6, 1024, 4, 8, 0}, Case{12, 2048, 4, 8, 9},
+        Case{8, 2048, 4, 32, 6}, Case{12, 2048, 2, 6, 9}, Case{7, 4096, 4, 8, 20}}) {
+    SearchTask t = task(c.layers, c.hidden, c.world, c.samples, c.memory);
+    const SearchResult found = search_layouts(t), all = search_all(t);
+    ASSERT_FALSE(all.best.empty()) << c.layers << " layers of " << c.hidden;
+    expect_same(found, all);
+    EXPECT_LE(found.costed, all.costed);
+    EXPECT_EQ(all.slower_by_bound, 0);
+    EXPECT_EQ(found.enumerated, all.enumerated);
+  }
+}
+
+TEST(LayoutSearchTest, ThreadsDoNotMatter) {
+  SearchTask t = task(12, 2048, 8, 32, 16);
+  t.threads = 1;
+  const SearchResult one = search_layouts(t);
+  t.threads = 3;
+  const SearchResult three = search_layouts(t);
+  expect_same(one, three);
+  EXPECT_EQ(one.costed, three.costed);
+}
+
+// Every layout that is chosen fits by the exact plan of every stage, and less memory takes it away.
+TEST(LayoutSearchTest, LessMemoryIsKeptTo) {
+  for (const double gib : {40.0, 12.0}) {
+    const SearchTask t = task(8, 2048, 4, 16, gib);
+    const SearchResult result = search_layouts(t);
+    ASSERT_FALSE(result.best.empty()) << gib;
+    for (const Choice& c : result.best) {
+      EXPECT_LE(c.bytes, room_of(t.card));
+      EXPECT_EQ(c.bytes, bytes_taken(planned_run(t, c.layout), t.card, true));
+    }
+  }
+  const SearchResult none = search_layouts(task(8, 2048, 4, 16, 1.5));
+  EXPECT_TRUE(none.best.empty());
+  EXPECT_GT(none.no_room, 0);
+}
+
+TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
+  const SearchTask t = task(16, 2048, 1, 8, 18);
+  const SearchResult result = search_layouts(t);
+  ASSERT_TRUE(result.nearest_miss.has_value());
+  EXPECT_GT(result.nearest_miss->bytes, room_of(t.card));
+  ASSERT_TRUE(result.nearest_miss->fitting.has_value());
+  EXPECT_LE(result.nearest_miss->fitting->bytes, room_of(t.card));
+  const std::string text = text_report(result, {.task = t, .words = {}});
+  EXPECT_THAT(text, HasSubstr("nearest miss: tensor 1, pipeline 1"));
+  EXPECT_THAT(text,
+              testing::ContainsRegex("needs [0-9.]+ GiB of 18.0 GiB; with --.*[a-z0-9] it fits"));
+}
+
+// What a command says is not changed.
+TEST(LayoutSearchTest, FlagsOfTheCommandStay) {
+  SearchTask t = task(8, 1024, 4, 16);
+  t.given = {"tensor-model-parallel-size", "zero-stage"};
+  t.config.tensor_model_parallel_size = 2;
+  t.config.zero_stage = 0;
+  const SearchResult result = search_layouts(t);
+  for (const Choice& c : result.best) {
+    const PlannedRun run = planned_run(t, c.layout);
+    EXPECT_EQ(run.topology.tensor_size, 2);
+    EXPECT_EQ(run.options.zero_stage, 0);
+    for (const std::string& word : words_of(c.layout, fixed_by(t.given)))
+      EXPECT_NE(word, "--tensor-model-parallel-size");
+  }
+}
+
+TEST(LayoutSearchTest, RefusalsAreTheTrainersOwnWords) {
+  SearchTask t = task(6, 1024, 4, 16);
+  t.config.num_attention_heads = 6;
+  t.config.kv_channels = 64;
+  const SearchResult result = search_layouts(t);
+  EXPECT_TRUE(result.refusals.contains(
+      "--tensor-model-parallel-size 4 does not divide --num-attention-heads 6"));
+  t = task(6, 1024, 4, 2);
+  t.given = {"micro-batch-size"};
+  t.config.micro_batch_size = 3;
+  EXPECT_THROW(search_layouts(t), cli::UsageError);
+}
+
+// The words of a layout, read back as a command line, give the layout.
+TEST(LayoutTest, WordsSayWhatApplySets) {
+  const SearchTask t = task(8, 1024, 8, 32);
+  const LayoutSpace space{
+      .world_size = 8, .local_size = 4, .num_layers = 8, .most_samples = 32, .bf16 = true};
+  int64_t compared = 0;
+  for (Layout layout : enumerate_layouts(space, t.config, {})) {
+    layout.recompute = static_cast<Layout::Recompute>(compared % 4);
+    layout.cpu_offload = compared % 5 == 0;
+    TrainConfig applied = t.config, read = t.config;
+    Given given, said;
+    apply(layout, {}, applied, given);
+    const std::vector<std::string> words = words_of(layout, {});
+    const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), read);
+    for (size_t i = 0; i < words.size(); ++i) {
+      ASSERT_TRUE(words[i].starts_with("--")) << words[i];
+      const auto row = std::find_if(rows.begin(), rows.end(), [&](const cli::Row& r) {
+        return r.name == std::string_view(words[i]).substr(2);
+      });
+      ASSERT_NE(row, rows.end()) << words[i];
+      row->set({row->arity == cli::Arity::none ? "true" : words[++i]});
+    }
+    EXPECT_EQ(flag_values(applied), flag_values(read)) << describe(layout);
+    ++compared;
+  }
+  EXPECT_GT(compared, 100);
+}
+
+// A device is measured over the interface of a step; small sizes on the CPU.
+TEST(CalibrationTest, MeasuresADevice) {
+  ops::cpu::CpuOps ops(1);
+  Card card = processor_card(1);
+  card.watts = 1;
+  const CalibrationPlan plan{.seconds = 0.2,
+                             .dtype = DType::f32,
+                             .carrier_rows = 64,
+                             .carrier_width = 64,
+                             .most_rows = 1024,
+                             .most_width = 256,
+                             .most_bytes = 20 << 20};
+  calibrate(ops, plan, card);
+  EXPECT_EQ(card.products.size(), 12u);
+  ASSERT_EQ(card.attention.size(), 1u);
+  EXPECT_GT(card.attention.front().backward_tflops, 0);
+  EXPECT_GE(card.passes.size(), 2u);
+  EXPECT_GT(card.launch_us, 0);
+  for (const ProductRate& p : card.products) {
+    EXPECT_GT(p.tflops, 1e-5);
+    EXPECT_LT(p.tflops, 10);
+  }
+  EXPECT_EQ(card_text(parse_card(card_text(card), "cpu.json")), card_text(card));
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,207 @@
+// plan-training and the trainer's own choice of a layout, as their users meet them: the tutorials'
+// command lines, a choice that a resumed run keeps, the lines that refuse.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+
+#include <nlohmann/json.hpp>
+
+#include "tests/trainer/run_program.h"
+
+namespace trainer {
+namespace {
+
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+using Words = std::vector<std::string>;
+
+Words operator+(Words a, const Words& b) {
+  a.insert(a.end(), b.begin(), b.end());
+  return a;
+}
+
+class PlanProgramTest : public ProgramTest {
+ protected:
+  Ended plan(const Words& words, const std::map<std::string, std::string>& environment = {}) {
+    return wait(start(words, environment, PLAN_PROGRAM, false));
+  }
+  /// PAI's tutorial: a GPT of 22 billion parameters.
+  static Words tutorial() {
+    return {"--task-type",
+            "llmacc.megatron.GPT",
+            "--num-layers",
+            "48",
+            "--num-attention-heads",
+            "64",
+            "--hidden-size",
+            "6144",
+            "--seq-length",
+            "2048",
+            "--max-position-embeddings",
+            "2048",
+            "--train-iters",
+            "100",
+            "--lr",
+            "2.0e-4",
+            "--min-lr",
+            "2.0e-4",
+            "--vocab-file",
+            "gpt2-vocab.json",
+            "--merge-file",
+            "gpt2-merges.txt",
+            "--data-path",
+            "my-gpt2_text_document",
+            "--log-interval",
+            "10"};
+  }
+};
+
+TEST_F(PlanProgramTest, TheTutorialsLineGivesACommand) {
+  const Ended ended = plan(tutorial() + Words{"--world-size", "64", "--local-world-size", "8",
+                                              "--max-global-batch-size", "16"},
+                           {{"DEVICE_MEMORY_GB", "80"}});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("gpt2-vocab.json: not here; planned for a vocabulary of"));
+  EXPECT_THAT(ended.out, ContainsRegex("memory      [0-9.]+ GiB a GPU of 79.2 GiB"));
+  EXPECT_THAT(ended.out, ContainsRegex("step        [0-9.]+ s of [0-9]+ samples: compute"));
+  EXPECT_THAT(ended.out, HasSubstr("torchrun --nnodes 8"));
+  EXPECT_THAT(ended.out, HasSubstr("--data-path my-gpt2_text_document"));
+  EXPECT_THAT(ended.out, HasSubstr("100 steps, about"));
+  EXPECT_THAT(ended.out, HasSubstr("not measured"));  // no table of an H100 was made.
+}
+
+// Fields add up, the command's flags are the layout's, the same twice.
+TEST_F(PlanProgramTest, JsonSaysTheSame) {
+  const Words words = {"--num-layers",
+                       "24",
+                       "--hidden-size",
+                       "2048",
+                       "--num-attention-heads",
+                       "16",
+                       "--seq-length",
+                       "2048",
+                       "--vocab-size",
+                       "50257",
+                       "--world-size",
+                       "8",
+                       "--global-batch-size",
+                       "64",
+                       "--gpu",
+                       "h200",
+                       "--tokens",
+                       "1000000000",
+                       "--top",
+                       "2",
+                       "--json"};
+  const Ended ended = plan(words);
+  ASSERT_EQ(ended.status, 0) << ended.err;
+  const nlohmann::json json = nlohmann::json::parse(ended.out);
+  ASSERT_EQ(json["best"].size(), 2u);
+  for (const nlohmann::json& best : json["best"]) {
+    EXPECT_NEAR(best["compute_seconds"].get<double>() + best["bubble_seconds"].get<double>() +
+                    best["exposed_communication_seconds"].get<double>(),
+                best["step_seconds"].get<double>(), 1e-9);
+    EXPECT_EQ(best["global_batch_size"], 64);
+    EXPECT_EQ(best["tensor_model_parallel_size"].get<int64_t>() *
+                  best["pipeline_model_parallel_size"].get<int64_t>() *
+                  best["data_parallel_size"].get<int64_t>(),
+              8);
+    EXPECT_NEAR(best["tokens_per_second"].get<double>(),
+                64 * 2048 / best["step_seconds"].get<double>(), 1);
+    EXPECT_GT(best["run_seconds"].get<double>(), 0);
+    EXPECT_THAT(best["command"].get<std::string>(), HasSubstr("--train-tokens 1000000000"));
+  }
+  EXPECT_LE(json["best"][0]["step_seconds"], json["best"][1]["step_seconds"]);
+  EXPECT_EQ(plan(words).out, ended.out);
+
+  // The layout as flags costs what the search said.
+  Words given = {words.begin(), words.end() - 3};
+  for (const nlohmann::json& word : json["best"][0]["flags"]) given.push_back(word);
+  const Ended same = plan(given + Words{"--as-given", "--json"});
+  ASSERT_EQ(same.status, 0) << same.err;
+  const nlohmann::json costed = nlohmann::json::parse(same.out);
+  ASSERT_EQ(costed["best"].size(), 1u);
+  EXPECT_EQ(costed["best"][0]["step_seconds"], json["best"][0]["step_seconds"]);
+  EXPECT_EQ(costed["best"][0]["memory_bytes"], json["best"][0]["memory_bytes"]);
+}
+
+TEST_F(PlanProgramTest, ATableIsReadFromAFile) {
+  const Words model = {
+      "--num-layers", "4",     "--hidden-size", "512",   "--num-attention-heads",   "8",
+      "--seq-length", "512",   "--vocab-size",  "50257", "--max-global-batch-size", "8",
+      "--gpu",        "c.json"};
+  std::ofstream(folder_ + "/c.json") << "{\"gristmill_card\": 1}";
+  Ended ended = plan(model);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_EQ(ended.err, "plan-training: c.json: name: is missing\n");
+  std::ofstream(folder_ + "/c.json") << "no";
+  EXPECT_THAT(plan(model).err, HasSubstr("plan-training: c.json: byte "));
+}
+
+TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
+  const auto error = [&](const Words& more, const std::map<std::string, std::string>& env = {}) {
+    const Ended ended =
+        plan(Words{"--num-layers", "4", "--hidden-size", "512", "--num-attention-heads", "8",
+                   "--seq-length", "512", "--vocab-size", "50257", "--gpu", "h200"} +
+                 more,
+             env);
+    EXPECT_EQ(ended.status, 2) << ended.out;
+    return ended.err;
+  };
+  EXPECT_EQ(error({}),
+            "plan-training: a layout is chosen for --max-global-batch-size or "
+            "--global-batch-size\n");
+  EXPECT_EQ(error({"--max-global-batch-size", "4", "--global-batch-size", "8"}),
+            "plan-training: --global-batch-size 8 is more than --max-global-batch-size 4\n");
+  EXPECT_EQ(error({"--max-global-batch-size", "4", "--world-size", "6", "--local-world-size", "4"}),
+            "plan-training: --local-world-size 4 does not divide --world-size 6\n");
+  EXPECT_EQ(error({"--max-global-batch-size", "4"}, {{"DEVICE_MEMORY_GB", "much"}}),
+            "plan-training: DEVICE_MEMORY_GB=much in the environment: expected a number from 1 to "
+            "1e+05\n");
+  EXPECT_THAT(error({"--max-global-batch-size", "4", "--task-type", "llmacc.megatron.BERT"}),
+              HasSubstr("llmacc.megatron.GPT"));
+#ifndef GRISTMILL_CUDA
+  EXPECT_THAT(error({"--calibrate", "c.json"}), HasSubstr("--calibrate needs a GPU"));
+#endif
+}
+
+Words without_batch(const Words& base) {
+  Words out;
+  for (size_t i = 0; i < base.size(); ++i) {
+    if (base[i] == "--micro-batch-size" || base[i] == "--global-batch-size")
+      ++i;
+    else
+      out.push_back(base[i]);
+  }
+  return out;
+}
+
+// The trainer chooses, says what, trains; a run that goes on keeps its choice unless told.
+TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
+  const Words words = without_batch(base()) + Words{"--data-path", "d", "--save",          "s",
+                                                    "--load",      "s", "--exit-interval", "6"};
+  const auto train = [&](const Words& more) {
+    return wait(start(words + more, {}, TRAINER_PROGRAM, false));
+  };
+  const Ended first = train({"--nproc-per-node", "2", "--max-global-batch-size", "9"});
+  ASSERT_EQ(first.status, 75) << first.err;  // stopped on the way.
+  EXPECT_THAT(first.err, ContainsRegex("trainer: layout chosen in .*: tensor [12]"));
+  EXPECT_THAT(first.err, HasSubstr("trainer: the same by hand: --micro-batch-size "));
+  EXPECT_THAT(first.out, ContainsRegex("global batch size:     [89] "));
+  const Ended second = train({"--nproc-per-node", "2", "--max-global-batch-size", "9"});
+  ASSERT_EQ(second.status, 0) << second.err;
+  EXPECT_THAT(second.err, HasSubstr("s/iter_0000006: the layout chosen for this run is kept"));
+  EXPECT_THAT(second.err, Not(HasSubstr("layout chosen in")));
+  EXPECT_THAT(second.out, ContainsRegex("iteration       12/      12"));
+  const Ended third =
+      train({"--nproc-per-node", "2", "--max-global-batch-size", "9", "--new-layout",
+             "--train-iters", "14", "--override-opt_param-scheduler"});
+  EXPECT_THAT(third.err, HasSubstr("layout chosen in")) << third.err;
+  EXPECT_THAT(
+      wait(start(words + Words{"--auto-layout", "--new-layout"}, {}, TRAINER_PROGRAM, false)).err,
+      HasSubstr("a layout is chosen for --max-global-batch-size or"));
+}
+
+}  // namespace
+}  // namespace trainer

@@ -1,0 +1,180 @@
+// plan-training: the layout of a training run, chosen. The spine: rows become a trainer's command
+// and a cluster, the search finds layouts, the report is printed. With --calibrate: measures the
+// GPUs that are here instead.
+// Not here: the search (session/layout_search.h), the report (session/layout_report.h).
+//
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cstdio>
+#include <cstdlib>
+#include <filesystem>
+#include <string>
+#include <vector>
+
+#include "tools/cli/fields.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "trainer/config/flags.h"
+#include "trainer/session/auto_layout.h"
+#include "trainer/session/calibrate.h"
+#include "trainer/session/devices.h"
+#include "trainer/session/layout_report.h"
+#include "trainer/session/vocabulary.h"
+
+namespace {
+
+using namespace trainer;
+using cli::concat;
+using cli::UsageError;
+
+const cli::Program kProgram = {.name = "plan-training",
+                               .summary = "choose the layout of a training run",
+                               .operands = "",
+                               .config_file = true,
+                               .version_note = gpu_support};
+
+struct PlanOptions {
+  TrainConfig train;
+  std::optional<int64_t> world_size, local_world_size;
+  std::optional<double> device_memory_gb;
+  int64_t top = 3;
+  bool json = false, as_given = false;
+  std::string calibrate;
+  double seconds = 40;
+};
+
+constexpr int64_t kUsualHost = 8;
+/// GPT-2's, for a tokenizer whose files are elsewhere.
+constexpr int64_t kUsualVocabulary = 50257;
+
+// Flags of ours that the trainer has under the same name stand in its own groups.
+cli::Table<PlanOptions> flags() {
+  using O = PlanOptions;
+  cli::Table<O> table = {
+      {"What is planned",
+       {{.name = "world-size",
+         .value = "N",
+         .help = "GPUs in all. Default: those that are here, else 1.",
+         .field = cli::integer(&O::world_size, 1, 1 << 20)},
+        {.name = "local-world-size",
+         .value = "N",
+         .help = "GPUs of a host. Default: at most 8 of them.",
+         .field = cli::integer(&O::local_world_size, 1, 1 << 10)},
+        {.name = "device-memory-gb",
+         .value = "GB",
+         .help = "Memory of a GPU, as it is sold. Default: DEVICE_MEMORY_GB of the environment, or "
+                 "the card's own.",
+         .field = cli::real(&O::device_memory_gb, 1, 1e5)},
+        {.name = "tokens",
+         .value = "TOKENS",
+         .help = "Length of the run, as the trainer's --train-tokens.",
+         .field = {cli::Arity::one,
+                   [](O& o, const cli::Values& v) {
+                     o.train.train_tokens = cli::parse_integer(v[0], 1, cli::kMaxInteger);
+                   },
+                   nullptr}},
+        {.name = "top",
+         .value = "N",
+         .help = "How many of the best layouts are printed.",
+         .field = cli::integer(&O::top, 1, 1000)},
+        {.name = "as-given",
+         .help = "Choose nothing: cost the layout that the flags give.",
+         .field = cli::on(&O::as_given)},
+        {.name = "json", .help = "Print the result as JSON.", .field = cli::on(&O::json)}}},
+      {"Measuring",
+       {{.name = "calibrate",
+         .value = "FILE",
+         .help = "Plan nothing: measure the GPUs that are here, in less than a minute, and write "
+                 "their table to FILE (or standard output, -), for --gpu FILE.",
+         .field = cli::text(&O::calibrate)},
+        {.name = "seconds",
+         .value = "SECONDS",
+         .help = "How long --calibrate holds its load.",
+         .field = cli::real(&O::seconds, 1, 3600)}}}};
+  for (const cli::Group<TrainConfig>& group : flag_table())
+    table.push_back(cli::lift(group, &O::train));
+  return table;
+}
+
+// The command's words for the trainer: its flags as they were given, in the table's order.
+std::vector<std::string> trainer_words(TrainConfig config, const Given& given) {
+  static const char* const kOwn[] = {
+      "max-global-batch-size", "global-batch-size", "gpu",     "network-gb-per-s",
+      "auto-layout",           "new-layout",        "dry-run", "nproc-per-node"};
+  std::vector<std::string> words;
+  for (const cli::Row& row : cli::bind_rows(flag_table(), config)) {
+    if (!given.contains(row.name) || !row.show) continue;
+    if (std::ranges::find(kOwn, row.name) != std::end(kOwn)) continue;
+    const cli::Values values = row.show();
+    if (row.arity == cli::Arity::none) {
+      words.push_back(concat("--", row.name));
+      continue;
+    }
+    words.push_back(concat("--", row.name));
+    words.insert(words.end(), values.begin(), values.end());
+  }
+  return words;
+}
+
+Cluster cluster_of(const PlanOptions& o) {
+  const int64_t here = std::max(1, visible_gpus(o.train));
+  const int64_t world = o.world_size.value_or(here);
+  const int64_t local = o.local_world_size.value_or(std::min(world, kUsualHost));
+  if (world % local != 0 && world > local)
+    throw UsageError(concat("--local-world-size ", local, " does not divide --world-size ", world));
+  return {.world_size = world, .local_size = std::min(local, world)};
+}
+
+// The tokenizer's size; where its files are on another machine, GPT-2's.
+int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
+  if (!config.vocab_size) {
+    for (const std::string& file : {config.vocab_file, config.merge_file, config.tokenizer_model}) {
+      if (file.empty() || std::filesystem::exists(file)) continue;
+      console.note(concat(file, ": not here; planned for a vocabulary of ",
+                          cli::with_commas(kUsualVocabulary)));
+      return kUsualVocabulary + config.extra_vocab_size;
+    }
+  }
+  return find_vocabulary(config).vocab_size;
+}
+
+int plan(PlanOptions& o, cli::Invocation& call) {
+  if (!o.calibrate.empty()) return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
+  Given given;
+  for (const std::string& name : call.parsed.given) given.insert(name);
+  if (given.contains("tokens")) given.insert("train-tokens");
+  TrainConfig& config = o.train;
+  config.dry_run = true;
+  const bool has_length = config.train_iters || config.train_samples || config.train_tokens;
+  if (!has_length) config.train_iters = 1;
+  if (!config.lr) config.lr = std::max(1e-4, config.min_lr);
+  if (!config.deepspeed_config.empty())
+    apply_deepspeed(config, given, read_text_file(config.deepspeed_config),
+                    config.deepspeed_config);
+  std::optional<CardChoice> card = find_card(config);
+  if (!card) {
+    config.gpu = "h100-80gb";
+    card = find_card(config);
+    card->note = concat("no GPU here and no --gpu: planned for ", config.gpu);
+  }
+  if (!card->note.empty()) call.console.note(card->note);
+  if (o.device_memory_gb) set_device_memory(card->card, *o.device_memory_gb);
+  SearchTask task =
+      search_task(config, given, cluster_of(o), card->card, vocabulary_of(config, call.console));
+  task.top = o.top;
+  task.as_given = o.as_given;
+  const SearchResult result = search_layouts(task);
+  const ReportContext context{
+      .task = task, .words = trainer_words(config, given), .has_length = has_length};
+  const std::string report = o.json ? json_report(result, context) : text_report(result, context);
+  std::fwrite(report.data(), 1, report.size(), stdout);
+  cli::finish_stdout();
+  return result.best.empty() ? 1 : 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  static const cli::Table<PlanOptions> table = flags();
+  return cli::run(kProgram, table, argc, argv, plan);
+}

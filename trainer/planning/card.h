@@ -1,0 +1,100 @@
+// Card: what is known of how fast a GPU is, as a table: products by shape, attention by heads,
+// width and length, passes over memory by bytes, collectives by size and group. Read from and
+// written to JSON (docs/format/card.5.md); for a card that was never measured, computed from its
+// data sheet. Not here: looking a time up (times.h), measuring (calibration). May include: ops/.
+// Rates are TFLOP/s, TB/s and GB/s with 10^12 and 10^9, as data sheets have them.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <span>
+#include <string>
+#include <string_view>
+#include <vector>
+
+#include "trainer/ops/gpus.h"
+#include "trainer/ops/timeline.h"
+
+namespace trainer {
+
+/// The three products of a linear layer, and the two that do more beside.
+enum class ProductKind : uint8_t {
+  forward,
+  forward_activation,  ///< With bias and activation, and what was before it kept.
+  input,               ///< Gradient of the input,
+  input_slope,         ///< times the activation's slope, with the bias's gradient.
+  weight               ///< Gradient of the weight, added to fp32.
+};
+
+/// A product of `rows` by (outputs, inputs), whichever of its three.
+struct ProductRate {
+  ProductKind kind = ProductKind::forward;
+  int64_t rows = 0, outputs = 0, inputs = 0;
+  double tflops = 0;
+};
+
+/// Causal attention; flops count the half that is computed, backward 2.5 times forward's.
+struct AttentionRate {
+  int64_t head_size = 0, length = 0;
+  int64_t heads = 0;  ///< Times samples.
+  double forward_tflops = 0, backward_tflops = 0;
+};
+
+/// A pass over memory. `operation` as ops name themselves; "any" for those not listed.
+struct PassRate {
+  std::string operation;
+  double mib = 0;
+  double tb_per_s = 0;
+};
+
+/// A collective among GPUs of one host; bus bandwidth, as NCCL's tests define it.
+struct TransferRate {
+  ops::Transfer kind = ops::Transfer::all_reduce;
+  int64_t ranks = 0;
+  double mib = 0;
+  double gb_per_s = 0;
+};
+
+/// See the room card. Fields of one measurement or of a data sheet.
+struct Card {
+  std::string name, product;
+  std::string source;     ///< Where the figures come from, for the report: one line.
+  bool measured = false;  ///< Products, attention and passes: else by the data sheet.
+  bool measured_transfers = false;
+  double memory_gib = 0;  ///< That a process can have when nothing runs.
+  double watts = 0, watts_waiting = 0;
+  double peak_tflops = 0;  ///< Of the data sheet, 16-bit without sparsity: MFU is of this.
+  double memory_tb_per_s = 0;
+  int64_t multiprocessors = 0;            ///< 0: no GPU; products have one rate.
+  double launch_us = 0;                   ///< Least time of an operation in a recorded step.
+  double fp32_share = 0.06;               ///< Of the 16-bit rate, where a model computes in fp32.
+  double host_gb_per_s = 0;               ///< Between a GPU and its host's memory.
+  double link_gb_per_s = 0, link_us = 0;  ///< Bus bandwidth, start, within a host.
+  double network_gb_per_s = 0, network_us = 0;  ///< Of a host, one direction.
+  double hidden_cost = 0;  ///< Compute lost to a transfer beside it, as a share of its time.
+  double context_gib = 0;  ///< CUDA's context and libraries, of every process.
+  double group_gib = 0;    ///< NCCL's memory for each group that a rank is in.
+  double tensor_gib = 0;   ///< More, for each other rank of a tensor-parallel group.
+  std::vector<ProductRate> products;
+  std::vector<AttentionRate> attention;
+  std::vector<PassRate> passes;
+  std::vector<TransferRate> transfers;
+};
+
+/// From JSON text; `path` is named in errors. Errors: std::runtime_error "path: key: what is wrong"
+/// for text that is no JSON, a key that is missing, unknown or out of range.
+Card parse_card(std::string_view text, const std::string& path);
+/// The other way, one row a line.
+std::string card_text(const Card& card);
+
+/// The table that comes with the program for this card, or one computed from the data sheet.
+Card card_of(const ops::Gpu& gpu);
+/// By the name that CUDA gives a device ("NVIDIA H200"); null where none is known.
+const ops::Gpu* find_product(std::string_view product);
+
+/// Words of the enumerations, as the JSON has them.
+const char* name_of(ProductKind kind) noexcept;
+const char* name_of(ops::Transfer kind) noexcept;
+
+}  // namespace trainer

@@ -1,0 +1,139 @@
+// Cards by their data sheets, for those that no table comes for. What a data sheet does not say
+// (what of its peak a product holds, what a pass over memory reaches) is taken to be as it is on
+// the card that was measured. Sources: NVIDIA's data sheets; 16-bit products with fp32 sums,
+// without sparsity.
+//
+// SPDX-License-Identifier: MIT
+#include <algorithm>
+#include <cctype>
+#include <set>
+#include <string>
+#include <string_view>
+
+#include "tools/cli/text.h"
+#include "trainer/planning/card.h"
+
+namespace trainer {
+
+/// The tables in trainer/planning/cards, as the build has put them into this program.
+struct CardFile {
+  const char* name;
+  const char* text;
+};
+extern const CardFile kCardFiles[];
+extern const int kCardFileCount;
+
+namespace {
+
+struct DataSheet {
+  const char* name;
+  double tflops, memory_tb_per_s;
+  int multiprocessors;
+  double watts, link_gb_per_s;
+};
+
+// link_gb_per_s: of one direction of NVLink, or of PCIe, times the four fifths that rings reach.
+constexpr DataSheet kDataSheets[] = {
+    {"a30", 165, 0.933, 56, 165, 20},
+    {"a100-40gb", 312, 1.555, 108, 400, 240},
+    {"a100-80gb", 312, 2.039, 108, 400, 240},
+    {"a10", 125, 0.600, 72, 150, 20},
+    {"a40", 149.7, 0.696, 84, 300, 20},
+    {"a6000", 154.8, 0.768, 84, 300, 20},
+    {"rtx3090", 71, 0.936, 82, 350, 10},
+    {"l4", 121, 0.300, 58, 72, 20},
+    {"l40s", 362, 0.864, 142, 350, 20},
+    {"rtx6000-ada", 364, 0.960, 142, 300, 20},
+    {"rtx4090", 165.2, 1.008, 128, 450, 10},
+    {"h100-80gb", 989.4, 3.35, 132, 700, 320},
+    {"h100-nvl", 835, 3.9, 132, 400, 240},
+    {"gh200-96gb", 989.4, 4.0, 132, 900, 320},
+    {"gh200-144gb", 989.4, 4.9, 132, 900, 320},
+    {"h200", 989.4, 4.8, 132, 700, 320},
+    {"b200", 2250, 7.7, 148, 1000, 640},
+    {"gb200", 2500, 8.0, 152, 1200, 640},
+    {"b300", 2500, 8.0, 148, 1400, 640},
+    {"rtx5090", 209.5, 1.792, 170, 575, 20},
+    {"rtx-pro-6000", 503.8, 1.792, 188, 600, 20},
+};
+
+// Shares of the peaks that the H200 held at its power limit: bench/training.md.
+constexpr double kHeldProducts = 0.66, kHeldAttention = 0.35, kHeldMemory = 0.8;
+
+}  // namespace
+
+namespace {
+
+/// Letters and digits in lower case, apart where others stand between.
+std::set<std::string> words_of(std::string_view text) {
+  std::set<std::string> words;
+  std::string word;
+  for (const char c : text) {
+    if (std::isalnum(static_cast<unsigned char>(c))) {
+      word += static_cast<char>(std::tolower(static_cast<unsigned char>(c)));
+      continue;
+    }
+    if (!word.empty()) words.insert(word);
+    word.clear();
+  }
+  if (!word.empty()) words.insert(word);
+  return words;
+}
+
+}  // namespace
+
+const ops::Gpu* find_product(std::string_view product) {
+  const std::set<std::string> wanted = words_of(product);
+  // All words of a card's name are in the product's: "NVIDIA A100-SXM4-80GB" is an a100-80gb.
+  const ops::Gpu* best = nullptr;
+  size_t most = 0;
+  for (const ops::Gpu& gpu : ops::known_gpus()) {
+    for (const std::string_view name : {gpu.name, gpu.product}) {
+      const std::set<std::string> words = words_of(name);
+      if (words.size() <= most || !std::ranges::includes(wanted, words)) continue;
+      best = &gpu, most = words.size();
+    }
+  }
+  return best;
+}
+
+Card card_of(const ops::Gpu& gpu) {
+  for (int i = 0; i < kCardFileCount; ++i)
+    if (gpu.name == kCardFiles[i].name)
+      return parse_card(kCardFiles[i].text, cli::concat("built-in ", kCardFiles[i].name));
+  Card card;
+  card.name = gpu.name;
+  card.product = gpu.product;
+  card.source = "computed from the data sheet; no card of this kind was measured";
+  card.memory_gib = static_cast<double>(ops::usable_bytes(gpu)) / (int64_t{1} << 30) + 0.5;
+  card.launch_us = 3;
+  card.host_gb_per_s = 16;
+  card.link_us = 15;
+  card.network_gb_per_s = 50;
+  card.network_us = 20;
+  card.context_gib = 0.56;
+  card.group_gib = 0.4;
+  card.tensor_gib = 0.09;
+  const auto sheet =
+      std::ranges::find_if(kDataSheets, [&](const DataSheet& d) { return gpu.name == d.name; });
+  if (sheet == std::end(kDataSheets)) return card;
+  card.peak_tflops = sheet->tflops;
+  card.memory_tb_per_s = sheet->memory_tb_per_s;
+  card.multiprocessors = sheet->multiprocessors;
+  card.watts = sheet->watts;
+  card.watts_waiting = 0.4 * sheet->watts;
+  card.link_gb_per_s = sheet->link_gb_per_s;
+  card.products = {{ProductKind::forward, 16384, 8192, 2048, kHeldProducts * sheet->tflops},
+                   {ProductKind::input, 16384, 8192, 2048, kHeldProducts * sheet->tflops},
+                   {ProductKind::weight, 16384, 8192, 2048, kHeldProducts * sheet->tflops}};
+  card.attention = {
+      {128, 2048, 128, kHeldAttention * sheet->tflops, 0.75 * kHeldAttention * sheet->tflops},
+      {64, 1024, 512, 0.65 * kHeldAttention * sheet->tflops,
+       0.45 * kHeldAttention * sheet->tflops}};
+  card.passes = {{"any", 0.25, 0.1 * sheet->memory_tb_per_s},
+                 {"any", 4, 0.4 * sheet->memory_tb_per_s},
+                 {"any", 64, kHeldMemory * sheet->memory_tb_per_s}};
+  return card;
+}
+
+}  // namespace trainer

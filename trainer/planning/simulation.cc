@@ -1,0 +1,250 @@
+// Simulation: each stage walks its timeline until it must know when another reaches something.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/planning/simulation.h"
+
+#include <algorithm>
+#include <array>
+#include <map>
+#include <stdexcept>
+#include <tuple>
+
+namespace trainer {
+namespace {
+
+using Entry = ops::Timeline::Entry;
+using ops::Queue;
+using ops::Transfer;
+
+/// When the ranks of one message or of one collective over stages have reached it.
+struct Meeting {
+  int arrived = 0;
+  double latest = 0;
+};
+
+/// Queue, and its number there; of a message its direction and the stages as well.
+using MeetingKey = std::tuple<Queue, int, int, int64_t>;
+
+/// What one stage has done so far.
+struct Rank {
+  std::span<const Entry> entries;
+  size_t next = 0;
+  bool announced = false;  ///< The item at `next` is in the meetings.
+  std::array<double, ops::kQueues> ready{};
+  struct Item {
+    double end = 0, seconds = 0;
+  };
+  std::array<std::vector<Item>, ops::kQueues> items;
+  std::map<std::tuple<bool, int>, int64_t> messages;  ///< Sent to, received from each stage.
+  std::array<int64_t, ops::kQueues> met{};            ///< Collectives over stages.
+  StageTime time;
+  double moved = 0;    ///< Transfers that no other stage takes part in,
+  double awaited = 0;  ///< and what of them was not beside computing.
+};
+
+class Simulator {
+ public:
+  Simulator(const std::vector<ops::Timeline>& stages, const Topology& topology,
+            const Cluster& cluster, const Card& card, bool data_is_free)
+      : topology_(topology), cluster_(cluster), card_(card), data_is_free_(data_is_free) {
+    for (const ops::Timeline& stage : stages) {
+      ranks_.emplace_back();
+      ranks_.back().entries = stage.entries();
+    }
+  }
+
+  StepEstimate run() {
+    for (bool moved = true; moved;) {
+      moved = false;
+      for (size_t s = 0; s < ranks_.size(); ++s)
+        while (ranks_[s].next < ranks_[s].entries.size() && advance(static_cast<int>(s)))
+          moved = true;
+    }
+    StepEstimate out;
+    for (size_t s = 0; s < ranks_.size(); ++s) {
+      if (ranks_[s].next < ranks_[s].entries.size())
+        throw std::logic_error("simulation: stage " + std::to_string(s) + " waits for ever");
+      out.seconds = std::max(out.seconds, end_of(ranks_[s]));
+    }
+    // What moves beside computing takes multiprocessors and memory from it.
+    double lost = 0;
+    for (const Rank& rank : ranks_)
+      lost = std::max(lost, card_.hidden_cost * std::max(0.0, rank.moved - rank.awaited));
+    out.seconds += lost;
+    for (Rank& rank : ranks_) {
+      rank.time.exposed += lost;
+      rank.time.bubble += out.seconds - lost - end_of(rank);
+      out.stages.push_back(rank.time);
+      if (rank.time.compute > out.stages[static_cast<size_t>(out.busiest)].compute)
+        out.busiest = static_cast<int>(out.stages.size()) - 1;
+    }
+    return out;
+  }
+
+ private:
+  static size_t at(Queue queue) { return static_cast<size_t>(queue); }
+  static double end_of(const Rank& rank) { return rank.ready[at(Queue::compute)]; }
+
+  bool over_stages(Queue queue) const {
+    return ranks_.size() > 1 &&
+           (queue == Queue::pipeline || queue == Queue::embedding || queue == Queue::world);
+  }
+  int ranks_meeting(Queue queue) const {
+    return queue == Queue::world ? static_cast<int>(ranks_.size()) : 2;
+  }
+
+  void add_item(Rank& rank, Queue queue, double end, double seconds) {
+    rank.items[at(queue)].push_back({end, seconds});
+    rank.ready[at(queue)] = end;
+  }
+
+  /// The entries of one item: a transfer and those joined to it.
+  std::span<const Entry> item_at(const Rank& rank) const {
+    size_t end = rank.next + 1;
+    while (end < rank.entries.size() && rank.entries[end].joined) ++end;
+    return rank.entries.subspan(rank.next, end - rank.next);
+  }
+
+  double seconds_of(int stage, const Entry& e) {
+    if (data_is_free_ && e.queue == Queue::data) return 0;
+    Topology here = topology_;
+    here.pipeline_rank = stage;
+    const Transfer kind = e.transfer == Transfer::receive ? Transfer::send : e.transfer;
+    const auto key = std::tuple(kind, e.queue, stage, e.peer, e.amount);
+    const auto [known, is_new] = seconds_.try_emplace(key);
+    if (is_new)
+      known->second =
+          transfer_seconds(card_, kind, e.amount, place_on_hosts(cluster_, here, e.queue, e.peer));
+    return known->second;
+  }
+
+  void follow(Rank& rank, const Entry& e) {
+    const std::vector<Rank::Item>& items = rank.items[at(e.other)];
+    const int64_t item = static_cast<int64_t>(items.size()) - 1 - e.back;
+    if (item < 0) return;
+    const Rank::Item& awaited = items[static_cast<size_t>(item)];
+    double& now = rank.ready[at(e.queue)];
+    const double wait = awaited.end - now;
+    if (wait <= 0) return;
+    now = awaited.end;
+    if (e.queue != Queue::compute) return;
+    const bool meets = over_stages(e.other);
+    const double moving = meets ? std::min(wait, awaited.seconds) : wait;
+    if (!meets) rank.awaited += wait;
+    rank.time.exposed += moving;
+    rank.time.bubble += wait - moving;
+  }
+
+  bool advance(int stage) {
+    Rank& rank = ranks_[static_cast<size_t>(stage)];
+    const Entry& e = rank.entries[rank.next];
+    if (e.kind == Entry::Kind::follow) {
+      follow(rank, e);
+    } else if (e.kind == Entry::Kind::compute) {
+      add_item(rank, Queue::compute, end_of(rank) + e.amount, e.amount);
+      rank.time.compute += e.amount;
+      rank.time.flops += e.flops;
+    } else if (over_stages(e.queue)) {
+      return meet(stage);
+    } else {
+      const std::span<const Entry> item = item_at(rank);
+      double seconds = 0;
+      for (const Entry& part : item) seconds += seconds_of(stage, part);
+      // Several in one group start once.
+      if (seconds > 0) seconds -= static_cast<double>(item.size() - 1) * card_.link_us * 1e-6;
+      add_item(rank, e.queue, rank.ready[at(e.queue)] + seconds, seconds);
+      rank.moved += seconds;
+      rank.next += item.size() - 1;
+    }
+    ++rank.next;
+    return true;
+  }
+
+  MeetingKey key_of(int stage, const Entry& e, int64_t number) const {
+    if (e.queue != Queue::pipeline) return {e.queue, 0, 0, number};
+    const bool sends = e.transfer == Transfer::send;
+    return {e.queue, sends ? stage : e.peer, sends ? e.peer : stage, number};
+  }
+
+  /// Whether all that the item waits for has come.
+  bool meet(int stage) {
+    Rank& rank = ranks_[static_cast<size_t>(stage)];
+    const std::span<const Entry> item = item_at(rank);
+    const Queue queue = item.front().queue;
+    const double now = rank.ready[at(queue)];
+    if (!rank.announced) {
+      keys_of_.resize(ranks_.size());
+      keys_of_[static_cast<size_t>(stage)].clear();
+      for (const Entry& e : item) {
+        const bool message = queue == Queue::pipeline;
+        int64_t& number =
+            message ? rank.messages[{e.transfer == Transfer::send, e.peer}] : rank.met[at(queue)];
+        const MeetingKey key = key_of(stage, e, number++);
+        keys_of_[static_cast<size_t>(stage)].push_back(key);
+        Meeting& meeting = meetings_[key];
+        ++meeting.arrived;
+        meeting.latest = std::max(meeting.latest, now);
+      }
+      rank.announced = true;
+    }
+    double end = now, seconds = 0;
+    for (size_t i = 0; i < item.size(); ++i) {
+      const Meeting& meeting = meetings_.at(keys_of_[static_cast<size_t>(stage)][i]);
+      if (meeting.arrived < ranks_meeting(queue)) return false;
+      const double moving = seconds_of(stage, item[i]);
+      seconds = std::max(seconds, moving);
+      end = std::max(end, meeting.latest + moving);
+    }
+    add_item(rank, queue, end, seconds);
+    rank.next += item.size();
+    rank.announced = false;
+    return true;
+  }
+
+  const Topology topology_;
+  const Cluster cluster_;
+  const Card& card_;
+  const bool data_is_free_;
+  std::vector<Rank> ranks_;
+  std::map<MeetingKey, Meeting> meetings_;
+  std::vector<std::vector<MeetingKey>> keys_of_;  ///< Of the item that a stage waits in.
+  std::map<std::tuple<Transfer, Queue, int, int, double>, double> seconds_;
+};
+
+}  // namespace
+
+GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& t, Queue queue, int peer) {
+  const int64_t local = std::max<int64_t>(cluster.local_size, 1);
+  int64_t ranks = 1, stride = 1;
+  switch (queue) {
+    case Queue::compute:
+      break;
+    case Queue::tensor:
+      ranks = t.tensor_size;
+      break;
+    case Queue::data:
+      ranks = t.data_size, stride = t.tensor_size;
+      break;
+    case Queue::world:
+      ranks = t.world_size();
+      break;
+    case Queue::embedding:
+      peer = t.pipeline_rank == 0 ? t.pipeline_size - 1 : 0;
+      [[fallthrough]];
+    case Queue::pipeline: {
+      const int64_t of_stage = int64_t{t.tensor_size} * t.data_size;
+      const int64_t here = t.pipeline_rank * of_stage / local, there = peer * of_stage / local;
+      const bool together = here == there && (of_stage <= local || peer == t.pipeline_rank);
+      return {.ranks = 2, .per_host = together ? 2 : 1, .sharing = local};
+    }
+  }
+  const int64_t per_host = std::clamp<int64_t>(local / stride, 1, ranks);
+  return {.ranks = ranks, .per_host = per_host, .sharing = std::max<int64_t>(local / per_host, 1)};
+}
+
+StepEstimate simulate(const std::vector<ops::Timeline>& stages, const Topology& topology,
+                      const Cluster& cluster, const Card& card, bool data_is_free) {
+  return Simulator(stages, topology, cluster, card, data_is_free).run();
+}
+
+}  // namespace trainer

@@ -1,0 +1,266 @@
+// Times: interpolation.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/planning/times.h"
+
+#include <algorithm>
+#include <cmath>
+#include <cstring>
+#include <string_view>
+#include <vector>
+
+namespace trainer {
+namespace {
+
+using ops::Transfer;
+
+// What a product of m by n elements, each the sum of k terms, is expected to reach of the peak,
+// before the table is asked: tiles of 128 by 256 in waves over the multiprocessors, sums split
+// where tiles are too few, and a start for each tile. Source of the form: NVIDIA, "Matrix
+// Multiplication Background User's Guide" (tile and wave quantisation).
+double modelled_share(double m, double n, double k, double multiprocessors) {
+  if (multiprocessors == 0) return 1;
+  const double tiles = std::ceil(m / 128) * std::ceil(n / 256);
+  const double used = m * n / (tiles * 128 * 256);
+  const double waves = tiles / multiprocessors;
+  double filled = waves / std::ceil(waves);
+  if (waves >= 1) {
+    filled = std::max(filled, 0.85);  // libraries choose other tiles where these leave a rest.
+  } else {
+    const double splits = std::clamp(std::floor(1 / waves), 1.0, std::max(1.0, k / 1024));
+    filled = std::min(1.0, waves * splits * (splits > 1 ? 0.9 : 1));
+  }
+  return std::max(used * filled, 1e-4) * k / (k + 128);
+}
+
+struct Sizes {
+  double m, n, k;
+};
+Sizes sizes_of(ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs) {
+  const double r = static_cast<double>(rows), o = static_cast<double>(outputs),
+               i = static_cast<double>(inputs);
+  if (kind == ProductKind::weight) return {o, i, r};
+  if (kind == ProductKind::input || kind == ProductKind::input_slope) return {r, i, o};
+  return {r, o, i};
+}
+
+// Weighted mean of values at points that are `distances` (squared) away.
+class Nearness {
+ public:
+  void add(double distance, double value) {
+    const double weight = 1 / (distance * distance + 1e-9);
+    sum_ += weight * value;
+    weights_ += weight;
+  }
+  bool empty() const noexcept { return weights_ == 0; }
+  double mean() const noexcept { return sum_ / weights_; }
+
+ private:
+  double sum_ = 0, weights_ = 0;
+};
+
+double apart(double a, double b) {
+  const double octaves = std::log2(a / b);
+  return octaves * octaves;
+}
+
+double modelled(const Card& card, ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs) {
+  const Sizes s = sizes_of(kind, rows, outputs, inputs);
+  return card.peak_tflops *
+         modelled_share(s.m, s.n, s.k, static_cast<double>(card.multiprocessors));
+}
+
+// Measured by modelled rate around a shape; nothing measured of the kind: that of the plain one.
+double product_ratio(const Card& card, ProductKind kind, int64_t rows, int64_t outputs,
+                     int64_t inputs) {
+  Nearness near;
+  for (const ProductRate& p : card.products) {
+    if (p.kind != kind) continue;
+    near.add(apart(static_cast<double>(p.rows), static_cast<double>(rows)) +
+                 apart(static_cast<double>(p.outputs), static_cast<double>(outputs)) +
+                 apart(static_cast<double>(p.inputs), static_cast<double>(inputs)),
+             p.tflops / modelled(card, kind, p.rows, p.outputs, p.inputs));
+  }
+  if (!near.empty()) return near.mean();
+  if (kind == ProductKind::forward_activation)
+    return product_ratio(card, ProductKind::forward, rows, outputs, inputs);
+  if (kind == ProductKind::input_slope)
+    return product_ratio(card, ProductKind::input, rows, outputs, inputs);
+  return 1;
+}
+
+// Piecewise linear over the logarithm of the size; flat beyond the ends.
+class Curve {
+ public:
+  void add(double size, double rate) { points_.emplace_back(std::log2(size), rate); }
+  bool empty() const noexcept { return points_.empty(); }
+  double at(double size) {
+    std::sort(points_.begin(), points_.end());
+    const double x = std::log2(std::max(size, 1e-9));
+    if (x <= points_.front().first) return points_.front().second;
+    for (size_t i = 1; i < points_.size(); ++i) {
+      const auto& [x1, y1] = points_[i];
+      const auto& [x0, y0] = points_[i - 1];
+      if (x <= x1) return x1 > x0 ? y0 + (y1 - y0) * (x - x0) / (x1 - x0) : y1;
+    }
+    return points_.back().second;
+  }
+
+ private:
+  std::vector<std::pair<double, double>> points_;
+};
+
+constexpr double kMib = 1 << 20;
+
+template <class... Parts>
+std::string key_of(const char* what, Parts... parts) {
+  std::string key = what;
+  ((key += ' ', key += std::to_string(parts)), ...);
+  return key;
+}
+
+}  // namespace
+
+double CardTimes::product(ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs) {
+  const auto [at, is_new] = known_.try_emplace(key_of(name_of(kind), rows, outputs, inputs));
+  if (is_new) {
+    const double rate = modelled(card_, kind, rows, outputs, inputs) *
+                        product_ratio(card_, kind, rows, outputs, inputs) * 1e12;
+    const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(outputs) *
+                         static_cast<double>(inputs);
+    // No product is faster than its operands arrive.
+    const double bytes =
+        2.0 * (static_cast<double>(rows) * static_cast<double>(outputs + inputs) +
+               (kind == ProductKind::weight ? 4 : 1) * static_cast<double>(outputs * inputs));
+    at->second =
+        std::max({flops / rate, bytes / (card_.memory_tb_per_s * 1e12), card_.launch_us * 1e-6});
+  }
+  return at->second;
+}
+
+double CardTimes::attention(bool backward, int64_t head_size, int64_t length, int64_t heads,
+                            double flops) {
+  const auto [at, is_new] = known_.try_emplace(
+      key_of(backward ? "attention_b" : "attention_f", head_size, length, heads));
+  if (is_new) {
+    Nearness near;
+    for (const AttentionRate& a : card_.attention)
+      near.add(4 * apart(static_cast<double>(a.head_size), static_cast<double>(head_size)) +
+                   apart(static_cast<double>(a.length), static_cast<double>(length)) +
+                   0.1 * apart(static_cast<double>(a.heads), static_cast<double>(heads)),
+               backward ? a.backward_tflops : a.forward_tflops);
+    at->second = near.empty() ? 0.4 * card_.peak_tflops : near.mean();
+    // Work smaller than a wave: a block of 128 queries of one head for each multiprocessor.
+    const double blocks = static_cast<double>(heads) * std::ceil(static_cast<double>(length) / 128);
+    if (card_.multiprocessors > 0)
+      at->second *= std::min(1.0, blocks / static_cast<double>(card_.multiprocessors));
+  }
+  return std::max(flops / (at->second * 1e12), card_.launch_us * 1e-6);
+}
+
+double CardTimes::pass(const char* operation, double bytes) {
+  if (bytes <= 0) return card_.launch_us * 1e-6;
+  const auto [at, is_new] = known_.try_emplace(key_of(operation, static_cast<int64_t>(bytes)));
+  if (is_new) {
+    Curve own, any;
+    for (const PassRate& p : card_.passes) {
+      if (p.operation == operation) own.add(p.mib, p.tb_per_s);
+      if (p.operation == "any") any.add(p.mib, p.tb_per_s);
+    }
+    const double rate = !own.empty()   ? own.at(bytes / kMib)
+                        : !any.empty() ? any.at(bytes / kMib)
+                                       : 0.85 * card_.memory_tb_per_s;
+    at->second = card_.launch_us * 1e-6 + bytes / (rate * 1e12);
+  }
+  return at->second;
+}
+
+namespace {
+
+/// seconds() by the type of the operation.
+struct SecondsOf {
+  CardTimes& times;
+  const Card& card;
+  bool host_state;
+
+  double scaled(double seconds, ops::DType dtype) const {
+    return dtype == ops::DType::f32 ? seconds / card.fp32_share : seconds;
+  }
+  double operator()(const ops::LinearForward* a) const {
+    const bool plain = a->activation == ops::Activation::none;
+    return scaled(times.product(plain ? ProductKind::forward : ProductKind::forward_activation,
+                                a->x.rows(), a->weight.shape[0], a->weight.shape[1]),
+                  a->x.dtype);
+  }
+  double operator()(const ops::LinearBackwardInput* a) const {
+    const bool plain = a->activation == ops::Activation::none;
+    return scaled(times.product(plain ? ProductKind::input : ProductKind::input_slope, a->dy.rows(),
+                                a->weight.shape[0], a->weight.shape[1]),
+                  a->dy.dtype);
+  }
+  double operator()(const ops::LinearBackwardWeight* a) const {
+    double sum = 0;
+    if (a->dweight)
+      sum +=
+          scaled(times.product(ProductKind::weight, a->dy.rows(), a->dy.columns(), a->x.columns()),
+                 a->dy.dtype);
+    if (a->dbias) sum += times.pass("bias_gradient", static_cast<double>(a->dy.bytes()));
+    return sum;
+  }
+  template <class Attention>
+  double attention(const Attention* a, bool backward) const {
+    return scaled(times.attention(backward, a->shape.kv_channels, a->qkv.shape[0],
+                                  a->qkv.shape[1] * a->shape.num_attention_heads, a->cost().flops),
+                  a->qkv.dtype);
+  }
+  double operator()(const ops::AttentionForward* a) const { return attention(a, false); }
+  double operator()(const ops::AttentionBackward* a) const { return attention(a, true); }
+  double operator()(const ops::AdamW* a) const {
+    if (!host_state) return times.pass(a->kName, a->cost().bytes);
+    const double host = 2 * ops::bytes_of({&a->main, &a->m, &a->v});
+    return host / (card.host_gb_per_s * 1e9) + times.pass(a->kName, a->cost().bytes - host);
+  }
+  template <class Other>
+  double operator()(const Other* a) const {
+    return times.pass(a->kName, a->cost().bytes);
+  }
+};
+
+}  // namespace
+
+double CardTimes::seconds(const ops::AnyCall& call) {
+  return std::visit(SecondsOf{*this, card_, host_state_}, call);
+}
+
+double transfer_seconds(const Card& card, Transfer kind, double bytes,
+                        const GroupPlaceOnHosts& place) {
+  if (place.ranks < 2) return 0;
+  const double n = static_cast<double>(place.ranks);
+  double traffic = bytes;
+  if (kind == Transfer::all_reduce) traffic = 2 * bytes * (n - 1) / n;
+  if (kind == Transfer::reduce_scatter || kind == Transfer::all_gather)
+    traffic = bytes * (n - 1) / n;
+  double bus = card.link_gb_per_s, start = card.link_us;
+  if (place.per_host > 1) {
+    // Of the groups that were measured, the one nearest in number.
+    double nearest = INFINITY;
+    for (const TransferRate& t : card.transfers)
+      if (t.kind == kind)
+        nearest = std::min(
+            nearest, apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)));
+    Curve curve;
+    for (const TransferRate& t : card.transfers)
+      if (t.kind == kind &&
+          apart(static_cast<double>(t.ranks), static_cast<double>(place.per_host)) == nearest)
+        curve.add(t.mib, t.gb_per_s);
+    if (!curve.empty()) bus = curve.at(bytes / kMib);
+  }
+  if (place.per_host < place.ranks) {
+    const double share = card.network_gb_per_s / static_cast<double>(place.sharing);
+    bus = place.per_host > 1 ? std::min(bus, share) : share;
+    start += card.network_us;
+  }
+  return start * 1e-6 + traffic / (bus * 1e9);
+}
+
+}  // namespace trainer

@@ -1,0 +1,50 @@
+// Times: how long an operation and a transfer take on a card, looked up in its table and
+// interpolated between the shapes that were measured. Not here: the table (card.h), the order of a
+// step (simulation.h). May include: ops/, planning/card.h. Units: seconds, bytes.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <unordered_map>
+
+#include "trainer/ops/plan.h"
+#include "trainer/planning/card.h"
+
+namespace trainer {
+
+/// Operations on one card. A product's rate is that of a plain model of tiles and waves times the
+/// ratio of measured to modelled rates of the shapes nearest to it (inverse distance in the
+/// logarithms of its sizes), so a shape of the table has the measured time. One thread at a time.
+class CardTimes final : public ops::OperationTimes {
+ public:
+  /// `host_state`: main parameters and moments lie in host memory (--cpu-offload).
+  CardTimes(const Card& card, bool host_state) : card_(card), host_state_(host_state) {}
+  double seconds(const ops::AnyCall& call) override;
+
+  /// Rows, outputs and inputs as ProductRate has them.
+  double product(ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs);
+  double attention(bool backward, int64_t head_size, int64_t length, int64_t heads, double flops);
+  double pass(const char* operation, double bytes);
+
+ private:
+  const Card& card_;
+  bool host_state_;
+  std::unordered_map<std::string, double> known_;  ///< Factors by shape.
+};
+
+/// A group of ranks on hosts: how a transfer travels.
+struct GroupPlaceOnHosts {
+  int64_t ranks = 1;
+  int64_t per_host = 1;  ///< Of them on one host.
+  int64_t sharing = 1;   ///< Groups of the kind that leave a host at the same time.
+};
+
+/// Seconds of a transfer of `bytes` (of the whole, gathered) in a group. Ring collectives: each
+/// rank moves (n-1)/n of the bytes, all-reduce twice. Across hosts a group has its share of the
+/// network.
+double transfer_seconds(const Card& card, ops::Transfer kind, double bytes,
+                        const GroupPlaceOnHosts& place);
+
+}  // namespace trainer

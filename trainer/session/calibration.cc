@@ -1,0 +1,546 @@
+// See calibration.h. Time is the host's, over replays of recorded calls that last long enough.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/calibration.h"
+
+#include <algorithm>
+#include <chrono>
+#include <cmath>
+#include <cstring>
+#include <memory>
+#include <utility>
+#include <vector>
+
+#include "tools/cli/text.h"
+#include "trainer/ops/number.h"
+
+namespace trainer {
+namespace {
+
+using cli::concat;
+using ops::DType;
+using ops::Tensor;
+using Clock = std::chrono::steady_clock;
+
+/// Memory of one operation's operands.
+class Operands {
+ public:
+  explicit Operands(ops::Ops& ops) : ops_(ops) {}
+  ~Operands() {
+    ops_.synchronize();
+    for (void* block : blocks_) ops_.release(block);
+  }
+  Operands(const Operands&) = delete;
+  Tensor take(DType dtype, std::initializer_list<int64_t> shape) {
+    Tensor t(nullptr, dtype, ops_.device(), shape);
+    t.data = ops_.allocate(std::max<int64_t>(t.bytes(), 1024));
+    blocks_.push_back(t.data);
+    return t;
+  }
+  Tensor filled(DType dtype, std::initializer_list<int64_t> shape, float value) {
+    const Tensor t = take(dtype, shape);
+    ops_.run(ops::Fill{.dst = t, .value = value});
+    return t;
+  }
+  /// As a step begins.
+  Tensor state() {
+    const Tensor t = take(DType::u8, {sizeof(ops::StepState)});
+    const ops::StepState fresh;
+    void* host = ops_.allocate_host(t.bytes());
+    std::memcpy(host, &fresh, sizeof fresh);
+    ops_.upload(t, host);
+    ops_.synchronize();
+    ops_.release_host(host);
+    return t;
+  }
+  /// Random numbers draw the power that real ones do.
+  void randomise(const Tensor& t) {
+    ops_.run(ops::NormalFill{.out = t.view({t.rows(), t.columns()}),
+                             .std = 0.5f,
+                             .seed = 7,
+                             .stream = ++streams_,
+                             .whole_columns = t.columns()});
+  }
+
+ private:
+  ops::Ops& ops_;
+  std::vector<void*> blocks_;
+  uint32_t streams_ = 0;
+};
+
+/// Calls that are repeated as one recording, where the device records.
+class Load {
+ public:
+  Load(ops::Ops& ops, const std::function<void()>& queue) : ops_(ops), queue_(queue) {
+    queue_();  // what is built at the first call is built.
+    ops_.synchronize();
+    if (ops_.begin_capture()) {
+      queue_();
+      captured_ = ops_.end_capture();
+    }
+  }
+  ~Load() {
+    ops_.synchronize();
+    ops_.forget(captured_);
+  }
+  Load(const Load&) = delete;
+  void once() {
+    if (captured_ > 0)
+      ops_.replay(captured_);
+    else
+      queue_();
+  }
+  /// Seconds of one repetition, held for about `seconds`; at least three.
+  double hold(double seconds) {
+    once();
+    ops_.wait(ops_.mark());
+    int64_t count = 0;
+    const Clock::time_point begin = Clock::now();
+    double passed = 0;
+    while (passed < seconds || count < 3) {
+      const int64_t batch =
+          count == 0 ? 1
+                     : std::clamp<int64_t>(
+                           static_cast<int64_t>(0.02 / passed * static_cast<double>(count)), 1, 64);
+      for (int64_t i = 0; i < batch; ++i) once();
+      ops_.wait(ops_.mark());
+      count += batch;
+      passed = std::chrono::duration<double>(Clock::now() - begin).count();
+    }
+    return passed / static_cast<double>(count);
+  }
+
+ private:
+  ops::Ops& ops_;
+  std::function<void()> queue_;
+  int64_t captured_ = 0;
+};
+
+struct ProductShape {
+  int64_t rows, outputs, inputs;
+};
+
+/// A product's operands, of all its kinds.
+struct Product {
+  Product(Operands& o, DType dtype, const ProductShape& s)
+      : shape(s),
+        x(o.filled(dtype, {s.rows, s.inputs}, 0.5f)),
+        weight(o.filled(dtype, {s.outputs, s.inputs}, 0.25f)),
+        y(o.filled(dtype, {s.rows, s.outputs}, 0.5f)),
+        kept_outputs(o.filled(dtype, {s.rows, s.outputs}, 0)),
+        kept_inputs(o.filled(dtype, {s.rows, s.inputs}, 0)),
+        out(o.filled(dtype, {s.rows, s.inputs}, 0)),
+        bias(o.filled(dtype, {s.outputs}, 0)),
+        dweight(o.filled(DType::f32, {s.outputs, s.inputs}, 0)),
+        dbias(o.filled(DType::f32, {s.inputs}, 0)) {}
+
+  void run(ops::Ops& ops, ProductKind kind) const {
+    const bool activated =
+        kind == ProductKind::forward_activation || kind == ProductKind::input_slope;
+    const ops::Activation activation =
+        activated ? ops::Activation::gelu_tanh : ops::Activation::none;
+    switch (kind) {
+      case ProductKind::forward:
+      case ProductKind::forward_activation:
+        return ops.run(ops::LinearForward{.y = y,
+                                          .pre_activation = activated ? kept_outputs : Tensor(),
+                                          .x = x,
+                                          .weight = weight,
+                                          .bias = bias,
+                                          .activation = activation});
+      case ProductKind::input:
+      case ProductKind::input_slope:
+        return ops.run(
+            ops::LinearBackwardInput{.dx = out,
+                                     .dy = y,
+                                     .weight = weight,
+                                     .pre_activation = activated ? kept_inputs : Tensor(),
+                                     .activation = activation,
+                                     .dbias = activated ? dbias : Tensor()});
+      case ProductKind::weight:
+        return ops.run(ops::LinearBackwardWeight{.dweight = dweight, .dy = y, .x = x});
+    }
+  }
+
+  ProductShape shape;
+  Tensor x, weight, y, kept_outputs, kept_inputs, out, bias, dweight, dbias;
+};
+
+/// One layer's work at the carrier's size: four products each way, attention, norms.
+class Carrier {
+ public:
+  Carrier(ops::Ops& ops, const CalibrationPlan& plan)
+      : ops_(ops),
+        memory_(ops),
+        width_(plan.carrier_width),
+        product_(memory_, plan.dtype, {plan.carrier_rows, plan.carrier_width, plan.carrier_width}),
+        wide_(memory_, plan.dtype,
+              {plan.carrier_rows, 4 * plan.carrier_width, plan.carrier_width}) {
+    for (const Product* p : {&product_, &wide_})
+      for (const Tensor& t : {p->x, p->weight, p->y, p->kept_inputs}) memory_.randomise(t);
+  }
+  void queue() const {
+    for (const ProductKind kind : {ProductKind::forward, ProductKind::input, ProductKind::weight}) {
+      for (int i = 0; i < 4; ++i) product_.run(ops_, kind);
+      wide_.run(ops_, kind);
+      wide_.run(ops_, kind);
+      ops_.run(ops::Copy{.dst = wide_.kept_outputs, .src = wide_.y});
+    }
+  }
+
+ private:
+  ops::Ops& ops_;
+  Operands memory_;
+  int64_t width_;
+  Product product_, wide_;
+};
+
+class Calibration {
+ public:
+  Calibration(ops::Ops& ops, const CalibrationPlan& plan, Card& card)
+      : ops_(ops), plan_(plan), card_(card), carrier_(ops, plan) {}
+  void run();
+
+ private:
+  /// Work to be measured: what makes operands, and returns the call.
+  struct Item {
+    std::function<std::function<void()>(Operands&)> make;
+    std::function<void(double seconds)> note;
+  };
+  void measure_start();
+  void add_products();
+  void add_attention();
+  void add_passes();
+  void add_pass(const std::string& name, double bytes,
+                std::function<std::function<void()>(Operands&)> make);
+  double seconds_of(const std::function<void()>& call, double hold);
+  void check_product(Operands& memory, const ProductShape& shape, ProductKind kind);
+  float first_of(const Tensor& t);
+  bool takes(double bytes) const { return bytes <= static_cast<double>(plan_.most_bytes); }
+
+  ops::Ops& ops_;
+  const CalibrationPlan& plan_;
+  Card& card_;
+  Carrier carrier_;
+  std::vector<Item> items_;
+  double carrier_seconds_ = 0;
+};
+
+float Calibration::first_of(const Tensor& t) {
+  void* host = ops_.allocate_host(t.bytes());
+  ops_.download(host, t);
+  ops_.synchronize();
+  const float value =
+      ops::load(Tensor(host, t.dtype, ops::Device::cpu, {t.elements()}), t.elements() - 1);
+  ops_.release_host(host);
+  return value;
+}
+
+/// Seconds that a call adds to the carrier's load.
+double Calibration::seconds_of(const std::function<void()>& call, double hold) {
+  // As many calls as last about as long as half the carrier.
+  double alone = 0;
+  {
+    Load load(ops_, call);
+    alone = load.hold(0.2 * hold);
+  }
+  const int64_t calls = std::clamp<int64_t>(
+      static_cast<int64_t>(std::ceil(0.5 * carrier_seconds_ / std::max(alone, 1e-9))), 1, 64);
+  Load together(ops_, [&] {
+    carrier_.queue();
+    for (int64_t i = 0; i < calls; ++i) call();
+  });
+  const double added = together.hold(0.8 * hold) - carrier_seconds_;
+  // Noise of the carrier must not make a short call free.
+  return std::max(added / static_cast<double>(calls), 0.5 * alone);
+}
+
+/// Sums of equal terms, which 16 bits and fp32 sums hold to their last digit or nearly so.
+void Calibration::check_product(Operands& memory, const ProductShape& shape, ProductKind kind) {
+  const Product product(memory, plan_.dtype, shape);
+  if (kind != ProductKind::forward && kind != ProductKind::input && kind != ProductKind::weight)
+    return;
+  product.run(ops_, kind);
+  float got = 0, wanted = 0;
+  if (kind == ProductKind::forward) {
+    got = first_of(product.y), wanted = 0.125f * static_cast<float>(shape.inputs);
+  } else if (kind == ProductKind::input) {
+    got = first_of(product.out), wanted = 0.125f * static_cast<float>(shape.outputs);
+  } else {
+    got = first_of(product.dweight), wanted = 0.25f * static_cast<float>(shape.rows);
+  }
+  if (std::abs(got - wanted) > 0.01f * wanted)
+    throw DeviceError(concat("calibrate: ", name_of(kind), " of ", shape.rows, " by ",
+                             shape.outputs, " by ", shape.inputs, ": an element is ", got,
+                             ", expected ", wanted));
+}
+
+void Calibration::add_products() {
+  struct Width {
+    int64_t width;
+    std::vector<int64_t> rows;
+  };
+  const std::vector<Width> widths = {{256, {1024}},        {768, {4096, 65536}},
+                                     {1280, {16384}},      {2048, {2048, 16384}},
+                                     {4096, {2048, 8192}}, {6144, {2048, 8192}}};
+  const auto add = [&](ProductKind kind, ProductShape shape) {
+    if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
+    const double bytes =
+        4.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.inputs + shape.outputs);
+    if (!takes(bytes)) return;
+    items_.push_back(
+        {.make = [this, kind, shape](Operands& memory) -> std::function<void()> {
+           check_product(memory, shape, kind);
+           auto product = std::make_shared<Product>(memory, plan_.dtype, shape);
+           for (const Tensor& t : {product->x, product->weight, product->y, product->kept_inputs})
+             memory.randomise(t);
+           return [this, product, kind] { product->run(ops_, kind); };
+         },
+         .note =
+             [this, kind, shape](double seconds) {
+               const double flops = 2.0 * static_cast<double>(shape.rows) *
+                                    static_cast<double>(shape.outputs) *
+                                    static_cast<double>(shape.inputs);
+               card_.products.push_back(
+                   {kind, shape.rows, shape.outputs, shape.inputs, flops / seconds / 1e12});
+             }});
+  };
+  for (const auto& [h, rows] : widths) {
+    if (h > plan_.most_width) continue;
+    for (const int64_t r : rows) {
+      for (const ProductKind kind :
+           {ProductKind::forward, ProductKind::input, ProductKind::weight}) {
+        add(kind, {r, 3 * h, h});
+        add(kind, {r, h, h});
+        if (kind != ProductKind::forward) add(kind, {r, 4 * h, h});
+        if (kind != ProductKind::input) add(kind, {r, h, 4 * h});
+      }
+      add(ProductKind::forward_activation, {r, 4 * h, h});
+      add(ProductKind::input_slope, {r, h, 4 * h});
+    }
+  }
+  constexpr int64_t kVocabulary = 50304, kHeadRows = 5248;  // 512 MiB of logits.
+  for (const int64_t h : {768, 2048, 6144})
+    for (const ProductKind kind : {ProductKind::forward, ProductKind::input, ProductKind::weight})
+      if (h <= plan_.most_width) add(kind, {std::min(kHeadRows, plan_.most_rows), kVocabulary, h});
+}
+
+void Calibration::add_attention() {
+  struct Shape {
+    int64_t size, length, heads;
+  };
+  for (const Shape s :
+       {Shape{64, 256, 4}, Shape{64, 512, 512}, Shape{64, 1024, 768}, Shape{64, 2048, 128},
+        Shape{64, 8192, 16}, Shape{96, 2048, 128}, Shape{128, 512, 256}, Shape{128, 2048, 128},
+        Shape{128, 4096, 64}, Shape{128, 8192, 32}}) {
+    if (s.length * s.heads * s.size > plan_.most_rows * plan_.most_width) continue;
+    for (const bool backward : {false, true}) {
+      ops::AttentionShape shape{.num_attention_heads = std::min<int64_t>(s.heads, 16),
+                                .num_query_groups = std::min<int64_t>(s.heads, 16),
+                                .kv_channels = s.size,
+                                .softmax_scale = 1 / std::sqrt(static_cast<float>(s.size))};
+      const int64_t batch = s.heads / shape.num_attention_heads;
+      const int64_t width = shape.num_attention_heads * s.size;
+      items_.push_back(
+          {.make = [=, this](Operands& memory) -> std::function<void()> {
+             const Tensor qkv = memory.take(plan_.dtype, {s.length, batch, 3 * width});
+             const Tensor out = memory.take(plan_.dtype, {s.length, batch, width});
+             const Tensor stats =
+                 memory.take(DType::f32, {batch, shape.num_attention_heads, s.length});
+             memory.randomise(qkv);
+             const ops::AttentionForward forward{
+                 .shape = shape, .out = out, .stats = stats, .qkv = qkv};
+             ops_.run(forward);
+             if (!backward) return [this, forward] { ops_.run(forward); };
+             const Tensor dqkv = memory.take(plan_.dtype, {s.length, batch, 3 * width});
+             const Tensor dout = memory.take(plan_.dtype, {s.length, batch, width});
+             memory.randomise(dout);
+             const ops::AttentionBackward call{.shape = shape,
+                                               .dqkv = dqkv,
+                                               .dout = dout,
+                                               .out = out,
+                                               .stats = stats,
+                                               .qkv = qkv,
+                                               .first_key = {}};
+             return [this, call] { ops_.run(call); };
+           },
+           .note =
+               [=, this](double seconds) {
+                 const Tensor qkv(nullptr, plan_.dtype, ops_.device(),
+                                  {s.length, batch, 3 * width});
+                 const double rate = (backward ? 5 : 2) * shape.product_flops(qkv) / seconds / 1e12;
+                 if (backward)
+                   card_.attention.back().backward_tflops = rate;
+                 else
+                   card_.attention.push_back({.head_size = s.size,
+                                              .length = s.length,
+                                              .heads = s.heads,
+                                              .forward_tflops = rate});
+               }});
+    }
+  }
+}
+
+void Calibration::add_pass(const std::string& name, double bytes,
+                           std::function<std::function<void()>(Operands&)> make) {
+  if (!takes(bytes)) return;
+  items_.push_back(
+      {.make = std::move(make), .note = [this, name, bytes](double seconds) {
+         const double left = std::max(seconds - card_.launch_us * 1e-6, 0.1 * seconds);
+         card_.passes.push_back({name, bytes / (int64_t{1} << 20), bytes / left / 1e12});
+       }});
+}
+
+void Calibration::add_passes() {
+  constexpr int64_t kMib = 1 << 20;
+  for (const int64_t mib : {1, 16, 128, 1024}) {
+    const int64_t elements = mib * kMib / 4;  // read and written, two bytes each.
+    add_pass("any", static_cast<double>(mib * kMib), [=, this](Operands& memory) {
+      const Tensor a = memory.filled(DType::bf16, {elements}, 1),
+                   b = memory.filled(DType::bf16, {elements}, 1);
+      return [=, this] { ops_.run(ops::Copy{.dst = a, .src = b}); };
+    });
+  }
+  for (const int64_t h : {1024, 2048, 6144}) {
+    if (h > plan_.most_width) continue;
+    const int64_t rows = std::min<int64_t>(plan_.most_rows, 16384);
+    const auto norm = [=, this](Operands& memory, bool backward) -> std::function<void()> {
+      const auto stream = [&] {
+        const Tensor t = memory.take(plan_.dtype, {rows, 1, h});
+        memory.randomise(t);
+        return t;
+      };
+      const Tensor x = stream(), y = stream(), branch = stream(), out = stream();
+      const Tensor weight = memory.filled(plan_.dtype, {h}, 1),
+                   bias = memory.filled(plan_.dtype, {h}, 0);
+      const Tensor mean = memory.filled(DType::f32, {rows, 1}, 0),
+                   rstd = memory.filled(DType::f32, {rows, 1}, 1);
+      if (!backward)
+        return [=, this] {
+          ops_.run(ops::ResidualNormForward{.y = y,
+                                            .residual_out = out,
+                                            .mean = mean,
+                                            .rstd = rstd,
+                                            .residual = x,
+                                            .branch = branch,
+                                            .branch_bias = {},
+                                            .weight = weight,
+                                            .bias = bias});
+        };
+      const Tensor dweight = memory.filled(DType::f32, {h}, 0),
+                   dbias = memory.filled(DType::f32, {h}, 0),
+                   dbranch_bias = memory.filled(DType::f32, {h}, 0);
+      return [=, this] {
+        ops_.run(ops::ResidualNormBackward{.dresidual = out,
+                                           .dbranch = {},
+                                           .dweight = dweight,
+                                           .dbias = dbias,
+                                           .dbranch_bias = dbranch_bias,
+                                           .dy = y,
+                                           .dresidual_out = branch,
+                                           .x = x,
+                                           .mean = mean,
+                                           .rstd = rstd,
+                                           .weight = weight});
+      };
+    };
+    const double bytes = 4.0 * static_cast<double>(rows * h * ops::size_bytes(plan_.dtype));
+    add_pass("residual_norm_forward", bytes, [=](Operands& memory) { return norm(memory, false); });
+    add_pass("residual_norm_backward", bytes, [=](Operands& memory) { return norm(memory, true); });
+    add_pass("bias_gradient", bytes / 4, [=, this](Operands& memory) {
+      const Tensor dy = memory.take(plan_.dtype, {rows, h});
+      memory.randomise(dy);
+      const Tensor dbias = memory.filled(DType::f32, {h}, 0);
+      return [=, this] {
+        ops_.run(ops::LinearBackwardWeight{.dweight = {}, .dbias = dbias, .dy = dy, .x = {}});
+      };
+    });
+  }
+  const int64_t logits_rows = std::min<int64_t>(plan_.most_rows, 4096), vocabulary = 50304;
+  add_pass("cross_entropy", 4.0 * static_cast<double>(logits_rows * vocabulary),
+           [=, this](Operands& memory) {
+             const Tensor logits = memory.take(plan_.dtype, {logits_rows, vocabulary});
+             memory.randomise(logits);
+             const Tensor labels = memory.take(DType::i32, {logits_rows});
+             ops_.run(ops::Fill{
+                 .dst = Tensor(labels.data, DType::f32, ops_.device(), {logits_rows}), .value = 0});
+             const Tensor weights = memory.filled(DType::f32, {logits_rows}, 1e-4f),
+                          loss = memory.filled(DType::f32, {logits_rows}, 0);
+             const Tensor state = memory.state();
+             return [=, this] {
+               ops_.run(ops::CrossEntropy{.logits = logits,
+                                          .labels = labels,
+                                          .row_weights = weights,
+                                          .token_loss = loss,
+                                          .state = state,
+                                          .factor = 1e-4f,
+                                          .backward = true});
+             };
+           });
+  for (const int64_t elements : {int64_t{1} << 20, int64_t{1} << 26}) {
+    if (elements > plan_.most_rows * plan_.most_width) continue;
+    add_pass("adamw", 30.0 * static_cast<double>(elements), [=, this](Operands& memory) {
+      const Tensor model = memory.filled(plan_.dtype, {elements}, 1),
+                   main = memory.filled(DType::f32, {elements}, 1),
+                   m = memory.filled(DType::f32, {elements}, 0),
+                   v = memory.filled(DType::f32, {elements}, 0),
+                   grad = memory.filled(DType::f32, {elements}, 0);
+      const Tensor state = memory.state();
+      return [=, this] {
+        ops_.run(ops::AdamW{.model = model,
+                            .main = main,
+                            .m = m,
+                            .v = v,
+                            .grad = grad,
+                            .state = state,
+                            .decay_elements = elements});
+      };
+    });
+    add_pass("sum_squares", 4.0 * static_cast<double>(elements), [=, this](Operands& memory) {
+      const Tensor x = memory.filled(DType::f32, {elements}, 0.5f),
+                   sum = memory.filled(DType::f32, {1}, 0);
+      return [=, this] { ops_.run(ops::SumSquares{.out = sum, .x = x, .accumulate = false}); };
+    });
+  }
+}
+
+/// Seconds of the shortest call there is, one after another.
+void Calibration::measure_start() {
+  Operands memory(ops_);
+  const Tensor one = memory.filled(DType::f32, {1}, 0);
+  constexpr int kCalls = 256;
+  Load load(ops_, [&] {
+    for (int i = 0; i < kCalls; ++i) ops_.run(ops::Fill{.dst = one, .value = 1});
+  });
+  card_.launch_us = 1e6 * load.hold(0.01 * plan_.seconds) / kCalls;
+}
+
+void Calibration::run() {
+  measure_start();
+  add_products();
+  add_attention();
+  add_passes();
+  Load carrier(ops_, [&] { carrier_.queue(); });
+  // A tenth of the time for clocks and temperature to settle, and for the carrier itself.
+  carrier_seconds_ = carrier.hold(0.1 * plan_.seconds);
+  const double hold = 0.85 * plan_.seconds / static_cast<double>(items_.size());
+  for (size_t i = 0; i < items_.size(); ++i) {
+    if (i % 24 == 0) carrier_seconds_ = carrier.hold(hold);
+    Operands memory(ops_);
+    items_[i].note(seconds_of(items_[i].make(memory), hold));
+    if (plan_.progress)
+      plan_.progress(static_cast<double>(i + 1) / static_cast<double>(items_.size()));
+  }
+}
+
+}  // namespace
+
+void calibrate(ops::Ops& ops, const CalibrationPlan& plan, Card& card) {
+  card.products.clear();
+  card.attention.clear();
+  card.passes.clear();
+  Calibration(ops, plan, card).run();
+  card.measured = true;
+}
+
+}  // namespace trainer

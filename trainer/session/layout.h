@@ -1,0 +1,71 @@
+// Layout: everything that a search may decide of how a model is trained on a number of devices, as
+// data, and as the trainer's flags. Not here: what a layout costs (layout_cost.h), which is best
+// (layout_search.h). May include: config/.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "trainer/config/flags.h"
+
+namespace trainer {
+
+/// One way to share a step among devices. A field that the command itself sets is not looked at.
+struct Layout {
+  enum class Recompute : uint8_t { none, selective, block, full };
+
+  int64_t micro_batch_size = 1, microbatches = 1, data = 1;
+  int64_t tensor = 1, pipeline = 1;
+  bool sequence_parallel = false;
+  std::string schedule = "1f1b";
+  int64_t chunks = 1;
+  bool count_embedding = false, count_loss = false;  ///< As a layer each, where layers are dealt.
+  int zero_stage = 0;
+  bool overlap = false;  ///< Of gradients' reduction and parameters' gathering both.
+  Recompute recompute = Recompute::none;
+  int64_t recompute_layers = 1;  ///< Of block: how many of a stage's; of full: in one piece.
+  bool cpu_offload = false;
+  bool bf16 = false;
+
+  int64_t global_batch_size() const noexcept { return micro_batch_size * microbatches * data; }
+  bool operator==(const Layout&) const = default;
+};
+
+/// What a command fixes of a layout, by the flags that it gives.
+struct Fixed {
+  bool micro_batch_size = false, tensor = false, pipeline = false, sequence = false,
+       schedule = false, zero = false, overlap = false, recompute = false, offload = false,
+       precision = false;
+};
+Fixed fixed_by(const Given& given);
+/// Everything: the layout is as the command has it.
+Fixed all_fixed() noexcept;
+
+/// Sets the flags of `layout` that `fixed` leaves open, as if the command had given them.
+void apply(const Layout& layout, const Fixed& fixed, TrainConfig& config, Given& given);
+
+/// The flags that apply() sets, as words of a command line; flags at their default are left out.
+std::vector<std::string> words_of(const Layout& layout, const Fixed& fixed);
+
+/// "tensor 2 + sequence, pipeline 4 (interleaved, 3 chunks), data 8, ZeRO 1, 4 x 2 samples, ...".
+std::string describe(const Layout& layout);
+
+/// What is searched for.
+struct LayoutSpace {
+  int64_t world_size = 1, local_size = 1;
+  int64_t num_layers = 1;
+  int64_t most_samples = 1;  ///< Of a step.
+  bool exactly = false;      ///< Every step has as many.
+  bool bf16 = false;         ///< The device computes in it, and nothing else is asked for.
+};
+
+/// Every layout of the space but for what is recomputed and where the optimizer's state lies, in a
+/// fixed order. Some of them cannot run: derive_and_check() says which. Tensor parallelism stays
+/// within a host; micro-batches are powers of two, three times those, or all of a step.
+std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfig& config,
+                                      const Fixed& fixed);
+
+}  // namespace trainer

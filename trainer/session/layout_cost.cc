@@ -1,0 +1,115 @@
+// See layout_cost.h.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/layout_cost.h"
+
+#include <algorithm>
+#include <set>
+#include <utility>
+
+#include "tools/cli/flags.h"
+#include "trainer/session/assembly.h"
+
+namespace trainer {
+namespace {
+
+constexpr double kGib = int64_t{1} << 30;
+
+Topology stage_of(const PlannedRun& run, int stage) {
+  Topology topology = run.topology;
+  topology.pipeline_rank = stage;
+  return topology;
+}
+
+/// The scratch of products, or of the deterministic backward of attention, two bytes a score in
+/// cuts of whole samples of 2 GiB at most.
+int64_t library_workspace(const ModelSpec& spec, const EngineOptions& options, int tensor_size) {
+  constexpr int64_t kProducts = int64_t{64} << 20, kMostScores = int64_t{2} << 30;
+  const int64_t heads = spec.num_attention_heads / tensor_size;
+  const int64_t sample = 2 * heads * options.seq_length * options.seq_length;
+  const int64_t scores = std::max(sample, std::min(options.micro_batch_size * sample, kMostScores));
+  return kProducts + (options.model_dtype == DType::f32 ? 0 : scores);
+}
+
+}  // namespace
+
+int64_t group_bytes(const Card& card, const ModelSpec& spec, const Topology& t) {
+  const bool embedding = t.pipeline_size > 1 && spec.tied_embeddings;
+  const int groups = (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) +
+                     (t.pipeline_size > 1) + (embedding ? 1 : 0);
+  return static_cast<int64_t>((groups * card.group_gib + (t.tensor_size - 1) * card.tensor_gib) *
+                              kGib);
+}
+
+int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
+                          const Topology& t) {
+  return library_workspace(spec, options, t.tensor_size) + group_bytes(card, spec, t) +
+         static_cast<int64_t>(card.context_gib * kGib);
+}
+
+PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& cluster,
+                    int64_t vocab_size) {
+  PlannedRun run{.config = config};
+  run.notes = derive_and_check(run.config, given, cluster.world_size);
+  run.spec = model_spec(run.config, vocab_size);
+  run.options = engine_options(run.config);
+  run.topology = make_topology(0, static_cast<int>(cluster.world_size),
+                               static_cast<int>(run.config.tensor_model_parallel_size),
+                               static_cast<int>(run.config.pipeline_model_parallel_size));
+  const std::string refusal = Engine::refusal(run.spec, run.options, run.topology);
+  if (!refusal.empty()) throw cli::UsageError(refusal);
+  return run;
+}
+
+int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
+  int64_t most = 0;
+  const int stages = run.topology.pipeline_size;
+  for (int stage = 0; stage < stages; ++stage) {
+    if (!exact && stage > 0 && stage + 1 < stages) continue;
+    const Topology topology = stage_of(run, stage);
+    most = std::max(most, exact ? Engine::plan(run.spec, run.options, nullptr, topology).total_bytes
+                                : Engine::plan_largest(run.spec, run.options, topology));
+  }
+  return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
+}
+
+int64_t bytes_of_states(const PlannedRun& run, const Card& card) {
+  const int last = run.topology.pipeline_size - 1;
+  int64_t most = Engine::plan_states(run.spec, run.options, stage_of(run, 0));
+  if (last > 0)
+    most = std::max(most, Engine::plan_states(run.spec, run.options, stage_of(run, last)));
+  return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
+}
+
+StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,
+                           CardTimes& times, bool data_is_free) {
+  std::vector<ops::Timeline> stages;
+  for (int stage = 0; stage < run.topology.pipeline_size; ++stage)
+    stages.push_back(Engine::timeline(run.spec, run.options, stage_of(run, stage), times));
+  return simulate(stages, run.topology, cluster, card, data_is_free);
+}
+
+StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,
+                     const Card& card) {
+  const StageTime& busiest = estimate.stages[static_cast<size_t>(estimate.busiest)];
+  StepReport report{.seconds = estimate.seconds,
+                    .compute = busiest.compute,
+                    .exposed = busiest.exposed,
+                    .bubble = busiest.bubble};
+  const double samples = static_cast<double>(run.config.derived.global_batch_size);
+  const double gpus = static_cast<double>(cluster.world_size);
+  const double tokens = samples * static_cast<double>(run.options.seq_length);
+  report.tokens_per_second = tokens / estimate.seconds;
+  // docs/glossary.md: 6 N + 6 L H S floating point operations a token.
+  const double layers = static_cast<double>(run.spec.num_layers * run.spec.hidden_size);
+  const double flops = 6.0 * static_cast<double>(count_parameters(run.spec)) +
+                       6.0 * layers * static_cast<double>(run.options.seq_length);
+  report.mfu = tokens * flops / (estimate.seconds * gpus * card.peak_tflops * 1e12);
+  double joules = 0;
+  for (const StageTime& stage : estimate.stages)
+    joules += card.watts * stage.compute + card.watts_waiting * (stage.exposed + stage.bubble);
+  report.joules_per_token = joules / static_cast<double>(estimate.stages.size()) * gpus / tokens;
+  return report;
+}
+
+}  // namespace trainer

@@ -1,0 +1,467 @@
+// Branch and bound. Layouts that differ only in how data-parallel ranks share are one core. A core
+// has two bounds, both made of the real step: a quick one of models of one and of two layers, whose
+// difference is what a layer costs, with what must pass through a pipeline one after the other; and
+// its own step in which data-parallel ranks exchange in no time. A bound is of a layout that keeps
+// all activations: recomputation and offload only add to it.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/layout_search.h"
+
+#include <algorithm>
+#include <atomic>
+#include <chrono>
+#include <cmath>
+#include <memory>
+#include <thread>
+#include <tuple>
+
+#include "tools/cli/flags.h"
+#include "tools/cli/text.h"
+#include "trainer/session/assembly.h"
+
+namespace trainer {
+namespace {
+
+using Recompute = Layout::Recompute;
+
+/// Layouts costed between two looks at what is best so far.
+constexpr size_t kBatch = 24;
+/// Taken off a bound, for what differs between a small model's layers and a large one's.
+constexpr double kBoundSlack = 0.985;
+
+/// Layouts that the trainer takes and that share one bound: the least seconds a sample that any of
+/// them can need.
+struct Core {
+  std::vector<Layout> layouts;  ///< The one that is likely best first.
+  double bound = 0;
+};
+
+/// What a worker costs with: tables keep what they have looked up.
+struct Worker {
+  explicit Worker(const Card& card) : device(card, false), host(card, true) {}
+  CardTimes device, host;
+  CardTimes& times(const PlannedRun& run) { return run.options.cpu_offload ? host : device; }
+};
+
+double seconds_per_sample(const Choice& c) {
+  return c.report.seconds / static_cast<double>(c.layout.global_batch_size());
+}
+
+/// Of equals the one that takes less memory, then the one that is enumerated first.
+bool before(const Choice& a, const Choice& b) {
+  return std::pair(seconds_per_sample(a), a.bytes) < std::pair(seconds_per_sample(b), b.bytes);
+}
+
+class Search {
+ public:
+  explicit Search(const SearchTask& task)
+      : task_(task),
+        fixed_(fixed_of(task)),
+        room_(room_of(task.card)),
+        wanted_(static_cast<size_t>(task.top) + 3) {}
+
+  SearchResult run(bool all);
+
+ private:
+  /// What became of a candidate.
+  struct Outcome {
+    std::vector<Choice> fits;             ///< With what is recomputed; the first is the fastest.
+    std::optional<int64_t> missed_bytes;  ///< Of the layout as it is, where it does not fit.
+  };
+
+  PlannedRun planned(const Layout& layout) const { return planned_run(task_, layout); }
+  std::optional<Choice> cost(const Layout& layout, Worker& worker) const;
+  Choice timed(const Layout& layout, const PlannedRun& run, int64_t bytes, Worker& worker) const;
+  int64_t bytes_of(const Layout& layout) const {
+    return bytes_taken(planned(layout), task_.card, false);
+  }
+  /// `limit`: seconds a sample above which nothing is of use.
+  Outcome consider(const Core& core, const Layout& layout, double limit, Worker& worker) const;
+  void add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
+                      Outcome& out) const;
+  /// Least seconds a sample that computing `layers` of a stage again, or all in part, adds.
+  double recompute_bound(const Layout& layout, Recompute kind, double share) const;
+  double offload_bound(const Layout& layout) const;
+  struct Point {
+    int64_t layers = 0, bytes = 0;
+  };
+  int64_t least_layers(Layout layout, Point none, Point all, double limit, double bound) const;
+  std::vector<Core> cores(SearchResult& result);
+  double bound_of(const Layout& layout, const PlannedRun& run);
+  double own_bound(const Core& core, Worker& worker) const;
+  /// Calls `work(i, worker)` for each i below `count`, on all threads.
+  template <class Work>
+  void on_threads(size_t count, Work work);
+  void consider_all(std::span<const std::pair<const Core*, size_t>> layouts, double limit,
+                    SearchResult& result);
+  void merge(const Core& core, const Layout& layout, Outcome& outcome, SearchResult& result);
+  bool can_enter(double bound) const {
+    return found_.size() < wanted_ || bound <= seconds_per_sample(found_.back());
+  }
+  void verify_best(SearchResult& result);
+  double layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
+                       Recompute recompute);
+
+  const SearchTask& task_;
+  const Fixed fixed_;
+  const int64_t room_;
+  const size_t wanted_;  ///< Some more than are asked for: the exact plan may take some away.
+  std::vector<std::unique_ptr<Worker>> workers_;
+  struct Units {
+    double layer = 0, ends = 0;  ///< Seconds of a middle micro-batch: a layer, embedding and head.
+    double selective = 0, full = 0;  ///< More, of a layer that is computed again.
+  };
+  std::map<std::tuple<int64_t, bool, int64_t>, Units> units_;
+  std::vector<Choice> found_;
+};
+
+double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t microbatches,
+                             Recompute recompute) {
+  PlannedRun small = run;
+  small.spec.num_layers = layers;
+  EngineOptions& o = small.options;
+  o.max_microbatches = microbatches;
+  o.schedule = ScheduleKind::one_f_one_b;
+  o.chunks = 1;
+  o.layers_per_stage.clear();
+  o.recompute = {};
+  if (recompute == Recompute::selective)
+    o.recompute.granularity = trainer::Recompute::Granularity::selective;
+  if (recompute == Recompute::full) o.recompute.granularity = trainer::Recompute::Granularity::full;
+  o.zero_stage = 0;
+  o.grad_dtype = DType::f32;
+  small.topology = make_topology(0, run.topology.tensor_size, run.topology.tensor_size, 1);
+  return estimate_step(small, task_.cluster, task_.card, workers_.front()->device).seconds;
+}
+
+/// Seconds a sample that no such layout can go below: what the busiest stage computes, and what the
+/// stages before it do meanwhile for one micro-batch.
+double Search::bound_of(const Layout& layout, const PlannedRun& run) {
+  const auto [at, is_new] = units_.try_emplace(
+      {layout.tensor, run.options.sequence_parallel, run.options.micro_batch_size});
+  Units& unit = at->second;
+  if (is_new) {
+    const auto middle = [&](int64_t layers, Recompute recompute) {
+      return layer_seconds(run, layers, 3, recompute) - layer_seconds(run, layers, 2, recompute);
+    };
+    const double one = middle(1, Recompute::none);
+    unit.layer = middle(2, Recompute::none) - one;
+    unit.ends = std::max(0.0, one - unit.layer);
+    unit.selective = middle(2, Recompute::selective) - middle(1, Recompute::selective) - unit.layer;
+    unit.full = middle(2, Recompute::full) - middle(1, Recompute::full) - unit.layer;
+  }
+  const double stages = static_cast<double>(layout.pipeline);
+  const double whole = static_cast<double>(run.spec.num_layers) * unit.layer + unit.ends;
+  const double microbatches = static_cast<double>(run.options.max_microbatches);
+  // Stages of lengths x: M x_s after the sum of those before s. Least where all these are alike:
+  // x_s = x_0 (1 - f / M)^s, with f of a stage's length passing before the next begins.
+  const double passing = run.options.schedule == ScheduleKind::zero_bubble
+                             ? 0.6
+                             : 1.0 / static_cast<double>(layout.chunks);
+  const double share = 1 - std::pow(1 - passing / microbatches, stages);
+  const double step = stages == 1 ? microbatches * whole : whole * passing / share;
+  return kBoundSlack * step / static_cast<double>(layout.global_batch_size());
+}
+
+/// What tells one core from another: everything but how data-parallel ranks share.
+Layout core_of(Layout layout) {
+  layout.zero_stage = 0;
+  layout.overlap = false;
+  return layout;
+}
+
+std::vector<Core> Search::cores(SearchResult& result) {
+  const LayoutSpace space{.world_size = task_.cluster.world_size,
+                          .local_size = task_.cluster.local_size,
+                          .num_layers = task_.config.num_layers.value_or(1),
+                          .most_samples = task_.most_samples,
+                          .exactly = task_.exactly,
+                          .bf16 = task_.bf16 && !fixed_.precision};
+  std::vector<Core> out;
+  std::optional<Layout> last;
+  for (const Layout& layout : enumerate_layouts(space, task_.config, fixed_)) {
+    ++result.enumerated;
+    try {
+      const PlannedRun run = planned(layout);
+      if (last != core_of(layout)) {
+        last = core_of(layout);
+        out.push_back({{}, bound_of(layout, run)});
+      }
+      // Shared state of the optimizer, exchanged beside computing, comes first.
+      std::vector<Layout>& layouts = out.back().layouts;
+      const bool likely = layout.zero_stage == 1 && layout.overlap;
+      layouts.insert(likely ? layouts.begin() : layouts.end(), layout);
+    } catch (const cli::UsageError& error) {
+      ++result.refusals[error.what()];
+    } catch (const ShapeError& error) {
+      ++result.refusals[error.what()];
+    }
+  }
+  std::stable_sort(out.begin(), out.end(),
+                   [](const Core& a, const Core& b) { return a.bound < b.bound; });
+  return out;
+}
+
+double Search::own_bound(const Core& core, Worker& worker) const {
+  Layout layout = core.layouts.front();
+  if (layout.data > 1 && !fixed_.zero) layout.zero_stage = 1;  // updates the least.
+  const PlannedRun run = planned(layout);
+  const double seconds =
+      estimate_step(run, task_.cluster, task_.card, worker.times(run), true).seconds;
+  return seconds / static_cast<double>(layout.global_batch_size());
+}
+
+Choice Search::timed(const Layout& layout, const PlannedRun& run, int64_t bytes,
+                     Worker& worker) const {
+  const StepEstimate estimate = estimate_step(run, task_.cluster, task_.card, worker.times(run));
+  return {.layout = layout,
+          .bytes = bytes,
+          .report = report_of(estimate, run, task_.cluster, task_.card),
+          .train_iters = run.config.derived.train_iters};
+}
+
+std::optional<Choice> Search::cost(const Layout& layout, Worker& worker) const {
+  const PlannedRun run = planned(layout);
+  const int64_t bytes = bytes_taken(run, task_.card, false);
+  if (bytes > room_) return std::nullopt;
+  return timed(layout, run, bytes, worker);
+}
+
+double Search::recompute_bound(const Layout& layout, Recompute kind, double share) const {
+  const bool sequence = layout.sequence_parallel && layout.tensor > 1;
+  const auto at = units_.find({layout.tensor, sequence, layout.micro_batch_size});
+  if (at == units_.end()) return 0;
+  const double more = kind == Recompute::selective ? at->second.selective : at->second.full;
+  const double layers = static_cast<double>(task_.config.num_layers.value_or(1));
+  return 0.95 * share * layers * std::max(more, 0.0) / static_cast<double>(layout.pipeline) /
+         static_cast<double>(layout.micro_batch_size * layout.data);
+}
+
+/// The optimizer's state of as little as a rank can have of it passes both ways once a step.
+double Search::offload_bound(const Layout& layout) const {
+  constexpr double kBytes = 2 * 8;  // of fp32 main parameters and 16-bit moments, at least.
+  const double parameters =
+      static_cast<double>(count_parameters(planned(layout).spec) / task_.cluster.world_size);
+  return kBytes * parameters / (task_.card.host_gb_per_s * 1e9) /
+         static_cast<double>(layout.global_batch_size());
+}
+
+/// The lightest recomputation of each kind that fits: less is computed again, so none of the others
+/// of its kind is faster.
+void Search::add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
+                            Outcome& out) const {
+  if (fixed_.recompute) return;
+  const auto useful = [&](Recompute kind, double share) {
+    return core.bound + recompute_bound(layout, kind, share) <= limit;
+  };
+  const auto add = [&](const Layout& next) {
+    std::optional<Choice> choice = cost(next, worker);
+    if (choice) out.fits.push_back(std::move(*choice));
+    return choice.has_value();
+  };
+  const int64_t layers = task_.config.num_layers.value_or(1);
+  const int64_t parts = layout.pipeline * layout.chunks;
+  const int64_t most = std::min(layers, (layers + 2 + parts - 1) / parts);
+  Layout next = layout;
+  next.recompute = Recompute::full;
+  next.recompute_layers = 1;
+  const int64_t least_bytes = bytes_of(next);
+  if (least_bytes > room_) {
+    for (const int64_t together : {2, 4, 8}) {
+      next.recompute_layers = together;
+      if (together < most && useful(Recompute::full, 1) && add(next)) return;
+    }
+    return;
+  }
+  next.recompute = Recompute::selective;
+  if (useful(Recompute::selective, 1)) add(next);
+  next.recompute = Recompute::block;
+  next.recompute_layers = least_layers(next, {0, out.missed_bytes.value_or(least_bytes)},
+                                       {most, least_bytes}, limit, core.bound);
+  if (next.recompute_layers == 0) return;
+  if (next.recompute_layers == most) next.recompute = Recompute::full, next.recompute_layers = 1;
+  add(next);
+}
+
+/// The smallest number of layers to compute again that fits, where bytes fall nearly in a line from
+/// `none`, which does not fit, to `all`, which does; 0 where even the line's number is of no use.
+int64_t Search::least_layers(Layout layout, Point none, Point all, double limit,
+                             double bound) const {
+  const int64_t most = all.layers;
+  while (all.layers - none.layers > 1) {
+    const double share = static_cast<double>(none.bytes - room_) /
+                         static_cast<double>(std::max<int64_t>(none.bytes - all.bytes, 1));
+    const int64_t guess = std::clamp<int64_t>(
+        none.layers +
+            static_cast<int64_t>(std::ceil(std::clamp(share, 0.0, 1.0) *
+                                           static_cast<double>(all.layers - none.layers))),
+        none.layers + 1, all.layers - 1);
+    const double least = static_cast<double>(none.layers + 1) / static_cast<double>(most);
+    if (bound + recompute_bound(layout, Recompute::full, 0.9 * least) > limit) return 0;
+    layout.recompute_layers = guess;
+    const int64_t bytes = bytes_of(layout);
+    (bytes <= room_ ? all : none) = {guess, bytes};
+  }
+  const double share = static_cast<double>(all.layers) / static_cast<double>(most);
+  if (bound + recompute_bound(layout, Recompute::full, 0.9 * share) > limit) return 0;
+  return all.layers;
+}
+
+Search::Outcome Search::consider(const Core& core, const Layout& layout, double limit,
+                                 Worker& worker) const {
+  Outcome out;
+  const PlannedRun run = planned(layout);
+  if (bytes_of_states(run, task_.card) <= room_) {
+    const int64_t bytes = bytes_taken(run, task_.card, false);
+    if (bytes <= room_) {
+      out.fits.push_back(timed(layout, run, bytes, worker));
+      return out;
+    }
+    out.missed_bytes = bytes;
+    add_recomputed(core, layout, limit, worker, out);
+  }
+  if (out.fits.empty() && !fixed_.offload && core.bound + offload_bound(layout) <= limit) {
+    Layout next = layout;
+    next.cpu_offload = true;
+    if (bytes_of_states(planned(next), task_.card) > room_) return out;
+    if (std::optional<Choice> choice = cost(next, worker)) {
+      out.fits.push_back(std::move(*choice));
+    } else {
+      Outcome offloaded;
+      offloaded.missed_bytes = bytes_of(next);
+      add_recomputed(core, next, limit, worker, offloaded);
+      out.fits = std::move(offloaded.fits);
+    }
+  }
+  std::stable_sort(out.fits.begin(), out.fits.end(), before);
+  return out;
+}
+
+template <class Work>
+void Search::on_threads(size_t count, Work work) {
+  std::atomic<size_t> next = 0;
+  std::vector<std::exception_ptr> errors(workers_.size());
+  const auto run = [&](size_t worker) {
+    try {
+      for (size_t i = next++; i < count; i = next++) work(i, *workers_[worker]);
+    } catch (...) {
+      errors[worker] = std::current_exception();
+    }
+  };
+  std::vector<std::thread> threads;
+  for (size_t w = 1; w < workers_.size(); ++w) threads.emplace_back(run, w);
+  run(0);
+  for (std::thread& thread : threads) thread.join();
+  for (const std::exception_ptr& error : errors)
+    if (error) std::rethrow_exception(error);
+}
+
+void Search::consider_all(std::span<const std::pair<const Core*, size_t>> layouts, double limit,
+                          SearchResult& result) {
+  std::vector<Outcome> outcomes(layouts.size());
+  on_threads(layouts.size(), [&](size_t i, Worker& worker) {
+    const auto& [core, which] = layouts[i];
+    outcomes[i] = consider(*core, core->layouts[which], limit, worker);
+  });
+  for (size_t i = 0; i < layouts.size(); ++i) {
+    const auto& [core, which] = layouts[i];
+    merge(*core, core->layouts[which], outcomes[i], result);
+  }
+}
+
+void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, SearchResult& result) {
+  ++result.costed;
+  if (outcome.fits.empty()) ++result.no_room;
+  if (outcome.missed_bytes) {
+    // The least over the room of those that could still be the fastest.
+    const bool faster = found_.empty() || core.bound < seconds_per_sample(found_.front());
+    if (faster && (!result.nearest_miss || *outcome.missed_bytes < result.nearest_miss->bytes)) {
+      result.nearest_miss = {.layout = layout, .bytes = *outcome.missed_bytes};
+      if (!outcome.fits.empty()) result.nearest_miss->fitting = outcome.fits.front();
+    }
+  }
+  if (outcome.fits.empty()) return;
+  const Choice& choice = outcome.fits.front();
+  found_.insert(std::upper_bound(found_.begin(), found_.end(), choice, before), choice);
+  if (found_.size() > wanted_) found_.pop_back();
+}
+
+/// The best by the exact plan of every stage: those that do not fit by it go.
+void Search::verify_best(SearchResult& result) {
+  for (Choice& choice : found_) {
+    if (static_cast<int64_t>(result.best.size()) == task_.top) break;
+    choice.bytes = bytes_taken(planned(choice.layout), task_.card, true);
+    if (choice.bytes <= room_) result.best.push_back(choice);
+  }
+}
+
+SearchResult Search::run(bool all) {
+  const auto begin = std::chrono::steady_clock::now();
+  SearchResult result;
+  for (int i = 0; i < std::max(task_.threads, 1); ++i)
+    workers_.push_back(std::make_unique<Worker>(task_.card));
+  std::vector<Core> order = cores(result);
+  int64_t taken = 0;
+  for (const Core& core : order) taken += static_cast<int64_t>(core.layouts.size());
+  if (order.empty()) {
+    std::string why = "no layout: --max-global-batch-size leaves no sample for each device";
+    int64_t most = 0;
+    for (const auto& [words, count] : result.refusals)
+      if (count > most) why = words, most = count;
+    throw cli::UsageError(why);
+  }
+  for (size_t next = 0; next < order.size();) {
+    if (!all && !can_enter(order[next].bound)) break;
+    const size_t count = std::min(kBatch, order.size() - next);
+    const std::span<Core> batch = std::span(order).subspan(next, count);
+    on_threads(count, [&](size_t i, Worker& worker) {
+      batch[i].bound = std::max(batch[i].bound, own_bound(batch[i], worker));
+    });
+    // The likely best of each core first: it makes most of the others needless.
+    for (const bool likely : {true, false}) {
+      std::vector<std::pair<const Core*, size_t>> layouts;
+      for (const Core& core : batch)
+        for (size_t i = likely ? 0 : 1; i < (likely ? 1 : core.layouts.size()); ++i)
+          if (all || can_enter(core.bound)) layouts.emplace_back(&core, i);
+      const bool open = all || found_.size() < wanted_;
+      consider_all(layouts, open ? INFINITY : seconds_per_sample(found_.back()), result);
+    }
+    next += count;
+  }
+  result.slower_by_bound = taken - result.costed;
+  verify_best(result);
+  if (result.nearest_miss) {
+    SearchResult::Miss& miss = *result.nearest_miss;
+    miss.bytes = bytes_taken(planned(miss.layout), task_.card, true);
+    miss.tokens_per_second = timed(miss.layout, planned(miss.layout), miss.bytes, *workers_.front())
+                                 .report.tokens_per_second;
+    if (!result.best.empty() &&
+        miss.tokens_per_second <= result.best.front().report.tokens_per_second)
+      result.nearest_miss.reset();
+  }
+  result.seconds = std::chrono::duration<double>(std::chrono::steady_clock::now() - begin).count();
+  return result;
+}
+
+}  // namespace
+
+int64_t room_of(const Card& card) noexcept {
+  return static_cast<int64_t>(card.memory_gib * (int64_t{1} << 30));
+}
+
+Fixed fixed_of(const SearchTask& task) {
+  return task.as_given ? all_fixed() : fixed_by(task.given);
+}
+
+PlannedRun planned_run(const SearchTask& task, const Layout& layout) {
+  TrainConfig config = task.config;
+  Given given = task.given;
+  apply(layout, fixed_of(task), config, given);
+  return plan_run(config, std::move(given), task.cluster, task.vocab_size);
+}
+
+SearchResult search_layouts(const SearchTask& task) { return Search(task).run(false); }
+
+SearchResult search_all(const SearchTask& task) { return Search(task).run(true); }
+
+}  // namespace trainer
