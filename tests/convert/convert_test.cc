@@ -191,44 +191,9 @@ TEST_P(FamilyTest, GoesThroughMegatronsFileOrIsRefused) {
 INSTANTIATE_TEST_SUITE_P(HuggingFace, FamilyTest,
                          ::testing::Values("gpt2", "opt", "gpt_neox", "gpt_neox_serial", "llama",
                                            "llama_biases", "llama_linear", "mistral",
-                                           "mistral_whole", "qwen2", "qwen3", "gpt2_bin", "llama_bin"),
+                                           "mistral_whole", "qwen2", "qwen3", "gpt2_bin",
+                                           "llama_bin"),
                          [](const auto& info) { return std::string(info.param); });
-
-// pytorch_model.bin counts where there are no safetensors, and is checked as any foreign file.
-TEST_F(ConvertTest, TorchWeightsOfFolders) {
-  const auto refusal = [&](const std::string& folder) -> std::string {
-    try {
-      const CanonicalModel model = read_hf_folder(folder);
-      for (const auto& [name, source] : model.tensors) source.load();
-      return "";
-    } catch (const std::exception& error) {
-      return error.what();
-    }
-  };
-  const std::string golden = std::string(GOLDEN_DIR) + "/convert/families/";
-  fs::copy(golden + "gpt2_bin", path("both"));
-  std::string bytes = read_file(path("both/pytorch_model.bin"));
-  bytes[bytes.size() / 2] = static_cast<char>(bytes[bytes.size() / 2] ^ 1);
-  std::ofstream(path("both/pytorch_model.bin"), std::ios::binary) << bytes;
-  EXPECT_THAT(refusal(path("both")), testing::HasSubstr("both/pytorch_model.bin: "));
-  fs::copy(golden + "gpt2/model.safetensors", path("both"));
-  EXPECT_EQ(refusal(path("both")), "") << "safetensors come first";
-  fs::copy(golden + "llama_bin", path("shards"));
-  fs::remove(path("shards/pytorch_model-00002-of-00002.bin"));
-  EXPECT_THAT(refusal(path("shards")), testing::HasSubstr("pytorch_model-00002-of-00002.bin"));
-  fs::copy(path("shards/pytorch_model-00001-of-00002.bin"),
-           path("shards/pytorch_model-00002-of-00002.bin"));
-  EXPECT_THAT(refusal(path("shards")), testing::HasSubstr("stands in two files"));
-  fs::remove(path("shards/pytorch_model.bin.index.json"));
-  EXPECT_EQ(refusal(path("shards")),
-            path("shards") +
-                ": no weights there: neither model.safetensors nor pytorch_model.bin, "
-                "nor an index of either");
-  // A dict that holds something else than tensors.
-  fs::copy(golden + "gpt2/config.json", fs::create_directory(path("other")) ? path("other") : "");
-  fs::copy(std::string(GOLDEN_DIR) + "/convert/protocol4.pt", path("other/pytorch_model.bin"));
-  EXPECT_THAT(refusal(path("other")), testing::HasSubstr("other/pytorch_model.bin"));
-}
 
 TEST_F(ConvertTest, AHeadThatDiffersFromATiedEmbeddingIsKept) {
   const CanonicalModel model = read_golden("untied.pt");

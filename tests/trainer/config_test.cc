@@ -306,7 +306,11 @@ TEST(Derive, NotesWhatChangesNothing) {
   EXPECT_THAT(notes(left_out, {}),
               testing::ElementsAre(testing::HasSubstr("--fp8-format changes nothing: ")));
   left_out.num_layers_at_end_in_bf16 = 0;
-  EXPECT_TRUE(notes(left_out, {}).empty());
+  EXPECT_THAT(
+      notes(left_out, {}),
+      testing::ElementsAre(testing::HasSubstr("the last 16 steps; Megatron's look back one")));
+  left_out.fp8_amax_history_len = 1;
+  EXPECT_TRUE(notes(left_out, {"fp8-amax-history-len"}).empty());
   TrainConfig rotary = small_config();
   rotary.rotary_base = 5e5;
   EXPECT_THAT(

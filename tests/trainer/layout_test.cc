@@ -207,11 +207,8 @@ const Outcome& one_process(const Layout& l) {
                           std::to_string(int(l.fp8.format)) + std::to_string(int(l.fp8.recipe)) +
                           std::to_string(int(l.fp8.weight_gradients)) + (l.muon ? "muon" : "");
   if (known.count(key) == 0)
-    known[key] = run({.family = l.family,
-                      .dropout = l.dropout,
-                      .depth = l.depth,
-                      .fp8 = l.fp8,
-                      .muon = l.muon});
+    known[key] = run(
+        {.family = l.family, .dropout = l.dropout, .depth = l.depth, .fp8 = l.fp8, .muon = l.muon});
   return known[key];
 }
 

@@ -41,10 +41,10 @@ struct HostCopy {
 };
 
 /// Every operation: the one list, which makes the interface below, PlanOps and the tables.
-using Operations = Join<ElementwiseOperations, EmbeddingOperations, NormOperations,
-                        LinearOperations, ActivationOperations, AttentionOperations,
-                        HeadNormOperations, LossOperations, OptimizerOperations, MuonOperations,
-                        ProductOperations, Fp8Operations>;
+using Operations =
+    Join<ElementwiseOperations, EmbeddingOperations, NormOperations, LinearOperations,
+         ActivationOperations, AttentionOperations, HeadNormOperations, LossOperations,
+         OptimizerOperations, MuonOperations, ProductOperations, Fp8Operations>;
 /// An operation with its arguments, kept: what a plan records and prepare() is asked about.
 using AnyArgs = Operations::Values;
 /// An operation whose arguments live until the call returns.
