@@ -1,5 +1,5 @@
-// Hugging Face folders whose weights are pytorch_model.bin, whole or in shards: which file counts, and
-// what is wrong with one. Golden: tests/golden/convert/families/*_bin.
+// Hugging Face folders whose weights are pytorch_model.bin, whole or in shards: which file counts,
+// and what is wrong with one. Golden: tests/golden/convert/families/*_bin.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
