@@ -28,7 +28,7 @@ std::string first_sentence(std::string_view help) {
   return std::string(help);
 }
 
-/// `text` broken at spaces to `width` columns, every line behind `indent` spaces.
+/// `text` broken at spaces into lines of `width` columns, each indented by `indent` spaces.
 std::string wrap(std::string_view text, size_t indent, size_t width) {
   std::string out;
   std::string line(indent, ' ');
@@ -51,7 +51,8 @@ std::string wrap(std::string_view text, size_t indent, size_t width) {
 
 bool idle(const Row& row) { return !row.no_effect.empty() || !row.refused.empty(); }
 
-/// How many rows from `rows[0]` on are printed as one: flags that do nothing, for one reason.
+/// How many rows from `rows[0]` on are printed as one: flags that have no effect for the same
+/// reason.
 size_t rows_alike(std::span<const Row> rows) {
   size_t count = 1;
   const Row& first = rows[0];
@@ -112,7 +113,7 @@ std::string short_help(const Program& program, std::span<const Row> rows) {
     const std::string help = wrap(first_sentence(row.help), kColumn, 100);
     out += head + help.substr(kColumn);
   }
-  return concat(out, "\n", program.name, " --help says everything.\n");
+  return concat(out, "\n", program.name, " --help shows everything.\n");
 }
 
 std::string full_help(const Program& program, std::span<const Row> rows) {

@@ -8,10 +8,11 @@
 namespace stream {
 namespace {
 
-/// So many places of one kind are printed; the others are counted, and -v prints them all.
+/// At most this many places of one kind are printed; the others are only counted. -v prints them
+/// all.
 constexpr int64_t kPrintedPlaces = 100;
 
-/// A share is judged while the input runs once this many documents are known.
+/// While the input is read, a share is checked only from this many documents on.
 constexpr int64_t kShareSample = 10000;
 
 }  // namespace
@@ -21,9 +22,8 @@ cli::Group<PolicyOptions> policy_group() {
   return {"Bad records",
           {{.name = "on-error",
             .value = "WHAT",
-            .help = "What a bad record does: stop the run, be skipped and counted, or be skipped "
-                    "and kept in the --quarantine "
-                    "file as it stands.",
+            .help = "What to do with a bad record: stop the run, skip and count it, or skip it and "
+                    "keep it unchanged in the --quarantine file.",
             .field = cli::choice(&P::on_error, {"stop", "skip", "quarantine"})},
            {.name = "max-errors",
             .value = "N|P%",
@@ -102,7 +102,7 @@ std::string ErrorPolicy::place(const Chunk& chunk, const std::string& name, int6
                      chunk.offset + static_cast<int64_t>(offset) + 1);
 }
 
-/// A piece of a record over the cap: the first piece is the refusal, the last one ends the line.
+/// A piece of a record over the cap: the first piece is reported, the last one ends the line.
 void ErrorPolicy::take_long(const Chunk& chunk, const std::string& name) {
   if (!in_long_record_) {
     ++documents_;

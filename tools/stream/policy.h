@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. What happens to records that are refused: stop at the first, skip them, or
-// skip and keep them in a file. Called in the order of the input, by one thread, so that messages
-// and counts are the same for any number of workers.
+// Room: tools/stream. What happens to refused records: stop at the first, skip them, or skip them
+// and keep them in a file. Called in the order of the input, by one thread, so that messages and
+// counts are the same for any number of workers.
 #pragma once
 
 #include <array>
@@ -36,14 +36,14 @@ cli::Group<PolicyOptions> policy_group();
 /// Counts documents, reports refusals, decides.
 class ErrorPolicy {
  public:
-  /// `keep` gets the bytes of each refused record with --on-error quarantine, in order; a record
+  /// With --on-error quarantine, `keep` gets the bytes of each refused record, in order; a record
   /// over the cap comes in pieces, the last with `ends` true. Errors: UsageError for options that
   /// contradict each other.
   ErrorPolicy(const PolicyOptions& options, cli::Console& console,
               std::function<void(std::string_view piece, bool ends)> keep = nullptr);
 
-  /// Takes what one chunk held. `name` is its input's name.
-  /// Errors: RecordError under `stop` for the first refusal, else when --max-errors is passed.
+  /// Takes one chunk's report. `name` is its input's name. Errors: RecordError for the first
+  /// refusal under `stop`, else when --max-errors is exceeded.
   void take(const Chunk& chunk, const std::string& name, const ChunkReport& report);
 
   /// Checks --max-errors once more and, if anything was skipped, prints `skipped 12 of 90,114
@@ -51,8 +51,8 @@ class ErrorPolicy {
   void finish();
 
   int64_t documents() const { return documents_; }
-  /// The line, from 1, that opens the chunk that was taken last; 0 where its input was not read
-  /// from the front, and so was not counted.
+  /// The number, from 1, of the first line of the last chunk taken; 0 if its input was not read
+  /// from the front, so that lines were not counted.
   int64_t first_line() const { return begin_ > 0 ? 0 : lines_before_ + 1; }
   int64_t skipped() const { return skipped_; }
 
@@ -72,7 +72,7 @@ class ErrorPolicy {
   int64_t skipped_ = 0;
   int64_t line_ = 0;    // of the open input: lines before the next chunk, from begin_ on
   int64_t begin_ = 0;   // of the open input: the byte where reading began
-  int64_t unread_ = 0;  // lines before begin_; -1: not counted, since nothing asked
+  int64_t unread_ = 0;  // lines before begin_; -1: not counted, since not needed yet
   int64_t lines_before_ = 0;
   bool in_long_record_ = false;
   std::array<int64_t, kNumReasons> by_reason_{};

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. Flags of Megatron's preprocess_data.py, of all its forks, that change
-// nothing here, so that their command lines run as they are. Source: the flag table of Megatron-LM,
+// Room: tools/tokenize. Flags of Megatron's preprocess_data.py and its forks that change nothing
+// here, so that their command lines run unchanged. Source: the flag table of Megatron-LM,
 // Megatron-DeepSpeed, gpt-neox and BigScience.
 #pragma once
 

@@ -18,7 +18,7 @@ namespace wiki {
 namespace {
 
 constexpr int kDeepest = 40;
-constexpr size_t kMostOpen = 1 << 20;  // braces of a page that are looked at, in pairs
+constexpr size_t kMostOpen = 1 << 20;  // braces of a page that are examined, in pairs
 
 // One call or parameter: its braces and what is between them.
 struct Call {
@@ -32,7 +32,7 @@ struct Call {
 std::vector<Call> outermost_calls(std::string_view text) {
   struct Opening {
     size_t begin;
-    size_t left;  // braces of this run that nothing has closed
+    size_t left;  // unclosed braces of this run
     size_t calls_before;
   };
   std::vector<Opening> open;
@@ -60,8 +60,8 @@ std::vector<Call> outermost_calls(std::string_view text) {
   return calls;
 }
 
-// Parts of a call at the bars that are its own: not those of inner calls, links or protected text.
-// The last of `most` holds the rest.
+// Splits a call at its own bars, not at those of inner calls, links or protected text. The last of
+// `most` parts has the rest.
 std::vector<std::string_view> split_bars(std::string_view inner, size_t most) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
@@ -154,8 +154,8 @@ class Expander {
     return shown;
   }
 
-  // A call without a definition, its arguments expanded, for common_template_text to show or
-  // strip_blocks to remove.
+  // A call without a definition, with its arguments expanded: common_template_text shows it or
+  // strip_blocks removes it.
   std::string rebuilt(const std::string& name, const std::vector<std::string_view>& parts,
                       const Arguments* outer, int depth) {
     std::string inner = name;
