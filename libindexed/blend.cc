@@ -144,7 +144,7 @@ Blend parse_blend(std::span<const std::string> words, Compat compat) {
   Blend blend;
   if (words.empty()) throw FormatError("no dataset is named");
   const bool pairs = words.size() % 2 == 0;
-  size_t numbers = 0;  // leading pairs that begin with a number
+  size_t numbers = 0;  // number of leading pairs that begin with a number
   size_t later_numbers = 0;
   for (size_t i = 0; pairs && i < words.size(); i += 2) {
     const bool number = python_number(words[i]).has_value();

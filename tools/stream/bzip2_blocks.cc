@@ -21,8 +21,7 @@ constexpr uint64_t kEndMark = 0x177245385090;
 constexpr uint64_t kMask48 = (uint64_t{1} << 48) - 1;
 constexpr int kMarkBits = 48;
 constexpr int kMarkAndSumBits = 80;
-constexpr int64_t kLongestBlock = 8
-                                  << 20;  // a block is under 1 MB; it may contain marks by chance
+constexpr int64_t kLongestBlock = 8 << 20;  // a block is under 1 MB; it may contain marks by chance
 
 // Whether a pair of bytes could be bytes 2 and 3 of the 7 bytes that a mark spans at any bit.
 class Candidates {
