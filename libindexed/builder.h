@@ -106,7 +106,7 @@ class IndexedDatasetBuilder {
   void finish(const Provenance& provenance = {});
 
   /// The steps of finish(), for several datasets that belong together: end_writing() writes index
-  /// and manifest; the next also syncs to the disk; the last gives the names.
+  /// and manifest; prepare() does so if necessary, and syncs to the disk; give_names() renames.
   void end_writing(const Provenance& provenance = {});
   void prepare(const Provenance& provenance = {});
   void give_names();
