@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// hf-to-megatron: a Hugging Face folder becomes a checkpoint to train on from: the trainer's own,
-// or Megatron-LM's model_optim_rng.pt. Here are the flags and the order of steps; formats are read
-// and written by the rest of convert/.
+// hf-to-megatron: converts a Hugging Face folder into a checkpoint for further training: the
+// trainer's own, or Megatron-LM's model_optim_rng.pt. Here: the flags and the order of steps; the
+// rest of convert/ reads and writes the formats.
 #include <string>
 
 #include "convert/hf_folder.h"

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// megatron-to-hf: a checkpoint of the trainer, of Megatron-LM or of Megatron-DeepSpeed becomes a
-// folder that transformers loads (or, with --to megatron, one model_optim_rng.pt). Here are the
-// flags and the order of steps; formats are read and written by the rest of convert/.
+// megatron-to-hf: converts a checkpoint of the trainer, of Megatron-LM or of Megatron-DeepSpeed
+// into a folder that transformers loads (or, with --to megatron, one model_optim_rng.pt). Here: the
+// flags and the order of steps; the rest of convert/ reads and writes the formats.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -189,7 +189,7 @@ CanonicalModel read_source(const Options& options) {
   return read_megatron(options.input, source);
 }
 
-// A tokenizer that a checkpoint names, where its files are on this machine.
+// The tokenizer that a checkpoint names, if its files are on this machine.
 TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
   const std::string& model = hints.name_or_path;
   if (has_tokenizer(model)) return tokenizer_from_folder(model, length);
@@ -209,7 +209,7 @@ TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
 }
 
 // The command line's tokenizer, else the one that the checkpoint names, else the one that a
-// conversion left beside it. Where the second is a bare vocabulary, the ids of the third count.
+// conversion left beside it. If the second is a bare vocabulary, the third's ids are used.
 TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& model) {
   const int64_t length = model.spec.max_position_embeddings;
   if (!options.tokenizer.empty()) return tokenizer_from_folder(options.tokenizer, length);
@@ -246,15 +246,15 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
         options.input + ": a vocabulary of " + std::to_string(size) + ", but the embedding has " +
         std::to_string(rows) + " rows" +
         (tokenizer.vocab_size == size ? ": " + tokenizer.place + " is another model's" : ""));
-  // A model's own folder may list more tokens than its embedding has: so does its source.
+  // A model's own folder may list more tokens than its embedding has, like its source.
   if (tokenizer.vocab_size > size && (tokenizer.model_files.empty() || !options.tokenizer.empty()))
     return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
                 " tokens, but the model's vocabulary is " + std::to_string(size));
   return size;
 }
 
-// A warning where the documents of training ended with another token than generation stops at; else
-// empty.
+// A warning if training documents ended with another token than the one at which generation stops;
+// else empty.
 std::string end_note(const CanonicalModel& model, const TokenizerFiles& tokenizer) {
   const int64_t end = model.tokenizer.end_of_document;
   const nlohmann::ordered_json eos = tokenizer.ids.value("eos_token_id", nlohmann::ordered_json());
@@ -265,7 +265,7 @@ std::string end_note(const CanonicalModel& model, const TokenizerFiles& tokenize
                      ": generation will not stop at the end of a document");
 }
 
-// --verify's text, or what stands in the file of that name.
+// --verify's text, or the content of the file of that name.
 std::string text_to_verify(const std::string& text) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(text, none)) return text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// OPT: as GPT-2, with ReLU, plain linears, q, k and v apart, and a position table whose first two
-// rows no position uses (the trainer keeps them too: position_offset 2).
-// OPT-350m (norm after each branch, projected embeddings) is another model and is refused.
+// OPT: like GPT-2, with ReLU, plain linears, separate q, k and v, and a position table whose first
+// two rows are unused (the trainer keeps them too: position_offset 2). OPT-350m (norm after each
+// branch, projected embeddings) is another model and is refused.
 // Source: transformers/models/opt/modeling_opt.py, configuration_opt.py.
 #include "convert/families/families.h"
 
