@@ -1,9 +1,9 @@
-// Flags of known command lines that have no row of their own: those that change nothing here, each
-// with the reason that is printed once, and those that cannot be honoured, each with the reason of
-// the refusal. A flag that would change the model or the data is never among the first. See
-// flags.h. Sources of the names: arguments.py of Megatron-LM 1.1 to core 0.19, of
-// Megatron-DeepSpeed (Microsoft's and BigScience's) and of Pai-Megatron-Patch. Names of other jobs
-// (vision, retrieval, reinforcement learning, inference) are not here.
+// Flags of known command lines without a row of their own: those that change nothing here, with the
+// reason that is printed once, and those that cannot be honoured, with the reason for the refusal.
+// A flag that would change the model or the data is never among the former. See flags.h. Sources of
+// the names: arguments.py of Megatron-LM 1.1 to core 0.19, of Megatron-DeepSpeed (Microsoft's and
+// BigScience's) and of Pai-Megatron-Patch. Flags for other tasks (vision, retrieval, reinforcement
+// learning, inference) are not here.
 //
 // SPDX-License-Identifier: MIT
 #include <iterator>
@@ -18,7 +18,7 @@ namespace {
 using C = TrainConfig;
 using cli::Arity;
 
-// Flags of one reason, names with a space between.
+// Flags with the same reason; names separated by spaces.
 struct Idle {
   const char* reason;
   std::string_view switches, with_value = {}, with_values = {};
@@ -255,7 +255,7 @@ constexpr Idle kRefused[] = {
     {"this trainer pre-trains only", "perform-rl-step"},
 };
 
-// A flag of which only some values, with a space between, change nothing.
+// A flag of which only some values, separated by spaces, change nothing.
 struct Partly {
   std::string_view name, values;
   const char* reason;

@@ -14,7 +14,7 @@ using cli::integer;
 using cli::off;
 using cli::on;
 
-/// A switch of Megatron's older scripts that says what --fp8-format says.
+/// A switch of Megatron's older scripts with the meaning of a --fp8-format.
 cli::Field<C> format(const char* name) {
   return {cli::Arity::none, [name](C& c, const cli::Values&) { c.fp8_format = name; }, nullptr, {}};
 }

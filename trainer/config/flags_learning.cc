@@ -163,7 +163,7 @@ cli::Group<C> rate_group() {
           }};
 }
 
-/// A word that the field takes, or refuses with a reason.
+/// A word that the field accepts, or refuses with a reason.
 cli::Field<C> word_or_reason(std::string C::*member, std::vector<std::string> choices,
                              std::string reason) {
   cli::Field<C> field = choice(member, choices);

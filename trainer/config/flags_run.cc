@@ -331,7 +331,7 @@ cli::Group<C> device_group() {
       }};
 }
 
-// A script's empty variable must not plan for another device.
+// An empty variable in a script must not plan for another device.
 cli::Field<C> card_name() {
   cli::Field<C> field = text(&C::gpu);
   field.set = [](C& config, const cli::Values& values) {
@@ -341,8 +341,8 @@ cli::Field<C> card_name() {
   return field;
 }
 
-// Files of --config that are GPT-NeoX's, which cli::Program::foreign_config hands over. They are
-// part of no saved configuration: what they say is.
+// GPT-NeoX's files of --config (cli::Program::yaml_flag). A saved configuration has their values,
+// not the files.
 cli::Field<C> neox_files() {
   cli::Field<C> field = cli::last_list(&C::neox_config);
   field.show = nullptr;
