@@ -1,6 +1,6 @@
-// generate: text from a model, a checkpoint of the trainer or a Hugging Face folder. A spine:
-// flags, model, tokenizer, then one prompt after the other, token by token. Not here: the forward
-// pass (generation/decoder.h), the choice of a token (generation/sampling.h), formats (checkpoint/,
+// generate: text from a model, a checkpoint of the trainer or a Hugging Face folder. Flags, model,
+// tokenizer, then one continuation after another, token by token. Not here: the forward pass
+// (generation/decoder.h), the choice of a token (generation/sampling.h), formats (checkpoint/,
 // convert/).
 //
 // SPDX-License-Identifier: MIT
@@ -159,8 +159,8 @@ TokenizerFiles tokenizer_files(const GenerateOptions& options, const DecoderMode
 }
 
 // Ids of the prompt, as transformers' tokenizer(prompt) gives them: the template's tokens around
-// it, special tokens in it parsed. An empty one starts a document, behind the BOS if one is named,
-// else behind the token that ends the document before.
+// it, special tokens in it parsed. An empty one starts a document, after the BOS if one is named,
+// else after the token that ends the previous document.
 std::vector<int32_t> prompt_ids(const tok::Tokenizer& tokenizer, const GenerateOptions& options,
                                 const std::string& text) {
   const tok::TokenizerSource& source = tokenizer.source();

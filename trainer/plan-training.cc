@@ -1,6 +1,6 @@
-// plan-training: the layout of a training run, chosen. The spine: rows become a trainer's command
-// and a cluster, the search finds layouts, the report is printed. With --calibrate: measures the
-// GPUs that are here instead.
+// plan-training: chooses the layout of a training run. Flag rows become a trainer's command and a
+// cluster, the search finds layouts, the report is printed. With --calibrate it measures this
+// machine's GPUs instead.
 // Not here: the search (session/layout_search.h), the report (session/layout_report.h).
 //
 // SPDX-License-Identifier: MIT
@@ -44,10 +44,10 @@ struct PlanOptions {
 };
 
 constexpr int64_t kUsualHost = 8;
-/// GPT-2's, for a tokenizer whose files are elsewhere.
+/// GPT-2's, used if the tokenizer's files are elsewhere.
 constexpr int64_t kUsualVocabulary = 50257;
 
-// Flags of ours that the trainer has under the same name stand in its own groups.
+// Flags that the trainer has under the same name are in the trainer's groups.
 cli::Table<PlanOptions> flags() {
   using O = PlanOptions;
   cli::Table<O> table = {
@@ -96,7 +96,7 @@ cli::Table<PlanOptions> flags() {
   return table;
 }
 
-// The command's words for the trainer: its flags as they were given, in the table's order.
+// The words of the command for the trainer: its flags as given, in the table's order.
 std::vector<std::string> trainer_words(TrainConfig config, const Given& given) {
   static const char* const kOwn[] = {
       "max-global-batch-size", "global-batch-size", "gpu",     "network-gb-per-s",
@@ -125,7 +125,7 @@ Cluster cluster_of(const PlanOptions& o) {
   return {.world_size = world, .local_size = std::min(local, world)};
 }
 
-// The tokenizer's size; where its files are on another machine, GPT-2's.
+// The tokenizer's size; GPT-2's if its files are on another machine.
 int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
   if (!config.vocab_size) {
     for (const std::string& file : {config.vocab_file, config.merge_file, config.tokenizer_model}) {

@@ -321,7 +321,7 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
   EXPECT_EQ(refused({"--device", "auto", "--gpu", "l4"}),
             "trainer: --gpu says what --dry-run or --auto-layout plans for\n");
   EXPECT_EQ(refused({"--dry-run", "--device", "auto", "--gpu", ""}),
-            "trainer: --gpu \"\": the name of a card is wanted\n");
+            "trainer: --gpu \"\": expected the name of a card\n");
 }
 
 TEST_F(TrainerTest, VersionSaysWhichGpusThereIsCodeFor) {

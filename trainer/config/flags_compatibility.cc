@@ -27,7 +27,7 @@ struct Idle {
 constexpr Idle kNoEffect[] = {
     {"quantized weights are always kept in both layouts, and scales follow each step",
      "keep-fp8-transpose-cache", "fp8-interval"},
-    {"every operation is as fused as the device wants it",
+    {"every operation is as fused as the device allows",
      "no-masked-softmax-fusion no-bias-swiglu-fusion no-bias-dropout-fusion no-rope-fusion "
      "no-gradient-accumulation-fusion no-persist-layer-norm no-scaled-masked-softmax-fusion "
      "cross-entropy-loss-fusion scaled-upper-triang-masked-softmax-fusion "
@@ -59,7 +59,7 @@ constexpr Idle kNoEffect[] = {
      "patch-tokenizer-type max-padding-length "
      "lazy-mpu-init onnx-safe tokenizer-metadata",
      "spec"},
-    {"there is one format of checkpoints, and any layout goes on from any of them",
+    {"there is one format of checkpoints, and any layout resumes from any of them",
      "use-dist-ckpt ckpt-fully-parallel-save no-ckpt-fully-parallel-save ckpt-fully-parallel-load "
      "async-save ckpt-assume-constant-structure use-persistent-ckpt-worker "
      "auto-detect-ckpt-format dist-ckpt-optim-fully-reshardable "
@@ -123,7 +123,7 @@ constexpr Idle kNoEffect[] = {
      "run-workload-inspector-server record-shapes nvtx-ranges pytorch-profiler-collect-shapes "
      "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra",
      "profile-step-start profile-step-end profile_steps memory-snapshot-path", "profile-ranks"},
-    {"there is no garbage to collect and no memory to give back during a run",
+    {"there is no garbage collection, and no memory is released during a run",
      "manual-gc no-manual-gc-eval", "manual-gc-interval empty-unused-memory-level"},
     {"metrics go to metrics.jsonl and TensorBoard", "",
      "wandb-project wandb-exp-name wandb-save-dir wandb-entity one-logger-project "
@@ -171,7 +171,7 @@ constexpr Idle kNoEffect[] = {
 };
 
 constexpr Idle kRefused[] = {
-    {"the output layer is computed in --bf16 or --fp16, and 4 bits are Blackwell's",
+    {"the output layer is computed in --bf16 or --fp16, and 4 bits need Blackwell",
      "fp8-output-proj fp4-param-gather", "fp4-format fp4-recipe"},
     {"data-parallel ranks gather weights in --bf16 or --fp16", "fp8-param-gather"},
     {"--fp8-recipe and --first-last-layers-bf16 say what is quantized, and how", "",
@@ -194,7 +194,7 @@ constexpr Idle kRefused[] = {
     {"all parameters have one learning rate and one initial spread, --lr and --init-method-std",
      "init-method-xavier-uniform data-parallel-random-init",
      "decoupled-lr decoupled-min-lr embedding-init-method-std"},
-    {"the optimizer has all parameters, whose vectors have no decay",
+    {"the optimizer trains all parameters, and vectors have no decay",
      "use-bnb-optimizer freeze-all-layers apply-wd-to-qk-layernorm", "no-weight-decay-cond-type"},
     {"say --rampup-batch-size", "", "step-batch-size-schedule"},
     {"say --train-iters or --train-samples", "", "epochs"},
@@ -208,7 +208,7 @@ constexpr Idle kRefused[] = {
      "train-weighted-split-paths-path valid-weighted-split-paths-path "
      "test-weighted-split-paths-path",
      "train-weighted-split-paths valid-weighted-split-paths test-weighted-split-paths"},
-    {"the order of samples is made, or read from --data-cache-path", "",
+    {"the order of samples is computed, or read from --data-cache-path", "",
      "train-idx-path train-desc-path train-doc-idx-path train-sample-idx-path "
      "train-shuffle-idx-path"},
     {"say where the files are with --data-path", "", "aml-data-download-path"},
@@ -216,7 +216,7 @@ constexpr Idle kRefused[] = {
     {"activations of the MLP are gelu_tanh, gelu_erf, relu and swiglu", "squared-relu"},
     {"rotary positions turn the two halves of a head, as GPT-NeoX's and Llama's do",
      "rotary-interleaved"},
-    {"samples are tokens as they lie in the dataset, and --eod-mask-loss alone leaves some out of "
+    {"samples are the dataset's tokens, and only --eod-mask-loss leaves some out of "
      "the loss",
      "fim-data loss-on-targets-only reweight-loss-based-on-position-frequency",
      "fim-rate fim-spm-rate"},
@@ -266,7 +266,7 @@ constexpr Partly kOnly[] = {
     {"ds-sequence-parallel-size", "1", "sequences are not divided among ranks"},
     {"cpu-offloading-num-layers", "0", "activations stay on the device"},
     {"optimizer-offload-fraction", "1 1.0", "--cpu-offload moves the whole optimizer"},
-    {"num-distributed-optimizer-instances", "1", "the optimizer is shared by all replicas"},
+    {"num-distributed-optimizer-instances", "1", "all replicas share the optimizer"},
     {"vocab-extra-ids", "0", "--extra-vocab-size adds token ids"},
     {"main-grads-dtype", "fp32", "gradients accumulate in fp32"},
     {"main-params-dtype", "fp32", "main parameters are fp32"},
@@ -291,7 +291,7 @@ void add(cli::Group<C>& group, const Idle& idle, Make make) {
 }  // namespace
 
 cli::Table<TrainConfig> compatibility_flags() {
-  cli::Group<C> idle{"Without effect here", {}}, refused{"Known, but not to be had here", {}};
+  cli::Group<C> idle{"Without effect here", {}}, refused{"Known, but not supported here", {}};
   for (const Idle& one : kNoEffect) add(idle, one, cli::no_effect<C>);
   for (const Partly& one : kOnly) {
     std::vector<std::string> values;
