@@ -241,7 +241,7 @@ constexpr Idle kRefused[] = {
      "--decoder-last-pipeline-num-layers",
      "standalone-embedding-stage",
      "pipeline-model-parallel-layout pipeline-model-parallel-split-rank"},
-    {"nothing is turned down to something smaller", "decrease-batch-size-if-needed"},
+    {"no value is silently reduced", "decrease-batch-size-if-needed"},
     {"say --save-interval and --keep-last", "",
      "save-retain-interval non-persistent-save-interval non-persistent-ckpt-type "
      "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir"},

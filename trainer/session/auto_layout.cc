@@ -67,7 +67,7 @@ std::optional<double> memory_of_environment() {
   }
 }
 
-/// The layout that the run chose of which `config` loads a checkpoint; nothing where it was another
+/// Takes the layout chosen by the run whose checkpoint `config` loads; false if it had another
 /// number of ranks, or chose none.
 bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluster,
                         cli::Console& console) {

@@ -1,4 +1,5 @@
-// See calibration.h. Time is the host's, over replays of recorded calls that last long enough.
+// See calibration.h. Times are taken on the host, over replays of captured calls that last long
+// enough.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/calibration.h"
@@ -22,7 +23,7 @@ using ops::DType;
 using ops::Tensor;
 using Clock = std::chrono::steady_clock;
 
-/// Waits for the device; a failure is left to who waits next, since a destructor cannot tell it.
+/// Waits for the device; the next wait reports a failure, since a destructor cannot.
 void settle(ops::Ops& ops) noexcept {
   try {
     ops.synchronize();
@@ -50,7 +51,7 @@ class Operands {
     ops_.run(ops::Fill{.dst = t, .value = value});
     return t;
   }
-  /// As a step begins.
+  /// The state at the beginning of a step.
   Tensor state() {
     const Tensor t = take(DType::u8, {sizeof(ops::StepState)});
     const ops::StepState fresh;
@@ -61,7 +62,7 @@ class Operands {
     ops_.release_host(host);
     return t;
   }
-  /// Random numbers draw the power that real ones do.
+  /// Random numbers take as much power as real ones.
   void randomise(const Tensor& t) {
     ops_.run(ops::NormalFill{.out = t.view({t.rows(), t.columns()}),
                              .std = 0.5f,
@@ -76,11 +77,11 @@ class Operands {
   uint32_t streams_ = 0;
 };
 
-/// Calls that are repeated as one recording, where the device records.
+/// Calls that are repeated as one captured graph, if the device can capture.
 class Load {
  public:
   Load(ops::Ops& ops, const std::function<void()>& queue) : ops_(ops), queue_(queue) {
-    queue_();  // what is built at the first call is built.
+    queue_();  // does what is built at the first call.
     ops_.synchronize();
     if (ops_.begin_capture()) {
       queue_();
@@ -98,7 +99,7 @@ class Load {
     else
       queue_();
   }
-  /// Seconds of one repetition, held for about `seconds`; at least three.
+  /// Seconds of one repetition, repeated for about `seconds`, at least three times.
   double hold(double seconds) {
     once();
     ops_.wait(ops_.mark());
@@ -167,7 +168,7 @@ struct Product {
                                      .dbias = activated ? dbias : Tensor()});
       case ProductKind::weight:
         return ops.run(ops::LinearBackwardWeight{.dweight = dweight, .dy = y, .x = x});
-      case ProductKind::fp8:  // have operands of their own: add_fp8_products.
+      case ProductKind::fp8:  // have their own operands: add_fp8_products.
       case ProductKind::fp8_weight:
         break;
     }
@@ -213,7 +214,7 @@ class Calibration {
   void run();
 
  private:
-  /// Work to be measured: what makes operands, and returns the call.
+  /// Work to be measured: makes the operands, and returns the call.
   struct Item {
     std::function<std::function<void()>(Operands&)> make;
     std::function<void(double seconds)> note;
@@ -250,7 +251,7 @@ float Calibration::first_of(const Tensor& t) {
 
 /// Seconds that a call adds to the carrier's load.
 double Calibration::seconds_of(const std::function<void()>& call, double hold) {
-  // As many calls as last about as long as half the carrier.
+  // As many calls as take about half the carrier's time.
   double alone = 0;
   {
     Load load(ops_, call);
@@ -267,7 +268,7 @@ double Calibration::seconds_of(const std::function<void()>& call, double hold) {
   return std::max(added / static_cast<double>(calls), 0.5 * alone);
 }
 
-/// Sums of equal terms, which 16 bits and fp32 sums hold to their last digit or nearly so.
+/// Sums of equal terms, which 16-bit values and fp32 sums represent exactly, or nearly so.
 void Calibration::check_product(Operands& memory, const ProductShape& shape, ProductKind kind) {
   const Product product(memory, plan_.dtype, shape);
   if (kind != ProductKind::forward && kind != ProductKind::input && kind != ProductKind::weight)
@@ -591,7 +592,7 @@ void Calibration::add_passes() {
   }
 }
 
-/// Seconds of the shortest call there is, one after another.
+/// Seconds of the shortest call, repeated.
 void Calibration::measure_start() {
   Operands memory(ops_);
   const Tensor one = memory.filled(DType::f32, {1}, 0);
@@ -609,7 +610,7 @@ void Calibration::run() {
   add_attention();
   add_passes();
   Load carrier(ops_, [&] { carrier_.queue(); });
-  // A tenth of the time for clocks and temperature to settle, and for the carrier itself.
+  // A tenth of the time is for clocks and temperature to settle, and for measuring the carrier.
   carrier_seconds_ = carrier.hold(0.1 * plan_.seconds);
   const double hold = 0.85 * plan_.seconds / static_cast<double>(items_.size());
   for (size_t i = 0; i < items_.size(); ++i) {

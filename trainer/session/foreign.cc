@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using cli::concat;
 
-/// Nothing for what is no regular file: opening a FIFO would wait for ever.
+/// Nothing if it is not a regular file: opening a FIFO would block.
 std::string first_word(const fs::path& path) {
   std::error_code none;
   if (!fs::is_regular_file(path, none)) return {};
@@ -29,8 +29,8 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// The folder of one iteration that holds the files: `root` itself, or what its tracker names, or
-/// any that looks like one.
+/// The folder with the files of one iteration: `root` itself, or what its tracker names, or any
+/// that looks like one.
 fs::path newest(const fs::path& root) {
   std::error_code none;
   const std::string step = first_word(root / "latest");  // DeepSpeed's.

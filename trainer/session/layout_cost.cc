@@ -21,8 +21,8 @@ Topology stage_of(const PlannedRun& run, int stage) {
   return topology;
 }
 
-/// The scratch of products, or of the deterministic backward of attention, two bytes a score in
-/// cuts of whole samples of 2 GiB at most.
+/// The scratch memory of products, or of attention's deterministic backward: two bytes per score,
+/// for parts of whole samples of at most 2 GiB.
 int64_t library_workspace(const ModelSpec& spec, const EngineOptions& options, int tensor_size) {
   constexpr int64_t kProducts = int64_t{64} << 20, kMostScores = int64_t{2} << 30;
   const int64_t heads = spec.num_attention_heads / tensor_size;

@@ -35,7 +35,7 @@ double run_seconds(const Choice& c) {
   return c.report.seconds * static_cast<double>(c.train_iters);
 }
 
-// On one host the trainer starts its ranks; on several a launcher does, once on each.
+// On one host the trainer starts its ranks; on several hosts a launcher does, run once on each.
 std::string command_of(const Choice& choice, const ReportContext& context) {
   const Cluster& cluster = context.task.cluster;
   std::vector<std::string> words;
