@@ -1,6 +1,7 @@
 // The byte-level alphabet of GPT-2: 256 printable characters that represent the 256 bytes in
 // vocab.json, merges.txt and tokenizer.json. Not here: tokens (vocab.h). Includes: C++ library
-// only. Source: GPT-2's bytes_to_unicode; Hugging Face's ByteLevel. SPDX-License-Identifier: MIT
+// only. Source: GPT-2's bytes_to_unicode; Hugging Face's ByteLevel.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstdint>

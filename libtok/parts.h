@@ -1,6 +1,7 @@
 // How to run independent parts of a task. This library creates no threads: a caller that has some
 // can share the loading of a tokenizer among them. Results never depend on it. Includes: C++
-// library only. SPDX-License-Identifier: MIT
+// library only.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstddef>

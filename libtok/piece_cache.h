@@ -1,6 +1,7 @@
 // One worker's cache of encoded pieces: bounded, without allocation once constructed. An entry has
 // what merge_piece gives for the same bytes, so contents affect only speed. Not here: computing a
-// piece's ids (merge.h, encode.h). Includes: zeroed.h. SPDX-License-Identifier: MIT
+// piece's ids (merge.h, encode.h). Includes: zeroed.h.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <cstddef>

@@ -1,6 +1,7 @@
 // The scanners of pretokenize.h. Each follows its pattern alternative by alternative; kPatterns
 // holds the patterns themselves. Notation in comments: L N M letters, numbers, marks; S white
-// space; NL a carriage return or line feed. SPDX-License-Identifier: MIT
+// space; NL a carriage return or line feed.
+// SPDX-License-Identifier: MIT
 #include "libtok/pretokenize.h"
 
 #include <cstdint>

@@ -1,5 +1,6 @@
 // A growing array of token ids whose memory is not zeroed first: encoding writes each id once, in
-// the width that the reader needs. Includes: C++ library only. SPDX-License-Identifier: MIT
+// the width that the reader needs. Includes: C++ library only.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <algorithm>

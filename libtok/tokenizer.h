@@ -3,7 +3,8 @@
 // encode.h. Not here: files, threads, JSON lines (the tools). Includes: the other headers of this
 // room. Text is valid UTF-8 everywhere; unicode.h has find_invalid_utf8() and
 // replace_invalid_utf8() for text that may not be. Source: Hugging Face tokenizers 0.23, tiktoken
-// 0.14. SPDX-License-Identifier: MIT
+// 0.14.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <array>

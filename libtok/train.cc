@@ -1,6 +1,7 @@
 // The trainer. The bookkeeping follows the reference where it affects results: a queue entry has
 // the words in which its pair appeared, counts of a merged pair are not updated, and a second pair
-// may make a token that exists already. SPDX-License-Identifier: MIT
+// may make a token that exists already.
+// SPDX-License-Identifier: MIT
 #include "libtok/train.h"
 
 #include <algorithm>

@@ -1,5 +1,6 @@
 // UTF-8: decoding, checking, repair. Not here: the class tables (unicode_tables.cc).
-// Includes: unicode.h. Functions accept any bytes. SPDX-License-Identifier: MIT
+// Includes: unicode.h. Functions accept any bytes.
+// SPDX-License-Identifier: MIT
 #include "libtok/unicode.h"
 
 #include <cstring>

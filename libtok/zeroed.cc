@@ -1,5 +1,6 @@
 // Zeroed memory, from the heap or from new pages. Includes: zeroed.h; madvise for huge pages, which
-// the system may ignore. SPDX-License-Identifier: MIT
+// the system may ignore.
+// SPDX-License-Identifier: MIT
 #include "libtok/zeroed.h"
 
 #include <sys/mman.h>

@@ -1,6 +1,7 @@
 // Derivation: the steps of derive_and_check, from what the user asked for to what follows. Included
 // only by derive.cc (model, devices, data, checkpoints) and derive_learning.cc (batches, length,
-// learning rate, precision). SPDX-License-Identifier: MIT
+// learning rate, precision).
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <string>

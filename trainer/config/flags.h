@@ -2,7 +2,8 @@
 // steps from rows to a checked TrainConfig. The rows are in flags_model.cc, flags_learning.cc,
 // flags_fp8.cc, flags_run.cc and flags_compatibility.cc (flags of the tutorials that change nothing
 // here, or are refused by name). May include tools/cli and nlohmann-json (for --deepspeed_config);
-// no device, no dataset. SPDX-License-Identifier: MIT
+// no device, no dataset.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <map>

@@ -1,5 +1,5 @@
-// slope_product of a program without Hopper's code: it runs nowhere, and a call is our mistake.
-// Instead of slope_product.cu where the build's list of GPU code has no 9.0a (cmake/cuda.cmake).
+// slope_product in a program without Hopper's code: it runs on no GPU, and a call is a bug.
+// Replaces slope_product.cu where the build's list of GPU code has no 9.0a (cmake/cuda.cmake).
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/slope_product.h"

@@ -295,7 +295,7 @@ TEST_P(CudaStep, CaptureReplaysWithNewNumbers) {
   EXPECT_THROW(sides[1]->replay(captured + 1), DeviceError);
 }
 
-// A recording keeps the scratch memory that it was made with, although a later operation wants more.
+// A recording keeps its scratch memory, although a later operation needs more.
 TEST_P(CudaStep, ARecordingOutlivesItsScratchMemory) {
   const int64_t columns = 1 << 16;  // 132 MiB of partial sums, a block of its own for the driver.
   const Twin dy = random(model(), {64, columns}), sums = empty(DType::f32, {columns}),
