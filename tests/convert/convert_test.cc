@@ -165,7 +165,7 @@ TEST_P(FamilyTest, FoldersOfTransformersAreReadAndWritten) {
     EXPECT_EQ(back.at(name).load(), source.load()) << name;
 }
 
-// Through Megatron's arguments and names, which say everything but the family.
+// Through Megatron's arguments and names, which give everything but the family.
 TEST_P(FamilyTest, GoesThroughMegatronsFileOrIsRefused) {
   const CanonicalModel model =
       read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/" + GetParam());
@@ -239,8 +239,9 @@ TEST_F(ConvertTest, ShardsHoldTheSameTensors) {
   expect_tensors(path("hf"), "fp32");
 }
 
-// What stands in the folder is the user's: it is neither replaced unasked, nor taken along with
-// what a failed run takes back, nor removed for having a name like those of weights.
+// Files already in the folder are the user's: they are not replaced without --force, not removed
+// when a failed run removes its own files, and not removed because their names look like those of
+// weights.
 TEST_F(ConvertTest, FilesOfOthersStay) {
   const CanonicalModel model = read_golden("v3.pt");
   const auto write = [&](bool replace) {
@@ -270,7 +271,7 @@ TEST_F(ConvertTest, FilesOfOthersStay) {
   write(true);
   EXPECT_TRUE(mine("model_ema.safetensors") && mine("notes"));
   EXPECT_FALSE(fs::exists(path("hf/model-00002-of-00003.safetensors")));
-  // A run that was killed left its mark, and the same line goes through.
+  // A killed run leaves its mark, so the same command can run again.
   fs::remove(path("hf/config.json"));
   std::ofstream(path("hf/.megatron-to-hf.unfinished"));
   write(false);
@@ -410,7 +411,7 @@ TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
   EXPECT_THAT(with("vocab_size", 262), HasSubstr("shape (261, 8), expected (262, 8)"));
 }
 
-// What a family's models have and these do not is refused by its key, never computed otherwise.
+// A feature of a family that we do not support is refused by its key, never computed differently.
 TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
   const auto with = [&](const std::string& family, const char* key, const json& value) {
     const fs::path from = fs::path(GOLDEN_DIR) / "convert" / "families" / family;

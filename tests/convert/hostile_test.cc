@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints made to take all memory or all day, or to crash the process: small files that name
-// one large thing many times, tables that claim more than there is, values that are not there. Each
-// is refused in one line, at a cost in proportion to its size. Real files must use a small share of
+// Checkpoints made to exhaust memory or time, or to crash the process: small files that refer to
+// one large object many times, tables that claim more than there is, missing values. Each is
+// refused in one line, at a cost in proportion to its size. Real files must use a small share of
 // that budget.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

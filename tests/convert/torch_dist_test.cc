@@ -107,7 +107,7 @@ TEST_F(TorchDistTest, DamagedBytesOfATensorAreSeen) {
     std::ofstream(path, std::ios::binary) << damaged;
     refused += outcome(folder_) != "accepted";
   }
-  // Dates of the zip members, padding, and extra state that nobody reads may change.
+  // Dates of the zip members, padding, and extra state that no reader uses may change.
   EXPECT_GT(refused, static_cast<int>(bytes.size() / 307 / 3));
 }
 

@@ -100,8 +100,8 @@ TEST_P(TorchFileTest, EveryCutIsRefused) {
   fs::remove(path);
 }
 
-// Any single damaged byte is refused, or lies in a place that holds nothing (padding, dates), or
-// in the legacy form, which has no checksums, changes values only. Nothing crashes.
+// Every single damaged byte is refused, unless it is in padding or a date, or in the legacy form,
+// which has no checksums: there it changes only values. Nothing crashes.
 TEST_P(TorchFileTest, ADamagedByteNeverCrashes) {
   const std::string whole = read_file(golden(GetParam()));
   const std::string path = ::testing::TempDir() + "damaged_" + GetParam();

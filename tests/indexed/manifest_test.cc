@@ -26,7 +26,7 @@ TEST(Crc32c, KnownValues) {
   EXPECT_EQ(crc32c(0, bytes_of(std::string(32, '\0'))), 0x8a9136aau);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(crc32c(0, bytes_of("1234")), bytes_of("56789")), 0xe3069283u);
   std::mt19937 random(1);
-  // Short ones, and those that are taken in three parts of 1,024 bytes.
+  // Short inputs, and those that are processed in three parts of 1,024 bytes.
   for (size_t size = 0; size < 20000; size += size < 200 ? 1 : 431) {
     std::string text(size, '\0');
     for (char& c : text) c = static_cast<char>(random());

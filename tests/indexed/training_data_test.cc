@@ -206,7 +206,7 @@ TEST(Blend, WordsAsMegatronReadsThem) {
     try {
       blend = parse_blend(words);
     } catch (const FormatError&) {
-      // Also refused here: an infinite weight, which the reference takes and then divides by.
+      // Also refused here: an infinite weight, which the reference accepts and then divides by.
       EXPECT_TRUE(prefixes.is_null() || words[0] == "infinity") << text;
       continue;
     }
@@ -311,7 +311,7 @@ TokenizerFlags flags_of(const Json& flags) {
   return t;
 }
 
-// What each release's own classes say of themselves (tests/reference/cache_names_golden.py).
+// How each release's own classes describe themselves (tests/reference/cache_names_golden.py).
 TEST(CacheNames, TokenizersAsEachReleaseDescribesThem) {
   const Json json = golden("tokenizers.json");
   int described = 0;
@@ -387,7 +387,7 @@ TEST(TrainingData, StaleAndTornCachesAreNotUsed) {
   write_whole(files[2].path, changed);
   EXPECT_EQ(first(), expected);
   write_whole(files[2].path, shuffle);
-  // The same prefix, tokenized again: Megatron would go on with the old arrays.
+  // The same prefix, tokenized again: Megatron would continue with the old arrays.
   std::filesystem::remove(folder / "a.idx");
   std::filesystem::remove(folder / "a.bin");
   write_dataset(folder / "a", {int64_t{9}, int64_t{60}, int64_t{30}, int64_t{8}});

@@ -89,7 +89,7 @@ TEST(LoadingInParts, GivesTheSameTokenizer) {
     alone.encode_plain(text, plain);
     EXPECT_EQ(shared.encode(text), plain) << text;
   }
-  // Whichever part is done first, what is wrong with the vocabulary is told first.
+  // Whichever part finishes first, an error in the vocabulary is reported first.
   try {
     tok::Tokenizer::from_gpt2("[]", "no merge at all\n", {}, at_once_from_the_back);
     ADD_FAILURE() << "taken";

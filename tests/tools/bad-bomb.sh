@@ -1,4 +1,5 @@
-# A bomb stops at the limit: 1.5 GB of lines in a few hundred KB. Most of a line is a key that nobody asked for.
+# A bomb stops at the limit: 1.5 GB of lines in a few hundred KB. Most of a line is a key that is
+# not selected.
 . "$(dirname "$0")/prelude"
 command -v zstd >/dev/null || exit 77
 line="{\"pad\":\"$(printf '%0985d' 0)\",\"text\":\"\"}"

@@ -1,5 +1,6 @@
 # What cannot be written, for every tool that writes: a folder that may not be changed (as another user, where this one is
-# root), a file where a folder should be, an output that exists, a disk that is full. Said in one line, and nothing is left.
+# root), a file where a folder should be, an output that exists, a full disk. One line of error, and
+# nothing is left.
 . "$(dirname "$0")/prelude"
 printf '{"text":"good"}\n' >in.jsonl
 make-dataset in.a 40 9 1

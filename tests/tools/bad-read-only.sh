@@ -1,4 +1,4 @@
-# A folder that cannot be written: said before anything is read.
+# A folder that cannot be written is an error before anything is read.
 . "$(dirname "$0")/prelude"
 printf '{"text":"good"}\n' >in.jsonl
 mkdir in.folder

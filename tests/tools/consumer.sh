@@ -1,5 +1,5 @@
-# What is installed serves a project of somebody else: find_package(gristmill), both libraries, one program that encodes,
-# writes a dataset and reads it back.
+# Another project can use the installed libraries: find_package(gristmill), both libraries, one
+# program that encodes, writes a dataset and reads it back.
 . "$(dirname "$0")/prelude"
 build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
 [ -f "$build/cmake_install.cmake" ] || exit 77

@@ -1,6 +1,6 @@
 # Families that differ from Llama in a few rows, from Megatron's flags to a folder of transformers and back: trained, resumed
-# bit for bit, resharded, exported as what they are, verified, read again, generated from. And what is said of a model that no
-# family holds.
+# bit for bit, resharded, exported as what they are, verified, read again, generated from. And the
+# message for a model that no family can represent.
 set -u
 G=$GOLDEN/convert/gpt2
 for i in $(seq 60); do echo "{\"text\": \"the cat sat on the mat $i and the dog saw it\"}"; done >lines.jsonl

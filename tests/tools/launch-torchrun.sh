@@ -1,5 +1,5 @@
-# demo/launch/torchrun: a rank is killed, torchrun starts all again, which go on and end as a run that nobody touched. Skipped
-# where torchrun is neither on PATH nor named by TORCHRUN.
+# demo/launch/torchrun: a rank is killed, torchrun restarts all of them, and the run ends like an
+# undisturbed one. Skipped where torchrun is neither on PATH nor named by TORCHRUN.
 . "$(dirname "$0")/launch_prelude"
 [ -z "${TORCHRUN:-}" ] || PATH=$(dirname "$TORCHRUN"):$PATH
 command -v torchrun >/dev/null || { echo "skipped: torchrun is not installed"; exit 77; }

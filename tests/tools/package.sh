@@ -1,5 +1,6 @@
-# What cpack makes: a .deb whose programs lie in /usr/bin, with their pages and the names of the packages they need; and an
-# archive that runs where it is unpacked, by the shared libraries beside its programs; none of CUDA's is among what they need.
+# cpack's packages: a .deb with programs in /usr/bin, their man pages, and the packages that they
+# need; and an archive that runs where it is unpacked, with the shared libraries that its programs
+# need. Neither needs CUDA's libraries.
 . "$(dirname "$0")/prelude"
 build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
 [ -f "$build/CPackConfig.cmake" ] && command -v dpkg-deb dpkg-shlibdeps >/dev/null || exit 77

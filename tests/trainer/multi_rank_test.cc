@@ -1,5 +1,5 @@
 // Many ranks as processes of the trainer program: under its own launcher and under the variables of
-// others, and meetings that go wrong. Ranks that are lost: lost_rank_test.cc.
+// others, and failures of the rendezvous. Ranks that are lost: lost_rank_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <sys/stat.h>
@@ -138,7 +138,7 @@ TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
 
 TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   const Words two = plain({"--tensor-model-parallel-size", "2"});
-  // For those who do not come.
+  // For ranks that do not come.
   const auto within = [&](const char* seconds) {
     Words words = two;
     words.insert(words.end(), {"--meeting-timeout-seconds", seconds});
@@ -150,7 +150,7 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
   EXPECT_EQ(ended[0].status, 1);
   EXPECT_THAT(ended[0].err, HasSubstr("trainer: rank 1 of 2 did not come within 3 s; there are "
                                       "rank 0 ("));
-  // Another configuration, told once.
+  // Another configuration, reported once.
   suffix_ = ".1";
   Words other = two;
   other.insert(other.end(), {"--lr", "2e-2"});
@@ -178,7 +178,7 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
               HasSubstr("connections from 127.0.0.1 were refused, because they do not know "
                         "this job's secret: another job looks for its rank 0 on ports"));
   EXPECT_EQ(ended[1].status, 1);
-  // A command line that cannot be honoured is told once, whatever the launcher.
+  // A command line that cannot be run is reported once, whatever the launcher.
   ended = under_launcher(2, plain({"--tensor-model-parallel-size", "3"}), torch);
   EXPECT_EQ(ended[0].status, 2);
   EXPECT_EQ(ended[1].status, 2);
@@ -187,7 +187,7 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
 }
 
 // Counts that differ between hosts: one of 2 ranks there, three of 6 here, whose configuration may
-// not even divide. Every host hears the cause, at once.
+// not even divide. Every host is told the cause immediately.
 TEST_F(ManyTest, HostsThatStartOtherNumbersOfRanksAreToldSo) {
   int at = 500;
   for (const auto& [here, there] : {std::pair{"1", "3"}, std::pair{"3", "1"}}) {
@@ -230,7 +230,7 @@ TEST_F(ManyTest, TwoThatTakeThemselvesForRankZeroAreBothTold) {
   }
 }
 
-// The launcher saw two GPUs when the run began; at this start one rank finds its own gone.
+// The launcher saw two GPUs when the run began; at this start one rank's GPU is missing.
 TEST_F(ManyTest, ADeviceThatIsGoneIsToldToAll) {
   for (const int victim : {0, 1}) {
     const auto own = [&](int rank) {
@@ -260,7 +260,7 @@ TEST_F(ManyTest, ADeviceThatIsGoneIsToldToAll) {
                                             " \\([^,]+, GPU " + std::to_string(victim) +
                                             "\\): GPU . is not there: this host has 0 now, and had "
                                             "2 when the run began\n"));
-    // Rank 0 waits some seconds for those who are late.
+    // Rank 0 waits some seconds for late ranks.
     EXPECT_THAT(ended[1].err, testing::AnyOf("", HasSubstr("rank 0 was not found")));
   }
 }
@@ -277,8 +277,8 @@ TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
   EXPECT_EQ(run(words).status, 0);
 }
 
-// To one rank, to the launcher, which tells its ranks, and to all of them at once, as what signals
-// a group of processes does: each rank is then told twice.
+// To one rank, to the launcher, which tells its ranks, and to all of them at once, as a signal to a
+// process group does: each rank then gets it twice.
 TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
   const Words words = plain({"--nproc-per-node", "2", "--train-iters", "60", "--log-interval", "5",
                              "--eval-interval", "25", "--tensor-model-parallel-size", "2"});
@@ -313,7 +313,8 @@ TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
   EXPECT_GT(stops, 2);
 }
 
-// A stage of seven layers and the head beside one of a layer: the line names who is waited for.
+// A stage of seven layers and the head beside one of a layer: the line names the rank that is
+// waited for.
 TEST_F(ManyTest, TheIterationLineNamesTheSlowestRank) {
   const Ended ended = run(
       plain({"--nproc-per-node", "2", "--pipeline-model-parallel-size", "2", "--num-layers", "8",

@@ -1,5 +1,5 @@
-// plan-training and the trainer's own choice of a layout, as their users meet them: the tutorials'
-// command lines, a choice that a resumed run keeps, the lines that refuse.
+// plan-training and the trainer's own choice of a layout, as users see them: the tutorials' command
+// lines, a choice that a resumed run keeps, the messages of refusals.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST_F(PlanProgramTest, TheTutorialsLineGivesACommand) {
   EXPECT_THAT(ended.out, HasSubstr("torchrun --nnodes 8"));
   EXPECT_THAT(ended.out, HasSubstr("--data-path my-gpt2_text_document"));
   EXPECT_THAT(ended.out, HasSubstr("100 steps, about"));
-  EXPECT_THAT(ended.out, HasSubstr("not measured"));  // no table of an H100 was made.
+  EXPECT_THAT(ended.out, HasSubstr("not measured"));  // there is no measured table for an H100.
 }
 
 // Fields add up, the command's flags are the layout's, the same twice.
@@ -177,7 +177,8 @@ Words without_batch(const Words& base) {
   return out;
 }
 
-// The trainer chooses, says what, trains; a run that goes on keeps its choice unless told.
+// The trainer chooses, prints its choice, trains; a resumed run keeps the choice unless told
+// otherwise.
 TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
   const Words words = without_batch(base()) + Words{"--data-path", "d", "--save",          "s",
                                                     "--load",      "s", "--exit-interval", "6"};

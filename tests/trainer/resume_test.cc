@@ -1,7 +1,7 @@
-// The promise of a checkpoint: a run that is killed at any moment and started again by the same
-// command ends with the same losses and the same weights, bit for bit, as one that nobody touched.
-// Killed here at every single operation on files that its saves do, by the fault shim; stopped by
-// signals, deadlines and files; and with a disk that refuses.
+// The guarantee of checkpoints: a run that is killed at any moment and started again with the same
+// command ends with the same losses and the same weights, bit for bit, as an undisturbed one. Here
+// it is killed at every file operation of its saves, by the fault shim; stopped by signals,
+// deadlines and files; and run with a failing disk.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST_F(ResumeTest, KilledAtRandomTimes) {
 TEST_F(ResumeTest, AFinishedRunWithoutItsTrackerGetsItBack) {
   ASSERT_EQ(run(saving("whole")).status, 0);
   ASSERT_EQ(run(saving("kept")).status, 0);
-  // What a kill leaves behind the rename of the first folder that is saved.
+  // What a kill after the rename of the first saved folder leaves.
   std::filesystem::remove(folder_ + "/kept/latest_checkpointed_iteration.txt");
   ASSERT_EQ(run(saving("kept")).status, 0);
   expect_same("kept", "tracker removed");
@@ -94,7 +94,7 @@ TEST_F(ResumeTest, SignalsSaveAndTheSameCommandGoesOn) {
       kill(pid, signal);
       const Ended ended = wait(pid);
       if (ended.status == 0) break;
-      if (ended.status == 128 + signal) continue;  // before the handlers stood.
+      if (ended.status == 128 + signal) continue;  // before the handlers were set.
       ASSERT_EQ(ended.status, 75) << ended.err;
       EXPECT_THAT(ended.err, HasSubstr(signal == SIGTERM ? "SIGTERM: stopped after step"
                                                          : "SIGUSR1: stopped after step"));
@@ -176,7 +176,8 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' goes on from there"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
-  // Nothing was saved: going on is not possible, and of a number of steps not asked either.
+  // Nothing was saved, so the run cannot continue: status 1, or 0 where a number of steps was asked
+  // for.
   EXPECT_EQ(run({"--stop-file", "stop"}).status, 1);
   const Ended measured = run({"--exit-interval", "3", "--log-interval", "1"});
   EXPECT_EQ(measured.status, 0) << measured.err;
@@ -184,7 +185,8 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(measured.out, testing::Not(HasSubstr(" iteration        4/")));
 }
 
-// A disk that is full for one save: the run goes on, says so, and ends as if nothing had been.
+// A disk that is full for one save: the run continues, says so, and ends as if nothing had
+// happened.
 TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
   ASSERT_EQ(run(saving("whole")).status, 0);
   for (const int at : {20, 24, 28, 32}) {
@@ -205,7 +207,7 @@ TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
   }
 }
 
-// With ramp-up, a blend, gradient accumulation and an interval cut in two.
+// With ramp-up, a blend, gradient accumulation and a log interval split in two.
 TEST_F(ResumeTest, RampUpAndBlend) {
   make_dataset("e", 80, 37);
   data_path_ = {"0.3", "d", "0.7", "e"};
@@ -237,7 +239,7 @@ TEST_F(ResumeTest, MuonGoesOnWithItsMomentum) {
   EXPECT_THAT(read("whole/iter_0000012/rank_00000_optimizer.safetensors"),
               HasSubstr("momentum_buffer.decoder.layers.0.mlp.linear_fc1.weight"));
 
-  // Another optimizer has none of it, and is told before anything is read.
+  // Another optimizer has no such state; that is an error before anything is read.
   ASSERT_EQ(run(saving("adam")).status, 0);
   const std::vector<std::string> longer = {"--train-iters", "14", "--optimizer", "muon",
                                            "--override-opt_param-scheduler"};

@@ -105,7 +105,7 @@ TEST(Bzip2Blocks, DamageIsNamed) {
     const size_t bit = random() % (flipped.size() * 8);
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
     try {
-      // The bits that pad the last byte carry nothing; any other must be seen.
+      // The bits that pad the last byte mean nothing; a change of any other bit must be detected.
       EXPECT_EQ(decoded(flipped, 4096), text) << bit;
       EXPECT_EQ(bit / 8, flipped.size() - 1);
     } catch (const Bzip2Error& error) {
@@ -206,7 +206,7 @@ TEST(Bzip2Blocks, WhatStandsBehindAnEndIsNotLost) {
   block.bits = packed.substr(4) + "more";
   block.num_bits = static_cast<int64_t>(block.bits.size()) * 8;
   EXPECT_FALSE(decode_block(block).ok);
-  // Garbage and another stream follow; the first one's sum is not looked at inside a range.
+  // Garbage and another stream follow; the first one's sum is not checked inside a range.
   Bzip2Splitter splitter;
   splitter.start_inside(0);
   Bzip2Joiner joiner;
@@ -235,7 +235,7 @@ struct Bits {
 };
 
 // Makes blocks that no compressor makes: bytes in any order, any origin, any codes and selectors,
-// good ones as a rule.
+// mostly valid.
 class Crafter {
  public:
   explicit Crafter(unsigned seed) : random_(seed) {}
@@ -358,7 +358,7 @@ uint32_t sum_of(std::string_view bytes) {
   return ~sum;
 }
 
-// What libbz2 makes of a block whatever its sum is.
+// What libbz2 decodes from a block, whatever its sum is.
 std::string unchecked(const Bzip2Block& block) {
   std::string packed = std::string("BZh") + block.level + block.bits + std::string(32, '\0');
   std::string out, portion(4096, '\0');
@@ -377,8 +377,8 @@ std::string unchecked(const Bzip2Block& block) {
   return out;
 }
 
-// Each block is given the sum of what libbz2 makes of it, then that of what our decoder makes of
-// it, so that nothing is refused or hidden by the sum alone.
+// Each block gets the sum of what libbz2 decodes from it, then of what our decoder does, so that
+// the sum alone neither refuses nor hides anything.
 TEST(Bzip2Blocks, OwnDecoderEqualsLibbz2OnCraftedBlocks) {
   constexpr int kBlocks = rounds(1500);
   Crafter crafter(19);
@@ -410,7 +410,7 @@ TEST(Bzip2Blocks, OwnDecoderEqualsLibbz2OnCraftedBlocks) {
   EXPECT_LT(only_libbz2, taken / 10);  // randomised ones, codes that bits do not tell apart
 }
 
-// The sum catches nearly all damage, so what comes before it is compared without.
+// The sum catches nearly all damage, so the checks before it are compared without it.
 TEST(Bzip2Blocks, SymbolReadersAgreeOnDamage) {
   std::mt19937 random(13);
   std::string text = noise(3000, 3) + std::string(500, 'z');

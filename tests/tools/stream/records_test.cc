@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests of records: the fast way and the law agree, refusals name their place, and the policy
-// counts.
+// Tests of records: the fast reader and the reference agree, refusals name their place, and the
+// policy counts.
 #include "tools/stream/records.h"
 
 #include <algorithm>
@@ -180,8 +180,8 @@ std::string random_string(std::mt19937& random) {
   return out + "\"";
 }
 
-/// Random lines through this reader and through simdjson's: what simdjson takes is taken, with the
-/// same texts; what is taken beside that would need numbers beyond 64 bits, and none has them.
+/// Random lines through this reader and through simdjson's: what simdjson accepts is accepted, with
+/// the same texts. Only numbers beyond 64 bits could be accepted in addition, and no line has them.
 TEST(Json, ReaderAndSimdjsonAgreeOnRandomLines) {
   std::mt19937 random(11);
   const std::vector<std::string> keys = {"a", "b"};
@@ -235,8 +235,8 @@ std::vector<std::string> good_then_bad(std::vector<std::string> read) {
   return read;
 }
 
-/// Good records and then complaints, read with a blank before each line, which no head has; places
-/// are those without the blanks.
+/// Good records and then errors, read with a blank before each line, so that no line takes the fast
+/// start; places are given as without the blanks.
 std::vector<std::string> read_without_heads(std::string_view text) {
   std::string blanks;
   std::vector<size_t> begins;
@@ -254,15 +254,15 @@ std::vector<std::string> read_without_heads(std::string_view text) {
     const size_t line = std::stoul(one.substr(1));
     const size_t colon = one.find(':');
     const size_t place = std::stoul(one.substr(colon + 1)) - line;
-    // Of the record as a whole it was that of the blank.
+    // For errors of the whole record the place was that of the blank.
     one = "!" + std::to_string(line) + ":" + std::to_string(std::max(place, begins[line - 1] + 1)) +
           one.substr(one.find(' '));
   }
   return out;
 }
 
-/// Lines that open with the wanted key, whole or cut off anywhere, are read as any others, wherever
-/// chunks end.
+/// Lines that open with the wanted key, whole or cut off anywhere, are read like all others,
+/// wherever chunks end.
 TEST(Json, HeadsChangeNothing) {
   std::mt19937 random(17);
   const std::vector<std::string> openings = {
@@ -320,7 +320,7 @@ TEST(Json, BadUtf8Anywhere) {
   }
 }
 
-/// A key that JSON cannot have as it stands is found all the same.
+/// A key that JSON cannot contain without escapes is found, too.
 TEST(Json, KeysWithEscapes) {
   EXPECT_THAT(read_text(Format::json, {"a\"\n"}, "{\"a\\\"\\n\": \"b\"}\n"), ElementsAre("b|/"));
   EXPECT_THAT(read_text(Format::json, {"a\\n"}, "{\"a\\n\": \"b\"}\n"),
@@ -338,7 +338,7 @@ TEST(Plain, LinesNulAndWholeFiles) {
               ElementsAre("a|/", "!2:4 byte \"\\xed\" is not UTF-8"));
 }
 
-/// Looking for the end of the chunk from each of its lines again would take an hour here.
+/// Searching for the end of the chunk again from each line would take an hour here.
 TEST(Plain, LinesThatEndInCarriageReturnsAlone) {
   constexpr int64_t kLines = int64_t{2} << 20;
   std::string text;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Numbers in wikitext: templates that show them show the whole of them or nothing, and no
-// superscript, subscript or dropped template makes another number of one.
-// Expected texts: what the English Wikipedia shows, as docs/wiki-extract-differences.md writes it.
+// Numbers in wikitext: templates show a number completely or not at all, and no superscript,
+// subscript or dropped template turns a number into another. Expected texts: what the English
+// Wikipedia shows, as docs/wiki-extract-differences.md writes it.
 
 #include <gtest/gtest.h>
 

@@ -76,7 +76,7 @@ TEST(Templates, ParserFunctions) {
             "y|");
 }
 
-// Each limit alone: what is within it is shown, what is beyond shows nothing.
+// Each limit alone: what is within it is shown, what is beyond it gives nothing.
 TEST(Templates, WorkIsBounded) {
   EXPECT_EQ(expanded(times(20, "{{greet}}"), {.calls = 7}), times(7, "Hello nobody!"));
   EXPECT_EQ(expanded("{{loop}}{{greet}}", {.calls = 5000}).find("Hello"), std::string::npos);
@@ -97,7 +97,7 @@ TEST(Templates, WorkIsBounded) {
 
 TEST(Templates, WorkIsBoundedByDefault) {
   EXPECT_EQ(expanded("{{greet" + std::string(40000, '|') + "}}{{greet}}"),
-            "Hello !Hello nobody!");  // more parts than are told apart
+            "Hello !Hello nobody!");  // more parts than are distinguished
   const std::string open = times(100000, "{{greet ");
   EXPECT_EQ(expanded(open), open);
   const std::string nested = times(100000, "{{greet|") + times(100000, "}}");

@@ -127,8 +127,8 @@ TEST(Wikitext, SignaturesGo) {
             "said and ~~ ~~~~~~ ~~~~");
 }
 
-// Lines are tidied sixteen bytes at a time where that changes nothing: where a line begins is no
-// matter.
+// Lines are tidied sixteen bytes at a time where that changes nothing: the position of a line does
+// not matter.
 TEST(Wikitext, LinesAreTidiedAlikeAtEveryPlace) {
   constexpr std::string_view kLetters = "aab      (),.;)\t\r";
   constexpr size_t kMostShift = 33;

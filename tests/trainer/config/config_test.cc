@@ -1,5 +1,5 @@
-// What follows from a configuration, what is refused, and the ramp-up of the global batch; the
-// worked numbers are Megatron's own rules done by hand. Whole command lines of tutorials are in
+// What is derived from a configuration, what is refused, and the ramp-up of the global batch; the
+// worked numbers follow Megatron's rules by hand. Whole command lines of tutorials are in
 // tutorials_test.cc.
 //
 // SPDX-License-Identifier: MIT
@@ -50,8 +50,8 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowHasHelp) {
   EXPECT_GT(names.size(), 200u);
 }
 
-// Every default that arguments.py of Megatron-LM core 0.15 gives a flag of this table. What is
-// empty follows from other flags, there as here.
+// Every default that arguments.py of Megatron-LM core 0.15 gives a flag of this table. Empty
+// defaults are derived from other flags, there as here.
 TEST(FlagTable, DefaultsAreMegatrons) {
   const std::map<std::string, std::string> defaults = {
       {"adam-beta1", "0.9"},
@@ -288,7 +288,7 @@ TEST(Derive, NotesWhatChangesNothing) {
     return derive_and_check(config, given, 1);
   };
   const Given scale = {"loss-scale", "hysteresis"};
-  EXPECT_TRUE(notes(small_config(), scale).empty());  // given, but as they are anyway.
+  EXPECT_TRUE(notes(small_config(), scale).empty());  // given, but equal to the default.
   TrainConfig scaled = small_config();
   scaled.loss_scale = 8192;
   scaled.hysteresis = 3;
@@ -461,7 +461,7 @@ TEST(Derive, LayersOfStagesInMegatronsOtherWords) {
   EXPECT_EQ(error(counted(8, true, false)),
             "a pipeline of 2 parts does not divide --num-layers 8 and 1 more for the embedding");
   EXPECT_EQ(error(counted(2, true, true)), "");
-  // Each rank has a chunk of either end's side: parts are in the model's order.
+  // Each rank has a chunk of each half: parts are in the model's order.
   const auto both = [&](C& c) {
     counted(6, true, true)(c);
     c.num_layers_per_virtual_pipeline_stage = 2;

@@ -1,4 +1,4 @@
-// Muon's flags: names, defaults, what is refused by name, what changes nothing.
+// Muon's flags: names, defaults, what is refused by name, what has no effect.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>

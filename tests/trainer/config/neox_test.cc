@@ -1,5 +1,5 @@
-// GPT-NeoX's configurations: every key honoured, named as idle, or refused by name. The real files
-// are planned by tests/tools/neox-real-configs.sh.
+// GPT-NeoX's configurations: every key has an effect, is reported as without effect, or is refused
+// by name. The real files are planned by tests/tools/neox-real-configs.sh.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -47,7 +47,7 @@ Result read(const std::vector<std::string>& texts, const std::vector<std::string
   return result;
 }
 
-// The model with more keys.
+// The base model with more keys.
 Result with(const std::string& more, const std::vector<std::string>& line = {}) {
   return read({kModel, "{" + more + "}"}, line);
 }

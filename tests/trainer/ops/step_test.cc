@@ -1,5 +1,5 @@
-// The operations around the layers: loss, initial values, judgement, AdamW; memory; and thread
-// independence of all.
+// The operations around the layers: loss, initial values, gradient check, AdamW; memory; and that
+// no result depends on the number of threads.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -210,7 +210,7 @@ TEST_F(StepOps, JudgementClipsSkipsAndScales) {
   EXPECT_EQ(s.loss_scale, 512);
   EXPECT_EQ(s.used_loss_scale, 256);
   EXPECT_EQ(s.hysteresis_tracker, 2);
-  EXPECT_FLOAT_EQ(s.grad_multiplier, 1 / 256.0f);  // under the limit: only unscaled
+  EXPECT_FLOAT_EQ(s.grad_multiplier, 1 / 256.0f);  // below the limit: only unscaled
 }
 
 TEST_F(StepOps, AdamWEqualsTheFormula) {
@@ -321,13 +321,13 @@ TEST(Memory, PoolTensorsGiveThemselvesBackOnce) {
     EXPECT_TRUE(view.borrowed());
     EXPECT_EQ(view->data, first);
   }
-  EXPECT_FALSE(pool.empty());  // A borrowed one gives nothing.
+  EXPECT_FALSE(pool.empty());  // A borrowed one frees nothing.
   PoolTensor moved = std::move(a);
   EXPECT_FALSE(a);
   EXPECT_FALSE(moved.borrowed());
   a.reset();
   EXPECT_FALSE(pool.empty());
-  moved = pool.take("b", DType::f32, {100});  // b is taken before a goes.
+  moved = pool.take("b", DType::f32, {100});  // b is allocated before a is freed.
   EXPECT_NE(moved->data, first);
   const PoolTensor again = pool.take("c", DType::f32, {100});
   EXPECT_EQ(again->data, first);

@@ -178,7 +178,7 @@ TEST(Launch, TorchrunsFlagsAreTheHostsOfAPlainStart) {
             "environment: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 6000");
   EXPECT_EQ(with({}, {.nodes = 2, .address = "a"}, 1).describe(),
             "environment: rank 0 of 2, local rank 0 of 1, node 0 of 2; rank 0 at a port 29500");
-  // What has started this process knows better.
+  // The launcher's own variables take precedence.
   EXPECT_EQ(with(kTorchrun, hosts, 1).describe(), detect(kTorchrun).describe());
   EXPECT_EQ(with({}, {.nodes = 1, .address = "n01"}, 1).world_size, 1);
 }
@@ -191,7 +191,7 @@ TEST(Launch, HalfSetVariablesAreExplained) {
               HasSubstr("rank 4 of 4"));
 }
 
-// One host may see itself under another name: that is no other job.
+// One host may use another name for itself; that is not another job.
 TEST(Launch, AHostThatNamesItselfOtherwiseIsOfTheSameJob) {
   Variables pod = {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "23456"}};
@@ -279,7 +279,7 @@ TEST(Launch, ADeviceForEachRank) {
   EXPECT_EQ(device_of(launch, 4), 3);
   EXPECT_EQ(device_of(launch, 1), 0);  // narrowed to this rank's own.
   EXPECT_THROW(device_of(launch, 2), LaunchError);
-  // Chosen by this program's launcher, of which one has gone since.
+  // Chosen by this program's launcher; one of them is missing since.
   const Launch chosen{.world_size = 2, .local_rank = 1, .local_size = 2, .device = 3, .devices = 4};
   EXPECT_EQ(device_of(chosen, 4), 3);
   try {

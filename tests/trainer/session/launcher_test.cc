@@ -1,5 +1,5 @@
 // The launcher with ranks that only end: this test program itself, started as each rank, dies or
-// returns what the case asks for. How real ranks end is lost_rank_test.cc's.
+// returns as the case says. Real ranks: lost_rank_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -103,7 +103,7 @@ TEST(Launcher, OnlyWhatLoadsWhatItSavesIsRepeatable) {
   config.max_restarts = 2;
   EXPECT_FALSE(repeatable(config));
   EXPECT_TRUE(goes_on(config, true));
-  EXPECT_FALSE(goes_on(config, false));  // who started the ranks starts none again.
+  EXPECT_FALSE(goes_on(config, false));  // the launcher restarts no ranks.
   config.load = "s/";
   EXPECT_TRUE(repeatable(config));
   config.load = "s";

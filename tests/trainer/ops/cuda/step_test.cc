@@ -1,5 +1,5 @@
-// CUDA loss, gradient judgement, AdamW, initial values and memory operations against their CPU
-// twins; capture and replay.
+// CUDA loss, gradient check, AdamW, initial values and memory operations against the CPU's; capture
+// and replay.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <future>
@@ -319,7 +319,7 @@ TEST_P(CudaStep, ARecordingOutlivesItsScratchMemory) {
   EXPECT_EQ(bytes(others[1]), others_wanted);
 }
 
-// Of the size that lies on huge pages, made by another thread while this one records.
+// Large enough for huge pages, allocated by another thread while this one records.
 TEST_P(CudaStep, LargeHostBlocksAreMadeByAnyThread) {
   if (model() != DType::f32) GTEST_SKIP() << "one dtype is enough";
   const int64_t count = (int64_t{65} << 20) / 4;
