@@ -1,4 +1,5 @@
-# The archive carries the shared libraries beside the programs; the .deb names them as dependencies.
+# The archive contains the shared libraries that the programs need; the .deb depends on their
+# packages.
 if(CPACK_GENERATOR STREQUAL "DEB")
   set(CPACK_COMPONENTS_ALL runtime development)
 else()

@@ -17,15 +17,15 @@ function(gristmill_program name)
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-  # DT_RPATH rather than DT_RUNPATH: the bundled libraries find each other by it too.
+  # DT_RPATH rather than DT_RUNPATH: the bundled libraries find each other by it, too.
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/gristmill")
   target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
   set_property(GLOBAL APPEND PROPERTY gristmill_programs ${name})
   install(TARGETS ${name} RUNTIME_DEPENDENCY_SET gristmill_programs RUNTIME COMPONENT runtime)
 endfunction()
 
-# gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest, which bears
-# the label gpu where NAME ends in _cuda_test.
+# gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest,
+# with the label gpu where NAME ends in _cuda_test.
 function(gristmill_test name)
   if(NOT BUILD_TESTING)
     return()
@@ -35,7 +35,8 @@ function(gristmill_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
                              SHARED_DATA_DIR="${PROJECT_SOURCE_DIR}/../shared/data")
-  # Under a sanitizer a test's own lines take longer to optimise than to run; in a release some of them loop.
+  # Under a sanitizer, optimizing a test's own code takes longer than running it; in release builds
+  # some tests have long loops.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O0>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(labels)
