@@ -70,7 +70,7 @@ const cli::Table<Options> kFlags = {
        .letter = 'i',
        .aliases = "load load-dir",
        .value = "PATH",
-       .help = "Checkpoint to read. A folder that --save of the trainer or of Megatron wrote, one "
+       .help = "Checkpoint to read: a folder written by --save of the trainer or of Megatron, one "
                "iter_* folder of it, or a model_optim_rng.pt.",
        .field = cli::text(&Options::input),
        .required = true},
@@ -85,7 +85,7 @@ const cli::Table<Options> kFlags = {
       {.name = "iteration",
        .aliases = "ckpt-step",
        .value = "N",
-       .help = "Iteration to read. Default: the one that the folder's tracker names.",
+       .help = "Iteration to read. Default: the one in the folder's tracker.",
        .field = cli::integer(&Options::iteration)},
       {.name = "force",
        .letter = 'f',
@@ -99,16 +99,16 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::to, {"hf", "megatron", "trainer"})},
       {.name = "arch",
        .value = "NAME",
-       .help = "Family of Hugging Face models. auto takes the one that holds the model.",
+       .help = "Family of Hugging Face models. auto takes the one that can represent the model.",
        .field = cli::text(&Options::arch)},
       {.name = "dtype",
        .value = "NAME",
-       .help = "Type of the weights written. keep leaves them as they are; fp32 takes the main "
+       .help = "Type of the weights written. keep does not change it; fp32 takes the main "
                "parameters where the checkpoint has them.",
        .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
       {.name = "num-attention-heads",
        .value = "N",
-       .help = "Attention heads of a checkpoint that holds no arguments.",
+       .help = "Number of attention heads, for a checkpoint without arguments.",
        .field = cli::integer(&Options::num_attention_heads, 1)},
       {.name = "activation",
        .value = "NAME",
@@ -116,20 +116,20 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::activation, {"gelu", "gelu_new", "relu"})},
       {.name = "max-shard-size",
        .value = "SIZE",
-       .help = "Largest safetensors file, as 5GB (10^9) or 5G (2^30). A larger tensor has a file "
+       .help = "Largest safetensors file, as 5GB (10^9) or 5G (2^30). A larger tensor gets a file "
                "of its own.",
        .field = shard_size()}}},
     {"Vocabulary",
      {{.name = "vocab-size",
        .value = "N",
-       .help = "Real size of the vocabulary; the padding behind it is left out. The default is "
-               "what the checkpoint or the tokenizer says.",
+       .help = "Real size of the vocabulary; padding after it is left out. Default: what the "
+               "checkpoint or the tokenizer says.",
        .field = cli::integer(&Options::vocab_size, 1)},
       {.name = "vocab-file",
        .aliases = "vocab",
        .value = "FILE",
-       .help = "Vocabulary (vocab.json) that the model was trained with. The default is the "
-               "checkpoint's own, where that file is there.",
+       .help = "Vocabulary (vocab.json) that the model was trained with. Default: the checkpoint's "
+               "own, if that file exists.",
        .field = cli::text(&Options::vocab_file)},
       {.name = "merge-file",
        .value = "FILE",
@@ -149,14 +149,14 @@ const cli::Table<Options> kFlags = {
        .field = cli::text(&Options::verify)},
       {.name = "report",
        .value = "FILE",
-       .help = "Write what --verify found to FILE, as JSON.",
+       .help = "Write the results of --verify to FILE, as JSON.",
        .field = cli::text(&Options::report)},
       {.name = "strict-pickle",
-       .help = "Refuse a .pt file with classes that are not understood, even where they are not "
-               "read. Nothing of a file is executed in any case.",
+       .help = "Refuse a .pt file with unknown classes, even where they are not read. Code in a "
+               "file is never executed.",
        .field = cli::on(&Options::strict_pickle)},
       {.name = "ignore-checksums",
-       .help = "Read a .pt file that was written without true checksums.",
+       .help = "Read a .pt file that was written without valid checksums.",
        .field = cli::on(&Options::ignore_checksums)}}},
     {"With --to megatron or trainer",
      {{.name = "layout",
@@ -166,9 +166,9 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::layout, {"legacy", "core"})},
       {.name = "args-object",
        .value = "KIND",
-       .help = "Class of the arguments in the file. ordereddict has them as attributes too and is "
+       .help = "Class of the arguments in the file. ordereddict also has them as attributes and is "
                "loaded by torch.load with weights_only=True; namespace is Megatron's own "
-               "argparse.Namespace, which torch 2.6 and later load only when told to.",
+               "argparse.Namespace, which torch 2.6 and later load only with weights_only=False.",
        .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})},
       {.name = "make-vocab-size-divisible-by",
        .value = "N",
@@ -245,7 +245,7 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
     return fail(
         options.input + ": a vocabulary of " + std::to_string(size) + ", but the embedding has " +
         std::to_string(rows) + " rows" +
-        (tokenizer.vocab_size == size ? ": " + tokenizer.place + " is another model's" : ""));
+        (tokenizer.vocab_size == size ? ": " + tokenizer.place + " belongs to another model" : ""));
   // A model's own folder may list more tokens than its embedding has, like its source.
   if (tokenizer.vocab_size > size && (tokenizer.model_files.empty() || !options.tokenizer.empty()))
     return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
@@ -332,7 +332,7 @@ int run(Options& options, cli::Invocation& call) {
     write_start(
         model, tokenizer,
         {options.output, options.divisible_by, safetensors_dtype(options.dtype), options.force});
-    console.log("go on with: trainer --load " + options.output +
+    console.log("continue with: trainer --load " + options.output +
                 " --use-checkpoint-args --finetune ...");
     return 0;
   }

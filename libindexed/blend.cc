@@ -100,7 +100,7 @@ std::vector<double> numbers_in(const std::string& split) {
         python_number(std::string_view(split).substr(at, end - at));
     if (!number)
       throw FormatError(
-          message("split \"", split, "\": \"", split.substr(at, end - at), "\" is no number"));
+          message("split \"", split, "\": \"", split.substr(at, end - at), "\" is not a number"));
     numbers.push_back(*number);
     at = end;
   }

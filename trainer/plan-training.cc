@@ -51,23 +51,23 @@ constexpr int64_t kUsualVocabulary = 50257;
 cli::Table<PlanOptions> flags() {
   using O = PlanOptions;
   cli::Table<O> table = {
-      {"What is planned",
+      {"What to plan",
        {{.name = "world-size",
          .value = "N",
-         .help = "GPUs in all. Default: those that are here, else 1.",
+         .help = "Total number of GPUs. Default: those of this machine, else 1.",
          .field = cli::integer(&O::world_size, 1, 1 << 20)},
         {.name = "local-world-size",
          .value = "N",
-         .help = "GPUs of a host. Default: at most 8 of them.",
+         .help = "GPUs per host. Default: all of them, at most 8.",
          .field = cli::integer(&O::local_world_size, 1, 1 << 10)},
         {.name = "device-memory-gb",
          .value = "GB",
-         .help = "Memory of a GPU, as it is sold. Default: DEVICE_MEMORY_GB of the environment, or "
+         .help = "Nominal memory of a GPU. Default: DEVICE_MEMORY_GB of the environment, or "
                  "the card's own.",
          .field = cli::real(&O::device_memory_gb, 1, 1e5)},
         {.name = "tokens",
          .value = "TOKENS",
-         .help = "Length of the run, as the trainer's --train-tokens.",
+         .help = "Length of the run, like the trainer's --train-tokens.",
          .field = {cli::Arity::one,
                    [](O& o, const cli::Values& v) {
                      o.train.train_tokens = cli::parse_integer(v[0], 1, cli::kMaxInteger);
@@ -75,21 +75,21 @@ cli::Table<PlanOptions> flags() {
                    nullptr}},
         {.name = "top",
          .value = "N",
-         .help = "How many of the best layouts are printed.",
+         .help = "Number of layouts to print, the best first.",
          .field = cli::integer(&O::top, 1, 1000)},
         {.name = "as-given",
-         .help = "Choose nothing: cost the layout that the flags give.",
+         .help = "Do not search: estimate the layout that the flags give.",
          .field = cli::on(&O::as_given)},
         {.name = "json", .help = "Print the result as JSON.", .field = cli::on(&O::json)}}},
       {"Measuring",
        {{.name = "calibrate",
          .value = "FILE",
-         .help = "Plan nothing: measure the GPUs that are here, in less than a minute, and write "
+         .help = "Do not plan: measure the GPUs of this machine, in less than a minute, and write "
                  "their table to FILE (or standard output, -), for --gpu FILE.",
          .field = cli::text(&O::calibrate)},
         {.name = "seconds",
          .value = "SECONDS",
-         .help = "How long --calibrate holds its load.",
+         .help = "How long --calibrate keeps the GPUs under load.",
          .field = cli::real(&O::seconds, 1, 3600)}}}};
   for (const cli::Group<TrainConfig>& group : flag_table())
     table.push_back(cli::lift(group, &O::train));

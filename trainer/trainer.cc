@@ -99,7 +99,7 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
     out.commit();
   } catch (const std::system_error& error) {
     if (!goes_on || !may_pass(error.code().value())) throw;
-    console.error(concat(cli::describe(error), ": not written; training goes on"));
+    console.error(concat(cli::describe(error), ": not written; training continues"));
   }
 }
 
@@ -279,10 +279,11 @@ rendezvous::HostFlags host_flags(const TrainConfig& config) {
     throw UsageError(concat("--node-rank ", hosts.node_rank, ": --nnodes ", hosts.nodes,
                             " has hosts 0 to ", hosts.nodes - 1));
   if (hosts.nodes > 1 && !config.node_rank)
-    throw UsageError(concat("--nnodes ", hosts.nodes, " needs --node-rank: which of them is this"));
+    throw UsageError(
+        concat("--nnodes ", hosts.nodes, " needs --node-rank: the number of this host"));
   if (hosts.nodes > 1 && hosts.address.empty())
     throw UsageError(
-        concat("--nnodes ", hosts.nodes, " needs --master-addr: the host of number 0"));
+        concat("--nnodes ", hosts.nodes, " needs --master-addr: the host with number 0"));
   return hosts;
 }
 

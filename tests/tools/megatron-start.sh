@@ -24,7 +24,7 @@ refused() { trainer "$@" --data-path lines_text_document --micro-batch-size 2 --
 cp -r "$G/tp2pp2" megatron && cp -r "$G/deepspeed" deepspeed && cp -r "$GOLDEN/convert/torch_dist/llama_tp2" torch_dist && cp "$G/v3.pt" .
 for source in megatron deepspeed torch_dist v3.pt hf; do refused --load $source --finetune; done
 refused --pretrained-checkpoint megatron/ --ckpt-step 10 --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" | tee line | sed "s:$G/::g"
-$(sed 's/.* make a start of it with \(.*\) and say .*/\1/' line) --quiet
+$(sed 's/.*: convert it with \(.*\) and give .*/\1/' line) --quiet
 cmp from-hf/iter_*/rank_00000_model.safetensors megatron-start/iter_*/rank_00000_model.safetensors && echo "the command makes the start"
 refused --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --vocab-size 9 --save megatron
 megatron-to-hf --to trainer --input "$GOLDEN/convert/torch_dist/llama_tp2" --output llama --vocab-size 263

@@ -124,7 +124,7 @@ TEST_F(LostRankTest, ADeviceThatIsGoneIsGoneOnWithoutWhereThatIsAllowed) {
       run(words("one", "4", {"--max-restarts", "3", "--allow-fewer-devices"}), broken);
   EXPECT_EQ(fewer.status, 0) << fewer.err;
   EXPECT_THAT(fewer.err, AllOf(HasSubstr("restart 1 of 3 with 4 ranks"),
-                               HasSubstr("device 1: gone: going on with devices 0, 2\n"),
+                               HasSubstr("device 1: gone: continuing with devices 0, 2\n"),
                                HasSubstr("restart 2 of 3 with 2 ranks")));
   ASSERT_EQ(run(words("two", "2", {})).status, 0) << read("err");
   EXPECT_EQ(metrics("one"), metrics("two"));
@@ -246,7 +246,7 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   // The same command would start over, so 75 would be wrong.
   const Ended given_up = killed("given up", "1");
   EXPECT_EQ(given_up.status, 1) << given_up.err;
-  EXPECT_THAT(given_up.err, testing::EndsWith("say --load 'given up'\n"));
+  EXPECT_THAT(given_up.err, testing::EndsWith("give --load 'given up'\n"));
 }
 
 // Two network namespaces joined by a pair of interfaces: two hosts as far as TCP can tell. The

@@ -272,7 +272,7 @@ TEST_F(ManyTest, ASecretFileThatOthersMayReadIsRefused) {
   chmod((folder_ + "/secret").c_str(), 0644);
   const Ended open = run(words);
   EXPECT_EQ(open.status, 2);
-  EXPECT_THAT(open.err, HasSubstr("secret: others than its owner may read it: say chmod 600"));
+  EXPECT_THAT(open.err, HasSubstr("secret: others than its owner may read it: run chmod 600"));
   chmod((folder_ + "/secret").c_str(), 0600);
   EXPECT_EQ(run(words).status, 0);
 }
@@ -303,7 +303,7 @@ TEST_F(ManyTest, SigtermToOneOrAllSavesOnce) {
       if (ended.status == 0) break;
       ASSERT_EQ(ended.status, 75) << ended.err;
       EXPECT_THAT(ended.err, ContainsRegex("SIGTERM: stopped after step [0-9]+; the same command "
-                                           "goes on from there"));
+                                           "continues from there"));
       const std::string printed = ended.out;
       EXPECT_EQ(printed.find("saving checkpoint"), printed.rfind("saving checkpoint"));
       ASSERT_LT(++stops, 200);

@@ -188,7 +188,7 @@ TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
   const Ended first = train({"--nproc-per-node", "2", "--max-global-batch-size", "9"});
   ASSERT_EQ(first.status, 75) << first.err;  // stopped on the way.
   EXPECT_THAT(first.err, ContainsRegex("trainer: layout chosen in .*: tensor [12]"));
-  EXPECT_THAT(first.err, HasSubstr("trainer: the same by hand: --micro-batch-size "));
+  EXPECT_THAT(first.err, HasSubstr("trainer: the same as flags: --micro-batch-size "));
   EXPECT_THAT(first.out, ContainsRegex("global batch size:     [89] "));
   const Ended second = train({"--nproc-per-node", "2", "--max-global-batch-size", "9"});
   ASSERT_EQ(second.status, 0) << second.err;

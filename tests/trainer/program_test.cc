@@ -147,7 +147,7 @@ TEST_F(TrainerTest, ScheduleAndModelMustAgreeWithTheCheckpoint) {
   ASSERT_EQ(run({"--save", "s"}).status, 0);
   const Ended differs = run({"--load", "s", "--lr", "2e-2", "--train-iters", "14"});
   EXPECT_EQ(differs.status, 2);
-  EXPECT_THAT(differs.err, HasSubstr("say --override-opt_param-scheduler to take the command's"));
+  EXPECT_THAT(differs.err, HasSubstr("give --override-opt_param-scheduler to take the command's"));
   EXPECT_EQ(
       run({"--load", "s", "--lr", "2e-2", "--train-iters", "14", "--override-opt_param-scheduler"})
           .status,
@@ -315,11 +315,11 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
   EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "v100"}),
               HasSubstr("trainer: --gpu v100: NVIDIA V100 32 GB: compute capability 7.0, "));
   EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "a100"}),
-              HasSubstr("trainer: --gpu a100: one of a30, a100-40gb, "));
+              HasSubstr("trainer: --gpu a100: expected one of a30, a100-40gb, "));
   EXPECT_EQ(refused({"--dry-run", "--device", "cpu", "--gpu", "l4"}),
             "trainer: --gpu contradicts --device cpu\n");
   EXPECT_EQ(refused({"--device", "auto", "--gpu", "l4"}),
-            "trainer: --gpu says what --dry-run or --auto-layout plans for\n");
+            "trainer: --gpu needs --dry-run or --auto-layout\n");
   EXPECT_EQ(refused({"--dry-run", "--device", "auto", "--gpu", ""}),
             "trainer: --gpu \"\": expected the name of a card\n");
 }
@@ -348,10 +348,10 @@ TEST_F(TrainerTest, ADriverThatDoesNotServeIsNamed) {
   EXPECT_EQ(
       said("12040", "0"),
       "trainer: cuda: the NVIDIA driver is too old: it is for CUDA 12.4, this build needs one "
-      "for CUDA 13.0 (580 or newer); --device cpu does without it\n");
+      "for CUDA 13.0 (580 or newer); --device cpu needs no GPU\n");
   EXPECT_EQ(said("13000", "802"),
             "trainer: cuda: the NVIDIA driver does not start: system not yet initialized; "
-            "--device cpu does without it\n");
+            "--device cpu needs no GPU\n");
 #else
   GTEST_SKIP() << "built without CUDA";
 #endif
@@ -386,12 +386,12 @@ TEST_F(TrainerTest, CommonMistakesAreNamed) {
   std::filesystem::create_directories(folder_ + "/hf");
   std::ofstream(folder_ + "/hf/config.json") << "{}";
   EXPECT_EQ(refused({"--load", "hf"}, 2),
-            "trainer: --load hf: a transformers folder: make a start of it with hf-to-megatron "
-            "--input hf --output hf-start and say --load hf-start --finetune\n");
+            "trainer: --load hf: a transformers folder: convert it with hf-to-megatron "
+            "--input hf --output hf-start and give --load hf-start --finetune\n");
   std::filesystem::rename(folder_ + "/hf", folder_ + "/it's hf");
   EXPECT_EQ(refused({"--load", "it's hf/"}, 2),
-            "trainer: --load it's hf/: a transformers folder: make a start of it with "
-            "hf-to-megatron --input 'it'\\''s hf/' --output 'it'\\''s hf-start' and say --load "
+            "trainer: --load it's hf/: a transformers folder: convert it with "
+            "hf-to-megatron --input 'it'\\''s hf/' --output 'it'\\''s hf-start' and give --load "
             "'it'\\''s hf-start' --finetune\n");
   ASSERT_EQ(run({"--save", "s"}).status, 0);
   EXPECT_THAT(refused({"--load", "s", "--train-iters", "12", "--weight-decay", "0.3"}, 2),

@@ -154,7 +154,7 @@ TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
           sweep.ranks > 1 ? "rank " + std::to_string(sweep.victim) + " \\([^)]+\\): " : "";
       EXPECT_THAT(ended.err, ContainsRegex("trainer: " + culprit + "save[^\n:]*: " +
                                            words_of(r.error) + "[^\n]*: the checkpoint of step " +
-                                           number + " was not written; training goes on"))
+                                           number + " was not written; training continues"))
           << what;
     }
     // The leftovers of a failed save are removed by the next one.
@@ -218,7 +218,7 @@ TEST_F(RefusedDiskTest, LogsWaitForTheirDisk) {
         EXPECT_THAT(ended.err,
                     AllOf(ContainsRegex("trainer: " + logs + "/" + file + ": " + words_of(error) +
                                         ": (line|point)s are kept in memory, 16384 KiB at most, "
-                                        "and tried again; training goes on\n"),
+                                        "and tried again; training continues\n"),
                           ContainsRegex("trainer: " + logs + "/" + file +
                                         ": is written again: [0-9]+ (line|point)s? that waited "
                                         "(is|are) in it, none is lost\n")));
@@ -245,11 +245,11 @@ TEST_F(RefusedDiskTest, AFullDiskDoesNotEndARestart) {
                                                      {"FAULT_ERRNO", std::to_string(ENOSPC)}});
   wait_for_output("successfully saved checkpoint at iteration 20 ");
   std::ofstream(full) << "";
-  wait_for_output("was not written; training goes on", "err");
+  wait_for_output("was not written; training continues", "err");
   const std::vector<pid_t> ranks = children(launcher);
   ASSERT_EQ(ranks.size(), size_t{2});
   kill(ranks[1], SIGKILL);
-  wait_for_output("save/config.toml: no space left on device: not written; training goes on",
+  wait_for_output("save/config.toml: no space left on device: not written; training continues",
                   "err");
   std::filesystem::remove(full);
   wait_for_output(": is written again: ", "err");  // TensorBoard's file, at least.

@@ -98,7 +98,7 @@ TEST_F(ResumeTest, SignalsSaveAndTheSameCommandGoesOn) {
       ASSERT_EQ(ended.status, 75) << ended.err;
       EXPECT_THAT(ended.err, HasSubstr(signal == SIGTERM ? "SIGTERM: stopped after step"
                                                          : "SIGUSR1: stopped after step"));
-      EXPECT_THAT(ended.err, HasSubstr("the same command goes on from there"));
+      EXPECT_THAT(ended.err, HasSubstr("the same command continues from there"));
       ASSERT_LT(++stops, 200);
     }
     EXPECT_EQ(metrics(save), metrics("whole"));
@@ -173,7 +173,7 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(stopped.err, HasSubstr("stop file stop: stopped after step 0"));
   const Ended lone = run({"--save", "a lone", "--exit-interval", "3"});
   EXPECT_EQ(lone.status, 75);
-  EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' goes on from there"));
+  EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' continues from there"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
   // Nothing was saved, so the run cannot continue: status 1, or 0 where a number of steps was asked
@@ -201,7 +201,7 @@ TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
     EXPECT_THAT(ended.err,
                 ContainsRegex(
                     "no space left on device[^\n]*: the checkpoint of step (5|10) was not written; "
-                    "training goes on"))
+                    "training continues"))
         << at;
     EXPECT_TRUE(tensors(save, 12) == tensors("whole", 12)) << at;
   }
@@ -248,7 +248,7 @@ TEST_F(ResumeTest, MuonGoesOnWithItsMomentum) {
   EXPECT_EQ(refused.err,
             "trainer: --optimizer muon: adam/iter_0000012 has no momentum_buffer of "
             "decoder.layers.0.self_attention.linear_qkv.weight: it was written with --optimizer "
-            "adam; --no-load-optim takes its weights alone\n");
+            "adam; --no-load-optim takes only its weights\n");
   const Ended back = run(saving(
       "whole", {"--train-iters", "14", "--optimizer", "adam", "--override-opt_param-scheduler"}));
   EXPECT_EQ(back.status, 2);

@@ -347,7 +347,7 @@ std::string LoadedTokenizer::complaint(std::string_view text) const {
   for (size_t at = 0; at < text.size();) {
     if (next_number(text, vocab_size_, at) >= 0) continue;
     const std::string_view word = text.substr(at, text.find(' ', at) - at);
-    return cli::concat(cli::quote(word), " is no number from 0 to ", vocab_size_ - 1,
+    return cli::concat(cli::quote(word), " is not a number from 0 to ", vocab_size_ - 1,
                        ", as the NullTokenizer reads");
   }
   return {};

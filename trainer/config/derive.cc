@@ -106,7 +106,7 @@ void Derivation::position() {
   if (config.no_position_embedding && !rotary) {
     throw UsageError(
         "--no-position-embedding goes with --position-embedding-type rope; for no positions at all "
-        "say --position-embedding-type none");
+        "use --position-embedding-type none");
   }
   if (config.use_rope_scaling && config.rotary_seq_len_interpolation_factor != 1) {
     throw UsageError(

@@ -196,13 +196,13 @@ constexpr Idle kRefused[] = {
      "decoupled-lr decoupled-min-lr embedding-init-method-std"},
     {"the optimizer trains all parameters, and vectors have no decay",
      "use-bnb-optimizer freeze-all-layers apply-wd-to-qk-layernorm", "no-weight-decay-cond-type"},
-    {"say --rampup-batch-size", "", "step-batch-size-schedule"},
-    {"say --train-iters or --train-samples", "", "epochs"},
-    {"say --make-vocab-size-divisible-by 1", "no-pad-vocab-size disable-pad-vocab-size"},
+    {"use --rampup-batch-size", "", "step-batch-size-schedule"},
+    {"use --train-iters or --train-samples", "", "epochs"},
+    {"use --make-vocab-size-divisible-by 1", "no-pad-vocab-size disable-pad-vocab-size"},
     {"sequences are not divided among ranks", "force-ds-sequence-parallel hybrid-context-parallel",
      "max-seqlen-per-dp-cp-rank", "hierarchical-context-parallel-sizes"},
     {"make a dataset with bpe-tokenize", "mock-data sft"},
-    {"say --train-data-path, --valid-data-path and --test-data-path, or "
+    {"use --train-data-path, --valid-data-path and --test-data-path, or "
      "--per-split-data-args-path",
      "",
      "train-weighted-split-paths-path valid-weighted-split-paths-path "
@@ -212,7 +212,7 @@ constexpr Idle kRefused[] = {
      "train-idx-path train-desc-path train-doc-idx-path train-sample-idx-path "
      "train-shuffle-idx-path"},
     {"say where the files are with --data-path", "", "aml-data-download-path"},
-    {"say --reset-attention-mask", "dataloader-inter-document-masking"},
+    {"use --reset-attention-mask", "dataloader-inter-document-masking"},
     {"activations of the MLP are gelu_tanh, gelu_erf, relu and swiglu", "squared-relu"},
     {"rotary positions turn the two halves of a head, as GPT-NeoX's and Llama's do",
      "rotary-interleaved"},
@@ -223,7 +223,7 @@ constexpr Idle kRefused[] = {
     {"an evaluation takes --eval-iters global batches of one blend",
      "full-validation multiple-validation-sets",
      "eval-global-batch-size eval-micro-batch-size start-eval-at-iter"},
-    {"say --skip-train", "", "eval-only"},
+    {"use --skip-train", "", "eval-only"},
     {"every step is taken, and every sample has --seq-length tokens",
      "curriculum-learning curriculum-learning-legacy random-ltd "
      "data-efficiency-curriculum-learning variable-seq-lengths",
@@ -234,24 +234,24 @@ constexpr Idle kRefused[] = {
      "cpu-offloading checkpoint-in-cpu ds-sequence-parallel-fpdt "
      "ds-sequence-parallel-fpdt-offloading fine-grained-activation-offloading",
      "ds-sequence-parallel-fpdt-chunk-size optimizer-offload-policy", "offload-modules"},
-    {"say --zero-stage",
+    {"use --zero-stage",
      "use-torch-fsdp2 use-megatron-fsdp use-custom-fsdp enable-full-sharding-in-hsdp",
      "data-parallel-sharding-strategy outer-dp-sharding-strategy"},
-    {"say --num-layers-per-virtual-pipeline-stage, or --decoder-first-pipeline-num-layers and "
+    {"use --num-layers-per-virtual-pipeline-stage, or --decoder-first-pipeline-num-layers and "
      "--decoder-last-pipeline-num-layers",
      "standalone-embedding-stage",
      "pipeline-model-parallel-layout pipeline-model-parallel-split-rank"},
     {"no value is silently reduced", "decrease-batch-size-if-needed"},
-    {"say --save-interval and --keep-last", "",
+    {"use --save-interval and --keep-last", "",
      "save-retain-interval non-persistent-save-interval non-persistent-ckpt-type "
      "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir"},
     {"megatron-to-hf converts checkpoints", "", "ckpt-convert-save"},
-    {"say --ckpt-step", "", "load-tag"},
-    {"say --finetune for weights alone, or --override-opt_param-scheduler",
+    {"use --ckpt-step", "", "load-tag"},
+    {"use --finetune for only the weights, or --override-opt_param-scheduler",
      "no-load-lr-state reset-iteration"},
     {"main parameters come with the optimizer's state", "load-main-params-from-ckpt"},
-    {"say --config FILE, one name = value a line", "", "yaml-cfg"},
-    {"say --extra-vocab-size", "", "tiktoken-num-special-tokens", "tiktoken-special-tokens"},
+    {"use --config FILE, one name = value per line", "", "yaml-cfg"},
+    {"use --extra-vocab-size", "", "tiktoken-num-special-tokens", "tiktoken-special-tokens"},
     {"this trainer pre-trains only", "perform-rl-step"},
 };
 

@@ -163,7 +163,8 @@ void LogFile::refused(int error) {
   if (refusal_ == 0) {
     refused_entries_ = static_cast<int64_t>(kept_.size());
     say(message(options_.path, ": ", words(error), ": ", options_.noun, "s are kept in memory, ",
-                options_.most_kept_bytes >> 10, " KiB at most, and tried again; training goes on"));
+                options_.most_kept_bytes >> 10,
+                " KiB at most, and tried again; training continues"));
   }
   refusal_ = error;
   forget_oldest();

@@ -69,7 +69,7 @@ class Reader {
   }
   double number(const char* key, double most, bool zero) {
     const Json& value = at(key);
-    if (!value.is_number()) fail(key, concat(value.dump(), " is no number"));
+    if (!value.is_number()) fail(key, concat(value.dump(), " is not a number"));
     const double x = value.get<double>();
     if (!(x <= most) || x < 0 || (x == 0 && !zero))
       fail(key, concat(value.dump(), ": expected ", zero ? "0" : "more than 0", " to ", most));

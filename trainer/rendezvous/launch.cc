@@ -169,7 +169,7 @@ bool read_mpi(const Reader& env, Launch& launch) {
     if (launch.nodes > 1 && launch.address.empty())
       throw LaunchError(std::string(names.launcher) + " started ranks on " +
                         std::to_string(launch.nodes) +
-                        " hosts and tells none where rank 0 is: say --rendezvous HOST:PORT, or "
+                        " hosts and tells none where rank 0 is: use --rendezvous HOST:PORT, or "
                         "--rendezvous file:PATH in a folder that all hosts see");
     return true;
   }

@@ -35,7 +35,7 @@ std::string meeting_file(const ControlOptions& options) {
   struct stat about {};
   if (lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != getuid() ||
       (about.st_mode & 077) != 0)
-    throw LaunchError(folder + ": not a folder of this user alone: say --rendezvous file:PATH");
+    throw LaunchError(folder + ": not a folder of this user alone: use --rendezvous file:PATH");
   const std::string job =
       options.launch.job.empty() ? "parent " + std::to_string(getppid()) : options.launch.job;
   return folder + "/" + to_hex(sha256(job)).substr(0, 32);

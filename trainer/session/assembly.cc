@@ -100,7 +100,7 @@ struct Reader {
     const char* end = text.data() + text.size();
     const std::from_chars_result result = std::from_chars(text.data(), end, field);
     if (result.ec != std::errc() || result.ptr != end) {
-      throw indexed::FormatError(indexed::message(name, ": \"", text, "\" is no number"));
+      throw indexed::FormatError(indexed::message(name, ": \"", text, "\" is not a number"));
     }
   }
   template <class E>

@@ -47,7 +47,7 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
   if (ops::cuda::device_count() == 0) {
     const std::string objection = ops::cuda::driver_objection();
     if (!objection.empty() && (config.device == "cuda" || gpu_file_is_there()))
-      throw ops::DeviceError(cli::concat("cuda: ", objection, "; --device cpu does without it"));
+      throw ops::DeviceError(cli::concat("cuda: ", objection, "; --device cpu needs no GPU"));
     if (config.device == "auto") return nullptr;
   }
   ops::cuda::CudaOptions options;
@@ -90,7 +90,7 @@ std::string gpu_support() {
 const ops::Gpu* planned_gpu(const TrainConfig& config) {
   if (config.gpu.empty()) return nullptr;
   if (!config.dry_run && !config.auto_layout && !config.max_global_batch_size)
-    throw cli::UsageError("--gpu says what --dry-run or --auto-layout plans for");
+    throw cli::UsageError("--gpu needs --dry-run or --auto-layout");
   if (config.device == "cpu") throw cli::UsageError("--gpu contradicts --device cpu");
   const ops::Gpu* gpu = ops::find_gpu(config.gpu);
   if (gpu == nullptr) {
@@ -103,7 +103,7 @@ const ops::Gpu* planned_gpu(const TrainConfig& config) {
     }
     if (gpu == nullptr)
       throw cli::UsageError(
-          cli::concat("--gpu ", config.gpu, ": one of ", cli::join(names, ", "), " is wanted"));
+          cli::concat("--gpu ", config.gpu, ": expected one of ", cli::join(names, ", ")));
   }
   // For a card that is elsewhere only its capability matters: this build need not have code for it.
   const ops::GpuCode any{.capability = ops::kOldestCapability};

@@ -86,8 +86,8 @@ void refuse_foreign(const TrainConfig& config) {
     if (!config.vocab_file.empty() && !config.merge_file.empty() && !hf)
       command += concat(" --vocab-file ", cli::shell_word(config.vocab_file), " --merge-file ",
                         cli::shell_word(config.merge_file));
-    throw cli::UsageError(concat(flag, " ", path, ": ", kind, ": make a start of it with ", command,
-                                 " and say --load ", output, " --finetune"));
+    throw cli::UsageError(concat(flag, " ", path, ": ", kind, ": convert it with ", command,
+                                 " and give --load ", output, " --finetune"));
   };
   refuse("--load", config.load, true);
   refuse("--pretrained-checkpoint", config.pretrained_checkpoint, true);

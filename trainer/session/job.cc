@@ -52,7 +52,7 @@ std::string read_secret(const std::string& path) {
   if (stat(path.c_str(), &about) != 0)
     throw std::system_error(errno, std::generic_category(), path);
   if ((about.st_mode & 077) != 0)
-    throw UsageError(concat(path, ": others than its owner may read it: say chmod 600"));
+    throw UsageError(concat(path, ": others than its owner may read it: run chmod 600"));
   std::ifstream in(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {});
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();

@@ -267,7 +267,7 @@ bool Devices::go_on(const Ending& ending) {
   if (gone_now.empty()) return true;
   const std::string names = listed(gone_now);
   if (!options_.allow_fewer) {
-    console_.error(concat(names, ": gone: --allow-fewer-devices goes on without"));
+    console_.error(concat(names, ": gone: --allow-fewer-devices continues without it"));
     return false;
   }
   std::erase_if(whole_, [&](int device) { return std::ranges::count(gone_now, device) != 0; });
@@ -278,7 +278,7 @@ bool Devices::go_on(const Ending& ending) {
     return false;
   }
   in_use_.assign(whole_.begin(), whole_.begin() + used);
-  console_.note(concat(names, ": gone: going on with ", listed(in_use_)));
+  console_.note(concat(names, ": gone: continuing with ", listed(in_use_)));
   suspect_.reset();
   return true;
 }
@@ -316,7 +316,7 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     const bool again = ending.signal == 0 && restarts < options.max_restarts;
     if (!again || !devices.go_on(ending)) {
       if (safe && !options.to_go_on.empty())
-        console.note(concat("to go on from the last checkpoint, say ", options.to_go_on));
+        console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
       return ending;
     }
     console.note(concat("restart ", restarts + 1, " of ", options.max_restarts, " with ",

@@ -184,7 +184,7 @@ std::string text_report(const SearchResult& result, const ReportContext& context
       format("    %8s  fit and are slower\n",
              with_commas(result.costed - result.no_room - static_cast<int64_t>(result.best.size()))
                  .c_str());
-  text += format("    %8s  would be slower on any memory: not looked at further\n",
+  text += format("    %8s  would be slower with any memory: not examined further\n",
                  with_commas(result.slower_by_bound).c_str());
   return text + miss_text(result, context);
 }

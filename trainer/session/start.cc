@@ -60,7 +60,7 @@ void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::s
     const std::string& stored = found != meta.model.end() ? found->second : before.at(key);
     if (kFree.contains(key) || same_value(stored, value)) continue;
     throw UsageError(concat(path, ": the model's ", key, " is ", stored, ", this command's is ",
-                            value, ": say --use-checkpoint-args, or the same as the checkpoint"));
+                            value, ": give --use-checkpoint-args, or the same as the checkpoint"));
   }
 }
 
@@ -81,7 +81,7 @@ void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSc
     const bool decay = flag == "start-weight-decay" || flag == "end-weight-decay";
     throw UsageError(concat(path, ": --", constant && decay ? "weight-decay" : flag, " is ", value,
                             ", this command's is ", now->second,
-                            ": say --override-opt_param-scheduler to take the command's, or "
+                            ": give --override-opt_param-scheduler to take the command's, or "
                             "--use-checkpoint-opt_param-scheduler to take the checkpoint's"));
   }
 }
@@ -114,7 +114,7 @@ void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, cons
       if (!keeps(state, param) || meta.find(state.name, param.name) != nullptr) continue;
       throw UsageError(concat("--optimizer ", config.optimizer, ": ", path, " has no ", state.name,
                               " of ", param.name, ": ", writer,
-                              "; --no-load-optim takes its weights alone"));
+                              "; --no-load-optim takes only its weights"));
     }
   }
 }
@@ -169,7 +169,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   check_model(meta, spec, *path);
   start.optimizer = !start.weights_only && !config.no_load_optim && meta.has_optimizer;
   if (!start.weights_only && !config.no_load_optim && !meta.has_optimizer) {
-    throw UsageError(concat(*path, ": has no optimizer: say --no-load-optim or --finetune"));
+    throw UsageError(concat(*path, ": has no optimizer: give --no-load-optim or --finetune"));
   }
   if (start.optimizer) check_optimizer(config, meta, spec, *path);
   if (start.optimizer) settle_schedule(config, meta, schedule, *path);

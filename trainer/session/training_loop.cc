@@ -309,7 +309,7 @@ void TrainingLoop::account(const ops::StepState& result, int64_t batch, double l
       throw std::runtime_error(
           concat("step ", state_.iteration, ": ", kMostSkipped,
                  " steps in a row had gradients that are not finite, at loss scale ",
-                 result.used_loss_scale, ", which goes no lower"));
+                 result.used_loss_scale, ", the lowest allowed"));
     }
   } else {
     skipped_in_a_row_ = 0;
@@ -448,7 +448,7 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
   if (!parts_.job.speaks()) return;
   parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
                               " was not written",
-                              ending_ ? "" : "; training goes on, the next one will be tried"));
+                              ending_ ? "" : "; training continues, the next one will be tried"));
   metrics_->event("checkpoint not written", outcome->iteration, {{"error", outcome->error}});
 }
 
@@ -481,10 +481,10 @@ int TrainingLoop::end_early(const std::string& why) {
     return exit_status::kFailed;
   }
   const TrainConfig& config = parts_.config;
-  parts_.console.note(concat(
-      why, ": stopped after step ", state_.iteration, "; ",
-      repeatable(config) ? "the same command goes on from there"
-                         : concat("--load ", cli::shell_word(config.save), " goes on from there")));
+  parts_.console.note(concat(why, ": stopped after step ", state_.iteration, "; ",
+                             repeatable(config) ? "the same command continues from there"
+                                                : concat("--load ", cli::shell_word(config.save),
+                                                         " continues from there")));
   return exit_status::kResumable;
 }
 

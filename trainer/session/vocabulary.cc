@@ -35,7 +35,7 @@ tok::Tokenizer from_folder(const fs::path& folder) {
   if (!fs::exists(folder / "tokenizer.json") &&
       !(fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))) {
     throw UsageError(
-        concat(folder.string(), ": no tokenizer.json there, nor vocab.json with merges.txt"));
+        concat(folder.string(), ": has neither tokenizer.json nor vocab.json with merges.txt"));
   }
   try {
     return tok::Tokenizer::from_folder(reader_of(folder));

@@ -96,7 +96,7 @@ TEST_F(LogFileTest, WhatWaitsIsWrittenInOrder) {
   log.flush();
   EXPECT_EQ(read(), "one\ntwo\nthree\nfour\nfive\n");
   EXPECT_THAT(said_, ElementsAre("/log: file too large: lines are kept in memory, 0 KiB at most, "
-                                 "and tried again; training goes on",
+                                 "and tried again; training continues",
                                  "/log: is written again: 4 lines that waited are in it, none is "
                                  "lost"));
 }

@@ -125,7 +125,7 @@ TEST(Launch, MpirunOfOneHostNeedsNoAddressAndOfMoreSaysSo) {
   EXPECT_EQ(detect(open_mpi).describe(), "Open MPI: rank 2 of 4, local rank 2 of 4, node 0 of 1");
   Variables two = open_mpi;
   two["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
-  EXPECT_THAT(refusal(two), HasSubstr("say --rendezvous HOST:PORT"));
+  EXPECT_THAT(refusal(two), HasSubstr("use --rendezvous HOST:PORT"));
   const Variables mpich = {
       {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   EXPECT_EQ(detect(mpich).describe(), "MPICH: rank 1 of 2, local rank 1 of 2, node 0 of 1");

@@ -64,12 +64,13 @@ TEST(Launcher, ADeviceThatCannotBeOpenedIsLeftOutWhereThatIsAllowed) {
                                  {.max_restarts = 1, .resumable = true, .allow_fewer = true});
   EXPECT_EQ(allowed.status, exit_status::kComplete);
   EXPECT_EQ(allowed.lines,
-            "trainer: device 1: gone: going on with devices 0, 2\n"
+            "trainer: device 1: gone: continuing with devices 0, 2\n"
             "trainer: restart 1 of 1 with 2 ranks\n");
   const Outcome not_allowed =
       launch(exit_status::kNoDevice, exit_status::kFailed, {.max_restarts = 1, .resumable = true});
   EXPECT_EQ(not_allowed.status, exit_status::kFailed);
-  EXPECT_EQ(not_allowed.lines, "trainer: device 1: gone: --allow-fewer-devices goes on without\n");
+  EXPECT_EQ(not_allowed.lines,
+            "trainer: device 1: gone: --allow-fewer-devices continues without it\n");
   EXPECT_EQ(launch(exit_status::kNoDevice, exit_status::kFailed, {}).status, exit_status::kFailed);
 }
 
@@ -80,7 +81,7 @@ TEST(Launcher, ADeviceThatFailsTwiceRunningIsLeftOut) {
     EXPECT_EQ(run.status, exit_status::kComplete);
     EXPECT_EQ(run.lines,
               "trainer: restart 1 of 5 with 3 ranks\n"
-              "trainer: device 1: gone: going on with devices 0, 2\n"
+              "trainer: device 1: gone: continuing with devices 0, 2\n"
               "trainer: restart 2 of 5 with 2 ranks\n");
     EXPECT_EQ(launch(status, exit_status::kRankLost, {.max_restarts = 1, .resumable = true}).status,
               exit_status::kResumable);
@@ -127,7 +128,7 @@ TEST(Launcher, AfterTheLastRestartOnlyWhatIsRepeatableEndsAsSuch) {
   EXPECT_EQ(run.status, exit_status::kFailed);
   EXPECT_EQ(run.lines,
             "trainer: restart 1 of 1 with 3 ranks\n"
-            "trainer: to go on from the last checkpoint, say --load s\n");
+            "trainer: to continue from the last checkpoint, give --load s\n");
 }
 
 TEST(Launcher, WhatIsWrongWithTheCommandIsNotTriedAgain) {
