@@ -79,7 +79,8 @@ struct Card {
   double hidden_cost = 0;  ///< Compute time lost to a concurrent transfer, as a share of the
                            ///< transfer's time.
   double context_gib = 0;  ///< CUDA's context and libraries, of every process.
-  double group_gib = 0;    ///< NCCL's memory for each group that a rank is in.
+  double group_gib = 0;    ///< NCCL's memory for each group with collectives that a rank is in.
+  double message_gib = 0;  ///< NCCL's memory for a group whose ranks send each other messages.
   double tensor_gib = 0;   ///< Additional, for each other rank of a tensor-parallel group.
   std::vector<ProductRate> products;
   std::vector<AttentionRate> attention;
