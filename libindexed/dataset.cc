@@ -202,7 +202,7 @@ void IndexedDataset::check(const std::string& idx_path, const std::string& bin_p
     throw FormatError(message(
         bin_path, ": ", with_commas(bin_bytes_), " bytes, but the index counts ", with_commas(next),
         uncounted_eod ? ": one token more per document, as the preprocess_data of 2023 left it; "
-                        "inspect-dataset --repair mends it"
+                        "inspect-dataset --repair corrects it"
                       : ": damaged, or another dataset's"));
   }
   const std::span<const Le<int64_t>> documents = arrays_.document_indices;

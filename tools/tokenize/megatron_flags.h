@@ -28,7 +28,7 @@ cli::Group<O> compatibility_group() {
        {.name = "keep-sequential-samples",
         .field = no_effect<O>(Arity::none, "documents keep the order of the input")},
        {.name = "find-optimal-num-workers",
-        .field = no_effect<O>(Arity::none, "without --workers there is one a processor")},
+        .field = no_effect<O>(Arity::none, "without --workers there is one for each processor")},
        {.name = "workers-to-check",
         .value = "N",
         .field = no_effect<O>(Arity::many, "nothing is tried out")},
