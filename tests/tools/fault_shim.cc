@@ -4,7 +4,7 @@
 // point of a save that a power cut could hit, and the program itself is unchanged.
 //   FAULT_ROOT: the folder.
 //   FAULT_AT: number of the operation, from 1.
-//   FAULT_ERRNO: fail with this instead of dying, from that operation on for FAULT_TIMES operations.
+//   FAULT_ERRNO: fail with this instead of dying, from that one on for FAULT_TIMES operations.
 //   FAULT_SIGNAL: a signal other than SIGKILL.
 //   FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that device.
 //   FAULT_MESSAGES: the start of the process counts, too, and every message that it sends, of
