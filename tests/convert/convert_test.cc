@@ -61,6 +61,17 @@ CanonicalModel read_golden(const std::string& name) {
   return model;
 }
 
+// Megatron's tools fill padding with the last token's row: nothing of size zero or at random.
+void expect_padding_repeats_the_last_row(const CanonicalModel& model) {
+  const TensorSource& words = model.at("embedding.word_embeddings.weight");
+  ASSERT_EQ(words.rows(), model.spec.padded_vocab_size);
+  const std::vector<std::byte> rows = words.load();
+  const auto row = [&](int64_t i) { return rows.begin() + i * words.row_bytes(); };
+  for (int64_t i = kVocabSize; i < words.rows(); ++i)
+    EXPECT_TRUE(std::equal(row(i), row(i) + words.row_bytes(), row(kVocabSize - 1))) << i;
+  EXPECT_FALSE(std::equal(row(kVocabSize - 1), row(kVocabSize), row(kVocabSize - 2)));
+}
+
 class ConvertTest : public ::testing::Test {
  protected:
   void SetUp() override {
@@ -304,6 +315,7 @@ TEST_F(ConvertTest, ToMegatronAndBack) {
       CanonicalModel back = read_megatron(folder, {});
       EXPECT_EQ(back.spec.padded_vocab_size, 384) << "a multiple of 128";
       EXPECT_EQ(back.spec.vocab_size, kVocabSize);
+      expect_padding_repeats_the_last_row(back);
       trim_vocabulary(back, kVocabSize);
       write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = folder + "/hf"});
       expect_tensors(folder + "/hf", "fp32");
@@ -318,6 +330,7 @@ TEST_F(ConvertTest, ToTheTrainerAndBack) {
   CanonicalModel back = read_trainer_checkpoint(path("run"), std::nullopt, false);
   EXPECT_EQ(back.spec.padded_vocab_size, 384);
   EXPECT_EQ(back.spec.vocab_size, kVocabSize);
+  expect_padding_repeats_the_last_row(back);
   trim_vocabulary(back, kVocabSize);
   EXPECT_EQ(trainer::model_record(back.spec), trainer::model_record(model.spec));
   write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
@@ -342,6 +355,24 @@ TEST_F(ConvertTest, VerifyTellsEqualFromDifferent) {
   EXPECT_FALSE(other.equal) << other.summary();
   other.write(path("report.json"), false);
   EXPECT_EQ(json::parse(read_file(path("report.json"))).at("equal"), false);
+}
+
+// A NaN compares as neither larger nor smaller: nowhere may it pass for equal.
+TEST_F(ConvertTest, VerifyRefusesWhatIsNotANumber) {
+  CanonicalModel model = read_golden("v3.pt");
+  TensorSource& norm = model.tensors.at("decoder.final_layernorm.bias");
+  const TensorSource whole = norm;
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    norm.read_rows = [whole, value](int64_t first, int64_t count, std::byte* out) {
+      whole.read_rows(first, count, out);
+      if (first <= 3 && 3 < first + count) std::memcpy(out + (3 - first) * 4, &value, 4);
+    };
+    write_hf_folder(model, *find_family("gpt2"), tokenizer(),
+                    {.folder = path("hf"), .replace = true});
+    const VerifyReport report = verify_folder(model, path("hf"), "the cat in the hat");
+    EXPECT_FALSE(report.equal) << report.summary();
+  }
 }
 
 // Megatron-DeepSpeed writes Megatron's tracker beside DeepSpeed's, and global_stepN alone.
@@ -430,6 +461,15 @@ TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
   EXPECT_THAT(with("mistral", "num_key_value_heads", "absent"), HasSubstr("does not divide"));
   EXPECT_THAT(with("qwen3", "head_dim", "absent"), HasSubstr("expected (512, 16)"));
   EXPECT_THAT(with("llama", "num_key_value_heads", "absent"), HasSubstr("expected (16, 16)"));
+  for (const char* family : {"gpt_neox", "gpt_neox_serial"}) {  // serial, where it is not said
+    EXPECT_EQ(with(family, "use_parallel_residual", "absent"), "accepted");
+    EXPECT_TRUE(read_hf_folder(path("hf")).spec.parallel_residual);
+  }
+  EXPECT_EQ(with("gpt_neox", "rope_parameters", "absent"), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_percent, 0.25f);
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_base, 10000);
+  EXPECT_EQ(with("gpt_neox", "rope_parameters", {{"partial_rotary_factor", 0.5}}), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_percent, 0.5f);
   EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
   EXPECT_THAT(with("qwen2", "use_sliding_window", true),
               HasSubstr("key \"use_sliding_window\" is true, which is not supported"));

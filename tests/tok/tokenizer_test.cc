@@ -314,16 +314,6 @@ TEST(TokenizerTest, OptFilesTakeRanksFromMergesAndIdsFromVocab) {
               ElementsAre(2, base.encode("a")[0] * 7 % size + 9, 3));
 }
 
-TEST(TokenizerTest, WordCharactersAreRusts) {
-  for (char32_t c :
-       {U'a', U'_', U'\u0301', U'5', U'\u0663', U'\u2167', U'\u203F', U'\u200D', U'\u24B6'}) {
-    EXPECT_TRUE(tok::is_word_character(c)) << static_cast<uint32_t>(c);
-  }
-  for (char32_t c : {U' ', U'-', U'\u00BD', U'\u00B2', U'\u2460', U'\u20AC', U'\u0378'}) {
-    EXPECT_FALSE(tok::is_word_character(c)) << static_cast<uint32_t>(c);
-  }
-}
-
 TEST(DigestTest, KnownAnswers) {
   EXPECT_EQ(tok::sha256_hex(""),
             "e3b0c44298fc1c149afbf4c8996fb92427ae41e4649b934ca495991b7852b855");

@@ -45,7 +45,7 @@ Outcome launch(int status, int others, const LauncherOptions& given) {
   options.grace = std::chrono::minutes(5);
   options.words = {"rank", "--gtest_also_run_disabled_tests", "--gtest_filter=FakeRank.*"};
   options.fitting = [](int ranks) { return ranks; };
-  options.iteration = [] { return 0; };
+  if (!options.iteration) options.iteration = [] { return 0; };
   setenv("FAKE_WORLD", "3", 1);
   setenv("FAKE_DEVICE", "1", 1);
   setenv("FAKE_STATUS", std::to_string(status).c_str(), 1);
@@ -82,6 +82,23 @@ TEST(Launcher, ADeviceThatFailsTwiceRunningIsLeftOut) {
               "trainer: restart 2 of 5 with 2 ranks\n");
     EXPECT_EQ(launch(status, kLost, {.max_restarts = 1, .resumable = true}).status, kGoOn);
   }
+}
+
+// A device that fails again and again while the training goes on is not the one at fault.
+TEST(Launcher, ADeviceThatFailsTwiceWithProgressBetweenIsKept) {
+  int64_t iteration = 0;
+  LauncherOptions options{.max_restarts = 3, .resumable = true, .allow_fewer = true};
+  options.iteration = [&] { return iteration++; };
+  const Outcome run = launch(-SIGKILL, kLost, options);
+  EXPECT_EQ(run.status, kGoOn);
+  EXPECT_EQ(run.lines,
+            "trainer: restart 1 of 3 with 3 ranks\n"
+            "trainer: restart 2 of 3 with 3 ranks\n"
+            "trainer: restart 3 of 3 with 3 ranks\n");
+  // Progress before the first failure alone helps it nothing.
+  int asked = 0;
+  options.iteration = [&] { return ++asked > 1 ? 5 : 0; };
+  EXPECT_THAT(launch(-SIGKILL, kLost, options).lines, HasSubstr("device 1: gone"));
 }
 
 TEST(Launcher, ARankThatIsKilledBeforeAnybodyHearsOfItIsNamed) {
