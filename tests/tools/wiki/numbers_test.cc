@@ -166,7 +166,10 @@ TEST(Numbers, WhatIsIncompleteIsDroppedWhole) {
       {"x{{val|3|e={{unknown}}}} {{val|3|e={{nowrap|2{{#expr:1+2}}}}}}", "x"},
       {"x5{{frac|1{{unknown}}|2}} {{convert|5{{unknown}}|km}} {{US$|5{{unknown}}}}", "x"},
       {"x 1.5 × 10<sup>{{unknown|3}}</sup> y 1990<sup>{{unknown|3}}</sup>", "x y 1990"},
-      {"a {{nowrap|5{{unknown}}}} {{hlist|a|{{unknown}}|c}}", "a 5 a, c"},
+      {"a {{nowrap|5{{unknown}}}} {{hlist|a|{{unknown}}|c}}", "a a, c"},
+      {"{{nowrap|5{{efn|x}}}} {{small|5 {{unknown}}}} {{nowrap|{{unknown}}5}} b", "5 5 b"},
+      {"{{nowrap|a {{small|5{{unknown}}}} b}} {{hlist|5{{unknown}}|c}} {{nowrap|5{{{1}}}}} d",
+       "a b d"},
       {"x{{convert|10e3km|mi}} {{convert|5ft6in|cm}} {{convert|1.5e3|km}}", "x 1.5e3 kilometres"},
   });
   TemplateStore store;
