@@ -23,6 +23,7 @@
 #include "convert/verify.h"
 #include "libindexed/format.h"
 #include "tests/convert/outcomes.h"
+#include "tests/own.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/spec/model_fields.h"
 
@@ -74,15 +75,7 @@ void expect_padding_repeats_the_last_row(const CanonicalModel& model) {
 
 class ConvertTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::replace(name.begin(), name.end(), '/', '_');
-    folder_ = fs::path(::testing::TempDir()) / ("convert_" + name);
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   // The folder's tensors are exactly the expected ones.
   static void expect_tensors(const std::string& folder, const std::string& kind,
@@ -103,7 +96,7 @@ class ConvertTest : public ::testing::Test {
     EXPECT_TRUE(want.empty()) << want.begin().key() << " is missing";
   }
 
-  fs::path folder_;
+  tests::OwnFolder folder_;
 };
 
 class LayoutTest : public ConvertTest, public ::testing::WithParamInterface<const char*> {};
