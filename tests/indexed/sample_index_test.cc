@@ -356,7 +356,8 @@ TEST(SampleIndex, AdoptsOffsetsUpToASequencesEndAndNoFurther) {
   const IndexedDataset dataset = dataset_of(folder / "o", std::vector<int32_t>{5, 3, 7});
   const auto adopted = [&](int32_t begin, int32_t end, bool extra) {
     const auto array = [](std::vector<int32_t> values, int64_t columns) {
-      IndexArray out(IndexType::i4, static_cast<int64_t>(values.size()), columns);
+      const auto size = static_cast<int64_t>(values.size());
+      IndexArray out(IndexType::i4, columns == 0 ? size : size / columns, columns);
       std::ranges::copy(values, out.fill<int32_t>().begin());
       return out;
     };

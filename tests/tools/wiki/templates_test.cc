@@ -114,10 +114,10 @@ TEST(Templates, DepthIsExact) {
     made.add("Template:D" + std::to_string(calls), "end");
     return expand_templates("{{d1}}", made, {"Title", "Site"}, {});
   };
-  EXPECT_EQ(chain(38), "end");
   EXPECT_EQ(chain(39), "end");
-  EXPECT_EQ(chain(40), "{{d40}}");
-  EXPECT_EQ(chain(41), "{{d40}}");
+  EXPECT_EQ(chain(40), "end");
+  EXPECT_EQ(chain(41), "{{d41}}");
+  EXPECT_EQ(chain(42), "{{d41}}");
 }
 
 // Three redirects behind one another are followed, a fourth is not.
