@@ -409,6 +409,10 @@ TEST_F(ConvertTest, WhatDoesNotFitIsRefused) {
   fs::copy(golden("zero3/latest"), step + "2_mp_rank_00_optim_states.pt");
   EXPECT_THAT(error_of([&] { read_megatron(path("zero3"), {}); }),
               HasSubstr("not a file of torch.save"));
+  // Rank 11 is not rank 1.
+  fs::copy(golden("tp2pp2"), path("far"), fs::copy_options::recursive);
+  fs::rename(path("far/iter_0000010/mp_rank_01_000"), path("far/iter_0000010/mp_rank_11_000"));
+  EXPECT_THAT(error_of([&] { read_megatron(path("far"), {}); }), HasSubstr("mp_rank_"));
   fs::create_directories(path("dist"));
   std::ofstream(path("dist/__0_0.distcp")) << "x";
   EXPECT_THAT(error_of([&] { read_megatron(path("dist"), {}); }),

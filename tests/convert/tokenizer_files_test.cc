@@ -35,7 +35,8 @@ TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
   EXPECT_THAT(refuse("{", ""), HasSubstr("not a JSON object"));
   EXPECT_THAT(refuse("{}", ""), HasSubstr("empty vocabulary"));
   EXPECT_THAT(refuse(R"({"a":0,"b":0})", ""), HasSubstr("have one id"));
-  EXPECT_THAT(refuse(R"({"a":"0"})", ""), HasSubstr("has no id"));
+  for (const char* id : {"\"0\"", "-1", "2147483648", "0.5", "null"})
+    EXPECT_THAT(refuse(std::string("{\"a\":") + id + "}", ""), HasSubstr("has no id")) << id;
   EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a b\n"),
               HasSubstr("m.txt:1: merge \"a b\": token \"ab\""));
   EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a\n"), HasSubstr("is not two tokens"));

@@ -204,6 +204,25 @@ TEST(Pickle, UnknownClassesAreInert) {
   EXPECT_EQ(pickle.root().item(0).integer(), 1);
 }
 
+// State as copyreg writes it: None and the slots. And dicts out of pairs, which are tuples or lists.
+TEST(Pickle, SlotsAndPairsAreRead) {
+  const auto five = [](const std::string& body) {
+    const std::string bytes = "\x80\x02" + body + ".";
+    const Pickle pickle(std::as_bytes(std::span(bytes)), "p");
+    return pickle.root().find("a").integer();
+  };
+  const std::string pair = text("a") + "K\x05";
+  const std::string object = "c__main__\nA\n)R";
+  EXPECT_EQ(five(object + "}" + pair + "sb"), 5);
+  EXPECT_EQ(five(object + "N}" + pair + "s\x86" + "b"), 5);
+  EXPECT_EQ(five(object + "}" + pair + "s}\x86" + "b"), 5);
+  const std::string dict = "ccollections\nOrderedDict\n";
+  EXPECT_EQ(five(dict + "]" + pair + "\x86" + "a\x85R"), 5);
+  EXPECT_EQ(five(dict + "]]" + text("a") + "aK\x05" + "aa\x85R"), 5);
+  EXPECT_THAT(pickle_error(dict + "]" + text("a") + "\x85" + "a\x85R."), HasSubstr("no pairs"));
+  EXPECT_THAT(pickle_error(dict + "]K\x05" + "a\x85R."), HasSubstr("no pairs"));
+}
+
 TEST(Pickle, BrokenStreamsAreRefused) {
   EXPECT_THAT(pickle_error(""), HasSubstr("ends in the middle"));
   EXPECT_THAT(pickle_error("."), HasSubstr("stack is empty"));

@@ -310,6 +310,7 @@ TEST(TokenizerTest, OptFilesTakeRanksFromMergesAndIdsFromVocab) {
     ASSERT_EQ(opt.encode(text), expected);
   }
   EXPECT_THAT(opt.audit(), HasSubstr("ids do not follow merge ranks"));
+  EXPECT_THAT(opt.audit(), HasSubstr("largest id " + std::to_string(opt.id_limit() - 1) + "\n"));
   EXPECT_THAT(opt.encode("[EOS]a[UNK]", {.special_tokens_in_text = tok::SpecialTokens::parse}),
               ElementsAre(2, base.encode("a")[0] * 7 % size + 9, 3));
 }

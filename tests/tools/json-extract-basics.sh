@@ -17,3 +17,5 @@ printf '{"text":"ab"}\n{"text":"abc"}\n{"text":"éèê"}\n{"text":"abcd"}\n' >le
 run json-extract -q --max-chars 3 lengths.jsonl
 run json-extract -q --min-chars 3 lengths.jsonl
 run json-extract -q --min-chars 3 --max-chars 3 lengths.jsonl
+json-extract --max-chars 7 --min-chars 2 --show-config | grep chars
+json-extract --show-config | grep chars

@@ -236,6 +236,9 @@ TEST(Tutorials, DeepspeedFileKeysInsideOfSections) {
                        "overlap_comm": null, "offload_param": {"device": "none"}},
                        "communication_data_type": null, "gradient_accumulation_steps": null})"),
               testing::IsEmpty());
+  for (const char* name : {"bf16", "bfp16", "bfloat16"})
+    EXPECT_THAT(idle(std::string(R"({"communication_data_type": ")") + name + "\"}"),
+                testing::IsEmpty());
   const std::pair<const char*, const char*> refused[] = {
       {R"({"zero_optimization": {"zero_quantized_gradients": true}})",
        "ds.json: zero_optimization.zero_quantized_gradients true: not known to this trainer: "

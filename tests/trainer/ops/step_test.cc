@@ -101,13 +101,13 @@ TEST_F(StepOps, CrossEntropyWholeAndSplit) {
   }
 }
 
-// Where one rank's largest logit is e^150 times another's, only the maximum over all ranks keeps
+// Where one rank's largest logit is e^1000 times another's, only the maximum over all ranks keeps
 // every exponential finite and the small ones at nothing.
 TEST_F(StepOps, SplitCrossEntropyTakesTheLargestLogitOfAllRanks) {
   const Tensor state = heap.state({}), ids = heap.integers({2}, {0, 1});
   const Tensor weights = heap.floats({2}, {0.5, 0.5});
   Tensor stats = heap.empty({2, 2, 3});
-  Tensor half[2] = {heap.floats({2, 1}, {-150, 0}), heap.floats({2, 1}, {0, -150})};
+  Tensor half[2] = {heap.floats({2, 1}, {-1000, 0}), heap.floats({2, 1}, {0, -1000})};
   for (int64_t rank = 0; rank < 2; ++rank)
     ops.run(CrossEntropyStatistics{.stats = stats.slice(rank, 1).view({2, 3}),
                                    .logits = half[rank],
@@ -122,7 +122,7 @@ TEST_F(StepOps, SplitCrossEntropyTakesTheLargestLogitOfAllRanks) {
                                  .token_loss = loss,
                                  .state = state,
                                  .first_token = rank});
-    EXPECT_EQ(read(loss), (Values{150, 150}));
+    EXPECT_EQ(read(loss), (Values{1000, 1000}));
     EXPECT_EQ(read(half[rank]), rank == 0 ? (Values{-0.5, 0.5}) : (Values{0.5, -0.5}));
   }
 }
@@ -197,6 +197,21 @@ TEST_F(StepOps, SumSquaresAndNonfinite) {
   Tensor count = heap.make(DType::i64, {1});
   ops.run(CountNonfinite{.out = count, .x = t});
   EXPECT_EQ(*count.as<int64_t>(), 2);
+}
+
+TEST_F(StepOps, SumSquaresOfSixteenBits) {
+  const Values x = random_values(70001, 5);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Tensor t = heap.make(dtype, {70001}), out = heap.empty({1});
+    double wanted = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      store(t, static_cast<int64_t>(i), static_cast<float>(x[i]));
+      const double stored = load(t, static_cast<int64_t>(i));
+      wanted += stored * stored;
+    }
+    ops.run(SumSquares{.out = out, .x = t, .accumulate = false});
+    EXPECT_NEAR(*out.as<float>(), wanted, wanted * 0x1p-23);
+  }
 }
 
 // The scaler as Megatron-LM's grad_scaler.py moves it: hysteresis 2, window 3.
