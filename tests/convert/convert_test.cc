@@ -430,6 +430,11 @@ TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
     return error_of([&] { read_hf_folder(path("hf")); });
   };
   EXPECT_THAT(with("model_type", "bert"), HasSubstr("model_type \"bert\" is not supported"));
+  for (const int layers : {5, 3}) {  // its folder is named, once
+    const std::string what = with("n_layer", layers);
+    EXPECT_EQ(what.find(path("hf")), 0U) << what;
+    EXPECT_EQ(what.rfind(path("hf")), 0U) << what;
+  }
   EXPECT_THAT(with("n_layer", 5), HasSubstr("has no tensor transformer.h.4.ln_1.weight"));
   EXPECT_THAT(with("n_layer", 3), HasSubstr("transformer.h.3.attn.c_attn.bias is no tensor"));
   EXPECT_THAT(with("n_embd", 16), HasSubstr("c_attn.weight: rows 16 to 32 of 24"));

@@ -356,9 +356,13 @@ TEST(TrainingData, ForkOf2023) {
               testing::HasSubstr("Split 90,5,5\n\n\nGPT Dataset\n\nData prefix "));
   EXPECT_THAT(train.description(),
               testing::EndsWith("Split 90,5,5\n\n\nWeights: [0.3 0.7]\nSize: 102\n"));
-  // A second run finds everything in place.
-  const TrainingData again = TrainingData::build(options);
-  for (const CacheFile& file : again.cache_files()) EXPECT_FALSE(file.written);
+  // A second run finds everything in place, and so does one whose weights have another sum.
+  for (const auto& [a, b] : {std::pair{"0.3", "0.7"}, std::pair{"30", "70"}}) {
+    options.data_path[0] = a;
+    options.data_path[2] = b;
+    const TrainingData again = TrainingData::build(options);
+    for (const CacheFile& file : again.cache_files()) EXPECT_FALSE(file.written) << a;
+  }
 }
 
 TEST(TrainingData, StaleAndTornCachesAreNotUsed) {

@@ -135,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Packed,
                          testing::Values(Kind::gzip, Kind::bzip2, Kind::xz, Kind::zstd), kind_name);
 
 TEST(Input, PlainTextThatLooksAlmostPacked) {
-  for (const char* text : {"", "B", "BZh9 is text", "(\xb5", "P"}) {
+  for (const char* text : {"", "B", "BZh9 is text", "(\xb5", "P", "A*M\x18 is text"}) {
     EXPECT_EQ(read_all(TestFile(text).path), text);
   }
 }

@@ -154,6 +154,7 @@ TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
       {"5{{unknown}} 7 a{{unknown}}7", "5 7 a7"},
       {"5[[File:x.png]]6 <s>5</s>6 <b>5</b>6", "5 6 5 6 56"},
       {"a<s>5</s>b <s>5</s>", "a5b 5"},
+      {"{{font color|red|7}} {{fontcolor|red}}b", "7 b"},
       {"x {{unknown}} .05 {{unknown}} .95 {{unknown}}.", "x .05 .95."},
       {"x{{convert|{{unknown}}|km}} {{convert|5|to|{{unknown}}|km}} {{frac|{{unknown}}|2}} "
        "{{US$|{{unknown}}}}",

@@ -244,6 +244,10 @@ TEST(FlagTable, BoundsOfNumbers) {
   EXPECT_TRUE(taken("--vocab-size", "2147483648"));
   EXPECT_FALSE(taken("--vocab-size", "2147483649"));
   EXPECT_FALSE(taken("--vocab-size", "0"));
+  EXPECT_TRUE(taken("--num-query-groups", "1"));
+  EXPECT_FALSE(taken("--num-query-groups", "0"));
+  EXPECT_TRUE(taken("--num-query-groups", "65536"));
+  EXPECT_FALSE(taken("--num-query-groups", "65537"));
 }
 
 TEST(Derive, RefusesWhatContradictsItself) {

@@ -185,6 +185,12 @@ TEST(Tutorials, DeepspeedFilesOptimizerAndSchedulerAreIdle) {
             "ds.json: optimizer 3: expected an object");
 }
 
+TEST(Tutorials, DeepspeedFileDoesNotTakeBackThePrecision) {
+  EXPECT_EQ(run(kDeepspeed13b, R"({"fp16": {"enabled": false}})").error,
+            "ds.json: fp16 is not enabled, but --fp16 is given");
+  EXPECT_EQ(run(kDeepspeed13b, R"({"bf16": {"enabled": false}})").error, "");
+}
+
 TEST(Tutorials, DeepspeedFileScalesTheLossByItsOwnRules) {
   const std::string line = std::string(kDeepspeed13b) + " --loss-scale 12";
   const Result moving = run(line, R"({"fp16": {"enabled": true, "loss_scale": 0}})");
