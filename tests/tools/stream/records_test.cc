@@ -110,7 +110,7 @@ TEST(Json, RefusalsNameThePlace) {
       "!2:26 key \"text\" has an item that is no string, expected a string or a list of strings");
   refused("{\"text\":\"a\xff\"}", "!2:23 byte \"\\xff\" is not UTF-8");
   EXPECT_THAT(read_json("{\"text\":\"\\ud7ff\\ue000\\uffff\\ud800\\udc00\\udbff\\udfff\"}\n"),
-              testing::Contains(HasSubstr(
+              testing::Contains(testing::HasSubstr(
                   "\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf")));
   refused("{\"text\":\"a\\ud800b\"}",
           "!2:23 lone surrogate \\ud800 in key \"text\": no character, it has no UTF-8 form");

@@ -48,14 +48,6 @@ Result read(const std::vector<std::string>& texts, const std::vector<std::string
   return result;
 }
 
-TEST(Neox, TheDefaultWarmupIsForWhoSaysNone) {
-  EXPECT_EQ(read({kModel}).config.lr_warmup_fraction, 0.01);
-  EXPECT_EQ(with("\"warmup\": 0.05").config.lr_warmup_fraction, 0.05);
-  const Result given = with("", {"--lr-warmup-iters", "5"});
-  EXPECT_EQ(given.error, "");
-  EXPECT_FALSE(given.config.lr_warmup_fraction.has_value());
-}
-
 // A few lines that stand for 10^9 values, or for values without end, are refused by their line.
 TEST(Neox, AliasesAreBounded) {
   std::string bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
@@ -87,6 +79,14 @@ TEST(Neox, AliasesAreBounded) {
 // The model with more keys.
 Result with(const std::string& more, const std::vector<std::string>& line = {}) {
   return read({kModel, "{" + more + "}"}, line);
+}
+
+TEST(Neox, TheDefaultWarmupIsForWhoSaysNone) {
+  EXPECT_EQ(read({kModel}).config.lr_warmup_fraction, 0.01);
+  EXPECT_EQ(with("\"warmup\": 0.05").config.lr_warmup_fraction, 0.05);
+  const Result given = with("", {"--lr-warmup-iters", "5"});
+  EXPECT_EQ(given.error, "");
+  EXPECT_FALSE(given.config.lr_warmup_fraction.has_value());
 }
 
 TEST(Neox, DefaultsAreGptNeoxs) {

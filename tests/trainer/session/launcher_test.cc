@@ -92,8 +92,8 @@ TEST(Launcher, ADeviceThatFailsTwiceWithProgressBetweenIsKept) {
   int64_t iteration = 0;
   LauncherOptions options{.max_restarts = 3, .resumable = true, .allow_fewer = true};
   options.iteration = [&] { return iteration++; };
-  const Outcome run = launch(-SIGKILL, kLost, options);
-  EXPECT_EQ(run.status, kGoOn);
+  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
+  EXPECT_EQ(run.status, exit_status::kResumable);
   EXPECT_EQ(run.lines,
             "trainer: restart 1 of 3 with 3 ranks\n"
             "trainer: restart 2 of 3 with 3 ranks\n"
@@ -101,7 +101,7 @@ TEST(Launcher, ADeviceThatFailsTwiceWithProgressBetweenIsKept) {
   // Progress before the first failure alone helps it nothing.
   int asked = 0;
   options.iteration = [&] { return ++asked > 1 ? 5 : 0; };
-  EXPECT_THAT(launch(-SIGKILL, kLost, options).lines, HasSubstr("device 1: gone"));
+  EXPECT_THAT(launch(-SIGKILL, exit_status::kRankLost, options).lines, HasSubstr("device 1: gone"));
 }
 
 TEST(Launcher, ARankThatIsKilledBeforeAnybodyHearsOfItIsNamed) {
