@@ -2,6 +2,7 @@
 // One tiny GPT-2 out of every layout that Megatron has written it in, and back: each conversion
 // must give the same tensors, bit for bit. Golden: tests/golden/convert/gpt2, made and loaded with
 // transformers by tests/reference/convert_golden.py.
+// Longer than 600 lines: one model, one fixture, every layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>

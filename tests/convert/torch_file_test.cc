@@ -204,7 +204,7 @@ TEST(Pickle, UnknownClassesAreInert) {
   EXPECT_EQ(pickle.root().item(0).integer(), 1);
 }
 
-// State as copyreg writes it: None and the slots. And dicts out of pairs, which are tuples or lists.
+// State as copyreg writes it: None and the slots. Dicts out of pairs, which are tuples or lists.
 TEST(Pickle, SlotsAndPairsAreRead) {
   const auto five = [](const std::string& body) {
     const std::string bytes = "\x80\x02" + body + ".";

@@ -1,4 +1,4 @@
-// The switch of tests/mutants/run: every planted change is `mutant::on(N) ? changed : original`, and
+// The switch of tests/mutants/run: every planted change is `mutant::on(N) ? changed : original`.
 // GRISTMILL_MUTANT says which one is on in this process and in the programs that it starts.
 // GRISTMILL_MUTANT_TRACE names a file with one byte a change instead: a change that is reached sets
 // its own, so that the driver knows which tests can notice it. Where a compiler must know a value,

@@ -68,7 +68,8 @@ class EvaluationTest : public ProgramTest {
     return out;
   }
 
-  /// What evaluations must be: at steps 3 and 6, at the end, and of the test set, which begins anew.
+  /// What evaluations must be: at steps 3 and 6, at the end; and of the test set, which begins
+  /// anew.
   static void expect_means(const Losses& run, double tolerance) {
     ASSERT_EQ(run.steps.size(), 8u);
     ASSERT_EQ(run.evaluations.size(), 4u);

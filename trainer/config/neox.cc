@@ -177,8 +177,8 @@ json scalar(const YAML::Node& node) {
   }
 }
 
-// Writes a file's aliases out, up to a bound: a few of them, inside one another, stand for more than
-// any memory holds, and one inside itself for ever more.
+// Writes a file's aliases out, up to a bound: a few of them, inside one another, stand for more
+// than any memory holds, and one inside itself for ever more.
 class Expansion {
  public:
   explicit Expansion(std::string path, size_t file_bytes)
