@@ -302,11 +302,9 @@ void take_neox(TrainConfig& config, Given& given, cli::Console& console) {
   config.neox_config.clear();
 }
 
-// For --show-config. The files stay named: some of their keys have no flag.
+// For --show-config. DeepSpeed's file stays named: gradient_accumulation_steps has no flag.
 void show_files(TrainConfig& config, cli::Invocation& call) {
-  const std::vector<std::string> neox = config.neox_config;
   take_neox(config, call.parsed.given, call.console);
-  config.neox_config = neox;
   take_deepspeed(config, call.parsed.given, call.console);
 }
 
