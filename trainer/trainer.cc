@@ -57,15 +57,19 @@ int ranks_here(const TrainConfig& config) {
   return std::max(1, visible_gpus(config));
 }
 
+// What DeepSpeed's file says counts as if flags said it.
+void take_deepspeed(TrainConfig& config, Given& given, cli::Console& console) {
+  if (config.deepspeed_config.empty()) return;
+  const std::vector<std::string> idle = apply_deepspeed(
+      config, given, read_text_file(config.deepspeed_config), config.deepspeed_config);
+  if (!idle.empty())
+    console.note(concat(config.deepspeed_config, ": no effect here: ", cli::join(idle, ", ")));
+}
+
 // Everything that a wrong command line can be told, before anything is opened for writing.
 void complete_config(TrainConfig& config, Given& given, cli::Console& console,
                      const Cluster& cluster) {
-  if (!config.deepspeed_config.empty()) {
-    const std::vector<std::string> idle = apply_deepspeed(
-        config, given, read_text_file(config.deepspeed_config), config.deepspeed_config);
-    if (!idle.empty())
-      console.note(concat(config.deepspeed_config, ": no effect here: ", cli::join(idle, ", ")));
-  }
+  take_deepspeed(config, given, console);
   refuse_foreign(config);
   take_checkpoint_args(config, given);
   choose_layout(config, given, cluster, console);
@@ -299,6 +303,12 @@ void take_neox(TrainConfig& config, Given& given, cli::Console& console) {
   config.neox_config.clear();
 }
 
+// For --show-config. DeepSpeed's file stays named: gradient_accumulation_steps has no flag.
+void show_files(TrainConfig& config, cli::Invocation& call) {
+  take_neox(config, call.parsed.given, call.console);
+  take_deepspeed(config, call.parsed.given, call.console);
+}
+
 int train(TrainConfig& config, cli::Invocation& call) {
   // The launcher, or rank 0 of another's, names what has no effect.
   const char* rank = std::getenv("RANK");
@@ -347,5 +357,5 @@ int train(TrainConfig& config, cli::Invocation& call) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_NAME, "trainer");  // ranks are started by /proc/self/exe, and would be "exe".
-  return cli::run(kProgram, trainer::flag_table(), argc, argv, train);
+  return cli::run(kProgram, trainer::flag_table(), argc, argv, train, show_files);
 }

@@ -2,6 +2,7 @@
 // One tiny GPT-2 out of every layout that Megatron has written it in, and back: each conversion
 // must give the same tensors, bit for bit. Golden: tests/golden/convert/gpt2, made and loaded with
 // transformers by tests/reference/convert_golden.py.
+// Longer than 600 lines: one model, one fixture, every layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -23,6 +24,7 @@
 #include "convert/verify.h"
 #include "libindexed/format.h"
 #include "tests/convert/outcomes.h"
+#include "tests/own.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/spec/model_fields.h"
 
@@ -61,17 +63,20 @@ CanonicalModel read_golden(const std::string& name) {
   return model;
 }
 
+// Megatron's tools fill padding with the last token's row: nothing of size zero or at random.
+void expect_padding_repeats_the_last_row(const CanonicalModel& model) {
+  const TensorSource& words = model.at("embedding.word_embeddings.weight");
+  ASSERT_EQ(words.rows(), model.spec.padded_vocab_size);
+  const std::vector<std::byte> rows = words.load();
+  const auto row = [&](int64_t i) { return rows.begin() + i * words.row_bytes(); };
+  for (int64_t i = kVocabSize; i < words.rows(); ++i)
+    EXPECT_TRUE(std::equal(row(i), row(i) + words.row_bytes(), row(kVocabSize - 1))) << i;
+  EXPECT_FALSE(std::equal(row(kVocabSize - 1), row(kVocabSize), row(kVocabSize - 2)));
+}
+
 class ConvertTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::replace(name.begin(), name.end(), '/', '_');
-    folder_ = fs::path(::testing::TempDir()) / ("convert_" + name);
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   // The folder's tensors are exactly the expected ones.
   static void expect_tensors(const std::string& folder, const std::string& kind,
@@ -92,7 +97,7 @@ class ConvertTest : public ::testing::Test {
     EXPECT_TRUE(want.empty()) << want.begin().key() << " is missing";
   }
 
-  fs::path folder_;
+  tests::OwnFolder folder_;
 };
 
 class LayoutTest : public ConvertTest, public ::testing::WithParamInterface<const char*> {};
@@ -305,6 +310,7 @@ TEST_F(ConvertTest, ToMegatronAndBack) {
       CanonicalModel back = read_megatron(folder, {});
       EXPECT_EQ(back.spec.padded_vocab_size, 384) << "a multiple of 128";
       EXPECT_EQ(back.spec.vocab_size, kVocabSize);
+      expect_padding_repeats_the_last_row(back);
       trim_vocabulary(back, kVocabSize);
       write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = folder + "/hf"});
       expect_tensors(folder + "/hf", "fp32");
@@ -319,6 +325,7 @@ TEST_F(ConvertTest, ToTheTrainerAndBack) {
   CanonicalModel back = read_trainer_checkpoint(path("run"), std::nullopt, false);
   EXPECT_EQ(back.spec.padded_vocab_size, 384);
   EXPECT_EQ(back.spec.vocab_size, kVocabSize);
+  expect_padding_repeats_the_last_row(back);
   trim_vocabulary(back, kVocabSize);
   EXPECT_EQ(trainer::model_record(back.spec), trainer::model_record(model.spec));
   write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
@@ -343,6 +350,24 @@ TEST_F(ConvertTest, VerifyTellsEqualFromDifferent) {
   EXPECT_FALSE(other.equal) << other.summary();
   other.write(path("report.json"), false);
   EXPECT_EQ(json::parse(read_file(path("report.json"))).at("equal"), false);
+}
+
+// A NaN compares as neither larger nor smaller: nowhere may it pass for equal.
+TEST_F(ConvertTest, VerifyRefusesWhatIsNotANumber) {
+  CanonicalModel model = read_golden("v3.pt");
+  TensorSource& norm = model.tensors.at("decoder.final_layernorm.bias");
+  const TensorSource whole = norm;
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    norm.read_rows = [whole, value](int64_t first, int64_t count, std::byte* out) {
+      whole.read_rows(first, count, out);
+      if (first <= 3 && 3 < first + count) std::memcpy(out + (3 - first) * 4, &value, 4);
+    };
+    write_hf_folder(model, *find_family("gpt2"), tokenizer(),
+                    {.folder = path("hf"), .replace = true});
+    const VerifyReport report = verify_folder(model, path("hf"), "the cat in the hat");
+    EXPECT_FALSE(report.equal) << report.summary();
+  }
 }
 
 // Megatron-DeepSpeed writes Megatron's tracker beside DeepSpeed's, and global_stepN alone.
@@ -386,6 +411,10 @@ TEST_F(ConvertTest, WhatDoesNotFitIsRefused) {
   fs::copy(golden("zero3/latest"), step + "2_mp_rank_00_optim_states.pt");
   EXPECT_THAT(error_of([&] { read_megatron(path("zero3"), {}); }),
               HasSubstr("not a file of torch.save"));
+  // Rank 11 is not rank 1.
+  fs::copy(golden("tp2pp2"), path("far"), fs::copy_options::recursive);
+  fs::rename(path("far/iter_0000010/mp_rank_01_000"), path("far/iter_0000010/mp_rank_11_000"));
+  EXPECT_THAT(error_of([&] { read_megatron(path("far"), {}); }), HasSubstr("mp_rank_"));
   fs::create_directories(path("dist"));
   std::ofstream(path("dist/__0_0.distcp")) << "x";
   EXPECT_THAT(error_of([&] { read_megatron(path("dist"), {}); }),
@@ -403,6 +432,11 @@ TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
     return error_of([&] { read_hf_folder(path("hf")); });
   };
   EXPECT_THAT(with("model_type", "bert"), HasSubstr("model_type \"bert\" is not supported"));
+  for (const int layers : {5, 3}) {  // its folder is named, once
+    const std::string what = with("n_layer", layers);
+    EXPECT_EQ(what.find(path("hf")), 0U) << what;
+    EXPECT_EQ(what.rfind(path("hf")), 0U) << what;
+  }
   EXPECT_THAT(with("n_layer", 5), HasSubstr("has no tensor transformer.h.4.ln_1.weight"));
   EXPECT_THAT(with("n_layer", 3), HasSubstr("transformer.h.3.attn.c_attn.bias is no tensor"));
   EXPECT_THAT(with("n_embd", 16), HasSubstr("c_attn.weight: rows 16 to 32 of 24"));
@@ -431,6 +465,15 @@ TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
   EXPECT_THAT(with("mistral", "num_key_value_heads", "absent"), HasSubstr("does not divide"));
   EXPECT_THAT(with("qwen3", "head_dim", "absent"), HasSubstr("expected (512, 16)"));
   EXPECT_THAT(with("llama", "num_key_value_heads", "absent"), HasSubstr("expected (16, 16)"));
+  for (const char* family : {"gpt_neox", "gpt_neox_serial"}) {  // serial, where it is not said
+    EXPECT_EQ(with(family, "use_parallel_residual", "absent"), "accepted");
+    EXPECT_TRUE(read_hf_folder(path("hf")).spec.parallel_residual);
+  }
+  EXPECT_EQ(with("gpt_neox", "rope_parameters", "absent"), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_percent, 0.25f);
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_base, 10000);
+  EXPECT_EQ(with("gpt_neox", "rope_parameters", {{"partial_rotary_factor", 0.5}}), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_percent, 0.5f);
   EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
   EXPECT_THAT(with("qwen2", "use_sliding_window", true),
               HasSubstr("key \"use_sliding_window\" is true, which is not supported"));

@@ -133,6 +133,12 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(source_of(manifest.provenance.sources, 2)->line, 3);
   EXPECT_EQ(source_of(manifest.provenance.sources, 3)->line, 9);
   EXPECT_FALSE(source_of(manifest.provenance.sources, 4));
+  SourceRun packed;  // whose lines are not known
+  packed.path = "p";
+  packed.num_documents = 2;
+  packed.first_line = 0;
+  EXPECT_EQ(source_of(std::vector{packed}, 1)->line, 0);
+  EXPECT_FALSE(source_of(std::vector{packed}, 2));
   EXPECT_FALSE(read_manifest(folder / "none"));
 }
 

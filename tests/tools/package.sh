@@ -3,9 +3,11 @@
 # need. Neither needs CUDA's libraries.
 . "$(dirname "$0")/prelude"
 build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
-[ -f "$build/CPackConfig.cmake" ] && command -v dpkg-deb dpkg-shlibdeps >/dev/null || exit 77
-case $(grep -h '^SANITIZE:' "$build/CMakeCache.txt") in *=?*) exit 77 ;; esac
-[ -x "$build/bin/trainer" ] && [ -x "$build/bin/hf-to-megatron" ] || exit 77  # cpack packs only what is built
+[ -f "$build/CPackConfig.cmake" ] && command -v dpkg-deb dpkg-shlibdeps >/dev/null ||
+  { echo "skipped: dpkg-dev is not installed"; exit 77; }
+case $(grep -h '^SANITIZE:' "$build/CMakeCache.txt") in *=?*) echo 'skipped: a sanitizer'"'"'s build is not packed'; exit 77 ;; esac
+[ -x "$build/bin/trainer" ] && [ -x "$build/bin/hf-to-megatron" ] ||
+  { echo "skipped: not all programs are built"; exit 77; }
 for kind in DEB TGZ; do cpack --config "$build/CPackConfig.cmake" -G $kind -B "$PWD" >log 2>&1 || cat log; done
 dpkg-deb -x ./*.deb deb
 ls deb deb/usr

@@ -13,7 +13,7 @@ echo "- pretrain_gpt.py \$DISTRIBUTED_ARGS on two hosts"
 GPT_ARGS="--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 2
   --global-batch-size 4 --lr 0.001 --train-iters 4 --log-interval 2 --eval-iters 0 --vocab-size 128 --eod-id 100 --split 100,0,0 --device cpu
   --data-path my-gpt2_text_document --local_rank=0"
-port=$((20000 + RANDOM % 10000))
+own_ports
 DISTRIBUTED_ARGS="--nproc_per_node 1 --nnodes 2 --master_addr 127.0.0.1 --master_port $port"
 ./pretrain_gpt.py $GPT_ARGS $DISTRIBUTED_ARGS --node_rank 1 >second 2>&1 &
 ./pretrain_gpt.py $GPT_ARGS $DISTRIBUTED_ARGS --node_rank 0 >first 2>&1

@@ -104,7 +104,7 @@ TEST_F(ManyTest, EachLauncherIsKnownAndOnlyRankZeroSpeaks) {
                                             {"WORLD_SIZE", "2"},
                                             {"LOCAL_RANK", std::to_string(rank)},
                                             {"MASTER_ADDR", "localhost"},
-                                            {"MASTER_PORT", std::to_string(port() + 100)}};
+                                            {"MASTER_PORT", std::to_string(port() + 20)}};
                          }}};
   for (const Case& launcher : cases) {
     const std::vector<Ended> ended = under_launcher(
@@ -128,7 +128,7 @@ TEST_F(ManyTest, AProcessForEachHostStartsItsRanks) {
                        return Variables{{"RANK", std::to_string(rank)},
                                         {"WORLD_SIZE", "2"},
                                         {"MASTER_ADDR", "127.0.0.1"},
-                                        {"MASTER_PORT", std::to_string(port() + 200)}};
+                                        {"MASTER_PORT", std::to_string(port() + 40)}};
                      });
   EXPECT_EQ(ended[0].status, 0) << ended[0].err;
   EXPECT_EQ(ended[1].status, 0) << ended[1].err;
@@ -169,7 +169,7 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
                            {"WORLD_SIZE", "2"},
                            {"LOCAL_RANK", std::to_string(rank)},
                            {"MASTER_ADDR", "127.0.0.1"},
-                           {"MASTER_PORT", std::to_string(port() + 300)}};
+                           {"MASTER_PORT", std::to_string(port() + 60)}};
     variables["GRISTMILL_JOB_SECRET"] = rank == 0 ? "one secret" : "another";
     return variables;
   };
@@ -189,7 +189,7 @@ TEST_F(ManyTest, WrongMeetingsAreOneMessageInTime) {
 // Counts that differ between hosts: one of 2 ranks there, three of 6 here, whose configuration may
 // not even divide. Every host is told the cause immediately.
 TEST_F(ManyTest, HostsThatStartOtherNumbersOfRanksAreToldSo) {
-  int at = 500;
+  int at = 100;
   for (const auto& [here, there] : {std::pair{"1", "3"}, std::pair{"3", "1"}}) {
     at += 40;
     const auto host = [&, at](int node) {
@@ -221,7 +221,7 @@ TEST_F(ManyTest, TwoThatTakeThemselvesForRankZeroAreBothTold) {
                      {"LOCAL_RANK", "0"},
                      {"LOCAL_WORLD_SIZE", "1"},
                      {"MASTER_ADDR", "127.0.0.1"},
-                     {"MASTER_PORT", std::to_string(port() + 600)}};
+                     {"MASTER_PORT", std::to_string(port() + 200)}};
   });
   for (const Ended& one : ended) {
     EXPECT_EQ(one.status, 1);
@@ -242,7 +242,7 @@ TEST_F(ManyTest, ADeviceThatIsGoneIsToldToAll) {
                                                               {"LOCAL_SIZE", 2},
                                                               {"NODE", 0},
                                                               {"NODES", 1},
-                                                              {"PORT", port() + 400 + victim},
+                                                              {"PORT", port() + 80 + victim},
                                                               {"EXACT_PORT", 1},
                                                               {"DEVICE", rank},
                                                               {"DEVICES", rank == victim ? 2 : 0}})

@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "tests/own.h"
 #include "tests/trainer/run_program.h"
 
 namespace trainer {
@@ -68,8 +69,7 @@ class ManyTest : public ProgramTest {
             {"MASTER_ADDR", "127.0.0.1"},
             {"MASTER_PORT", std::to_string(port)}};
   }
-  /// Below the ports that the system assigns automatically (32768 and up).
-  static int port() { return 20000 + getpid() % 12000; }
+  static int port() { return tests::own_ports(); }
 
   /// Processes that `launcher` has started.
   static std::vector<pid_t> children(pid_t launcher) {

@@ -223,7 +223,8 @@ class Session {
     for (Row& row : bind_rows(hidden_table_, common_)) all_.push_back(std::move(row));
   }
 
-  int run(Console& console, const std::function<int(Invocation&)>& body) {
+  int run(Console& console, const std::function<int(Invocation&)>& body,
+          const std::function<void(Invocation&)>& complete) {
     if (ask_for_help()) return 0;
     Parsed parsed;
     const Parsed first = parse_arguments(all_, arguments_);
@@ -242,6 +243,8 @@ class Session {
     console.set_quiet(common_.quiet);
     console.set_verbose(common_.verbose);
     if (common_.show_config) {
+      Invocation shown{console, std::move(line), words(), command_line()};
+      if (complete) complete(shown);
       const std::string text = show_config(std::span(visible_).first(own_rows_));
       std::fwrite(text.data(), 1, text.size(), stdout);
       return 0;
@@ -348,14 +351,15 @@ void refuse_terminal(int fd, std::string_view what) {
 }
 
 int run_rows(const Program& program, std::vector<Row> rows, int argc, char** argv,
-             const std::function<int(Invocation&)>& body) {
+             const std::function<int(Invocation&)>& body,
+             const std::function<void(Invocation&)>& complete) {
   fill_standard_descriptors();
   Console console{std::string(program.name)};
   install_signals(program);
   int status = exit_status::kFailed;
   try {
     Session session(program, std::move(rows), argc, argv);
-    status = session.run(console, body);
+    status = session.run(console, body, complete);
     finish_stdout();
   } catch (const UsageError& error) {
     console.error(error.what());

@@ -38,19 +38,25 @@ std::string_view version();
 
 /// Runs `body` inside the one catch, with signals set up and stdout checked at the end.
 /// Handles -h, --help, --version, -q, -v, --config, --show-config, --help-man, --help-completion;
-/// prints once that a flag has no effect. UsageError gives 2; any other exception 1, with its text
-/// as `tool: place: what: why`.
+/// says once that a flag has no effect. UsageError gives 2; any other exception 1 with its text as
+/// `tool: place: what: why`. `complete`, where there is one, brings what other files say into the
+/// options before --show-config prints them.
 int run_rows(const Program& program, std::vector<Row> rows, int argc, char** argv,
-             const std::function<int(Invocation&)>& body);
+             const std::function<int(Invocation&)>& body,
+             const std::function<void(Invocation&)>& complete = {});
 
 /// The same from a table: parses argv into a default-made O, then calls `body(options,
 /// invocation)`. `body` may throw UsageError as long as it has opened nothing.
 template <class O>
 int run(const Program& program, const Table<O>& table, int argc, char** argv,
-        int (*body)(O&, Invocation&)) {
+        int (*body)(O&, Invocation&), void (*complete)(O&, Invocation&) = nullptr) {
   O options{};
-  return run_rows(program, bind_rows(table, options), argc, argv,
-                  [&](Invocation& invocation) { return body(options, invocation); });
+  return run_rows(
+      program, bind_rows(table, options), argc, argv,
+      [&](Invocation& invocation) { return body(options, invocation); },
+      [&](Invocation& invocation) {
+        if (complete != nullptr) complete(options, invocation);
+      });
 }
 
 /// The text of an exception, for use in a message. The reason of a std::system_error begins in

@@ -69,7 +69,7 @@ class BlockStripper {
   struct Opening {
     Kind kind;
     size_t out_begin;
-    bool incomplete = false;  // a template in it showed nothing
+    Missing missing = Missing::nothing;
   };
 
   void literal(size_t length) {
@@ -100,15 +100,22 @@ class BlockStripper {
     const size_t begin = openings_[index].out_begin;
     std::string shown;
     const bool call = openings_[index].kind == Kind::template_call;
-    bool incomplete = false;
-    for (size_t i = index; i < openings_.size(); ++i) incomplete |= openings_[i].incomplete;
-    if (call) shown = common_template_text(std::string_view(out_).substr(begin + 2), incomplete);
+    Missing missing = Missing::nothing;
+    for (size_t i = index; i < openings_.size(); ++i)
+      missing = std::max(missing, openings_[i].missing);
+    if (call) shown = common_template_text(std::string_view(out_).substr(begin + 2), missing);
     dropped_ = shown.empty();
     const std::string name = call && dropped_ ? out_.substr(begin + 2, kLongestName) : "";
     out_.resize(begin);
     if (call && dropped_) drop_cut_number(name, page_.substr(end), out_);
+    if (index > 0) {
+      Missing& outer = openings_[index - 1].missing;
+      if (dropped_)
+        outer = std::max(outer, missing_between(name, out_, page_.substr(end)));
+      else if (missing != Missing::nothing)
+        outer = std::max(outer, Missing::text);
+    }
     out_ += shown;
-    if (index > 0) openings_[index - 1].incomplete |= incomplete || dropped_;
     while (openings_.size() > index) {
       counts_[static_cast<size_t>(openings_.back().kind)]--;
       openings_.pop_back();

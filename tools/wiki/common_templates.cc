@@ -342,7 +342,7 @@ bool TemplateCall::only(size_t most, std::initializer_list<std::string_view> nam
   });
 }
 
-std::string common_template_text(std::string_view call, bool incomplete) {
+std::string common_template_text(std::string_view call, Missing missing) {
   constexpr size_t kLongest = 16 << 10;
   constexpr size_t kLongestName = 32;
   const size_t bar = std::min(call.find('|'), call.size());
@@ -354,8 +354,9 @@ std::string common_template_text(std::string_view call, bool incomplete) {
   const std::string_view name(lower.data(), written.size());
   const auto found = known_templates().find(name);
   Known known = found == known_templates().end() ? Known{} : found->second;
-  if (incomplete && known.number) return {};
+  if (missing != Missing::nothing && known.number) return {};
   if (!known.characters.empty()) return shield(known.characters);
+  if (missing == Missing::part_of_number) return {};
   const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
   if (!known.sign.empty()) return money(known.sign, call.substr(bar));
   if (known.text != nullptr) return known.text(parse_call(arguments));
@@ -363,6 +364,26 @@ std::string common_template_text(std::string_view call, bool incomplete) {
   if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
     known.shown = "1";
   return known.shown.empty() ? std::string() : shown_row(name, known.shown, parse_call(arguments));
+}
+
+Missing missing_between(std::string_view call, std::string_view before, std::string_view after) {
+  // Remarks on a number, not parts of it.
+  constexpr std::array<std::string_view, 17> kRemarks = {"#tag:ref",  "citation needed",
+                                                         "cite web",  "cn",
+                                                         "dead link", "efn",
+                                                         "fact",      "failed verification",
+                                                         "fn",        "note",
+                                                         "r",         "ref",
+                                                         "refn",      "rp",
+                                                         "sfn",       "update after",
+                                                         "when"};
+  const bool touches = (!before.empty() && is_digits(before.substr(before.size() - 1))) ||
+                       (!after.empty() && is_digits(after.substr(0, 1)));
+  if (!touches) return Missing::text;
+  const std::string name = ascii_lower(trim(call.substr(0, std::min<size_t>(call.find('|'), 32))));
+  const bool remark = name.starts_with("efn") || name.starts_with("ref ") ||
+                      std::find(kRemarks.begin(), kRemarks.end(), name) != kRemarks.end();
+  return remark ? Missing::text : Missing::part_of_number;
 }
 
 void drop_cut_number(std::string_view call, std::string_view after, std::string& before) {

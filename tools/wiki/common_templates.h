@@ -15,11 +15,19 @@
 
 namespace wiki {
 
-/// Text of a template call, given what is between its braces ("convert|5|km"), with inner templates
-/// already replaced; empty if the template is unknown. The text is still wikitext: strip_inline
-/// handles <sup> and <sub> in it. `incomplete`: an inner template showed nothing; one that shows
-/// numbers then shows nothing too.
-std::string common_template_text(std::string_view call, bool incomplete = false);
+/// What the arguments of a call lack, because an inner template showed nothing: nothing, some text,
+/// or a part of a number, since the inner one touches a digit and is no note.
+enum class Missing { nothing, text, part_of_number };
+
+/// Text of a template call, given what stands between its braces ("convert|5|km"), in which inner
+/// templates have been replaced already; empty where the template is none of the known ones. It is
+/// wikitext still: <sup> and <sub> in it are for strip_inline.
+/// Where something is missing, a template that shows numbers shows nothing too; where a part of a
+/// number is, no template shows anything.
+std::string common_template_text(std::string_view call, Missing missing = Missing::nothing);
+
+/// What is missing between `before` and `after` where a call shows nothing there.
+Missing missing_between(std::string_view call, std::string_view before, std::string_view after);
 
 /// For a call that shows nothing: removes the number at the end of `before` if the call continues
 /// it, as in 1.5{{e|6}} and 10<sup>{{x}}</sup>: its first part alone would be another number.

@@ -177,18 +177,44 @@ json scalar(const YAML::Node& node) {
   }
 }
 
-json to_json(const YAML::Node& node) {
-  if (node.IsScalar()) return scalar(node);
-  if (node.IsSequence()) {
-    json list = json::array();
-    for (const YAML::Node& item : node) list.push_back(to_json(item));
-    return list;
+// Writes a file's aliases out, up to a bound: a few of them, inside one another, stand for more
+// than any memory holds, and one inside itself for ever more.
+class Expansion {
+ public:
+  explicit Expansion(std::string path, size_t file_bytes)
+      : path_(std::move(path)), left_(std::max(kMost, 4 * file_bytes)) {}
+
+  json value(const YAML::Node& node, int depth = 0) {
+    const size_t cost = 1 + (node.IsScalar() ? node.Scalar().size() : 0);
+    if (depth >= kDeepest) fail(node, concat("values lie more than ", kDeepest, " deep"));
+    if (cost > left_)
+      fail(node, concat("with its aliases written out it has more than ",
+                        cli::with_commas(int64_t{kMost}), " values and bytes"));
+    left_ -= cost;
+    if (node.IsScalar()) return scalar(node);
+    if (node.IsSequence()) {
+      json list = json::array();
+      for (const YAML::Node& item : node) list.push_back(value(item, depth + 1));
+      return list;
+    }
+    if (!node.IsMap()) return nullptr;
+    json map = json::object();
+    for (const auto& member : node)
+      map[member.first.as<std::string>()] = value(member.second, depth + 1);
+    return map;
   }
-  if (!node.IsMap()) return nullptr;
-  json map = json::object();
-  for (const auto& member : node) map[member.first.as<std::string>()] = to_json(member.second);
-  return map;
-}
+
+ private:
+  static constexpr size_t kMost = 1 << 20;
+  static constexpr int kDeepest = 64;
+
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& why) const {
+    throw UsageError(concat(path_, ":", node.Mark().line + 1, ": ", why));
+  }
+
+  std::string path_;
+  size_t left_;
+};
 
 // Values for a flag: numbers as printed, lists as several values.
 cli::Values values_of(const json& value) {
@@ -220,13 +246,14 @@ class NeoxReader {
     try {
       const YAML::Node root = YAML::Load(text);
       if (!root.IsMap()) throw UsageError(concat(path, ": expected keys with values"));
+      Expansion expansion(path, text.size());
       for (const auto& member : root) {
         const std::string key = normal(member.first.as<std::string>());
         if (const auto found = places_.find(key); found != places_.end())
           throw UsageError(
               concat(path, ": ", key, " stands in ", found->second, " already: one must go"));
         places_[key] = path;
-        keys_[key] = to_json(member.second);
+        keys_[key] = expansion.value(member.second);
       }
     } catch (const YAML::Exception& error) {
       throw UsageError(concat(path, ":", error.mark.line + 1, ": ", error.msg));

@@ -273,7 +273,8 @@ Entry enter(ControlOptions& options) {
   const std::string path = file ? meeting_file(options) : "";
   if (!file && launch.secret.empty()) launch.secret = "job " + launch.job;
   std::string last = file ? path + " did not appear" : launch.address + " was not reached";
-  Clock::time_point answered = start;  // or nothing was listening.
+  bool spoken = false;
+  Clock::time_point answered = start;  // or nothing was there to answer.
   for (int looks = 1; Clock::now() < deadline && Clock::now() < answered + options.timeout;
        ++looks) {
     bool silent = false;
@@ -283,13 +284,15 @@ Entry enter(ControlOptions& options) {
         Socket socket = connect_to(launch.address, launch.port + i,
                                    std::min(deadline, Clock::now() + kAttempt), attempt.why);
         if (!socket) {
-          if (i == 0) last = attempt.why;
+          if (i == 0 && !spoken) last = attempt.why;
           continue;
         }
         FrameStream stream(std::move(socket));
         std::vector<Claim> roster = try_introduce(stream, options, deadline, attempt);
         if (!roster.empty()) return {std::move(stream), std::move(roster), looks};
-        last = attempt.why;
+        // Who answers says more than who is silent, or gone when the time is over.
+        if (!attempt.silent || !spoken) last = attempt.why;
+        spoken = spoken || !attempt.silent;
         silent = silent || (i == 0 && attempt.silent);
       }
     }

@@ -114,6 +114,25 @@ TEST(Bzip2Blocks, DamageIsNamed) {
   }
 }
 
+// The sum over all blocks stands behind the last: each of its bits is held to the blocks' own sums.
+TEST(Bzip2Blocks, EveryBitOfTheCombinedSumIsSeen) {
+  const std::string text = noise(250000, 3);  // three blocks
+  const std::string input = compressed(text);
+  const auto bit_of = [&](size_t i) { return input[i / 8] >> (7 - i % 8) & 1; };
+  size_t end = input.size() * 8;  // behind the sum: at most seven bits of nothing follow
+  const auto ends_stream = [&](size_t at) {
+    uint64_t mark = 0;
+    for (size_t i = 0; i < 48; ++i) mark = mark << 1 | static_cast<uint64_t>(bit_of(at + i));
+    return mark == 0x177245385090;
+  };
+  while (!ends_stream(end - 80)) ASSERT_GT(--end, input.size() * 8 - 8);
+  for (size_t bit = end - 32; bit < end; ++bit) {
+    std::string flipped = input;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << (7 - bit % 8));
+    EXPECT_THROW(decoded(flipped, 4096), Bzip2Error) << bit;
+  }
+}
+
 std::vector<Bzip2Block> blocks_of(std::string_view packed) {
   Bzip2Splitter splitter;
   std::vector<Bzip2Block> blocks;
@@ -446,7 +465,9 @@ TEST(Bzip2Blocks, LimitIsOfWhatIsUnpacked) {
   const Bzip2Block block = blocks_of(compressed(std::string(5000000, 'a'), 9)).at(0);
   Bzip2Decoder decoder;
   EXPECT_TRUE(decode_block(block, 4000000, decoder).over_limit);
+  EXPECT_TRUE(decode_block(block, 4999999, decoder).over_limit);
   EXPECT_TRUE(decode_block(block, 5000000, decoder).ok);
+  EXPECT_TRUE(decode_block(block, 5000001, decoder).ok);
   EXPECT_TRUE(decode_block(block, 4000000).over_limit);
 }
 

@@ -109,6 +109,9 @@ TEST(Json, RefusalsNameThePlace) {
       "{\"text\":[\"a\",1]}",
       "!2:26 key \"text\" has an item that is no string, expected a string or a list of strings");
   refused("{\"text\":\"a\xff\"}", "!2:23 byte \"\\xff\" is not UTF-8");
+  EXPECT_THAT(read_json("{\"text\":\"\\ud7ff\\ue000\\uffff\\ud800\\udc00\\udbff\\udfff\"}\n"),
+              testing::Contains(testing::HasSubstr(
+                  "\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf")));
   refused("{\"text\":\"a\\ud800b\"}",
           "!2:23 lone surrogate \\ud800 in key \"text\": no character, it has no UTF-8 form");
   refused("{\"text\":\"\\udc00\\ud83d\"}",
@@ -439,6 +442,30 @@ TEST_F(Policy, Limits) {
   EXPECT_THAT(run({.on_error = "skip", .max_errors = "60%"}, bad_),
               testing::HasSubstr("skipped 3 of 5"));
   EXPECT_THROW(run({.quarantine = "x"}, bad_), cli::UsageError);
+}
+
+// A share is exact: 3 of 5 documents are 60%. It is judged before the end once 10,000 are known.
+TEST_F(Policy, SharesAreExact) {
+  const auto ends_well = [&](const std::string& share) {
+    return run({.on_error = "skip", .max_errors = share}, bad_).find("more than") ==
+           std::string::npos;
+  };
+  EXPECT_FALSE(ends_well("59.999%"));
+  EXPECT_TRUE(ends_well("60%"));
+  EXPECT_TRUE(ends_well("60.001%"));
+  EXPECT_TRUE(ends_well("100%"));
+  EXPECT_FALSE(ends_well("0%"));
+  const std::string good = "{\"text\":\"\"}\n", bad = "1\n";
+  const auto stops_at = [&](int good_ones) {
+    std::string input;
+    for (int i = 0; i < good_ones; ++i) input += good;
+    for (int i = 0; i < 200; ++i) input += bad;
+    const std::string said = run({.on_error = "skip", .max_errors = "1%"}, input);
+    const size_t at = said.rfind(" of ");
+    return said.substr(at, said.find(" documents", at) - at);
+  };
+  EXPECT_LT(stops_at(9900), " of 10,100") << "100 of 10,000 are one percent";
+  EXPECT_EQ(stops_at(9000), " of 9,200") << "below 10,000 documents the end judges";
 }
 
 }  // namespace

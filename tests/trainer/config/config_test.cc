@@ -225,6 +225,31 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
   EXPECT_EQ(error_of(small_config()), "");
 }
 
+// The last number that a flag takes, and the first that it does not.
+TEST(FlagTable, BoundsOfNumbers) {
+  const auto taken = [](const std::string& flag, const std::string& value) {
+    TrainConfig config;
+    const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), config);
+    try {
+      cli::parse_arguments(rows, std::vector<std::string>{flag, value});
+    } catch (const cli::UsageError&) {
+      return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(taken("--exit-interval", "1"));
+  EXPECT_FALSE(taken("--exit-interval", "0"));
+  EXPECT_TRUE(taken("--extra-vocab-size", "1048576"));
+  EXPECT_FALSE(taken("--extra-vocab-size", "1048577"));
+  EXPECT_TRUE(taken("--vocab-size", "2147483648"));
+  EXPECT_FALSE(taken("--vocab-size", "2147483649"));
+  EXPECT_FALSE(taken("--vocab-size", "0"));
+  EXPECT_TRUE(taken("--num-query-groups", "1"));
+  EXPECT_FALSE(taken("--num-query-groups", "0"));
+  EXPECT_TRUE(taken("--num-query-groups", "65536"));
+  EXPECT_FALSE(taken("--num-query-groups", "65537"));
+}
+
 TEST(Derive, RefusesWhatContradictsItself) {
   const auto with = [](auto change) {
     TrainConfig config = small_config();
@@ -236,6 +261,8 @@ TEST(Derive, RefusesWhatContradictsItself) {
             "--rotary-percent 1 of a head of 7 is 7: positions rotate an even number");
   EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rope", c.rotary_percent = 0.1; }),
             "--rotary-percent 0.1 of a head of 16 is 1: positions rotate an even number");
+  EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rope", c.rotary_percent = 0.125; }), "")
+      << "two of sixteen";
   EXPECT_EQ(with([](C& c) { c.position_offset = 2, c.use_rotary_position_embeddings = true; }),
             "--position-offset 2 needs learned positions, and these are rope");
   EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rotary", c.max_position_embeddings = 8; }),

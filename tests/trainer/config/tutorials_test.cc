@@ -185,6 +185,12 @@ TEST(Tutorials, DeepspeedFilesOptimizerAndSchedulerAreIdle) {
             "ds.json: optimizer 3: expected an object");
 }
 
+TEST(Tutorials, DeepspeedFileDoesNotTakeBackThePrecision) {
+  EXPECT_EQ(run(kDeepspeed13b, R"({"fp16": {"enabled": false}})").error,
+            "ds.json: fp16 is not enabled, but --fp16 is given");
+  EXPECT_EQ(run(kDeepspeed13b, R"({"bf16": {"enabled": false}})").error, "");
+}
+
 TEST(Tutorials, DeepspeedFileScalesTheLossByItsOwnRules) {
   const std::string line = std::string(kDeepspeed13b) + " --loss-scale 12";
   const Result moving = run(line, R"({"fp16": {"enabled": true, "loss_scale": 0}})");
@@ -236,6 +242,9 @@ TEST(Tutorials, DeepspeedFileKeysInsideOfSections) {
                        "overlap_comm": null, "offload_param": {"device": "none"}},
                        "communication_data_type": null, "gradient_accumulation_steps": null})"),
               testing::IsEmpty());
+  for (const char* name : {"bf16", "bfp16", "bfloat16"})
+    EXPECT_THAT(idle(std::string(R"({"communication_data_type": ")") + name + "\"}"),
+                testing::IsEmpty());
   const std::pair<const char*, const char*> refused[] = {
       {R"({"zero_optimization": {"zero_quantized_gradients": true}})",
        "ds.json: zero_optimization.zero_quantized_gradients true: not known to this trainer: "

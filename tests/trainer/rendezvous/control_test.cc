@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/own.h"
 #include "tests/trainer/rendezvous/meeting_ranks.h"
 #include "trainer/rendezvous/control.h"
 #include "trainer/rendezvous/server.h"
@@ -145,7 +146,7 @@ TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
         2,
         [&](ControlOptions& o) {
           o.launch.address = address;
-          o.launch.port = 20000 + getpid() % 10000;
+          o.launch.port = tests::own_ports();
           o.launch.nodes = 2;
           o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
           o.meeting_file.clear();
@@ -226,7 +227,7 @@ TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
       2,
       [](ControlOptions& o) {
         o.launch.address = "127.0.0.1";
-        o.launch.port = 20000 + getpid() % 10000;
+        o.launch.port = tests::own_ports();
         o.meeting_file.clear();
         o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
         o.timeout = o.host_timeout = kBriefly;
@@ -243,7 +244,7 @@ TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
 
 TEST_F(ControlTest, TwoJobsOnOnePortDoNotMix) {
   std::atomic<int> ended = 0;
-  const int port = 31000 + getpid() % 10000;
+  const int port = tests::own_ports() + 20;
   const auto job = [&](const std::string& secret) {
     run(
         2,
@@ -400,7 +401,7 @@ TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
 
 // Two that were given rank 0: the second one's port or address is not the first's.
 TEST_F(ControlTest, ASecondRankZeroIsFoundAndBothAreTold) {
-  const int port = 24000 + getpid() % 6000;
+  const int port = tests::own_ports() + 40;
   const std::vector<Told> told = run(
       3,
       [&](ControlOptions& o) {

@@ -160,6 +160,24 @@ TEST(Launch, DeepspeedsLauncherSaysHowManyAHostHas) {
             "environment: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 29500");
 }
 
+TEST(Launch, WhatIsNotSaidAndWhatIsTooLarge) {
+  EXPECT_EQ(detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "n01"}}).port, 29500);
+  Variables many = {{"RANK", "0"}, {"WORLD_SIZE", "16777216"}, {"MASTER_ADDR", "n01"}};
+  EXPECT_EQ(detect(many).world_size, 1 << 24);
+  many["WORLD_SIZE"] = "16777217";
+  EXPECT_EQ(refusal(many), "WORLD_SIZE=16777217 is no count");
+  many["WORLD_SIZE"] = "-1";
+  EXPECT_EQ(refusal(many), "WORLD_SIZE=-1 is no count");
+  // One task for a host, each of which starts its ranks: WORLD_SIZE may count either.
+  Variables hosts = kSlurm;
+  hosts.insert({"WORLD_SIZE", "16"});
+  EXPECT_EQ(detect(hosts).remarks.size(), 1u);
+  hosts["SLURM_STEP_NUM_TASKS"] = hosts["SLURM_NTASKS"] = "2";
+  hosts["SLURM_PROCID"] = "1";
+  hosts["SLURM_LOCALID"] = "0";
+  EXPECT_EQ(detect(hosts, 8).remarks.size(), 0u);
+}
+
 TEST(Launch, TorchrunsFlagsAreTheHostsOfAPlainStart) {
   const HostFlags hosts{.nodes = 2, .node_rank = 1, .address = "n01", .port = 6000};
   const auto with = [](const Variables& variables, const HostFlags& flags, int devices) {

@@ -384,7 +384,7 @@ TEST_F(StrangersTest, AnImpostorInRankZerosPlaceLearnsNothingAndIsRefused) {
         2,
         [&](ControlOptions& o) {
           if (o.claim.rank != 0) meet_here(o);
-          o.timeout = std::chrono::seconds(1);
+          o.timeout = kBriefly;
           o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
         },
         [](Control&) { FAIL(); });

@@ -46,7 +46,7 @@ Outcome launch(int status, int others, const LauncherOptions& given) {
   options.grace = std::chrono::minutes(5);
   options.words = {"rank", "--gtest_also_run_disabled_tests", "--gtest_filter=FakeRank.*"};
   options.fitting = [](int ranks) { return ranks; };
-  options.iteration = [] { return 0; };
+  if (!options.iteration) options.iteration = [] { return 0; };
   setenv("FAKE_WORLD", "3", 1);
   setenv("FAKE_DEVICE", "1", 1);
   setenv("FAKE_STATUS", std::to_string(status).c_str(), 1);
@@ -86,6 +86,23 @@ TEST(Launcher, ADeviceThatFailsTwiceRunningIsLeftOut) {
     EXPECT_EQ(launch(status, exit_status::kRankLost, {.max_restarts = 1, .resumable = true}).status,
               exit_status::kResumable);
   }
+}
+
+// A device that fails again and again while the training goes on is not the one at fault.
+TEST(Launcher, ADeviceThatFailsTwiceWithProgressBetweenIsKept) {
+  int64_t iteration = 0;
+  LauncherOptions options{.max_restarts = 3, .resumable = true, .allow_fewer = true};
+  options.iteration = [&] { return iteration++; };
+  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
+  EXPECT_EQ(run.status, exit_status::kResumable);
+  EXPECT_EQ(run.lines,
+            "trainer: restart 1 of 3 with 3 ranks\n"
+            "trainer: restart 2 of 3 with 3 ranks\n"
+            "trainer: restart 3 of 3 with 3 ranks\n");
+  // Progress before the first failure alone helps it nothing.
+  int asked = 0;
+  options.iteration = [&] { return ++asked > 1 ? 5 : 0; };
+  EXPECT_THAT(launch(-SIGKILL, exit_status::kRankLost, options).lines, HasSubstr("device 1: gone"));
 }
 
 TEST(Launcher, ARankThatIsKilledBeforeAnybodyHearsOfItIsNamed) {

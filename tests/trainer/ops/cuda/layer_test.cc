@@ -4,6 +4,7 @@
 // SPDX-License-Identifier: MIT
 #include <utility>
 
+#include "tests/own.h"
 #include "tests/trainer/ops/cuda/pair.h"
 #include "trainer/ops/cuda/launch.h"
 
@@ -378,8 +379,8 @@ TEST_P(CudaLayer, Linear) {
 }
 
 TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
-  std::unique_ptr<Ops> tuned =
-      cuda::make_cuda_ops({.gemm_choices_path = testing::TempDir() + "gemm_choices"});
+  const tests::OwnFolder folder;
+  std::unique_ptr<Ops> tuned = cuda::make_cuda_ops({.gemm_choices_path = folder / "gemm_choices"});
   Ops* untuned = sides[1];
   const Twin x = random(model(), {1024, 512}), w = random(model(), {768, 512}, 0.1),
              bias = random(model(), {768});
@@ -429,7 +430,7 @@ TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
   // A second Ops reads the choices back and computes the same bits.
   const std::vector<uint8_t> first = bytes(dweight[1]);
   sides[1] = untuned;
-  tuned = cuda::make_cuda_ops({.gemm_choices_path = testing::TempDir() + "gemm_choices"});
+  tuned = cuda::make_cuda_ops({.gemm_choices_path = folder / "gemm_choices"});
   tuned->prepare(calls);
   tuned->run(weight(1));
   tuned->synchronize();
