@@ -65,7 +65,8 @@ TEST_P(Golden, LossGradientsAndTwentySteps) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("gpt2", "gpt2_dropout", "gpt2_documents", "opt",
-                                         "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "scaled",
+                                         "opt_post", "opt_post_dropout", "projected", "gpt_neox",
+                                         "llama", "mistral", "qwen2", "qwen3", "scaled",
                                          "interpolated"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
@@ -95,8 +96,8 @@ std::vector<float> three_steps(const EngineOptions& options, int threads,
 TEST(Recompute, EveryKindGivesTheSameBits) {
   using G = Recompute::Granularity;
   using M = Recompute::Method;
-  for (const char* family :
-       {"gpt2", "gpt2_dropout", "gpt_neox", "llama", "qwen2", "qwen3", "scaled", "mistral"}) {
+  for (const char* family : {"gpt2", "gpt2_dropout", "gpt_neox", "llama", "qwen2", "qwen3",
+                             "scaled", "mistral", "opt_post", "opt_post_dropout", "projected"}) {
     EngineOptions options = options_for(family);
     const std::vector<float> wanted = three_steps(options, 2, family, 5);
     for (const Recompute recompute :
