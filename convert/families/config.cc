@@ -159,6 +159,14 @@ ops::Activation activation_from_name(const std::string& name) {
   throw FormatError("activation \"" + name + "\" is not supported");
 }
 
+bool same_activation(const std::string& a, const std::string& b) noexcept {
+  try {
+    return activation_from_name(a) == activation_from_name(b);
+  } catch (const FormatError&) {
+    return false;
+  }
+}
+
 void read_rope(const json& config, ModelSpec& spec) {
   const auto number = [](const json& from, const char* key, float otherwise) {
     const auto found = from.find(key);
@@ -237,6 +245,8 @@ ModelSpec read_config(const Family& family, const json& config) {
       if (type != "full_attention") refuse("layer_types", *types, ", which is not supported");
   check_numbers(spec);
   fill(spec);
+  if (const std::string reason = trainer::rotary_refusal(spec); !reason.empty())
+    throw FormatError(reason);
   if (const std::string reason = refusal(family, spec); !reason.empty())
     throw FormatError("not a " + std::string(family.name) + " model known here: " + reason);
   return spec;

@@ -443,6 +443,8 @@ TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
   EXPECT_THAT(
       with("llama", "rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}),
       HasSubstr("not a llama model known here: rotary_percent is 0.5, expected 1"));
+  EXPECT_THAT(with("gpt_neox", "rotary_pct", 0.2),
+              HasSubstr("rotary_percent 0.200000 of kv_channels 8 is 1: expected an even number"));
   EXPECT_THAT(with("mistral", "sliding_window", 2.5), HasSubstr("expected a whole number"));
   EXPECT_THAT(with("qwen2", "head_dim", int64_t{1} << 62),
               HasSubstr("head size of 4611686018427387904"));

@@ -113,7 +113,7 @@ MODELS = {
                               word_embed_proj_dim=2048), "opt", "float16"),
     "facebook/galactica-125m": (opt(activation_function="gelu", enable_bias=True, layer_norm_elementwise_affine=True, pad_token_id=1,
                                     bos_token_id=0, learned_embeddings=True, scale_embeddings=False, _remove_final_layer_norm=False),
-                                "fast", "float32"),
+                                "fast", "float16"),
     "facebook/galactica-1.3b": (opt(activation_function="gelu", enable_bias=False, layer_norm_elementwise_affine=False, bos_token_id=0),
                                 "fast", "float16"),
     "EleutherAI/gpt-neox-20b": (neox(attention_probs_dropout_prob=0, hidden_act="gelu_fast", hidden_dropout_prob=0, hidden_size=6144,

@@ -100,6 +100,10 @@ ModelSpec family_defaults(std::string_view family);
 /// Brings the four bias members into the one form that their comment describes.
 void settle_biases(ModelSpec& spec);
 
+/// Why the rotary share of a head cannot be rotated in pairs; empty: it can. Libraries differ in
+/// what they make of a channel too many.
+std::string rotary_refusal(const ModelSpec& spec);
+
 /// Fills what follows (ffn_hidden_size, num_query_groups, kv_channels where 0) and checks the rest.
 /// Errors: ShapeError naming field, value and permitted range.
 void complete(ModelSpec& spec);
