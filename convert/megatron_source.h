@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Megatron's own checkpoints, read: model_optim_rng.pt of any checkpoint_version, legacy,
 // Transformer Engine and core names, tensor and pipeline ranks joined; Megatron-DeepSpeed's
-// mp_rank and layer files; GPT-NeoX's through neox_source.h. Parameters only: optimizer state stays where it is. The trainer's own
-// checkpoints are trainer_source.h's.
+// mp_rank and layer files; GPT-NeoX's through neox_source.h. Parameters only: optimizer state stays
+// where it is. The trainer's own checkpoints are trainer_source.h's.
 // Source: docs/format/megatron-checkpoint.5.md.
 #pragma once
 

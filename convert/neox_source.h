@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // GPT-NeoX's own checkpoints, read: a file for each layer and tensor-parallel rank
-// (layer_NN-model_TT-model_states.pt), or one for each rank where there was no pipeline; which model
-// they hold stands in the configurations beside them. Resolving a root folder, and other programs'
+// (layer_NN-model_TT-model_states.pt), or one a rank where there was no pipeline; which model they
+// hold stands in the configurations beside them. Resolving a root folder, and other programs'
 // checkpoints, are megatron_source.h's.
 // Source: docs/format/megatron-checkpoint.5.md, "GPT-NeoX"; GPT-NeoX megatron/checkpointing.py,
 // megatron/model/transformer.py, tools/ckpts/convert_neox_to_hf.py.

@@ -21,8 +21,8 @@ FAMILIES = {
     "gpt2_documents": dict(norm="ln", act="gelu_tanh", heads=2, groups=2, documents=True),
     "opt": dict(norm="ln", act="relu", heads=2, groups=2, offset=2),
     # OPT-350m's form, and its projections in a model of the usual form.
-    "opt_post": dict(norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=6),
-    "opt_post_dropout": dict(steps=1, norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=6, hidden_dropout=0.1,
+    "opt_post": dict(norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=8),
+    "opt_post_dropout": dict(steps=1, norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=8, hidden_dropout=0.1,
                              attention_dropout=0.2),
     "projected": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, e=24),
     "gpt_neox": dict(norm="ln", act="gelu_erf", heads=2, groups=2, rotary=0.25, parallel=True, untied=True),

@@ -48,8 +48,8 @@ cli::Group<C> model_group() {
            .aliases = "word-embed-proj-dim",
            .value = "E",
            .help = "Width of the word embeddings and of the output layer, where it is not H: they "
-                   "are projected to H and back (OPT-350m). Default: H.",
-           .field = integer(&C::embedding_size, 1, 1 << 20)},
+                   "are projected to H and back (OPT-350m). 0: H.",
+           .field = integer(&C::embedding_size, 0, 1 << 20)},
           {.name = "ffn-hidden-size",
            .aliases = "intermediate-size",
            .value = "F",

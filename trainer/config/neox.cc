@@ -206,8 +206,9 @@ constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
                                                      "vocab_file"};
 // Keys that ask for another model than any here.
 constexpr std::array<std::string_view, 7> kOtherModels = {
-    "apply_layernorm_1p", "mlp_type", "mup", "sliding_window_width", "soft_prompt_tuning",
-    "use_mup", "use_qk_layernorm"};
+    "apply_layernorm_1p",   "mlp_type",           "mup",
+    "sliding_window_width", "soft_prompt_tuning", "use_mup",
+    "use_qk_layernorm"};
 
 // What a flag takes: numbers as they print, lists as several values.
 cli::Values values_of(const json& value) {

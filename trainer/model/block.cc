@@ -1,6 +1,6 @@
 // One transformer block's forward. Order of operations: that of Megatron-core's TransformerLayer
-// (pre-norm), GPT-NeoX's parallel residual, or norms behind the branches (ModelSpec::post_norm). Tensor parallel: the biases of proj and fc2 are
-// added by the next norm, after the sum over ranks.
+// (pre-norm), GPT-NeoX's parallel residual, or norms behind the branches (ModelSpec::post_norm).
+// Tensor parallel: the biases of proj and fc2 are added by the next norm, after the sum over ranks.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/block.h"

@@ -69,8 +69,9 @@ struct ParamSpec {
 };
 
 /// A linear layer's weight: what an optimizer of matrices takes. Embeddings, their projections and
-/// the output layer are none, though they have two dimensions. Source: is_embedding_or_output_parameter in Megatron-
-/// LM core/optimizer/emerging_optimizers.py; position embeddings count as embeddings here.
+/// the output layer are none, though they have two dimensions. Source:
+/// is_embedding_or_output_parameter in Megatron-LM core/optimizer/emerging_optimizers.py; position
+/// embeddings count as embeddings here.
 bool is_matrix(const ParamSpec& spec) noexcept;
 
 /// All parameters in the order of forward. Deterministic; independent of any layout.

@@ -390,7 +390,7 @@ std::vector<Layout> muon_layouts() {
   constexpr auto kDuplicated = MuonTensorMode::duplicated,
                  kDistributed = MuonTensorMode::distributed, kBlockwise = MuonTensorMode::blockwise;
   std::vector<Layout> all;
-  for (const char* family : {"gpt2", "llama"}) {
+  for (const char* family : {"gpt2", "llama", "opt_post"}) {
     for (const MuonTensorMode mode : {kDuplicated, kDistributed}) {
       all.push_back({.family = family, .tensor = 2, .muon = mode});
       all.push_back({.family = family, .tensor = 4, .sequence = true, .muon = mode});

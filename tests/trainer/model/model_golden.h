@@ -53,7 +53,7 @@ inline ModelSpec tiny(const std::string& golden) {
   if (golden == "mistral" || golden == "qwen3") spec.kv_channels = 6;
   if (golden == "mistral") spec.sliding_window = 3;
   spec.post_norm = post;
-  if (post || golden == "projected") spec.embedding_size = post ? 6 : 24;
+  if (post || golden == "projected") spec.embedding_size = post ? 8 : 24;
   if (golden == "interpolated") {
     spec.attention_bias = true;
     spec.rotary_interpolation = 2;
