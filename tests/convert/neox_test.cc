@@ -147,6 +147,7 @@ TEST_F(NeoxTest, OtherModelsAreRefusedByTheirKey) {
   EXPECT_THAT(with("\"attention_config\": [[[\"mamba\"], 2]]"), HasSubstr("attention_config"));
   EXPECT_THAT(with("\"use_qk_layernorm\": true"), HasSubstr("use_qk_layernorm"));
   EXPECT_THAT(with("\"moe_num_experts\": 8"), HasSubstr("moe_num_experts"));
+  EXPECT_THAT(with("\"rotary-pct\": 0.25"), HasSubstr("rotary_pct stands in"));
   EXPECT_THAT(with("\"num_layers\": 2"), HasSubstr("num_layers stands in"));
 }
 

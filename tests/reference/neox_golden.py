@@ -26,7 +26,7 @@ CASES = {
     # name: tensor-parallel ranks, pipeline, parallel residual, untied, rotary share, dtype, fused GELU, releases that number linears
     "parallel_tp2": dict(tp=2, pipe=2, parallel=True, untied=True, pct=0.5, dtype=torch.float16, fused=True),
     "serial_tp2": dict(tp=2, pipe=1, parallel=False, untied=False, pct=1.0, dtype=torch.float32, fused=False),
-    "sequential": dict(tp=2, pipe=0, parallel=True, untied=True, pct=0.25, dtype=torch.bfloat16, fused=False, numbered=True),
+    "sequential": dict(tp=2, pipe=0, parallel=True, untied=True, pct=0.5, dtype=torch.bfloat16, fused=False, numbered=True),
 }
 
 

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/spec/model_fields.h"
 #include "trainer/spec/params.h"
 
 namespace trainer {
@@ -30,7 +31,7 @@ std::string rotary_refusal(const ModelSpec& spec) {
   const int64_t channels =
       static_cast<int64_t>(spec.rotary_percent * static_cast<float>(spec.kv_channels));
   if (channels % 2 == 0) return {};
-  return "rotary_percent " + std::to_string(spec.rotary_percent) + " of kv_channels " +
+  return "rotary_percent " + field_text(model_field("rotary_percent"), spec) + " of kv_channels " +
          std::to_string(spec.kv_channels) + " is " + std::to_string(channels) +
          ": expected an even number, since pairs are rotated";
 }
