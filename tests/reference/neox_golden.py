@@ -20,7 +20,7 @@ import torch
 import transformers
 
 out = sys.argv[1]
-V, H, N, L, P, STEP = 40, 16, 4, 2, 12, 7
+V, H, N, L, P, STEP = 264, 16, 4, 2, 16, 7  # a vocabulary of 261, padded
 D, F = H // N, 4 * H
 CASES = {
     # name: tensor-parallel ranks, pipeline, parallel residual, untied, rotary share, dtype, fused GELU, releases that number linears
@@ -128,7 +128,7 @@ for name, c in CASES.items():
     layers = weights(c)
     save(c, layers, f"{out}/{name}/checkpoints")
     model, state = transformers_model(c, joined(c, layers))
-    ids = [1, 7, 30, 3, 3, 39, 0]
+    ids = [1, 7, 230, 3, 3, 260, 0]
     with torch.no_grad():
         logits = model(torch.tensor([ids])).logits[0]
     if not c["untied"]:
