@@ -320,8 +320,6 @@ CanonicalModel read_neox(const std::string& folder, const SourceOptions& options
   note_copies(shares, model);
   try {
     add_core_tensors(model, shares, QkvOrder::grouped);
-    if (const std::string why = trainer::rotary_refusal(model.spec); !why.empty())
-      throw FormatError(why);
   } catch (const FormatError& e) {
     const std::string what = e.what();
     throw FormatError(what.starts_with(folder) ? what : folder + ": " + what);

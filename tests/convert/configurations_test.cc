@@ -37,7 +37,8 @@ class Configurations : public ::testing::Test {
 // transformers rounds one formula differently under each of its names.
 TEST_F(Configurations, TheSourcesNameOfAnActivationStays) {
   const auto activation = [&](const char* before, const char* kept) {
-    const CanonicalModel model = read_hf_folder(families() + "/gpt2");  // gelu_new
+    CanonicalModel model = read_hf_folder(families() + "/gpt2");
+    model.spec.activation = ops::Activation::gelu_tanh;
     TokenizerFiles source;
     source.model_files = {{"config.json", std::string("{\"") + kept + "\": \"" + before + "\"}"}};
     write_hf_folder(model, *find_family("gpt2"), source, {.folder = path("hf"), .replace = true});

@@ -137,6 +137,10 @@ TEST_F(NeoxTest, WhatDoesNotFitTogetherIsRefused) {
   step = copy("parallel_tp2");
   std::ofstream(step + "/configs/model.yml") << "num_layers: 3\n";
   EXPECT_THAT(error_of(), HasSubstr("its num_layers is 2, but the configuration's is 3"));
+  std::ofstream(step + "/configs/model.yml")
+      << "{num-attention-heads: 4, pos-emb: rotary, rotary-pct: 0.25, no-weight-tying: true}\n";
+  EXPECT_THAT(error_of(),
+              HasSubstr("rotary_percent 0.25 of kv_channels 4 is 1: expected an even number"));
 }
 
 TEST_F(NeoxTest, OtherModelsAreRefusedByTheirKey) {
@@ -147,7 +151,6 @@ TEST_F(NeoxTest, OtherModelsAreRefusedByTheirKey) {
   EXPECT_THAT(with("\"attention_config\": [[[\"mamba\"], 2]]"), HasSubstr("attention_config"));
   EXPECT_THAT(with("\"use_qk_layernorm\": true"), HasSubstr("use_qk_layernorm"));
   EXPECT_THAT(with("\"moe_num_experts\": 8"), HasSubstr("moe_num_experts"));
-  EXPECT_THAT(with("\"rotary-pct\": 0.25"), HasSubstr("rotary_pct stands in"));
   EXPECT_THAT(with("\"num_layers\": 2"), HasSubstr("num_layers stands in"));
 }
 

@@ -63,7 +63,6 @@ void complete(ModelSpec& spec) {
   require(spec.max_position_embeddings > 0 || spec.position == Position::none,
           "max_position_embeddings", spec.max_position_embeddings, "at least 1");
   require(spec.sliding_window >= 0, "sliding_window", spec.sliding_window, "0 or more");
-  if (const std::string why = rotary_refusal(spec); !why.empty()) throw ShapeError("model: " + why);
   require(!spec.rotary_scaling || spec.rotary_interpolation == 1, "rotary_scaling", 1,
           "not together with rotary_interpolation");
   require(!spec.parallel_residual || !spec.post_norm, "post_norm", 1,
