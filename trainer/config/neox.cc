@@ -184,39 +184,27 @@ class Expansion {
   explicit Expansion(std::string path, size_t file_bytes)
       : path_(std::move(path)), left_(std::max(kMost, 4 * file_bytes)) {}
 
-  json value(const YAML::Node& node, int depth = 0) {
-    const size_t cost = 1 + (node.IsScalar() ? node.Scalar().size() : 0);
-    if (depth >= kDeepest) fail(node, concat("values lie more than ", kDeepest, " deep"));
-    if (cost > left_)
-      fail(node, concat("with its aliases written out it has more than ",
-                        cli::with_commas(int64_t{kMost}), " values and bytes"));
-    left_ -= cost;
-    if (node.IsScalar()) return scalar(node);
-    if (node.IsSequence()) {
-      json list = json::array();
-      for (const YAML::Node& item : node) list.push_back(value(item, depth + 1));
-      return list;
-    }
-    if (!node.IsMap()) return nullptr;
-    json map = json::object();
-    for (const auto& member : node)
-      map[member.first.as<std::string>()] = value(member.second, depth + 1);
-    return map;
-  }
+// Keys of kSame and kFlags that say which model a checkpoint holds, and which text goes with it.
+constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
+                                                     "hidden_dropout",
+                                                     "hidden_size",
+                                                     "make_vocab_size_divisible_by",
+                                                     "max_position_embeddings",
+                                                     "merge_file",
+                                                     "num_attention_heads",
+                                                     "num_layers",
+                                                     "opt_pos_emb_offset",
+                                                     "rotary_emb_base",
+                                                     "rotary_pct",
+                                                     "tokenizer_type",
+                                                     "vocab_file"};
+// Keys that ask for another model than any here.
+constexpr std::array<std::string_view, 7> kOtherModels = {
+    "apply_layernorm_1p",   "mlp_type",           "mup",
+    "sliding_window_width", "soft_prompt_tuning", "use_mup",
+    "use_qk_layernorm"};
 
- private:
-  static constexpr size_t kMost = 1 << 20;
-  static constexpr int kDeepest = 64;
-
-  [[noreturn]] void fail(const YAML::Node& node, const std::string& why) const {
-    throw UsageError(concat(path_, ":", node.Mark().line + 1, ": ", why));
-  }
-
-  std::string path_;
-  size_t left_;
-};
-
-// Values for a flag: numbers as printed, lists as several values.
+// What a flag takes: numbers as they print, lists as several values.
 cli::Values values_of(const json& value) {
   const auto text = [](const json& one) {
     return one.is_string()         ? one.get<std::string>()
@@ -275,6 +263,21 @@ class NeoxReader {
     if (!config_.lr_warmup_fraction && !given_.contains("lr-warmup-iters") &&
         !given_.contains("lr-warmup-samples"))
       set("warmup", "lr-warmup-fraction", 0.01);  // GPT-NeoX's default
+  }
+
+  void apply_model() {
+    set("hidden_dropout", "hidden-dropout", take("hidden_dropout", 0));
+    set("attention_dropout", "attention-dropout", take("attention_dropout", 0));
+    model();
+    for (const std::string_view key : kModel)
+      if (const auto found = keys_.find(std::string(key)); found != keys_.end())
+        rest(found->first, found->second);
+    for (const std::string_view key : kOtherModels)
+      if (const auto found = keys_.find(std::string(key));
+          found != keys_.end() && !is_off(found->second) && found->second != "regular")
+        refuse(found->first, found->second, "not known to this trainer");
+    if (const json experts = take("moe_num_experts", 1); experts != 1)
+      refuse("moe_num_experts", experts, "a mixture of experts is not known to this trainer");
   }
 
  private:
@@ -536,18 +539,34 @@ class NeoxReader {
 
 }  // namespace
 
-std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
-                                    const std::vector<NamedText>& files) {
-  NeoxReader reader(config, given);
+namespace {
+
+/// Reads the files, and lets `apply` take what it wants of them.
+template <class Apply>
+void read_files(NeoxReader& reader, const std::vector<NamedText>& files, const Apply& apply) {
   try {
     for (const NamedText& file : files) reader.load(file.path, file.text);
-    reader.apply();
+    apply();
   } catch (const json::exception& error) {
     throw UsageError(concat(files.front().path,
                             ": a key has a value of another kind than it should: ", error.what()));
   }
+}
+
+}  // namespace
+
+std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
+                                    const std::vector<NamedText>& files) {
+  NeoxReader reader(config, given);
+  read_files(reader, files, [&] { reader.apply(); });
   std::ranges::sort(reader.idle);
   return std::move(reader.idle);
+}
+
+void apply_neox_model(TrainConfig& config, const std::vector<NamedText>& files) {
+  Given given;
+  NeoxReader reader(config, given);
+  read_files(reader, files, [&] { reader.apply_model(); });
 }
 
 }  // namespace trainer

@@ -1,10 +1,11 @@
 // One transformer block's forward. Order of operations: that of Megatron-core's TransformerLayer
-// (pre-norm), or GPT-NeoX's parallel residual. Tensor parallel: the biases of proj and fc2 are
-// added by the next norm, after the sum over ranks.
+// (pre-norm), GPT-NeoX's parallel residual, or norms behind the branches (ModelSpec::post_norm).
+// Tensor parallel: the biases of proj and fc2 are added by the next norm, after the sum over ranks.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/block.h"
 
+#include <initializer_list>
 #include <utility>
 
 #include "trainer/model/layer.h"
@@ -50,13 +51,20 @@ void norm_heads(const Layer& l, BlockKept& k) {
   l.rotate(k.qkv, false);
 }
 
+void input_norm_alone(const Layer& l, BlockKept& k) {
+  if (l.has_input_norm())
+    norm_alone(l, k.x1, Role::input_norm_weight, Role::input_norm_bias, k.y1, k.mean1, k.rstd1);
+  else
+    k.y1 = PoolTensor::borrow(k.x1);
+}
+
 namespace {
 
 /// x1 and y1 from the carry.
 void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
   if (!carry.branch) {
     if (!k.x1) k.x1 = std::move(carry.residual);  // Else it is computed again from x1.
-    norm_alone(l, k.x1, Role::input_norm_weight, Role::input_norm_bias, k.y1, k.mean1, k.rstd1);
+    input_norm_alone(l, k);
     carry = Carry();
     return;
   }
@@ -86,7 +94,7 @@ void attend(const Layer& l, BlockKept& k) {
   made = l.rows("qkv", l.qkv_size());
   column_parallel_forward(l, kQkv,
                           {.y = made, .pre_activation = {}, .x = input_of(l, k, Linear::qkv)});
-  if (k.quantized_of(Linear::qkv)) k.y1.reset();
+  if (k.quantized_of(Linear::qkv) && !l.spec().post_norm) k.y1.reset();
   if (l.spec().qk_norm)
     norm_heads(l, k);
   else
@@ -109,9 +117,10 @@ void middle_norm(const Layer& l, BlockKept& k) {
     norm_alone(l, k.x1, Role::mlp_norm_weight, Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
     return;
   }
+  const Tensor& residual = l.spec().post_norm ? k.y1 : k.x1;
   k.x2 = l.stream("residual stream");
   if (l.fused()) {
-    row_parallel_forward(l, kProj, k.x2, input_of(l, k, Linear::proj), k.x1);
+    row_parallel_forward(l, kProj, k.x2, input_of(l, k, Linear::proj), residual);
     norm_alone(l, k.x2, Role::mlp_norm_weight, Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
     return;
   }
@@ -127,7 +136,7 @@ void middle_norm(const Layer& l, BlockKept& k) {
       .residual_out = k.x2,
       .mean = k.mean2,
       .rstd = k.rstd2,
-      .residual = k.x1,
+      .residual = residual,
       .branch = k.y2,
       .branch_bias = l.tensor_parallel() ? l.weight(Role::proj_bias) : Tensor(),
       .weight = l.weight(Role::mlp_norm_weight),
@@ -141,7 +150,7 @@ void expand(const Layer& l, BlockKept& k) {
   const LinearInput y2 = input_of(l, k, Linear::fc1);
   if (l.fp8() || l.gated()) {
     column_parallel_forward(l, kFc1, {.y = k.pre_activation, .pre_activation = {}, .x = y2});
-    if (k.quantized_of(Linear::fc1)) k.y2.reset();
+    if (k.quantized_of(Linear::fc1) && !l.spec().post_norm) k.y2.reset();
     if (!k.activated) return;
     l.ops().run(ops::ActivationForward{
         .y = k.activated, .x = k.pre_activation, .activation = l.spec().activation});
@@ -169,10 +178,10 @@ PoolTensor branch_bias(const Layer& l) {
 /// The block's output into carry. With parallel residual both branches are one sum.
 void contract(const Layer& l, BlockKept& k, Carry& carry) {
   const bool parallel = l.spec().parallel_residual, divided = l.tensor_parallel();
-  const Tensor& residual = parallel ? k.x1 : k.x2;
+  PoolTensor& residual = parallel ? k.x1 : l.spec().post_norm ? k.y2 : k.x2;
   const bool adds = (parallel || l.fused()) && !divided;
   PoolTensor out = l.rows(adds ? "residual stream" : "branch", l.spec().hidden_size);
-  Tensor addend = adds ? residual : Tensor();
+  Tensor addend = adds ? residual.get() : Tensor();
   if (parallel) {
     row_parallel_forward(l, kProj, out, input_of(l, k, Linear::proj), addend);
     addend = out;
@@ -183,6 +192,7 @@ void contract(const Layer& l, BlockKept& k, Carry& carry) {
     return;
   }
   carry = {.residual = PoolTensor::borrow(residual),
+           .lender = &residual,
            .branch = arrived(l.run, sum_rows(l.run, std::move(out))),
            .branch_bias = divided ? branch_bias(l) : PoolTensor()};
 }
@@ -202,22 +212,23 @@ void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carr
 }
 
 void block_release(Keep keep, Carry& carry, BlockKept& kept) {
+  const auto release = [&](std::initializer_list<PoolTensor*> tensors) {
+    for (PoolTensor* t : tensors) {
+      if (carry.lender == t) {
+        carry.residual = std::move(*t);
+        carry.lender = nullptr;
+      }
+      t->reset();
+    }
+  };
   if (keep == Keep::all) return;
-  for (PoolTensor* t : {&kept.y1, &kept.y2, &kept.activated}) t->reset();
+  release({&kept.y1, &kept.y2, &kept.activated});
   kept.quantized = {};
-  if (kept.raw_qkv) kept.qkv.reset();
+  if (kept.raw_qkv) release({&kept.qkv});
   if (keep == Keep::selective) return;
-  for (PoolTensor* t :
-       {&kept.mean1, &kept.rstd1, &kept.raw_qkv, &kept.head_mean, &kept.head_rstd, &kept.qkv,
-        &kept.attention, &kept.stats, &kept.mean2, &kept.rstd2, &kept.pre_activation})
-    t->reset();
-  // What carry borrows is x2, or x1 where there is none.
-  if (keep == Keep::nothing && carry.residual.borrowed() && !kept.x2)
-    carry.residual = std::move(kept.x1);
-  else if (carry.residual.borrowed() && kept.x2)
-    carry.residual = std::move(kept.x2);
-  kept.x2.reset();
-  if (keep == Keep::nothing) kept.x1.reset();
+  release({&kept.mean1, &kept.rstd1, &kept.raw_qkv, &kept.head_mean, &kept.head_rstd, &kept.qkv,
+           &kept.attention, &kept.stats, &kept.x2, &kept.mean2, &kept.rstd2, &kept.pre_activation});
+  if (keep == Keep::nothing) release({&kept.x1});
 }
 
 }  // namespace trainer

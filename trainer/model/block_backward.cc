@@ -95,13 +95,15 @@ struct NormBefore {
   Grads::Target branch_bias;
 };
 
-/// Adds a norm's gradient to `dresidual`, in place unless a later product reads what it held. With
-/// dropout on the branch that was added before this norm, dy becomes that branch's gradient; else
-/// it is released.
+/// From the gradient of a norm's output, dy, to that of its input in `dresidual`, which held that
+/// of the residual: what goes past the norm, or with post_norm another part of dy. In place unless
+/// a later product reads what it held. With dropout on the branch that was added before this norm,
+/// dy becomes that branch's gradient; else it is released.
 void norm_backward(const Layer& l, const NormBefore& n, PoolTensor& dresidual, PoolTensor& dy) {
   const Grads::Target w = l.grad(n.weight), b = l.grad(n.bias);
-  const bool dropped = n.branch_dropout.p > 0;
-  const Tensor before = dresidual;
+  const bool dropped = n.branch_dropout.p > 0, post = l.spec().post_norm;
+  if (post) l.ops().run(ops::Add{.dst = dy, .a = dresidual});
+  const Tensor before = post ? Tensor() : dresidual.get();
   if (l.run.later != nullptr)
     release_after_products(l, std::exchange(dresidual, l.stream("gradient of residual stream")));
   l.ops().run(ops::ResidualNormBackward{.norm = l.spec().norm,
@@ -123,8 +125,7 @@ void norm_backward(const Layer& l, const NormBefore& n, PoolTensor& dresidual, P
 
 /// What Keep::selective gave back.
 void recompute_dropped(const Layer& l, BlockKept& k) {
-  if (!k.y1 && !k.quantized_of(Linear::qkv))
-    norm_alone(l, k.x1, Role::input_norm_weight, Role::input_norm_bias, k.y1, k.mean1, k.rstd1);
+  if (!k.y1 && !k.quantized_of(Linear::qkv)) input_norm_alone(l, k);
   if (!k.qkv) norm_heads(l, k);
   if (!k.y2 && !k.quantized_of(Linear::fc1))
     norm_alone(l, l.spec().parallel_residual ? k.x1 : k.x2, Role::mlp_norm_weight,
@@ -160,6 +161,24 @@ PoolTensor branches_backward(const Layer& l, Carry& carry, BlockKept& kept) {
   return dy1;
 }
 
+void end(const Layer& l, BlockKept& kept) {
+  kept = {};
+  l.run.weights.release(l.layer);
+  if (l.run.later != nullptr) {
+    l.run.later->layers.push_back(l.layer);
+  } else {
+    l.run.grads.layer_done(l.layer);
+  }
+}
+
+/// The first block's input is what qkv reads and what proj's output is added to.
+void end_without_input_norm(const Layer& l, Carry& carry, PoolTensor dy1, BlockKept& kept) {
+  l.ops().run(ops::Add{.dst = dy1, .a = carry.residual});
+  release_after_products(l, std::exchange(carry.residual, std::move(dy1)));
+  release_after_products(l, std::move(kept.x1));
+  end(l, kept);
+}
+
 }  // namespace
 
 void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry,
@@ -168,6 +187,7 @@ void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& car
   run.weights.gather(layer);
   recompute_dropped(l, kept);
   PoolTensor dy1 = branches_backward(l, carry, kept);
+  if (!l.has_input_norm()) return end_without_input_norm(l, carry, std::move(dy1), kept);
   // The branch that was added before norm 1 is the mlp's of the layer before, when this chunk holds
   // it; else what arrived was the sum.
   const bool branch_here = layer > run.place.first_layer;
@@ -178,13 +198,7 @@ void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& car
                 carry.residual, dy1);
   carry.branch = std::move(dy1);
   carry.branch_bias_done = branch_here;
-  kept = {};
-  run.weights.release(layer);
-  if (run.later != nullptr) {
-    run.later->layers.push_back(layer);
-  } else {
-    run.grads.layer_done(layer);
-  }
+  end(l, kept);
 }
 
 }  // namespace trainer

@@ -8,10 +8,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/model/projection.h"
 #include "trainer/model/tensor_parallel.h"
 
 namespace trainer {
-namespace {
 
 using ops::Dropout;
 using ops::DropoutKind;
@@ -24,6 +24,18 @@ Dropout embedding_dropout(const Run& run, const MicroBatch& batch) {
           .state = run.state};
 }
 
+int64_t first_token(const Run& run) {
+  return run.spec.padded_vocab_size / run.tensor_size() * run.place.tensor_rank;
+}
+
+Tensor used_positions(const Run& run) {
+  const Tensor table = run.weights.get(-1, Role::position_embeddings);
+  if (!table) return {};
+  return table.slice(run.spec.position_offset, run.spec.max_position_embeddings);
+}
+
+namespace {
+
 Dropout last_branch_dropout(const Run& run, const MicroBatch& batch) {
   return {.p = run.training ? run.spec.hidden_dropout : 0.0f,
           .seed = run.seed,
@@ -31,11 +43,6 @@ Dropout last_branch_dropout(const Run& run, const MicroBatch& batch) {
           .first_position = run.first_position(),
           .first_sample = batch.first_sample,
           .state = run.state};
-}
-
-/// The first token id of this rank's rows.
-int64_t first_token(const Run& run) {
-  return run.spec.padded_vocab_size / run.tensor_size() * run.place.tensor_rank;
 }
 
 /// The output layer, and where its gradient goes: the word embeddings when tied.
@@ -175,16 +182,23 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   run.weights.release(output.layer);
 }
 
+/// The gradient of used_positions().
+Grads::Target position_gradients(Run& run) {
+  Grads::Target target = run.grads.target(-1, Role::position_embeddings);
+  if (target.tensor)
+    target.tensor = target.tensor.slice(run.spec.position_offset, run.spec.max_position_embeddings);
+  return target;
+}
+
 }  // namespace
 
-PoolTensor embedding_forward(Run& run, const MicroBatch& batch) {
+PoolTensor embedding_forward(Run& run, const MicroBatch& batch, EmbeddingKept& kept) {
   const ModelSpec& spec = run.spec;
+  if (spec.projects_embeddings()) return projected_embedding_forward(run, batch, kept);
   PoolTensor x = run.pool.take("residual stream", run.model_dtype,
                                {run.seq_length, run.micro_batch_size, spec.hidden_size});
   run.weights.gather(-1);
-  Tensor positions = run.weights.get(-1, Role::position_embeddings);
-  if (run.place.tensor_rank > 0) positions = Tensor();
-  if (positions) positions = positions.slice(spec.position_offset, spec.max_position_embeddings);
+  const Tensor positions = run.place.tensor_rank > 0 ? Tensor() : used_positions(run);
   run.ops.run(ops::EmbeddingForward{.x = x,
                                     .tokens = batch.tokens,
                                     .token_table = run.weights.get(-1, Role::word_embeddings),
@@ -196,18 +210,17 @@ PoolTensor embedding_forward(Run& run, const MicroBatch& batch) {
   return arrived(run, sum_rows(run, std::move(x)));
 }
 
-void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx) {
+void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx, EmbeddingKept& kept) {
+  if (run.spec.projects_embeddings())
+    return projected_embedding_backward(run, batch, std::move(dx), kept);
   const Grads::Target words = run.grads.target(-1, Role::word_embeddings);
-  const Grads::Target positions = run.grads.target(-1, Role::position_embeddings);
-  Tensor dpositions = positions.tensor;
-  if (dpositions)
-    dpositions = dpositions.slice(run.spec.position_offset, run.spec.max_position_embeddings);
+  const Grads::Target positions = position_gradients(run);
   const PoolTensor whole = arrived(run, gather_rows(run, dx));
   run.ops.run(ops::EmbeddingBackward{.dx = whole,
                                      .tokens = batch.tokens,
                                      .dtoken_table = words.tensor,
                                      .positions = batch.positions,
-                                     .dposition_table = dpositions,
+                                     .dposition_table = positions.tensor,
                                      .first_token = first_token(run),
                                      .accumulate_tokens = words.accumulate,
                                      .accumulate_positions = positions.accumulate,
@@ -215,12 +228,28 @@ void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx) {
   run.grads.layer_done(-1);
 }
 
+void add_position_gradients(Run& run, const MicroBatch& batch, const Tensor& dx) {
+  const Grads::Target positions = position_gradients(run);
+  run.ops.run(ops::EmbeddingBackward{.dx = dx,
+                                     .tokens = batch.tokens,
+                                     .dtoken_table = {},
+                                     .positions = batch.positions,
+                                     .dposition_table = positions.tensor,
+                                     .accumulate_positions = positions.accumulate,
+                                     .dropout = embedding_dropout(run, batch)});
+}
+
 void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
   run.weights.gather(run.spec.num_layers);
-  PoolTensor y = final_norm(run, batch, carry, kept);
+  PoolTensor y = final_norm(run, batch, carry, kept), normed;
+  if (run.spec.projects_embeddings()) {
+    normed = std::move(y);
+    y = project_out(run, normed);
+  }
   if (run.sequence_parallel) y = arrived(run, gather_rows(run, y));
   walk(run, batch, y, true);
   kept.dy = arrived(run, sum_rows(run, std::move(y)));
+  if (normed) kept.dy = project_out_backward(run, kept.dy, std::move(normed));
   run.weights.release(run.spec.num_layers);
 }
 
@@ -263,7 +292,8 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
 
 void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry) {
   HeadKept kept;
-  const PoolTensor y = final_norm(run, batch, carry, kept);
+  PoolTensor y = final_norm(run, batch, carry, kept);
+  if (run.spec.projects_embeddings()) y = project_out(run, y);
   walk(run, batch, arrived(run, gather_rows(run, y)), false);
 }
 

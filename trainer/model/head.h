@@ -11,10 +11,24 @@
 
 namespace trainer {
 
+/// What the embedding keeps between forward and backward: where it is projected, the rows of the
+/// word table held here, (S/tp or S, B, E).
+struct EmbeddingKept {
+  PoolTensor words;
+};
 /// The embedded tokens: the residual stream's rows held here.
-PoolTensor embedding_forward(Run& run, const MicroBatch& batch);
-/// Adds into the tables' gradients.
-void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx);
+PoolTensor embedding_forward(Run& run, const MicroBatch& batch, EmbeddingKept& kept);
+/// Adds into the tables' gradients; releases `kept`.
+void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx, EmbeddingKept& kept);
+
+/// The first token id of this rank's rows of the vocabulary's tables.
+int64_t first_token(const Run& run);
+/// The rows of the position table that positions index; empty without one.
+Tensor used_positions(const Run& run);
+/// Adds into the position table's gradient; dx (S, B, H).
+void add_position_gradients(Run& run, const MicroBatch& batch, const Tensor& dx);
+/// Of all S rows.
+ops::Dropout embedding_dropout(const Run& run, const MicroBatch& batch);
 
 /// What the head keeps between forward and backward: the gradient of the final norm's output, and
 /// the norm's inputs.

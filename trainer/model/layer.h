@@ -47,6 +47,7 @@ struct Layer {
                          {run.seq_length, run.micro_batch_size, heads() + groups()});
   }
   bool gated() const { return spec().gated(); }
+  bool has_input_norm() const { return spec().has_input_norm(layer); }
   float hidden_dropout() const { return run.training ? spec().hidden_dropout : 0.0f; }
   /// Residual additions happen in the linears' epilogues.
   bool fused() const { return hidden_dropout() == 0 && run.fuse_residual && !tensor_parallel(); }
@@ -93,6 +94,8 @@ struct Layer {
 /// y = norm(x) once more, or for the first time when x has no branch to add.
 void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, PoolTensor& y,
                 PoolTensor& mean, PoolTensor& rstd);
+/// k.y1 from k.x1.
+void input_norm_alone(const Layer& l, BlockKept& k);
 /// k.qkv from k.raw_qkv: q and k heads normed and rotated; for the first time, or once more.
 void norm_heads(const Layer& l, BlockKept& k);
 

@@ -26,10 +26,10 @@ Stage::Stage(Run& run, const Place& place, int64_t max_microbatches)
 }
 
 /// The residual stream as it enters the chunk.
-Carry Stage::begin(const MicroBatch& batch, PoolTensor input) {
+Carry Stage::begin(const MicroBatch& batch, PoolTensor input, EmbeddingKept& kept) {
   run_.place = place_;
   Carry carry;
-  carry.residual = place_.has_embedding ? embedding_forward(run_, batch) : std::move(input);
+  carry.residual = place_.has_embedding ? embedding_forward(run_, batch, kept) : std::move(input);
   return carry;
 }
 
@@ -57,7 +57,7 @@ PoolTensor Stage::end(const MicroBatch& batch, Carry& carry) {
 
 PoolTensor Stage::forward(const MicroBatch& batch, PoolTensor input) {
   Kept& kept = kept_.at(static_cast<size_t>(batch.index));
-  Carry carry = begin(batch, std::move(input));
+  Carry carry = begin(batch, std::move(input), kept.embedding);
   for (const Segment& segment : segments_) {
     for (int64_t layer = segment.first; layer < segment.first + segment.count; ++layer) {
       BlockKept& block = kept.blocks[static_cast<size_t>(layer - place_.first_layer)];
@@ -122,7 +122,7 @@ PoolTensor Stage::backward(const MicroBatch& batch, PoolTensor doutput) {
                      kept.blocks[static_cast<size_t>(layer - place_.first_layer)]);
   }
   if (!place_.has_embedding) return std::move(carry.residual);
-  embedding_backward(run_, batch, std::move(carry.residual));
+  embedding_backward(run_, batch, std::move(carry.residual), kept.embedding);
   return {};
 }
 
@@ -139,7 +139,9 @@ void Stage::backward_weight(const MicroBatch& batch) {
 }
 
 PoolTensor Stage::evaluate(const MicroBatch& batch, PoolTensor input) {
-  Carry carry = begin(batch, std::move(input));
+  EmbeddingKept none;
+  Carry carry = begin(batch, std::move(input), none);
+  none = {};
   for (int64_t layer = place_.first_layer; layer < place_.first_layer + place_.num_layers;
        ++layer) {
     BlockKept block;

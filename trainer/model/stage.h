@@ -44,11 +44,12 @@ class Stage {
     bool recompute;
   };
   struct Kept {
+    EmbeddingKept embedding;
     std::vector<BlockKept> blocks;
     HeadKept head;
     LaterWeights later;
   };
-  Carry begin(const MicroBatch& batch, PoolTensor input);
+  Carry begin(const MicroBatch& batch, PoolTensor input, EmbeddingKept& kept);
   PoolTensor end(const MicroBatch& batch, Carry& carry);
   Carry begin_backward(const MicroBatch& batch, PoolTensor doutput);
   void recompute(const Segment& segment, const MicroBatch& batch, std::vector<BlockKept>& blocks);

@@ -65,7 +65,8 @@ TEST_P(Golden, LossGradientsAndTwentySteps) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("gpt2", "gpt2_dropout", "gpt2_documents", "opt",
-                                         "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "scaled",
+                                         "opt_post", "opt_post_dropout", "projected", "gpt_neox",
+                                         "llama", "mistral", "qwen2", "qwen3", "scaled",
                                          "interpolated"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
@@ -95,8 +96,8 @@ std::vector<float> three_steps(const EngineOptions& options, int threads,
 TEST(Recompute, EveryKindGivesTheSameBits) {
   using G = Recompute::Granularity;
   using M = Recompute::Method;
-  for (const char* family :
-       {"gpt2", "gpt2_dropout", "gpt_neox", "llama", "qwen2", "qwen3", "scaled", "mistral"}) {
+  for (const char* family : {"gpt2", "gpt2_dropout", "gpt_neox", "llama", "qwen2", "qwen3",
+                             "scaled", "mistral", "opt_post", "opt_post_dropout", "projected"}) {
     EngineOptions options = options_for(family);
     const std::vector<float> wanted = three_steps(options, 2, family, 5);
     for (const Recompute recompute :
@@ -312,6 +313,27 @@ TEST(ParamTable, CountsAndNames) {
   Place place = whole_model(spec);
   place.tensor_size = 5;
   EXPECT_THROW(local_params(spec, place), ShapeError);
+}
+
+TEST(ParamTable, OfOpt350mIsItsOwn) {
+  ModelSpec spec = family_defaults("opt");
+  spec.post_norm = true;
+  spec.embedding_size = 512;
+  spec.num_layers = 24;
+  spec.hidden_size = 1024;
+  spec.num_attention_heads = 16;
+  spec.max_position_embeddings = 2048;
+  spec.vocab_size = 50272;
+  complete(spec);
+  EXPECT_EQ(count_parameters(spec), 331196416);
+  std::set<std::string> names;
+  for (const ParamSpec& param : param_table(spec)) names.insert(param.name);
+  EXPECT_FALSE(names.contains("decoder.layers.0.input_layernorm.weight"));
+  EXPECT_TRUE(names.contains("decoder.layers.1.input_layernorm.weight"));
+  EXPECT_TRUE(names.contains("decoder.final_layernorm.weight"));
+  spec.embedding_size = 1024;  // as wide as the model: no projections
+  complete(spec);
+  EXPECT_EQ(spec.embedding_size, 0);
 }
 
 TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {

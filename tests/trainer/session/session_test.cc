@@ -16,6 +16,8 @@
 #include <numeric>
 #include <thread>
 
+#include "convert/hf_folder.h"
+#include "convert/trainer_source.h"
 #include "trainer/generation/decoder.h"
 #include "trainer/generation/decoder_weights.h"
 #include "trainer/generation/sampling.h"
@@ -32,7 +34,9 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 
 ModelSpec small_spec(const std::string& family) {
-  ModelSpec spec = family_defaults(family);
+  ModelSpec spec = family_defaults(family == "opt_post" ? "opt" : family);
+  spec.post_norm = family == "opt_post";
+  if (spec.post_norm) spec.embedding_size = 20;
   spec.num_layers = 2;
   spec.hidden_size = 32;
   spec.num_attention_heads = 4;
@@ -154,7 +158,20 @@ TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
-                         testing::Values("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"));
+                         testing::Values("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3",
+                                         "opt_post"));
+
+// A dropout that training would refuse beside a parallel residual is nothing to generation.
+TEST(Decoder, TakesACheckpointOfAnyDropout) {
+  std::string folder = fs::temp_directory_path() / "session_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  convert::CanonicalModel model =
+      convert::read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/gpt_neox");
+  model.spec.hidden_dropout = 0.25f;
+  convert::write_trainer_checkpoint(model, folder, 16);
+  EXPECT_NO_THROW(open_decoder_model(folder, std::nullopt));
+  fs::remove_all(folder);
+}
 
 // The folders of transformers that the converters' tests are made of, read by generate.
 class FolderDecoderTest : public testing::TestWithParam<const char*> {};
@@ -175,8 +192,9 @@ TEST_P(FolderDecoderTest, AgreesWithTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FolderDecoderTest,
-                         testing::Values("gpt2", "opt", "gpt_neox", "llama", "llama_biases",
-                                         "llama_linear", "mistral", "qwen2", "qwen3"));
+                         testing::Values("gpt2", "opt", "opt_350m", "opt_gelu", "gpt_neox", "llama",
+                                         "llama_biases", "llama_linear", "mistral", "qwen2",
+                                         "qwen3"));
 
 // Three ranks of steps of 10 ms: one works 9 of them, the others 5.
 TEST(IntervalClock, TheRankThatWorksLongestIsTheSlowest) {
