@@ -209,7 +209,7 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
   for (auto& [name, value] : parse_words(rows, words.words)) {
     const Row& row = *find_row(rows, name);
     Values& list = values[name];
-    if (row.arity != Arity::many) list.clear();  // the last one counts
+    if (row.arity != Arity::many && !row.adds_up) list.clear();  // the last one counts
     list.push_back(row.arity == Arity::none ? "true" : value);
   }
   for (const Row& row : rows) {

@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include <simdjson.h>
+
 #include "tools/cli/text.h"
 
 namespace stream {
@@ -273,6 +275,8 @@ bool scan_json(std::string_view line, const JsonHead& head, std::span<const std:
                Spelling spelling, std::span<JsonSpan> spans, char*& room, Complaint& complaint) {
   return Scan(line, keys, spelling, spans, room, complaint).run(head);
 }
+
+bool is_utf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
 
 size_t find_bad_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {

@@ -134,6 +134,13 @@ void ErrorPolicy::take(const Chunk& chunk, const std::string& name, const ChunkR
   line_ += report.lines;
 }
 
+void ErrorPolicy::take(int64_t documents, std::span<const PlacedRefusal> refusals) {
+  documents_ += documents;
+  for (const PlacedRefusal& refusal : refusals) {
+    refuse(refusal.place, refusal.what, refusal.reason);
+  }
+}
+
 void ErrorPolicy::finish() {
   check_limit(true);
   if (skipped_ == 0) return;

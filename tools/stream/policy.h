@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,6 +34,13 @@ struct PolicyOptions {
 /// The rows of PolicyOptions.
 cli::Group<PolicyOptions> policy_group();
 
+/// A document that lies in no text of records, as a row of a table does, and was refused.
+struct PlacedRefusal {
+  std::string place;  ///< as messages name it: "FILE:row 12"
+  std::string what;
+  Reason reason = Reason::wrong_type;
+};
+
 /// Counts documents, reports refusals, decides.
 class ErrorPolicy {
  public:
@@ -45,6 +53,9 @@ class ErrorPolicy {
   /// Takes what one chunk held. `name` is its input's name.
   /// Errors: RecordError under `stop` for the first refusal, else when --max-errors is passed.
   void take(const Chunk& chunk, const std::string& name, const ChunkReport& report);
+
+  /// The same for `documents` more that lie in no text; those that were refused are in their order.
+  void take(int64_t documents, std::span<const PlacedRefusal> refusals);
 
   /// Checks --max-errors once more and, if anything was skipped, prints `skipped 12 of 90,114
   /// documents: ...`.
