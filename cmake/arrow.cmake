@@ -27,10 +27,6 @@ else()
   endif()
 endif()
 
-if(gristmill_arrow)
-  gristmill_library(columns SOURCES tools/columns/column_file.cc tools/columns/ipc_file.cc tools/columns/parquet_file.cc
-    tools/columns/rows.cc tools/columns/selection.cc tools/columns/values.cc LINK stream extract indexed cli_rows ${gristmill_arrow})
-  gristmill_program(parquet-extract COMPONENT parquet SOURCES tools/parquet-extract.cc LINK cli columns)
-else()
+if(NOT gristmill_arrow)
   message(STATUS "no Apache Arrow: parquet-extract is not built (cmake/fetch_headers.sh build/arrow arrow, then -DARROW_DIR=build/arrow)")
 endif()
