@@ -89,24 +89,10 @@ cli::Group<Options> output_group() {
             .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
-/// The rows of the shared group, less the quarantine: a row of a table has no bytes to keep.
-cli::Group<stream::PolicyOptions> policy_group() {
-  cli::Group<stream::PolicyOptions> group = stream::policy_group();
-  group.title = "Bad rows";
-  std::erase_if(group.flags, [](const cli::Flag<stream::PolicyOptions>& flag) {
-    return flag.name == "quarantine";
-  });
-  for (cli::Flag<stream::PolicyOptions>& flag : group.flags) {
-    if (flag.name != "on-error") continue;
-    flag.help = "What a bad row does: stop the run, or be skipped and counted.";
-    flag.field = cli::choice(&stream::PolicyOptions::on_error, {"stop", "skip"});
-  }
-  return group;
-}
-
 const cli::Table<Options>& flags() {
   static const cli::Table<Options> table = {input_group(), output_group(),
-                                            cli::lift(policy_group(), &Options::policy)};
+                                            cli::lift(stream::stop_or_skip_group("Bad rows"),
+                                                      &Options::policy)};
   return table;
 }
 

@@ -226,11 +226,16 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
 }
 
 void check_required(std::span<const Row> rows, const Parsed& parsed) {
+  std::vector<const Row*> missing;
   for (const Row& row : rows) {
-    if (row.required && !parsed.given.contains(row.name)) {
-      throw UsageError(concat("--", row.name, " is missing: ", row.value));
-    }
+    if (row.required && !parsed.given.contains(row.name)) missing.push_back(&row);
   }
+  if (missing.empty()) return;
+  if (missing.size() == 1)
+    throw UsageError(concat("--", missing[0]->name, " is missing: ", missing[0]->value));
+  std::vector<std::string> flags;
+  for (const Row* row : missing) flags.push_back(concat("--", row->name, " ", row->value));
+  throw UsageError(concat("missing are ", join(flags, ", ")));
 }
 
 }  // namespace cli

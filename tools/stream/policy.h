@@ -34,6 +34,9 @@ struct PolicyOptions {
 /// The rows of PolicyOptions.
 cli::Group<PolicyOptions> policy_group();
 
+/// The same without quarantine, for tools that keep no bad record apart. `title` heads it.
+cli::Group<PolicyOptions> stop_or_skip_group(std::string_view title);
+
 /// A document that lies in no text of records, as a row of a table does, and was refused.
 struct PlacedRefusal {
   std::string place;  ///< as messages name it: "FILE:row 12"
