@@ -173,18 +173,43 @@ void read_keys(const Options& options, stream::ReadingJob job, dedup::KeyStore& 
                    const std::string&) { store.add(work.result.keys); }});
 }
 
+/// The files that are written; opened before anything is read.
+struct Outputs {
+  explicit Outputs(const Options& options)
+      : kept({.path = options.output,
+              .zstd = options.compress == "zstd",
+              .zstd_level = static_cast<int>(options.level),
+              .existing = existing(options)}) {
+    if (!options.duplicates.empty()) list.emplace(options.duplicates, existing(options));
+  }
+
+  /// A run that was killed while it gave names may have given the list's.
+  static indexed::Existing existing(const Options& options) {
+    if (options.force) return indexed::Existing::replace;
+    const bool named = !options.output.empty() && options.output != "-";
+    return named && indexed::left_unfinished(options.output) ? indexed::Existing::same
+                                                             : indexed::Existing::refuse;
+  }
+
+  void finish() {
+    kept.prepare();
+    const indexed::NamingSection section;
+    if (list) list->commit();
+    kept.finish();
+  }
+
+  extract::TextOutput kept;
+  std::optional<indexed::OutputFile> list;  ///< of --duplicates
+};
+
 /// Writes what stays, and who was dropped for whom. Takes documents in order.
 class Sifter {
  public:
-  Sifter(const Options& options, dedup::Groups& groups, int64_t documents)
-      : mark_(options.reading.format == "nul" ? '\0' : '\n'),
+  Sifter(char mark, dedup::Groups& groups, int64_t documents, Outputs& outputs)
+      : mark_(mark),
         groups_(groups),
         kept_for_others_(static_cast<size_t>(documents)),
-        output_({.path = options.output,
-                 .zstd = options.compress == "zstd",
-                 .zstd_level = static_cast<int>(options.level),
-                 .existing = existing(options)}) {
-    if (!options.duplicates.empty()) list_.emplace(options.duplicates, existing(options));
+        outputs_(outputs) {
     for (uint32_t i = 0; i < documents; ++i) {
       const uint32_t first = groups_.first_of(i);
       if (first != i && !kept_for_others_[first]) ++num_groups_;
@@ -201,19 +226,12 @@ class Sifter {
     const uint32_t first = groups_.first_of(document);
     if (first != document) {
       ++dropped_;
-      if (list_) write_line(file, line, places_.at(first));
+      if (outputs_.list) write_line(file, line, places_.at(first));
       return;
     }
-    if (list_ && kept_for_others_[document]) places_[document] = {&file, line};
-    output_.write(record);
-    output_.write(std::string_view(&mark_, 1));
-  }
-
-  void finish() {
-    output_.prepare();
-    const indexed::NamingSection section;
-    if (list_) list_->commit();
-    output_.finish();
+    if (outputs_.list && kept_for_others_[document]) places_[document] = {&file, line};
+    outputs_.kept.write(record);
+    outputs_.kept.write(std::string_view(&mark_, 1));
   }
 
   int64_t documents() const { return next_; }
@@ -226,23 +244,18 @@ class Sifter {
     int64_t line;
   };
 
-  static indexed::Existing existing(const Options& options) {
-    return options.force ? indexed::Existing::replace : indexed::Existing::refuse;
-  }
-
   void write_line(const std::string& file, int64_t line, const Place& kept) {
     std::string text = "{\"file\":";
     extract::append_json_string(cli::one_line(file), text);
     text += cli::concat(",\"line\":", line, ",\"kept_file\":");
     extract::append_json_string(cli::one_line(*kept.file), text);
-    list_->write(cli::concat(text, ",\"kept_line\":", kept.line, "}\n"));
+    outputs_.list->write(cli::concat(text, ",\"kept_line\":", kept.line, "}\n"));
   }
 
   const char mark_;
   dedup::Groups& groups_;
   std::vector<bool> kept_for_others_;
-  extract::TextOutput output_;
-  std::optional<indexed::OutputFile> list_;
+  Outputs& outputs_;
   std::unordered_map<uint32_t, Place> places_;  // of documents that stay in others' place
   uint32_t next_ = 0;
   int64_t dropped_ = 0;
@@ -279,6 +292,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
     throw cli::UsageError("standard input cannot be read: inputs are read twice");
   stream::ErrorPolicy policy(options.policy, call.console);
   const std::vector<FileState> states = states_of(paths);
+  Outputs outputs(options);
   const int64_t threads = stream::threads_for(options.workers);
   dedup::KeyStore store(scratch_place(options), options.bands);
   read_keys(options,
@@ -293,7 +307,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   cli::Console silent{std::string(call.console.tool())};
   silent.set_quiet(true);
   stream::ErrorPolicy passing({.on_error = "skip"}, silent);
-  Sifter sifter(options, groups, store.documents());
+  Sifter sifter(options.reading.format == "nul" ? '\0' : '\n', groups, store.documents(), outputs);
   write_kept({.options = options.reading,
               .inputs = paths,
               .threads = threads,
@@ -302,7 +316,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
              sifter);
   if (sifter.documents() != store.documents() || states_of(paths) != states)
     throw std::runtime_error("an input changed while it was read");
-  sifter.finish();
+  outputs.finish();
   call.console.note(cli::concat(
       cli::counted(policy.documents(), "document"), " in = ",
       cli::with_commas(sifter.documents() - sifter.dropped()), " out + ",
