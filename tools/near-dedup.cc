@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// near-dedup: of documents that are nearly alike, the first stays. Inputs are read twice: once for the
-// keys of every document (tools/dedup), once to write those that stay, as they stand.
-// Here: flags, the two passes, who was dropped for whom, counts.
+// near-dedup: of documents that are nearly alike, the first stays. Inputs are read twice: once for
+// the keys of every document (tools/dedup), once to write those that stay, as they stand. Here:
+// flags, the two passes, who was dropped for whom, counts.
 #include <bit>
 #include <cstdlib>
 #include <optional>
@@ -103,9 +103,8 @@ cli::Group<Options> output_group() {
 /// --input and its like, less --range, whose parts would not see each other.
 cli::Group<stream::ReadingOptions> reading_group() {
   cli::Group<stream::ReadingOptions> group = stream::reading_group();
-  std::erase_if(group.flags, [](const cli::Flag<stream::ReadingOptions>& flag) {
-    return flag.name == "range";
-  });
+  std::erase_if(group.flags,
+                [](const cli::Flag<stream::ReadingOptions>& flag) { return flag.name == "range"; });
   return group;
 }
 
@@ -158,33 +157,33 @@ void read_keys(const Options& options, stream::ReadingJob job, dedup::KeyStore& 
   std::vector<dedup::Shingler> shinglers(static_cast<size_t>(job.threads),
                                          dedup::Shingler(options.ngram));
   stream::read_documents<Keys>(
-      std::move(job),
-      {.begin = [](Keys& result, int64_t) { result.keys.clear(); },
-       .each =
-           [&](Keys& result, const stream::Document& document, int64_t thread) {
-             dedup::Shingler& shingler = shinglers[static_cast<size_t>(thread)];
-             shingler.clear();
-             for (const std::vector<std::string_view>& texts : document.texts) {
-               for (const std::string_view text : texts) shingler.add(text);
-             }
-             hash.append_keys(shingler.shingles(), result.keys);
-           },
-       .sink = [&](const stream::Work<Keys>& work,
-                   const std::string&) { store.add(work.result.keys); }});
+      std::move(job), {.begin = [](Keys& result, int64_t) { result.keys.clear(); },
+                       .each =
+                           [&](Keys& result, const stream::Document& document, int64_t thread) {
+                             dedup::Shingler& shingler = shinglers[static_cast<size_t>(thread)];
+                             shingler.clear();
+                             for (const std::vector<std::string_view>& texts : document.texts) {
+                               for (const std::string_view text : texts) shingler.add(text);
+                             }
+                             hash.append_keys(shingler.shingles(), result.keys);
+                           },
+                       .sink = [&](const stream::Work<Keys>& work,
+                                   const std::string&) { store.add(work.result.keys); }});
 }
 
 /// The files that are written; opened before anything is read.
 struct Outputs {
-  explicit Outputs(const Options& options)
+  explicit Outputs(const Options& options) : Outputs(options, existing_of(options)) {}
+  Outputs(const Options& options, indexed::Existing existing)
       : kept({.path = options.output,
               .zstd = options.compress == "zstd",
               .zstd_level = static_cast<int>(options.level),
-              .existing = existing(options)}) {
-    if (!options.duplicates.empty()) list.emplace(options.duplicates, existing(options));
+              .existing = existing}) {
+    if (!options.duplicates.empty()) list.emplace(options.duplicates, existing);
   }
 
   /// A run that was killed while it gave names may have given the list's.
-  static indexed::Existing existing(const Options& options) {
+  static indexed::Existing existing_of(const Options& options) {
     if (options.force) return indexed::Existing::replace;
     const bool named = !options.output.empty() && options.output != "-";
     return named && indexed::left_unfinished(options.output) ? indexed::Existing::same
@@ -270,24 +269,24 @@ void write_kept(stream::ReadingJob job, Sifter& sifter) {
   };
   stream::ErrorPolicy& policy = job.policy;
   stream::read_documents<std::vector<Record>>(
-      std::move(job), {.begin = [](std::vector<Record>& records, int64_t) { records.clear(); },
-                       .each =
-                           [](std::vector<Record>& records, const stream::Document& document,
-                              int64_t) { records.push_back({document.raw, document.line}); },
-                       .sink =
-                           [&](const stream::Work<std::vector<Record>>& work,
-                               const std::string& input) {
-                             for (const Record& record : work.result)
-                               sifter.take(record.text, input, policy.first_line() + record.line);
-                           }});
+      std::move(job),
+      {.begin = [](std::vector<Record>& records, int64_t) { records.clear(); },
+       .each =
+           [](std::vector<Record>& records, const stream::Document& document, int64_t) {
+             records.push_back({document.raw, document.line});
+           },
+       .sink =
+           [&](const stream::Work<std::vector<Record>>& work, const std::string& input) {
+             for (const Record& record : work.result)
+               sifter.take(record.text, input, policy.first_line() + record.line);
+           }});
 }
 
 int dedup_documents(Options& options, cli::Invocation& call) {
   if (options.reading.format == "file" || options.reading.format == "array")
     throw cli::UsageError(cli::concat("--input-format ", options.reading.format,
                                       " has no lines to write: make JSON lines with json-extract"));
-  const std::vector<std::string> paths =
-      stream::inputs_of(options.reading, call.parsed.operands);
+  const std::vector<std::string> paths = stream::inputs_of(options.reading, call.parsed.operands);
   if (std::find(paths.begin(), paths.end(), "-") != paths.end())
     throw cli::UsageError("standard input cannot be read: inputs are read twice");
   stream::ErrorPolicy policy(options.policy, call.console);
@@ -317,12 +316,11 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   if (sifter.documents() != store.documents() || states_of(paths) != states)
     throw std::runtime_error("an input changed while it was read");
   outputs.finish();
-  call.console.note(cli::concat(
-      cli::counted(policy.documents(), "document"), " in = ",
-      cli::with_commas(sifter.documents() - sifter.dropped()), " out + ",
-      cli::with_commas(sifter.dropped()), " near duplicates (of ",
-      cli::with_commas(sifter.num_groups()), " that stay) + ", cli::with_commas(policy.skipped()),
-      " rejected"));
+  call.console.note(cli::concat(cli::counted(policy.documents(), "document"),
+                                " in = ", cli::with_commas(sifter.documents() - sifter.dropped()),
+                                " out + ", cli::with_commas(sifter.dropped()),
+                                " near duplicates (of ", cli::with_commas(sifter.num_groups()),
+                                " that stay) + ", cli::with_commas(policy.skipped()), " rejected"));
   return 0;
 }
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// parquet-extract: rows of Parquet and Arrow IPC files to loose JSON or to NUL-ended text. Every row
-// goes out or is rejected with its place; the closing line adds up.
-// Here: flags, files one after the other, counts. Reading is tools/columns, order tools/stream.
+// parquet-extract: rows of Parquet and Arrow IPC files to loose JSON or to NUL-ended text. Every
+// row goes out or is rejected with its place; the closing line adds up. Here: flags, files one
+// after the other, counts. Reading is tools/columns, order tools/stream.
 #include <algorithm>
 #include <memory>
 
@@ -90,9 +90,9 @@ cli::Group<Options> output_group() {
 }
 
 const cli::Table<Options>& flags() {
-  static const cli::Table<Options> table = {input_group(), output_group(),
-                                            cli::lift(stream::stop_or_skip_group("Bad rows"),
-                                                      &Options::policy)};
+  static const cli::Table<Options> table = {
+      input_group(), output_group(),
+      cli::lift(stream::stop_or_skip_group("Bad rows"), &Options::policy)};
   return table;
 }
 
@@ -118,8 +118,8 @@ class Parts {
           columns::open_column_file(paths_[opened_++], options_.columns));
     }
     return [part = std::move(part), &path = paths_[opened_ - 1], file = file_,
-            form = options_.nul ? columns::Form::bare : columns::Form::json](
-               const stream::GivePiece& give) {
+            form = options_.nul ? columns::Form::bare
+                                : columns::Form::json](const stream::GivePiece& give) {
       columns::write_rows(part, path, file->columns, form, give);
     };
   }
@@ -165,25 +165,24 @@ int extract_rows(Options& options, cli::Invocation& call) {
        .zstd = options.compress == "zstd",
        .zstd_level = static_cast<int>(options.level),
        .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse});
-  stream::run_ordered_parts(
-      {.threads = stream::threads_for(options.workers),
-       .memory = options.memory,
-       .source = [&] { return parts.next(); },
-       .sink =
-           [&](const stream::Piece& piece) {
-             policy.take(piece.documents, piece.refusals);
-             output.write(piece.bytes);
-             call.console.progress({.done = policy.documents(),
-                                    .total = parts.num_rows(),
-                                    .item_noun = "row",
-                                    .in_items = true});
-           }});
+  stream::run_ordered_parts({.threads = stream::threads_for(options.workers),
+                             .memory = options.memory,
+                             .source = [&] { return parts.next(); },
+                             .sink =
+                                 [&](const stream::Piece& piece) {
+                                   policy.take(piece.documents, piece.refusals);
+                                   output.write(piece.bytes);
+                                   call.console.progress({.done = policy.documents(),
+                                                          .total = parts.num_rows(),
+                                                          .item_noun = "row",
+                                                          .in_items = true});
+                                 }});
   call.console.clear_progress();
   policy.finish();
   output.finish();
-  call.console.note(cli::concat(cli::counted(policy.documents(), "row"), " in = ",
-                                cli::with_commas(policy.documents() - policy.skipped()), " out + ",
-                                cli::with_commas(policy.skipped()), " rejected"));
+  call.console.note(cli::concat(cli::counted(policy.documents(), "row"),
+                                " in = ", cli::with_commas(policy.documents() - policy.skipped()),
+                                " out + ", cli::with_commas(policy.skipped()), " rejected"));
   return 0;
 }
 

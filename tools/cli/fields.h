@@ -120,8 +120,8 @@ Field<O> repeated(std::vector<std::string> O::*member) {
   return field;
 }
 
-/// The same as list() where the last use counts, as it does in Megatron: a script's caller may append its own
-/// `--data-path`.
+/// The same as list() where the last use counts, as it does in Megatron: a script's caller may
+/// append its own `--data-path`.
 template <class O>
 Field<O> last_list(std::vector<std::string> O::*member) {
   Field<O> field = list(member);

@@ -159,10 +159,11 @@ std::string completed(std::string_view value, std::string_view function) {
 
 /// A dataset's prefix is its .idx without the end; folders lead to more.
 std::string prefixes_function(std::string_view function) {
-  return concat("_", function,
-                "_prefixes() {\n  local path\n  mapfile -t COMPREPLY < <(compgen -d -- \"$word\")\n",
-                "  while IFS= read -r path; do COMPREPLY+=(\"${path%.idx}\"); done < "
-                "<(compgen -f -X '!*.idx' -- \"$word\")\n}\n");
+  return concat(
+      "_", function,
+      "_prefixes() {\n  local path\n  mapfile -t COMPREPLY < <(compgen -d -- \"$word\")\n",
+      "  while IFS= read -r path; do COMPREPLY+=(\"${path%.idx}\"); done < "
+      "<(compgen -f -X '!*.idx' -- \"$word\")\n}\n");
 }
 
 /// Sub-commands, the lower-case words of `[quick|verify] PREFIX...`, come first on the line.
@@ -171,7 +172,8 @@ std::string first_words(std::string_view operands) {
   if (!operands.starts_with('[') || end == operands.npos || operands[1] < 'a') return "";
   std::string words(operands.substr(1, end - 1));
   std::ranges::replace(words, '|', ' ');
-  return concat("    ((COMP_CWORD > 1)) || COMPREPLY+=($(compgen -W '", words, "' -- \"$word\"))\n");
+  return concat("    ((COMP_CWORD > 1)) || COMPREPLY+=($(compgen -W '", words,
+                "' -- \"$word\"))\n");
 }
 
 }  // namespace

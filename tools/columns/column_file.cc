@@ -39,8 +39,8 @@ ColumnFile open_column_file(const std::string& path, const std::vector<std::stri
   // A stream opens with a message: the mark of its length, before Arrow 0.15 the length alone.
   if (head.starts_with("ARROW1") || head.starts_with("\xff\xff\xff\xff"))
     return open_ipc(path, columns);
-  throw ColumnError(cli::concat(path, ": neither Parquet nor Arrow IPC: it begins with ",
-                                cli::quote(head)));
+  throw ColumnError(
+      cli::concat(path, ": neither Parquet nor Arrow IPC: it begins with ", cli::quote(head)));
 }
 
 }  // namespace columns

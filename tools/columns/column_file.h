@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/columns. Files of columns by Apache Arrow's library: Parquet, and Arrow's two IPC
 // formats (files, and streams as the `datasets` package keeps them), told by their first bytes. A
-// file is parts, row groups or record batches, that several threads may read at once. Memory: what a
-// part reads at a time (kBatchBytes), whatever its size; of compressed IPC, a record batch.
+// file is parts, row groups or record batches, that several threads may read at once. Memory: what
+// a part reads at a time (kBatchBytes), whatever its size; of compressed IPC, a record batch.
 #pragma once
 
 #include <cstdint>
@@ -30,8 +30,8 @@ struct Part {
 
 /// One open file.
 struct ColumnFile {
-  std::vector<Column> columns;  ///< as they were asked for
-  int64_t num_rows = 0;         ///< of the whole file; 0 where it is not known before the end
+  std::vector<Column> columns;      ///< as they were asked for
+  int64_t num_rows = 0;             ///< of the whole file; 0 where it is not known before the end
   std::function<bool(Part&)> next;  ///< the next part, in order; false at the end
 };
 

@@ -85,12 +85,12 @@ std::shared_ptr<arrow::Schema> open(Source& source, const arrow::ipc::IpcReadOpt
   source.bytes = std::make_shared<arrow::io::BufferReader>(std::make_shared<arrow::Buffer>(
       reinterpret_cast<const uint8_t*>(bytes.data()), static_cast<int64_t>(bytes.size())));
   if (bytes.size() >= 6 && std::memcmp(bytes.data(), "ARROW1", 6) == 0) {
-    source.footed = take(source.path,
-                         arrow::ipc::RecordBatchFileReader::Open(source.bytes.get(), options));
+    source.footed =
+        take(source.path, arrow::ipc::RecordBatchFileReader::Open(source.bytes.get(), options));
     return source.footed->schema();
   }
-  source.stream = take(source.path, arrow::ipc::RecordBatchStreamReader::Open(
-                                        source.bytes.get(), options));
+  source.stream =
+      take(source.path, arrow::ipc::RecordBatchStreamReader::Open(source.bytes.get(), options));
   return source.stream->schema();
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/columns. Parquet: a part is a row group, whose pages are read and unpacked as they are
-// needed. Each part has a reader of its own, and all share the file and its footer.
+// Room: tools/columns. Parquet: a part is a row group, whose pages are read and unpacked as they
+// are needed. Each part has a reader of its own, and all share the file and its footer.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -66,10 +66,10 @@ std::unique_ptr<parquet::arrow::FileReader> reader_of(const Shared& shared, int6
   parquet::ArrowReaderProperties batches(/*use_threads=*/false);
   batches.set_batch_size(batch_rows);
   batches.set_pre_buffer(false);
-  return take(shared.path, parquet::arrow::FileReader::Make(
-                               arrow::default_memory_pool(),
-                               parquet::ParquetFileReader::Open(shared.file, pages, shared.footer),
-                               batches));
+  return take(shared.path,
+              parquet::arrow::FileReader::Make(
+                  arrow::default_memory_pool(),
+                  parquet::ParquetFileReader::Open(shared.file, pages, shared.footer), batches));
 }
 
 /// Adds the leaves under `field`.
@@ -85,8 +85,9 @@ std::vector<int> leaves_of(const std::vector<Column>& columns,
     const std::vector<parquet::arrow::SchemaField>* fields = &manifest.schema_fields;
     const parquet::arrow::SchemaField* field = nullptr;
     for (const std::string& step : column.steps) {
-      const auto found = std::ranges::find_if(
-          *fields, [&](const parquet::arrow::SchemaField& one) { return one.field->name() == step; });
+      const auto found = std::ranges::find_if(*fields, [&](const parquet::arrow::SchemaField& one) {
+        return one.field->name() == step;
+      });
       field = &*found;  // select_columns() found it in the same schema
       fields = &field->children;
     }
@@ -114,8 +115,7 @@ int64_t rows_at_a_time(const parquet::RowGroupMetaData& group, const std::vector
 void read_group(const Shared& shared, int group, int64_t first_row, const EachBatch& each) {
   const std::unique_ptr<parquet::RowGroupMetaData> facts = shared.footer->RowGroup(group);
   const auto reader = reader_of(shared, rows_at_a_time(*facts, shared.leaves));
-  const auto batches =
-      take(shared.path, reader->GetRecordBatchReader({group}, shared.leaves));
+  const auto batches = take(shared.path, reader->GetRecordBatchReader({group}, shared.leaves));
   int64_t rows = 0;
   while (true) {
     std::shared_ptr<arrow::RecordBatch> batch;

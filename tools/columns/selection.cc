@@ -63,7 +63,8 @@ TypePointer find(std::span<const std::shared_ptr<arrow::Field>> fields, std::str
                  std::vector<std::string>& steps) {
   const auto field_of = [&](std::string_view wanted) {
     const auto found = std::ranges::find_if(
-        fields, [&](const std::shared_ptr<arrow::Field>& field) { return field->name() == wanted; });
+        fields,
+        [&](const std::shared_ptr<arrow::Field>& field) { return field->name() == wanted; });
     return found == fields.end() ? nullptr : (*found)->type();
   };
   if (TypePointer type = field_of(name)) {
@@ -103,19 +104,17 @@ std::vector<Column> select_columns(const std::vector<std::string>& names,
     const TypePointer type = find(schema.fields(), name, column.steps);
     const std::string place = cli::concat(path, ": column ", cli::quote(name));
     if (!type)
-      throw ColumnError(cli::concat(path, ": no column ", cli::quote(name), ": there are ",
-                                    names_of(schema)));
+      throw ColumnError(
+          cli::concat(path, ": no column ", cli::quote(name), ": there are ", names_of(schema)));
     if (schema.GetAllFieldIndices(column.steps[0]).size() > 1)
-      throw ColumnError(cli::concat(path, ": two columns are named ",
-                                    cli::quote(column.steps[0])));
-    const bool texts =
-        is_text(*type) || (is_list(*type) && is_text(*type->field(0)->type()));
+      throw ColumnError(cli::concat(path, ": two columns are named ", cli::quote(column.steps[0])));
+    const bool texts = is_text(*type) || (is_list(*type) && is_text(*type->field(0)->type()));
     if (columns.empty() && !texts)
-      throw ColumnError(cli::concat(place, " is ", type->ToString(),
-                                    ", expected a string or a list of strings"));
+      throw ColumnError(
+          cli::concat(place, " is ", type->ToString(), ", expected a string or a list of strings"));
     if (const arrow::DataType* bad = without_json(*type))
-      throw ColumnError(cli::concat(place, " is ", type->ToString(), ": JSON has no form for ",
-                                    bad->ToString()));
+      throw ColumnError(
+          cli::concat(place, " is ", type->ToString(), ": JSON has no form for ", bad->ToString()));
     columns.push_back(std::move(column));
   }
   return columns;

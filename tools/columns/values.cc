@@ -18,7 +18,9 @@ namespace {
 
 using arrow::Type;
 
-[[noreturn]] void fail_damaged() { throw ColumnError("damaged: an offset points outside its data"); }
+[[noreturn]] void fail_damaged() {
+  throw ColumnError("damaged: an offset points outside its data");
+}
 
 /// Item `row` of an array of strings with offsets. Validate() has seen that there are offsets, and
 /// that the first and the last fit; those between are looked at here.
@@ -132,8 +134,8 @@ Refused append_string(std::string_view text, Form form, std::string& out) {
 template <class Numbers>
 void append_integer(const Plain& value, std::string& out) {
   char digits[24];
-  const auto end = std::to_chars(
-      digits, digits + sizeof digits, static_cast<const Numbers&>(*value.values).Value(value.row));
+  const auto end = std::to_chars(digits, digits + sizeof digits,
+                                 static_cast<const Numbers&>(*value.values).Value(value.row));
   out.append(digits, end.ptr);
 }
 

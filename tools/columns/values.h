@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/columns. Values of Arrow's arrays as JSON, byte for byte as Python's json.dumps writes
-// what pyarrow's to_pylist() gives (ensure_ascii=False, no spaces), or as bare text. Offsets that a
-// damaged file may hold are checked where they are used.
+// Room: tools/columns. Values of Arrow's arrays as JSON, byte for byte as Python's json.dumps
+// writes what pyarrow's to_pylist() gives (ensure_ascii=False, no spaces), or as bare text. Offsets
+// that a damaged file may hold are checked where they are used.
 #pragma once
 
 #include <cstdint>

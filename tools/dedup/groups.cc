@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dedup. Keys with the same remainder are sorted together; each part reads its band again.
+// Room: tools/dedup. Keys with the same remainder are sorted together; each part reads its band
+// again.
 #include "tools/dedup/groups.h"
 
 #include <algorithm>

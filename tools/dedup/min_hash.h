@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/dedup. MinHash signatures with banding. Of bands * rows random orders of all 64-bit
-// hashes a document keeps its first shingle in each; two documents agree in one with a chance that is
-// the Jaccard similarity s of their shingles. A band is `rows` of these; a key is a band's hash. Two
-// documents share at least one key with a chance of 1 - (1 - s^rows)^bands.
+// hashes a document keeps its first shingle in each; two documents agree in one with a chance that
+// is the Jaccard similarity s of their shingles. A band is `rows` of these; a key is a band's hash.
+// Two documents share at least one key with a chance of 1 - (1 - s^rows)^bands.
 // Source: Broder, "On the resemblance and containment of documents" (1997), for the signature;
 // Leskovec, Rajaraman, Ullman, "Mining of Massive Datasets", section 3.4, for the bands.
 #pragma once

@@ -36,9 +36,7 @@ class CharacterTable {
     for (UChar32 c = 0; c < kEntries; ++c) entries_[static_cast<size_t>(c)] = look_up(c);
   }
 
-  Entry of(UChar32 c) const {
-    return c < kEntries ? entries_[static_cast<size_t>(c)] : look_up(c);
-  }
+  Entry of(UChar32 c) const { return c < kEntries ? entries_[static_cast<size_t>(c)] : look_up(c); }
 
  private:
   static constexpr UChar32 kEntries = 0x10000;
@@ -46,9 +44,7 @@ class CharacterTable {
   static Entry look_up(UChar32 c) {
     constexpr uint32_t kWordMask = U_GC_L_MASK | U_GC_N_MASK | U_GC_M_MASK;
     const bool in_word = (U_GET_GC_MASK(c) & kWordMask) != 0 || c == '_';
-    return {u_tolower(c), !in_word           ? Kind::none
-                          : stands_alone(c) ? Kind::alone
-                                            : Kind::part};
+    return {u_tolower(c), !in_word ? Kind::none : stands_alone(c) ? Kind::alone : Kind::part};
   }
 
   std::array<Entry, kEntries> entries_;

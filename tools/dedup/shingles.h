@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dedup. Words of a text, and hashes of its n-grams of words ("shingles"), which are what
-// two near duplicates have in common. A word is a run of letters, digits, marks and underscores, in
-// lower case; where a script has no spaces between words (Han, kana, Thai, Lao, Khmer, Myanmar),
-// each character is a word. Nothing else of the text counts: no punctuation, case, or white space.
+// Room: tools/dedup. Words of a text, and hashes of its n-grams of words ("shingles"), which are
+// what two near duplicates have in common. A word is a run of letters, digits, marks and
+// underscores, in lower case; where a script has no spaces between words (Han, kana, Thai, Lao,
+// Khmer, Myanmar), each character is a word. Nothing else of the text counts: no punctuation, case,
+// or white space.
 #pragma once
 
 #include <cstdint>
@@ -37,7 +38,7 @@ class Shingler {
 
   std::shared_ptr<const CharacterTable> table_;
   int64_t ngram_;
-  uint64_t word_ = 0;             // hash of the open word
+  uint64_t word_ = 0;  // hash of the open word
   bool in_word_ = false;
   std::vector<uint64_t> words_;  // hashes
   std::vector<uint64_t> shingles_;

@@ -76,7 +76,8 @@ struct JsonHead {
 bool scan_json(std::string_view line, const JsonHead& head, std::span<const std::string> keys,
                Spelling spelling, std::span<JsonSpan> spans, char*& room, Complaint& complaint);
 
-/// The names of the members of `line`, a JSON object that scan_json() took, as they are spelled in it.
+/// The names of the members of `line`, a JSON object that scan_json() took, as they are spelled in
+/// it.
 std::vector<std::string_view> member_names(std::string_view line);
 
 /// Whether `text` is UTF-8.

@@ -191,9 +191,9 @@ bool DocumentReader::parse_json(const JsonHead& head) {
   }
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (members_.spans()[i].end == 0) {
-      complaint_ = {Reason::missing_key, 0,
-                    cli::concat("key ", cli::quote(keys_[i]), " is missing: ",
-                                present_keys(document_.raw))};
+      complaint_ = {
+          Reason::missing_key, 0,
+          cli::concat("key ", cli::quote(keys_[i]), " is missing: ", present_keys(document_.raw))};
       return false;
     }
     if (!take_span(i)) return false;

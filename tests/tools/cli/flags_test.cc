@@ -115,8 +115,9 @@ TEST(ParseArguments, RequiredFlags) {
 TEST(ParseArguments, AllMissingFlagsAreNamedAtOnce) {
   Reading reading({"--workers", "3"});
   for (Row& row : reading.rows) row.required = row.required || row.name == "dtype";
-  EXPECT_THAT([&] { check_required(reading.rows, reading.parsed); },
-              testing::ThrowsMessage<UsageError>("missing are --output-prefix PREFIX, --dtype TYPE"));
+  EXPECT_THAT(
+      [&] { check_required(reading.rows, reading.parsed); },
+      testing::ThrowsMessage<UsageError>("missing are --output-prefix PREFIX, --dtype TYPE"));
 }
 
 TEST(ParseArguments, SomeFlagsAddUpUseByUse) {

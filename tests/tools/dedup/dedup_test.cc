@@ -82,8 +82,7 @@ TEST(MinHash, DocumentsMeetWithTheChanceOfTheirSimilarity) {
   const dedup::MinHash hash(kBands, kRows, 1);
   for (const size_t shared : {50, 120, 160, 175, 190}) {
     const double similarity = static_cast<double>(shared) / static_cast<double>(400 - shared);
-    const double chance =
-        1 - std::pow(1 - std::pow(similarity, double{kRows}), double{kBands});
+    const double chance = 1 - std::pow(1 - std::pow(similarity, double{kRows}), double{kBands});
     // Five standard deviations of the count, and one for the smallest chances.
     const double slack = 5 * std::sqrt(kTrials * chance * (1 - chance)) + 1;
     EXPECT_NEAR(meetings(hash, 200, shared, kTrials), kTrials * chance, slack) << similarity;

@@ -17,18 +17,18 @@ using namespace std::chrono_literals;
 
 /// `count` parts of part_number pieces; early parts are the slowest.
 stream::OrderedPartsJob numbered_parts(int64_t threads, int count, int& next, std::string& out) {
-  return {.threads = threads,
-          .source = [&next, count]() -> stream::PartWork {
-            if (next == count) return nullptr;
-            return [part = next++, count](const stream::GivePiece& give) {
-              for (int i = 0; i < part; ++i) {
-                std::this_thread::sleep_for((count - part) * 100us);
-                give({.bytes = std::to_string(part) + "." + std::to_string(i) + " ",
-                      .documents = 1});
-              }
-            };
-          },
-          .sink = [&out](const stream::Piece& piece) { out += piece.bytes; }};
+  return {
+      .threads = threads,
+      .source = [&next, count]() -> stream::PartWork {
+        if (next == count) return nullptr;
+        return [part = next++, count](const stream::GivePiece& give) {
+          for (int i = 0; i < part; ++i) {
+            std::this_thread::sleep_for((count - part) * 100us);
+            give({.bytes = std::to_string(part) + "." + std::to_string(i) + " ", .documents = 1});
+          }
+        };
+      },
+      .sink = [&out](const stream::Piece& piece) { out += piece.bytes; }};
 }
 
 TEST(OrderedParts, PiecesComeInTheOrderOfParts) {
@@ -110,13 +110,12 @@ TEST(OrderedParts, AFailingSinkOrSourceEndsTheRun) {
     int calls = 0;
     EXPECT_THAT(
         [&] {
-          stream::run_ordered_parts(
-              {.threads = threads,
-               .source = [&]() -> stream::PartWork {
-                 if (calls++ == 2) throw std::runtime_error("source");
-                 return [](const stream::GivePiece&) {};
-               },
-               .sink = [](const stream::Piece&) {}});
+          stream::run_ordered_parts({.threads = threads,
+                                     .source = [&]() -> stream::PartWork {
+                                       if (calls++ == 2) throw std::runtime_error("source");
+                                       return [](const stream::GivePiece&) {};
+                                     },
+                                     .sink = [](const stream::Piece&) {}});
         },
         testing::ThrowsMessage<std::runtime_error>("source"));
   }
