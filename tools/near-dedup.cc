@@ -2,6 +2,7 @@
 // near-dedup: of documents that are nearly alike, the first stays. Inputs are read twice: once for
 // the keys of every document (tools/dedup), once to write those that stay, as they stand. Here:
 // flags, the two passes, who was dropped for whom, counts.
+#include <algorithm>
 #include <bit>
 #include <cstdlib>
 #include <optional>

@@ -5,6 +5,7 @@
 #include <array>
 
 #include <unicode/uchar.h>
+#include <unicode/uscript.h>
 #include <unicode/utf8.h>
 
 namespace dedup {

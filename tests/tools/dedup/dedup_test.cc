@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Near duplicates: words, the chance that documents meet, groups on disk and in memory.
+#include <algorithm>
 #include <cmath>
 #include <random>
 #include <string>
