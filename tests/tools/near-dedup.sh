@@ -16,8 +16,8 @@ EOF
 near-dedup in.1 in.2 -d dropped
 cat dropped
 near-dedup -q -f -d dropped in.2 in.1 | grep -o '"id":.'
-json-extract -q --json-keys text in.1 in.2 -0 >in.nul
-near-dedup -q -0 in.nul | tr '\0' '\n' | cut -c 1-12
+json-extract -q -0 in.1 in.2 >in.nul
+near-dedup -q --input-format nul in.nul | tr '\0' '\n' | cut -c 1-12
 
 corpus=$GOLDEN/tools/corpus.jsonl
 awk '{ print; if (NR % 3 == 0) print tolower($0) }' "$corpus" | grep text >in.corpus
