@@ -8,7 +8,8 @@ a heading or a footer added, sentences left out, case and punctuation changed; a
 definition of datatrove's defaults: 5-grams of words, 14 bands of 8 rows, 64-bit hashes (text-dedup: a threshold of 0.72 and these bands).
 First, the exact similarity of each changed copy and its original (Jaccard of 5-grams of \\w+ in lower case) says who should be found; printed
 are, by similarity, the shares of pairs of which one was dropped, beside 1 - (1 - s^8)^14, and how many documents each pair of tools
-treats alike. Then each tool runs again from files to files in fresh processes, in turn: MB (10^6 bytes of JSON lines) a second, medians.
+treats alike, and how many of these pairs (text-dedup may keep another document of a group than the first). Each tool runs from files
+to files in fresh processes, in turn: MB (10^6 bytes of JSON lines) a second of wall time, medians.
 Needs datatrove and text-dedup with their word tokenizers (spacy).
 """
 import sys
@@ -21,7 +22,6 @@ import os
 import pathlib
 import random
 import re
-import resource
 import shutil
 import statistics
 import subprocess
@@ -107,7 +107,6 @@ def make(corpora, megabytes, folder):
         with open(f"{folder}/part{part}.jsonl", "w") as file:
             for number in numbers:
                 file.write(json.dumps({"id": str(place[number]), "text": documents[number]}, ensure_ascii=False) + "\n")
-    found = {}
     originals = {text: number for number, text in reversed(list(enumerate(documents)))}
     similar = []
     for number, _, original, copy in pairs:
@@ -157,12 +156,12 @@ TOOLS = {"near-dedup": run_ours, "datatrove": run_datatrove, "text-dedup": run_t
 
 def timed(tool, options, source, folder):
     out = tempfile.mkdtemp(dir=folder)
-    before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
+    start = time.perf_counter()
     paths = TOOLS[tool](options, source, out)
-    wall, after = time.perf_counter() - start, resource.getrusage(resource.RUSAGE_CHILDREN)
+    wall = time.perf_counter() - start
     result = kept(paths)
     shutil.rmtree(out)
-    return result, wall, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
+    return result, wall
 
 
 def main():
@@ -183,9 +182,9 @@ def main():
         dropped, seconds = {}, {tool: [] for tool in tools}
         for round_ in range(options.rounds):
             for tool in tools:
-                ids, wall, processor = timed(tool, options, source, folder)
+                ids, wall = timed(tool, options, source, folder)
                 dropped[tool] = set(range(count)) - ids
-                seconds[tool].append((wall, processor))
+                seconds[tool].append(wall)
         print(f"{'similarity':>12} {'pairs':>6} {'chance':>7} " + " ".join(f"{tool:>11}" for tool in tools))
         edges = [0, 0.3, 0.5, 0.6, 0.7, 0.75, 0.8, 0.85, 0.9, 0.95, 1.01]
         for low, high in zip(edges, edges[1:]):
@@ -195,12 +194,14 @@ def main():
             chance = statistics.mean(1 - (1 - s**8) ** 14 for _, _, s in some)
             shares = [sum(a in dropped[tool] or b in dropped[tool] for a, b, _ in some) / len(some) for tool in tools]
             print(f"{low:5.2f} - {min(high, 1):4.2f} {len(some):6} {chance:7.3f} " + " ".join(f"{share:11.3f}" for share in shares))
+        met = {tool: [a in dropped[tool] or b in dropped[tool] for a, b, _ in similar] for tool in tools}
         for i, one in enumerate(tools):
             print(f"{one}: {len(dropped[one])} dropped" + "".join(
-                f"; as {other} for {1 - len(dropped[one] ^ dropped[other]) / count:.4f} of documents" for other in tools[:i]))
+                f"; as {other} for {1 - len(dropped[one] ^ dropped[other]) / count:.3f} of documents, "
+                f"{statistics.mean(x == y for x, y in zip(met[one], met[other])):.3f} of pairs" for other in tools[:i]))
         for tool in tools:
-            wall, processor = (statistics.median(row[i] for row in seconds[tool]) for i in (0, 1))
-            print(f"{tool:12} {wall:8.2f} s {bytes_ / 1e6 / wall:8.2f} MB/s   processor {processor:8.2f} s {bytes_ / 1e6 / processor:8.2f} MB/s")
+            wall = statistics.median(seconds[tool])
+            print(f"{tool:12} {wall:8.2f} s {bytes_ / 1e6 / wall:8.2f} MB/s")
 
 
 if __name__ == "__main__":
