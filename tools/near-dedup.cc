@@ -319,10 +319,9 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   outputs.finish();
   call.console.note(cli::concat(cli::counted(policy.documents(), "document"),
                                 " in = ", cli::with_commas(sifter.documents() - sifter.dropped()),
-                                " out + ", cli::counted(sifter.dropped(), "near duplicate"),
-                                " (of ", cli::with_commas(sifter.num_groups()),
-                                sifter.num_groups() == 1 ? " that stays" : " that stay", ") + ",
-                                cli::with_commas(policy.skipped()), " rejected"));
+                                " out + ", cli::with_commas(sifter.dropped()),
+                                " near duplicates (of ", cli::with_commas(sifter.num_groups()),
+                                " that stay) + ", cli::with_commas(policy.skipped()), " rejected"));
   return 0;
 }
 

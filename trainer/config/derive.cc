@@ -24,15 +24,6 @@ int64_t needed(const std::optional<int64_t>& value, std::string_view flag) {
   return *value;
 }
 
-bool names_own_data(const TrainConfig& config) {
-  return !config.train_data_path.empty() || !config.valid_data_path.empty() ||
-         !config.test_data_path.empty() || !config.per_split_data_args_path.empty();
-}
-
-bool names_data(const TrainConfig& config) {
-  return names_own_data(config) || !config.data_path.empty() || !config.data_args_path.empty();
-}
-
 void divides(int64_t divisor, std::string_view divisor_flag, int64_t number,
              std::string_view number_flag) {
   if (number % divisor != 0) {
@@ -46,23 +37,6 @@ void refuse_many(std::string_view flag, int64_t value) {
     throw UsageError(
         concat("--", flag, " ", value, " is not known to this trainer: permitted is 1"));
   }
-}
-
-/// Several flags that are missing are said in one message; one alone is said where it is needed.
-void check_missing(const TrainConfig& config) {
-  std::vector<std::string> missing;
-  const auto need = [&](bool given, std::string_view flag) {
-    if (!given) missing.push_back(concat("--", flag));
-  };
-  need(config.num_layers.has_value(), "num-layers");
-  need(config.hidden_size.has_value(), "hidden-size");
-  need(config.num_attention_heads.has_value(), "num-attention-heads");
-  need(config.seq_length != 0, "seq-length");
-  need(config.micro_batch_size != 0, "micro-batch-size");
-  need(config.train_iters || config.train_samples || config.train_tokens, "train-iters");
-  need(config.lr || config.skip_train, "lr");
-  need(config.dry_run || names_data(config), "data-path");
-  if (missing.size() > 1) throw UsageError(concat("missing are ", cli::join(missing, ", ")));
 }
 
 }  // namespace
@@ -367,9 +341,10 @@ void Derivation::recompute() {
 
 void Derivation::data() {
   TrainConfig::Derived& d = derived();
-  const bool own_paths = names_own_data(config);
+  const bool own_paths = !config.train_data_path.empty() || !config.valid_data_path.empty() ||
+                         !config.test_data_path.empty() || !config.per_split_data_args_path.empty();
   const bool one_path = !config.data_path.empty() || !config.data_args_path.empty();
-  if (!names_data(config) && !config.dry_run) throw UsageError("--data-path is missing");
+  if (!own_paths && !one_path && !config.dry_run) throw UsageError("--data-path is missing");
   if (own_paths && (one_path || !config.split.empty())) {
     throw UsageError("--train-data-path and its like exclude --data-path and --split");
   }
@@ -401,7 +376,6 @@ void Derivation::checkpoints() {
 
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,
                                           int64_t world_size) {
-  check_missing(config);
   config.derived = {};
   Derivation derivation{config, given, {}};
   derivation.model();

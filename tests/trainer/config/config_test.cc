@@ -210,12 +210,6 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
   EXPECT_EQ(with([](TrainConfig& c) { c.train_samples = 5; }),
             "--train-iters and --train-samples exclude each other");
   EXPECT_EQ(with([](TrainConfig& c) { c.lr.reset(); }), "--lr is missing");
-  EXPECT_EQ(with([](TrainConfig& c) {
-              c.lr.reset();
-              c.num_layers.reset();
-              c.data_path.clear();
-            }),
-            "missing are --num-layers, --lr, --data-path");
   EXPECT_EQ(with([](TrainConfig& c) { c.min_lr = 1; }), "--min-lr 1 is above --lr 0.001");
   EXPECT_EQ(with([](TrainConfig& c) { c.fp16 = c.bf16 = true; }),
             "--fp16 and --bf16 exclude each other");
