@@ -11,9 +11,10 @@ function(gristmill_library name)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME gristmill_${name})
 endfunction()
 
-# gristmill_program(NAME SOURCES file... LINK target...): one program, in build/.../bin, installed.
+# gristmill_program(NAME [COMPONENT component] SOURCES file... LINK target...): one program, in build/.../bin, installed as
+# a part of the component, runtime if none is named.
 function(gristmill_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "COMPONENT" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
@@ -21,7 +22,12 @@ function(gristmill_program name)
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/gristmill")
   target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
   set_property(GLOBAL APPEND PROPERTY gristmill_programs ${name})
-  install(TARGETS ${name} RUNTIME_DEPENDENCY_SET gristmill_programs RUNTIME COMPONENT runtime)
+  if(arg_COMPONENT)
+    set_property(GLOBAL PROPERTY gristmill_component_of_${name} ${arg_COMPONENT})
+    install(TARGETS ${name} RUNTIME COMPONENT ${arg_COMPONENT})
+  else()
+    install(TARGETS ${name} RUNTIME_DEPENDENCY_SET gristmill_programs RUNTIME COMPONENT runtime)
+  endif()
 endfunction()
 
 # gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest,

@@ -4,6 +4,7 @@
 #include "tools/cli/console.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -45,8 +46,13 @@ std::string progress_text(const ProgressState& state, double seconds) {
 
 }  // namespace
 
+bool erases_lines(int fd) {
+  const char* terminal = std::getenv("TERM");
+  return isatty(fd) == 1 && (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
 Console::Console(std::string tool)
-    : tool_(std::move(tool)), terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
+    : tool_(std::move(tool)), terminal_(erases_lines(STDERR_FILENO)), start_(Clock::now()) {}
 
 Console::~Console() { clear_progress(); }
 

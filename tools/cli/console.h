@@ -21,8 +21,11 @@ struct ProgressState {
   bool in_items = false;
 };
 
-/// Prints a program's messages. Any thread may call any function. Every message is one line,
-/// whatever names it quotes: one_line() of text.h.
+/// Whether file descriptor `fd` is a terminal that knows escapes: one that TERM does not call dumb.
+bool erases_lines(int fd);
+
+/// The program's voice. Any thread may call any function. Every message is one line, whatever
+/// names it quotes: one_line() of text.h.
 class Console {
  public:
   /// `tool` is the name with which every message begins.

@@ -111,8 +111,17 @@ Field<O> list(std::vector<std::string> O::*member) {
           [=](const O& o) { return Values{o.*member}; }};
 }
 
-/// The same, but the last use counts, as in Megatron: a script's caller may append another
-/// `--data-path`.
+/// Several texts, one a use: `-c text -c id`.
+template <class O>
+Field<O> repeated(std::vector<std::string> O::*member) {
+  Field<O> field = list(member);
+  field.arity = Arity::one;
+  field.adds_up = true;
+  return field;
+}
+
+/// The same as list() where the last use counts, as it does in Megatron: a script's caller may
+/// append its own `--data-path`.
 template <class O>
 Field<O> last_list(std::vector<std::string> O::*member) {
   Field<O> field = list(member);

@@ -61,6 +61,8 @@ struct Field {
   std::string refused;
   /// For Arity::many: a further use of the flag replaces earlier values instead of adding to them.
   bool last_counts = false;
+  /// Of a `one`: a further use of the flag adds its value, where it else replaces what stands.
+  bool adds_up = false;
 };
 
 /// One row of a flag table.
@@ -99,6 +101,7 @@ Group<O> lift(const Group<P>& group, P O::*part) {
                    nullptr, flag.field.choices, flag.field.no_effect};
     field.refused = flag.field.refused;
     field.last_counts = flag.field.last_counts;
+    field.adds_up = flag.field.adds_up;
     if (flag.field.show) {
       field.show = [show = flag.field.show, part](const O& o) { return show(o.*part); };
     }
@@ -124,6 +127,7 @@ struct Row {
   std::function<Values()> show;  ///< empty: nothing to show
   std::string refused;
   bool last_counts = false;
+  bool adds_up = false;
 };
 
 /// The words of `names`, which are separated by single spaces.
@@ -149,7 +153,8 @@ std::vector<Row> bind_rows(const Table<O>& table, O& options) {
               {},
               {},
               flag.field.refused,
-              flag.field.last_counts};
+              flag.field.last_counts,
+              flag.field.adds_up};
       row.set = [&flag, &options](const Values& values) { flag.field.set(options, values); };
       if (flag.field.show) row.show = [&flag, &options] { return flag.field.show(options); };
       rows.push_back(std::move(row));

@@ -120,7 +120,8 @@ class Page {
     std::ranges::transform(name, name.begin(), [](char c) {
       return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
     });
-    out_ += concat(".TH ", escaped(name), " ", section, " \"\" \"gristmill ", version_, "\"\n");
+    out_ +=
+        concat(".TH ", escaped(name), " ", section, " \"\" \"gristmill ", version_, "\"\n.nh\n");
   }
 
   void heading(std::string_view request, std::string_view text) {

@@ -209,7 +209,7 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
   for (auto& [name, value] : parse_words(rows, words.words)) {
     const Row& row = *find_row(rows, name);
     Values& list = values[name];
-    if (row.arity != Arity::many) list.clear();  // the last one counts
+    if (row.arity != Arity::many && !row.adds_up) list.clear();  // the last one counts
     list.push_back(row.arity == Arity::none ? "true" : value);
   }
   for (const Row& row : rows) {
@@ -226,11 +226,16 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
 }
 
 void check_required(std::span<const Row> rows, const Parsed& parsed) {
+  std::vector<const Row*> missing;
   for (const Row& row : rows) {
-    if (row.required && !parsed.given.contains(row.name)) {
-      throw UsageError(concat("--", row.name, " is missing: ", row.value));
-    }
+    if (row.required && !parsed.given.contains(row.name)) missing.push_back(&row);
   }
+  if (missing.empty()) return;
+  if (missing.size() == 1)
+    throw UsageError(concat("--", missing[0]->name, " is missing: ", missing[0]->value));
+  std::vector<std::string> flags;
+  for (const Row* row : missing) flags.push_back(concat("--", row->name, " ", row->value));
+  throw UsageError(concat("missing are ", join(flags, ", ")));
 }
 
 }  // namespace cli

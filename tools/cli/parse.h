@@ -29,7 +29,7 @@ struct Parsed {
 /// does not name.
 Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> arguments);
 
-/// UsageError naming the first required row that is not in `given`.
+/// UsageError naming all required rows that are not in `given`.
 void check_required(std::span<const Row> rows, const Parsed& parsed);
 
 /// Reads `name = value` lines into rows: a small part of TOML. Values are numbers, true, false,

@@ -54,6 +54,7 @@ void on_fatal_signal(int number) {
 std::atomic<size_t (*)(const void*, char*, size_t) noexcept> at_fault_function = nullptr;
 char fault_head[64];  // the tool's name and colon, with which messages begin
 std::atomic<bool> faulted = false;
+bool fault_erases_line = false;  // there may be a progress line, and it can be erased
 
 void die_of(int number) {
   struct sigaction action = {};
@@ -79,7 +80,7 @@ void on_fault(int number, siginfo_t* info, void*) {
   }
   while (faulted.exchange(true)) pause();  // another thread prints it
   line[head + length] = '\n';
-  if (isatty(STDERR_FILENO) == 1) static_cast<void>(!write(STDERR_FILENO, "\r\x1b[K", 4));
+  if (fault_erases_line) static_cast<void>(!write(STDERR_FILENO, "\r\x1b[K", 4));
   static_cast<void>(!write(STDERR_FILENO, line, head + length + 1));
   // While another thread is renaming a set of files, wait for it before unlinking.
   bool (*const may_end)(int) noexcept = at_signal_function.load();
@@ -92,6 +93,7 @@ void on_fault(int number, siginfo_t* info, void*) {
 void install_fault(const Program& program) {
   if (program.at_fault == nullptr) return;
   at_fault_function = program.at_fault;
+  fault_erases_line = erases_lines(STDERR_FILENO);
   std::snprintf(fault_head, sizeof fault_head, "%.*s: ", static_cast<int>(program.name.size()),
                 program.name.data());
   struct sigaction action = {};

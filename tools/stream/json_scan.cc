@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include <simdjson.h>
+
 #include "tools/cli/text.h"
 
 namespace stream {
@@ -273,6 +275,30 @@ bool scan_json(std::string_view line, const JsonHead& head, std::span<const std:
                Spelling spelling, std::span<JsonSpan> spans, char*& room, Complaint& complaint) {
   return Scan(line, keys, spelling, spans, room, complaint).run(head);
 }
+
+std::vector<std::string_view> member_names(std::string_view line) {
+  std::vector<std::string_view> names;
+  size_t depth = 0;
+  bool wanted = false;  // the next string is a name
+  for (size_t at = 0; at < line.size(); ++at) {
+    const char c = line[at];
+    if (c == '"') {
+      const size_t begin = at + 1;
+      while (line[++at] != '"') at += line[at] == '\\';
+      if (wanted && depth == 1) names.push_back(line.substr(begin, at - begin));
+      wanted = false;
+    } else if (c == '{' || c == '[') {
+      wanted = ++depth == 1;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (c == ',') {
+      wanted = depth == 1;
+    }
+  }
+  return names;
+}
+
+bool is_utf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
 
 size_t find_bad_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {

@@ -74,7 +74,14 @@ struct JsonHead {
 bool scan_json(std::string_view line, const JsonHead& head, std::span<const std::string> keys,
                Spelling spelling, std::span<JsonSpan> spans, char*& room, Complaint& complaint);
 
-/// Offset of the first byte of `text` that is not UTF-8; npos if there is none.
+/// The names of the members of `line`, a JSON object that scan_json() took, as they are spelled in
+/// it.
+std::vector<std::string_view> member_names(std::string_view line);
+
+/// Whether `text` is UTF-8.
+bool is_utf8(std::string_view text);
+
+/// Offset of the first byte of `text` that is not UTF-8; npos where all are.
 size_t find_bad_utf8(std::string_view text);
 
 }  // namespace stream

@@ -48,6 +48,17 @@ cli::Group<PolicyOptions> policy_group() {
             .field = cli::text(&P::quarantine)}}};
 }
 
+cli::Group<PolicyOptions> stop_or_skip_group(std::string_view title) {
+  cli::Group<PolicyOptions> group = policy_group();
+  group.title = title;
+  std::erase_if(group.flags,
+                [](const cli::Flag<PolicyOptions>& flag) { return flag.name == "quarantine"; });
+  cli::Flag<PolicyOptions>& on_error = group.flags.front();
+  on_error.help = "What a bad record does: stop the run, or be skipped and counted.";
+  on_error.field = cli::choice(&PolicyOptions::on_error, {"stop", "skip"});
+  return group;
+}
+
 ErrorPolicy::ErrorPolicy(const PolicyOptions& options, cli::Console& console,
                          std::function<void(std::string_view, bool)> keep)
     : stop_(options.on_error == "stop"),
@@ -132,6 +143,13 @@ void ErrorPolicy::take(const Chunk& chunk, const std::string& name, const ChunkR
     if (quarantine_ && keep_) keep_(chunk.text().substr(refusal.begin, refusal.size), true);
   }
   line_ += report.lines;
+}
+
+void ErrorPolicy::take(int64_t documents, std::span<const PlacedRefusal> refusals) {
+  documents_ += documents;
+  for (const PlacedRefusal& refusal : refusals) {
+    refuse(refusal.place, refusal.what, refusal.reason);
+  }
 }
 
 void ErrorPolicy::finish() {

@@ -7,6 +7,7 @@
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,6 +34,16 @@ struct PolicyOptions {
 /// The rows of PolicyOptions.
 cli::Group<PolicyOptions> policy_group();
 
+/// The same without quarantine, for tools that keep no bad record apart. `title` heads it.
+cli::Group<PolicyOptions> stop_or_skip_group(std::string_view title);
+
+/// A document that lies in no text of records, as a row of a table does, and was refused.
+struct PlacedRefusal {
+  std::string place;  ///< as messages name it: "FILE:row 12"
+  std::string what;
+  Reason reason = Reason::wrong_type;
+};
+
 /// Counts documents, reports refusals, decides.
 class ErrorPolicy {
  public:
@@ -45,6 +56,9 @@ class ErrorPolicy {
   /// Takes one chunk's report. `name` is its input's name. Errors: RecordError for the first
   /// refusal under `stop`, else when --max-errors is exceeded.
   void take(const Chunk& chunk, const std::string& name, const ChunkReport& report);
+
+  /// The same for `documents` more that lie in no text; those that were refused are in their order.
+  void take(int64_t documents, std::span<const PlacedRefusal> refusals);
 
   /// Checks --max-errors once more and, if anything was skipped, prints `skipped 12 of 90,114
   /// documents: ...`.

@@ -46,6 +46,17 @@ bool is_all(const JsonHead& head, std::string_view text) {
   return head.end() > 0 && head.string.surrogate == kNone && text.substr(head.end(), 2) == "}\n";
 }
 
+/// The keys that a line has, for the message that one is missing.
+std::string present_keys(std::string_view line) {
+  constexpr size_t kMostNames = 20;
+  std::vector<std::string> names;
+  for (const std::string_view name : member_names(line)) {
+    names.push_back(names.size() == kMostNames ? "..." : cli::quote(name));
+    if (names.size() > kMostNames) break;
+  }
+  return names.empty() ? "the object is empty" : cli::concat("there are ", cli::join(names, ", "));
+}
+
 }  // namespace
 
 Framing framing_of(Format format) {
@@ -180,8 +191,9 @@ bool DocumentReader::parse_json(const JsonHead& head) {
   }
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (members_.spans()[i].end == 0) {
-      complaint_ = {Reason::missing_key, 0,
-                    cli::concat("key ", cli::quote(keys_[i]), " is missing")};
+      complaint_ = {
+          Reason::missing_key, 0,
+          cli::concat("key ", cli::quote(keys_[i]), " is missing: ", present_keys(document_.raw))};
       return false;
     }
     if (!take_span(i)) return false;

@@ -112,6 +112,28 @@ TEST(ParseArguments, RequiredFlags) {
   EXPECT_NO_THROW(check_required(whole.rows, whole.parsed));
 }
 
+TEST(ParseArguments, AllMissingFlagsAreNamedAtOnce) {
+  Reading reading({"--workers", "3"});
+  for (Row& row : reading.rows) row.required = row.required || row.name == "dtype";
+  EXPECT_THAT(
+      [&] { check_required(reading.rows, reading.parsed); },
+      testing::ThrowsMessage<UsageError>("missing are --output-prefix PREFIX, --dtype TYPE"));
+}
+
+TEST(ParseArguments, SomeFlagsAddUpUseByUse) {
+  Sample options;
+  std::vector<Row> rows = bind_rows(sample_table(), options);
+  for (Row& row : rows) {
+    if (row.name != "json-keys") continue;
+    row.arity = Arity::one;
+    row.adds_up = true;
+  }
+  const std::vector<std::string> words = {"--json-keys", "a", "file", "--json-keys=b"};
+  const Parsed parsed = parse_arguments(rows, words);
+  EXPECT_THAT(options.keys, ElementsAre("a", "b"));
+  EXPECT_THAT(parsed.operands, ElementsAre("file"));
+}
+
 struct Outer {
   Sample inner;
   int64_t other = 1;

@@ -170,6 +170,14 @@ std::string drawn(int columns, const std::vector<ProgressState>& states) {
   return terminal.text();
 }
 
+TEST(Progress, ADumbTerminalGetsNoEscapes) {
+  setenv("TERM", "dumb", 1);
+  const std::string text = drawn(80, {{.done = 10, .total = 100}});
+  unsetenv("TERM");
+  EXPECT_EQ(text, "sample-tool: a closing line\r\n");
+  EXPECT_THAT(drawn(80, {{.done = 10, .total = 100}}), HasSubstr("\x1b[K"));
+}
+
 TEST(Run, ProgressIsOneLineOfATerminal) {
   const std::string known = drawn(200, {{.done = 1 << 20, .total = 4 << 20, .items = 1234}});
   EXPECT_THAT(known,
