@@ -69,8 +69,7 @@ ROW_CLONES void to_bf16(std::byte* out, const float* in, int64_t n) noexcept {
     const uint32_t bits = std::bit_cast<uint32_t>(in[i]);
     const uint32_t rounded = (bits + 0x7fffU + (bits >> 16 & 1U)) >> 16;
     const uint32_t no_number = bits >> 16 | 0x40U;
-    store_as(out, i,
-             static_cast<uint16_t>((bits & kMagnitude) > kInfinity ? no_number : rounded));
+    store_as(out, i, static_cast<uint16_t>((bits & kMagnitude) > kInfinity ? no_number : rounded));
   }
 }
 
@@ -81,8 +80,7 @@ ROW_CLONES void to_f16(std::byte* out, const float* in, int64_t n) noexcept {
     const uint32_t magnitude = bits & kMagnitude, sign = bits >> 16 & 0x8000U;
     const uint32_t small =
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
-    const uint32_t normal =
-        (magnitude + 0xfffU + (magnitude >> 13 & 1U) - 0x38000000U) >> 13;
+    const uint32_t normal = (magnitude + 0xfffU + (magnitude >> 13 & 1U) - 0x38000000U) >> 13;
     uint32_t half = magnitude < 0x38800000U ? small : normal;
     half = magnitude >= 0x477ff000U ? 0x7c00U : half;  // 65520 and more
     half = magnitude > kInfinity ? 0x7e00U : half;
@@ -159,8 +157,7 @@ int64_t count_not_finite(std::string_view dtype, std::span<const std::byte> byte
 }
 
 std::vector<float> to_floats(std::string_view dtype, const std::byte* data, int64_t count) {
-  if (!is_float(dtype))
-    throw indexed::FormatError("dtype " + std::string(dtype) + " is no float");
+  if (!is_float(dtype)) throw indexed::FormatError("dtype " + std::string(dtype) + " is no float");
   std::vector<float> out(static_cast<size_t>(count));
   convert_floats(dtype, data, "F32", reinterpret_cast<std::byte*>(out.data()), count);
   return out;

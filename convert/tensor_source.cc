@@ -132,9 +132,9 @@ const Store* whole_store(const TensorSource& source) {
 }
 
 bool lies_in_files(const Runs* runs) {
-  return runs != nullptr &&
-         std::all_of(runs->list->begin(), runs->list->end(),
-                     [](const Run& run) { return run.store->mapped.data != nullptr; });
+  return runs != nullptr && std::all_of(runs->list->begin(), runs->list->end(), [](const Run& run) {
+           return run.store->mapped.data != nullptr;
+         });
 }
 
 /// A transpose's rows. What does not lie in mapped files is loaded by the first call, and let go

@@ -50,7 +50,7 @@ struct Checkpoint::OpenFile {
   std::map<std::string, std::vector<bool>, std::less<>> good;
 };
 
-Checkpoint::Checkpoint() = default;
+Checkpoint::Checkpoint() : mutex_(std::make_unique<std::mutex>()) {}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
@@ -70,6 +70,7 @@ Checkpoint Checkpoint::open(const std::string& path) {
 }
 
 Checkpoint::OpenFile& Checkpoint::file(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(*mutex_);
   std::unique_ptr<OpenFile>& slot = open_[name];
   if (!slot) {
     slot = std::make_unique<OpenFile>(OpenFile{SafetensorsFile::open(path_ + "/" + name), {}});
@@ -78,8 +79,8 @@ Checkpoint::OpenFile& Checkpoint::file(const std::string& name) {
 }
 
 // Bytes [begin, end) of a shard after their blocks have been checked; the span begins at `begin`.
-std::span<const std::byte> Checkpoint::checked(const TensorRecord& tensor, const ShardRecord& shard,
-                                               int64_t begin, int64_t end) {
+std::span<const std::byte> Checkpoint::view(const TensorRecord& tensor, const ShardRecord& shard,
+                                            int64_t begin, int64_t end) {
   OpenFile& open = file(shard.file);
   const TensorEntry& entry = open.tensors.at(shard.key);
   const std::span<const std::byte> bytes = open.tensors.bytes(entry);
@@ -89,10 +90,16 @@ std::span<const std::byte> Checkpoint::checked(const TensorRecord& tensor, const
       entry.bytes() != safetensors_bytes(tensor.dtype, std::vector<int64_t>{shard.piece.count})) {
     throw FormatError(place + ": is not what meta.json says");
   }
-  std::vector<bool>& good = open.good[shard.key];
-  good.resize(static_cast<size_t>(blocks));
+  // Two threads may check one block, and find the same.
+  const auto good = [&](int64_t block, bool now) {
+    const std::lock_guard<std::mutex> lock(*mutex_);
+    std::vector<bool>& all = open.good[shard.key];
+    all.resize(static_cast<size_t>(blocks));
+    if (now) all[static_cast<size_t>(block)] = true;
+    return bool{all[static_cast<size_t>(block)]};
+  };
   for (int64_t block = begin / kChecksumBlock_bytes; block * kChecksumBlock_bytes < end; ++block) {
-    if (good[static_cast<size_t>(block)]) continue;
+    if (good(block, false)) continue;
     const int64_t from = block * kChecksumBlock_bytes;
     const int64_t size = std::min(kChecksumBlock_bytes, entry.bytes() - from);
     const uint32_t crc =
@@ -101,9 +108,14 @@ std::span<const std::byte> Checkpoint::checked(const TensorRecord& tensor, const
       throw FormatError(
           message(place, ": bytes ", from, " to ", from + size, ": checksum differs: damaged"));
     }
-    good[static_cast<size_t>(block)] = true;
+    good(block, true);
   }
   return bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+void Checkpoint::release(const ShardRecord& shard, int64_t begin, int64_t end) {
+  const SafetensorsFile& tensors = file(shard.file).tensors;
+  tensors.release(tensors.at(shard.key), begin, end);
 }
 
 void Checkpoint::read(const TensorRecord& tensor, const Piece& piece, std::span<std::byte> out) {
@@ -115,8 +127,7 @@ void Checkpoint::read(const TensorRecord& tensor, const Piece& piece, std::span<
   int64_t covered = 0;
   for (const ShardRecord& shard : tensor.shards) {
     covered += for_each_common_run(piece, shard.piece, [&](int64_t to, int64_t from, int64_t n) {
-      const std::span<const std::byte> bytes =
-          checked(tensor, shard, from * item, (from + n) * item);
+      const std::span<const std::byte> bytes = view(tensor, shard, from * item, (from + n) * item);
       std::memcpy(out.data() + to * item, bytes.data(), bytes.size());
     });
   }
@@ -137,8 +148,7 @@ std::vector<std::byte> Checkpoint::read(const TensorRecord& tensor) {
 void Checkpoint::verify() {
   for (const TensorRecord& tensor : meta_.tensors) {
     const int64_t item = safetensors_dtype_bits(tensor.dtype) / 8;
-    for (const ShardRecord& shard : tensor.shards)
-      checked(tensor, shard, 0, shard.piece.count * item);
+    for (const ShardRecord& shard : tensor.shards) view(tensor, shard, 0, shard.piece.count * item);
   }
 }
 

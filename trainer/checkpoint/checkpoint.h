@@ -15,6 +15,7 @@
 #include <functional>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -28,7 +29,7 @@ namespace trainer {
 class SafetensorsFile;
 
 /// A whole checkpoint, open for reading.
-/// State: read() remembers which blocks it has checked; one thread at a time.
+/// State: which blocks were checked; any number of threads may read.
 class Checkpoint {
  public:
   /// Opens folder `path` (an iter_* folder): reads meta.json and checks that every file is there
@@ -50,6 +51,14 @@ class Checkpoint {
   /// All of a tensor.
   std::vector<std::byte> read(const TensorRecord& tensor);
 
+  /// Bytes begin .. end - 1 of a shard of a tensor where its file is mapped, their blocks checked;
+  /// valid as long as this object. Errors: as read().
+  std::span<const std::byte> view(const TensorRecord& tensor, const ShardRecord& shard,
+                                  int64_t begin, int64_t end);
+
+  /// Tells the system that those bytes are not needed again soon.
+  void release(const ShardRecord& shard, int64_t begin, int64_t end);
+
   /// Checks every byte. Errors: as read().
   void verify();
 
@@ -57,16 +66,15 @@ class Checkpoint {
   struct OpenFile;
   Checkpoint();
   OpenFile& file(const std::string& name);
-  std::span<const std::byte> checked(const TensorRecord& tensor, const ShardRecord& shard,
-                                     int64_t begin, int64_t end);
 
   std::string path_;
   CheckpointMeta meta_;
   std::map<std::string, std::unique_ptr<OpenFile>> open_;
+  std::unique_ptr<std::mutex> mutex_;  ///< of open_ and what it says of blocks
 };
 
-/// One piece to be written: host memory that stays as it is until the write is done, or what fills
-/// memory with it, a part at a time.
+/// One piece to be written: host memory that stays as it is until the write is done, or what gives
+/// its bytes, a part at a time.
 struct ShardSource {
   std::string group;
   std::string name;
@@ -74,8 +82,10 @@ struct ShardSource {
   std::vector<int64_t> whole_shape;
   Piece piece;
   std::span<const std::byte> bytes;
-  /// Puts the piece's bytes from `at` on into `out`. Called in order, where `bytes` is empty.
-  std::function<void(int64_t at, std::span<std::byte> out)> fill = {};
+  /// The piece's bytes at .. at + size - 1, which stay until the same thread asks again. Any
+  /// thread, several at a time; in place of `bytes`, where that is empty.
+  std::function<std::span<const std::byte>(int64_t at, int64_t size)> read = {};
+  std::function<void()> done = {};  ///< After the last byte was written; may be empty.
 
   int64_t size_bytes() const;
 };
@@ -89,6 +99,7 @@ struct WriterLetter {
 /// One of the processes that write a checkpoint together, and how it reaches the others.
 struct WriterPlace {
   int rank = 0, world = 1;
+  int threads = 1;                     ///< That read, sum and write at the same time.
   std::chrono::seconds patience{600};  ///< How long to wait for the others once this one is done.
   /// Tells writer `to`, or all others (-1), something about save number `save`. Any thread.
   std::function<void(int to, int64_t save, const std::string& text)> post = {};
