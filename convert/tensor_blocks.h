@@ -30,4 +30,8 @@ struct TensorBlock {
 void for_each_block(std::span<const TensorSource> tensors,
                     const std::function<void(const TensorBlock&)>& use);
 
+/// Reads each tensor into the memory of the same index, which has room for it, on all processors.
+/// Errors: those of the sources.
+void load_all(std::span<const TensorSource> tensors, std::span<std::byte* const> memories);
+
 }  // namespace convert
