@@ -26,6 +26,8 @@ using indexed::FormatError;
 constexpr int64_t kStepBytes = 256 << 10;
 /// Rows of a transpose that are made at once: each takes two bytes or more of every source row.
 constexpr int64_t kStepRows = 512;
+/// A list of more would take more memory than the file that it comes from may be worth.
+constexpr size_t kMostRuns = size_t{1} << 16;
 
 [[noreturn]] void fail(const TensorSource& source, const std::string& why) {
   throw FormatError(source.place + ": " + why);
@@ -266,6 +268,18 @@ TensorSource mapped_source(const std::string& dtype, std::vector<int64_t> shape,
   return of_store({dtype, std::move(shape), {}, place}, {.mapped = std::move(rows)});
 }
 
+namespace {
+
+/// How many rows from `row` on, below `end`, have neighbouring origins.
+int64_t run_length(const std::function<int64_t(int64_t)>& origin, int64_t row, int64_t end) {
+  const int64_t from = origin(row);
+  int64_t n = 1;
+  while (row + n < end && origin(row + n) == from + n) ++n;
+  return n;
+}
+
+}  // namespace
+
 TensorSource slice_rows(const TensorSource& source, int64_t first, int64_t count) {
   if (source.shape.empty() || first < 0 || count < 0 || first > source.rows() - count)
     fail(source, "rows " + std::to_string(first) + " to " + std::to_string(first + count) + " of " +
@@ -280,21 +294,33 @@ TensorSource slice_rows(const TensorSource& source, int64_t first, int64_t count
 }
 
 TensorSource pick_rows(const TensorSource& source, int64_t count,
-                       const std::function<int64_t(int64_t)>& origin) {
+                       std::function<int64_t(int64_t)> origin) {
   if (source.shape.empty()) fail(source, "a scalar has no rows");
   TensorSource result = source;
   set_runs(result, list_of(source));
-  std::vector<Run> list;
-  for (int64_t i = 0; i < count;) {
-    const int64_t from = origin(i);
-    int64_t n = 1;
-    while (i + n < count && origin(i + n) == from + n) ++n;
-    append(list, *runs_of(result), from, n);
-    i += n;
-  }
+  const Runs all = *runs_of(result);
   result.shape[0] = count;
-  set_runs(result, std::move(list));
-  return result;
+  // Rows of no bytes may be 2^60.
+  bool listed = source.row_bytes() > 0;
+  std::vector<Run> list;
+  for (int64_t i = 0, n = 0; listed && i < count; i += n) {
+    n = run_length(origin, i, count);
+    append(list, all, origin(i), n);
+    listed = list.size() <= kMostRuns;
+  }
+  if (listed) {
+    set_runs(result, std::move(list));
+    return result;
+  }
+  Store store;
+  store.read = [all, origin = std::move(origin), row = source.row_bytes()](
+                   int64_t first, int64_t rows, std::byte* out) {
+    for (int64_t i = 0, n = 0; i < rows; i += n) {
+      n = run_length(origin, first + i, first + rows);
+      all(origin(first + i), n, out + i * row);
+    }
+  };
+  return of_store(std::move(result), std::move(store));
 }
 
 TensorSource join_rows(std::vector<TensorSource> parts) {

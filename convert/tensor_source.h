@@ -76,9 +76,10 @@ TensorSource mapped_source(const std::string& dtype, std::vector<int64_t> shape,
 /// Rows first .. first + count - 1.
 TensorSource slice_rows(const TensorSource& source, int64_t first, int64_t count);
 
-/// `count` rows, of which row i is row origin(i) of the source. origin is called here and not kept.
+/// `count` rows, of which row i is row origin(i) of the source. origin is called here for each row
+/// and not kept, unless its runs are more than a list should hold; then any thread may call it.
 TensorSource pick_rows(const TensorSource& source, int64_t count,
-                       const std::function<int64_t(int64_t)>& origin);
+                       std::function<int64_t(int64_t)> origin);
 
 /// The parts one under the other. Errors: indexed::FormatError when dtype or row shape differ.
 TensorSource join_rows(std::vector<TensorSource> parts);

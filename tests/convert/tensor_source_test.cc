@@ -164,6 +164,21 @@ TEST(Transposes, WhatIsComputedIsReadOnceByAnyNumberOfBlocks) {
   EXPECT_EQ(reads, 2);
 }
 
+// More runs than a list holds; and rows without bytes, which a file of no size may have 2^60 of.
+TEST(PickedRows, AreFoundHoweverManyRunsTheyMake) {
+  const InFile file("U8", 150'000, 1);
+  const TensorSource backwards =
+      pick_rows(file.source, 150'000, [](int64_t row) { return 149'999 - row; });
+  EXPECT_EQ(backwards.load(), Bytes(file.bytes.rbegin(), file.bytes.rend()));
+  EXPECT_EQ(slice_rows(backwards, 70'000, 10).load(),
+            Bytes(file.bytes.rbegin() + 70'000, file.bytes.rbegin() + 70'010));
+  const int64_t most = int64_t{1} << 60;
+  const TensorSource none = mapped_source("U8", {most, 0}, "file", {.data = file.bytes.data()});
+  const TensorSource picked = pick_rows(none, most, [](int64_t row) { return row; });
+  EXPECT_EQ(picked.rows(), most);
+  EXPECT_TRUE(slice_rows(picked, 1, most - 1).load().empty());
+}
+
 // One number as it was converted before there were loops of many: through a double.
 double as_double(std::string_view dtype, const std::byte* data) {
   uint16_t half = 0;

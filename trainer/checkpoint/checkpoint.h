@@ -15,7 +15,6 @@
 #include <functional>
 #include <map>
 #include <memory>
-#include <mutex>
 #include <optional>
 #include <span>
 #include <string>
@@ -64,13 +63,16 @@ class Checkpoint {
 
  private:
   struct OpenFile;
+  struct Shared;
   Checkpoint();
   OpenFile& file(const std::string& name);
+  bool take_block(OpenFile& open, const ShardRecord& shard, int64_t block);
+  void end_block(OpenFile& open, const ShardRecord& shard, int64_t block, bool good);
 
   std::string path_;
   CheckpointMeta meta_;
   std::map<std::string, std::unique_ptr<OpenFile>> open_;
-  std::unique_ptr<std::mutex> mutex_;  ///< of open_ and what it says of blocks
+  std::unique_ptr<Shared> shared_;  ///< guards open_ and what it says of blocks
 };
 
 /// One piece to be written: host memory that stays as it is until the write is done, or what gives
