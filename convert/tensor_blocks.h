@@ -24,8 +24,8 @@ struct TensorBlock {
 };
 
 /// Calls use(block) for every block of every tensor: on any thread, several at a time, in about the
-/// order of tensors. Memory: two blocks a thread, and what a source holds itself. Tensors' pages are
-/// given back when they are through.
+/// order of tensors. Memory: a few blocks a thread, and what a source holds itself. Pages of a
+/// tensor are given back when its last block was used.
 /// Errors: those of the sources and of `use`; no block is begun after the first.
 void for_each_block(std::span<const TensorSource> tensors,
                     const std::function<void(const TensorBlock&)>& use);

@@ -51,8 +51,8 @@ class TorchFile {
   /// Errors: indexed::FormatError when the storage is damaged.
   void read_rows(const PickledTensor& tensor, int64_t first, int64_t count, std::byte* out) const;
 
-  /// A contiguous tensor's first byte where the file is mapped; null for another and an empty one. Its storage's
-  /// checksum is not compared: check() does.
+  /// A contiguous tensor's first byte where the file is mapped; null for another and an empty one.
+  /// Its storage's checksum is not compared: check() does.
   const std::byte* in_place(const PickledTensor& tensor) const;
 
   /// Compares the checksum of `tensor`'s storage, once.
