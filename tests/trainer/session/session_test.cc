@@ -214,8 +214,8 @@ TEST_P(NarrowDecoderTest, GivesTheBitsOfWeightsInFp32) {
     ops::cpu::CpuOps ops(threads);
     for (const char* folder : {"/hf", "/run"}) {
       const DecoderModel model = open_decoder_model(root_ + folder, std::nullopt);
-      Decoder wide(model.spec, DType::f32, 16, ops);
-      Decoder narrow(model.spec, DType::f32, 16, ops, model.place);
+      Decoder wide(model.spec, DType::f32, 12, ops);
+      Decoder narrow(model.spec, DType::f32, 12, ops, model.place);
       model.load(wide, ops);
       model.load(narrow, ops);
       int in_place = 0, matrices = 0;
@@ -245,7 +245,7 @@ TEST_P(NarrowDecoderTest, ADamagedByteIsRefusedWhereItLies) {
   out.close();
   ops::cpu::CpuOps ops(1);
   const DecoderModel model = open_decoder_model(root_ + "/run", std::nullopt);
-  Decoder decoder(model.spec, DType::f32, 16, ops, model.place);
+  Decoder decoder(model.spec, DType::f32, 12, ops, model.place);
   EXPECT_THROW(model.load(decoder, ops), indexed::FormatError);
 }
 
