@@ -181,7 +181,7 @@ INSTANTIATE_TEST_SUITE_P(Families, FolderDecoderTest,
                          testing::Values("gpt2", "opt", "gpt_neox", "llama", "llama_biases",
                                          "llama_linear", "mistral", "qwen2", "qwen3"));
 
-// Weights in bf16 are multiplied as they lie in the file, and give the bits that copies in fp32
+// Weights in bf16 are multiplied as they lie in the file, and give the scores that copies in fp32
 // give: with one token (a product of one row), with three, and with more.
 class NarrowDecoderTest : public testing::TestWithParam<const char*> {
  protected:
@@ -209,7 +209,7 @@ class NarrowDecoderTest : public testing::TestWithParam<const char*> {
   std::string root_;
 };
 
-TEST_P(NarrowDecoderTest, GivesTheBitsOfWeightsInFp32) {
+TEST_P(NarrowDecoderTest, GivesTheScoresOfWeightsInFp32) {
   for (const int threads : {1, 3}) {
     ops::cpu::CpuOps ops(threads);
     for (const char* folder : {"/hf", "/run"}) {
@@ -230,7 +230,10 @@ TEST_P(NarrowDecoderTest, GivesTheBitsOfWeightsInFp32) {
       const bool all = folder == std::string("/run") || GetParam() == std::string("gpt_neox");
       EXPECT_EQ(in_place == matrices, all) << folder;
       EXPECT_GE(in_place, 2) << folder;
-      EXPECT_EQ(scores(narrow), scores(wide)) << folder << ", " << threads << " threads";
+      const std::vector<float> is = scores(narrow), wanted = scores(wide);
+      ASSERT_EQ(is.size(), wanted.size());
+      for (size_t i = 0; i < is.size(); ++i)  // sums of 48 products of about 1
+        ASSERT_NEAR(is[i], wanted[i], 2e-5) << folder << ", " << threads << " threads";
     }
   }
 }
