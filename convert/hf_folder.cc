@@ -3,16 +3,20 @@
 #include "convert/hf_folder.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
+#include <cstring>
 #include <filesystem>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <nlohmann/json.hpp>
 #include <regex>
 #include <set>
 #include <system_error>
 
 #include "convert/families/families.h"
+#include "convert/tensor_blocks.h"
 #include "convert/torch_file.h"
 #include "convert/torch_weights.h"
 #include "libindexed/format.h"
@@ -28,7 +32,6 @@ using nlohmann::json;
 using nlohmann::ordered_json;
 namespace fs = std::filesystem;
 
-constexpr int64_t kChunkBytes = 16 << 20;
 constexpr const char* kIndex = "model.safetensors.index.json";
 constexpr const char* kTorchIndex = "pytorch_model.bin.index.json";
 constexpr const char* kTransformersVersion = "4.46.3";
@@ -99,32 +102,50 @@ std::vector<std::vector<Named>> make_shards(std::vector<Named> tensors, int64_t 
   return shards;
 }
 
+// What is seen while blocks are written, on any thread.
+class Seen {
+ public:
+  Seen(const std::vector<TensorSource>& tensors, const HfTarget& target, HfResult& result,
+       int64_t total)
+      : target_(target), result_(result), total_(total), wrong_(tensors.size()) {}
+
+  void add(const TensorBlock& block, const std::string& dtype) {
+    const int64_t wrong = count_not_finite(dtype, block.bytes);
+    const std::lock_guard<std::mutex> lock(mutex_);
+    wrong_[block.tensor] += wrong;
+    result_.bytes += static_cast<int64_t>(block.bytes.size());
+    if (target_.progress) target_.progress(result_.bytes, total_);
+  }
+  int64_t wrong(size_t tensor) const { return wrong_[tensor]; }
+
+ private:
+  const HfTarget& target_;
+  HfResult& result_;
+  int64_t total_;
+  std::vector<int64_t> wrong_;
+  std::mutex mutex_;
+};
+
 void write_shard(const std::vector<Named>& shard, const std::string& path, const HfTarget& target,
                  HfResult& result, int64_t total) {
   std::vector<trainer::TensorEntry> entries;
-  for (const auto& [name, source] : shard) entries.push_back({name, source.dtype, source.shape});
+  std::vector<TensorSource> sources;
+  for (const auto& [name, source] : shard) {
+    entries.push_back({name, source.dtype, source.shape});
+    sources.push_back(source);
+  }
   trainer::SafetensorsWriter out(path, std::move(entries), {{"format", "pt"}},
                                  indexed::Existing::replace);
-  for (const auto& [name, source] : shard) {
-    const int64_t step =
-        source.by_rows
-            ? std::max<int64_t>(1, kChunkBytes / std::max<int64_t>(1, source.row_bytes()))
-            : source.rows();
-    int64_t wrong = 0;
-    for (int64_t row = 0; source.bytes() > 0 && row < source.rows(); row += step) {
-      const int64_t count = std::min(step, source.rows() - row);
-      std::vector<std::byte> bytes(static_cast<size_t>(count * source.row_bytes()));
-      source.read_rows(row, count, bytes.data());
-      wrong += count_not_finite(source.dtype, bytes);
-      out.append(name, bytes);
-      result.bytes += static_cast<int64_t>(bytes.size());
-      if (target.progress) target.progress(result.bytes, total);
-    }
-    if (wrong > 0)
-      result.notes.push_back(name + ": " + std::to_string(wrong) + " of " +
-                             std::to_string(source.elements()) + " numbers are not finite");
-    ++result.tensors;
-  }
+  Seen seen(sources, target, result, total);
+  for_each_block(sources, [&](const TensorBlock& block) {
+    seen.add(block, sources[block.tensor].dtype);
+    out.write_at(block.tensor, block.at, block.bytes);
+  });
+  for (size_t i = 0; i < shard.size(); ++i)
+    if (seen.wrong(i) > 0)
+      result.notes.push_back(shard[i].first + ": " + std::to_string(seen.wrong(i)) + " of " +
+                             std::to_string(sources[i].elements()) + " numbers are not finite");
+  result.tensors += static_cast<int64_t>(shard.size());
   out.commit();
 }
 
@@ -249,15 +270,12 @@ void add_file(const std::string& path, std::map<std::string, TensorSource>& tens
   const auto file =
       std::make_shared<trainer::SafetensorsFile>(trainer::SafetensorsFile::open(path));
   for (const trainer::TensorEntry& entry : file->tensors()) {
-    TensorSource source{entry.dtype, entry.shape, {}, path + ": " + entry.name};
-    source.read_rows = [file, &entry, row = source.row_bytes(), rows = source.rows()](
-                           int64_t first, int64_t count, std::byte* out) {
-      const std::span<const std::byte> bytes = file->bytes(entry).subspan(
-          static_cast<size_t>(first * row), static_cast<size_t>(count * row));
-      std::copy(bytes.begin(), bytes.end(), out);
-      if (first + count == rows || count * row >= kChunkBytes / 2) file->release(entry);
-    };
-    if (!tensors.emplace(entry.name, std::move(source)).second)
+    MappedRows rows{.data = file->bytes(entry).data()};
+    rows.release = [file, &entry](int64_t begin, int64_t end) { file->release(entry, begin, end); };
+    if (!tensors
+             .emplace(entry.name,
+                      mapped_source(entry.dtype, entry.shape, path + ": " + entry.name, rows))
+             .second)
       throw FormatError(path + ": tensor " + entry.name + " stands in two files");
   }
 }
@@ -286,8 +304,22 @@ std::set<std::string> weight_files(const std::string& folder) {
                     "pytorch_model.bin, nor an index of either");
 }
 
-// For a folder whose config says that the output layer is the embedding, but whose output layer has
-// other numbers.
+// Whether two tensors have the same bytes.
+bool same_bytes(const TensorSource& a, const TensorSource& b) {
+  if (a.shape != b.shape || a.dtype != b.dtype) return false;
+  std::atomic<bool> same = true;
+  for_each_block({&a, 1}, [&](const TensorBlock& block) {
+    thread_local Scratch scratch;
+    const int64_t size = static_cast<int64_t>(block.bytes.size());
+    if (same && std::memcmp(block.bytes.data(), b.block(block.at, size, scratch).data(),
+                            block.bytes.size()) != 0)
+      same = false;
+  });
+  b.release();
+  return same;
+}
+
+// A folder whose config says that the head is the embedding, but whose head has other numbers.
 void untie_if_different(const Family& family, const std::map<std::string, TensorSource>& tensors,
                         CanonicalModel& model) {
   if (!model.spec.tied_embeddings) return;
@@ -300,7 +332,7 @@ void untie_if_different(const Family& family, const std::map<std::string, Tensor
   };
   const TensorSource* words = find("embedding.word_embeddings.weight");
   const TensorSource* head = find("output_layer.weight");
-  if (words == nullptr || head == nullptr || words->load() == head->load()) return;
+  if (words == nullptr || head == nullptr || same_bytes(*words, *head)) return;
   model.spec.tied_embeddings = false;
   model.notes.push_back(head->place +
                         " differs from the embedding, though tie_word_embeddings is "

@@ -1,13 +1,19 @@
 // SPDX-License-Identifier: MIT
-// tensor_source.h: sources derived from sources, and the float formats.
+// tensor_source.h: sources out of sources. A source that was made here is a list of runs, each of
+// them neighbouring rows of one store; stores are mapped files, sources that somebody else made,
+// and what is computed (a transpose, another dtype, columns side by side). Making a source out of
+// others only joins lists, and neighbours among runs become one, so that q, k and v taken apart and
+// fused again are the one run that they were. What is computed remembers what it is computed from:
+// a transpose of a transpose is the source, and a transpose of what is converted is converted last,
+// where it can be read by rows.
 #include "convert/tensor_source.h"
 
 #include <algorithm>
-#include <bit>
-#include <cmath>
 #include <cstring>
-#include <memory>
+#include <mutex>
+#include <optional>
 
+#include "convert/transpose_block.h"
 #include "libindexed/format.h"
 #include "trainer/checkpoint/safetensors.h"
 
@@ -16,85 +22,190 @@ namespace {
 
 using indexed::FormatError;
 
+/// What is computed on its way goes through memory of about so many bytes, which stays in a cache.
+constexpr int64_t kStepBytes = 256 << 10;
+/// Rows of a transpose that are made at once: each takes two bytes or more of every source row.
+constexpr int64_t kStepRows = 512;
+/// A list of more would take more memory than the file that it comes from may be worth.
+constexpr size_t kMostRuns = size_t{1} << 16;
+
 [[noreturn]] void fail(const TensorSource& source, const std::string& why) {
   throw FormatError(source.place + ": " + why);
 }
 
-float from_half(uint16_t bits) {
-  const uint32_t sign = static_cast<uint32_t>(bits & 0x8000U) << 16;
-  const uint32_t exponent = bits >> 10 & 31U, mantissa = bits & 0x3ffU;
-  if (exponent == 31) return std::bit_cast<float>(sign | 0x7f800000U | mantissa << 13);
-  if (exponent == 0) {
-    const float value = std::ldexp(static_cast<float>(mantissa), -24);
-    return sign != 0 ? -value : value;
+/// What rows are read from. Constant but for a transpose's memory.
+struct Store {
+  int64_t rows = 0, row_bytes = 0;
+  MappedRows mapped = {};  ///< where data is not null
+  std::function<void(int64_t first, int64_t count, std::byte* out)> read = {};  ///< else
+  // What it is computed from, for what is made of it in turn.
+  std::optional<TensorSource> transposed = {}, converted = {};
+  std::vector<TensorSource> columns = {};
+
+  void copy(int64_t first, int64_t count, std::byte* out) const {
+    if (mapped.data == nullptr) return read(first, count, out);
+    std::memcpy(out, at(first, count), static_cast<size_t>(count * row_bytes));
   }
-  return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
-}
-
-// Rounds to nearest even; values too large become infinite, as in IEEE 754.
-uint16_t to_half(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000U);
-  const uint32_t magnitude = bits & 0x7fffffffU;
-  if (magnitude > 0x7f800000U) return static_cast<uint16_t>(sign | 0x7e00U);
-  if (magnitude >= 0x477ff000U) return static_cast<uint16_t>(sign | 0x7c00U);
-  if (magnitude < 0x38800000U) {  // below the smallest normal: a multiple of 2^-24
-    const float scaled = std::bit_cast<float>(magnitude) * 16777216.0F;
-    return static_cast<uint16_t>(sign | static_cast<uint16_t>(std::nearbyint(scaled)));
+  const std::byte* at(int64_t first, int64_t count) const {
+    if (mapped.check) mapped.check(first * row_bytes, (first + count) * row_bytes);
+    return mapped.data + first * row_bytes;
   }
-  const uint32_t rounded = magnitude + 0xfffU + (magnitude >> 13 & 1U);
-  return static_cast<uint16_t>(sign | static_cast<uint16_t>((rounded - 0x38000000U) >> 13));
+};
+
+/// Rows begin .. begin + count - 1 of a source are rows first .. of a store.
+struct Run {
+  std::shared_ptr<const Store> store;
+  int64_t first = 0, count = 0, begin = 0;
+};
+
+/// The runs of a source, ascending; and what its read_rows is.
+struct Runs {
+  std::shared_ptr<const std::vector<Run>> list;
+
+  const Run* find(int64_t row) const {
+    const auto behind =
+        std::upper_bound(list->begin(), list->end(), row,
+                         [](int64_t place, const Run& run) { return place < run.begin; });
+    return behind == list->begin() ? nullptr : &*(behind - 1);
+  }
+
+  void operator()(int64_t first, int64_t count, std::byte* out) const {
+    for (const Run* run = find(first); count > 0; ++run) {
+      const int64_t n = std::min(count, run->begin + run->count - first);
+      run->store->copy(run->first + first - run->begin, n, out);
+      out += n * run->store->row_bytes;
+      first += n;
+      count -= n;
+    }
+  }
+};
+
+/// The runs of a source that was made here; null for one that somebody else made.
+const Runs* runs_of(const TensorSource& source) { return source.read_rows.target<Runs>(); }
+
+std::vector<Run> list_of(const TensorSource& source) {
+  if (const Runs* runs = runs_of(source)) return *runs->list;
+  auto store = std::make_shared<Store>(
+      Store{.rows = source.rows(), .row_bytes = source.row_bytes(), .read = source.read_rows});
+  return {{store, 0, source.rows(), 0}};
 }
 
-uint16_t to_bfloat(float value) {
-  const uint32_t bits = std::bit_cast<uint32_t>(value);
-  if ((bits & 0x7fffffffU) > 0x7f800000U) return static_cast<uint16_t>(bits >> 16 | 0x40U);
-  return static_cast<uint16_t>((bits + 0x7fffU + (bits >> 16 & 1U)) >> 16);
+void append(std::vector<Run>& list, Run run) {
+  if (run.count == 0) return;
+  if (!list.empty()) {
+    Run& last = list.back();
+    run.begin = last.begin + last.count;
+    if (last.store == run.store && last.first + last.count == run.first) {
+      last.count += run.count;
+      return;
+    }
+  }
+  list.push_back(std::move(run));
 }
 
-template <class T>
-T load_as(const std::byte* data, int64_t i) {
-  T value;
-  std::memcpy(&value, data + i * static_cast<int64_t>(sizeof(T)), sizeof(T));
-  return value;
+/// Appends rows first .. first + count - 1 of `from`.
+void append(std::vector<Run>& list, const Runs& from, int64_t first, int64_t count) {
+  for (const Run* run = from.find(first); count > 0; ++run) {
+    const int64_t n = std::min(count, run->begin + run->count - first);
+    append(list, {run->store, run->first + first - run->begin, n, 0});
+    first += n;
+    count -= n;
+  }
 }
 
-template <class T>
-void store_as(std::byte* data, int64_t i, T value) {
-  std::memcpy(data + i * static_cast<int64_t>(sizeof(T)), &value, sizeof(T));
+void set_runs(TensorSource& source, std::vector<Run> list) {
+  source.read_rows = Runs{std::make_shared<const std::vector<Run>>(std::move(list))};
 }
 
-bool is_float(std::string_view dtype) {
-  return dtype == "F32" || dtype == "F16" || dtype == "BF16" || dtype == "F64";
+TensorSource of_store(TensorSource source, Store store) {
+  store.rows = source.rows();
+  store.row_bytes = source.row_bytes();
+  set_runs(source, {{std::make_shared<const Store>(std::move(store)), 0, source.rows(), 0}});
+  return source;
 }
 
-using Getter = double (*)(const std::byte* data, int64_t i);
-using Setter = void (*)(std::byte* data, int64_t i, double value);
-
-double get_f64(const std::byte* data, int64_t i) { return load_as<double>(data, i); }
-double get_f32(const std::byte* data, int64_t i) { return load_as<float>(data, i); }
-double get_f16(const std::byte* data, int64_t i) { return from_half(load_as<uint16_t>(data, i)); }
-double get_bf16(const std::byte* data, int64_t i) {
-  return std::bit_cast<float>(static_cast<uint32_t>(load_as<uint16_t>(data, i)) << 16);
-}
-void set_f64(std::byte* data, int64_t i, double x) { store_as(data, i, x); }
-void set_f32(std::byte* data, int64_t i, double x) { store_as(data, i, static_cast<float>(x)); }
-void set_f16(std::byte* data, int64_t i, double x) {
-  store_as(data, i, to_half(static_cast<float>(x)));
-}
-void set_bf16(std::byte* data, int64_t i, double x) {
-  store_as(data, i, to_bfloat(static_cast<float>(x)));
+/// The store whose rows, all of them in order, a source is; else null.
+const Store* whole_store(const TensorSource& source) {
+  const Runs* runs = runs_of(source);
+  if (runs == nullptr || runs->list->size() != 1) return nullptr;
+  const Run& run = runs->list->front();
+  const bool whole = run.first == 0 && run.count == run.store->rows && run.count == source.rows();
+  return whole ? run.store.get() : nullptr;
 }
 
-// One function pointer per tensor instead of a comparison of names per element.
-Getter getter(std::string_view dtype) {
-  return dtype == "F64" ? get_f64 : dtype == "F32" ? get_f32 : dtype == "F16" ? get_f16 : get_bf16;
+bool lies_in_files(const Runs* runs) {
+  return runs != nullptr && std::all_of(runs->list->begin(), runs->list->end(), [](const Run& run) {
+           return run.store->mapped.data != nullptr;
+         });
 }
-Setter setter(std::string_view dtype) {
-  return dtype == "F64" ? set_f64 : dtype == "F32" ? set_f32 : dtype == "F16" ? set_f16 : set_bf16;
+
+/// A transpose's rows. What does not lie in mapped files is loaded by the first call, and let go
+/// when as many rows were read as there are.
+class Turned {
+ public:
+  explicit Turned(TensorSource source) : source_(std::move(source)) {}
+
+  void read(int64_t first, int64_t count, std::byte* out) {
+    const Runs* runs = runs_of(source_);
+    const int64_t element = source_.element_bytes(), row = source_.row_bytes();
+    const int64_t out_row = source_.rows() * element;
+    if (lies_in_files(runs)) {
+      for (const Run& run : *runs->list)
+        transpose_block(run.store->at(run.first, run.count) + first * element, row, run.count,
+                        count, element, out + run.begin * element, out_row);
+      return;
+    }
+    const std::shared_ptr<const std::byte[]> all = loaded(count);
+    transpose_block(all.get() + first * element, row, source_.rows(), count, element, out, out_row);
+  }
+
+ private:
+  std::shared_ptr<const std::byte[]> loaded(int64_t count) {
+    const std::lock_guard<std::mutex> lock(mutex_);
+    if (!all_) {
+      const auto fresh =
+          std::make_shared_for_overwrite<std::byte[]>(static_cast<size_t>(source_.bytes()));
+      source_.read_rows(0, source_.rows(), fresh.get());
+      all_ = fresh;
+    }
+    std::shared_ptr<const std::byte[]> result = all_;
+    if ((rows_read_ += count) < source_.shape[1]) return result;
+    all_.reset();
+    rows_read_ = 0;
+    return result;
+  }
+
+  TensorSource source_;
+  std::mutex mutex_;
+  std::shared_ptr<const std::byte[]> all_;
+  int64_t rows_read_ = 0;
+};
+
+/// Calls use(first, count, bytes) for parts of a source's rows that a cache holds.
+template <class Use>
+void by_steps(const TensorSource& source, int64_t first, int64_t count, const Use& use) {
+  const int64_t row = source.row_bytes();
+  if (count == 0 || row == 0) return;
+  const Store* store = whole_store(source);
+  const bool turned = store != nullptr && store->transposed.has_value();
+  const int64_t step = std::max<int64_t>(turned ? kStepRows : 1, kStepBytes / row);
+  Scratch scratch;
+  for (int64_t at = first; at < first + count; at += step) {
+    const int64_t n = std::min(step, first + count - at);
+    use(at - first, n, source.block(at * row, n * row, scratch).data());
+  }
 }
 
 }  // namespace
+
+std::byte* Scratch::of(int64_t bytes) {
+  if (bytes > bytes_) {
+    memory_.reset();  // before the larger one is there
+    memory_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
+    bytes_ = bytes;
+  }
+  return memory_.get();
+}
 
 int64_t TensorSource::element_bytes() const noexcept {
   return trainer::safetensors_dtype_bits(dtype) / 8;
@@ -118,15 +229,67 @@ std::vector<std::byte> TensorSource::load() const {
   return out;
 }
 
+const std::byte* TensorSource::in_place(int64_t first, int64_t count) const {
+  const Runs* runs = runs_of(*this);
+  const Run* run = runs == nullptr ? nullptr : runs->find(first);
+  if (run == nullptr || run->store->mapped.data == nullptr ||
+      first + count > run->begin + run->count)
+    return nullptr;
+  return run->store->at(run->first + first - run->begin, count);
+}
+
+std::span<const std::byte> TensorSource::block(int64_t at, int64_t size, Scratch& scratch) const {
+  if (size == 0) return {};
+  const int64_t row = row_bytes(), first = at / row, end = (at + size + row - 1) / row;
+  const std::byte* data = in_place(first, end - first);
+  if (data == nullptr) {
+    std::byte* memory = scratch.of((end - first) * row);
+    read_rows(first, end - first, memory);
+    data = memory;
+  }
+  return {data + (at - first * row), static_cast<size_t>(size)};
+}
+
+void TensorSource::release() const {
+  const Runs* runs = runs_of(*this);
+  if (runs == nullptr) return;
+  for (const Run& run : *runs->list) {
+    const Store& store = *run.store;
+    if (store.mapped.release)
+      store.mapped.release(run.first * store.row_bytes, (run.first + run.count) * store.row_bytes);
+    if (store.transposed) store.transposed->release();
+    if (store.converted) store.converted->release();
+    for (const TensorSource& part : store.columns) part.release();
+  }
+}
+
+TensorSource mapped_source(const std::string& dtype, std::vector<int64_t> shape,
+                           const std::string& place, MappedRows rows) {
+  return of_store({dtype, std::move(shape), {}, place}, {.mapped = std::move(rows)});
+}
+
+namespace {
+
+/// How many rows from `row` on, below `end`, have neighbouring origins.
+int64_t run_length(const std::function<int64_t(int64_t)>& origin, int64_t row, int64_t end) {
+  const int64_t from = origin(row);
+  int64_t n = 1;
+  while (row + n < end && origin(row + n) == from + n) ++n;
+  return n;
+}
+
+}  // namespace
+
 TensorSource slice_rows(const TensorSource& source, int64_t first, int64_t count) {
   if (source.shape.empty() || first < 0 || count < 0 || first > source.rows() - count)
     fail(source, "rows " + std::to_string(first) + " to " + std::to_string(first + count) + " of " +
                      std::to_string(source.rows()) + " do not exist");
   TensorSource result = source;
+  set_runs(result, list_of(source));
+  std::vector<Run> list;
+  append(list, *runs_of(result), first, count);
   result.shape[0] = count;
-  result.read_rows = [inner = source.read_rows, first](int64_t begin, int64_t n, std::byte* out) {
-    inner(first + begin, n, out);
-  };
+  set_runs(result, std::move(list));
   return result;
 }
 
@@ -134,18 +297,30 @@ TensorSource pick_rows(const TensorSource& source, int64_t count,
                        std::function<int64_t(int64_t)> origin) {
   if (source.shape.empty()) fail(source, "a scalar has no rows");
   TensorSource result = source;
+  set_runs(result, list_of(source));
+  const Runs all = *runs_of(result);
   result.shape[0] = count;
-  result.read_rows = [inner = source.read_rows, origin = std::move(origin),
-                      row = source.row_bytes()](int64_t begin, int64_t n, std::byte* out) {
-    for (int64_t i = 0; i < n;) {  // consecutive rows at once
-      const int64_t from = origin(begin + i);
-      int64_t run = 1;
-      while (i + run < n && origin(begin + i + run) == from + run) ++run;
-      inner(from, run, out + i * row);
-      i += run;
+  // Rows of no bytes may be 2^60.
+  bool listed = source.row_bytes() > 0;
+  std::vector<Run> list;
+  for (int64_t i = 0, n = 0; listed && i < count; i += n) {
+    n = run_length(origin, i, count);
+    append(list, all, origin(i), n);
+    listed = list.size() <= kMostRuns;
+  }
+  if (listed) {
+    set_runs(result, std::move(list));
+    return result;
+  }
+  Store store;
+  store.read = [all, origin = std::move(origin), row = source.row_bytes()](
+                   int64_t first, int64_t rows, std::byte* out) {
+    for (int64_t i = 0, n = 0; i < rows; i += n) {
+      n = run_length(origin, first + i, first + rows);
+      all(origin(first + i), n, out + i * row);
     }
   };
-  return result;
+  return of_store(std::move(result), std::move(store));
 }
 
 TensorSource join_rows(std::vector<TensorSource> parts) {
@@ -153,27 +328,15 @@ TensorSource join_rows(std::vector<TensorSource> parts) {
   TensorSource result = parts.at(0);
   if (result.shape.empty()) fail(result, "a scalar has no rows");
   result.shape[0] = 0;
+  std::vector<Run> list;
   for (const TensorSource& part : parts) {
     if (part.dtype != result.dtype || part.shape.size() != result.shape.size() ||
         !std::equal(part.shape.begin() + 1, part.shape.end(), result.shape.begin() + 1))
       fail(part, "does not fit under " + result.place);
+    for (Run& run : list_of(part)) append(list, std::move(run));
     result.shape[0] += part.shape[0];
-    result.by_rows = result.by_rows && part.by_rows;
   }
-  result.read_rows = [parts = std::move(parts)](int64_t first, int64_t count, std::byte* out) {
-    for (const TensorSource& part : parts) {
-      const int64_t n = std::min(count, part.rows() - first);
-      if (n > 0) {
-        part.read_rows(first, n, out);
-        out += n * part.row_bytes();
-        count -= n;
-        first = 0;
-      } else {
-        first -= part.rows();
-      }
-      if (count == 0) return;
-    }
-  };
+  set_runs(result, std::move(list));
   return result;
 }
 
@@ -186,42 +349,45 @@ TensorSource join_columns(std::vector<TensorSource> parts) {
     if (part.dtype != result.dtype || part.shape.size() != 2 || part.shape[0] != result.shape[0])
       fail(part, "does not fit beside " + result.place);
     result.shape[1] += part.shape[1];
-    result.by_rows = result.by_rows && part.by_rows;
   }
   const int64_t stride = result.row_bytes();
-  result.read_rows = [parts = std::move(parts), stride](int64_t first, int64_t count,
-                                                        std::byte* out) {
-    int64_t column = 0;
+  Store store{.columns = parts};
+  store.read = [parts = std::move(parts), stride](int64_t first, int64_t count, std::byte* out) {
     for (const TensorSource& part : parts) {
       const int64_t width = part.row_bytes();
-      std::vector<std::byte> rows(static_cast<size_t>(count * width));
-      part.read_rows(first, count, rows.data());
-      for (int64_t i = 0; i < count; ++i)
-        std::memcpy(out + i * stride + column, rows.data() + i * width, static_cast<size_t>(width));
-      column += width;
+      by_steps(part, first, count, [&](int64_t at, int64_t n, const std::byte* rows) {
+        for (int64_t i = 0; i < n; ++i)
+          std::memcpy(out + (at + i) * stride, rows + i * width, static_cast<size_t>(width));
+      });
+      out += width;
     }
   };
-  return result;
+  return of_store(std::move(result), std::move(store));
 }
 
 TensorSource transpose(const TensorSource& source) {
   if (source.shape.size() != 2) fail(source, "is no matrix");
   TensorSource result = source;
   std::swap(result.shape[0], result.shape[1]);
-  result.by_rows = false;
-  result.read_rows = [source](int64_t first, int64_t count, std::byte* out) {
-    constexpr int64_t kTile = 64;
-    const std::vector<std::byte> all = source.load();
-    const int64_t rows = source.shape[0], columns = source.shape[1];
-    const int64_t size = source.element_bytes();
-    for (int64_t c0 = first; c0 < first + count; c0 += kTile)
-      for (int64_t r0 = 0; r0 < rows; r0 += kTile)
-        for (int64_t c = c0; c < std::min(c0 + kTile, first + count); ++c)
-          for (int64_t r = r0; r < std::min(r0 + kTile, rows); ++r)
-            std::memcpy(out + ((c - first) * rows + r) * size,
-                        all.data() + (r * columns + c) * size, static_cast<size_t>(size));
+  if (const Store* store = whole_store(source)) {
+    if (store->transposed) {
+      TensorSource original = *store->transposed;
+      original.place = source.place;
+      return original;
+    }
+    if (store->converted) return convert_dtype(transpose(*store->converted), source.dtype);
+    if (!store->columns.empty()) {
+      std::vector<TensorSource> parts;
+      for (const TensorSource& part : store->columns) parts.push_back(transpose(part));
+      return join_rows(std::move(parts));
+    }
+  }
+  const auto turned = std::make_shared<Turned>(source);
+  Store store{.transposed = source};
+  store.read = [turned](int64_t first, int64_t count, std::byte* out) {
+    turned->read(first, count, out);
   };
-  return result;
+  return of_store(std::move(result), std::move(store));
 }
 
 TensorSource convert_dtype(const TensorSource& source, const std::string& dtype) {
@@ -230,59 +396,43 @@ TensorSource convert_dtype(const TensorSource& source, const std::string& dtype)
     fail(source, "dtype " + source.dtype + " is not converted to " + dtype);
   TensorSource result = source;
   result.dtype = dtype;
-  result.read_rows = [source, dtype](int64_t first, int64_t count, std::byte* out) {
-    std::vector<std::byte> rows(static_cast<size_t>(count * source.row_bytes()));
-    source.read_rows(first, count, rows.data());
-    const int64_t n = static_cast<int64_t>(rows.size()) / source.element_bytes();
-    const Getter get = getter(source.dtype);
-    const Setter set = setter(dtype);
-    for (int64_t i = 0; i < n; ++i) set(out, i, get(rows.data(), i));
+  Store store{.converted = source};
+  store.read = [source, dtype, row = result.row_bytes()](int64_t first, int64_t count,
+                                                         std::byte* out) {
+    const int64_t wide = source.row_bytes() / source.element_bytes();
+    by_steps(source, first, count, [&](int64_t at, int64_t n, const std::byte* rows) {
+      convert_floats(source.dtype, rows, dtype, out + at * row, n * wide);
+    });
   };
-  return result;
+  return of_store(std::move(result), std::move(store));
 }
 
 TensorSource add_one(const TensorSource& source) {
   if (!is_float(source.dtype)) fail(source, "is no float tensor");
   TensorSource result = source;
-  result.read_rows = [source](int64_t first, int64_t count, std::byte* out) {
+  Store store;
+  store.read = [source](int64_t first, int64_t count, std::byte* out) {
     source.read_rows(first, count, out);
     const int64_t n = count * source.row_bytes() / source.element_bytes();
-    const Getter get = getter(source.dtype);
-    const Setter set = setter(source.dtype);
-    for (int64_t i = 0; i < n; ++i) set(out, i, get(out, i) + 1.0);
+    std::vector<double> numbers(static_cast<size_t>(n));
+    std::byte* wide = reinterpret_cast<std::byte*>(numbers.data());
+    const bool is_wide = source.dtype == "F64";
+    is_wide ? static_cast<void>(std::memcpy(wide, out, numbers.size() * sizeof(double)))
+            : convert_floats(source.dtype, out, "F64", wide, n);
+    for (double& x : numbers) x += 1.0;
+    is_wide ? static_cast<void>(std::memcpy(out, wide, numbers.size() * sizeof(double)))
+            : convert_floats("F64", wide, source.dtype, out, n);
   };
-  return result;
+  return of_store(std::move(result), std::move(store));
 }
 
 TensorSource zeros(const std::string& dtype, std::vector<int64_t> shape) {
   TensorSource result{dtype, std::move(shape), {}, "zeros"};
-  result.read_rows = [row = result.row_bytes()](int64_t, int64_t count, std::byte* out) {
+  Store store;
+  store.read = [row = result.row_bytes()](int64_t, int64_t count, std::byte* out) {
     std::memset(out, 0, static_cast<size_t>(count * row));
   };
-  return result;
-}
-
-int64_t count_not_finite(const std::string& dtype, const std::vector<std::byte>& bytes) {
-  const auto count = [&]<class T>(T exponent) {  // all exponent bits set: infinite or no number
-    int64_t found = 0;
-    const int64_t n = static_cast<int64_t>(bytes.size() / sizeof(T));
-    for (int64_t i = 0; i < n; ++i) found += (load_as<T>(bytes.data(), i) & exponent) == exponent;
-    return found;
-  };
-  if (dtype == "F32") return count(uint32_t{0x7f800000});
-  if (dtype == "BF16") return count(uint16_t{0x7f80});
-  if (dtype == "F16") return count(uint16_t{0x7c00});
-  if (dtype == "F64") return count(uint64_t{0x7ff0000000000000});
-  return 0;
-}
-
-std::vector<float> to_floats(std::string_view dtype, const std::byte* data, int64_t count) {
-  if (!is_float(dtype)) throw FormatError("dtype " + std::string(dtype) + " is no float");
-  std::vector<float> out(static_cast<size_t>(count));
-  const Getter get = getter(dtype);
-  for (int64_t i = 0; i < count; ++i)
-    out[static_cast<size_t>(i)] = static_cast<float>(get(data, i));
-  return out;
+  return of_store(std::move(result), std::move(store));
 }
 
 }  // namespace convert

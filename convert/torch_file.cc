@@ -118,6 +118,7 @@ void TorchFile::add_storage(const PickledTensor& tensor, const Storage& storage)
          " bytes, expected " + std::to_string(tensor.storage_elements) + " elements of " +
          tensor.dtype);
   storages_.emplace(tensor.storage_key, storage);
+  compared_.try_emplace(tensor.storage_key);
 }
 
 // Magic, protocol, system, object, keys: five pickles; then each storage, a count in front.
@@ -167,29 +168,30 @@ void TorchFile::open_legacy() {
   }
 }
 
-const std::byte* TorchFile::checked_storage(const PickledTensor& tensor) const {
+void TorchFile::check(const PickledTensor& tensor) const {
   const Storage& storage = storages_.at(tensor.storage_key);
-  if (storage.member != nullptr && checksums_ == Checksums::require) {
-    const std::lock_guard<std::mutex> lock(mutex_);
-    if (!verified_.contains(tensor.storage_key)) {
-      const auto let_go = [this](size_t place, size_t size) {
-        file_->release(begin_ + place, size);
-      };
-      if (!zip_->intact(*storage.member, let_go))
-        fail("record data/" + tensor.storage_key +
-             " does not have its checksum: damaged, or written without checksums "
-             "(--ignore-checksums)");
-      verified_.insert(tensor.storage_key);
-    }
-  }
-  return bytes_.data() + storage.place;
+  if (storage.member == nullptr || checksums_ == Checksums::ignore) return;
+  std::call_once(compared_.at(tensor.storage_key), [&] {
+    if (!zip_->intact(*storage.member))
+      fail("record data/" + tensor.storage_key +
+           " does not have its checksum: damaged, or written without checksums "
+           "(--ignore-checksums)");
+  });
+}
+
+const std::byte* TorchFile::in_place(const PickledTensor& tensor) const {
+  if (!tensor.contiguous() || tensor.elements() == 0) return nullptr;
+  return bytes_.data() + storages_.at(tensor.storage_key).place +
+         tensor.offset * element_bytes(tensor);
 }
 
 void TorchFile::read_rows(const PickledTensor& tensor, int64_t first, int64_t count,
                           std::byte* out) const {
   if (tensor.elements() == 0) return;
   const int64_t element = element_bytes(tensor);
-  const std::byte* source = checked_storage(tensor) + tensor.offset * element;
+  check(tensor);
+  const std::byte* source =
+      bytes_.data() + storages_.at(tensor.storage_key).place + tensor.offset * element;
   if (tensor.shape.empty()) {
     std::memcpy(out, source, static_cast<size_t>(element));
     return;

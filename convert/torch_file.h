@@ -13,7 +13,6 @@
 #include <span>
 #include <string>
 #include <unordered_map>
-#include <unordered_set>
 
 #include "convert/pickle.h"
 #include "convert/zip_archive.h"
@@ -21,7 +20,7 @@
 
 namespace convert {
 
-/// A torch.save file opened for reading.
+/// A torch.save file opened for reading. Any number of threads may read.
 class TorchFile {
  public:
   /// Whether a storage whose checksum differs from the archive's is an error. torch can be told not
@@ -52,6 +51,14 @@ class TorchFile {
   /// Errors: indexed::FormatError when the storage is damaged.
   void read_rows(const PickledTensor& tensor, int64_t first, int64_t count, std::byte* out) const;
 
+  /// A contiguous tensor's first byte where the file is mapped; null for another and an empty one.
+  /// Its storage's checksum is not compared: check() does.
+  const std::byte* in_place(const PickledTensor& tensor) const;
+
+  /// Compares the checksum of `tensor`'s storage, once.
+  /// Errors: indexed::FormatError when the storage is damaged.
+  void check(const PickledTensor& tensor) const;
+
   /// Tells the system that the pages of `tensor`'s storage are not needed again soon.
   void release(const PickledTensor& tensor) const noexcept;
 
@@ -65,7 +72,6 @@ class TorchFile {
   void open_zip();
   void open_legacy();
   void add_storage(const PickledTensor& tensor, const Storage& storage);
-  const std::byte* checked_storage(const PickledTensor& tensor) const;
   [[noreturn]] void fail(const std::string& why) const;
 
   std::string path_;
@@ -77,8 +83,7 @@ class TorchFile {
   std::unique_ptr<ZipArchive> zip_;
   std::unique_ptr<Pickle> pickle_;
   std::unordered_map<std::string, Storage> storages_;
-  mutable std::mutex mutex_;  ///< of verified_
-  mutable std::unordered_set<std::string> verified_;
+  mutable std::unordered_map<std::string, std::once_flag> compared_;  ///< one for each storage
 };
 
 /// Bytes of one element of a tensor's dtype.

@@ -9,16 +9,20 @@ namespace {
 
 using indexed::FormatError;
 
-constexpr int64_t kSourceBytes = 512;  // of a TensorSource with its name, for the budget
+constexpr int64_t kSourceBytes = 1024;  // of a TensorSource with its name, for the budget
 
 TensorSource torch_source(const std::shared_ptr<TorchFile>& file, const PickledTensor& tensor,
                           const std::string& name) {
-  TensorSource source{tensor.dtype, tensor.shape, {}, file->path() + ": " + name};
-  source.read_rows = [file, &tensor, rows = source.rows(), row = source.row_bytes()](
-                         int64_t first, int64_t count, std::byte* out) {
-    constexpr int64_t kLarge = 8 << 20;
+  const std::string place = file->path() + ": " + name;
+  if (const std::byte* data = file->in_place(tensor)) {
+    MappedRows rows{.data = data};
+    rows.check = [file, &tensor](int64_t, int64_t) { file->check(tensor); };
+    rows.release = [file, &tensor](int64_t, int64_t) { file->release(tensor); };
+    return mapped_source(tensor.dtype, tensor.shape, place, std::move(rows));
+  }
+  TensorSource source{tensor.dtype, tensor.shape, {}, place};
+  source.read_rows = [file, &tensor](int64_t first, int64_t count, std::byte* out) {
     file->read_rows(tensor, first, count, out);
-    if (first + count == rows || count * row >= kLarge) file->release(tensor);
   };
   return source;
 }

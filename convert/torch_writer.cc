@@ -3,10 +3,12 @@
 // local headers, data at multiples of 64, 64-bit records only if a number needs them.
 #include "convert/torch_writer.h"
 
-#include <zlib.h>
-
+#include <algorithm>
 #include <bit>
+#include <mutex>
 
+#include "convert/crc32.h"
+#include "convert/tensor_blocks.h"
 #include "libindexed/format.h"
 
 namespace convert {
@@ -30,112 +32,171 @@ std::string_view storage_class(const std::string& dtype) {
   throw indexed::FormatError("dtype " + dtype + " has no storage class in torch");
 }
 
-// Members written one after another; the directory at the end.
+// Members whose sizes are known before their bytes: each has its place at once, and is filled in
+// any order. Headers, which hold checksums, and the directory come last.
 class ZipWriter {
  public:
   explicit ZipWriter(indexed::OutputFile& out) : out_(out) {}
 
-  void add(const std::string& name, std::span<const std::byte> data) {
-    uLong crc = ::crc32(0, nullptr, 0);
-    for (size_t at = 0; at < data.size();) {
-      const size_t step = std::min<size_t>(data.size() - at, size_t{1} << 30);
-      crc = ::crc32(crc, reinterpret_cast<const Bytef*>(data.data()) + at, static_cast<uInt>(step));
-      at += step;
-    }
-    const uint64_t place = static_cast<uint64_t>(out_.size()), size = data.size();
-    const bool big = size >= kIn64;
-    std::string extra;
-    if (big) {
-      put(extra, 1, 2);
-      put(extra, 16, 2);
-      put(extra, size, 8);
-      put(extra, size, 8);
-    }
-    const int64_t data_at = static_cast<int64_t>(place + 30 + name.size() + extra.size() + 4);
-    const uint64_t pad = static_cast<uint64_t>((kAlignment - data_at % kAlignment) % kAlignment);
-    extra += "FB";
-    put(extra, pad, 2);
-    extra.append(pad, 'Z');
-    std::string header;
-    put(header, 0x04034b50, 4);
-    fields(header, big, crc, size);
-    put(header, name.size(), 2);
-    put(header, extra.size(), 2);
-    out_.write(header + name + extra);
-    if (!data.empty()) out_.write(data);
-    list(name, crc, size, place);
+  /// The next member; its number.
+  size_t add(const std::string& name, int64_t size) {
+    Member member{name, end_, static_cast<uint64_t>(size)};
+    const int64_t fixed = end_ + 30 + static_cast<int64_t>(name.size()) + (member.big() ? 20 : 0);
+    member.pad = static_cast<uint64_t>((kAlignment - (fixed + 4) % kAlignment) % kAlignment);
+    member.data = fixed + 4 + static_cast<int64_t>(member.pad);
+    end_ = member.data + size;
+    members_.push_back(std::move(member));
+    return members_.size() - 1;
+  }
+
+  /// Bytes of a member; any number of threads.
+  void write(size_t member, int64_t at, std::span<const std::byte> bytes) {
+    const int64_t place = members_[member].data + at;
+    out_.write_at(place, bytes);
+    out_.begin_writing_back(place, static_cast<int64_t>(bytes.size()));
+  }
+
+  void set_checksum(size_t member, uint32_t crc) { members_[member].crc = crc; }
+
+  /// A small member, whole.
+  void add(const std::string& name, std::string_view text) {
+    const size_t member = add(name, static_cast<int64_t>(text.size()));
+    write(member, 0, std::as_bytes(std::span(text)));
+    set_checksum(member, crc32(0, std::as_bytes(std::span(text))));
   }
 
   void finish() {
-    const uint64_t start = static_cast<uint64_t>(out_.size());
+    std::string directory;
+    for (const Member& member : members_) {
+      out_.write_at(member.place, std::as_bytes(std::span<const char>(header(member))));
+      list(directory, member);
+    }
+    const uint64_t start = static_cast<uint64_t>(end_), count = members_.size();
+    const std::string end = directory + end_records(start, directory.size(), count);
+    out_.write_at(end_, std::as_bytes(std::span<const char>(end)));
+  }
+
+ private:
+  struct Member {
+    std::string name;
+    int64_t place = 0;  ///< of the header
+    uint64_t size = 0;
+    uint64_t pad = 0;
+    int64_t data = 0;  ///< of the first byte
+    uint32_t crc = 0;
+    bool big() const { return size >= kIn64; }
+  };
+
+  static std::string header(const Member& member) {
+    std::string extra;
+    if (member.big()) {
+      put(extra, 1, 2);
+      put(extra, 16, 2);
+      put(extra, member.size, 8);
+      put(extra, member.size, 8);
+    }
+    extra += "FB";
+    put(extra, member.pad, 2);
+    extra.append(member.pad, 'Z');
+    std::string out;
+    put(out, 0x04034b50, 4);
+    fields(out, member);
+    put(out, member.name.size(), 2);
+    put(out, extra.size(), 2);
+    return out + member.name + extra;
+  }
+
+  static std::string end_records(uint64_t start, uint64_t size, uint64_t count) {
     std::string end;
-    if (start >= kIn64 || directory_.size() >= kIn64 || count_ >= 0xffff) {
+    if (start >= kIn64 || size >= kIn64 || count >= 0xffff) {
       put(end, 0x06064b50, 4);
       put(end, 44, 8);
       put(end, 0x031e, 2);
       put(end, 45, 2);
       put(end, 0, 8);
-      for (const uint64_t value : {count_, count_, uint64_t{directory_.size()}, start})
-        put(end, value, 8);
+      for (const uint64_t value : {count, count, size, start}) put(end, value, 8);
       put(end, 0x07064b50, 4);
       put(end, 0, 4);
-      put(end, start + directory_.size(), 8);
+      put(end, start + size, 8);
       put(end, 1, 4);
     }
     put(end, 0x06054b50, 4);
     put(end, 0, 4);
-    put(end, std::min<uint64_t>(count_, 0xffff), 2);
-    put(end, std::min<uint64_t>(count_, 0xffff), 2);
-    put(end, std::min<uint64_t>(directory_.size(), kIn64), 4);
+    put(end, std::min<uint64_t>(count, 0xffff), 2);
+    put(end, std::min<uint64_t>(count, 0xffff), 2);
+    put(end, std::min<uint64_t>(size, kIn64), 4);
     put(end, std::min<uint64_t>(start, kIn64), 4);
     put(end, 0, 2);
-    out_.write(directory_ + end);
+    return end;
   }
 
- private:
   // What local header and directory share: version, flags, method, date, checksum, sizes.
-  static void fields(std::string& out, bool big, uLong crc, uint64_t size) {
-    put(out, big ? 45 : 20, 2);
+  static void fields(std::string& out, const Member& member) {
+    put(out, member.big() ? 45 : 20, 2);
     put(out, 0x0800, 2);  // names are UTF-8
     put(out, 0, 2);       // stored
     put(out, 0, 2);
     put(out, 0x0021, 2);  // 1980-01-01
-    put(out, crc, 4);
-    put(out, big ? kIn64 : size, 4);
-    put(out, big ? kIn64 : size, 4);
+    put(out, member.crc, 4);
+    put(out, member.big() ? kIn64 : member.size, 4);
+    put(out, member.big() ? kIn64 : member.size, 4);
   }
 
-  void list(const std::string& name, uLong crc, uint64_t size, uint64_t place) {
-    const bool big = size >= kIn64, far = place >= kIn64;
+  static void list(std::string& directory, const Member& member) {
+    const uint64_t place = static_cast<uint64_t>(member.place);
+    const bool big = member.big(), far = place >= kIn64;
     std::string extra;
     if (big || far) {
       put(extra, 1, 2);
       put(extra, (big ? 16U : 0U) + (far ? 8U : 0U), 2);
-      if (big) put(extra, size, 8);
-      if (big) put(extra, size, 8);
+      if (big) put(extra, member.size, 8);
+      if (big) put(extra, member.size, 8);
       if (far) put(extra, place, 8);
     }
-    put(directory_, 0x02014b50, 4);
-    put(directory_, 0x031e, 2);
-    fields(directory_, big, crc, size);
-    put(directory_, name.size(), 2);
-    put(directory_, extra.size(), 2);
-    put(directory_, 0, 2);  // comment
-    put(directory_, 0, 2);  // disk
-    put(directory_, 0, 2);
-    put(directory_, 0, 4);
-    put(directory_, far ? kIn64 : place, 4);
-    directory_ += name + extra;
-    ++count_;
+    put(directory, 0x02014b50, 4);
+    put(directory, 0x031e, 2);
+    fields(directory, member);
+    put(directory, member.name.size(), 2);
+    put(directory, extra.size(), 2);
+    put(directory, 0, 2);  // comment
+    put(directory, 0, 2);  // disk
+    put(directory, 0, 2);
+    put(directory, 0, 4);
+    put(directory, far ? kIn64 : place, 4);
+    directory += member.name + extra;
   }
 
   indexed::OutputFile& out_;
-  std::string directory_;
-  uint64_t count_ = 0;
+  std::vector<Member> members_;
+  int64_t end_ = 0;
 };
 
-std::span<const std::byte> bytes_of(const std::string& text) {
-  return std::as_bytes(std::span<const char>(text));
+// Writes the tensors as members from `first` on, summed as they pass: each block for itself, joined
+// when all have passed.
+void write_storages(ZipWriter& zip, size_t first, const std::vector<TensorSource>& tensors,
+                    const std::function<void(int64_t done, int64_t total)>& progress) {
+  int64_t total = 0, done = 0;
+  std::vector<std::vector<uint32_t>> sums(tensors.size());
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    total += tensors[i].bytes();
+    sums[i].resize(static_cast<size_t>((tensors[i].bytes() + kBlockBytes - 1) / kBlockBytes));
+  }
+  std::mutex mutex;  // of done, and of who is told
+  for_each_block(tensors, [&](const TensorBlock& block) {
+    sums[block.tensor][static_cast<size_t>(block.at / kBlockBytes)] = crc32(0, block.bytes);
+    zip.write(first + block.tensor, block.at, block.bytes);
+    const std::lock_guard<std::mutex> lock(mutex);
+    done += static_cast<int64_t>(block.bytes.size());
+    if (progress) progress(done, total);
+  });
+  for (size_t i = 0; i < tensors.size(); ++i) {
+    uint32_t crc = 0;
+    for (size_t block = 0; block < sums[i].size(); ++block) {
+      const int64_t at = static_cast<int64_t>(block) * kBlockBytes;
+      crc = crc32_joined(crc, sums[i][block], std::min(kBlockBytes, tensors[i].bytes() - at));
+    }
+    zip.set_checksum(first + i, crc);
+  }
 }
 
 }  // namespace
@@ -257,16 +318,13 @@ void write_torch_file(const std::string& path, PickleBuilder builder, indexed::E
   indexed::OutputFile out(path, existing);
   ZipWriter zip(out);
   const std::vector<TensorSource> tensors = builder.tensors();
-  int64_t total = 0, done = 0;
-  for (const TensorSource& source : tensors) total += source.bytes();
-  zip.add("archive/data.pkl", bytes_of(std::move(builder).finish()));
-  zip.add("archive/byteorder", bytes_of("little"));
-  for (size_t i = 0; i < tensors.size(); ++i) {
-    zip.add("archive/data/" + std::to_string(i), tensors[i].load());
-    done += tensors[i].bytes();
-    if (progress) progress(done, total);
-  }
-  zip.add("archive/version", bytes_of("3\n"));
+  zip.add("archive/data.pkl", std::move(builder).finish());
+  zip.add("archive/byteorder", "little");
+  constexpr size_t kFirst = 2;
+  for (size_t i = 0; i < tensors.size(); ++i)
+    zip.add("archive/data/" + std::to_string(i), tensors[i].bytes());
+  write_storages(zip, kFirst, tensors, progress);
+  zip.add("archive/version", "3\n");
   zip.finish();
   out.commit();
 }

@@ -52,7 +52,8 @@ class PickleBuilder {
   std::vector<TensorSource> tensors_;
 };
 
-/// Writes `builder`'s object as the file `path`. Each tensor is loaded once, in turn.
+/// Writes `builder`'s object as the file `path`. Blocks of tensors are written on
+/// all processors; `progress` is called on any of them, one at a time.
 /// Errors: std::system_error (EEXIST unless `existing` is replace); those of the tensors' sources;
 /// indexed::FormatError for a dtype without a storage class in torch.
 void write_torch_file(const std::string& path, PickleBuilder builder, indexed::Existing existing,

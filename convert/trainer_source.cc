@@ -4,9 +4,7 @@
 
 #include <algorithm>
 #include <charconv>
-#include <cstring>
 #include <filesystem>
-#include <functional>
 #include <memory>
 
 #include "convert/megatron_source.h"
@@ -14,6 +12,7 @@
 #include "libindexed/format.h"
 #include "libindexed/manifest.h"
 #include "libindexed/output_file.h"
+#include "libindexed/workers.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/spec/model_fields.h"
@@ -52,8 +51,39 @@ int64_t end_of_document(const trainer::CheckpointMeta& meta) {
   return -1;
 }
 
+// A shard that is some whole rows of its tensor, where its file is mapped.
+TensorSource shard_source(const std::shared_ptr<trainer::Checkpoint>& file,
+                          const trainer::TensorRecord& record, const trainer::ShardRecord& shard) {
+  MappedRows rows{.data = file->view(record, shard, 0, 0).data()};
+  rows.check = [file, &record, &shard](int64_t begin, int64_t end) {
+    file->view(record, shard, begin, end);
+  };
+  rows.release = [file, &shard](int64_t begin, int64_t end) { file->release(shard, begin, end); };
+  return mapped_source(record.dtype, shard.piece.shape, file->path() + ": " + record.name, rows);
+}
+
+// Whether the shards are whole rows of the tensor, one under the other.
+bool are_rows(const trainer::TensorRecord& record) {
+  int64_t next = 0;
+  for (const trainer::ShardRecord& shard : record.shards) {
+    const trainer::Piece& piece = shard.piece;
+    if (record.shape.empty() || piece.shape.size() != record.shape.size() ||
+        piece != trainer::Piece::box(piece.offsets, piece.shape) || piece.offsets[0] != next ||
+        !std::equal(piece.shape.begin() + 1, piece.shape.end(), record.shape.begin() + 1))
+      return false;
+    next += piece.shape[0];
+  }
+  return !record.shape.empty() && next == record.shape[0] && next > 0;
+}
+
 TensorSource checkpoint_source(const std::shared_ptr<trainer::Checkpoint>& file,
                                const trainer::TensorRecord& record) {
+  if (are_rows(record)) {
+    std::vector<TensorSource> parts;
+    for (const trainer::ShardRecord& shard : record.shards)
+      parts.push_back(shard_source(file, record, shard));
+    return join_rows(std::move(parts));
+  }
   TensorSource source{record.dtype, record.shape, {}, file->path() + ": " + record.name};
   source.read_rows = [file, &record, row = source.row_bytes(), size = source.element_bytes()](
                          int64_t first, int64_t count, std::byte* out) {
@@ -63,24 +93,6 @@ TensorSource checkpoint_source(const std::shared_ptr<trainer::Checkpoint>& file,
     file->read(record, piece, {out, static_cast<size_t>(count * row)});
   };
   return source;
-}
-
-// Returns bytes of a tensor from any place, in order. A source that cannot be read by rows is
-// loaded once, and freed at its end.
-std::function<void(int64_t, std::span<std::byte>)> filler(const TensorSource& source) {
-  return [source, whole = std::vector<std::byte>()](int64_t at, std::span<std::byte> out) mutable {
-    const int64_t size = static_cast<int64_t>(out.size()), row = source.row_bytes();
-    if (!source.by_rows) {
-      if (at == 0) whole = source.load();
-      std::memcpy(out.data(), whole.data() + at, out.size());
-      if (at + size == source.bytes()) whole = {};
-      return;
-    }
-    const int64_t first = at / row, end = (at + size + row - 1) / row;
-    std::vector<std::byte> rows(static_cast<size_t>((end - first) * row));
-    source.read_rows(first, end - first, rows.data());
-    std::memcpy(out.data(), rows.data() + (at - first * row), out.size());
-  };
 }
 
 }  // namespace
@@ -142,7 +154,11 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
                       source.shape,
                       trainer::Piece::whole(source.shape),
                       {},
-                      filler(source)});
+                      [&source](int64_t at, int64_t size) {
+                        thread_local Scratch scratch;
+                        return source.block(at, size, scratch);
+                      },
+                      [&source] { source.release(); }});
   }
   trainer::CheckpointMeta meta;
   meta.writer = "gristmill conversion";
@@ -158,7 +174,8 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
   name_file("merge-file", model.tokenizer.merge_file);
   name_file("tokenizer-model", model.tokenizer.name_or_path);
   meta.state.iteration = model.iteration;
-  trainer::CheckpointRoot(path).save(std::move(meta), shards, 0);
+  trainer::CheckpointRoot(path, {.threads = indexed::copying_threads()})
+      .save(std::move(meta), shards, 0);
 }
 
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,

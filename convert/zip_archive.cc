@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <limits>
 
+#include "convert/crc32.h"
 #include "libindexed/format.h"
 
 namespace convert {
@@ -189,24 +190,15 @@ std::vector<std::byte> ZipArchive::inflate(const ZipMember& member, int64_t limi
   const int result = ::inflate(&stream, Z_FINISH);
   const bool whole = result == Z_STREAM_END && stream.avail_out == 0;
   inflateEnd(&stream);
-  const uLong crc =
-      ::crc32(0, reinterpret_cast<const Bytef*>(out.data()), static_cast<uInt>(out.size()));
+  const uint32_t crc = crc32(0, out);
   if (!whole || crc != member.crc32) fail("member \"" + member.name + "\" is damaged");
   return out;
 }
 
-bool ZipArchive::intact(const ZipMember& member,
-                        const std::function<void(size_t place, size_t size)>& done) const {
-  constexpr int64_t kStep = 16 << 20;
-  uLong crc = ::crc32(0, nullptr, 0);
-  for (int64_t at = 0; at < member.stored_bytes; at += kStep) {
-    const size_t size = static_cast<size_t>(std::min(kStep, member.stored_bytes - at));
-    const size_t place = static_cast<size_t>(member.place + at);
-    crc =
-        ::crc32(crc, reinterpret_cast<const Bytef*>(file_.data()) + place, static_cast<uInt>(size));
-    if (done) done(place, size);
-  }
-  return crc == member.crc32;
+bool ZipArchive::intact(const ZipMember& member) const {
+  const std::span<const std::byte> bytes =
+      file_.subspan(static_cast<size_t>(member.place), static_cast<size_t>(member.stored_bytes));
+  return crc32(0, bytes) == member.crc32;
 }
 
 }  // namespace convert

@@ -8,7 +8,6 @@
 
 #include <cstddef>
 #include <cstdint>
-#include <functional>
 #include <span>
 #include <string>
 #include <unordered_map>
@@ -52,10 +51,8 @@ class ZipArchive {
   /// member of more than 1 MiB that grows more than 64-fold, which no pickle does.
   std::vector<std::byte> inflate(const ZipMember& member, int64_t limit) const;
 
-  /// Whether the member's bytes have the directory's checksum. Stored members only. `done` is
-  /// called after each 16 MiB with their place and size, so that pages can be released.
-  bool intact(const ZipMember& member,
-              const std::function<void(size_t place, size_t size)>& done = {}) const;
+  /// Whether the member's bytes have the checksum that the directory says. Stored members only.
+  bool intact(const ZipMember& member) const;
 
  private:
   void read_directory();

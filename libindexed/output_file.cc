@@ -294,6 +294,10 @@ void OutputFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   }
 }
 
+void OutputFile::begin_writing_back(int64_t offset, int64_t bytes) noexcept {
+  ::sync_file_range(fd_, offset, bytes, SYNC_FILE_RANGE_WRITE);
+}
+
 void OutputFile::flush() { write_fully(buffer_.get(), std::exchange(buffered_, 0)); }
 
 void OutputFile::end_writing() {

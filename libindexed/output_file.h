@@ -57,6 +57,10 @@ class OutputFile {
   /// of threads may call it at the same time for disjoint ranges, if none calls write().
   void write_at(int64_t offset, std::span<const std::byte> bytes);
 
+  /// Has the system begin to write these bytes, which write_at() wrote, to the disk, so that
+  /// sync() finds little left to wait for. Any thread.
+  void begin_writing_back(int64_t offset, int64_t bytes) noexcept;
+
   /// Hands the buffer to the operating system.
   void flush();
 

@@ -225,7 +225,9 @@ int generate(GenerateOptions& options, cli::Invocation& call) {
   if (dtype != DType::f32 && ops->device() == Device::cpu) {
     throw UsageError(concat("--dtype ", wanted, " needs a GPU: permitted is fp32"));
   }
-  Decoder decoder(model.spec, dtype, length, *ops);
+  const bool widens = dtype == DType::f32 && ops->device() == Device::cpu;
+  Decoder decoder(model.spec, dtype, length, *ops,
+                  widens ? model.place : std::function<WeightPlace(const LocalParam&)>());
   model.load(decoder, *ops);
   std::mt19937_64 random(static_cast<uint64_t>(options.seed));
   for (int64_t i = 0; i < options.num_samples; ++i) {

@@ -1,22 +1,36 @@
 #!/usr/bin/env python3
-"""Tokens a second of greedy generation on the CPU in fp32: generate beside transformers, same folder, same prompt, in turn.
+"""Tokens a second of greedy generation on the CPU: generate beside transformers, same folder, same prompt, in turn.
 
 generate.py --folder HF_FOLDER --generate PROGRAM [--generate PROGRAM...] [--threads 1] [--tokens 120] [--rounds 3] [--prompt TEXT]
+            [--dtype float32|bfloat16]
 
-The continuations must be identical before anything is timed. A token's time is that of a long continuation less that of a short
-one, over the tokens between, so that neither loading nor the prompt counts; those are printed apart.
+The continuations must be those of transformers in fp32 before anything is timed; --dtype is what transformers is then timed in. A token's
+time is that of a long continuation less that of a short one, over the tokens between, so that neither loading nor the prompt counts.
+The time to the first token is that of whole processes, imports and loading included.
 """
 import argparse
 import os
 import resource
 import statistics
 import subprocess
+import sys
 import time
 
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 SHORT = 8
+
+FIRST_TOKEN = """
+import sys, torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+folder, dtype, threads, prompt = sys.argv[1:]
+torch.set_num_threads(int(threads))
+tokenizer = AutoTokenizer.from_pretrained(folder)
+model = AutoModelForCausalLM.from_pretrained(folder, dtype=getattr(torch, dtype)).eval()
+with torch.inference_mode():
+    print(model.generate(**tokenizer(prompt, return_tensors="pt"), max_new_tokens=1, do_sample=False, pad_token_id=0)[0, -1])
+"""
 
 
 def with_program(program, arguments, count):
@@ -38,6 +52,13 @@ def with_transformers(model, tokenizer, arguments, count):
     return tokenizer.decode(ids[0]), time.perf_counter() - wall, time.process_time() - processor
 
 
+def first_token(command):
+    """Wall seconds of a process that makes one token."""
+    wall = time.perf_counter()
+    subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
+    return time.perf_counter() - wall
+
+
 def main():
     parser = argparse.ArgumentParser()
     parser.add_argument("--folder", required=True)
@@ -45,6 +66,7 @@ def main():
     parser.add_argument("--threads", type=int, default=1)
     parser.add_argument("--tokens", type=int, default=120)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--dtype", default="float32", choices=["float32", "bfloat16"])
     parser.add_argument("--prompt", default="The history of the city begins with")
     arguments = parser.parse_args()
     torch.set_num_threads(arguments.threads)
@@ -55,18 +77,23 @@ def main():
     sides["transformers"] = lambda count: with_transformers(model, tokenizer, arguments, count)
     texts = {name: side(arguments.tokens)[0] for name, side in sides.items()}
     assert len(set(texts.values())) == 1, texts
+    model.to(getattr(torch, arguments.dtype))
     times, starts = {name: [] for name in sides}, {name: [] for name in sides}
+    firsts = {name: [arguments.generate[i], "--load", arguments.folder, "--prompt", arguments.prompt, "--max-new-tokens", "1", "--greedy",
+                     "--device", "cpu", "--cpu-threads", str(arguments.threads)] for i, name in enumerate(list(sides)[:-1])}
+    firsts["transformers"] = [sys.executable, "-c", FIRST_TOKEN, arguments.folder, arguments.dtype, str(arguments.threads), arguments.prompt]
     for _ in range(arguments.rounds):
         for name, side in sides.items():
             short, whole = side(SHORT), side(arguments.tokens)
             times[name].append([(w - s) / (arguments.tokens - SHORT) for w, s in zip(whole[1:], short[1:])])
-            starts[name].append(short[1])
-    print(f"{arguments.folder}: {arguments.tokens} tokens, {arguments.threads} thread(s), same text of {len(texts['generate'])} characters; "
+            starts[name].append(first_token(firsts[name]))
+    print(f"{arguments.folder}: {arguments.tokens} tokens, {arguments.threads} thread(s), same text of {len(texts['generate'])} characters in fp32; "
+          f"transformers in {arguments.dtype}; "
           f"torch {torch.__version__}, {arguments.rounds} rounds, load {os.getloadavg()[0]:.1f}")
     for name, measured in times.items():
         wall, processor = (statistics.median(column) for column in zip(*measured))
         ratios = [statistics.median(m[i] / o[i] for m, o in zip(measured, times["generate"])) for i in (0, 1)]
-        print(f"  {name:12} {1 / wall:8.1f} tokens/s, {processor * 1e3:7.2f} ms processor a token; first {SHORT} tokens after "
+        print(f"  {name:12} {1 / wall:8.1f} tokens/s, {processor * 1e3:7.2f} ms processor a token; first token after "
               f"{statistics.median(starts[name]):.2f} s; over ours {ratios[0]:.2f} {ratios[1]:.2f}")
 
 

@@ -5,8 +5,10 @@
 
 #include <algorithm>
 #include <charconv>
+#include <condition_variable>
 #include <cstring>
 #include <filesystem>
+#include <mutex>
 #include <system_error>
 
 #include "libindexed/crc32c.h"
@@ -46,11 +48,17 @@ std::optional<int64_t> folder_iteration(std::string_view name) {
 
 // A mapped shard file, and which of its blocks have been verified: by key, by block.
 struct Checkpoint::OpenFile {
+  enum class Block : uint8_t { unknown, being_checked, good };
   SafetensorsFile tensors;
-  std::map<std::string, std::vector<bool>, std::less<>> good;
+  std::map<std::string, std::vector<Block>, std::less<>> blocks;
 };
 
-Checkpoint::Checkpoint() = default;
+struct Checkpoint::Shared {
+  std::mutex mutex;
+  std::condition_variable ended;  ///< a block's check
+};
+
+Checkpoint::Checkpoint() : shared_(std::make_unique<Shared>()) {}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
@@ -70,6 +78,7 @@ Checkpoint Checkpoint::open(const std::string& path) {
 }
 
 Checkpoint::OpenFile& Checkpoint::file(const std::string& name) {
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
   std::unique_ptr<OpenFile>& slot = open_[name];
   if (!slot) {
     slot = std::make_unique<OpenFile>(OpenFile{SafetensorsFile::open(path_ + "/" + name), {}});
@@ -77,33 +86,57 @@ Checkpoint::OpenFile& Checkpoint::file(const std::string& name) {
   return *slot;
 }
 
+// Whether the caller has to check a block; false when it is good, after another thread's check if
+// one is under way.
+bool Checkpoint::take_block(OpenFile& open, const ShardRecord& shard, int64_t block) {
+  using Block = OpenFile::Block;
+  std::unique_lock<std::mutex> lock(shared_->mutex);
+  std::vector<Block>& all = open.blocks[shard.key];
+  all.resize(shard.crc32c.size());
+  Block& state = all[static_cast<size_t>(block)];
+  shared_->ended.wait(lock, [&] { return state != Block::being_checked; });
+  if (state == Block::good) return false;
+  state = Block::being_checked;
+  return true;
+}
+
+void Checkpoint::end_block(OpenFile& open, const ShardRecord& shard, int64_t block, bool good) {
+  const std::lock_guard<std::mutex> lock(shared_->mutex);
+  open.blocks[shard.key][static_cast<size_t>(block)] =
+      good ? OpenFile::Block::good : OpenFile::Block::unknown;
+  shared_->ended.notify_all();
+}
+
 // Bytes [begin, end) of a shard after their blocks have been checked; the span begins at `begin`.
-std::span<const std::byte> Checkpoint::checked(const TensorRecord& tensor, const ShardRecord& shard,
-                                               int64_t begin, int64_t end) {
+std::span<const std::byte> Checkpoint::view(const TensorRecord& tensor, const ShardRecord& shard,
+                                            int64_t begin, int64_t end) {
   OpenFile& open = file(shard.file);
   const TensorEntry& entry = open.tensors.at(shard.key);
   const std::span<const std::byte> bytes = open.tensors.bytes(entry);
   const int64_t blocks = (entry.bytes() + kChecksumBlock_bytes - 1) / kChecksumBlock_bytes;
-  const std::string place = message(path_, "/", shard.file, ": ", shard.key);
+  const auto fail = [&](const std::string& why) {
+    throw FormatError(message(path_, "/", shard.file, ": ", shard.key, ": ", why));
+  };
   if (entry.dtype != tensor.dtype || static_cast<int64_t>(shard.crc32c.size()) != blocks ||
       entry.bytes() != safetensors_bytes(tensor.dtype, std::vector<int64_t>{shard.piece.count})) {
-    throw FormatError(place + ": is not what meta.json says");
+    fail("is not what meta.json says");
   }
-  std::vector<bool>& good = open.good[shard.key];
-  good.resize(static_cast<size_t>(blocks));
   for (int64_t block = begin / kChecksumBlock_bytes; block * kChecksumBlock_bytes < end; ++block) {
-    if (good[static_cast<size_t>(block)]) continue;
+    if (!take_block(open, shard, block)) continue;
     const int64_t from = block * kChecksumBlock_bytes;
     const int64_t size = std::min(kChecksumBlock_bytes, entry.bytes() - from);
     const uint32_t crc =
         indexed::crc32c(0, bytes.subspan(static_cast<size_t>(from), static_cast<size_t>(size)));
-    if (crc != shard.crc32c[static_cast<size_t>(block)]) {
-      throw FormatError(
-          message(place, ": bytes ", from, " to ", from + size, ": checksum differs: damaged"));
-    }
-    good[static_cast<size_t>(block)] = true;
+    const bool good = crc == shard.crc32c[static_cast<size_t>(block)];
+    end_block(open, shard, block, good);
+    if (!good) fail(message("bytes ", from, " to ", from + size, ": checksum differs: damaged"));
   }
   return bytes.subspan(static_cast<size_t>(begin), static_cast<size_t>(end - begin));
+}
+
+void Checkpoint::release(const ShardRecord& shard, int64_t begin, int64_t end) {
+  const SafetensorsFile& tensors = file(shard.file).tensors;
+  tensors.release(tensors.at(shard.key), begin, end);
 }
 
 void Checkpoint::read(const TensorRecord& tensor, const Piece& piece, std::span<std::byte> out) {
@@ -115,8 +148,7 @@ void Checkpoint::read(const TensorRecord& tensor, const Piece& piece, std::span<
   int64_t covered = 0;
   for (const ShardRecord& shard : tensor.shards) {
     covered += for_each_common_run(piece, shard.piece, [&](int64_t to, int64_t from, int64_t n) {
-      const std::span<const std::byte> bytes =
-          checked(tensor, shard, from * item, (from + n) * item);
+      const std::span<const std::byte> bytes = view(tensor, shard, from * item, (from + n) * item);
       std::memcpy(out.data() + to * item, bytes.data(), bytes.size());
     });
   }
@@ -137,8 +169,7 @@ std::vector<std::byte> Checkpoint::read(const TensorRecord& tensor) {
 void Checkpoint::verify() {
   for (const TensorRecord& tensor : meta_.tensors) {
     const int64_t item = safetensors_dtype_bits(tensor.dtype) / 8;
-    for (const ShardRecord& shard : tensor.shards)
-      checked(tensor, shard, 0, shard.piece.count * item);
+    for (const ShardRecord& shard : tensor.shards) view(tensor, shard, 0, shard.piece.count * item);
   }
 }
 

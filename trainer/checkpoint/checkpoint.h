@@ -27,8 +27,8 @@ namespace trainer {
 
 class SafetensorsFile;
 
-/// A complete checkpoint, open for reading. State: read() remembers which blocks it has verified;
-/// one thread at a time.
+/// A whole checkpoint, open for reading.
+/// State: which blocks were checked; any number of threads may read.
 class Checkpoint {
  public:
   /// Opens folder `path` (an iter_* folder): reads meta.json and checks that every file exists with
@@ -50,23 +50,33 @@ class Checkpoint {
   /// All of a tensor.
   std::vector<std::byte> read(const TensorRecord& tensor);
 
-  /// Verifies every byte. Errors: as read().
+  /// Bytes begin .. end - 1 of a shard of a tensor where its file is mapped, their blocks checked;
+  /// valid as long as this object. Errors: as read().
+  std::span<const std::byte> view(const TensorRecord& tensor, const ShardRecord& shard,
+                                  int64_t begin, int64_t end);
+
+  /// Tells the system that those bytes are not needed again soon.
+  void release(const ShardRecord& shard, int64_t begin, int64_t end);
+
+  /// Checks every byte. Errors: as read().
   void verify();
 
  private:
   struct OpenFile;
+  struct Shared;
   Checkpoint();
   OpenFile& file(const std::string& name);
-  std::span<const std::byte> checked(const TensorRecord& tensor, const ShardRecord& shard,
-                                     int64_t begin, int64_t end);
+  bool take_block(OpenFile& open, const ShardRecord& shard, int64_t block);
+  void end_block(OpenFile& open, const ShardRecord& shard, int64_t block, bool good);
 
   std::string path_;
   CheckpointMeta meta_;
   std::map<std::string, std::unique_ptr<OpenFile>> open_;
+  std::unique_ptr<Shared> shared_;  ///< guards open_ and what it says of blocks
 };
 
-/// One piece to be written: host memory that must not change until the write is done, or a function
-/// that fills memory with it, a part at a time.
+/// One piece to be written: host memory that stays as it is until the write is done, or what gives
+/// its bytes, a part at a time.
 struct ShardSource {
   std::string group;
   std::string name;
@@ -74,8 +84,10 @@ struct ShardSource {
   std::vector<int64_t> whole_shape;
   Piece piece;
   std::span<const std::byte> bytes;
-  /// Copies the piece's bytes from `at` on into `out`. Called in order, if `bytes` is empty.
-  std::function<void(int64_t at, std::span<std::byte> out)> fill = {};
+  /// The piece's bytes at .. at + size - 1, which stay until the same thread asks again. Any
+  /// thread, several at a time; in place of `bytes`, where that is empty.
+  std::function<std::span<const std::byte>(int64_t at, int64_t size)> read = {};
+  std::function<void()> done = {};  ///< After the last byte was written; may be empty.
 
   int64_t size_bytes() const;
 };
@@ -89,8 +101,9 @@ struct WriterLetter {
 /// One of the processes that write a checkpoint together, and its messages to the others.
 struct WriterPlace {
   int rank = 0, world = 1;
-  std::chrono::seconds patience{600};  ///< How long to wait for the others after this one is done.
-  /// Sends a message about save number `save` to writer `to`, or to all others (-1). Any thread.
+  int threads = 1;                     ///< That read, sum and write at the same time.
+  std::chrono::seconds patience{600};  ///< How long to wait for the others once this one is done.
+  /// Tells writer `to`, or all others (-1), something about save number `save`. Any thread.
   std::function<void(int to, int64_t save, const std::string& text)> post = {};
   /// The messages about that save since the last call; waits at most `wait` for a first one.
   std::function<std::vector<WriterLetter>(int64_t save, std::chrono::milliseconds wait)> letters =

@@ -4,6 +4,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <atomic>
 #include <cerrno>
 #include <chrono>
 #include <cstdio>
@@ -21,6 +22,7 @@
 #include "libindexed/crc32c.h"
 #include "libindexed/message.h"
 #include "libindexed/output_file.h"
+#include "libindexed/workers.h"
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/meeting.h"
 #include "trainer/checkpoint/safetensors.h"
@@ -133,63 +135,93 @@ void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& s
   }
 }
 
-// Bytes at .. at + size of a shard: in place, or filled into `memory`.
-std::span<const std::byte> block_of(const ShardSource& shard, int64_t at, int64_t size,
-                                    std::vector<std::byte>& memory) {
-  if (!shard.fill) return shard.bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(size));
-  memory.resize(static_cast<size_t>(size));
-  shard.fill(at, memory);
-  return memory;
+// Bytes at .. at + size of a shard.
+std::span<const std::byte> bytes_of(const ShardSource& shard, int64_t at, int64_t size) {
+  if (shard.read) return shard.read(at, size);
+  return shard.bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(size));
 }
 
-// What this rank has to write, and whether it should stop: checked before each block.
+// What this rank has to write, and whether it still has to: asked before each part.
 struct Work {
   const std::string& folder;
   const std::vector<ShardSource>& shards;
-  std::function<bool()> given_up;
+  std::function<bool()> given_up;  ///< Of many ranks: one thread alone asks.
+  int threads = 1;
 };
 
-// Writes the shards of one file and records them in meta.
+// The name of a shard in its file, and what the file says of it.
+TensorEntry entry_of(const ShardSource& shard) {
+  std::string key = shard.group == "model" ? shard.name : shard.group + "." + shard.name;
+  const Piece& piece = shard.piece;
+  if (piece != Piece::whole(shard.whole_shape))
+    key += message("@", piece.offsets.empty() ? 0 : piece.offsets[0], ".",
+                   piece.offsets.size() > 1 ? piece.offsets[1] : 0, ".", piece.first);
+  const bool is_box = piece.first == 0 && piece.count == Piece::whole(piece.shape).count;
+  return {.name = std::move(key),
+          .dtype = shard.dtype,
+          .shape = is_box ? piece.shape : std::vector<int64_t>{piece.count}};
+}
+
+int64_t blocks_of(const ShardSource& shard) {
+  return (shard.size_bytes() + kChecksumBlock_bytes - 1) / kChecksumBlock_bytes;
+}
+
+// A shard being written, by any number of threads.
+struct Progress {
+  std::vector<uint32_t> crc32c;     ///< of each block
+  std::atomic<int64_t> blocks = 0;  ///< still to be written
+  int64_t end = 0;                  ///< blocks of this and of the shards before
+};
+
+// Writes one block and returns its checksum. It goes to the system in parts that a processor's
+// cache holds, so that memory is read once.
+uint32_t write_block(const Work& work, SafetensorsWriter& writer, size_t i, int64_t at,
+                     const ShardSource& shard) {
+  constexpr int64_t kPart = 2 << 20;
+  const int64_t end = std::min(at + kChecksumBlock_bytes, shard.size_bytes());
+  uint32_t crc = 0;
+  for (int64_t from = at; from < end; from += kPart) {
+    if (work.given_up()) throw GivenUp();
+    const std::span<const std::byte> part = bytes_of(shard, from, std::min(kPart, end - from));
+    crc = indexed::crc32c(crc, part);
+    writer.write_at(i, from, part);
+  }
+  return crc;
+}
+
+// Writes the shards of one file and notes them in meta.
 void write_file(CheckpointMeta& meta, const Work& work, const std::string& name,
                 const std::vector<const ShardSource*>& shards) {
   std::vector<TensorEntry> entries;
-  std::vector<std::string> keys;
-  for (const ShardSource* shard : shards) {
-    std::string key = shard->group == "model" ? shard->name : shard->group + "." + shard->name;
-    const bool whole = shard->piece == Piece::whole(shard->whole_shape);
-    if (!whole)
-      key += message("@", shard->piece.offsets.empty() ? 0 : shard->piece.offsets[0], ".",
-                     shard->piece.offsets.size() > 1 ? shard->piece.offsets[1] : 0, ".",
-                     shard->piece.first);
-    const bool is_box =
-        shard->piece.first == 0 && shard->piece.count == Piece::whole(shard->piece.shape).count;
-    entries.push_back(
-        {.name = key,
-         .dtype = shard->dtype,
-         .shape = is_box ? shard->piece.shape : std::vector<int64_t>{shard->piece.count}});
-    keys.push_back(std::move(key));
+  std::vector<Progress> progress(shards.size());
+  int64_t blocks = 0;
+  for (size_t i = 0; i < shards.size(); ++i) {
+    entries.push_back(entry_of(*shards[i]));
+    progress[i].blocks = blocks_of(*shards[i]);
+    progress[i].crc32c.resize(static_cast<size_t>(progress[i].blocks));
+    progress[i].end = blocks += progress[i].blocks;
   }
   // A killed writer may have left a file of that name.
   SafetensorsWriter writer(work.folder + "/" + name, entries, {{"format", "pt"}},
                            indexed::Existing::replace);
-  std::vector<std::byte> memory;
+  indexed::share_work(blocks, work.threads, [&](int64_t number) {
+    const auto found =
+        std::upper_bound(progress.begin(), progress.end(), number,
+                         [](int64_t block, const Progress& p) { return block < p.end; });
+    const size_t i = static_cast<size_t>(found - progress.begin());
+    const int64_t block = number - (progress[i].end - blocks_of(*shards[i]));
+    progress[i].crc32c[static_cast<size_t>(block)] =
+        write_block(work, writer, i, block * kChecksumBlock_bytes, *shards[i]);
+    if (--progress[i].blocks == 0 && shards[i]->done) shards[i]->done();
+  });
   for (size_t i = 0; i < shards.size(); ++i) {
     const ShardSource& shard = *shards[i];
-    ShardRecord record{name, keys[i], shard.piece, {}};
-    const int64_t size = shard.size_bytes();
-    for (int64_t at = 0; at < size; at += kChecksumBlock_bytes) {
-      if (work.given_up()) throw GivenUp();
-      const std::span<const std::byte> block =
-          block_of(shard, at, std::min(kChecksumBlock_bytes, size - at), memory);
-      record.crc32c.push_back(indexed::crc32c(0, block));
-      writer.append(keys[i], block);
-    }
     TensorRecord* tensor = const_cast<TensorRecord*>(meta.find(shard.group, shard.name));
     if (!tensor) {
       meta.tensors.push_back({shard.group, shard.name, shard.dtype, shard.whole_shape, {}});
       tensor = &meta.tensors.back();
     }
-    tensor->shards.push_back(std::move(record));
+    tensor->shards.push_back({name, entries[i].name, shard.piece, std::move(progress[i].crc32c)});
   }
   meta.files[name] = writer.file_bytes();
   writer.commit();
@@ -253,7 +285,7 @@ void remove_checkpoint(const std::string& root, int64_t iteration) {
 }  // namespace
 
 int64_t ShardSource::size_bytes() const {
-  if (!fill) return static_cast<int64_t>(bytes.size());
+  if (!read) return static_cast<int64_t>(bytes.size());
   return safetensors_bytes(dtype, std::vector<int64_t>{piece.count});
 }
 
@@ -333,7 +365,9 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
     make_temporary(path, many);
     if (place_.rank == 0) remove_leftovers(path);
     refuse_full_disk(path_, shards);
-    write_files(meta, place_.rank, {path, shards, [&] { return many && meeting.given_up(); }});
+    write_files(
+        meta, place_.rank,
+        {path, shards, [&] { return many && meeting.given_up(); }, many ? 1 : place_.threads});
   } catch (const std::exception& error) {
     if (!many) throw;
     why = describe(error);

@@ -264,8 +264,9 @@ std::span<const std::byte> SafetensorsFile::bytes(const TensorEntry& entry) cons
                                static_cast<size_t>(entry.bytes()));
 }
 
-void SafetensorsFile::release(const TensorEntry& entry) const noexcept {
-  file_.release(static_cast<size_t>(data_start_ + entry.begin), static_cast<size_t>(entry.bytes()));
+void SafetensorsFile::release(const TensorEntry& entry, int64_t begin, int64_t end) const noexcept {
+  file_.release(static_cast<size_t>(data_start_ + entry.begin + begin),
+                static_cast<size_t>(end - begin));
 }
 
 SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors,
@@ -282,6 +283,7 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
   }
   data_start_ = static_cast<int64_t>(header.size());
   out_.write(std::as_bytes(std::span<const char>(header)));
+  out_.flush();
   skip_whole_tensors();
 }
 
@@ -301,12 +303,27 @@ void SafetensorsWriter::append(std::string_view name, std::span<const std::byte>
   skip_whole_tensors();
 }
 
+void SafetensorsWriter::write_at(size_t i, int64_t at, std::span<const std::byte> bytes) {
+  const int64_t count = static_cast<int64_t>(bytes.size());
+  if (at < 0 || count > tensors_.at(i).bytes() - at)
+    throw std::logic_error(path_ + ": tensor \"" + tensors_[i].name +
+                           "\" has more bytes than its shape");
+  const int64_t place = data_start_ + tensors_[i].begin + at;
+  out_.write_at(place, bytes);
+  out_.begin_writing_back(place, count);
+  placed_ += count;
+}
+
 int64_t SafetensorsWriter::file_bytes() const noexcept {
   return data_start_ + (tensors_.empty() ? 0 : tensors_.back().end);
 }
 
 void SafetensorsWriter::commit() {
-  if (current_ != tensors_.size())
+  const int64_t wanted = tensors_.empty() ? 0 : tensors_.back().end;
+  if (placed_ > 0 && placed_ != wanted)
+    throw std::logic_error(path_ + ": " + std::to_string(placed_) + " of " +
+                           std::to_string(wanted) + " bytes are there");
+  if (placed_ == 0 && current_ != tensors_.size())
     throw std::logic_error(path_ + ": tensor \"" + tensors_[current_].name + "\" is not whole");
   out_.commit();
 }

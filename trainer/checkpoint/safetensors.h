@@ -7,6 +7,7 @@
 // Source: docs/format/hf-folder.5.md; huggingface/safetensors, "Format".
 #pragma once
 
+#include <atomic>
 #include <cstddef>
 #include <cstdint>
 #include <map>
@@ -68,7 +69,10 @@ class SafetensorsFile {
 
   /// Tells the system that the pages of `entry` are not needed again soon, so that a walk over a
   /// large file keeps little memory resident. The bytes stay readable.
-  void release(const TensorEntry& entry) const noexcept;
+  void release(const TensorEntry& entry) const noexcept { release(entry, 0, entry.bytes()); }
+
+  /// The same for bytes begin .. end - 1 of the tensor.
+  void release(const TensorEntry& entry, int64_t begin, int64_t end) const noexcept;
 
   /// The "__metadata__" strings.
   const std::map<std::string, std::string>& metadata() const noexcept { return metadata_; }
@@ -106,6 +110,11 @@ class SafetensorsWriter {
   /// Errors: std::system_error; std::logic_error when `name` is not next or has all its bytes.
   void append(std::string_view name, std::span<const std::byte> bytes);
 
+  /// Writes bytes `at` .. of tensors()[i], each once; any number of threads at the same time, and
+  /// not mixed with append(). The disk begins on them at once.
+  /// Errors: std::system_error; std::logic_error when they leave the tensor.
+  void write_at(size_t i, int64_t at, std::span<const std::byte> bytes);
+
   /// Bytes of the whole file, header included.
   int64_t file_bytes() const noexcept;
 
@@ -118,8 +127,9 @@ class SafetensorsWriter {
 
   std::string path_;
   std::vector<TensorEntry> tensors_;
-  size_t current_ = 0;   ///< index of the tensor being written.
-  int64_t written_ = 0;  ///< bytes of data written so far.
+  size_t current_ = 0;               ///< index of the tensor being written.
+  int64_t written_ = 0;              ///< bytes of data appended so far.
+  std::atomic<int64_t> placed_ = 0;  ///< bytes of data that write_at() wrote.
   int64_t data_start_ = 0;
   indexed::OutputFile out_;
 };

@@ -17,9 +17,25 @@ using ops::Activation;
 
 std::string text(int64_t n) { return std::to_string(n); }
 
+std::vector<WeightPlace> places_of(const FlatLayout& layout, DType dtype,
+                                   const std::function<WeightPlace(const LocalParam&)>& place) {
+  std::vector<WeightPlace> places;
+  for (const Slot& slot : layout.slots())
+    places.push_back(place ? place(slot.param) : WeightPlace{dtype});
+  return places;
+}
+
+// A parameter's shape, in memory that is somewhere already.
+Tensor placed(const Slot& slot, const WeightPlace& place) {
+  Tensor flat(const_cast<std::byte*>(place.in_place), place.dtype, Device::cpu,
+              {slot.param.elements()});
+  return slot.in(flat, slot.offset);
+}
+
 }  // namespace
 
-Decoder::Decoder(const ModelSpec& spec, DType dtype, int64_t max_length, ops::Ops& ops)
+Decoder::Decoder(const ModelSpec& spec, DType dtype, int64_t max_length, ops::Ops& ops,
+                 const std::function<WeightPlace(const LocalParam&)>& place)
     : spec_(spec),
       dtype_(dtype),
       max_length_(max_length),
@@ -27,25 +43,34 @@ Decoder::Decoder(const ModelSpec& spec, DType dtype, int64_t max_length, ops::Op
       layout_(local_params(spec, whole_model(spec)), true),
       arena_([&] {
         ops::Arena plan;
-        allocate(plan);
+        allocate(plan, places_of(layout_, dtype, place));
         return ops::Arena(ops, plan.used_bytes());
       }()) {
   if (spec.position == Position::learned && max_length > spec.max_position_embeddings) {
     throw ShapeError("a text of " + text(max_length) + " tokens: the model has positions for " +
                      text(spec.max_position_embeddings));
   }
-  allocate(arena_);
+  allocate(arena_, places_of(layout_, dtype, place));
   if (spec.rotary_dim() > 0) fill_rotary_tables();
-  for (const Slot& slot : layout_.slots()) parameters_.push_back({&slot.param, slot.in(flat_)});
 }
 
-void Decoder::allocate(ops::Arena& arena) {
+void Decoder::allocate(ops::Arena& arena, const std::vector<WeightPlace>& places) {
   const int64_t rows = std::min(kChunk, max_length_), h = spec_.hidden_size;
   const int64_t kv = spec_.num_query_groups * spec_.kv_channels;
   const auto activations = [&](int64_t columns) {
     return arena.cut("activations", dtype_, {rows, 1, columns});
   };
-  flat_ = arena.cut("parameters", dtype_, {layout_.elements()});
+  parameters_.clear();
+  for (size_t i = 0; i < places.size(); ++i) {
+    const Slot& slot = layout_.slots()[i];
+    const bool in_place = places[i].in_place != nullptr;
+    parameters_.push_back(
+        {&slot.param,
+         in_place ? placed(slot, places[i])
+                  : slot.in(arena.cut("parameters", places[i].dtype, {slot.param.elements()}),
+                            slot.offset),
+         in_place});
+  }
   keys_.clear();
   values_.clear();
   for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
@@ -82,7 +107,7 @@ void Decoder::fill_rotary_tables() {
 
 Tensor Decoder::weight(int64_t layer, Role role) const {
   const int at = layout_.find(layer, role);
-  return at < 0 ? Tensor() : layout_.slots()[static_cast<size_t>(at)].in(flat_);
+  return at < 0 ? Tensor() : parameters_[static_cast<size_t>(at)].tensor;
 }
 
 std::vector<float> Decoder::append(std::span<const int32_t> tokens) {

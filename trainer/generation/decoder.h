@@ -6,7 +6,9 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <cstddef>
 #include <cstdint>
+#include <functional>
 #include <span>
 #include <vector>
 
@@ -17,18 +19,29 @@
 
 namespace trainer {
 
+/// How a decoder holds a parameter.
+struct WeightPlace {
+  DType dtype = DType::f32;
+  /// Memory of the caller's, of a CPU decoder, that holds it and outlives the decoder; null: the
+  /// decoder has memory of its own for it.
+  const std::byte* in_place = nullptr;
+};
+
 /// State: one thread at a time.
 class Decoder {
  public:
   /// Allocates weights (undefined until the caller has uploaded them through parameters()) and a
-  /// cache for `max_length` positions.
+  /// cache for `max_length` positions. `dtype` is what is computed in, and the weights' own unless
+  /// `place` says otherwise: bf16 matrices beside fp32 on a CPU.
   /// Errors: ShapeError when max_length is more than a learned position table has; DeviceError.
-  Decoder(const ModelSpec& spec, DType dtype, int64_t max_length, ops::Ops& ops);
+  Decoder(const ModelSpec& spec, DType dtype, int64_t max_length, ops::Ops& ops,
+          const std::function<WeightPlace(const LocalParam&)>& place = {});
 
-  /// A parameter's place; the tensor is in `dtype`.
+  /// A parameter's place.
   struct Parameter {
     const LocalParam* param = nullptr;
     Tensor tensor;
+    bool in_place = false;  ///< The caller's memory, which has its numbers already.
   };
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
@@ -51,7 +64,7 @@ class Decoder {
     Tensor words, last_words;  ///< Of embeddings that are projected.
   };
 
-  void allocate(ops::Arena& arena);
+  void allocate(ops::Arena& arena, const std::vector<WeightPlace>& places);
   void fill_rotary_tables();
   void forward(std::span<const int32_t> tokens);
   void embed(int64_t count);
@@ -72,11 +85,11 @@ class Decoder {
   int64_t length_ = 0;
   ops::Ops& ops_;
   FlatLayout layout_;
-  Tensor flat_, cosine_, sine_;
+  Tensor cosine_, sine_;
   std::vector<Tensor> keys_, values_;  ///< of each layer: (T, 1, G * D).
   Buffers buffers_;
+  std::vector<Parameter> parameters_;  ///< In the order of the layout's slots.
   ops::Arena arena_;  ///< after what allocate() fills, since its size is found by a first call.
-  std::vector<Parameter> parameters_;
 };
 
 }  // namespace trainer

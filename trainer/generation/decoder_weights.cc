@@ -9,6 +9,8 @@
 
 #include "convert/canonical.h"
 #include "convert/hf_folder.h"
+#include "convert/tensor_blocks.h"
+#include "libindexed/workers.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 #include "trainer/session/snapshot.h"
@@ -20,6 +22,29 @@ namespace {
 std::string flag_value(const CheckpointMeta& meta, const char* flag) {
   const auto found = meta.config.find(flag);
   return found == meta.config.end() || found->second.empty() ? "" : found->second[0];
+}
+
+bool is_aligned(const std::byte* data, int64_t bytes) {
+  return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
+}
+
+// Matrices of bf16 are widened where they are multiplied; what else is not fp32 is converted.
+DType held_dtype(const std::string& stored, size_t dimensions) {
+  return stored == "BF16" && dimensions == 2 ? DType::bf16 : DType::f32;
+}
+
+// A parameter of a checkpoint. Main parameters, which are more exact, are taken where they are.
+WeightPlace stored_place(Checkpoint& checkpoint, const LocalParam& param) {
+  const TensorRecord* record = checkpoint.meta().find("model", param.spec.name);
+  if (record == nullptr || checkpoint.meta().find("main", param.spec.name) != nullptr) return {};
+  WeightPlace place{held_dtype(record->dtype, param.shape.size())};
+  const bool as_held = place.dtype == DType::bf16 || record->dtype == "F32";
+  if (!as_held || record->shape != param.spec.shape || record->shards.size() != 1 ||
+      record->shards[0].piece != Piece::whole(record->shape))
+    return place;
+  const std::byte* data = checkpoint.view(*record, record->shards[0], 0, 0).data();
+  if (is_aligned(data, place.dtype == DType::bf16 ? 2 : 4)) place.in_place = data;
+  return place;
 }
 
 DecoderModel open_checkpoint_model(const std::string& path) {
@@ -39,9 +64,19 @@ DecoderModel open_checkpoint_model(const std::string& path) {
       std::filesystem::exists(beside / "tokenizer_config.json")) {
     model.tokenizer = {.tokenizer_model = beside.string()};  // what training carried along
   }
+  model.place = [checkpoint](const LocalParam& param) { return stored_place(*checkpoint, param); };
   model.load = [checkpoint](Decoder& decoder, ops::Ops& ops) {
-    for (const Decoder::Parameter& p : decoder.parameters())
-      load_weight(ops, *checkpoint, *p.param, p.tensor);
+    const std::vector<Decoder::Parameter>& all = decoder.parameters();
+    // What lies in the file stays there; its checksums are compared by all processors.
+    indexed::share_work(
+        static_cast<int64_t>(all.size()), indexed::copying_threads(), [&](int64_t i) {
+          const Decoder::Parameter& p = all[static_cast<size_t>(i)];
+          if (!p.in_place) return;
+          const TensorRecord& record = *checkpoint->meta().find("model", p.param->spec.name);
+          checkpoint->view(record, record.shards[0], 0, p.tensor.bytes());
+        });
+    for (const Decoder::Parameter& p : all)
+      if (!p.in_place) load_weight(ops, *checkpoint, *p.param, p.tensor);
   };
   return model;
 }
@@ -69,6 +104,31 @@ convert::TensorSource canonical_source(const convert::CanonicalModel& model,
   return model.at(name);
 }
 
+// A parameter of a folder.
+WeightPlace folder_place(const convert::CanonicalModel& model, const LocalParam& param) {
+  const convert::TensorSource source = canonical_source(model, param.spec);
+  WeightPlace place{held_dtype(source.dtype, param.shape.size())};
+  const bool as_held = place.dtype == DType::bf16 || source.dtype == "F32";
+  if (!as_held || source.shape != param.shape) return place;
+  const std::byte* data = source.in_place(0, source.rows());
+  if (data != nullptr && is_aligned(data, source.element_bytes())) place.in_place = data;
+  return place;
+}
+
+convert::TensorSource folder_source(const convert::CanonicalModel& model,
+                                    const Decoder::Parameter& p) {
+  const char* dtype = p.tensor.dtype == DType::bf16  ? "BF16"
+                      : p.tensor.dtype == DType::f16 ? "F16"
+                                                     : "F32";
+  convert::TensorSource source =
+      convert::convert_dtype(canonical_source(model, p.param->spec), dtype);
+  if (source.bytes() != p.tensor.bytes()) {
+    throw ShapeError(p.param->spec.name +
+                     ": the folder's tensor has another size than the model's");
+  }
+  return source;
+}
+
 DecoderModel open_hf_model(const std::string& path) {
   const std::shared_ptr<convert::CanonicalModel> source =
       std::make_shared<convert::CanonicalModel>(convert::read_hf_folder(path));
@@ -77,25 +137,23 @@ DecoderModel open_hf_model(const std::string& path) {
   model.dtype = source->dtype == "BF16" ? "bf16" : source->dtype == "F16" ? "fp16" : "fp32";
   model.tokenizer.tokenizer_model = path;
   model.notes = source->notes;
+  model.place = [source](const LocalParam& param) { return folder_place(*source, param); };
   model.load = [source](Decoder& decoder, ops::Ops& ops) {
+    std::vector<convert::TensorSource> tensors;
+    std::vector<std::byte*> memories;
     for (const Decoder::Parameter& p : decoder.parameters()) {
-      const char* dtype = p.tensor.dtype == DType::bf16  ? "BF16"
-                          : p.tensor.dtype == DType::f16 ? "F16"
-                                                         : "F32";
-      const convert::TensorSource stored =
-          convert::convert_dtype(canonical_source(*source, p.param->spec), dtype);
-      if (stored.bytes() != p.tensor.bytes()) {
-        throw ShapeError(p.param->spec.name +
-                         ": the folder's tensor has another size than the model's");
-      }
+      if (p.in_place) continue;
+      const convert::TensorSource stored = folder_source(*source, p);
       if (p.tensor.device == Device::cpu) {
-        stored.read_rows(0, stored.rows(), static_cast<std::byte*>(p.tensor.data));
+        tensors.push_back(stored);
+        memories.push_back(static_cast<std::byte*>(p.tensor.data));
         continue;
       }
       const std::vector<std::byte> bytes = stored.load();
       ops.upload(p.tensor, bytes.data());
       ops.wait(ops.mark());
     }
+    convert::load_all(tensors, memories);
   };
   return model;
 }

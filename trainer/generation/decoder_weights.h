@@ -21,6 +21,10 @@ struct DecoderModel {
   std::string dtype = "fp32";  ///< of its weights: fp32, bf16, fp16.
   TokenizerFiles tokenizer;    ///< as it names them; empty where it names none.
   std::vector<std::string> notes;
+  /// Where a decoder that computes in fp32 on a CPU has a parameter, for its constructor: where the
+  /// file is mapped, if its numbers lie there as the model holds them (then this object outlives
+  /// the decoder), else in memory of its own. Matrices of bf16 stay bf16. No score depends on it.
+  std::function<WeightPlace(const LocalParam&)> place;
   /// Fills a Decoder's parameters; every byte's checksum is seen where there is one.
   /// Errors: indexed::FormatError naming file, tensor and why.
   std::function<void(Decoder&, ops::Ops&)> load;

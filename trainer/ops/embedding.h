@@ -18,9 +18,9 @@ struct EmbeddingForward {
   static constexpr const char* kName = "embedding_forward";
   Tensor x;               ///< (S, B, H) model dtype, out.
   Tensor tokens;          ///< (S, B) int32.
-  Tensor token_table;     ///< (V, H) model dtype; optional.
+  Tensor token_table;     ///< (V, H) model dtype, or bf16 beside fp32 on the CPU; optional.
   Tensor positions;       ///< (S, B) int32; needed when position_table is given.
-  Tensor position_table;  ///< (positions, H) model dtype; optional.
+  Tensor position_table;  ///< (positions, H) as token_table; optional.
   int64_t first_token = 0;
   Dropout dropout;
 
@@ -29,9 +29,13 @@ struct EmbeddingForward {
     e.rank("x", x, 3);
     e.model_dtype("x", x);
     e.shape("tokens", tokens, DType::i32, {x.shape[0], x.shape[1]});
-    if (token_table) e.shape("token_table", token_table, x.dtype, {token_table.rows(), x.shape[2]});
+    if (token_table) {
+      e.weight_dtype("token_table", token_table, x.dtype);
+      e.dims("token_table", token_table, {token_table.rows(), x.shape[2]});
+    }
     if (position_table) {
-      e.shape("position_table", position_table, x.dtype, {position_table.rows(), x.shape[2]});
+      e.weight_dtype("position_table", position_table, x.dtype);
+      e.dims("position_table", position_table, {position_table.rows(), x.shape[2]});
       e.shape("positions", positions, DType::i32, {x.shape[0], x.shape[1]});
     }
     dropout.check(e, x.columns());

@@ -49,6 +49,12 @@ class Expect {
   void model_dtype(const char* what, const Tensor& t) const {
     if (!is_float(t.dtype)) fail(what, t, "fp32, bf16 or fp16");
   }
+  /// The model dtype; on the CPU bf16 too, beside activations in fp32: it is widened where it is
+  /// read.
+  void weight_dtype(const char* what, const Tensor& t, DType model) const {
+    const bool widened = device_ == Device::cpu && model == DType::f32 && t.dtype == DType::bf16;
+    if (t.dtype != model && !widened) fail(what, t, std::string(name(model)) + " weights");
+  }
   void grad_dtype(const char* what, const Tensor& t, DType model) const {
     if (!t || (t.dtype != DType::f32 && t.dtype != model)) fail(what, t, "fp32 or the model dtype");
   }

@@ -25,7 +25,7 @@ struct LinearForward {
   Tensor pre_activation;  ///< (R, O) model dtype, out: before the activation, kept for backward;
                           ///< optional.
   Tensor x;               ///< (R, I) model dtype.
-  Tensor weight;          ///< (O, I) model dtype.
+  Tensor weight;          ///< (O, I) model dtype, or bf16 beside fp32 on the CPU.
   Tensor bias;            ///< (O) model dtype; optional.
   Tensor addend;          ///< (R, O) model dtype; optional: the residual, or another branch.
   Activation activation = Activation::none;
@@ -35,7 +35,8 @@ struct LinearForward {
     e.model_dtype("x", x);
     e.rank("weight", weight, 2);
     e.matrix("x", x, x.dtype, x.rows(), weight.shape[1]);
-    e.matrix("weight", weight, x.dtype, weight.shape[0], weight.shape[1]);
+    e.weight_dtype("weight", weight, x.dtype);
+    e.matrix("weight", weight, weight.dtype, weight.shape[0], weight.shape[1]);
     e.that(y.dtype == DType::f32 || y.dtype == x.dtype, "y must be of the model dtype or fp32");
     e.matrix("y", y, y.dtype, x.rows(), weight.shape[0]);
     if (pre_activation)

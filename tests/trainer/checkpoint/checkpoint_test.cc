@@ -9,6 +9,7 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <atomic>
 #include <cstdlib>
 #include <cstring>
 #include <filesystem>
@@ -357,6 +358,36 @@ TEST_F(CheckpointTest, MissingElementsAreAnError) {
   } catch (const indexed::FormatError& error) {
     EXPECT_THAT(error.what(), HasSubstr("model t: shards hold 4 of 8 elements"));
   }
+}
+
+// Threads that share the writing make the files that one makes.
+TEST_F(CheckpointTest, ThreadsChangeNoByte) {
+  std::vector<float> large(static_cast<size_t>(2 * kChecksumBlock_bytes / 4 + 3));
+  std::iota(large.begin(), large.end(), 0.5f);
+  const std::span<const std::byte> bytes = std::as_bytes(std::span(large));
+  const int64_t count = static_cast<int64_t>(large.size());
+  std::vector<std::string> files;
+  for (const int threads : {1, 4}) {
+    const std::string path = root_ + "/" + std::to_string(threads);
+    std::atomic<int> done = 0;
+    std::vector<ShardSource> shards;
+    for (const char* name : {"a", "b"}) {
+      ShardSource shard{"model", name, "F32", {count}, Piece::whole({count}), {}};
+      shard.read = [bytes](int64_t at, int64_t size) {
+        return bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(size));
+      };
+      shard.done = [&done] { ++done; };
+      shards.push_back(shard);
+    }
+    CheckpointRoot(path, {.threads = threads}).save({}, shards, 0);
+    EXPECT_EQ(done, 2);
+    for (const char* name : {"/meta.json", "/rank_00000_model.safetensors"}) {
+      std::ifstream in(path + "/iter_0000000" + name, std::ios::binary);
+      files.emplace_back(std::istreambuf_iterator<char>(in), std::istreambuf_iterator<char>());
+    }
+    Checkpoint::open(path + "/iter_0000000").verify();
+  }
+  EXPECT_TRUE(files[0] == files[2] && files[1] == files[3]);
 }
 
 }  // namespace

@@ -206,16 +206,21 @@ TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
       WriterPlace mine = place(rank);
       mine.name = [](int of) { return "rank " + std::to_string(of) + " (n7)"; };
       CheckpointRoot root(root_, mine);
-      const auto wait_for_failure = [&](int64_t, std::span<std::byte>) {
+      const std::vector<std::byte> zeros(kChecksumBlock_bytes);
+      const auto wait_for_failure = [&](int64_t, int64_t size) {
         ++blocks;
         // Half of rank 0's patience: the wait must not end because of it.
         for (int i = 0; i < 1000 && !failed; ++i) std::this_thread::sleep_for(milliseconds(10));
         late = late || !failed;
+        return std::span(zeros).first(static_cast<size_t>(size));
       };
       ShardSource shard{"model",   "m" + std::to_string(rank), "F32",
                         {kFloats}, Piece::whole({kFloats}),    {}};
-      shard.fill = wait_for_failure;
-      if (rank == 0) shard.fill = [](int64_t, std::span<std::byte>) {};
+      shard.read = wait_for_failure;
+      if (rank == 0)
+        shard.read = [&](int64_t, int64_t size) {
+          return std::span(zeros).first(static_cast<size_t>(size));
+        };
       try {
         root.save(meta, {shard}, 0, rank == 2 ? "no memory for a copy" : "");
       } catch (const std::exception& error) {

@@ -203,5 +203,31 @@ TEST_F(SafetensorsTest, AMissingFileNamesItself) {
   }
 }
 
+// Bytes in any order make the file that appending makes; a hole has no name.
+TEST_F(SafetensorsTest, BytesComeInAnyOrder) {
+  const std::vector<TensorEntry> entries = {{"a", "U8", {5}}, {"b", "U8", {0}}, {"c", "U8", {3}}};
+  const std::vector<std::byte> bytes = {std::byte{1}, std::byte{2}, std::byte{3}, std::byte{4},
+                                        std::byte{5}, std::byte{6}, std::byte{7}, std::byte{8}};
+  const std::span<const std::byte> all(bytes);
+  SafetensorsWriter in_order(path("a.safetensors"), entries, {});
+  in_order.append("a", all.first(5));
+  in_order.append("c", all.subspan(5));
+  in_order.commit();
+  SafetensorsWriter any(path("b.safetensors"), entries, {});
+  any.write_at(2, 1, all.subspan(6));
+  any.write_at(0, 3, all.subspan(3, 2));
+  any.write_at(0, 0, all.first(3));
+  EXPECT_THROW(any.commit(), std::logic_error);
+  EXPECT_THROW(any.write_at(2, 1, all.first(3)), std::logic_error);
+  EXPECT_FALSE(fs::exists(path("b.safetensors")));
+  any.write_at(2, 0, all.subspan(5, 1));
+  any.commit();
+  const auto read = [&](const char* name) {
+    std::ifstream in(path(name), std::ios::binary);
+    return std::string(std::istreambuf_iterator<char>(in), {});
+  };
+  EXPECT_EQ(read("a.safetensors"), read("b.safetensors"));
+}
+
 }  // namespace
 }  // namespace trainer

@@ -3,10 +3,12 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cstring>
+#include <vector>
 
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/cpu/dropout.h"
 #include "trainer/ops/launch.h"
+#include "trainer/ops/number.h"
 
 namespace ops::cpu {
 namespace {
@@ -15,10 +17,15 @@ constexpr int64_t kRowPiece = 32;
 /// A multiple of 8: a piece of columns begins at a Philox counter.
 constexpr int64_t kColumnPiece = 64;
 
-/// Row `index` of a table, or null when it lies outside.
-const float* table_row(const Tensor& table, int64_t index) {
+/// Row `index` of a table, or null when it lies outside. One of bf16 is widened into `memory`.
+const float* table_row(const Tensor& table, int64_t index, std::vector<float>& memory) {
   if (!table || index < 0 || index >= table.shape[0]) return nullptr;
-  return table.as<float>() + index * table.shape[1];
+  const int64_t columns = table.shape[1];
+  if (table.dtype != DType::bf16) return table.as<float>() + index * columns;
+  const uint16_t* row = table.as<uint16_t>() + index * columns;
+  memory.resize(static_cast<size_t>(columns));
+  std::transform(row, row + columns, memory.begin(), bf16_to_float);
+  return memory.data();
 }
 
 }  // namespace
@@ -28,11 +35,13 @@ void launch(CpuOps& cpu, const EmbeddingForward& a) {
   const int32_t* tokens = a.tokens.as<int32_t>();
   const DropoutMask mask(a.dropout);
   cpu.pieces(a.x.rows(), kRowPiece, [&](int64_t begin, int64_t end) {
+    std::vector<float> token_row, position_row;
     for (int64_t r = begin; r < end; ++r) {
       float* x = a.x.as<float>() + r * columns;
-      const float* token = table_row(a.token_table, tokens[r] - a.first_token);
+      const float* token = table_row(a.token_table, tokens[r] - a.first_token, token_row);
       const float* position =
-          a.position_table ? table_row(a.position_table, a.positions.as<int32_t>()[r]) : nullptr;
+          a.position_table ? table_row(a.position_table, a.positions.as<int32_t>()[r], position_row)
+                           : nullptr;
       for (int64_t c = 0; c < columns; ++c)
         x[c] = (token != nullptr ? token[c] : 0.0f) + (position != nullptr ? position[c] : 0.0f);
       mask.apply(x, columns, r / batch, r % batch);

@@ -7,6 +7,7 @@
 #include "trainer/ops/cpu/gemm.h"
 
 #include <algorithm>
+#include <bit>
 #include <cstring>
 #include <utility>
 
@@ -43,7 +44,29 @@ template <int kWidth>
 struct Vector {
   typedef float type __attribute__((vector_size(kWidth * 4), aligned(4), may_alias));
   typedef int32_t lanes __attribute__((vector_size(kWidth * 4)));
+  typedef uint32_t bits __attribute__((vector_size(kWidth * 4)));
+  typedef uint16_t halves __attribute__((vector_size(kWidth * 2), aligned(2), may_alias));
 };
+
+[[gnu::always_inline]] inline float widened(float x) noexcept { return x; }
+[[gnu::always_inline]] inline float widened(uint16_t bf16) noexcept {
+  return std::bit_cast<float>(uint32_t{bf16} << 16);
+}
+
+/// kWidth numbers from `from` on.
+template <int kWidth>
+[[gnu::always_inline]] inline void load(typename Vector<kWidth>::type& out,
+                                        const float* from) noexcept {
+  out = *reinterpret_cast<const typename Vector<kWidth>::type*>(from);
+}
+template <int kWidth>
+[[gnu::always_inline]] inline void load(typename Vector<kWidth>::type& out,
+                                        const uint16_t* from) noexcept {
+  using V = Vector<kWidth>;
+  out = reinterpret_cast<typename V::type>(
+      __builtin_convertvector(*reinterpret_cast<const typename V::halves*>(from), typename V::bits)
+      << 16);
+}
 
 template <int kWidth>
 [[gnu::always_inline]] inline void store(const Step& t, float* c,
@@ -83,20 +106,22 @@ template <int kWidth, int kRows, int kHeight>
 }
 
 /// c (kRows, kColumns) where rows of a and columns of b are contiguous, b_column apart: sums in
-/// lanes along k, which are added at the end. b is read once, usually from memory.
-template <int kWidth, int kRows>
-[[gnu::always_inline]] inline void dots(const Product& p, int64_t first_column) noexcept {
+/// lanes along k, which are added at the end. b is read once, from memory as a rule.
+template <int kWidth, int kRows, class T>
+[[gnu::always_inline]] inline void dots(const Product& p, const MatrixOf<T>& of,
+                                        int64_t first_column) noexcept {
   using V = typename Vector<kWidth>::type;
   constexpr int kColumns = 4;
-  const float* b[kColumns];
+  const T* b[kColumns];
   for (int64_t j = 0; j < kColumns; ++j)
-    b[j] = p.b.data + std::min(first_column + j, p.n - 1) * p.b.column;
+    b[j] = of.data + std::min(first_column + j, p.n - 1) * of.column;
   V sum[kRows][kColumns] = {};
   int64_t k = 0;
   for (; k + kWidth <= p.k; k += kWidth) {
 #pragma GCC unroll 4
     for (int j = 0; j < kColumns; ++j) {
-      const V y = *reinterpret_cast<const V*>(b[j] + k);
+      V y;
+      load<kWidth>(y, b[j] + k);
 #pragma GCC unroll 4
       for (int r = 0; r < kRows; ++r)
         sum[r][j] += *reinterpret_cast<const V*>(p.a.data + r * p.a.row + k) * y;
@@ -106,7 +131,8 @@ template <int kWidth, int kRows>
     for (int j = 0; j < kColumns && first_column + j < p.n; ++j) {
       float total = 0;
       for (int lane = 0; lane < kWidth; ++lane) total += sum[r][j][lane];
-      for (int64_t rest = k; rest < p.k; ++rest) total += p.a.data[r * p.a.row + rest] * b[j][rest];
+      for (int64_t rest = k; rest < p.k; ++rest)
+        total += p.a.data[r * p.a.row + rest] * widened(b[j][rest]);
       float& c = p.c[r * p.c_row + first_column + j];
       c = p.alpha * total + (p.add ? c : 0.0f);
     }
@@ -132,8 +158,8 @@ template <int kWidth, int kStep>
 }
 
 /// out[k * 2 * kWidth + j] = in[j * stride + k], for `columns` j and `depth` k.
-template <int kWidth>
-[[gnu::always_inline]] inline void transpose(float* out, const float* in, int64_t stride,
+template <int kWidth, class T>
+[[gnu::always_inline]] inline void transpose(float* out, const T* in, int64_t stride,
                                              int64_t columns, int64_t depth) noexcept {
   using V = typename Vector<kWidth>::type;
   constexpr int64_t kOut = 2 * kWidth;
@@ -143,8 +169,7 @@ template <int kWidth>
     for (int64_t k = 0; k < whole_depth; k += kWidth) {
       V rows[kWidth];
 #pragma GCC unroll 16
-      for (int i = 0; i < kWidth; ++i)
-        rows[i] = *reinterpret_cast<const V*>(in + (j + i) * stride + k);
+      for (int i = 0; i < kWidth; ++i) load<kWidth>(rows[i], in + (j + i) * stride + k);
       exchange<kWidth, 1>(rows);
 #pragma GCC unroll 16
       for (int i = 0; i < kWidth; ++i) *reinterpret_cast<V*>(out + (k + i) * kOut + j) = rows[i];
@@ -152,7 +177,7 @@ template <int kWidth>
   }
   for (int64_t j = 0; j < columns; ++j)
     for (int64_t k = j < whole_columns ? whole_depth : 0; k < depth; ++k)
-      out[k * kOut + j] = in[j * stride + k];
+      out[k * kOut + j] = widened(in[j * stride + k]);
 }
 
 /// Packs `depth` lines of kCount floats, `stride` apart, one after another.
@@ -169,7 +194,9 @@ struct Level {
   void (*direct[kMaxRows + 1])(const Step&) noexcept;
   void (*packed[kMaxRows + 1])(const Step&) noexcept;
   void (*transpose)(float*, const float*, int64_t, int64_t, int64_t) noexcept;
+  void (*transpose_bf16)(float*, const uint16_t*, int64_t, int64_t, int64_t) noexcept;
   void (*dots[kFewRows + 1])(const Product&, int64_t) noexcept;
+  void (*dots_bf16[kFewRows + 1])(const Product&, int64_t) noexcept;
   void (*copy_rows)(float*, const float*, int64_t, int64_t) noexcept;
   void (*copy_columns)(float*, const float*, int64_t, int64_t) noexcept;
 };
@@ -184,10 +211,18 @@ struct Avx512 {
   }
   template <int kRows>
   TARGET_AVX512 static void along(const Product& p, int64_t first_column) noexcept {
-    dots<kWidth, kRows>(p, first_column);
+    dots<kWidth, kRows>(p, p.b, first_column);
+  }
+  template <int kRows>
+  TARGET_AVX512 static void along_bf16(const Product& p, int64_t first_column) noexcept {
+    dots<kWidth, kRows>(p, p.b_bf16, first_column);
   }
   TARGET_AVX512 static void turn(float* out, const float* in, int64_t stride, int64_t columns,
                                  int64_t depth) noexcept {
+    transpose<kWidth>(out, in, stride, columns, depth);
+  }
+  TARGET_AVX512 static void turn_bf16(float* out, const uint16_t* in, int64_t stride,
+                                      int64_t columns, int64_t depth) noexcept {
     transpose<kWidth>(out, in, stride, columns, depth);
   }
 };
@@ -201,10 +236,18 @@ struct Avx2 {
   }
   template <int kRows>
   TARGET_AVX2 static void along(const Product& p, int64_t first_column) noexcept {
-    dots<kWidth, kRows>(p, first_column);
+    dots<kWidth, kRows>(p, p.b, first_column);
+  }
+  template <int kRows>
+  TARGET_AVX2 static void along_bf16(const Product& p, int64_t first_column) noexcept {
+    dots<kWidth, kRows>(p, p.b_bf16, first_column);
   }
   TARGET_AVX2 static void turn(float* out, const float* in, int64_t stride, int64_t columns,
                                int64_t depth) noexcept {
+    transpose<kWidth>(out, in, stride, columns, depth);
+  }
+  TARGET_AVX2 static void turn_bf16(float* out, const uint16_t* in, int64_t stride, int64_t columns,
+                                    int64_t depth) noexcept {
     transpose<kWidth>(out, in, stride, columns, depth);
   }
 };
@@ -218,10 +261,18 @@ struct Plain {
   }
   template <int kRows>
   static void along(const Product& p, int64_t first_column) noexcept {
-    dots<kWidth, kRows>(p, first_column);
+    dots<kWidth, kRows>(p, p.b, first_column);
+  }
+  template <int kRows>
+  static void along_bf16(const Product& p, int64_t first_column) noexcept {
+    dots<kWidth, kRows>(p, p.b_bf16, first_column);
   }
   static void turn(float* out, const float* in, int64_t stride, int64_t columns,
                    int64_t depth) noexcept {
+    transpose<kWidth>(out, in, stride, columns, depth);
+  }
+  static void turn_bf16(float* out, const uint16_t* in, int64_t stride, int64_t columns,
+                        int64_t depth) noexcept {
     transpose<kWidth>(out, in, stride, columns, depth);
   }
 };
@@ -234,7 +285,10 @@ constexpr Level level_of(std::integer_sequence<int, kRow...>) {
           {nullptr, Set::template step<kRow + 1, 0>...},
           {nullptr, Set::template step<kRow + 1, Set::kHeight>...},
           Set::turn,
+          Set::turn_bf16,
           {nullptr, Set::template along<1>, Set::template along<2>, Set::template along<3>},
+          {nullptr, Set::template along_bf16<1>, Set::template along_bf16<2>,
+           Set::template along_bf16<3>},
           copy_lines<Set::kHeight>,
           copy_lines<2 * Set::kWidth>};
 }
@@ -258,8 +312,15 @@ void copy_rows(float* to, int64_t to_row, const float* from, int64_t from_row, i
   for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_row, columns, to + r * to_row);
 }
 
-/// Packs depth rows of `columns` columns of b one after another, padded with zeros to the kernel's
-/// width.
+void pack_columns(const Level& l, float* out, const Bf16Matrix& b, int64_t columns,
+                  int64_t depth) noexcept {
+  if (columns < l.columns) std::fill_n(out, depth * l.columns, 0.0f);
+  if (b.column != 1) return l.transpose_bf16(out, b.data, b.column, columns, depth);
+  for (int64_t k = 0; k < depth; ++k)
+    for (int64_t j = 0; j < columns; ++j) out[k * l.columns + j] = widened(b.data[k * b.row + j]);
+}
+
+/// depth rows of `columns` columns of b behind one another, with zeros up to the kernel's width.
 void pack_columns(const Level& l, float* out, const Matrix& b, int64_t columns,
                   int64_t depth) noexcept {
   if (columns < l.columns) std::fill_n(out, depth * l.columns, 0.0f);
@@ -290,7 +351,10 @@ void block(const Level& l, const Product& p, int64_t from) noexcept {
   for (int64_t column = 0; column < p.n; column += l.columns) {
     const int64_t columns = std::min(l.columns, p.n - column);
     const bool whole = columns == l.columns;
-    pack_columns(l, packed, p.b.from(from, column), columns, depth);
+    if (p.b_bf16.data != nullptr)
+      pack_columns(l, packed, p.b_bf16.from(from, column), columns, depth);
+    else
+      pack_columns(l, packed, p.b.from(from, column), columns, depth);
     for (int64_t row = 0; row < p.m; row += l.rows) {
       const int64_t rows = std::min(l.rows, p.m - row);
       float* c = p.c + row * p.c_row + column;
@@ -320,8 +384,10 @@ const char* name(GemmLevel level) noexcept { return kLevels[static_cast<int>(lev
 
 void multiply(const Product& p, GemmLevel level) noexcept {
   const Level& l = kLevels[static_cast<int>(level)];
-  if (p.m > 0 && p.m <= kFewRows && p.a.column == 1 && p.b.row == 1) {
-    for (int64_t column = 0; column < p.n; column += 4) l.dots[p.m](p, column);
+  const bool narrow = p.b_bf16.data != nullptr;
+  if (p.m > 0 && p.m <= kFewRows && p.a.column == 1 && (narrow ? p.b_bf16.row : p.b.row) == 1) {
+    for (int64_t column = 0; column < p.n; column += 4)
+      (narrow ? l.dots_bf16 : l.dots)[p.m](p, column);
     return;
   }
   for (int64_t row = 0; row < p.m; row += kBlockRows) {
@@ -337,7 +403,10 @@ Product part_of(const Product& p, const Part& part) noexcept {
   out.m = part.rows;
   out.n = part.columns;
   out.a = p.a.from(part.row, 0);
-  out.b = p.b.from(0, part.column);
+  if (p.b_bf16.data != nullptr)
+    out.b_bf16 = p.b_bf16.from(0, part.column);
+  else
+    out.b = p.b.from(0, part.column);
   out.c = p.c + part.row * p.c_row + part.column;
   return out;
 }

@@ -1,9 +1,12 @@
-// Matrix products in fp32: one thread's work; linear.cc and attention.cc distribute it. Kernels for
-// AVX-512, AVX2 and plain vectors; the processor decides which one runs. Not here: threads
-// (cpu_ops.h), what the matrices are. May include: the C++ library. Every element is summed over k
-// in one order that depends on k and on m (1 to 3, or more), so neither Parts nor threads change a
-// bit. Why not a BLAS: those that Debian ships know processors by name and fall back to SSE on
-// newer ones, and none adds bias and activation while a part is in cache.
+// Matrix products in fp32: one thread's work; linear.cc and attention.cc share it out. Kernels for
+// AVX-512, AVX2 and plain vectors are chosen by the processor. Not here: threads (cpu_ops.h), what
+// the matrices are. May include: the C++ library. Every element is summed over k in one order that
+// depends on k and on m (1 to 3, or more), so neither Parts nor threads change a bit. Ours and not
+// a BLAS: those that Debian ships know processors by name and fall back to SSE on newer ones, and
+// none adds bias and activation while a part is in cache. One side may be bf16, which is widened to
+// fp32 in registers: the result is that of the same numbers in fp32 but for the last bits, and half
+// the memory is read, which is what a product of few rows waits for. Not the processors' own bf16
+// products: they round the other side to bf16 too.
 // Source: Goto and van de Geijn 2008; Van Zee and van de Geijn 2015 (BLIS).
 //
 // SPDX-License-Identifier: MIT
@@ -15,14 +18,17 @@ namespace ops::cpu {
 
 /// A matrix that is only read: element (i, j) is data[i * row + j * column], and row or column
 /// is 1. transposed() gives the same memory with i and j exchanged.
-struct Matrix {
-  const float* data;
-  int64_t row, column = 1;
-  Matrix transposed() const noexcept { return {data, column, row}; }
-  Matrix from(int64_t i, int64_t j) const noexcept {
+template <class T>
+struct MatrixOf {
+  const T* data = nullptr;
+  int64_t row = 0, column = 1;
+  MatrixOf transposed() const noexcept { return {data, column, row}; }
+  MatrixOf from(int64_t i, int64_t j) const noexcept {
     return {data + i * row + j * column, row, column};
   }
 };
+using Matrix = MatrixOf<float>;
+using Bf16Matrix = MatrixOf<uint16_t>;  ///< Of bf16's bits.
 
 /// c (m, n) = alpha * a (m, k) b (k, n), added to what c holds where `add`. Rows of c are c_row
 /// apart. c overlaps neither a nor b.
@@ -33,6 +39,7 @@ struct Product {
   int64_t c_row;
   float alpha = 1;
   bool add = false;
+  Bf16Matrix b_bf16 = {};  ///< In place of b, where its data is not null.
 };
 
 /// Instruction sets that there are kernels for, slowest first.

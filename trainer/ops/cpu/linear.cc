@@ -21,7 +21,9 @@ constexpr int64_t kRowPiece = 32;
 void launch(CpuOps& cpu, const LinearForward& a) {
   const int64_t rows = a.x.rows(), in = a.x.columns(), out = a.weight.shape[0];
   const float* x = a.x.as<float>();
-  const float* weight = a.weight.as<float>();
+  const bool narrow = a.weight.dtype == DType::bf16;
+  const Matrix weight{narrow ? nullptr : a.weight.as<float>(), in};
+  const Bf16Matrix weight_bf16{narrow ? a.weight.as<uint16_t>() : nullptr, in};
   const float* bias = a.bias ? a.bias.as<float>() : nullptr;
   float* y = a.y.as<float>();
   float* pre = a.pre_activation ? a.pre_activation.as<float>() : nullptr;
@@ -31,10 +33,11 @@ void launch(CpuOps& cpu, const LinearForward& a) {
                         .n = out,
                         .k = in,
                         .a = {x, in},
-                        .b = Matrix{weight, in}.transposed(),
+                        .b = weight.transposed(),
                         .c = y,
                         .c_row = out,
-                        .add = bool(a.addend)};
+                        .add = bool(a.addend),
+                        .b_bf16 = weight_bf16.transposed()};
   cpu.multiply(product, [&](const Part& part) {
     if (bias == nullptr && pre == nullptr && a.activation == Activation::none) return;
     for (int64_t r = part.row; r < part.row + part.rows; ++r) {

@@ -10,6 +10,8 @@
 #include <random>
 #include <vector>
 
+#include "trainer/ops/number.h"
+
 namespace {
 
 using namespace ops::cpu;
@@ -86,6 +88,46 @@ TEST(Gemm, EveryShapeOrderAndLevel) {
         multiply(p, level);
         SCOPED_TRACE(name(level));
         ASSERT_NO_FATAL_FAILURE(expect_product(p, before));
+      }
+}
+
+// bf16 on the right is widened without a rounding, and summed in the same order. Where up to three
+// rows are not whole vectors, the last bit of their rest depends on what the compiler fused.
+TEST(Gemm, Bf16GivesTheBitsOfItsNumbersInFp32) {
+  std::mt19937 random(9);
+  const int64_t sizes[][3] = {{1, 1, 16},   {1, 7, 64},    {2, 100, 32},
+                              {3, 10, 304}, {4, 33, 70},   {13, 33, 257},
+                              {40, 70, 19}, {12, 64, 256}, {1, 513, 1600}};
+  for (const GemmLevel level : levels())
+    for (const auto& [m, n, k] : sizes)
+      for (const bool by_columns : {false, true}) {
+        const Stored a(m, k, false, random);
+        Stored b(k, n, by_columns, random);
+        std::vector<uint16_t> narrow(b.memory.size() + 1);
+        uint16_t* unaligned = narrow.data() + 1;
+        for (size_t i = 0; i < b.memory.size(); ++i) {
+          unaligned[i] = ops::float_to_bf16(b.memory[i]);
+          b.memory[i] = ops::bf16_to_float(unaligned[i]);
+        }
+        b.matrix.data = b.memory.data();
+        std::vector<float> wide_c(static_cast<size_t>(m * n), 0.5f), narrow_c = wide_c;
+        Product p{.m = m,
+                  .n = n,
+                  .k = k,
+                  .a = a.matrix,
+                  .b = b.matrix,
+                  .c = wide_c.data(),
+                  .c_row = n,
+                  .alpha = 0.7f,
+                  .add = true};
+        multiply(p, level);
+        p.c = narrow_c.data();
+        p.b = {};
+        p.b_bf16 = {unaligned, b.matrix.row, b.matrix.column};
+        const Parts cut(m, n);
+        for (int64_t i = 0; i < cut.count(); ++i) multiply(part_of(p, cut.at(i)), level);
+        ASSERT_EQ(std::memcmp(wide_c.data(), narrow_c.data(), wide_c.size() * sizeof(float)), 0)
+            << name(level) << " " << m << " x " << n << " x " << k << " " << by_columns;
       }
 }
 

@@ -1,0 +1,98 @@
+// SPDX-License-Identifier: MIT
+// transpose_block.h: squares of a vector's lanes, in tiles that are a cache line of either side.
+// A square of 2^n lanes is transposed by n turns, each of which interleaves the upper half of its
+// rows with the lower half; that is one instruction a row on every processor with vectors of 16
+// bytes.
+#include "convert/transpose_block.h"
+
+#include <algorithm>
+#include <cstring>
+
+namespace convert {
+namespace {
+
+constexpr int64_t kLine = 64;
+
+template <class T>
+struct Vector {
+  static constexpr int kLanes = 16 / static_cast<int>(sizeof(T));
+  typedef T type __attribute__((vector_size(16)));
+};
+
+template <class T>
+[[gnu::always_inline]] inline void interleave(
+    typename Vector<T>::type (&rows)[Vector<T>::kLanes]) noexcept {
+  using V = typename Vector<T>::type;
+  constexpr int kLanes = Vector<T>::kLanes;
+  V low, high;
+  for (int i = 0; i < kLanes; ++i) {
+    low[i] = static_cast<T>(i / 2 + i % 2 * kLanes);
+    high[i] = static_cast<T>(kLanes / 2 + i / 2 + i % 2 * kLanes);
+  }
+  V out[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes / 2; ++i) {
+    out[2 * i] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], low);
+    out[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], high);
+  }
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) rows[i] = out[i];
+}
+
+template <class T>
+[[gnu::always_inline]] inline void square(const std::byte* in, int64_t in_row, std::byte* out,
+                                          int64_t out_row) noexcept {
+  constexpr int kLanes = Vector<T>::kLanes;
+  typename Vector<T>::type rows[kLanes];
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) std::memcpy(&rows[i], in + i * in_row, 16);
+#pragma GCC unroll 4
+  for (int turn = 1; turn < kLanes; turn *= 2) interleave<T>(rows);
+#pragma GCC unroll 16
+  for (int i = 0; i < kLanes; ++i) std::memcpy(out + i * out_row, &rows[i], 16);
+}
+
+void one_by_one(const std::byte* in, int64_t in_row, int64_t rows, int64_t columns, int64_t element,
+                std::byte* out, int64_t out_row) noexcept {
+  for (int64_t c = 0; c < columns; ++c)
+    for (int64_t r = 0; r < rows; ++r)
+      std::memcpy(out + c * out_row + r * element, in + r * in_row + c * element,
+                  static_cast<size_t>(element));
+}
+
+// Down the rows in bands of a line of `out`; along a band a line of `in` at a time.
+template <class T>
+void by_vectors(const std::byte* in, int64_t in_row, int64_t rows, int64_t columns, std::byte* out,
+                int64_t out_row) noexcept {
+  constexpr int64_t kSize = sizeof(T), kLanes = Vector<T>::kLanes, kTile = kLine / kSize;
+  const int64_t whole_rows = rows / kLanes * kLanes, whole_columns = columns / kLanes * kLanes;
+  for (int64_t r0 = 0; r0 < whole_rows; r0 += kTile)
+    for (int64_t c0 = 0; c0 < whole_columns; c0 += kTile)
+      for (int64_t c = c0; c < std::min(c0 + kTile, whole_columns); c += kLanes)
+        for (int64_t r = r0; r < std::min(r0 + kTile, whole_rows); r += kLanes)
+          square<T>(in + r * in_row + c * kSize, in_row, out + c * out_row + r * kSize, out_row);
+  one_by_one(in + whole_columns * kSize, in_row, whole_rows, columns - whole_columns, kSize,
+             out + whole_columns * out_row, out_row);
+  one_by_one(in + whole_rows * in_row, in_row, rows - whole_rows, columns, kSize,
+             out + whole_rows * kSize, out_row);
+}
+
+}  // namespace
+
+void transpose_block(const std::byte* in, int64_t in_row, int64_t rows, int64_t columns,
+                     int64_t element, std::byte* out, int64_t out_row) noexcept {
+  switch (element) {
+    case 1:
+      return by_vectors<uint8_t>(in, in_row, rows, columns, out, out_row);
+    case 2:
+      return by_vectors<uint16_t>(in, in_row, rows, columns, out, out_row);
+    case 4:
+      return by_vectors<uint32_t>(in, in_row, rows, columns, out, out_row);
+    case 8:
+      return by_vectors<uint64_t>(in, in_row, rows, columns, out, out_row);
+    default:
+      return one_by_one(in, in_row, rows, columns, element, out, out_row);
+  }
+}
+
+}  // namespace convert
