@@ -107,10 +107,21 @@ TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_t
 /// Errors: ParseError naming the member and value that is ill-formed or not supported.
 TokenizerSource read_tokenizer_json(std::string_view json);
 
+/// What Megatron's SentencePieceTokenizer adds to a model.
+struct SentencePieceOptions {
+  /// `<CLS> <SEP> <EOD> <MASK>` and `<PAD> <BOS> <EOS>` where the model has no such control symbols,
+  /// with the next ids; `<EOD>` is then the eos.
+  bool megatron_tokens = false;
+};
+
 /// Reads a SentencePiece model of type BPE. The ids are those of its Encode(); prefix_ids has the
 /// BOS, where the model has one.
 /// Errors: ParseError with the field, or the type of a model that is no BPE.
-TokenizerSource read_sentencepiece(std::string_view model);
+TokenizerSource read_sentencepiece(std::string_view model,
+                                   const SentencePieceOptions& options = {});
+
+/// The pieces of a SentencePiece model of any type, by id. Errors: ParseError.
+std::vector<std::string> read_sentencepiece_pieces(std::string_view model);
 
 /// Whether bytes begin as a SentencePiece model does.
 bool is_sentencepiece(std::string_view bytes) noexcept;
@@ -131,6 +142,9 @@ bool is_rank_list(std::string_view json) noexcept;
 /// Errors: ParseError with the number of the token, or the member.
 TokenizerSource read_rank_list(std::string_view json, const RankListOptions& options = {});
 
+/// Reads whichever of tokenizer.json, SentencePiece's model and the lists by rank a file is.
+TokenizerSource read_tokenizer_file(std::string_view bytes, const RankListOptions& options = {});
+
 /// The text of one file of a folder, by its name there; nothing where there is none.
 using ReadFile = std::function<std::optional<std::string>(std::string_view name)>;
 
@@ -140,7 +154,7 @@ struct NamedTokens {
 };
 
 /// Reads a folder as transformers' AutoTokenizer does: tokenizer.json, or vocab.json with
-/// merges.txt, and over it what tokenizer_config.json, special_tokens_map.json and
+/// merges.txt, or tokenizer.model, or tekken.json, and over it what tokenizer_config.json, special_tokens_map.json and
 /// added_tokens.json say. config.json says the class where tokenizer_config.json does not. Where
 /// versions differ, transformers 5 is followed, but for what it drops of a tokenizer.json;
 /// docs/man/bpe-tokenize.1.md lists the places.

@@ -114,8 +114,13 @@ Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const DoParts& d
   return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), do_parts);
 }
 
-Tokenizer Tokenizer::from_sentencepiece(std::string_view model, const DoParts& do_parts) {
-  return Tokenizer(read_sentencepiece(model), chosen_simd_level(), do_parts);
+Tokenizer Tokenizer::from_sentencepiece(std::string_view model, const SentencePieceOptions& options,
+                                        const DoParts& do_parts) {
+  return Tokenizer(read_sentencepiece(model, options), chosen_simd_level(), do_parts);
+}
+
+Tokenizer Tokenizer::from_file(std::string_view bytes, const DoParts& do_parts) {
+  return Tokenizer(read_tokenizer_file(bytes), chosen_simd_level(), do_parts);
 }
 
 Tokenizer Tokenizer::from_rank_list(std::string_view json, const RankListOptions& options,

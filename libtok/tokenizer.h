@@ -81,7 +81,9 @@ class Tokenizer {
   static Tokenizer from_tokenizer_json(std::string_view json,
                                        const DoParts& do_parts = one_after_another);
   static Tokenizer from_sentencepiece(std::string_view model,
+                                      const SentencePieceOptions& options = {},
                                       const DoParts& do_parts = one_after_another);
+  static Tokenizer from_file(std::string_view bytes, const DoParts& do_parts = one_after_another);
   static Tokenizer from_rank_list(std::string_view json, const RankListOptions& options = {},
                                   const DoParts& do_parts = one_after_another);
   static Tokenizer from_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);

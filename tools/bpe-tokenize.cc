@@ -46,7 +46,7 @@ struct Options {
   bool count = false;
   int64_t shard_tokens = 0;
   bool ftfy = false;
-  std::string tiktoken_pattern;
+  bool keep_extra_whitespaces = false;
   int64_t workers = 0;
   int64_t log_interval = 1000;
 };
@@ -132,11 +132,10 @@ cli::Group<Options> output_group() {
        {.name = "ftfy",
         .help = "Refused: json-extract --repair-mojibake mends texts before this program.",
         .field = cli::on(&O::ftfy)},
-       {.name = "tiktoken-pattern",
-        .value = "NAME",
-        .help = "Refused: for Megatron's own JSON vocabularies, which are not read; .tiktoken "
-                "files have their pattern.",
-        .field = cli::text(&O::tiktoken_pattern)}}};
+       {.name = "no-tokenizer-sentencepiece-ignore-extra-whitespaces",
+        .aliases = "disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
+        .help = "Refused: blanks are treated as the SentencePiece model says.",
+        .field = cli::on(&O::keep_extra_whitespaces)}}};
 }
 
 const cli::Table<Options>& flags() {
@@ -160,10 +159,10 @@ void check(Options& options) {
     throw cli::UsageError(
         "--ftfy: texts are not mended here, put json-extract --repair-mojibake before");
   }
-  if (!options.tiktoken_pattern.empty()) {
+  if (options.keep_extra_whitespaces) {
     throw cli::UsageError(
-        "--tiktoken-pattern is of Megatron's JSON vocabularies, which are not read: give a "
-        ".tiktoken file");
+        "--no-tokenizer-sentencepiece-ignore-extra-whitespaces is not supported: blanks are treated "
+        "as the SentencePiece model says");
   }
   if (options.nul) options.reading.format = "nul";
   if (format_of(options.reading) != stream::Format::json && options.reading.keys.size() != 1) {

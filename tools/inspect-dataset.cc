@@ -108,8 +108,8 @@ std::unique_ptr<tok::Tokenizer> load_tokenizer(const Options& options) {
   }
   if (flags.tokenizer_model.empty()) return nullptr;
   const std::string bytes = read_whole(flags.tokenizer_model);
-  if (flags.tokenizer_model.ends_with(".json"))
-    return std::make_unique<tok::Tokenizer>(tok::read_tokenizer_json(bytes));
+  if (flags.tokenizer_model.ends_with(".json") || tok::is_sentencepiece(bytes))
+    return std::make_unique<tok::Tokenizer>(tok::read_tokenizer_file(bytes));
   return std::make_unique<tok::Tokenizer>(tok::read_tiktoken(bytes, options.tiktoken_encoding));
 }
 

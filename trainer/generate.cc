@@ -192,7 +192,7 @@ void write_sample(const GenerateOptions& options, const tok::Tokenizer& tokenize
   for (int64_t i = 0; i < options.max_new_tokens; ++i) {
     const int32_t next = choose_token(scores, sampling, random);
     if (next == eod && !options.ignore_eod) break;
-    put(tokenizer.decode(std::span(&next, 1)));
+    put(std::string(tokenizer.token_bytes(next)));
     if (i + 1 < options.max_new_tokens) scores = decoder.append(std::span(&next, 1));
   }
   put("\n");

@@ -32,10 +32,12 @@ tok::ReadFile reader_of(const fs::path& folder) {
 }
 
 tok::Tokenizer from_folder(const fs::path& folder) {
-  if (!fs::exists(folder / "tokenizer.json") &&
-      !(fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))) {
-    throw UsageError(
-        concat(folder.string(), ": no tokenizer.json there, nor vocab.json with merges.txt"));
+  const auto there = [&](const char* name) { return fs::exists(folder / name); };
+  if (!there("tokenizer.json") && !(there("vocab.json") && there("merges.txt")) &&
+      !there("tokenizer.model") && !there("tekken.json")) {
+    throw UsageError(concat(folder.string(),
+                            ": no tokenizer.json there, nor vocab.json with merges.txt, nor "
+                            "tokenizer.model, nor tekken.json"));
   }
   try {
     return tok::Tokenizer::from_folder(reader_of(folder));
@@ -94,7 +96,7 @@ tok::Tokenizer from_json(const std::string& path, bool alone) {
   if (!alone && fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
     return from_folder(parent_of(path));
   const std::string text = read_text_file(path);
-  return named(path, "", [&] { return tok::Tokenizer::from_tokenizer_json(text); });
+  return named(path, "", [&] { return tok::Tokenizer::from_file(text); });
 }
 
 }  // namespace
@@ -104,14 +106,9 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
     if (!fs::exists(files.tokenizer_model)) {
       throw UsageError(concat("--tokenizer-model ", files.tokenizer_model,
                               ": no such file or folder (nothing is downloaded: give a "
-                              "tokenizer.json, or a folder that holds one)"));
+                              "tokenizer.json, a .model, or a folder that holds one)"));
     }
     if (fs::is_directory(files.tokenizer_model)) return from_folder(files.tokenizer_model);
-    if (files.tokenizer_model.ends_with(".model")) {
-      throw UsageError(
-          concat("--tokenizer-model ", files.tokenizer_model,
-                 ": sentencepiece models are not read; name a tokenizer.json, or --vocab-size"));
-    }
     return from_json(files.tokenizer_model, false);
   }
   if (files.vocab_file.empty()) {
