@@ -265,7 +265,10 @@ void add_piece(const Piece& piece, int32_t id, TokenizerSource& source) {
   if (piece.is(PieceType::control)) {
     source.added_tokens.push_back({.content = text, .id = id, .special = true});
   } else if (piece.is(PieceType::user_defined)) {
-    source.added_tokens.push_back({.content = text, .id = id, .normalized = true});
+    // It is looked for in the text with U+2581 for blanks.
+    if (text.find(' ') == std::string::npos) {
+      source.added_tokens.push_back({.content = text, .id = id, .normalized = true});
+    }
     source.sentencepiece->user_defined.add(text);
   } else if (piece.is(PieceType::unknown)) {
     if (source.decode_rules.unk_id != kNoId) refuse("piece \"" + text + "\"", "a second UNKNOWN");

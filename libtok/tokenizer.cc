@@ -167,6 +167,8 @@ void Tokenizer::set_added_tokens() {
     id_limit_ = std::max(id_limit_, token.id + 1);
     if (token.normalized) {
       contents.push_back(normalized_content(token, scratch));
+      // As tokenizers 0.23 has it, which decodes the normalised content.
+      if (vocab_.by_characters()) added_texts_.back() = marks_to_blanks(contents.back());
       normalized_patterns.push_back({contents.back(), token});
     } else {
       raw.push_back({token.content, token});

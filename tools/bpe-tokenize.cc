@@ -46,7 +46,6 @@ struct Options {
   bool count = false;
   int64_t shard_tokens = 0;
   bool ftfy = false;
-  bool keep_extra_whitespaces = false;
   int64_t workers = 0;
   int64_t log_interval = 1000;
 };
@@ -131,11 +130,7 @@ cli::Group<Options> output_group() {
         .field = cli::integer(&O::log_interval, 1)},
        {.name = "ftfy",
         .help = "Refused: json-extract --repair-mojibake mends texts before this program.",
-        .field = cli::on(&O::ftfy)},
-       {.name = "no-tokenizer-sentencepiece-ignore-extra-whitespaces",
-        .aliases = "disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
-        .help = "Refused: blanks are treated as the SentencePiece model says.",
-        .field = cli::on(&O::keep_extra_whitespaces)}}};
+        .field = cli::on(&O::ftfy)}}};
 }
 
 const cli::Table<Options>& flags() {
@@ -158,11 +153,6 @@ void check(Options& options) {
   if (options.ftfy) {
     throw cli::UsageError(
         "--ftfy: texts are not mended here, put json-extract --repair-mojibake before");
-  }
-  if (options.keep_extra_whitespaces) {
-    throw cli::UsageError(
-        "--no-tokenizer-sentencepiece-ignore-extra-whitespaces is not supported: blanks are treated "
-        "as the SentencePiece model says");
   }
   if (options.nul) options.reading.format = "nul";
   if (format_of(options.reading) != stream::Format::json && options.reading.keys.size() != 1) {

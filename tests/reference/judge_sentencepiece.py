@@ -26,7 +26,7 @@ from mistral_common.tokens.tokenizers.tekken import SpecialTokenPolicy, Tekkeniz
 import sentencepiece_models as made
 
 MARKS = ["<s>", "</s>", "<unk>", "<bos>", "<eos>", "<pad>", "<mask>", "<0x0A>", "<0xE2>", "<|user|>", "wordy", "two words", " wordy ",
-         "in text", "\u2581", "\u2581\u2581", "\u2581mark", " \u2581x", "\n\n", "\t", "   ", "<table>", "ABC", "\uff21", "a b", "[INST]", "<SPECIAL_50>",
+         "in text", "\u2581", "\u2581\u2581", "\u2581qmark", " qmark", " \u2581x", "\n\n", "\t", "   ", "<table>", "ABC", "\uff21", "a b", "[INST]", "<SPECIAL_50>",
          "<CLS>", "<EOD>", "<sep>", "\u2581\u2581x", "<b>"]
 
 

@@ -113,7 +113,7 @@ def tokenizer_json(name, folder):
     if name in ("llama_metaspace", "always_split", "inner"):  # chat models' additions
         tokens += [added("<|user|>", len(vocab), False, rstrip=True), added("wordy", len(vocab) + 1, False, normalized=True),
                    added("two words", len(vocab) + 2, False, normalized=True, single_word=True),
-                   added(MARK + "mark", len(vocab) + 3, True, lstrip=True)]
+                   added(MARK + "qmark", len(vocab) + 3, True, lstrip=True)]
     if name == "llama2":
         tokens += [added("in text", len(vocab), False, normalized=True), added(MARK * 2 + "x", len(vocab) + 1, False, normalized=True)]
     bos = proto.trainer_spec.bos_piece or "<s>"

@@ -188,6 +188,11 @@ tok::Tokenizer from_rank_list(const TokenizerOptions& options, const std::string
 
 tok::Tokenizer from_sentencepiece(const TokenizerOptions& options, const std::string& path,
                                   const std::string& model, const tok::DoParts& do_parts) {
+  if (options.keep_extra_whitespaces) {
+    throw cli::UsageError(
+        cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ", path,
+                    " itself says what becomes of blanks"));
+  }
   const tok::SentencePieceOptions added{.megatron_tokens =
                                             options.type == "SentencePieceTokenizer"};
   return parsed(path, [&] { return tok::Tokenizer::from_sentencepiece(model, added, do_parts); });
@@ -342,6 +347,11 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .help = "Leave out the tokens that a Hugging Face tokenizer's template puts around each "
                 "text, as a BOS.",
         .field = cli::off(&T::include_special_tokens)},
+       {.name = "no-tokenizer-sentencepiece-ignore-extra-whitespaces",
+        .aliases = "disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
+        .help = "Refused with a SentencePiece model, which itself says what becomes of blanks; else "
+                "without effect.",
+        .field = cli::on(&T::keep_extra_whitespaces)},
        {.name = "eod-token",
         .value = "TOKEN",
         .help = "The token that ends documents; else the eos_token that the folder's files name, "

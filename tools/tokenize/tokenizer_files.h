@@ -29,6 +29,7 @@ struct TokenizerOptions {
   std::string eod_token = {};
   std::string special_tokens_in_text = "auto";
   std::vector<std::string> special_tokens = {};
+  bool keep_extra_whitespaces = false;
   std::string tiktoken_pattern = {};
   int64_t tiktoken_num_special_tokens = 1000;
   std::vector<std::string> tiktoken_special_tokens = {};
