@@ -441,8 +441,8 @@ BoundaryScan::BoundaryScan(const PreTokenizer& pretokenizer, std::string_view se
       text_(segment),
       joinable_(joinable),
       cutter_(pretokenizer, segment) {
-  const bool cuts_only = pretokenizer.num_stages == 0 ||
-                         pretokenizer == make_pretokenizer(Family::blank_words);
+  const bool cuts_only =
+      pretokenizer.num_stages == 0 || pretokenizer == make_pretokenizer(Family::blank_words);
   if (joinable != nullptr && cuts_only) {
     walk_ = pretokenizer.num_stages == 0 ? walk_cuts<false> : walk_cuts<true>;
   }

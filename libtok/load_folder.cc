@@ -373,9 +373,9 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
     token.id = limit++;
     source.added_tokens.push_back(token);
   }
-  for (const auto& [role, to] : {std::pair("bos_token", &source.bos_id),
-                                 std::pair("eos_token", &source.eos_id),
-                                 std::pair("pad_token", &source.pad_id)}) {
+  for (const auto& [role, to] :
+       {std::pair("bos_token", &source.bos_id), std::pair("eos_token", &source.eos_id),
+        std::pair("pad_token", &source.pad_id)}) {
     const AddedToken* token = config.role(role);
     if (token == nullptr) continue;
     *to = id_of(token->content);
@@ -386,9 +386,8 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
   const auto ids = [](bool wanted, int32_t id) {
     return wanted && id != kNoId ? std::vector<int32_t>{id} : std::vector<int32_t>{};
   };
-  source.prefix_ids =
-      ids(flag(config.config(), "add_bos_token", !source.prefix_ids.empty(), kConfig),
-          source.bos_id);
+  source.prefix_ids = ids(
+      flag(config.config(), "add_bos_token", !source.prefix_ids.empty(), kConfig), source.bos_id);
   source.suffix_ids = ids(flag(config.config(), "add_eos_token", false, kConfig), source.eos_id);
   source.split_special_tokens = flag(config.config(), "split_special_tokens", false, kConfig);
   if (source.sentencepiece && config.class_name() == "LlamaTokenizer") {
@@ -406,8 +405,9 @@ std::optional<TokenizerSource> read_other_file(const ReadFile& read, const Folde
     const std::optional<std::string> bytes = read(name);
     if (!bytes) continue;
     try {
-      return with_configuration(config, name, is_sentencepiece(*bytes) ? read_sentencepiece(*bytes)
-                                                                       : read_rank_list(*bytes));
+      return with_configuration(
+          config, name,
+          is_sentencepiece(*bytes) ? read_sentencepiece(*bytes) : read_rank_list(*bytes));
     } catch (const ParseError& error) {
       const std::string text = error.what();
       throw ParseError(text.starts_with(kConfig) ? text : std::string(name) + ": " + text);

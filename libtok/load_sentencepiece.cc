@@ -241,7 +241,8 @@ std::vector<uint32_t> ranks_of(const std::vector<Piece>& pieces) {
   scores.erase(std::unique(scores.begin(), scores.end()), scores.end());
   std::vector<uint32_t> ranks;
   for (const Piece& piece : pieces) {
-    const auto place = std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
+    const auto place =
+        std::lower_bound(scores.begin(), scores.end(), piece.score, std::greater<>());
     ranks.push_back(static_cast<uint32_t>(place - scores.begin()));
   }
   return ranks;

@@ -1,6 +1,7 @@
 // tokenizer.json: model BPE of bytes or of characters, its pre-tokenizer, exact normalisers, added
-// tokens, and the special tokens a template puts around a document. Every member that would change ids is either
-// followed or refused by name; truncation and padding are calls' business and are only noted.
+// tokens, and the special tokens a template puts around a document. Every member that would change
+// ids is either followed or refused by name; truncation and padding are calls' business and are
+// only noted.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cstdio>
@@ -387,13 +388,13 @@ void read_decoder(const json& decoder, TokenizerSource& source) {
     const std::string type = type_of(step, "decoder");
     seen += type + " ";
     if (type == "Strip") {
-      const bool one = member(step, "content") == " " && member(step, "start") == 1 &&
-                       member(step, "stop") == 0;
+      const bool one =
+          member(step, "content") == " " && member(step, "start") == 1 && member(step, "stop") == 0;
       followed = followed && one && seen.find("Fuse") != std::string::npos;
       source.decode_rules.leading = LeadingBlank::strip_one;
     } else if (type == "Metaspace") {
-      const bool keeps = member(step, "prepend_scheme") == "never" ||
-                         member(step, "add_prefix_space") == false;
+      const bool keeps =
+          member(step, "prepend_scheme") == "never" || member(step, "add_prefix_space") == false;
       if (!keeps) source.decode_rules.leading = LeadingBlank::strip_first_token;
     } else if (type == "Replace") {
       followed = followed && member(step, "pattern") == json{{"String", kBlankMark}} &&
@@ -404,10 +405,10 @@ void read_decoder(const json& decoder, TokenizerSource& source) {
   }
   if (of_bytes) source.decode_rules = {};
   if (of_bytes ? seen == "ByteLevel " : followed) return;
-  source.notes.push_back(of_bytes
-                             ? "the decoder is not ByteLevel; decoding gives the tokens' bytes anyway"
-                             : "the decoder is not one of SentencePiece's; decoding gives the tokens' "
-                               "text anyway");
+  source.notes.push_back(
+      of_bytes ? "the decoder is not ByteLevel; decoding gives the tokens' bytes anyway"
+               : "the decoder is not one of SentencePiece's; decoding gives the tokens' "
+                 "text anyway");
 }
 
 }  // namespace

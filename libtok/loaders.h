@@ -74,7 +74,7 @@ struct TokenizerSource {
   std::vector<int32_t> prefix_ids;       ///< before a document, when special tokens are asked for
   std::vector<int32_t> suffix_ids;       ///< after it
   DecodeRules decode_rules;
-  int32_t bos_id = kNoId;                ///< what the folder names so; kNoId where it names none
+  int32_t bos_id = kNoId;  ///< what the folder names so; kNoId where it names none
   int32_t eos_id = kNoId;
   int32_t pad_id = kNoId;
   bool split_special_tokens = false;  ///< the folder asks that special tokens in text stay text
@@ -109,8 +109,8 @@ TokenizerSource read_tokenizer_json(std::string_view json);
 
 /// What Megatron's SentencePieceTokenizer adds to a model.
 struct SentencePieceOptions {
-  /// `<CLS> <SEP> <EOD> <MASK>` and `<PAD> <BOS> <EOS>` where the model has no such control symbols,
-  /// with the next ids; `<EOD>` is then the eos.
+  /// `<CLS> <SEP> <EOD> <MASK>`, and `<PAD> <BOS> <EOS>` where the model has no such control
+  /// symbols, with the next ids; `<EOD>` is then the eos.
   bool megatron_tokens = false;
 };
 
@@ -154,8 +154,9 @@ struct NamedTokens {
 };
 
 /// Reads a folder as transformers' AutoTokenizer does: tokenizer.json, or vocab.json with
-/// merges.txt, or tokenizer.model, or tekken.json, and over it what tokenizer_config.json, special_tokens_map.json and
-/// added_tokens.json say. config.json says the class where tokenizer_config.json does not. Where
+/// merges.txt, or tokenizer.model, or tekken.json, and over it what tokenizer_config.json,
+/// special_tokens_map.json and added_tokens.json say. config.json says the class where
+/// tokenizer_config.json does not. Where
 /// versions differ, transformers 5 is followed, but for what it drops of a tokenizer.json;
 /// docs/man/bpe-tokenize.1.md lists the places.
 /// Errors: ParseError naming file, member, value and why.

@@ -318,9 +318,9 @@ constexpr Pattern kPatterns[] = {
 
 std::string_view family_name(Family family) noexcept {
   constexpr std::string_view kNames[] = {
-      "whole",  "gpt2",      "cl100k",  "llama3", "qwen2",      "qwen35",        "o200k",
-      "tekken", "nemotron",  "deepseek3", "numbers", "digits", "digit_runs", "digit_triples",
-      "cjk_runs", "blank_words",
+      "whole",      "gpt2",          "cl100k",   "llama3",      "qwen2",   "qwen35",
+      "o200k",      "tekken",        "nemotron", "deepseek3",   "numbers", "digits",
+      "digit_runs", "digit_triples", "cjk_runs", "blank_words",
   };
   return kNames[static_cast<size_t>(family)];
 }

@@ -72,7 +72,8 @@ Charsmap::Charsmap(std::string_view blob) {
 
 std::string Charsmap::bytes() const {
   return std::string(reinterpret_cast<const char*>(units_.data()),
-                     units_.size() * sizeof(uint32_t)) + texts_;
+                     units_.size() * sizeof(uint32_t)) +
+         texts_;
 }
 
 /// The node behind a byte, where a node's children begin at `base`; kNoNode where there is none.
@@ -89,7 +90,7 @@ Charsmap::Replacement Charsmap::find(std::string_view text, size_t at) const noe
   for (size_t i = at; i < text.size(); ++i) {
     const size_t node = child(base, static_cast<uint8_t>(text[i]));
     if (node == kNoNode) break;
-    base = node ^ Unit{units_[node]}.offset();
+    base = node ^ Unit { units_[node] }.offset();
     if (!Unit{units_[node]}.has_leaf() || base >= units_.size()) continue;
     longest = i + 1 - at;
     value = Unit{units_[base]}.value();

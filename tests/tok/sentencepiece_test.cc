@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Ids and texts of the real sentencepiece, tokenizers, mistral_common and tiktoken for SentencePiece
-// models, for the tokenizer.json files that are made of such, and for lists by rank; and what is
+// Ids and texts of the real sentencepiece, tokenizers, mistral_common and tiktoken for models of
+// SentencePiece, for the tokenizer.json files that are made of such, and for lists by rank; and what is
 // refused. Goldens: tests/reference/make_sentencepiece_goldens.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -157,11 +157,12 @@ TEST(SentencePieceModel, WhatCannotBeFollowedIsRefusedByName) {
               HasSubstr("piece \"ab\": one of its characters is no piece"));
   EXPECT_THAT(complaint_of(kUnk + piece("ab", 5) + kBpe), HasSubstr("piece 1: type UNUSED"));
   EXPECT_THAT(complaint_of(kUnk + piece("a", 1) + piece("a", 1) + kBpe), HasSubstr("listed twice"));
-  EXPECT_THAT(complaint_of(kUnk + piece("a", 3) + kBpe), HasSubstr("piece \"a\": a character that"));
+  EXPECT_THAT(complaint_of(kUnk + piece("a", 3) + kBpe),
+              HasSubstr("piece \"a\": a character that"));
   EXPECT_THAT(complaint_of(kUnk + piece("<0x0A>", 6) + kBpe), HasSubstr("byte_fallback is false"));
-  EXPECT_THAT(complaint_of(kUnk + piece("<0x0A>", 6) +
-                           field(2, number_field(3, 2) + number_field(35, 1))),
-              HasSubstr("there are not 256 pieces"));
+  EXPECT_THAT(
+      complaint_of(kUnk + piece("<0x0A>", 6) + field(2, number_field(3, 2) + number_field(35, 1))),
+      HasSubstr("there are not 256 pieces"));
   EXPECT_THAT(complaint_of(kUnk + piece("\xFF", 1) + kBpe), HasSubstr("piece 1: it is not UTF-8"));
   EXPECT_THAT(complaint_of(kUnk + kBpe + field(3, number_field(5, 0))),
               HasSubstr("escape_whitespaces: false"));
@@ -172,9 +173,9 @@ TEST(SentencePieceModel, WhatCannotBeFollowedIsRefusedByName) {
 }
 
 TEST(SentencePieceModel, EqualScoresMergeFromLeftToRight) {
-  const std::string model =
-      kUnk + piece("a", 1, -3) + piece("b", 1, -3) + piece("\xE2\x96\x81", 1, -3) + piece("ab", 1, -1) +
-      piece("ba", 1, -1) + kBpe + field(3, number_field(3, 0) + number_field(4, 0));
+  const std::string model = kUnk + piece("a", 1, -3) + piece("b", 1, -3) +
+                            piece("\xE2\x96\x81", 1, -3) + piece("ab", 1, -1) + piece("ba", 1, -1) +
+                            kBpe + field(3, number_field(3, 0) + number_field(4, 0));
   const tok::Tokenizer tokenizer = tok::Tokenizer::from_sentencepiece(model);
   EXPECT_EQ(tokenizer.encode("bab"), (std::vector<int32_t>{5, 2}));
   EXPECT_EQ(tokenizer.encode("aba"), (std::vector<int32_t>{4, 1}));

@@ -21,9 +21,9 @@ namespace {
 namespace fs = std::filesystem;
 
 constexpr std::array<std::string_view, 11> kTypes = {
-    "GPT2BPETokenizer",       "HuggingFaceTokenizer",      "HFTokenizer",     "HFGPT2Tokenizer",
-    "PretrainedFromHF",       "TikTokenizer",              "NullTokenizer",
-    "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer", "SPMTokenizer"};
+    "GPT2BPETokenizer",          "HuggingFaceTokenizer", "HFTokenizer",   "HFGPT2Tokenizer",
+    "PretrainedFromHF",          "TikTokenizer",         "NullTokenizer", "SentencePieceTokenizer",
+    "GPTSentencePieceTokenizer", "Llama2Tokenizer",      "SPMTokenizer"};
 
 /// Types of SentencePiece models.
 constexpr std::array<std::string_view, 4> kSentencePieceTypes = {
@@ -42,22 +42,21 @@ bool has(const List& list, std::string_view name) {
 }
 
 cli::Field<TokenizerOptions> type_field() {
-  return {
-      cli::Arity::one,
-      [](TokenizerOptions& o, const cli::Values& v) {
-        if (has(kOtherTypes, v[0])) {
-          throw cli::UsageError("not a BPE tokenizer, which is what this program reads");
-        }
-        if (!has(kTypes, v[0]) && v[0] != kTiktokenAlias) {
-          throw cli::UsageError(
-              cli::concat("expected one of ", cli::join({kTypes.begin(), kTypes.end()}, ", ")));
-        }
-        o.type = v[0] == kTiktokenAlias ? "TikTokenizer" : v[0];
-      },
-      [](const TokenizerOptions& o) {
-        return o.type.empty() ? cli::Values{} : cli::Values{o.type};
-      },
-      {kTypes.begin(), kTypes.end()}};
+  return {cli::Arity::one,
+          [](TokenizerOptions& o, const cli::Values& v) {
+            if (has(kOtherTypes, v[0])) {
+              throw cli::UsageError("not a BPE tokenizer, which is what this program reads");
+            }
+            if (!has(kTypes, v[0]) && v[0] != kTiktokenAlias) {
+              throw cli::UsageError(
+                  cli::concat("expected one of ", cli::join({kTypes.begin(), kTypes.end()}, ", ")));
+            }
+            o.type = v[0] == kTiktokenAlias ? "TikTokenizer" : v[0];
+          },
+          [](const TokenizerOptions& o) {
+            return o.type.empty() ? cli::Values{} : cli::Values{o.type};
+          },
+          {kTypes.begin(), kTypes.end()}};
 }
 
 std::string read_whole(const std::string& path) {
@@ -115,11 +114,11 @@ tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoPa
   std::error_code error;
   const auto there = [&](const char* name) { return fs::exists(folder / name, error); };
   const bool pair = there("vocab.json") && there("merges.txt");
-  const char* whole = there("tokenizer.json")             ? "tokenizer.json"
-                      : pair                              ? nullptr
-                      : there("tokenizer.model")          ? "tokenizer.model"
-                      : there("tekken.json")              ? "tekken.json"
-                                                          : nullptr;
+  const char* whole = there("tokenizer.json")    ? "tokenizer.json"
+                      : pair                     ? nullptr
+                      : there("tokenizer.model") ? "tokenizer.model"
+                      : there("tekken.json")     ? "tekken.json"
+                                                 : nullptr;
   if (whole == nullptr && !pair) {
     throw std::system_error(std::make_error_code(std::errc::no_such_file_or_directory),
                             cli::concat(folder.string(),
@@ -165,8 +164,7 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
 /// What Megatron's TikTokenizer is told of a list of tokens. tekken.json says it itself.
 tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
   tok::RankListOptions list;
-  list.family =
-      options.tiktoken_pattern == "v1" ? tok::Family::nemotron : tok::Family::tekken;
+  list.family = options.tiktoken_pattern == "v1" ? tok::Family::nemotron : tok::Family::tekken;
   list.num_special_tokens = options.tiktoken_num_special_tokens;
   if (options.vocab_size) list.vocab_size = *options.vocab_size;
   if (!options.tiktoken_special_tokens.empty()) {
@@ -189,9 +187,8 @@ tok::Tokenizer from_rank_list(const TokenizerOptions& options, const std::string
 tok::Tokenizer from_sentencepiece(const TokenizerOptions& options, const std::string& path,
                                   const std::string& model, const tok::DoParts& do_parts) {
   if (options.keep_extra_whitespaces) {
-    throw cli::UsageError(
-        cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ", path,
-                    " itself says what becomes of blanks"));
+    throw cli::UsageError(cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ",
+                                      path, " itself says what becomes of blanks"));
   }
   const tok::SentencePieceOptions added{.megatron_tokens =
                                             options.type == "SentencePieceTokenizer"};
@@ -311,9 +308,9 @@ cli::Group<TokenizerOptions> tokenizer_group() {
        {.name = "tokenizer-model",
         .aliases = "tokenizer-name-or-path",
         .value = "PATH",
-        .help =
-            "tokenizer.json, a folder that holds one, SentencePiece's .model, tekken.json, the list "
-            "of a TikTokenizer, or a .tiktoken file. Nothing is downloaded.",
+        .help = "tokenizer.json, a folder that holds one, SentencePiece's .model, tekken.json, the "
+                "list "
+                "of a TikTokenizer, or a .tiktoken file. Nothing is downloaded.",
         .field = cli::text(&T::model)},
        {.name = "tiktoken-pattern",
         .value = "V",
@@ -349,8 +346,9 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .field = cli::off(&T::include_special_tokens)},
        {.name = "no-tokenizer-sentencepiece-ignore-extra-whitespaces",
         .aliases = "disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
-        .help = "Refused with a SentencePiece model, which itself says what becomes of blanks; else "
-                "without effect.",
+        .help =
+            "Refused with a SentencePiece model, which itself says what becomes of blanks; else "
+            "without effect.",
         .field = cli::on(&T::keep_extra_whitespaces)},
        {.name = "eod-token",
         .value = "TOKEN",

@@ -91,12 +91,32 @@ tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make m
   }
 }
 
+// TikTokenizer's list does not say how texts are cut; what training asks of it does not depend on
+// that.
+tok::Tokenizer from_rank_list(const std::string& path, const std::string& text,
+                              const TokenizerFiles& files) {
+  if (text.starts_with('[') && files.type != "TikTokenizer") {
+    throw UsageError(concat(path,
+                            ": a list of tokens for TikTokenizer does not say how texts are "
+                            "cut: name a tekken.json or tokenizer.json"));
+  }
+  tok::RankListOptions options;
+  if (files.vocab_size) options.vocab_size = *files.vocab_size;
+  return named(path, "", [&] { return tok::Tokenizer::from_rank_list(text, options); });
+}
+
 // `alone`: whatever lies beside the file does not count.
-tok::Tokenizer from_json(const std::string& path, bool alone) {
+tok::Tokenizer from_json(const std::string& path, bool alone, const TokenizerFiles& files) {
   if (!alone && fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
     return from_folder(parent_of(path));
   const std::string text = read_text_file(path);
-  return named(path, "", [&] { return tok::Tokenizer::from_file(text); });
+  if (tok::is_rank_list(text)) return from_rank_list(path, text, files);
+  if (tok::is_sentencepiece(text)) {
+    const tok::SentencePieceOptions added{.megatron_tokens =
+                                              files.type == "SentencePieceTokenizer"};
+    return named(path, "", [&] { return tok::Tokenizer::from_sentencepiece(text, added); });
+  }
+  return named(path, "", [&] { return tok::Tokenizer::from_tokenizer_json(text); });
 }
 
 }  // namespace
@@ -109,7 +129,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
                               "tokenizer.json, a .model, or a folder that holds one)"));
     }
     if (fs::is_directory(files.tokenizer_model)) return from_folder(files.tokenizer_model);
-    return from_json(files.tokenizer_model, false);
+    return from_json(files.tokenizer_model, false, files);
   }
   if (files.vocab_file.empty()) {
     if (!files.merge_file.empty()) throw UsageError("--merge-file needs --vocab-file");
@@ -131,7 +151,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   }
   if (name.ends_with("vocab.json"))
     throw UsageError(concat("--vocab-file ", files.vocab_file, " needs --merge-file"));
-  return from_json(files.vocab_file, files.type == "HFTokenizer");  // as bpe-tokenize
+  return from_json(files.vocab_file, files.type == "HFTokenizer", files);  // as bpe-tokenize
 }
 
 namespace {
@@ -141,8 +161,8 @@ namespace {
 std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabulary& vocabulary) {
   if (config.tokenizer_type == "NullTokenizer" && config.vocab_size) return std::nullopt;
   try {
-    return load_tokenizer(
-        {config.vocab_file, config.merge_file, config.tokenizer_model, config.tokenizer_type});
+    return load_tokenizer({config.vocab_file, config.merge_file, config.tokenizer_model,
+                           config.tokenizer_type, config.vocab_size});
   } catch (const tok::ParseError& error) {
     if (!config.use_checkpoint_args || !config.vocab_size) throw;
     if (fs::is_directory(config.tokenizer_model))
