@@ -403,6 +403,7 @@ void read_decoder(const json& decoder, TokenizerSource& source) {
       followed = false;
     }
   }
+  source.decode_rules.names_bytes = seen.find("ByteFallback") == std::string::npos;
   if (of_bytes) source.decode_rules = {};
   if (of_bytes ? seen == "ByteLevel " : followed) return;
   source.notes.push_back(
@@ -420,11 +421,12 @@ LoadingTokenizer load_tokenizer_json(std::string_view text) {
   TokenizerSource& source = loading.source;
   check_model_type(member(root, "model"));
   read_normalizer(member(root, "normalizer"), source);
-  read_model(loading.file, source);
   const json& pretokenizer = member(root, "pre_tokenizer");
-  if (source.vocab.by_characters) {
+  if (loading.file.vocab.alphabet() == Alphabet::text) {
     read_text_pretokenizer(steps_of(pretokenizer, "pretokenizers", "pre_tokenizer"), source);
+    read_model(loading.file, source);
   } else {
+    read_model(loading.file, source);
     if (source.replace_blanks) refuse("normalizer", "Replace", "not supported before ByteLevel");
     read_pretokenizer(pretokenizer, source);
   }

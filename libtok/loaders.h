@@ -50,6 +50,7 @@ enum class LeadingBlank : uint8_t {
 /// How ids become text, beyond their tokens one behind the other.
 struct DecodeRules {
   LeadingBlank leading = LeadingBlank::keep;
+  bool names_bytes = false;    ///< an id of a byte gives its token, "<0x0A>", not the byte
   bool hides_special = false;  ///< special tokens give nothing: SentencePiece's control symbols
   int32_t unk_id = kNoId;      ///< gives unk_text instead of its token
   std::string unk_text = {};

@@ -461,7 +461,7 @@ std::string_view Tokenizer::token_bytes(int32_t id) const noexcept {
     for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i);
     return bytes;
   }();
-  if (vocab_.by_characters()) {
+  if (vocab_.by_characters() && !source_.decode_rules.names_bytes) {
     const int byte = vocab_.byte_of(id);
     if (byte >= 0) return {&kBytes[static_cast<size_t>(byte)], 1};
   }
