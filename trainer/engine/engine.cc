@@ -122,6 +122,8 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
 Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops, Groups groups) {
   check_options(spec, options, groups.topology);
   const Planned planned = Planner::run(spec, options, groups.topology, &ops);
+  // Before the memory of the model is taken: timing algorithms takes some, and gives it back.
+  ops.prepare(planned.calls);
   try {
     Parts::Memory memory{.device = ops::Arena(ops, planned.plan.total_bytes),
                          .host = ops::Arena::on_host(ops, planned.plan.host_bytes),
@@ -144,7 +146,6 @@ Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& op
   for (const Tensor& buffer : p.layer_buffers)
     if (buffer) ops.run(ops::Fill{.dst = buffer, .value = 0});
   p.upload_tables();
-  ops.prepare(planned.calls);
 }
 
 Engine::~Engine() = default;
