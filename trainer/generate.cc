@@ -76,7 +76,7 @@ cli::Table<GenerateOptions> flags() {
              .field = text(&O::merge_file)},
             {.name = "tokenizer-model",
              .value = "PATH",
-             .help = "tokenizer.json or a folder that holds one.",
+             .help = "tokenizer.json, SentencePiece's .model, tekken.json, or a folder with one.",
              .field = text(&O::tokenizer_model)},
             {.name = "tokenizer-hf-no-include-special-tokens",
              .help = "Leave out the tokens that the tokenizer's template puts around a prompt, as "

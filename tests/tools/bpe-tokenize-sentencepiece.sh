@@ -19,7 +19,11 @@ show hugging-face llama.json --tokenizer-type HuggingFaceTokenizer
 show gemma gemma.model --tokenizer-type GPTSentencePieceTokenizer
 show unknown nfkc.model
 show tekken tekken.json
-show nemotron nemotron.json --tokenizer-type TikTokenizer --tiktoken-pattern v1 --tiktoken-num-special-tokens 10 --vocab-size 1000
+echo "- nemotron"
+list=(--tokenizer-model "$S/nemotron.json" --tiktoken-num-special-tokens 10 --vocab-size 1000)
+bpe-tokenize -q --input in.jsonl --output-prefix list --append-eod --tokenizer-type TikTokenizer --tiktoken-pattern v1 "${list[@]}"
+inspect-dataset peek list_text_document --ids --count 2
+inspect-dataset peek list_text_document "${list[@]}" --count 2
 echo "- refused"
 show no-pattern nemotron.json
 show blanks llama.model --no-tokenizer-sentencepiece-ignore-extra-whitespaces
