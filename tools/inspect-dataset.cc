@@ -102,7 +102,7 @@ std::string read_whole(const std::string& path) {
 // Which ids a TikTokenizer's list of tokens has. How it cuts texts is not asked here.
 tok::RankListOptions rank_list(const dataset::SampleFlags& flags) {
   tok::RankListOptions list{.num_special_tokens = flags.tiktoken_num_special_tokens};
-  if (flags.vocab_size) list.vocab_size = *flags.vocab_size;
+  if (flags.vocab_size > 0) list.vocab_size = flags.vocab_size;
   return list;
 }
 
