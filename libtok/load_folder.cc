@@ -318,7 +318,10 @@ void set_template(const FolderConfig& config, bool has_json, TokenizerSource& so
 void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   const TokenizerSource& read = loading.source;
   const bool llama = config.class_name() == "LlamaTokenizer";
-  const bool same = llama ? read.metaspace && read.prefix_first_only && !read.replace_blanks
+  // LlamaTokenizer puts the blank before each segment where the folder says `legacy`.
+  const bool legacy = llama && flag(config.config(), "legacy", false, kConfig);
+  const bool same = llama ? read.metaspace && read.add_prefix_space && !read.replace_blanks &&
+                                read.prefix_first_only != legacy
                           : read.replace_blanks && !read.prepend_blank && !read.metaspace;
   if ((llama || config.class_name() == "GemmaTokenizer") && !same) {
     loading.source.version_note = "tokenizer.json is followed, as by transformers 4.46; " +
