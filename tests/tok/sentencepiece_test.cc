@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Ids and texts of the real sentencepiece, tokenizers, mistral_common and tiktoken for models of
-// SentencePiece, for the tokenizer.json files that are made of such, and for lists by rank; and what is
-// refused. Goldens: tests/reference/make_sentencepiece_goldens.py.
+// Ids and texts of the real sentencepiece, tokenizers, mistral_common and tiktoken: for models of
+// SentencePiece, for the tokenizer.json files that are made of such, and for lists by rank; and
+// what is refused. Goldens: tests/reference/make_sentencepiece_goldens.py.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
