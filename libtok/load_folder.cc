@@ -323,7 +323,8 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   const bool same = llama ? read.metaspace && read.add_prefix_space && !read.replace_blanks &&
                                 read.prefix_first_only != legacy
                           : read.replace_blanks && !read.prepend_blank && !read.metaspace;
-  if ((llama || config.class_name() == "GemmaTokenizer") && !same) {
+  const bool knows = llama || config.class_name() == "GemmaTokenizer";
+  if (knows && read.vocab.by_characters && !same) {
     loading.source.version_note = "tokenizer.json is followed, as by transformers 4.46; " +
                                   config.class_name() +
                                   " of transformers 5 drops its way of cutting or normalising";

@@ -80,7 +80,7 @@ class Reader : public nlohmann::json_sax<json> {
   bool start_object(size_t) override {
     if (part_ != Part::tree) return start_inner(json::object());
     if (stack_.empty() ? where_ == VocabPlace::root : is_large_member("vocab")) {
-      out_.vocab.reset(size_, alphabet_ ? *alphabet_ : alphabet_of(out_.tree));
+      out_.vocab.reset(size_, alphabet());
       out_.vocab_complaint.clear();
       part_ = Part::vocab;
     }
@@ -93,6 +93,7 @@ class Reader : public nlohmann::json_sax<json> {
       out_.merges.clear();
       out_.merges.reserve(out_.vocab.tokens.size());
       out_.merges_complaint.clear();
+      merges_are_text_ = alphabet() == Alphabet::text;
       part_ = Part::merges;
     }
     return start(json::array());
@@ -179,13 +180,15 @@ class Reader : public nlohmann::json_sax<json> {
   void add_merge(std::string_view left, std::string_view right) {
     if (!out_.merges_complaint.empty()) return;
     std::string complaint;
-    if (out_.vocab.alphabet() == Alphabet::text) {
+    if (merges_are_text_) {
       out_.merges.emplace_back(left, right);
       return;
     }
     if (append_merge(left, right, out_.merges, complaint)) return;
     out_.merges_complaint = merge_place() + complaint;
   }
+  /// What is known of the alphabet so far.
+  Alphabet alphabet() const { return alphabet_ ? *alphabet_ : alphabet_of(out_.tree); }
   std::string merge_place() const { return "[" + std::to_string(out_.merges.size()) + "]: "; }
 
   const size_t size_;
@@ -198,6 +201,7 @@ class Reader : public nlohmann::json_sax<json> {
   Part part_ = Part::tree;
   size_t inner_ = 0;
   bool model_is_open_ = false;
+  bool merges_are_text_ = false;
   std::vector<std::string> halves_;
 };
 

@@ -108,8 +108,8 @@ class Judge:
                 return self.fail(label, repr(self.texts[i]), ids, list(want[i]))
         if decode:
             shown = self.tool("inspect-dataset", "peek", prefix + "_text_document", "--tokenizer-model", model, "--count",
-                              str(len(have)), "--max-tokens", "0").decode("utf-8", "replace")
-            lines = "".join(f"document {k}: {count(len(want[i]))}\n{decode(want[i])}\n" for k, i in enumerate(keep))
+                              str(len(want)), "--max-tokens", "0").decode("utf-8", "replace")
+            lines = "".join(f"document {k}: {count(len(ids))}\n{decode(list(ids))}\n" for k, ids in enumerate(want))
             if shown != lines:
                 at = next(k for k in range(len(lines)) if shown[k:k + 1] != lines[k:k + 1])
                 return self.fail(label, "decoded", repr(shown[max(0, at - 200):at + 60]), repr(lines[max(0, at - 200):at + 60]))

@@ -28,7 +28,7 @@ echo "- refused"
 show no-pattern nemotron.json
 show blanks llama.model --no-tokenizer-sentencepiece-ignore-extra-whitespaces
 show not-one llama.json --tokenizer-type Llama2Tokenizer
-printf '\n\012\n\005<unk>\030\002' >unigram.model
+printf '\n\011\n\005<unk>\030\002' >unigram.model
 bpe-tokenize -q --input in.jsonl --output-prefix unigram --tokenizer-model unigram.model
 echo "- a folder with a model, as the hub has Llama-2"
 mkdir hub && cp "$S/llama.model" hub/tokenizer.model
