@@ -61,8 +61,10 @@ std::vector<std::string_view> documents_of(std::string_view bytes) {
 tok::TokenizerSource load(int count, char** names) {
   std::string first = read_file(names[0]);
   if (count == 2) return tok::read_gpt2(first, read_file(names[1]));
-  if (std::string_view(names[0]).ends_with(".json")) return tok::read_tokenizer_json(first);
-  return tok::read_tiktoken(first, "cl100k_base");
+  if (std::string_view(names[0]).ends_with(".tiktoken")) {
+    return tok::read_tiktoken(first, "cl100k_base");
+  }
+  return tok::read_tokenizer_file(first);
 }
 
 int64_t pieces_only(const std::vector<std::string_view>& documents,

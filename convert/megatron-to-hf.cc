@@ -202,6 +202,8 @@ TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
   if (has_tokenizer(model)) return tokenizer_from_folder(model, length);
   if (fs::path(model).filename() == "tokenizer.json" && fs::exists(model))
     return tokenizer_from_folder(fs::absolute(model).parent_path().string(), length);
+  if (model.ends_with(".model") && fs::is_regular_file(model))
+    return tokenizer_from_sentencepiece(model, length);
   for (const std::string* file : {&model, &hints.vocab_file})
     if (hints.merge_file.empty() && file->ends_with(".json") && fs::is_regular_file(*file))
       return tokenizer_from_json(*file, length);

@@ -209,7 +209,7 @@ bool has_tokenizer(const std::string& folder) {
   const auto there = [&](const char* name) { return fs::exists(folder + "/" + name); };
   if (!fs::is_directory(folder)) return false;
   return there("tokenizer.json") || (there("vocab.json") && there("merges.txt")) ||
-         there("config.json");
+         there("tokenizer.model") || there("tekken.json") || there("config.json");
 }
 
 void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder,
@@ -283,6 +283,37 @@ TokenizerFiles tokenizer_from_json(const std::string& path, int64_t max_length) 
   return out;
 }
 
+TokenizerFiles tokenizer_from_sentencepiece(const std::string& path, int64_t max_length) {
+  TokenizerFiles out;
+  out.place = path;
+  std::string model = read_text(path);
+  const tok::ReadFile read = [&](std::string_view name) {
+    return name == "tokenizer.model" ? std::optional(model) : std::nullopt;
+  };
+  try {
+    const tok::TokenizerSource source = tok::read_folder(read);
+    out.vocab_size = static_cast<int64_t>(source.vocab.tokens.size());
+    set_ids(out, source.bos_id, source.eos_id, source.pad_id);
+    ordered_json config;
+    const auto name = [&](const char* key, int32_t id) {
+      if (id != tok::kNoId) config[key] = source.vocab.tokens[static_cast<size_t>(id)].bytes;
+    };
+    name("bos_token", source.bos_id);
+    name("eos_token", source.eos_id);
+    name("pad_token", source.pad_id);
+    name("unk_token", source.decode_rules.unk_id);
+    config["clean_up_tokenization_spaces"] = false;
+    config["legacy"] = true;
+    config["model_max_length"] = max_length;
+    config["tokenizer_class"] = "LlamaTokenizer";
+    out.files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
+  } catch (const tok::ParseError& error) {
+    throw FormatError(path + ": " + error.what());
+  }
+  out.files.push_back({"tokenizer.model", std::move(model)});
+  return out;
+}
+
 TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
                                     int64_t max_length) {
   return of_right_kinds(vocab_file, [&] { return read_vocab(vocab_file, merge_file, max_length); });
@@ -291,7 +322,8 @@ TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::st
 static TokenizerFiles read_folder(const std::string& folder, int64_t max_length) {
   const auto there = [&](const char* name) { return fs::is_regular_file(folder + "/" + name); };
   if (!has_tokenizer(folder))
-    throw FormatError(folder + ": neither tokenizer.json nor vocab.json and merges.txt");
+    throw FormatError(folder +
+                      ": neither tokenizer.json nor vocab.json and merges.txt nor tokenizer.model");
   const bool alone =
       !there("config.json") && !there("tokenizer_config.json") && !there("special_tokens_map.json");
   if (alone && there("tokenizer.json")) {
@@ -300,7 +332,7 @@ static TokenizerFiles read_folder(const std::string& folder, int64_t max_length)
       if (file.name != "tokenizer.json") out.files.push_back(std::move(file));
     return out;
   }
-  if (alone)
+  if (alone && there("vocab.json") && there("merges.txt"))
     return tokenizer_from_vocab(folder + "/vocab.json", folder + "/merges.txt", max_length);
   TokenizerFiles out;
   out.copied = true;

@@ -47,6 +47,10 @@ TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::st
 /// Errors: std::system_error; indexed::FormatError for a file that is not one.
 TokenizerFiles tokenizer_from_json(const std::string& path, int64_t max_length);
 
+/// From a SentencePiece model: itself, and a tokenizer_config.json that names transformers'
+/// LlamaTokenizer. Errors: std::system_error; indexed::FormatError for a file that is not one.
+TokenizerFiles tokenizer_from_sentencepiece(const std::string& path, int64_t max_length);
+
 /// From a folder with tokenizer.json, with vocab.json and merges.txt, or with a config.json and
 /// files of any other tokenizer: every tokenizer file is copied. If there is only a vocabulary, the
 /// other files that AutoTokenizer needs are generated. A config.json alone gives its ids.

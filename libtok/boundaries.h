@@ -102,9 +102,10 @@ class BoundaryScan {
   /// Smallest buffer for next().
   static constexpr size_t kMinBatch = 192;
 
-  /// `joinable`: null, or which bytes some merge may join. With it pieces are also cut inside,
-  /// before characters of three or four bytes whose first byte does not join the byte before it.
-  /// Levels differ in how many such cuts they find; level plain finds none.
+  /// `joinable`: null, or which bytes may be joined. With it pieces are also cut inside, before
+  /// characters of three or four bytes whose first byte does not join the byte before it. Levels
+  /// differ in how many such cuts they find; level plain finds none. Without any stage, and with
+  /// the one stage blank_words, all levels cut before any character.
   /// Range: segment.size() <= kMaxSegment.
   BoundaryScan(const PreTokenizer& pretokenizer, std::string_view segment,
                SimdLevel level = chosen_simd_level(),
@@ -124,6 +125,8 @@ class BoundaryScan {
   friend struct BlockWalk;
 
   static size_t walk_plain(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept;
+  template <bool kAtBlanks>
+  static size_t walk_cuts(BoundaryScan& self, uint32_t* ends, size_t capacity) noexcept;
   bool next_text(const uint32_t* ends, uint32_t*& out) noexcept;
   size_t cut_plainly(size_t from, size_t limit, uint32_t*& out) noexcept;
 

@@ -411,6 +411,7 @@ struct BlockWalk {
     if (pretokenizer == make_pretokenizer(Family::qwen35)) return of_level<kQwen35>(level);
     if (pretokenizer == make_pretokenizer(Family::o200k)) return of_level<kO200k>(level);
     if (pretokenizer == make_pretokenizer(Family::tekken)) return of_level<kTekken>(level);
+    if (pretokenizer == make_pretokenizer(Family::nemotron)) return of_level<kNemotron>(level);
     if (pretokenizer ==
         make_pretokenizer(Family::digit_triples, Family::cjk_runs, Family::deepseek3)) {
       return of_level<kDeepseek3>(level);
@@ -439,6 +440,11 @@ BoundaryScan::BoundaryScan(const PreTokenizer& pretokenizer, std::string_view se
       text_(segment),
       joinable_(joinable),
       cutter_(pretokenizer, segment) {
+  const bool cuts_only =
+      pretokenizer.num_stages == 0 || pretokenizer == make_pretokenizer(Family::blank_words);
+  if (joinable != nullptr && cuts_only) {
+    walk_ = pretokenizer.num_stages == 0 ? walk_cuts<false> : walk_cuts<true>;
+  }
   if (walk_ == nullptr) walk_ = walk_plain;
 }
 

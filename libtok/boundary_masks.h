@@ -41,6 +41,7 @@ constexpr Rules kQwen35{.lines = true, .digits = 1, .marks_are_letters = true};
 constexpr Rules kO200k{.lines = true, .digits = 3, .cased = true, .slash_tail = true};
 constexpr Rules kTekken{
     .lines = true, .digits = 1, .contractions = false, .cased = true, .slash_tail = true};
+constexpr Rules kNemotron{.lines = true, .digits = 1, .contractions = false};
 constexpr Rules kDeepseek3{.lines = true,
                            .digits = 3,
                            .marks_are_letters = true,

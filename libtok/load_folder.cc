@@ -251,7 +251,8 @@ LoadingTokenizer load_pair(const ReadFile& read, const FolderConfig& config,
   const std::optional<std::string> vocab = read("vocab.json");
   const std::optional<std::string> merges = read("merges.txt");
   if (!vocab || !merges) {
-    throw ParseError("neither tokenizer.json nor vocab.json with merges.txt there");
+    throw ParseError(
+        "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
   }
   if (config.known_class() == nullptr) {
     refuse(kConfig, "tokenizer_class",
@@ -315,6 +316,19 @@ void set_template(const FolderConfig& config, bool has_json, TokenizerSource& so
 /// They drop its way of cutting, and added tokens that the configuration's list lacks; 4.46 and
 /// this reader keep both.
 void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
+  const TokenizerSource& read = loading.source;
+  const bool llama = config.class_name() == "LlamaTokenizer";
+  // LlamaTokenizer puts the blank before each segment where the folder says `legacy`.
+  const bool legacy = llama && flag(config.config(), "legacy", false, kConfig);
+  const bool same = llama ? read.metaspace && read.add_prefix_space && !read.replace_blanks &&
+                                read.prefix_first_only != legacy
+                          : read.replace_blanks && !read.prepend_blank && !read.metaspace;
+  const bool knows = llama || config.class_name() == "GemmaTokenizer";
+  if (knows && read.vocab.by_characters && !same) {
+    loading.source.version_note = "tokenizer.json is followed, as by transformers 4.46; " +
+                                  config.class_name() +
+                                  " of transformers 5 drops its way of cutting or normalising";
+  }
   if (config.known_class() == nullptr) return;
   const TokenizerClass& known = *config.known_class();
   TokenizerSource& source = loading.source;
@@ -338,6 +352,74 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
                         config.class_name() + " of transformers 5 drops " + dropped;
 }
 
+/// Gives a source that is whole what a folder's configuration says of added tokens, roles and
+/// template. `place`: the file it was read from.
+TokenizerSource with_configuration(const FolderConfig& config, const char* place,
+                                   TokenizerSource source) {
+  const auto id_of = [&](const std::string& content) {
+    for (const VocabSource::Token& token : source.vocab.tokens) {
+      if (token.bytes == content) return token.id;
+    }
+    for (const AddedToken& token : source.added_tokens) {
+      if (token.content == content) return token.id;
+    }
+    return kNoId;
+  };
+  auto limit = static_cast<int32_t>(source.vocab.tokens.size());
+  for (const AddedToken& token : source.added_tokens) limit = std::max(limit, token.id + 1);
+  for (auto& [id, token] : config.listed_tokens()) {
+    const int32_t here = id_of(token.content);
+    if (here == id) continue;
+    if (here != kNoId || id != limit) {
+      refuse(kConfig, ordered_json(token.content).dump(),
+             "its id is " + std::to_string(id) + ", which " + place + " contradicts");
+    }
+    token.id = limit++;
+    source.added_tokens.push_back(token);
+  }
+  for (const auto& [role, to] :
+       {std::pair("bos_token", &source.bos_id), std::pair("eos_token", &source.eos_id),
+        std::pair("pad_token", &source.pad_id)}) {
+    const AddedToken* token = config.role(role);
+    if (token == nullptr) continue;
+    *to = id_of(token->content);
+    if (*to == kNoId) {
+      refuse(kConfig, role, ordered_json(token->content).dump() + ": no token of " + place);
+    }
+  }
+  const auto ids = [](bool wanted, int32_t id) {
+    return wanted && id != kNoId ? std::vector<int32_t>{id} : std::vector<int32_t>{};
+  };
+  source.prefix_ids = ids(
+      flag(config.config(), "add_bos_token", !source.prefix_ids.empty(), kConfig), source.bos_id);
+  source.suffix_ids = ids(flag(config.config(), "add_eos_token", false, kConfig), source.eos_id);
+  source.split_special_tokens = flag(config.config(), "split_special_tokens", false, kConfig);
+  if (source.sentencepiece && config.class_name() == "LlamaTokenizer") {
+    source.version_note =
+        "tokenizer.model is read as sentencepiece does, and transformers 4.46 after it; "
+        "transformers 5 drops a blank at the beginning of a text";
+  }
+  return source;
+}
+
+/// Of folders with neither tokenizer.json nor the pair: another file that is a tokenizer.
+std::optional<TokenizerSource> read_other_file(const ReadFile& read, const FolderConfig& config) {
+  if (read("vocab.json") && read("merges.txt")) return std::nullopt;
+  for (const char* name : {"tokenizer.model", "tekken.json"}) {
+    const std::optional<std::string> bytes = read(name);
+    if (!bytes) continue;
+    try {
+      return with_configuration(
+          config, name,
+          is_sentencepiece(*bytes) ? read_sentencepiece(*bytes) : read_rank_list(*bytes));
+    } catch (const ParseError& error) {
+      const std::string text = error.what();
+      throw ParseError(text.starts_with(kConfig) ? text : std::string(name) + ": " + text);
+    }
+  }
+  return std::nullopt;
+}
+
 }  // namespace
 
 TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
@@ -346,6 +428,11 @@ TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
   if (!whole && config.empty() && config.class_name().empty()) {
     const std::optional<std::string> vocab = read("vocab.json"), merges = read("merges.txt");
     if (vocab && merges) return read_gpt2(*vocab, *merges, {}, do_parts);
+  }
+  if (!whole) {
+    if (std::optional<TokenizerSource> other = read_other_file(read, config)) {
+      return *std::move(other);
+    }
   }
   LoadingTokenizer loading =
       whole ? load_tokenizer_json(*whole) : load_pair(read, config, do_parts);
@@ -412,6 +499,17 @@ FolderIds read_folder_ids(const ReadFile& read) {
     vocab = std::move(file.vocab);
   } else if (const std::optional<std::string> text = read("vocab.json")) {
     vocab = read_json_file(*text, "vocab.json", VocabPlace::root).vocab;
+  } else if (const std::optional<std::string> model = read("tokenizer.model")) {
+    int64_t id = 0;
+    if (is_sentencepiece(*model)) {
+      for (const std::string& piece : read_sentencepiece_pieces(*model)) list(piece, id++);
+    }
+  } else if (const std::optional<std::string> ranks = read("tekken.json")) {
+    const TokenizerSource source = read_rank_list(*ranks);
+    for (const AddedToken& token : source.added_tokens) list(token.content, token.id);
+    for (const VocabSource::Token& token : source.vocab.tokens) {
+      out.limit = std::max(out.limit, int64_t{token.id} + 1);
+    }
   }
   for (const VocabSource::Token& token : vocab.tokens) {
     out.limit = std::max(out.limit, int64_t{token.id} + 1);

@@ -23,12 +23,29 @@ std::string shown(const json& value) {
   return text.size() > 100 ? text.substr(0, 100) + "..." : text;
 }
 
+bool has_byte_level(const json& step, size_t depth = 0) {
+  if (!step.is_object() || depth > kMaxDepth) return false;
+  if (step.value("type", json()) == "ByteLevel") return true;
+  const json steps = step.value("pretokenizers", json());
+  return steps.is_array() && std::any_of(steps.begin(), steps.end(), [&](const json& inner) {
+           return has_byte_level(inner, depth + 1);
+         });
+}
+
+/// The alphabet that a file's members say; byte_level as long as nothing is known.
+Alphabet alphabet_of(const json& tree) {
+  const auto found = tree.find("pre_tokenizer");
+  const bool is_text = found != tree.end() && !has_byte_level(*found);
+  return is_text ? Alphabet::text : Alphabet::byte_level;
+}
+
 /// Builds a JsonFile from a parser's events. Inside the vocabulary and the merges `inner_` counts
 /// the containers that are open there; of what does not belong there only the first is kept.
 class Reader : public nlohmann::json_sax<json> {
  public:
-  Reader(size_t size, std::string_view place, VocabPlace where, JsonFile& out)
-      : size_(size), place_(place), where_(where), out_(out) {}
+  Reader(size_t size, std::string_view place, VocabPlace where, std::optional<Alphabet> alphabet,
+         JsonFile& out)
+      : size_(size), place_(place), where_(where), alphabet_(alphabet), out_(out) {}
 
   bool null() override { return scalar(nullptr); }
   bool boolean(bool value) override { return scalar(value); }
@@ -63,7 +80,7 @@ class Reader : public nlohmann::json_sax<json> {
   bool start_object(size_t) override {
     if (part_ != Part::tree) return start_inner(json::object());
     if (stack_.empty() ? where_ == VocabPlace::root : is_large_member("vocab")) {
-      out_.vocab.reset(size_);
+      out_.vocab.reset(size_, alphabet());
       out_.vocab_complaint.clear();
       part_ = Part::vocab;
     }
@@ -76,6 +93,7 @@ class Reader : public nlohmann::json_sax<json> {
       out_.merges.clear();
       out_.merges.reserve(out_.vocab.tokens.size());
       out_.merges_complaint.clear();
+      merges_are_text_ = alphabet() == Alphabet::text;
       part_ = Part::merges;
     }
     return start(json::array());
@@ -162,20 +180,28 @@ class Reader : public nlohmann::json_sax<json> {
   void add_merge(std::string_view left, std::string_view right) {
     if (!out_.merges_complaint.empty()) return;
     std::string complaint;
+    if (merges_are_text_) {
+      out_.merges.emplace_back(left, right);
+      return;
+    }
     if (append_merge(left, right, out_.merges, complaint)) return;
     out_.merges_complaint = merge_place() + complaint;
   }
+  /// What is known of the alphabet so far.
+  Alphabet alphabet() const { return alphabet_ ? *alphabet_ : alphabet_of(out_.tree); }
   std::string merge_place() const { return "[" + std::to_string(out_.merges.size()) + "]: "; }
 
   const size_t size_;
   const std::string place_;
   const VocabPlace where_;
+  const std::optional<Alphabet> alphabet_;
   JsonFile& out_;
   std::vector<json*> stack_;  // containers of the tree that are open
   std::string key_;
   Part part_ = Part::tree;
   size_t inner_ = 0;
   bool model_is_open_ = false;
+  bool merges_are_text_ = false;
   std::vector<std::string> halves_;
 };
 
@@ -200,17 +226,23 @@ void FileVocab::resize_slots(size_t size) {
   }
 }
 
-void FileVocab::reset(size_t file_bytes) {
+void FileVocab::reset(size_t file_bytes, Alphabet alphabet) {
   tokens.clear();
+  alphabet_ = alphabet;
   // No more than the largest vocabularies have: a large file need not be one.
   const size_t likely_tokens = std::min(file_bytes / 20, size_t{1} << 19);
   tokens.reserve(likely_tokens);
   resize_slots(std::bit_ceil(std::max<size_t>(16, 2 * likely_tokens)));
 }
 
+std::optional<std::string> FileVocab::bytes_of(std::string_view text) const {
+  if (alphabet_ == Alphabet::text) return std::string(text);
+  return bytes_of_byte_level(text);
+}
+
 void FileVocab::set(const std::string& text, int32_t id) {
   if (slots_.size() < 2 * (tokens.size() + 1)) resize_slots(2 * slots_.size());
-  std::optional<std::string> bytes = bytes_of_byte_level(text);
+  std::optional<std::string> bytes = bytes_of(text);
   const bool text_only = !bytes.has_value() || text.empty();
   VocabSource::Token token{text_only ? text : *std::move(bytes), id, text_only};
   const size_t hash = std::hash<std::string_view>()(token.bytes);
@@ -225,7 +257,7 @@ void FileVocab::set(const std::string& text, int32_t id) {
 
 int32_t FileVocab::find(std::string_view text) {
   if (slots_.empty()) return kNoId;
-  const std::optional<std::string> bytes = bytes_of_byte_level(text);
+  const std::optional<std::string> bytes = bytes_of(text);
   const bool text_only = !bytes.has_value() || text.empty();
   const std::string_view key = text_only ? text : *bytes;
   const Slot& slot = slot_of(key, text_only, std::hash<std::string_view>()(key));
@@ -233,11 +265,20 @@ int32_t FileVocab::find(std::string_view text) {
 }
 
 JsonFile read_json_file(std::string_view text, std::string_view place, VocabPlace where) {
-  JsonFile file;
-  Reader reader(text.size(), place, where, file);
-  json::sax_parse(text, &reader);
-  if (!file.tree.is_object()) throw ParseError(std::string(place) + ": not a JSON object");
-  return file;
+  // The member that says the alphabet stands before the vocabulary, in files as they are written;
+  // elsewhere the file is read again.
+  std::optional<Alphabet> alphabet;
+  if (where == VocabPlace::root) alphabet = Alphabet::byte_level;
+  while (true) {
+    JsonFile file;
+    Reader reader(text.size(), place, where, alphabet, file);
+    json::sax_parse(text, &reader);
+    if (!file.tree.is_object()) throw ParseError(std::string(place) + ": not a JSON object");
+    const bool says = where == VocabPlace::root || file.tree.contains("pre_tokenizer");
+    const Alphabet said = says ? alphabet_of(file.tree) : Alphabet::text;
+    if (alphabet || file.vocab.tokens.empty() || file.vocab.alphabet() == said) return file;
+    alphabet = said;
+  }
 }
 
 bool append_merge(std::string_view left, std::string_view right,
@@ -274,6 +315,24 @@ int32_t LoadingTokenizer::add(AddedToken token) {
   return added.back().id;
 }
 
+/// Writes a blank for each U+2581. A token with a blank of its own is in no text then.
+static void put_blanks_for_marks(VocabSource& vocab) {
+  const auto replace = [](std::string& text) {
+    if (has_blank_mark(text)) text = marks_to_blanks(text);
+  };
+  for (VocabSource::Token& token : vocab.tokens) {
+    token.text_only = token.text_only || token.bytes.find(' ') != std::string::npos;
+    if (!token.text_only) replace(token.bytes);
+  }
+  std::erase_if(vocab.merges, [](const auto& merge) {
+    return (merge.first + merge.second).find(' ') != std::string::npos;
+  });
+  for (auto& [left, right] : vocab.merges) {
+    replace(left);
+    replace(right);
+  }
+}
+
 int32_t LoadingTokenizer::find(const std::string& content) {
   const auto found = added_index.find(content);
   return found != added_index.end() ? added[found->second].id : file.vocab.find(content);
@@ -284,6 +343,7 @@ TokenizerSource LoadingTokenizer::finish() && {
                         [](const AddedToken& token) { return token.special; });
   source.added_tokens = std::move(added);
   source.vocab.tokens = std::move(file.vocab.tokens);
+  if (source.has_blanks_for_marks()) put_blanks_for_marks(source.vocab);
   return std::move(source);
 }
 

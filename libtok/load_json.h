@@ -7,6 +7,7 @@
 
 #include <cstdint>
 #include <nlohmann/json.hpp>
+#include <optional>
 #include <string>
 #include <string_view>
 #include <unordered_map>
@@ -18,6 +19,12 @@
 
 namespace tok {
 
+/// How a file writes its tokens.
+enum class Alphabet : uint8_t {
+  byte_level,  ///< characters that stand for bytes (byte_level.h)
+  text,        ///< as they are in texts
+};
+
 /// The tokens of a file in its order, each found by its text there.
 class FileVocab {
  public:
@@ -28,7 +35,9 @@ class FileVocab {
   int32_t find(std::string_view text);
 
   /// Forgets all tokens, and makes room for those of a file of so many bytes.
-  void reset(size_t file_bytes);
+  void reset(size_t file_bytes, Alphabet alphabet);
+
+  Alphabet alphabet() const noexcept { return alphabet_; }
 
   std::vector<VocabSource::Token> tokens;
 
@@ -39,12 +48,16 @@ class FileVocab {
     uint32_t number = 0;  ///< 1 + index in `tokens`; 0: empty
   };
 
+  /// The bytes of a text; none where it is not in the alphabet.
+  std::optional<std::string> bytes_of(std::string_view text) const;
+
   /// Slot of a token, or the empty one where it would be.
   Slot& slot_of(std::string_view bytes, bool text_only, size_t hash) noexcept;
 
   void resize_slots(size_t size);
 
   std::vector<Slot> slots_;  ///< at most half full
+  Alphabet alphabet_ = Alphabet::byte_level;
 };
 
 /// Where in a file the vocabulary stands.
@@ -54,7 +67,8 @@ enum class VocabPlace : uint8_t {
 };
 
 /// A file, read. Under VocabPlace::model `tree` has an empty object and an empty array where
-/// `vocab` and `merges` were.
+/// `vocab` and `merges` were. Its pre_tokenizer says what the alphabet is: without a ByteLevel step
+/// tokens are text.
 struct JsonFile {
   nlohmann::json tree;
   FileVocab vocab;

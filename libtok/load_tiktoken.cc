@@ -1,10 +1,10 @@
 // .tiktoken files, and the patterns and special tokens of the published encodings, which the files
 // do not carry.
 // SPDX-License-Identifier: MIT
-#include <array>
 #include <charconv>
 #include <utility>
 
+#include "libtok/base64.h"
 #include "libtok/loaders.h"
 
 namespace tok {
@@ -47,37 +47,6 @@ const Encoding& encoding_named(std::string_view name) {
     known += (known.empty() ? "" : ", ") + std::string(encoding.name);
   }
   throw ParseError("tiktoken: encoding \"" + std::string(name) + "\": known are " + known);
-}
-
-/// Value of a base64 character; -1 for any other.
-int base64_value(char c) {
-  if (c >= 'A' && c <= 'Z') return c - 'A';
-  if (c >= 'a' && c <= 'z') return c - 'a' + 26;
-  if (c >= '0' && c <= '9') return c - '0' + 52;
-  return c == '+' ? 62 : c == '/' ? 63 : -1;
-}
-
-/// Decodes padded base64. Returns false when the text is not that.
-bool decode_base64(std::string_view text, std::string& out) {
-  out.clear();
-  if (text.empty() || text.size() % 4 != 0) return false;
-  size_t padding = 0;
-  while (padding < 2 && text.ends_with('=')) {
-    text.remove_suffix(1);
-    ++padding;
-  }
-  uint32_t bits = 0;
-  int num_bits = 0;
-  for (char c : text) {
-    const int value = base64_value(c);
-    if (value < 0) return false;
-    bits = bits << 6 | static_cast<uint32_t>(value);
-    num_bits += 6;
-    if (num_bits < 8) continue;
-    num_bits -= 8;
-    out += static_cast<char>(bits >> num_bits & 255);
-  }
-  return (bits & ((1u << num_bits) - 1)) == 0;
 }
 
 }  // namespace

@@ -1,8 +1,10 @@
-// tokenizer.json: model BPE, a byte-level pre-tokenizer, exact normalisers, added tokens, and the
-// special tokens a template puts around a document. Every member that would change ids is either
-// followed or refused by name; truncation and padding are calls' business and are only noted.
+// tokenizer.json: model BPE of bytes or of characters, its pre-tokenizer, exact normalisers, added
+// tokens, and the special tokens a template puts around a document. Every member that would change
+// ids is either followed or refused by name; truncation and padding are calls' business and are
+// only noted.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
+#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <set>
 
@@ -59,9 +61,33 @@ std::vector<json> steps_of(const json& object, const char* list, const std::stri
   return flat;
 }
 
+/// Prepend and Replace, as the converters of SentencePiece's models write them.
+void read_blank_step(const json& step, const std::string& type, TokenizerSource& source) {
+  const std::string place = "normalizer." + type;
+  if (type == "Prepend") {
+    const json& prepended = member(step, "prepend");
+    if (prepended != kBlankMark) refuse(place, shown(prepended), "only \"\u2581\" is supported");
+    if (source.prepend_blank) refuse(place, shown(prepended), "twice is not supported");
+    source.prepend_blank = true;
+    return;
+  }
+  const json& pattern = member(step, "pattern");
+  if (pattern != json{{"String", " "}}) refuse(place, shown(pattern), "only a blank is supported");
+  const json& content = member(step, "content");
+  if (content != kBlankMark) refuse(place, shown(content), "only \"\u2581\" is supported");
+  source.replace_blanks = true;
+}
+
 void read_normalizer(const json& normalizer, TokenizerSource& source) {
   for (const json& step : steps_of(normalizer, "normalizers", "normalizer")) {
     const std::string type = type_of(step, "normalizer");
+    if (type == "Prepend" || type == "Replace") {
+      read_blank_step(step, type, source);
+      continue;
+    }
+    if (source.prepend_blank || source.replace_blanks) {
+      refuse("normalizer", type, "after Prepend or Replace it is not supported");
+    }
     if (type == "NFC") {
       source.normal_forms.push_back(NormalForm::nfc);
     } else if (type == "NFD") {
@@ -71,8 +97,12 @@ void read_normalizer(const json& normalizer, TokenizerSource& source) {
     } else if (type == "NFKD") {
       source.normal_forms.push_back(NormalForm::nfkd);
     } else {
-      refuse("normalizer", type, "only NFC, NFD, NFKC and NFKD are supported");
+      refuse("normalizer", type,
+             "only NFC, NFD, NFKC, NFKD, and Prepend and Replace of blanks are supported");
     }
+  }
+  if (source.prepend_blank && !source.replace_blanks) {
+    refuse("normalizer", "Prepend", "without Replace it is not supported");
   }
 }
 
@@ -96,16 +126,64 @@ Family split_family(const json& step) {
   return *family;
 }
 
-void read_pretokenizer(const json& pretokenizer, TokenizerSource& source) {
-  if (pretokenizer.is_null()) refuse("pre_tokenizer", "null", "a ByteLevel step is needed");
+void add_stage(TokenizerSource& source, Family family) {
   PreTokenizer& stages = source.pretokenizer;
-  const auto add_stage = [&](Family family) {
-    if (stages.num_stages == PreTokenizer::kMaxStages) {
-      refuse("pre_tokenizer", "Sequence",
-             "more than " + std::to_string(PreTokenizer::kMaxStages) + " splitting steps");
+  if (stages.num_stages == PreTokenizer::kMaxStages) {
+    refuse("pre_tokenizer", "Sequence",
+           "more than " + std::to_string(PreTokenizer::kMaxStages) + " splitting steps");
+  }
+  stages.stages[stages.num_stages++] = family;
+}
+
+void read_metaspace(const json& step, TokenizerSource& source) {
+  const std::string place = "pre_tokenizer.Metaspace";
+  const json& replacement = member(step, "replacement");
+  if (replacement != kBlankMark) {
+    refuse(place + ".replacement", shown(replacement), "only \"\u2581\" is supported");
+  }
+  const bool adds = flag(step, "add_prefix_space", true, place);
+  const json& scheme = member(step, "prepend_scheme");
+  const bool always = adds && (scheme.is_null() || scheme == "always");
+  if (!always && scheme != "first" && scheme != "never" && !(scheme.is_null() && !adds)) {
+    refuse(place + ".prepend_scheme", shown(scheme), "expected always, first or never");
+  }
+  source.metaspace = true;
+  source.add_prefix_space = always || (adds && scheme == "first");
+  source.prefix_first_only = scheme == "first";
+  if (flag(step, "split", true, place)) add_stage(source, Family::blank_words);
+}
+
+/// Steps before which tokens are text: those of SentencePiece's models.
+void read_text_pretokenizer(const std::vector<json>& steps, TokenizerSource& source) {
+  for (const json& step : steps) {
+    const std::string type = type_of(step, "pre_tokenizer");
+    const bool first = &step == steps.data();
+    if (type == "Metaspace" && first) {
+      read_metaspace(step, source);
+    } else if (type == "Split" && member(step, "pattern") == json{{"String", " "}}) {
+      // Gemma's: where the normalizer has replaced all blanks there are none to split at.
+      if (!source.replace_blanks) {
+        refuse("pre_tokenizer.Split", "\" \"", "only behind a normalizer that replaces blanks");
+      }
+    } else if (type == "Digits" || type == "Split") {
+      const bool single = type == "Digits" && flag(step, "individual_digits", false, "Digits");
+      const Family family = type == "Split" ? split_family(step)
+                            : single        ? Family::digits
+                                            : Family::digit_runs;
+      if (type == "Split" && family < Family::numbers) {
+        refuse("pre_tokenizer.Split", shown(member(step, "pattern")),
+               "not supported for tokens of text");
+      }
+      add_stage(source, family);
+    } else {
+      refuse("pre_tokenizer", type,
+             "without a ByteLevel step only a first Metaspace, Split and Digits are supported");
     }
-    stages.stages[stages.num_stages++] = family;
-  };
+  }
+}
+
+void read_pretokenizer(const json& pretokenizer, TokenizerSource& source) {
+  const PreTokenizer& stages = source.pretokenizer;
   bool byte_level = false;
   for (const json& step : steps_of(pretokenizer, "pretokenizers", "pre_tokenizer")) {
     const std::string type = type_of(step, "pre_tokenizer");
@@ -117,17 +195,26 @@ void read_pretokenizer(const json& pretokenizer, TokenizerSource& source) {
         refuse("pre_tokenizer.ByteLevel.add_prefix_space", "true",
                "after another splitting step it is not supported");
       }
-      if (flag(step, "use_regex", true, "pre_tokenizer.ByteLevel")) add_stage(Family::gpt2);
+      if (flag(step, "use_regex", true, "pre_tokenizer.ByteLevel")) {
+        add_stage(source, Family::gpt2);
+      }
     } else if (type == "Digits") {
       const bool single = flag(step, "individual_digits", false, "pre_tokenizer.Digits");
-      add_stage(single ? Family::digits : Family::digit_runs);
+      add_stage(source, single ? Family::digits : Family::digit_runs);
     } else if (type == "Split") {
-      add_stage(split_family(step));
+      add_stage(source, split_family(step));
     } else {
       refuse("pre_tokenizer", type, "only ByteLevel, Split and Digits are supported");
     }
   }
-  if (!byte_level) refuse("pre_tokenizer", shown(pretokenizer), "a ByteLevel step is needed");
+}
+
+void check_model_type(const json& model) {
+  if (!model.is_object()) refuse("model", shown(model), "expected an object");
+  const json& type = member(model, "type");
+  if (type != "BPE" && !(type.is_null() && model.contains("merges"))) {
+    refuse("model.type", shown(type), "only BPE is supported");
+  }
 }
 
 /// Affixes and options that would change ids in ways that byte-level vocabularies do not use.
@@ -144,13 +231,29 @@ void check_model_options(const json& model) {
   }
 }
 
+/// What stands for characters without a token: their bytes, else unk_token.
+void read_unknown_characters(JsonFile& file, bool byte_fallback, VocabSource& vocab) {
+  if (byte_fallback) {
+    for (int byte = 0; byte < 256; ++byte) {
+      char name[8];
+      std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
+      const int32_t id = file.vocab.find(name);
+      if (id == kNoId) refuse("model.byte_fallback", "true", std::string(name) + " has no token");
+      vocab.byte_fallback.push_back(id);
+    }
+    return;
+  }
+  const json& unk_token = member(member(file.tree, "model"), "unk_token");
+  if (unk_token.is_null()) {
+    refuse("model.unk_token", "null", "characters without a token would be lost");
+  }
+  if (!unk_token.is_string()) refuse("model.unk_token", shown(unk_token), "expected a string");
+  vocab.unk_id = file.vocab.find(unk_token.get_ref<const std::string&>());
+  if (vocab.unk_id == kNoId) refuse("model.unk_token", shown(unk_token), "not in the vocabulary");
+}
+
 void read_model(JsonFile& file, TokenizerSource& source) {
   const json& model = member(file.tree, "model");
-  if (!model.is_object()) refuse("model", shown(model), "expected an object");
-  const json& type = member(model, "type");
-  if (type != "BPE" && !(type.is_null() && model.contains("merges"))) {
-    refuse("model.type", shown(type), "only BPE is supported");
-  }
   check_model_options(model);
   if (!member(model, "vocab").is_object()) {
     throw ParseError(
@@ -169,6 +272,8 @@ void read_model(JsonFile& file, TokenizerSource& source) {
   vocab.whole_piece_first = flag(model, "ignore_merges", false, "model");
   vocab.fuse_unk = flag(model, "fuse_unk", false, "model");
   const bool byte_fallback = flag(model, "byte_fallback", false, "model");
+  vocab.by_characters = file.vocab.alphabet() == Alphabet::text;
+  if (vocab.by_characters) return read_unknown_characters(file, byte_fallback, vocab);
   const int64_t single_bytes =
       std::count_if(file.vocab.tokens.begin(), file.vocab.tokens.end(),
                     [](const auto& token) { return !token.text_only && token.bytes.size() == 1; });
@@ -273,6 +378,40 @@ void read_post_processor(const json& processor, TokenizerSource& source) {
   }
 }
 
+/// What decoding takes from the beginning of a text. Whether the file's decoder gives other text
+/// than this reader's is noted.
+void read_decoder(const json& decoder, TokenizerSource& source) {
+  const bool of_bytes = !source.vocab.by_characters;
+  bool followed = !decoder.is_null();
+  std::string seen;
+  for (const json& step : steps_of(decoder, "decoders", "decoder")) {
+    const std::string type = type_of(step, "decoder");
+    seen += type + " ";
+    if (type == "Strip") {
+      const bool one =
+          member(step, "content") == " " && member(step, "start") == 1 && member(step, "stop") == 0;
+      followed = followed && one && seen.find("Fuse") != std::string::npos;
+      source.decode_rules.leading = LeadingBlank::strip_one;
+    } else if (type == "Metaspace") {
+      const bool keeps =
+          member(step, "prepend_scheme") == "never" || member(step, "add_prefix_space") == false;
+      if (!keeps) source.decode_rules.leading = LeadingBlank::strip_first_token;
+    } else if (type == "Replace") {
+      followed = followed && member(step, "pattern") == json{{"String", kBlankMark}} &&
+                 member(step, "content") == " ";
+    } else if (type != "ByteFallback" && type != "Fuse") {
+      followed = false;
+    }
+  }
+  source.decode_rules.names_bytes = seen.find("ByteFallback") == std::string::npos;
+  if (of_bytes) source.decode_rules = {};
+  if (of_bytes ? seen == "ByteLevel " : followed) return;
+  source.notes.push_back(
+      of_bytes ? "the decoder is not ByteLevel; decoding gives the tokens' bytes anyway"
+               : "the decoder is not one of SentencePiece's; decoding gives the tokens' "
+                 "text anyway");
+}
+
 }  // namespace
 
 LoadingTokenizer load_tokenizer_json(std::string_view text) {
@@ -280,9 +419,17 @@ LoadingTokenizer load_tokenizer_json(std::string_view text) {
   loading.file = read_json_file(text, "tokenizer.json", VocabPlace::model);
   const json& root = loading.file.tree;
   TokenizerSource& source = loading.source;
+  check_model_type(member(root, "model"));
   read_normalizer(member(root, "normalizer"), source);
-  read_model(loading.file, source);
-  read_pretokenizer(member(root, "pre_tokenizer"), source);
+  const json& pretokenizer = member(root, "pre_tokenizer");
+  if (loading.file.vocab.alphabet() == Alphabet::text) {
+    read_text_pretokenizer(steps_of(pretokenizer, "pretokenizers", "pre_tokenizer"), source);
+    read_model(loading.file, source);
+  } else {
+    read_model(loading.file, source);
+    if (source.replace_blanks) refuse("normalizer", "Replace", "not supported before ByteLevel");
+    read_pretokenizer(pretokenizer, source);
+  }
   read_added_tokens(loading);
   read_post_processor(member(root, "post_processor"), source);
   for (const char* ignored : {"truncation", "padding"}) {
@@ -290,10 +437,7 @@ LoadingTokenizer load_tokenizer_json(std::string_view text) {
     source.notes.push_back(std::string("tokenizer.json asks for ") + ignored +
                            ", which is left out, as transformers does unless a call asks for it");
   }
-  const json& decoder = member(root, "decoder");
-  if (!decoder.is_object() || member(decoder, "type") != "ByteLevel") {
-    source.notes.push_back("the decoder is not ByteLevel; decoding gives the tokens' bytes anyway");
-  }
+  read_decoder(member(root, "decoder"), source);
   return loading;
 }
 

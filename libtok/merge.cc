@@ -7,6 +7,8 @@
 #include <cstring>
 #include <functional>
 
+#include "libtok/unicode.h"
+
 namespace tok {
 namespace {
 
@@ -19,10 +21,35 @@ constexpr size_t kFewContexts = 1024;
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-/// Writes the first symbols of a piece, one for each byte: bytes without a token are dropped or
-/// become unk_id, which fuses with an unk_id just before it where the vocabulary says so.
+bool is_continuation(char c) noexcept { return (static_cast<uint8_t>(c) & 0xC0) == 0x80; }
+
+/// Writes the first symbols of a piece, one a character. One without a token becomes its bytes'
+/// ids, else unk_id, which fuses with an unk_id just before it where the vocabulary says so.
+template <typename Write>
+void first_characters(const Vocab& vocab, std::string_view piece, Write write) {
+  bool after_unk = false;
+  for (size_t at = 0; at < piece.size();) {
+    const auto byte = static_cast<uint8_t>(piece[at]);
+    const size_t size = byte < 0x80 ? 1 : decode(piece, at).length;
+    const std::string_view character = piece.substr(at, size);
+    at += size;
+    int32_t id = byte < 0x80 ? vocab.byte_id(byte) : vocab.find(character);
+    const bool known = id != kNoId;
+    if (!known && vocab.fallback_id(byte) != kNoId) {
+      for (const char c : character) write(vocab.fallback_id(static_cast<uint8_t>(c)));
+      continue;
+    }
+    if (!known && (vocab.unk_id() == kNoId || (after_unk && vocab.fuse_unk()))) continue;
+    write(known ? id : vocab.unk_id());
+    after_unk = !known;
+  }
+}
+
+/// Writes the first symbols of a piece, one a byte: bytes without a token are dropped or become
+/// unk_id, which fuses with an unk_id just before it where the vocabulary says so.
 template <typename Write>
 void first_symbols(const Vocab& vocab, std::string_view piece, Write write) {
+  if (vocab.by_characters()) return first_characters(vocab, piece, write);
   bool after_unk = false;
   for (char c : piece) {
     int32_t id = vocab.byte_id(static_cast<uint8_t>(c));
@@ -183,8 +210,13 @@ bool merge_windows(const Vocab& vocab, std::string_view piece, size_t window, Me
                    TokenBuffer& out) {
   if (vocab.missing_bytes() > 0) return false;
   const size_t size_before = out.size();
+  const auto splits_character = [&](size_t at) {
+    return vocab.by_characters() && at < piece.size() && is_continuation(piece[at]);
+  };
   const auto merge_at = [&](size_t begin, std::vector<int32_t>& ids) {
-    const std::string_view part = piece.substr(begin, window);
+    size_t end_of_part = std::min(begin + window, piece.size());
+    while (splits_character(end_of_part)) --end_of_part;
+    const std::string_view part = piece.substr(begin, end_of_part - begin);
     ids.resize(part.size());
     ids.resize(merge_piece(vocab, part, scratch, ids.data()));
     return begin + part.size();
@@ -195,16 +227,16 @@ bool merge_windows(const Vocab& vocab, std::string_view piece, size_t window, Me
   size_t end = merge_at(0, ids);
   while (end < piece.size()) {
     size_t taken = 0;
-    for (; taken < ids.size() && at + window / 4 < end; ++taken)
-      at += vocab.bytes(ids[taken]).size();
+    for (; taken < ids.size() && (at + window / 4 < end || splits_character(at)); ++taken)
+      at += vocab.size_in_text(ids[taken]);
     const size_t next_end = merge_at(at, next);
     size_t from = 0;
     for (size_t next_at = at; taken < ids.size() && from < next.size();) {
       if (at == next_at && ids[taken] == next[from]) break;
       if (at <= next_at) {
-        at += vocab.bytes(ids[taken++]).size();
+        at += vocab.size_in_text(ids[taken++]);
       } else {
-        next_at += vocab.bytes(next[from++]).size();
+        next_at += vocab.size_in_text(next[from++]);
       }
     }
     if (taken == ids.size() || from == next.size() || next_end == end) {

@@ -123,11 +123,12 @@ struct LineFamily {
   int most_digits;
   ClassSet word;            ///< letters of a word
   bool whole_tail = false;  ///< S+ at the end of the text comes first
+  bool contractions = true;
 };
 
 // (?i:'s|'t|'re|'ve|'m|'ll|'d)|[^NL L N]?W+|N{1,k}| ?[^S W N]+NL*|S*NL+|S+(?!\S)|S+
 size_t line_family_end(std::string_view text, size_t begin, LineFamily family) noexcept {
-  size_t contraction = contraction_end(text, begin, true);
+  size_t contraction = family.contractions ? contraction_end(text, begin, true) : begin;
   if (contraction != begin) return contraction;
   Char c = char_at(text, begin);
   if (c.in(family.word)) return run_end(text, begin, family.word);
@@ -308,6 +309,8 @@ constexpr Pattern kPatterns[] = {
                         R"~(]*|\s*[)~"
                         "\r\n"
                         R"~(]+|\s+(?!\S)|\s+)~"},
+    {Family::nemotron,
+     R"~([^\r\n\p{L}\p{N}]?+\p{L}+|\p{N}| ?[^\s\p{L}\p{N}]++[\r\n]*|\s*[\r\n]|\s+(?!\S)|\s+)~"},
     {Family::numbers, R"~(\p{N})~"},
     {Family::digit_triples, R"~(\p{N}{1,3})~"},
     {Family::cjk_runs, "[一-龥぀-ゟ゠-ヿ]+"},
@@ -317,8 +320,9 @@ constexpr Pattern kPatterns[] = {
 
 std::string_view family_name(Family family) noexcept {
   constexpr std::string_view kNames[] = {
-      "whole",  "gpt2",      "cl100k",  "llama3", "qwen2",      "qwen35",        "o200k",
-      "tekken", "deepseek3", "numbers", "digits", "digit_runs", "digit_triples", "cjk_runs",
+      "whole",      "gpt2",          "cl100k",   "llama3",      "qwen2",   "qwen35",
+      "o200k",      "tekken",        "nemotron", "deepseek3",   "numbers", "digits",
+      "digit_runs", "digit_triples", "cjk_runs", "blank_words",
   };
   return kNames[static_cast<size_t>(family)];
 }
@@ -348,6 +352,11 @@ size_t next_piece(Family family, std::string_view segment, size_t begin) noexcep
       return o200k_end(segment, begin, 3, true);
     case Family::tekken:
       return o200k_end(segment, begin, 1, false);
+    case Family::nemotron:
+      return line_family_end(segment, begin,
+                             {.most_digits = 1, .word = kLetter, .contractions = false});
+    case Family::blank_words:
+      return std::min(segment.find(' ', begin + 1), segment.size());
     default:
       return match_or_gap(family, segment, begin);
   }

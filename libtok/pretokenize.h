@@ -27,12 +27,14 @@ enum class Family : uint8_t {
   qwen35,         ///< Qwen3.5: qwen2 with marks counted as letters
   o200k,          ///< o200k, Llama-4
   tekken,         ///< Mistral's Tekken: o200k without contractions, single digits
+  nemotron,       ///< Megatron's TikTokenizer, pattern v1: qwen2 without contractions
   deepseek3,      ///< the third stage of DeepSeek-V3
   numbers,        ///< Split \p{N}, Isolated: each number character by itself
   digits,         ///< Digits(individual_digits=true): the same with the numbers of Unicode 17.0
   digit_runs,     ///< Digits(individual_digits=false): runs of number characters
   digit_triples,  ///< Split \p{N}{1,3}, Isolated
   cjk_runs,       ///< Split [一-龥぀-ゟ゠-ヿ]+, Isolated (the second stage of DeepSeek-V3)
+  blank_words,    ///< Hugging Face's Metaspace that splits: each blank begins a piece
 };
 
 /// Name of a family, as in this file.

@@ -26,7 +26,24 @@ void put(std::string& out, std::string_view bytes) {
   out.append(bytes);
 }
 
-/// Everything on which ids depend, in a fixed order, each string after its length.
+/// What tokenizers of characters have beyond those of bytes.
+void put_character_rules(const TokenizerSource& source, std::string& form) {
+  const VocabSource& vocab = source.vocab;
+  form += "characters;";
+  for (const bool rule : {source.prefix_first_only, source.prepend_blank, source.replace_blanks,
+                          source.metaspace, source.sentencepiece.has_value()}) {
+    put(form, rule);
+  }
+  put(form, static_cast<int64_t>(vocab.rank_rule));
+  for (const int32_t id : vocab.byte_fallback) put(form, id);
+  for (const uint32_t rank : vocab.ranks) put(form, rank);
+  if (!source.sentencepiece) return;
+  put(form, source.sentencepiece->add_dummy_prefix);
+  put(form, source.sentencepiece->remove_extra_whitespaces);
+  put(form, source.sentencepiece->charsmap.bytes());
+}
+
+/// Everything that decides ids, in one order, each string after its length.
 std::string canonical_form(TokenizerSource& source) {
   VocabSource& vocab = source.vocab;
   vocab.sort_tokens();
@@ -64,6 +81,7 @@ std::string canonical_form(TokenizerSource& source) {
     put(form, static_cast<int64_t>(ids->size()));
     for (int32_t id : *ids) put(form, id);
   }
+  if (vocab.by_characters) put_character_rules(source, form);
   return form;
 }
 
@@ -96,6 +114,20 @@ Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const DoParts& d
   return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), do_parts);
 }
 
+Tokenizer Tokenizer::from_sentencepiece(std::string_view model, const SentencePieceOptions& options,
+                                        const DoParts& do_parts) {
+  return Tokenizer(read_sentencepiece(model, options), chosen_simd_level(), do_parts);
+}
+
+Tokenizer Tokenizer::from_file(std::string_view bytes, const DoParts& do_parts) {
+  return Tokenizer(read_tokenizer_file(bytes), chosen_simd_level(), do_parts);
+}
+
+Tokenizer Tokenizer::from_rank_list(std::string_view json, const RankListOptions& options,
+                                    const DoParts& do_parts) {
+  return Tokenizer(read_rank_list(json, options), chosen_simd_level(), do_parts);
+}
+
 Tokenizer Tokenizer::from_folder(const ReadFile& read, const DoParts& do_parts) {
   return Tokenizer(read_folder(read, do_parts), chosen_simd_level(), do_parts);
 }
@@ -126,10 +158,17 @@ void Tokenizer::set_added_tokens() {
         vocab_.bytes(token.id) != token.content) {
       throw ParseError(place + "the vocabulary has another token there");
     }
+    if (token.normalized && (token.lstrip || token.rstrip) && source_.replace_blanks) {
+      throw ParseError(place + "lstrip and rstrip of normalized tokens: not supported where the " +
+                       "normalizer replaces blanks");
+    }
+    added_texts_.push_back(text_of_added(token));
     vocab_size_ += !in_vocab;
     id_limit_ = std::max(id_limit_, token.id + 1);
     if (token.normalized) {
-      contents.emplace_back(normalized(token.content, scratch));
+      contents.push_back(normalized_content(token, scratch));
+      // As tokenizers 0.23 has it, which decodes the normalised content.
+      if (vocab_.by_characters()) added_texts_.back() = marks_to_blanks(contents.back());
       normalized_patterns.push_back({contents.back(), token});
     } else {
       raw.push_back({token.content, token});
@@ -137,6 +176,16 @@ void Tokenizer::set_added_tokens() {
   }
   raw_finder_ = AddedTokenFinder(raw);
   normalized_finder_ = AddedTokenFinder(normalized_patterns);
+}
+
+/// What stands for an added token in normalised text. A SentencePiece model's own are not changed.
+std::string Tokenizer::normalized_content(const AddedToken& token, Scratch& scratch) const {
+  if (source_.sentencepiece) return marks_to_blanks(token.content);
+  return std::string(normalized(token.content, scratch));
+}
+
+std::string Tokenizer::text_of_added(const AddedToken& token) const {
+  return source_.has_blanks_for_marks() ? marks_to_blanks(token.content) : token.content;
 }
 
 void Tokenizer::check_templates() const {
@@ -156,17 +205,35 @@ std::string_view Tokenizer::normalized(std::string_view segment, Scratch& scratc
     normalize(segment, form, scratch.normalized);
     segment = scratch.normalized;
   }
-  return segment;
+  const bool has_mark = source_.replace_blanks && has_blank_mark(segment);
+  if (!source_.sentencepiece && !source_.prepend_blank && !has_mark) return segment;
+  std::swap(scratch.normalized, scratch.normalized_before);
+  if (segment.data() == scratch.normalized.data()) segment = scratch.normalized_before;
+  if (source_.sentencepiece) {
+    source_.sentencepiece->normalize(segment, scratch.normalized);
+    return scratch.normalized;
+  }
+  scratch.normalized.assign(source_.prepend_blank && !segment.empty() ? 1 : 0, ' ');
+  has_mark ? scratch.normalized.append(marks_to_blanks(segment))
+           : scratch.normalized.append(segment);
+  return scratch.normalized;
 }
 
-std::string_view Tokenizer::with_prefix_space(std::string_view segment, Scratch& scratch) const {
-  if (!source_.add_prefix_space || segment.starts_with(' ')) return segment;
+/// What a pre-tokenizer does to a segment before it cuts.
+std::string_view Tokenizer::pretokenizable(std::string_view segment, bool begins_text,
+                                           Scratch& scratch) const {
+  if (source_.metaspace && has_blank_mark(segment)) {
+    scratch.unmarked = marks_to_blanks(segment);
+    segment = scratch.unmarked;
+  }
+  const bool prefixes = source_.add_prefix_space && (begins_text || !source_.prefix_first_only);
+  if (!prefixes || segment.starts_with(' ')) return segment;
   scratch.prefixed.assign(1, ' ').append(segment);
   return scratch.prefixed;
 }
 
-/// Finds added tokens in the raw text, then in the normalised rest; `on_segment` gets the text
-/// between them, never empty, `on_id` the tokens.
+/// Finds added tokens in the raw text, then in the normalised rest; `on_segment` gets what is
+/// between them, never empty, and whether it begins the text, `on_id` the tokens.
 template <typename OnSegment, typename OnId>
 int64_t Tokenizer::walk(std::string_view text, Scratch& scratch, SpecialTokens special,
                         OnSegment on_segment, OnId on_id) const {
@@ -176,28 +243,34 @@ int64_t Tokenizer::walk(std::string_view text, Scratch& scratch, SpecialTokens s
                           auto on_gap, auto on_match) {
     size_t at = 0;
     for (const AddedMatch& match : matches) {
-      if (at < match.begin) on_gap(whole.substr(at, match.begin - at));
+      if (at < match.begin) on_gap(whole.substr(at, match.begin - at), at == 0);
       on_match(match.id);
       at = match.end;
     }
-    if (at < whole.size()) on_gap(whole.substr(at));
+    if (at < whole.size()) on_gap(whole.substr(at), at == 0);
   };
   scratch.raw_matches.clear();
   num_special += raw_finder_.find(text, parse, scratch.raw_matches);
   between(
       text, scratch.raw_matches,
-      [&](std::string_view gap) {
+      [&](std::string_view gap, bool begins_text) {
         const std::string_view clean = normalized(gap, scratch);
         scratch.normalized_matches.clear();
         num_special += normalized_finder_.find(clean, parse, scratch.normalized_matches);
-        between(clean, scratch.normalized_matches, on_segment, on_id);
+        between(
+            clean, scratch.normalized_matches,
+            [&](std::string_view segment, bool begins_gap) {
+              on_segment(segment, begins_text && begins_gap);
+            },
+            on_id);
       },
       on_id);
   return num_special;
 }
 
-void Tokenizer::encode_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const {
-  segment = with_prefix_space(segment, scratch);
+void Tokenizer::encode_segment(std::string_view segment, bool begins_text, Scratch& scratch,
+                               TokenBuffer& out) const {
+  segment = pretokenizable(segment, begins_text, scratch);
   if (segment.size() > BoundaryScan::kMaxSegment) return encode_huge_segment(segment, scratch, out);
   const PieceModel model{vocab_, cut_, hot_, level_};
   BoundaryScan scan(source_.pretokenizer, segment, level_,
@@ -230,7 +303,9 @@ int64_t Tokenizer::encode(std::string_view text, Scratch& scratch, TokenBuffer& 
   if (options.add_special_tokens) out.append(source_.prefix_ids);
   const int64_t num_special = walk(
       text, scratch, options.special_tokens_in_text,
-      [&](std::string_view segment) { encode_segment(segment, scratch, out); },
+      [&](std::string_view segment, bool begins_text) {
+        encode_segment(segment, begins_text, scratch, out);
+      },
       [&](int32_t id) { out.push_back(id); });
   if (options.add_special_tokens) out.append(source_.suffix_ids);
   return num_special;
@@ -239,7 +314,8 @@ int64_t Tokenizer::encode(std::string_view text, Scratch& scratch, TokenBuffer& 
 /// Whether the texts in a batch are segments without change: without templates, prefix spaces,
 /// added tokens, or anything to normalise.
 bool Tokenizer::is_plain(std::string_view text, const EncodeOptions& options) const {
-  if (source_.add_prefix_space) return false;
+  if (source_.add_prefix_space || source_.prepend_blank || source_.sentencepiece) return false;
+  if (source_.has_blanks_for_marks() && has_blank_mark(text)) return false;
   if (options.add_special_tokens && !(source_.prefix_ids.empty() && source_.suffix_ids.empty())) {
     return false;
   }
@@ -298,8 +374,8 @@ int64_t Tokenizer::encode_plain(std::string_view text, std::vector<int32_t>& out
   if (options.add_special_tokens) append(source_.prefix_ids);
   const int64_t num_special = walk(
       text, scratch, options.special_tokens_in_text,
-      [&](std::string_view segment) {
-        segment = with_prefix_space(segment, scratch);
+      [&](std::string_view segment, bool begins_text) {
+        segment = pretokenizable(segment, begins_text, scratch);
         PieceCutter cutter(source_.pretokenizer, segment);
         for (std::string_view piece = cutter.next(); !piece.empty(); piece = cutter.next()) {
           encode_piece_plain(vocab_, piece, out);
@@ -326,10 +402,47 @@ int64_t Tokenizer::count(std::string_view text, Scratch& scratch,
 
 void Tokenizer::decode(std::span<const int32_t> ids, std::string& out,
                        DecodeOptions options) const {
+  const DecodeRules& rules = source_.decode_rules;
+  const bool skips = options.skip_special_tokens || rules.hides_special;
+  const size_t begin = out.size();
+  bool strips = rules.leading != LeadingBlank::keep;
   for (int32_t id : ids) {
-    if (options.skip_special_tokens && is_special(id)) continue;
-    out += token_bytes(id);
+    if (skips && is_special(id)) continue;
+    const std::string_view whole =
+        id == rules.unk_id && id != kNoId ? rules.unk_text : token_bytes(id);
+    if (!strips) {
+      out += whole;
+      continue;
+    }
+    std::string text(whole);
+    strips = strip_leading(text, id);
+    out += text;
+    strips = strips && out.size() == begin;
   }
+}
+
+/// Takes from the text of an id, before which is none, what decode_rules say; whether the next id's
+/// is still to be asked about.
+bool Tokenizer::strip_leading(std::string& text, int32_t id) const {
+  const LeadingBlank rule = source_.decode_rules.leading;
+  const bool is_piece = vocab_.byte_of(id) < 0 && id != source_.decode_rules.unk_id;
+  if (rule == LeadingBlank::strip_first_token) {
+    // A blank that an added token has of its own stays.
+    const auto added = added_by_id_.find(id);
+    if (added == added_by_id_.end()) {
+      if (!vocab_.text_only(id)) std::erase(text, ' ');
+      return false;
+    }
+    text = source_.added_tokens[added->second].content;
+    for (size_t at; (at = text.find(kBlankMark)) != std::string::npos;) {
+      text.erase(at, kBlankMark.size());
+    }
+    return false;
+  }
+  if (rule != LeadingBlank::strip_one && !is_piece) return false;
+  const bool has_blank = text.starts_with(' ');
+  if (has_blank) text.erase(0, 1);
+  return !has_blank || rule == LeadingBlank::strip_prefixes;
 }
 
 std::string Tokenizer::decode(std::span<const int32_t> ids, DecodeOptions options) const {
@@ -341,7 +454,16 @@ std::string Tokenizer::decode(std::span<const int32_t> ids, DecodeOptions option
 std::string_view Tokenizer::token_bytes(int32_t id) const noexcept {
   if (!added_by_id_.empty()) {
     const auto added = added_by_id_.find(id);
-    if (added != added_by_id_.end()) return source_.added_tokens[added->second].content;
+    if (added != added_by_id_.end()) return added_texts_[added->second];
+  }
+  static constexpr std::array<char, 256> kBytes = [] {
+    std::array<char, 256> bytes{};
+    for (size_t i = 0; i < bytes.size(); ++i) bytes[i] = static_cast<char>(i);
+    return bytes;
+  }();
+  if (vocab_.by_characters() && !source_.decode_rules.names_bytes) {
+    const int byte = vocab_.byte_of(id);
+    if (byte >= 0) return {&kBytes[static_cast<size_t>(byte)], 1};
   }
   return vocab_.bytes(id);
 }
@@ -350,7 +472,9 @@ std::optional<int32_t> Tokenizer::token_id(std::string_view content) const {
   for (const AddedToken& token : source_.added_tokens) {
     if (token.content == content) return token.id;
   }
-  for (int32_t id : {vocab_.find(content), vocab_.find_text(content)}) {
+  const std::string written =
+      source_.has_blanks_for_marks() ? marks_to_blanks(content) : std::string(content);
+  for (int32_t id : {vocab_.find(written), vocab_.find_text(content)}) {
     if (id != kNoId) return id;
   }
   return std::nullopt;

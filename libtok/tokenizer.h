@@ -61,6 +61,7 @@ struct Scratch {
   std::string normalized;
   std::string normalized_before;
   std::string prefixed;
+  std::string unmarked;
   TokenBuffer counted;
   TextLengths lengths;
   const void* owner = nullptr;  ///< the Tokenizer whose pieces the cache holds
@@ -80,6 +81,12 @@ class Tokenizer {
                              const DoParts& do_parts = one_after_another);
   static Tokenizer from_tokenizer_json(std::string_view json,
                                        const DoParts& do_parts = one_after_another);
+  static Tokenizer from_sentencepiece(std::string_view model,
+                                      const SentencePieceOptions& options = {},
+                                      const DoParts& do_parts = one_after_another);
+  static Tokenizer from_file(std::string_view bytes, const DoParts& do_parts = one_after_another);
+  static Tokenizer from_rank_list(std::string_view json, const RankListOptions& options = {},
+                                  const DoParts& do_parts = one_after_another);
   static Tokenizer from_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);
   static Tokenizer from_tiktoken(std::string_view ranks, std::string_view encoding,
                                  const DoParts& do_parts = one_after_another);
@@ -111,12 +118,14 @@ class Tokenizer {
   /// Number of ids that encode() would give.
   int64_t count(std::string_view text, Scratch& scratch, const EncodeOptions& options = {}) const;
 
-  /// Appends the exact bytes of each id; an added token gives its content. The bytes of some ids of
-  /// a text need not be valid UTF-8. An id that does not exist gives nothing.
+  /// Appends the exact bytes of each id; an added token gives its content. Bytes of ids cut out of
+  /// a text need not be valid UTF-8. An id that does not exist gives nothing. The ids are a text's
+  /// first ones: source().decode_rules say what its beginning loses.
   void decode(std::span<const int32_t> ids, std::string& out, DecodeOptions options = {}) const;
   std::string decode(std::span<const int32_t> ids, DecodeOptions options = {}) const;
 
-  /// Bytes of one token: an added token's content, or the vocabulary's. Empty for no such id.
+  /// Bytes of one token in the midst of a text: an added token's content, or the vocabulary's, a
+  /// blank for U+2581 where texts have it so. Empty for no such id. Views into this.
   std::string_view token_bytes(int32_t id) const noexcept;
 
   /// Tokens of the model's vocabulary: Hugging Face's tokenizer.vocab_size.
@@ -158,12 +167,17 @@ class Tokenizer {
   int64_t walk(std::string_view text, Scratch& scratch, SpecialTokens special, OnSegment on_segment,
                OnId on_id) const;
   std::string_view normalized(std::string_view segment, Scratch& scratch) const;
-  std::string_view with_prefix_space(std::string_view segment, Scratch& scratch) const;
-  void encode_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const;
+  std::string_view pretokenizable(std::string_view segment, bool begins_text,
+                                  Scratch& scratch) const;
+  void encode_segment(std::string_view segment, bool begins_text, Scratch& scratch,
+                      TokenBuffer& out) const;
   void encode_row(const TextBatch& batch, Scratch& scratch, TokenBuffer& out) const;
   bool is_plain(std::string_view text, const EncodeOptions& options) const;
   void encode_huge_segment(std::string_view segment, Scratch& scratch, TokenBuffer& out) const;
   void set_added_tokens();
+  std::string text_of_added(const AddedToken& token) const;
+  std::string normalized_content(const AddedToken& token, Scratch& scratch) const;
+  bool strip_leading(std::string& text, int32_t id) const;
   void check_templates() const;
 
   TokenizerSource source_;  ///< without the vocabulary, once that is indexed
@@ -175,6 +189,7 @@ class Tokenizer {
   AddedTokenFinder raw_finder_;
   AddedTokenFinder normalized_finder_;
   std::unordered_map<int32_t, size_t> added_by_id_;
+  std::vector<std::string> added_texts_;  ///< what each gives when it is decoded
   int64_t vocab_size_ = 0;
   int32_t id_limit_ = 0;
 };

@@ -65,16 +65,18 @@ Vocab::Vocab(const VocabSource& source, const DoParts& do_parts)
     : rank_rule_(source.rank_rule),
       whole_piece_first_(source.whole_piece_first),
       unk_id_(source.unk_id),
-      fuse_unk_(source.fuse_unk) {
+      fuse_unk_(source.fuse_unk),
+      by_characters_(source.by_characters) {
   index_tokens(source);
-  index_bytes(source.rank_rule);
+  index_by_bytes();
+  index_bytes(source);
   if (unk_id_ != kNoId && bytes(unk_id_).empty()) {
     throw ParseError("unk_token: id " + std::to_string(unk_id_) + ": not in the vocabulary");
   }
   if (rank_rule_ == RankRule::by_list) {
     set_listed_merges(source, do_parts);
   } else {
-    set_all_merges(do_parts);
+    set_all_merges(source, do_parts);
   }
   set_byte_merges();
   if (!std::is_sorted(merge_results_.begin(), merge_results_.end())) {
@@ -126,7 +128,7 @@ void Vocab::index_tokens(const VocabSource& source) {
   }
 }
 
-void Vocab::index_bytes(RankRule rule) {
+void Vocab::index_by_bytes() {
   by_bytes_.assign(std::bit_ceil(std::max<size_t>(16, static_cast<size_t>(num_tokens_) * 2)),
                    kNoId);
   const size_t mask = by_bytes_.size() - 1;
@@ -148,13 +150,22 @@ void Vocab::index_bytes(RankRule rule) {
       }
     }
   }
+}
+
+void Vocab::index_bytes(const VocabSource& source) {
+  fallback_ids_.fill(kNoId);
+  for (size_t byte = 0; byte < source.byte_fallback.size(); ++byte) {
+    fallback_ids_[byte] = source.byte_fallback[byte];
+    fallback_bytes_[source.byte_fallback[byte]] = static_cast<uint8_t>(byte);
+  }
   for (int byte = 0; byte < 256; ++byte) {
     const char c = static_cast<char>(byte);
-    const int32_t id = find(std::string_view(&c, 1));
+    int32_t id = by_characters_ && byte >= 0x80 ? kNoId : find(std::string_view(&c, 1));
+    if (id == kNoId) id = fallback_ids_[static_cast<size_t>(byte)];
     byte_ids_[static_cast<size_t>(byte)] = id;
     if (id != kNoId) continue;
     ++missing_bytes_;
-    if (rule == RankRule::by_id) {
+    if (source.rank_rule == RankRule::by_id) {
       throw ParseError("vocabulary: byte " + quoted(std::string_view(&c, 1)) +
                        ": has no token, and tiktoken needs all 256");
     }
@@ -174,6 +185,12 @@ Vocab::Joined Vocab::look_up(const VocabSource& source, size_t rank, int32_t gue
     if (ids[i] != kNoId) continue;
     throw ParseError("merges: merge " + std::to_string(rank) + " (" + quoted(left) + " " +
                      quoted(right) + "): " + quoted(parts[i]) + " is not in the vocabulary");
+  }
+  for (int i = 0; i < 2; ++i) {
+    if (!by_characters_ || (byte_of(ids[i]) < 0 && ids[i] != unk_id_)) continue;
+    throw ParseError("merges: merge " + std::to_string(rank) + " (" + quoted(left) + " " +
+                     quoted(right) + "): " + quoted(parts[i]) +
+                     " stands for characters without a token, which must not merge");
   }
   return merge;
 }
@@ -208,7 +225,7 @@ void Vocab::set_listed_merges(const VocabSource& source, const DoParts& do_parts
   }
 }
 
-void Vocab::set_all_merges(const DoParts& do_parts) {
+void Vocab::set_all_merges(const VocabSource& source, const DoParts& do_parts) {
   std::vector<Joined> found[kParts];
   do_parts(kParts, [&](size_t part) {
     const auto first = [&](size_t i) {
@@ -230,7 +247,10 @@ void Vocab::set_all_merges(const DoParts& do_parts) {
   merges_ = MergeTable(count);
   for (const std::vector<Joined>& some : found) {
     for (const Joined& merge : some) {
-      merges_.set(merge.left, merge.right, {static_cast<uint32_t>(merge.id), merge.id});
+      const size_t id = static_cast<size_t>(merge.id);
+      const uint32_t rank =
+          source.ranks.empty() ? static_cast<uint32_t>(merge.id) : source.ranks[id];
+      merges_.set(merge.left, merge.right, {rank, merge.id});
       merge_results_.push_back(merge.id);
     }
   }

@@ -13,6 +13,7 @@
 #include <stdexcept>
 #include <string>
 #include <string_view>
+#include <unordered_map>
 #include <utility>
 #include <vector>
 
@@ -44,6 +45,7 @@ struct Merge {
 enum class RankRule : uint8_t {
   by_list,  ///< Hugging Face: exactly the listed pairs, ranked by place in the list
   by_id,    ///< tiktoken: any neighbours whose bytes together are a token, ranked by its id
+  by_rank,  ///< SentencePiece: the same, ranked by the token's score (VocabSource::ranks)
 };
 
 /// A vocabulary from a loader, before any check.
@@ -65,6 +67,14 @@ struct VocabSource {
   int32_t unk_id = kNoId;
   /// One unk_id for neighbouring unknown bytes of a piece.
   bool fuse_unk = false;
+  /// A text's first symbols are its characters, not its bytes: SentencePiece, and Hugging Face
+  /// without a byte-level step. Tokens are then text, and unk_id stands for a whole character.
+  bool by_characters = false;
+  /// Under by_characters: ids that stand for the bytes of a character without a token, all 256;
+  /// empty: such a character becomes unk_id. Merges do not reach them.
+  std::vector<int32_t> byte_fallback;
+  /// Under by_rank: rank of each id; the smallest merges first.
+  std::vector<uint32_t> ranks;
 
   /// Puts the tokens into the order of their ids.
   void sort_tokens();
@@ -118,7 +128,8 @@ class Vocab {
  public:
   /// Checks and indexes a vocabulary; `do_parts` looks merges up.
   /// Errors: ParseError for an id out of range or used twice, a token listed twice or empty, a
-  /// merge whose halves or result are not tokens, and, under by_id, a byte without a token.
+  /// merge whose halves or result are not tokens, under by_id a byte without a token, and a merge
+  /// of an id that stands for a byte.
   explicit Vocab(const VocabSource& source, const DoParts& do_parts = one_after_another);
 
   /// Number of tokens: Hugging Face's vocab_size (added tokens not counted).
@@ -140,7 +151,8 @@ class Vocab {
   /// Id of the text-only entry with these bytes; kNoId when there is none.
   int32_t find_text(std::string_view text) const noexcept;
 
-  /// Id of a byte by itself; kNoId when the vocabulary has none.
+  /// Id of a byte by itself; kNoId when the vocabulary has none. Of characters: the id that stands
+  /// for the byte, which of ASCII may be a token.
   int32_t byte_id(uint8_t byte) const noexcept { return byte_ids_[byte]; }
 
   /// The merge of two neighbouring tokens.
@@ -155,6 +167,21 @@ class Vocab {
   bool whole_piece_first() const noexcept { return whole_piece_first_; }
   int32_t unk_id() const noexcept { return unk_id_; }
   bool fuse_unk() const noexcept { return fuse_unk_; }
+  bool by_characters() const noexcept { return by_characters_; }
+
+  /// Id that stands for a byte of a character without a token; kNoId where none does.
+  int32_t fallback_id(uint8_t byte) const noexcept { return fallback_ids_[byte]; }
+
+  /// The byte that an id stands for; -1 for ids that stand for their tokens' bytes.
+  int byte_of(int32_t id) const noexcept {
+    const auto found = fallback_bytes_.find(id);
+    return found == fallback_bytes_.end() ? -1 : found->second;
+  }
+
+  /// Bytes of text that an id took. Range: an id of this vocabulary; not unk_id.
+  size_t size_in_text(int32_t id) const noexcept {
+    return !fallback_bytes_.empty() && byte_of(id) >= 0 ? 1 : bytes(id).size();
+  }
 
   /// Bytes that have no token.
   int missing_bytes() const noexcept { return missing_bytes_; }
@@ -170,7 +197,8 @@ class Vocab {
 
  private:
   void index_tokens(const VocabSource& source);
-  void index_bytes(RankRule rule);
+  void index_by_bytes();
+  void index_bytes(const VocabSource& source);
   /// A merge by its ids.
   struct Joined {
     int32_t left, right, id;
@@ -178,7 +206,7 @@ class Vocab {
   std::vector<Joined> look_up(const VocabSource& source, const DoParts& do_parts) const;
   Joined look_up(const VocabSource& source, size_t rank, int32_t guess, std::string& room) const;
   void set_listed_merges(const VocabSource& source, const DoParts& do_parts);
-  void set_all_merges(const DoParts& do_parts);
+  void set_all_merges(const VocabSource& source, const DoParts& do_parts);
   void set_byte_merges();
 
   std::string arena_;
@@ -186,6 +214,8 @@ class Vocab {
   std::vector<uint8_t> kinds_;
   std::vector<int32_t> by_bytes_;
   std::array<int32_t, 256> byte_ids_{};
+  std::array<int32_t, 256> fallback_ids_{};
+  std::unordered_map<int32_t, uint8_t> fallback_bytes_;
   MergeTable merges_;
   std::vector<Merge> byte_merges_;
   std::vector<int32_t> merge_results_;
@@ -196,6 +226,7 @@ class Vocab {
   bool whole_piece_first_;
   int32_t unk_id_;
   bool fuse_unk_;
+  bool by_characters_;
   bool id_follows_rank_ = true;
 };
 

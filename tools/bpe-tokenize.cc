@@ -46,7 +46,6 @@ struct Options {
   bool count = false;
   int64_t shard_tokens = 0;
   bool ftfy = false;
-  std::string tiktoken_pattern;
   int64_t workers = 0;
   int64_t log_interval = 1000;
 };
@@ -131,13 +130,8 @@ cli::Group<Options> output_group() {
         .help = "With -v, documents between two lines of the log.",
         .field = cli::integer(&O::log_interval, 1)},
        {.name = "ftfy",
-        .help = "Refused: use json-extract --repair-mojibake before this program.",
-        .field = cli::on(&O::ftfy)},
-       {.name = "tiktoken-pattern",
-        .value = "NAME",
-        .help = "Refused: for Megatron's own JSON vocabularies, which are not read; .tiktoken "
-                "files have their pattern.",
-        .field = cli::text(&O::tiktoken_pattern)}}};
+        .help = "Refused: json-extract --repair-mojibake mends texts before this program.",
+        .field = cli::on(&O::ftfy)}}};
 }
 
 const cli::Table<Options>& flags() {
@@ -160,11 +154,6 @@ void check(Options& options) {
   if (options.ftfy) {
     throw cli::UsageError(
         "--ftfy: texts are not repaired here, run json-extract --repair-mojibake before");
-  }
-  if (!options.tiktoken_pattern.empty()) {
-    throw cli::UsageError(
-        "--tiktoken-pattern is for Megatron's JSON vocabularies, which are not read: give a "
-        ".tiktoken file");
   }
   if (options.nul) options.reading.format = "nul";
   if (format_of(options.reading) != stream::Format::json && options.reading.keys.size() != 1) {

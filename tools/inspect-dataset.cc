@@ -99,6 +99,13 @@ std::string read_whole(const std::string& path) {
   return {std::istreambuf_iterator<char>(file), {}};
 }
 
+// Which ids a TikTokenizer's list of tokens has. How it cuts texts is not asked here.
+tok::RankListOptions rank_list(const dataset::SampleFlags& flags) {
+  tok::RankListOptions list{.num_special_tokens = flags.tiktoken_num_special_tokens};
+  if (flags.vocab_size > 0) list.vocab_size = flags.vocab_size;
+  return list;
+}
+
 std::unique_ptr<tok::Tokenizer> load_tokenizer(const Options& options) {
   const dataset::SampleFlags& flags = options.samples;
   if (options.ids) return nullptr;
@@ -108,8 +115,8 @@ std::unique_ptr<tok::Tokenizer> load_tokenizer(const Options& options) {
   }
   if (flags.tokenizer_model.empty()) return nullptr;
   const std::string bytes = read_whole(flags.tokenizer_model);
-  if (flags.tokenizer_model.ends_with(".json"))
-    return std::make_unique<tok::Tokenizer>(tok::read_tokenizer_json(bytes));
+  if (flags.tokenizer_model.ends_with(".json") || tok::is_sentencepiece(bytes))
+    return std::make_unique<tok::Tokenizer>(tok::read_tokenizer_file(bytes, rank_list(flags)));
   return std::make_unique<tok::Tokenizer>(tok::read_tiktoken(bytes, options.tiktoken_encoding));
 }
 

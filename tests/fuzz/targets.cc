@@ -156,6 +156,29 @@ void gpt2_files(Bytes input) {
   if (files.size() >= 2) tok::Tokenizer::from_gpt2(files[0].second, files[1].second);
 }
 
+/// A text in which each kind of rule has something to do.
+constexpr std::string_view kText =
+    "  the cat's \xe2\x96\x81 12 <s> hats \xc3\xa9\xef\xbc\xa1 \xf0\x9f\x98\x80\n\t ABC  ";
+
+void encode_both_ways(const tok::Tokenizer& tokenizer) {
+  tok::Scratch scratch(64, 64);
+  tok::TokenBuffer ids;
+  std::vector<int32_t> plain;
+  tokenizer.encode(kText, scratch, ids);
+  tokenizer.encode_plain(kText, plain);
+  require(std::equal(plain.begin(), plain.end(), ids.tokens().begin(), ids.tokens().end()));
+  tokenizer.decode(plain);
+}
+
+void sentencepiece(Bytes input) {
+  encode_both_ways(tok::Tokenizer::from_sentencepiece(text_of(input)));
+}
+
+void rank_list(Bytes input) {
+  const tok::RankListOptions options{.num_special_tokens = 3, .vocab_size = 3 + 256};
+  encode_both_ways(tok::Tokenizer::from_rank_list(text_of(input), options));
+}
+
 void tiktoken(Bytes input) { tok::Tokenizer::from_tiktoken(text_of(input), "r50k_base"); }
 
 constexpr Target kTargets[] = {
@@ -173,6 +196,8 @@ constexpr Target kTargets[] = {
     {"tokenizer_json", tokenizer_json, nullptr},
     {"gpt2_files", gpt2_files, mutate_folder},
     {"tiktoken", tiktoken, nullptr},
+    {"sentencepiece", sentencepiece, nullptr},
+    {"rank_list", rank_list, nullptr},
     {"json_lines", json_lines, nullptr},
     {"packed", packed, nullptr},
     {"bzip2_blocks", bzip2_blocks, nullptr},

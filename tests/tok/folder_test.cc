@@ -152,7 +152,8 @@ TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   EXPECT_EQ(with("config.json", "// of another program\n[]"), "");
   Files files = good;
   files.erase("merges.txt");
-  EXPECT_EQ(refusal(files), "neither tokenizer.json nor vocab.json with merges.txt there");
+  EXPECT_EQ(refusal(files),
+            "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
 }
 
 TEST(FolderRefusalTest, NamedTokensAreReadOfAnyTokenizer) {

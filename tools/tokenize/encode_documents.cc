@@ -44,7 +44,7 @@ Encoder::Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules)
       encodes_all_(tokenizer.tokenizer() != nullptr),
       // A deferred text is a document of one sequence, which certainly has ids.
       may_wait_(encodes_all_ && tokenizer.tokenizer()->vocab().missing_bytes() == 0 &&
-                !rules.split_sentences) {
+                !tokenizer.tokenizer()->source().sentencepiece && !rules.split_sentences) {
   if (rules.split_sentences) sentences_.emplace(rules.language);
 }
 

@@ -20,17 +20,19 @@ namespace {
 
 namespace fs = std::filesystem;
 
-constexpr std::array<std::string_view, 7> kTypes = {
-    "GPT2BPETokenizer", "HuggingFaceTokenizer", "HFTokenizer",  "HFGPT2Tokenizer",
-    "PretrainedFromHF", "TikTokenizer",         "NullTokenizer"};
+constexpr std::array<std::string_view, 11> kTypes = {
+    "GPT2BPETokenizer",          "HuggingFaceTokenizer", "HFTokenizer",   "HFGPT2Tokenizer",
+    "PretrainedFromHF",          "TikTokenizer",         "NullTokenizer", "SentencePieceTokenizer",
+    "GPTSentencePieceTokenizer", "Llama2Tokenizer",      "SPMTokenizer"};
 
-/// Types that Megatron's programs know and that are not byte-level BPE.
-constexpr std::array<std::string_view, 10> kOtherTypes = {
-    "BertWordPieceLowerCase",  "BertWordPieceCase",
-    "SentencePieceTokenizer",  "GPTSentencePieceTokenizer",
-    "Llama2Tokenizer",         "MultimodalTokenizer",
-    "NullMultimodalTokenizer", "SFTTokenizer",
-    "CharLevelTokenizer",      "SPMTokenizer"};
+/// Types of SentencePiece models.
+constexpr std::array<std::string_view, 4> kSentencePieceTypes = {
+    "SentencePieceTokenizer", "GPTSentencePieceTokenizer", "Llama2Tokenizer", "SPMTokenizer"};
+
+/// Types that Megatron's programs know and that are no BPE.
+constexpr std::array<std::string_view, 6> kOtherTypes = {
+    "BertWordPieceLowerCase",  "BertWordPieceCase", "MultimodalTokenizer",
+    "NullMultimodalTokenizer", "SFTTokenizer",      "CharLevelTokenizer"};
 
 constexpr std::string_view kTiktokenAlias = "TiktokenTokenizer";
 
@@ -40,22 +42,21 @@ bool has(const List& list, std::string_view name) {
 }
 
 cli::Field<TokenizerOptions> type_field() {
-  return {
-      cli::Arity::one,
-      [](TokenizerOptions& o, const cli::Values& v) {
-        if (has(kOtherTypes, v[0])) {
-          throw cli::UsageError("not a byte-level BPE tokenizer, which is what this program reads");
-        }
-        if (!has(kTypes, v[0]) && v[0] != kTiktokenAlias) {
-          throw cli::UsageError(
-              cli::concat("expected one of ", cli::join({kTypes.begin(), kTypes.end()}, ", ")));
-        }
-        o.type = v[0] == kTiktokenAlias ? "TikTokenizer" : v[0];
-      },
-      [](const TokenizerOptions& o) {
-        return o.type.empty() ? cli::Values{} : cli::Values{o.type};
-      },
-      {kTypes.begin(), kTypes.end()}};
+  return {cli::Arity::one,
+          [](TokenizerOptions& o, const cli::Values& v) {
+            if (has(kOtherTypes, v[0])) {
+              throw cli::UsageError("not a BPE tokenizer, which is what this program reads");
+            }
+            if (!has(kTypes, v[0]) && v[0] != kTiktokenAlias) {
+              throw cli::UsageError(
+                  cli::concat("expected one of ", cli::join({kTypes.begin(), kTypes.end()}, ", ")));
+            }
+            o.type = v[0] == kTiktokenAlias ? "TikTokenizer" : v[0];
+          },
+          [](const TokenizerOptions& o) {
+            return o.type.empty() ? cli::Values{} : cli::Values{o.type};
+          },
+          {kTypes.begin(), kTypes.end()}};
 }
 
 std::string read_whole(const std::string& path) {
@@ -111,16 +112,22 @@ struct Files {
 
 tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoParts& do_parts) {
   std::error_code error;
-  const bool whole = fs::exists(folder / "tokenizer.json", error);
-  if (!whole &&
-      !(fs::exists(folder / "vocab.json", error) && fs::exists(folder / "merges.txt", error))) {
-    throw std::system_error(
-        std::make_error_code(std::errc::no_such_file_or_directory),
-        cli::concat(folder.string(), ": neither tokenizer.json nor vocab.json with merges.txt"));
+  const auto there = [&](const char* name) { return fs::exists(folder / name, error); };
+  const bool pair = there("vocab.json") && there("merges.txt");
+  const char* whole = there("tokenizer.json")    ? "tokenizer.json"
+                      : pair                     ? nullptr
+                      : there("tokenizer.model") ? "tokenizer.model"
+                      : there("tekken.json")     ? "tekken.json"
+                                                 : nullptr;
+  if (whole == nullptr && !pair) {
+    throw std::system_error(std::make_error_code(std::errc::no_such_file_or_directory),
+                            cli::concat(folder.string(),
+                                        ": neither tokenizer.json nor vocab.json with merges.txt "
+                                        "nor tokenizer.model nor tekken.json"));
   }
   files.folder = folder;
   files.description =
-      whole ? (folder / "tokenizer.json").string()
+      whole ? (folder / whole).string()
             : cli::concat((folder / "vocab.json").string(), " ", (folder / "merges.txt").string());
   return parsed(folder.string(),
                 [&] { return tok::Tokenizer::from_folder(reader_of(folder), do_parts); });
@@ -154,6 +161,40 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
                 [&] { return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, do_parts); });
 }
 
+/// What Megatron's TikTokenizer is told of a list of tokens. tekken.json says it itself.
+tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
+  tok::RankListOptions list;
+  list.family = options.tiktoken_pattern == "v1" ? tok::Family::nemotron : tok::Family::tekken;
+  list.num_special_tokens = options.tiktoken_num_special_tokens;
+  if (options.vocab_size) list.vocab_size = *options.vocab_size;
+  if (!options.tiktoken_special_tokens.empty()) {
+    list.special_tokens = options.tiktoken_special_tokens;
+  }
+  return list;
+}
+
+tok::Tokenizer from_rank_list(const TokenizerOptions& options, const std::string& path,
+                              const std::string& text, const tok::DoParts& do_parts) {
+  if (text.starts_with('[') && options.tiktoken_pattern.empty()) {
+    throw cli::UsageError(cli::concat("--tokenizer-model ", path,
+                                      ": a list of tokens needs --tiktoken-pattern v1 or v2"));
+  }
+  return parsed(path, [&] {
+    return tok::Tokenizer::from_rank_list(text, rank_list_options(options), do_parts);
+  });
+}
+
+tok::Tokenizer from_sentencepiece(const TokenizerOptions& options, const std::string& path,
+                                  const std::string& model, const tok::DoParts& do_parts) {
+  if (options.keep_extra_whitespaces) {
+    throw cli::UsageError(cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ",
+                                      path, " itself says what becomes of blanks"));
+  }
+  const tok::SentencePieceOptions added{.megatron_tokens =
+                                            options.type == "SentencePieceTokenizer"};
+  return parsed(path, [&] { return tok::Tokenizer::from_sentencepiece(model, added, do_parts); });
+}
+
 tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files,
                          const tok::DoParts& do_parts) {
   const fs::path file(path);
@@ -165,6 +206,11 @@ tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& pat
   }
   files.description = path;
   const std::string text = read_whole(path);
+  if (tok::is_sentencepiece(text)) return from_sentencepiece(options, path, text, do_parts);
+  if (has(kSentencePieceTypes, options.type) || path.ends_with(".model")) {
+    throw tok::ParseError(cli::concat(path, ": not a SentencePiece model"));
+  }
+  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, do_parts);
   if (!text.starts_with('{') && !text.starts_with('[')) {  // base64 lines
     return parsed(path, [&] {
       return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), do_parts);
@@ -190,7 +236,11 @@ tok::Tokenizer from_files(const TokenizerOptions& options, Files& files,
 /// The id that ends a document, as the wrapper of the type finds it.
 std::optional<int32_t> find_eod(const TokenizerOptions& options, const tok::Tokenizer& tokenizer,
                                 const Files& files) {
-  if (options.eod_token.empty()) return tokenizer.eod_id();
+  if (options.eod_token.empty()) {
+    const std::optional<int32_t> neox =
+        options.type == "SPMTokenizer" ? tokenizer.token_id("<|endoftext|>") : std::nullopt;
+    return neox ? neox : tokenizer.eod_id();
+  }
   const std::optional<int32_t> id = tokenizer.token_id(options.eod_token);
   if (!id) {
     throw std::runtime_error(cli::concat("--eod-token ", cli::quote(options.eod_token),
@@ -212,12 +262,15 @@ std::string eod_note(const tok::Tokenizer& tokenizer, std::optional<int32_t> eod
 }
 
 bool has_templates(const std::string& type) {
-  return type == "HuggingFaceTokenizer" || type == "HFTokenizer" || type == "PretrainedFromHF";
+  return type == "HuggingFaceTokenizer" || type == "HFTokenizer" || type == "PretrainedFromHF" ||
+         type == "Llama2Tokenizer";
 }
 
-/// Whether the wrapper of this type calls Hugging Face's encode, which parses special tokens.
+/// Whether the wrapper of this type parses special tokens: those that call Hugging Face's encode,
+/// and Megatron's wrapper of SentencePiece for its own.
 bool parses_by_default(const std::string& type) {
-  return has_templates(type) || type == "HFGPT2Tokenizer";
+  return (has_templates(type) && type != "Llama2Tokenizer") || type == "HFGPT2Tokenizer" ||
+         type == "SentencePieceTokenizer";
 }
 
 /// Reads the null tokenizer's number at `at` and moves `at` past it; -1 if there is none.
@@ -255,9 +308,22 @@ cli::Group<TokenizerOptions> tokenizer_group() {
        {.name = "tokenizer-model",
         .aliases = "tokenizer-name-or-path",
         .value = "PATH",
-        .help =
-            "tokenizer.json, a folder that holds one, or a .tiktoken file. Nothing is downloaded.",
+        .help = "tokenizer.json, a folder that holds one, SentencePiece's .model, tekken.json, the "
+                "list "
+                "of a TikTokenizer, or a .tiktoken file. Nothing is downloaded.",
         .field = cli::text(&T::model)},
+       {.name = "tiktoken-pattern",
+        .value = "V",
+        .help = "TikTokenizer's list of tokens in JSON: how texts are cut.",
+        .field = cli::choice(&T::tiktoken_pattern, {"", "v1", "v2"})},
+       {.name = "tiktoken-num-special-tokens",
+        .value = "N",
+        .help = "The same: ids below N are special tokens.",
+        .field = cli::integer(&T::tiktoken_num_special_tokens, 3, 1 << 16)},
+       {.name = "tiktoken-special-tokens",
+        .value = "TOKEN",
+        .help = "The same: special tokens from id 0 on; else <unk>, <s>, </s>.",
+        .field = cli::list(&T::tiktoken_special_tokens)},
        {.name = "tiktoken-encoding",
         .value = "NAME",
         .help = "Which of tiktoken's encodings a .tiktoken file is, as cl100k_base; else its name "
@@ -278,6 +344,12 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .help = "Leave out the tokens that a Hugging Face tokenizer's template puts around each "
                 "text, such as a BOS.",
         .field = cli::off(&T::include_special_tokens)},
+       {.name = "no-tokenizer-sentencepiece-ignore-extra-whitespaces",
+        .aliases = "disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
+        .help =
+            "Refused with a SentencePiece model, which itself says what becomes of blanks; else "
+            "without effect.",
+        .field = cli::on(&T::keep_extra_whitespaces)},
        {.name = "eod-token",
         .value = "TOKEN",
         .help =
@@ -286,7 +358,8 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .field = cli::text(&T::eod_token)},
        {.name = "vocab-size",
         .value = "N",
-        .help = "NullTokenizer: its number of tokens. Others have their own.",
+        .help = "NullTokenizer: its number of tokens. TikTokenizer: how many of its list's tokens "
+                "count, special ones with them; else 131072. Others have their own.",
         .field = cli::integer(&T::vocab_size, 1, int64_t{1} << 31)},
        {.name = "null-tokenizer-eod-id",
         .value = "N",

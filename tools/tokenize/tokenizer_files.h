@@ -29,6 +29,10 @@ struct TokenizerOptions {
   std::string eod_token = {};
   std::string special_tokens_in_text = "auto";
   std::vector<std::string> special_tokens = {};
+  bool keep_extra_whitespaces = false;
+  std::string tiktoken_pattern = {};
+  int64_t tiktoken_num_special_tokens = 1000;
+  std::vector<std::string> tiktoken_special_tokens = {};
   bool include_special_tokens = true;
   std::optional<int64_t> null_eod_id = {};
   int64_t divisible_by = 128;

@@ -251,7 +251,7 @@ cli::Group<C> data_group() {
           {.name = "tokenizer-model",
            .aliases = "tokenizer-name-or-path",
            .value = "PATH",
-           .help = "tokenizer.json or a folder with one.",
+           .help = "tokenizer.json, SentencePiece's .model, tekken.json, or a folder with one.",
            .field = text(&C::tokenizer_model)},
           {.name = "vocab-size",
            .value = "V",

@@ -32,10 +32,12 @@ tok::ReadFile reader_of(const fs::path& folder) {
 }
 
 tok::Tokenizer from_folder(const fs::path& folder) {
-  if (!fs::exists(folder / "tokenizer.json") &&
-      !(fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))) {
-    throw UsageError(
-        concat(folder.string(), ": has neither tokenizer.json nor vocab.json with merges.txt"));
+  const auto there = [&](const char* name) { return fs::exists(folder / name); };
+  if (!there("tokenizer.json") && !(there("vocab.json") && there("merges.txt")) &&
+      !there("tokenizer.model") && !there("tekken.json")) {
+    throw UsageError(concat(folder.string(),
+                            ": no tokenizer.json there, nor vocab.json with merges.txt, nor "
+                            "tokenizer.model, nor tekken.json"));
   }
   try {
     return tok::Tokenizer::from_folder(reader_of(folder));
@@ -89,11 +91,31 @@ tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make m
   }
 }
 
-// `alone`: files beside it are ignored.
-tok::Tokenizer from_json(const std::string& path, bool alone) {
+// TikTokenizer's list does not say how texts are cut; what training asks of it does not depend on
+// that.
+tok::Tokenizer from_rank_list(const std::string& path, const std::string& text,
+                              const TokenizerFiles& files) {
+  if (text.starts_with('[') && files.type != "TikTokenizer") {
+    throw UsageError(concat(path,
+                            ": a list of tokens for TikTokenizer does not say how texts are "
+                            "cut: name a tekken.json or tokenizer.json"));
+  }
+  tok::RankListOptions options;
+  if (files.vocab_size) options.vocab_size = *files.vocab_size;
+  return named(path, "", [&] { return tok::Tokenizer::from_rank_list(text, options); });
+}
+
+// `alone`: whatever lies beside the file does not count.
+tok::Tokenizer from_json(const std::string& path, bool alone, const TokenizerFiles& files) {
   if (!alone && fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
     return from_folder(parent_of(path));
   const std::string text = read_text_file(path);
+  if (tok::is_rank_list(text)) return from_rank_list(path, text, files);
+  if (tok::is_sentencepiece(text)) {
+    const tok::SentencePieceOptions added{.megatron_tokens =
+                                              files.type == "SentencePieceTokenizer"};
+    return named(path, "", [&] { return tok::Tokenizer::from_sentencepiece(text, added); });
+  }
   return named(path, "", [&] { return tok::Tokenizer::from_tokenizer_json(text); });
 }
 
@@ -104,15 +126,10 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
     if (!fs::exists(files.tokenizer_model)) {
       throw UsageError(concat("--tokenizer-model ", files.tokenizer_model,
                               ": no such file or folder (nothing is downloaded: give a "
-                              "tokenizer.json, or a folder that holds one)"));
+                              "tokenizer.json, a .model, or a folder that holds one)"));
     }
     if (fs::is_directory(files.tokenizer_model)) return from_folder(files.tokenizer_model);
-    if (files.tokenizer_model.ends_with(".model")) {
-      throw UsageError(
-          concat("--tokenizer-model ", files.tokenizer_model,
-                 ": sentencepiece models are not read; name a tokenizer.json, or --vocab-size"));
-    }
-    return from_json(files.tokenizer_model, false);
+    return from_json(files.tokenizer_model, false, files);
   }
   if (files.vocab_file.empty()) {
     if (!files.merge_file.empty()) throw UsageError("--merge-file needs --vocab-file");
@@ -134,7 +151,7 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   }
   if (name.ends_with("vocab.json"))
     throw UsageError(concat("--vocab-file ", files.vocab_file, " needs --merge-file"));
-  return from_json(files.vocab_file, files.type == "HFTokenizer");  // like bpe-tokenize
+  return from_json(files.vocab_file, files.type == "HFTokenizer", files);  // as bpe-tokenize
 }
 
 namespace {
@@ -144,8 +161,8 @@ namespace {
 std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabulary& vocabulary) {
   if (config.tokenizer_type == "NullTokenizer" && config.vocab_size) return std::nullopt;
   try {
-    return load_tokenizer(
-        {config.vocab_file, config.merge_file, config.tokenizer_model, config.tokenizer_type});
+    return load_tokenizer({config.vocab_file, config.merge_file, config.tokenizer_model,
+                           config.tokenizer_type, config.vocab_size});
   } catch (const tok::ParseError& error) {
     if (!config.use_checkpoint_args || !config.vocab_size) throw;
     if (fs::is_directory(config.tokenizer_model))

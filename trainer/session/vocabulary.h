@@ -20,9 +20,10 @@ std::string read_text_file(const std::string& path);
 struct TokenizerFiles {
   std::string vocab_file = {};  ///< vocab.json, tokenizer.json or NAME.tiktoken.
   std::string merge_file = {};  ///< merges.txt, with vocab.json.
-  std::string tokenizer_model =
-      {};                 ///< tokenizer.json, or a folder with it or with the pair above.
-  std::string type = {};  ///< --tokenizer-type.
+  /// tokenizer.json, a SentencePiece model, tekken.json, TikTokenizer's list, or a folder.
+  std::string tokenizer_model = {};
+  std::string type = {};                   ///< --tokenizer-type.
+  std::optional<int64_t> vocab_size = {};  ///< --vocab-size, which cuts TikTokenizer's list.
 };
 
 /// Loads it; nothing if no file is named. Errors: std::system_error; tok::ParseError;

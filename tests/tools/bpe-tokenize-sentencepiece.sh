@@ -1,0 +1,37 @@
+# SentencePiece models, the tokenizer.json made of one, tekken.json and TikTokenizer's list, through bpe-tokenize by
+# Megatron's types and back through inspect-dataset. The same ids by the libraries: tests/tok/sentencepiece_test.cc.
+set -u
+S=$GOLDEN/tok/sentencepiece
+printf '{"text": " The cat\\u2581sat, 12 \\u732b\\u00e9 </s> on <EOD> it.\\n"}\n{"text": "and"}\n' >in.jsonl
+show() { # NAME MODEL [FLAG...]
+  local name=$1 model=$2; shift 2
+  echo "- $name"
+  bpe-tokenize -q --input in.jsonl --output-prefix "$name" --append-eod --tokenizer-model "$S/$model" "$@" 2>&1 | sed "s|$S/||"
+  [ -e "${name}_text_document.bin" ] || return
+  inspect-dataset peek "${name}_text_document" --ids --count 2
+  inspect-dataset peek "${name}_text_document" --tokenizer-model "$S/$model" --count 2
+}
+show plain llama.model
+show llama2 llama.model --tokenizer-type Llama2Tokenizer
+show no-bos llama.model --tokenizer-type Llama2Tokenizer --tokenizer-hf-no-include-special-tokens
+show megatron llama.model --tokenizer-type SentencePieceTokenizer
+show hugging-face llama.json --tokenizer-type HuggingFaceTokenizer
+show gemma gemma.model --tokenizer-type GPTSentencePieceTokenizer
+show unknown nfkc.model
+show tekken tekken.json
+echo "- nemotron"
+list=(--tokenizer-model "$S/nemotron.json" --tiktoken-num-special-tokens 10 --vocab-size 1000)
+bpe-tokenize -q --input in.jsonl --output-prefix list --append-eod --tokenizer-type TikTokenizer --tiktoken-pattern v1 "${list[@]}"
+inspect-dataset peek list_text_document --ids --count 2
+inspect-dataset peek list_text_document "${list[@]}" --count 2
+echo "- refused"
+show no-pattern nemotron.json
+show blanks llama.model --no-tokenizer-sentencepiece-ignore-extra-whitespaces
+show not-one llama.json --tokenizer-type Llama2Tokenizer
+printf '\n\011\n\005<unk>\030\002' >unigram.model
+bpe-tokenize -q --input in.jsonl --output-prefix unigram --tokenizer-model unigram.model
+echo "- a folder with a model, as the hub has Llama-2"
+mkdir hub && cp "$S/llama.model" hub/tokenizer.model
+printf '{"tokenizer_class": "LlamaTokenizer", "bos_token": "<s>", "eos_token": "</s>", "add_bos_token": true}' >hub/tokenizer_config.json
+bpe-tokenize -q --input in.jsonl --output-prefix hub --tokenizer-model hub --tokenizer-type HuggingFaceTokenizer --append-eod
+inspect-dataset peek hub_text_document --ids --count 2
