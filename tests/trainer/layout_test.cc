@@ -172,7 +172,7 @@ Outcome run(const Layout& l, int steps = kSteps) {
     fill_batch(engine, 99);
     const float evaluation = engine.evaluate(kM / l.data);
     EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << l;
-    EXPECT_EQ(Engine::plan(spec_of(l), options_of(l), &ops, topology).total_bytes,
+    EXPECT_EQ(plan_engine(spec_of(l), options_of(l), &ops, topology).total_bytes,
               engine.memory_plan().total_bytes)
         << l;
     const std::lock_guard<std::mutex> lock(mutex);
@@ -408,8 +408,8 @@ TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
   const auto refusal = [](Layout l, auto change) {
     EngineOptions options = options_of(l);
     change(options);
-    return Engine::refusal(spec_of(l), options,
-                           make_topology(0, l.tensor * l.pipeline, l.tensor, l.pipeline));
+    return layout_refusal(spec_of(l), options,
+                          make_topology(0, l.tensor * l.pipeline, l.tensor, l.pipeline));
   };
   const auto nothing = [](EngineOptions&) {};
   EXPECT_EQ(refusal({.tensor = 2, .pipeline = 2, .sequence = true}, nothing), "");
@@ -424,7 +424,7 @@ TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
             "2 model chunks a rank: more than one for the interleaved schedule");
   EXPECT_EQ(refusal({.pipeline = 2, .layers = {1, 2}}, nothing),
             "3 layers in 2 stages: 4 in 2 expected");
-  EXPECT_THROW(Engine::plan(spec_of({}), options_of({}), nullptr, make_topology(0, 3, 3, 1)),
+  EXPECT_THROW(plan_engine(spec_of({}), options_of({}), nullptr, make_topology(0, 3, 3, 1)),
                ShapeError);
 }
 

@@ -99,7 +99,7 @@ void attend(const Layer& l, BlockKept& k) {
                             .out = k.attention,
                             .stats = k.stats,
                             .qkv = k.qkv,
-                            .first_key = l.batch.first_key,
+                            .first_key = l.pass.batch.first_key,
                             .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
 }
 
@@ -189,16 +189,16 @@ void contract(const Layer& l, BlockKept& k, Carry& carry) {
 
 }  // namespace
 
-void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry, BlockKept& kept,
+void block_forward(const Pass& pass, int64_t layer, Carry& carry, BlockKept& kept,
                    bool with_output) {
-  const Layer l{run, layer, batch};
-  run.weights.gather(layer);
+  const Layer l(pass, layer);
+  l.run.weights.gather(layer);
   input_norm(l, carry, kept);
   attend(l, kept);
   middle_norm(l, kept);
   expand(l, kept);
   if (with_output) contract(l, kept, carry);
-  run.weights.release(layer);
+  l.run.weights.release(layer);
 }
 
 void block_release(Keep keep, Carry& carry, BlockKept& kept) {

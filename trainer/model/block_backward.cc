@@ -73,7 +73,7 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
                              .out = k.attention,
                              .stats = k.stats,
                              .qkv = k.qkv,
-                             .first_key = l.batch.first_key,
+                             .first_key = l.pass.batch.first_key,
                              .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
   dattention.reset();
   release_after_products(l, std::move(k.attention));
@@ -102,7 +102,7 @@ void norm_backward(const Layer& l, const NormBefore& n, PoolTensor& dresidual, P
   const Grads::Target w = l.grad(n.weight), b = l.grad(n.bias);
   const bool dropped = n.branch_dropout.p > 0;
   const Tensor before = dresidual;
-  if (l.run.later != nullptr)
+  if (l.pass.later != nullptr)
     release_after_products(l, std::exchange(dresidual, l.stream("gradient of residual stream")));
   l.ops().run(ops::ResidualNormBackward{.norm = l.spec().norm,
                                         .dresidual = dresidual,
@@ -162,15 +162,15 @@ PoolTensor branches_backward(const Layer& l, Carry& carry, BlockKept& kept) {
 
 }  // namespace
 
-void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry,
-                    BlockKept& kept) {
-  const Layer l{run, layer, batch};
+void block_backward(const Pass& pass, int64_t layer, bool first, Carry& carry, BlockKept& kept) {
+  const Layer l(pass, layer);
+  const Run& run = pass.run;
   run.weights.gather(layer);
   recompute_dropped(l, kept);
   PoolTensor dy1 = branches_backward(l, carry, kept);
   // The branch that was added before norm 1 is the mlp's of the layer before, when this chunk holds
   // it; else what arrived was the sum.
-  const bool branch_here = layer > run.place.first_layer;
+  const bool branch_here = !first;
   norm_backward(l,
                 {Role::input_norm_weight, Role::input_norm_bias, kept.x1, kept.mean1, kept.rstd1,
                  branch_here ? l.dropout(DropoutKind::mlp_output, layer - 1) : Dropout(),
@@ -180,8 +180,8 @@ void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& car
   carry.branch_bias_done = branch_here;
   kept = {};
   run.weights.release(layer);
-  if (run.later != nullptr) {
-    run.later->layers.push_back(layer);
+  if (pass.later != nullptr) {
+    pass.later->layers.push_back(layer);
   } else {
     run.grads.layer_done(layer);
   }

@@ -8,7 +8,9 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/model/layer.h"
 #include "trainer/model/tensor_parallel.h"
+#include "trainer/parallel/groups.h"
 
 namespace trainer {
 namespace {
@@ -16,26 +18,18 @@ namespace {
 using ops::Dropout;
 using ops::DropoutKind;
 
-Dropout embedding_dropout(const Run& run, const MicroBatch& batch) {
-  return {.p = run.training ? run.spec.hidden_dropout : 0.0f,
-          .seed = run.seed,
-          .site = ops::dropout_site(0, DropoutKind::embedding),
-          .first_sample = batch.first_sample,
-          .state = run.state};
+Dropout embedding_dropout(const Pass& pass) {
+  return Layer(pass, 0).dropout(DropoutKind::embedding, 0);
 }
 
-Dropout last_branch_dropout(const Run& run, const MicroBatch& batch) {
-  return {.p = run.training ? run.spec.hidden_dropout : 0.0f,
-          .seed = run.seed,
-          .site = ops::dropout_site(run.spec.num_layers - 1, DropoutKind::mlp_output),
-          .first_position = run.first_position(),
-          .first_sample = batch.first_sample,
-          .state = run.state};
+Dropout last_branch_dropout(const Pass& pass) {
+  const int64_t last = pass.run.spec.num_layers - 1;
+  return Layer(pass, last).dropout(DropoutKind::mlp_output, last);
 }
 
 /// The first token id of this rank's rows.
 int64_t first_token(const Run& run) {
-  return run.spec.padded_vocab_size / run.tensor_size() * run.place.tensor_rank;
+  return run.spec.padded_vocab_size / run.tensor_size() * run.tensor_rank();
 }
 
 /// The output layer, and where its gradient goes: the word embeddings when tied.
@@ -48,7 +42,8 @@ struct Output {
 };
 
 /// Final norm of the carry: y; x (the residual stream) and the statistics into `kept`.
-PoolTensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
+PoolTensor final_norm(const Pass& pass, Carry& carry, HeadKept& kept) {
+  const Run& run = pass.run;
   const ModelSpec& spec = run.spec;
   const int64_t s = run.stream_length(), b = run.micro_batch_size, h = spec.hidden_size;
   kept.rstd = run.pool.take("norm statistics", DType::f32, {s, b});
@@ -72,7 +67,7 @@ PoolTensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept&
                                .branch_bias = carry.branch_bias,
                                .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
                                .bias = run.weights.get(spec.num_layers, Role::final_norm_bias),
-                               .dropout = add ? last_branch_dropout(run, batch) : Dropout()});
+                               .dropout = add ? last_branch_dropout(pass) : Dropout()});
   carry = Carry();
   return y;
 }
@@ -85,38 +80,37 @@ struct Chunk {
 };
 
 /// Cross entropy over the columns of all tensor ranks.
-void cross_entropy(Run& run, const Chunk& c) {
-  const float factor = 1.0f / static_cast<float>(run.num_microbatches);
+void cross_entropy(const Pass& pass, const Chunk& c) {
+  const Run& run = pass.run;
+  const float factor = 1.0f / static_cast<float>(pass.num_microbatches);
   if (run.tensor_size() == 1) {
     run.ops.run(ops::CrossEntropy{.logits = c.logits,
                                   .labels = c.labels,
                                   .row_weights = c.row_weights,
                                   .token_loss = c.token_loss,
-                                  .state = run.state,
+                                  .state = pass.state,
                                   .factor = factor,
                                   .backward = c.backward});
     return;
   }
   const int64_t rows = c.logits.shape[0];
-  const Tensor own = c.stats.slice(run.place.tensor_rank, 1).view({rows, 3});
+  const Tensor own = c.stats.slice(run.tensor_rank(), 1).view({rows, 3});
   run.ops.run(ops::CrossEntropyStatistics{
       .stats = own, .logits = c.logits, .labels = c.labels, .first_token = first_token(run)});
-  run.tp.follow(run.ops.mark());
-  run.tp.all_gather(c.stats, own);
-  run.ops.follow(run.tp.mark());
+  await_collectives(run.ops, run.tp, [&] { run.tp.all_gather(c.stats, own); });
   run.ops.run(ops::CrossEntropyGradient{.logits = c.logits,
                                         .stats = c.stats,
                                         .labels = c.labels,
                                         .row_weights = c.row_weights,
                                         .token_loss = c.token_loss,
-                                        .state = run.state,
+                                        .state = pass.state,
                                         .first_token = first_token(run),
                                         .factor = factor,
                                         .backward = c.backward});
 }
 
 /// y becomes its own gradient (this rank's share of the sum), and the weight's is added to.
-void chunk_backward(Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
+void chunk_backward(const Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
   const Grads::Target dweight = run.grads.target(output.layer, output.role);
   run.ops.run(ops::LinearBackwardWeight{.dweight = dweight.tensor,
                                         .dbias = {},
@@ -132,7 +126,8 @@ void chunk_backward(Run& run, const Output& output, const Tensor& dlogits, const
 }
 
 /// Walks over chunks of rows of y (S, B, H).
-void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
+void walk(const Pass& pass, const Tensor& y, bool backward) {
+  const Run& run = pass.run;
   const Output output(run.spec);
   run.weights.gather(output.layer);
   const Tensor weight = run.weights.get(output.layer, output.role);
@@ -140,7 +135,7 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   const int64_t size = std::min(run.head_rows, rows);
   PoolTensor mean_weights;  // Of a loss that is the micro-batch's own mean.
   if (!run.per_token_loss) mean_weights = run.pool.take("loss", DType::f32, {rows});
-  const Tensor loss_mask = batch.loss_mask.flat();
+  const Tensor loss_mask = pass.batch.loss_mask.flat();
   const Tensor row_weights = run.per_token_loss ? loss_mask : mean_weights.get();
   const PoolTensor token_loss = run.pool.take("loss", DType::f32, {rows});
   const PoolTensor logits = run.pool.take("logits", run.model_dtype, {size, weight.shape[0]});
@@ -148,7 +143,7 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   if (ranks > 1) stats = run.pool.take("loss", DType::f32, {ranks * size * 3});
   if (!run.per_token_loss)
     run.ops.run(ops::LossWeights{.row_weights = row_weights, .loss_mask = loss_mask});
-  const Tensor y_rows = y.view({rows, y.columns()}), labels = batch.labels.flat();
+  const Tensor y_rows = y.view({rows, y.columns()}), labels = pass.batch.labels.flat();
   for (int64_t begin = 0; begin < rows; begin += size) {
     const int64_t count = std::min(size, rows - begin);
     const Tensor part = y_rows.slice(begin, count);
@@ -165,38 +160,40 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
                                    .weight = weight,
                                    .bias = {},
                                    .addend = {}});
-    cross_entropy(run, chunk);
+    cross_entropy(pass, chunk);
     if (backward) chunk_backward(run, output, chunk.logits, part);
   }
-  run.ops.run(ops::AccumulateLoss{.state = run.state,
+  run.ops.run(ops::AccumulateLoss{.state = pass.state,
                                   .row_weights = row_weights,
                                   .token_loss = token_loss,
-                                  .factor = 1.0f / static_cast<float>(run.num_microbatches)});
+                                  .factor = 1.0f / static_cast<float>(pass.num_microbatches)});
   run.weights.release(output.layer);
 }
 
 }  // namespace
 
-PoolTensor embedding_forward(Run& run, const MicroBatch& batch) {
+PoolTensor embedding_forward(const Pass& pass) {
+  const Run& run = pass.run;
   const ModelSpec& spec = run.spec;
   PoolTensor x = run.pool.take("residual stream", run.model_dtype,
                                {run.seq_length, run.micro_batch_size, spec.hidden_size});
   run.weights.gather(-1);
   Tensor positions = run.weights.get(-1, Role::position_embeddings);
-  if (run.place.tensor_rank > 0) positions = Tensor();
+  if (run.tensor_rank() > 0) positions = Tensor();
   if (positions) positions = positions.slice(spec.position_offset, spec.max_position_embeddings);
   run.ops.run(ops::EmbeddingForward{.x = x,
-                                    .tokens = batch.tokens,
+                                    .tokens = pass.batch.tokens,
                                     .token_table = run.weights.get(-1, Role::word_embeddings),
-                                    .positions = batch.positions,
+                                    .positions = pass.batch.positions,
                                     .position_table = positions,
                                     .first_token = first_token(run),
-                                    .dropout = embedding_dropout(run, batch)});
+                                    .dropout = embedding_dropout(pass)});
   run.weights.release(-1);
   return arrived(run, sum_rows(run, std::move(x)));
 }
 
-void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx) {
+void embedding_backward(const Pass& pass, PoolTensor dx) {
+  const Run& run = pass.run;
   const Grads::Target words = run.grads.target(-1, Role::word_embeddings);
   const Grads::Target positions = run.grads.target(-1, Role::position_embeddings);
   Tensor dpositions = positions.tensor;
@@ -204,37 +201,39 @@ void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx) {
     dpositions = dpositions.slice(run.spec.position_offset, run.spec.max_position_embeddings);
   const PoolTensor whole = arrived(run, gather_rows(run, dx));
   run.ops.run(ops::EmbeddingBackward{.dx = whole,
-                                     .tokens = batch.tokens,
+                                     .tokens = pass.batch.tokens,
                                      .dtoken_table = words.tensor,
-                                     .positions = batch.positions,
+                                     .positions = pass.batch.positions,
                                      .dposition_table = dpositions,
                                      .first_token = first_token(run),
                                      .accumulate_tokens = words.accumulate,
                                      .accumulate_positions = positions.accumulate,
-                                     .dropout = embedding_dropout(run, batch)});
+                                     .dropout = embedding_dropout(pass)});
   run.grads.layer_done(-1);
 }
 
-void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
+void head_forward(const Pass& pass, Carry& carry, HeadKept& kept) {
+  const Run& run = pass.run;
   run.weights.gather(run.spec.num_layers);
-  PoolTensor y = final_norm(run, batch, carry, kept);
+  PoolTensor y = final_norm(pass, carry, kept);
   if (run.sequence_parallel) y = arrived(run, gather_rows(run, y));
-  walk(run, batch, y, true);
+  walk(pass, y, true);
   kept.dy = arrived(run, sum_rows(run, std::move(y)));
   run.weights.release(run.spec.num_layers);
 }
 
-void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
+void head_backward(const Pass& pass, const Place& place, Carry& carry, HeadKept& kept) {
+  const Run& run = pass.run;
   const ModelSpec& spec = run.spec;
   const Grads::Target weight = run.grads.target(spec.num_layers, Role::final_norm_weight);
   const Grads::Target bias = run.grads.target(spec.num_layers, Role::final_norm_bias);
-  const bool branch_here = run.place.num_layers > 0;
+  const bool branch_here = place.num_layers > 0;
   const Grads::Target branch_bias =
       branch_here ? run.grads.target(spec.num_layers - 1, Role::fc2_bias) : Grads::Target();
   PoolTensor dresidual =
       run.pool.take("gradient of residual stream", run.model_dtype,
                     {run.stream_length(), run.micro_batch_size, spec.hidden_size});
-  const Dropout dropout = branch_here ? last_branch_dropout(run, batch) : Dropout();
+  const Dropout dropout = branch_here ? last_branch_dropout(pass) : Dropout();
   const bool dropped = dropout.p > 0;
   run.ops.run(
       ops::ResidualNormBackward{.norm = spec.norm,
@@ -258,13 +257,14 @@ void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& ke
   kept = {};
   run.grads.layer_done(spec.num_layers);
   // A copy of tied embeddings that no lookup adds to is done with the head.
-  if (spec.tied_embeddings && !run.place.has_embedding) run.grads.layer_done(-1);
+  if (spec.tied_embeddings && !place.has_embedding) run.grads.layer_done(-1);
 }
 
-void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry) {
+void head_evaluate(const Pass& pass, Carry& carry) {
+  const Run& run = pass.run;
   HeadKept kept;
-  const PoolTensor y = final_norm(run, batch, carry, kept);
-  walk(run, batch, arrived(run, gather_rows(run, y)), false);
+  const PoolTensor y = final_norm(pass, carry, kept);
+  walk(pass, arrived(run, gather_rows(run, y)), false);
 }
 
 }  // namespace trainer

@@ -1,5 +1,5 @@
 // Layer: one block's view of the run, for block.cc and block_backward.cc: shapes held here,
-// weights, gradients, dropout. Not here: operations. May include: model/run.h.
+// weights, gradients, dropout. Not here: operations. May include: model/block.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -11,9 +11,11 @@ namespace trainer {
 /// See the room card. "stream": rows of the residual stream held here (S/tp with sequence
 /// parallelism); "rows": all S rows, as linears and attention see them.
 struct Layer {
-  Run& run;
+  const Pass& pass;
+  const Run& run;
   int64_t layer;
-  const MicroBatch& batch;
+
+  Layer(const Pass& of, int64_t number) : pass(of), run(of.run), layer(number) {}
 
   ops::Ops& ops() const { return run.ops; }
   const ModelSpec& spec() const { return run.spec; }
@@ -47,20 +49,22 @@ struct Layer {
                          {run.seq_length, run.micro_batch_size, heads() + groups()});
   }
   bool gated() const { return spec().gated(); }
-  float hidden_dropout() const { return run.training ? spec().hidden_dropout : 0.0f; }
+  float hidden_dropout() const { return pass.training ? spec().hidden_dropout : 0.0f; }
   /// Residual additions happen in the linears' epilogues.
   bool fused() const { return hidden_dropout() == 0 && run.fuse_residual && !tensor_parallel(); }
 
   ops::Dropout dropout(ops::DropoutKind kind, int64_t of_layer) const {
     const bool attention = kind == ops::DropoutKind::attention_probabilities;
-    const float p = attention ? (run.training ? spec().attention_dropout : 0.0f) : hidden_dropout();
+    const bool all_rows = attention || kind == ops::DropoutKind::embedding;
+    const float p =
+        attention ? (pass.training ? spec().attention_dropout : 0.0f) : hidden_dropout();
     return {.p = p,
             .seed = run.seed,
             .site = ops::dropout_site(of_layer, kind),
-            .first_position = attention ? 0 : run.first_position(),
-            .first_sample = batch.first_sample,
-            .first_head = attention ? heads() * run.place.tensor_rank : 0,
-            .state = run.state};
+            .first_position = all_rows ? 0 : run.first_position(),
+            .first_sample = pass.batch.first_sample,
+            .first_head = attention ? heads() * run.tensor_rank() : 0,
+            .state = pass.state};
   }
   ops::AttentionShape attention_shape() const {
     return {.num_attention_heads = heads(),
@@ -81,7 +85,7 @@ struct Layer {
   void rotate(const Tensor& qkv, bool inverse) const {
     if (spec().rotary_dim() == 0) return;
     ops().run(ops::Rotary{.qkv = qkv,
-                          .positions = batch.positions,
+                          .positions = pass.batch.positions,
                           .cosine = run.cosine,
                           .sine = run.sine,
                           .num_attention_heads = heads(),

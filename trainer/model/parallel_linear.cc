@@ -25,7 +25,7 @@ void product(const Layer& l, const Tensor& y, const Tensor& a, const Tensor& a_s
                               .fast_sums = kFastSums});
 }
 
-void fp8_weight_product(Run& run, const LaterWeights::Product& p, const Tensor& dweight,
+void fp8_weight_product(const Run& run, const LaterWeights::Product& p, const Tensor& dweight,
                         bool accumulate) {
   run.ops.run(ops::Fp8Product{.y = dweight,
                               .a = p.dy,
@@ -37,7 +37,7 @@ void fp8_weight_product(Run& run, const LaterWeights::Product& p, const Tensor& 
                               .fast_sums = kFastWeightSums});
 }
 
-void weight_product(Run& run, LaterWeights::Product p, const Tensor& x) {
+void weight_product(const Run& run, LaterWeights::Product p, const Tensor& x) {
   const Grads::Target w = run.grads.target(p.layer, p.weight);
   const Grads::Target b = p.bias == p.weight ? Grads::Target() : run.grads.target(p.layer, p.bias);
   if (!ops::is_fp8(p.dy.dtype)) {
@@ -56,8 +56,8 @@ void weight_product(Run& run, LaterWeights::Product p, const Tensor& x) {
 /// The product now, from the rows of x that `gathering` brings, or later.
 void weight_gradient(const Layer& l, const LaterWeights::Product& product,
                      PendingTensor gathering) {
-  if (l.run.later != nullptr) {
-    l.run.later->products.push_back(product);
+  if (l.pass.later != nullptr) {
+    l.pass.later->products.push_back(product);
     return;
   }
   const PoolTensor x = arrived(l.run, std::move(gathering));
@@ -163,7 +163,7 @@ void fp8_weight_gradient(const Layer& l, LinearRoles roles, Quantized dy, const 
 }  // namespace
 
 LinearInput input_of(const Layer& l, BlockKept& k, Linear linear) {
-  Quantized* kept = l.run.training ? &k.quantized_of(linear) : nullptr;
+  Quantized* kept = l.pass.training ? &k.quantized_of(linear) : nullptr;
   switch (linear) {
     case Linear::qkv:
       return {.values = k.y1, .kept = kept};
@@ -209,7 +209,7 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
     return arrived(l.run, std::move(dx));
   }
   // A product that is made later gathers later.
-  PendingTensor rows = l.run.later != nullptr ? here(x) : gather_rows(l.run, x);
+  PendingTensor rows = l.pass.later != nullptr ? here(x) : gather_rows(l.run, x);
   PoolTensor own =
       l.fp8()
           ? fp8_input_gradient(
@@ -271,11 +271,11 @@ PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient
 }
 
 void release_after_products(const Layer& l, PoolTensor tensor) {
-  if (l.run.later != nullptr && tensor && !tensor.borrowed())
-    l.run.later->owned.push_back(std::move(tensor));
+  if (l.pass.later != nullptr && tensor && !tensor.borrowed())
+    l.pass.later->owned.push_back(std::move(tensor));
 }
 
-void compute_later(Run& run, LaterWeights& later) {
+void compute_later(const Run& run, LaterWeights& later) {
   for (const LaterWeights::Product& product : later.products) {
     const PoolTensor x =
         arrived(run, product.column ? gather_rows(run, product.x) : here(product.x));

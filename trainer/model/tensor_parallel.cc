@@ -7,7 +7,7 @@
 
 namespace trainer {
 
-PendingTensor gather_rows(Run& run, const Tensor& x) {
+PendingTensor gather_rows(const Run& run, const Tensor& x) {
   if (!run.sequence_parallel) return {.tensor = PoolTensor::borrow(x), .source = {}, .done = {}};
   PoolTensor whole =
       run.pool.take("rows of all tensor ranks", x.dtype, {run.seq_length, x.shape[1], x.shape[2]});
@@ -16,7 +16,7 @@ PendingTensor gather_rows(Run& run, const Tensor& x) {
   return {.tensor = std::move(whole), .source = {}, .done = run.tp.mark(), .pending = true};
 }
 
-PendingTensor sum_rows(Run& run, PoolTensor partial) {
+PendingTensor sum_rows(const Run& run, PoolTensor partial) {
   if (run.tensor_size() == 1) return {.tensor = std::move(partial), .source = {}, .done = {}};
   PendingTensor sum{.tensor = {}, .source = {}, .done = {}, .pending = true};
   if (run.sequence_parallel)
@@ -34,7 +34,7 @@ PendingTensor sum_rows(Run& run, PoolTensor partial) {
   return sum;
 }
 
-PoolTensor arrived(Run& run, PendingTensor pending) {
+PoolTensor arrived(const Run& run, PendingTensor pending) {
   if (pending.pending) run.ops.follow(pending.done);
   return std::move(pending.tensor);
 }

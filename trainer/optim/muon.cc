@@ -89,9 +89,7 @@ class Orthogonaliser {
  private:
   void sum_over_tensor_ranks(const Tensor& tensor) {
     if (!across_ || duplicated_) return;
-    u_.tensor.follow(u_.ops.mark());
-    u_.tensor.all_reduce(tensor, comm::Reduce::sum);
-    u_.ops.follow(u_.tensor.mark());
+    await_collectives(u_.ops, u_.tensor, [&] { u_.tensor.all_reduce(tensor, comm::Reduce::sum); });
   }
 
   /// The matrix, fp32; of all tensor-parallel ranks where each does the whole.
@@ -109,9 +107,7 @@ class Orthogonaliser {
     if (!duplicated_) return own;
     ops::PoolTensor all =
         u_.pool.take("matrix to orthogonalise", DType::f32, {first * u_.tensor.size(), second});
-    u_.tensor.follow(u_.ops.mark());
-    u_.tensor.all_gather(all, own);
-    u_.ops.follow(u_.tensor.mark());
+    await_collectives(u_.ops, u_.tensor, [&] { u_.tensor.all_gather(all, own); });
     return all;
   }
 

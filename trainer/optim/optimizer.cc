@@ -42,12 +42,6 @@ void take_loss(ops::Ops& ops, const Topology& t, const Tensor& state, const Tens
         .dst = part, .a = loss_of(state), .alpha = 1.0f / static_cast<float>(t.data_size)});
 }
 
-void sum_over(ops::Ops& ops, comm::Comm& comm, const Tensor& sums) {
-  comm.follow(ops.mark());
-  comm.all_reduce(sums, comm::Reduce::sum);
-  ops.follow(comm.mark());
-}
-
 }  // namespace
 
 std::span<const StateSpec> optimizer_states(OptimizerKind kind) noexcept {
@@ -117,7 +111,7 @@ void judge(ops::Ops& ops, const Groups& groups, const std::vector<Tensor>& count
 void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const Tensor& sums) {
   if (groups.world->size() == 1) return;
   take_loss(ops, groups.topology, state, sums);
-  sum_over(ops, *groups.world, sums);
+  await_collectives(ops, *groups.world, [&] { groups.world->all_reduce(sums, comm::Reduce::sum); });
   ops.run(ops::Copy{.dst = loss_of(state), .src = sums.slice(1, 1)});
 }
 

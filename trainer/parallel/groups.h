@@ -1,5 +1,5 @@
 // Groups: this rank's place and the Comms it shares with others. Not here: how ranks find each
-// other (comm/), the arithmetic of places (topology.h). May include: comm/comm.h,
+// other (comm/), the arithmetic of places (topology.h). May include: comm/comm.h, ops/,
 // parallel/topology.h.
 //
 // SPDX-License-Identifier: MIT
@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/ops/ops.h"
 #include "trainer/parallel/topology.h"
 
 namespace trainer {
@@ -25,6 +26,16 @@ struct Groups {
   /// All ranks: norms, judgement, barriers.
   std::unique_ptr<comm::Comm> world;
 };
+
+/// Queues what `calls` calls on `comm` between what compute has queued so far and what it queues
+/// later. Nothing for a group of one.
+template <class Calls>
+void await_collectives(ops::Ops& ops, comm::Comm& comm, const Calls& calls) {
+  if (comm.size() == 1) return;
+  comm.follow(ops.mark());
+  calls();
+  ops.follow(comm.mark());
+}
 
 /// One rank alone.
 Groups solo_groups();

@@ -19,6 +19,7 @@ Weights::Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& op
       arrived_(layout.buckets().size()),
       under_way_(layout.buckets().size(), false) {}
 
+/// Of each buffer: the largest layer that does not stay whole; 0 where all do.
 int64_t Weights::buffer_elements() const noexcept {
   int64_t most = 0;
   for (size_t b = 0; b < layout_.buckets().size(); ++b) {
@@ -36,8 +37,16 @@ std::span<const int> Weights::neighbours(int bucket) const noexcept {
   return layout_.buckets_of(layout_.buckets()[static_cast<size_t>(bucket)].layer);
 }
 
-void Weights::set_buffers(const std::array<Tensor, kBuffers>& buffers) {
-  for (size_t i = 0; i < buffers.size(); ++i) buffers_[i].memory = buffers[i];
+void Weights::cut_buffers(ops::Arena& arena) {
+  const int64_t elements = buffer_elements();
+  if (elements == 0) return;
+  for (Buffer& buffer : buffers_)
+    buffer.memory = arena.cut("gathered layers", model_.tensor().dtype, {elements});
+}
+
+void Weights::clear_buffers() {
+  for (const Buffer& buffer : buffers_)
+    if (buffer.memory) ops_.run(ops::Fill{.dst = buffer.memory, .value = 0});
 }
 
 void Weights::gather_whole() {
@@ -59,7 +68,7 @@ void Weights::gather_whole_now() {
 
 void Weights::begin_pass(int64_t kind) {
   for (Buffer& buffer : buffers_) buffer.bucket = -1;
-  if (buffer_elements() == 0) return;
+  if (!buffers_.front().memory) return;
   const auto [at, is_new] = orders_.try_emplace(kind);
   order_ = &at->second;
   noting_ = is_new;

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/flat_memory.h"
 
@@ -31,9 +32,10 @@ class Weights {
   Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& ops, comm::Comm& data,
           bool updated_in_shares);
 
-  /// Elements that each of kBuffers buffers must have; 0 where whole weights stay.
-  int64_t buffer_elements() const noexcept;
-  void set_buffers(const std::array<Tensor, kBuffers>& buffers);
+  /// Cuts the buffers of layers that do not stay whole; none where all do.
+  void cut_buffers(ops::Arena& arena);
+  /// Queued: the buffers 0.
+  void clear_buffers();
 
   /// All weights that are here whole, from the ranks that updated them. Done: queued; compute waits
   /// for each bucket when it is asked for.
@@ -61,6 +63,7 @@ class Weights {
     ops::Mark arrived;
     bool under_way = false;
   };
+  int64_t buffer_elements() const noexcept;
   Buffer* find(int bucket);
   Buffer& fetch(int bucket);
   void fetch_next(int after);
