@@ -38,20 +38,3 @@ target_include_directories(gristmill_cuda_libraries SYSTEM INTERFACE ${CUDAToolk
                            ${CUDA_HEADERS_DIR})
 # cuBLASLt, cuDNN, NVRTC and NCCL are opened at run time, by who calls them (trainer/ops/cuda/library.h).
 target_link_libraries(gristmill_cuda_libraries INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)
-# The one file that includes cudnn-frontend takes a minute; -O1 halves that and costs nothing at run time.
-set_source_files_properties(trainer/ops/cuda/sdpa.cc PROPERTIES COMPILE_OPTIONS "-O1;-w")
-# CUTLASS has constexpr host functions in device code, and template names that fill a screen with every warning.
-set_source_files_properties(trainer/ops/cuda/slope_product.cu PROPERTIES COMPILE_OPTIONS "--expt-relaxed-constexpr;-w")
-# CUTLASS's product is Hopper's alone: a target of its own, since it would be compiled to nothing for all others. Without 9.0a in
-# the list the plain product and a pass stand in everywhere.
-function(gristmill_hopper_code target)
-  string(REPLACE ";" " " code "${GPU_CODE}")
-  set_property(SOURCE trainer/ops/cuda/cuda_ops.cc APPEND PROPERTY COMPILE_DEFINITIONS "GRISTMILL_GPU_CODE=\"${code}\"")
-  if(NOT "90a" IN_LIST GPU_CODE AND NOT "90a-real" IN_LIST GPU_CODE)
-    target_sources(${target} PRIVATE trainer/ops/cuda/slope_product_absent.cc)
-    return()
-  endif()
-  gristmill_library(${target}_hopper SOURCES trainer/ops/cuda/slope_product.cu LINK gristmill::ops gristmill_cuda_libraries)
-  set_target_properties(${target}_hopper PROPERTIES CUDA_ARCHITECTURES 90a-real)
-  target_link_libraries(${target} PUBLIC ${target}_hopper)
-endfunction()

@@ -1,4 +1,4 @@
-# The three kinds of target that CMakeLists.txt lists: a room (library), a program, a test.
+# The three kinds of target that every CMakeLists.txt lists: a room (library), a program, a test.
 
 # gristmill_library(NAME SOURCES file... LINK target...): one room.
 function(gristmill_library name)

@@ -21,6 +21,7 @@
 
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
+#include "tools/cli/exit_status.h"
 #include "tools/cli/fields.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
@@ -112,7 +113,7 @@ void go_on_after_restart(TrainConfig& config, int restarts) {
 
 // The job's devices, as many on each host as on this one.
 Cluster cluster_of(const Job& job, int64_t world_size) {
-  const comm::Launch& launch = job.launch();
+  const rendezvous::Launch& launch = job.launch();
   const int64_t hosts = std::max(1, launch.per_node ? launch.world_size : launch.nodes);
   return {.world_size = world_size, .local_size = (world_size + hosts - 1) / hosts};
 }
@@ -162,7 +163,7 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                  .say = [&](const std::string& line) { call.console.error(line); }});
     const ModelSpec& spec = prepared.spec;
     EngineOptions& options = prepared.options;
-    job.enter(comm::Phase::load, 0);
+    job.enter(rendezvous::Phase::load, 0);
     LrSchedule schedule = lr_schedule(config);
     Start start = find_start(config, spec, schedule, call.console);
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
@@ -269,11 +270,11 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
 }
 
 // torchrun's own flags, which say where this host stands.
-comm::HostFlags host_flags(const TrainConfig& config) {
-  const comm::HostFlags hosts{.nodes = static_cast<int>(config.nnodes.value_or(1)),
-                              .node_rank = static_cast<int>(config.node_rank.value_or(0)),
-                              .address = config.master_addr,
-                              .port = static_cast<int>(config.master_port.value_or(0))};
+rendezvous::HostFlags host_flags(const TrainConfig& config) {
+  const rendezvous::HostFlags hosts{.nodes = static_cast<int>(config.nnodes.value_or(1)),
+                                    .node_rank = static_cast<int>(config.node_rank.value_or(0)),
+                                    .address = config.master_addr,
+                                    .port = static_cast<int>(config.master_port.value_or(0))};
   if (hosts.node_rank >= hosts.nodes)
     throw UsageError(concat("--node-rank ", hosts.node_rank, ": --nnodes ", hosts.nodes,
                             " has hosts 0 to ", hosts.nodes - 1));
@@ -306,8 +307,9 @@ int train(TrainConfig& config, cli::Invocation& call) {
   silent_console.set_quiet(true);
   take_neox(config, call.parsed.given, speaks ? call.console : silent_console);
   const int ranks = ranks_here(config);
-  const comm::Launch place = comm::detect_launch(
-      comm::with_hosts([](const char* name) { return std::getenv(name); }, host_flags(config)),
+  const rendezvous::Launch place = rendezvous::detect_launch(
+      rendezvous::with_hosts([](const char* name) { return std::getenv(name); },
+                             host_flags(config)),
       ranks);
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
@@ -326,17 +328,17 @@ int train(TrainConfig& config, cli::Invocation& call) {
     const bool many_hosts = place.per_node && place.world_size > 1;
     if (config.dry_run || (!many_hosts && (place.rank == 0 || place.per_node))) throw;
     if (!many_hosts) return job.tell(error);
-    return Job(comm::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
+    return Job(rendezvous::ranks_on_host(place, ranks).front(), config, call.console).tell(error);
   }
   if (config.dry_run) return place.rank == 0 ? dry_run_here(config, prepared, job) : 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
   try {
     return run_rank(config, call, job, prepared);
-  } catch (const comm::MeetingError& error) {
+  } catch (const rendezvous::MeetingError& error) {
     // Rank 0 says why; where it was not found, or its output is far, each host's first rank does.
     const bool first = place.rank == 0 || place.local_rank == (place.node == 0 ? 1 : 0);
     if ((!error.told && first) || job.speaks_for_host()) throw;
-    return kFailed;
+    return exit_status::kFailed;
   }
 }
 

@@ -23,8 +23,8 @@
 #include "trainer/ops/cuda/cuda_check.h"
 #include "trainer/ops/cuda/cuda_ops.h"
 #ifdef GRISTMILL_NCCL
-#include "trainer/comm/file_store.h"
 #include "trainer/comm/nccl.h"
+#include "trainer/rendezvous/file_store.h"
 #endif
 
 namespace bench {
@@ -189,7 +189,7 @@ class Measurement {
 /// One rank's whole life; its exit status.
 int run_rank(const GptShape& shape, const EngineRun& run, int rank, const std::string& folder) {
   try {
-    comm::FileStore store(folder);
+    rendezvous::FileStore store(folder);
     CUDA_CHECK(cudaSetDevice(rank));
     const auto share = [&](const std::string& name, int64_t value) {
       if (rank == 0) store.set(name, std::to_string(value));

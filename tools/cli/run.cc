@@ -2,6 +2,7 @@
 // Room: tools/cli. The one catch of every program.
 // Not here: the parsing itself (parse.cc), the pages (help.cc, man.cc).
 #include "tools/cli/run.h"
+#include "tools/cli/exit_status.h"
 
 #include <algorithm>
 #include <atomic>
@@ -84,7 +85,7 @@ void on_fault(int number, siginfo_t* info, void*) {
   constexpr timespec kMoment = {0, 1'000'000};
   for (int i = 0; may_end != nullptr && i < 10'000 && !may_end(number); ++i)
     nanosleep(&kMoment, nullptr);
-  _exit(1);
+  _exit(exit_status::kFailed);
 }
 
 void install_fault(const Program& program) {
@@ -347,20 +348,20 @@ int run_rows(const Program& program, std::vector<Row> rows, int argc, char** arg
   fill_standard_descriptors();
   Console console{std::string(program.name)};
   install_signals(program);
-  int status = 1;
+  int status = exit_status::kFailed;
   try {
     Session session(program, std::move(rows), argc, argv);
     status = session.run(console, body);
     finish_stdout();
   } catch (const UsageError& error) {
     console.error(error.what());
-    status = 2;
+    status = exit_status::kUsage;
   } catch (const std::bad_alloc&) {
     console.error("out of memory");
-    status = 1;
+    status = exit_status::kFailed;
   } catch (const std::exception& error) {
     console.error(describe(error));
-    status = 1;
+    status = exit_status::kFailed;
   }
   return status;
 }

@@ -4,6 +4,7 @@
 // front to back, and drops each unit into its bucket's place in the output file, in input order;
 // the second pass puts each bucket in order in memory. Both ways give the same bytes.
 #include "tools/dataset/rewrite.h"
+#include "tools/cli/exit_status.h"
 
 #include <algorithm>
 #include <cstring>
@@ -113,7 +114,7 @@ class Rewriter {
     write_index();
     scatter();
     put_in_order();
-    return 2;
+    return exit_status::kUsage;
   }
 
  private:

@@ -9,7 +9,8 @@
 
 namespace comm {
 
-HostQueue::HostQueue(Beacon* beacon) : beacon_(beacon), thread_([this] { run(); }) {}
+HostQueue::HostQueue(rendezvous::RankStatus* rank_status)
+    : rank_status_(rank_status), thread_([this] { run(); }) {}
 
 HostQueue::~HostQueue() {
   {
@@ -48,7 +49,8 @@ void HostQueue::wait_on_host(const ops::Mark& mark) {
   HostQueue& queue = *static_cast<HostQueue*>(mark.event);
   const std::chrono::steady_clock::time_point begin = std::chrono::steady_clock::now();
   queue.wait_for(mark.serial);
-  if (queue.beacon_ != nullptr) queue.beacon_->add_wait(std::chrono::steady_clock::now() - begin);
+  if (queue.rank_status_ != nullptr)
+    queue.rank_status_->add_wait(std::chrono::steady_clock::now() - begin);
 }
 
 void HostQueue::wait_for(uint64_t serial) {

@@ -1,6 +1,6 @@
 // HostQueue: work in order on a thread of its own, as a device's queue has it: a Comm of processes
 // without GPUs computes and talks at the same time by it. Not here: what the work is (tcp.cc). May
-// include: beacon.h, ops/tensor.h.
+// include: rank_status.h, ops/tensor.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,16 +13,16 @@
 #include <mutex>
 #include <thread>
 
-#include "trainer/comm/beacon.h"
 #include "trainer/ops/tensor.h"
+#include "trainer/rendezvous/rank_status.h"
 
 namespace comm {
 
 /// A thread and the work it will do, first in, first out. One thread queues; any may wait.
 class HostQueue {
  public:
-  /// `beacon`, if any, hears how long threads stand at this queue's marks.
-  explicit HostQueue(Beacon* beacon = nullptr);
+  /// `rank_status`, if any, hears how long threads stand at this queue's marks.
+  explicit HostQueue(rendezvous::RankStatus* rank_status = nullptr);
   /// Drops what has not begun, waits for what has.
   ~HostQueue();
   HostQueue(const HostQueue&) = delete;
@@ -43,7 +43,7 @@ class HostQueue {
   void wait_for(uint64_t serial);
   void run();
 
-  Beacon* const beacon_;
+  rendezvous::RankStatus* const rank_status_;
   std::mutex mutex_;
   std::condition_variable changed_;
   std::deque<std::function<void()>> work_;

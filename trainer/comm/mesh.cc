@@ -30,7 +30,7 @@ uint64_t get(const unsigned char* from) {
 
 }  // namespace
 
-Mesh::Mesh(std::vector<Socket> links) : peers_(links.size()) {
+Mesh::Mesh(std::vector<rendezvous::Socket> links) : peers_(links.size()) {
   for (size_t i = 0; i < links.size(); ++i) {
     const int on = 1;
     if (links[i]) setsockopt(links[i].fd(), IPPROTO_TCP, TCP_NODELAY, &on, sizeof on);
@@ -68,11 +68,11 @@ bool Mesh::done(const Message& message) {
 }
 
 void Mesh::wait(const Message& message, std::chrono::milliseconds timeout) {
-  const Clock::time_point start = Clock::now();
+  const rendezvous::Clock::time_point start = rendezvous::Clock::now();
   bool moved = true;
   for (Peer& peer = peer_at(message.peer); !done(message);) {
-    const Clock::time_point deadline = std::max(start, peer.moved) + timeout;
-    if (!moved && Clock::now() >= deadline)
+    const rendezvous::Clock::time_point deadline = std::max(start, peer.moved) + timeout;
+    if (!moved && rendezvous::Clock::now() >= deadline)
       fail(message.peer, "no answer within " + std::to_string(timeout.count() / 1000) + " s");
     if (!moved) poll_all(deadline);
     moved = false;
@@ -86,14 +86,15 @@ bool Mesh::reads(const Peer& peer) const {
   return peer.rooms > 0 && peer.prefix.done < peer.prefix.bytes.size();
 }
 
-void Mesh::poll_all(Clock::time_point deadline) {
+void Mesh::poll_all(rendezvous::Clock::time_point deadline) {
   std::vector<pollfd> entries;
   for (const Peer& peer : peers_) {
     const int events = (peer.out.empty() ? 0 : POLLOUT) | (reads(peer) ? POLLIN : 0);
     if (events != 0)
       entries.push_back({.fd = peer.link.fd(), .events = static_cast<short>(events), .revents = 0});
   }
-  const auto left = std::chrono::ceil<std::chrono::milliseconds>(deadline - Clock::now()).count();
+  const auto left =
+      std::chrono::ceil<std::chrono::milliseconds>(deadline - rendezvous::Clock::now()).count();
   poll(entries.data(), entries.size(), static_cast<int>(std::clamp<int64_t>(left, 0, 1 << 30)));
 }
 
@@ -102,7 +103,7 @@ bool Mesh::move(int number) {
   bool moved = false;
   if (!peer.out.empty()) moved = write_some(number, peer);
   while (reads(peer) && read_some(number, peer)) moved = true;
-  if (moved) peer.moved = Clock::now();
+  if (moved) peer.moved = rendezvous::Clock::now();
   return moved;
 }
 

@@ -15,8 +15,8 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/wire.h"
 #include "trainer/ops/tensor.h"
+#include "trainer/rendezvous/wire.h"
 
 namespace comm {
 
@@ -37,7 +37,7 @@ class Mesh {
   };
 
   /// `links` of all ranks, in rank order; that of this rank is empty.
-  explicit Mesh(std::vector<Socket> links);
+  explicit Mesh(std::vector<rendezvous::Socket> links);
 
   /// Messages of one slot arrive at a peer in the order in which they were begun. Both sides must
   /// name the same number of bytes. Errors: MeshError.
@@ -68,14 +68,14 @@ class Mesh {
     uint64_t begun = 0, done = 0;
   };
   struct Peer {
-    Socket link;
+    rendezvous::Socket link;
     std::deque<Outgoing> out;
     uint64_t begun = 0, done = 0;
     std::map<uint64_t, Inbox> in;
     Prefix prefix;           ///< Of the message that arrives.
     Inbox* inbox = nullptr;  ///< Its slot's, once the prefix is whole.
     size_t rooms = 0;        ///< In all slots.
-    Clock::time_point moved{};
+    rendezvous::Clock::time_point moved{};
   };
 
   Peer& peer_at(int peer);
@@ -86,7 +86,7 @@ class Mesh {
   bool read_some(int number, Peer& peer);
   bool take_prefix(int number, Peer& peer);
   size_t receive_into(int number, Peer& peer, void* data, size_t bytes);
-  void poll_all(Clock::time_point deadline);
+  void poll_all(rendezvous::Clock::time_point deadline);
   [[noreturn]] void fail(int peer, const std::string& why);
 
   std::vector<Peer> peers_;

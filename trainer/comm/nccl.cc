@@ -1,7 +1,7 @@
 // NcclComm: each call is NCCL's, on a stream of its own. Marks are events out of a ring, as
 // CudaOps' are, so that the two streams meet without the host, captured or not.
-// Not here: noticing that a peer is gone while the device waits for it (comm/control.h: the process
-// then ends, and the driver takes the stream with it).
+// Not here: noticing that a peer is gone while the device waits for it (rendezvous/control.h: the
+// process then ends, and the driver takes the stream with it).
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/nccl.h"
@@ -63,7 +63,7 @@ void set_environment(bool one_algorithm) {
 
 class NcclComm final : public Comm {
  public:
-  NcclComm(const NcclOptions& options, Store& store);
+  NcclComm(const NcclOptions& options, rendezvous::Store& store);
   ~NcclComm() override;
 
   int rank() const noexcept override { return options_.rank; }
@@ -127,7 +127,7 @@ class NcclComm final : public Comm {
   uint64_t serial_ = 0;
 };
 
-NcclComm::NcclComm(const NcclOptions& options, Store& store) : options_(options) {
+NcclComm::NcclComm(const NcclOptions& options, rendezvous::Store& store) : options_(options) {
   set_environment(options.one_algorithm);
   CUDA_CHECK(cudaSetDevice(options.device_index));
   ncclUniqueId id;
@@ -177,8 +177,8 @@ void NcclComm::check(ncclResult_t status, const char* call, const Tensor& tensor
   ncclResult_t later = ncclSuccess;
   if (status == ncclSuccess && comm_ != nullptr) ncclCommGetAsyncError(comm_, &later);
   if (status == ncclSuccess && (later == ncclSuccess || later == ncclInProgress)) {
-    if (options_.beacon != nullptr && tensor)
-      options_.beacon->queued(options_.name + " " + call + " of " + tensor.describe());
+    if (options_.rank_status != nullptr && tensor)
+      options_.rank_status->queued(options_.name + " " + call + " of " + tensor.describe());
     return;
   }
   failed_ = true;
@@ -227,7 +227,7 @@ void NcclComm::follow(const Mark& mark) {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, Store& store) {
+std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, rendezvous::Store& store) {
   return std::make_unique<NcclComm>(options, store);
 }
 

@@ -1,4 +1,4 @@
-// The Comm of GPUs. nccl.cc alone sees NCCL. May include: comm/comm.h, comm/store.h.
+// The Comm of GPUs. nccl.cc alone sees NCCL. May include: comm/comm.h, rendezvous/store.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -7,9 +7,9 @@
 #include <memory>
 #include <string>
 
-#include "trainer/comm/beacon.h"
 #include "trainer/comm/comm.h"
-#include "trainer/comm/store.h"
+#include "trainer/rendezvous/rank_status.h"
+#include "trainer/rendezvous/store.h"
 
 namespace comm {
 
@@ -26,7 +26,8 @@ struct NcclOptions {
   /// on the size of the message. Slower for small ones. NCCL reads it once a process.
   bool one_algorithm = false;
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Of the meeting.
-  Beacon* beacon = nullptr;  ///< Told of every call that is queued; may be null.
+  rendezvous::RankStatus* rank_status =
+      nullptr;  ///< Told of every call that is queued; may be null.
 };
 
 /// Meets the group's other ranks: the first rank's NCCL id travels through `store`. Device memory
@@ -35,6 +36,6 @@ struct NcclOptions {
 /// back. NVLink multicast stays off unless NCCL_NVLS_ENABLE is set by the user. Errors: DeviceError
 /// naming the call and NCCL's reason; a failed Comm is aborted by its destructor, not finished. A
 /// destructor waits until no recording holds calls of this Comm: Ops::forget comes first.
-std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, Store& store);
+std::unique_ptr<Comm> make_nccl_comm(const NcclOptions& options, rendezvous::Store& store);
 
 }  // namespace comm

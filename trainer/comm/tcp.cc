@@ -16,9 +16,9 @@
 #include <utility>
 
 #include "trainer/comm/host_queue.h"
-#include "trainer/comm/links.h"
 #include "trainer/comm/mesh.h"
 #include "trainer/comm/reduction.h"
+#include "trainer/rendezvous/links.h"
 
 namespace comm {
 namespace {
@@ -70,7 +70,7 @@ char* at(const Tensor& t, int64_t element) {
 
 class TcpComm final : public Comm {
  public:
-  TcpComm(const TcpOptions& options, Store& store);
+  TcpComm(const TcpOptions& options, rendezvous::Store& store);
   ~TcpComm() override;
 
   int rank() const noexcept override { return options_.rank; }
@@ -114,15 +114,16 @@ class TcpComm final : public Comm {
   template <class Work>
   void queue(Header header, Work work);
   void begin_call() {
-    if (options_.beacon != nullptr) options_.beacon->begin_call(options_.name + " " + current_);
+    if (options_.rank_status != nullptr)
+      options_.rank_status->begin_call(options_.name + " " + current_);
   }
   void end_call() {
-    if (options_.beacon != nullptr) options_.beacon->end_call();
+    if (options_.rank_status != nullptr) options_.rank_status->end_call();
   }
   void add_message(const Message& message);
   void run_messages(const std::vector<Message>& messages);
   void exchange_headers(const Header& mine);
-  void connect(Store& store);
+  void connect(rendezvous::Store& store);
   void check_header(const Header& mine, const Header& theirs, int peer) const;
   Mesh::Message begin(void* data, int64_t bytes, int peer, bool out, uint64_t slot);
   void finish(const Mesh::Message& transfer);
@@ -148,26 +149,26 @@ class TcpComm final : public Comm {
   HostQueue queue_;  ///< Last: its thread ends before the rest goes.
 };
 
-TcpComm::TcpComm(const TcpOptions& options, Store& store)
+TcpComm::TcpComm(const TcpOptions& options, rendezvous::Store& store)
     : options_(options),
       sent_(static_cast<size_t>(options.size)),
       received_(static_cast<size_t>(options.size)),
-      queue_(options.beacon) {
+      queue_(options.rank_status) {
   queue_.add([&] { connect(store); });
   queue_.wait();
 }
 
-void TcpComm::connect(Store& store) {
+void TcpComm::connect(rendezvous::Store& store) {
   current_ = "meeting";
   try {
-    mesh_.emplace(link_ranks({.id = options_.id,
-                              .rank = rank(),
-                              .size = size(),
-                              .address = options_.address,
-                              .secret = options_.secret,
-                              .timeout = options_.timeout},
-                             store));
-  } catch (const LinkError& error) {
+    mesh_.emplace(rendezvous::link_ranks({.id = options_.id,
+                                          .rank = rank(),
+                                          .size = size(),
+                                          .address = options_.address,
+                                          .secret = options_.secret,
+                                          .timeout = options_.timeout},
+                                         store));
+  } catch (const rendezvous::LinkError& error) {
     fail(error.peer, error.what());
   }
 }
@@ -392,7 +393,7 @@ void TcpComm::run_messages(const std::vector<Message>& messages) {
 
 }  // namespace
 
-std::unique_ptr<Comm> make_tcp_comm(const TcpOptions& options, Store& store) {
+std::unique_ptr<Comm> make_tcp_comm(const TcpOptions& options, rendezvous::Store& store) {
   return std::make_unique<TcpComm>(options, store);
 }
 

@@ -8,9 +8,9 @@
 #include <string>
 #include <vector>
 
-#include "trainer/comm/beacon.h"
 #include "trainer/comm/comm.h"
-#include "trainer/comm/store.h"
+#include "trainer/rendezvous/rank_status.h"
+#include "trainer/rendezvous/store.h"
 
 namespace comm {
 
@@ -23,7 +23,7 @@ struct TcpOptions {
   std::string address = "127.0.0.1";  ///< Of this rank, to which the others connect.
   std::string secret;                 ///< Of the job; connections of another secret are refused.
   std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Of one wait for a peer.
-  Beacon* beacon = nullptr;  ///< Told of every call; may be null.
+  rendezvous::RankStatus* rank_status = nullptr;  ///< Told of every call; may be null.
 };
 
 /// Meets the group's other ranks through `store` and connects to each of them. Host memory only.
@@ -31,6 +31,6 @@ struct TcpOptions {
 /// carries what its sender is about: a rank that skips a collective, or gives another shape, is a
 /// DeviceError naming both ranks and both calls. Errors: DeviceError when a rank does not come
 /// within the timeout, or has another secret.
-std::unique_ptr<Comm> make_tcp_comm(const TcpOptions& options, Store& store);
+std::unique_ptr<Comm> make_tcp_comm(const TcpOptions& options, rendezvous::Store& store);
 
 }  // namespace comm

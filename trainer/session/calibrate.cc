@@ -27,8 +27,8 @@
 #include "trainer/session/calibration.h"
 #include "trainer/session/devices.h"
 #ifdef GRISTMILL_NCCL
-#include "trainer/comm/file_store.h"
 #include "trainer/comm/nccl.h"
+#include "trainer/rendezvous/file_store.h"
 #endif
 
 namespace trainer {
@@ -61,7 +61,7 @@ int in_a_process(const std::function<int()>& body) {
 /// One GPU among those whose collectives are measured.
 class CollectiveRank {
  public:
-  CollectiveRank(const TrainConfig& config, int rank, int size, comm::Store& store)
+  CollectiveRank(const TrainConfig& config, int rank, int size, rendezvous::Store& store)
       : ops_(open_device(config, {.gpu = rank, .ranks_on_host = size})),
         free_before_(ops_->free_bytes()),
         comm_(comm::make_nccl_comm({.name = "calibration",
@@ -160,7 +160,7 @@ constexpr ops::Transfer kKinds[] = {ops::Transfer::all_reduce, ops::Transfer::re
 int measure_collectives(const TrainConfig& config, int rank, int size, const std::string& folder,
                         const std::string& path) {
   alarm(60);  // a peer that has failed must not hold this one for ever.
-  comm::FileStore store(folder);
+  rendezvous::FileStore store(folder);
   CollectiveRank self(config, rank, size, store);
   self.check();
   std::ofstream out;

@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/job.h"
+#include "tools/cli/exit_status.h"
 
 #include <sys/resource.h>
 #include <sys/stat.h>
@@ -22,10 +23,10 @@
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
-#include "trainer/comm/interfaces.h"
 #include "trainer/comm/tcp.h"
-#include "trainer/comm/wire.h"
 #include "trainer/config/flags.h"
+#include "trainer/rendezvous/interfaces.h"
+#include "trainer/rendezvous/wire.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/launcher.h"
 #include "trainer/session/training_loop.h"
@@ -60,7 +61,7 @@ std::string read_secret(const std::string& path) {
 }
 
 /// --rendezvous over what the launcher says. Returns the meeting file, or nothing.
-std::string take_rendezvous(const std::string& place, comm::Launch& launch) {
+std::string take_rendezvous(const std::string& place, rendezvous::Launch& launch) {
   if (place.empty() || launch.launcher == "trainer") return "";
   if (place.starts_with("file:")) return place.substr(5);
   const size_t colon = place.find_last_of(':');
@@ -110,7 +111,7 @@ bool goes_on(const TrainConfig& config, bool starts_again) {
   return again || repeatable(config);
 }
 
-Job::Job(comm::Launch launch, const TrainConfig& config, cli::Console& console)
+Job::Job(rendezvous::Launch launch, const TrainConfig& config, cli::Console& console)
     : launch_(std::move(launch)), config_(config), console_(console) {
   meeting_file_ = take_rendezvous(config.rendezvous, launch_);
   if (!config.job_secret_file.empty()) launch_.secret = read_secret(config.job_secret_file);
@@ -124,28 +125,28 @@ Topology Job::topology() const {
 
 void Job::check_interfaces() const {
   if (alone() && !launch_.per_node) return;
-  const std::string objection =
-      comm::interface_objection(variable, comm::interfaces(), visible_gpus(config_) > 0);
+  const std::string objection = rendezvous::interface_objection(variable, rendezvous::interfaces(),
+                                                                visible_gpus(config_) > 0);
   if (!objection.empty()) throw UsageError(objection);
 }
 
 std::unique_ptr<ops::Ops> Job::open_device() {
   const int visible = visible_gpus(config_);
   const bool chosen = launch_.device >= 0 && launch_.devices > 0;
-  if (chosen || (visible > 0 && !alone())) device_index_ = comm::device_of(launch_, visible);
+  if (chosen || (visible > 0 && !alone())) device_index_ = rendezvous::device_of(launch_, visible);
   return trainer::open_device(config_, {device_index_, launch_.local_size});
 }
 
 void Job::meet(const ops::Ops* ops, const std::string& error) {
   if (alone()) return;
   raise_limit_of_files();
-  comm::ControlOptions options;
+  rendezvous::ControlOptions options;
   options.launch = launch_;
   options.claim = {.rank = launch_.rank,
                    .world_size = launch_.world_size,
                    .local_rank = launch_.local_rank,
-                   .host = comm::host_name(),
-                   .address = comm::gloo_address(variable, comm::interfaces()),
+                   .host = rendezvous::host_name(),
+                   .address = rendezvous::gloo_address(variable, rendezvous::interfaces()),
                    .device = "cpu",
                    .version = std::string(cli::version()),
                    .config = comparable(config_),
@@ -167,9 +168,11 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
   options.print = [this](const std::string& line) { console_.error(line); };
   options.end_process = [own, this](int status) {
-    _exit(!own || status != comm::kVerdictGoOn ? status : at_fault_ ? kAtFault : kLost);
+    _exit(!own || status != exit_status::kResumable ? status
+          : at_fault_                               ? exit_status::kAtFault
+                                                    : exit_status::kRankLost);
   };
-  control_ = std::make_unique<comm::Control>(options);
+  control_ = std::make_unique<rendezvous::Control>(options);
   console_.note(concat("launched by ", launch_.describe()));
   console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
 }
@@ -184,12 +187,13 @@ bool Job::speaks_for_host() const {
 }
 
 int Job::tell(const std::exception& error) {
-  const int status = dynamic_cast<const UsageError*>(&error) != nullptr ? 2 : kFailed;
+  const int status = dynamic_cast<const UsageError*>(&error) != nullptr ? exit_status::kUsage
+                                                                        : exit_status::kFailed;
   std::string line = cli::describe(error);
   patience_ = std::chrono::seconds(3);
   try {
     meet(nullptr, line);
-  } catch (const comm::MeetingError& refusal) {
+  } catch (const rendezvous::MeetingError& refusal) {
     // Where rank 0 has another reason, that is the cause. It listens only while others may come.
     const std::string why = refusal.what();
     const bool same = why.find(line) != std::string::npos;
@@ -202,11 +206,11 @@ int Job::tell(const std::exception& error) {
 }
 
 int Job::without_device(const std::exception& error) {
-  const int status = launch_.launcher == "trainer" ? kNoDevice : kFailed;
+  const int status = launch_.launcher == "trainer" ? exit_status::kNoDevice : exit_status::kFailed;
   try {
     meet(nullptr, cli::describe(error));
     console_.error(cli::describe(error));  // alone, there is nobody to tell.
-  } catch (const comm::MeetingError& refusal) {
+  } catch (const rendezvous::MeetingError& refusal) {
     if (!refusal.told) console_.error(refusal.what());
   }
   return status;
@@ -225,7 +229,7 @@ Groups Job::open_groups(const ops::Ops& ops) {
                                    .size = size,
                                    .device_index = device_index_,
                                    .timeout = in_ms(config_.distributed_timeout_minutes * 60),
-                                   .beacon = &control_->beacon()},
+                                   .rank_status = &control_->rank_status()},
                                   control_->store());
 #endif
     if (!gpu) {
@@ -241,15 +245,15 @@ Groups Job::open_groups(const ops::Ops& ops) {
            .address = control_->roster()[static_cast<size_t>(rank())].address,
            .secret = control_->job_key(),
            .timeout = in_ms(config_.distributed_timeout_minutes * 60),
-           .beacon = &control_->beacon()},
+           .rank_status = &control_->rank_status()},
           control_->store());
     }
     throw UsageError(concat(size, " ranks on GPUs: this trainer was built without NCCL"));
   });
 }
 
-void Job::enter(comm::Phase phase, int64_t step) {
-  if (control_) control_->beacon().enter(phase, step);
+void Job::enter(rendezvous::Phase phase, int64_t step) {
+  if (control_) control_->rank_status().enter(phase, step);
 }
 
 void Job::barrier() {
@@ -286,7 +290,7 @@ WriterPlace Job::writer_place() const {
   };
   place.letters = [this](int64_t save, milliseconds wait) {
     std::vector<WriterLetter> out;
-    for (comm::Letter& letter : control_->letters(save, wait))
+    for (rendezvous::Letter& letter : control_->letters(save, wait))
       out.push_back({letter.from, std::move(letter.text)});
     return out;
   };
@@ -297,7 +301,7 @@ WriterPlace Job::writer_place() const {
 std::optional<double> Job::seconds_waited(const ops::Ops& ops) const {
   if (!control_) return 0;
   if (ops.device() != ops::Device::cpu) return ops.seconds_waited();
-  return std::chrono::duration<double>(control_->beacon().waited()).count();
+  return std::chrono::duration<double>(control_->rank_status().waited()).count();
 }
 
 double Job::mean_of_last_stages(double value) {
@@ -312,8 +316,11 @@ void Job::fail(const std::exception& error) {
   const bool peer = dynamic_cast<const comm::PeerError*>(&error) != nullptr;
   const bool usage = dynamic_cast<const UsageError*>(&error) != nullptr;
   at_fault_ = dynamic_cast<const ops::DeviceFault*>(&error) != nullptr;
-  const bool safe = (peer || at_fault_) && control_->beacon().status().resumable;
-  control_->fail(why, peer, usage ? 2 : safe ? comm::kVerdictGoOn : comm::kVerdictFailed);
+  const bool safe = (peer || at_fault_) && control_->rank_status().status().resumable;
+  control_->fail(why, peer,
+                 usage  ? exit_status::kUsage
+                 : safe ? exit_status::kResumable
+                        : exit_status::kFailed);
 }
 
 int Job::guard(const std::function<int()>& work) {

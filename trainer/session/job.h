@@ -1,6 +1,6 @@
 // Job: this process among those of its run. Here: from a launcher's variables to a place, a line to
-// the others (comm::Control), the Groups, and what all ranks must agree on. Alone, all of it is
-// nothing. Not here: starting processes (launcher.h), how ranks meet (comm/).
+// the others (rendezvous::Control), the Groups, and what all ranks must agree on. Alone, all of it
+// is nothing. Not here: starting processes (launcher.h), how ranks meet (rendezvous/).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,11 +15,11 @@
 
 #include "tools/cli/console.h"
 #include "trainer/checkpoint/checkpoint.h"
-#include "trainer/comm/control.h"
-#include "trainer/comm/launch.h"
 #include "trainer/config/train_config.h"
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/groups.h"
+#include "trainer/rendezvous/control.h"
+#include "trainer/rendezvous/launch.h"
 #include "trainer/session/stop.h"
 
 namespace trainer {
@@ -34,9 +34,9 @@ class Job {
  public:
   /// `launch` as detect_launch gave it. --rendezvous and --job-secret-file are read here.
   /// Errors: cli::UsageError for either of them.
-  Job(comm::Launch launch, const TrainConfig& config, cli::Console& console);
+  Job(rendezvous::Launch launch, const TrainConfig& config, cli::Console& console);
 
-  const comm::Launch& launch() const noexcept { return launch_; }
+  const rendezvous::Launch& launch() const noexcept { return launch_; }
   int rank() const noexcept { return launch_.rank; }
   bool alone() const noexcept { return launch_.world_size == 1; }
   /// Whether this rank prints, and writes what a run has once.
@@ -46,15 +46,15 @@ class Job {
   /// Refuses variables that leave the ranks no network interface to meet over, before anything is
   /// opened. Errors: cli::UsageError.
   void check_interfaces() const;
-  /// Opens this rank's device. Errors: as open_device; comm::LaunchError when ranks would share a
-  /// GPU.
+  /// Opens this rank's device. Errors: as open_device; rendezvous::LaunchError when ranks
+  /// would share a GPU.
   std::unique_ptr<ops::Ops> open_device();
   /// A rank whose device cannot be opened: the others are told why, and nobody starts. Returns the
   /// exit status.
   int without_device(const std::exception& error);
 
   /// Meets the other ranks; from here on a lost rank ends this process. `error`: why this rank
-  /// cannot take part, which is what the others are then told. Errors: comm::MeetingError.
+  /// cannot take part, which is what the others are then told. Errors: rendezvous::MeetingError.
   void meet(const ops::Ops* ops, const std::string& error);
   /// A rank whose command line is wrong: the others are told, for a few seconds. Rank 0 prints it,
   /// and each host whose output goes its own way; where sizes differ between hosts, that. Returns
@@ -66,7 +66,7 @@ class Job {
   Groups open_groups(const ops::Ops& ops);
 
   /// What the others see of this rank.
-  void enter(comm::Phase phase, int64_t step);
+  void enter(rendezvous::Phase phase, int64_t step);
   /// Returns when all ranks are here.
   void barrier();
   /// The mean of the last stages' values, the same on all ranks.
@@ -91,14 +91,14 @@ class Job {
   [[noreturn]] void fail(const std::exception& error);
   bool hosts_apart() const;
 
-  comm::Launch launch_;
+  rendezvous::Launch launch_;
   const TrainConfig& config_;
   cli::Console& console_;
   std::string meeting_file_;
   int device_index_ = 0;
   std::atomic<bool> at_fault_ = false;     ///< This rank's device has failed.
   std::chrono::milliseconds patience_{0};  ///< Of the meeting; 0: as configured.
-  std::unique_ptr<comm::Control> control_;
+  std::unique_ptr<rendezvous::Control> control_;
 };
 
 /// A StopRequest of all ranks: what one of them is asked, all of them hear between the same two

@@ -2,6 +2,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/launcher.h"
+#include "tools/cli/exit_status.h"
 
 #include <sys/prctl.h>
 #include <sys/wait.h>
@@ -19,8 +20,8 @@
 #include <system_error>
 
 #include "tools/cli/text.h"
-#include "trainer/comm/sha256.h"
-#include "trainer/comm/wire.h"
+#include "trainer/rendezvous/sha256.h"
+#include "trainer/rendezvous/wire.h"
 #include "trainer/session/training_loop.h"
 
 namespace trainer {
@@ -47,9 +48,10 @@ std::string listed(const std::vector<int>& devices) {
 
 /// How a start of all ranks ended.
 struct Ending {
-  int status = kFailed;   ///< Of the run, kLost where another start may follow.
-  int signal = 0;         ///< That asked for the end; 0: none.
-  std::vector<int> gone;  ///< Devices that could not be opened.
+  int status =
+      exit_status::kFailed;  ///< Of the run, exit_status::kRankLost where another start may follow.
+  int signal = 0;            ///< That asked for the end; 0: none.
+  std::vector<int> gone;     ///< Devices that could not be opened.
   /// The device of the one rank that was lost, where it is clear which.
   std::optional<int> lost;
   std::string line;  ///< What happened, where no rank was left to say it.
@@ -70,11 +72,13 @@ class Attempt {
     bool by_force = false;  ///< Its time was over, and it was killed from here.
     int status = 0;         ///< Exit status, or 128 + signal.
 
-    bool died() const { return !by_force && (status > 128 || status == kAtFault); }
+    bool died() const { return !by_force && (status > 128 || status == exit_status::kAtFault); }
     /// It ended by itself, and not in order: it, or rank 0, has said why.
-    bool spoke() const { return status <= 128 && status != kComplete && status != kGoOn; }
+    bool spoke() const {
+      return status <= 128 && status != exit_status::kComplete && status != exit_status::kResumable;
+    }
   };
-  void spawn(const comm::Launch& rank, std::vector<std::string> words, pid_t parent);
+  void spawn(const rendezvous::Launch& rank, std::vector<std::string> words, pid_t parent);
   void reap();
   void pass_on(int number);
   void end_by_force();
@@ -90,22 +94,23 @@ class Attempt {
 
 Attempt::Attempt(const LauncherOptions& options, const std::vector<int>& devices, int restarts)
     : resumable_(options.resumable), grace_(options.grace) {
-  comm::Launch host = options.host;
+  rendezvous::Launch host = options.host;
   std::vector<std::string> words = options.words;
   if (static_cast<int>(devices.size()) < options.processes)
     words.insert(words.end(), options.words_of_fewer.begin(), options.words_of_fewer.end());
-  comm::Socket listener;
+  rendezvous::Socket listener;
   host.restarts = restarts;
   if (host.world_size == 1 && host.launcher.empty()) {
-    listener = comm::listen_on("127.0.0.1", 0);
+    listener = rendezvous::listen_on("127.0.0.1", 0);
     host.address = "127.0.0.1";
-    host.port = comm::port_of(listener);
+    host.port = rendezvous::port_of(listener);
     host.exact_port = true;
-    host.secret = comm::to_hex(comm::random_bytes(32));
+    host.secret = rendezvous::to_hex(rendezvous::random_bytes(32));
     host.job = concat("trainer ", getpid(), " ", restarts);
   }
   const pid_t parent = getpid();
-  for (comm::Launch& rank : comm::ranks_on_host(host, static_cast<int>(devices.size()))) {
+  for (rendezvous::Launch& rank :
+       rendezvous::ranks_on_host(host, static_cast<int>(devices.size()))) {
     rank.device = devices[static_cast<size_t>(rank.local_rank)];
     if (rank.rank == 0 && listener) {
       rank.listener = dup(listener.fd());  // without close-on-exec.
@@ -117,16 +122,16 @@ Attempt::Attempt(const LauncherOptions& options, const std::vector<int>& devices
   }
 }
 
-void Attempt::spawn(const comm::Launch& rank, std::vector<std::string> words, pid_t parent) {
+void Attempt::spawn(const rendezvous::Launch& rank, std::vector<std::string> words, pid_t parent) {
   std::vector<char*> argv;
   for (std::string& word : words) argv.push_back(word.data());
   argv.push_back(nullptr);
-  const auto variables = comm::to_variables(rank);
+  const auto variables = rendezvous::to_variables(rank);
   const pid_t pid = fork();
   if (pid < 0) throw std::system_error(errno, std::generic_category(), "a rank's process");
   if (pid == 0) {
     prctl(PR_SET_PDEATHSIG, SIGKILL);
-    if (getppid() != parent) _exit(kFailed);
+    if (getppid() != parent) _exit(exit_status::kFailed);
     const sigset_t set = watched_set();
     sigprocmask(SIG_UNBLOCK, &set, nullptr);
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
@@ -142,7 +147,8 @@ void Attempt::reap() {
     if (process.over || waitpid(process.pid, &status, WNOHANG) != process.pid) continue;
     process.over = true;
     process.status = WIFEXITED(status) ? WEXITSTATUS(status) : 128 + WTERMSIG(status);
-    const bool in_order = process.status == kComplete || process.status == kGoOn;
+    const bool in_order =
+        process.status == exit_status::kComplete || process.status == exit_status::kResumable;
     if (in_order || failed_) continue;
     failed_ = true;
     kill_at_ = Clock::now() + grace_;
@@ -184,7 +190,7 @@ Ending Attempt::ending() const {
   const bool told = std::ranges::any_of(processes_, [](const Process& p) { return p.spoke(); });
   std::vector<const Process*> died, stayed;
   for (const Process& p : processes_) {
-    if (p.status == kNoDevice) out.gone.push_back(p.device);
+    if (p.status == exit_status::kNoDevice) out.gone.push_back(p.device);
     if (p.died()) died.push_back(&p);
     if (p.by_force && told) stayed.push_back(&p);
   }
@@ -203,16 +209,17 @@ int Attempt::status() const {
     return std::ranges::any_of(processes_, [&](const Process& p) { return matches(p.status); });
   };
   const auto is = [](int status) { return [status](int s) { return s == status; }; };
-  if (any(is(2))) return 2;
+  if (any(is(exit_status::kUsage))) return exit_status::kUsage;
   // Without a device there was no meeting, and the others have failed of it.
-  if (any(is(kNoDevice))) return kNoDevice;
-  for (const int status : {kFailed, 127})
+  if (any(is(exit_status::kNoDevice))) return exit_status::kNoDevice;
+  for (const int status : {exit_status::kFailed, 127})
     if (any(is(status))) return status;
-  if (any(is(kLost)) || any(is(kAtFault))) return kLost;
+  if (any(is(exit_status::kRankLost)) || any(is(exit_status::kAtFault)))
+    return exit_status::kRankLost;
   if (any([&](int s) { return s > 128 && s != 128 + stopped_by_; }))
-    return resumable_ ? kLost : kFailed;
+    return resumable_ ? exit_status::kRankLost : exit_status::kFailed;
   if (any([](int s) { return s > 128; })) return 128 + stopped_by_;  // before its handlers stood.
-  return any(is(kGoOn)) ? kGoOn : kComplete;
+  return any(is(exit_status::kResumable)) ? exit_status::kResumable : exit_status::kComplete;
 }
 
 /// The devices of this host, from one start to the next.
@@ -295,11 +302,12 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     Attempt start(options, devices.in_use(), static_cast<int>(restarts));
     Ending ending = start.wait();
     if (!ending.line.empty()) console.error(ending.line);
-    const bool no_device = ending.status == kNoDevice;
-    if (ending.status != kLost && !no_device) return ending;
+    const bool no_device = ending.status == exit_status::kNoDevice;
+    if (ending.status != exit_status::kRankLost && !no_device) return ending;
     // A start that fails by its devices fails; what ran before it can go on elsewhere.
     const bool safe = options.resumable && !(no_device && restarts == 0);
-    ending.status = safe && options.to_go_on.empty() ? kGoOn : kFailed;
+    ending.status =
+        safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
     const bool again = ending.signal == 0 && restarts < options.max_restarts;
     if (!again || !devices.go_on(ending)) {
       if (safe && !options.to_go_on.empty())

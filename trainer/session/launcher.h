@@ -1,5 +1,5 @@
 // The trainer's own launcher: a process of this program for each rank of this host. Not here: which
-// launcher started this process (comm/launch.h), what a rank does (job.h).
+// launcher started this process (rendezvous/launch.h), what a rank does (job.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,18 +10,14 @@
 #include <vector>
 
 #include "tools/cli/console.h"
-#include "trainer/comm/launch.h"
+#include "tools/cli/exit_status.h"
+#include "trainer/rendezvous/launch.h"
 
 namespace trainer {
 
-/// What the ranks' processes tell their launcher by their exit status, beside those of a run. A
-/// peer was lost and going on is safe; the same, and it was this rank's device that failed; this
-/// rank's device cannot be opened.
-inline constexpr int kLost = 85, kAtFault = 86, kNoDevice = 87;
-
 /// What to start, and how often.
 struct LauncherOptions {
-  comm::Launch host;         ///< This process, as its own launcher sees it.
+  rendezvous::Launch host;   ///< This process, as its own launcher sees it.
   int processes = 1;         ///< Ranks on this host: one for each of the devices 0, 1, 2 ...
   int64_t max_restarts = 0;  ///< 0 where the run has more hosts than this one.
   /// Whether a start goes on from what the one before it has saved.

@@ -4,6 +4,7 @@
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/training_loop.h"
+#include "tools/cli/exit_status.h"
 
 #include <algorithm>
 #include <array>
@@ -259,12 +260,12 @@ void TrainingLoop::step() {
   const int64_t batch = batches_.global_batch_size(state_.consumed_train_samples);
   const int64_t num_microbatches = batches_.num_microbatches(state_.consumed_train_samples);
   if (filled_for_ != state_.consumed_train_samples) {
-    parts_.job.enter(comm::Phase::data, state_.iteration + 1);
+    parts_.job.enter(rendezvous::Phase::data, state_.iteration + 1);
     fill(*train_, state_.consumed_train_samples, num_microbatches);
     data_wait += seconds_between(begin, Clock::now());
   }
   const LrSchedule& schedule = parts_.schedule;
-  parts_.job.enter(comm::Phase::step, state_.iteration + 1);
+  parts_.job.enter(rendezvous::Phase::step, state_.iteration + 1);
   engine.step(state_.iteration + 1, num_microbatches,
               static_cast<float>(learning_rate(schedule, state_.scheduled_samples)),
               static_cast<float>(weight_decay(schedule, state_.scheduled_samples)));
@@ -395,7 +396,7 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
   double sum = 0, weights = 0;
   filled_for_ = -1;
   for (int64_t i = 0; i < parts_.config.eval_iters; ++i) {
-    parts_.job.enter(comm::Phase::evaluate, state_.iteration);
+    parts_.job.enter(rendezvous::Phase::evaluate, state_.iteration);
     if (parts_.stop.reason()) return false;
     const double weight = fill(*loader, consumed, num_microbatches);
     sum += weight * double{parts_.engine.evaluate(num_microbatches)};
@@ -416,7 +417,7 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
 
 void TrainingLoop::save() {
   if (!saver_ || state_.iteration == 0 || saved_iteration_ == state_.iteration) return;
-  parts_.job.enter(comm::Phase::save, state_.iteration);
+  parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   report_save(saver_->finish());
   CheckpointMeta meta;
   meta.writer = concat("gristmill ", cli::version());
@@ -454,7 +455,7 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
 // run's own older checkpoint gone.
 void TrainingLoop::complete_save() {
   if (!saver_) return;
-  parts_.job.enter(comm::Phase::save, state_.iteration);
+  parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   ending_ = true;
   report_save(saver_->finish());
   parts_.stop.hear();
@@ -469,21 +470,21 @@ void TrainingLoop::complete_save() {
 int TrainingLoop::end_early(const std::string& why) {
   save();
   complete_save();
-  parts_.job.enter(comm::Phase::end, state_.iteration);
+  parts_.job.enter(rendezvous::Phase::end, state_.iteration);
   metrics_->flush();
   if (!saver_ || save_failed_) {
-    if (!parts_.job.speaks()) return kFailed;
+    if (!parts_.job.speaks()) return exit_status::kFailed;
     parts_.console.error(concat(why, ": stopped after step ", state_.iteration,
                                 saver_ ? ", and its checkpoint could not be written"
                                        : ", and without --save nothing was saved"));
-    return kFailed;
+    return exit_status::kFailed;
   }
   const TrainConfig& config = parts_.config;
   parts_.console.note(concat(
       why, ": stopped after step ", state_.iteration, "; ",
       repeatable(config) ? "the same command goes on from there"
                          : concat("--load ", cli::shell_word(config.save), " goes on from there")));
-  return kGoOn;
+  return exit_status::kResumable;
 }
 
 int TrainingLoop::end() {
@@ -493,12 +494,12 @@ int TrainingLoop::end() {
   const bool whole = evaluate(1, at + " on validation set") && evaluate(2, at + " on test set");
   complete_save();
   metrics_->flush();
-  if (save_failed_) return kFailed;
-  if (whole) return kComplete;
+  if (save_failed_) return exit_status::kFailed;
+  if (whole) return exit_status::kComplete;
   // Only the last evaluation is missing: with a checkpoint the same command does it.
   if (saver_) return end_early(parts_.stop.reason().value_or("stopped"));
   parts_.console.note("the last evaluation was cut short by a request to stop");
-  return kComplete;
+  return exit_status::kComplete;
 }
 
 }  // namespace trainer

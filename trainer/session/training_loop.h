@@ -25,12 +25,6 @@
 
 namespace trainer {
 
-/// Exit statuses of a run.
-inline constexpr int kComplete = 0;
-inline constexpr int kFailed = 1;
-inline constexpr int kGoOn =
-    75;  ///< the last checkpoint is whole; the same command goes on from it.
-
 /// The checkpoint a run begins with, opened before any memory is taken.
 struct Start {
   std::optional<Checkpoint> checkpoint;

@@ -1,6 +1,6 @@
 // How the backward pass of a norm is cut into blocks: arithmetic, and nothing of CUDA, so that
 // every card's cut is tested where there is none. Not here: the kernels (norm_backward.cu).
-// Included by norm_backward.cu and tests/trainer/gpus_test.cc. Memory in bytes.
+// Included by norm_backward.cu and tests/trainer/ops/gpus_test.cc. Memory in bytes.
 // SPDX-License-Identifier: MIT
 #pragma once
 

@@ -1,0 +1,301 @@
+// Layouts over NCCL, a process for each GPU, against one GPU: losses of steps queued call by call
+// and replayed as graphs, and the curve of a hundred, fp32 and bf16; two runs bit for bit; memory
+// as planned. What needs more GPUs than there are is skipped.
+//
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+#include <sys/mman.h>
+
+#include <algorithm>
+#include <cmath>
+#include <cstdio>
+#include <map>
+#include <optional>
+#include <ostream>
+#include <string>
+#include <vector>
+
+#include "tests/trainer/engine/rank_processes.h"
+#include "trainer/comm/nccl.h"
+#include "trainer/engine/engine.h"
+#include "trainer/ops/cuda/cuda.h"
+#include "trainer/ops/philox.h"
+
+namespace {
+
+using namespace trainer;
+
+constexpr int64_t kS = 128, kB = 2, kM = 4;
+constexpr int kClose = 12;   ///< Steps whose rounding has not grown yet: four batches, in turns.
+constexpr int kSteps = 112;  ///< The others learn label = (5 token + 3) mod 1000, never the same.
+
+struct Layout {
+  std::string family = "gpt2";
+  int tensor = 1, pipeline = 1;
+  bool sequence = false;
+  ScheduleKind schedule = ScheduleKind::one_f_one_b;
+  int chunks = 1;
+  int data = 1;
+  int stage = 0;  ///< Of ZeRO; gradients and weights then travel beside the computation.
+  bool offload = false;
+  Fp8Options fp8 = {};
+  std::optional<MuonTensorMode> muon = {};
+  int gpus() const { return tensor * pipeline * data; }
+};
+
+std::ostream& operator<<(std::ostream& out, const Layout& l) {
+  return out << l.family << ", tensor " << l.tensor << (l.sequence ? " + sequence" : "")
+             << ", pipeline " << l.pipeline << ", schedule " << int(l.schedule) << ", chunks "
+             << l.chunks << ", data " << l.data << ", ZeRO " << l.stage
+             << (l.offload ? ", state on the host" : "") << (l.fp8.on() ? ", fp8" : "")
+             << (l.muon ? ", muon " + std::to_string(int(*l.muon)) : "");
+}
+
+int gpus() {
+  static const int count = ranks::in_a_process([] { return ops::cuda::device_count(); });
+  return count;
+}
+
+ModelSpec spec_of(const Layout& l) {
+  ModelSpec spec = family_defaults(l.family);
+  spec.num_layers = 4;
+  spec.hidden_size = 512;
+  spec.num_attention_heads = 8;
+  spec.num_query_groups = l.family == "llama" ? 4 : 8;
+  spec.max_position_embeddings = kS;
+  spec.vocab_size = 1000;
+  spec.padded_vocab_size = 1024;
+  // The fused attention draws its own dropout, which no layout shares.
+  spec.hidden_dropout = l.family == "gpt2" ? 0.1f : 0.0f;
+  spec.attention_dropout = 0;
+  complete(spec);
+  return spec;
+}
+
+EngineOptions options_of(const Layout& l, DType dtype) {
+  EngineOptions options;
+  options.seq_length = kS;
+  options.micro_batch_size = kB;
+  options.max_microbatches = kM / l.data;
+  options.model_dtype = dtype;
+  options.sequence_parallel = l.sequence;
+  options.schedule = l.schedule;
+  options.chunks = l.chunks;
+  options.zero_stage = l.stage;
+  options.fp8 = l.fp8;
+  options.overlap_grad_reduce = options.overlap_param_gather = l.stage > 0;
+  options.cpu_offload = l.offload;
+  if (l.muon) {
+    options.optimizer = OptimizerKind::muon;
+    options.muon.tensor_mode = *l.muon;
+    options.muon.extra_scale = 0.2f;  // Steps as large as AdamW's.
+  }
+  return options;
+}
+
+void fill_batch(Engine& engine, const Layout& l, int data_rank, uint32_t step) {
+  const HostBatch batch = engine.host_batch();
+  const size_t rows = size_t(kS * kB);
+  for (size_t i = 0; i < batch.tokens.size(); ++i) {
+    // Micro-batch m of rank r is number m * data + r of the step, as the loader deals them.
+    const size_t whole = (i / rows * size_t(l.data) + size_t(data_rank)) * rows + i % rows;
+    const bool learns = step >= kClose;
+    const ops::Philox4 w =
+        ops::philox({static_cast<uint32_t>(whole), learns ? step : step % 4, 0, 0}, 5, 6);
+    batch.tokens[i] = static_cast<int32_t>(w.x % 1000);
+    batch.labels[i] = learns ? (batch.tokens[i] * 5 + 3) % 1000 : static_cast<int32_t>(w.y % 1000);
+    batch.positions[i] = static_cast<int32_t>(i % rows / size_t(kB));
+    batch.loss_mask[i] = 1;
+  }
+}
+
+struct Losses {
+  float of[kSteps], norm[kSteps];
+};
+
+Losses run(const Layout& l, DType dtype) {
+  auto* shared = static_cast<Losses*>(
+      mmap(nullptr, sizeof(Losses), PROT_READ | PROT_WRITE, MAP_SHARED | MAP_ANONYMOUS, -1, 0));
+  ranks::run_rank_processes(l.gpus(), 120, [&](int rank, rendezvous::Store& store) {
+    const std::unique_ptr<ops::Ops> ops =
+        ops::cuda::make_cuda_ops({.device_index = rank, .gemm_choices_path = "", .tune = false});
+    const Topology topology = make_topology(rank, l.gpus(), l.tensor, l.pipeline);
+    Groups groups = make_groups(topology, [&](const GroupPlace& place) {
+      comm::NcclOptions options;
+      options.name = place.name;
+      options.id = place.id;
+      options.rank = place.rank;
+      options.size = static_cast<int>(place.ranks.size());
+      options.device_index = rank;
+      options.timeout = std::chrono::seconds(60);
+      return comm::make_nccl_comm(options, store);
+    });
+    Engine engine(spec_of(l), options_of(l, dtype), *ops, std::move(groups));
+    engine.initialise();
+    for (int step = 0; step < kSteps; ++step) {
+      fill_batch(engine, l, topology.data_rank, static_cast<uint32_t>(step));
+      engine.step(step + 1, kM / l.data, 1e-3f, 0.1f);
+      const ops::StepState state = engine.result();
+      if (rank == 0) shared->of[step] = state.loss, shared->norm[step] = state.grad_norm;
+    }
+    // The step after an evaluation is replayed as before.
+    fill_batch(engine, l, topology.data_rank, 0);
+    EXPECT_TRUE(std::isfinite(engine.evaluate(kM / l.data)));
+    EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes);
+  });
+  const Losses losses = *shared;
+  munmap(shared, sizeof(Losses));
+  return losses;
+}
+
+class Layouts : public testing::TestWithParam<Layout> {};
+
+/// One GPU's run of a family, made once.
+const Losses& single(const std::string& family, DType dtype) {
+  static std::map<std::pair<std::string, DType>, Losses> made;
+  const auto [at, is_new] = made.try_emplace({family, dtype});
+  if (is_new) at->second = run({.family = family}, dtype);
+  return at->second;
+}
+
+/// Mean over the learning steps of the difference of two runs' losses.
+double mean_difference(const Losses& a, const Losses& b) {
+  double sum = 0;
+  for (int step = kClose; step < kSteps; ++step) sum += std::abs(a.of[step] - b.of[step]);
+  return sum / double(kSteps - kClose);
+}
+
+TEST_P(Layouts, EqualOneGpu) {
+  const Layout& l = GetParam();
+  if (gpus() < l.gpus()) GTEST_SKIP() << "needs " << l.gpus() << " GPUs, has " << gpus();
+  // What rounding to bf16 changes on one GPU: no layout may change much more.
+  const Losses &exact = single(l.family, DType::f32), &rounded = single(l.family, DType::bf16);
+  const double noise = mean_difference(exact, rounded);
+  for (const DType dtype : {DType::f32, DType::bf16}) {
+    const Losses &wanted = dtype == DType::f32 ? exact : rounded, got = run(l, dtype);
+    // Products of 512 terms: fp32 through TF32 keeps 11 bits as bf16 keeps 8; the loss is a mean
+    // over 1024 rows, in which rounding averages out. In bf16 one or two steps in which the loss
+    // falls fastest may be further apart: 0.031 is the most seen.
+    const double allowed = dtype == DType::f32 ? 2e-3 : 2e-2;
+    int beyond = 0;
+    for (int step = 0; step < kClose; ++step) {
+      const double apart = std::abs(double(got.of[step]) - double(wanted.of[step]));
+      beyond += !(apart <= allowed);
+      EXPECT_LE(apart, dtype == DType::f32 ? allowed : 3.5e-2)
+          << l << ", " << ops::name(dtype) << ", step " << step;
+      EXPECT_NEAR(got.norm[step], wanted.norm[step], 20 * allowed * double(wanted.norm[step]))
+          << l << ", " << ops::name(dtype) << ", step " << step;
+    }
+    EXPECT_LE(beyond, 2) << l << ", " << ops::name(dtype);
+    EXPECT_LT(got.of[kClose - 1], got.of[0]);
+    const double difference = mean_difference(got, wanted);
+    std::printf("%s: loss %.3f to %.3f in %d steps, mean |difference| %.2g, of bf16 %.2g\n",
+                ops::name(dtype), double(got.of[kClose]), double(got.of[kSteps - 1]),
+                kSteps - kClose, difference, noise);
+    // One GPU's two precisions may agree by chance: 0.039 is the most seen in bf16.
+    EXPECT_LT(difference, dtype == DType::f32 ? noise : std::max(2 * noise, 0.06))
+        << l << ", " << ops::name(dtype);
+    EXPECT_LT(got.of[kSteps - 1], got.of[kClose]);
+  }
+}
+
+std::vector<Layout> layouts() {
+  constexpr ScheduleKind zb = ScheduleKind::zero_bubble, chunked = ScheduleKind::interleaved;
+  return {{.tensor = 2},
+          {.tensor = 2, .sequence = true},
+          {.pipeline = 2},
+          {.pipeline = 2, .schedule = zb},
+          {.pipeline = 2, .schedule = chunked, .chunks = 2},
+          {.data = 2},
+          {.data = 2, .stage = 1},
+          {.data = 2, .stage = 2},
+          {.data = 2, .stage = 3},
+          {.data = 2, .stage = 1, .offload = true},
+          {.data = 4, .stage = 3},
+          {.tensor = 2, .data = 2, .stage = 2},
+          {.pipeline = 2, .data = 2, .stage = 1},
+          {.family = "llama", .tensor = 2, .sequence = true},
+          {.family = "gpt_neox", .tensor = 2, .sequence = true},
+          {.family = "opt", .pipeline = 2},
+          {.tensor = 4, .sequence = true},
+          {.pipeline = 4},
+          {.pipeline = 4, .schedule = zb},
+          {.tensor = 2, .pipeline = 2, .sequence = true, .schedule = zb},
+          {.tensor = 2, .sequence = true, .data = 2},
+          {.family = "llama", .tensor = 2, .pipeline = 2, .sequence = true}};
+}
+
+INSTANTIATE_TEST_SUITE_P(All, Layouts, testing::ValuesIn(layouts()));
+
+// In FP8 a sum in another order may round to another of 8 bits; in the first step ranks scale their
+// own parts of a tensor.
+class Fp8Layouts : public testing::TestWithParam<Layout> {};
+
+TEST_P(Fp8Layouts, AreNearOneGpu) {
+  Layout l = GetParam();
+  if (gpus() < l.gpus()) GTEST_SKIP() << "needs " << l.gpus() << " GPUs, has " << gpus();
+  for (const auto recipe : {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise}) {
+    l.fp8 = {.format = Fp8Options::Format::hybrid, .recipe = recipe};
+    const Losses wanted = run({.family = l.family, .fp8 = l.fp8}, DType::bf16),
+                 got = run(l, DType::bf16), again = run(l, DType::bf16);
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_EQ(got.of[step], again.of[step]) << l << ", step " << step;
+      if (step < kClose) {  // 0.092 is the most seen
+        EXPECT_NEAR(got.of[step], wanted.of[step], 0.15) << l << ", step " << step;
+      }
+    }
+    const double difference = mean_difference(got, wanted);
+    std::printf("fp8: loss %.3f to %.3f, mean |difference| %.2g\n", double(got.of[kClose]),
+                double(got.of[kSteps - 1]), difference);
+    // Seen: 0.099; 0.27 for llama, whose loss falls to 1, and whose bf16 is 0.11 from its fp32.
+    EXPECT_LT(difference, l.family == "llama" ? 0.4 : 0.15) << l;
+    EXPECT_LT(got.of[kSteps - 1], got.of[kClose]);
+  }
+}
+
+INSTANTIATE_TEST_SUITE_P(
+    All, Fp8Layouts,
+    testing::Values(Layout{.tensor = 2}, Layout{.family = "llama", .tensor = 2, .sequence = true},
+                    Layout{.pipeline = 2, .schedule = ScheduleKind::zero_bubble},
+                    Layout{.data = 2, .stage = 1}, Layout{.data = 2, .stage = 3}));
+
+TEST(Layout, StateOnTheHostChangesNoBit) {
+  if (gpus() < 1) GTEST_SKIP() << "needs a GPU";
+  const Losses a = run({}, DType::bf16), b = run({.offload = true}, DType::bf16);
+  for (int step = 0; step < kSteps; ++step) {
+    EXPECT_EQ(a.of[step], b.of[step]) << step;
+    EXPECT_EQ(a.norm[step], b.norm[step]) << step;
+  }
+}
+
+TEST(Layout, RunsTwiceWithTheSameBits) {
+  if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
+  for (const Layout& l : {Layout{.tensor = 2, .sequence = true},
+                          Layout{.tensor = 2, .muon = MuonTensorMode::distributed},
+                          Layout{.data = 2, .stage = 1, .muon = MuonTensorMode::blockwise}}) {
+    const Losses a = run(l, DType::bf16), b = run(l, DType::bf16);
+    for (int step = 0; step < kSteps; ++step) {
+      EXPECT_EQ(a.of[step], b.of[step]) << l << ": " << step;
+      EXPECT_EQ(a.norm[step], b.norm[step]) << l << ": " << step;
+    }
+  }
+}
+
+TEST(Layout, MuonOfSeveralGpusIsThatOfOne) {
+  if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
+  const Losses one = run({.muon = MuonTensorMode::duplicated}, DType::bf16);
+  for (const Layout& l : {Layout{.tensor = 2, .muon = MuonTensorMode::duplicated},
+                          Layout{.tensor = 2, .muon = MuonTensorMode::distributed},
+                          Layout{.data = 2, .stage = 1, .muon = MuonTensorMode::blockwise},
+                          Layout{.data = 2, .stage = 3, .muon = MuonTensorMode::blockwise},
+                          Layout{.pipeline = 2, .muon = MuonTensorMode::blockwise}}) {
+    const Losses many = run(l, DType::bf16);
+    // Sums in another order, rounded to bf16 in five steps of the iteration: the loss of 1024 rows
+    // may be apart by what a twentieth of a step does to it.
+    for (int step = 0; step < kClose; ++step)
+      EXPECT_NEAR(many.of[step], one.of[step], 0.05) << l << ", step " << step;
+    EXPECT_LT(many.of[kSteps - 1], many.of[kClose]) << l;
+  }
+}
+
+}  // namespace

@@ -1,0 +1,433 @@
+// Meeting, agreeing and noticing, with ranks as threads: what each rank is told when all is well,
+// and when one is of another release, configuration, size or secret, comes twice or never, falls
+// silent, dies, or stands still. Processes that really die are in multi_rank_test.cc.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <unistd.h>
+
+#include <atomic>
+#include <condition_variable>
+#include <filesystem>
+#include <fstream>
+#include <mutex>
+#include <set>
+#include <thread>
+#include <vector>
+
+#include "tests/trainer/rendezvous/meeting_ranks.h"
+#include "trainer/rendezvous/control.h"
+#include "trainer/rendezvous/server.h"
+#include "trainer/rendezvous/sha256.h"
+#include "trainer/rendezvous/wire.h"
+
+namespace rendezvous {
+namespace {
+
+using std::chrono::milliseconds;
+using testing::AllOf;
+using testing::HasSubstr;
+
+TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
+  std::atomic<int> ended = 0;
+  const std::vector<Told> told = run(
+      4, [](ControlOptions&) {},
+      [&](Control& c) {
+        ASSERT_EQ(c.roster().size(), 4u);
+        EXPECT_EQ(c.roster()[3].name(), "rank 3 (here, cpu)");
+        EXPECT_EQ(c.roster()[3].address, "127.0.0.1");
+        for (int round = 0; round < 50; ++round) {
+          const std::vector<std::string> all = c.exchange(std::to_string(round * 10 + c.rank()));
+          ASSERT_EQ(all.size(), 4u);
+          for (int r = 0; r < 4; ++r)
+            ASSERT_EQ(all[static_cast<size_t>(r)], std::to_string(round * 10 + r));
+        }
+        if (c.rank() == 2) c.store().set("key", std::string("a\0b", 3));
+        EXPECT_EQ(c.store().get("key", milliseconds(2000)), std::string("a\0b", 3));
+        c.leave();
+        ++ended;
+      });
+  EXPECT_EQ(ended, 4);
+  for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/meeting"));
+}
+
+// Texts beside the rounds: to one, to all others, by topic, from another thread; what is asked for
+// too late is gone.
+TEST_F(ControlTest, LettersReachThoseTheyAreFor) {
+  std::atomic<int> ended = 0;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        const auto all = [&](int64_t topic, size_t count) {
+          std::vector<std::string> out;
+          while (out.size() < count)
+            for (const Letter& letter : c.letters(topic, std::chrono::seconds(20)))
+              out.push_back(std::to_string(letter.from) + " " + letter.text);
+          return out;
+        };
+        std::thread other([&] {
+          if (c.rank() == 1) {
+            c.post(0, 7, "early");
+            c.post(0, 8, std::string(300'000, 'x'));
+            c.post(0, 8, "then");
+          }
+          if (c.rank() == 2) c.post(-1, 8, "to all");
+        });
+        for (int round = 0; round < 5; ++round) c.exchange("beside");
+        other.join();
+        c.exchange("everything is on its way");
+        const std::string lengthy(300'000, 'x');
+        if (c.rank() == 0) {
+          EXPECT_THAT(all(8, 3),
+                      testing::UnorderedElementsAre("1 " + lengthy, "1 then", "2 to all"));
+        }
+        if (c.rank() == 1) {
+          EXPECT_THAT(all(8, 1), testing::ElementsAre("2 to all"));
+        }
+        for (const int64_t topic : {7, 8, 9})
+          EXPECT_TRUE(c.letters(topic, milliseconds(0)).empty()) << topic;
+        EXPECT_THROW(c.post(0, 9, std::string(kRankLimit, 'x')), ops::DeviceError);
+        c.exchange("");
+        c.leave();
+        ++ended;
+      });
+  EXPECT_EQ(ended, 3);
+  for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
+}
+
+// The second in which a host's ranks meet is made of pauses between looks for rank 0, which
+// meeting.cc holds short. By the clock of a busy machine it cannot be held.
+TEST_F(ControlTest, WhoFindsTheDoorOpenIsInAtTheFirstLook) {
+  const std::string door = options(0, 4).meeting_file;
+  run(
+      4,
+      [&](ControlOptions& o) {
+        while (o.claim.rank != 0 && !std::filesystem::exists(door)) std::this_thread::yield();
+      },
+      [](Control& c) {
+        EXPECT_EQ(c.looks(), 1);
+        c.leave();
+      });
+}
+
+TEST_F(ControlTest, AMissingRankIsNamedInTime) {
+  const std::vector<Told> told = run(
+      3,
+      [](ControlOptions& o) {
+        o.timeout = o.host_timeout = kBriefly;
+        o.claim.rank -= o.claim.rank == 1 ? 10 : 0;
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[0].error, AllOf(HasSubstr("rank 1 of 3 did not come within 3 s"),
+                                   HasSubstr("there are rank 0 (here, cpu), rank 2 (here, cpu)")));
+  EXPECT_EQ(told[2].error, told[0].error);
+  EXPECT_TRUE(told[2].told);
+}
+
+TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
+  const std::vector<Told> told = run(
+      2,
+      [](ControlOptions& o) {
+        o.timeout = o.host_timeout = kBriefly;
+        o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[1].error, HasSubstr("rank 1 (here, cpu): rank 0 was not found within 3 s"));
+  EXPECT_FALSE(told[1].told);
+}
+
+// What is wrong with an address is told where ranks do not come.
+TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
+  const auto refusals = [&](const std::string& address) {
+    return run(
+        2,
+        [&](ControlOptions& o) {
+          o.launch.address = address;
+          o.launch.port = 20000 + getpid() % 10000;
+          o.launch.nodes = 2;
+          o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
+          o.meeting_file.clear();
+          o.timeout = o.host_timeout = kBriefly;
+        },
+        [](Control&) { FAIL(); });
+  };
+  // 192.0.2.1 is nobody's (RFC 5737).
+  EXPECT_THAT(refusals("192.0.2.1")[0].error,
+              HasSubstr("192.0.2.1 is no address of here, where rank 0 is: does it lead there?"));
+  const std::vector<Told> loopback = refusals("localhost");
+  EXPECT_THAT(loopback[0].error, HasSubstr("localhost is the loopback of each host"));
+  EXPECT_THAT(loopback[1].error,
+              HasSubstr("that name is the loopback on here: name rank 0's host"));
+}
+
+TEST_F(ControlTest, APortThatIsTakenIsNamed) {
+  const Socket taken = listen_on("127.0.0.1", 0);
+  ControlOptions o = options(0, 2);
+  o.launch.address = "127.0.0.1";
+  o.launch.port = port_of(taken);
+  o.launch.exact_port = true;
+  o.meeting_file.clear();
+  try {
+    Control control(o);
+    ADD_FAILURE() << "the door is open";
+  } catch (const LaunchError& error) {
+    EXPECT_THAT(error.what(), HasSubstr(" is taken: another job runs there, or several tasks were "
+                                        "started as rank 0"));
+  }
+}
+
+struct Mismatch {
+  const char* name;
+  std::function<void(Claim&)> change;
+  const char* message;
+};
+
+TEST_F(ControlTest, WhoDiffersIsNamedToAll) {
+  const Mismatch cases[] = {
+      {"release", [](Claim& c) { c.version = "2"; },
+       "rank 2 (here, cpu) is release 2, rank 0 (here, cpu) is release 1"},
+      {"configuration", [](Claim& c) { c.config = "lr = 3\nseed = 2\n"; },
+       "rank 2 (here, cpu) has another configuration: lr = 3 there, lr = 1 on rank 0"},
+      {"size", [](Claim& c) { c.world_size = 5; }, "rank 2 (here, cpu) is one of 5 ranks"},
+      {"error", [](Claim& c) { c.error = "--lr is missing"; },
+       "rank 2 (here, cpu): --lr is missing"}};
+  for (const Mismatch& mismatch : cases) {
+    const std::vector<Told> told = run(
+        4,
+        [&](ControlOptions& o) {
+          if (o.claim.rank == 2) mismatch.change(o.claim);
+        },
+        [](Control&) { FAIL(); });
+    for (const Told& t : told) EXPECT_THAT(t.error, HasSubstr(mismatch.message)) << mismatch.name;
+    EXPECT_FALSE(told[0].told);
+  }
+}
+
+TEST_F(ControlTest, TwoOfOneRankOrOneGpuAreNamed) {
+  EXPECT_THAT(run(
+                  3,
+                  [](ControlOptions& o) {
+                    if (o.claim.rank == 2) o.claim.rank = 1;
+                  },
+                  [](Control&) { FAIL(); })[0]
+                  .error,
+              HasSubstr("rank 1 (here, cpu) has come twice"));
+  const std::string shared = run(
+                                 2, [](ControlOptions& o) { o.claim.unique_device = "GPU 0"; },
+                                 [](Control&) { FAIL(); })[0]
+                                 .error;
+  EXPECT_THAT(shared, HasSubstr("have the same GPU"));
+}
+
+TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
+  const std::vector<Told> told = run(
+      2,
+      [](ControlOptions& o) {
+        o.launch.address = "127.0.0.1";
+        o.launch.port = 20000 + getpid() % 10000;
+        o.meeting_file.clear();
+        o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
+        o.timeout = o.host_timeout = kBriefly;
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[0].error,
+              AllOf(HasSubstr("rank 1 of 2 did not come"),
+                    HasSubstr("127.0.0.1 were refused, because they do not know this "
+                              "job's secret: another job looks for its rank 0 on "
+                              "ports"),
+                    HasSubstr("or GRISTMILL_JOB_SECRET differs between hosts")));
+  EXPECT_THAT(told[1].error, HasSubstr("another secret"));
+}
+
+TEST_F(ControlTest, TwoJobsOnOnePortDoNotMix) {
+  std::atomic<int> ended = 0;
+  const int port = 31000 + getpid() % 10000;
+  const auto job = [&](const std::string& secret) {
+    run(
+        2,
+        [&](ControlOptions& o) {
+          o.launch.address = "127.0.0.1";
+          o.launch.port = port;
+          o.meeting_file.clear();
+          o.launch.secret = secret;
+          o.timeout = std::chrono::seconds(10);
+        },
+        [&](Control& c) {
+          EXPECT_EQ(c.exchange(secret)[1], secret);
+          c.leave();
+          ++ended;
+        });
+  };
+  std::thread other([&] { job("b"); });
+  job("a");
+  other.join();
+  EXPECT_EQ(ended, 4);
+}
+
+TEST_F(ControlTest, StrangersDoNotDisturb) {
+  std::atomic<bool> done = false;
+  std::thread stranger([&] {
+    // Finds the port as a rank would, and sends what no rank sends.
+    while (!done) {
+      std::ifstream in(folder_ + "/meeting");
+      std::string address, why;
+      int port = 0;
+      if (in >> address >> port) {
+        for (const std::string& bytes :
+             {std::string("GET / HTTP/1.0\r\n\r\n"), std::string(40, '\xff'), std::string(3, '\0'),
+              std::string("\x23\0\0\0\x01gristmill control 1", 24) + std::string(16, 'n')}) {
+          Socket s = connect_to(address, port, Clock::now() + milliseconds(200), why);
+          if (s) static_cast<void>(!write(s.fd(), bytes.data(), bytes.size()));
+          std::this_thread::sleep_for(milliseconds(5));
+        }
+      }
+      std::this_thread::sleep_for(milliseconds(1));
+    }
+  });
+  std::atomic<int> ended = 0;
+  run(
+      3,
+      [](ControlOptions& o) {
+        if (o.claim.rank == 1) std::this_thread::sleep_for(milliseconds(300));
+      },
+      [&](Control& c) {
+        c.exchange("x");
+        c.leave();
+        ++ended;
+      });
+  done = true;
+  stranger.join();
+  EXPECT_EQ(ended, 3);
+}
+
+TEST_F(ControlTest, ARankThatIsGoneIsNamedWithItsPlace) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.rank_status().set_resumable(true);
+        c.rank_status().enter(Phase::step, 7);
+        c.rank_status().begin_call("world all-reduce of 3 fp32 (number 9)");
+        std::this_thread::sleep_for(milliseconds(600));
+        if (c.rank() == 1) throw MeetingError("gone", true);  // destroyed without leave().
+      });
+  EXPECT_THAT(told[0].printed,
+              "rank 1 (here, cpu): in step 7, last collective: world all-reduce of 3 fp32 (number "
+              "9): its connection closed: killed, or crashed");
+  EXPECT_EQ(told[0].status, 75);
+  EXPECT_EQ(told[2].status, 75);
+  EXPECT_EQ(told[2].printed, "");
+}
+
+TEST_F(ControlTest, RankZeroThatIsGoneIsNamedByTheNext) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.rank_status().enter(Phase::step, 7);
+        c.exchange("");
+        if (c.rank() == 0) throw MeetingError("gone", true);
+      });
+  EXPECT_THAT(told[1].printed, HasSubstr("rank 0 (here, cpu): in step 7: its connection closed"));
+  EXPECT_EQ(told[1].status, 1);
+  EXPECT_EQ(told[2].printed, "");
+  EXPECT_EQ(told[2].status, 1);
+}
+
+// Rank 2 goes on living but no longer moves; the others wait for it in a collective.
+TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions& o) { o.hang_timeout = std::chrono::seconds(3); },
+      [&](Control& c) {
+        for (int step = 1; step <= 3; ++step) {
+          c.rank_status().enter(Phase::step, step);
+          c.exchange("");
+        }
+        c.rank_status().begin_call("world all-reduce of 3 fp32 (number 9)");
+        if (c.rank() == 2) c.rank_status().end_call();
+      });
+  EXPECT_THAT(told[0].printed,
+              AllOf(HasSubstr("rank 2 (here, cpu): in step 3"), HasSubstr("nothing has moved for"),
+                    HasSubstr("this rank is the one that the others wait for")));
+  EXPECT_EQ(told[1].status, 1);
+}
+
+// The first word is that of a rank which lost its peer; the better one follows and wins.
+TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
+  expect_verdict_ = true;
+  std::vector<std::thread> failing;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.exchange("");
+        if (c.rank() == 1) {
+          std::this_thread::sleep_for(milliseconds(300));
+          throw MeetingError("gone", true);
+        }
+        if (c.rank() == 2) {
+          // fail() does not return; its words are sent from here.
+          c.rank_status().enter(Phase::step, 2);
+          c.report_failure("connection to rank 1 lost", true);
+        }
+      });
+  EXPECT_THAT(told[0].printed, HasSubstr("rank 1 (here, cpu)"));
+}
+
+// Where each host's output is read by itself, a host that ends for another's fault says why.
+TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
+  expect_verdict_ = true;
+  for (const bool apart : {true, false}) {
+    const std::vector<Told> told = run(
+        4,
+        [&](ControlOptions& o) {
+          o.hosts_apart = apart;
+          if (o.claim.rank >= 2) o.claim.host = "there";
+        },
+        [&](Control& c) {
+          c.exchange("");
+          if (c.rank() == 1) c.report_failure("its disk is full", false);
+        });
+    const std::string line = "rank 1 (here, cpu): its disk is full";
+    EXPECT_EQ(told[0].printed, line);
+    EXPECT_EQ(told[1].printed, "");
+    EXPECT_EQ(told[2].printed, apart ? "rank 0 (here, cpu) ended the run: " + line : "");
+    EXPECT_EQ(told[3].printed, "");
+  }
+}
+
+// Two that were given rank 0: the second one's port or address is not the first's.
+TEST_F(ControlTest, ASecondRankZeroIsFoundAndBothAreTold) {
+  const int port = 24000 + getpid() % 6000;
+  const std::vector<Told> told = run(
+      3,
+      [&](ControlOptions& o) {
+        o.launch.address = "127.0.0.1";
+        o.launch.port = port;
+        o.launch.secret = "one";
+        o.meeting_file.clear();
+        o.claim.rank = o.launch.rank = o.claim.rank == 2 ? -1 : 0;
+      },
+      [](Control&) { FAIL(); });
+  for (const int one : {0, 1})
+    EXPECT_THAT(told[static_cast<size_t>(one)].error,
+                AllOf(HasSubstr("rank 0 (here, cpu) has come twice: also from here as process 10"),
+                      HasSubstr("give each process a rank of its own")));
+}
+
+TEST_F(ControlTest, ARanksOwnErrorReachesAll) {
+  expect_verdict_ = true;
+  const std::vector<Told> told = run(
+      3, [](ControlOptions&) {},
+      [&](Control& c) {
+        c.exchange("");
+        if (c.rank() == 2) c.report_failure("step 3: gradient is not finite", false);
+      });
+  EXPECT_EQ(told[0].printed, "rank 2 (here, cpu): step 3: gradient is not finite");
+  for (const Told& t : told) EXPECT_EQ(t.status, 1);
+}
+
+}  // namespace
+}  // namespace rendezvous

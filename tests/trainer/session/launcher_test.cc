@@ -1,0 +1,142 @@
+// The launcher with ranks that only end: this test program itself, started as each rank, dies or
+// returns what the case asks for. How real ranks end is lost_rank_test.cc's.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <csignal>
+#include <cstdlib>
+#include <string>
+
+#include "tools/cli/exit_status.h"
+#include "trainer/session/job.h"
+#include "trainer/session/launcher.h"
+#include "trainer/session/training_loop.h"
+
+namespace trainer {
+namespace {
+
+using testing::HasSubstr;
+
+int number(const char* name) {
+  const char* text = std::getenv(name);
+  return text == nullptr ? -1 : std::atoi(text);
+}
+
+// Run as a rank alone. In a start of FAKE_WORLD ranks that of device FAKE_DEVICE ends with
+// FAKE_STATUS, or by signal -FAKE_STATUS, and the others end with FAKE_OTHERS; fewer are well.
+TEST(FakeRank, DISABLED_Ends) {
+  if (number("GRISTMILL_WORLD_SIZE") != number("FAKE_WORLD")) _exit(exit_status::kComplete);
+  if (number("GRISTMILL_DEVICE") != number("FAKE_DEVICE")) _exit(number("FAKE_OTHERS"));
+  if (number("FAKE_STATUS") < 0) std::raise(-number("FAKE_STATUS"));
+  _exit(number("FAKE_STATUS"));
+}
+
+/// What a run printed and ended with.
+struct Outcome {
+  int status = 0;
+  std::string lines;
+};
+
+/// Device 1 of three ends each start with `status`, the others with `others`.
+Outcome launch(int status, int others, const LauncherOptions& given) {
+  LauncherOptions options = given;
+  options.processes = 3;
+  options.grace = std::chrono::minutes(5);
+  options.words = {"rank", "--gtest_also_run_disabled_tests", "--gtest_filter=FakeRank.*"};
+  options.fitting = [](int ranks) { return ranks; };
+  options.iteration = [] { return 0; };
+  setenv("FAKE_WORLD", "3", 1);
+  setenv("FAKE_DEVICE", "1", 1);
+  setenv("FAKE_STATUS", std::to_string(status).c_str(), 1);
+  setenv("FAKE_OTHERS", std::to_string(others).c_str(), 1);
+  testing::internal::CaptureStderr();
+  cli::Console console("trainer");
+  Outcome run;
+  run.status = launch_ranks(options, console);
+  run.lines = testing::internal::GetCapturedStderr();
+  return run;
+}
+
+TEST(Launcher, ADeviceThatCannotBeOpenedIsLeftOutWhereThatIsAllowed) {
+  const Outcome allowed = launch(exit_status::kNoDevice, exit_status::kFailed,
+                                 {.max_restarts = 1, .resumable = true, .allow_fewer = true});
+  EXPECT_EQ(allowed.status, exit_status::kComplete);
+  EXPECT_EQ(allowed.lines,
+            "trainer: device 1: gone: going on with devices 0, 2\n"
+            "trainer: restart 1 of 1 with 2 ranks\n");
+  const Outcome not_allowed =
+      launch(exit_status::kNoDevice, exit_status::kFailed, {.max_restarts = 1, .resumable = true});
+  EXPECT_EQ(not_allowed.status, exit_status::kFailed);
+  EXPECT_EQ(not_allowed.lines, "trainer: device 1: gone: --allow-fewer-devices goes on without\n");
+  EXPECT_EQ(launch(exit_status::kNoDevice, exit_status::kFailed, {}).status, exit_status::kFailed);
+}
+
+TEST(Launcher, ADeviceThatFailsTwiceRunningIsLeftOut) {
+  for (const int status : {int{exit_status::kAtFault}, -SIGKILL}) {
+    const Outcome run = launch(status, exit_status::kRankLost,
+                               {.max_restarts = 5, .resumable = true, .allow_fewer = true});
+    EXPECT_EQ(run.status, exit_status::kComplete);
+    EXPECT_EQ(run.lines,
+              "trainer: restart 1 of 5 with 3 ranks\n"
+              "trainer: device 1: gone: going on with devices 0, 2\n"
+              "trainer: restart 2 of 5 with 2 ranks\n");
+    EXPECT_EQ(launch(status, exit_status::kRankLost, {.max_restarts = 1, .resumable = true}).status,
+              exit_status::kResumable);
+  }
+}
+
+TEST(Launcher, ARankThatIsKilledBeforeAnybodyHearsOfItIsNamed) {
+  const Outcome run = launch(-SIGSEGV, exit_status::kComplete, {.resumable = true});
+  EXPECT_EQ(run.status, exit_status::kResumable);
+  EXPECT_EQ(run.lines,
+            "trainer: rank 1: killed by signal 11 (Segmentation fault), when no other rank could "
+            "tell where\n");
+  EXPECT_EQ(launch(-SIGSEGV, exit_status::kComplete, {}).status, exit_status::kFailed);
+}
+
+TEST(Launcher, OnlyWhatLoadsWhatItSavesIsRepeatable) {
+  TrainConfig config;
+  EXPECT_FALSE(repeatable(config));
+  config.save = "s";
+  config.max_restarts = 2;
+  EXPECT_FALSE(repeatable(config));
+  EXPECT_TRUE(goes_on(config, true));
+  EXPECT_FALSE(goes_on(config, false));  // who started the ranks starts none again.
+  config.load = "s/";
+  EXPECT_TRUE(repeatable(config));
+  config.load = "s";
+  EXPECT_TRUE(repeatable(config));
+  EXPECT_TRUE(goes_on(config, false));
+  TrainConfig from_a_step = config;
+  from_a_step.ckpt_step = 5;
+  EXPECT_FALSE(repeatable(from_a_step));
+  config.finetune = true;
+  EXPECT_FALSE(repeatable(config));
+  config.save.clear();
+  EXPECT_FALSE(goes_on(config, true));
+}
+
+TEST(Launcher, AfterTheLastRestartOnlyWhatIsRepeatableEndsAsSuch) {
+  const LauncherOptions again{.max_restarts = 1, .resumable = true};
+  EXPECT_EQ(launch(-SIGKILL, exit_status::kRankLost, again).status, exit_status::kResumable);
+  LauncherOptions not_again = again;
+  not_again.to_go_on = "--load s";
+  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, not_again);
+  EXPECT_EQ(run.status, exit_status::kFailed);
+  EXPECT_EQ(run.lines,
+            "trainer: restart 1 of 1 with 3 ranks\n"
+            "trainer: to go on from the last checkpoint, say --load s\n");
+}
+
+TEST(Launcher, WhatIsWrongWithTheCommandIsNotTriedAgain) {
+  EXPECT_EQ(launch(2, exit_status::kFailed, {.max_restarts = 3, .resumable = true}).status, 2);
+  const Outcome run =
+      launch(exit_status::kFailed, exit_status::kFailed, {.max_restarts = 3, .resumable = true});
+  EXPECT_EQ(run.status, exit_status::kFailed);
+  EXPECT_EQ(run.lines, "");
+}
+
+}  // namespace
+}  // namespace trainer

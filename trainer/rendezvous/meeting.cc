@@ -1,0 +1,332 @@
+// Meeting, from a rank's side.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/rendezvous/meeting.h"
+
+#include <fcntl.h>
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <cstdio>
+#include <filesystem>
+#include <sstream>
+#include <system_error>
+#include <thread>
+
+#include "trainer/rendezvous/interfaces.h"
+#include "trainer/rendezvous/server.h"
+#include "trainer/rendezvous/sha256.h"
+
+namespace rendezvous {
+namespace {
+
+constexpr std::chrono::milliseconds kAttempt{1500}, kPause{50};
+// Who comes before rank 0 looks again so soon that all meet within a second of the last one.
+static_assert(kPause * 10 <= std::chrono::seconds(1));
+
+/// The file by which a job's ranks on one host find each other. Ranks of a launcher that gives the
+/// job no name have their parent in common.
+std::string meeting_file(const ControlOptions& options) {
+  if (!options.meeting_file.empty()) return options.meeting_file;
+  const std::string folder = "/tmp/gristmill-" + std::to_string(getuid());
+  mkdir(folder.c_str(), 0700);
+  struct stat about {};
+  if (lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != getuid() ||
+      (about.st_mode & 077) != 0)
+    throw LaunchError(folder + ": not a folder of this user alone: say --rendezvous file:PATH");
+  const std::string job =
+      options.launch.job.empty() ? "parent " + std::to_string(getppid()) : options.launch.job;
+  return folder + "/" + to_hex(sha256(job)).substr(0, 32);
+}
+
+void write_file(const std::string& path, const std::string& text) {
+  const std::string temporary = path + "." + std::to_string(getpid()) + ".tmp";
+  unlink(temporary.c_str());
+  const int fd =
+      open(temporary.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC | O_NOFOLLOW, 0600);
+  const bool whole =
+      fd >= 0 && write(fd, text.data(), text.size()) == static_cast<ssize_t>(text.size());
+  const int error = errno;
+  if (fd >= 0) close(fd);
+  if (!whole || std::rename(temporary.c_str(), path.c_str()) != 0)
+    throw std::system_error(whole ? errno : error, std::generic_category(), path);
+}
+
+/// Address, port and secret out of a meeting file of this user; false where there is none yet.
+bool read_file(const std::string& path, Launch& launch) {
+  const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
+  if (fd < 0) return false;
+  char text[1024];
+  struct stat about {};
+  const bool ours = fstat(fd, &about) == 0 && about.st_uid == getuid();
+  const ssize_t length = read(fd, text, sizeof text);
+  close(fd);
+  if (!ours || length <= 0) return false;
+  std::istringstream in(std::string(text, static_cast<size_t>(length)));
+  std::string secret;
+  in >> launch.address >> launch.port >> secret;
+  if (!secret.empty()) launch.secret = secret;
+  launch.exact_port = true;
+  return !launch.address.empty();
+}
+
+bool by_file(const ControlOptions& options) {
+  return !options.meeting_file.empty() || options.launch.address.empty();
+}
+
+std::vector<Claim> unpack_roster(const std::string& payload, int size) {
+  Unpacker in(payload);
+  std::vector<Claim> out;
+  for (int i = 0; i < size; ++i) out.push_back(unpack_claim(in));
+  return out;
+}
+
+std::string packed(const Claim& claim) {
+  Packer out;
+  pack(out, claim);
+  return out.take();
+}
+
+/// How an attempt to be let in ended, where it did not end well.
+struct Attempt {
+  std::string why;
+  bool silent = false;  ///< Something listens there, and says nothing.
+};
+
+/// Both ends show that they know the secret: rank 0's nonce, or nothing.
+std::string greet(FrameStream& stream, const std::string& secret, const std::string& nonce,
+                  Clock::time_point deadline, Attempt& attempt) {
+  const std::string proven = proof(secret, "hello", nonce, "", "");
+  stream.send(FrameKind::hello, std::string(kMagic) + nonce + proven);
+  const std::optional<Frame> answer = stream.wait(deadline, kStrangerLimit);
+  attempt.silent = !answer && !stream.over();
+  if (!answer) {
+    attempt.why += attempt.silent
+                       ? ": no answer: rank 0 stands still, or something else listens there"
+                       : ": refused: it is of another job, or has another secret";
+    return "";
+  }
+  if (answer->kind != FrameKind::challenge || answer->payload.size() != kNonce + kProof) {
+    attempt.why += ": something else listens there";
+    return "";
+  }
+  const std::string theirs = answer->payload.substr(0, kNonce);
+  if (same_bytes(answer->payload.substr(kNonce), proof(secret, "challenge", nonce, theirs, "")))
+    return theirs;
+  attempt.why += ": does not know this job's secret";
+  return "";
+}
+
+/// Rank 0's roster or refusal: it comes as long as rank 0 lives, which it says all the time.
+std::optional<Frame> wait_for_all(FrameStream& stream, Clock::duration patience, Attempt& attempt) {
+  while (true) {
+    std::optional<Frame> frame = stream.wait(Clock::now() + patience, kRankLimit);
+    if (frame && frame->kind == FrameKind::beat) continue;
+    if (!frame)
+      attempt.why += stream.over() ? ": the connection closed before all had come"
+                                   : ": no answer: rank 0 stands still";
+    return frame;
+  }
+}
+
+/// One connection's exchange. Empty when the other side is not rank 0 of this job, or is gone
+/// before all have come.
+std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options, Claim claim,
+                             Clock::time_point deadline, Attempt& attempt) {
+  const std::string nonce = random_bytes(kNonce), &secret = options.launch.secret;
+  const Clock::time_point soon = std::min(deadline, Clock::now() + kAttempt);
+  const std::string theirs = greet(stream, secret, nonce, soon, attempt);
+  if (theirs.empty()) return {};
+  if (claim.address.empty()) claim.address = stream.local_address();
+  const std::string payload = packed(claim);
+  const std::string proven = proof(secret, "claim", nonce, theirs, payload);
+  stream.send(FrameKind::claim, Packer().text(payload).text(proven).take());
+  const std::optional<Frame> verdict = wait_for_all(stream, options.timeout, attempt);
+  if (!verdict) return {};
+  Unpacker in(verdict->payload);
+  const std::string text = in.text(), signature = in.text();
+  const bool roster = verdict->kind == FrameKind::roster;
+  if (!same_bytes(signature, proof(secret, roster ? "roster" : "refusal", theirs, nonce, text))) {
+    attempt.why += ": does not know this job's secret";
+    return {};
+  }
+  if (!roster) throw MeetingError(text, true);
+  return unpack_roster(text, claim.world_size);
+}
+
+/// As introduce(), but also survives answers that make no sense.
+std::vector<Claim> try_introduce(FrameStream& stream, const ControlOptions& options,
+                                 Clock::time_point deadline, Attempt& attempt) {
+  try {
+    return introduce(stream, options, options.claim, deadline, attempt);
+  } catch (const MeetingError&) {
+    throw;
+  } catch (const ops::DeviceError&) {
+    attempt.why += ": something else listens there";
+    return {};
+  }
+}
+
+/// Another rank 0 of this job is told that there are two, and says so to all who have come to it.
+void look_for_others(const ControlOptions& options,
+                     const std::vector<std::pair<std::string, int>>& others) {
+  for (const auto& [address, port] : others) {
+    const Clock::time_point soon = Clock::now() + std::chrono::milliseconds(300);
+    Attempt attempt;
+    Socket socket = connect_to(address, port, soon, attempt.why);
+    if (!socket) continue;
+    FrameStream stream(std::move(socket));
+    try {
+      try_introduce(stream, options, soon, attempt);
+    } catch (const MeetingError& refusal) {
+      throw MeetingError(refusal.what(), false);  // those who came here hear it from this end.
+    }
+  }
+}
+
+/// The interface of this host that has `address`; empty: it is another host's.
+std::string interface_of(const std::string& address) {
+  const std::vector<std::string> numbers = addresses_of(address);
+  for (const auto& [name, number] : interfaces())
+    if (!number.empty() && std::ranges::count(numbers, number) != 0) return name;
+  return "";
+}
+
+/// The same, but only of an interface that virtual machines or containers of this host share.
+std::string bridge_of(const std::string& address) {
+  const std::string name = interface_of(address);
+  for (const char* start : {"docker", "podman", "cni", "virbr", "lxcbr", "lxdbr", "br-"})
+    if (name.starts_with(start)) return name;
+  return "";
+}
+
+}  // namespace
+
+Door open_door(ControlOptions& options) {
+  Launch& launch = options.launch;
+  Door door;
+  if (launch.listener >= 0) {
+    fcntl(launch.listener, F_SETFD, FD_CLOEXEC);
+    fcntl(launch.listener, F_SETFL, O_NONBLOCK);
+    door.listener = Socket(launch.listener);
+    return door;
+  }
+  if (by_file(options)) {
+    if (launch.secret.empty()) launch.secret = to_hex(random_bytes(32));
+    door.listener = listen_on(launch.nodes > 1 ? "" : "127.0.0.1", 0);
+    door.file = meeting_file(options);
+    write_file(door.file, (launch.nodes > 1 ? host_name() : "127.0.0.1") + std::string(" ") +
+                              std::to_string(port_of(door.listener)) + " " + launch.secret + "\n");
+    return door;
+  }
+  if (launch.secret.empty()) launch.secret = "job " + launch.job;
+  // A host whose own name is its loopback would shut the others out.
+  const bool loopback = launch.nodes > 1 && is_loopback(launch.address);
+  const std::string address = loopback ? "" : launch.address;
+  if (loopback)
+    options.doubt = launch.address + " is the loopback of each host: is it " + options.claim.host +
+                    " to the others?";
+  const std::string bridge = launch.nodes > 1 ? bridge_of(launch.address) : "";
+  if (!bridge.empty())
+    options.doubt = launch.address + " is " + bridge + " of " + options.claim.host +
+                    ", which other hosts have too: do they reach this one by it?";
+  const int ports = launch.exact_port ? 1 : kPorts;
+  for (int i = 0;; ++i) {
+    try {
+      door.listener = listen_on(address, launch.port + i);
+      return door;
+    } catch (const std::system_error& error) {
+      if (error.code().value() == EADDRINUSE)
+        door.others.emplace_back(launch.address, launch.port + i);
+      if (error.code().value() == EADDRNOTAVAIL) {
+        for (int port = 0; port < ports; ++port)
+          door.others.emplace_back(launch.address, launch.port + port);
+        door.listener = listen_on("", launch.port + i);
+        options.doubt = launch.address + " is no address of " + options.claim.host +
+                        ", where rank 0 is: does it lead there?";
+        return door;
+      }
+      if (error.code().value() != EADDRINUSE) throw;
+      if (i + 1 == ports)
+        throw LaunchError(launch.address + " port " + std::to_string(launch.port) +
+                          (ports > 1 ? " and the 15 after it are taken" : " is taken") +
+                          ": another job runs there, or several tasks were started as rank 0; "
+                          "say another MASTER_PORT or --rendezvous HOST:PORT");
+    }
+  }
+}
+
+Entry enter(ControlOptions& options) {
+  const Clock::time_point start = Clock::now();
+  Launch& launch = options.launch;
+  const bool file = by_file(options);
+  // Rank 0's host may be late; where its address is this host's own, nobody else is.
+  const std::string own =
+      launch.nodes > 1 && launch.node > 0 && !file ? interface_of(launch.address) : "";
+  const std::chrono::milliseconds patience = launch.nodes > 1 && own.empty()
+                                                 ? std::max(options.timeout, options.host_timeout)
+                                                 : options.timeout;
+  const Clock::time_point deadline = start + patience;
+  const std::string path = file ? meeting_file(options) : "";
+  if (!file && launch.secret.empty()) launch.secret = "job " + launch.job;
+  std::string last = file ? path + " did not appear" : launch.address + " was not reached";
+  Clock::time_point answered = start;  // or nothing was there to answer.
+  for (int looks = 1; Clock::now() < deadline && Clock::now() < answered + options.timeout;
+       ++looks) {
+    bool silent = false;
+    if (!file || read_file(path, launch)) {
+      for (int i = 0; i < (launch.exact_port ? 1 : kPorts); ++i) {
+        Attempt attempt{.why = launch.address + " port " + std::to_string(launch.port + i)};
+        Socket socket = connect_to(launch.address, launch.port + i,
+                                   std::min(deadline, Clock::now() + kAttempt), attempt.why);
+        if (!socket) {
+          if (i == 0) last = attempt.why;
+          continue;
+        }
+        FrameStream stream(std::move(socket));
+        std::vector<Claim> roster = try_introduce(stream, options, deadline, attempt);
+        if (!roster.empty()) return {std::move(stream), std::move(roster), looks};
+        last = attempt.why;
+        silent = silent || (i == 0 && attempt.silent);
+      }
+    }
+    if (!silent) answered = Clock::now();
+    std::this_thread::sleep_for(kPause);
+  }
+  if (launch.nodes > 1 && !file && is_loopback(launch.address))
+    last += "; that name is the loopback on " + options.claim.host +
+            ": name rank 0's host by an address that the others reach";
+  else if (!own.empty())
+    last += "; that address is " + own + " of " + options.claim.host +
+            " itself: name rank 0's host by an address that the others reach";
+  const auto waited = std::chrono::round<std::chrono::seconds>(Clock::now() - start);
+  throw MeetingError(options.claim.name() + ": rank 0 was not found within " +
+                         std::to_string(waited.count()) + " s: " + last,
+                     false);
+}
+
+Entry enter_own(const ControlOptions& options, Socket own,
+                const std::vector<std::pair<std::string, int>>& others) {
+  FrameStream stream(std::move(own));
+  stream.send(FrameKind::claim, Packer().text(packed(options.claim)).text("").take());
+  std::optional<Frame> answer;
+  Clock::time_point next_look = Clock::now();
+  // Its server always answers, and stands still only where this thread does.
+  while (!answer || answer->kind == FrameKind::beat) {
+    if (stream.over())
+      throw MeetingError(options.claim.name() + ": the meeting ended early", false);
+    if (!others.empty() && Clock::now() >= next_look) {
+      look_for_others(options, others);
+      next_look = Clock::now() + std::chrono::seconds(1);
+    }
+    answer = stream.wait(Clock::now() + std::chrono::seconds(1), kRankLimit);
+  }
+  Unpacker in(answer->payload);
+  const std::string text = in.text();
+  if (answer->kind != FrameKind::roster) throw MeetingError(text, false);
+  return {std::move(stream), unpack_roster(text, options.claim.world_size)};
+}
+
+}  // namespace rendezvous

@@ -1,0 +1,393 @@
+// Server: who may come, the store and the rounds. The verdict is in server_watch.cc.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/rendezvous/server.h"
+
+#include <poll.h>
+#include <sys/socket.h>
+
+#include <algorithm>
+#include <cerrno>
+#include <sstream>
+#include <system_error>
+
+#include "trainer/rendezvous/server_peer.h"
+#include "trainer/rendezvous/sha256.h"
+
+namespace rendezvous {
+namespace {
+
+/// Connections that have proved nothing yet. One more closes the oldest. No rank is lost by that:
+/// its proof has come when its connection is accepted.
+constexpr size_t kMostStrangers = 32;
+/// Taken in one round, so that a flood leaves time for the ranks.
+constexpr int kAtOnce = 64;
+/// Connections that know the secret, above the number of ranks: late ones, and ranks that come
+/// again.
+constexpr size_t kMostBeside = 64;
+/// How many nonces of proved hellos are kept, and how many addresses of refused ones.
+constexpr size_t kMostNonces = 1 << 16, kMostNamed = 4;
+
+/// Once it is clear that nobody will start, those who are on their way have so long to hear it.
+constexpr std::chrono::seconds kLateComers{3};
+
+std::string other_size(const Claim& claim, const Claim& ours) {
+  return claim.name() + " is one of " + std::to_string(claim.world_size) + " ranks, " +
+         ours.name() + " is one of " + std::to_string(ours.world_size) +
+         ": start as many processes on each host (--nproc-per-node, the GPUs it sees)";
+}
+
+/// The first line that differs between two configurations.
+std::string first_difference(const std::string& theirs, const std::string& ours) {
+  std::istringstream a(theirs), b(ours);
+  std::string left, right;
+  while (true) {
+    const bool more_a = static_cast<bool>(std::getline(a, left));
+    const bool more_b = static_cast<bool>(std::getline(b, right));
+    if (!more_a) left = "nothing";
+    if (!more_b) right = "nothing";
+    if ((!more_a && !more_b) || left != right) return left + " there, " + right + " on rank 0";
+  }
+}
+
+}  // namespace
+
+std::string proof(const std::string& secret, std::string_view what, const std::string& nonce_a,
+                  const std::string& nonce_b, std::string_view payload) {
+  return hmac_sha256(
+      secret, Packer().text(kMagic).text(what).text(nonce_a).text(nonce_b).text(payload).take());
+}
+
+std::string Claim::name() const {
+  return "rank " + std::to_string(rank) + " (" + host + (device.empty() ? "" : ", " + device) + ")";
+}
+
+void pack(Packer& out, const Claim& c) {
+  out.number(c.rank).number(c.world_size).number(c.local_rank).number(c.pid);
+  for (const std::string& text :
+       {c.host, c.address, c.device, c.unique_device, c.version, c.config, c.error})
+    out.text(text);
+}
+
+Claim unpack_claim(Unpacker& in) {
+  Claim c;
+  c.rank = static_cast<int>(in.number());
+  c.world_size = static_cast<int>(in.number());
+  c.local_rank = static_cast<int>(in.number());
+  c.pid = in.number();
+  for (std::string* text :
+       {&c.host, &c.address, &c.device, &c.unique_device, &c.version, &c.config, &c.error})
+    *text = in.text();
+  return c;
+}
+
+void pack(Packer& out, const Status& s) {
+  out.number(static_cast<int64_t>(s.phase)).number(s.step);
+  out.number(static_cast<int64_t>(s.progress)).number(s.waiting).number(s.resumable).text(s.call);
+}
+
+Status unpack_status(Unpacker& in) {
+  Status s;
+  s.phase = static_cast<Phase>(in.number());
+  s.step = in.number();
+  s.progress = static_cast<uint64_t>(in.number());
+  s.waiting = in.number() != 0;
+  s.resumable = in.number() != 0;
+  s.call = in.text();
+  return s;
+}
+
+Server::Server(const ControlOptions& options, Socket listener, Socket own)
+    : options_(options),
+      listener_(std::move(listener)),
+      ranks_(static_cast<size_t>(options.launch.world_size)),
+      claims_(static_cast<size_t>(options.launch.world_size)) {
+  peers_.push_back(std::make_unique<Peer>(std::move(own)));
+  peers_.back()->state = Peer::State::challenged;
+  peers_.back()->trusted = true;
+  thread_ = std::thread([this] { run(); });
+}
+
+Server::~Server() {
+  ending_ = true;
+  thread_.join();
+}
+
+void Server::run() {
+  while (!ending_) {
+    std::vector<pollfd> entries;
+    if (listener_) entries.push_back({.fd = listener_.fd(), .events = POLLIN, .revents = 0});
+    const size_t first = entries.size(), known = peers_.size();
+    for (const std::unique_ptr<Peer>& peer : peers_)
+      entries.push_back({.fd = peer->stream.fd(), .events = POLLIN, .revents = 0});
+    poll(entries.data(), entries.size(), 50);
+    for (size_t i = 0; i < known; ++i)
+      if (entries[first + i].revents != 0) receive(*peers_[i]);
+    if (listener_ && entries[0].revents != 0) accept_some();
+    std::erase_if(peers_, [](const std::unique_ptr<Peer>& peer) { return peer->closed; });
+    watch();
+  }
+}
+
+/// The first bytes of a rank prove that it knows the secret, and are read at once.
+void Server::accept_some() {
+  for (int i = 0; i < kAtOnce && listener_; ++i) {
+    Socket socket = listener_.take();
+    if (!socket) return;
+    make_room();
+    peers_.push_back(std::make_unique<Peer>(std::move(socket)));
+    receive(*peers_.back());
+  }
+}
+
+/// Keeps the last few strangers only, so that none of them keeps a rank out.
+void Server::make_room() {
+  const auto counts = [](const std::unique_ptr<Peer>& peer) {
+    return peer->state == Peer::State::stranger && !peer->closed;
+  };
+  if (static_cast<size_t>(std::ranges::count_if(peers_, counts)) < kMostStrangers) return;
+  closed(**std::ranges::find_if(peers_, counts));
+}
+
+/// Nothing that arrives may end the thread: a malformed message closes its connection.
+void Server::receive(Peer& peer) {
+  try {
+    const bool open = peer.stream.fill(peer.limit());
+    if (open) peer.heard = Clock::now();  // a part of a long frame, too, is a sign of life.
+    while (!peer.closed) {
+      const std::optional<Frame> frame = peer.stream.next(peer.limit());
+      if (!frame) break;
+      handle(peer, *frame);
+    }
+    if (!open) closed(peer);
+  } catch (const ops::DeviceError&) {
+    closed(peer);
+  }
+}
+
+void Server::handle(Peer& peer, const Frame& frame) {
+  if (peer.state == Peer::State::stranger) return challenge(peer, frame);
+  if (peer.state == Peer::State::challenged) return admit(peer, frame);
+  if (peer.state == Peer::State::refused) return closed(peer);  // it has nothing to say here.
+  Unpacker in(frame.payload);
+  peer.heard = Clock::now();
+  switch (frame.kind) {
+    case FrameKind::beat:
+      return update(peer, unpack_status(in));
+    case FrameKind::set: {
+      const std::string key = in.text();
+      values_[key] = in.text();
+      return answer_get(key);
+    }
+    case FrameKind::get: {
+      const std::string key = in.text();
+      wanted_[key].insert(peer.rank);
+      return answer_get(key);
+    }
+    case FrameKind::offer: {
+      const int64_t round = in.number();
+      rounds_[round][peer.rank] = in.text();
+      return collect(round);
+    }
+    case FrameKind::post:
+      return forward(peer, in);
+    case FrameKind::failed: {
+      const bool by_peer = in.number() != 0;
+      const int status = static_cast<int>(in.number());
+      const std::string line = claims_[static_cast<size_t>(peer.rank)].name() + ": " + in.text();
+      peer.left = true;  // that it now closes says nothing more.
+      if (by_peer) return suspect(line, Clock::now() + std::chrono::milliseconds(1500), status);
+      return judge(line, status);
+    }
+    case FrameKind::leave:
+      peer.left = true;
+      if (std::ranges::all_of(ranks_, [](const Peer* p) { return p != nullptr && p->left; }))
+        send_all(FrameKind::all_left, "");
+      return;
+    default:
+      return closed(peer);
+  }
+}
+
+/// Nothing is kept, and nothing is said, before the other side has shown that it knows the secret.
+void Server::challenge(Peer& peer, const Frame& frame) {
+  const size_t size = kMagic.size() + kNonce + kProof;
+  if (frame.kind != FrameKind::hello || frame.payload.size() != size ||
+      !frame.payload.starts_with(kMagic))
+    return closed(peer);
+  const std::string nonce = frame.payload.substr(kMagic.size(), kNonce);
+  const std::string proven = frame.payload.substr(kMagic.size() + kNonce);
+  const std::string& secret = options_.launch.secret;
+  if (!same_bytes(proven, proof(secret, "hello", nonce, "", ""))) {
+    ++refused_;
+    if (refused_from_.size() < kMostNamed) refused_from_.insert(peer.stream.peer_address());
+    return closed(peer);
+  }
+  if (nonces_.size() >= kMostNonces) nonces_.clear();
+  if (!nonces_.insert(nonce).second || peers_.size() > ranks_.size() + kMostStrangers + kMostBeside)
+    return closed(peer);
+  peer.their_nonce = nonce;
+  peer.own_nonce = random_bytes(kNonce);
+  peer.state = Peer::State::challenged;
+  peer.since = Clock::now();
+  const std::string answer = proof(secret, "challenge", nonce, peer.own_nonce, "");
+  if (!peer.stream.send(FrameKind::challenge, peer.own_nonce + answer)) closed(peer);
+}
+
+void Server::admit(Peer& peer, const Frame& frame) {
+  if (frame.kind != FrameKind::claim) return closed(peer);
+  Unpacker in(frame.payload);
+  const std::string payload = in.text(), proven = in.text();
+  if (!peer.trusted && !same_bytes(proven, proof(options_.launch.secret, "claim", peer.their_nonce,
+                                                 peer.own_nonce, payload)))
+    return closed(peer);
+  Unpacker fields(payload);
+  const Claim claim = unpack_claim(fields);
+  peer.heard = Clock::now();
+  // Rank 0 looks for another rank 0 by its own address, which may lead back.
+  const Claim& ours = options_.claim;
+  if (!peer.trusted && claim.rank == 0 && claim.pid == ours.pid && claim.host == ours.host)
+    return closed(peer);
+  if (!enters(peer, claim)) return;
+  const auto missing = std::ranges::count(ranks_, nullptr);
+  if (missing == 0 && objection_.empty()) return welcome();
+  if (missing <= uninvited_ && !objection_.empty()) refuse(objection_);
+}
+
+/// Whether the meeting goes on with what `claim` has changed.
+bool Server::enters(Peer& peer, const Claim& claim) {
+  peer.state = Peer::State::refused;
+  if (complete_ || judged_) {
+    complete_ ? closed(peer) : tell_refusal(peer);
+    return false;
+  }
+  const std::string why = objection(claim);
+  if (why.empty()) {
+    const size_t index = static_cast<size_t>(claim.rank);
+    peer.state = Peer::State::ranked;
+    peer.rank = claim.rank;
+    claims_[index] = claim;
+    ranks_[index] = &peer;
+    const size_t there = ranks_.size() - static_cast<size_t>(std::ranges::count(ranks_, nullptr));
+    if (there > most_) last_arrival_ = Clock::now();
+    most_ = std::max(most_, there);
+    return true;
+  }
+  ++uninvited_;
+  const bool better = claim.world_size != options_.claim.world_size;
+  if (objection_.empty() || better) objection_ = why;
+  if (uninvited_ == 1) {
+    refuse_at_ = Clock::now() + std::min<Clock::duration>(options_.timeout, kLateComers);
+  }
+  return true;
+}
+
+/// Why `claim` cannot be one of us; empty when it can.
+std::string Server::objection(const Claim& claim) const {
+  const Claim& ours = options_.claim;
+  if (claim.version != ours.version)
+    return claim.name() + " is release " + claim.version + ", " + ours.name() + " is release " +
+           ours.version + ": install one release on all hosts";
+  // Before its own error, which is often a consequence.
+  if (claim.world_size != ours.world_size) return other_size(claim, ours);
+  if (!claim.error.empty()) return claim.name() + ": " + claim.error;
+  if (claim.rank < 0 || claim.rank >= claim.world_size)
+    return claim.name() + ": no such rank among " + std::to_string(claim.world_size);
+  if (ranks_[static_cast<size_t>(claim.rank)] != nullptr)
+    return claim.name() + " has come twice: also from " +
+           claims_[static_cast<size_t>(claim.rank)].host + " as process " +
+           std::to_string(claims_[static_cast<size_t>(claim.rank)].pid) +
+           ": give each process a rank of its own";
+  if (claim.config != ours.config)
+    return claim.name() +
+           " has another configuration: " + first_difference(claim.config, ours.config);
+  for (const Claim& other : claims_)
+    if (!claim.unique_device.empty() && other.host == claim.host &&
+        other.unique_device == claim.unique_device)
+      return claim.name() + " and " + other.name() +
+             " have the same GPU: start as many ranks a host as it has GPUs, or give each its own "
+             "CUDA_VISIBLE_DEVICES";
+  return "";
+}
+
+/// All have come: everybody learns of everybody. A rank on rank 0's host may have come by the
+/// loopback, where ranks of other hosts would not find it; it gets rank 0's address.
+void Server::welcome() {
+  listener_.close();  // no rank is missing: whatever comes now is a stranger.
+  std::string address;
+  for (const Peer* peer : ranks_) {
+    if (peer->trusted) continue;
+    const std::string here = peer->stream.local_address();
+    if (address.empty() || is_loopback(address)) address = here;
+  }
+  for (Claim& claim : claims_)
+    if (claim.address.empty() || (claim.host == claims_[0].host && is_loopback(claim.address)))
+      claim.address = address.empty() ? "127.0.0.1" : address;
+  Packer all;
+  for (const Claim& claim : claims_) {
+    Claim brief = claim;
+    brief.config.clear();
+    pack(all, brief);
+  }
+  const std::string payload = all.take();
+  for (Peer* peer : ranks_) {
+    const std::string signature =
+        proof(options_.launch.secret, "roster", peer->own_nonce, peer->their_nonce, payload);
+    peer->stream.send(FrameKind::roster, Packer().text(payload).text(signature).take());
+  }
+  complete_ = true;
+  last_progress_ = Clock::now();
+}
+
+/// Nobody starts. Every rank that has come is told why, and every one that still comes while this
+/// process lives.
+void Server::refuse(const std::string& line) {
+  if (judged_) return;
+  judged_ = true;
+  refusal_ = line;
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    const bool claimed = peer->state == Peer::State::ranked || peer->state == Peer::State::refused;
+    if (claimed || peer->trusted) tell_refusal(*peer);
+  }
+}
+
+void Server::tell_refusal(Peer& peer) {
+  const std::string signature =
+      proof(options_.launch.secret, "refusal", peer.own_nonce, peer.their_nonce, refusal_);
+  peer.stream.send(FrameKind::refusal, Packer().text(refusal_).text(signature).take());
+}
+
+void Server::answer_get(const std::string& key) {
+  const auto found = values_.find(key);
+  if (found == values_.end()) return;
+  for (const int rank : wanted_[key])
+    if (Peer* peer = ranks_[static_cast<size_t>(rank)])
+      peer->stream.send(FrameKind::value, Packer().text(key).text(found->second).take());
+  wanted_.erase(key);
+}
+
+void Server::collect(int64_t round) {
+  const std::map<int, std::string>& values = rounds_[round];
+  if (values.size() < ranks_.size()) return;
+  Packer out;
+  out.number(round);
+  for (const auto& [rank, value] : values) out.text(value);
+  rounds_.erase(round);
+  send_all(FrameKind::collected, out.take());
+}
+
+/// To one rank, or to all but the sender. A rank that is gone gets nothing: the verdict follows.
+void Server::forward(const Peer& from, Unpacker& in) {
+  const int64_t to = in.number(), topic = in.number();
+  const std::string payload = Packer().number(from.rank).number(topic).text(in.text()).take();
+  for (Peer* peer : ranks_)
+    if (peer != nullptr && peer != &from && (to < 0 || peer->rank == to))
+      peer->stream.send(FrameKind::post, payload);
+}
+
+void Server::send_all(FrameKind kind, const std::string& payload) {
+  for (Peer* peer : ranks_)
+    if (peer != nullptr) peer->stream.send(kind, payload);
+}
+
+}  // namespace rendezvous

@@ -1,0 +1,114 @@
+// Server: rank 0's end of all Controls. Here: who may come, the store, the rounds, and the verdict:
+// which rank ended the job, and why. One thread, one poll loop; nothing a stranger sends can stop
+// it. Not here: the ranks' end (control.h). May include: ops/tensor.h.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <atomic>
+#include <map>
+#include <memory>
+#include <optional>
+#include <set>
+#include <string>
+#include <thread>
+#include <vector>
+
+#include "trainer/rendezvous/control.h"
+#include "trainer/rendezvous/wire.h"
+
+namespace rendezvous {
+
+/// The proof that whoever says `what` with both nonces knows the secret.
+std::string proof(const std::string& secret, std::string_view what, const std::string& nonce_a,
+                  const std::string& nonce_b, std::string_view payload);
+
+void pack(Packer& out, const Claim& claim);
+Claim unpack_claim(Unpacker& in);
+void pack(Packer& out, const Status& status);
+Status unpack_status(Unpacker& in);
+
+/// First bytes of every connection.
+inline constexpr std::string_view kMagic = "gristmill control 2";
+inline constexpr size_t kNonce = 16, kProof = 32;
+/// Longest frame: of either side before it has shown that it knows the secret, of a claim, of a
+/// rank.
+inline constexpr size_t kStrangerLimit = 1 + kMagic.size() + kNonce + kProof, kClaimLimit = 1 << 18,
+                        kRankLimit = 1 << 26;
+
+/// See the room card.
+class Server {
+ public:
+  /// `listener` may be empty (a job of one host whose ranks come by `own`); `own` is rank 0's
+  /// connection, which needs no proof.
+  Server(const ControlOptions& options, Socket listener, Socket own);
+  /// Ends the thread; connections close.
+  ~Server();
+
+ private:
+  struct Peer;
+  using PeerList = std::vector<std::unique_ptr<Peer>>;
+
+  void run();
+  void accept_some();
+  void make_room();
+  void receive(Peer& peer);
+  void handle(Peer& peer, const Frame& frame);
+  void challenge(Peer& peer, const Frame& frame);
+  void admit(Peer& peer, const Frame& frame);
+  std::string objection(const Claim& claim) const;
+  bool enters(Peer& peer, const Claim& claim);
+  void welcome();
+  void refuse(const std::string& line);
+  void tell_refusal(Peer& peer);
+  void closed(Peer& peer);
+  void answer_get(const std::string& key);
+  void collect(int64_t round);
+  void forward(const Peer& from, Unpacker& in);
+  void watch();
+  void watch_strangers(Clock::time_point now);
+  void watch_meeting(Clock::time_point now);
+  std::string who_is_missing() const;
+  std::string refused() const;
+  Clock::duration patience() const;
+  void watch_ranks(Clock::time_point now);
+  void update(Peer& peer, const Status& status);
+  void suspect(const std::string& line, Clock::time_point when, int status);
+  void judge(const std::string& line, int status);
+  std::string place(int rank) const;
+  int going_on() const;
+  void send_all(FrameKind kind, const std::string& payload);
+
+  const ControlOptions options_;
+  Listener listener_;  ///< Closed when all have met: nobody comes later.
+  PeerList peers_;
+  std::vector<Peer*> ranks_;  ///< By rank; null: not there yet, or gone.
+  std::vector<Claim> claims_;
+  bool complete_ = false, judged_ = false;
+  std::string objection_;  ///< Why nobody will start; those still to come hear it too.
+  Clock::time_point refuse_at_{};
+  int uninvited_ = 0;
+  std::string refusal_;           ///< Once it has been told.
+  std::set<std::string> nonces_;  ///< Of every hello that was proved: none is taken twice.
+  int refused_ = 0;               ///< Connections without the secret, and where some came from.
+  std::set<std::string> refused_from_;
+  size_t most_ = 0;  ///< Ranks that were there at a time; and since when.
+  std::map<std::string, std::string> values_;
+  std::map<std::string, std::set<int>> wanted_;
+  std::map<int64_t, std::map<int, std::string>> rounds_;
+  struct Suspicion {
+    std::string line;
+    Clock::time_point when;
+    int status = 0;
+  };
+  std::optional<Suspicion> suspicion_;
+  Clock::time_point start_ = Clock::now(), last_progress_ = start_, last_look_ = start_,
+                    last_beat_ = start_, last_arrival_ = start_;
+  Clock::duration longest_pause_{};
+  int64_t first_step_ = -1;
+  bool stepped_ = false;  ///< A step has ended, so its length is known.
+  std::atomic<bool> ending_ = false;
+  std::thread thread_;
+};
+
+}  // namespace rendezvous

@@ -1,0 +1,37 @@
+// Server::Peer: one connection as the server sees it. Only server.cc and server_watch.cc include
+// it.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <string>
+#include <utility>
+
+#include "trainer/rendezvous/server.h"
+
+namespace rendezvous {
+
+/// See the room card.
+struct Server::Peer {
+  /// A stranger has proved nothing. A challenged one knows the secret, unless it repeats a hello
+  /// that it overheard. A refused one only waits to hear why.
+  enum class State : uint8_t { stranger, challenged, ranked, refused };
+
+  explicit Peer(Socket socket) : stream(std::move(socket)) {}
+  /// Of the next frame.
+  size_t limit() const {
+    if (state == State::ranked) return kRankLimit;
+    return state == State::challenged ? kClaimLimit : kStrangerLimit;
+  }
+
+  FrameStream stream;
+  State state = State::stranger;
+  bool trusted = false;  ///< Rank 0's own.
+  bool left = false, closed = false;
+  int rank = -1;
+  std::string their_nonce, own_nonce;
+  Clock::time_point since = Clock::now(), heard = since;
+  Status status;
+};
+
+}  // namespace rendezvous

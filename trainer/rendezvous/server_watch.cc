@@ -1,0 +1,194 @@
+// Server: what is concluded from silence, lost connections and ranks that stand still. Evidence
+// from near (a connection that closed, a rank's own error) ends the job at once; a rank that lost a
+// peer may be only the first to notice, so its word waits a moment for better.
+//
+// SPDX-License-Identifier: MIT
+#include <sys/socket.h>
+
+#include <algorithm>
+
+#include "tools/cli/exit_status.h"
+#include "trainer/rendezvous/server_peer.h"
+
+namespace rendezvous {
+namespace {
+
+/// How long a connection may take to show that it knows the secret; and then to say who it is.
+constexpr std::chrono::seconds kStrangerPatience{3}, kClaimPatience{10};
+
+std::string seconds(Clock::duration d) {
+  return std::to_string(std::chrono::duration_cast<std::chrono::seconds>(d).count()) + " s";
+}
+
+}  // namespace
+
+/// "rank 2 (n07, GPU 3): in step 12, last collective ...".
+std::string Server::place(int rank) const {
+  const Peer* peer = ranks_[static_cast<size_t>(rank)];
+  std::string out = claims_[static_cast<size_t>(rank)].name() + ": ";
+  if (peer == nullptr) return out;
+  const Status& s = peer->status;
+  out += s.phase == Phase::step
+             ? "in step " + std::to_string(s.step)
+             : std::string("in phase ") + name(s.phase) + " at step " + std::to_string(s.step);
+  if (!s.call.empty()) out += ", last collective: " + s.call;
+  return out;
+}
+
+/// The status of a failure that the model and the data have no part in.
+int Server::going_on() const {
+  const bool resumable = options_.resumable || std::ranges::any_of(ranks_, [](const Peer* p) {
+                           return p != nullptr && p->status.resumable;
+                         });
+  return resumable ? exit_status::kResumable : exit_status::kFailed;
+}
+
+void Server::judge(const std::string& line, int status) {
+  if (judged_) return;
+  judged_ = true;
+  send_all(FrameKind::verdict, Packer().number(status).text(line).take());
+}
+
+void Server::suspect(const std::string& line, Clock::time_point when, int status) {
+  if (suspicion_ && suspicion_->when <= when) return;
+  suspicion_ = {.line = line, .when = when, .status = status};
+}
+
+void Server::closed(Peer& peer) {
+  if (peer.closed) return;
+  peer.closed = true;
+  peer.stream.close();
+  const int rank = peer.rank;
+  if (rank < 0) return;
+  const size_t index = static_cast<size_t>(rank);
+  if (!complete_) {  // may come again
+    ranks_[index] = nullptr;
+    claims_[index] = {};
+    return;
+  }
+  if (!peer.left)
+    suspect(place(rank) + ": its connection closed: killed, or crashed",
+            Clock::now() + std::chrono::milliseconds(100), going_on());
+  ranks_[index] = nullptr;
+}
+
+void Server::update(Peer& peer, const Status& status) {
+  if (status.progress != peer.status.progress) {
+    const Clock::time_point now = Clock::now();
+    if (stepped_) longest_pause_ = std::max(longest_pause_, now - last_progress_);
+    last_progress_ = now;
+    stepped_ = stepped_ || status.step > first_step_ + 1;
+    if (first_step_ < 0 && status.phase == Phase::step) first_step_ = status.step;
+  }
+  peer.status = status;
+}
+
+void Server::watch() {
+  const Clock::time_point now = Clock::now();
+  // This thread itself stood still (a stopped process goes on): it has no right to an opinion.
+  if (now - last_look_ > std::chrono::seconds(2)) {
+    for (const std::unique_ptr<Peer>& peer : peers_) peer->heard = now;
+    last_progress_ = now;
+  }
+  last_look_ = now;
+  watch_strangers(now);
+  if (judged_) return;
+  if (now - last_beat_ > std::chrono::milliseconds(500)) {
+    last_beat_ = now;
+    send_all(FrameKind::beat, "");
+  }
+  if (!complete_) return watch_meeting(now);
+  if (suspicion_ && now >= suspicion_->when) return judge(suspicion_->line, suspicion_->status);
+  watch_ranks(now);
+}
+
+void Server::watch_strangers(Clock::time_point now) {
+  for (const std::unique_ptr<Peer>& peer : peers_) {
+    if (peer->trusted || peer->closed) continue;
+    const Clock::duration had = now - peer->since;
+    if ((peer->state == Peer::State::stranger && had > kStrangerPatience) ||
+        (peer->state == Peer::State::challenged && had > kClaimPatience))
+      closed(*peer);
+  }
+}
+
+/// Ranks of one host are started together, hosts not always: the first of a host is waited for
+/// longer than its others.
+Clock::duration Server::patience() const {
+  std::set<std::string> hosts;
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    if (ranks_[i] != nullptr) hosts.insert(claims_[i].host);
+  const bool all_hosts = static_cast<int>(hosts.size()) >= options_.launch.nodes;
+  return all_hosts ? options_.timeout : std::max(options_.timeout, options_.host_timeout);
+}
+
+void Server::watch_meeting(Clock::time_point now) {
+  if (!objection_.empty() && now >= refuse_at_) return refuse(objection_);
+  if (now - last_arrival_ >= patience()) refuse(who_is_missing());
+}
+
+std::string Server::who_is_missing() const {
+  std::string missing, there;
+  int lost = 0;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    if (ranks_[i] == nullptr) {
+      if (++lost <= 16) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
+    } else if (there.size() < 400) {
+      there += (there.empty() ? "" : ", ") + claims_[i].name();
+    }
+  }
+  std::string line = (lost == 1 ? "rank " : "ranks ") + missing + (lost > 16 ? ", ..." : "") +
+                     " of " + std::to_string(ranks_.size()) + " did not come within " +
+                     seconds(patience()) + "; there are " + there;
+  if (refused_ > 0) line += "; " + refused();
+  if (!options_.doubt.empty()) line += "; " + options_.doubt;
+  return line;
+}
+
+/// Says which connections came without the secret. Most often they are a neighbouring job's ranks,
+/// which look for their rank 0 on the same ports.
+std::string Server::refused() const {
+  const Launch& launch = options_.launch;
+  const bool one = refused_ == 1;
+  std::string from;
+  for (const std::string& address : refused_from_) from += (from.empty() ? "" : ", ") + address;
+  std::string line = std::to_string(refused_) + (one ? " connection" : " connections") + " from " +
+                     from + (one ? " was" : " were") + " refused, because " +
+                     (one ? "it does" : "they do") + " not know this job's secret";
+  if (launch.port == 0 || launch.listener >= 0) return line;  // nobody else has this port.
+  line += launch.exact_port
+              ? ": another job meets here"
+              : ": another job looks for its rank 0 on ports " + std::to_string(launch.port) +
+                    " to " + std::to_string(launch.port + kPorts - 1);
+  return line + ", or GRISTMILL_JOB_SECRET differs between hosts";
+}
+
+void Server::watch_ranks(Clock::time_point now) {
+  bool saving = false, all_wait = true;
+  int stuck = -1;
+  for (size_t i = 0; i < ranks_.size(); ++i) {
+    const Peer* peer = ranks_[i];
+    if (peer == nullptr || peer->left) continue;
+    if (now - peer->heard > options_.hang_timeout)
+      return judge(place(static_cast<int>(i)) + ": silent for " + seconds(now - peer->heard) +
+                       ": stopped, or its machine hangs",
+                   going_on());
+    saving = saving || peer->status.phase == Phase::save;
+    if (stuck < 0 || (all_wait && !peer->status.waiting) ||
+        (all_wait == peer->status.waiting &&
+         peer->status.progress < ranks_[static_cast<size_t>(stuck)]->status.progress))
+      stuck = static_cast<int>(i);
+    all_wait = all_wait && peer->status.waiting;
+  }
+  if (stuck < 0) return;
+  Clock::duration limit = options_.hang_timeout;
+  limit = std::max<Clock::duration>(limit, 4 * longest_pause_);
+  if (!stepped_ || saving) limit = std::max<Clock::duration>(limit, options_.start_timeout);
+  if (now - last_progress_ > limit)
+    judge(place(stuck) + ": nothing has moved for " + seconds(now - last_progress_) +
+              (all_wait ? ", every rank waits in a collective: this one is behind the others"
+                        : ", and this rank is the one that the others wait for"),
+          going_on());
+}
+
+}  // namespace rendezvous
