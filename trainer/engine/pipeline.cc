@@ -67,7 +67,7 @@ void Pipeline::exchange(std::span<const Action> actions) {
       stages_.receive(tensors[i], actions[i].peer);
   }
   if (actions.size() > 1) stages_.group_end();
-  Leaving leaving{.tensors = {}, .mark = stages_.mark()};
+  Leaving leaving{.mark = stages_.mark()};
   for (size_t i = 0; i < actions.size(); ++i) {
     if (actions[i].sends())
       leaving.tensors.push_back(std::move(tensors[i]));

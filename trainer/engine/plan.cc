@@ -30,12 +30,9 @@ std::vector<int64_t> step_sizes(const EngineOptions& options, const Topology& to
   return sizes;
 }
 
-/// What the actions of a planned step queue, kept to be repeated.
+/// What the actions of a planned step queue, kept to be repeated by a longer one.
 class RecordedActions {
  public:
-  /// Micro-batches that show all kinds: the first, those between, the last.
-  static constexpr int64_t kMicrobatches = 3;
-
   explicit RecordedActions(ops::Timeline& timeline) : timeline_(timeline) {}
 
   /// What is queued from here on goes into entries of its own.
@@ -43,13 +40,13 @@ class RecordedActions {
     timeline_.cut();
     return timeline_.entries().size();
   }
-  /// What was queued from `begin` on is what `action` of kMicrobatches queues.
-  void keep(const Action& action, size_t begin) {
+  /// What was queued from `begin` on is what `action` of a step of `microbatches` queues.
+  void keep(const Action& action, int64_t microbatches, size_t begin) {
     const std::span<const ops::Timeline::Entry> all = timeline_.entries().subspan(begin);
-    kept_[key_of(action, kMicrobatches)].assign(all.begin(), all.end());
+    kept_[key_of(action, microbatches)].assign(all.begin(), all.end());
     timeline_.cut();
   }
-  /// Queues what that action queued, as one of `microbatches`.
+  /// Queues what was kept of that action: of the first micro-batch, the last, or one between.
   void repeat(const Action& action, int64_t microbatches) {
     timeline_.append(kept_.at(key_of(action, microbatches)));
   }
@@ -101,10 +98,10 @@ int64_t plan_states(const ModelSpec& spec, const EngineOptions& options, const T
 }
 
 ops::Timeline plan_timeline(const ModelSpec& spec, const EngineOptions& options,
-                            const Topology& topology, ops::OperationTimes& times) {
+                            const Topology& topology, ops::OperationTimes& times,
+                            int64_t computed) {
   const Setup setup(spec, options, topology);
-  const int64_t all = options.max_microbatches;
-  const int64_t some = std::min(all, RecordedActions::kMicrobatches);
+  const int64_t all = options.max_microbatches, some = std::min(all, computed);
   ops::Timeline timeline;
   ops::PlanOps ops(timeline, times);
   Step step(setup, plan_groups(topology, &timeline), ops);
@@ -118,7 +115,7 @@ ops::Timeline plan_timeline(const ModelSpec& spec, const EngineOptions& options,
   step.run_schedule(some, [&](const Action& action, PoolTensor input) {
     const size_t at = recorded.position();
     PoolTensor out = step.compute(action, std::move(input), some);
-    recorded.keep(action, at);
+    recorded.keep(action, some, at);
     return out;
   });
   size_t schedule_end = recorded.position();
@@ -165,10 +162,7 @@ PlannedMemory plan_memory(const Setup& setup, ops::Ops* target) {
   }
   ops::PlanOps ops;
   const Step sized(setup, plan_groups(setup.topology), ops,
-                   {.device = {},
-                    .host = {},
-                    .pool_bytes = result.pool_bytes,
-                    .workspace_bytes = result.workspace_bytes});
+                   {.pool_bytes = result.pool_bytes, .workspace_bytes = result.workspace_bytes});
   const StepMemory& memory = sized.memory();
   plan.total_bytes = memory.device.used_bytes();
   plan.host_bytes = memory.host.used_bytes();

@@ -22,8 +22,8 @@ struct EnginePlan {
   double step_bytes_moved = 0;  ///< Each operand of each operation once.
 };
 
-/// The plan of one rank. `target` is the backend that would run (its workspace counts); may be null.
-/// Errors of these four: ShapeError for options that do not fit.
+/// The plan of one rank. `target` is the backend that would run (its workspace counts); may be
+/// null. Errors of these four: ShapeError for options that do not fit.
 EnginePlan plan_engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target,
                        const Topology& topology = {});
 /// The bytes of that plan's largest step alone: what plan_engine() can only exceed, for a search.
@@ -32,9 +32,11 @@ int64_t plan_largest_step(const ModelSpec& spec, const EngineOptions& options,
 /// The bytes of that plan without any step: parameters, gradients, the optimizer's state.
 int64_t plan_states(const ModelSpec& spec, const EngineOptions& options, const Topology& topology);
 /// What one rank queues in a step of max_microbatches, gradients and update, each operation as long
-/// as `times` says. The middle micro-batches are one, repeated in the schedule's order.
+/// as `times` says. Only `computed` micro-batches are computed, at least the first, one between and
+/// the last; the others repeat the one between, in the schedule's order.
 ops::Timeline plan_timeline(const ModelSpec& spec, const EngineOptions& options,
-                            const Topology& topology, ops::OperationTimes& times);
+                            const Topology& topology, ops::OperationTimes& times,
+                            int64_t computed = 3);
 
 /// A plan, and what an engine is made by.
 struct PlannedMemory {

@@ -112,17 +112,10 @@ void cross_entropy(const Pass& pass, const Chunk& c) {
 /// y becomes its own gradient (this rank's share of the sum), and the weight's is added to.
 void chunk_backward(const Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
   const Grads::Target dweight = run.grads.target(output.layer, output.role);
-  run.ops.run(ops::LinearBackwardWeight{.dweight = dweight.tensor,
-                                        .dbias = {},
-                                        .dy = dlogits,
-                                        .x = y,
-                                        .accumulate = dweight.accumulate});
-  run.ops.run(ops::LinearBackwardInput{.dx = y,
-                                       .dy = dlogits,
-                                       .weight = run.weights.get(output.layer, output.role),
-                                       .pre_activation = {},
-                                       .dbias = {},
-                                       .addend = {}});
+  run.ops.run(ops::LinearBackwardWeight{
+      .dweight = dweight.tensor, .dy = dlogits, .x = y, .accumulate = dweight.accumulate});
+  run.ops.run(ops::LinearBackwardInput{
+      .dx = y, .dy = dlogits, .weight = run.weights.get(output.layer, output.role)});
 }
 
 /// Walks over chunks of rows of y (S, B, H).
@@ -154,12 +147,7 @@ void walk(const Pass& pass, const Tensor& y, bool backward) {
         .token_loss = token_loss->slice(begin, count),
         .stats = stats ? stats->slice(0, ranks * count * 3).view({ranks, count, 3}) : Tensor(),
         .backward = backward};
-    run.ops.run(ops::LinearForward{.y = chunk.logits,
-                                   .pre_activation = {},
-                                   .x = part,
-                                   .weight = weight,
-                                   .bias = {},
-                                   .addend = {}});
+    run.ops.run(ops::LinearForward{.y = chunk.logits, .x = part, .weight = weight});
     cross_entropy(pass, chunk);
     if (backward) chunk_backward(run, output, chunk.logits, part);
   }
@@ -243,7 +231,6 @@ void head_backward(const Pass& pass, const Place& place, Carry& carry, HeadKept&
                                 .dbias = bias.tensor,
                                 .dbranch_bias = branch_bias.tensor,
                                 .dy = kept.dy,
-                                .dresidual_out = {},
                                 .x = kept.x,
                                 .mean = kept.mean,
                                 .rstd = kept.rstd,
@@ -252,7 +239,6 @@ void head_backward(const Pass& pass, const Place& place, Carry& carry, HeadKept&
                                 .dropout = dropout});
   carry = {.residual = std::move(dresidual),
            .branch = dropped ? std::move(kept.dy) : PoolTensor(),
-           .branch_bias = {},
            .branch_bias_done = branch_here};
   kept = {};
   run.grads.layer_done(spec.num_layers);

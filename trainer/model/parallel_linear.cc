@@ -20,8 +20,6 @@ void product(const Layer& l, const Tensor& y, const Tensor& a, const Tensor& a_s
                               .b = columns ? weight.columns.get() : weight.rows.get(),
                               .a_scale = a_scale,
                               .b_scale = weight.scale,
-                              .bias = {},
-                              .addend = {},
                               .fast_sums = kFastSums});
 }
 
@@ -32,7 +30,6 @@ void fp8_weight_product(const Run& run, const LaterWeights::Product& p, const Te
                               .b = p.x,
                               .a_scale = p.dy_scale,
                               .b_scale = p.x_scale,
-                              .bias = {},
                               .addend = accumulate ? dweight : Tensor(),
                               .fast_sums = kFastWeightSums});
 }
@@ -64,9 +61,7 @@ void weight_gradient(const Layer& l, const LaterWeights::Product& product,
   weight_product(l.run, product, x);
 }
 
-PendingTensor here(const Tensor& x) {
-  return {.tensor = PoolTensor::borrow(x), .source = {}, .done = {}};
-}
+PendingTensor here(const Tensor& x) { return {.tensor = PoolTensor::borrow(x)}; }
 
 /// A row-parallel linear's bias on its own: it is whole on each rank, and its gradient comes from
 /// the rows of the residual stream.
@@ -74,7 +69,7 @@ void stream_bias_gradient(const Layer& l, Role bias, const Tensor& dstream) {
   const Grads::Target b = l.grad(bias);
   if (!b.tensor) return;
   l.ops().run(ops::LinearBackwardWeight{
-      .dweight = {}, .dbias = b.tensor, .dy = dstream, .x = {}, .accumulate = b.accumulate});
+      .dweight = {}, .dbias = b.tensor, .dy = dstream, .accumulate = b.accumulate});
 }
 
 PoolTensor input_gradient(const Layer& l, Role weight, const Tensor& dy,
@@ -87,8 +82,7 @@ PoolTensor input_gradient(const Layer& l, Role weight, const Tensor& dy,
                                        .pre_activation = want.pre_activation,
                                        .activation = want.activation,
                                        .dbias = want.dbias.tensor,
-                                       .accumulate_bias = want.dbias.accumulate,
-                                       .addend = {}});
+                                       .accumulate_bias = want.dbias.accumulate});
   return dx;
 }
 
@@ -190,7 +184,6 @@ void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnPara
                                  .x = x,
                                  .weight = l.weight(roles.weight),
                                  .bias = l.weight(roles.bias),
-                                 .addend = {},
                                  .activation = a.activation});
 }
 
@@ -236,7 +229,6 @@ void row_parallel_forward(const Layer& l, LinearRoles roles, const Tensor& parti
     return fp8_forward(l, roles, partial, x, bias, addend,
                        x.kept != nullptr && l.fp8_weight_gradients());
   l.ops().run(ops::LinearForward{.y = partial,
-                                 .pre_activation = {},
                                  .x = x.values,
                                  .weight = l.weight(roles.weight),
                                  .bias = bias,

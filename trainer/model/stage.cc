@@ -40,15 +40,10 @@ PoolTensor Stage::end(const Pass& pass, Carry& carry) {
   if (branch) {
     const Layer l(pass, place_.first_layer + place_.num_layers - 1);
     pass.run.ops.run(
-        ops::ResidualNormForward{.y = {},
-                                 .residual_out = out,
-                                 .mean = {},
-                                 .rstd = {},
+        ops::ResidualNormForward{.residual_out = out,
                                  .residual = residual,
                                  .branch = branch,
                                  .branch_bias = carry.branch_bias,
-                                 .weight = {},
-                                 .bias = {},
                                  .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
   }
   carry = Carry();
@@ -95,15 +90,7 @@ Carry Stage::begin_backward(const Pass& pass, PoolTensor doutput) {
   pass.run.ops.run(
       ops::ResidualNormBackward{.dresidual = carry.residual,
                                 .dbranch = carry.branch,
-                                .dweight = {},
-                                .dbias = {},
-                                .dbranch_bias = {},
-                                .dy = {},
                                 .dresidual_out = carry.residual,
-                                .x = {},
-                                .mean = {},
-                                .rstd = {},
-                                .weight = {},
                                 .dropout = l.dropout(ops::DropoutKind::mlp_output, l.layer)});
   return carry;
 }

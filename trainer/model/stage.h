@@ -28,8 +28,8 @@ class Stage {
   /// the head is here: then the loss is added to pass.state, and the head's backward has run too
   /// (the logits are never kept), so the gradients of the output layer are done.
   PoolTensor forward(const Pass& pass, PoolTensor input);
-  /// Backward of pass.batch from the gradient of forward's result (empty with the head) to that of its
-  /// input (empty with the embeddings): all gradients are added, all kept memory is released.
+  /// Backward of pass.batch from the gradient of forward's result (empty with the head) to that of
+  /// its input (empty with the embeddings): all gradients are added, all kept memory is released.
   PoolTensor backward(const Pass& pass, PoolTensor doutput);
   /// The same in two halves: all but the weights of the layers' linears, then those.
   PoolTensor backward_input(const Pass& pass, PoolTensor doutput);

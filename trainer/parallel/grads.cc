@@ -78,7 +78,7 @@ void Grads::layer_done(int64_t layer) {
 
 void Grads::leave(int bucket) {
   const size_t at = static_cast<size_t>(bucket);
-  Leaving leaving{.bucket = bucket, .buffer = {}, .cast = {}, .done = {}};
+  Leaving leaving{.bucket = bucket};
   if (passes(bucket)) {
     leaving.buffer = std::move(buffers_[at]);
     const Bucket& b = layout_.buckets()[at];
