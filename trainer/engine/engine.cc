@@ -12,6 +12,8 @@ namespace {
 
 /// Errors: DeviceError with the plan's report.
 StepMemory allocate(const PlannedMemory& planned, ops::Ops& ops) {
+  // Before the memory of the model is taken: timing algorithms takes some, and gives it back.
+  ops.prepare(planned.calls);
   try {
     return {.device = ops::Arena(ops, planned.plan.total_bytes),
             .host = ops::Arena::on_host(ops, planned.plan.host_bytes),
@@ -43,7 +45,6 @@ Engine::Engine(const Setup& setup, Groups groups, ops::Ops& ops, const PlannedMe
       gradients_(ops, setup.options.capture),
       update_(ops, setup.options.capture) {
   step_.clear();
-  ops.prepare(planned.calls);
 }
 
 void Engine::initialise() {

@@ -97,9 +97,9 @@ class Ops {
   int64_t workspace_bytes(const AnyArgs& args) { return scratch_of(call_of(args)); }
   /// Gives scratch memory; it stays the Ops' until the Ops ends or another is given.
   virtual void set_workspace(Tensor workspace) { static_cast<void>(workspace); }
-  /// Chooses algorithms for these calls (timing them on workspace memory) so that the first step is
-  /// as fast as the rest. Tensors named in args are not changed. Calls never prepared are prepared
-  /// when they come.
+  /// Chooses algorithms for these calls, timing them on memory that it gives back, so that the first
+  /// step is as fast as the rest. Tensors named in args are not touched. Calls never prepared are
+  /// prepared when they come.
   virtual void prepare(std::span<const AnyArgs> calls) { static_cast<void>(calls); }
 
   // --- order -------------------------------------------------------------------------------------

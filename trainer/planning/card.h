@@ -18,13 +18,15 @@
 
 namespace trainer {
 
-/// The three products of a linear layer, and the two that do more beside.
+/// The products of a linear layer: its three, the two that do more beside, and FP8's.
 enum class ProductKind : uint8_t {
   forward,
   forward_activation,  ///< With bias and activation, and what was before it kept.
   input,               ///< Gradient of the input,
   input_slope,         ///< times the activation's slope, with the bias's gradient.
-  weight               ///< Gradient of the weight, added to fp32.
+  weight,              ///< Gradient of the weight, added to fp32.
+  fp8,                 ///< Forward, or the gradient of the input, with operands in FP8;
+  fp8_weight           ///< the gradient of the weight.
 };
 
 /// A product of `rows` by (outputs, inputs), whichever of its three.

@@ -18,11 +18,10 @@ using cli::concat;
 using ops::Transfer;
 
 constexpr std::pair<const char*, ProductKind> kProducts[] = {
-    {"forward", ProductKind::forward},
-    {"forward_activation", ProductKind::forward_activation},
-    {"input", ProductKind::input},
-    {"input_slope", ProductKind::input_slope},
-    {"weight", ProductKind::weight}};
+    {"forward", ProductKind::forward},      {"forward_activation", ProductKind::forward_activation},
+    {"input", ProductKind::input},          {"input_slope", ProductKind::input_slope},
+    {"weight", ProductKind::weight},        {"fp8", ProductKind::fp8},
+    {"fp8_weight", ProductKind::fp8_weight}};
 constexpr std::pair<const char*, Transfer> kTransfers[] = {
     {"all_reduce", Transfer::all_reduce},
     {"reduce_scatter", Transfer::reduce_scatter},

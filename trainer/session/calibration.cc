@@ -167,6 +167,9 @@ struct Product {
                                      .dbias = activated ? dbias : Tensor()});
       case ProductKind::weight:
         return ops.run(ops::LinearBackwardWeight{.dweight = dweight, .dy = y, .x = x});
+      case ProductKind::fp8:  // have operands of their own: add_fp8_products.
+      case ProductKind::fp8_weight:
+        break;
     }
   }
 
@@ -217,6 +220,7 @@ class Calibration {
   };
   void measure_start();
   void add_products();
+  void add_fp8_products();
   void add_attention();
   void add_passes();
   void add_pass(const std::string& name, double bytes,
@@ -331,6 +335,81 @@ void Calibration::add_products() {
   for (const int64_t h : {768, 2048, 6144})
     for (const ProductKind kind : {ProductKind::forward, ProductKind::input, ProductKind::weight})
       if (h <= plan_.most_width) add(kind, {std::min(kHeadRows, plan_.most_rows), kVocabulary, h});
+}
+
+/// Products of FP8 operands, quantized from random numbers.
+void Calibration::add_fp8_products() {
+  if (!ops_.fp8_objection().empty()) return;
+  const auto add = [&](ProductKind kind, ProductShape shape) {
+    const bool gradient = kind == ProductKind::fp8_weight;
+    // (M, N) is a sum over K.
+    const int64_t m = gradient ? shape.outputs : shape.rows,
+                  n = gradient ? shape.inputs : shape.outputs,
+                  k = gradient ? shape.rows : shape.inputs;
+    if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
+    if (!takes(8.0 * static_cast<double>(m * n) + 4.0 * static_cast<double>(k * (m + n)))) return;
+    items_.push_back({.make = [=, this](Operands& memory) -> std::function<void()> {
+                        const Tensor scale = memory.filled(DType::f32, {ops::kScaleSize}, 1);
+                        const auto quantized = [&](int64_t rows) {
+                          const Tensor values = memory.take(plan_.dtype, {rows, k}),
+                                       eight = memory.take(DType::e4m3, {rows, k});
+                          memory.randomise(values);
+                          ops_.run(ops::Quantize{.rows = eight,
+                                                 .columns = {},
+                                                 .scale = scale,
+                                                 .amax = {},
+                                                 .dbias = {},
+                                                 .x = values,
+                                                 .pre_activation = {}});
+                          return eight;
+                        };
+                        ops::Fp8Product call{.y = {},
+                                             .a = quantized(m),
+                                             .b = quantized(n),
+                                             .a_scale = scale,
+                                             .b_scale = scale,
+                                             .bias = {},
+                                             .addend = {},
+                                             .fast_sums = !gradient};
+                        call.y = memory.filled(gradient ? DType::f32 : plan_.dtype, {m, n}, 0);
+                        if (gradient) call.addend = call.y;
+                        return [this, call] { ops_.run(call); };
+                      },
+                      .note =
+                          [=, this](double seconds) {
+                            const double flops = 2.0 * static_cast<double>(m) *
+                                                 static_cast<double>(n) * static_cast<double>(k);
+                            card_.products.push_back({kind, shape.rows, shape.outputs, shape.inputs,
+                                                      flops / seconds / 1e12});
+                          }});
+  };
+  struct Width {
+    int64_t width, rows;
+  };
+  for (const auto& [h, r] : {Width{768, 65536}, Width{1280, 16384}, Width{2048, 16384},
+                             Width{4096, 8192}, Width{6144, 8192}}) {
+    if (h > plan_.most_width) continue;
+    for (const ProductKind kind : {ProductKind::fp8, ProductKind::fp8_weight})
+      for (const auto& [outputs, inputs] : std::initializer_list<std::pair<int64_t, int64_t>>{
+               {3 * h, h}, {h, h}, {4 * h, h}, {h, 4 * h}})
+        add(kind, {r, outputs, inputs});
+    add_pass("quantize", 4.0 * static_cast<double>(r * h), [=, this](Operands& memory) {
+      const Tensor x = memory.take(plan_.dtype, {r, h}), rows = memory.take(DType::e4m3, {r, h}),
+                   columns = memory.take(DType::e4m3, {h, r}),
+                   scale = memory.filled(DType::f32, {ops::kScaleSize}, 1),
+                   amax = memory.filled(DType::f32, {1}, 0);
+      memory.randomise(x);
+      return [=, this] {
+        ops_.run(ops::Quantize{.rows = rows,
+                               .columns = columns,
+                               .scale = scale,
+                               .amax = amax,
+                               .dbias = {},
+                               .x = x,
+                               .pre_activation = {}});
+      };
+    });
+  }
 }
 
 void Calibration::add_attention() {
@@ -526,6 +605,7 @@ void Calibration::measure_start() {
 void Calibration::run() {
   measure_start();
   add_products();
+  add_fp8_products();
   add_attention();
   add_passes();
   Load carrier(ops_, [&] { carrier_.queue(); });

@@ -7,6 +7,7 @@
 
 #include <cudnn.h>
 
+#include <algorithm>
 #include <utility>
 
 #include "trainer/ops/cuda/dgelu_gemm.h"
@@ -82,6 +83,7 @@ CudaOps::~CudaOps() {
   sdpa_.reset();
   gemm_.reset();
   cudaFree(own_workspace_);
+  for (void* block : outgrown_) cudaFree(block);
   for (cudaEvent_t event : events_) cudaEventDestroy(event);
   if (copy_stream_ != nullptr) {
     cudaStreamSynchronize(copy_stream_);
@@ -140,9 +142,20 @@ int64_t CudaOps::scratch_of(const AnyCall& call) {
 
 void CudaOps::set_workspace(Tensor workspace) {
   workspace_ = workspace;
+  drop_own_workspace();
+}
+
+bool CudaOps::has_recordings() const noexcept {
+  return std::ranges::any_of(graphs_, [](cudaGraphExec_t graph) { return graph != nullptr; });
+}
+
+void CudaOps::drop_own_workspace() {
   if (own_workspace_ == nullptr) return;
   synchronize();
-  cudaFree(own_workspace_);
+  if (has_recordings())
+    outgrown_.push_back(own_workspace_);
+  else
+    cudaFree(own_workspace_);
   own_workspace_ = nullptr;
   own_workspace_bytes_ = 0;
 }
@@ -154,10 +167,7 @@ char* CudaOps::scratch(int64_t bytes) {
     throw DeviceError("cuda: workspace: " + std::to_string(bytes) +
                       " bytes wanted during capture, " +
                       std::to_string(workspace_ ? workspace_.bytes() : 0) + " were given");
-  synchronize();
-  cudaFree(own_workspace_);
-  own_workspace_ = nullptr;
-  own_workspace_bytes_ = 0;
+  drop_own_workspace();
   own_workspace_ = allocate(bytes);
   own_workspace_bytes_ = bytes;
   return static_cast<char*>(own_workspace_);
@@ -243,6 +253,9 @@ void CudaOps::forget(int64_t captured) {
   if (captured < 1 || captured > static_cast<int64_t>(graphs_.size())) return;
   cudaStreamSynchronize(stream_);
   cudaGraphExecDestroy(std::exchange(graphs_[static_cast<size_t>(captured - 1)], nullptr));
+  if (has_recordings()) return;
+  for (void* block : outgrown_) cudaFree(block);
+  outgrown_.clear();
 }
 
 int device_count() noexcept {

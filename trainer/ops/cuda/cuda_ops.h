@@ -83,6 +83,10 @@ class CudaOps final : public Ops {
   int64_t scratch_of(const AnyCall& call) override;
 
  private:
+  bool has_recordings() const noexcept;
+  /// Frees the workspace of its own, or keeps it for the recordings that may use it.
+  void drop_own_workspace();
+
   int device_index_ = 0;
   HostMemory host_memory_;
   Capability capability_;
@@ -101,6 +105,7 @@ class CudaOps final : public Ops {
   Tensor workspace_;
   void* own_workspace_ = nullptr;  // when none was given, or one too small
   int64_t own_workspace_bytes_ = 0;
+  std::vector<void*> outgrown_;  // former workspaces, which recordings may still use
   std::unique_ptr<Gemm> gemm_;
   std::unique_ptr<Sdpa> sdpa_;
   std::vector<cudaGraphExec_t> graphs_;

@@ -295,6 +295,30 @@ TEST_P(CudaStep, CaptureReplaysWithNewNumbers) {
   EXPECT_THROW(sides[1]->replay(captured + 1), DeviceError);
 }
 
+// A recording keeps the scratch memory that it was made with, although a later operation wants more.
+TEST_P(CudaStep, ARecordingOutlivesItsScratchMemory) {
+  const int64_t columns = 1 << 16;  // 132 MiB of partial sums, a block of its own for the driver.
+  const Twin dy = random(model(), {64, columns}), sums = empty(DType::f32, {columns}),
+             wide = random(model(), {16, 4 * columns}), others = empty(DType::f32, {4 * columns});
+  const auto sum = [&](const Twin& of, const Twin& into) {
+    sides[1]->run(ops::LinearBackwardWeight{
+        .dweight = {}, .dbias = into[1], .dy = of[1], .x = {}, .accumulate = false});
+  };
+  sum(dy, sums);
+  const std::vector<uint8_t> wanted = bytes(sums[1]);
+  ASSERT_TRUE(sides[1]->begin_capture());
+  sum(dy, sums);
+  const int64_t captured = sides[1]->end_capture();
+  sum(wide, others);
+  const std::vector<uint8_t> others_wanted = bytes(others[1]);
+  sides[1]->run(ops::Fill{.dst = sums[1], .value = 0});
+  sides[1]->replay(captured);
+  EXPECT_EQ(bytes(sums[1]), wanted);
+  sides[1]->forget(captured);
+  sum(wide, others);
+  EXPECT_EQ(bytes(others[1]), others_wanted);
+}
+
 // Of the size that lies on huge pages, made by another thread while this one records.
 TEST_P(CudaStep, LargeHostBlocksAreMadeByAnyThread) {
   if (model() != DType::f32) GTEST_SKIP() << "one dtype is enough";
