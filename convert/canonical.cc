@@ -36,7 +36,7 @@ void add_layer(std::vector<CanonicalEntry>& entries, const ModelSpec& spec, int6
     if (bias) add(name + ".bias", {out});
   };
   const bool mlp_bias = spec.has_mlp_bias();
-  norm("input_layernorm", h);
+  if (spec.has_input_norm(layer)) norm("input_layernorm", h);
   linear("self_attention.linear_q", q, h, spec.has_qkv_bias());
   linear("self_attention.linear_k", kv, h, spec.has_qkv_bias());
   linear("self_attention.linear_v", kv, h, spec.has_qkv_bias());
@@ -93,16 +93,18 @@ void pad_vocabulary(CanonicalModel& model, int64_t unit) {
 
 std::vector<CanonicalEntry> canonical_entries(const ModelSpec& spec) {
   std::vector<CanonicalEntry> entries;
-  const int64_t h = spec.hidden_size;
-  entries.push_back({"embedding.word_embeddings.weight", {spec.padded_vocab_size, h}});
+  const int64_t h = spec.hidden_size, e = spec.embedding_columns();
+  entries.push_back({"embedding.word_embeddings.weight", {spec.padded_vocab_size, e}});
   if (spec.position == trainer::Position::learned)
     entries.push_back({"embedding.position_embeddings.weight",
                        {spec.max_position_embeddings + spec.position_offset, h}});
+  if (spec.projects_embeddings()) entries.push_back({"embedding.project_in.weight", {h, e}});
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) add_layer(entries, spec, layer);
   entries.push_back({"decoder.final_layernorm.weight", {h}});
   if (spec.norm == ops::Norm::layernorm) entries.push_back({"decoder.final_layernorm.bias", {h}});
+  if (spec.projects_embeddings()) entries.push_back({"project_out.weight", {e, h}});
   if (!spec.tied_embeddings)
-    entries.push_back({"output_layer.weight", {spec.padded_vocab_size, h}});
+    entries.push_back({"output_layer.weight", {spec.padded_vocab_size, e}});
   return entries;
 }
 
@@ -110,6 +112,7 @@ void check_numbers(const ModelSpec& spec) {
   constexpr int64_t kMost = int64_t{1} << 30;  // products of two, tripled, fit 64 bits
   for (const auto& [name, value] :
        {std::pair("layers", spec.num_layers), std::pair("hidden size", spec.hidden_size),
+        std::pair("embedding size", spec.embedding_size),
         std::pair("MLP size", spec.ffn_hidden_size), std::pair("heads", spec.num_attention_heads),
         std::pair("key/value groups", spec.num_query_groups),
         std::pair("head size", spec.kv_channels),

@@ -12,6 +12,7 @@
 #include <set>
 #include <system_error>
 
+#include "convert/families/families.h"
 #include "convert/torch_file.h"
 #include "convert/torch_weights.h"
 #include "libindexed/format.h"
@@ -127,6 +128,22 @@ void write_shard(const std::vector<Named>& shard, const std::string& path, const
   out.commit();
 }
 
+// Several names stand for one formula, and transformers rounds it differently under each: the
+// source's name stays where it says what the model computes.
+void keep_activation_name(const Family& family, const TokenizerFiles& source,
+                          ordered_json& config) {
+  const auto file = std::find_if(source.model_files.begin(), source.model_files.end(),
+                                 [](const TokenizerFile& f) { return f.name == "config.json"; });
+  if (file == source.model_files.end()) return;
+  const json before = json::parse(file->text, nullptr, false);
+  for (const KeyRow& row : family.keys) {
+    if (row.field != "activation" || !before.is_object() || !before.contains(row.key())) continue;
+    const json& name = before[row.key()];
+    if (name.is_string() && same_activation(name.get<std::string>(), config[row.key()]))
+      config[row.key()] = name;
+  }
+}
+
 ordered_json make_config(const CanonicalModel& model, const Family& family,
                          const TokenizerFiles& tokenizer, const std::string& dtype) {
   ordered_json config;
@@ -135,6 +152,7 @@ ordered_json make_config(const CanonicalModel& model, const Family& family,
   config["vocab_size"] = model.spec.padded_vocab_size;
   const ordered_json own = write_config(family, model.spec);
   for (const auto& [key, value] : own.items()) config[key] = value;
+  keep_activation_name(family, tokenizer, config);
   for (const auto& [key, id] : tokenizer.ids.items()) config[key] = id;
   config["tie_word_embeddings"] = model.spec.tied_embeddings;
   config["use_cache"] = true;

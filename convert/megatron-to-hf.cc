@@ -31,6 +31,7 @@ struct Options {
   std::string vocab_file, merge_file, tokenizer, activation;
   std::string layout = "legacy", args_object = "ordereddict";
   std::string verify, report;
+  std::vector<std::string> neox_configs;
   std::optional<int64_t> iteration, vocab_size, num_attention_heads;
   int64_t max_shard_bytes = 5'000'000'000;
   int64_t divisible_by = 128;
@@ -70,8 +71,8 @@ const cli::Table<Options> kFlags = {
        .letter = 'i',
        .aliases = "load load-dir",
        .value = "PATH",
-       .help = "Checkpoint to read. A folder that --save of the trainer or of Megatron wrote, one "
-               "iter_* folder of it, or a model_optim_rng.pt.",
+       .help = "Checkpoint to read. A folder that --save of the trainer, of Megatron or of "
+               "GPT-NeoX wrote, one iter_* or global_step* folder of it, or a model_optim_rng.pt.",
        .field = cli::text(&Options::input),
        .required = true},
       {.name = "output",
@@ -114,6 +115,11 @@ const cli::Table<Options> kFlags = {
        .value = "NAME",
        .help = "Activation of the MLP, where the checkpoint's arguments are wrong or missing.",
        .field = cli::choice(&Options::activation, {"gelu", "gelu_new", "relu"})},
+      {.name = "neox-config",
+       .value = "FILE",
+       .help = "GPT-NeoX's configurations of the run that wrote the checkpoint. Default: those "
+               "that it put beside it, in configs.",
+       .field = cli::last_list(&Options::neox_configs)},
       {.name = "max-shard-size",
        .value = "SIZE",
        .help = "Largest safetensors file, as 5GB (10^9) or 5G (2^30). A larger tensor has a file "
@@ -184,6 +190,7 @@ CanonicalModel read_source(const Options& options) {
   source.iteration = options.iteration;
   source.num_attention_heads = options.num_attention_heads;
   source.activation = options.activation;
+  source.neox_configs = options.neox_configs;
   source.strict_pickle = options.strict_pickle;
   if (options.ignore_checksums) source.checksums = TorchFile::Checksums::ignore;
   return read_megatron(options.input, source);

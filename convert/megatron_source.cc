@@ -11,6 +11,7 @@
 
 #include "convert/families/families.h"
 #include "convert/megatron_names.h"
+#include "convert/neox_source.h"
 #include "convert/torch_dist.h"
 #include "convert/torch_weights.h"
 #include "convert/zero_source.h"
@@ -388,6 +389,7 @@ CanonicalModel read_megatron(const std::string& path, const SourceOptions& optio
     return assemble(collect(ranks), ranks[0].file->root(), is_core(ranks[0].file->root()), place,
                     std::nullopt, options);
   }
+  if (is_neox_checkpoint(place)) return read_neox(place, options);
   if (TorchDist::is_at(place)) return read_torch_dist(place, options);
   if (const int64_t ranks = zero_tensor_ranks(place); ranks > 0)
     return read_zero(place, ranks, options);

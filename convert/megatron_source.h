@@ -1,14 +1,15 @@
 // SPDX-License-Identifier: MIT
 // Megatron's own checkpoints, read: model_optim_rng.pt of any checkpoint_version, legacy,
 // Transformer Engine and core names, tensor and pipeline ranks joined; Megatron-DeepSpeed's
-// mp_rank and layer files. Parameters only: optimizer state stays where it is. The trainer's own
-// checkpoints are trainer_source.h's.
+// mp_rank and layer files; GPT-NeoX's through neox_source.h. Parameters only: optimizer state stays
+// where it is. The trainer's own checkpoints are trainer_source.h's.
 // Source: docs/format/megatron-checkpoint.5.md.
 #pragma once
 
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "convert/canonical.h"
 #include "convert/torch_file.h"
@@ -21,6 +22,8 @@ struct SourceOptions {
   std::optional<int64_t> num_attention_heads = {};  ///< for files without arguments
   std::string activation = {};  ///< gelu, gelu_new, relu: overrules the arguments
   TorchFile::Checksums checksums = TorchFile::Checksums::require;
+  /// GPT-NeoX's configurations, where they are not those beside its checkpoint.
+  std::vector<std::string> neox_configs = {};
   bool strict_pickle = false;  ///< refuse classes that are not understood even in the arguments
 };
 

@@ -162,6 +162,9 @@ void refuse_unspeakable(const ModelSpec& spec) {
     throw FormatError("Megatron-LM has no argument for a ReLU MLP");
   if (spec.parallel_residual)
     throw FormatError("Megatron-LM has no layer with attention and MLP in parallel");
+  if (spec.post_norm || spec.projects_embeddings())
+    throw FormatError(
+        "Megatron-LM has no norms behind the branches alone, and no projected embeddings");
   if (spec.position_offset != 0)
     throw FormatError("Megatron-LM has no positions that start behind an offset");
   if (spec.attention_bias || spec.mlp_bias)

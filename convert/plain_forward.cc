@@ -38,8 +38,15 @@ class Forward {
 
   std::vector<float> run() {
     embed();
-    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) block(layer);
-    Matrix normed = norm("decoder.final_layernorm");
+    for (int64_t layer = 0; layer < spec_.num_layers; ++layer) {
+      spec_.post_norm ? post_norm_block(layer) : block(layer);
+    }
+    Matrix normed = spec_.post_norm ? std::move(x_) : norm("decoder.final_layernorm");
+    if (spec_.projects_embeddings()) {
+      Matrix narrow(length_, spec_.embedding_size);
+      linear(narrow, normed, "project_out", ops::Activation::none, false);
+      normed = std::move(narrow);
+    }
     Matrix logits(length_, spec_.padded_vocab_size);
     linear(logits, normed, spec_.tied_embeddings ? "embedding.word_embeddings" : "output_layer",
            ops::Activation::none, false);
@@ -58,14 +65,30 @@ class Forward {
   }
 
   void embed() {
-    std::vector<float> words, places;
+    std::vector<float> words;
     std::vector<int32_t> positions(tokens_.size());
     for (size_t i = 0; i < positions.size(); ++i)
       positions[i] = static_cast<int32_t>(static_cast<int64_t>(i) + spec_.position_offset);
+    Matrix narrow(spec_.projects_embeddings() ? length_ : 0, spec_.embedding_columns());
     ops::EmbeddingForward args;
-    args.x = x_.view;
+    args.x = spec_.projects_embeddings() ? narrow.view : x_.view;
     args.tokens = Tensor(tokens_.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
     args.token_table = weight("embedding.word_embeddings.weight", words);
+    if (spec_.projects_embeddings()) {
+      cpu_.run(args);
+      linear(x_, narrow, "embedding.project_in", ops::Activation::none, false);
+      Matrix at(length_, spec_.hidden_size);
+      args.x = at.view;
+      args.token_table = {};
+      embed_positions(args, positions);
+      add(at);
+      return;
+    }
+    embed_positions(args, positions);
+  }
+
+  void embed_positions(ops::EmbeddingForward args, std::vector<int32_t>& positions) {
+    std::vector<float> places;
     if (spec_.position == trainer::Position::learned) {
       args.positions = Tensor(positions.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
       args.position_table = weight("embedding.position_embeddings.weight", places);
@@ -161,9 +184,18 @@ class Forward {
     return packed;
   }
 
-  void block(int64_t layer) {
-    const Matrix first = norm(layer_name(layer, "input_layernorm"));
-    Matrix qkv = road_ == QkvRoad::fused ? qkv_fused(first, layer) : qkv_apart(first, layer);
+  // As the branches of OPT-350m: each is added, then normed. The norm behind the second one is
+  // called the next layer's, or the final one.
+  void post_norm_block(int64_t layer) {
+    add(attention(x_, layer));
+    x_ = norm(layer_name(layer, "pre_mlp_layernorm"));
+    add(layer_linear(mlp_inner(x_, layer), layer, "mlp.linear_fc2", spec_.hidden_size));
+    x_ = norm(layer + 1 < spec_.num_layers ? layer_name(layer + 1, "input_layernorm")
+                                           : "decoder.final_layernorm");
+  }
+
+  Matrix attention(const Matrix& x, int64_t layer) {
+    Matrix qkv = road_ == QkvRoad::fused ? qkv_fused(x, layer) : qkv_apart(x, layer);
     if (spec_.qk_norm) norm_heads(qkv, layer);
     if (spec_.position == trainer::Position::rotary) rotate(qkv);
     Matrix mixed(length_, spec_.num_attention_heads * spec_.kv_channels);
@@ -178,11 +210,14 @@ class Forward {
     if (spec_.sliding_window > 0)
       args.first_key = Tensor(first_key.data(), ops::DType::i32, ops::Device::cpu, {length_, 1});
     cpu_.run(args);
-    const Matrix attention =
-        layer_linear(mixed, layer, "self_attention.linear_proj", spec_.hidden_size);
-    if (!spec_.parallel_residual) add(attention);
+    return layer_linear(mixed, layer, "self_attention.linear_proj", spec_.hidden_size);
+  }
+
+  void block(int64_t layer) {
+    const Matrix branch = attention(norm(layer_name(layer, "input_layernorm")), layer);
+    if (!spec_.parallel_residual) add(branch);
     const Matrix second = norm(layer_name(layer, "pre_mlp_layernorm"));
-    if (spec_.parallel_residual) add(attention);
+    if (spec_.parallel_residual) add(branch);
     add(layer_linear(mlp_inner(second, layer), layer, "mlp.linear_fc2", spec_.hidden_size));
   }
 

@@ -37,12 +37,13 @@ struct FieldReader {
   std::string key;
   const json& value;
   ModelSpec& spec;
+  bool inverted;
 
   void operator()(int64_t ModelSpec::*member) const { spec.*member = whole_number(key, value); }
   void operator()(float ModelSpec::*member) const { spec.*member = real_number(key, value); }
   void operator()(bool ModelSpec::*member) const {
     if (!value.is_boolean()) refuse(key, value, ", expected true or false");
-    spec.*member = value.get<bool>();
+    spec.*member = value.get<bool>() != inverted;
   }
   void operator()(ops::Activation ModelSpec::*member) const {
     if (!value.is_string()) refuse(key, value, ", expected an activation's name");
@@ -60,12 +61,13 @@ struct FieldReader {
 
 struct FieldWriter {
   const ModelSpec& spec;
+  bool inverted = false;
 
   ordered_json operator()(int64_t ModelSpec::*member) const {
     return spec.*member > 0 ? ordered_json(spec.*member) : ordered_json();
   }
   ordered_json operator()(float ModelSpec::*member) const { return shortest(spec.*member); }
-  ordered_json operator()(bool ModelSpec::*member) const { return spec.*member; }
+  ordered_json operator()(bool ModelSpec::*member) const { return spec.*member != inverted; }
   ordered_json operator()(ops::Activation ModelSpec::*member) const {
     return activation_name(spec.*member);
   }
@@ -93,7 +95,7 @@ void read_key(const KeyRow& row, const json& config, ModelSpec& spec) {
   }
   if (said || row.value.empty()) {
     if (found == config.end()) throw FormatError("no key \"" + row.key() + "\"");
-    std::visit(FieldReader{row.key(), *found, spec}, field.member);
+    std::visit(FieldReader{row.key(), *found, spec, row.inverted}, field.member);
   } else {
     // null is none, where the key is a count.
     const bool none =
@@ -105,6 +107,7 @@ void read_key(const KeyRow& row, const json& config, ModelSpec& spec) {
 // What a config may leave out because it follows.
 void fill(ModelSpec& spec) {
   if (spec.ffn_hidden_size == 0) spec.ffn_hidden_size = 4 * spec.hidden_size;
+  if (spec.embedding_size == spec.hidden_size) spec.embedding_size = 0;
   if (spec.num_query_groups == 0) spec.num_query_groups = spec.num_attention_heads;
   if (spec.num_attention_heads % spec.num_query_groups != 0)
     throw FormatError("num_key_value_heads does not divide num_attention_heads");
@@ -154,6 +157,14 @@ ops::Activation activation_from_name(const std::string& name) {
   if (name == "relu") return ops::Activation::relu;
   if (name == "silu") return ops::Activation::swiglu;
   throw FormatError("activation \"" + name + "\" is not supported");
+}
+
+bool same_activation(const std::string& a, const std::string& b) noexcept {
+  try {
+    return activation_from_name(a) == activation_from_name(b);
+  } catch (const FormatError&) {
+    return false;
+  }
 }
 
 void read_rope(const json& config, ModelSpec& spec) {
@@ -206,12 +217,13 @@ ordered_json write_config(const Family& family, const ModelSpec& spec) {
   ModelSpec said = spec;
   said.attention_bias = spec.has_proj_bias();
   said.mlp_bias = spec.has_mlp_bias();
+  said.embedding_size = spec.embedding_columns();
   ordered_json out;
   for (const KeyRow& row : family.keys) {
     if (row.use == KeyRow::Use::read) continue;
-    out[row.key()] = row.field.empty()
-                         ? ordered_json::parse(row.value)
-                         : std::visit(FieldWriter{said}, trainer::model_field(row.field).member);
+    out[row.key()] = row.field.empty() ? ordered_json::parse(row.value)
+                                       : std::visit(FieldWriter{said, row.inverted},
+                                                    trainer::model_field(row.field).member);
     if (row.field != "rotary_base") continue;
     if (const ordered_json scaling = rope_scaling(spec); !scaling.is_null())
       out["rope_scaling"] = scaling;
@@ -233,6 +245,8 @@ ModelSpec read_config(const Family& family, const json& config) {
       if (type != "full_attention") refuse("layer_types", *types, ", which is not supported");
   check_numbers(spec);
   fill(spec);
+  if (const std::string reason = trainer::rotary_refusal(spec); !reason.empty())
+    throw FormatError(reason);
   if (const std::string reason = refusal(family, spec); !reason.empty())
     throw FormatError("not a " + std::string(family.name) + " model known here: " + reason);
   return spec;

@@ -30,6 +30,9 @@ std::string_view activation_name(ops::Activation activation);
 /// The other way. Errors: indexed::FormatError for one that the trainer has not.
 ops::Activation activation_from_name(const std::string& name);
 
+/// Whether both names stand for one formula; false for names of none.
+bool same_activation(const std::string& a, const std::string& b) noexcept;
+
 /// Rotary positions of a config: rope_theta, rope_scaling, or transformers 5's rope_parameters.
 /// Keys of a family's own (gpt_neox) are rows of it.
 /// Errors: indexed::FormatError for a rope_type other than default, linear and llama3.

@@ -23,12 +23,30 @@ std::string numbered(std::string_view pattern, int64_t layer) {
   return name;
 }
 
+std::string canonical_name(const NameRow& row, std::string_view name,
+                           const trainer::ModelSpec& spec, int64_t layer) {
+  if (layer < 0) return std::string(name);
+  if (row.next && layer + 1 == spec.num_layers)
+    return "decoder.final_layernorm" + std::string(name.substr(name.rfind('.')));
+  return layer_name(row.next ? layer + 1 : layer, name);
+}
+
 // A row's canonical names of one layer; -1: of the whole model.
-std::vector<std::string> canonical_names(const NameRow& row, int64_t layer) {
+std::vector<std::string> canonical_names(const NameRow& row, const trainer::ModelSpec& spec,
+                                         int64_t layer) {
   std::vector<std::string> names;
   for (std::string_view name : row.canonical)
-    names.push_back(layer < 0 ? std::string(name) : layer_name(layer, name));
+    names.push_back(canonical_name(row, name, spec, layer));
   return names;
+}
+
+// Whether the model has the row's tensor; `tensors` has a key for each that it has.
+template <class Tensors>
+bool has_row(const NameRow& row, const trainer::ModelSpec& spec, int64_t layer,
+             const Tensors& tensors) {
+  using When = NameRow::When;
+  if (row.when != When::always && (row.when == When::post_norm) != spec.post_norm) return false;
+  return !row.optional || tensors.contains(canonical_name(row, row.canonical[0], spec, layer));
 }
 
 QkvShape qkv_shape(const trainer::ModelSpec& spec) {
@@ -46,7 +64,8 @@ TensorSource part_of(const CanonicalModel& model, const std::string& name) {
 
 TensorSource export_row(const NameRow& row, const CanonicalModel& model, int64_t layer) {
   std::vector<TensorSource> parts;
-  for (const std::string& name : canonical_names(row, layer)) parts.push_back(part_of(model, name));
+  for (const std::string& name : canonical_names(row, model.spec, layer))
+    parts.push_back(part_of(model, name));
   TensorSource source = row.fuse == Fuse::grouped
                             ? join_qkv(parts[0], parts[1], parts[2], qkv_shape(model.spec))
                             : join_rows(parts);
@@ -58,7 +77,7 @@ using Shapes = std::map<std::string, std::vector<int64_t>>;
 void import_row(const NameRow& row, TensorSource source, const trainer::ModelSpec& spec,
                 const Shapes& shapes, int64_t layer, std::map<std::string, TensorSource>& out) {
   if (row.transposed) source = transpose(source);
-  const std::vector<std::string> names = canonical_names(row, layer);
+  const std::vector<std::string> names = canonical_names(row, spec, layer);
   if (row.fuse == Fuse::grouped) {
     const std::vector<TensorSource> parts = split_qkv(source, qkv_shape(spec), QkvOrder::grouped);
     for (size_t i = 0; i < names.size(); ++i) out[names[i]] = parts[i];
@@ -131,6 +150,7 @@ std::vector<std::pair<std::string, TensorSource>> export_tensors(const Family& f
   for (const NameRow& row : family.rows) {
     const std::string_view first = row.canonical[0];
     if (first == kOutputLayer && model.spec.tied_embeddings) continue;
+    if (!has_row(row, model.spec, -1, model.tensors)) continue;
     if (!first.starts_with("embedding.")) {
       last.push_back(row);
     } else {
@@ -139,7 +159,7 @@ std::vector<std::pair<std::string, TensorSource>> export_tensors(const Family& f
   }
   for (int64_t layer = 0; layer < model.spec.num_layers; ++layer)
     for (const NameRow& row : family.layer_rows)
-      if (!row.optional || model.tensors.contains(layer_name(layer, row.canonical[0])))
+      if (has_row(row, model.spec, layer, model.tensors))
         out.emplace_back(numbered(row.hf, layer), export_row(row, model, layer));
   for (const NameRow& row : last) out.emplace_back(row.hf, export_row(row, model, -1));
   return out;
@@ -172,11 +192,12 @@ std::map<std::string, TensorSource> import_tensors(
       left.erase(std::string(row.hf));  // the same numbers as the embedding
       continue;
     }
+    if (!has_row(row, spec, -1, shapes)) continue;
     import_row(row, take(std::string(row.hf)), spec, shapes, -1, out);
   }
   for (int64_t layer = 0; layer < spec.num_layers; ++layer)
     for (const NameRow& row : family.layer_rows)
-      if (!row.optional || shapes.contains(layer_name(layer, row.canonical[0])))
+      if (has_row(row, spec, layer, shapes))
         import_row(row, take(numbered(row.hf, layer)), spec, shapes, layer, out);
   if (!left.empty())
     throw FormatError(left.begin()->second.place + ": " + left.begin()->first +

@@ -23,11 +23,15 @@ enum class Fuse : uint8_t { none, stacked, grouped };
 /// One tensor of a family. "{}" in `hf` stands for the layer's number, and the canonical names are
 /// then suffixes of layer_name(). A bias that the family always has, and the model lacks, is zeros.
 struct NameRow {
+  enum class When : uint8_t { always, pre_norm, post_norm };
   std::string_view hf;
   std::vector<std::string_view> canonical;
   Fuse fuse = Fuse::none;
-  bool transposed = false;  ///< stored (in, out)
-  bool optional = false;    ///< absent where the model has no such tensor
+  bool transposed = false;   ///< stored (in, out)
+  bool optional = false;     ///< absent where the model has no such tensor
+  When when = When::always;  ///< models that have the row: by ModelSpec::post_norm
+  /// The canonical names are of the next layer; behind the last one they are the final norm's.
+  bool next = false;
 };
 
 /// One key of config.json.
@@ -46,6 +50,7 @@ struct KeyRow {
   std::string_view value = {};
   std::string_view own_key = {};  ///< Empty: as model_fields.h has it.
   Use use = Use::both;
+  bool inverted = false;  ///< A bool field's: the key says the opposite.
 
   std::string key() const;
 };

@@ -169,9 +169,8 @@ TEST_P(FamilyTest, FoldersOfTransformersAreReadAndWritten) {
 TEST_P(FamilyTest, GoesThroughMegatronsFileOrIsRefused) {
   const CanonicalModel model =
       read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/" + GetParam());
-  const bool spoken = model.spec.activation != ops::Activation::relu &&
-                      !model.spec.parallel_residual && !model.spec.attention_bias &&
-                      !model.spec.rotary_scaling;
+  const bool spoken = model.spec.position_offset == 0 && !model.spec.parallel_residual &&
+                      !model.spec.attention_bias && !model.spec.rotary_scaling;
   for (const bool core : {false, true}) {
     const MegatronTarget target{.path = path(core ? "core" : "legacy"), .core_names = core};
     if (!spoken) {
@@ -189,10 +188,10 @@ TEST_P(FamilyTest, GoesThroughMegatronsFileOrIsRefused) {
 }
 
 INSTANTIATE_TEST_SUITE_P(HuggingFace, FamilyTest,
-                         ::testing::Values("gpt2", "opt", "gpt_neox", "gpt_neox_serial", "llama",
-                                           "llama_biases", "llama_linear", "mistral",
-                                           "mistral_whole", "qwen2", "qwen3", "gpt2_bin",
-                                           "llama_bin"),
+                         ::testing::Values("gpt2", "opt", "opt_350m", "opt_gelu", "gpt_neox",
+                                           "gpt_neox_serial", "llama", "llama_biases",
+                                           "llama_linear", "mistral", "mistral_whole", "qwen2",
+                                           "qwen3", "gpt2_bin", "llama_bin"),
                          [](const auto& info) { return std::string(info.param); });
 
 TEST_F(ConvertTest, AHeadThatDiffersFromATiedEmbeddingIsKept) {
@@ -444,6 +443,8 @@ TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
   EXPECT_THAT(
       with("llama", "rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}),
       HasSubstr("not a llama model known here: rotary_percent is 0.5, expected 1"));
+  EXPECT_THAT(with("gpt_neox", "rotary_pct", 0.2),
+              HasSubstr("rotary_percent 0.200000 of kv_channels 8 is 1: expected an even number"));
   EXPECT_THAT(with("mistral", "sliding_window", 2.5), HasSubstr("expected a whole number"));
   EXPECT_THAT(with("qwen2", "head_dim", int64_t{1} << 62),
               HasSubstr("head size of 4611686018427387904"));
@@ -452,7 +453,14 @@ TEST_F(ConvertTest, ConfigurationsThatMeanAnotherModelAreRefused) {
               HasSubstr("no tensor model.layers.0.self_attn.q_proj.bias"));
   EXPECT_THAT(with("qwen3", "model_type", "llama"),
               HasSubstr("k_norm.weight is no tensor of a llama"));
-  EXPECT_THAT(with("opt", "word_embed_proj_dim", 8), HasSubstr("key \"word_embed_proj_dim\" is 8"));
+  EXPECT_THAT(with("opt", "word_embed_proj_dim", 8),
+              HasSubstr("no tensor model.decoder.project_in"));
+  EXPECT_THAT(with("opt", "do_layer_norm_before", false),
+              HasSubstr("final_layer_norm.bias is no tensor of a opt"));
+  EXPECT_THAT(with("opt_350m", "do_layer_norm_before", true),
+              HasSubstr("no tensor model.decoder.final_layer_norm"));
+  EXPECT_THAT(with("opt_350m", "word_embed_proj_dim", 16),
+              HasSubstr("project_in.weight is no tensor of a opt"));
 }
 
 TEST_F(ConvertTest, NumbersThatAreNotFiniteAreSaid) {

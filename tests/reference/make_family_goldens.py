@@ -24,6 +24,11 @@ configs = {
     "gpt2": transformers.GPT2Config(vocab_size=V, n_positions=P, n_embd=H, n_layer=L, n_head=N, activation_function="gelu"),
     "opt": transformers.OPTConfig(vocab_size=V, hidden_size=H, ffn_dim=F, num_hidden_layers=L, num_attention_heads=N,
                                   max_position_embeddings=P, word_embed_proj_dim=H),
+    "opt_350m": transformers.OPTConfig(vocab_size=V, hidden_size=H, ffn_dim=F, num_hidden_layers=L, num_attention_heads=N,
+                                       max_position_embeddings=P, word_embed_proj_dim=10, do_layer_norm_before=False),
+    "opt_gelu": transformers.OPTConfig(vocab_size=V, hidden_size=H, ffn_dim=F, num_hidden_layers=L, num_attention_heads=N,
+                                       max_position_embeddings=P, word_embed_proj_dim=24, activation_function="gelu",
+                                       tie_word_embeddings=False),
     "gpt_neox": transformers.GPTNeoXConfig(vocab_size=V, hidden_size=H, intermediate_size=F, num_hidden_layers=L,
                                            num_attention_heads=2, max_position_embeddings=P, hidden_act="gelu"),
     "gpt_neox_serial": transformers.GPTNeoXConfig(

@@ -20,6 +20,11 @@ FAMILIES = {
     "gpt2_dropout": dict(steps=1, norm="ln", act="gelu_tanh", heads=2, groups=2, hidden_dropout=0.1, attention_dropout=0.2),
     "gpt2_documents": dict(norm="ln", act="gelu_tanh", heads=2, groups=2, documents=True),
     "opt": dict(norm="ln", act="relu", heads=2, groups=2, offset=2),
+    # OPT-350m's form, and its projections in a model of the usual form.
+    "opt_post": dict(norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=8),
+    "opt_post_dropout": dict(steps=1, norm="ln", act="relu", heads=2, groups=2, offset=2, post=True, e=8, hidden_dropout=0.1,
+                             attention_dropout=0.2),
+    "projected": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, e=24),
     "gpt_neox": dict(norm="ln", act="gelu_erf", heads=2, groups=2, rotary=0.25, parallel=True, untied=True),
     "llama": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24),
     "mistral": dict(norm="rms", act="swiglu", heads=4, groups=2, rotary=1.0, bias="", untied=True, ffn=24, window=3, d=6),
@@ -32,6 +37,7 @@ FAMILIES = {
     "scaled": dict(steps=1, norm="ln", act="gelu_tanh", heads=2, groups=1, rotary=1.0, bias="mlp", qk_norm=True,
                    rope=dict(factor=4.0, low=0.05, high=0.75, original=6)),
 }
+NEWER = ["opt_post", "opt_post_dropout", "projected"]
 L, H = 2, 16
 
 
@@ -83,12 +89,16 @@ def parameters(c, generator):
         if any(kind in bias for kind in of):
             add(name + ".bias", out)
 
-    add("embedding.word_embeddings.weight", PADDED, h)
+    e = c.get("e", h)
+    add("embedding.word_embeddings.weight", PADDED, e)
     if "rotary" not in c:
         add("embedding.position_embeddings.weight", S + 3 + c.get("offset", 0), h)
+    if e != h:
+        add("embedding.project_in.weight", h, e)
     for layer in range(L):
         at = f"decoder.layers.{layer}."
-        norm(at + "input_layernorm")
+        if layer > 0 or not c.get("post"):
+            norm(at + "input_layernorm")
         linear(at + "self_attention.linear_qkv", qkv, h, "qkv", "attention")
         if c.get("qk_norm"):
             norm(at + "self_attention.q_layernorm", d)
@@ -98,8 +108,10 @@ def parameters(c, generator):
         linear(at + "mlp.linear_fc1", fc1, h, "mlp")
         linear(at + "mlp.linear_fc2", h, ffn, "mlp")
     norm("decoder.final_layernorm")
+    if e != h:
+        add("project_out.weight", e, h)
     if c.get("untied"):
-        add("output_layer.weight", PADDED, h)
+        add("output_layer.weight", PADDED, e)
     return p
 
 
@@ -179,6 +191,8 @@ def token_losses(c, p, batch, m, training):
         return linear(x, at + "linear_fc2")
 
     x = p["embedding.word_embeddings.weight"][batch["tokens"]]
+    if "e" in c:
+        x = linear(x, "embedding.project_in")
     if "rotary" not in c:
         x = x + p["embedding.position_embeddings.weight"][positions + c.get("offset", 0)]
     x = x * mask(hd, site(0, 0), first, H)
@@ -187,9 +201,17 @@ def token_losses(c, p, batch, m, training):
         if c.get("parallel"):
             x = x + attention(norm(x, at + "input_layernorm"), layer) + mlp(norm(x, at + "pre_mlp_layernorm"), layer)
             continue
+        if c.get("post"):
+            after = f"decoder.layers.{layer + 1}.input_layernorm" if layer + 1 < L else "decoder.final_layernorm"
+            x = norm(x + attention(x, layer) * mask(hd, site(layer, 2), first, H), at + "pre_mlp_layernorm")
+            x = norm(x + mlp(x, layer) * mask(hd, site(layer, 3), first, H), after)
+            continue
         x = x + attention(norm(x, at + "input_layernorm"), layer) * mask(hd, site(layer, 2), first, H)
         x = x + mlp(norm(x, at + "pre_mlp_layernorm"), layer) * mask(hd, site(layer, 3), first, H)
-    x = norm(x, "decoder.final_layernorm")
+    if not c.get("post"):
+        x = norm(x, "decoder.final_layernorm")
+    if "e" in c:
+        x = linear(x, "project_out")
     logits = x @ p["output_layer.weight" if c.get("untied") else "embedding.word_embeddings.weight"].T
     return torch.nn.functional.cross_entropy(logits.reshape(-1, PADDED), batch["labels"].reshape(-1), reduction="none").view(S, B)
 
@@ -228,7 +250,9 @@ def write(path, arrays):
 
 
 def main(folder, *only):
-    for index, (family, c) in enumerate(FAMILIES.items()):
+    old = [family for family in FAMILIES if family not in NEWER]  # whose seeds are their places
+    for family, c in FAMILIES.items():
+        index = old.index(family) if family in old else len(FAMILIES) + NEWER.index(family)
         if only and family not in only:
             continue
         generator = torch.Generator().manual_seed(100 + index)

@@ -1,16 +1,17 @@
-# Families that differ from Llama in a few rows, from Megatron's flags to a folder of transformers and back: trained, resumed
+# Families that differ from Llama in a few rows, and OPT-350m, from Megatron's flags to a folder of transformers and back: trained, resumed
 # bit for bit, resharded, exported as what they are, verified, read again, generated from. And what is said of a model that no
 # family holds.
 set -u
 G=$GOLDEN/convert/gpt2
 for i in $(seq 60); do echo "{\"text\": \"the cat sat on the mat $i and the dog saw it\"}"; done >lines.jsonl
 bpe-tokenize --input lines.jsonl --output-prefix lines --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" --append-eod --quiet
+llama="--num-query-groups 2 --group-query-attention --position-embedding-type rope --normalization RMSNorm --swiglu --untie-embeddings-and-output-weights"
+like=$llama
 train() { # FOLDER FLAG...
   to=$1
   shift
   trainer --save "$to" --data-path lines_text_document --split 90,10,0 --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" \
-    --num-layers 2 --hidden-size 16 --num-attention-heads 4 --num-query-groups 2 --group-query-attention --seq-length 16 \
-    --position-embedding-type rope --normalization RMSNorm --swiglu --untie-embeddings-and-output-weights --attention-dropout 0 \
+    --num-layers 2 --hidden-size 16 --num-attention-heads 4 --seq-length 16 $like --attention-dropout 0 \
     --hidden-dropout 0 --micro-batch-size 2 --global-batch-size 4 --lr 1e-2 --lr-decay-style constant --train-iters 4 --save-interval 2 \
     --log-interval 1 --eval-iters 0 --device cpu --cpu-threads 1 "$@" >"$to.log" 2>&1 || cat "$to.log"
 }
@@ -35,6 +36,9 @@ try qwen3 --disable-bias-linear --qk-layernorm --kv-channels 6
 try mistral --disable-bias-linear --window-size "(2,0)"
 try llama-biases --attention-bias --kv-channels 6 --use-rope-scaling --rope-original-max-position-embeddings 8
 try llama-linear --disable-bias-linear --mlp-bias --rotary-seq-len-interpolation-factor 2 --model-family llama
+like=
+try opt-350m --post-norm --embedding-size 12 --activation relu --position-offset 2
+like=$llama
 echo "--- another model"
 train other --load mistral --disable-bias-linear | grep -o "the model's .*"
 trainer --load "$G/../whole_job/llama/checkpoint" --use-checkpoint-args --finetune --tokenizer-type NullTokenizer --qk-layernorm \

@@ -43,6 +43,11 @@ struct NamedText {
 std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
                                     const std::vector<NamedText>& files);
 
+/// Takes over what such configurations say of the model, and of its tokenizer's files, alone: those
+/// that a checkpoint was written with, however it was trained.
+/// Errors: as apply_neox(), for keys of the model.
+void apply_neox_model(TrainConfig& config, const std::vector<NamedText>& files);
+
 /// Takes over what a DeepSpeed configuration says: batch sizes, precision, clipping, ZeRO stage and
 /// offload. Returns the keys that change nothing here, to be named once. The sections optimizer and
 /// scheduler are among them: pretrain_gpt.py ignores them too.

@@ -44,6 +44,12 @@ cli::Group<C> model_group() {
            .value = "H",
            .help = "Width of the residual stream.",
            .field = integer(&C::hidden_size, 1, 1 << 20)},
+          {.name = "embedding-size",
+           .aliases = "word-embed-proj-dim",
+           .value = "E",
+           .help = "Width of the word embeddings and of the output layer, where it is not H: they "
+                   "are projected to H and back (OPT-350m). 0: H.",
+           .field = integer(&C::embedding_size, 0, 1 << 20)},
           {.name = "ffn-hidden-size",
            .aliases = "intermediate-size",
            .value = "F",
@@ -145,6 +151,10 @@ cli::Group<C> model_group() {
            .value = "NORM",
            .help = "LayerNorm or RMSNorm.",
            .field = choice(&C::normalization, {"LayerNorm", "RMSNorm", "layernorm", "rmsnorm"})},
+          {.name = "post-norm",
+           .help = "The norms stand behind the residual additions instead of before attention and "
+                   "MLP, and none before the first layer (OPT-350m).",
+           .field = on(&C::post_norm)},
           {.name = "norm-epsilon",
            .aliases = "layernorm-epsilon",
            .value = "EPS",

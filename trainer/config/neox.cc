@@ -190,6 +190,26 @@ json to_json(const YAML::Node& node) {
   return map;
 }
 
+// Keys of kSame and kFlags that say which model a checkpoint holds, and which text goes with it.
+constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
+                                                     "hidden_dropout",
+                                                     "hidden_size",
+                                                     "make_vocab_size_divisible_by",
+                                                     "max_position_embeddings",
+                                                     "merge_file",
+                                                     "num_attention_heads",
+                                                     "num_layers",
+                                                     "opt_pos_emb_offset",
+                                                     "rotary_emb_base",
+                                                     "rotary_pct",
+                                                     "tokenizer_type",
+                                                     "vocab_file"};
+// Keys that ask for another model than any here.
+constexpr std::array<std::string_view, 7> kOtherModels = {
+    "apply_layernorm_1p",   "mlp_type",           "mup",
+    "sliding_window_width", "soft_prompt_tuning", "use_mup",
+    "use_qk_layernorm"};
+
 // What a flag takes: numbers as they print, lists as several values.
 cli::Values values_of(const json& value) {
   const auto text = [](const json& one) {
@@ -248,6 +268,21 @@ class NeoxReader {
     if (!config_.lr_warmup_fraction && !given_.contains("lr-warmup-iters") &&
         !given_.contains("lr-warmup-samples"))
       set("warmup", "lr-warmup-fraction", 0.01);  // GPT-NeoX's default
+  }
+
+  void apply_model() {
+    set("hidden_dropout", "hidden-dropout", take("hidden_dropout", 0));
+    set("attention_dropout", "attention-dropout", take("attention_dropout", 0));
+    model();
+    for (const std::string_view key : kModel)
+      if (const auto found = keys_.find(std::string(key)); found != keys_.end())
+        rest(found->first, found->second);
+    for (const std::string_view key : kOtherModels)
+      if (const auto found = keys_.find(std::string(key));
+          found != keys_.end() && !is_off(found->second) && found->second != "regular")
+        refuse(found->first, found->second, "not known to this trainer");
+    if (const json experts = take("moe_num_experts", 1); experts != 1)
+      refuse("moe_num_experts", experts, "a mixture of experts is not known to this trainer");
   }
 
  private:
@@ -509,18 +544,34 @@ class NeoxReader {
 
 }  // namespace
 
-std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
-                                    const std::vector<NamedText>& files) {
-  NeoxReader reader(config, given);
+namespace {
+
+/// Reads the files, and lets `apply` take what it wants of them.
+template <class Apply>
+void read_files(NeoxReader& reader, const std::vector<NamedText>& files, const Apply& apply) {
   try {
     for (const NamedText& file : files) reader.load(file.path, file.text);
-    reader.apply();
+    apply();
   } catch (const json::exception& error) {
     throw UsageError(concat(files.front().path,
                             ": a key has a value of another kind than it should: ", error.what()));
   }
+}
+
+}  // namespace
+
+std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
+                                    const std::vector<NamedText>& files) {
+  NeoxReader reader(config, given);
+  read_files(reader, files, [&] { reader.apply(); });
   std::ranges::sort(reader.idle);
   return std::move(reader.idle);
+}
+
+void apply_neox_model(TrainConfig& config, const std::vector<NamedText>& files) {
+  Given given;
+  NeoxReader reader(config, given);
+  read_files(reader, files, [&] { reader.apply_model(); });
 }
 
 }  // namespace trainer

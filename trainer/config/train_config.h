@@ -40,6 +40,8 @@ struct TrainConfig {
   bool add_bias_linear = true, add_qkv_bias = false, parallel_residual = false;
   bool attention_bias = false, mlp_bias = false;  ///< ours.
   bool qk_layernorm = false;
+  bool post_norm = false;      ///< ours.
+  int64_t embedding_size = 0;  ///< ours; 0: hidden_size.
   bool untie_embeddings_and_output_weights = false;
   int64_t make_vocab_size_divisible_by = 128, extra_vocab_size = 0;
   std::optional<double> output_layer_init_method_std;  ///< else init_method_std / sqrt(2 layers).

@@ -10,46 +10,43 @@
 namespace trainer {
 namespace {
 
-/// Errors: DeviceError with the plan's report.
-StepMemory allocate(const PlannedMemory& planned, ops::Ops& ops) {
+EnginePlan plan_and_prepare(const Setup& setup, ops::Ops& ops) {
+  std::vector<ops::AnyArgs> calls;
+  const EnginePlan plan = plan_engine(setup, &ops, &calls);
   // Before the memory of the model is taken: timing algorithms takes some, and gives it back.
-  ops.prepare(planned.calls);
+  ops.prepare(calls);
+  return plan;
+}
+
+/// Errors: DeviceError with the plan's report.
+StepMemory allocate(const EnginePlan& plan, ops::Ops& ops) {
   try {
-    return {.device = ops::Arena(ops, planned.plan.total_bytes),
-            .host = ops::Arena::on_host(ops, planned.plan.host_bytes),
-            .pool_bytes = planned.pool_bytes,
-            .workspace_bytes = planned.workspace_bytes};
+    return {.device = ops::Arena(ops, plan.total_bytes),
+            .host = ops::Arena::on_host(ops, plan.host_bytes),
+            .pool_bytes = plan.pool_bytes,
+            .workspace_bytes = plan.workspace_bytes};
   } catch (const DeviceError& error) {
-    throw DeviceError(std::string(error.what()) + "\n" + planned.plan.report);
+    throw DeviceError(std::string(error.what()) + "\n" + plan.report);
   }
 }
 
 }  // namespace
 
-Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops)
-    : Engine(spec, options, ops, solo_groups()) {}
-
 Engine::Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops, Groups groups)
-    : Engine(Setup(spec, options, groups.topology), std::move(groups), ops) {}
-
-Engine::Engine(const Setup& setup, Groups groups, ops::Ops& ops)
-    : Engine(setup, std::move(groups), ops, plan_memory(setup, &ops)) {}
-
-Engine::Engine(const Setup& setup, Groups groups, ops::Ops& ops, const PlannedMemory& planned)
     : ops_(ops),
-      plan_(planned.plan),
-      pool_bytes_(planned.pool_bytes),
-      step_(setup, std::move(groups), ops, allocate(planned, ops)),
+      setup_(spec, options, groups.topology),
+      plan_(plan_and_prepare(setup_, ops)),
+      step_(setup_, std::move(groups), ops, allocate(plan_, ops)),
       batches_(ops, step_.batch()),
       results_(ops),
-      gradients_(ops, setup.options.capture),
-      update_(ops, setup.options.capture) {
+      gradients_(ops, options.capture),
+      update_(ops, options.capture) {
   step_.clear();
 }
 
 void Engine::initialise() {
   step_.initialise();
-  const LossScaler& scaler = step_.setup().options.loss_scaler;
+  const LossScaler& scaler = setup_.options.loss_scaler;
   ops::StepState state;
   state.loss_scale = scaler.initial;
   state.hysteresis_tracker = scaler.hysteresis;
@@ -69,8 +66,7 @@ void Engine::step(int64_t iteration, int64_t num_microbatches, float lr, float w
   gradients_.run(num_microbatches, [&] { step_.make_gradients(num_microbatches); });
   ops_.follow(std::exchange(before_update_, ops::Mark()));
   update_.run(num_microbatches, [&] { step_.apply_gradients(); });
-  const Setup& setup = step_.setup();
-  weights_stale_ = setup.in_shares() && setup.options.overlap_param_gather;
+  weights_stale_ = setup_.in_shares() && setup_.options.overlap_param_gather;
   results_.download(step_.state());
 }
 
@@ -99,7 +95,8 @@ std::vector<StateView> Engine::shared_state() const {
 void Engine::set_state(const ops::StepState& state) { upload_now(ops_, step_.state(), &state); }
 
 int64_t Engine::peak_bytes() const noexcept {
-  return plan_.total_bytes - ops::align_up(pool_bytes_) + ops::align_up(step_.pool().peak_bytes());
+  return plan_.total_bytes - ops::align_up(plan_.pool_bytes) +
+         ops::align_up(step_.pool().peak_bytes());
 }
 
 }  // namespace trainer

@@ -24,9 +24,9 @@ class Engine {
   /// Plans, allocates all memory, prepares the operations. Weights are undefined until initialise()
   /// or a load. Errors: ShapeError for options that do not fit; DeviceError when memory does not
   /// suffice, with the report.
-  Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops);
-  /// The same for one rank of many. Every rank of `groups` makes the same calls in the same order.
-  Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops, Groups groups);
+  /// Every rank of `groups` makes the same calls in the same order.
+  Engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops& ops,
+         Groups groups = solo_groups());
 
   /// Draws the initial weights and clears moments and state.
   void initialise();
@@ -68,7 +68,7 @@ class Engine {
   /// Queued work that changes weights or moments waits for `mark`: of a copy beside the steps.
   void before_next_update(const ops::Mark& mark) { before_update_ = mark; }
 
-  const Topology& topology() const noexcept { return step_.setup().topology; }
+  const Topology& topology() const noexcept { return setup_.topology; }
   const EnginePlan& memory_plan() const noexcept { return plan_; }
   /// Most device memory in use so far: memory_plan().total_bytes once steps and evaluations have
   /// been as large as planned.
@@ -76,12 +76,9 @@ class Engine {
   ops::Ops& ops() noexcept { return ops_; }
 
  private:
-  Engine(const Setup& setup, Groups groups, ops::Ops& ops);
-  Engine(const Setup& setup, Groups groups, ops::Ops& ops, const PlannedMemory& planned);
-
   ops::Ops& ops_;
+  const Setup setup_;
   const EnginePlan plan_;
-  const int64_t pool_bytes_;
   Step step_;
   Batches batches_;
   Results results_;

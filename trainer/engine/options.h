@@ -63,7 +63,7 @@ std::string layout_refusal(const ModelSpec& spec, const EngineOptions& options,
 /// One rank's part of a run, fixed before any memory is taken.
 struct Setup {
   /// Errors: ShapeError for options that do not fit.
-  Setup(const ModelSpec& spec, const EngineOptions& options, const Topology& topology);
+  Setup(const ModelSpec& spec, const EngineOptions& options, const Topology& topology = {});
 
   const ModelSpec spec;
   const EngineOptions options;

@@ -82,7 +82,7 @@ void Parameters::clear(ops::Ops& ops) const {
 
 void Parameters::copy_to_model(ops::Ops& ops) const {
   if (flats_.model.tensor().data == flats_.main.tensor().data) return;
-  for (int b = 0; b < static_cast<int>(layout_.buckets().size()); ++b) {
+  for (int b = 0; b < layout_.num_buckets(); ++b) {
     if (setup_.in_shares())
       ops.run(ops::Copy{.dst = flats_.model.share(b), .src = flats_.main.share(b)});
     else

@@ -19,7 +19,9 @@ namespace {
 /// order of what is taken and given back depends on the number. Gradients that leave with each
 /// micro-batch (ZeRO 2 and 3) are still on their way when the next begins, so what it finds free
 /// differs from one to the next.
-std::vector<int64_t> step_sizes(const EngineOptions& options, const Topology& topology) {
+std::vector<int64_t> step_sizes(const Setup& setup) {
+  const EngineOptions& options = setup.options;
+  const Topology& topology = setup.topology;
   const int64_t all = options.max_microbatches;
   const bool leaving = options.zero_stage >= 2 && topology.data_size > 1;
   int64_t parts = topology.pipeline_size == 1 ? 1 : topology.pipeline_size * options.chunks;
@@ -40,82 +42,72 @@ class RecordedActions {
     timeline_.cut();
     return timeline_.entries().size();
   }
-  /// What was queued from `begin` on is what `action` of a step of `microbatches` queues.
-  void keep(const Action& action, int64_t microbatches, size_t begin) {
+  /// What was queued from `begin` on is what `action` of a step of `microbatches` queues. `sent`:
+  /// its result goes to another stage.
+  void keep(const Action& action, int64_t microbatches, size_t begin, bool sent) {
     const std::span<const ops::Timeline::Entry> all = timeline_.entries().subspan(begin);
-    kept_[key_of(action, microbatches)].assign(all.begin(), all.end());
+    kept_[key_of(action, microbatches)] = {{all.begin(), all.end()}, sent};
     timeline_.cut();
   }
   /// Queues what was kept of that action: of the first micro-batch, the last, or one between.
-  void repeat(const Action& action, int64_t microbatches) {
-    timeline_.append(kept_.at(key_of(action, microbatches)));
+  /// Returns what keep() was told of its result.
+  bool repeat(const Action& action, int64_t microbatches) {
+    const Kept& kept = kept_.at(key_of(action, microbatches));
+    timeline_.append(kept.entries);
+    return kept.sent;
   }
 
  private:
   using Key = std::tuple<Action::Kind, int, int>;
+  struct Kept {
+    std::vector<ops::Timeline::Entry> entries;
+    bool sent = false;
+  };
   static Key key_of(const Action& a, int64_t microbatches) {
     const int which = a.microbatch == 0 ? 0 : a.microbatch + 1 == microbatches ? 2 : 1;
     return {a.kind, a.chunk, which};
   }
 
   ops::Timeline& timeline_;
-  std::map<Key, std::vector<ops::Timeline::Entry>> kept_;
+  std::map<Key, Kept> kept_;
 };
-
-/// Whether a chunk's result goes to another stage.
-bool travels_on(const Action& a, const Setup& setup) {
-  const Topology& t = setup.topology;
-  if (t.pipeline_size == 1 || a.kind == Action::Kind::backward_weight) return false;
-  if (a.kind != Action::Kind::forward) return !t.first_stage() || a.chunk > 0;
-  return !t.last_stage() || a.chunk + 1 < static_cast<int>(setup.places.size());
-}
 
 }  // namespace
 
-EnginePlan plan_engine(const ModelSpec& spec, const EngineOptions& options, ops::Ops* target,
-                       const Topology& topology) {
-  return plan_memory(Setup(spec, options, topology), target).plan;
-}
-
-int64_t plan_largest_step(const ModelSpec& spec, const EngineOptions& options,
-                          const Topology& topology) {
-  const Setup setup(spec, options, topology);
+int64_t plan_largest_step(const Setup& setup) {
+  const EngineOptions& options = setup.options;
   // As many micro-batches as can be under way; more only repeat.
-  const int64_t parts = std::max<int64_t>(topology.pipeline_size, 2) * options.chunks;
-  const int64_t microbatches = std::min(2 * parts, step_sizes(options, topology).back());
+  const int64_t parts = std::max<int64_t>(setup.topology.pipeline_size, 2) * options.chunks;
+  const int64_t microbatches = std::min(2 * parts, step_sizes(setup).back());
   ops::PlanOps ops;
-  Step step(setup, plan_groups(topology), ops);
+  Step step(setup, plan_groups(setup.topology), ops);
   step.make_gradients(microbatches);
   step.apply_gradients();
   return step.memory().device.used_bytes() + ops::align_up(step.pool().peak_bytes());
 }
 
-int64_t plan_states(const ModelSpec& spec, const EngineOptions& options, const Topology& topology) {
+int64_t plan_states(const Setup& setup) {
   ops::PlanOps ops;
-  return Step(Setup(spec, options, topology), plan_groups(topology), ops)
-      .memory()
-      .device.used_bytes();
+  return Step(setup, plan_groups(setup.topology), ops).memory().device.used_bytes();
 }
 
-ops::Timeline plan_timeline(const ModelSpec& spec, const EngineOptions& options,
-                            const Topology& topology, ops::OperationTimes& times,
-                            int64_t computed) {
-  const Setup setup(spec, options, topology);
-  const int64_t all = options.max_microbatches, some = std::min(all, computed);
+ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int64_t computed) {
+  const int64_t all = setup.options.max_microbatches, some = std::min(all, computed);
   ops::Timeline timeline;
   ops::PlanOps ops(timeline, times);
-  Step step(setup, plan_groups(topology, &timeline), ops);
+  Step step(setup, plan_groups(setup.topology, &timeline), ops);
   // ZeRO 3 learns the order of the layers in its first step, and fetches ahead from then on.
-  if (options.zero_stage == 3 && topology.data_size > 1) step.make_gradients(some);
+  if (setup.options.zero_stage == 3 && setup.share.size > 1) step.make_gradients(some);
+  const ScheduleKind schedule = setup.options.schedule;
   RecordedActions recorded(timeline);
   const size_t begin = timeline.entries().size();
   step.begin_gradients(some);
   size_t schedule_begin = recorded.position();
   const size_t before_schedule = schedule_begin - begin;
-  step.run_schedule(some, [&](const Action& action, PoolTensor input) {
+  step.run_schedule(schedule, some, [&](const Action& action, PoolTensor input) {
     const size_t at = recorded.position();
     PoolTensor out = step.compute(action, std::move(input), some);
-    recorded.keep(action, some, at);
+    recorded.keep(action, some, at, bool(out));
     return out;
   });
   size_t schedule_end = recorded.position();
@@ -125,10 +117,9 @@ ops::Timeline plan_timeline(const ModelSpec& spec, const EngineOptions& options,
   const size_t finish_end = timeline.entries().size();
   if (some < all) {
     schedule_begin = recorded.position();
-    step.run_schedule(all, [&](const Action& action, PoolTensor input) {
+    step.run_schedule(schedule, all, [&](const Action& action, PoolTensor input) {
       input.reset();
-      recorded.repeat(action, all);
-      return travels_on(action, setup) ? step.take_stream() : PoolTensor();
+      return recorded.repeat(action, all) ? step.take_stream() : PoolTensor();
     });
     schedule_end = recorded.position();
   }
@@ -140,29 +131,28 @@ ops::Timeline plan_timeline(const ModelSpec& spec, const EngineOptions& options,
   return whole;
 }
 
-PlannedMemory plan_memory(const Setup& setup, ops::Ops* target) {
-  PlannedMemory result;
-  EnginePlan& plan = result.plan;
+EnginePlan plan_engine(const Setup& setup, ops::Ops* target, std::vector<ops::AnyArgs>* calls) {
+  EnginePlan plan;
   std::string most;  // What was out of the pool when it was fullest.
   std::array<ops::Cost, 2> costs;
-  for (const int64_t microbatches : step_sizes(setup.options, setup.topology)) {
+  for (const int64_t microbatches : step_sizes(setup)) {
     ops::PlanOps ops(target);
     const bool few = microbatches <= 2;
-    ops.keep_calls(few);
+    ops.keep_calls(few && calls != nullptr);
     Step step(setup, plan_groups(setup.topology), ops);
     step.make_gradients(microbatches);
     step.apply_gradients();
     if (few) costs[static_cast<size_t>(microbatches - 1)] = ops.total();
     step.evaluate(microbatches);
-    if (few) result.calls = ops.calls();
-    if (step.pool().peak_bytes() < result.pool_bytes) continue;
-    result.pool_bytes = std::max(step.pool().peak_bytes(), ops::kAlignment);
-    result.workspace_bytes = ops.most_workspace_bytes();
+    if (few && calls != nullptr) *calls = ops.calls();
+    if (step.pool().peak_bytes() < plan.pool_bytes) continue;
+    plan.pool_bytes = std::max(step.pool().peak_bytes(), ops::kAlignment);
+    plan.workspace_bytes = ops.most_workspace_bytes();
     most = step.pool().report();
   }
   ops::PlanOps ops;
   const Step sized(setup, plan_groups(setup.topology), ops,
-                   {.pool_bytes = result.pool_bytes, .workspace_bytes = result.workspace_bytes});
+                   {.pool_bytes = plan.pool_bytes, .workspace_bytes = plan.workspace_bytes});
   const StepMemory& memory = sized.memory();
   plan.total_bytes = memory.device.used_bytes();
   plan.host_bytes = memory.host.used_bytes();
@@ -172,7 +162,7 @@ PlannedMemory plan_memory(const Setup& setup, ops::Ops* target) {
   plan.step_flops = costs[0].flops + (more > 0 ? more * (costs[1].flops - costs[0].flops) : 0);
   plan.step_bytes_moved =
       costs[0].bytes + (more > 0 ? more * (costs[1].bytes - costs[0].bytes) : 0);
-  return result;
+  return plan;
 }
 
 }  // namespace trainer

@@ -5,7 +5,6 @@
 #pragma once
 
 #include <cstdint>
-#include <functional>
 #include <map>
 
 #include "trainer/ops/ops.h"
@@ -18,11 +17,27 @@ class Recording {
  public:
   /// `capture`: false to queue call by call always.
   Recording(ops::Ops& ops, bool capture) : ops_(ops), capture_(capture) {}
-  ~Recording();
+  ~Recording() {
+    ops_.synchronize();
+    // NCCL's groups wait at their end for the recordings that hold their calls.
+    for (const auto& [num_microbatches, recorded] : recorded_) ops_.forget(recorded);
+  }
   Recording(const Recording&) = delete;
 
   /// Queues `part` as it is for a step of `num_microbatches`.
-  void run(int64_t num_microbatches, const std::function<void()>& part);
+  template <class Part>
+  void run(int64_t num_microbatches, const Part& part) {
+    const auto [known, is_first] = recorded_.try_emplace(num_microbatches, -1);
+    int64_t& recorded = known->second;
+    if (recorded < 0 && !is_first && capture_ && ops_.begin_capture()) {
+      part();
+      recorded = ops_.end_capture();
+    }
+    if (recorded >= 0)
+      ops_.replay(recorded);
+    else
+      part();
+  }
 
  private:
   ops::Ops& ops_;

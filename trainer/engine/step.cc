@@ -138,7 +138,7 @@ PoolTensor Step::take_stream() {
                     {run_.stream_length(), run_.micro_batch_size, setup_.spec.hidden_size});
 }
 
-void Step::walk(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute) {
+void Step::run_schedule(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute) {
   const Topology& t = setup_.topology;
   Pipeline(
       ops_, *groups_.pipeline, [this] { return take_stream(); }, compute)
@@ -146,12 +146,15 @@ void Step::walk(ScheduleKind kind, int64_t num_microbatches, const ComputeAction
                          static_cast<int>(stages_.size())));
 }
 
-PoolTensor Step::compute(const Action& a, PoolTensor input, int64_t num_microbatches) {
+PoolTensor Step::compute(const Action& a, PoolTensor input, int64_t num_microbatches,
+                         bool training) {
   const Pass pass{.run = run_,
                   .batch = batch_.micro_batch(a.microbatch),
-                  .state = state_,
-                  .num_microbatches = num_microbatches};
+                  .state = training ? state_ : eval_state_,
+                  .num_microbatches = num_microbatches,
+                  .training = training};
   Stage& stage = stages_[static_cast<size_t>(a.chunk)];
+  if (!training) return stage.evaluate(pass, std::move(input));
   if (a.kind == Action::Kind::forward) return stage.forward(pass, std::move(input));
   if (a.kind == Action::Kind::backward) return stage.backward(pass, std::move(input));
   if (a.kind == Action::Kind::backward_input) return stage.backward_input(pass, std::move(input));
@@ -166,10 +169,6 @@ void Step::begin_gradients(int64_t num_microbatches) {
   fp8_.begin_pass(true);
 }
 
-void Step::run_schedule(int64_t num_microbatches, const ComputeAction& compute) {
-  walk(setup_.options.schedule, num_microbatches, compute);
-}
-
 void Step::finish_gradients() {
   sum_tied_gradients();
   grads_.finish();
@@ -181,9 +180,10 @@ void Step::finish_gradients() {
 
 void Step::make_gradients(int64_t num_microbatches) {
   begin_gradients(num_microbatches);
-  run_schedule(num_microbatches, [&](const Action& action, PoolTensor input) {
-    return compute(action, std::move(input), num_microbatches);
-  });
+  run_schedule(setup_.options.schedule, num_microbatches,
+               [&](const Action& action, PoolTensor input) {
+                 return compute(action, std::move(input), num_microbatches);
+               });
   finish_gradients();
 }
 
@@ -203,14 +203,10 @@ void Step::apply_gradients() {
 void Step::evaluate(int64_t num_microbatches) {
   weights_.begin_pass(kEvaluation);
   fp8_.begin_pass(false);
-  walk(ScheduleKind::forward_only, num_microbatches, [&](const Action& a, PoolTensor input) {
-    const Pass pass{.run = run_,
-                    .batch = batch_.micro_batch(a.microbatch),
-                    .state = eval_state_,
-                    .num_microbatches = num_microbatches,
-                    .training = false};
-    return stages_[static_cast<size_t>(a.chunk)].evaluate(pass, std::move(input));
-  });
+  run_schedule(ScheduleKind::forward_only, num_microbatches,
+               [&](const Action& action, PoolTensor input) {
+                 return compute(action, std::move(input), num_microbatches, false);
+               });
   weights_.end_pass();
   share_loss(ops_, groups_, eval_state_, sums_);
 }

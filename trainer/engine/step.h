@@ -28,7 +28,8 @@ struct StepMemory {
 /// See the room card. One thread at a time.
 class Step {
  public:
-  /// Every rank of `groups` makes the same calls in the same order. Errors: DeviceError.
+  /// `setup` must outlive it. Every rank of `groups` makes the same calls in the same order.
+  /// Errors: DeviceError.
   Step(const Setup& setup, Groups groups, ops::Ops& ops, StepMemory memory = {});
   ~Step();
   Step(const Step&) = delete;
@@ -53,15 +54,14 @@ class Step {
   /// make_gradients() in its three parts, for a plan that takes notes between them. `compute` is
   /// asked for each action in its turn.
   void begin_gradients(int64_t num_microbatches);
-  void run_schedule(int64_t num_microbatches, const ComputeAction& compute);
+  void run_schedule(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute);
   void finish_gradients();
-  /// One action of a training step.
-  PoolTensor compute(const Action& action, PoolTensor input, int64_t num_microbatches);
+  /// One action of a training step, or of an evaluation.
+  PoolTensor compute(const Action& action, PoolTensor input, int64_t num_microbatches,
+                     bool training = true);
   /// Memory for what travels between stages; the model's dtype, (S, B, H) or (S/tp, B, H).
   PoolTensor take_stream();
 
-  const Setup& setup() const noexcept { return setup_; }
-  ops::Ops& ops() const noexcept { return ops_; }
   const Groups& groups() const noexcept { return groups_; }
   const Parameters& parameters() const noexcept { return parameters_; }
   const DeviceBatch& batch() const noexcept { return batch_; }
@@ -77,11 +77,10 @@ class Step {
   Tensor cut_rest();
   void cut_fp8();
   Run make_run();
-  void walk(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute);
   void sum_tied_gradients();
   void sum_gradients_of_rows();
 
-  const Setup setup_;
+  const Setup& setup_;
   const Groups groups_;
   ops::Ops& ops_;
   // Cut from memory_ in this order.

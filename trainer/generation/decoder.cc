@@ -66,6 +66,10 @@ void Decoder::allocate(ops::Arena& arena) {
   buffers_.wide = activations(spec_.fc1_size());
   if (spec_.gated()) buffers_.narrow = activations(spec_.ffn_hidden_size);
   buffers_.last = activations(h);
+  if (spec_.projects_embeddings()) {
+    buffers_.words = activations(spec_.embedding_columns());
+    buffers_.last_words = arena.cut("logits", dtype_, {1, spec_.embedding_columns()});
+  }
   buffers_.logits = arena.cut("logits", dtype_, {1, spec_.padded_vocab_size});
 }
 
@@ -78,7 +82,7 @@ void Decoder::fill_rotary_tables() {
 
 Tensor Decoder::weight(int64_t layer, Role role) const {
   const int at = layout_.find(layer, role);
-  return at < 0 ? Tensor() : layout_.slots()[static_cast<size_t>(at)].in(flat_);
+  return at < 0 ? Tensor() : layout_.slot(at).in(flat_);
 }
 
 std::vector<float> Decoder::append(std::span<const int32_t> tokens) {
@@ -119,26 +123,53 @@ void Decoder::forward(std::span<const int32_t> tokens) {
   ops_.upload(token_rows, tokens.data());
   ops_.upload(position_rows, positions.data());
   ops_.wait(ops_.mark());  // both host arrays end with this call.
-  ops_.run(ops::EmbeddingForward{.x = buffers_.x.slice(0, count),
-                                 .tokens = token_rows,
-                                 .token_table = weight(-1, Role::word_embeddings),
-                                 .positions = position_rows,
-                                 .position_table = weight(-1, Role::position_embeddings),
-                                 .first_token = 0,
-                                 .dropout = {}});
+  embed(count);
   for (int64_t layer = 0; layer < last_layer; ++layer) block(layer, count, layer > 0);
   const Tensor x = buffers_.x.slice(count - 1, 1), branch = buffers_.branch.slice(count - 1, 1);
   const Tensor y = buffers_.last.slice(0, 1);
   norm(last_layer, Role::final_norm_weight, Role::final_norm_bias, x, branch, y);
-  const Tensor table = spec_.tied_embeddings ? weight(-1, Role::word_embeddings)
-                                             : weight(last_layer, Role::output_layer);
-  ops_.run(ops::LinearForward{.y = buffers_.logits,
-                              .pre_activation = {},
-                              .x = y.view({1, spec_.hidden_size}),
-                              .weight = table,
-                              .bias = {},
-                              .addend = {}});
+  score(y.view({1, spec_.hidden_size}));
   length_ += count;
+}
+
+void Decoder::project(const Tensor& y, const Tensor& x, const Tensor& weight,
+                      const Tensor& addend) {
+  ops_.run(ops::LinearForward{
+      .y = y, .pre_activation = {}, .x = x, .weight = weight, .bias = {}, .addend = addend});
+}
+
+// Words and positions into x.
+void Decoder::embed(int64_t count) {
+  const Tensor x = buffers_.x.slice(0, count), tokens = buffers_.tokens.slice(0, count);
+  const Tensor table = weight(-1, Role::word_embeddings);
+  const bool projected = spec_.projects_embeddings();
+  ops_.run(ops::EmbeddingForward{.x = x,
+                                 .tokens = tokens,
+                                 .token_table = projected ? Tensor() : table,
+                                 .positions = buffers_.positions.slice(0, count),
+                                 .position_table = weight(-1, Role::position_embeddings),
+                                 .first_token = 0,
+                                 .dropout = {}});
+  if (!projected) return;
+  const Tensor words = buffers_.words.slice(0, count);
+  ops_.run(ops::EmbeddingForward{.x = words,
+                                 .tokens = tokens,
+                                 .token_table = table,
+                                 .positions = {},
+                                 .position_table = {},
+                                 .first_token = 0,
+                                 .dropout = {}});
+  project(x, words, weight(-1, Role::project_in), x);
+}
+
+// Logits of one row of the final norm's output.
+void Decoder::score(const Tensor& y) {
+  const int64_t last = spec_.num_layers;
+  const Tensor table =
+      spec_.tied_embeddings ? weight(-1, Role::word_embeddings) : weight(last, Role::output_layer);
+  if (spec_.projects_embeddings())
+    project(buffers_.last_words, y, weight(last, Role::project_out), {});
+  project(buffers_.logits, spec_.projects_embeddings() ? buffers_.last_words : y, table, {});
 }
 
 // x += branch (when there is one), y = norm(x).
@@ -162,8 +193,17 @@ void Decoder::norm(int64_t layer, Role weight_role, Role bias_role, const Tensor
 void Decoder::block(int64_t layer, int64_t count, bool has_branch) {
   const Tensor x = buffers_.x.slice(0, count), y = buffers_.y.slice(0, count);
   const Tensor branch = buffers_.branch.slice(0, count);
-  norm(layer, Role::input_norm_weight, Role::input_norm_bias, x, has_branch ? branch : Tensor(), y);
+  if (spec_.has_input_norm(layer))
+    norm(layer, Role::input_norm_weight, Role::input_norm_bias, x, has_branch ? branch : Tensor(),
+         y);
+  else
+    ops_.run(ops::Copy{.dst = y, .src = x});
   attend(layer, count, y, branch);
+  if (spec_.post_norm) {  // y is the stream, and x the next norm's output
+    norm(layer, Role::mlp_norm_weight, Role::mlp_norm_bias, y, branch, x);
+    mlp(layer, count, x, branch, {});
+    return;
+  }
   if (spec_.parallel_residual) {
     norm(layer, Role::mlp_norm_weight, Role::mlp_norm_bias, x, {}, y);
     mlp(layer, count, y, branch, branch);

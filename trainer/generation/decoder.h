@@ -48,11 +48,15 @@ class Decoder {
   /// Activations of one pass over at most kChunk positions.
   struct Buffers {
     Tensor tokens, positions, x, branch, y, qkv, attention, wide, narrow, last, logits;
+    Tensor words, last_words;  ///< Of embeddings that are projected.
   };
 
   void allocate(ops::Arena& arena);
   void fill_rotary_tables();
   void forward(std::span<const int32_t> tokens);
+  void embed(int64_t count);
+  void score(const Tensor& y);
+  void project(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& addend);
   void norm(int64_t layer, Role weight, Role bias, const Tensor& x, const Tensor& branch,
             const Tensor& y);
   void block(int64_t layer, int64_t count, bool has_branch);

@@ -28,6 +28,7 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   const CheckpointMeta& meta = checkpoint->meta();
   DecoderModel model;
   model.spec = model_from_record(meta.model);
+  model.spec.hidden_dropout = model.spec.attention_dropout = 0;  // of training alone
   complete(model.spec);
   const std::string stored = meta.tensors.empty() ? "" : meta.tensors.front().dtype;
   model.dtype = stored == "BF16" ? "bf16" : stored == "F16" ? "fp16" : "fp32";

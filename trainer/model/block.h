@@ -16,7 +16,8 @@ namespace trainer {
 /// The stream between two blocks. Forward: x = residual + dropout(branch), or residual alone when
 /// branch is empty. Backward: the gradients of both; an empty branch means it equals residual's.
 struct Carry {
-  PoolTensor residual;  ///< Borrowed while the block before keeps it.
+  PoolTensor residual;           ///< Borrowed while the block before keeps it.
+  PoolTensor* lender = nullptr;  ///< Forward: what of that block it is borrowed from.
   PoolTensor branch;
   /// Forward, tensor parallel: the bias of the linear that made branch, added after the sum over
   /// ranks.
@@ -28,7 +29,8 @@ struct Carry {
 
 /// What a block's backward needs. Dropped tensors are empty until recomputed.
 struct BlockKept {
-  PoolTensor x1, y1, mean1, rstd1;  ///< Block input and its norm.
+  /// Block input and its norm; y1 is borrowed from x1 where the block has no input norm.
+  PoolTensor x1, y1, mean1, rstd1;
   /// With norms of heads qkv is raw_qkv normed and rotated; else it is what the linear made.
   PoolTensor raw_qkv, head_mean, head_rstd;
   PoolTensor qkv, attention, stats;
@@ -54,7 +56,7 @@ enum class Keep : uint8_t {
 void block_forward(const Pass& pass, int64_t layer, Carry& carry, BlockKept& kept,
                    bool with_output = true);
 /// Releases what is not to be kept. `carry` is this block's output, or empty; a tensor that it
-/// borrowed from the block becomes its own.
+/// borrows and that is released becomes its own.
 void block_release(Keep keep, Carry& carry, BlockKept& kept);
 /// Gradients of the block, once Keep::selective's losses are computed again; carry holds the
 /// gradient of its output, then of its input. Releases all of `kept`. With pass.later the products

@@ -9,11 +9,11 @@
 #include <utility>
 
 #include "trainer/model/layer.h"
+#include "trainer/model/projection.h"
 #include "trainer/model/tensor_parallel.h"
 #include "trainer/parallel/groups.h"
 
 namespace trainer {
-namespace {
 
 using ops::Dropout;
 using ops::DropoutKind;
@@ -22,15 +22,17 @@ Dropout embedding_dropout(const Pass& pass) {
   return Layer(pass, 0).dropout(DropoutKind::embedding, 0);
 }
 
-Dropout last_branch_dropout(const Pass& pass) {
-  const int64_t last = pass.run.spec.num_layers - 1;
-  return Layer(pass, last).dropout(DropoutKind::mlp_output, last);
-}
-
-/// The first token id of this rank's rows.
 int64_t first_token(const Run& run) {
   return run.spec.padded_vocab_size / run.tensor_size() * run.tensor_rank();
 }
+
+Tensor used_positions(const Run& run) {
+  const Tensor table = run.weights.get(-1, Role::position_embeddings);
+  if (!table) return {};
+  return table.slice(run.spec.position_offset, run.spec.max_position_embeddings);
+}
+
+namespace {
 
 /// The output layer, and where its gradient goes: the word embeddings when tied.
 struct Output {
@@ -43,32 +45,12 @@ struct Output {
 
 /// Final norm of the carry: y; x (the residual stream) and the statistics into `kept`.
 PoolTensor final_norm(const Pass& pass, Carry& carry, HeadKept& kept) {
-  const Run& run = pass.run;
-  const ModelSpec& spec = run.spec;
-  const int64_t s = run.stream_length(), b = run.micro_batch_size, h = spec.hidden_size;
-  kept.rstd = run.pool.take("norm statistics", DType::f32, {s, b});
-  if (spec.norm == ops::Norm::layernorm)
-    kept.mean = run.pool.take("norm statistics", DType::f32, {s, b});
-  const Tensor residual = carry.residual, branch = carry.branch;
-  const bool add = static_cast<bool>(branch);
-  kept.x = carry.residual.borrowed() ? run.pool.take("residual stream", run.model_dtype, {s, b, h})
-                                     : std::move(carry.residual);
-  PoolTensor y = add ? std::move(carry.branch)
-                     : run.pool.take("final norm output", run.model_dtype, {s, b, h});
-  run.ops.run(
-      ops::ResidualNormForward{.norm = spec.norm,
-                               .eps = spec.norm_epsilon,
-                               .y = y,
-                               .residual_out = add ? kept.x.get() : Tensor(),
-                               .mean = kept.mean,
-                               .rstd = kept.rstd,
-                               .residual = residual,
-                               .branch = branch,
-                               .branch_bias = carry.branch_bias,
-                               .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
-                               .bias = run.weights.get(spec.num_layers, Role::final_norm_bias),
-                               .dropout = add ? last_branch_dropout(pass) : Dropout()});
-  carry = Carry();
+  const Layer l(pass, pass.run.spec.num_layers);
+  kept.rstd = l.statistics();
+  if (l.spec().norm == ops::Norm::layernorm) kept.mean = l.statistics();
+  PoolTensor y;
+  if (!carry.branch) y = l.stream("final norm output");
+  norm_carry(l, kFinalNorm, carry, kept.x, {y, kept.mean, kept.rstd});
   return y;
 }
 
@@ -118,8 +100,8 @@ void chunk_backward(const Run& run, const Output& output, const Tensor& dlogits,
       .dx = y, .dy = dlogits, .weight = run.weights.get(output.layer, output.role)});
 }
 
-/// Walks over chunks of rows of y (S, B, H).
-void walk(const Pass& pass, const Tensor& y, bool backward) {
+/// The loss of y (S, B, H), chunk by chunk of its rows.
+void chunked_loss(const Pass& pass, const Tensor& y, bool backward) {
   const Run& run = pass.run;
   const Output output(run.spec);
   run.weights.gather(output.layer);
@@ -158,17 +140,24 @@ void walk(const Pass& pass, const Tensor& y, bool backward) {
   run.weights.release(output.layer);
 }
 
+/// The gradient of used_positions().
+Grads::Target position_gradients(const Run& run) {
+  Grads::Target target = run.grads.target(-1, Role::position_embeddings);
+  if (target.tensor)
+    target.tensor = target.tensor.slice(run.spec.position_offset, run.spec.max_position_embeddings);
+  return target;
+}
+
 }  // namespace
 
-PoolTensor embedding_forward(const Pass& pass) {
+PoolTensor embedding_forward(const Pass& pass, EmbeddingKept& kept) {
   const Run& run = pass.run;
   const ModelSpec& spec = run.spec;
+  if (spec.projects_embeddings()) return projected_embedding_forward(pass, kept);
   PoolTensor x = run.pool.take("residual stream", run.model_dtype,
                                {run.seq_length, run.micro_batch_size, spec.hidden_size});
   run.weights.gather(-1);
-  Tensor positions = run.weights.get(-1, Role::position_embeddings);
-  if (run.tensor_rank() > 0) positions = Tensor();
-  if (positions) positions = positions.slice(spec.position_offset, spec.max_position_embeddings);
+  const Tensor positions = run.tensor_rank() > 0 ? Tensor() : used_positions(run);
   run.ops.run(ops::EmbeddingForward{.x = x,
                                     .tokens = pass.batch.tokens,
                                     .token_table = run.weights.get(-1, Role::word_embeddings),
@@ -180,19 +169,18 @@ PoolTensor embedding_forward(const Pass& pass) {
   return arrived(run, sum_rows(run, std::move(x)));
 }
 
-void embedding_backward(const Pass& pass, PoolTensor dx) {
+void embedding_backward(const Pass& pass, PoolTensor dx, EmbeddingKept& kept) {
   const Run& run = pass.run;
+  if (run.spec.projects_embeddings())
+    return projected_embedding_backward(pass, std::move(dx), kept);
   const Grads::Target words = run.grads.target(-1, Role::word_embeddings);
-  const Grads::Target positions = run.grads.target(-1, Role::position_embeddings);
-  Tensor dpositions = positions.tensor;
-  if (dpositions)
-    dpositions = dpositions.slice(run.spec.position_offset, run.spec.max_position_embeddings);
+  const Grads::Target positions = position_gradients(run);
   const PoolTensor whole = arrived(run, gather_rows(run, dx));
   run.ops.run(ops::EmbeddingBackward{.dx = whole,
                                      .tokens = pass.batch.tokens,
                                      .dtoken_table = words.tensor,
                                      .positions = pass.batch.positions,
-                                     .dposition_table = dpositions,
+                                     .dposition_table = positions.tensor,
                                      .first_token = first_token(run),
                                      .accumulate_tokens = words.accumulate,
                                      .accumulate_positions = positions.accumulate,
@@ -200,57 +188,57 @@ void embedding_backward(const Pass& pass, PoolTensor dx) {
   run.grads.layer_done(-1);
 }
 
+void add_position_gradients(const Pass& pass, const Tensor& dx) {
+  const Grads::Target positions = position_gradients(pass.run);
+  pass.run.ops.run(ops::EmbeddingBackward{.dx = dx,
+                                          .tokens = pass.batch.tokens,
+                                          .positions = pass.batch.positions,
+                                          .dposition_table = positions.tensor,
+                                          .accumulate_positions = positions.accumulate,
+                                          .dropout = embedding_dropout(pass)});
+}
+
 void head_forward(const Pass& pass, Carry& carry, HeadKept& kept) {
   const Run& run = pass.run;
   run.weights.gather(run.spec.num_layers);
-  PoolTensor y = final_norm(pass, carry, kept);
+  PoolTensor y = final_norm(pass, carry, kept), normed;
+  if (run.spec.projects_embeddings()) {
+    normed = std::move(y);
+    y = project_out(run, normed);
+  }
   if (run.sequence_parallel) y = arrived(run, gather_rows(run, y));
-  walk(pass, y, true);
+  chunked_loss(pass, y, true);
   kept.dy = arrived(run, sum_rows(run, std::move(y)));
+  if (normed) kept.dy = project_out_backward(run, kept.dy, std::move(normed));
   run.weights.release(run.spec.num_layers);
 }
 
 void head_backward(const Pass& pass, const Place& place, Carry& carry, HeadKept& kept) {
-  const Run& run = pass.run;
-  const ModelSpec& spec = run.spec;
-  const Grads::Target weight = run.grads.target(spec.num_layers, Role::final_norm_weight);
-  const Grads::Target bias = run.grads.target(spec.num_layers, Role::final_norm_bias);
+  const int64_t layers = pass.run.spec.num_layers;
+  const Layer l(pass, layers);
+  Grads& grads = pass.run.grads;
   const bool branch_here = place.num_layers > 0;
-  const Grads::Target branch_bias =
-      branch_here ? run.grads.target(spec.num_layers - 1, Role::fc2_bias) : Grads::Target();
-  PoolTensor dresidual =
-      run.pool.take("gradient of residual stream", run.model_dtype,
-                    {run.stream_length(), run.micro_batch_size, spec.hidden_size});
-  const Dropout dropout = branch_here ? last_branch_dropout(pass) : Dropout();
-  const bool dropped = dropout.p > 0;
-  run.ops.run(
-      ops::ResidualNormBackward{.norm = spec.norm,
-                                .dresidual = dresidual,
-                                .dbranch = dropped ? kept.dy.get() : Tensor(),
-                                .dweight = weight.tensor,
-                                .dbias = bias.tensor,
-                                .dbranch_bias = branch_bias.tensor,
-                                .dy = kept.dy,
-                                .x = kept.x,
-                                .mean = kept.mean,
-                                .rstd = kept.rstd,
-                                .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
-                                .accumulate = weight.accumulate,
-                                .dropout = dropout});
+  PoolTensor dresidual;
+  norm_backward(l,
+                {kFinalNorm, kept.x, kept.mean, kept.rstd,
+                 branch_here ? l.dropout(DropoutKind::mlp_output, layers - 1) : Dropout(),
+                 branch_here ? grads.target(layers - 1, Role::fc2_bias) : Grads::Target()},
+                dresidual, kept.dy);
   carry = {.residual = std::move(dresidual),
-           .branch = dropped ? std::move(kept.dy) : PoolTensor(),
+           .branch = std::move(kept.dy),
            .branch_bias_done = branch_here};
   kept = {};
-  run.grads.layer_done(spec.num_layers);
+  grads.layer_done(layers);
   // A copy of tied embeddings that no lookup adds to is done with the head.
-  if (spec.tied_embeddings && !place.has_embedding) run.grads.layer_done(-1);
+  if (l.spec().tied_embeddings && !place.has_embedding) grads.layer_done(-1);
 }
 
 void head_evaluate(const Pass& pass, Carry& carry) {
   const Run& run = pass.run;
   HeadKept kept;
-  const PoolTensor y = final_norm(pass, carry, kept);
-  walk(pass, arrived(run, gather_rows(run, y)), false);
+  PoolTensor y = final_norm(pass, carry, kept);
+  if (run.spec.projects_embeddings()) y = project_out(run, y);
+  chunked_loss(pass, arrived(run, gather_rows(run, y)), false);
 }
 
 }  // namespace trainer

@@ -27,9 +27,9 @@ Stage::Stage(const Recompute& r, const Place& place, int64_t max_microbatches)
 }
 
 /// The residual stream as it enters the chunk.
-Carry Stage::begin(const Pass& pass, PoolTensor input) {
+Carry Stage::begin(const Pass& pass, PoolTensor input, EmbeddingKept& kept) {
   Carry carry;
-  carry.residual = place_.has_embedding ? embedding_forward(pass) : std::move(input);
+  carry.residual = place_.has_embedding ? embedding_forward(pass, kept) : std::move(input);
   return carry;
 }
 
@@ -52,7 +52,7 @@ PoolTensor Stage::end(const Pass& pass, Carry& carry) {
 
 PoolTensor Stage::forward(const Pass& pass, PoolTensor input) {
   Kept& kept = kept_of(pass);
-  Carry carry = begin(pass, std::move(input));
+  Carry carry = begin(pass, std::move(input), kept.embedding);
   for (const Segment& segment : segments_) {
     for (int64_t layer = segment.first; layer < segment.first + segment.count; ++layer) {
       BlockKept& block = kept.blocks[static_cast<size_t>(layer - place_.first_layer)];
@@ -106,7 +106,7 @@ PoolTensor Stage::backward(const Pass& pass, PoolTensor doutput) {
                      kept.blocks[static_cast<size_t>(layer - place_.first_layer)]);
   }
   if (!place_.has_embedding) return std::move(carry.residual);
-  embedding_backward(pass, std::move(carry.residual));
+  embedding_backward(pass, std::move(carry.residual), kept.embedding);
   return {};
 }
 
@@ -119,7 +119,9 @@ PoolTensor Stage::backward_input(const Pass& pass, PoolTensor doutput) {
 void Stage::backward_weight(const Pass& pass) { compute_later(pass.run, kept_of(pass).later); }
 
 PoolTensor Stage::evaluate(const Pass& pass, PoolTensor input) {
-  Carry carry = begin(pass, std::move(input));
+  EmbeddingKept none;
+  Carry carry = begin(pass, std::move(input), none);
+  none = {};
   for (int64_t layer = place_.first_layer; layer < place_.first_layer + place_.num_layers;
        ++layer) {
     BlockKept block;

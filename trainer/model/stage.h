@@ -44,11 +44,12 @@ class Stage {
     bool recompute;
   };
   struct Kept {
+    EmbeddingKept embedding;
     std::vector<BlockKept> blocks;
     HeadKept head;
     LaterWeights later;
   };
-  Carry begin(const Pass& pass, PoolTensor input);
+  Carry begin(const Pass& pass, PoolTensor input, EmbeddingKept& kept);
   PoolTensor end(const Pass& pass, Carry& carry);
   Carry begin_backward(const Pass& pass, PoolTensor doutput);
   void recompute(const Segment& segment, const Pass& pass, std::vector<BlockKept>& blocks);

@@ -193,8 +193,8 @@ void update_matrices(const Update& u, int bucket) {
                               .grad = u.part(flats.grad, bucket),
                               .state = u.state,
                               .beta = u.options.muon.momentum});
-  for (const int i : u.layout.buckets()[static_cast<size_t>(bucket)].slots) {
-    const Slot& slot = u.layout.slots()[static_cast<size_t>(i)];
+  for (const int i : u.layout.bucket(bucket).slots) {
+    const Slot& slot = u.layout.slot(i);
     const Tensor main = matrix_of(u, flats.main, slot);
     if (!main) continue;
     Orthogonaliser matrix(u, slot);

@@ -55,31 +55,31 @@ class Weights {
   Tensor get(int64_t layer, Role role);
 
  private:
+  struct Arrival {
+    ops::Mark mark;
+    bool under_way = false;
+  };
   /// Has the buckets of one layer, side by side.
   struct Buffer {
     Tensor memory;
     int bucket = -1;  ///< The first of the layer that it holds; -1: nothing.
     bool in_use = false;
-    ops::Mark arrived;
-    bool under_way = false;
+    Arrival arrival;
   };
   int64_t buffer_elements() const noexcept;
   Buffer* find(int bucket);
   Buffer& fetch(int bucket);
   void fetch_next(int after);
-  int64_t begin_of(int bucket) const noexcept {
-    return layout_.buckets()[static_cast<size_t>(bucket)].begin;
-  }
   std::span<const int> neighbours(int bucket) const noexcept;
-  void await(int bucket);
+  void await(Arrival& arrival);
+  Arrival& arrival_of(int bucket) { return arrivals_[static_cast<size_t>(bucket)]; }
 
   const FlatLayout& layout_;
   const FlatMemory& model_;
   ops::Ops& ops_;
   comm::Comm& data_;
   bool updated_in_shares_;
-  std::vector<ops::Mark> arrived_;  ///< By bucket, of gather_whole.
-  std::vector<bool> under_way_;
+  std::vector<Arrival> arrivals_;  ///< By bucket, of gather_whole.
   std::array<Buffer, kBuffers> buffers_;
   std::map<int64_t, std::vector<int>> orders_;  ///< Layers' first buckets by kind of pass.
   std::vector<int>* order_ = nullptr;

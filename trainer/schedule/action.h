@@ -1,4 +1,4 @@
-// Action: a pipeline schedule as data. make_schedule writes the list, the engine walks it, tests
+// Action: a pipeline schedule as data. make_schedule writes the list, the engine runs it, tests
 // simulate it. Not here: what forward and backward are (model/stage.h). May include: the C++
 // library. A micro-batch is counted from 0 within the step, a chunk from 0 on its rank. Chunk c of
 // stage s is part c * stages + s of the model.

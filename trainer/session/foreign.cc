@@ -60,6 +60,7 @@ std::string foreign_checkpoint(const std::string& path) {
     return "Megatron-core's torch_dist checkpoint";
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
+    if (name.starts_with("layer_00-")) return "GPT-NeoX's checkpoint";
     if (name.ends_with("_states.pt")) return "DeepSpeed's checkpoint";
     if (name.starts_with("mp_rank_")) return "Megatron-LM's checkpoint";
   }

@@ -67,16 +67,17 @@ int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
   for (int stage = 0; stage < stages; ++stage) {
     if (!exact && stage > 0 && stage + 1 < stages) continue;
     const Topology topology = stage_of(run, stage);
-    most = std::max(most, exact ? plan_engine(run.spec, run.options, nullptr, topology).total_bytes
-                                : plan_largest_step(run.spec, run.options, topology));
+    most =
+        std::max(most, exact ? plan_engine({run.spec, run.options, topology}, nullptr).total_bytes
+                             : plan_largest_step({run.spec, run.options, topology}));
   }
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
 int64_t bytes_of_states(const PlannedRun& run, const Card& card) {
   const int last = run.topology.pipeline_size - 1;
-  int64_t most = plan_states(run.spec, run.options, stage_of(run, 0));
-  if (last > 0) most = std::max(most, plan_states(run.spec, run.options, stage_of(run, last)));
+  int64_t most = plan_states({run.spec, run.options, stage_of(run, 0)});
+  if (last > 0) most = std::max(most, plan_states({run.spec, run.options, stage_of(run, last)}));
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
@@ -84,7 +85,7 @@ StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const 
                            CardTimes& times, bool data_is_free) {
   std::vector<ops::Timeline> stages;
   for (int stage = 0; stage < run.topology.pipeline_size; ++stage)
-    stages.push_back(plan_timeline(run.spec, run.options, stage_of(run, stage), times));
+    stages.push_back(plan_timeline({run.spec, run.options, stage_of(run, stage)}, times));
   return simulate(stages, run.topology, cluster, card, data_is_free);
 }
 

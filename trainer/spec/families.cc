@@ -78,7 +78,7 @@ std::vector<ModelFamily> make_families() {
                             "num_query_groups"};
   const Names with_heads = with(like_llama, {"kv_channels"});
   return {family("gpt2", gpt2(), with(biases, {"activation", "norm_epsilon"})),
-          family("opt", opt(), with(biases, {"activation"})),
+          family("opt", opt(), with(biases, {"activation", "embedding_size", "post_norm"})),
           family("gpt_neox", gpt_neox(),
                  with(biases, {"activation", "norm_epsilon", "parallel_residual", "rotary_percent",
                                "rotary_base"})),
@@ -124,8 +124,8 @@ bool fits(const ModelField& field, const ModelSpec& spec, const ModelFamily& fam
 std::string flag_for(const ModelField& field, const ModelSpec& want) {
   const std::string value = field_text(field, want, true), flag = "--" + field.flag();
   if (value == "true") return "with " + flag;
-  if (value == "false" || (field.name == "sliding_window" && value == "0"))
-    return "without " + flag;
+  const bool none = field.name == "sliding_window" || field.name == "embedding_size";
+  if (value == "false" || (none && value == "0")) return "without " + flag;
   return "with " + flag + " " + value;
 }
 

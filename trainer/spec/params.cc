@@ -61,7 +61,8 @@ void add_layer(Writer& w, const ModelSpec& spec, int64_t layer) {
   const std::string at = "decoder.layers." + std::to_string(layer) + ".";
   const int64_t h = spec.hidden_size, attention_size = spec.num_attention_heads * spec.kv_channels;
   const int gate_parts = spec.gated() ? 2 : 1;
-  w.norm(at + "input_layernorm", Role::input_norm_weight, Role::input_norm_bias, layer);
+  if (spec.has_input_norm(layer))
+    w.norm(at + "input_layernorm", Role::input_norm_weight, Role::input_norm_bias, layer);
   w.weight(at + "self_attention.linear_qkv.weight", Role::qkv_weight, layer, {spec.qkv_size(), h},
            0, Init::normal);
   if (spec.has_qkv_bias())
@@ -91,24 +92,31 @@ void add_layer(Writer& w, const ModelSpec& spec, int64_t layer) {
 
 bool is_matrix(const ParamSpec& spec) noexcept {
   return spec.shape.size() == 2 && spec.role != Role::word_embeddings &&
-         spec.role != Role::position_embeddings && spec.role != Role::output_layer;
+         spec.role != Role::position_embeddings && spec.role != Role::project_in &&
+         spec.role != Role::project_out && spec.role != Role::output_layer;
 }
 
 std::vector<ParamSpec> param_table(const ModelSpec& spec) {
   std::vector<ParamSpec> rows;
   Writer w(spec, rows);
   w.weight("embedding.word_embeddings.weight", Role::word_embeddings, -1,
-           {spec.padded_vocab_size, spec.hidden_size}, 0, Init::normal);
+           {spec.padded_vocab_size, spec.embedding_columns()}, 0, Init::normal);
   if (spec.position == Position::learned)
     w.weight("embedding.position_embeddings.weight", Role::position_embeddings, -1,
              {spec.max_position_embeddings + spec.position_offset, spec.hidden_size}, -1,
              Init::normal);
+  if (spec.projects_embeddings())
+    w.weight("embedding.project_in.weight", Role::project_in, -1,
+             {spec.hidden_size, spec.embedding_columns()}, -1, Init::normal);
   for (int64_t layer = 0; layer < spec.num_layers; ++layer) add_layer(w, spec, layer);
   w.norm("decoder.final_layernorm", Role::final_norm_weight, Role::final_norm_bias,
          spec.num_layers);
+  if (spec.projects_embeddings())
+    w.weight("project_out.weight", Role::project_out, spec.num_layers,
+             {spec.embedding_columns(), spec.hidden_size}, -1, Init::normal);
   if (!spec.tied_embeddings)
     w.weight("output_layer.weight", Role::output_layer, spec.num_layers,
-             {spec.padded_vocab_size, spec.hidden_size}, 0, Init::normal);
+             {spec.padded_vocab_size, spec.embedding_columns()}, 0, Init::normal);
   return rows;
 }
 

@@ -19,6 +19,7 @@ namespace trainer {
 enum class Role : uint8_t {
   word_embeddings,
   position_embeddings,
+  project_in,
   input_norm_weight,
   input_norm_bias,
   qkv_weight,
@@ -37,9 +38,10 @@ enum class Role : uint8_t {
   fc2_bias,
   final_norm_weight,
   final_norm_bias,
+  project_out,
   output_layer,
 };
-inline constexpr int kNumRoles = 21;
+inline constexpr int kNumRoles = 23;
 
 /// zeros, ones, Normal(0, init_method_std), Normal(0, init_method_std / sqrt(2 num_layers)).
 enum class Init : uint8_t { zeros, ones, normal, scaled_normal };
@@ -66,9 +68,10 @@ struct ParamSpec {
   }
 };
 
-/// A linear layer's weight: what an optimizer of matrices takes. Embeddings and the output layer
-/// are none, though they have two dimensions. Source: is_embedding_or_output_parameter in Megatron-
-/// LM core/optimizer/emerging_optimizers.py; position embeddings count as embeddings here.
+/// A linear layer's weight: what an optimizer of matrices takes. Embeddings, their projections and
+/// the output layer are none, though they have two dimensions. Source:
+/// is_embedding_or_output_parameter in Megatron-LM core/optimizer/emerging_optimizers.py; position
+/// embeddings count as embeddings here.
 bool is_matrix(const ParamSpec& spec) noexcept;
 
 /// All parameters in the order of forward. Deterministic; independent of any layout.

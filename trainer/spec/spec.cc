@@ -25,6 +25,16 @@ void settle_biases(ModelSpec& spec) {
   spec.qkv_bias = spec.qkv_bias && !spec.linear_bias && !spec.attention_bias;
 }
 
+std::string rotary_refusal(const ModelSpec& spec) {
+  if (spec.position != Position::rotary) return {};
+  const int64_t channels =
+      static_cast<int64_t>(spec.rotary_percent * static_cast<float>(spec.kv_channels));
+  if (channels % 2 == 0) return {};
+  return "rotary_percent " + std::to_string(spec.rotary_percent) + " of kv_channels " +
+         std::to_string(spec.kv_channels) + " is " + std::to_string(channels) +
+         ": expected an even number, since pairs are rotated";
+}
+
 void complete(ModelSpec& spec) {
   settle_biases(spec);
   require(spec.num_layers > 0, "num_layers", spec.num_layers, "at least 1");
@@ -47,11 +57,16 @@ void complete(ModelSpec& spec) {
   if (spec.padded_vocab_size == 0) spec.padded_vocab_size = spec.vocab_size;
   require(spec.padded_vocab_size >= spec.vocab_size, "padded_vocab_size", spec.padded_vocab_size,
           "at least vocab_size");
+  require(spec.embedding_size >= 0, "embedding_size", spec.embedding_size, "at least 1");
+  if (spec.embedding_size == spec.hidden_size) spec.embedding_size = 0;
   require(spec.max_position_embeddings > 0 || spec.position == Position::none,
           "max_position_embeddings", spec.max_position_embeddings, "at least 1");
   require(spec.sliding_window >= 0, "sliding_window", spec.sliding_window, "0 or more");
+  if (const std::string why = rotary_refusal(spec); !why.empty()) throw ShapeError("model: " + why);
   require(!spec.rotary_scaling || spec.rotary_interpolation == 1, "rotary_scaling", 1,
           "not together with rotary_interpolation");
+  require(!spec.parallel_residual || !spec.post_norm, "post_norm", 1,
+          "not together with parallel_residual");
   require(!spec.parallel_residual || spec.hidden_dropout == 0, "hidden_dropout (in percent)",
           static_cast<int64_t>(spec.hidden_dropout * 100), "0 with a parallel residual");
 }
@@ -73,7 +88,9 @@ double flops_per_sample(const ModelSpec& spec, int64_t seq_length) {
   const double products = h * static_cast<double>(spec.qkv_size()) + attention_size * h +
                           h * static_cast<double>(spec.fc1_size() + spec.ffn_hidden_size);
   const double layer = 2 * products + 4 * s * attention_size;
-  const double head = 2 * h * static_cast<double>(spec.padded_vocab_size);
+  const double e = static_cast<double>(spec.embedding_columns());
+  const double projections = spec.projects_embeddings() ? 4 * h * e : 0;
+  const double head = 2 * e * static_cast<double>(spec.padded_vocab_size) + projections;
   return 3 * s * (static_cast<double>(spec.num_layers) * layer + head);
 }
 

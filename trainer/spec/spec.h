@@ -32,6 +32,9 @@ struct ModelSpec {
   int64_t max_position_embeddings = 0;
   int64_t vocab_size = 0;         ///< Real token ids.
   int64_t padded_vocab_size = 0;  ///< Rows of the word embeddings.
+  /// Columns of the word embeddings and of the output layer; 0: hidden_size. Others are projected
+  /// to hidden_size before the layers, and back behind them (OPT-350m).
+  int64_t embedding_size = 0;
 
   ops::Norm norm = ops::Norm::layernorm;
   float norm_epsilon = 1e-5f;
@@ -51,6 +54,10 @@ struct ModelSpec {
   bool qk_norm = false;        ///< A norm of each query and key head, before rotary.
   ops::Activation activation = ops::Activation::gelu_tanh;
   bool parallel_residual = false;  ///< x + attention(norm1(x)) + mlp(norm2(x)).
+  /// norm(x + branch(x)) in place of x + branch(norm(x)): each norm's output is the stream that
+  /// the next branch reads and is added to. The norm behind a layer is the next layer's input norm,
+  /// that behind the last layer is the final norm, and the first layer has no input norm.
+  bool post_norm = false;
   // Biases. settle_biases() brings these four into one form: linear_bias alone where all linears
   // have one, else attention_bias before qkv_bias.
   bool linear_bias = true;      ///< Of qkv, proj, fc1, fc2.
@@ -66,6 +73,11 @@ struct ModelSpec {
   bool has_qkv_bias() const noexcept { return linear_bias || attention_bias || qkv_bias; }
   bool has_proj_bias() const noexcept { return linear_bias || attention_bias; }
   bool has_mlp_bias() const noexcept { return linear_bias || mlp_bias; }
+  int64_t embedding_columns() const noexcept {
+    return embedding_size > 0 ? embedding_size : hidden_size;
+  }
+  bool projects_embeddings() const noexcept { return embedding_columns() != hidden_size; }
+  bool has_input_norm(int64_t layer) const noexcept { return !post_norm || layer > 0; }
   bool gated() const noexcept { return activation == ops::Activation::swiglu; }
 
   /// qkv columns: G * (N/G + 2) * D.
@@ -87,6 +99,10 @@ ModelSpec family_defaults(std::string_view family);
 
 /// Brings the four bias members into the one form that their comment describes.
 void settle_biases(ModelSpec& spec);
+
+/// Why the rotary share of a head cannot be rotated in pairs; empty: it can. Libraries differ in
+/// what they make of a channel too many.
+std::string rotary_refusal(const ModelSpec& spec);
 
 /// Fills what follows (ffn_hidden_size, num_query_groups, kv_channels where 0) and checks the rest.
 /// Errors: ShapeError naming field, value and permitted range.

@@ -57,7 +57,10 @@ int gpus() {
 }
 
 ModelSpec spec_of(const Layout& l) {
-  ModelSpec spec = family_defaults(l.family);
+  const bool post = l.family == "opt_post";
+  ModelSpec spec = family_defaults(post ? "opt" : l.family);
+  spec.post_norm = post;
+  if (post) spec.embedding_size = 64;
   spec.num_layers = 4;
   spec.hidden_size = 512;
   spec.num_attention_heads = 8;
@@ -217,6 +220,8 @@ std::vector<Layout> layouts() {
           {.family = "llama", .tensor = 2, .sequence = true},
           {.family = "gpt_neox", .tensor = 2, .sequence = true},
           {.family = "opt", .pipeline = 2},
+          {.family = "opt_post", .pipeline = 2},
+          {.family = "opt_post", .tensor = 2, .sequence = true},
           {.tensor = 4, .sequence = true},
           {.pipeline = 4},
           {.pipeline = 4, .schedule = zb},

@@ -158,7 +158,7 @@ class DataParallel : public testing::TestWithParam<int> {};
 TEST_P(DataParallel, EqualsOneProcessAndItself) {
   const int stage = GetParam();
   const std::pair<const char*, int> runs[] = {
-      {"gpt2_dropout", 2}, {"gpt2_dropout", 4}, {"llama", 2}};
+      {"gpt2_dropout", 2}, {"gpt2_dropout", 4}, {"llama", 2}, {"opt_post_dropout", 2}};
   for (const auto& [family, world] : runs) {
     SCOPED_TRACE(std::string(family) + " on " + std::to_string(world));
     const Model wanted = train(1, family, options_of(family, 0, false));
@@ -171,7 +171,7 @@ TEST_P(DataParallel, EqualsOneProcessAndItself) {
 
 TEST_P(DataParallel, MuonEqualsOneProcessAndItself) {
   const std::pair<const char*, int> runs[] = {
-      {"gpt2_dropout", 2}, {"gpt2_dropout", 4}, {"llama", 2}};
+      {"gpt2_dropout", 2}, {"gpt2_dropout", 4}, {"llama", 2}, {"opt_post_dropout", 2}};
   for (const auto& [family, world] : runs) {
     SCOPED_TRACE(std::string(family) + " on " + std::to_string(world));
     EngineOptions options = options_of(family, 0, false);
@@ -289,7 +289,7 @@ TEST(ZeroMemory, PlansShrinkByWhatIsShared) {
   const auto bytes = [&](int stage, bool offload) {
     options.zero_stage = stage;
     options.cpu_offload = offload;
-    return plan_engine(spec, options, nullptr, make_topology(0, 8, 1, 1));
+    return plan_engine({spec, options, make_topology(0, 8, 1, 1)}, nullptr);
   };
   const double none = static_cast<double>(bytes(0, false).total_bytes);
   const double one = static_cast<double>(bytes(1, false).total_bytes);

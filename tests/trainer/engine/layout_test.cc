@@ -55,7 +55,13 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
 }
 
 ModelSpec spec_of(const Layout& l) {
-  ModelSpec spec = family_defaults(l.family);
+  const bool post = l.family == "opt_post";
+  ModelSpec spec = family_defaults(post ? "opt" : l.family);
+  spec.post_norm = post;
+  if (post) {
+    spec.embedding_size = 12;
+    spec.init_method_std = 0.2f;  // gradients that are clipped
+  }
   spec.num_layers = l.depth;
   spec.hidden_size = 32;
   spec.num_attention_heads = 8;
@@ -172,7 +178,7 @@ Outcome run(const Layout& l, int steps = kSteps) {
     fill_batch(engine, 99);
     const float evaluation = engine.evaluate(kM / l.data);
     EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << l;
-    EXPECT_EQ(plan_engine(spec_of(l), options_of(l), &ops, topology).total_bytes,
+    EXPECT_EQ(plan_engine({spec_of(l), options_of(l), topology}, &ops).total_bytes,
               engine.memory_plan().total_bytes)
         << l;
     const std::lock_guard<std::mutex> lock(mutex);
@@ -244,7 +250,8 @@ std::vector<Layout> layouts() {
   const Recompute selective{G::selective, M::uniform, 1}, pairs{G::full, M::uniform, 2},
       one{G::full, M::block, 1};
   std::vector<Layout> all;
-  for (const char* family : {"gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}) {
+  for (const char* family :
+       {"gpt2", "opt", "opt_post", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}) {
     const bool gpt2 = std::string(family) == "gpt2";
     all.push_back({.family = family, .tensor = 2, .dropout = gpt2});
     all.push_back({.family = family, .tensor = 2, .sequence = true, .dropout = true});
@@ -298,6 +305,10 @@ std::vector<Layout> layouts() {
   all.push_back({.pipeline = 2, .dropout = true, .data = 2, .zero = 3});
   all.push_back({.pipeline = 2, .schedule = ScheduleKind::zero_bubble, .data = 2});
   all.push_back({.family = "llama", .pipeline = 2, .data = 2, .zero = 2});
+  all.push_back({.family = "opt_post", .tensor = 4, .sequence = true, .recompute = selective});
+  all.push_back({.family = "opt_post", .tensor = 2, .dropout = true, .recompute = pairs});
+  all.push_back({.family = "opt_post", .tensor = 2, .sequence = true, .data = 2, .zero = 3});
+  all.push_back({.family = "opt_post", .pipeline = 2, .dropout = true, .data = 2, .zero = 2});
   all.push_back({.family = "qwen3", .tensor = 4, .sequence = true, .recompute = selective});
   all.push_back({.family = "qwen3", .tensor = 2, .recompute = pairs, .data = 2, .zero = 3});
   all.push_back({.family = "qwen3", .tensor = 2, .data = 2, .zero = 2});
@@ -350,7 +361,7 @@ std::vector<Layout> fp8_layouts() {
   const ScheduleKind late = ScheduleKind::zero_bubble, parts = ScheduleKind::interleaved;
   std::vector<Layout> all;
   for (const Fp8Options& fp8 : {delayed, tensorwise, plain_weights}) {
-    for (const char* family : {"gpt2", "llama", "gpt_neox"}) {
+    for (const char* family : {"gpt2", "llama", "gpt_neox", "opt_post"}) {
       const auto add = [&](Layout l) {
         l.family = family;
         l.fp8 = fp8;
@@ -379,7 +390,7 @@ std::vector<Layout> muon_layouts() {
   constexpr auto kDuplicated = MuonTensorMode::duplicated,
                  kDistributed = MuonTensorMode::distributed, kBlockwise = MuonTensorMode::blockwise;
   std::vector<Layout> all;
-  for (const char* family : {"gpt2", "llama"}) {
+  for (const char* family : {"gpt2", "llama", "opt_post"}) {
     for (const MuonTensorMode mode : {kDuplicated, kDistributed}) {
       all.push_back({.family = family, .tensor = 2, .muon = mode});
       all.push_back({.family = family, .tensor = 4, .sequence = true, .muon = mode});
@@ -424,7 +435,7 @@ TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
             "2 model chunks a rank: more than one for the interleaved schedule");
   EXPECT_EQ(refusal({.pipeline = 2, .layers = {1, 2}}, nothing),
             "3 layers in 2 stages: 4 in 2 expected");
-  EXPECT_THROW(plan_engine(spec_of({}), options_of({}), nullptr, make_topology(0, 3, 3, 1)),
+  EXPECT_THROW(plan_engine({spec_of({}), options_of({}), make_topology(0, 3, 3, 1)}, nullptr),
                ShapeError);
 }
 

@@ -40,9 +40,10 @@ inline Arrays read_golden(const std::string& family) {
 inline constexpr int64_t kS = 10, kB = 2, kM = 2;
 
 inline ModelSpec tiny(const std::string& golden) {
-  const bool llama = golden == "interpolated",
+  const bool llama = golden == "interpolated" || golden == "projected",
+             post = golden.starts_with("opt_post"),
              gpt = golden.starts_with("gpt2") || golden == "scaled";
-  ModelSpec spec = family_defaults(gpt ? "gpt2" : llama ? "llama" : golden);
+  ModelSpec spec = family_defaults(gpt ? "gpt2" : llama ? "llama" : post ? "opt" : golden);
   const bool gated = spec.gated();
   spec.num_layers = 2;
   spec.hidden_size = 16;
@@ -51,6 +52,8 @@ inline ModelSpec tiny(const std::string& golden) {
   spec.ffn_hidden_size = gated ? 24 : 64;
   if (golden == "mistral" || golden == "qwen3") spec.kv_channels = 6;
   if (golden == "mistral") spec.sliding_window = 3;
+  spec.post_norm = post;
+  if (post || golden == "projected") spec.embedding_size = post ? 8 : 24;
   if (golden == "interpolated") {
     spec.attention_bias = true;
     spec.rotary_interpolation = 2;
@@ -67,7 +70,7 @@ inline ModelSpec tiny(const std::string& golden) {
   spec.max_position_embeddings = kS + 3;
   spec.vocab_size = 29;
   spec.padded_vocab_size = 32;
-  const bool dropout = golden == "gpt2_dropout";
+  const bool dropout = golden.ends_with("_dropout");
   spec.hidden_dropout = dropout ? 0.1f : 0.0f;
   spec.attention_dropout = dropout ? 0.2f : 0.0f;
   complete(spec);

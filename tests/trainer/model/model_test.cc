@@ -65,7 +65,8 @@ TEST_P(Golden, LossGradientsAndTwentySteps) {
 
 INSTANTIATE_TEST_SUITE_P(Families, Golden,
                          testing::Values("gpt2", "gpt2_dropout", "gpt2_documents", "opt",
-                                         "gpt_neox", "llama", "mistral", "qwen2", "qwen3", "scaled",
+                                         "opt_post", "opt_post_dropout", "projected", "gpt_neox",
+                                         "llama", "mistral", "qwen2", "qwen3", "scaled",
                                          "interpolated"),
                          [](const testing::TestParamInfo<const char*>& info) {
                            return std::string(info.param);
@@ -95,8 +96,8 @@ std::vector<float> three_steps(const EngineOptions& options, int threads,
 TEST(Recompute, EveryKindGivesTheSameBits) {
   using G = Recompute::Granularity;
   using M = Recompute::Method;
-  for (const char* family :
-       {"gpt2", "gpt2_dropout", "gpt_neox", "llama", "qwen2", "qwen3", "scaled", "mistral"}) {
+  for (const char* family : {"gpt2", "gpt2_dropout", "gpt_neox", "llama", "qwen2", "qwen3",
+                             "scaled", "mistral", "opt_post", "opt_post_dropout", "projected"}) {
     EngineOptions options = options_for(family);
     const std::vector<float> wanted = three_steps(options, 2, family, 5);
     for (const Recompute recompute :
@@ -115,11 +116,11 @@ TEST(Recompute, SavesWhatItShould) {
   ModelSpec spec = tiny("gpt2");
   spec.num_layers = 12;
   EngineOptions options = options_for("gpt2");
-  const int64_t all = plan_engine(spec, options, nullptr).total_bytes;
+  const int64_t all = plan_engine({spec, options}, nullptr).total_bytes;
   options.recompute.granularity = Recompute::Granularity::selective;
-  const int64_t selective = plan_engine(spec, options, nullptr).total_bytes;
+  const int64_t selective = plan_engine({spec, options}, nullptr).total_bytes;
   options.recompute.granularity = Recompute::Granularity::full;
-  const int64_t full = plan_engine(spec, options, nullptr).total_bytes;
+  const int64_t full = plan_engine({spec, options}, nullptr).total_bytes;
   // Of 16 hidden sizes a token and layer, selective keeps 10 and full 1.
   const int64_t unit = 12 * kS * kB * spec.hidden_size * 4;
   EXPECT_GT(all - selective, 4 * unit);
@@ -329,7 +330,7 @@ TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {
             options.moment_dtype = model == DType::bf16 ? DType::bf16 : DType::f32;
             options.recompute.granularity = granularity;
             options.fuse_residual = fuse;
-            EXPECT_NO_THROW(EXPECT_GT(plan_engine(tiny(family), options, nullptr).total_bytes, 0))
+            EXPECT_NO_THROW(EXPECT_GT(plan_engine({tiny(family), options}, nullptr).total_bytes, 0))
                 << family;
           }
 }
@@ -351,9 +352,9 @@ TEST(Plan, KnownSizes) {
   options.seq_length = 2048;
   options.micro_batch_size = 4;
   options.model_dtype = options.grad_dtype = DType::bf16;
-  const EnginePlan all = plan_engine(spec, options, nullptr);
+  const EnginePlan all = plan_engine({spec, options}, nullptr);
   options.recompute.granularity = Recompute::Granularity::full;
-  const EnginePlan full = plan_engine(spec, options, nullptr);
+  const EnginePlan full = plan_engine({spec, options}, nullptr);
   const double tokens = 4.0 * 2048, unit = tokens * 4096 * 2;  // one bf16 activation
   // 16 bytes a parameter; kept activations 16 units a layer, or 1 and the layer at work.
   EXPECT_NEAR(static_cast<double>(all.total_bytes), 16 * n + 32 * 16 * unit,
@@ -387,7 +388,7 @@ TEST(Plan, MuonHasOneNumberForEachElementOfAMatrixAndItsProducts) {
   const auto plan = [&](OptimizerKind kind, int zero, int data) {
     options.optimizer = kind;
     options.zero_stage = zero;
-    return plan_engine(spec, options, nullptr, make_topology(0, data, 1, 1));
+    return plan_engine({spec, options, make_topology(0, data, 1, 1)}, nullptr);
   };
   const EnginePlan adam = plan(OptimizerKind::adamw, 0, 1), muon = plan(OptimizerKind::muon, 0, 1);
   const auto bytes = [](const EnginePlan& p) { return static_cast<double>(p.total_bytes); };
@@ -426,7 +427,7 @@ TEST(Plan, LayoutsTakeTheirShare) {
   const double unit = 2048 * 4.0 * 6144 * 2;
   const auto plan = [&](int world, int tensor, int pipeline, int rank) {
     return static_cast<double>(
-        plan_engine(spec, options, nullptr, make_topology(rank, world, tensor, pipeline))
+        plan_engine({spec, options, make_topology(rank, world, tensor, pipeline)}, nullptr)
             .total_bytes);
   };
   // Of a layer's 16 units the 4 of norms' inputs and outputs are whole on each tensor rank, unless

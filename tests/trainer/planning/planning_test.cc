@@ -53,7 +53,7 @@ StepEstimate estimate(const Measured& m, const Card& card, int64_t computed = 3)
   CardTimes times(card, options.cpu_offload);
   for (int stage = 0; stage < m.pipeline; ++stage) {
     const Topology t = make_topology(m.gpus / m.pipeline * stage, m.gpus, m.tensor, m.pipeline);
-    stages.push_back(plan_timeline(spec, options, t, times, computed));
+    stages.push_back(plan_timeline({spec, options, t}, times, computed));
   }
   return simulate(stages, make_topology(0, m.gpus, m.tensor, m.pipeline),
                   {.world_size = m.gpus, .local_size = 8}, card);

@@ -54,7 +54,10 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
 }
 
 ModelSpec spec_of(const std::string& family) {
-  ModelSpec spec = family_defaults(family);
+  const bool post = family == "opt_post";
+  ModelSpec spec = family_defaults(post ? "opt" : family);
+  spec.post_norm = post;
+  if (post) spec.embedding_size = 12;
   spec.num_layers = 4;
   spec.hidden_size = 32;
   spec.num_attention_heads = 4;
@@ -217,7 +220,7 @@ void Reshard::chain_of_all(bool muon) {
   std::mt19937 random(7);
   std::shuffle(layouts.begin(), layouts.end(), random);
   for (Layout& layout : layouts) layout.muon = muon;
-  for (const char* family : {"gpt2", "llama", "qwen2", "qwen3"}) {
+  for (const char* family : {"gpt2", "llama", "qwen2", "qwen3", "opt_post"}) {
     const std::string one = root_ + "/one_" + family + (muon ? "_muon" : "");
     const std::vector<float> wanted = stretch(family, {.muon = muon}, one, "", 0, 4);
     // A chain through layouts, each going on from the one before; the second family takes turns.
@@ -272,7 +275,7 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
   for (int64_t round = 0; round < rounds; ++round) {
     std::mt19937 random(static_cast<uint32_t>(seed + round));
     constexpr const char* kFamilies[] = {"gpt2",  "opt",   "gpt_neox", "llama",
-                                         "qwen2", "qwen3", "mistral"};
+                                         "qwen2", "qwen3", "mistral",  "opt_post"};
     const char* family = kFamilies[random() % std::size(kFamilies)];
     const std::string root = root_ + "/" + std::to_string(round);
     const bool muon = (seed + round) % 2 == 0;

@@ -32,7 +32,9 @@ namespace fs = std::filesystem;
 using testing::ElementsAre;
 
 ModelSpec small_spec(const std::string& family) {
-  ModelSpec spec = family_defaults(family);
+  ModelSpec spec = family_defaults(family == "opt_post" ? "opt" : family);
+  spec.post_norm = family == "opt_post";
+  if (spec.post_norm) spec.embedding_size = 20;
   spec.num_layers = 2;
   spec.hidden_size = 32;
   spec.num_attention_heads = 4;
@@ -154,7 +156,8 @@ TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
-                         testing::Values("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"));
+                         testing::Values("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3",
+                                         "opt_post"));
 
 // The folders of transformers that the converters' tests are made of, read by generate.
 class FolderDecoderTest : public testing::TestWithParam<const char*> {};
@@ -175,8 +178,9 @@ TEST_P(FolderDecoderTest, AgreesWithTransformers) {
 }
 
 INSTANTIATE_TEST_SUITE_P(Families, FolderDecoderTest,
-                         testing::Values("gpt2", "opt", "gpt_neox", "llama", "llama_biases",
-                                         "llama_linear", "mistral", "qwen2", "qwen3"));
+                         testing::Values("gpt2", "opt", "opt_350m", "opt_gelu", "gpt_neox", "llama",
+                                         "llama_biases", "llama_linear", "mistral", "qwen2",
+                                         "qwen3"));
 
 // Three ranks of steps of 10 ms: one works 9 of them, the others 5.
 TEST(IntervalClock, TheRankThatWorksLongestIsTheSlowest) {

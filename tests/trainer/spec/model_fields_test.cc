@@ -99,6 +99,22 @@ TrainConfig config_of(const std::vector<std::pair<std::string, std::string>>& fl
   return config;
 }
 
+TEST(Families, ModelsThatNobodyHasAreRefused) {
+  const auto error = [](const std::vector<std::pair<std::string, std::string>>& flags) {
+    try {
+      model_spec(config_of(flags), 61);
+    } catch (const std::exception& e) {
+      return std::string(e.what());
+    }
+    return std::string("accepted");
+  };
+  EXPECT_THAT(
+      error({{"post-norm", "true"}, {"parallel-residual", "true"}, {"hidden-dropout", "0"}}),
+      HasSubstr("post_norm 1: not together with parallel_residual"));
+  EXPECT_THAT(error({{"position-embedding-type", "rope"}, {"rotary-percent", "0.15"}}),
+              HasSubstr("rotary_percent 0.150000 of kv_channels 8 is 1: expected an even number"));
+}
+
 TEST(Families, FollowFromTheFlags) {
   using Flags = std::vector<std::pair<std::string, std::string>>;
   const Flags llama = {
@@ -111,6 +127,11 @@ TEST(Families, FollowFromTheFlags) {
   const auto family = [](const Flags& flags) { return model_spec(config_of(flags), 61).family; };
   EXPECT_EQ(family({}), "gpt2");
   EXPECT_EQ(family({{"activation", "relu"}, {"position-offset", "2"}}), "opt");
+  const Flags opt_350m = {{"activation", "relu"}, {"position-offset", "2"}, {"post-norm", "true"}};
+  EXPECT_EQ(family(opt_350m), "opt");
+  EXPECT_EQ(family(with(opt_350m, {{"embedding-size", "16"}})), "opt");
+  EXPECT_EQ(family({{"embedding-size", "32"}}), "gpt2");  // as wide as the model: no projections
+  EXPECT_EQ(family({{"embedding-size", "16"}, {"position-embedding-type", "rope"}}), "");
   EXPECT_EQ(family({{"position-embedding-type", "rope"}}), "gpt_neox");
   EXPECT_EQ(family(llama), "llama");  // with attention_bias and mlp_bias
   EXPECT_EQ(family(with(llama, no_bias)), "llama");
