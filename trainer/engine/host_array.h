@@ -13,6 +13,14 @@
 
 namespace trainer {
 
+/// For destructors: waits until the device is done. One that has failed reads and writes no more.
+inline void wait_at_end(ops::Ops& ops) noexcept {
+  try {
+    ops.synchronize();
+  } catch (const ops::DeviceError&) {
+  }
+}
+
 /// `count` elements of undefined content. Its end waits until the device has done with it.
 template <class T>
 class HostArray {
@@ -23,7 +31,7 @@ class HostArray {
         all_(static_cast<T*>(ops.allocate_host(count * static_cast<int64_t>(sizeof(T)))),
              static_cast<size_t>(count)) {}
   ~HostArray() {
-    ops_.synchronize();
+    wait_at_end(ops_);
     ops_.release_host(all_.data());
   }
   HostArray(const HostArray&) = delete;
@@ -40,12 +48,13 @@ class HostArray {
   std::span<T> all_;
 };
 
-/// dst = `values`. Waits.
+/// dst = `values`. Waits. Errors of both: DeviceError.
 template <class T>
 void upload_now(ops::Ops& ops, const ops::Tensor& dst, const T* values) {
   const HostArray<std::byte> host(ops, dst.bytes());
   std::memcpy(host.data(), values, static_cast<size_t>(dst.bytes()));
   ops.upload(dst, host.data());
+  ops.synchronize();
 }
 
 /// `values` = src. Waits.

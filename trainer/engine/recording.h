@@ -18,7 +18,6 @@ class Recording {
   /// `capture`: false to queue call by call always.
   Recording(ops::Ops& ops, bool capture) : ops_(ops), capture_(capture) {}
   ~Recording() {
-    ops_.synchronize();
     // NCCL's groups wait at their end for the recordings that hold their calls.
     for (const auto& [num_microbatches, recorded] : recorded_) ops_.forget(recorded);
   }

@@ -56,7 +56,7 @@ Step::Step(const Setup& setup, Groups groups, ops::Ops& ops, StepMemory memory)
 }
 
 Step::~Step() {
-  ops_.synchronize();
+  wait_at_end(ops_);
   ops_.set_workspace({});
 }
 

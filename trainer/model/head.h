@@ -35,7 +35,8 @@ ops::Dropout embedding_dropout(const Pass& pass);
 struct HeadKept {
   PoolTensor x, mean, rstd, dy;
 };
-/// Final norm, loss (added to pass.state), and backward down to the norm's output, a chunk at a time.
+/// Final norm, loss (added to pass.state), and backward down to the norm's output, a chunk at a
+/// time.
 void head_forward(const Pass& pass, Carry& carry, HeadKept& kept);
 /// Through the final norm; leaves the gradient of the last block's output in carry. `place`: of the
 /// head's chunk.

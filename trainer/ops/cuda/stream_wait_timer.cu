@@ -1,5 +1,5 @@
-// The kernels of StreamWaitTimer. Lives here: nothing that computes. Bound by the launch: a thread, two
-// reads of the global timer, a word that travels to the host and is waited for by nobody.
+// The kernels of StreamWaitTimer. Lives here: nothing that computes. Bound by the launch: a thread,
+// two reads of the global timer, a word that travels to the host and is waited for by nobody.
 // Source: PTX ISA, %globaltimer (nanoseconds, the same for all multiprocessors of a GPU).
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/launch.h"
