@@ -124,6 +124,21 @@ TEST_F(PlanProgramTest, JsonSaysTheSame) {
   ASSERT_EQ(costed["best"].size(), 1u);
   EXPECT_EQ(costed["best"][0]["step_seconds"], json["best"][0]["step_seconds"]);
   EXPECT_EQ(costed["best"][0]["memory_bytes"], json["best"][0]["memory_bytes"]);
+
+  // And what it said of FP8, where the card has it.
+  const nlohmann::json& fp8 = json["first_in_fp8"];
+  const Ended eight = plan(given + Words{"--as-given", "--json", "--fp8-format", "hybrid"});
+  ASSERT_EQ(eight.status, 0) << eight.err;
+  const nlohmann::json in_fp8 = nlohmann::json::parse(eight.out);
+  EXPECT_EQ(in_fp8["best"][0]["step_seconds"], fp8["step_seconds"]);
+  EXPECT_EQ(in_fp8["best"][0]["memory_bytes"], fp8["memory_bytes"]);
+  EXPECT_FALSE(in_fp8.contains("first_in_fp8"));
+  const double faster =
+      json["best"][0]["step_seconds"].get<double>() / fp8["step_seconds"].get<double>();
+  EXPECT_GT(faster, 1.05);
+  EXPECT_LT(faster, 1.8);
+  const Ended ampere = plan(given + Words{"--as-given", "--json", "--gpu", "a100-80gb"});
+  EXPECT_FALSE(nlohmann::json::parse(ampere.out).contains("first_in_fp8")) << ampere.err;
 }
 
 TEST_F(PlanProgramTest, ATableIsReadFromAFile) {

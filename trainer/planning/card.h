@@ -76,7 +76,8 @@ struct Card {
   double network_gb_per_s = 0, network_us = 0;  ///< Of a host, one direction.
   double hidden_cost = 0;  ///< Compute lost to a transfer beside it, as a share of its time.
   double context_gib = 0;  ///< CUDA's context and libraries, of every process.
-  double group_gib = 0;    ///< NCCL's memory for each group that a rank is in.
+  double group_gib = 0;    ///< NCCL's memory for each group with collectives that a rank is in.
+  double message_gib = 0;  ///< NCCL's memory for a group whose ranks send each other messages.
   double tensor_gib = 0;   ///< More, for each other rank of a tensor-parallel group.
   std::vector<ProductRate> products;
   std::vector<AttentionRate> attention;

@@ -49,6 +49,7 @@ void visit_numbers(Card& c, Visit visit) {
   visit("hidden_cost", c.hidden_cost, 10, true);
   visit("context_gib", c.context_gib, 1e4, true);
   visit("group_gib", c.group_gib, 1e4, true);
+  visit("message_gib", c.message_gib, 1e4, true);
   visit("tensor_gib", c.tensor_gib, 1e4, true);
 }
 

@@ -111,9 +111,10 @@ Card card_of(const ops::Gpu& gpu) {
   card.link_us = 15;
   card.network_gb_per_s = 50;
   card.network_us = 20;
-  card.context_gib = 0.56;
-  card.group_gib = 0.4;
-  card.tensor_gib = 0.09;
+  card.context_gib = 0.55;
+  card.group_gib = 0.66;
+  card.message_gib = 0.62;
+  card.tensor_gib = 0.22;
   const auto sheet =
       std::ranges::find_if(kDataSheets, [&](const DataSheet& d) { return gpu.name == d.name; });
   if (sheet == std::end(kDataSheets)) return card;

@@ -86,8 +86,8 @@ class CollectiveRank {
     ops_->release(block_);
   }
 
-  /// NCCL's own memory, once every kind of call has been made.
-  double group_gib() const {
+  /// NCCL's own memory for the calls that were made.
+  double taken_gib() const {
     return static_cast<double>(free_before_ - ops_->free_bytes() - 2 * elements_ * 4) / kGib;
   }
 
@@ -153,6 +153,7 @@ class CollectiveRank {
   Tensor whole_, other_;
 };
 
+/// Messages last: they take memory of their own.
 constexpr ops::Transfer kKinds[] = {ops::Transfer::all_reduce, ops::Transfer::reduce_scatter,
                                     ops::Transfer::all_gather, ops::Transfer::send};
 
@@ -165,12 +166,18 @@ int measure_collectives(const TrainConfig& config, int rank, int size, const std
   self.check();
   std::ofstream out;
   if (rank == 0) out.open(path);
-  for (const ops::Transfer kind : kKinds)
+  double collectives = 0;
+  for (const ops::Transfer kind : kKinds) {
+    if (kind == ops::Transfer::send) collectives = self.taken_gib();
     for (const int64_t mib : {1, 4, 16, 64, 256}) {
       const double rate = self.rate(kind, mib << 20, 0.03);
       if (rank == 0) out << static_cast<int>(kind) << ' ' << mib << ' ' << rate / 1e9 << '\n';
     }
-  if (rank == 0) out << "group " << self.group_gib() << '\n';
+  }
+  if (rank == 0) {
+    out << "group " << collectives << '\n';
+    out << "message " << self.taken_gib() - collectives << '\n';
+  }
   return 0;
 }
 
@@ -209,9 +216,9 @@ void add_collectives(const TrainConfig& config, int gpus, Card& card) {
     std::ifstream in(path);
     for (std::string word; in >> word;) {
       double mib = 0, rate = 0;
-      if (word == "group") {
+      if (word == "group" || word == "message") {
         in >> rate;
-        card.group_gib = std::max(0.0, rate);
+        (word == "group" ? card.group_gib : card.message_gib) = std::max(0.0, rate);
         continue;
       }
       in >> mib >> rate;
@@ -259,7 +266,8 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
     card.transfers = measured.transfers;
     card.measured_transfers = true;
     card.link_gb_per_s = measured.link_gb_per_s;
-    card.group_gib = std::max(card.group_gib, measured.group_gib);
+    card.group_gib = measured.group_gib;
+    card.message_gib = measured.message_gib;
   }
   calibrate(*ops,
             {.seconds = seconds,

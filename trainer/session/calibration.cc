@@ -13,6 +13,7 @@
 
 #include "tools/cli/text.h"
 #include "trainer/ops/number.h"
+#include "trainer/planning/times.h"
 
 namespace trainer {
 namespace {
@@ -183,7 +184,6 @@ class Carrier {
   Carrier(ops::Ops& ops, const CalibrationPlan& plan)
       : ops_(ops),
         memory_(ops),
-        width_(plan.carrier_width),
         product_(memory_, plan.dtype, {plan.carrier_rows, plan.carrier_width, plan.carrier_width}),
         wide_(memory_, plan.dtype,
               {plan.carrier_rows, 4 * plan.carrier_width, plan.carrier_width}) {
@@ -199,10 +199,23 @@ class Carrier {
     }
   }
 
+  /// The seconds that the table gives it.
+  double predicted(const Card& card) const {
+    CardTimes times(card, false);
+    double sum = 0;
+    for (const ProductKind kind : {ProductKind::forward, ProductKind::input, ProductKind::weight}) {
+      const auto of = [&](const Product& p) {
+        return times.product(kind, p.shape.rows, p.shape.outputs, p.shape.inputs);
+      };
+      sum += 4 * of(product_) + 2 * of(wide_);
+      sum += times.pass("copy", 2.0 * static_cast<double>(wide_.y.bytes()));
+    }
+    return sum;
+  }
+
  private:
   ops::Ops& ops_;
   Operands memory_;
-  int64_t width_;
   Product product_, wide_;
 };
 
@@ -213,9 +226,11 @@ class Calibration {
   void run();
 
  private:
+  using Call = std::function<void()>;
   /// Work to be measured: what makes operands, and returns the call.
   struct Item {
-    std::function<std::function<void()>(Operands&)> make;
+    double bytes;  ///< That a call reads and writes.
+    std::function<Call(Operands&)> make;
     std::function<void(double seconds)> note;
   };
   void measure_start();
@@ -225,7 +240,10 @@ class Calibration {
   void add_passes();
   void add_pass(const std::string& name, double bytes,
                 std::function<std::function<void()>(Operands&)> make);
-  double seconds_of(const std::function<void()>& call, double hold);
+  double seconds_of(const std::vector<Call>& calls, double hold);
+  void measure(Item& item, double hold);
+  void hold_carrier(Load& carrier, double seconds);
+  void scale_to_carrier();
   void check_product(Operands& memory, const ProductShape& shape, ProductKind kind);
   float first_of(const Tensor& t);
   bool takes(double bytes) const { return bytes <= static_cast<double>(plan_.most_bytes); }
@@ -235,7 +253,8 @@ class Calibration {
   Card& card_;
   Carrier carrier_;
   std::vector<Item> items_;
-  double carrier_seconds_ = 0;
+  double carrier_seconds_ = 0;    ///< Just before.
+  std::vector<double> carriers_;  ///< Each time.
 };
 
 float Calibration::first_of(const Tensor& t) {
@@ -248,23 +267,38 @@ float Calibration::first_of(const Tensor& t) {
   return value;
 }
 
-/// Seconds that a call adds to the carrier's load.
-double Calibration::seconds_of(const std::function<void()>& call, double hold) {
+/// Seconds that one of the calls, which are made in turn, adds to the carrier's load.
+double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double hold) {
+  const auto turn = static_cast<int64_t>(calls_in_turn.size());
   // As many calls as last about as long as half the carrier.
   double alone = 0;
   {
-    Load load(ops_, call);
-    alone = load.hold(0.2 * hold);
+    Load load(ops_, [&] {
+      for (const Call& call : calls_in_turn) call();
+    });
+    alone = load.hold(0.2 * hold) / static_cast<double>(turn);
   }
   const int64_t calls = std::clamp<int64_t>(
       static_cast<int64_t>(std::ceil(0.5 * carrier_seconds_ / std::max(alone, 1e-9))), 1, 64);
   Load together(ops_, [&] {
     carrier_.queue();
-    for (int64_t i = 0; i < calls; ++i) call();
+    for (int64_t i = 0; i < calls; ++i) calls_in_turn[static_cast<size_t>(i % turn)]();
   });
   const double added = together.hold(0.8 * hold) - carrier_seconds_;
   // Noise of the carrier must not make a short call free.
   return std::max(added / static_cast<double>(calls), 0.5 * alone);
+}
+
+/// Operands of small calls are several: in a step they come from memory, not from a cache that the
+/// call before has filled.
+void Calibration::measure(Item& item, double hold) {
+  constexpr double kBeyondCaches = int64_t{256} << 20;
+  constexpr double kMostSets = 32;
+  Operands memory(ops_);
+  std::vector<Call> calls;
+  const auto sets = static_cast<int64_t>(std::clamp(kBeyondCaches / item.bytes, 1.0, kMostSets));
+  for (int64_t i = 0; i < (plan_.beyond_caches ? sets : 1); ++i) calls.push_back(item.make(memory));
+  item.note(seconds_of(calls, hold));
 }
 
 /// Sums of equal terms, which 16 bits and fp32 sums hold to their last digit or nearly so.
@@ -300,9 +334,14 @@ void Calibration::add_products() {
     const double bytes =
         4.0 * static_cast<double>(shape.rows) * static_cast<double>(shape.inputs + shape.outputs);
     if (!takes(bytes)) return;
+    const double operands = 2.0 * static_cast<double>(shape.rows * (shape.inputs + shape.outputs)) +
+                            (kind == ProductKind::weight ? 8.0 : 2.0) *
+                                static_cast<double>(shape.outputs * shape.inputs);
     items_.push_back(
-        {.make = [this, kind, shape](Operands& memory) -> std::function<void()> {
-           check_product(memory, shape, kind);
+        {.bytes = operands,
+         .make = [this, kind, shape,
+                  checked = false](Operands& memory) mutable -> std::function<void()> {
+           if (!std::exchange(checked, true)) check_product(memory, shape, kind);
            auto product = std::make_shared<Product>(memory, plan_.dtype, shape);
            for (const Tensor& t : {product->x, product->weight, product->y, product->kept_inputs})
              memory.randomise(t);
@@ -429,7 +468,8 @@ void Calibration::add_attention() {
       const int64_t batch = s.heads / shape.num_attention_heads;
       const int64_t width = shape.num_attention_heads * s.size;
       items_.push_back(
-          {.make = [=, this](Operands& memory) -> std::function<void()> {
+          {.bytes = 8.0 * static_cast<double>(s.length * batch * width),
+           .make = [=, this](Operands& memory) -> std::function<void()> {
              const Tensor qkv = memory.take(plan_.dtype, {s.length, batch, 3 * width});
              const Tensor out = memory.take(plan_.dtype, {s.length, batch, width});
              const Tensor stats =
@@ -472,25 +512,28 @@ void Calibration::add_pass(const std::string& name, double bytes,
                            std::function<std::function<void()>(Operands&)> make) {
   if (!takes(bytes)) return;
   items_.push_back(
-      {.make = std::move(make), .note = [this, name, bytes](double seconds) {
+      {.bytes = bytes, .make = std::move(make), .note = [this, name, bytes](double seconds) {
          const double left = std::max(seconds - card_.launch_us * 1e-6, 0.1 * seconds);
          card_.passes.push_back({name, bytes / (int64_t{1} << 20), bytes / left / 1e12});
        }});
 }
 
 void Calibration::add_passes() {
-  constexpr int64_t kMib = 1 << 20;
-  for (const int64_t mib : {1, 16, 128, 1024}) {
-    const int64_t elements = mib * kMib / 4;  // read and written, two bytes each.
-    add_pass("any", static_cast<double>(mib * kMib), [=, this](Operands& memory) {
+  for (const int64_t kib : {64, 1024, 4096, 16384, 65536, 262144, 1048576}) {
+    const int64_t elements = kib * 1024 / 4;  // read and written, two bytes each.
+    add_pass("any", static_cast<double>(kib * 1024), [=, this](Operands& memory) {
       const Tensor a = memory.filled(DType::bf16, {elements}, 1),
                    b = memory.filled(DType::bf16, {elements}, 1);
       return [=, this] { ops_.run(ops::Copy{.dst = a, .src = b}); };
     });
   }
-  for (const int64_t h : {1024, 2048, 6144}) {
+  for (const auto& [h, r] : {std::pair<int64_t, int64_t>{768, 1024},
+                             {1024, 4096},
+                             {1024, 16384},
+                             {2048, 16384},
+                             {6144, 16384}}) {
     if (h > plan_.most_width) continue;
-    const int64_t rows = std::min<int64_t>(plan_.most_rows, 16384);
+    const int64_t rows = std::min<int64_t>(plan_.most_rows, r);
     const auto norm = [=, this](Operands& memory, bool backward) -> std::function<void()> {
       const auto stream = [&] {
         const Tensor t = memory.take(plan_.dtype, {rows, 1, h});
@@ -564,7 +607,7 @@ void Calibration::add_passes() {
                                           .backward = true});
              };
            });
-  for (const int64_t elements : {int64_t{1} << 20, int64_t{1} << 26}) {
+  for (const int64_t elements : {int64_t{1} << 20, int64_t{1} << 24, int64_t{1} << 27}) {
     if (elements > plan_.most_rows * plan_.most_width) continue;
     add_pass("adamw", 30.0 * static_cast<double>(elements), [=, this](Operands& memory) {
       const Tensor model = memory.filled(plan_.dtype, {elements}, 1),
@@ -613,12 +656,29 @@ void Calibration::run() {
   carrier_seconds_ = carrier.hold(0.1 * plan_.seconds);
   const double hold = 0.85 * plan_.seconds / static_cast<double>(items_.size());
   for (size_t i = 0; i < items_.size(); ++i) {
-    if (i % 24 == 0) carrier_seconds_ = carrier.hold(hold);
-    Operands memory(ops_);
-    items_[i].note(seconds_of(items_[i].make(memory), hold));
+    if (i % 24 == 0) hold_carrier(carrier, hold);
+    measure(items_[i], hold);
     if (plan_.progress)
       plan_.progress(static_cast<double>(i + 1) / static_cast<double>(items_.size()));
   }
+  scale_to_carrier();
+}
+
+void Calibration::hold_carrier(Load& carrier, double seconds) {
+  carrier_seconds_ = carrier.hold(seconds);
+  carriers_.push_back(carrier_seconds_);
+}
+
+/// What an operation adds to a load is not its share of it: at the power limit the clock falls for
+/// all. So the table is scaled until it predicts the carrier itself.
+void Calibration::scale_to_carrier() {
+  if (card_.products.empty() || card_.passes.empty() || carriers_.empty()) return;
+  std::ranges::sort(carriers_);
+  const double predicted = carrier_.predicted(card_);
+  const double factor = predicted / carriers_[carriers_.size() / 2];
+  for (ProductRate& p : card_.products) p.tflops *= factor;
+  for (AttentionRate& a : card_.attention) a.forward_tflops *= factor, a.backward_tflops *= factor;
+  for (PassRate& p : card_.passes) p.tb_per_s *= factor;
 }
 
 }  // namespace

@@ -23,7 +23,8 @@ struct CalibrationPlan {
   int64_t most_rows = 65536;              ///< Shapes with more are left out,
   int64_t most_width = 6144;              ///< and so are wider ones.
   int64_t most_bytes = int64_t{8} << 30;  ///< Of one operation's operands.
-  std::function<void(double)> progress;   ///< Share done; may be empty.
+  bool beyond_caches = true;  ///< Small operands are many, so that they come from memory.
+  std::function<void(double)> progress;  ///< Share done; may be empty.
 };
 
 /// Fills products, attention and passes of `card`. Results of products and attention are checked on

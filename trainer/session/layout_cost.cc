@@ -21,23 +21,30 @@ Topology stage_of(const PlannedRun& run, int stage) {
   return topology;
 }
 
-/// The scratch of products, or of the deterministic backward of attention, two bytes a score in
-/// cuts of whole samples of 2 GiB at most.
+/// The scratch of products and sums over columns, or of the deterministic backward of attention:
+/// two bytes a score, in equal cuts of whole samples of 2 GiB at most (ops/cuda).
 int64_t library_workspace(const ModelSpec& spec, const EngineOptions& options, int tensor_size) {
-  constexpr int64_t kProducts = int64_t{64} << 20, kMostScores = int64_t{2} << 30;
+  constexpr int64_t kMib = 1 << 20, kMostScores = 2048 * kMib, kSumSlices = 528;
+  const int64_t widest = std::max(spec.fc1_size(), 3 * spec.hidden_size) / tensor_size;
+  const int64_t products = 64 * kMib + kSumSlices * 4 * widest;
+  if (options.model_dtype == DType::f32) return products;
   const int64_t heads = spec.num_attention_heads / tensor_size;
   const int64_t sample = 2 * heads * options.seq_length * options.seq_length;
-  const int64_t scores = std::max(sample, std::min(options.micro_batch_size * sample, kMostScores));
-  return kProducts + (options.model_dtype == DType::f32 ? 0 : scores);
+  const int64_t most = options.micro_batch_size;
+  int64_t samples = std::clamp<int64_t>(kMostScores / sample, 1, most);
+  while (most % samples != 0) --samples;
+  return std::max(products, samples * sample + 2 * kMib);
 }
 
 }  // namespace
 
 int64_t group_bytes(const Card& card, const ModelSpec& spec, const Topology& t) {
   const bool embedding = t.pipeline_size > 1 && spec.tied_embeddings;
-  const int groups = (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) +
-                     (t.pipeline_size > 1) + (embedding ? 1 : 0);
-  return static_cast<int64_t>((groups * card.group_gib + (t.tensor_size - 1) * card.tensor_gib) *
+  const int groups =
+      (t.world_size() > 1) + (t.tensor_size > 1) + (t.data_size > 1) + (embedding ? 1 : 0);
+  return static_cast<int64_t>((groups * card.group_gib +
+                               (t.pipeline_size > 1 ? card.message_gib : 0) +
+                               (t.tensor_size - 1) * card.tensor_gib) *
                               kGib);
 }
 

@@ -177,6 +177,14 @@ std::string text_report(const SearchResult& result, const ReportContext& context
     text += "no layout fits: more GPUs, larger ones, or a smaller model\n";
   else
     text += concat("\nthe first as a command:\n", command_of(result.best.front(), context), "\n");
+  if (!result.best.empty())
+    if (const std::optional<Choice> fp8 = in_fp8(task, result.best.front()))
+      text += format(
+          "\nthe first with --fp8-format hybrid, which rounds otherwise (docs/fp8.md):\n"
+          "            %s tokens/s, %.2f times as many; %s a GPU\n",
+          with_commas(static_cast<int64_t>(fp8->report.tokens_per_second)).c_str(),
+          fp8->report.tokens_per_second / result.best.front().report.tokens_per_second,
+          gib(fp8->bytes).c_str());
   text += "\nleft out\n" + refusals_text(result);
   text += format("    %8s  do not fit as they are; what makes them fit is slower, or not enough\n",
                  with_commas(result.no_room).c_str());
@@ -203,6 +211,11 @@ std::string json_report(const SearchResult& result, const ReportContext& context
   json["layouts"] = result.enumerated;
   json["best"] = nlohmann::ordered_json::array();
   for (const Choice& c : result.best) json["best"].push_back(json_of(c, context));
+  if (!result.best.empty())
+    if (const std::optional<Choice> fp8 = in_fp8(task, result.best.front()))
+      json["first_in_fp8"] = {{"memory_bytes", fp8->bytes},
+                              {"step_seconds", fp8->report.seconds},
+                              {"tokens_per_second", fp8->report.tokens_per_second}};
   json["refused"] = result.refusals;
   json["do_not_fit"] = result.no_room;
   json["slower_by_bound"] = result.slower_by_bound;

@@ -460,6 +460,29 @@ PlannedRun planned_run(const SearchTask& task, const Layout& layout) {
   return plan_run(config, std::move(given), task.cluster, task.vocab_size);
 }
 
+std::optional<Choice> in_fp8(const SearchTask& task, const Choice& choice) {
+  const ops::Gpu* gpu = find_product(task.card.product);
+  if (!task.config.fp8_format.empty() || gpu == nullptr ||
+      !ops::fp8_refusal(gpu->capability).empty())
+    return std::nullopt;
+  SearchTask with = task;
+  with.config.fp8_format = "hybrid";
+  with.given.insert("fp8-format");
+  try {
+    const PlannedRun run = planned_run(with, choice.layout);
+    if (run.options.model_dtype != DType::bf16) return std::nullopt;
+    Choice out = choice;
+    out.bytes = bytes_taken(run, task.card, true);
+    if (out.bytes > room_of(task.card)) return std::nullopt;
+    CardTimes times(task.card, run.options.cpu_offload);
+    out.report =
+        report_of(estimate_step(run, task.cluster, task.card, times), run, task.cluster, task.card);
+    return out;
+  } catch (const std::exception&) {  // the trainer refuses FP8 here; the choice stands without it.
+    return std::nullopt;
+  }
+}
+
 SearchResult search_layouts(const SearchTask& task) { return Search(task).run(false); }
 
 SearchResult search_all(const SearchTask& task) { return Search(task).run(true); }

@@ -70,6 +70,11 @@ SearchResult search_layouts(const SearchTask& task);
 /// The same by costing everything: for tests.
 SearchResult search_all(const SearchTask& task);
 
+/// What a layout would cost with its linears in FP8 (--fp8-format hybrid): the numbers that are
+/// trained differ, so nobody is given it unasked. Absent where the command says fp16, fp32 or FP8
+/// itself, where the card has no FP8, and where it is refused or does not fit.
+std::optional<Choice> in_fp8(const SearchTask& task, const Choice& choice);
+
 /// The command of `task` with a layout. Errors: as plan_run in layout_cost.h.
 PlannedRun planned_run(const SearchTask& task, const Layout& layout);
 

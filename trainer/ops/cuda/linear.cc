@@ -115,7 +115,7 @@ void launch(CudaOps& cuda, const LinearForward& args) {
 int64_t scratch_bytes(CudaOps& cuda, const LinearBackwardInput& args) {
   return cuda.fuses_dgelu() && dgelu_gemm_takes(args)
              ? dgelu_gemm_scratch(args.dx.rows(), args.dx.columns())
-             : Gemm::kWorkspaceBytes + column_sum_scratch(args.dx.columns());
+             : Gemm::kWorkspaceBytes + (args.dbias ? column_sum_scratch(args.dx.columns()) : 0);
 }
 
 void launch(CudaOps& cuda, const LinearBackwardInput& args) {
@@ -144,7 +144,7 @@ void launch(CudaOps& cuda, const LinearBackwardInput& args) {
 }
 
 int64_t scratch_bytes(CudaOps&, const LinearBackwardWeight& args) {
-  return Gemm::kWorkspaceBytes + column_sum_scratch(args.dy.columns());
+  return Gemm::kWorkspaceBytes + (args.dbias ? column_sum_scratch(args.dy.columns()) : 0);
 }
 
 void launch(CudaOps& cuda, const LinearBackwardWeight& args) {
