@@ -98,6 +98,8 @@ void complete_spec(ModelSpec& spec, const Shares& shares) {
 
 void add_core_tensors(CanonicalModel& model, const Shares& shares, QkvOrder order) {
   complete_spec(model.spec, shares);
+  if (const std::string why = trainer::rotary_refusal(model.spec); !why.empty())
+    throw FormatError(why);
   for (const auto& [name, parts] : shares) {
     const LayerName place = split_layer(name);
     const std::string ending(name.substr(name.rfind('.') + 1));

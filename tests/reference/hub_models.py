@@ -1,6 +1,6 @@
 """Configurations of models as they stand in their folders on the hub (config.json, sizes cut down by judge_hub_models.py).
 
-Written from what those files say; the values that decide how a model computes are theirs, and so are the keys that say nothing.
+Written down by hand from what those files say, not fetched; the values that decide how a model computes are theirs, and so are the keys that say nothing.
 MODELS: name on the hub: (config.json, layout of the tokenizer's files, dtype of the weights).
 SPDX-License-Identifier: MIT
 """

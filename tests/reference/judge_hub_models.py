@@ -283,6 +283,8 @@ def judge(name, config, layout, dtype):
     folder, start, out = at + "/hub", at + "/start", at + "/back"
     tokens = tokenizer(folder, layout)
     known = config["model_type"] in ("gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3")
+    if known and config["model_type"] not in transformers.models.auto.configuration_auto.CONFIG_MAPPING_NAMES:
+        return "absent", "in transformers " + transformers.__version__
     if known:
         config = cut_down(config, tokens)
         make(folder, config, dtype)

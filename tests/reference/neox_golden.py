@@ -20,13 +20,13 @@ import torch
 import transformers
 
 out = sys.argv[1]
-V, H, N, L, P, STEP = 40, 16, 4, 2, 12, 7
+V, H, N, L, P, STEP = 264, 16, 4, 2, 16, 7  # a vocabulary of 261, padded
 D, F = H // N, 4 * H
 CASES = {
     # name: tensor-parallel ranks, pipeline, parallel residual, untied, rotary share, dtype, fused GELU, releases that number linears
     "parallel_tp2": dict(tp=2, pipe=2, parallel=True, untied=True, pct=0.5, dtype=torch.float16, fused=True),
     "serial_tp2": dict(tp=2, pipe=1, parallel=False, untied=False, pct=1.0, dtype=torch.float32, fused=False),
-    "sequential": dict(tp=2, pipe=0, parallel=True, untied=True, pct=0.25, dtype=torch.bfloat16, fused=False, numbered=True),
+    "sequential": dict(tp=2, pipe=0, parallel=True, untied=True, pct=0.5, dtype=torch.bfloat16, fused=False, numbered=True),
 }
 
 
@@ -128,7 +128,7 @@ for name, c in CASES.items():
     layers = weights(c)
     save(c, layers, f"{out}/{name}/checkpoints")
     model, state = transformers_model(c, joined(c, layers))
-    ids = [1, 7, 30, 3, 3, 39, 0]
+    ids = [1, 7, 230, 3, 3, 260, 0]
     with torch.no_grad():
         logits = model(torch.tensor([ids])).logits[0]
     if not c["untied"]:

@@ -37,7 +37,7 @@ try mistral --disable-bias-linear --window-size "(2,0)"
 try llama-biases --attention-bias --kv-channels 6 --use-rope-scaling --rope-original-max-position-embeddings 8
 try llama-linear --disable-bias-linear --mlp-bias --rotary-seq-len-interpolation-factor 2 --model-family llama
 like=
-try opt-350m --post-norm --embedding-size 12 --activation relu --position-offset 2
+try opt-350m --post-norm --embedding-size 12 --activation relu --position-offset 2 --max-position-embeddings 40
 like=$llama
 echo "--- another model"
 train other --load mistral --disable-bias-linear | grep -o "the model's .*"

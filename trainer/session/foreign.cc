@@ -58,9 +58,11 @@ std::string foreign_checkpoint(const std::string& path) {
   if (fs::exists(folder / "meta.json", none)) return "";
   if (fs::exists(folder / "common.pt", none) || fs::exists(folder / ".metadata", none))
     return "Megatron-core's torch_dist checkpoint";
+  // Its layers count from 0, Megatron-DeepSpeed's from 1.
+  if (fs::exists(folder / "layer_00-model_00-model_states.pt", none))
+    return "GPT-NeoX's checkpoint";
   for (const fs::directory_entry& entry : fs::directory_iterator(folder, none)) {
     const std::string name = entry.path().filename().string();
-    if (name.starts_with("layer_00-")) return "GPT-NeoX's checkpoint";
     if (name.ends_with("_states.pt")) return "DeepSpeed's checkpoint";
     if (name.starts_with("mp_rank_")) return "Megatron-LM's checkpoint";
   }

@@ -6,6 +6,7 @@
 #include <algorithm>
 #include <cmath>
 
+#include "trainer/spec/model_fields.h"
 #include "trainer/spec/params.h"
 
 namespace trainer {
@@ -30,7 +31,7 @@ std::string rotary_refusal(const ModelSpec& spec) {
   const int64_t channels =
       static_cast<int64_t>(spec.rotary_percent * static_cast<float>(spec.kv_channels));
   if (channels % 2 == 0) return {};
-  return "rotary_percent " + std::to_string(spec.rotary_percent) + " of kv_channels " +
+  return "rotary_percent " + field_text(model_field("rotary_percent"), spec) + " of kv_channels " +
          std::to_string(spec.kv_channels) + " is " + std::to_string(channels) +
          ": expected an even number, since pairs are rotated";
 }
@@ -62,7 +63,6 @@ void complete(ModelSpec& spec) {
   require(spec.max_position_embeddings > 0 || spec.position == Position::none,
           "max_position_embeddings", spec.max_position_embeddings, "at least 1");
   require(spec.sliding_window >= 0, "sliding_window", spec.sliding_window, "0 or more");
-  if (const std::string why = rotary_refusal(spec); !why.empty()) throw ShapeError("model: " + why);
   require(!spec.rotary_scaling || spec.rotary_interpolation == 1, "rotary_scaling", 1,
           "not together with rotary_interpolation");
   require(!spec.parallel_residual || !spec.post_norm, "post_norm", 1,

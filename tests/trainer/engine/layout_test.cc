@@ -60,7 +60,7 @@ ModelSpec spec_of(const Layout& l) {
   spec.post_norm = post;
   if (post) {
     spec.embedding_size = 12;
-    spec.init_method_std = 0.2f;  // gradients that are clipped
+    spec.init_method_std = l.fp8.on() ? 0.1f : 0.2f;  // gradients that are clipped
   }
   spec.num_layers = l.depth;
   spec.hidden_size = 32;

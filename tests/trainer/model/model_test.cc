@@ -315,6 +315,27 @@ TEST(ParamTable, CountsAndNames) {
   EXPECT_THROW(local_params(spec, place), ShapeError);
 }
 
+TEST(ParamTable, OfOpt350mIsItsOwn) {
+  ModelSpec spec = family_defaults("opt");
+  spec.post_norm = true;
+  spec.embedding_size = 512;
+  spec.num_layers = 24;
+  spec.hidden_size = 1024;
+  spec.num_attention_heads = 16;
+  spec.max_position_embeddings = 2048;
+  spec.vocab_size = 50272;
+  complete(spec);
+  EXPECT_EQ(count_parameters(spec), 331196416);
+  std::set<std::string> names;
+  for (const ParamSpec& param : param_table(spec)) names.insert(param.name);
+  EXPECT_FALSE(names.contains("decoder.layers.0.input_layernorm.weight"));
+  EXPECT_TRUE(names.contains("decoder.layers.1.input_layernorm.weight"));
+  EXPECT_TRUE(names.contains("decoder.final_layernorm.weight"));
+  spec.embedding_size = 1024;  // as wide as the model: no projections
+  complete(spec);
+  EXPECT_EQ(spec.embedding_size, 0);
+}
+
 TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {
   using G = Recompute::Granularity;
   for (const char* family : {"gpt2", "gpt2_dropout", "gpt2_documents", "opt", "gpt_neox", "llama",

@@ -16,6 +16,8 @@
 #include <numeric>
 #include <thread>
 
+#include "convert/hf_folder.h"
+#include "convert/trainer_source.h"
 #include "trainer/generation/decoder.h"
 #include "trainer/generation/decoder_weights.h"
 #include "trainer/generation/sampling.h"
@@ -158,6 +160,18 @@ TEST_P(DecoderTest, AgreesWithTheEnginesLoss) {
 INSTANTIATE_TEST_SUITE_P(Families, DecoderTest,
                          testing::Values("gpt2", "gpt_neox", "llama", "mistral", "qwen2", "qwen3",
                                          "opt_post"));
+
+// A dropout that training would refuse beside a parallel residual is nothing to generation.
+TEST(Decoder, TakesACheckpointOfAnyDropout) {
+  std::string folder = fs::temp_directory_path() / "session_test.XXXXXX";
+  ASSERT_NE(::mkdtemp(folder.data()), nullptr);
+  convert::CanonicalModel model =
+      convert::read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/gpt_neox");
+  model.spec.hidden_dropout = 0.25f;
+  convert::write_trainer_checkpoint(model, folder, 16);
+  EXPECT_NO_THROW(open_decoder_model(folder, std::nullopt));
+  fs::remove_all(folder);
+}
 
 // The folders of transformers that the converters' tests are made of, read by generate.
 class FolderDecoderTest : public testing::TestWithParam<const char*> {};

@@ -112,7 +112,7 @@ TEST(Families, ModelsThatNobodyHasAreRefused) {
       error({{"post-norm", "true"}, {"parallel-residual", "true"}, {"hidden-dropout", "0"}}),
       HasSubstr("post_norm 1: not together with parallel_residual"));
   EXPECT_THAT(error({{"position-embedding-type", "rope"}, {"rotary-percent", "0.15"}}),
-              HasSubstr("rotary_percent 0.150000 of kv_channels 8 is 1: expected an even number"));
+              HasSubstr("--rotary-percent 0.15 of a head of 8 is 1"));
 }
 
 TEST(Families, FollowFromTheFlags) {

@@ -1,0 +1,109 @@
+// config.json of each family: what means another model is refused by its key, and what comes back
+// says what the source said.
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+#include <stdlib.h>
+
+#include <filesystem>
+#include <fstream>
+#include <nlohmann/json.hpp>
+
+#include "convert/families/family.h"
+#include "convert/hf_folder.h"
+#include "tests/convert/outcomes.h"
+
+namespace convert {
+namespace {
+
+using nlohmann::json;
+using ::testing::HasSubstr;
+namespace fs = std::filesystem;
+
+std::string families() { return std::string(GOLDEN_DIR) + "/convert/families"; }
+
+class Configurations : public ::testing::Test {
+ protected:
+  void SetUp() override {
+    folder_ = fs::temp_directory_path() / "configurations_test.XXXXXX";
+    ASSERT_NE(::mkdtemp(folder_.data()), nullptr);
+  }
+  void TearDown() override { fs::remove_all(folder_); }
+  std::string path(const std::string& name) const { return folder_ + "/" + name; }
+
+  std::string folder_;
+};
+
+// transformers rounds one formula differently under each of its names.
+TEST_F(Configurations, TheSourcesNameOfAnActivationStays) {
+  const auto activation = [&](const char* before, const char* kept) {
+    CanonicalModel model = read_hf_folder(families() + "/gpt2");
+    model.spec.activation = ops::Activation::gelu_tanh;
+    TokenizerFiles source;
+    source.model_files = {{"config.json", std::string("{\"") + kept + "\": \"" + before + "\"}"}};
+    write_hf_folder(model, *find_family("gpt2"), source, {.folder = path("hf"), .replace = true});
+    return json::parse(read_file(path("hf/config.json"))).at("activation_function");
+  };
+  EXPECT_EQ(activation("gelu_fast", "activation_function"), "gelu_fast");
+  EXPECT_EQ(activation("gelu_pytorch_tanh", "activation_function"), "gelu_pytorch_tanh");
+  EXPECT_EQ(activation("gelu", "activation_function"), "gelu_new");  // another formula
+  EXPECT_EQ(activation("nobody's", "activation_function"), "gelu_new");
+  EXPECT_EQ(activation("gelu_fast", "hidden_act"), "gelu_new");  // another family's key
+}
+
+// What a family's models have and these do not is refused by its key, never computed otherwise.
+TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
+  const auto with = [&](const std::string& family, const char* key, const json& value) {
+    const fs::path from = fs::path(families()) / family;
+    fs::remove_all(path("hf"));
+    fs::copy(from, path("hf"));
+    json config = json::parse(read_file(from.string() + "/config.json"));
+    config[key] = value;
+    if (value == "absent") config.erase(key);
+    std::ofstream(path("hf/config.json")) << config;
+    return error_of([&] { read_hf_folder(path("hf")); });
+  };
+  // As the families' classes have it.
+  EXPECT_EQ(with("mistral", "sliding_window", "absent"), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 4096);
+  EXPECT_EQ(with("mistral", "sliding_window", nullptr), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 0);
+  EXPECT_THAT(with("mistral", "num_key_value_heads", "absent"), HasSubstr("does not divide"));
+  EXPECT_THAT(with("qwen3", "head_dim", "absent"), HasSubstr("expected (512, 16)"));
+  EXPECT_THAT(with("llama", "num_key_value_heads", "absent"), HasSubstr("expected (16, 16)"));
+  EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
+  EXPECT_THAT(with("qwen2", "use_sliding_window", true),
+              HasSubstr("key \"use_sliding_window\" is true, which is not supported"));
+  EXPECT_THAT(with("qwen3", "layer_types", {"full_attention", "sliding_attention"}),
+              HasSubstr("key \"layer_types\" is [\"full_attention\",\"sliding_attention\"]"));
+  EXPECT_THAT(with("qwen3", "hidden_act", "gelu"),
+              HasSubstr("activation \"gelu\" is not supported, expected silu"));
+  EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}),
+              HasSubstr("rope_type \"yarn\" is not supported, expected default, linear or llama3"));
+  EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}),
+              HasSubstr("has no factor above 0"));
+  EXPECT_THAT(
+      with("llama", "rope_parameters", {{"rope_theta", 500}, {"partial_rotary_factor", 0.5}}),
+      HasSubstr("not a llama model known here: rotary_percent is 0.5, expected 1"));
+  EXPECT_THAT(with("gpt_neox", "rope_parameters", {{"partial_rotary_factor", 0.2}}),
+              HasSubstr("rotary_percent 0.2 of kv_channels 8 is 1: expected an even number"));
+  EXPECT_THAT(with("mistral", "sliding_window", 2.5), HasSubstr("expected a whole number"));
+  EXPECT_THAT(with("qwen2", "head_dim", int64_t{1} << 62),
+              HasSubstr("head size of 4611686018427387904"));
+  EXPECT_THAT(with("mistral", "num_key_value_heads", 3), HasSubstr("does not divide"));
+  EXPECT_THAT(with("llama", "attention_bias", true),
+              HasSubstr("no tensor model.layers.0.self_attn.q_proj.bias"));
+  EXPECT_THAT(with("qwen3", "model_type", "llama"),
+              HasSubstr("k_norm.weight is no tensor of a llama"));
+  EXPECT_THAT(with("opt", "word_embed_proj_dim", 8),
+              HasSubstr("no tensor model.decoder.project_in"));
+  EXPECT_THAT(with("opt", "do_layer_norm_before", false),
+              HasSubstr("final_layer_norm.bias is no tensor of a opt"));
+  EXPECT_THAT(with("opt_350m", "do_layer_norm_before", true),
+              HasSubstr("no tensor model.decoder.final_layer_norm"));
+  EXPECT_THAT(with("opt_350m", "word_embed_proj_dim", 16),
+              HasSubstr("project_in.weight is no tensor of a opt"));
+}
+
+}  // namespace
+}  // namespace convert
