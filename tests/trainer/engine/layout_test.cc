@@ -68,6 +68,7 @@ ModelSpec spec_of(const Layout& l) {
   spec.num_query_groups = spec.gated() ? 4 : 8;
   spec.ffn_hidden_size = spec.gated() && !l.fp8.on() ? 40 : 64;
   if (l.family == "qwen3") spec.kv_channels = 6;
+  if (l.family == "gpt_neox") spec.rotary_percent = 0.5f;  // of 4 channels, a pair
   if (l.family == "mistral") spec.sliding_window = 5;
   spec.max_position_embeddings = kS + 2;
   spec.vocab_size = 61;
