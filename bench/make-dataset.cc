@@ -1,9 +1,10 @@
 // SPDX-License-Identifier: MIT
 // make-dataset: seeded token datasets for the tools' tests and benchmarks; not installed.
 //   make-dataset PREFIX DOCUMENTS MAX_TOKENS SEED
-// [no-manifest|uncounted-eod|int32|tokenizer=NAME]... Document k has 0 to MAX_TOKENS tokens (1 to
-// 999) and, unless empty, the end-of-document token 0; it is said to come from line k+1 of
-// SEED.jsonl. `uncounted-eod` makes the files that preprocess_data.py of mid-2023 made.
+//     [no-manifest|uncounted-eod|int32|tokenizer=NAME]...
+// Document k has 0 to MAX_TOKENS tokens (1 to 999) and, unless empty, the end-of-document token 0;
+// its recorded source is line k+1 of SEED.jsonl. `uncounted-eod` makes the files that
+// preprocess_data.py of mid-2023 made.
 #include <algorithm>
 #include <cstdio>
 #include <filesystem>

@@ -1,6 +1,7 @@
 # The CUDA half: compiler, architecture, and the libraries as one target, gristmill_cuda_libraries.
-# Needs: nvcc 13, the headers of cuBLASLt, NVRTC and cuDNN 9 (beside CUDA or where CUDNN_ROOT says), and of cudnn-frontend and CUTLASS,
-# which cmake/fetch_headers.sh puts under build/cuda-headers when CUDA_HEADERS_DIR is not given.
+# Needs: nvcc 13, the headers of cuBLASLt, NVRTC and cuDNN 9 (in CUDA's folder or CUDNN_ROOT), and
+# of cudnn-frontend and CUTLASS, which cmake/fetch_headers.sh puts under build/cuda-headers when
+# CUDA_HEADERS_DIR is not given.
 if(NOT CMAKE_CUDA_COMPILER AND NOT DEFINED ENV{CUDACXX} AND EXISTS /usr/local/cuda/bin/nvcc)
   set(CMAKE_CUDA_COMPILER /usr/local/cuda/bin/nvcc)
 endif()
@@ -10,7 +11,7 @@ set(CMAKE_CUDA_ARCHITECTURES 80-virtual 90a-real CACHE STRING "GPU code that the
 set(CMAKE_CUDA_RUNTIME_LIBRARY Static)
 enable_language(CUDA)
 set(CMAKE_CUDA_STANDARD 20)
-# CMake 3.25 does not know that nvcc speaks C++20.
+# CMake 3.25 does not know that nvcc supports C++20.
 if(NOT DEFINED CMAKE_CUDA20_STANDARD_COMPILE_OPTION)
   set(CMAKE_CUDA20_STANDARD_COMPILE_OPTION "-std=c++20")
   set(CMAKE_CUDA20_EXTENSION_COMPILE_OPTION "-std=c++20")
@@ -36,5 +37,6 @@ endif()
 add_library(gristmill_cuda_libraries INTERFACE)
 target_include_directories(gristmill_cuda_libraries SYSTEM INTERFACE ${CUDAToolkit_INCLUDE_DIRS} ${CUDNN_INCLUDE_DIR}
                            ${CUDA_HEADERS_DIR})
-# cuBLASLt, cuDNN, NVRTC and NCCL are opened at run time, by who calls them (trainer/ops/cuda/library.h).
+# cuBLASLt, cuDNN, NVRTC and NCCL are opened at run time by the code that calls them
+# (trainer/ops/cuda/library.h).
 target_link_libraries(gristmill_cuda_libraries INTERFACE CUDA::cudart_static ${CMAKE_DL_LIBS} Threads::Threads)

@@ -1,8 +1,9 @@
-# What `cmake --install` lays down and what `cpack` packs. Included last by CMakeLists.txt.
+# What `cmake --install` installs and what `cpack` packs. Included last by CMakeLists.txt.
 #
 # Components: runtime (programs, man pages, completions), development (libraries, headers, CMake package),
-# bundle (the shared libraries that the programs need, only in the relocatable archive: programs look for
-# them in ../lib/gristmill beside themselves, so that a user without root unpacks the archive and runs).
+# bundle (the shared libraries that the programs need, only in the relocatable archive: programs
+# look for them in ../lib/gristmill relative to themselves, so that the archive runs where it is
+# unpacked, without root).
 
 set(CMAKE_INSTALL_LIBDIR_BUNDLE lib/gristmill)
 install(TARGETS tok indexed EXPORT gristmill ARCHIVE COMPONENT development)
@@ -23,40 +24,45 @@ install(PROGRAMS scripts/tools/preprocess_data.py scripts/tools/merge_datasets.p
         DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill/scripts/tools COMPONENT runtime)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
 
-# Man pages and completions come from the programs' own flag rows. A page of section 5 has no flags, so
-# any program can set it in roff.
+# Man pages and completions come from the programs' own flag rows. A page of section 5 has no flags,
+# so any program can convert it to roff.
 get_property(programs GLOBAL PROPERTY gristmill_programs)
 set(pages)
-macro(gristmill_page source program section)
+macro(gristmill_page source program section component)
   get_filename_component(name ${source} NAME_WLE)
   set(page ${PROJECT_BINARY_DIR}/man/${name})
   add_custom_command(OUTPUT ${page} DEPENDS ${source} ${program}
                      COMMAND $<TARGET_FILE:${program}> --help-man=${source} > ${page}.tmp
                      COMMAND ${CMAKE_COMMAND} -E rename ${page}.tmp ${page})
   list(APPEND pages ${page})
-  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT runtime)
+  install(FILES ${page} DESTINATION ${CMAKE_INSTALL_MANDIR}/man${section} COMPONENT ${component})
 endmacro()
 foreach(program ${programs})
   set(completion ${PROJECT_BINARY_DIR}/completions/${program})
+  get_property(component GLOBAL PROPERTY gristmill_component_of_${program})
+  if(NOT component)
+    set(component runtime)
+  endif()
   add_custom_command(OUTPUT ${completion} DEPENDS ${program}
                      COMMAND $<TARGET_FILE:${program}> --help-completion > ${completion}.tmp
                      COMMAND ${CMAKE_COMMAND} -E rename ${completion}.tmp ${completion})
   list(APPEND pages ${completion})
   install(FILES ${completion} DESTINATION ${CMAKE_INSTALL_DATADIR}/bash-completion/completions
-          COMPONENT runtime)
+          COMPONENT ${component})
   if(EXISTS ${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md)
-    gristmill_page(${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md ${program} 1)
+    gristmill_page(${PROJECT_SOURCE_DIR}/docs/man/${program}.1.md ${program} 1 ${component})
   endif()
 endforeach()
 file(GLOB formats CONFIGURE_DEPENDS ${PROJECT_SOURCE_DIR}/docs/format/*.5.md)
 foreach(source ${formats})
   list(GET programs 0 any_program)
-  gristmill_page(${source} ${any_program} 5)
+  gristmill_page(${source} ${any_program} 5 runtime)
 endforeach()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man ${PROJECT_BINARY_DIR}/completions)
 add_custom_target(installable ALL DEPENDS ${pages} tok indexed COMMENT "Programs, libraries, pages")
 
-# glibc and the loader stay the system's; no program is linked to CUDA's libraries, which are opened at run time.
+# glibc and the loader are the system's; no program is linked to CUDA's libraries, which are opened
+# at run time.
 install(RUNTIME_DEPENDENCY_SET gristmill_programs
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|pthread|rt)\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR_BUNDLE} COMPONENT bundle EXCLUDE_FROM_ALL)
@@ -71,8 +77,9 @@ set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)
 set(CPACK_ARCHIVE_COMPONENT_INSTALL ON)
 set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS ON)
+set(CPACK_DEBIAN_PACKAGE_SHLIBDEPS_PRIVATE_DIRS ${ARROW_DIR}/lib)
 set(CPACK_DEBIAN_PACKAGE_SECTION science)
-# What find_package(gristmill) of a program of one's own needs.
+# What find_package(gristmill) needs in other projects.
 set(CPACK_DEBIAN_PACKAGE_SUGGESTS "libicu-dev, libssl-dev, nlohmann-json3-dev")
 set(CPACK_PROJECT_CONFIG_FILE ${PROJECT_SOURCE_DIR}/cmake/cpack_components.cmake)
 include(CPack)

@@ -11,21 +11,27 @@ function(gristmill_library name)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME gristmill_${name})
 endfunction()
 
-# gristmill_program(NAME SOURCES file... LINK target...): one program, in build/.../bin, installed.
+# gristmill_program(NAME [COMPONENT component] SOURCES file... LINK target...): one program, in build/.../bin, installed as
+# a part of the component, runtime if none is named.
 function(gristmill_program name)
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "" "COMPONENT" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK})
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/bin)
-  # DT_RPATH rather than DT_RUNPATH: the bundled libraries find each other by it too.
+  # DT_RPATH rather than DT_RUNPATH: the bundled libraries find each other by it, too.
   set_target_properties(${name} PROPERTIES INSTALL_RPATH "$ORIGIN/../lib/gristmill")
   target_link_options(${name} PRIVATE LINKER:--disable-new-dtags)
   set_property(GLOBAL APPEND PROPERTY gristmill_programs ${name})
-  install(TARGETS ${name} RUNTIME_DEPENDENCY_SET gristmill_programs RUNTIME COMPONENT runtime)
+  if(arg_COMPONENT)
+    set_property(GLOBAL PROPERTY gristmill_component_of_${name} ${arg_COMPONENT})
+    install(TARGETS ${name} RUNTIME COMPONENT ${arg_COMPONENT})
+  else()
+    install(TARGETS ${name} RUNTIME_DEPENDENCY_SET gristmill_programs RUNTIME COMPONENT runtime)
+  endif()
 endfunction()
 
-# gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest, which bears
-# the label gpu where NAME ends in _cuda_test.
+# gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest,
+# with the label gpu where NAME ends in _cuda_test.
 function(gristmill_test name)
   if(NOT BUILD_TESTING)
     return()
@@ -35,7 +41,8 @@ function(gristmill_test name)
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
                              SHARED_DATA_DIR="${PROJECT_SOURCE_DIR}/../shared/data")
-  # Under a sanitizer a test's own lines take longer to optimise than to run; in a release some of them loop.
+  # Under a sanitizer, optimizing a test's own code takes longer than running it; in release builds
+  # some tests have long loops.
   target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O0>)
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(labels)

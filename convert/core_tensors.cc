@@ -13,7 +13,7 @@ using trainer::ModelSpec;
 
 using Shares = std::map<std::string, std::vector<TensorSource>>;
 
-// The first of the ranks' copies; the copies are compared by their shapes here and not read.
+// The first of the ranks' copies; only the shapes of the copies are compared.
 TensorSource same_everywhere(const std::vector<TensorSource>& shares) {
   for (const TensorSource& share : shares)
     if (share.shape != shares[0].shape || share.dtype != shares[0].dtype)
@@ -67,7 +67,7 @@ const std::vector<TensorSource>& required(const Shares& shares, const std::strin
   return found->second;
 }
 
-// Sizes that the arguments lack follow from the shapes.
+// Takes sizes that the arguments lack from the shapes.
 void complete_spec(ModelSpec& spec, const Shares& shares) {
   check_numbers(spec);
   const std::vector<TensorSource>& words = required(shares, "embedding.word_embeddings.weight");

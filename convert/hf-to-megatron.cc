@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// hf-to-megatron: a Hugging Face folder becomes a checkpoint to train on from: the trainer's own,
-// or Megatron-LM's model_optim_rng.pt. Here are the flags and the order of steps; formats are read
-// and written by the rest of convert/.
+// hf-to-megatron: converts a Hugging Face folder into a checkpoint for further training: the
+// trainer's own, or Megatron-LM's model_optim_rng.pt. Here: the flags and the order of steps; the
+// rest of convert/ reads and writes the formats.
 #include <string>
 
 #include "convert/hf_folder.h"
@@ -27,7 +27,7 @@ struct Options {
 
 const cli::Program kProgram = {
     .name = "hf-to-megatron",
-    .summary = "turn a Hugging Face model into a checkpoint to train on from",
+    .summary = "turn a Hugging Face model into a checkpoint for further training",
     .at_signal = indexed::remove_temporaries,
     .at_fault = indexed::describe_fault,
 };
@@ -50,7 +50,7 @@ const cli::Table<Options> kFlags = {
        .required = true},
       {.name = "force",
        .letter = 'f',
-       .help = "Write into a folder that holds a checkpoint.",
+       .help = "Write into a folder that already has a checkpoint.",
        .field = cli::on(&Options::force)}}},
     {"Model",
      {{.name = "to",
@@ -59,7 +59,7 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::to, {"trainer", "megatron"})},
       {.name = "dtype",
        .value = "NAME",
-       .help = "Type of the weights written. keep leaves them as they are.",
+       .help = "Type of the weights written. keep does not change it.",
        .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
       {.name = "make-vocab-size-divisible-by",
        .value = "N",
@@ -104,7 +104,7 @@ int run(Options& options, cli::Invocation& call) {
     return 0;
   }
   write_start(model, tokenizer, {options.output, options.divisible_by, type, options.force});
-  call.console.log("go on with: trainer --load " + options.output +
+  call.console.log("continue with: trainer --load " + options.output +
                    " --use-checkpoint-args --finetune ...");
   return 0;
 }

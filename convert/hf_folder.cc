@@ -35,10 +35,10 @@ constexpr const char* kTransformersVersion = "4.46.3";
 
 using Named = std::pair<std::string, TensorSource>;
 
-// Marks a folder that is being written, so that a later run knows what a killed one left.
+// Marks a folder that is being written, so that a later run recognises the files of a killed one.
 constexpr const char* kUnfinished = ".megatron-to-hf.unfinished";
 
-// Files of a folder that has no config.json yet; taken back unless kept.
+// Files of a folder that has no config.json yet; removed unless kept.
 class FolderFiles {
  public:
   explicit FolderFiles(std::string folder) : folder_(std::move(folder)) { write(kUnfinished, ""); }
@@ -92,7 +92,7 @@ std::vector<std::vector<Named>> make_shards(std::vector<Named> tensors, int64_t 
     used += bytes;
     shards.back().push_back(std::move(tensor));
   }
-  for (std::vector<Named>& shard : shards)  // wide elements first keeps each aligned
+  for (std::vector<Named>& shard : shards)  // wide elements first, so that each is aligned
     std::stable_sort(shard.begin(), shard.end(), [](const Named& a, const Named& b) {
       return a.second.element_bytes() > b.second.element_bytes();
     });
@@ -162,8 +162,8 @@ ordered_json make_config(const CanonicalModel& model, const Family& family,
   return config;
 }
 
-// The source's own, or one with the same ids that keeps generation inside the model's positions:
-// without max_length, transformers 5 adds 256 tokens to any text.
+// The source's own file, or one with the same ids that keeps generation within the model's
+// positions: without max_length, transformers 5 adds 256 tokens to any text.
 std::string generation_config(const TokenizerFiles& tokenizer, int64_t max_length) {
   for (const TokenizerFile& file : tokenizer.model_files)
     if (file.name == "generation_config.json") return file.text;
@@ -184,14 +184,15 @@ std::string index_json(const std::vector<std::vector<Named>>& shards, int64_t to
   return index.dump(2) + "\n";
 }
 
-// What from_pretrained reads beside config.json: weights, their index, files of a tokenizer. Other
-// names, such as model_ema.safetensors, are the user's own.
+// The files that from_pretrained reads besides config.json: weights, their index, tokenizer files.
+// Other names, such as model_ema.safetensors, belong to the user.
 bool is_model_file(const std::string& name) {
   static const std::regex kWeights(R"(model(-\d{5}-of-\d{5})?\.safetensors)");
   return name == kIndex || is_tokenizer_file(name) || std::regex_match(name, kWeights);
 }
 
-// Files there that from_pretrained reads or that this run will write, by their names in the folder.
+// Existing files that from_pretrained reads or that this run will write, by their names in the
+// folder.
 std::vector<std::string> found_files(const std::string& folder,
                                      const std::set<std::string>& names) {
   std::vector<std::string> found;
@@ -204,9 +205,9 @@ std::vector<std::string> found_files(const std::string& folder,
   return found;
 }
 
-// Makes room for the files `names`. Without target.replace nothing there is replaced, except what a
-// killed run left. Else the old config.json goes first, then weights and tokenizer files that this
-// run will not write: they would be read along with the new ones.
+// Makes room for the files `names`. Without target.replace no file is replaced, except those of a
+// killed run. Otherwise the old config.json is removed first, then weights and tokenizer files that
+// this run will not write, because they would be read along with the new ones.
 void prepare_folder(const HfTarget& target, const std::set<std::string>& names) {
   const fs::path folder(target.folder);
   fs::create_directories(folder);
@@ -261,7 +262,7 @@ void add_file(const std::string& path, std::map<std::string, TensorSource>& tens
   }
 }
 
-// The files of weights, by the index `name` that lists where each tensor is.
+// The weight files, by the index `name` that lists the file of each tensor.
 std::set<std::string> indexed_files(const std::string& folder, const std::string& name) {
   const json index = read_json(folder + "/" + name);
   std::set<std::string> files;
@@ -274,7 +275,7 @@ std::set<std::string> indexed_files(const std::string& folder, const std::string
   return files;
 }
 
-// The files that hold a folder's weights; safetensors come before torch's, as in transformers.
+// The files with a folder's weights; safetensors are preferred, as in transformers.
 std::set<std::string> weight_files(const std::string& folder) {
   for (const auto& [index, file] :
        {std::pair(kIndex, "model.safetensors"), std::pair(kTorchIndex, "pytorch_model.bin")}) {
@@ -285,7 +286,8 @@ std::set<std::string> weight_files(const std::string& folder) {
                     "pytorch_model.bin, nor an index of either");
 }
 
-// A folder whose config says that the head is the embedding, but whose head has other numbers.
+// For a folder whose config says that the output layer is the embedding, but whose output layer has
+// other numbers.
 void untie_if_different(const Family& family, const std::map<std::string, TensorSource>& tensors,
                         CanonicalModel& model) {
   if (!model.spec.tied_embeddings) return;

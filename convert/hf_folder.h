@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Folders as transformers' from_pretrained reads them: config.json, generation_config.json,
 // model.safetensors in one file or in shards with their index, tokenizer files. config.json is
-// written last and removed first, so a folder that has one is whole.
-// Names and configs of each family are families/; text is tokenizer_files.h's.
+// written last and removed first, so a folder that has one is complete. Not here: names and configs
+// of each family (families/), tokenizers (tokenizer_files.h).
 // Source: docs/format/hf-folder.5.md.
 #pragma once
 
@@ -17,7 +17,7 @@
 
 namespace convert {
 
-/// What to write and how.
+/// How to write a folder.
 struct HfTarget {
   std::string folder;
   int64_t max_shard_bytes = 5'000'000'000;  ///< of tensors; one larger tensor is a shard of its own
@@ -27,7 +27,7 @@ struct HfTarget {
   std::function<void(int64_t done, int64_t total)> progress = {};
 };
 
-/// What was written, and what the user should hear.
+/// What was written, and messages for the user.
 struct HfResult {
   int64_t tensors = 0;
   int64_t bytes = 0;  ///< of tensors
@@ -35,15 +35,14 @@ struct HfResult {
   std::vector<std::string> notes;
 };
 
-/// Writes the model as a folder of `family`, a tensor at a time and in pieces of 16 MiB; only a
-/// matrix that must be transposed is in memory whole, twice.
+/// Writes the model as a folder of `family`, one tensor at a time and in pieces of 16 MiB; only a
+/// matrix that must be transposed is in memory completely, twice.
 /// Errors: std::system_error (EEXIST for a folder that has a config.json, unless `replace`);
-/// indexed::FormatError from reading the source. On an error what was written is removed.
+/// indexed::FormatError from reading the source. On an error the written files are removed.
 HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
                          const TokenizerFiles& tokenizer, const HfTarget& target);
 
-/// Reads a folder of any family. Its vocabulary has no padding to strip: vocab_size is what
-/// config.json says.
+/// Reads a folder of any family. Its vocabulary has no padding: vocab_size is that of config.json.
 /// Errors: std::system_error; indexed::FormatError "path: what: why".
 CanonicalModel read_hf_folder(const std::string& folder);
 

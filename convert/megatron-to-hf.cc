@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// megatron-to-hf: a checkpoint of the trainer, of Megatron-LM or of Megatron-DeepSpeed becomes a
-// folder that transformers loads (or, with --to megatron, one model_optim_rng.pt). Here are the
-// flags and the order of steps; formats are read and written by the rest of convert/.
+// megatron-to-hf: converts a checkpoint of the trainer, of Megatron-LM or of Megatron-DeepSpeed
+// into a folder that transformers loads (or, with --to megatron, one model_optim_rng.pt). Here: the
+// flags and the order of steps; the rest of convert/ reads and writes the formats.
 #include <algorithm>
 #include <filesystem>
 #include <optional>
@@ -86,7 +86,7 @@ const cli::Table<Options> kFlags = {
       {.name = "iteration",
        .aliases = "ckpt-step",
        .value = "N",
-       .help = "Iteration to read. Default: the one that the folder's tracker names.",
+       .help = "Iteration to read. Default: the one in the folder's tracker.",
        .field = cli::integer(&Options::iteration)},
       {.name = "force",
        .letter = 'f',
@@ -100,16 +100,16 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::to, {"hf", "megatron", "trainer"})},
       {.name = "arch",
        .value = "NAME",
-       .help = "Family of Hugging Face models. auto takes the one that holds the model.",
+       .help = "Family of Hugging Face models. auto takes the one that can represent the model.",
        .field = cli::text(&Options::arch)},
       {.name = "dtype",
        .value = "NAME",
-       .help = "Type of the weights written. keep leaves them as they are; fp32 takes the main "
+       .help = "Type of the weights written. keep does not change it; fp32 takes the main "
                "parameters where the checkpoint has them.",
        .field = cli::choice(&Options::dtype, {"keep", "fp32", "fp16", "bf16"})},
       {.name = "num-attention-heads",
        .value = "N",
-       .help = "Attention heads of a checkpoint that holds no arguments.",
+       .help = "Number of attention heads, for a checkpoint without arguments.",
        .field = cli::integer(&Options::num_attention_heads, 1)},
       {.name = "activation",
        .value = "NAME",
@@ -122,20 +122,20 @@ const cli::Table<Options> kFlags = {
        .field = cli::last_list(&Options::neox_configs)},
       {.name = "max-shard-size",
        .value = "SIZE",
-       .help = "Largest safetensors file, as 5GB (10^9) or 5G (2^30). A larger tensor has a file "
+       .help = "Largest safetensors file, as 5GB (10^9) or 5G (2^30). A larger tensor gets a file "
                "of its own.",
        .field = shard_size()}}},
     {"Vocabulary",
      {{.name = "vocab-size",
        .value = "N",
-       .help = "Real size of the vocabulary; the padding behind it is left out. The default is "
-               "what the checkpoint or the tokenizer says.",
+       .help = "Real size of the vocabulary; padding after it is left out. Default: what the "
+               "checkpoint or the tokenizer says.",
        .field = cli::integer(&Options::vocab_size, 1)},
       {.name = "vocab-file",
        .aliases = "vocab",
        .value = "FILE",
-       .help = "Vocabulary (vocab.json) that the model was trained with. The default is the "
-               "checkpoint's own, where that file is there.",
+       .help = "Vocabulary (vocab.json) that the model was trained with. Default: the checkpoint's "
+               "own, if that file exists.",
        .field = cli::text(&Options::vocab_file)},
       {.name = "merge-file",
        .value = "FILE",
@@ -155,14 +155,14 @@ const cli::Table<Options> kFlags = {
        .field = cli::text(&Options::verify)},
       {.name = "report",
        .value = "FILE",
-       .help = "Write what --verify found to FILE, as JSON.",
+       .help = "Write the results of --verify to FILE, as JSON.",
        .field = cli::text(&Options::report)},
       {.name = "strict-pickle",
-       .help = "Refuse a .pt file with classes that are not understood, even where they are not "
-               "read. Nothing of a file is executed in any case.",
+       .help = "Refuse a .pt file with unknown classes, even where they are not read. Code in a "
+               "file is never executed.",
        .field = cli::on(&Options::strict_pickle)},
       {.name = "ignore-checksums",
-       .help = "Read a .pt file that was written without true checksums.",
+       .help = "Read a .pt file that was written without valid checksums.",
        .field = cli::on(&Options::ignore_checksums)}}},
     {"With --to megatron or trainer",
      {{.name = "layout",
@@ -172,9 +172,9 @@ const cli::Table<Options> kFlags = {
        .field = cli::choice(&Options::layout, {"legacy", "core"})},
       {.name = "args-object",
        .value = "KIND",
-       .help = "Class of the arguments in the file. ordereddict has them as attributes too and is "
+       .help = "Class of the arguments in the file. ordereddict also has them as attributes and is "
                "loaded by torch.load with weights_only=True; namespace is Megatron's own "
-               "argparse.Namespace, which torch 2.6 and later load only when told to.",
+               "argparse.Namespace, which torch 2.6 and later load only with weights_only=False.",
        .field = cli::choice(&Options::args_object, {"namespace", "ordereddict"})},
       {.name = "make-vocab-size-divisible-by",
        .value = "N",
@@ -196,7 +196,7 @@ CanonicalModel read_source(const Options& options) {
   return read_megatron(options.input, source);
 }
 
-// A tokenizer that a checkpoint names, where its files are on this machine.
+// The tokenizer that a checkpoint names, if its files are on this machine.
 TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
   const std::string& model = hints.name_or_path;
   if (has_tokenizer(model)) return tokenizer_from_folder(model, length);
@@ -216,7 +216,7 @@ TokenizerFiles named_tokenizer(const TokenizerHints& hints, int64_t length) {
 }
 
 // The command line's tokenizer, else the one that the checkpoint names, else the one that a
-// conversion left beside it. Where the second is a bare vocabulary, the ids of the third count.
+// conversion left beside it. If the second is a bare vocabulary, the third's ids are used.
 TokenizerFiles find_tokenizer(const Options& options, const CanonicalModel& model) {
   const int64_t length = model.spec.max_position_embeddings;
   if (!options.tokenizer.empty()) return tokenizer_from_folder(options.tokenizer, length);
@@ -252,16 +252,16 @@ int64_t real_vocab_size(const Options& options, const CanonicalModel& model,
     return fail(
         options.input + ": a vocabulary of " + std::to_string(size) + ", but the embedding has " +
         std::to_string(rows) + " rows" +
-        (tokenizer.vocab_size == size ? ": " + tokenizer.place + " is another model's" : ""));
-  // A model's own folder may list more tokens than its embedding has: so does its source.
+        (tokenizer.vocab_size == size ? ": " + tokenizer.place + " belongs to another model" : ""));
+  // A model's own folder may list more tokens than its embedding has, like its source.
   if (tokenizer.vocab_size > size && (tokenizer.model_files.empty() || !options.tokenizer.empty()))
     return fail(tokenizer.place + ": " + std::to_string(tokenizer.vocab_size) +
                 " tokens, but the model's vocabulary is " + std::to_string(size));
   return size;
 }
 
-// A warning where the documents of training ended with another token than generation stops at; else
-// empty.
+// A warning if training documents ended with another token than the one at which generation stops;
+// else empty.
 std::string end_note(const CanonicalModel& model, const TokenizerFiles& tokenizer) {
   const int64_t end = model.tokenizer.end_of_document;
   const nlohmann::ordered_json eos = tokenizer.ids.value("eos_token_id", nlohmann::ordered_json());
@@ -272,7 +272,7 @@ std::string end_note(const CanonicalModel& model, const TokenizerFiles& tokenize
                      ": generation will not stop at the end of a document");
 }
 
-// --verify's text, or what stands in the file of that name.
+// --verify's text, or the content of the file of that name.
 std::string text_to_verify(const std::string& text) {
   std::error_code none;
   if (!std::filesystem::is_regular_file(text, none)) return text;
@@ -339,7 +339,7 @@ int run(Options& options, cli::Invocation& call) {
     write_start(
         model, tokenizer,
         {options.output, options.divisible_by, safetensors_dtype(options.dtype), options.force});
-    console.log("go on with: trainer --load " + options.output +
+    console.log("continue with: trainer --load " + options.output +
                 " --use-checkpoint-args --finetune ...");
     return 0;
   }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// megatron_source.h: Megatron's `args` as a model's numbers. Arguments came and went over the
-// years; one that is missing means what it meant before it existed.
+// megatron_source.h: a model's fields from Megatron's `args`. Arguments changed over the years; a
+// missing one has the meaning from before it existed.
 // Source: megatron/training/arguments.py; legacy/model/transformer.py for the activation's choice.
 #include "convert/megatron_source.h"
 #include "libindexed/format.h"
@@ -29,14 +29,14 @@ void refuse(Value args, const char* name, const char* what) {
     throw FormatError(std::string("argument ") + name + ": " + what + " is not supported");
 }
 
-// For arguments that are None unless asked for.
+// For arguments that are None by default.
 void refuse_given(Value args, const char* name, const char* what) {
   const Value value = args.attribute(name);
   if (value && !value.is(Kind::null) && value.integer().value_or(1) != 0)
     throw FormatError(std::string("argument ") + name + ": " + what + " is not supported");
 }
 
-// With a core model --openai-gelu is kept but means nothing.
+// In a core model --openai-gelu has no effect.
 ops::Activation activation(Value args, bool core_layout) {
   if (on(args, "swiglu")) return ops::Activation::swiglu;
   if (!args.attribute("bias_gelu_fusion") && !args.attribute("openai_gelu"))
@@ -87,7 +87,7 @@ void refuse_unknown_models(Value args) {
     throw FormatError("argument num_experts: a mixture of experts is not supported");
 }
 
-// (left, right): tokens before and behind; -1 is all of them.
+// (left, right): tokens before and after; -1 is all of them.
 int64_t window(Value args) {
   const Value size = args.attribute("window_size");
   if (!size || size.is(Kind::null)) return 0;
@@ -113,7 +113,7 @@ struct ArgumentReader {
     if (const std::optional<int64_t> x = value.integer()) spec.*member = (*x != 0) != inverted;
   }
   template <class Other>
-  void operator()(Other) const {}  // words, which changed over the years
+  void operator()(Other) const {}  // names, which changed over the years
 };
 
 }  // namespace

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// megatron_names.h: the tables. The first row of a core name is the one that legacy files are
-// written with.
+// megatron_names.h: the tables. Legacy files are written with the first row of a core name.
 #include "convert/megatron_names.h"
 
 #include <charconv>
@@ -17,7 +16,7 @@ struct Alias {
   std::string_view core;
 };
 
-// Below "layers.N.". Longer names stand before their own beginnings.
+// Below "layers.N.". Longer names come before their prefixes.
 constexpr Alias kLayerAliases[] = {
     {"input_layernorm.", "input_layernorm."},
     {"input_norm.", "input_layernorm."},
@@ -46,7 +45,7 @@ constexpr Alias kLayerAliases[] = {
     {"mlp.linear_fc2.", "mlp.linear_fc2."},
 };
 
-// Below "transformer.", "encoder." or "decoder.", beside the layers.
+// Below "transformer.", "encoder." or "decoder.", outside the layers.
 constexpr Alias kStackAliases[] = {
     {"final_layernorm.", "decoder.final_layernorm."},
     {"final_norm.", "decoder.final_layernorm."},
@@ -64,7 +63,7 @@ constexpr std::string_view kStacks[] = {"transformer.", "encoder.", "decoder."};
 constexpr std::string_view kNoParameters[] = {"_extra_state", ".inv_freq", ".attention.bias",
                                               ".masked_bias", "rotary_pos_emb.inv_freq"};
 
-// A tied head's own copy of the embedding, on the last pipeline stage.
+// The copy of the embedding for a tied output layer, on the last pipeline stage.
 constexpr std::string_view kHeadCopy = "word_embeddings_for_head.";
 
 std::string_view without(std::string_view name, std::string_view prefix) {

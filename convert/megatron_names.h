@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What Megatron-LM and its forks have called their parameters, as a table onto the names of today's
-// Megatron-core, and how tensor parallelism divides each. No file is read here.
+// The parameter names of Megatron-LM and its forks, mapped to those of today's Megatron-core, and
+// how tensor parallelism divides each. Reads no file.
 // Source: docs/format/megatron-checkpoint.5.md, "Names"; Megatron-LM v1.0 to core 0.12.
 #pragma once
 
@@ -12,22 +12,22 @@
 namespace convert {
 
 /// Megatron-core's name (local spec) of a parameter of any age: nested dicts' keys joined by dots,
-/// "language_model.transformer.layers.0.attention.dense.weight" among them. Nothing for what is no
-/// parameter: rotary tables, masks, extra state.
+/// "language_model.transformer.layers.0.attention.dense.weight" among them. Nothing for names that
+/// are not parameters: rotary tables, masks, extra state.
 /// Errors: indexed::FormatError for a name that no known Megatron has.
 std::optional<std::string> core_name(std::string_view name);
 
-/// How the tensor-parallel ranks' shares of a parameter make the whole.
+/// How the tensor-parallel ranks' shares of a parameter are combined.
 enum class Share : uint8_t {
   same,     ///< every rank has all of it
-  rows,     ///< one under the other
+  rows,     ///< concatenated by rows
   columns,  ///< side by side
   qkv,      ///< rows, by heads
-  mlp_in,   ///< rows; with a gated MLP each share is gate over up
+  mlp_in,   ///< rows; with a gated MLP each share is gate, then up
 };
 Share share_of(std::string_view core_name) noexcept;
 
-/// "decoder.layers.12.mlp.linear_fc1.weight" taken apart; layer -1 for a name outside the layers.
+/// "decoder.layers.12.mlp.linear_fc1.weight" parsed; layer -1 for a name outside the layers.
 struct LayerName {
   int64_t layer = -1;
   std::string_view suffix;  ///< "mlp.linear_fc1.weight", or the whole name

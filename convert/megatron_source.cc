@@ -37,7 +37,7 @@ struct RankFile {
   std::shared_ptr<TorchFile> file;
 };
 
-// A tracker's only line. Read through a mapping, which refuses a FIFO and a folder.
+// A tracker's only line, read through a mapping, which refuses a FIFO and a folder.
 std::string first_line(const fs::path& path) {
   const indexed::MappedFile file(path.string());
   std::string line(reinterpret_cast<const char*>(file.bytes().data()),
@@ -228,7 +228,7 @@ std::vector<LayerFile> layer_files(const std::string& folder, const SourceOption
   return files;
 }
 
-// What a layer file is shows in its keys; its number only orders it.
+// A layer file's keys say what it is; its number only gives the order.
 Shares collect_layers(const std::vector<LayerFile>& files) {
   Shares shares;
   int64_t block = -1, block_file = -1;
@@ -269,7 +269,7 @@ QkvOrder order_of(double version, const std::string& path) {
                     ", expected 0, 1, 2 or 3");
 }
 
-// Core's parameters lie under their names; before, in dicts of dicts.
+// Core's parameters are under their full names; in older versions, in dicts of dicts.
 bool is_core(Value root) {
   return root.find("model").is(Kind::dict) && !root.find("model").find("language_model") &&
          !root.find("module");
@@ -361,7 +361,7 @@ std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> i
     return fs::exists(root / name) || !fs::exists(of_deepspeed) ? root / name : of_deepspeed;
   };
   fs::path found = root;
-  // Megatron-DeepSpeed writes both trackers, and reads DeepSpeed's.
+  // Megatron-DeepSpeed writes both trackers, but reads DeepSpeed's.
   if (iteration) {
     found = folder(*iteration);
   } else if (fs::exists(root / "latest")) {

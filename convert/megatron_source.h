@@ -16,32 +16,31 @@
 
 namespace convert {
 
-/// What the command line adds to a source, or overrules in it.
+/// What the command line adds to a source or overrides.
 struct SourceOptions {
   std::optional<int64_t> iteration = {};            ///< of a root folder; else the tracker's
   std::optional<int64_t> num_attention_heads = {};  ///< for files without arguments
-  std::string activation = {};  ///< gelu, gelu_new, relu: overrules the arguments
+  std::string activation = {};  ///< gelu, gelu_new, relu: overrides the arguments
   TorchFile::Checksums checksums = TorchFile::Checksums::require;
   /// GPT-NeoX's configurations, where they are not those beside its checkpoint.
   std::vector<std::string> neox_configs = {};
   bool strict_pickle = false;  ///< refuse classes that are not understood even in the arguments
 };
 
-/// The folder of rank folders that `path` means: itself, or in a root iter_N or global_stepN of the
-/// iteration asked for, else of its tracker: DeepSpeed's latest, or
-/// latest_checkpointed_iteration.txt.
+/// The folder of rank folders for `path`: itself, or in a root folder iter_N or global_stepN of the
+/// given iteration, else of the tracker: DeepSpeed's latest, or latest_checkpointed_iteration.txt.
 /// Errors: indexed::FormatError for a tracker without its folder.
 std::string resolve_checkpoint(const std::string& path, std::optional<int64_t> iteration);
 
 /// Reads the checkpoint at `path`: a file, a folder of ranks, or a root with a tracker.
-/// The vocabulary is as stored; spec.vocab_size is 0 when the arguments do not say how many of its
+/// The vocabulary is as stored; spec.vocab_size is 0 if the arguments do not say how many of its
 /// rows are real.
 /// Errors: std::system_error; indexed::FormatError "path: what: why" for a file that is damaged or
 /// hostile, a rank that is missing, a model that this program does not know.
 CanonicalModel read_megatron(const std::string& path, const SourceOptions& options);
 
-/// Puts whole parameters under core names (qkv in `order`, gate over up) into canonical form;
-/// shares[i] is tensor-parallel rank i's. Fills the spec's sizes from the tensors where they are 0.
+/// Converts parameters under core names (qkv in `order`, gate before up) to canonical form;
+/// shares[i] is tensor-parallel rank i's. Sizes of the spec that are 0 are filled from the tensors.
 /// Errors: indexed::FormatError when shares do not fit together.
 void add_core_tensors(CanonicalModel& model,
                       const std::map<std::string, std::vector<TensorSource>>& shares,

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// A Megatron-LM checkpoint of one rank, written: model_optim_rng.pt with checkpoint_version 3.0,
+// Writes a Megatron-LM checkpoint of one rank: model_optim_rng.pt with checkpoint_version 3.0,
 // arguments, and the parameters under legacy names (which transformers' convert script reads) or
 // Megatron-core's. No optimizer state: Megatron starts from it with --finetune or as a release.
 // Source: docs/format/megatron-checkpoint.5.md;
@@ -15,7 +15,7 @@
 
 namespace convert {
 
-/// What to write and how.
+/// How to write a checkpoint.
 struct MegatronTarget {
   std::string path;            ///< folder, or a file that ends in .pt
   bool core_names = false;     ///< Megatron-core's names instead of legacy ones

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// pickle.h: the opcodes. What an import or a call means stands in pickle_calls.cc, how nodes are
-// looked at in pickle_value.cc. Opcodes that run code by another road (INST, OBJ, EXT, PERSID) and
-// those for out-of-band buffers are refused, as is every opcode of which CPython does not know.
+// pickle.h: the opcodes. Not here: the meaning of imports and calls (pickle_calls.cc), access to
+// nodes (pickle_value.cc). Opcodes that run code in other ways (INST, OBJ, EXT, PERSID) and those
+// for out-of-band buffers are refused, and so are opcodes unknown to CPython.
 #include "convert/pickle.h"
 
 #include <bit>
@@ -15,7 +15,7 @@ namespace {
 constexpr size_t kMaxNodes = 10'000'000;
 constexpr int64_t kMaxOneText = int64_t{64} << 20;
 
-// What the budget counts for an entry of a list, whose memory grows by doubling, and of the memo.
+// Budget for an entry of a list, whose memory grows by doubling, and of the memo.
 constexpr int64_t kEntryBytes = 2 * sizeof(int32_t), kMemoBytes = 48;
 
 // The opcodes understood, named as in CPython's pickle.py.
@@ -173,7 +173,7 @@ PickleMachine::Items PickleMachine::pop_to_mark() {
   return items;
 }
 
-// Entries that a list, tuple or dict gets, or that are walked.
+// Charges entries that are added to a list, tuple or dict, or traversed.
 void PickleMachine::count_entries(size_t count) {
   budget().spend(kEntryBytes * static_cast<int64_t>(count));
 }
@@ -475,8 +475,8 @@ bool PickleMachine::step_object(uint8_t op) {
   }
 }
 
-// State is kept beside the object, not merged into it: a file can set one large state on many
-// objects, and that must not take memory many times.
+// State is kept separately, not merged into the object: a file can set one large state on many
+// objects, which must not take memory for each.
 void PickleMachine::build() {
   int32_t state = pop();
   Node& object = at(top());

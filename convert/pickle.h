@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // Python pickles as data. The machine knows the opcodes that torch.save and Megatron's arguments
 // use and executes nothing: an import is a name, a call is a node that holds its arguments, and
-// only a fixed table of harmless calls (OrderedDict, Namespace, torch's tensor rebuilders, ...) has
-// a meaning. Where storages lie and what their bytes are is torch_file.h's. Nodes live in one arena
-// and are looked at through `Value`, a pointer and an index. Source: docs/format/torch-file.5.md;
-// CPython's pickletools.py; torch/_weights_only_unpickler.py.
+// only a fixed table of harmless calls (OrderedDict, Namespace, torch's tensor rebuilders, ...) is
+// interpreted. Not here: storages and their bytes (torch_file.h). Nodes are in one arena and are
+// read through `Value`, a pointer and an index. Source: docs/format/torch-file.5.md; CPython's
+// pickletools.py; torch/_weights_only_unpickler.py.
 #pragma once
 
 #include <cstddef>
@@ -32,12 +32,12 @@ struct PickledTensor {
 
   /// Elements of the view.
   int64_t elements() const noexcept;
-  /// True when the view's elements lie row-major without gaps.
+  /// Whether the view's elements are row-major without gaps.
   bool contiguous() const noexcept;
 };
 
-/// What a node is. `absent`: there is none, it was not found. `object` is anything of a
-/// class that is not interpreted; `global` an imported name.
+/// Kinds of nodes. `absent`: not found. `object`: an instance of a class that is not interpreted;
+/// `global`: an imported name.
 enum class Kind : uint8_t {
   absent,
   null,
@@ -60,10 +60,10 @@ enum class Kind : uint8_t {
 
 class Pickle;
 
-/// A look at one node, or at nothing; copy freely. Valid as long as its Pickle. item, key, value
-/// and tensor throw where the node has no such thing; is, integer, text, size and find say so by
-/// their result. Looking through dicts draws on the budget of the file, and throws FormatError when
-/// it is spent.
+/// A reference to one node, or to nothing; cheap to copy. Valid as long as its Pickle. item, key,
+/// value and tensor throw if the node has no such thing; is, integer, text, size and find return an
+/// empty result. Searching dicts is charged to the file's budget, and throws FormatError when it is
+/// exceeded.
 class Value {
  public:
   Value() = default;
@@ -92,9 +92,9 @@ class Value {
   Value value(int64_t i) const;
   /// The value under a text key of a dict; the last one where the file repeats the key.
   Value find(std::string_view key) const;
-  /// Attribute `name` of an object or OrderedDict (what BUILD set), else find(name).
+  /// Attribute `name` of an object or OrderedDict (set by BUILD), else find(name).
   Value attribute(std::string_view name) const;
-  /// What BUILD set last, a dict or a tuple; absent when nothing was.
+  /// The state that BUILD set last, a dict or a tuple; absent if none.
   Value state() const noexcept;
 
   /// The tensor of a tensor node. Errors: indexed::FormatError for any other kind.
@@ -122,11 +122,11 @@ class Pickle {
 
   Value root() const noexcept { return Value(this, root_); }
   const std::string& path() const noexcept { return path_; }
-  /// What the rest of the file's reading draws on.
+  /// The budget for reading the rest of the file.
   Budget& budget() const noexcept { return *budget_; }
   /// Bytes read, STOP included.
   int64_t size_bytes() const noexcept { return size_bytes_; }
-  /// Classes that were met and not interpreted, each once, in order: "module.Class".
+  /// Classes that were not interpreted, each once, in order: "module.Class".
   const std::vector<std::string>& foreign_classes() const noexcept { return foreign_; }
   /// Every tensor of the file in order of appearance.
   const std::vector<PickledTensor>& tensors() const noexcept { return tensors_; }
@@ -140,7 +140,7 @@ class Pickle {
 
   struct Node {
     Kind kind = Kind::null;
-    int32_t states = -1;     ///< place in states_ of what BUILD was given; -1: nothing
+    int32_t states = -1;     ///< index in states_ of BUILD's argument; -1: none
     int32_t arguments = -1;  ///< object: the tuple it was called with; -1: none
     int64_t number = 0;      ///< integer, boolean, bits of a real, index into tensors_ or storages_
     std::string text;
@@ -160,7 +160,7 @@ class Pickle {
 
   std::string path_;
   std::shared_ptr<Budget> budget_;
-  std::deque<Node> nodes_;                    // nodes stay where they are while others come
+  std::deque<Node> nodes_;                    // nodes keep their addresses while others are added
   std::vector<std::vector<int32_t>> states_;  // in order
   std::vector<PickledTensor> tensors_;
   std::vector<Storage> storages_;

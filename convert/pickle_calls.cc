@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// What imports and calls in a pickle mean. Three kinds: those that only a hostile file makes end
-// the reading; a fixed table of harmless ones (containers, paths, numpy scalars, torch's tensor
-// rebuilders) is evaluated here, by us, on data; every other becomes an inert node that names its
-// class and holds its arguments. Nothing is looked up in any library and nothing is run.
+// The meaning of imports and calls in a pickle. There are three kinds: those that only a hostile
+// file has are errors; a fixed table of harmless ones (containers, paths, numpy scalars, torch's
+// tensor rebuilders) is evaluated here, on data; every other becomes an inert node with its class
+// name and its arguments. Nothing is looked up in any library and nothing is run.
 // Source: docs/format/torch-file.5.md; torch/_utils.py and torch/storage.py for the rebuilders.
 #include <algorithm>
 #include <array>
@@ -60,7 +60,7 @@ constexpr NamePair kTorchDTypes[] = {
     {"float8_e5m2fnuz", "F8_E5M2FNUZ"},
 };
 
-// Modules whose import in a checkpoint has one purpose.
+// Modules that only a hostile checkpoint imports.
 constexpr std::string_view kHostileModules[] = {
     "os",
     "posix",
@@ -160,7 +160,7 @@ bool is_rebuilder(std::string_view what) {
          what == "torch._utils._rebuild_parameter_with_state";
 }
 
-// Bytes of a text whose characters are all below 256 (how protocol 2 carries bytes).
+// The bytes of a string whose characters are all below 256 (protocol 2's form of bytes).
 bool latin1_bytes(std::string_view utf8, std::string& out) {
   for (size_t i = 0; i < utf8.size(); ++i) {
     const uint8_t c = static_cast<uint8_t>(utf8[i]);
@@ -184,7 +184,7 @@ void PickleMachine::import(std::string_view module, std::string_view name) {
   if (module.size() > kMaxName || name.size() > kMaxName)
     fail("an import of a name of " + std::to_string(std::max(module.size(), name.size())) +
          " bytes");
-  // The table of hostile modules is looked through for each part of the name.
+  // The table of hostile modules is searched for each part of the name.
   budget().spend(static_cast<int64_t>(16 * (module.size() + name.size())));
   if (module == "__builtin__") module = "builtins";
   if (module == "copy_reg") module = "copyreg";
@@ -210,7 +210,7 @@ void PickleMachine::call(int32_t callable, int32_t arguments) {
   call_foreign(callable, arguments);
 }
 
-// The object has its arguments by looking at their tuple: one tuple may be given to many.
+// The object refers to its arguments' tuple, which many objects may share.
 void PickleMachine::call_foreign(int32_t callable, int32_t arguments) {
   const std::string& name = at(callable).text;
   if (name != "argparse.Namespace" && name != "types.SimpleNamespace" &&
@@ -315,8 +315,8 @@ bool PickleMachine::call_plain(std::string_view what, int32_t arguments) {
   return false;
 }
 
-// The number of `raw`, little-endian bytes of numpy's type ('i8', 'f4', 'b1'); nothing where they
-// do not go together.
+// The number of `raw`, little-endian bytes of numpy's type ('i8', 'f4', 'b1'); nothing if they do
+// not match.
 std::optional<PickleMachine::Node> PickleMachine::numpy_number(std::string_view type,
                                                                std::string_view raw) {
   if (type.size() != 2 || raw.empty() || raw.size() > 8 ||
@@ -458,7 +458,8 @@ void PickleMachine::push_tensor(const Items& arguments, std::string_view dtype) 
   push(add(std::move(node)));
 }
 
-// The view stays inside its storage, and its elements can be counted and addressed in 64 bits.
+// Checks that the view is inside its storage, and that its elements can be counted and addressed in
+// 64 bits.
 void PickleMachine::check_view(const PickledTensor& tensor) const {
   if (tensor.shape.size() != tensor.stride.size())
     fail("a tensor whose shape and stride differ in length");
@@ -481,7 +482,7 @@ void PickleMachine::check_view(const PickledTensor& tensor) const {
   if (last >= tensor.storage_elements)
     fail("a tensor that reaches element " + std::to_string(last) + " of a storage of " +
          std::to_string(tensor.storage_elements));
-  // A stride of 0 repeats one element; no more than the storage's own count may come of it.
+  // A stride of 0 repeats one element; the view may not have more elements than the storage.
   if (elements > std::max<int64_t>(tensor.storage_elements, 1))
     fail("a tensor of more elements than its storage has");
 }

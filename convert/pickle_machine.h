@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The stack machine behind Pickle: opcodes in pickle.cc, the meaning of imports and calls in
+// The stack machine of Pickle: opcodes in pickle.cc, the meaning of imports and calls in
 // pickle_calls.cc. Only these two files include this header. Every index into the arena is checked
-// when it is made, so that nodes refer to nodes that exist; cycles through BUILD and SETITEM are
-// possible, as in Python, and nothing here walks a graph. Whatever takes memory, or looks at more
-// than the opcode's own bytes, draws on the file's budget first.
+// when it is made, so nodes refer only to existing nodes; cycles through BUILD and SETITEM are
+// possible, as in Python, and nothing here traverses a graph. Code that takes memory, or reads more
+// than the opcode's own bytes, charges the file's budget first.
 #pragma once
 
 #include <optional>
@@ -18,7 +18,7 @@
 
 namespace convert {
 
-/// Reads one pickle into an arena; one use.
+/// Reads one pickle into an arena; can be used once.
 class PickleMachine {
  public:
   PickleMachine(Pickle& pickle, std::span<const std::byte> bytes, const std::string& path)

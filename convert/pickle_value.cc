@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// pickle.h: looking at nodes. A Value that is not there, or of another kind than is asked for, says
-// so with the file's name; walks through dicts draw on the file's budget.
+// pickle.h: access to nodes. Errors for a missing Value, or one of another kind than requested,
+// have the file's name; searching dicts is charged to the file's budget.
 #include <bit>
 
 #include "convert/pickle.h"

@@ -54,7 +54,7 @@ class Forward {
   }
 
  private:
-  // Weights live until the next call of the operation that takes them.
+  // Weights are valid until the next call of the operation that uses them.
   Tensor weight(const std::string& name, std::vector<float>& memory) {
     const TensorSource& source = model_.at(name);
     memory = to_floats(source.dtype, source.load().data(), source.elements());
@@ -130,7 +130,7 @@ class Forward {
     return y;
   }
 
-  // One weight, rows in the packed order; made here so that it is the order of the file.
+  // One weight with rows in packed order, made here so that the order is the file's.
   Matrix qkv_fused(const Matrix& x, int64_t layer) {
     const QkvShape shape{spec_.num_attention_heads, spec_.num_query_groups, spec_.kv_channels};
     CanonicalModel fused;
@@ -162,7 +162,7 @@ class Forward {
     return y;
   }
 
-  // Three weights; their outputs are laid side by side, head by head.
+  // Three weights; their outputs are placed side by side, head by head.
   Matrix qkv_apart(const Matrix& x, int64_t layer) {
     const int64_t d = spec_.kv_channels, groups = spec_.num_query_groups;
     const int64_t per_group = spec_.num_attention_heads / groups;
@@ -221,7 +221,7 @@ class Forward {
     add(layer_linear(mlp_inner(second, layer), layer, "mlp.linear_fc2", spec_.hidden_size));
   }
 
-  // Each q and k head by the textbook, in double.
+  // Norms of each q and k head by the textbook formula, in double.
   void norm_heads(Matrix& qkv, int64_t layer) {
     const int64_t d = spec_.kv_channels, groups = spec_.num_query_groups;
     const int64_t per_group = spec_.num_attention_heads / groups + 2;
@@ -251,8 +251,8 @@ class Forward {
     }
   }
 
-  // What pair i turns in one position: base^(-2i / rotary_dim), or slower where positions were
-  // stretched. Llama 3 blends by the wave's length: a wave of at most original / high stays, one of
+  // The angle by which pair i rotates per position: base^(-2i / rotary_dim), or less if positions
+  // are scaled. Llama 3 scales by wavelength: one of at most original / high is unchanged, one of
   // original / low and more is stretched by the whole factor.
   double turn_of(int64_t i, int64_t half) const {
     const double turn = std::pow(static_cast<double>(spec_.rotary_base),

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// tensor_source.h: sources out of sources, and the float formats.
+// tensor_source.h: sources derived from sources, and the float formats.
 #include "convert/tensor_source.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ float from_half(uint16_t bits) {
   return std::bit_cast<float>(sign | (exponent + 112) << 23 | mantissa << 13);
 }
 
-// Rounds to nearest even; what is too large becomes infinite, as IEEE 754 says.
+// Rounds to nearest even; values too large become infinite, as in IEEE 754.
 uint16_t to_half(float value) {
   const uint32_t bits = std::bit_cast<uint32_t>(value);
   const uint16_t sign = static_cast<uint16_t>(bits >> 16 & 0x8000U);
@@ -86,7 +86,7 @@ void set_bf16(std::byte* data, int64_t i, double x) {
   store_as(data, i, to_bfloat(static_cast<float>(x)));
 }
 
-// One function pointer a tensor instead of a comparison of names an element.
+// One function pointer per tensor instead of a comparison of names per element.
 Getter getter(std::string_view dtype) {
   return dtype == "F64" ? get_f64 : dtype == "F32" ? get_f32 : dtype == "F16" ? get_f16 : get_bf16;
 }
@@ -137,7 +137,7 @@ TensorSource pick_rows(const TensorSource& source, int64_t count,
   result.shape[0] = count;
   result.read_rows = [inner = source.read_rows, origin = std::move(origin),
                       row = source.row_bytes()](int64_t begin, int64_t n, std::byte* out) {
-    for (int64_t i = 0; i < n;) {  // runs of neighbours at once
+    for (int64_t i = 0; i < n;) {  // consecutive rows at once
       const int64_t from = origin(begin + i);
       int64_t run = 1;
       while (i + run < n && origin(begin + i + run) == from + run) ++run;

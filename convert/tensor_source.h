@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A tensor that is not in memory: what it is, and how to fill memory with it. Readers make sources
-// over their mapped files, the functions here make sources out of sources (rows picked, shards
-// joined, transposed, another dtype), and a writer loads one at a time, so a conversion of any size
-// holds about two copies of the largest tensor. Which tensors a model has is canonical.h's.
-// Shapes are whole tensors, row-major; a row is everything under one index of the first dimension,
-// and a scalar is one row. dtype is safetensors' spelling.
+// A tensor that is not in memory: its description, and how to read it. Readers make sources for
+// their mapped files, the functions here derive sources from sources (selected rows, joined shards,
+// transposed, another dtype), and a writer loads one at a time, so a conversion of any size has
+// about two copies of the largest tensor in memory. Not here: which tensors a model has
+// (canonical.h). Shapes are whole tensors, row-major; a row is everything under one index of the
+// first dimension, and a scalar is one row. dtype is safetensors' spelling.
 #pragma once
 
 #include <cstddef>
@@ -16,7 +16,7 @@
 
 namespace convert {
 
-/// A tensor to be read later. Copies share what they read from.
+/// A tensor to be read later. Copies share their underlying file.
 struct TensorSource {
   std::string dtype;
   std::vector<int64_t> shape;
@@ -24,8 +24,8 @@ struct TensorSource {
   std::function<void(int64_t first, int64_t count, std::byte* out)> read_rows;
   /// Where it comes from, for messages: "model_optim_rng.pt: layers.0.mlp.dense_h_to_4h.weight".
   std::string place = {};
-  /// False where any row needs the whole source in memory (transpose), so that a writer asks for
-  /// all rows at once.
+  /// False if every row needs the whole source in memory (transpose), so that a writer should
+  /// request all rows at once.
   bool by_rows = true;
 
   int64_t rows() const noexcept { return shape.empty() ? 1 : shape[0]; }
@@ -44,7 +44,7 @@ TensorSource slice_rows(const TensorSource& source, int64_t first, int64_t count
 TensorSource pick_rows(const TensorSource& source, int64_t count,
                        std::function<int64_t(int64_t)> origin);
 
-/// The parts one under the other. Errors: indexed::FormatError when dtype or row shape differ.
+/// The parts concatenated by rows. Errors: indexed::FormatError when dtype or row shape differ.
 TensorSource join_rows(std::vector<TensorSource> parts);
 
 /// Matrices side by side. Errors: indexed::FormatError when dtype or number of rows differ.
@@ -61,7 +61,7 @@ TensorSource convert_dtype(const TensorSource& source, const std::string& dtype)
 /// Every element plus one, in the source's dtype: norms that are stored around zero.
 TensorSource add_one(const TensorSource& source);
 
-/// Zeros, for biases that a format must have and the model has not, and for vocabulary padding.
+/// Zeros, for biases that a format requires and the model lacks, and for vocabulary padding.
 TensorSource zeros(const std::string& dtype, std::vector<int64_t> shape);
 
 /// How many elements are not finite, after loading all of it.

@@ -38,12 +38,12 @@ json parse_json(const std::string& text, const std::string& path) {
   return tree;
 }
 
-// A foreign text in quotes; bytes that are not UTF-8 are replaced.
+// A foreign string in quotes; bytes that are not UTF-8 are replaced.
 std::string show_text(const std::string& text) {
   return json(text).dump(-1, ' ', false, json::error_handler_t::replace);
 }
 
-// What `read` returns; a JSON value of the wrong kind becomes an error that names the file.
+// Calls `read`; a JSON value of the wrong kind becomes an error that names the file.
 template <class Read>
 TokenizerFiles of_right_kinds(const std::string& path, Read read) {
   try {
@@ -55,7 +55,7 @@ TokenizerFiles of_right_kinds(const std::string& path, Read read) {
   }
 }
 
-// Tokens in the order of their ids. Ids are whole numbers from 0 up, each once; gaps may be.
+// Tokens in the order of their ids. Ids are whole numbers from 0 up, each once, possibly with gaps.
 std::vector<std::pair<int64_t, std::string>> tokens_by_id(const json& vocab,
                                                           const std::string& path) {
   std::vector<std::pair<int64_t, std::string>> tokens;
@@ -127,8 +127,8 @@ std::string tokenizer_json(const std::vector<std::pair<int64_t, std::string>>& t
   return out + "\n    ]\n  }\n}\n";
 }
 
-// What AutoTokenizer needs beside a vocabulary. GPT2Tokenizer takes <|endoftext|> for tokens that
-// are not named, even where the vocabulary lacks it: null says that there is none.
+// Adds the files that AutoTokenizer needs besides a vocabulary. GPT2Tokenizer uses <|endoftext|>
+// for tokens that are not named, even if the vocabulary lacks it: null means that there is none.
 void add_small_files(TokenizerFiles& out, const std::string& end_of_text, bool gpt2,
                      int64_t max_length) {
   ordered_json config;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // The text side of a Hugging Face folder: its tokenizer's files, copied byte for byte from a folder
 // that has them or made from Megatron's --vocab-file and --merge-file, so that AutoTokenizer gives
-// the ids that the model was trained on; and the ids of bos, eos and pad that configs state. What
-// such files mean is libtok's.
+// the ids that the model was trained on; and the ids of bos, eos and pad for configs. Not here: the
+// meaning of these files (libtok).
 // Source: docs/format/hf-folder.5.md; tokenizers' tokenizer.json as GPT-2's own is written.
 #pragma once
 
@@ -21,23 +21,23 @@ struct TokenizerFile {
   std::string text;
 };
 
-/// A tokenizer's files and what a config needs to know of them.
+/// A tokenizer's files, and the values that a config needs.
 struct TokenizerFiles {
   std::vector<TokenizerFile> files;  ///< empty: there is no tokenizer
-  /// The source model's config.json and generation_config.json. They go with the tokenizer into a
-  /// checkpoint, so that an export from it states the source's ids. An exported folder takes only
-  /// the second; its config.json is made.
+  /// The source model's config.json and generation_config.json. They are stored with the tokenizer
+  /// in a checkpoint, so that an export from it has the source's ids. An exported folder gets only
+  /// the second; its config.json is generated.
   std::vector<TokenizerFile> model_files = {};
   /// bos_token_id, eos_token_id and pad_token_id for config.json: each a number, a list or null. A
   /// missing key is not written, and means the model class's default.
   nlohmann::ordered_json ids = {{"bos_token_id", nullptr}, {"eos_token_id", nullptr}};
   bool copied = false;     ///< byte for byte, from a folder of Hugging Face's form
-  int64_t vocab_size = 0;  ///< highest id plus one; 0 where it is not known
+  int64_t vocab_size = 0;  ///< highest id plus one; 0 if unknown
   std::string place;       ///< where they come from, for messages
 };
 
-/// From a GPT-2 style vocabulary (a JSON object) and merges (a pair a line). `max_length` is the
-/// model's longest sequence.
+/// From a GPT-2 style vocabulary (a JSON object) and merges (one pair per line). `max_length` is
+/// the model's longest sequence.
 /// Errors: std::system_error; indexed::FormatError for a file that is not one, ids that repeat, a
 /// merge whose parts or result are not in the vocabulary.
 TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::string& merge_file,
@@ -48,16 +48,16 @@ TokenizerFiles tokenizer_from_vocab(const std::string& vocab_file, const std::st
 TokenizerFiles tokenizer_from_json(const std::string& path, int64_t max_length);
 
 /// From a folder with tokenizer.json, with vocab.json and merges.txt, or with a config.json and
-/// files of any other tokenizer: every tokenizer file is copied. Where only a vocabulary is there,
-/// the files that AutoTokenizer needs beside it are made. A config.json alone gives its ids.
+/// files of any other tokenizer: every tokenizer file is copied. If there is only a vocabulary, the
+/// other files that AutoTokenizer needs are generated. A config.json alone gives its ids.
 /// Errors: as above; indexed::FormatError when the folder has none of them.
 TokenizerFiles tokenizer_from_folder(const std::string& folder, int64_t max_length);
 
-/// Whether tokenizer_from_folder takes `folder`.
+/// Whether tokenizer_from_folder accepts `folder`.
 bool has_tokenizer(const std::string& folder);
 
-/// Writes both kinds of files into `folder`, creating it. `replace`: files of that kind already
-/// there are removed first, so that none of another model's stays among them.
+/// Writes both kinds of files into `folder`, creating it. `replace`: existing files of that kind
+/// are removed first, so that none of another model is left.
 /// Errors: std::system_error.
 void write_beside_checkpoint(const TokenizerFiles& tokenizer, const std::string& folder,
                              bool replace);

@@ -23,10 +23,10 @@ namespace fs = std::filesystem;
 
 constexpr int64_t kMaxDimensions = 64;
 
-// What an entry of the tables takes beside its names, for the budget.
+// Budget for an entry of the tables, besides its names.
 constexpr int64_t kEntryBytes = 512;
 
-/// Where a chunk lies.
+/// The place of a chunk's bytes.
 struct Place {
   std::shared_ptr<const indexed::MappedFile> file;
   std::shared_ptr<std::atomic<bool>> intact;  ///< its checksums were compared
@@ -35,15 +35,15 @@ struct Place {
   size_t size = 0;
 };
 
-/// A box of a tensor. Where it is stacked, the chunk as stored has one more dimension in front, of
-/// which this is entry `layer`.
+/// A box of a tensor. If it is stacked, the stored chunk has one more dimension in front, and this
+/// is its entry `layer`.
 struct Chunk {
   Place place;
   Dimensions offsets, sizes;
   bool stacked = false;
   int64_t layer = 0;
 
-  /// Cannot overflow: Metadata::check_box has seen the sizes.
+  /// Cannot overflow: Metadata::check_box has checked the sizes.
   int64_t elements() const {
     int64_t count = 1;
     for (const int64_t size : sizes) count *= size;
@@ -58,7 +58,7 @@ struct Chunk {
   }
 };
 
-/// The chunks of one tensor, read as one. The chunk read last stays open, since writers ask for a
+/// The chunks of one tensor, read as one. The last chunk read stays open, since writers request a
 /// tensor's rows piece by piece.
 class Chunks {
  public:
@@ -94,12 +94,12 @@ class Chunks {
   }
 
  private:
-  /// The tensor in chunk `i`, checked against what the metadata says of it.
+  /// The tensor in chunk `i`, checked against the metadata.
   PickledTensor open(size_t i) {
     const Chunk& chunk = chunks_[i];
     const Place& place = chunk.place;
     if (open_ != i) {
-      // Each layer of a stack opens their chunk for itself; the first compares the checksums.
+      // Each layer of a stack opens the chunk itself; the first compares the checksums.
       const bool compare = !*place.intact && checksums_ == TorchFile::Checksums::require;
       file_ = std::make_unique<TorchFile>(
           place.file, place.begin, place.size, place.name,
@@ -119,7 +119,7 @@ class Chunks {
     return tensor;
   }
 
-  /// Copies rows of a chunk to where they belong among the rows from `row` on.
+  /// Copies rows of a chunk to their place among the rows from `row` on.
   void put(const std::byte*& source, const Chunk& chunk, int64_t row, int64_t rows, int64_t element,
            std::byte* out) const {
     if (shape_.empty()) {
@@ -163,7 +163,7 @@ class Chunks {
   size_t open_ = SIZE_MAX;
 };
 
-/// `.metadata`, whose objects are looked at by name.
+/// `.metadata`, whose objects are found by name.
 class Metadata {
  public:
   explicit Metadata(const std::string& folder)
@@ -179,7 +179,7 @@ class Metadata {
 
   [[noreturn]] void fail(const std::string& why) const { throw FormatError(path_ + ": " + why); }
 
-  /// What every table made from the metadata draws on.
+  /// The budget for all tables made from the metadata.
   Budget& budget() const { return pickle_.budget(); }
 
   /// Sizes, offsets: a tuple of numbers from 0 up.
@@ -196,7 +196,7 @@ class Metadata {
     return out;
   }
 
-  /// Where the chunk of `key` at `offsets` lies; an object has no offsets.
+  /// The place of the chunk of `key` at `offsets`; an object has no offsets.
   const Place& place(const std::string& key, const Dimensions& offsets) const {
     const auto found = places_.find({key, offsets});
     if (found == places_.end()) fail(key + ": a chunk lies nowhere");
@@ -263,7 +263,7 @@ bool is_of_the_model(std::string_view key) {
   return key.find("_extra_state") == std::string_view::npos;
 }
 
-/// Position behind ".layers." of a key whose layers are stacked; npos where a number follows.
+/// Position after ".layers." of a key whose layers are stacked; npos if a number follows.
 size_t stack_position(std::string_view key) {
   constexpr std::string_view kLayers = "layers.";
   const size_t at = key.find(kLayers);
@@ -304,7 +304,7 @@ TensorSource make_source(const Metadata& metadata, const std::string& key,
   return source;
 }
 
-/// A chunk's box lies inside its tensor, and its bytes in the part of a file where it lies.
+/// Checks that a chunk's box is inside its tensor, and its bytes inside its part of a file.
 void check_box(const Metadata& metadata, const std::string& key, const Chunk& chunk,
                const Dimensions& shape, int64_t element_bytes) {
   bool inside = chunk.offsets.size() == shape.size() && chunk.sizes.size() == shape.size();
@@ -321,7 +321,7 @@ void check_box(const Metadata& metadata, const std::string& key, const Chunk& ch
                   std::to_string(chunk.place.size));
 }
 
-/// A tensor's chunks as the metadata lists them, inside the tensor.
+/// A tensor's chunks in the metadata, checked to be inside the tensor.
 std::vector<Chunk> chunks_of(const Metadata& metadata, const std::string& key, Value tensor,
                              const Dimensions& shape, int64_t element_bytes) {
   std::vector<Chunk> chunks;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// torch_file.h: telling the containers apart, finding the storages, copying strided views.
+// torch_file.h: recognises the container, finds the storages, copies strided views.
 #include "convert/torch_file.h"
 
 #include <algorithm>
@@ -12,9 +12,9 @@ namespace convert {
 namespace {
 
 constexpr int64_t kMaxPickleBytes = int64_t{1} << 30;
-constexpr int64_t kStorageBytes = 128;  // an entry of storages_, for the budget
+constexpr int64_t kStorageBytes = 128;  // budget for an entry of storages_
 constexpr std::string_view kZipMagic("PK\x03\x04", 4);
-// The pickle of the number that opens the stream form.
+// The pickled magic number with which the stream form begins.
 constexpr std::string_view kLegacyMagic(
     "\x80\x02\x8a\x0a\x6c\xfc\x9c\x46\xf9\x20\x6a\xa8\x50\x19\x2e", 15);
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Files written by torch.save: the ZIP form (torch 1.6 and later) and the stream of pickles before
 // it. The file is mapped; its pickle is read as data (pickle.h) and never executed; tensors stay in
-// the mapping until copied. What the objects mean (a Megatron checkpoint, a layer of DeepSpeed) is
-// megatron_source.h's. The writer is torch_writer.h's.
+// the mapping until copied. Not here: the meaning of the objects (megatron_source.h), the writer
+// (torch_writer.h).
 // Source: docs/format/torch-file.5.md; torch/serialization.py, inline_container.cc.
 #pragma once
 
@@ -24,24 +24,24 @@ namespace convert {
 /// A torch.save file opened for reading.
 class TorchFile {
  public:
-  /// Whether a storage whose checksum differs from the archive's is an error. torch can be told to
-  /// write no true checksums; only then is `ignore` right.
+  /// Whether a storage whose checksum differs from the archive's is an error. torch can be told not
+  /// to compute checksums; `ignore` is only for such files.
   enum class Checksums { require, ignore };
 
   /// Maps `path`, reads its pickle and finds every storage that a tensor needs.
   /// Errors: std::system_error; indexed::FormatError for damage, a TorchScript file, a file of 2016
-  /// (tar), big-endian data, or what Pickle refuses.
+  /// (tar), big-endian data, or anything that Pickle refuses.
   explicit TorchFile(const std::string& path, Checksums checksums = Checksums::require);
 
-  /// The same for a file that lies inside another: `size` bytes of `file` from `begin`, which must
-  /// be there, in the zip form. `name` is for messages. Errors: the same.
+  /// The same for a file inside another: `size` bytes of `file` from `begin`, which must exist, in
+  /// the zip form. `name` is for messages. Errors: the same.
   TorchFile(std::shared_ptr<const indexed::MappedFile> file, size_t begin, size_t size,
             const std::string& name, Checksums checksums = Checksums::require);
 
   /// The saved object.
   Value root() const noexcept { return pickle_->root(); }
   const Pickle& pickle() const noexcept { return *pickle_; }
-  /// What walks through the saved object draw on.
+  /// The budget for traversing the saved object.
   Budget& budget() const noexcept { return *budget_; }
   /// Bytes of the whole file.
   int64_t file_bytes() const noexcept { return static_cast<int64_t>(bytes_.size()); }

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// torch_weights.h: names joined, sizes bounded, pages given back once read.
+// torch_weights.h: joins names, limits sizes, releases pages once read.
 #include "convert/torch_weights.h"
 
 #include "libindexed/format.h"
@@ -31,7 +31,7 @@ void flatten(const std::shared_ptr<TorchFile>& file, Value value, const std::str
   for (int64_t i = 0; i < value.size(); ++i) {
     const Value key = value.key(i), item = value.value(i);
     if (!key.is(Kind::text)) throw FormatError(file->path() + ": " + prefix + ": a key is no text");
-    // A dict that stands at many places is walked at each: the budget ends what grows by that.
+    // A dict that occurs in many places is traversed in each: the budget limits this.
     file->budget().spend(kSourceBytes +
                          static_cast<int64_t>(4 * (prefix.size() + key.text().size())));
     const std::string name =
@@ -47,7 +47,7 @@ void flatten(const std::shared_ptr<TorchFile>& file, Value value, const std::str
   }
 }
 
-// A file whose tensors are many times larger than itself is made to fill a disk.
+// A file whose tensors are many times larger than itself would be an attempt to fill the disk.
 void check_size(const TorchFile& file, const std::map<std::string, TensorSource>& tensors) {
   int64_t bytes = 0;
   for (const auto& [name, source] : tensors)

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The tensors of a state dict that torch.save wrote, as sources to be read later. What their names
-// mean is the callers': megatron_source.h, hf_folder.h.
+// The tensors of a state dict that torch.save wrote, as sources to be read later. The callers
+// (megatron_source.h, hf_folder.h) interpret the names.
 #pragma once
 
 #include <map>
@@ -14,9 +14,9 @@ namespace convert {
 
 /// Every tensor below `value` of `file` under its keys joined by dots. Weights are dicts of text
 /// keys, tensors and nothing else, extra state excepted.
-/// Errors: indexed::FormatError naming what is no tensor, a file whose tensors are more than eight
-/// times its own size (several may share a storage, as tied embeddings do), or what exceeds its
-/// budget.
+/// Errors: indexed::FormatError naming an entry that is not a tensor, a file whose tensors are more
+/// than eight times its own size (several may share a storage, like tied embeddings), or one that
+/// exceeds its budget.
 std::map<std::string, TensorSource> torch_weights(const std::shared_ptr<TorchFile>& file,
                                                   Value value);
 

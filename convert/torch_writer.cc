@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// torch_writer.h: opcodes out, and a ZIP writer for stored members: true checksums, sizes in the
-// local headers, data at multiples of 64, 64-bit records only where a number needs them.
+// torch_writer.h: writes opcodes, and a ZIP archive of stored members: with checksums, sizes in the
+// local headers, data at multiples of 64, 64-bit records only if a number needs them.
 #include "convert/torch_writer.h"
 
 #include <zlib.h>

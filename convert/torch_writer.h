@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Files as torch.save writes them: a ZIP archive of stored members, whose object graph is put
-// together by PickleBuilder and whose tensors are streamed one at a time. The reader is
-// torch_file.h's; which objects a Megatron checkpoint holds is megatron_target.h's.
+// Writes files like torch.save's: a ZIP archive of stored members, whose object graph PickleBuilder
+// builds and whose tensors are streamed one at a time. Not here: the reader (torch_file.h), the
+// objects of a Megatron checkpoint (megatron_target.h).
 // Source: docs/format/torch-file.5.md.
 #pragma once
 
@@ -17,8 +17,8 @@
 
 namespace convert {
 
-/// Builds a pickle of protocol 2. Calls nest as the objects do; what is not closed is a mistake of
-/// ours that torch would find.
+/// Builds a pickle of protocol 2. Calls nest as the objects do; an unclosed object is a bug in the
+/// caller.
 class PickleBuilder {
  public:
   PickleBuilder& none();
@@ -28,16 +28,17 @@ class PickleBuilder {
   PickleBuilder& text(std::string_view value);
   /// A tuple of two whole numbers.
   PickleBuilder& pair(int64_t first, int64_t second);
-  /// An imported name that stands for itself: ("torch", "bfloat16").
+  /// An imported name: ("torch", "bfloat16").
   PickleBuilder& global(std::string_view module, std::string_view name);
   /// A contiguous CPU tensor; its bytes become the next storage.
   PickleBuilder& tensor(const TensorSource& source);
 
-  /// A dict or OrderedDict: begin, key and value by turns, end.
+  /// A dict or OrderedDict: begin, alternating keys and values, end.
   PickleBuilder& begin_dict();
   PickleBuilder& begin_ordered_dict();
   PickleBuilder& end_dict();
-  /// argparse.Namespace, or an OrderedDict with attributes: names and values by turns between.
+  /// argparse.Namespace, or an OrderedDict with attributes: alternating names and values in
+  /// between.
   PickleBuilder& begin_namespace();
   PickleBuilder& begin_attributes();
   PickleBuilder& end_object();
@@ -53,7 +54,7 @@ class PickleBuilder {
 
 /// Writes `builder`'s object as the file `path`. Each tensor is loaded once, in turn.
 /// Errors: std::system_error (EEXIST unless `existing` is replace); those of the tensors' sources;
-/// indexed::FormatError for a dtype that torch stores in no class of its own.
+/// indexed::FormatError for a dtype without a storage class in torch.
 void write_torch_file(const std::string& path, PickleBuilder builder, indexed::Existing existing,
                       const std::function<void(int64_t done, int64_t total)>& progress = {});
 

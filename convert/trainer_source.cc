@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// trainer_source.h: meta.json's numbers and tensors as a canonical model, and back.
+// trainer_source.h: converts meta.json's model and tensors to a canonical model, and back.
 #include "convert/trainer_source.h"
 
 #include <algorithm>
@@ -31,7 +31,7 @@ std::string first_of(const std::map<std::string, std::vector<std::string>>& conf
 }
 
 // The id that ended the documents of a run: its --eod-id, else that of the first of its datasets
-// whose manifest is on this machine; -1 where neither says.
+// whose manifest is on this machine; -1 if neither has it.
 int64_t end_of_document(const trainer::CheckpointMeta& meta) {
   const std::string given = first_of(meta.config, "eod-id");
   int64_t id = -1;
@@ -45,7 +45,7 @@ int64_t end_of_document(const trainer::CheckpointMeta& meta) {
         const std::optional<indexed::Manifest> manifest = indexed::read_manifest(word);
         if (manifest && manifest->provenance.eod_token >= 0) return manifest->provenance.eod_token;
       } catch (const std::exception&) {
-        continue;  // a damaged manifest says nothing, and is no reason not to convert
+        continue;  // a damaged manifest is ignored; it does not prevent the conversion
       }
     }
   }
@@ -65,8 +65,8 @@ TensorSource checkpoint_source(const std::shared_ptr<trainer::Checkpoint>& file,
   return source;
 }
 
-// Bytes of a tensor from anywhere in it, in order. What cannot be read by rows is loaded once, and
-// let go at its end.
+// Returns bytes of a tensor from any place, in order. A source that cannot be read by rows is
+// loaded once, and freed at its end.
 std::function<void(int64_t, std::span<std::byte>)> filler(const TensorSource& source) {
   return [source, whole = std::vector<std::byte>()](int64_t at, std::span<std::byte> out) mutable {
     const int64_t size = static_cast<int64_t>(out.size()), row = source.row_bytes();

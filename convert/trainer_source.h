@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The trainer's own checkpoints (iter_NNNNNNN/ with meta.json), read into canonical form: shards of
-// any layout joined, every byte's checksum seen. And the other way, a canonical model as the first
-// checkpoint of a run that fine-tunes it.
-// The files are trainer/checkpoint's; here is only what their tensors mean.
+// The trainer's own checkpoints (iter_NNNNNNN/ with meta.json), read into canonical form: joining
+// shards of any layout and verifying every checksum. Also writes a canonical model as the first
+// checkpoint of a run that fine-tunes it. Not here: the files (trainer/checkpoint).
 // Source: docs/format/checkpoint.5.md.
 #pragma once
 
@@ -18,7 +17,7 @@ namespace convert {
 /// Whether `path` is a checkpoint folder of the trainer, or a root whose newest one is.
 bool is_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration);
 
-/// Reads it. `prefer_main` takes the fp32 main parameters where they are stored apart.
+/// Reads it. `prefer_main` uses the fp32 main parameters if they are stored separately.
 /// Errors: std::system_error; indexed::FormatError "path: what: why".
 CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<int64_t> iteration,
                                        bool prefer_main);
@@ -29,17 +28,17 @@ CanonicalModel read_trainer_checkpoint(const std::string& path, std::optional<in
 void write_trainer_checkpoint(const CanonicalModel& model, const std::string& path,
                               int64_t divisible_by);
 
-/// Where a conversion writes a checkpoint to train on from.
+/// Where a conversion writes a checkpoint for further training.
 struct TrainerTarget {
   std::string path;            ///< root folder of checkpoints
   int64_t divisible_by = 128;  ///< the vocabulary is padded to a multiple of this
-  std::string dtype;           ///< of all weights, safetensors' spelling; empty: as they are
-  bool replace = false;        ///< a checkpoint that is there
+  std::string dtype;           ///< of all weights, safetensors' spelling; empty: unchanged
+  bool replace = false;        ///< replace an existing checkpoint
 };
 
-/// write_trainer_checkpoint, with the tokenizer's files beside it in path/tokenizer, so that the
-/// training command and the way back find them.
-/// Errors: the same; std::system_error EEXIST where a checkpoint is there.
+/// write_trainer_checkpoint, with the tokenizer's files beside it in path/tokenizer, where the
+/// training command and an export find them. Errors: the same; std::system_error EEXIST if there is
+/// a checkpoint.
 void write_start(CanonicalModel model, const TokenizerFiles& tokenizer,
                  const TrainerTarget& target);
 

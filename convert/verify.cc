@@ -19,7 +19,7 @@
 namespace convert {
 namespace {
 
-// Enough to tell models apart; a long text's logits would fill the memory that --verify spares.
+// Enough to detect a difference; the logits of a long text would take much memory.
 constexpr int64_t kMostTokens = 512;
 
 std::vector<int32_t> tokenize(const std::string& folder, const std::string& text) {
@@ -35,8 +35,8 @@ std::vector<int32_t> tokenize(const std::string& folder, const std::string& text
   }
 }
 
-// Rounding that a change of the weights' dtype explains, relative to the largest logit. In fp32
-// the two roads differ by the order of sums only.
+// Rounding that a change of the weights' dtype explains, relative to the largest logit. In fp32 the
+// two ways differ only in the order of sums.
 double allowed(const std::string& from, const std::string& to) {
   if (from == to) return 1e-4;
   return to == "F16" || from == "F16" ? 2e-2 : to == "BF16" || from == "BF16" ? 1e-1 : 1e-4;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // megatron-to-hf --verify: both models run on a text, logits compared. The forward pass is the
-// plain one of plain_forward.h, written for being read.
+// plain one of plain_forward.h, written to be read.
 #pragma once
 
 #include <cstdint>
@@ -31,9 +31,9 @@ struct VerifyReport {
 };
 
 /// Runs `model` and the folder on `text`, tokenized by the folder's own tokenizer files: on its
-/// first 512 tokens, or max_position_embeddings where that is fewer.
-/// Errors: std::system_error; indexed::FormatError for a folder that cannot be read, has no
-/// tokenizer, or a text of no token.
+/// first 512 tokens, or max_position_embeddings if that is fewer. Errors: std::system_error;
+/// indexed::FormatError for a folder that cannot be read or has no tokenizer, or a text without
+/// tokens.
 VerifyReport verify_folder(const CanonicalModel& model, const std::string& folder,
                            const std::string& text);
 

@@ -16,7 +16,7 @@ namespace {
 using indexed::FormatError;
 namespace fs = std::filesystem;
 
-// What an entry of the tables takes beside its names, for the budget.
+// Budget for an entry of the tables, besides its names.
 constexpr int64_t kEntryBytes = 512;
 
 std::string states_name(int64_t data_rank, int64_t tp) {
@@ -26,7 +26,7 @@ std::string states_name(int64_t data_rank, int64_t tp) {
   return name;
 }
 
-/// The optimizer's file of a rank: its name has another beginning where the model is in bf16.
+/// The optimizer's file of a rank; with a bf16 model its name has a prefix.
 std::string optimizer_path(const std::string& folder, int64_t data_rank, int64_t tp) {
   std::string name = states_name(data_rank, tp);
   name.replace(name.rfind("model_states"), 12, "optim_states");
@@ -35,7 +35,7 @@ std::string optimizer_path(const std::string& folder, int64_t data_rank, int64_t
   throw FormatError(folder + "/" + name + ": is missing");
 }
 
-/// One data rank's flat memory: fp32 tensors one behind the other.
+/// One data rank's flat memory: concatenated fp32 tensors.
 struct FlatRank {
   struct Part {
     int64_t begin = 0;

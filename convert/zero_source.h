@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Weights that DeepSpeed's ZeRO stage 3 has left in its optimizer's files alone: each data-parallel
-// rank keeps a slice of every parameter, in fp32, one behind the other in flat tensors. Here they
-// are joined to whole parameters of one tensor-parallel rank, under the module's names. What the
-// names mean is megatron_source.h's.
+// Weights of DeepSpeed's ZeRO stage 3, which are only in its optimizer's files: each data-parallel
+// rank keeps a slice of every parameter, in fp32, concatenated in flat tensors. Here they are
+// joined to whole parameters of one tensor-parallel rank, under the module's names.
+// megatron_source.h interprets the names.
 // Source: docs/format/megatron-checkpoint.5.md, "ZeRO"; deepspeed/utils/zero_to_fp32.py.
 #pragma once
 
@@ -15,8 +15,8 @@
 
 namespace convert {
 
-/// The tensor-parallel ranks of a stage-3 folder: "zero_pp_rank_0_mp_rank_01_model_states.pt" is
-/// there for rank 1. 0 when `folder` is none of stage 3.
+/// The tensor-parallel ranks of a stage-3 folder: "zero_pp_rank_0_mp_rank_01_model_states.pt"
+/// exists for rank 1. 0 if `folder` is not of stage 3.
 int64_t zero_tensor_ranks(const std::string& folder);
 
 /// One tensor-parallel rank's parameters, fp32, by module name.

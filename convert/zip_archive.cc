@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// zip_archive.h: end records, central directory, local headers; every offset is checked against the
-// file before it is followed.
+// zip_archive.h: end records, central directory, local headers; every offset is checked before it
+// is used.
 #include "convert/zip_archive.h"
 
 #include <zlib.h>
@@ -19,9 +19,9 @@ constexpr int64_t kEndBytes = 22, kEnd64Bytes = 56, kLocatorBytes = 20, kCentral
                   kLocalBytes = 30;
 constexpr int64_t kMaxComment = 65535, kMaxMembers = 1'000'000, kMaxName = 4096;
 constexpr uint64_t kIn64 = 0xffffffff;
-// A deflated pickle becomes 5 to 20 times its size; a bomb a thousand times.
+// A deflated pickle grows 5 to 20-fold; a bomb a thousandfold.
 constexpr int64_t kMaxGrowth = 64, kFreeGrowth = int64_t{1} << 20;
-constexpr int64_t kMapBytes = 64;  // an entry of by_name_, for the budget
+constexpr int64_t kMapBytes = 64;  // budget for an entry of by_name_
 
 bool leaves_archive(const std::string& name) {
   if (name.empty() || name[0] == '/' || name.find('\0') != std::string::npos) return true;
@@ -144,7 +144,8 @@ void ZipArchive::read_member(int64_t& position, int64_t end) {
   position = extra_end + comment_bytes;
 }
 
-// The local header has its own name and extra lengths; only there can the bytes be found.
+// The local header has its own lengths of name and extra field, from which the place of the bytes
+// follows.
 void ZipArchive::locate(ZipMember& member, int64_t header) const {
   if (number(header, 4) != kLocalHeader)
     fail("member \"" + member.name + "\" is not where the directory says");

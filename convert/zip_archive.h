@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// A ZIP file in memory, as torch.save writes them: the central directory, checked, and each
-// member's bytes where they lie. Zip64, stored members without copying, deflated ones of modest
-// size; no encryption, no other method, nothing split over disks. Which members a checkpoint has is
-// torch_file.h's. Units: bytes.
+// A ZIP file in memory, as torch.save writes them: the checked central directory, and each member's
+// bytes in place. Supports Zip64, stored members without copying, deflated ones of moderate size;
+// not encryption, other methods or archives split over disks. Not here: the members of a checkpoint
+// (torch_file.h). Units: bytes.
 // Source: PKWARE APPNOTE.TXT 6.3.10; docs/format/torch-file.5.md.
 #pragma once
 
@@ -18,24 +18,24 @@
 
 namespace convert {
 
-/// A member as the central directory has it, its place taken from its own header.
+/// A member of the central directory, with its place from its own header.
 struct ZipMember {
   std::string name;
   uint32_t crc32 = 0;
-  int64_t stored_bytes = 0;  ///< as they lie in the file
+  int64_t stored_bytes = 0;  ///< in the file
   int64_t bytes = 0;         ///< after inflating
   int64_t header = 0;        ///< of the member's own header
   int64_t place = 0;         ///< of the first stored byte
   bool deflated = false;
 };
 
-/// A ZIP archive looked at in memory.
+/// A ZIP archive in memory.
 class ZipArchive {
  public:
-  /// Reads the directory of the archive that fills `file`, whose `budget` it draws on; `path` is
-  /// for messages.
-  /// Errors: indexed::FormatError for anything that is not a whole ZIP file, names that leave the
-  /// archive or stand twice, members that leave the file or lie over one another or the directory.
+  /// Reads the directory of the archive that fills `file`, charging `budget`; `path` is for
+  /// messages. Errors: indexed::FormatError for anything that is not a complete ZIP file, names
+  /// that leave the archive or occur twice, members that leave the file or overlap one another or
+  /// the directory.
   ZipArchive(std::span<const std::byte> file, std::string path, Budget& budget);
 
   /// All members in the order of the directory.
@@ -52,8 +52,8 @@ class ZipArchive {
   /// member of more than 1 MiB that grows more than 64-fold, which no pickle does.
   std::vector<std::byte> inflate(const ZipMember& member, int64_t limit) const;
 
-  /// Whether the member's bytes have the checksum that the directory says. Stored members only.
-  /// `done` is called after each 16 MiB with their place and size, so that pages can be let go.
+  /// Whether the member's bytes have the directory's checksum. Stored members only. `done` is
+  /// called after each 16 MiB with their place and size, so that pages can be released.
   bool intact(const ZipMember& member,
               const std::function<void(size_t place, size_t size)>& done = {}) const;
 

@@ -100,7 +100,7 @@ std::vector<double> numbers_in(const std::string& split) {
         python_number(std::string_view(split).substr(at, end - at));
     if (!number)
       throw FormatError(
-          message("split \"", split, "\": \"", split.substr(at, end - at), "\" is no number"));
+          message("split \"", split, "\": \"", split.substr(at, end - at), "\" is not a number"));
     numbers.push_back(*number);
     at = end;
   }
@@ -144,7 +144,7 @@ Blend parse_blend(std::span<const std::string> words, Compat compat) {
   Blend blend;
   if (words.empty()) throw FormatError("no dataset is named");
   const bool pairs = words.size() % 2 == 0;
-  size_t numbers = 0;  // leading pairs that begin with a number
+  size_t numbers = 0;  // number of leading pairs that begin with a number
   size_t later_numbers = 0;
   for (size_t i = 0; pairs && i < words.size(); i += 2) {
     const bool number = python_number(words[i]).has_value();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // From the words of --data-path, --split and the training sizes to numbers: which datasets, with
 // which weights, which part of each, how many samples of each. Every rounding, summation order and
-// quirk is the reference's, because the arrays built from these numbers must be its arrays. No file
-// is opened here except the list that the user names.
+// quirk is the reference's, because the arrays built from these numbers must equal its arrays. No
+// file is opened here except the list that the user names.
 // Source: docs/format/sample-index.5.md; megatron/core/datasets/utils.py,
 // blended_megatron_dataset_builder.py and blended_megatron_dataset_config.py; for
 // Compat::fork_2023, megatron/data/dataset_utils.py of 2023.
@@ -29,9 +29,9 @@ struct Blend {
 };
 
 /// The grammar of --data-path: `PREFIX`, `WEIGHT PREFIX WEIGHT PREFIX ...`, or `PREFIX PREFIX
-/// PREFIX`. The reference's rule decides: an odd number of words, or an even number whose first
-/// words of pairs are not numbers from some pair on, are prefixes. The forks of 2023 know one
-/// prefix or pairs.
+/// PREFIX`. As in the reference, an odd number of words are prefixes, and so is an even number in
+/// which, from some pair on, the first words are not numbers. The forks of 2023 accept one prefix
+/// or pairs.
 /// Errors: FormatError for mixtures, and for weights that are not positive and finite.
 Blend parse_blend(std::span<const std::string> words, Compat compat = Compat::megatron_core);
 
@@ -63,17 +63,17 @@ std::array<std::optional<SequenceRange>, 3> split_ranges(const std::string& spli
                                                          int64_t num_sequences,
                                                          Compat compat = Compat::megatron_core);
 
-/// How many samples to take of each dataset and how many to prepare (a little more), for one split
-/// of `size` samples.
+/// How many samples to take from each dataset and how many to prepare (a little more), for one
+/// split of `size` samples.
 struct BlendSizes {
   std::vector<int64_t> take = {};
   std::vector<int64_t> prepare = {};
-  int64_t blend_size = 0;  ///< sum of what is taken; slightly more than was asked for
+  int64_t blend_size = 0;  ///< sum of the samples taken; slightly more than requested
 };
 BlendSizes blend_sizes(std::span<const double> normalized_weights, int64_t size,
                        double surplus = 0.005, Compat compat = Compat::megatron_core);
 
-/// The samples that a training run asks for, from its own flags.
+/// The number of samples that a training run needs, from its flags.
 struct RunLength {
   std::optional<int64_t> train_samples = {};
   int64_t train_iters = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// IndexedDatasetBuilder. The lengths lie at a fixed place of the .idx (byte 34), so they are
-// written there at once; what follows them waits until their number is known.
+// IndexedDatasetBuilder. The lengths are at a fixed place of the .idx (byte 34), so they are
+// written there at once; what follows them is written when their number is known.
 #include "libindexed/builder.h"
 
 #include <fcntl.h>
@@ -19,7 +19,7 @@ namespace indexed {
 namespace {
 
 constexpr size_t kPieceBytes = size_t{1} << 20;
-/// What a second-level cache holds; smaller files are not worth a call of the kernel's own.
+/// The size of a second-level cache; for smaller files copying in the kernel does not pay.
 constexpr int64_t kCachedBytes = int64_t{256} << 10;
 
 [[noreturn]] void fail(const std::string& what) {
@@ -31,8 +31,8 @@ std::span<const std::byte> bytes_of(const T& value) {
   return std::as_bytes(std::span(&value, 1));
 }
 
-// One pass: convert everything, remember the largest token as an unsigned number (a negative one is
-// huge).
+// One pass: converts everything, and finds the largest token as an unsigned number (a negative one
+// is huge).
 template <class File, class Token>
 std::make_unsigned_t<Token> convert(std::span<const Token> tokens, std::byte* out) {
   auto* to = reinterpret_cast<Le<File>*>(out);
@@ -105,8 +105,8 @@ void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_
 
 namespace {
 
-// A .bin without an .idx, of the size that the manifest beside it says, is what a kill between the
-// renames of finish() leaves: the same command again may replace it. Any other .bin is somebody's.
+// A kill between the renames of finish() leaves a .bin without an .idx, of the size that the
+// manifest beside it says: the same command may replace it. Any other .bin is not ours.
 Existing existing_bin(const std::string& prefix, Existing existing) {
   if (::access((prefix + ".idx").c_str(), F_OK) == 0 ||
       ::access((prefix + ".bin").c_str(), F_OK) != 0)
@@ -131,7 +131,7 @@ IndexedDatasetBuilder::IndexedDatasetBuilder(std::string prefix, const BuilderOp
       document_runs_(prefix_ + ".idx"),
       bin_segments_(1),
       idx_segments_(options.multimodal ? 5 : 4) {
-  // An old manifest without its pair describes nothing: it never stops a new one.
+  // An old manifest without its pair describes nothing, so a new one may replace it.
   if (options_.manifest)
     manifest_ = std::make_unique<OutputFile>(manifest_path(prefix_), Existing::replace);
   if (options_.multimodal) modes_ = std::make_unique<ScratchFile>(prefix_ + ".idx");
@@ -352,9 +352,9 @@ void IndexedDatasetBuilder::copy_bin(const IndexedDataset& dataset,
   checksums_known_ = checksums_known_ && !checksums.empty();
 }
 
-// In the kernel where it can, else, and where the bytes are wanted here, by pieces that a
-// second-level cache holds (bench/data.md, "Datasets"). Small pieces either way, so that the disk
-// begins early.
+// Copies in the kernel where possible. Otherwise, and if the bytes are needed here, copies in
+// pieces that fit in a second-level cache (bench/data.md, "Datasets"). Pieces are small in both
+// cases, so that writing to the disk begins early.
 void IndexedDatasetBuilder::copy_file(const std::string& path, int64_t bytes, bool checksum) {
   struct Descriptor {
     int fd;
@@ -492,7 +492,7 @@ void IndexedDatasetBuilder::prepare(const Provenance& provenance) {
 
 void IndexedDatasetBuilder::give_names() {
   const NamingSection section;
-  // The manifest of an earlier dataset of this name would describe bytes that are gone.
+  // The manifest of an earlier dataset of this name would describe bytes that no longer exist.
   if (manifest_ == nullptr && options_.existing == Existing::replace)
     ::unlink(manifest_path(prefix_).c_str());
   OutputFile* const set[] = {manifest_.get(), &bin_, &idx_};

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
 // IndexedDatasetBuilder: writes PREFIX.bin, PREFIX.idx and PREFIX.manifest in constant memory.
-// Tokens and lengths go to the temporaries of their files as they come, runs of documents to an
-// unnamed file beside them; finish() writes pointers and document indices and gives the three files
-// their names, the .idx last. Without finish() nothing remains. One thread; several
-// builders at once are fine. Source: docs/format/indexed.5.md; equals
-// megatron/core/datasets/indexed_dataset.py's IndexedDatasetBuilder.
+// Tokens and lengths go to the temporary files at once, runs of documents to an unnamed file beside
+// them; finish() writes pointers and document indices and gives the three files their names, the
+// .idx last. Without finish() nothing remains. One thread; several builders may be used at once.
+// Source: docs/format/indexed.5.md; equals megatron/core/datasets/indexed_dataset.py's
+// IndexedDatasetBuilder.
 #pragma once
 
 #include <cstdint>
@@ -29,7 +29,7 @@ struct BuilderOptions {
   bool multimodal = false;  ///< the .idx ends with a mode byte for each sequence
   int64_t vocab_size = 0;   ///< tokens must be below; 0: only the dtype bounds them
   bool manifest = true;
-  /// Called while add_dataset() copies, with the bytes that the .bin has so far.
+  /// Called while add_dataset() copies, with the size of the .bin so far.
   std::function<void(int64_t)> on_copied = {};
 };
 
@@ -41,14 +41,14 @@ void encode_tokens(std::span<const int32_t> tokens, DType dtype, int64_t vocab_s
 void encode_tokens(std::span<const uint32_t> tokens, DType dtype, int64_t vocab_size,
                    std::vector<std::byte>& out);
 
-/// Neighbouring documents of as many sequences each. That nearly all have one is common, and then
-/// their indices take no room before they are written.
+/// Consecutive documents with the same number of sequences. Usually nearly all have one sequence,
+/// and then the indices take no room before they are written.
 struct DocumentRun {
   int64_t documents = 0;
   int64_t sequences = 0;
 };
 
-/// One dataset being written; exists as a whole after finish(), not at all before.
+/// One dataset being written; it appears, complete, after finish().
 class IndexedDatasetBuilder {
  public:
   /// Opens the temporaries. Errors: those of OutputFile.
@@ -75,13 +75,13 @@ class IndexedDatasetBuilder {
                    std::span<const int32_t> sequences_per_document,
                    std::span<const int8_t> modes = {});
 
-  /// The same of bytes whose CRC-32C is known: the manifest's is made of it.
+  /// The same for bytes whose CRC-32C is known, from which the manifest's is computed.
   void add_encoded(std::span<const std::byte> tokens, uint32_t tokens_crc32c,
                    std::span<const int32_t> sequence_lengths,
                    std::span<const int32_t> sequences_per_document);
 
-  /// Appends bytes of the sequences that the next add_encoded() tells the lengths of, whose
-  /// `tokens` are then only the rest: for a document that is too large to be held whole.
+  /// Appends bytes of sequences whose lengths come with the next add_encoded(), whose `tokens` are
+  /// then only the rest: for a document too large to be held in memory.
   void add_encoded_ahead(std::span<const std::byte> tokens);
 
   /// Appends all documents of another dataset of the same dtype, a piece at a time.
@@ -90,24 +90,23 @@ class IndexedDatasetBuilder {
   void add_dataset(const IndexedDataset& dataset, std::span<const Segment> checksums = {},
                    bool read_all = false);
 
-  /// Appends documents whose tokens are placed apart: lengths as add_encoded. Every byte of the
-  /// .bin must have been placed, in any order, when finish() is called.
+  /// Appends documents whose tokens are written by place(): lengths as in add_encoded. Every byte
+  /// of the .bin must have been placed, in any order, when finish() is called.
   void add_index(std::span<const int32_t> sequence_lengths,
                  std::span<const int32_t> sequences_per_document);
 
-  /// Writes bytes of the .bin at a place of their own, reads them back, and adds the bytes that
-  /// follow those already checksummed. Only in a builder that uses nothing but add_index beside.
+  /// Writes bytes of the .bin at `offset`, reads them back, and adds to the checksum the bytes that
+  /// follow those already in it. Only for a builder that otherwise uses only add_index.
   void place(int64_t offset, std::span<const std::byte> bytes);
   void read_back(int64_t offset, std::span<std::byte> bytes);
   void add_checksums(std::span<const std::byte> bytes);
 
   /// Writes index and manifest and gives the files their names. The builder is empty afterwards.
-  /// Errors: std::system_error; then no .idx of that name exists, unless the old one stands
-  /// untouched.
+  /// Errors: std::system_error; then no .idx of that name exists, unless the old one is unchanged.
   void finish(const Provenance& provenance = {});
 
-  /// The parts of finish(), for several datasets that belong together: index and manifest, which
-  /// end all writing; those if they are not there yet, and the disk; and then the names.
+  /// The steps of finish(), for several datasets that belong together: end_writing() writes index
+  /// and manifest; prepare() does so if necessary, and syncs to the disk; give_names() renames.
   void end_writing(const Provenance& provenance = {});
   void prepare(const Provenance& provenance = {});
   void give_names();
@@ -145,10 +144,10 @@ class IndexedDatasetBuilder {
   std::unique_ptr<OutputFile> manifest_;
   int64_t num_documents_ = 0;
   int64_t num_sequences_ = 0;
-  int64_t document_end_ = 0;  // where the sequences of the last document end
+  int64_t document_end_ = 0;  // end of the last document's sequences
   DocumentRun run_;           // of the last documents, not yet in document_runs_
   int64_t num_tokens_ = 0;
-  int64_t bytes_ahead_ = 0;  // of add_encoded_ahead, not yet counted in lengths
+  int64_t bytes_ahead_ = 0;  // from add_encoded_ahead, not yet counted in lengths
   std::vector<std::byte> encoded_;
   std::vector<Segment> bin_segments_;
   std::vector<Segment> idx_segments_;

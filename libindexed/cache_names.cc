@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Descriptions and names. A missing comma here and Megatron rebuilds hours of arrays, so the tests
-// hold the hashes of the real classes.
+// Descriptions and names. With one wrong comma Megatron rebuilds its arrays for hours, so the tests
+// compare the hashes with those of the real classes.
 #include "libindexed/cache_names.h"
 
 #include <algorithm>
@@ -54,7 +54,7 @@ CoreRelease core_release(std::string_view name) {
 
 namespace {
 
-// The keys behind class and path, in the order in which one release's build_tokenizer sets them.
+// The keys after class and path, in the order in which one release's build_tokenizer sets them.
 struct TokenizerDescription {
   const TokenizerFlags& flags;
   CoreRelease release;
@@ -121,7 +121,7 @@ struct TokenizerDescription {
   }
 };
 
-// A flag that the release's scripts do not know would not change its description.
+// Refuses flags that the release's scripts do not have: they could not change its description.
 void refuse_later_flags(const TokenizerFlags& flags, CoreRelease release) {
   if (release < CoreRelease::v0_18 && (flags.null_tokenizer_eod_id || flags.null_tokenizer_pad_id))
     throw FormatError(

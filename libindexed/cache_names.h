@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Under which names Megatron keeps index arrays: a description of everything that (it believes)
-// decides them, and the description's MD5. Text in, text out; training_data.h reads and writes the
+// The names of Megatron's cached index arrays: a description of everything on which (it believes)
+// they depend, and the description's MD5. Text in, text out; training_data.h reads and writes the
 // files.
 // Source: docs/format/sample-index.5.md; megatron/core/datasets/megatron_dataset.py and
 // blended_dataset.py; for the forks, megatron/data/gpt_dataset.py and blendable_dataset.py of 2023.
@@ -18,23 +18,23 @@
 
 namespace indexed {
 
-/// Whose cache files: megatron-core's, those of NVIDIA's tree in mid-2023, or those of
-/// Megatron-DeepSpeed, which adds the number of epochs.
+/// Whose cache files: megatron-core's, NVIDIA's of mid-2023, or those of Megatron-DeepSpeed, which
+/// adds the number of epochs.
 enum class CacheStyle { megatron_core, megatron_2023, megatron_deepspeed };
 
-/// Releases of megatron-core whose descriptions of a tokenizer differ; each stands for itself and
-/// those up to the next. 0.20 is the main branch of August 2026.
+/// Releases of megatron-core whose descriptions of a tokenizer differ; each value means that
+/// release and those up to the next. 0.20 is the main branch of August 2026.
 enum class CoreRelease { v0_16, v0_17, v0_18, v0_20 };
 constexpr CoreRelease kNewestCore = CoreRelease::v0_20;
 
-/// The release that `name` says: 0.16 to 0.20. Errors: FormatError for any other.
+/// The release named `name`: 0.16 to 0.20. Errors: FormatError for any other.
 CoreRelease core_release(std::string_view name);
 
-/// Whether a run uses gigatoken; 0.20 has the flag. `absent`: a tree of 0.20 from before it.
+/// Whether a run uses gigatoken; 0.20 has the flag. `absent`: a version of 0.20 from before it.
 enum class Gigatoken { by_release, absent, off, on };
 
-/// The tokenizer as megatron-core's description has it; each field is the flag of that name, and
-/// one that is absent has the release's own default.
+/// The tokenizer in megatron-core's description; each field is the flag of that name, and an absent
+/// one has the release's default.
 struct TokenizerFlags {
   std::string tokenizer_type = {};  ///< empty: described as null
   std::string tokenizer_model = {};
@@ -54,7 +54,7 @@ struct TokenizerFlags {
   Gigatoken use_gigatoken = Gigatoken::by_release;
 };
 
-/// What the tokenizer of that release calls its unique identifiers: null without a type.
+/// The "unique identifiers" of that release's tokenizer; null without a type.
 /// Errors: FormatError for a type that megatron-core does not build for text, or a flag that the
 /// release does not have.
 /// Source: megatron/core/tokenizers/utils/build_tokenizer.py and text/text_tokenizer.py.
@@ -82,7 +82,7 @@ std::string blend_description(std::span<const DatasetIdentity> datasets,
                               std::span<const double> weights, std::optional<int64_t> size,
                               CacheStyle style);
 
-/// The folder where a dataset's arrays are kept when the user names none, and the files' paths.
+/// The folder of a dataset's arrays if the user names none, and the files' paths.
 struct CacheFiles {
   std::string description;
   std::vector<std::string> arrays;  ///< document, sample, shuffle; or dataset, dataset sample

@@ -25,11 +25,11 @@ constexpr std::array<uint32_t, 256> make_table() {
 constexpr std::array<uint32_t, 256> kTable = make_table();
 
 #if defined(__x86_64__)
-/// The instruction gives a result three cycles later, and one can begin in each: three parts of so
-/// many bytes are taken side by side.
+/// The instruction has a latency of three cycles, and one can start in each: so three parts of this
+/// many bytes are processed in parallel.
 constexpr size_t kPartBytes = 1024;
 
-/// What kPartBytes zeros make of a state that has one byte set, for each byte of a state: the state
+/// The effect of kPartBytes zeros on a state with one byte set, for each byte of a state: the state
 /// is linear in its bits.
 constexpr std::array<std::array<uint32_t, 256>, 4> kSkip = [] {
   std::array<std::array<uint32_t, 256>, 4> skip{};
@@ -88,7 +88,7 @@ constexpr uint32_t multiply(uint32_t a, uint32_t b) noexcept {
   return product;
 }
 
-/// x to the power of 8, 16, 32, ...: what so many bits behind a checksum multiply it by.
+/// x to the power of 8, 16, 32, ...: the factor for appending that many bits to a checksum.
 constexpr std::array<uint32_t, 60> kPowers = [] {
   std::array<uint32_t, 60> powers{};
   powers[0] = 0x80000000u >> 8;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// CRC-32C (Castagnoli), the checksum of the blocks in a manifest: in hardware where the processor
-// has SSE 4.2, chosen at run time, by table elsewhere. Detects every error of up to 32 bits in a
-// row. Not a defence against intent.
+// CRC-32C (Castagnoli), the checksum of the blocks in a manifest: in hardware if the processor has
+// SSE 4.2, chosen at run time, otherwise by table. Detects every burst error of up to 32 bits. Does
+// not protect against deliberate changes.
 #pragma once
 
 #include <cstddef>
@@ -10,13 +10,13 @@
 
 namespace indexed {
 
-/// The checksum of what `crc` was the checksum of, followed by `bytes`. Start with 0.
+/// Extends the checksum `crc` by `bytes`. Start with 0.
 uint32_t crc32c(uint32_t crc, std::span<const std::byte> bytes) noexcept;
 
-/// The checksum of what `crc` was the checksum of, followed by `bytes` bytes whose own is `next`.
+/// Extends the checksum `crc` by `bytes` bytes whose own checksum is `next`.
 uint32_t crc32c_joined(uint32_t crc, uint32_t next, int64_t bytes) noexcept;
 
-/// crc32c() by table, on any machine; the law that the hardware answers to in tests.
+/// crc32c() by table, on any machine; tests compare the hardware's with it.
 uint32_t crc32c_by_table(uint32_t crc, std::span<const std::byte> bytes) noexcept;
 
 }  // namespace indexed

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// IndexedDataset: parse_index() gives views with checked sizes; check() then walks the arrays once.
-// Everything that is read later without a bound (sequence, document) rests on this walk.
+// IndexedDataset: parse_index() gives views with checked sizes; check() then reads the arrays once.
+// Everything that is read later without a bounds check (sequence, document) depends on this.
 #include "libindexed/dataset.h"
 
 #include <sys/stat.h>
@@ -21,8 +21,8 @@ void copy_as(const std::byte* from, std::span<int32_t> out) noexcept {
   for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int32_t>(static_cast<T>(values[i]));
 }
 
-// A float outside the integers has no conversion; such a file holds no tokens, but it must not be
-// undefined.
+// A float outside the range of integers cannot be converted; such a file does not contain tokens,
+// but the behaviour must not be undefined.
 template <class T>
 int64_t truncated(T value) noexcept {
   constexpr T kBound = static_cast<T>(9.2e18);
@@ -175,7 +175,7 @@ void IndexedDataset::check(const std::string& idx_path, const std::string& bin_p
   const int64_t element = dtype_size(arrays_.dtype);
   const int64_t sequences = num_sequences();
   constexpr int64_t kReleaseEvery = int64_t{1} << 20;
-  int64_t next = 0;  // where a contiguous .bin has the next sequence; below 2^34 * 2^31 * 8
+  int64_t next = 0;  // place of the next sequence in a contiguous .bin; below 2^34 * 2^31 * 8
   for (int64_t i = 0; i < sequences; ++i) {
     const int64_t length = arrays_.sequence_lengths[static_cast<size_t>(i)];
     const int64_t pointer = arrays_.sequence_pointers[static_cast<size_t>(i)];
@@ -202,7 +202,7 @@ void IndexedDataset::check(const std::string& idx_path, const std::string& bin_p
     throw FormatError(message(
         bin_path, ": ", with_commas(bin_bytes_), " bytes, but the index counts ", with_commas(next),
         uncounted_eod ? ": one token more per document, as the preprocess_data of 2023 left it; "
-                        "inspect-dataset --repair mends it"
+                        "inspect-dataset --repair corrects it"
                       : ": damaged, or another dataset's"));
   }
   const std::span<const Le<int64_t>> documents = arrays_.document_indices;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // IndexedDataset: PREFIX.bin and PREFIX.idx, checked once at open and then only read, by any number
 // of threads. MMIDIDX is read in place through two mappings; TNTIDX (2023 forks' lazy and cached)
-// is converted in memory, 20 bytes an item. Units: lengths in tokens, pointers in bytes of the
-// .bin. A *document* is a run of sequences; what GPT training shuffles are sequences
+// is converted in memory, 20 bytes per item. Units: lengths in tokens, pointers in bytes of the
+// .bin. A *document* is a run of sequences; GPT training shuffles sequences
 // (libindexed/sample_index.h). Source: docs/format/indexed.5.md; equals
 // megatron/core/datasets/indexed_dataset.py.
 #pragma once
@@ -17,7 +17,7 @@
 
 namespace indexed {
 
-/// Tokens as they lie in a file: a pointer, a count, an element type. Never owns.
+/// A view of tokens in a file: a pointer, a count, an element type. Never owns.
 class TokenView {
  public:
   TokenView() = default;
@@ -42,14 +42,14 @@ class TokenView {
   DType dtype_ = DType::int32;
 };
 
-/// What open() accepts beside the plain pair.
+/// Variants that open() accepts.
 struct OpenOptions {
-  /// The .idx ends with one mode byte a sequence; the file itself does not say so.
+  /// The .idx ends with one mode byte for each sequence; the file itself does not say so.
   bool multimodal = false;
-  /// Pointers may stand in any order and leave gaps: an index-only shuffle. All must still lie
-  /// inside the .bin.
+  /// Pointers may be in any order and leave gaps: an index-only shuffle. All must be inside the
+  /// .bin.
   bool permuted = false;
-  /// A .bin longer than the sequences it holds is accepted (never a shorter one).
+  /// Accept a .bin that is longer than its sequences (never a shorter one).
   bool longer_bin = false;
   /// Map the .bin; without it sequence() must not be called and only the .bin's size is checked.
   bool tokens = true;
@@ -61,8 +61,8 @@ class IndexedDataset {
   /// Maps and checks both files in one pass over the index: magic, version, type, sizes against
   /// counts, lengths not negative, pointers contiguous from 0 (or, if permuted, inside the .bin),
   /// document indices rising from 0 to the number of sequences, .bin as long as the lengths say. A
-  /// .bin of 0 bytes is fine. Errors: FormatError naming file and place; std::system_error for what
-  /// the operating system refuses.
+  /// .bin of 0 bytes is fine. Errors: FormatError naming file and place; std::system_error for
+  /// errors of the operating system.
   static IndexedDataset open(const std::string& prefix, const OpenOptions& options = {});
 
   const std::string& prefix() const noexcept { return prefix_; }
@@ -105,11 +105,11 @@ class IndexedDataset {
     return {bin_.bytes().data() + pointer, length, arrays_.dtype};
   }
 
-  /// All tokens of document `k`, 0 <= k < num_documents(). Its sequences must lie one behind the
-  /// other, as they do unless OpenOptions::permuted was asked for.
+  /// All tokens of document `k`, 0 <= k < num_documents(). Its sequences must be consecutive in the
+  /// .bin, as they are unless OpenOptions::permuted was given.
   TokenView document(int64_t k) const noexcept;
 
-  /// The files as they are; for release() behind a long walk.
+  /// The files; for release() during a long sequential read.
   const MappedFile& bin() const noexcept { return bin_; }
   const MappedFile& idx() const noexcept { return idx_; }
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The bytes of an .idx file: header, element types, where each array lies. Pure arithmetic on bytes
+// The bytes of an .idx file: header, element types, places of the arrays. Pure arithmetic on bytes
 // in memory; no file is opened here (dataset.h reads, builder.h writes). Counts are elements,
 // offsets and sizes bytes. Source: docs/format/indexed.5.md; equals
 // megatron/core/datasets/indexed_dataset.py and, for TNTIDX, the 2023 Megatron-DeepSpeed fork's
@@ -19,7 +19,7 @@
 
 namespace indexed {
 
-/// The bytes of a file are not what its format page says. what() is `place: what: why`.
+/// The bytes of a file violate its format. what() is `place: what: why`.
 class FormatError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -38,10 +38,10 @@ enum class DType : uint8_t {
   uint16 = 8,
 };
 
-/// The type of a header's code, or nothing when no type has it.
+/// The type with this header code, or nothing.
 std::optional<DType> dtype_from_code(uint64_t code) noexcept;
 
-/// The type of a name such as "uint16", or nothing.
+/// The type with a name such as "uint16", or nothing.
 std::optional<DType> dtype_from_name(std::string_view name) noexcept;
 
 /// numpy's name of the type: "uint16".
@@ -54,8 +54,8 @@ int64_t dtype_size(DType dtype) noexcept;
 /// int32.
 DType dtype_for_vocab_size(int64_t vocab_size) noexcept;
 
-/// Smallest and largest token id that the type can hold, as far as an int64 can say it; floats hold
-/// the integers that they represent exactly.
+/// Smallest and largest token id of the type, within the range of int64; for floats, of the
+/// integers that they represent exactly.
 struct TokenRange {
   int64_t lowest;
   int64_t highest;
@@ -87,7 +87,7 @@ struct OldIndexHeader {
 };
 static_assert(sizeof(OldIndexHeader) == 56 && alignof(OldIndexHeader) == 1);
 
-/// Where the arrays of an MMIDIDX file begin, and how long the whole is.
+/// Where the arrays of an MMIDIDX file begin, and the length of the file.
 struct IndexLayout {
   int64_t lengths_offset;           ///< Le<int32_t>[num_sequences]
   int64_t pointers_offset;          ///< Le<int64_t>[num_sequences], bytes in the .bin
@@ -96,11 +96,11 @@ struct IndexLayout {
   int64_t file_bytes;
 };
 
-/// Layout for these counts; nothing when the file would exceed 2^62 bytes.
+/// Layout for these counts; nothing if the file would exceed 2^62 bytes.
 std::optional<IndexLayout> index_layout(uint64_t num_sequences, uint64_t num_document_indices,
                                         bool multimodal) noexcept;
 
-/// What the arrays of an index are, wherever they lie; views only.
+/// Views of the arrays of an index.
 struct IndexArrays {
   DType dtype = DType::int32;
   bool old_format = false;  ///< TNTIDX: the arrays were converted into memory
@@ -111,8 +111,8 @@ struct IndexArrays {
 };
 
 /// Views into the bytes of an MMIDIDX file.
-/// Errors: FormatError naming `path` for a wrong magic, version, type or size. Array contents are
-/// not looked at.
+/// Errors: FormatError naming `path` for a wrong magic, version, type or size. Does not check the
+/// contents of arrays.
 IndexArrays parse_index(std::span<const std::byte> file, bool multimodal, const std::string& path);
 
 /// `n` with a comma every three digits, as messages print counts.

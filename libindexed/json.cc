@@ -145,7 +145,7 @@ class Reader {
         if (low < 0xdc00 || low > 0xdfff) fail("a lone surrogate");
         code = 0x10000 + ((code - 0xd800) << 10) + (low - 0xdc00);
       }
-      if (code >= 0xdc80 && code <= 0xdcff) {  // a byte that was no UTF-8, as Python escapes it
+      if (code >= 0xdc80 && code <= 0xdcff) {  // a byte that was not UTF-8, as Python escapes it
         out += static_cast<char>(code - 0xdc00);
       } else if (code >= 0xd800 && code < 0xe000) {
         fail("a lone surrogate");
@@ -181,8 +181,8 @@ class Reader {
   size_t at_ = 0;
 };
 
-// One code point of UTF-8 from `text` at `at`, which moves behind it; a byte that is no UTF-8
-// becomes the surrogate that Python's surrogateescape makes of it, as file names arrive in Python.
+// Reads one UTF-8 code point of `text` at `at` and moves `at` past it. A byte that is not UTF-8
+// becomes a surrogate as with Python's surrogateescape, which Python uses for file names.
 uint32_t next_code_point(std::string_view text, size_t& at) {
   const auto byte = [&](size_t i) {
     return static_cast<uint32_t>(static_cast<unsigned char>(text[i]));

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Json: the little JSON that datasets carry: manifests, and the descriptions whose hash names a
-// cache file. Written exactly as Python's json.dumps writes it, because Megatron hashes that text;
-// read strictly, with a depth limit. Not for corpora (tools/stream/json_scan.h) and not for large
+// Json: small JSON documents of datasets: manifests, and the descriptions whose hash names a cache
+// file. Written exactly as Python's json.dumps writes it, because Megatron hashes that text; read
+// strictly, with a depth limit. Not for corpora (tools/stream/json_scan.h) and not for large
 // documents: everything is in memory.
 #pragma once
 
@@ -21,7 +21,7 @@ class Json {
   using Object = std::vector<std::pair<std::string, Json>>;
 
   Json() noexcept;  ///< null
-  // Out of line: inlined copies of the variant draw false warnings from GCC 12.
+  // Out of line: inlined copies of the variant cause false warnings in GCC 12.
   Json(const Json& other);
   Json(Json&& other) noexcept;
   Json& operator=(const Json& other);
@@ -37,7 +37,7 @@ class Json {
   Json(Array value);
   Json(Object value);
 
-  /// The value of a text of RFC 8259; numbers without fraction and exponent that fit are integers.
+  /// Parses a text of RFC 8259; numbers without fraction and exponent that fit are integers.
   /// Errors: FormatError naming `path` and the byte.
   static Json parse(std::string_view text, const std::string& path);
 
@@ -47,7 +47,7 @@ class Json {
   const Array* array() const noexcept { return std::get_if<Array>(&value_); }
   const Object* object() const noexcept { return std::get_if<Object>(&value_); }
 
-  /// The member of this object, or null when this is no object or has none.
+  /// The member of this object, or null if this is not an object or has no such member.
   const Json* find(std::string_view key) const noexcept;
 
   /// Adds a member to this object (or to null, which becomes one).

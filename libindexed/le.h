@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Le<T>: an integer or float as it lies in a file: little-endian, alignment 1. The header of an
-// .idx file is 34 bytes, so every array behind it is misaligned; a span of Le<T> over the mapping
-// reads it without a copy and without undefined behaviour. On a little-endian machine a read is one
-// load. Knows nothing else of the room.
+// Le<T>: an integer or float in a file: little-endian, alignment 1. The header of an .idx file has
+// 34 bytes, so the arrays after it are not aligned; a span of Le<T> over the mapping reads them
+// without a copy and without undefined behaviour. On a little-endian machine a read is one load.
+// Includes nothing else of the room.
 #pragma once
 
 #include <bit>

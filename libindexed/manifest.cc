@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Manifest to JSON and back. Checksums are one string of hexadecimal words a segment: a terabyte's
-// are 600 KB.
+// Manifest to JSON and back. The checksums of a segment are one string of hexadecimal words: 600 KB
+// for a terabyte.
 #include "libindexed/manifest.h"
 
 #include <algorithm>
@@ -45,7 +45,7 @@ Json sources_to_json(std::span<const SourceRun> sources) {
   return list;
 }
 
-// Reads members of one object, and says which is missing.
+// Reads members of one object; errors name the missing one.
 class Members {
  public:
   Members(const Json& object, const std::string& path) : object_(object), path_(path) {}
@@ -229,7 +229,7 @@ std::optional<Manifest> read_manifest(const std::string& prefix) {
 
 namespace {
 
-// Calls done(begin, size) behind each block that is right.
+// Calls done(begin, size) after each correct block.
 template <class Done>
 std::optional<Damage> find_damage_in(std::span<const std::byte> file,
                                      std::span<const Segment> segments, Done done) {

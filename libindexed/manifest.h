@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Manifest: PREFIX.manifest, a JSON file beside a dataset that says what the pair cannot: checksums
-// of every 16 MiB, which tokenizer and options made it, from which lines of which files. Optional:
-// a reader works without it, and Megatron's own tools step over it (the name keeps the dataset's
+// Manifest: PREFIX.manifest, a JSON file beside a dataset with what the pair does not have:
+// checksums of every 16 MiB, which tokenizer and options made it, from which lines of which files.
+// Optional: readers work without it, and Megatron's own tools ignore it (the name has the dataset's
 // prefix, so its merge script finds the partner .idx). Source: docs/format/manifest.5.md.
 #pragma once
 
@@ -23,14 +23,14 @@ struct Segment {
   int64_t bytes = 0;
   std::vector<uint32_t> block_crc32c = {};
 
-  /// Appends bytes to the run; with `crc32c`, their own checksum, they are read only where a block
-  /// begins or ends in them.
+  /// Appends bytes; if their own checksum `crc32c` is given, they are read only if a block begins
+  /// or ends in them.
   void add(std::span<const std::byte> more);
   void add(std::span<const std::byte> more, uint32_t crc32c);
 };
 
-/// Documents that came one from each line of a file, in order. A skipped line or a new file begins
-/// another run.
+/// Documents that came from consecutive lines of a file, one from each. A skipped line or a new
+/// file begins another run.
 struct SourceRun {
   std::string path = {};
   int64_t first_document = 0;
@@ -38,12 +38,12 @@ struct SourceRun {
   int64_t first_line = 0;  ///< of the file, from 1; 0 when documents are not lines
 };
 
-/// Who made a dataset, and of what. Every field may be empty.
+/// Which program made a dataset, and from what. Every field may be empty.
 struct Provenance {
   std::string tool = {};  ///< "bpe-tokenize 0.1.0"
   std::vector<std::string> command = {};
   std::string tokenizer = {};       ///< for people: "GPT2BPETokenizer gpt2-vocab.json"
-  std::string tokenizer_hash = {};  ///< equal hashes, equal token ids
+  std::string tokenizer_hash = {};  ///< equal hashes mean equal token ids
   int64_t vocab_size = 0;
   std::string configuration_hash = {};  ///< of all options that change tokens
   int64_t eod_token = -1;               ///< appended to each document, or -1
@@ -53,7 +53,7 @@ struct Provenance {
   int64_t shuffle_seed = 0;
 };
 
-/// All that a manifest says.
+/// The contents of a manifest.
 struct Manifest {
   std::string dtype = {};
   int64_t num_sequences = 0;
@@ -92,12 +92,12 @@ std::optional<Damage> find_damage(std::span<const std::byte> file,
 std::optional<Damage> find_damage(const MappedFile& file, std::span<const Segment> segments,
                                   const std::function<void(int64_t)>& on_checked = {});
 
-/// Adds runs of another dataset's sources behind `into`, whose dataset had `documents_before`
+/// Appends the runs of another dataset's sources to `into`, whose dataset had `documents_before`
 /// documents.
 void append_sources(std::vector<SourceRun>& into, std::span<const SourceRun> more,
                     int64_t documents_before);
 
-/// The run and line that document `k` came from, or nothing.
+/// The run and line from which document `k` came, or nothing.
 struct SourceLine {
   std::string path = {};
   int64_t line;  ///< from 1; 0 when unknown

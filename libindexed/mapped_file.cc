@@ -31,19 +31,19 @@ struct MappingSlot {
 
 namespace {
 
-// Blocks of slots, each linked to the one before it. They grow as mappings do and are never given
-// back, so that a handler may walk them at any moment.
+// Blocks of slots, each linked to the one before it. Their number grows with the mappings, and they
+// are never freed, so that a handler may walk them at any moment.
 struct SlotBlock {
   std::array<MappingSlot, 256> slots;
   SlotBlock* before = nullptr;
 };
 std::atomic<SlotBlock*> last_block = nullptr;
 
-// What is free, and who may change it. Left to the process's end: mappings of static objects are
-// given back late.
+// The free slots and their lock. Never destroyed, because mappings of static objects are released
+// late.
 struct FreeSlots {
   std::mutex mutex;
-  std::vector<MappingSlot*> free;  // has room for every slot there is
+  std::vector<MappingSlot*> free;  // has capacity for every slot
   size_t count = 0;
 };
 FreeSlots& free_slots() {
@@ -77,7 +77,7 @@ void give_slot(MappingSlot* slot) noexcept {
   all.free.push_back(slot);
 }
 
-// Text at the end of a buffer, without memory and locale, for a signal handler.
+// Writes text to a buffer without allocation or locale, for a signal handler.
 class Line {
  public:
   Line(char* begin, size_t size) noexcept : begin_(begin), size_(size) {}

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// MappedFile: a whole file as read-only memory. Owns the mapping; the descriptor is closed as soon
-// as the mapping stands, so thousands of datasets fit under a small `ulimit -n`. An empty file is
-// an empty span (mmap itself refuses it). If another process cuts the file short while it is
-// mapped, reading past the new end is SIGBUS, as is reading a bad sector: describe_fault() tells
-// which file and where, from a table of all mappings that a signal handler can read.
+// MappedFile: a whole file as read-only memory. Owns the mapping; the descriptor is closed once the
+// file is mapped, so thousands of datasets fit under a small `ulimit -n`. An empty file is an empty
+// span (mmap refuses it). If another process cuts the file short while it is mapped, reading past
+// the new end is SIGBUS, as is reading a bad sector: describe_fault() finds the file and the place,
+// from a table of all mappings that a signal handler can read.
 #pragma once
 
 #include <cstddef>
@@ -34,9 +34,9 @@ class MappedFile {
 
   std::span<const std::byte> bytes() const noexcept { return {data_, size_}; }
 
-  /// Tells the kernel that these bytes are not needed soon; their contents stay readable. Long
-  /// walks call it behind themselves, so that a process does not seem as large as the files it
-  /// reads.
+  /// Tells the kernel that these bytes are not needed soon; they stay readable. Long sequential
+  /// reads call it for what they have read, so that a process does not seem as large as the files
+  /// that it reads.
   void release(size_t offset, size_t size) const noexcept;
   void release() const noexcept { release(0, size_); }
 
@@ -51,8 +51,8 @@ class MappedFile {
 /// bytes, and returns its length; else 0. Async-signal-safe.
 size_t describe_fault(const void* address, char* line, size_t size) noexcept;
 
-/// Reads one byte of each page, so that a page which cannot be had raises SIGBUS here: for bytes
-/// whose writing the kernel refused with EFAULT.
+/// Reads one byte of each page, so that an unreadable page raises SIGBUS here: for bytes that
+/// write(2) refused with EFAULT.
 void touch(std::span<const std::byte> bytes) noexcept;
 
 }  // namespace indexed

@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// MD5, because Megatron names its cache files by it. Not for anything that an adversary may touch.
+// MD5, because Megatron names its cache files by it. Not for anything that an attacker can
+// influence.
 #pragma once
 
 #include <cstddef>

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// message(...): the pieces of an error message, joined; the standard library's format is not in the
-// oldest compiler served. Messages say `place: what: why` without the tool's name, which the catch
-// in main puts first.
+// message(...): joins the parts of an error message; the oldest supported compiler's library has no
+// std::format. Messages are `place: what: why` without the tool's name, which the catch in main
+// prepends.
 #pragma once
 
 #include <sstream>

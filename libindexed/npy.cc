@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The .npy header is a Python literal; only the literal that numpy.save itself writes is
-// understood. Arrays are little-endian in the file; elements are read in place, so a big-endian
-// machine is refused at compile time.
+// The .npy header is a Python literal; only the form that numpy.save itself writes is accepted.
+// Arrays are little-endian in the file and read in place, so a big-endian machine is refused at
+// compile time.
 #include "libindexed/npy.h"
 
 #include <bit>

@@ -18,7 +18,7 @@ namespace indexed {
 /// Element types, by the names numpy gives them in a .npy header.
 enum class IndexType : uint8_t { u1, i2, i4, u4, i8 };
 
-/// rows x columns integers in row order; move-only. Reading is for any number of threads.
+/// rows x columns integers in row order; move-only. Any number of threads may read.
 class IndexArray {
  public:
   IndexArray() = default;
@@ -26,7 +26,7 @@ class IndexArray {
   /// An array in memory, not initialised. `columns` 0 makes it one-dimensional.
   IndexArray(IndexType type, int64_t rows, int64_t columns = 0);
 
-  /// Maps a .npy file. Errors: FormatError for what is not an array of these types;
+  /// Maps a .npy file. Errors: FormatError if it is not an array of one of these types;
   /// std::system_error.
   static IndexArray open(const std::string& path);
 

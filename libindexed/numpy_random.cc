@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // MT19937 and Fisher-Yates from the end. The positions to swap with do not depend on the data, so
-// they are drawn a batch ahead and their cache lines fetched while the batch before is swapped: in
-// a large array the time is memory.
+// they are drawn one batch ahead, and their cache lines are prefetched while the previous batch is
+// swapped: for a large array, memory access takes most of the time.
 #include "libindexed/numpy_random.h"
 
 #include <bit>
@@ -54,8 +54,8 @@ uint64_t RandomState::interval(uint64_t highest) noexcept {
   }
 }
 
-// Fills `positions` with interval(i), interval(i-1), ...; returns how many: as many as have one
-// mask and fit.
+// Fills `positions` with interval(i), interval(i-1), ..., as long as the mask is the same and there
+// is room; returns how many.
 size_t RandomState::draw(uint64_t i, std::span<uint64_t> positions) noexcept {
   const uint64_t mask = ~uint64_t{0} >> std::countl_zero(i);
   const uint64_t same_mask = i - mask / 2;  // i, i-1, ..., mask/2+1

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// RandomState: numpy's legacy generator, numpy.random.RandomState(seed), as far as Megatron uses
-// it: 32-bit outputs of MT19937, bounded integers by masked rejection, shuffle from the end. Same
-// seed, same permutation, on every machine. Not a source of secrets, and not the generator of
+// RandomState: the part of numpy's legacy generator, numpy.random.RandomState(seed), that Megatron
+// uses: 32-bit outputs of MT19937, bounded integers by masked rejection, shuffle from the end. The
+// same seed gives the same permutation on every machine. Not for secrets, and not the generator of
 // weights (trainer/model). Source: numpy/random/mtrand.pyx and _mt19937 (legacy seeding); equals
 // std::mt19937 in its raw outputs.
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace indexed {
 
-/// One stream of random numbers; a value that can be copied to repeat a stretch.
+/// One stream of random numbers; a value that can be copied to repeat a part.
 class RandomState {
  public:
   /// The stream of RandomState(seed); seed is any 32-bit number.

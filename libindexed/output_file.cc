@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// OutputFile over open(O_EXCL), write, fsync, renameat2. A live writer holds an exclusive flock on
-// its temporary, so that a temporary whose lock is free is a dead process's and may be removed, on
-// this machine or another.
+// OutputFile over open(O_EXCL), write, fsync, renameat2. A running writer holds an exclusive flock
+// on its temporary file, so a temporary file whose lock is free belongs to a dead process, on this
+// machine or another, and may be removed.
 #include "libindexed/output_file.h"
 
 #include <dirent.h>
@@ -30,7 +30,7 @@ namespace {
 
 constexpr size_t kBufferBytes = size_t{1} << 20;
 
-/// So many bytes at once go to the system as they are: the copy would cost more than the call.
+/// Writes of at least this size bypass the buffer: the copy would cost more than the call.
 constexpr size_t kDirectBytes = size_t{1} << 16;
 
 constexpr int64_t kWriteBehindBytes = int64_t{4} << 20;
@@ -39,7 +39,7 @@ constexpr int64_t kWriteBehindBytes = int64_t{4} << 20;
   throw std::system_error(code, std::generic_category(), what);
 }
 
-// The table that a signal handler reads: a slot's path is complete before `used` says so.
+// The table that a signal handler reads: a slot's path is complete before its state says so.
 struct Slot {
   std::atomic<int> state{0};  // 0 free, 1 being filled, 2 in use
   char path[PATH_MAX];
@@ -93,7 +93,9 @@ std::string resolve_link(const std::string& path) {
   struct stat info {};
   if (::lstat(path.c_str(), &info) != 0 || !S_ISLNK(info.st_mode)) return path;
   char* real = ::realpath(path.c_str(), nullptr);
-  if (real == nullptr) fail(path, errno);  // also a dangling link: where would the file go
+  if (real == nullptr)
+    fail(path, errno);  // also for a dangling link, which has no target to
+                        // replace
   std::string result = real;
   std::free(real);
   return result;
@@ -101,11 +103,10 @@ std::string resolve_link(const std::string& path) {
 
 bool lock(int fd) noexcept {
   if (::flock(fd, LOCK_EX | LOCK_NB) == 0) return true;
-  return errno != EWOULDBLOCK &&
-         errno != EINTR;  // a file system without locks: take what O_EXCL gives
+  return errno != EWOULDBLOCK && errno != EINTR;  // a file system without locks: rely on O_EXCL
 }
 
-// Calls use(folder, name) for each `.NAME.<digits>.tmp` beside the target whose lock no live
+// Calls use(folder, name) for each `.NAME.<digits>.tmp` beside the target whose lock no running
 // process holds.
 template <class Use>
 void for_stale_temporaries(const std::string& target, Use use) {
@@ -129,14 +130,14 @@ void for_stale_temporaries(const std::string& target, Use use) {
   ::closedir(folder);
 }
 
-// All but `own`, which has no lock where the file system gives none.
+// Removes all but `own`, which has no lock if the file system has none.
 void remove_stale_temporaries(const std::string& target, const std::string& own = "") {
   for_stale_temporaries(target, [&](int folder, const char* name) {
     if (name != name_of(own)) ::unlinkat(folder, name, 0);
   });
 }
 
-// Whether two files hold the same bytes.
+// Whether two files have the same bytes.
 bool equal_files(int a, const std::string& path) {
   const int b = ::open(path.c_str(), O_RDONLY | O_CLOEXEC);
   if (b < 0) fail(path, errno);
@@ -160,12 +161,12 @@ bool equal_files(int a, const std::string& path) {
   return equal;
 }
 
-// Sections alive, and the signal that came during one.
+// The number of active sections, and the signal that arrived during one.
 std::atomic<int> naming = 0;
 std::atomic<int> waiting_signal = 0;
 
-// Whether a file got its name in the section that lives; and whether one ended by an error after
-// that. Then temporaries stay, as after a kill: they tell the next run what happened.
+// Whether a file got its name in the active section; and whether one ended by an error after that.
+// Then temporary files stay, as after a kill, to show the next run what happened.
 std::atomic<bool> named = false;
 std::atomic<bool> half_named = false;
 
@@ -180,7 +181,7 @@ OutputFile::OutputFile(std::string path, Existing existing)
     if (existing_ == Existing::refuse) fail(path_ + ": not replaced without --force", EEXIST);
   }
   open_temporary();
-  // After it, so that at no moment the next run would find nothing.
+  // Afterwards, so that the next run always finds one.
   remove_stale_temporaries(target_, temporary_);
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
 }
@@ -188,20 +189,21 @@ OutputFile::OutputFile(std::string path, Existing existing)
 void OutputFile::open_temporary() {
   temporary_ =
       in_folder_of(target_, "." + name_of(target_) + "." + std::to_string(::getpid()) + ".tmp");
-  // The slot is taken first: a signal between creation and entry would leave the file.
+  // The slot is taken first: otherwise a signal between creating the file and filling the slot
+  // would leave the file.
   slot_ = take_slot(temporary_);
   for (int attempt = 0; attempt < 100; ++attempt) {
     fd_ = ::open(temporary_.c_str(), O_RDWR | O_CREAT | O_EXCL | O_NOFOLLOW | O_CLOEXEC, 0666);
     if (fd_ < 0 && errno != EEXIST) break;
     if (fd_ < 0) {
-      remove_stale_temporaries(target_);  // of a dead process of this number
-      ::usleep(1000);  // a process that is removing stale temporaries, or a live writer of the same
-                       // number
+      remove_stale_temporaries(target_);  // of a dead process with this pid
+      ::usleep(1000);  // a process that is removing stale temporary files, or a running writer with
+                       // the same pid
       errno = EEXIST;
       continue;
     }
     struct stat info {};
-    // Another process may have taken it for a dead one's between creation and lock.
+    // Another process may have removed it as stale between creation and lock.
     if (lock(fd_) && ::fstat(fd_, &info) == 0 && info.st_nlink > 0) return;
     ::close(fd_);
     fd_ = -1;
@@ -260,8 +262,8 @@ void OutputFile::start_writing_back(int64_t written) noexcept {
   write_behind_ = written;
 }
 
-// Bytes of a mapped file that was cut short are EFAULT here; the fault names the file that is
-// meant.
+// Writing bytes of a mapped file that was cut short fails with EFAULT; touching them raises SIGBUS,
+// whose handler names that file.
 void OutputFile::fail_writing(std::span<const std::byte> bytes) const {
   const int code = errno;
   if (code == EFAULT) touch(bytes);
@@ -307,7 +309,7 @@ void OutputFile::sync() {
   synced_ = true;
 }
 
-// Before any name is given: the target of a file that replaces nothing.
+// Before any rename: checks the target of a file that must not replace another.
 void OutputFile::check_target() const {
   struct stat info {};
   if (existing_ == Existing::replace || ::lstat(target_.c_str(), &info) != 0) return;
@@ -361,8 +363,8 @@ void commit_set(std::span<OutputFile* const> files) {
     }
   }
   for (OutputFile* file : files) {
-    // Data and index may lie in one folder or several; before the last name appears, all others are
-    // on the disk.
+    // Data and index may be in different folders; all other names are on the disk before the last
+    // one appears.
     if (file == files.back() && files.size() > 1) sync_folder(files.front()->target_);
     file->rename_into_place();
   }
@@ -394,7 +396,7 @@ NamingSection::~NamingSection() {
 bool remove_temporaries(int signal) noexcept {
   if (naming.load() > 0) {
     waiting_signal.store(signal);
-    // The section may have ended in between, and then nobody else raises it.
+    // The section may have ended in between; then nothing else would raise the signal.
     if (naming.load() > 0 || waiting_signal.exchange(0) == 0) return false;
   }
   const int saved = errno;

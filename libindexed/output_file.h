@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// OutputFile: a file that is not there until it is whole. It is written as `.NAME.PID.tmp` beside
-// the target and takes the target's name in commit(): flush, fsync, rename, fsync of the folder. A
-// destructor without commit unlinks the temporary, and so does a signal handler, from a fixed table
-// (remove_temporaries). What SIGKILL leaves behind is removed by the next OutputFile for the same
-// target. commit_set() gives several files their names in the order that never leaves an index
-// beside data it does not describe; signals wait until all have theirs (NamingSection), and what a
-// SIGKILL in between left is told by left_unfinished() and taken over by Existing::same.
+// OutputFile: a file that appears only when it is complete. It is written as `.NAME.PID.tmp` beside
+// the target and takes the target's name in commit(): flush, fsync, rename, fsync of the folder.
+// The destructor unlinks an uncommitted temporary file, and so does a signal handler, from a fixed
+// table (remove_temporaries). After SIGKILL the next OutputFile for the same target removes it.
+// commit_set() gives several files their names in an order that never leaves an index beside data
+// that it does not describe; signals wait until all have names (NamingSection). After a SIGKILL in
+// between, left_unfinished() is true and Existing::same accepts the files.
 #pragma once
 
 #include <cstddef>
@@ -21,21 +21,21 @@ namespace indexed {
 enum class Existing {
   refuse,
   replace,
-  same,  ///< it stays if it holds the same bytes; else commit() refuses
+  same,  ///< it stays if it has the same bytes; else commit() refuses
 };
 
-/// Whether a process that was killed was writing `path`: its temporary is still there, and no live
-/// process holds it. Ask before opening an OutputFile for the same path, which removes it.
+/// Whether a process was killed while it wrote `path`: its temporary file still exists, and no
+/// running process holds it. Call before opening an OutputFile for the same path, which removes it.
 bool left_unfinished(const std::string& path);
 
-/// Owns one temporary file until commit() or destruction. Not for several threads at once,
-/// write_at() excepted.
+/// Owns one temporary file until commit() or destruction. One thread at a time, except for
+/// write_at().
 class OutputFile {
  public:
-  /// Opens the temporary beside `path`; `path` itself stays as it is until commit. A symbolic link
-  /// is followed. Errors: std::system_error carrying path and errno: EEXIST when the target exists
-  /// and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when another live
-  /// process writes the same target.
+  /// Opens the temporary file beside `path`; `path` itself is unchanged until commit. A symbolic
+  /// link is followed. Errors: std::system_error carrying path and errno: EEXIST when the target
+  /// exists and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when another
+  /// live process writes the same target.
   explicit OutputFile(std::string path, Existing existing = Existing::refuse);
 
   OutputFile(const OutputFile&) = delete;
@@ -47,37 +47,37 @@ class OutputFile {
   void write(std::span<const std::byte> bytes);
   void write(std::string_view text);
 
-  /// Appends up to `bytes` bytes that another file has from `offset` on, where the kernel copies
-  /// between the two: they pass through no memory of this process, and are shared where the file
-  /// system can. Returns how many; 0 where that is refused or goes wrong, for whatever reason:
-  /// reading and writing them does it, or says why not.
+  /// Appends up to `bytes` bytes of another file from `offset` on, copied by the kernel: they do
+  /// not pass through this process, and are shared if the file system supports that. Returns how
+  /// many; 0 if the kernel refuses or fails for any reason: then read and write them, which works
+  /// or gives the error.
   int64_t append_from(int fd, int64_t offset, int64_t bytes);
 
-  /// Writes bytes at a place, past the buffer; size() grows when they end behind it. Any number of
-  /// threads may call it at the same time for disjoint places, if none calls write().
+  /// Writes bytes at `offset`, bypassing the buffer; size() grows if they end past it. Any number
+  /// of threads may call it at the same time for disjoint ranges, if none calls write().
   void write_at(int64_t offset, std::span<const std::byte> bytes);
 
   /// Hands the buffer to the operating system.
   void flush();
 
-  /// flush(), and gives the buffer's memory back. Ends all writing.
+  /// flush(), and frees the buffer. Ends all writing.
   void end_writing();
 
-  /// end_writing() and fsync; the temporary keeps its name.
+  /// end_writing() and fsync; the temporary file keeps its name.
   void sync();
 
-  /// sync(), then the target has its name and its folder is synced; after that this object is
-  /// empty. Errors: std::system_error; on failure the temporary is removed on destruction and the
-  /// old target, if any, stays.
+  /// sync(), then renames to the target and syncs its folder; after that this object is empty.
+  /// Errors: std::system_error; on failure the destructor removes the temporary file and the old
+  /// target, if any, stays.
   void commit();
 
-  /// Bytes written so far, the buffer's included.
+  /// Bytes written so far, including the buffer's.
   int64_t size() const noexcept { return size_; }
 
   /// The target, as given.
   const std::string& path() const noexcept { return path_; }
 
-  /// The descriptor of the temporary, for pread; flush() first.
+  /// The descriptor of the temporary file, for pread; flush() first.
   int fd() const noexcept { return fd_; }
 
  private:
@@ -105,19 +105,20 @@ class OutputFile {
   std::unique_ptr<std::byte[]> buffer_;
 };
 
-/// sync() of all. The disk begins on all of them before the first is waited for: a file system that
-/// keeps a journal then has one turn to wait for, not one a file.
+/// sync() of all. Writing to the disk starts for all of them before the first wait: a journaling
+/// file system then needs one commit, not one for each file.
 void sync_all(std::span<OutputFile* const> files);
 
-/// Commits files that belong together, so that the last one's name says that all are whole: syncs
-/// all; removes the old target of the last; renames from the first to the last; syncs the folders.
-/// For a dataset: {manifest, bin, idx}. Errors: std::system_error; then the last file has no name,
-/// new or old, unless nothing was touched yet.
+/// Commits files that belong together, so that the last one's name means that all are complete:
+/// syncs all; removes the old target of the last; renames from the first to the last; syncs the
+/// folders. For a dataset: {manifest, bin, idx}. Errors: std::system_error; then the last file
+/// exists under neither name, new or old, unless nothing was changed yet.
 void commit_set(std::span<OutputFile* const> files);
 
-/// While one lives, a signal that ends the process waits (remove_temporaries): outputs that belong
-/// together get their names all or not at all. The end of the last one raises what came. Where an
-/// error ends one after a first name was given, temporaries stay for left_unfinished().
+/// While one exists, a signal that ends the process waits (remove_temporaries), so that outputs
+/// that belong together get their names all at once or not at all. The end of the last one raises
+/// the pending signal. If an error ends one after a first rename, temporary files stay for
+/// left_unfinished().
 class NamingSection {
  public:
   NamingSection() noexcept;
@@ -129,13 +130,13 @@ class NamingSection {
   int errors_before_;
 };
 
-/// For the handler of a signal that ends the process: unlinks the temporaries of all live
-/// OutputFiles, after which none is used again, and returns true; false when the handler has to
-/// return instead, because names are being given. Async-signal-safe.
+/// For the handler of a signal that ends the process: unlinks the temporary files of all
+/// OutputFiles, after which none may be used, and returns true; false if the handler must return,
+/// because files are being renamed. Async-signal-safe.
 bool remove_temporaries(int signal) noexcept;
 
-/// An unnamed file in the folder of `beside`, read and written, gone when closed: scratch space on
-/// the disk that the output will need anyway. Returns the descriptor. Errors: std::system_error.
+/// Opens an unnamed file in the folder of `beside` for reading and writing, which vanishes when
+/// closed: scratch space on the output's disk. Returns the descriptor. Errors: std::system_error.
 int open_scratch_file(const std::string& beside);
 
 }  // namespace indexed

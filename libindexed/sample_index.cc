@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The arithmetic of GPTDataset. Megatron walks samples and, inside, sequences; here the walk is
-// over sequences alone: row r is where token r*S + x - 1 of the shuffled text lies, which is the
-// same place (also past empty sequences), and the lengths, which are read in random order, can be
-// fetched ahead.
+// The arithmetic of GPTDataset. Megatron loops over samples and, inside, over sequences; here the
+// loop is over sequences only. Row r is the place of token r*S + x - 1 of the shuffled text, which
+// is the same place (also past empty sequences), and the lengths, which are read in random order,
+// can be prefetched.
 #include "libindexed/sample_index.h"
 
 #include <algorithm>
@@ -27,8 +27,8 @@ int64_t num_samples_of(int64_t epochs, int64_t tokens_per_epoch,
                        const SampleIndexOptions& options) {
   const int64_t tokens = epochs * tokens_per_epoch - (options.extra_token ? 1 : 0);
   if (options.drop_last_partial) return tokens / options.seq_length;
-  // The reference divides in single precision; beyond 2^24 tokens its count is off, and ours must
-  // be too.
+  // The reference divides in single precision; beyond 2^24 tokens its count is wrong, and ours must
+  // equal it.
   const float quotient = static_cast<float>(tokens) / static_cast<float>(options.seq_length);
   return static_cast<int64_t>(std::ceil(quotient));
 }
@@ -76,7 +76,7 @@ IndexArray build_rows(IndexType type, const IndexedDataset& dataset,
     }
     until_row -= length;
   }
-  // Only a partial last sample gets here: it ends with the last sequence.
+  // Only for a partial last sample, which ends with the last sequence.
   while (row != end) {
     const int64_t offset = lengths[static_cast<size_t>(documents.back())] - extra;
     if (offset < 0)
@@ -90,8 +90,8 @@ IndexArray build_rows(IndexType type, const IndexedDataset& dataset,
 
 IndexArray build_sample_rows(const IndexedDataset& dataset, std::span<const int32_t> documents,
                              int64_t n, const SampleIndexOptions& options) {
-  // The reference looks at all lengths of the dataset, not only the split's; they are int32, so
-  // only the number of documents can ever ask for int64.
+  // The reference checks all lengths of the dataset, not only the split's; they are int32, so only
+  // the number of documents can require int64.
   const bool wide =
       options.compat == Compat::fork_2023 || static_cast<int64_t>(documents.size()) > kMaxInt32;
   return wide ? build_rows<int64_t>(IndexType::i8, dataset, documents, n, options)
@@ -139,8 +139,8 @@ EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
     plan.samples_before_last_epoch = ((epochs - 1) * tokens - extra) / length;
     const int64_t from_last = options.num_samples.value_or(0) - plan.samples_before_last_epoch;
     const int64_t per_epoch = (tokens - extra) / length;
-    // The reference asserts 0 <= from_last <= per_epoch + 1; a forced number of epochs may break
-    // that, harmlessly.
+    // The reference asserts 0 <= from_last <= per_epoch + 1; a forced number of epochs may violate
+    // that, which is harmless.
     plan.separate_last_epoch =
         from_last < static_cast<int64_t>(0.80 * static_cast<double>(per_epoch));
   }

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// SampleIndex: which tokens sample i of a training run is made of, exactly as Megatron-core's
-// GPTDataset builds it: a shuffled list of sequences (document_index), where in it each sample
-// begins (sample_index), and the order in which samples are drawn (shuffle_index). Also the two
-// blending rules that interleave datasets. What a run needs beyond one dataset (weights, splits,
-// cache files) stands in training_data.h. Letters: S seq_length, x 1 if a sample carries one token
-// more than S (its last label), else 0; T tokens an epoch, E epochs, n samples. Source:
-// docs/format/sample-index.5.md; megatron/core/datasets/gpt_dataset.py and helpers.cpp.
+// SampleIndex: the tokens of sample i of a training run, exactly as in Megatron-core's GPTDataset:
+// a shuffled list of sequences (document_index), where in it each sample begins (sample_index), and
+// the order in which samples are drawn (shuffle_index). Also the two blending rules that interleave
+// datasets. What a run needs beyond one dataset (weights, splits, cache files) is in
+// training_data.h. Letters: S seq_length, x 1 if a sample carries one token more than S (its last
+// label), else 0; T tokens per epoch, E epochs, n samples. Source: docs/format/sample-index.5.md;
+// megatron/core/datasets/gpt_dataset.py and helpers.cpp.
 #pragma once
 
 #include <cstdint>
@@ -29,18 +29,18 @@ struct SequenceRange {
   int64_t end = 0;
 };
 
-/// What decides the arrays beside the lengths of the sequences.
+/// What the arrays depend on besides the lengths of the sequences.
 struct SampleIndexOptions {
   int64_t seq_length = 0;  ///< S
   uint32_t seed = 1234;
-  std::optional<int64_t> num_samples = {};  ///< at least so many; nothing: exactly one epoch
+  std::optional<int64_t> num_samples = {};  ///< at least this many; nothing: exactly one epoch
   bool extra_token = true;                  ///< x = 1
   bool drop_last_partial = true;  ///< false: a last sample shorter than S exists (validation only)
   std::optional<int64_t> num_epochs = {};  ///< forces E (the forks' --train-data-exact-num-epochs)
   Compat compat = Compat::megatron_core;
 };
 
-/// How often the data is repeated, and whether the last repetition is shuffled apart.
+/// How often the data is repeated, and whether the last repetition is shuffled separately.
 struct EpochPlan {
   int64_t tokens_per_epoch = 0;  ///< T
   int64_t num_epochs = 1;        ///< E
@@ -50,8 +50,8 @@ struct EpochPlan {
 };
 
 /// The plan for these sequences. Time O(end - begin).
-/// Errors: FormatError when samples are asked of a range without a token (Megatron would loop for
-/// ever).
+/// Errors: FormatError if samples are requested from a range without tokens (Megatron would loop
+/// forever).
 EpochPlan plan_epochs(const IndexedDataset& dataset, SequenceRange range,
                       const SampleIndexOptions& options);
 
@@ -71,7 +71,7 @@ class SampleIndex {
   static SampleIndex build(const IndexedDataset& dataset, SequenceRange range,
                            const SampleIndexOptions& options);
 
-  /// Takes arrays that were read from cache files and checks them against the dataset: shapes,
+  /// Uses arrays that were read from cache files, after checking them against the dataset: shapes,
   /// types, bounds, offsets. Errors: FormatError naming `place`.
   static SampleIndex adopt(IndexArray document_index, IndexArray sample_index,
                            IndexArray shuffle_index, const IndexedDataset& dataset,
@@ -83,8 +83,8 @@ class SampleIndex {
   /// sample).
   void pieces(int64_t i, const IndexedDataset& dataset, std::vector<SamplePiece>& out) const;
 
-  /// Tokens of sample `i` into `out` (S+x long); returns how many, the rest of `out` stays as it
-  /// was.
+  /// Copies the tokens of sample `i` into `out` (S+x long); returns how many; the rest of `out` is
+  /// unchanged.
   int64_t read(int64_t i, const IndexedDataset& dataset, std::span<int32_t> out) const;
 
   const IndexArray& document_index() const noexcept { return document_index_; }
@@ -101,7 +101,7 @@ class SampleIndex {
   int64_t extra_token_ = 1;
 };
 
-/// Which dataset, and which of its samples, each sample of a blend is.
+/// For each sample of a blend, the dataset and the sample in it.
 struct BlendIndex {
   IndexArray dataset_index;          ///< i2 (u1 for the 2023 forks)
   IndexArray dataset_sample_index;   ///< i8

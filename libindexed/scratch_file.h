@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// ScratchFile: bytes that wait on the disk of the output until their place in it is known. The file
-// has no name, so nothing of it remains whatever happens. One thread.
+// ScratchFile: bytes that are kept on the output's disk until their place in the output is known.
+// The file has no name, so nothing of it remains whatever happens. One thread.
 // Not here: files that get a name (output_file.h).
 #pragma once
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The builder's decision table: one dataset without weight stands alone; with weights each dataset
-// prepares a surplus and a blend draws from it; without weights each gives one epoch and the blend
-// follows their lengths. The forks of 2023 blend whenever there is a weight, and have no third
-// case.
+// The builder's decision table: one dataset without a weight is used alone; with weights each
+// dataset prepares a surplus and a blend draws from it; without weights each provides one epoch and
+// the blend is in proportion to their lengths. The forks of 2023 blend whenever there is a weight,
+// and do not have the third case.
 #include "libindexed/training_data.h"
 
 #include <algorithm>
@@ -34,7 +34,7 @@ bool exists(const std::string& path) {
   return fs::is_regular_file(path, error);
 }
 
-// Whether the files of a cache are there and made after the index that they describe.
+// Whether a cache's files exist and are newer than the index that they describe.
 bool usable(const CacheFiles& files, const std::string& description, const std::string& prefix) {
   if (!exists(files.description) || !std::ranges::all_of(files.arrays, exists)) return false;
   const fs::file_time_type made = fs::last_write_time(prefix + ".idx");
@@ -103,7 +103,7 @@ SplitMember TrainingData::build_member(size_t split, const std::string& prefix,
     try {
       member.index = load_index(files, dataset, index_options);
       return member;
-    } catch (const std::exception&) {  // torn or stale: ours are built instead
+    } catch (const std::exception&) {  // incomplete or stale: ours are built instead
     }
   }
   if (options.on_build) options.on_build(message(prefix, " ", kSplitNames[split]));
@@ -150,7 +150,7 @@ void TrainingData::add_split(size_t split, const Blend& blend, bool own_path,
         own_path ? std::optional(SequenceRange{0, sequences})
                  : split_ranges(options.split, sequences, compat)[split];
     if (!range && !own_path && alone) return;
-    // Nothing is wanted of a split that has nothing; Megatron would count epochs for ever here.
+    // No samples are wanted from an empty split; Megatron would loop forever here.
     if (range && range->begin == range->end && alone && size == 0) return;
     if (!range && !own_path && compat == Compat::megatron_core)
       return;  // no such split, for every dataset alike

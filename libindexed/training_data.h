@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// TrainingData: the train, valid and test samples of a run, in the order Megatron draws them, from
-// the flags that name datasets, weights, splits and sizes. Arrays are built in memory, or read from
-// and written to Megatron's own cache files. shuffle-index writes those files through this, the
-// trainer reads its samples through it.
+// TrainingData: the train, valid and test samples of a run, in the order in which Megatron draws
+// them, from the flags that name datasets, weights, splits and sizes. Arrays are built in memory,
+// or read from and written to Megatron's own cache files. shuffle-index writes those files through
+// this, the trainer reads its samples through it.
 // Shapes: a sample is S+1 tokens (S with extra_token off). Source: docs/format/sample-index.5.md.
 #pragma once
 
@@ -25,18 +25,18 @@ namespace indexed {
 /// What to do about Megatron's cache files.
 enum class CacheUse {
   none,  ///< build in memory
-  /// Take files that are whole, fit the dataset and are not older than its .idx; else build.
+  /// Use files that are complete, fit the dataset and are not older than its .idx; else build.
   read,
-  write,  ///< build, and write what is not there or differs
-  keep,   ///< read; what had to be built is written, as Megatron's own runs do
+  write,  ///< build, and write files that are missing or differ
+  keep,   ///< read; arrays that had to be built are written, as in Megatron's own runs
 };
 
-/// A run's flags as far as they decide its samples.
+/// The flags of a run that determine its samples.
 struct TrainingDataOptions {
   std::vector<std::string> data_path = {};  ///< words of --data-path; empty: per split
   std::array<std::vector<std::string>, 3> split_data_path =
       {};                            ///< words of --train-, --valid-, --test-data-path
-  std::string split = "969, 30, 1";  ///< with data_path; part of the cache's name as it stands
+  std::string split = "969, 30, 1";  ///< with data_path; part of the cache's name, unchanged
   int64_t seq_length = 0;
   int64_t seed = 1234;
   std::array<std::optional<int64_t>, 3> num_samples =
@@ -44,8 +44,8 @@ struct TrainingDataOptions {
   bool extra_token = true;
   bool drop_last_partial_validation = true;
   double surplus = 0.005;  ///< --mid-level-dataset-surplus
-  /// A --split that leaves no sequence of any dataset to valid or test makes that split absent, as
-  /// in Megatron 2 and 3; else it is an error where samples are asked of it.
+  /// If a --split leaves no sequence of any dataset to valid or test, that split is absent, as in
+  /// Megatron 2 and 3; otherwise requesting samples from it is an error.
   bool skip_empty_evaluation = false;
   std::optional<int64_t> train_epochs = {};  ///< forces the epochs of train (2023 forks)
   CacheStyle style = CacheStyle::megatron_core;
@@ -67,10 +67,10 @@ struct SplitMember {
   std::string hash = {};
 };
 
-/// A file of the cache, and what became of it.
+/// A file of the cache, and whether it was written.
 struct CacheFile {
   std::string path;
-  bool written;  ///< false: it stood there already with these bytes
+  bool written;  ///< false: it existed already with these bytes
 };
 
 /// The samples of one split.
@@ -111,9 +111,8 @@ class SplitData {
 class TrainingData {
  public:
   /// Opens the datasets and builds or loads the arrays.
-  /// Errors: FormatError for a word, weight, split or dataset that cannot be; std::system_error.
-  /// Nothing is written unless options.cache is write; then files appear whole, the description
-  /// last.
+  /// Errors: FormatError for an invalid word, weight, split or dataset; std::system_error. Nothing
+  /// is written unless options.cache is write; then files appear complete, the description last.
   static TrainingData build(const TrainingDataOptions& options);
 
   /// Split 0 train, 1 valid, 2 test; null where the run has none.
@@ -122,7 +121,7 @@ class TrainingData {
     return split ? &*split : nullptr;
   }
 
-  /// Tokens of sample `i` of a split into `out` (S+x long); returns how many.
+  /// Copies the tokens of sample `i` of a split into `out` (S+x long); returns how many.
   int64_t read(const SplitData& split, int64_t i, std::span<int32_t> out) const {
     const SplitData::Place place = split.place(i);
     return place.member->index.read(place.sample, datasets_[place.member->dataset], out);

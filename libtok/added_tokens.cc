@@ -1,4 +1,4 @@
-// The automaton, and what an added token may take with it.
+// The automaton, and the white space that an added token takes with it.
 // SPDX-License-Identifier: MIT
 #include "libtok/added_tokens.h"
 
@@ -154,8 +154,9 @@ AddedTokenFinder::AddedTokenFinder(const std::vector<Pattern>& patterns) {
   set_failures(breadth_first);
 }
 
-/// Failure links of leftmost matching: once a match has been seen, only what began no later counts,
-/// so states that end a match, and all below them, fail to kDead instead of to a later beginning.
+/// Failure links of leftmost matching: after a match only candidates that began no later count, so
+/// states that end a match, and all states below them, fail to kDead instead of to a later
+/// beginning.
 void AddedTokenFinder::set_failures(std::vector<int32_t>& breadth_first) {
   for (const int32_t at : breadth_first) {
     const State state = states_[static_cast<size_t>(at)];
@@ -205,7 +206,7 @@ namespace {
   for (; at + 65 <= text.size(); at += 64) {
     const auto* p = reinterpret_cast<const __m256i*>(text.data() + at);
     const auto* q = reinterpret_cast<const __m256i*>(text.data() + at + 1);
-    // Most often this is the first look at the text, and processors fetch ahead only in a page.
+    // This is usually the first access to the text, and processors prefetch only within a page.
     _mm_prefetch(text.data() + at + 1024, _MM_HINT_T0);
     const __m256i low = _mm256_and_si256(_mm256_cmpeq_epi8(_mm256_loadu_si256(p), first),
                                          _mm256_cmpeq_epi8(_mm256_loadu_si256(q), second));
@@ -275,7 +276,7 @@ int64_t AddedTokenFinder::find(std::string_view text, bool report_special,
   if (empty()) return 0;
   int64_t special = 0;
   size_t at = 0;
-  size_t taken = 0;  // end of the match before
+  size_t taken = 0;  // end of the previous match
   size_t begin = 0;
   int32_t pattern = -1;
   while (next_match(text, at, begin, pattern)) {
@@ -292,7 +293,7 @@ int64_t AddedTokenFinder::find(std::string_view text, bool report_special,
       begin = std::max(space, taken);
     }
     if (token.rstrip) end += leading_space(text.substr(end));
-    // Nothing is left of a token whose own text is white space that the one before took.
+    // A token that is white space vanishes if the previous one took that white space.
     if (begin < end) matches.push_back({begin, end, token.id});
     taken = end;
   }

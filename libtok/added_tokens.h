@@ -15,9 +15,8 @@
 
 namespace tok {
 
-/// A stretch of text that an added token takes. Stretches are ascending in `begin`, except that
-/// one that took white space to its right may end past the next one's beginning, as in Hugging
-/// Face.
+/// A range of text that an added token takes. Ranges are ascending in `begin`, but one that took
+/// white space to its right may end past the next one's beginning, as in Hugging Face.
 struct AddedMatch {
   size_t begin;
   size_t end;
@@ -28,7 +27,7 @@ struct AddedMatch {
 class AddedTokenFinder {
  public:
   struct Pattern {
-    std::string_view content;  ///< what is looked for; may be the normalised form
+    std::string_view content;  ///< the text to find; may be the normalised form
     AddedToken token;
   };
 
@@ -40,7 +39,7 @@ class AddedTokenFinder {
   /// Whether there is nothing to find.
   bool empty() const noexcept { return tokens_.empty(); }
 
-  /// False when nothing in `text` can begin a match: what find() then gives is nothing. Cost: less
+  /// False if nothing in `text` can begin a match, so that find() would find nothing. Cost: less
   /// than find().
   bool may_find(std::string_view text) const noexcept {
     return !empty() && next_candidate(text, 0) < text.size();
@@ -77,7 +76,7 @@ class AddedTokenFinder {
   std::vector<State> states_;
   std::vector<Edge> edges_;
   int32_t start_[256] = {};  ///< children of the start
-  /// The only pair of bytes that patterns begin with, if there is one: searched 16 bytes at a time.
+  /// The pair of bytes with which all patterns begin, if there is one: searched 16 bytes at a time.
   int first_pair_ = -1;
 };
 

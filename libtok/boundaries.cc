@@ -1,5 +1,5 @@
-// Level choice and the plain walk of boundaries.h; the masks are in boundaries_x86.cc.
-// Includes: boundaries.h, and the environment for the two variables that tests use.
+// The choice of the level, and the plain scan of boundaries.h; the masks are in boundaries_x86.cc.
+// Includes: boundaries.h. Reads two environment variables for tests.
 // Source of the level flags: Intel's and AMD's CPUID leaf 7, through the compiler's own check.
 // SPDX-License-Identifier: MIT
 #include "libtok/boundaries.h"
@@ -77,8 +77,8 @@ size_t BoundaryScan::walk_plain(BoundaryScan& self, uint32_t* ends, size_t capac
   return static_cast<size_t>(out - ends);
 }
 
-/// Cuts text_ with the scanners, from a place where a piece begins until one begins at or behind
-/// `limit`, and returns where. What lies before a piece's beginning never matters.
+/// Cuts text_ with the scanners, from a place where a piece begins until one begins at or after
+/// `limit`, and returns where. Text before a piece's beginning never matters.
 size_t BoundaryScan::cut_plainly(size_t from, size_t limit, uint32_t*& out) noexcept {
   cutter_.begin(text_.substr(from));
   size_t at = from;

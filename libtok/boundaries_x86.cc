@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Boundary masks for x86: two walks over the bit algebra of boundary_rules.h, for AVX2 and AVX-512.
-// What differs is how bytes are classified and how the positions of bits are written down. The
-// walks read alike, for they inline different intrinsics, and a function that is compiled for one
-// instruction set cannot be a parameter of another's. Includes: boundaries.h, boundary_rules.h.
-// Every function names its instructions; the file is compiled for none.
+// Boundary masks for x86: two scans with the bit operations of boundary_rules.h, for AVX2 and
+// AVX-512. They differ in how bytes are classified and how the positions of bits are written. Their
+// code is similar but not shared, because they inline different intrinsics, and a function compiled
+// for one instruction set cannot be a parameter of another's. Includes: boundaries.h,
+// boundary_rules.h. Every function names its instruction set; the file is compiled without any.
 #include <array>
 #include <bit>
 #include <cstring>
@@ -23,13 +23,12 @@ namespace {
 
 #if defined(__x86_64__)
 
-/// A walk stops before the buffer has less room than this: a block's starts, one pending start, the
-/// segment's end, what fills its group up, and what vector stores write past them.
+/// A scan stops when the buffer has less room than this: a block's starts, one pending start, the
+/// segment's end, padding of its group, and what vector stores write past them.
 constexpr size_t kRoom = 64 + 2 + 3 + 32;
 static_assert(BoundaryScan::kMinBatch > kRoom);
 
-/// Text that is asked for so many bytes before it is looked at: processors fetch ahead by
-/// themselves only within a page.
+/// Text is prefetched this many bytes ahead: processors by themselves prefetch only within a page.
 constexpr size_t kFetchAhead = 1024;
 
 /// 0, 1, ... 63.
@@ -45,7 +44,7 @@ constexpr std::array<uint8_t, 64> kByteIndex = [] {
 
 #if defined(__x86_64__)
 
-/// The walks: static members because they are friends of BoundaryScan.
+/// The scans: static members because they are friends of BoundaryScan.
 struct BlockWalk {
   // AVX2
 
@@ -225,8 +224,8 @@ struct BlockWalk {
     set_masks<R>(spill, over);
   }
 
-  /// What the bytes of a block are compared with, in registers over a walk: left alone, compilers
-  /// make them again for each block.
+  /// Constants for comparing the bytes of a block, kept in registers: otherwise compilers load them
+  /// again for each block.
   struct ClassBytes {
     __m512i blank, from_a, letters, from_0, digits, from_tab, controls, quote;
   };
@@ -258,7 +257,7 @@ struct BlockWalk {
     const char* from = text.data() + base;
     size_t left = text.size() - base;
     _mm_prefetch(from + kFetchAhead, _MM_HINT_T0);
-    // A masked load does not touch what it masks out, so the end of the text may end a page.
+    // A masked load does not access masked-out bytes, so the text may end at the end of a page.
     __m512i v =
         left < 64 ? _mm512_maskz_loadu_epi8(low_bits(left), from) : _mm512_loadu_si512(from);
     BlockMasks m{};
@@ -314,9 +313,9 @@ struct BlockWalk {
     return out;
   }
 
-  /// The same with byte compression, one for all sixty-four bits; half of them are always written,
-  /// for texts often have sixteen starts in a block, more or less. The instruction is named to the
-  /// assembler, so that one walk can be compiled for both levels. Range: SimdLevel::avx512vbmi2.
+  /// The same with byte compression, one for all sixty-four bits; half of the positions are always
+  /// written, since texts have about sixteen starts in a block. The instruction is inline assembly,
+  /// so that one scan can be compiled for both levels. Range: SimdLevel::avx512vbmi2.
   [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
     gnu::always_inline]] static inline uint32_t*
   harvest_avx512vbmi2(uint64_t starts, size_t base, uint32_t* out) noexcept {
@@ -399,7 +398,7 @@ struct BlockWalk {
     return avx2<R>;
   }
 
-  /// The walk for a pre-tokenizer; null when it has no masks.
+  /// The scan for a pre-tokenizer; null if it has no masks.
   static BoundaryScan::Walk find(const PreTokenizer& pretokenizer, SimdLevel level) noexcept {
     if (level == SimdLevel::plain) return nullptr;
     if (pretokenizer == make_pretokenizer(Family::gpt2)) return of_level<kGpt2>(level);

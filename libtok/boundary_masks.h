@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The class masks of a block of 64 bytes: which pattern asks for which (Rules), the characters that
-// are not ASCII, the end of the text. Inlined into each walk of boundaries_x86.cc, so that it is
-// compiled for that walk's instructions. boundary_rules.h makes starts of them. Not for users of
-// the library. Includes: boundaries.h, unicode.h.
+// The class masks of a block of 64 bytes: which pattern needs which (Rules), the characters that
+// are not ASCII, the end of the text. Inlined into each scan of boundaries_x86.cc, so that it is
+// compiled for that scan's instructions. boundary_rules.h computes starts from them. Not for users
+// of the library. Includes: boundaries.h, unicode.h.
 #pragma once
 
 #include <bit>
@@ -15,7 +15,7 @@
 
 namespace tok {
 
-/// What tells one pattern from another, as far as masks are concerned.
+/// The differences between patterns that matter for masks.
 struct Rules {
   bool lines = false;         ///< cl100k's form: newlines, prefixes of words, any-case contractions
   int digits = 0;             ///< N{1,digits}; 0: runs
@@ -24,11 +24,11 @@ struct Rules {
   bool whole_tail = false;  ///< white space up to the text's end is one piece
   bool contractions = true;
   bool cased = false;       ///< o200k's words: upper letters, then lower ones; then a contraction
-  bool slash_tail = false;  ///< slashes may follow the newlines behind signs
+  bool slash_tail = false;  ///< slashes may follow the newlines after signs
   bool cjk = false;         ///< DeepSeek-V3: numbers and CJK runs are cut out first
-  bool ascii_sign = false;  ///< only a sign of ASCII begins a word, and only of ASCII letters
+  bool ascii_sign = false;  ///< only an ASCII sign begins a word, and only one of ASCII letters
 
-  /// Whether there are characters that masks do not follow.
+  /// Whether there are characters without mask rules.
   constexpr bool has_hard() const { return cased || ascii_sign; }
 };
 
@@ -48,7 +48,7 @@ constexpr Rules kDeepseek3{.lines = true,
                            .cjk = true,
                            .ascii_sign = true};
 
-/// What lies past the end of the text.
+/// Masks of bytes past the end of the text.
 constexpr BlockMasks kEndMasks{.letter = 0,
                                .number = 0,
                                .white = ~uint64_t{0},
@@ -86,7 +86,7 @@ constexpr BlockMasks kEndMasks{.letter = 0,
   return decode(text, at);
 }
 
-/// What Family::cjk_runs takes.
+/// The characters of Family::cjk_runs.
 [[gnu::always_inline]] inline bool is_cjk(char32_t c) noexcept {
   return (c >= 0x4E00 && c <= 0x9FA5) || (c >= 0x3040 && c <= 0x30FF);
 }
@@ -96,12 +96,12 @@ template <Rules R>
 constexpr ClassSet word_classes() noexcept {
   return R.marks_are_letters ? kLetter | kMark : kLetter;
 }
-/// Classes that masks do not follow, in families that have such.
+/// Classes without mask rules, in families that have such.
 template <Rules R>
 constexpr ClassSet hard_classes() noexcept {
   return R.cased ? kMark : kOther;
 }
-/// Whether a pattern takes a character of the class `set` for a number.
+/// Whether a pattern treats a character of the class `set` as a number.
 template <Rules R>
 [[gnu::always_inline]] inline bool is_number(char32_t c, ClassSet set) noexcept {
   return R.digits_first ? is_rust_number(c) : (set & kNumber) != 0;
@@ -117,7 +117,7 @@ template <Rules R>
   masks.hard |= bytes & all_if(set & hard_classes<R>());
 }
 
-/// Adds the masks that are of characters which are not ASCII.
+/// Adds the masks of characters that are not ASCII.
 template <Rules R>
 [[gnu::always_inline]] inline void add_masks(BlockMasks& masks, const BlockMasks& more) noexcept {
   masks.letter |= more.letter;
@@ -133,8 +133,8 @@ template <Rules R>
   }
 }
 
-/// Sets the same masks, one by one: a word that is read before the wider store of its neighbours is
-/// done waits for that.
+/// Sets the same masks, one by one: reading one word while a wider store of it and its neighbours
+/// is in flight would stall.
 template <Rules R>
 [[gnu::always_inline]] inline void set_masks(BlockMasks& masks, const BlockMasks& to) noexcept {
   masks.letter = to.letter;
@@ -150,9 +150,9 @@ template <Rules R>
   }
 }
 
-/// Decodes characters of a block that are not ASCII, whose bytes are `todo`, and sets the masks of
-/// such characters: in the block, and, of one that goes on there, in the next. Continuation bytes
-/// that belong to no well-formed character stay signs.
+/// Decodes the characters of a block that are not ASCII, whose bytes are `todo`, and sets their
+/// masks: in the block, and for a character that continues in the next block, there. Continuation
+/// bytes that belong to no well-formed character stay signs.
 template <Rules R>
 [[gnu::noinline]] void classify_high(std::string_view text, const JoinablePairs* joinable,
                                      size_t base, uint64_t todo, BlockMasks& masks,

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The algebra of boundary masks: from the class masks of a block to the places where pieces begin.
-// A start is the first byte of a piece. Every rule stands at its line as a statement about
-// neighbouring characters; the patterns are in pretokenize.cc. Inlined as its parts are,
-// boundary_runs.h and boundary_words.h. Not for users of the library. Includes: those two,
-// boundary_masks.h.
+// From the class masks of a block to the places where pieces begin. A start is the first byte of a
+// piece. Every line has its rule as a statement about neighbouring characters; the patterns are in
+// pretokenize.cc. Inlined, like its parts boundary_runs.h and boundary_words.h. Not for users of
+// the library. Includes: those two, boundary_masks.h.
 #pragma once
 
 #include <cstddef>
@@ -21,7 +20,7 @@ template <Rules R>
 [[gnu::always_inline]] inline uint64_t gpt2_starts(const BlockMasks& now, const BlockMasks& next,
                                                    BlockCarry& carry) noexcept {
   uint64_t sign = ~(now.letter | now.number | now.white);
-  // A run of one class goes on; a blank before a run belongs to it.
+  // A run of one class continues; a blank before a run belongs to it.
   uint64_t same = (now.letter & (now.letter << 1 | carry.letter)) |
                   (now.number & (now.number << 1 | carry.number)) |
                   (sign & (sign << 1 | carry.sign));
@@ -44,7 +43,7 @@ template <Rules R>
                                                           const BlockMasks& next, size_t base,
                                                           BlockCarry& carry,
                                                           uint32_t*& out) noexcept {
-  // Where a run of CJK begins or ends, everything ends.
+  // Every piece ends where a run of CJK begins or ends.
   uint64_t edge = R.cjk ? now.cjk ^ (now.cjk << 1 | carry.cjk) : 0;
   uint64_t sign = ~(now.letter | now.number | now.white);
   uint64_t taken = newlines_of_signs<R>(now, (sign << 1 | carry.sign) & ~edge, carry);
@@ -52,14 +51,14 @@ template <Rules R>
   uint64_t white = now.white & ~taken, newline = now.newline & ~taken;
   uint64_t indent = now.white & ~now.newline;
   uint64_t after_indent = indent << 1 | carry.indent;
-  // A sign begins a piece unless it goes on a run of signs or has a blank before it.
+  // A sign begins a piece unless it continues a run of signs or has a blank before it.
   uint64_t first_sign = sign & ~((sign << 1 | carry.sign | now.blank << 1 | carry.blank) & ~edge);
   uint64_t lone = lone_signs<R>(now, sign, first_sign, carry);
   uint64_t letters =
       word_starts<R>(now, now.letter << 1 | carry.letter | after_indent, lone, edge, carry);
   uint64_t numbers = R.digits == 1 ? now.number & ~now.inside : triple_starts(now, next, carry);
-  // White space: the first of a run, the first after its last newline, and the last of it when it
-  // is no newline and something follows.
+  // White space: the first of a run, the first after its last newline, and the last of it if it is
+  // not a newline and something follows.
   uint64_t starts = first_sign | letters | numbers;
   starts |= white & ~(white << 1 | carry.white);
   uint64_t last = last_white<R>(now, next) & indent;
@@ -81,7 +80,7 @@ template <Rules R>
   return starts;
 }
 
-/// Moves the starts as contractions want it.
+/// Adjusts the starts for contractions.
 template <Rules R>
 [[gnu::always_inline]] inline uint64_t with_contractions(std::string_view text, size_t base,
                                                          const BlockMasks& now,
@@ -101,7 +100,7 @@ template <Rules R>
       starts = join_contractions<R>(text, base, quotes, starts, either, carry);
     }
   } else if (quotes != 0) [[unlikely]] {
-    // In cl100k's form an apostrophe after a blank is no start, and neither is one in a run.
+    // In cl100k's form an apostrophe after a blank is not a start, and neither is one in a run.
     starts = cut_contractions<R>(text, base, quotes, starts, carry);
   }
   return starts;
@@ -133,7 +132,7 @@ template <Rules R>
   return (starts | now.cut) & inside_text;
 }
 
-/// The end of the segment, at `end` of what is scanned: what was pending, and the end itself.
+/// The end of the segment, at `end`: writes the pending start and the end itself.
 template <Rules R>
 [[gnu::always_inline]] inline uint32_t* end_segment(size_t end, const BlockCarry& carry,
                                                     uint32_t* out) noexcept {

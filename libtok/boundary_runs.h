@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// The algebra of boundary masks, runs: white space and its newlines, numbers, signs. From class
-// masks of a block to single statements about its bytes; boundary_rules.h puts them together. Plain
-// C++ on 64-bit words, inlined into each walk of boundaries_x86.cc, so that it is compiled for that
-// walk's instructions. Not for users of the library. Includes: boundary_masks.h.
+// Runs in boundary masks: white space and its newlines, numbers, signs. Computes single facts about
+// the bytes of a block from its class masks; boundary_rules.h combines them. Plain C++ on 64-bit
+// words, inlined into each scan of boundaries_x86.cc, so that it is compiled for that scan's
+// instructions. Not for users of the library. Includes: boundary_masks.h.
 #pragma once
 
 #include <bit>
@@ -67,9 +67,9 @@ template <Rules R>
   return starts;
 }
 
-/// Where an unfinished white run of an earlier block had its last newline so far: a piece starts
-/// behind it unless the run goes on to another newline. `last`: the last of a white run, if no
-/// newline.
+/// Resolves the pending start after the last newline of an unfinished white run of an earlier
+/// block: a piece starts there unless the run has another newline. `last`: the last of a white run,
+/// if not a newline.
 [[gnu::noinline]] inline uint32_t* resolve_pending(uint64_t last, uint64_t indent, uint64_t newline,
                                                    BlockCarry& carry, uint32_t* out) noexcept {
   int run = std::countr_one(indent);
@@ -82,8 +82,8 @@ template <Rules R>
   return out;
 }
 
-/// Starts behind the last newline of a white run that goes on: S*NL+ ends there. `first`: the first
-/// of white space after a newline; `last`: the last of a white run, if no newline.
+/// Starts after the last newline of a white run that continues: S*NL+ ends there. `first`: the
+/// first of white space after a newline; `last`: the last of a white run, if not a newline.
 [[gnu::always_inline]] inline uint64_t line_starts(uint64_t first, uint64_t last, uint64_t indent,
                                                    uint64_t newline, size_t base,
                                                    BlockCarry& carry) noexcept {
@@ -100,7 +100,8 @@ template <Rules R>
   return starts;
 }
 
-/// Newlines right after signs are theirs, and with slash_tail slashes after such a newline.
+/// Newlines directly after signs belong to them, and with slash_tail slashes after such a newline
+/// do too.
 template <Rules R>
 [[gnu::always_inline]] inline uint64_t newlines_of_signs(const BlockMasks& now, uint64_t after_sign,
                                                          const BlockCarry& carry) noexcept {
@@ -112,7 +113,7 @@ template <Rules R>
   return now.newline & ~(now.newline + (now.newline & (after_sign | carry.taken)));
 }
 
-/// Ends of signs each of which, being alone, belongs to the letters after it.
+/// Ends of single signs that belong to the letters after them.
 template <Rules R>
 [[gnu::always_inline]] inline uint64_t lone_signs(const BlockMasks& now, uint64_t sign,
                                                   uint64_t first_sign,

@@ -77,8 +77,8 @@ in_class(const ClassRows& rows, const TwoByteNumbers& at) noexcept {
   return in;
 }
 
-/// Adds the characters of two bytes among those of a block to its masks, and to `spill` what is of
-/// the next block; returns the places where they begin. `second`: the byte behind each of `bytes`.
+/// Adds the characters of two bytes of a block to its masks, and to `spill` the bits for the next
+/// block; returns the places where they begin. `second`: the byte after each of `bytes`.
 template <Rules R>
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
   gnu::always_inline]] inline uint64_t

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Where a text of characters of three bytes (East Asian scripts) may be cut inside its pieces, for
 // a block of 64 bytes at once, with AVX-512. Part of boundaries_x86.cc; not for other callers.
-// Not here: what may join (joinable_pairs.h). Includes: boundaries.h.
+// Not here: which characters may join (joinable_pairs.h). Includes: boundaries.h.
 #pragma once
 
 #include <immintrin.h>
@@ -56,7 +56,7 @@ wide_row_cuts(const JoinablePairs& joinable, __m512i bytes, __m512i before,
   return leads & bytes_between(before, 0x80, 0xBF) & ~joined;
 }
 
-/// The places where letters of three bytes begin, of those kinds that are frequent.
+/// The places where letters of three bytes begin, of the frequent kinds.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
   gnu::always_inline]] inline uint64_t
 wide_letters(__m512i bytes, __m512i second, __m512i third) noexcept {
@@ -85,8 +85,7 @@ wide_signs(__m512i bytes, __m512i second, __m512i third) noexcept {
   return signs | (bytes_equal(bytes, 0xE2) & x80 & bytes_between(third, 0x90, 0xA7));
 }
 
-/// Places of what Family::cjk_runs takes, among those of both: U+4E00..9FA5, and what is left of
-/// 3040..30FF.
+/// Among these places, those of Family::cjk_runs: U+4E00..9FA5, and the rest of 3040..30FF.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
   gnu::always_inline]] inline uint64_t
 wide_cjk(__m512i bytes, __m512i second, __m512i third) noexcept {
@@ -99,7 +98,7 @@ wide_cjk(__m512i bytes, __m512i second, __m512i third) noexcept {
 }
 
 /// The low 16 bits of the code point of a character of three bytes at each of 64 places, given the
-/// bytes there and the two behind.
+/// bytes there and the two after them.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
   gnu::always_inline]] inline void
 wide_numbers(__m512i first, __m512i second, __m512i third, uint16_t* numbers) noexcept {
@@ -113,10 +112,10 @@ wide_numbers(__m512i first, __m512i second, __m512i third, uint16_t* numbers) no
   }
 }
 
-/// Of the places among `asked`, where one character of three bytes begins behind another, those
-/// where the two share a side (JoinablePairs::wide_sides). One in ten does, but which is hard to
-/// guess: so there is no branch for each. `numbers`: of the characters at 67 places, of which the
-/// first three are before the block.
+/// Of the places in `asked`, where one character of three bytes follows another, those where the
+/// two share a side (JoinablePairs::wide_sides). One in ten does, which a branch predictor cannot
+/// guess: so there is no branch for each. `numbers`: those of the characters at 67 places, the
+/// first three of which are before the block.
 [[gnu::target("avx512f,avx512bw,avx512dq,avx512vl,bmi,bmi2,lzcnt,popcnt"),
   gnu::always_inline]] inline uint64_t
 shared_sides(const JoinablePairs& joinable, const uint16_t* numbers, uint64_t asked) noexcept {
@@ -145,10 +144,10 @@ wide_cuts(const JoinablePairs& joinable, const char* from, size_t base, size_t l
   alignas(64) uint16_t with_before[32 + 64];
   uint16_t* const numbers = with_before + 32;
   wide_numbers(bytes, second, third, numbers);
-  // What is before a place must be such a character as well.
+  // The character before a place must be of three bytes too.
   uint64_t behind = known << 3;
   if (base != 0) [[likely]] {
-    const int at = std::countr_zero(known | 8);  // of the first of them: without a branch
+    const int at = std::countr_zero(known | 8);  // of the first of them; avoids a branch
     numbers[at - 3] = wide_number(from + at - 3);
     behind |= static_cast<uint64_t>(is_wide(from + at - 3)) << at;
   }

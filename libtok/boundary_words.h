@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// The algebra of boundary masks, words: contractions, and words that depend on case (o200k,
-// Tekken). The few places that no mask decides are looked at one by one. Inlined as boundary_runs.h
-// is. Not for users of the library. Includes: boundary_masks.h.
+// Words in boundary masks: contractions, and words that depend on case (o200k, Tekken). The few
+// places that masks cannot decide are examined one by one. Inlined like boundary_runs.h. Not for
+// users of the library. Includes: boundary_masks.h.
 #pragma once
 
 #include <bit>
@@ -13,7 +13,7 @@
 
 namespace tok {
 
-/// Bytes of the contraction at text[at], which is an apostrophe; 0 when there is none.
+/// Length in bytes of the contraction at text[at], which is an apostrophe; 0 if there is none.
 template <Rules R>
 size_t contraction_length(std::string_view text, size_t at) noexcept {
   auto letter = [&](size_t i) noexcept -> int {
@@ -27,7 +27,7 @@ size_t contraction_length(std::string_view text, size_t at) noexcept {
   return R.lines && a == 0xC5 && b == 0xBF ? 3 : 0;  // U+017F folds to s
 }
 
-/// Moves the starts behind the apostrophes that begin contractions, given in `quotes`.
+/// Moves the starts after the apostrophes in `quotes`, which begin contractions.
 template <Rules R>
 [[gnu::noinline]] uint64_t cut_contractions(std::string_view text, size_t base, uint64_t quotes,
                                             uint64_t starts, BlockCarry& carry) noexcept {
@@ -44,12 +44,12 @@ template <Rules R>
   return starts;
 }
 
-/// Where a word of o200k's form begins inside a run of letters: at an upper letter behind a lower
-/// part, and at the upper letters that end a run if no lower part is before them but a letter that
-/// can be either: there the pattern goes back to that letter.
+/// Where a word of o200k's form begins inside a run of letters: at an upper-case letter after a
+/// lower part, and at the upper-case letters that end a run if a caseless letter but no lower part
+/// is before them: there the pattern backtracks to that letter.
 [[gnu::always_inline]] inline uint64_t case_starts(const BlockMasks& now,
                                                    BlockCarry& carry) noexcept {
-  uint64_t run = now.letter & ~now.upper;  // a lower part, once there is a lower letter
+  uint64_t run = now.letter & ~now.upper;  // a lower part, if there is a lower-case letter
   uint64_t seeds = now.lower | (run & carry.low);
   uint64_t low = (run & ~(run + seeds)) | seeds;
   uint64_t either = run & ~low;
@@ -68,8 +68,8 @@ template <Rules R>
   return starts;
 }
 
-/// First letters of words, inside which only their case cuts. `goes_on`: letters that follow
-/// something which belongs to the same word, signs aside.
+/// First letters of words, inside which only case causes cuts. `goes_on`: letters that follow
+/// something of the same word, except signs.
 template <Rules R>
 [[gnu::always_inline]] inline uint64_t word_starts(const BlockMasks& now, uint64_t goes_on,
                                                    uint64_t lone, uint64_t edge,
@@ -79,7 +79,7 @@ template <Rules R>
     uint64_t run = now.letter & now.ascii;
     after_lone &= run;
     uint64_t words = run & ~(run + (after_lone | (run & carry.punct_word & 1)));
-    // Such a word ends at its first other letter.
+    // Such a word ends at its first letter of another kind.
     if (((words << 1 | carry.punct_word) & now.letter & ~now.ascii & ~edge) != 0) carry.hard = 1;
     carry.punct_word = words >> 63;
   }
@@ -88,14 +88,14 @@ template <Rules R>
   return starts;
 }
 
-/// o200k's contractions end words: the piece of the letters before the apostrophes in `quotes` goes
-/// on to their ends.
+/// o200k's contractions end words: the piece with the letters before the apostrophes in `quotes`
+/// extends to their ends.
 template <Rules R>
 [[gnu::noinline]] uint64_t join_contractions(std::string_view text, size_t base, uint64_t quotes,
                                              uint64_t starts, unsigned __int128 either,
                                              BlockCarry& carry) noexcept {
   using Wide = unsigned __int128;
-  Wide fresh = 0;  // ends of contractions: an apostrophe there follows no word
+  Wide fresh = 0;  // ends of contractions: an apostrophe there does not follow a word
   for (; quotes != 0; quotes &= quotes - 1) {
     int at = std::countr_zero(quotes);
     if ((fresh >> at & 1) != 0) continue;
@@ -108,7 +108,7 @@ template <Rules R>
     carry.no_cut |= static_cast<uint64_t>(none >> 64);
     carry.cut |= static_cast<uint64_t>(Wide{1} << end >> 64);
     fresh |= Wide{1} << end;
-    // The letter after it is in no lower part, whatever the masks say.
+    // The letter after it is not in a lower part, whatever the masks say.
     if ((either >> end & 1) != 0) carry.hard = 1;
   }
   return starts;

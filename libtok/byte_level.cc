@@ -41,13 +41,13 @@ std::optional<std::string> bytes_of_byte_level(std::string_view text) {
   std::string bytes;
   bytes.reserve(text.size());
   for (size_t at = 0; at < text.size();) {
-    // The alphabet has characters of one and two bytes alone.
+    // The alphabet has only characters of one and two bytes.
     size_t character = static_cast<uint8_t>(text[at++]);
     if (character >= 0x80) {
       const size_t tail = at < text.size() ? static_cast<uint8_t>(text[at++]) : 0;
       if ((character & 0xE0) != 0xC0 || (tail & 0xC0) != 0x80) return std::nullopt;
       character = (character & 0x1F) << 6 | (tail & 0x3F);
-      if (character < 0x80) return std::nullopt;  // longer than need be
+      if (character < 0x80) return std::nullopt;  // overlong form
     }
     if (character >= kAlphabet.byte.size() || kAlphabet.byte[character] < 0) return std::nullopt;
     bytes += static_cast<char>(kAlphabet.byte[character]);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // A set of contexts, each a few bytes on either side of a position inside a token, as a Bloom
-// filter: it may say yes by chance, never no by mistake. What ExactCut and the masks ask.
-// Not here: which contexts there are (merge.cc). Includes: C++ library only.
+// filter: false positives are possible, false negatives are not. ExactCut and the masks query it.
+// Not here: which contexts exist (merge.cc). Includes: C++ library only.
 #pragma once
 
 #include <algorithm>
@@ -21,11 +21,11 @@ struct ContextSide {
 /// The set. Read-only once filled; any number of threads may read.
 class ContextFilter {
  public:
-  /// Most bytes on either side of a position that a context has.
+  /// The most bytes of a context on either side of a position.
   static constexpr size_t kBytes = 3;
 
-  /// Room for so many: 16 bits a context and 3 set, so one question in 200 is answered yes by
-  /// chance.
+  /// Room for this many: 16 bits per context, of which 3 are set, so one query in 200 is a false
+  /// positive.
   explicit ContextFilter(size_t num_contexts = 0)
       : words_(std::bit_ceil(std::max<size_t>(16, num_contexts / 4)), 0) {}
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The plain loop, and the way of a piece that the first table does not have: the second table, the
+// The plain loop, and the path of a piece that the first table does not have: the second table, the
 // table of long pieces, the whole-piece look-up, the exact cut, the merge. None of it allocates in
 // the steady state. The other loops are in encode_avx2.cc
 // and encode_x86.cc. Includes: encode.h.
@@ -11,15 +11,15 @@
 namespace tok {
 namespace {
 
-/// Pieces whose keys are made ahead, so that their cache lines are on the way.
+/// Keys are made this many pieces ahead, so that their cache lines are prefetched.
 constexpr size_t kLookAhead = 64;
 
-/// Longer parts are merged by windows of so many bytes: what one takes, 28 bytes a byte, stays in
+/// Longer parts are merged in windows of this size: one takes 28 bytes for each byte and stays in
 /// the second-level cache.
 constexpr size_t kWindow = size_t{1} << 15;
 
-/// Tags of look-ups among long pieces: a whole piece, or a part of one that must not be taken for
-/// it.
+/// Tags of look-ups among long pieces: a whole piece, or a part of one, which must not be confused
+/// with it.
 constexpr uint8_t kWhole = 0;
 constexpr uint8_t kPart = 1;
 
@@ -34,7 +34,7 @@ void append_words(PieceRun& run, const uint8_t (&words)[16]) {
                                          : write_ids<false>(words, ids));
 }
 
-/// The same for an entry of many ids; false where it does not hold them.
+/// The same for an entry of many ids; false if it does not have them.
 bool append_many(PieceRun& run, const uint8_t (&words)[16]) {
   constexpr size_t kRoom = HotEntry::kMaxMany + 1;
   size_t count;
@@ -78,7 +78,8 @@ void append_short(PieceRun& run, std::string_view piece, PieceKey key, bool whol
   run.out.append({ids, count});
 }
 
-/// Appends a part of a piece between two exact cuts: merged, whatever token has its bytes.
+/// Appends a part of a piece between two exact cuts: it is merged, even if a token has exactly its
+/// bytes.
 void append_part(PieceRun& run, std::string_view part) {
   const Vocab& vocab = run.model.vocab;
   if (part.size() == 1) {
@@ -112,12 +113,12 @@ void append_parts(PieceRun& run, std::string_view piece) {
   size_t begin = 0;
   for (size_t at = 1; at < piece.size(); ++at) {
     const char c = piece[at];
-    // Inside a character there are few cuts, and the question is dear.
+    // Inside a character there are few cuts, and the test is expensive.
     if ((static_cast<uint8_t>(c) & 0xC0) == 0x80) continue;
     if (!run.model.cut.can_cut(piece, at)) continue;
     append_part(run, piece.substr(begin, at - begin));
     begin = at;
-    // In a run of a byte that never joins itself every byte but the last is a part.
+    // In a run of a byte that never merges with itself every byte but the last is a part.
     if (run.model.cut.neighbours().joins(static_cast<uint8_t>(c), static_cast<uint8_t>(c))) {
       continue;
     }
@@ -220,7 +221,7 @@ void PieceRun::add(size_t count, std::span<const uint32_t> new_marks) {
   if (model.level < SimdLevel::avx2) {
     add_plainly(*this, count, new_marks);
   } else {
-    // A group that is not full is filled up with pieces of no bytes.
+    // A group that is not full is filled with empty pieces.
     for (size_t i = 1; i < 4; ++i) bounds[count + i] = end;
     num_marks = static_cast<size_t>(
         std::copy(marks.begin() + first_mark, marks.begin() + num_marks, marks.begin()) -

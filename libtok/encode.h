@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// From pieces to ids: the hot loop, and the way of a piece that is not in a table. This is the seam
-// between cutting (pretokenize.h, boundaries.h) and the text-level work (tokenizer.cc).
-// The loop exists once plainly, and twice for four pieces at a time (encode_avx2.cc,
-// encode_x86.cc).
-// Includes: boundaries.h, hot_table.h, merge.h, piece_cache.h, token_buffer.h.
+// From pieces to ids: the hot loop, and the path of a piece that is not in a table. This connects
+// cutting (pretokenize.h, boundaries.h) and the text-level work (tokenizer.cc). The loop exists
+// once plainly, and twice for four pieces at a time (encode_avx2.cc, encode_x86.cc). Includes:
+// boundaries.h, hot_table.h, merge.h, piece_cache.h, token_buffer.h.
 #pragma once
 
 #include <algorithm>
@@ -24,7 +23,7 @@
 
 namespace tok {
 
-/// What is known of a tokenizer where pieces become ids. Immutable, shared by threads.
+/// The parts of a tokenizer that turn pieces into ids. Immutable, shared by threads.
 struct PieceModel {
   const Vocab& vocab;
   const ExactCut& cut;
@@ -32,7 +31,7 @@ struct PieceModel {
   SimdLevel level;
 
   /// Whether a text may be cut inside its pieces wherever ExactCut allows, each part being looked
-  /// up like a piece: a part never means something else than the same bytes as a piece.
+  /// up like a piece: a part always has the same ids as a piece of the same bytes.
   bool parts_are_pieces() const noexcept {
     return !vocab.whole_piece_first() || !hot.has_unreachable_tokens();
   }
@@ -53,7 +52,7 @@ struct PieceScratch {
   std::vector<int32_t> merged;
 };
 
-/// What becomes of the texts of a row (boundaries.h) beside their ids.
+/// Results for the texts of a row (boundaries.h) besides their ids.
 struct TextLengths {
   int32_t end_id = kNoId;            ///< appended to each text that has ids; kNoId: nothing is
   size_t begin = 0;                  ///< index in the buffer of the current text's first id
@@ -73,11 +72,11 @@ struct TextLengths {
   }
 };
 
-/// Appends the ids of one piece by the plain law: whole-piece look-up if the vocabulary has it,
-/// else merge_piece_plain. What PieceRun must equal.
+/// Appends the ids of one piece by the reference implementation: whole-piece look-up if the
+/// vocabulary has it, else merge_piece_plain. PieceRun must equal it.
 void encode_piece_plain(const Vocab& vocab, std::string_view piece, std::vector<int32_t>& out);
 
-/// The last bytes of a text with room behind them, so that 16 can be read from any position.
+/// The last bytes of a text with room after them, so that 16 can be read from any position.
 struct TextTail {
   std::array<char, 48> bytes{};
   size_t from;  ///< position in the text of bytes[0]
@@ -91,7 +90,7 @@ struct TextTail {
   }
 };
 
-/// Four pieces whose keys are made, and that wait until they are looked up.
+/// Four pieces whose keys are made, queued for the look-up.
 struct alignas(128) WaitingGroup {
   uint8_t keys[64];       ///< four keys of 16 bytes
   const char* places[4];  ///< where a key's first place lies
@@ -99,15 +98,15 @@ struct alignas(128) WaitingGroup {
   uint32_t ends[4];
 };
 
-/// Neighbouring pieces on their way to ids, in blocks. Results depend neither on the tables'
-/// contents nor on the level nor on the blocks.
+/// Encodes consecutive pieces, in blocks. Results do not depend on the tables' contents, the level
+/// or the blocks.
 /// Range: a piece is shorter than 2^31 bytes; with a buffer of IdWidth::two all ids of the
 /// vocabulary are below 65,536. State: `text` may be read up to its own end, no further.
 class PieceRun {
  public:
   static constexpr size_t kBlock = 1024;  ///< most pieces of one add()
 
-  /// The first piece begins at `begin`. `lengths`: null, or what is told where texts end.
+  /// The first piece begins at `begin`. `lengths`: null, or receives the ends of texts.
   PieceRun(const PieceModel& piece_model, std::string_view whole_text, size_t begin,
            PieceScratch& piece_scratch, TokenBuffer& ids, TextLengths* text_lengths = nullptr);
 
@@ -118,13 +117,13 @@ class PieceRun {
   /// four that `marks` numbers. The ids of the last few may be appended only by a later call.
   void add(size_t count, std::span<const uint32_t> marks = {});
 
-  /// Appends the ids of all that was taken. To be called at the end.
+  /// Appends the remaining ids. Call at the end.
   void finish();
 
   // For the loops:
 
-  /// Groups of four pieces whose keys are made before the first of them is looked up: while one
-  /// group is encoded, the lines of the tables that the next ones need are on the way.
+  /// How many groups of four pieces have their keys made before the first of them is looked up:
+  /// while one group is encoded, the tables' lines for the next ones are prefetched.
   static constexpr size_t kAhead = 32;
   /// Words that a loop may write past the last id, an entry's padding included.
   static constexpr size_t kWordsPerPiece = 8;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // The hot loop for AVX2: one piece in each register of 16 bytes, one comparison and one branch for
-// four of them. Its plain twin is in encode.cc. Includes: encode_groups.h.
+// four of them. The plain version is in encode.cc. Includes: encode_groups.h.
 #include "libtok/encode_groups.h"
 
 #if defined(__x86_64__)
@@ -13,8 +13,8 @@ namespace tok {
 
 namespace {
 
-/// For each number of bytes up to 15: what keeps so many of a key's bytes. None for 16, which
-/// stands for any number over 15 and is in no entry's key.
+/// For each number of bytes up to 15: the mask that keeps that many of a key's bytes. None for 16,
+/// which means any number over 15 and is in no entry's key.
 struct alignas(16) KeyMask {
   std::array<uint8_t, 16> bytes;
 };
@@ -132,7 +132,7 @@ void finish_groups_avx2(PieceRun& run) { finish_groups<OneByOneLoop>(run); }
 
 #else
 
-// No level leads here.
+// Never called: no level uses it.
 void add_groups_avx2(PieceRun&, size_t) {}
 void finish_groups_avx2(PieceRun&) {}
 

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// What the loops of encode_x86.cc and encode_avx2.cc share: in which order groups of four pieces
-// are made and encoded, where texts end, a group that has to be looked at piece by piece. Not for
-// other callers. Includes: encode.h.
+// What the loops of encode_x86.cc and encode_avx2.cc share: the order in which groups of four
+// pieces are made and encoded, the ends of texts, and groups that have to be looked up piece by
+// piece. Not for other callers. Includes: encode.h.
 #pragma once
 
 #include <algorithm>
@@ -27,7 +27,7 @@ inline const char* entries_of(const PieceRun& run) noexcept {
 }
 
 #if defined(__x86_64__)
-/// write_ids in a few instructions; `at` is where an entry's words lie. Eight ids are written.
+/// write_ids in a few instructions; `at` is the place of an entry's words. Eight ids are written.
 template <bool kNarrow, typename Id>
 [[gnu::target("avx2"), gnu::always_inline]] inline size_t put_ids(const char* at,
                                                                   Id* ids) noexcept {
@@ -79,11 +79,10 @@ Id* end_text(PieceRun& run, Id* ids) {
   return run.lengths->end_text(run.out, ids);
 }
 
-/// What an instruction set has to give; the functions are its own because they are compiled for it.
-/// Loop::make(run, from, to) makes groups from..to of the block;
-/// Loop::encode_and_make(run, from, to, ids) does so and encodes as many that wait;
-/// Loop::encode_waiting(run, count, ids) encodes without making any.
-/// Each counts what it did in run.made and run.encoded.
+/// What each instruction set provides, in functions compiled for it. Loop::make(run, from, to)
+/// makes groups from..to of the block; Loop::encode_and_make(run, from, to, ids) does so and
+/// encodes as many queued ones; Loop::encode_waiting(run, count, ids) only encodes. Each updates
+/// run.made and run.encoded.
 template <typename Loop, bool kNarrow, typename Id>
 void add_groups_as(PieceRun& run, size_t num_groups) {
   Id* ids = run.out.reserve_more<Id>(PieceRun::kWords);

@@ -2,8 +2,8 @@
 // The hot loop for AVX-512, four pieces in each register: four unaligned loads of 16 bytes,
 // everything past each piece's end set to zero and its length put into the last byte; one
 // multiplication hashes all four; one comparison says whether all four are known. Then four stores,
-// and one branch that is nearly always taken the same way. No tail: a group is filled up with
-// pieces of no bytes, which an empty slot answers. Includes: encode_groups.h.
+// and one well-predicted branch. There is no tail loop: a group is filled with empty pieces, which
+// an empty slot matches. Includes: encode_groups.h.
 #include "libtok/encode_groups.h"
 
 #if defined(__x86_64__)
@@ -21,9 +21,8 @@ namespace tok {
 
 namespace {
 
-/// Groups that are made between a group and the asking for its lines. Asked for at once, the eight
-/// bytes of a place would be loaded from a wider store that is still on its way, which takes
-/// processors long.
+/// A group's lines are prefetched after this many more groups were made. Prefetching at once would
+/// load the eight bytes of a place from a wider store that is still in flight, which stalls.
 constexpr size_t kFetchLater = 16;
 
 /// 0..15 in each 16 bytes.
@@ -99,7 +98,7 @@ struct GroupLoop {
     std::memcpy(group.places, &places, sizeof group.places);
   }
 
-  /// Asks for the lines where the pieces of a group are looked up.
+  /// Prefetches the lines in which the pieces of a group are looked up.
   [[gnu::always_inline]] static inline void fetch(const WaitingGroup& group) noexcept {
     for (size_t i = 0; i < 4; ++i) _mm_prefetch(group.places[i], _MM_HINT_T0);
   }
@@ -150,7 +149,7 @@ struct GroupLoop {
       PieceRun& run, size_t from, size_t to, Id* ids) {
     const char* const text = run.text.data();
     __m512i table = table_of(run);
-    // Groups from here on have a piece of which 16 bytes cannot be read.
+    // Groups from here on have a piece from which 16 bytes cannot be read.
     size_t near_end = to;
     while (near_end > from && run.bounds[4 * near_end - 1] + size_t{16} > run.text.size()) {
       --near_end;
@@ -199,7 +198,7 @@ void finish_groups_avx512(PieceRun& run) {
 
 #else
 
-// No level leads here.
+// Never called: no level uses it.
 void add_groups_avx512(PieceRun&, size_t) {}
 void finish_groups_avx512(PieceRun&) {}
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The hash of bytes that tables of this library are ordered by; it is in no file. Not here: that of
-// the short pieces' keys, which vectors compute (hot_entry.h). Included by .cc files only.
+// The hash of bytes for this library's tables; no file contains it. Not here: the hash of short
+// pieces' keys, which is computed with vectors (hot_entry.h). Included by .cc files only.
 #pragma once
 
 #include <bit>
@@ -11,7 +11,7 @@
 
 namespace tok {
 
-/// One step: what is known so far, and eight bytes.
+/// One step: adds eight bytes to the hash so far.
 constexpr uint64_t hash_step(uint64_t hash, uint64_t word) noexcept {
   return (hash ^ word) * 0xD6E8FEB86659FD93u;
 }
@@ -20,13 +20,13 @@ constexpr uint64_t hash_begin(size_t size, uint64_t seed) noexcept {
 }
 constexpr uint64_t hash_end(uint64_t hash) noexcept { return hash ^ hash >> 32; }
 
-/// Of up to eight bytes, given as a word with zeros above them: every step can be undone, so that
-/// two of one size never have one hash.
+/// Hash of up to eight bytes, given as a word with zeros above them. Every step is invertible, so
+/// different words of the same size have different hashes.
 constexpr uint64_t hash_word(uint64_t word, size_t size, uint64_t seed = 0) noexcept {
   return hash_end(hash_step(hash_begin(size, seed), word));
 }
 
-/// Of any bytes; another seed gives another order.
+/// Hash of any bytes; another seed gives another hash function.
 inline uint64_t hash_bytes(std::string_view bytes, uint64_t seed = 0) noexcept {
   uint64_t hash = hash_begin(bytes.size(), seed), word;
   const char* at = bytes.data();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // An entry of the tables of short pieces: 32 bytes, a piece's bytes and its ids; and the hash that
-// says where it lies. Not here: the tables (hot_table.h). Includes: piece_cache.h for PieceKey.
+// gives its place. Not here: the tables (hot_table.h). Includes: piece_cache.h for PieceKey.
 #pragma once
 
 #include <algorithm>
@@ -21,10 +21,10 @@ constexpr uint64_t hot_hash(PieceKey key) noexcept {
   return (a & 0xFFFFFFFFu) * (a >> 32) + (b & 0xFFFFFFFFu) * (b >> 32);
 }
 
-/// A piece of at most 15 bytes and its ids. Where all ids of the vocabulary fit 16 bits an entry is
+/// A piece of at most 15 bytes and its ids. If all ids of the vocabulary fit in 16 bits an entry is
 /// narrow: seven ids and their number as eight 16-bit words; else it is wide: five ids of three
-/// bytes, the lowest first, and their number in the last byte. The key of nothing, with no ids, is
-/// what an empty slot holds: a piece of no bytes is always found.
+/// bytes, the lowest first, and their number in the last byte. An empty slot has the key of the
+/// empty piece, with no ids: so an empty piece is always found.
 struct alignas(32) HotEntry {
   PieceKey key;
   uint8_t words[16];
@@ -33,7 +33,7 @@ struct alignas(32) HotEntry {
   static constexpr size_t kWideIds = 5;
   static constexpr size_t max_ids(bool narrow) noexcept { return narrow ? kNarrowIds : kWideIds; }
 
-  /// Sets the ids; false, and nothing is changed, when there are too many or one is too large.
+  /// Sets the ids; returns false and changes nothing if there are too many or one is too large.
   bool set_ids(bool narrow, std::span<const int32_t> ids) noexcept {
     if (ids.size() > max_ids(narrow)) return false;
     if (narrow) {
@@ -53,9 +53,9 @@ struct alignas(32) HotEntry {
     return true;
   }
 
-  /// Makes it the entry of a piece that has more ids than places. Where the last place's id is also
-  /// that of all behind it, as in runs of blanks, the entry holds them; else none, and
-  /// holds_many() is false: they are in the PieceCache.
+  /// Makes it the entry of a piece with more ids than places. If all remaining ids equal the one in
+  /// the last place, as in runs of blanks, the entry represents them; otherwise it has none,
+  /// holds_many() is false, and the ids are in the PieceCache.
   void set_many_ids(bool narrow, std::span<const int32_t> ids) noexcept {
     const std::span<const int32_t> first = ids.first(std::min(ids.size(), max_ids(narrow)));
     const bool same = std::all_of(ids.begin() + static_cast<ptrdiff_t>(first.size()), ids.end(),
@@ -78,8 +78,8 @@ struct alignas(32) HotEntry {
 };
 static_assert(sizeof(HotEntry) == 32);
 
-/// Writes the ids in an entry's words: eight (narrow) or five (wide) are written, of which the
-/// returned number counts. Range: `Id` holds every id of the vocabulary.
+/// Writes the ids in an entry's words: eight (narrow) or five (wide) are written; the returned
+/// number says how many are valid. Range: `Id` holds every id of the vocabulary.
 template <bool kNarrow, typename Id>
 size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
   if constexpr (kNarrow) {
@@ -97,8 +97,8 @@ size_t write_ids(const uint8_t (&words)[16], Id* out) noexcept {
   }
 }
 
-/// Writes all ids of an entry of many: PieceKey::kMaxBytes are written and one more, of which the
-/// returned number counts; 0 where the entry does not hold them.
+/// Writes all ids of an entry of many: PieceKey::kMaxBytes + 1 are written; the returned number
+/// says how many are valid; 0 if the entry does not have them.
 template <bool kNarrow, typename Id>
 size_t write_many_ids(const uint8_t (&words)[16], Id* out) noexcept {
   const size_t count = write_ids<kNarrow>(words, out);

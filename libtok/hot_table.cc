@@ -12,7 +12,7 @@ namespace {
 
 constexpr PieceKey kNoKey{0, 0};
 
-/// Whether `held` is `key`, or the same with many ids.
+/// Whether `held` is `key`, or the same piece with many ids.
 bool same_piece(const PieceKey& held, const PieceKey& key) noexcept {
   return held.low == key.low && held.as_one().high == key.high;
 }
@@ -28,8 +28,8 @@ HotTable::HotTable(const Vocab& vocab, const DoParts& do_parts)
   has_unreachable_tokens_ = std::ranges::find(unreachable, true) != std::end(unreachable);
 }
 
-/// Seeds the places of a part, and sees to its share of the longer tokens; whether one of its
-/// tokens is not what merging gives.
+/// Seeds the places of a part, and checks its share of the longer tokens; returns whether one of
+/// its tokens is not what merging gives.
 bool HotTable::seed_part(const Vocab& vocab, size_t part) {
   MergeScratch scratch;
   std::vector<int32_t> ids;
@@ -37,7 +37,7 @@ bool HotTable::seed_part(const Vocab& vocab, size_t part) {
     int32_t id;
     uint64_t hash;
   };
-  // Tokens a few ahead have their lines on the way: most of them are in no cache yet.
+  // Prefetches the lines of tokens a few ahead: most of them are in no cache yet.
   constexpr size_t kAhead = 16;
   Waiting waiting[kAhead];
   size_t count = 0;
@@ -62,7 +62,8 @@ bool HotTable::seed_part(const Vocab& vocab, size_t part) {
   return unreachable;
 }
 
-/// Puts a token into the table where there is room; whether it is not what merging its bytes gives.
+/// Adds a token to the table if there is room; returns whether it is not what merging its bytes
+/// gives.
 bool HotTable::seed(const Vocab& vocab, int32_t id, uint64_t hash, MergeScratch& scratch,
                     std::vector<int32_t>& ids) {
   const std::string_view bytes = vocab.bytes(id);
@@ -104,14 +105,14 @@ bool HotScratch::find(const HotTable& table, const PieceKey& key, uint64_t hash,
                 HotTable::kPlaces * sizeof(HotEntry));
   }
   const bool learns = own_ != nullptr && !HotTable::stays_empty(place);
-  // While a line has room nothing of it is in the second table, and that line is far away.
+  // While a line has room none of its pieces is in the second table, which is in a distant cache.
   if (learns && find_entry(own_.get(), place, kNoKey) != nullptr) return false;
   HotEntry* const pair = warm_pair(hash);
   const size_t way = same_piece(pair[0].key, key) ? 0 : 1;
   if (!same_piece(pair[way].key, key)) return false;
   entry = pair[way];
   if (!learns) return true;
-  // Asked for again: it takes the place of one of the two that the first table has there.
+  // Looked up again: it replaces one of the two entries of its line in the first table.
   pair[way] = HotEntry{};
   HotEntry& loser = own_[place ^ (++questions_ & 1)];
   const HotEntry out = std::exchange(loser, entry);
@@ -133,7 +134,7 @@ void HotScratch::insert(const HotEntry& entry, uint64_t hash) noexcept {
 }
 
 void HotScratch::insert_warm(const HotEntry& entry, uint64_t hash) noexcept {
-  // The newest comes first; the older of the two leaves.
+  // The newest is first; the older of the two is evicted.
   HotEntry* const pair = warm_pair(hash);
   if (pair[0].key != kNoKey) pair[1] = pair[0];
   pair[0] = entry;

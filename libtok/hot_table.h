@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Pieces whose ids are known, found four at a time: a table of 32-byte entries, two to a line,
-// keyed by a piece's own bytes. One seeded from the vocabulary is shared by all workers and never
-// written; a worker that meets many other pieces takes a copy and lets frequent ones move in. An
-// entry holds what merging gives for the whole piece, so contents never change results.
+// keyed by a piece's own bytes. One table, seeded from the vocabulary, is shared by all workers and
+// never written; a worker that finds many other pieces makes a copy, to which frequent ones are
+// added. An entry holds what merging gives for the whole piece, so contents never change results.
 // Not here: what an entry looks like (hot_entry.h), pieces of more than 15 bytes (piece_cache.h),
 // the loop (encode_x86.cc). Includes: hot_entry.h, vocab.h, merge.h, zeroed.h.
 #pragma once
@@ -20,8 +20,8 @@
 
 namespace tok {
 
-/// Where a key is among `entries`; null where it is not. Two neighbouring entries share a cache
-/// line: a hash names one of them, the key's first place, and the other is its second.
+/// Finds a key among `entries`; null if it is not there. Two neighbouring entries share a cache
+/// line: the hash gives one of them, the key's first place, and the other is its second.
 inline const HotEntry* find_entry(const HotEntry* entries, size_t place,
                                   const PieceKey& key) noexcept {
   if (entries[place].key == key) return &entries[place];
@@ -33,7 +33,7 @@ using HotEntries = Zeroed<HotEntry>;
 /// The table that all workers share. Immutable; any number of threads may read.
 class HotTable {
  public:
-  /// Where a place begins in a hash.
+  /// The bit of a hash at which a place begins.
   static constexpr int kShift = 24;
   static constexpr size_t kPlaces = size_t{1} << 19;  ///< 16 MiB
 
@@ -46,7 +46,7 @@ class HotTable {
     return (hash >> kShift) & (kPlaces - 1);
   }
 
-  /// Whether a place shares a line with the one that the key of nothing names: both stay empty.
+  /// Whether a place is in the line of the empty piece's key, which stays empty.
   static constexpr bool stays_empty(size_t place) noexcept {
     return place / 2 == place_of(hot_hash({0, 0})) / 2;
   }
@@ -54,12 +54,12 @@ class HotTable {
   const HotEntry* entries() const noexcept { return entries_.get(); }
   bool narrow() const noexcept { return narrow_; }
 
-  /// Whether a token of the vocabulary is not what merging its bytes gives. Only then a part of a
-  /// piece may mean something else than the same bytes as a piece, under whole_piece_first.
+  /// Whether a token of the vocabulary is not what merging its bytes gives. Only then can a part of
+  /// a piece have other ids than a piece of the same bytes, under whole_piece_first.
   bool has_unreachable_tokens() const noexcept { return has_unreachable_tokens_; }
 
  private:
-  /// The table is seeded in so many parts, each with its own of the places.
+  /// The table is seeded in this many parts, each with its own places.
   static constexpr size_t kSeedParts = 2;
 
   bool seed_part(const Vocab& vocab, size_t part);
@@ -71,8 +71,8 @@ class HotTable {
   bool has_unreachable_tokens_ = false;
 };
 
-/// What one worker keeps beside the shared table: a second table of pieces it has met, and, once
-/// that pays, its own copy of the first. Bounded; belongs to one thread at a time.
+/// One worker's tables besides the shared one: a second table of pieces that it has found, and,
+/// once that pays, its own copy of the first. Bounded; one thread at a time.
 class HotScratch {
  public:
   /// `num_warm`: entries of the second table, rounded up to a power of two; 0 switches it off, and
@@ -84,26 +84,25 @@ class HotScratch {
     return own_ != nullptr ? own_.get() : table.entries();
   }
 
-  /// Looks a piece up that is not in its places of the first table, unless as one of many ids, and
-  /// in the second table; true when it is there, under its key or that of many ids. What is asked
-  /// for again moves to the worker's copy of the first table, whose entry there takes its place
-  /// here.
+  /// Looks up a piece that is not under its own key in the first table: there as one of many ids,
+  /// and in the second table. True if found, under its key or that of many ids. A piece that is
+  /// looked up again is swapped with an entry of the worker's copy of the first table.
   bool find(const HotTable& table, const PieceKey& key, uint64_t hash, HotEntry& entry);
 
-  /// Remembers a piece: in the worker's copy of the first table where that has room, else in the
-  /// second.
+  /// Stores a piece: in the worker's copy of the first table if it has room, else in the second.
   void insert(const HotEntry& entry, uint64_t hash) noexcept;
 
-  /// A piece was found in its second place, beside `place`: what often is changes places.
+  /// A piece was found in its second place, beside `place`: frequent entries are swapped to the
+  /// first.
   void found_in_second(size_t place) noexcept;
 
   /// Bytes of memory held.
   size_t memory() const noexcept;
 
  private:
-  /// Questions to the second table before the first one is copied.
+  /// Look-ups in the second table before the first one is copied.
   static constexpr uint32_t kLearnAfter = 256;
-  /// Of so many pieces found in their second place one changes places.
+  /// One of this many pieces found in their second place is swapped.
   static constexpr uint32_t kChangeOneOf = 8;
 
   void insert_warm(const HotEntry& entry, uint64_t hash) noexcept;

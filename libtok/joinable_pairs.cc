@@ -1,4 +1,4 @@
-// Pairs of wide characters, asked one by one.
+// Pairs of wide characters, tested one by one.
 // SPDX-License-Identifier: MIT
 #include "libtok/joinable_pairs.h"
 
@@ -12,7 +12,7 @@ bool JoinablePairs::joins_wide(const uint8_t* second) const noexcept {
   if ((wide_sides[wide_number(before)].left & wide_sides[wide_number(before + 3)].right) == 0) {
     return false;
   }
-  // Contexts of two whole characters are by far the most.
+  // Contexts of two whole characters are by far the most frequent.
   for (size_t i = 3; i > 0; --i) {
     uint32_t left = 0;
     for (size_t k = 0; k < i; ++k) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Which bytes, and which characters of three bytes, some merge may join: what masks ask to cut text
-// inside its pieces. Not here: how it is made of a vocabulary, why a cut changes no id (ExactCut in
-// merge.h). Includes: context_filter.h.
+// Which bytes, and which characters of three bytes, some merge may join: the masks use it to cut
+// text inside its pieces. Not here: how it is built from a vocabulary, and why a cut changes no id
+// (ExactCut in merge.h). Includes: context_filter.h.
 #pragma once
 
 #include <cstddef>
@@ -12,8 +12,8 @@
 
 namespace tok {
 
-/// Of a character of three bytes, as the left and as the right of two: bits of the right sides of
-/// all contexts in which it can be that. Two without a common bit are in none.
+/// For a character of three bytes, as the left and as the right of two: bits for the right sides of
+/// all contexts in which it can be so. Two characters without a common bit share no context.
 struct WideSides {
   uint64_t left, right;
 };
@@ -31,12 +31,12 @@ inline uint16_t wide_number(const char* at) noexcept {
 /// Which two neighbouring bytes some merge may join: made by ExactCut.
 struct JoinablePairs {
   uint64_t pairs[65536 / 64] = {};  ///< bit first * 256 + second
-  uint16_t wide[64] = {};  ///< the same for 0x80 + i before 0xE0 + bit: what wide characters need
+  uint16_t wide[64] = {};  ///< the same for 0x80 + i before 0xE0 + bit, for wide characters
   ContextFilter contexts;  ///< up to three bytes on either side of each position inside a token
-  /// For each character of three bytes; empty where nothing is known.
+  /// For each character of three bytes; empty if not used.
   std::vector<WideSides> wide_sides;
-  ContextFilter wide_contexts;  ///< those of `contexts` that two such characters can be in: few
-  bool asks_contexts = false;   ///< whether the sides leave much to be asked of them
+  ContextFilter wide_contexts;  ///< the few of `contexts` in which two such characters can be
+  bool asks_contexts = false;   ///< whether `wide_contexts` must be queried as well
 
   bool joins(uint8_t first, uint8_t second) const noexcept {
     unsigned pair = static_cast<unsigned>(first) << 8 | second;
@@ -52,7 +52,7 @@ struct JoinablePairs {
   /// Whether some merge may join two characters of three bytes each, the second of which begins at
   /// `second`. True for any other bytes before it. Range: three bytes are readable on either side.
   bool joins_wide(const uint8_t* second) const noexcept;
-  /// Of the places among bits of `asked`, counted from `from`, those where it says no.
+  /// Of the places in the bits of `asked`, counted from `from`, those where joins_wide() is false.
   uint64_t wide_cuts(const char* from, uint64_t asked) const noexcept;
 };
 

@@ -13,14 +13,14 @@ namespace {
 /// Pieces up to this many symbols are merged by linear search, which beats a heap there.
 constexpr size_t kLinearSymbols = 32;
 
-/// With more contexts between wide characters their sides have so many bits that two unrelated ones
-/// often have a common one.
+/// With more contexts between wide characters than this their sides have so many bits that
+/// unrelated ones often share one.
 constexpr size_t kFewContexts = 1024;
 
 constexpr uint32_t kNone = UINT32_MAX;
 
-/// Writes the first symbols of a piece, one a byte: bytes without a token are dropped or become
-/// unk_id, which fuses with an unk_id just before it where the vocabulary says so.
+/// Writes the first symbols of a piece, one for each byte: bytes without a token are dropped or
+/// become unk_id, which fuses with an unk_id just before it where the vocabulary says so.
 template <typename Write>
 void first_symbols(const Vocab& vocab, std::string_view piece, Write write) {
   bool after_unk = false;
@@ -29,7 +29,7 @@ void first_symbols(const Vocab& vocab, std::string_view piece, Write write) {
     if (id != kNoId) {
       after_unk = false;
     } else {
-      // A dropped byte is no symbol, but without unk_id there is nothing to fuse either.
+      // A dropped byte is not a symbol; without unk_id there is nothing to fuse.
       if (vocab.unk_id() == kNoId || (after_unk && vocab.fuse_unk())) continue;
       id = vocab.unk_id();
       after_unk = true;
@@ -38,9 +38,9 @@ void first_symbols(const Vocab& vocab, std::string_view piece, Write write) {
   }
 }
 
-/// Merges up to kLinearSymbols symbols. Nothing is moved: a symbol that was absorbed leaves a gap,
-/// and `alive` says which are left. A pair that merges waits at its left symbol under its rank and
-/// its place, so that the smallest number is the next merge.
+/// Merges up to kLinearSymbols symbols. Nothing is moved: an absorbed symbol leaves a gap, and
+/// `alive` says which are left. The merge of a pair is stored at its left symbol as a number from
+/// its rank and its place, so that the smallest number is the next merge.
 size_t merge_linear(const Vocab& vocab, std::string_view piece, int32_t* ids, size_t count) {
   uint64_t waiting[kLinearSymbols];
   int32_t merged[kLinearSymbols];
@@ -144,7 +144,8 @@ ContextSide right_side(const char* begin, size_t size) noexcept {
   return {bytes, size};
 }
 
-/// Whether two characters of three bytes may meet between two bytes.
+/// Whether one character of three bytes may end with the first byte and another begin with the
+/// second.
 bool between_wide(char before, char behind) noexcept {
   return (before & 0xC0) == 0x80 && (behind & 0xF0) == 0xE0;
 }
@@ -248,7 +249,7 @@ ExactCut::ExactCut(const Vocab& vocab, int few_wide) {
   }
   int joined_wide = 0;
   for (const uint16_t row : neighbours_.wide) joined_wide += std::popcount(row);
-  if (joined_wide <= few_wide) {  // two bytes tell enough, and sooner
+  if (joined_wide <= few_wide) {  // testing two bytes is enough, and faster
     neighbours_.wide_sides.clear();
   }
   for (unsigned byte = 0; byte < 256; ++byte) {
@@ -272,7 +273,7 @@ void ExactCut::add_context(std::string_view token, size_t at,
   // The characters of three bytes that end with the left side, and those that begin with the right.
   const auto mark = [&](uint64_t WideSides::*side, uint32_t first, uint32_t step, uint32_t count,
                         uint64_t number) {
-    // Short sides are few and have many characters, and come again and again.
+    // Short sides are few, have many characters, and recur often.
     const uint64_t key =
         (number << 1 | (side == &WideSides::left)) << 32 | uint64_t{first} << 13 | count;
     if (count > 1 && !marked.insert(key).second) return;

@@ -1,4 +1,4 @@
-// The table of quiet code points, and the walk that gives ICU only what may change.
+// The table of quiet code points; only text that may change is passed to ICU.
 // SPDX-License-Identifier: MIT
 #include "libtok/normalize.h"
 
@@ -45,16 +45,16 @@ const icu::Normalizer2* icu_normalizer(NormalForm form) {
   return normalizer;
 }
 
-/// Whether the reference knows a code point; what it does not know it neither decomposes, nor
-/// composes, nor reorders.
+/// Whether the reference knows a code point; an unknown one is never decomposed, composed or
+/// reordered.
 bool known_to_reference(char32_t code_point) {
   UVersionInfo age;
   u_charAge(static_cast<UChar32>(code_point), age);
   return age[0] != 0 && age[0] <= kReferenceVersion;
 }
 
-/// A code point is quiet when it stays as it is whatever stands around it, and nothing moves or
-/// composes across its left edge.
+/// A code point is quiet if it never changes, whatever is around it, and nothing moves or composes
+/// across its left edge.
 class QuietTable {
  public:
   explicit QuietTable(NormalForm form) : normalizer_(icu_normalizer(form)) {
@@ -79,7 +79,7 @@ class QuietTable {
   }
 
   const icu::Normalizer2* normalizer_;
-  std::array<uint64_t, kNumBlocks> quiet_{};  ///< a bit a code point
+  std::array<uint64_t, kNumBlocks> quiet_{};  ///< one bit for each code point
 };
 
 const QuietTable& quiet_table(NormalForm form) {
@@ -156,7 +156,7 @@ void normalize(std::string_view text, NormalForm form, std::string& out) {
   out.clear();
   size_t copied = 0;
   while (copied < text.size()) {
-    // A span goes from the quiet character before a loud one to the next quiet character.
+    // A span extends from the quiet character before a loud one to the next quiet character.
     size_t begin = copied;
     const size_t loud = find_loud(text, copied, table, begin);
     if (loud == text.size()) break;

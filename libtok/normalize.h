@@ -1,7 +1,7 @@
 // Unicode normalisation as Hugging Face tokenizers does it: a quick check that passes clean text at
-// memory speed, and ICU for the spans around what is not clean.
-// The reference's tables are of Unicode 9.0, so code points assigned later are left alone here
-// whatever version ICU has; the stability policy makes all others agree.
+// memory speed, and ICU for the spans around characters that may change. The reference's tables are
+// of Unicode 9.0, so code points assigned later are left alone here whatever version ICU has; the
+// stability policy makes all others agree.
 // Not here: cleaning of corpora (the tools normalise with the newest tables they have).
 // Includes: loaders.h; ICU only in the .cc file.
 // Source: tokenizers 0.23 (unicode-normalization-alignments 0.1), UAX #15.

@@ -1,6 +1,6 @@
-// How a work in independent parts is done. This library has no threads of its own: a caller that
-// has some says how they share the loading of a tokenizer. Results never depend on it.
-// Includes: C++ library only.
+// How to run independent parts of a task. This library creates no threads: a caller that has some
+// can share the loading of a tokenizer among them. Results never depend on it. Includes: C++
+// library only.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -9,8 +9,8 @@
 
 namespace tok {
 
-/// Calls part(0) to part(count - 1), at once or one after the other, and returns when all have
-/// returned. Of what parts throw, that of the first part comes out.
+/// Calls part(0) to part(count - 1), in parallel or one after another, and returns when all have
+/// returned. If parts throw, the exception of the first one is rethrown.
 using DoParts = std::function<void(size_t count, const std::function<void(size_t)>& part)>;
 
 /// On the calling thread.

@@ -1,4 +1,4 @@
-// PieceCache: where an entry lies, what it holds.
+// PieceCache: places and contents of entries.
 // SPDX-License-Identifier: MIT
 #include "libtok/piece_cache.h"
 
@@ -11,7 +11,7 @@ namespace tok {
 
 namespace {
 
-/// Of so many entries that are not large there is one that is.
+/// There is one large entry for this many usual ones.
 constexpr size_t kUsualPerLarge = 8;
 
 }  // namespace
@@ -45,7 +45,7 @@ std::span<const int32_t> PieceCache::Table<AnEntry>::find(std::string_view piece
 template <typename AnEntry>
 void PieceCache::Table<AnEntry>::insert(std::string_view piece, uint8_t tag,
                                         std::span<const int32_t> ids) noexcept {
-  // The newest comes first; the older of the two leaves.
+  // The newest is first; the older of the two is evicted.
   AnEntry& entry = *pair(piece, tag);
   if (entry.size != 0) *(&entry + 1) = entry;
   std::memcpy(entry.bytes, piece.data(), piece.size());

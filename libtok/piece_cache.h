@@ -1,7 +1,6 @@
-// Pieces already encoded, of one worker: bounded, without allocation once made. An entry holds what
-// merge_piece gives for the same bytes, so contents never change results, only speed.
-// Not here: what a piece's ids are (merge.h, encode.h).
-// Includes: zeroed.h.
+// One worker's cache of encoded pieces: bounded, without allocation once constructed. An entry has
+// what merge_piece gives for the same bytes, so contents affect only speed. Not here: computing a
+// piece's ids (merge.h, encode.h). Includes: zeroed.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -45,13 +44,13 @@ struct PieceKey {
     return {low, high | static_cast<uint64_t>(size) << 56};
   }
 
-  /// The same bytes under another name: a segment of a longer piece, for which a whole-piece
-  /// look-up must not count.
+  /// The same bytes under another key: a segment of a longer piece, for which a whole-piece look-up
+  /// must not be used.
   PieceKey as_segment() const noexcept { return {low, high | uint64_t{0x80} << 56}; }
   bool is_segment() const noexcept { return high >> 63 != 0; }
 
-  /// The same piece where it has more ids than a HotEntry has places for: no loop takes such an
-  /// entry for one that it may copy.
+  /// The key of the same piece if it has more ids than fit in a HotEntry, so that no loop copies
+  /// such an entry.
   PieceKey as_many() const noexcept { return {low, high | kMany}; }
   PieceKey as_one() const noexcept { return {low, high & ~kMany}; }
   bool is_many() const noexcept { return (high & kMany) != 0; }
@@ -65,18 +64,20 @@ class PieceCache {
   static constexpr size_t kDefaultEntries = size_t{1} << 15;  ///< 5 MiB
   static constexpr size_t kMaxIds = 32;                       ///< most ids of an entry
 
-  /// Room for `num_entries` that are not large, rounded up to a power of two, and for some that
-  /// are; 0 switches the table off.
+  /// Room for `num_entries` usual entries, rounded up to a power of two, and some large ones; 0
+  /// switches the table off.
   explicit PieceCache(size_t num_entries = kDefaultEntries);
 
-  /// Ids of a piece; empty when it is not here. `tag` keeps look-ups of different meaning apart.
+  /// Ids of a piece; empty if it is not in the cache. `tag` distinguishes look-ups with different
+  /// meanings.
   std::span<const int32_t> find(std::string_view piece, uint8_t tag) const noexcept;
 
-  /// Remembers a piece if it and its ids fit an entry.
+  /// Stores a piece if it and its ids fit in an entry.
   void insert(std::string_view piece, uint8_t tag, std::span<const int32_t> ids) noexcept;
 
  private:
-  /// Of `kSize` bytes, its bytes first: most have a few ids and are in one line.
+  /// An entry of `kSize` bytes, the piece's bytes first: most entries have few ids and are in one
+  /// cache line.
   template <size_t kSize, size_t kIds>
   struct Entry {
     static constexpr size_t kBytes = kSize - 4 - 4 * kIds;

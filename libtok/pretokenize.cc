@@ -1,6 +1,7 @@
 // The scanners of pretokenize.h. Each follows its pattern alternative by alternative; kPatterns
 // holds the patterns themselves. Notation in comments: L N M letters, numbers, marks; S white
-// space; NL a carriage return or line feed. SPDX-License-Identifier: MIT
+// space; NL a carriage return or line feed.
+// SPDX-License-Identifier: MIT
 #include "libtok/pretokenize.h"
 
 #include <cstdint>
@@ -10,7 +11,7 @@
 namespace tok {
 namespace {
 
-/// One character of the segment. Past the end: class 0, which is in no set.
+/// One character of the segment. Past the end it is class 0, which is in no set.
 struct Char {
   char32_t value;
   size_t end;
@@ -22,7 +23,8 @@ struct Char {
 };
 
 constexpr ClassSet kSpaceLetterNumber = kSpace | kLetter | kNumber;
-/// The two halves of an o200k word: what may stand before, and what must stand in, its lower part.
+/// The two halves of an o200k word: the characters allowed before its lower part, and those of the
+/// lower part.
 constexpr ClassSet kWordUpper = kUpper | kTitle | kModifier | kOtherLetter | kMark;
 constexpr ClassSet kWordLower = kLower | kModifier | kOtherLetter | kMark;
 
@@ -89,7 +91,7 @@ size_t spaces_end(std::string_view text, size_t begin) noexcept {
   return end == text.size() || last == begin ? end : last;
 }
 
-/// S*NL+ | S+(?!\S) | S+ at a white-space character: up to the run's last newline when it has one.
+/// S*NL+ | S+(?!\S) | S+ at a white-space character: up to the run's last newline if it has one.
 size_t lines_end(std::string_view text, size_t begin) noexcept {
   size_t after_newline = 0;
   size_t end = begin;

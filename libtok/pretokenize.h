@@ -1,8 +1,8 @@
-// The law of pre-tokenization: where the regular expressions of the published vocabularies cut a
-// text, as plain scanners. boundaries.h makes the same cuts with bit masks and is tested against
-// this file. Not here: added tokens, prefix spaces and normalisation, which split or change a text
-// into segments first (tokenizer.h).
-// Includes: unicode.h. Positions are bytes in a segment; no function allocates.
+// The reference implementation of pre-tokenization: where the regular expressions of the published
+// vocabularies cut a text, as plain scanners. boundaries.h makes the same cuts with bit masks and
+// is tested against this file. Not here: added tokens, prefix spaces and normalisation, which split
+// or change a text into segments first (tokenizer.h). Includes: unicode.h. Positions are bytes in a
+// segment; no function allocates.
 // Source: the patterns in pretokenize.cc, as tiktoken 0.14 (Rust) and Hugging Face tokenizers 0.23
 // (Oniguruma) match them, with Unicode 16.0 classes.
 // SPDX-License-Identifier: MIT
@@ -16,8 +16,8 @@
 
 namespace tok {
 
-/// One way to cut. A piece is a match of the family's pattern; what no alternative matches is a
-/// piece of its own up to the next match ("Isolated" in Hugging Face's words).
+/// One way to cut. A piece is a match of the family's pattern; text that no alternative matches is
+/// a piece of its own, up to the next match ("Isolated" in Hugging Face's words).
 enum class Family : uint8_t {
   whole,          ///< no cut: the segment is one piece
   gpt2,           ///< GPT-2, r50k, p50k, GPT-NeoX, OPT; ByteLevel(use_regex=true)
@@ -44,7 +44,7 @@ std::string_view family_name(Family family) noexcept;
 std::optional<Family> family_of_pattern(std::string_view pattern) noexcept;
 
 /// End of the piece that begins at `begin`, where `begin` is 0 or the end of the piece before.
-/// The segment's end is what look-ahead sees as the end of the text. Invalid bytes are characters
+/// Look-ahead treats the segment's end as the end of the text. Invalid bytes are characters
 /// of class kOther, one each. Range: begin < segment.size(); the result is in
 /// begin+1..segment.size().
 size_t next_piece(Family family, std::string_view segment, size_t begin) noexcept;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Short texts kept until together they are worth a pass: what encoding costs once a text, rather
-// than once a byte, is then paid once a batch. Copies the texts, one behind the other.
+// Collects short texts to encode them together: the fixed cost of encoding a text is then paid once
+// for a batch. Copies the texts, one after another.
 // Not here: how they are encoded (Tokenizer::encode). Includes: C++ library only.
 #pragma once
 
@@ -13,13 +13,13 @@
 
 namespace tok {
 
-/// Texts that wait to be encoded together. One thread at a time; 24 KiB.
+/// Texts to be encoded together. One thread at a time; 24 KiB.
 class TextBatch {
  public:
-  /// Bytes of text that wait at most; longer texts are better encoded alone.
+  /// The most bytes of text in a batch; longer texts are better encoded alone.
   static constexpr size_t kBytes = 16384;
   static constexpr size_t kMaxText = 4096;
-  /// Texts that wait at most.
+  /// The most texts in a batch.
   static constexpr size_t kTexts = 2048;
 
   /// Whether add() may be called: the text is short, not empty, and there is room.
@@ -41,7 +41,7 @@ class TextBatch {
   /// Number of texts.
   size_t size() const noexcept { return count_; }
 
-  /// All texts, without anything between them; sixteen bytes behind them may be read.
+  /// All texts, concatenated; sixteen bytes past them may be read.
   std::string_view all() const noexcept { return {bytes_.data(), size_}; }
   static constexpr size_t kReadableBytes = 16;
 

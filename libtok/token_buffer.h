@@ -1,6 +1,5 @@
 // A growing array of token ids whose memory is not zeroed first: encoding writes each id once, in
-// the width that the reader of the memory wants.
-// Includes: C++ library only.
+// the width that the reader needs. Includes: C++ library only.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -32,13 +31,13 @@ class TokenBuffer {
   bool empty() const noexcept { return size_ == 0; }
   void clear() noexcept { size_ = drained_ = 0; }
 
-  /// Ids appended since clear(): those held and those that a drain took.
+  /// Ids appended since clear(): those in the buffer and those passed to a drain.
   size_t total() const noexcept { return drained_ + size_; }
 
   /// The ids. Range: width() is four.
   std::span<const int32_t> tokens() const noexcept { return {data<int32_t>(), size_}; }
 
-  /// The ids as they lie in memory: uint16_t or int32_t in the machine's order.
+  /// The ids in memory: uint16_t or int32_t in the machine's byte order.
   std::span<const std::byte> bytes() const noexcept {
     return {bytes_.get(), size_ * static_cast<size_t>(width_)};
   }
@@ -92,9 +91,9 @@ class TokenBuffer {
     size_ = static_cast<size_t>(end - data<Id>());
   }
 
-  /// From now on encode() of one text hands all bytes() to `drain` between two pieces once more
-  /// than `limit` ids are held, so that a text of any length takes bounded memory. State: the drain
-  /// is not called at the end; an empty one switches draining off.
+  /// From now on encode() of one text passes all bytes() to `drain`, between two pieces, whenever
+  /// more than `limit` ids are in the buffer, so that a text of any length takes bounded memory.
+  /// State: the drain is not called at the end; an empty one switches draining off.
   void set_drain(size_t limit, std::function<void(std::span<const std::byte>)> drain) {
     limit_ = drain ? limit : SIZE_MAX;
     drain_ = std::move(drain);
@@ -106,7 +105,7 @@ class TokenBuffer {
     drained_ += std::exchange(size_, 0);
   }
 
-  /// Forgets the ids from `size` on. Range: size <= size().
+  /// Removes the ids from `size` on. Range: size <= size().
   void truncate(size_t size) noexcept { size_ = size; }
 
  private:

@@ -1,4 +1,4 @@
-// Tokenizer: the order of the stages, and everything that is asked rarely.
+// Tokenizer: the order of the stages, and the functions that are called rarely.
 // SPDX-License-Identifier: MIT
 #include "libtok/tokenizer.h"
 
@@ -26,7 +26,7 @@ void put(std::string& out, std::string_view bytes) {
   out.append(bytes);
 }
 
-/// Everything that decides ids, in one order, each string after its length.
+/// Everything on which ids depend, in a fixed order, each string after its length.
 std::string canonical_form(TokenizerSource& source) {
   VocabSource& vocab = source.vocab;
   vocab.sort_tokens();
@@ -165,7 +165,7 @@ std::string_view Tokenizer::with_prefix_space(std::string_view segment, Scratch&
   return scratch.prefixed;
 }
 
-/// Finds added tokens in the raw text, then in the normalised rest; `on_segment` gets what is
+/// Finds added tokens in the raw text, then in the normalised rest; `on_segment` gets the text
 /// between them, never empty, `on_id` the tokens.
 template <typename OnSegment, typename OnId>
 int64_t Tokenizer::walk(std::string_view text, Scratch& scratch, SpecialTokens special,
@@ -236,7 +236,7 @@ int64_t Tokenizer::encode(std::string_view text, Scratch& scratch, TokenBuffer& 
   return num_special;
 }
 
-/// Whether the texts in a batch are segments as they stand: without templates, prefix spaces,
+/// Whether the texts in a batch are segments without change: without templates, prefix spaces,
 /// added tokens, or anything to normalise.
 bool Tokenizer::is_plain(std::string_view text, const EncodeOptions& options) const {
   if (source_.add_prefix_space) return false;

@@ -1,9 +1,10 @@
 // Tokenizer: text to token ids and back, with the ids that Hugging Face tokenizers and tiktoken
-// give. Here are the public calls; the stages lie in added_tokens.h, normalize.h, pretokenize.h,
+// give. This is the public interface; the stages are in added_tokens.h, normalize.h, pretokenize.h,
 // encode.h. Not here: files, threads, JSON lines (the tools). Includes: the other headers of this
 // room. Text is valid UTF-8 everywhere; unicode.h has find_invalid_utf8() and
 // replace_invalid_utf8() for text that may not be. Source: Hugging Face tokenizers 0.23, tiktoken
-// 0.14. SPDX-License-Identifier: MIT
+// 0.14.
+// SPDX-License-Identifier: MIT
 #pragma once
 
 #include <array>
@@ -23,9 +24,9 @@
 
 namespace tok {
 
-/// What happens to a special token that stands literally in the text.
+/// What happens to a special token that occurs literally in the text.
 enum class SpecialTokens : uint8_t {
-  /// It is text like any other; encode() counts it. Equals tiktoken's encode_ordinary, Megatron's
+  /// It is ordinary text; encode() counts it. Equals tiktoken's encode_ordinary, Megatron's
   /// GPT2BPETokenizer of 2023, and Hugging Face with split_special_tokens=True.
   text,
   /// It becomes its id. Equals Hugging Face's plain encode, and so Megatron's Hugging Face
@@ -68,9 +69,9 @@ struct Scratch {
 /// A loaded tokenizer. Immutable; any number of threads may call it, each with its own Scratch.
 class Tokenizer {
  public:
-  /// Errors: ParseError for whatever cannot be followed exactly, naming it.
-  /// `level`: instructions to use, for tests; results never differ. `do_parts`: how work is shared
-  /// that can be done at once; half of the time that loading takes.
+  /// Errors: ParseError naming anything that cannot be followed exactly. `level`: instructions to
+  /// use, for tests; results never differ. `do_parts` runs work in parallel, which is half of the
+  /// loading time.
   explicit Tokenizer(TokenizerSource source, SimdLevel level = chosen_simd_level(),
                      const DoParts& do_parts = one_after_another);
 
@@ -84,33 +85,33 @@ class Tokenizer {
                                  const DoParts& do_parts = one_after_another);
 
   /// Appends the ids of a text, one segment of the corpus (a document).
-  /// Returns the number of special tokens that stand literally in it, parsed or not.
+  /// Returns the number of special tokens that occur literally in it, parsed or not.
   /// Cost: O(n log n) at worst; no allocation in the steady state but the growth of `out`.
   /// State: changes `scratch` and `out` only. Range: valid UTF-8.
   /// Errors: std::length_error for a piece of 2 GiB or more.
   int64_t encode(std::string_view text, Scratch& scratch, TokenBuffer& out,
                  const EncodeOptions& options = {}) const;
 
-  /// Appends the ids of a batch of texts, one after the other, each as encode() gives them, and
-  /// `end_id` behind each that has any (kNoId: nothing). Returns the special tokens in them.
-  /// State: `counts` views into `scratch` how many ids each text got, end_id counted.
+  /// Appends the ids of a batch of texts, one after another, each as encode() gives them, and
+  /// `end_id` after each that has any (kNoId: nothing). Returns the special tokens in them.
+  /// State: `counts` is a view into `scratch` of how many ids each text has, including end_id.
   /// Errors: as encode().
   int64_t encode(const TextBatch& batch, Scratch& scratch, TokenBuffer& out,
                  std::span<const int32_t>& counts, const EncodeOptions& options = {},
                  int32_t end_id = kNoId) const;
 
-  /// Appends the ids of a text by the plain law, without cache or cut, for tests: quadratic in a
-  /// piece.
+  /// Appends the ids of a text by the reference implementation, without cache or cut, for tests:
+  /// quadratic in a piece.
   int64_t encode_plain(std::string_view text, std::vector<int32_t>& out,
                        const EncodeOptions& options = {}) const;
 
-  /// Ids of one text, for callers who do not count nanoseconds.
+  /// Ids of one text, for callers that do not need speed.
   std::vector<int32_t> encode(std::string_view text, const EncodeOptions& options = {}) const;
 
   /// Number of ids that encode() would give.
   int64_t count(std::string_view text, Scratch& scratch, const EncodeOptions& options = {}) const;
 
-  /// Appends the exact bytes of each id; an added token gives its content. Bytes of ids cut out of
+  /// Appends the exact bytes of each id; an added token gives its content. The bytes of some ids of
   /// a text need not be valid UTF-8. An id that does not exist gives nothing.
   void decode(std::span<const int32_t> ids, std::string& out, DecodeOptions options = {}) const;
   std::string decode(std::span<const int32_t> ids, DecodeOptions options = {}) const;
@@ -124,7 +125,7 @@ class Tokenizer {
   /// All tokens, added ones too: len(tokenizer) in Hugging Face, vocab_size in Megatron.
   int64_t vocab_size() const noexcept { return vocab_size_; }
 
-  /// One more than the largest id, which exceeds vocab_size() where ids have gaps. tiktoken calls
+  /// One more than the largest id; larger than vocab_size() if ids have gaps. tiktoken calls
   /// this n_vocab.
   int32_t id_limit() const noexcept { return id_limit_; }
 
@@ -139,17 +140,17 @@ class Tokenizer {
 
   const std::vector<AddedToken>& added_tokens() const noexcept { return source_.added_tokens; }
 
-  /// All that the files said but the vocabulary and its merges, which are not kept.
+  /// The contents of the files, except for the vocabulary and its merges, which are not kept.
   const TokenizerSource& source() const noexcept { return source_; }
   const Vocab& vocab() const noexcept { return vocab_; }
   const PreTokenizer& pretokenizer() const noexcept { return source_.pretokenizer; }
 
-  /// SHA-256 of all that decides ids: the same for the same tokenizer in two file formats.
+  /// SHA-256 of everything on which ids depend: the same for one tokenizer in two file formats.
   const std::string& identity() const noexcept { return identity_; }
 
-  /// What a careful user wants to know: sizes, cuts, unreachable tokens, ids that are not ranks,
-  /// bytes without a token, members of the file that were left out. Lines ending in a line feed.
-  /// Cost: encodes the whole vocabulary.
+  /// A report: sizes, cuts, unreachable tokens, ids that are not ranks, bytes without a token,
+  /// members of the file that were ignored. Lines ending in a line feed. Cost: encodes the whole
+  /// vocabulary.
   std::string audit() const;
 
  private:

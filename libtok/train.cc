@@ -1,6 +1,6 @@
-// The trainer. The bookkeeping follows the reference where it shows in results: a queue entry knows
-// the words in which its pair came up, counts of a merged pair are left as they stand, and a token
-// that exists is made again by a second pair.
+// The trainer. The bookkeeping follows the reference where it affects results: a queue entry has
+// the words in which its pair appeared, counts of a merged pair are not updated, and a second pair
+// may make a token that exists already.
 // SPDX-License-Identifier: MIT
 #include "libtok/train.h"
 
@@ -17,10 +17,10 @@
 namespace tok {
 namespace {
 
-/// Longest pieces whose hash says which they are among those of their size (hash_word).
+/// The longest pieces that their hash identifies among those of their size (hash_word).
 constexpr size_t kHashedWhole = 8;
 
-/// hash_bytes, where sixteen bytes can be read from the beginning of the piece.
+/// hash_bytes, if sixteen bytes can be read from the beginning of the piece.
 uint64_t hash_readable(const char* at, size_t size) noexcept {
   if (size > kHashedWhole || size == 0) return hash_bytes({at, size});
   uint64_t word;
@@ -32,12 +32,12 @@ uint64_t pair_key(int32_t left, int32_t right) noexcept {
   return static_cast<uint64_t>(static_cast<uint32_t>(left)) << 32 | static_cast<uint32_t>(right);
 }
 
-/// Index of each pair, by open addressing; grows as pairs come up.
+/// Index of each pair, by open addressing; grows with new pairs.
 class PairIndex {
  public:
   PairIndex() : slots_(size_t{1} << 16, Slot{kEmpty, 0}) {}
 
-  /// Index of a pair, which is `size()` for a new one.
+  /// Index of a pair; the old `size()` for a new one.
   uint32_t find_or_add(uint64_t key) {
     if (size_ * 2 > slots_.size()) grow();
     Slot& slot = slot_of(key);
@@ -72,7 +72,7 @@ class PairIndex {
   uint32_t size_ = 0;
 };
 
-/// A pair that waits to be merged, with the count it had when it was put there.
+/// A pair queued for merging, with its count when it was queued.
 struct Candidate {
   int64_t count;
   uint64_t pair;
@@ -154,7 +154,8 @@ class Trainer {
     }
   }
 
-  /// Adds to the count of a pair; where it is new in a word, the word is noted for the next entry.
+  /// Adds to the count of a pair; if it is new in a word, the word is recorded for the next queue
+  /// entry.
   void change(int32_t left, int32_t right, int64_t by, uint32_t word) {
     const uint64_t key = pair_key(left, right);
     const uint32_t index = pairs_.find_or_add(key);
@@ -175,7 +176,7 @@ class Trainer {
     }
   }
 
-  /// Puts the pairs that came up into the queue.
+  /// Queues the new pairs.
   void queue_fresh() {
     for (const auto& [key, index] : fresh_) {
       if (pair_counts_[index] > 0) {
@@ -278,7 +279,7 @@ void PieceCounts::add(std::string_view piece, uint64_t hash, int64_t times) {
 
 void PieceCounts::add_neighbours(std::string_view text, size_t begin,
                                  std::span<const uint32_t> ends) {
-  constexpr size_t kAhead = 64;  // pieces whose slots are on the way
+  constexpr size_t kAhead = 64;  // pieces whose slots are being prefetched
   uint64_t hashes[kAhead];
   while (!ends.empty()) {
     const size_t count = std::min(kAhead, ends.size());

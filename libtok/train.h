@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Learning a byte-level BPE vocabulary from counted pieces, with the merges that Hugging Face's
-// BpeTrainer makes for the same settings, and writing it in the published formats.
+// Learning a byte-level BPE vocabulary from counted pieces, with the merges of Hugging Face's
+// BpeTrainer for the same settings, and writing it in the published formats.
 // Not here: reading corpora, threads, temporary files (tools/bpe-train.cc).
 // Includes: C++ library only; nlohmann-json in the .cc file. Counts are 64 bits wide everywhere.
 // Source: Hugging Face tokenizers 0.23, models/bpe/trainer.rs; Sennrich et al. 2016.
@@ -27,14 +27,14 @@ class PieceCounts {
   /// Counts a piece `times` more. Empty pieces are not counted.
   void add(std::string_view piece, int64_t times = 1);
 
-  /// Counts neighbouring pieces once more each: piece i is text[ends[i-1] .. ends[i]), the first
+  /// Counts consecutive pieces once more each: piece i is text[ends[i-1] .. ends[i]), the first
   /// begins at `begin`. Range: ends ascending, none is empty.
   void add_neighbours(std::string_view text, size_t begin, std::span<const uint32_t> ends);
 
   /// Adds all counts of another.
   void add_all(const PieceCounts& other);
 
-  /// Forgets everything and gives the memory back.
+  /// Removes everything and frees the memory.
   void clear() { *this = PieceCounts(); }
 
   /// Distinct pieces.
@@ -46,8 +46,8 @@ class PieceCounts {
   /// Memory held, in bytes.
   size_t memory_bytes() const noexcept { return slots_.size() * sizeof(Slot) + arena_.capacity(); }
 
-  /// Distinct pieces with their counts, ascending by bytes. The views live as long as this does and
-  /// nothing is added.
+  /// Distinct pieces with their counts, ascending by bytes. The views are valid as long as this
+  /// exists and nothing is added.
   std::vector<std::pair<std::string_view, int64_t>> sorted() const;
 
  private:
@@ -68,7 +68,7 @@ class PieceCounts {
 
 /// Settings of the trainer, named and defaulted as Hugging Face's BpeTrainer has them.
 struct TrainOptions {
-  /// Tokens in all: special tokens, the alphabet, and what merges make.
+  /// Total number of tokens: special tokens, the alphabet, and the results of merges.
   int64_t vocab_size = 30000;
   /// A pair that occurs less often is not merged.
   int64_t min_frequency = 0;
@@ -77,13 +77,13 @@ struct TrainOptions {
   /// All 256 bytes are tokens, seen or not (Hugging Face's initial_alphabet=ByteLevel.alphabet());
   /// otherwise only those that occur.
   bool full_alphabet = true;
-  /// Called now and then with the number of tokens so far; may throw to stop.
+  /// Called from time to time with the number of tokens so far; may throw to stop.
   std::function<void(int64_t num_tokens)> on_progress = {};
 };
 
 /// A learned vocabulary.
 struct TrainedBpe {
-  /// By id: texts in the byte-level alphabet, special tokens as they are.
+  /// By id: texts in the byte-level alphabet; special tokens unchanged.
   std::vector<std::string> tokens;
   /// Ids of both halves of each merge, in order. A token can come from several merges.
   std::vector<std::pair<int32_t, int32_t>> merges;
@@ -91,11 +91,12 @@ struct TrainedBpe {
   size_t num_special = 0;
 };
 
-/// Memory that train_bpe takes for so many pieces of so many bytes together; an upper estimate.
+/// An upper estimate of the memory that train_bpe takes for `num_pieces` pieces with `piece_bytes`
+/// bytes in total.
 size_t training_memory_bytes(int64_t num_pieces, int64_t piece_bytes) noexcept;
 
-/// Learns merges: again and again the most frequent pair of neighbours, among equals the one of
-/// smallest ids, until the vocabulary is full or no pair is frequent enough. The result depends
+/// Learns merges: repeatedly merges the most frequent pair of neighbours, among equals the one with
+/// the smallest ids, until the vocabulary is full or no pair is frequent enough. The result depends
 /// only on the counts.
 /// Range: fewer than 2^31 tokens; pieces of fewer than 2^31 bytes.
 /// Errors: std::invalid_argument when special tokens and alphabet alone exceed vocab_size and

@@ -1,5 +1,5 @@
 // UTF-8: decoding, checking, repair. Not here: the class tables (unicode_tables.cc).
-// Includes: unicode.h. Every function works on bytes and trusts none of them.
+// Includes: unicode.h. Functions accept any bytes.
 // SPDX-License-Identifier: MIT
 #include "libtok/unicode.h"
 
@@ -8,8 +8,9 @@
 namespace tok {
 namespace {
 
-/// What the first byte of a sequence says: its length (0: no sequence starts so) and the permitted
-/// range of the second byte, which is where overlong forms, surrogates and the end of Unicode show.
+/// What the first byte of a sequence determines: its length (0: no sequence begins with it) and the
+/// permitted range of the second byte, which excludes overlong forms, surrogates and values past
+/// the end of Unicode.
 struct Lead {
   uint8_t length;
   uint8_t low;

@@ -1,5 +1,5 @@
-// Unicode as the pre-tokenizers see it: UTF-8 in and out, and the general category of every code
-// point, frozen at the version that tiktoken 0.14 and Hugging Face tokenizers 0.23 carry.
+// Unicode for the pre-tokenizers: reading and writing UTF-8, and the general category of every code
+// point, in the version that tiktoken 0.14 and Hugging Face tokenizers 0.23 use.
 // Not here: normalisation (normalize.h). ICU's categories are never used for cutting: its version
 // follows the system, and token ids must not.
 // Includes: C++ library only. Positions and lengths are bytes.
@@ -54,8 +54,8 @@ inline ClassSet class_of(char32_t code_point) noexcept {
   return static_cast<ClassSet>(1u << class_index(code_point));
 }
 
-/// What Rust's char::is_numeric says, in the standard library of Unicode 17.0 that the wheels of
-/// tokenizers 0.23.3 are built with: kNumber and thirteen more. Hugging Face's Digits asks it.
+/// Rust's char::is_numeric, in the standard library (Unicode 17.0) with which the wheels of
+/// tokenizers 0.23.3 are built: kNumber and thirteen more. Hugging Face's Digits uses it.
 inline bool is_rust_number(char32_t code_point) noexcept {
   return class_of(code_point) == kNumber || (code_point >= 0x11DE0 && code_point <= 0x11DE9) ||
          (code_point >= 0x16FF4 && code_point <= 0x16FF6);
@@ -70,7 +70,8 @@ struct CodePoint {
 /// What decode() gives for a byte that starts no well-formed sequence; its class is kOther.
 inline constexpr char32_t kInvalidByte = 0xFFFFFFFF;
 
-/// Decodes the code point at text[at]. A byte that starts no well-formed sequence is taken alone.
+/// Decodes the code point at text[at]. A byte that does not start a well-formed sequence is
+/// returned alone.
 /// Range: at < text.size().
 /// Source: Unicode 16.0, table 3-7 (well-formed UTF-8 byte sequences).
 CodePoint decode(std::string_view text, size_t at) noexcept;

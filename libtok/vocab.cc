@@ -13,10 +13,10 @@ namespace {
 
 enum Kind : uint8_t { kAbsent = 0, kBytes = 1, kText = 2 };
 
-/// Merges are looked up in so many parts.
+/// Merges are looked up in this many parts.
 constexpr size_t kParts = 16;
 
-/// Bytes as they can stand in a message: printable ASCII, the rest as \xNN.
+/// Bytes for a message: printable ASCII, the rest as \xNN.
 std::string quoted(std::string_view bytes) {
   static constexpr char kHex[] = "0123456789ABCDEF";
   std::string out = "\"";
@@ -161,7 +161,7 @@ void Vocab::index_bytes(RankRule rule) {
   }
 }
 
-/// The merge of a rank; `guess` is tried first for what it makes.
+/// The merge of a rank; `guess` is tried first as the id of its result.
 Vocab::Joined Vocab::look_up(const VocabSource& source, size_t rank, int32_t guess,
                              std::string& room) const {
   const auto& [left, right] = source.merges[rank];

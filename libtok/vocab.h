@@ -1,5 +1,5 @@
 // Vocabularies: which byte strings are tokens, under which ids, and which neighbours merge first.
-// Here are the checks that a vocabulary must pass before anything is encoded with it.
+// Checks a vocabulary before anything is encoded with it.
 // Not here: reading files' bytes into a VocabSource (loaders.h), applying merges (merge.h), added
 // and special tokens (added_tokens.h).
 // Rank and id are separate everywhere: in OPT's and RoBERTa's vocabularies they differ.
@@ -21,19 +21,19 @@
 namespace tok {
 
 /// Tokenizer data that cannot be used: ill-formed, contradictory, or of a kind that this library
-/// cannot follow exactly. what() reads "place: what: why" and names the offender.
+/// cannot follow exactly. what() is "place: what: why".
 class ParseError : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
 };
 
-/// Ids are smaller than this; the rest of 32 bits is left to tables.
+/// Ids are smaller than this; tables use the other bits.
 inline constexpr int32_t kIdLimit = 1 << 28;
 
-/// What find() and byte_id() give for bytes that are no token.
+/// What find() and byte_id() return for bytes that are not a token.
 inline constexpr int32_t kNoId = -1;
 
-/// What merging two neighbours gives: smaller ranks go first, among equals the leftmost.
+/// The result of merging two neighbours: smaller ranks are merged first, among equals the leftmost.
 struct Merge {
   uint32_t rank;
   int32_t id;
@@ -46,13 +46,13 @@ enum class RankRule : uint8_t {
   by_id,    ///< tiktoken: any neighbours whose bytes together are a token, ranked by its id
 };
 
-/// A vocabulary as a loader found it, before any check.
+/// A vocabulary from a loader, before any check.
 struct VocabSource {
   struct Token {
     std::string bytes;
     int32_t id;
-    /// The entry is plain text (a special token), not bytes in the byte-level alphabet: it decodes,
-    /// but no merge and no look-up reaches it.
+    /// The entry is plain text (a special token), not bytes in the byte-level alphabet: it can be
+    /// decoded, but no merge and no look-up gives it.
     bool text_only = false;
   };
   std::vector<Token> tokens;
@@ -106,8 +106,8 @@ class MergeTable {
   }
 
   std::vector<Slot> slots_;
-  /// A byte for each slot, 0 for an empty one: most questions are answered no, and these bytes stay
-  /// near where the slots do not.
+  /// A byte for each slot, 0 for an empty one: most look-ups find nothing, and these bytes stay in
+  /// near caches, unlike the slots.
   std::vector<uint8_t> tags_;
   size_t mask_ = 0;
   int shift_ = 0;

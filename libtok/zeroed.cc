@@ -1,5 +1,5 @@
-// Zeroed memory, of the heap or of fresh pages.
-// Includes: zeroed.h; madvise for huge pages, which is a wish and may be refused.
+// Zeroed memory, from the heap or from new pages. Includes: zeroed.h; madvise for huge pages, which
+// the system may ignore.
 // SPDX-License-Identifier: MIT
 #include "libtok/zeroed.h"
 
@@ -24,8 +24,8 @@ void* make_zeroed_bytes(size_t bytes) {
     std::memset(memory, 0, bytes);
     return memory;
   }
-  // Fresh pages are zeros. To begin on a huge page takes room for one more; what is not needed is
-  // given back.
+  // New pages are zeros. Beginning on a huge page takes room for one more; the unneeded part is
+  // returned.
   const size_t mapped = bytes + kHugePage;
   void* const memory =
       mmap(nullptr, mapped, PROT_READ | PROT_WRITE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Memory for tables: zeroed, from a line's beginning on, and, where it is much, untouched until it
-// is used, on huge pages if the system gives them. Includes: C++ library only.
+// Memory for tables: zeroed, aligned to a cache line, and, if it is large, untouched until it is
+// used, on huge pages if the system has them. Includes: C++ library only.
 #pragma once
 
 #include <cstddef>
@@ -13,13 +13,13 @@ namespace tok {
 void* make_zeroed_bytes(size_t bytes);
 void free_zeroed_bytes(void* memory, size_t bytes) noexcept;
 
-/// How a Zeroed array is given back.
+/// How a Zeroed array is freed.
 struct FreeZeroed {
   size_t bytes = 0;
   void operator()(void* memory) const noexcept { free_zeroed_bytes(memory, bytes); }
 };
 
-/// An array of entries, of which zeros are the empty ones.
+/// An array of entries, which are empty when they are zeros.
 template <typename Entry>
 using Zeroed = std::unique_ptr<Entry[], FreeZeroed>;
 

@@ -98,6 +98,10 @@ while IFS=. read -r suite name; do
     report "docs/promises.md:1: there is no test $suite.$name"
 done < <(grep -oE '`[A-Za-z0-9]+\.[A-Za-z0-9-]+`' docs/promises.md | tr -d '`' | grep -v '^ctest')
 
+# What a test writes outside of a folder of its own, another test or another checkout's may write too.
+while IFS= read -r hit; do report "$hit: names that tests share: tests/own.h has a folder for each"; done < <(
+  git grep -nE 'TempDir\(\)|[0-9]{4,5} \+ (getpid\(\)|RANDOM) %' -- tests ':!tests/lint.sh' ':!tests/tools/slurm_cluster' | grep -v 'TempDir().*getpid()' | cut -d: -f1,2)
+
 [ "$(wc -l <CMakeLists.txt)" -le 100 ] || report "CMakeLists.txt:1: over 100 lines"
 while IFS= read -r hit; do report "$hit: a path of one machine"; done < <(git grep -nE '(^|[^A-Za-z])/(work|root)/' -- ':!tests/lint.sh' | cut -d: -f1,2)
 if command -v clang-format >/dev/null; then

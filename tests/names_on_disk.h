@@ -1,5 +1,5 @@
-// Reads the fault shim's log of what a process changed, in order: whether each name was given to
-// what was on the disk already, and whether every name is there in the end.
+// Reads the fault shim's log of what a process changed, in order: whether each name was given only
+// to data already on the disk, and whether every name is on the disk in the end.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,8 +10,8 @@
 #include <string>
 #include <vector>
 
-/// What a power cut could have torn; `named` counts the names. `relies`: whether a name says that
-/// those given before it in its folder are there.
+/// What a power cut could have left incomplete; `named` counts the names. `relies`: whether a name
+/// implies that those given before it in its folder exist.
 inline std::vector<std::string> torn_by_a_power_cut(
     std::istream& log, const std::function<bool(const std::string&)>& relies, int& named) {
   std::vector<std::string> torn;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How much the tests of chance and the exhaustive ones do. A sanitizer looks for what one run of a
-// line shows, and slows each tenfold: there a part of the work will do.
+// How much work random and exhaustive tests do. A sanitizer finds its errors when a line runs once,
+// and makes everything ten times slower: there a part of the work is enough.
 #pragma once
 
 #if defined(__SANITIZE_ADDRESS__) || defined(__SANITIZE_THREAD__)

@@ -2,8 +2,8 @@
 // bpe-tokenize: documents to Megatron's indexed datasets, PREFIX_KEY_document.bin and .idx, byte
 // for byte what Megatron's preprocess_data.py writes with the same tokenizer, from the same command
 // line.
-// Here: flags, what is opened in which order, the closing lines. The rules of a document are in
-// tools/tokenize, reading in tools/stream, the format in libindexed.
+// Here: flags, the order in which things are opened, the closing lines. The rules for a document
+// are in tools/tokenize, reading in tools/stream, the format in libindexed.
 #include <algorithm>
 #include <cstdio>
 #include <functional>
@@ -69,11 +69,10 @@ cli::Group<Options> document_group() {
             .field = cli::on(&O::append_eod)},
            {.name = "split-sentences",
             .help = "Make each sentence a sequence, and the dataset PREFIX_KEY_sentence. Sentences "
-                    "end where ICU's rules "
-                    "say, not NLTK's Punkt: abbreviations differ.",
+                    "are found by ICU's rules, not NLTK's Punkt: abbreviations differ.",
             .field = cli::on(&O::split_sentences)},
            {.name = "keep-newlines",
-            .help = "With --split-sentences, leave white space behind a sentence with it.",
+            .help = "With --split-sentences, keep white space after a sentence with it.",
             .field = cli::on(&O::keep_newlines)},
            {.name = "lang",
             .value = "NAME",
@@ -83,7 +82,7 @@ cli::Group<Options> document_group() {
             .value = "WHAT",
             .help = "What a document without tokens becomes: no sequence and a repeated document "
                     "index, as in "
-                    "preprocess_data.py; one sequence, of the eod alone with --append-eod, as in "
+                    "preprocess_data.py; one sequence, of only the eod with --append-eod, as in "
                     "preprocess_data_fast.py; "
                     "or nothing, as before June 2023.",
             .field = cli::choice(&O::empty, {"no-sequence", "one-sequence", "skip"})}}};
@@ -100,15 +99,17 @@ cli::Group<Options> output_group() {
                 "with --count.",
         .field = cli::text(&O::output_prefix)},
        {.name = "count",
-        .help = "Write no dataset. For each key print a line: KEY, documents, tokens, with tabs "
+        .help = "Write no dataset. For each key print a line: KEY, documents, tokens, separated by "
+                "tabs "
                 "between.",
         .field = cli::on(&O::count)},
        {.name = "shard-tokens",
         .value = "N",
-        .help = "Write datasets PREFIX_00000_KEY_document, PREFIX_00001_KEY_document, ... of at "
-                "most N tokens: one ends before the document that would pass N. A longer "
-                "document has one of its own. At most 1,000 in a run. Default: one dataset a "
-                "key.",
+        .help =
+            "Write datasets PREFIX_00000_KEY_document, PREFIX_00001_KEY_document, ... of at "
+            "most N tokens: one ends before the document that would exceed N. A longer document "
+            "gets one of its own. At most 1,000 in a run. Default: one dataset for each "
+            "key.",
         .field = cli::integer(&O::shard_tokens, 1)},
        {.name = "dtype",
         .value = "TYPE",
@@ -123,14 +124,14 @@ cli::Group<Options> output_group() {
        {.name = "workers",
         .letter = 'w',
         .value = "N",
-        .help = "Threads; 0 is one a processor. The output does not depend on them.",
+        .help = "Threads; 0 means one for each processor. The output does not depend on them.",
         .field = cli::integer(&O::workers, 0, 4096)},
        {.name = "log-interval",
         .value = "N",
         .help = "With -v, documents between two lines of the log.",
         .field = cli::integer(&O::log_interval, 1)},
        {.name = "ftfy",
-        .help = "Refused: json-extract --repair-mojibake mends texts before this program.",
+        .help = "Refused: use json-extract --repair-mojibake before this program.",
         .field = cli::on(&O::ftfy)},
        {.name = "tiktoken-pattern",
         .value = "NAME",
@@ -150,7 +151,7 @@ const cli::Table<Options>& flags() {
   return table;
 }
 
-/// Everything that is wrong with a command line and can be seen without opening anything.
+/// Reports all errors of a command line that can be found without opening anything.
 void check(Options& options) {
   if (options.output_prefix.empty() && !options.count) {
     throw cli::UsageError("--output-prefix is missing: PREFIX (--count needs none)");
@@ -158,11 +159,11 @@ void check(Options& options) {
   tokenize::check_tokenizer_options(options.tokenizer);
   if (options.ftfy) {
     throw cli::UsageError(
-        "--ftfy: texts are not mended here, put json-extract --repair-mojibake before");
+        "--ftfy: texts are not repaired here, run json-extract --repair-mojibake before");
   }
   if (!options.tiktoken_pattern.empty()) {
     throw cli::UsageError(
-        "--tiktoken-pattern is of Megatron's JSON vocabularies, which are not read: give a "
+        "--tiktoken-pattern is for Megatron's JSON vocabularies, which are not read: give a "
         ".tiktoken file");
   }
   if (options.nul) options.reading.format = "nul";
@@ -196,7 +197,7 @@ indexed::DType choose_dtype(const Options& options, const tokenize::LoadedTokeni
     }
     return indexed::DType::uint16;
   }
-  // An id beyond two bytes is possible in a small vocabulary with gaps.
+  // A small vocabulary with gaps can have ids that do not fit in two bytes.
   return tokenizer.vocab_size() < kTwoByteVocab && tokenizer.id_limit() <= kTwoByteIds
              ? indexed::DType::uint16
              : indexed::DType::int32;
@@ -242,7 +243,7 @@ indexed::Provenance make_provenance(const Options& options, const cli::Invocatio
   return provenance;
 }
 
-/// What became of special tokens that stand literally in the texts; empty where there are none.
+/// What happened to special tokens that occur literally in the texts; empty if there are none.
 std::string special_tokens_words(const tokenize::Totals& totals,
                                  const tokenize::LoadedTokenizer& tokenizer) {
   if (totals.special_tokens == 0) return {};
@@ -270,7 +271,7 @@ tokenize::DatasetNames names_of(const Options& options) {
   return names;
 }
 
-/// The file that --on-error quarantine fills, made at the first bad record.
+/// The file for --on-error quarantine, created at the first bad record.
 class Quarantine {
  public:
   explicit Quarantine(const Options& options)
@@ -278,7 +279,7 @@ class Quarantine {
                                                 : options.policy.quarantine),
         existing_(options.force ? indexed::Existing::replace : indexed::Existing::refuse),
         mark_(options.reading.format == "nul" ? "\0" : "\n", 1) {
-    // A run that was killed while it gave names may have given this one.
+    // A run that was killed while renaming may have renamed this one already.
     if (options.force || options.count) return;
     const tokenize::DatasetNames names = names_of(options);
     for (size_t key = 0; key < names.endings.size(); ++key) {
@@ -308,7 +309,7 @@ class Quarantine {
   std::optional<indexed::OutputFile> file_;
 };
 
-/// A shard and its key have three files, which stay open until all are whole.
+/// Each shard of a key has three files, which stay open until all are complete.
 void raise_limit_of_files() {
   constexpr rlim_t kWanted = 4 * tokenize::kMostShards;
   rlimit files{};
@@ -327,8 +328,8 @@ struct Job {
   stream::ErrorPolicy& policy;
 };
 
-/// Encodes all documents. `sink` takes the chunks in order; `ahead`, if there is one, the bytes of
-/// long documents before their chunk.
+/// Encodes all documents. `sink` takes the chunks in order; `ahead`, if set, the bytes of long
+/// documents before their chunk.
 void encode_all(Job& job,
                 const std::function<void(const stream::Work<tokenize::EncodedChunk>&,
                                          const std::string&)>& sink,
@@ -336,7 +337,7 @@ void encode_all(Job& job,
   const size_t num_keys = job.options.reading.keys.size();
   const int64_t threads = stream::threads_for(job.options.workers);
   std::vector<std::unique_ptr<tokenize::Encoder>> encoders(static_cast<size_t>(threads));
-  // Made by the thread that uses it, which touches its tables first.
+  // Constructed by the thread that uses it, so that this thread touches its tables first.
   const auto encoder = [&](int64_t thread) -> tokenize::Encoder& {
     std::unique_ptr<tokenize::Encoder>& own = encoders[static_cast<size_t>(thread)];
     if (!own) own = std::make_unique<tokenize::Encoder>(job.tokenizer, job.rules);
@@ -371,11 +372,11 @@ void encode_all(Job& job,
 void close_run(const Job& job, const tokenize::Totals& totals) {
   const std::string special_tokens = special_tokens_words(totals, job.tokenizer);
   job.console.note(closing_line(totals, job.policy, special_tokens));
-  // It may be a mistake in the corpus, so -q does not hide it.
+  // This may be a mistake in the corpus, so -q does not hide it.
   if (job.console.quiet() && !special_tokens.empty()) job.console.error(special_tokens);
 }
 
-/// --count: a line a key on standard output.
+/// --count: one line for each key on standard output.
 void count_all(Job& job) {
   struct Counts {
     int64_t documents = 0;

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // bpe-train: learns a byte-level BPE vocabulary from JSON lines, texts or NUL-ended documents, and
-// writes vocab.json, merges.txt and tokenizer.json: the merges of Hugging Face's BpeTrainer for the
-// same settings, whatever the number of workers.
-// Here: flags, counting pieces within a memory limit, output. Reading is tools/stream, counts on
-// disk are tools/train, learning is libtok/train.h.
+// writes vocab.json, merges.txt and tokenizer.json: the merges of Hugging Face's BpeTrainer with
+// the same settings, for any number of workers. Here: flags, counting pieces within a memory limit,
+// output. Reading is tools/stream, counts on disk are tools/train, learning is libtok/train.h.
 #include <filesystem>
 #include <system_error>
 
@@ -41,7 +40,7 @@ cli::Group<Options> learning_group() {
   return {"Learning",
           {{.name = "vocab-size",
             .value = "N",
-            .help = "Tokens in all: special tokens, bytes, and what is learned.",
+            .help = "Total number of tokens: special tokens, bytes, and learned ones.",
             .field = cli::integer(&O::vocab_size, 1, 1 << 27)},
            {.name = "min-frequency",
             .value = "N",
@@ -53,11 +52,11 @@ cli::Group<Options> learning_group() {
             .field = cli::list(&O::special_tokens)},
            {.name = "alphabet",
             .value = "WHAT",
-            .help = "Make tokens of all 256 bytes, so that every text can be encoded, or of those "
+            .help = "Make all 256 bytes tokens, so that every text can be encoded, or only those "
                     "seen.",
             .field = cli::choice(&O::alphabet, {"all", "seen"})},
            {.name = "add-prefix-space",
-            .help = "Put a space before a document that begins with none.",
+            .help = "Put a space before a document that does not begin with one.",
             .field = cli::on(&O::add_prefix_space)}}};
 }
 
@@ -67,8 +66,8 @@ cli::Group<Options> output_group() {
           {{.name = "output",
             .letter = 'o',
             .value = "DIR",
-            .help = "Write vocab.json, merges.txt and tokenizer.json into DIR, which is made if it "
-                    "is not there.",
+            .help = "Write vocab.json, merges.txt and tokenizer.json into DIR, which is created if "
+                    "necessary.",
             .field = cli::text(&O::output),
             .required = true},
            {.name = "force",
@@ -78,13 +77,13 @@ cli::Group<Options> output_group() {
            {.name = "mem",
             .value = "SIZE",
             .help = "Memory for counts and for learning. Counts beyond it go to disk beside the "
-                    "output and stay exact; when the distinct pieces are too many to learn from, "
-                    "the rarest are left out, which the closing line says.",
+                    "output and stay exact; if there are too many distinct pieces to learn from, "
+                    "the rarest are left out, and the closing line says so.",
             .field = cli::size(&O::memory, kLeastMemory)},
            {.name = "workers",
             .letter = 'w',
             .value = "N",
-            .help = "Threads; 0 is one a processor. The output does not depend on them.",
+            .help = "Threads; 0 means one for each processor. The output does not depend on them.",
             .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
@@ -104,7 +103,7 @@ class Counter {
     for (const std::vector<std::string_view>& texts : document.texts) {
       for (std::string_view text : texts) count(text);
     }
-    // A table that is full doubles, so it is handed on before that could pass the limit.
+    // A full table doubles its size, so it is passed on before that could exceed the limit.
     if (static_cast<int64_t>(counts.memory_bytes()) * 2 > memory_) {
       runs.add(counts);
       counts.clear();
@@ -137,7 +136,7 @@ class Counter {
   std::string prefixed_;
 };
 
-/// All counts of a run, and what the memory limit leaves out of them.
+/// All counts of a run, and what the memory limit leaves out.
 struct Counted {
   tok::PieceCounts pieces;
   int64_t distinct = 0;
@@ -145,7 +144,7 @@ struct Counted {
   train::Limit limit;
 };
 
-/// Sums the workers' counts, by way of the disk where that was needed.
+/// Sums the workers' counts, including those on disk.
 Counted sum_counts(std::vector<Counter>& workers, train::PieceRuns& runs, int64_t memory) {
   Counted counted;
   train::LimitFinder finder;
@@ -186,7 +185,7 @@ Counted sum_counts(std::vector<Counter>& workers, train::PieceRuns& runs, int64_
   return counted;
 }
 
-/// Writes the vocabulary; it and the quarantine, if there is one, get their names together.
+/// Writes the vocabulary; its files and the quarantine, if any, get their names together.
 void write_files(const Options& options, const tok::TrainedBpe& bpe, indexed::Existing existing,
                  indexed::OutputFile* quarantine) {
   indexed::OutputFile vocab(options.output + "/vocab.json", existing);
@@ -217,8 +216,8 @@ std::string closing_line(const Counted& counted, const tok::TrainedBpe& bpe, int
   return line;
 }
 
-/// Says before any work that an output is there already, or that the folder cannot be made. Files
-/// of a run that was killed while it gave names may be there, if this run makes the same ones.
+/// Reports before any work that an output exists already, or that the folder cannot be created.
+/// Files of a run that was killed while renaming may exist, if this run makes the same ones.
 indexed::Existing prepare_output(const Options& options) {
   std::filesystem::create_directories(options.output);
   if (options.force) return indexed::Existing::replace;
@@ -286,12 +285,12 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const cli::Program program = {
-      .name = "bpe-train",
-      .summary =
-          "byte-level BPE vocabulary from JSON lines or text, as Hugging Face's trainer makes it",
-      .operands = "[FILE...]",
-      .at_signal = indexed::remove_temporaries,
-      .at_fault = indexed::describe_fault};
+  const cli::Program program = {.name = "bpe-train",
+                                .summary =
+                                    "learn a byte-level BPE vocabulary from JSON lines or text, as "
+                                    "Hugging Face's trainer does",
+                                .operands = "[FILE...]",
+                                .at_signal = indexed::remove_temporaries,
+                                .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, train_vocabulary);
 }

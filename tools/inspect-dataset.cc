@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// inspect-dataset: what a dataset holds, whether it is whole, where its documents came from; and
-// the one repair that can be proved. Text on stdout. Not here: checks and summaries
+// inspect-dataset: shows what a dataset contains, checks it, and finds where its documents came
+// from; and makes the one repair that can be proved. Text on stdout. Not here: checks and summaries
 // (tools/dataset/describe, repair), decoding (libtok).
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -43,18 +43,18 @@ struct Options {
 cli::Table<Options> flags() {
   using O = Options;
   return {
-      {"What to look at",
+      {"What to inspect",
        {{.name = "document",
          .value = "K",
          .help = "peek, where: document K, from 0. Without it peek begins at 0.",
          .field = cli::integer(&O::document)},
         {.name = "sample",
          .value = "I",
-         .help = "peek, where: sample I of a training run, whose flags are given too.",
+         .help = "peek, where: sample I of a training run, with that run's flags.",
          .field = cli::integer(&O::sample)},
         {.name = "sample-split",
          .value = "SPLIT",
-         .help = "With --sample: of which split.",
+         .help = "With --sample: its split.",
          .field = cli::choice(&O::sample_split, {"train", "valid", "test"})},
         {.name = "count",
          .value = "N",
@@ -79,8 +79,8 @@ cli::Table<Options> flags() {
          .help = "What a .tiktoken model is: gpt2, r50k_base, p50k_base, cl100k_base, o200k_base.",
          .field = cli::text(&O::tiktoken_encoding)},
         {.name = "repair",
-         .help = "quick, verify: where the end-of-document tokens are not counted, as the "
-                 "preprocess_data.py of mid-2023 left it, write the .idx anew.",
+         .help = "quick, verify: if the end-of-document tokens are not counted, as in the output "
+                 "of preprocess_data.py of mid-2023, write a new .idx.",
          .field = cli::on(&O::repair)}}},
       cli::lift(dataset::sample_group(), &O::samples),
       cli::lift(dataset::tokenizer_group(), &O::samples)};
@@ -113,7 +113,7 @@ std::unique_ptr<tok::Tokenizer> load_tokenizer(const Options& options) {
   return std::make_unique<tok::Tokenizer>(tok::read_tiktoken(bytes, options.tiktoken_encoding));
 }
 
-// The text or the ids of some tokens, a line at the end.
+// The text or the ids of some tokens, with a line end.
 std::string show(const Options& options, const tok::Tokenizer* tokenizer,
                  std::vector<int32_t> ids) {
   const auto all = static_cast<int64_t>(ids.size());
@@ -141,8 +141,8 @@ indexed::IndexedDataset open(const Options& options, const std::string& prefix) 
       prefix, {.multimodal = options.multimodal, .permuted = options.samples.permuted});
 }
 
-// Where one end of a run's samples lies: the data of the training flags, with PREFIX as --data-path
-// if none is given.
+// The data that the training flags describe, with PREFIX as --data-path if none is given, to look
+// up the run's samples.
 struct Run {
   indexed::TrainingData data;
   const indexed::SplitData* split;
@@ -256,7 +256,7 @@ void where(Options& options, const std::string& prefix) {
   print(cli::concat(dataset::SourceFinder(data).where(*options.document), "\n"));
 }
 
-// True when the dataset had the damage of 2023; then it is mended, or told.
+// True if the dataset has the damage of 2023; then it is repaired or reported.
 bool look_for_uncounted_eod(const Options& options, const std::string& prefix,
                             cli::Console& console) {
   const std::optional<dataset::UncountedEod> found = dataset::find_uncounted_eod(prefix);
@@ -265,14 +265,14 @@ bool look_for_uncounted_eod(const Options& options, const std::string& prefix,
       cli::concat(prefix, ": the end-of-document token ", found->eod_token, " of ",
                   cli::counted(found->non_empty, "document"), " is not counted in the .idx");
   if (!options.repair)
-    throw indexed::FormatError(what + ": preprocess_data.py of mid-2023; --repair mends it");
+    throw indexed::FormatError(what + ": preprocess_data.py of mid-2023; --repair corrects it");
   dataset::mend_uncounted_eod(prefix, *found);
   console.note(what + ": mended");
   return true;
 }
 
-// A check that fails asks whether the damage is the known one, and is made again once that is
-// mended.
+// If a check fails, tests whether the damage is the known one, and checks again once it is
+// repaired.
 void check(void (*run)(const Options&, const std::string&, cli::Console&), const Options& options,
            const std::string& prefix, cli::Console& console) {
   try {
@@ -307,7 +307,7 @@ int inspect(Options& options, cli::Invocation& call) {
       if (command == "where") where(options, prefix);
     } catch (const cli::UsageError&) {
       throw;
-    } catch (const std::exception& error) {  // the others are looked at all the same
+    } catch (const std::exception& error) {  // the others are inspected all the same
       std::fflush(stdout);
       call.console.error(cli::describe(error));
       status = 1;
@@ -320,7 +320,7 @@ int inspect(Options& options, cli::Invocation& call) {
 
 int main(int argc, char** argv) {
   const cli::Program program = {.name = "inspect-dataset",
-                                .summary = "what a token dataset holds, and whether it is whole",
+                                .summary = "show what a token dataset contains, and check it",
                                 .operands = "[quick|verify|stats|peek|where] PREFIX...",
                                 .at_signal = indexed::remove_temporaries,
                                 .at_fault = indexed::describe_fault};

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// json-extract: JSON lines to loose JSON with the named keys alone, or to NUL-ended text, cleaned
-// as asked. What comes in goes out, is filtered by a rule that was asked for, or is rejected with
-// its place; the closing line adds up.
-// Here: flags, what becomes of one document, counts. Reading is tools/stream, cleaning and writing
-// tools/extract.
+// json-extract: JSON lines to loose JSON with only the named keys, or to NUL-ended text, cleaned as
+// asked. Every document is written, filtered by a rule that was asked for, or rejected with its
+// place; the counts of the closing line add up. Here: flags, the processing of one document,
+// counts. Reading is tools/stream, cleaning and writing tools/extract.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -42,12 +41,12 @@ cli::Group<Options> cleaning_group() {
   return {
       "Cleaning, in this order",
       {{.name = "repair-mojibake",
-        .help = "Put back UTF-8 that was read as Latin-1 or Windows-1252, up to three times over.",
+        .help = "Repair UTF-8 that was read as Latin-1 or Windows-1252, up to three times over.",
         .field = cli::on(&O::mojibake)},
        {.name = "control-chars",
         .value = "WHAT",
-        .help = "Keep control characters other than tab and line ends, remove them, or make spaces "
-                "of them.",
+        .help = "Keep control characters other than tab and line ends, remove them, or replace "
+                "them by spaces.",
         .field = cli::choice(&O::control, {"keep", "remove", "space"})},
        {.name = "normalize",
         .value = "FORM",
@@ -66,7 +65,7 @@ cli::Group<Options> filter_group() {
   return {"Filters, after cleaning",
           {{.name = "where",
             .value = "CONDITION",
-            .help = "Leave out documents whose fields do not meet it, before anything else is "
+            .help = "Leave out documents whose fields do not satisfy it, before anything else is "
                     "done with them: 'language == \"en\" and score > 0.5'. Comparisons, in [...], "
                     "and, or, not, brackets; see CONDITIONS.",
             .field = cli::text(&O::where)},
@@ -88,41 +87,42 @@ cli::Group<Options> filter_group() {
                       }}},
            {.name = "dedup",
             .help = "Leave out documents whose text is exactly that of an earlier one. Takes 24 to "
-                    "48 bytes of memory a "
-                    "document that stays, half as much again while the table grows.",
+                    "48 bytes of memory for each document that is kept, and half as much again "
+                    "while the table grows.",
             .field = cli::on(&O::dedup)}}};
 }
 
 cli::Group<Options> output_group() {
   using O = Options;
-  return {"Output",
-          {{.name = "output",
-            .letter = 'o',
-            .value = "FILE",
-            .help = "Write to FILE, which is there when it is whole; - or none is standard output.",
-            .field = cli::text(&O::output)},
-           {.name = "null",
-            .letter = '0',
-            .help = "Write the bare text of the one key, ended by a NUL byte; a list's strings "
-                    "have a line end between them.",
-            .field = cli::on(&O::nul)},
-           {.name = "compress",
-            .value = "HOW",
-            .help = "Compress the output.",
-            .field = cli::choice(&O::compress, {"none", "zstd"})},
-           {.name = "compress-level",
-            .value = "N",
-            .help = "zstd's level.",
-            .field = cli::integer(&O::level, 1, 19)},
-           {.name = "force",
-            .letter = 'f',
-            .help = "Replace an existing output file.",
-            .field = cli::on(&O::force)},
-           {.name = "workers",
-            .letter = 'w',
-            .value = "N",
-            .help = "Threads; 0 is one a processor. The output does not depend on them.",
-            .field = cli::integer(&O::workers, 0, 4096)}}};
+  return {
+      "Output",
+      {{.name = "output",
+        .letter = 'o',
+        .value = "FILE",
+        .help = "Write to FILE, which appears when it is complete; - or none is standard output.",
+        .field = cli::text(&O::output)},
+       {.name = "null",
+        .letter = '0',
+        .help = "Write the bare text of the one key, ended by a NUL byte; a list's strings are "
+                "joined by line ends.",
+        .field = cli::on(&O::nul)},
+       {.name = "compress",
+        .value = "HOW",
+        .help = "Compress the output.",
+        .field = cli::choice(&O::compress, {"none", "zstd"})},
+       {.name = "compress-level",
+        .value = "N",
+        .help = "zstd's level.",
+        .field = cli::integer(&O::level, 1, 19)},
+       {.name = "force",
+        .letter = 'f',
+        .help = "Replace an existing output file.",
+        .field = cli::on(&O::force)},
+       {.name = "workers",
+        .letter = 'w',
+        .value = "N",
+        .help = "Threads; 0 means one for each processor. The output does not depend on them.",
+        .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
 const cli::Table<Options>& flags() {
@@ -132,7 +132,7 @@ const cli::Table<Options>& flags() {
   return table;
 }
 
-/// What became of the documents. in = out + filtered + rejected.
+/// What happened to the documents. in = out + filtered + rejected.
 struct Counts {
   int64_t out = 0;
   int64_t unwanted = 0;  ///< --where does not hold
@@ -143,7 +143,7 @@ struct Counts {
   int64_t filtered() const { return unwanted + too_short + too_long + duplicates; }
 };
 
-/// What a chunk's documents became.
+/// The output for a chunk's documents.
 struct Extracted {
   struct Entry {
     size_t end;  ///< in bytes
@@ -179,7 +179,8 @@ class Extractor {
                       ? stream::Spelling::escaped
                       : stream::Spelling::characters) {}
 
-  /// In what spelling it takes texts: what goes out as it came in is escaped while it is read.
+  /// The spelling in which it takes texts: one that is written unchanged is escaped while it is
+  /// read.
   stream::Spelling spelling() const { return spelling_; }
 
   void take(const stream::Document& document, Extracted& result) {
@@ -221,8 +222,8 @@ class Extractor {
   }
 
  private:
-  /// A string stays a string and a list a list: the raw value of a one-item list is told from a
-  /// string by its bracket.
+  /// A string stays a string and a list a list: the bracket of the raw value distinguishes a
+  /// one-item list from a string.
   bool write_value(const stream::Document& document, size_t key, std::string& out) {
     const std::vector<std::string_view>& texts = document.texts[key];
     const bool list = document.lists[key];
@@ -265,7 +266,7 @@ class Extractor {
   int64_t characters_ = 0;
 };
 
-/// The serial end: duplicates, writing, counts.
+/// The serial stage: duplicates, writing, counts.
 class Writer {
  public:
   explicit Writer(const Options& options)
@@ -333,7 +334,7 @@ int extract_json(Options& options, cli::Invocation& call) {
         cli::concat("-0 writes one key's text, --json-keys names ", options.reading.keys.size()));
   }
   if (options.dedup && !options.reading.range.whole()) {
-    throw cli::UsageError("--dedup sees one --range alone: duplicates of the others would stay");
+    throw cli::UsageError("--dedup sees only this --range: duplicates in other ranges would stay");
   }
   std::optional<stream::Condition> condition;
   if (!options.where.empty()) {
@@ -354,7 +355,7 @@ int extract_json(Options& options, cli::Invocation& call) {
   }
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
   std::optional<indexed::OutputFile> quarantine;
-  // A run that was killed while it gave names may have given the quarantine's.
+  // A run that was killed while renaming may have renamed the quarantine already.
   const bool killed = !to_stdout && indexed::left_unfinished(options.output);
   const indexed::Existing existing = options.force ? indexed::Existing::replace
                                      : killed      ? indexed::Existing::same

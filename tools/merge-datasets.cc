@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// merge-datasets: many datasets become one, byte for byte what preprocessing their joined input
-// would have given. Two passes: the first opens and checks every index and adds up, so that nothing
-// is written if anything is wrong; the second copies. One input is open at a time. Not here: the
-// bytes of a dataset (libindexed/builder), the order of files (tools/dataset/find).
+// merge-datasets: joins many datasets into one, byte for byte what preprocessing their joined input
+// would give. Two passes: the first opens and checks every index and adds up the counts, so that
+// nothing is written if anything is wrong; the second copies. One input is open at a time. Not
+// here: the bytes of a dataset (libindexed/builder), the order of files (tools/dataset/find).
 #include <sys/stat.h>
 
 #include <filesystem>
@@ -62,26 +62,26 @@ cli::Table<Options> flags() {
          .help = "The datasets have a mode byte for each sequence.",
          .field = cli::on(&O::multimodal)},
         {.name = "permuted",
-         .help = "Accept index-only shuffles, whose pointers are in no order; their stored "
-                 "pointers are followed.",
+         .help = "Accept index-only shuffles, whose pointers are not in order; their stored "
+                 "pointers are used.",
          .field = cli::on(&O::permuted)},
         {.name = "skip-incomplete",
          .help = "Leave out a .bin or .idx that has no partner. Without it such a file is an "
-                 "error, for its documents would be lost.",
+                 "error, because its documents would be lost.",
          .field = cli::on(&O::skip_incomplete)},
         {.name = "mixed-tokenizers",
          .help = "Merge although the manifests name different tokenizers.",
          .field = cli::on(&O::mixed_tokenizers)},
         {.name = "verify",
-         .help = "Read every token file and compare it with its manifest's checksums; checksums "
-                 "for inputs without a manifest are made on the way.",
+         .help = "Read every token file and compare it with its manifest's checksums; for inputs "
+                 "without a manifest, compute checksums.",
          .field = cli::on(&O::verify)},
         {.name = "dry-run",
          .help = "Check everything, print a line for each input and the sums, and write nothing.",
          .field = cli::on(&O::dry_run)}}}};
 }
 
-// One input, as the first pass saw it.
+// One input, as the first pass found it.
 struct Part {
   std::string prefix;
   int64_t documents;
@@ -135,8 +135,8 @@ indexed::OpenOptions open_options(const Options& options, bool tokens) {
           .tokens = tokens};
 }
 
-// What the manifests of all inputs agree on; a field they differ in, or that one lacks, is left
-// empty.
+// The fields that are the same in the manifests of all inputs; a field in which they differ, or
+// that one lacks, is empty.
 class CommonProvenance {
  public:
   CommonProvenance(bool mixed_tokenizers) : mixed_tokenizers_(mixed_tokenizers) {}
@@ -315,7 +315,7 @@ int merge(Options& options, cli::Invocation& call) {
 
 int main(int argc, char** argv) {
   const cli::Program program = {.name = "merge-datasets",
-                                .summary = "many token datasets become one",
+                                .summary = "join many token datasets into one",
                                 .operands = "[PREFIX|DIR]...",
                                 .at_signal = indexed::remove_temporaries,
                                 .at_fault = indexed::describe_fault};

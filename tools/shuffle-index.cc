@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// shuffle-index: the order in which a training run reads its samples, made before the run starts.
-// Writes the index files that Megatron would write, under the names it will look for; with
-// --rewrite a dataset whose documents lie in shuffled order. Not here: the arrays and names
+// shuffle-index: builds the order in which a training run reads its samples, before the run starts.
+// Writes the index files that Megatron would write, under the names for which it will look; with
+// --rewrite, a dataset with its documents in shuffled order. Not here: the arrays and names
 // (libindexed/training_data), the rewriting (tools/dataset/rewrite).
 #include <cstdio>
 
@@ -33,16 +33,17 @@ cli::Table<Options> flags() {
       {"Output",
        {{.name = "data-cache-path",
          .value = "DIR",
-         .help = "Write the index files into DIR, as the run's own --data-cache-path says. Without "
-                 "it they go beside each dataset, and blends are not kept.",
+         .help = "Write the index files into DIR, the --data-cache-path of the run. Without it "
+                 "they go beside each dataset, and blends are not stored.",
          .field = cli::text(&O::data_cache_path)},
         {.name = "print-descriptions",
-         .help = "Print the texts whose MD5 names the files, instead of the files' paths.",
+         .help = "Print the texts whose MD5 is in the files' names, instead of the files' paths.",
          .field = cli::on(&O::print_descriptions)},
         {.name = "rewrite",
          .value = "PREFIX",
-         .help = "Write no index files but the dataset PREFIX: the documents of --data-path in the "
-                 "order of numpy's RandomState(seed).shuffle.",
+         .help =
+             "Write the dataset PREFIX instead of index files: the documents of --data-path in the "
+             "order of numpy's RandomState(seed).shuffle.",
          .field = cli::text(&O::rewrite)},
         {.name = "level",
          .value = "UNIT",
@@ -153,10 +154,11 @@ int shuffle(Options& options, cli::Invocation& call) {
 }  // namespace
 
 int main(int argc, char** argv) {
-  const cli::Program program = {.name = "shuffle-index",
-                                .summary = "the order in which a training run reads its samples",
-                                .operands = "",
-                                .at_signal = indexed::remove_temporaries,
-                                .at_fault = indexed::describe_fault};
+  const cli::Program program = {
+      .name = "shuffle-index",
+      .summary = "build the order in which a training run reads its samples",
+      .operands = "",
+      .at_signal = indexed::remove_temporaries,
+      .at_fault = indexed::describe_fault};
   return cli::run(program, flags(), argc, argv, shuffle);
 }

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// wiki-extract: a MediaWiki export to loose JSON, a line a page. Flags are WikiExtractor's where it
-// has them.
-// Here: the flag rows, the options struct, main. The work is in tools/wiki/.
+// wiki-extract: a MediaWiki export to loose JSON, one line per page. Flags are WikiExtractor's
+// where it has them. Here: the flag rows, the options struct, main. The work is in tools/wiki/.
 
 #include <malloc.h>
 #include <unistd.h>
@@ -44,7 +43,7 @@ struct Options {
   int64_t workers = std::max<int64_t>(1, std::thread::hardware_concurrency());
 };
 
-// A flag of WikiExtractor's that cannot be honoured.
+// A flag of WikiExtractor that cannot be honoured.
 cli::Flag<Options> refused(std::string_view name, char letter, cli::Arity arity,
                            const char* reason) {
   return {
@@ -68,7 +67,7 @@ const cli::Table<Options>& flags() {
         {.name = "bytes",
          .letter = 'b',
          .value = "SIZE",
-         .help = "Begin a new file rather than grow one past SIZE; 0 puts each page into its own.",
+         .help = "Begin a new file before one grows past SIZE; 0 writes each page to its own file.",
          .field = cli::size(&O::file_bytes)},
         {.name = "compress",
          .letter = 'c',
@@ -88,8 +87,8 @@ const cli::Table<Options>& flags() {
        {{.name = "namespaces",
          .aliases = "ns",
          .value = "N,N...",
-         .help = "Keep pages of these namespaces. By number those alone; by name, as WikiExtractor "
-                 "has it, also the articles.",
+         .help = "Keep pages of these namespaces. Numbers: only these; names: in addition to the "
+                 "articles, as in WikiExtractor.",
          .field = cli::text(&O::namespaces)},
         {.name = "redirects",
          .help = "Keep redirects, with empty texts, as WikiExtractor does.",
@@ -109,7 +108,7 @@ const cli::Table<Options>& flags() {
          .field = cli::size(&O::max_page_bytes, 1 << 10, 1 << 30)},
         {.name = "on-error",
          .value = "WHAT",
-         .help = "What a page does that cannot be used: stop the run, or be skipped and counted.",
+         .help = "What to do with a page that cannot be used: stop the run, or skip and count it.",
          .field = cli::choice(&O::on_error, {"stop", "skip"})}}},
       {"Text",
        {{.name = "links",
@@ -117,7 +116,7 @@ const cli::Table<Options>& flags() {
          .help = "Keep links as <a href=\"...\">.",
          .field = cli::on(&O::links)},
         {.name = "lists",
-         .help = "Keep list items, one a line, behind \"- \".",
+         .help = "Keep list items, one per line, after \"- \".",
          .field = cli::on(&O::lists)},
         {.name = "sections",
          .letter = 's',
@@ -135,14 +134,15 @@ const cli::Table<Options>& flags() {
          .field = cli::on(&O::html_safe)},
         {.name = "templates",
          .value = "FILE",
-         .help = "Expand templates from FILE; made in a first pass over the dump where it does not "
+         .help = "Expand templates from FILE, which is made in a first pass over the dump if it "
+                 "does not "
                  "exist.",
          .field = cli::text(&O::templates)},
         {.name = "templates-only",
          .help = "Make the FILE of --templates and stop.",
          .field = cli::on(&O::templates_only)},
         {.name = "no-templates",
-         .help = "Remove templates. This is the default; with --templates it wins.",
+         .help = "Remove templates. This is the default; it overrides --templates.",
          .field = cli::on(&O::no_templates)}}},
       {"Work",
        {{.name = "processes",
@@ -153,23 +153,27 @@ const cli::Table<Options>& flags() {
         {.name = "debug",
          .aliases = "debug_map_reduce",
          .help = "Nothing; WikiExtractor's.",
-         .field = cli::no_effect<O>(cli::Arity::none, "--verbose says what there is to say")}}},
+         .field = cli::no_effect<O>(cli::Arity::none, "--verbose prints what there is to log")}}},
       {"Refused, where WikiExtractor has them",
-       {refused("html", 0, cli::Arity::none, "text alone is written; --links keeps links"),
-        refused("text", 0, cli::Arity::none, "JSON lines alone are written"),
+       {refused("html", 0, cli::Arity::none, "only text is written; --links keeps links"),
+        refused("text", 0, cli::Arity::none, "only JSON lines are written"),
         refused("article", 'a', cli::Arity::none,
                 "give an export of one page as the dump, and -o -"),
         refused("revision", 0, cli::Arity::none, "revid is always written"),
         refused("keep_tables", 0, cli::Arity::none, "tables are always removed"),
-        refused("filter_disambig_pages", 0, cli::Arity::none, "no page is told by its templates"),
-        refused("filter_category", 0, cli::Arity::one, "no page is told by its categories"),
-        refused("ignored_tags", 0, cli::Arity::one, "which tags show their content is fixed"),
-        refused("discard_elements", 0, cli::Arity::one, "which tags go with theirs is fixed"),
+        refused("filter_disambig_pages", 0, cli::Arity::none,
+                "pages are not selected by their templates"),
+        refused("filter_category", 0, cli::Arity::one,
+                "pages are not selected by their categories"),
+        refused("ignored_tags", 0, cli::Arity::one,
+                "the list of tags that show their content is fixed"),
+        refused("discard_elements", 0, cli::Arity::one,
+                "the list of tags that are removed with their content is fixed"),
         refused("log_file", 0, cli::Arity::one, "messages go to standard error")}}};
   return table;
 }
 
-// "0,10" or "w,Help": numbers are kept alone, names beside the articles.
+// "0,10" or "w,Help": only numbered namespaces are kept; named ones in addition to the articles.
 void parse_namespaces(const std::string& text, wiki::ExtractOptions& work) {
   constexpr int64_t kHighest = 1 << 20;
   work.namespaces.clear();
@@ -246,8 +250,8 @@ int extract(Options& options, cli::Invocation& call) {
   return 0;
 }
 
-// WikiExtractor spells one flag with one dash and two letters, gives one that is a switch here a
-// value, and -v alone asks for its version.
+// WikiExtractor has a flag with one dash and two letters, one with a value that is a switch here,
+// and -v alone prints its version.
 std::vector<char*> wiki_extractor_words(int argc, char** argv) {
   static std::string namespaces = "--ns", version = "--version";
   std::vector<char*> words(argv, argv + argc);
@@ -269,13 +273,13 @@ std::vector<char*> wiki_extractor_words(int argc, char** argv) {
 
 int main(int argc, char** argv) {
   const cli::Program program = {.name = "wiki-extract",
-                                .summary = "a MediaWiki dump to loose JSON, a line a page",
+                                .summary = "a MediaWiki dump to loose JSON, one line per page",
                                 .operands = "[DUMP]",
                                 .at_signal = indexed::remove_temporaries,
                                 .at_fault = indexed::describe_fault};
-  // Memory of large pages goes back to the system at once, whatever thread had it.
+  // Large allocations are returned to the system at once, whichever thread had them.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
-  mallopt(M_TRIM_THRESHOLD, 16 << 20);  // that of smaller ones is soon wanted again
+  mallopt(M_TRIM_THRESHOLD, 16 << 20);  // smaller ones are soon needed again
   std::vector<char*> words = wiki_extractor_words(argc, argv);
   return cli::run(program, flags(), static_cast<int>(words.size()) - 1, words.data(), extract);
 }

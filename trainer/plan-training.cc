@@ -1,6 +1,6 @@
-// plan-training: the layout of a training run, chosen. The spine: rows become a trainer's command
-// and a cluster, the search finds layouts, the report is printed. With --calibrate: measures the
-// GPUs that are here instead.
+// plan-training: chooses the layout of a training run. Flag rows become a trainer's command and a
+// cluster, the search finds layouts, the report is printed. With --calibrate it measures this
+// machine's GPUs instead.
 // Not here: the search (session/layout_search.h), the report (session/layout_report.h).
 //
 // SPDX-License-Identifier: MIT
@@ -44,30 +44,30 @@ struct PlanOptions {
 };
 
 constexpr int64_t kUsualHost = 8;
-/// GPT-2's, for a tokenizer whose files are elsewhere.
+/// GPT-2's, used if the tokenizer's files are elsewhere.
 constexpr int64_t kUsualVocabulary = 50257;
 
-// Flags of ours that the trainer has under the same name stand in its own groups.
+// Flags that the trainer has under the same name are in the trainer's groups.
 cli::Table<PlanOptions> flags() {
   using O = PlanOptions;
   cli::Table<O> table = {
-      {"What is planned",
+      {"What to plan",
        {{.name = "world-size",
          .value = "N",
-         .help = "GPUs in all. Default: those that are here, else 1.",
+         .help = "Total number of GPUs. Default: those of this machine, else 1.",
          .field = cli::integer(&O::world_size, 1, 1 << 20)},
         {.name = "local-world-size",
          .value = "N",
-         .help = "GPUs of a host. Default: at most 8 of them.",
+         .help = "GPUs per host. Default: all of them, at most 8.",
          .field = cli::integer(&O::local_world_size, 1, 1 << 10)},
         {.name = "device-memory-gb",
          .value = "GB",
-         .help = "Memory of a GPU, as it is sold. Default: DEVICE_MEMORY_GB of the environment, or "
+         .help = "Nominal memory of a GPU. Default: DEVICE_MEMORY_GB of the environment, or "
                  "the card's own.",
          .field = cli::real(&O::device_memory_gb, 1, 1e5)},
         {.name = "tokens",
          .value = "TOKENS",
-         .help = "Length of the run, as the trainer's --train-tokens.",
+         .help = "Length of the run, like the trainer's --train-tokens.",
          .field = {cli::Arity::one,
                    [](O& o, const cli::Values& v) {
                      o.train.train_tokens = cli::parse_integer(v[0], 1, cli::kMaxInteger);
@@ -75,28 +75,28 @@ cli::Table<PlanOptions> flags() {
                    nullptr}},
         {.name = "top",
          .value = "N",
-         .help = "How many of the best layouts are printed.",
+         .help = "Number of layouts to print, the best first.",
          .field = cli::integer(&O::top, 1, 1000)},
         {.name = "as-given",
-         .help = "Choose nothing: cost the layout that the flags give.",
+         .help = "Do not search: estimate the layout that the flags give.",
          .field = cli::on(&O::as_given)},
         {.name = "json", .help = "Print the result as JSON.", .field = cli::on(&O::json)}}},
       {"Measuring",
        {{.name = "calibrate",
          .value = "FILE",
-         .help = "Plan nothing: measure the GPUs that are here, in less than a minute, and write "
+         .help = "Do not plan: measure the GPUs of this machine, in less than a minute, and write "
                  "their table to FILE (or standard output, -), for --gpu FILE.",
          .field = cli::text(&O::calibrate)},
         {.name = "seconds",
          .value = "SECONDS",
-         .help = "How long --calibrate holds its load.",
+         .help = "How long --calibrate keeps the GPUs under load.",
          .field = cli::real(&O::seconds, 1, 3600)}}}};
   for (const cli::Group<TrainConfig>& group : flag_table())
     table.push_back(cli::lift(group, &O::train));
   return table;
 }
 
-// The command's words for the trainer: its flags as they were given, in the table's order.
+// The words of the command for the trainer: its flags as given, in the table's order.
 std::vector<std::string> trainer_words(TrainConfig config, const Given& given) {
   static const char* const kOwn[] = {
       "max-global-batch-size", "global-batch-size", "gpu",     "network-gb-per-s",
@@ -125,7 +125,7 @@ Cluster cluster_of(const PlanOptions& o) {
   return {.world_size = world, .local_size = std::min(local, world)};
 }
 
-// The tokenizer's size; where its files are on another machine, GPT-2's.
+// The tokenizer's size; GPT-2's if its files are on another machine.
 int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
   if (!config.vocab_size) {
     for (const std::string& file : {config.vocab_file, config.merge_file, config.tokenizer_model}) {

@@ -57,15 +57,19 @@ int ranks_here(const TrainConfig& config) {
   return std::max(1, visible_gpus(config));
 }
 
+// What DeepSpeed's file says counts as if flags said it.
+void take_deepspeed(TrainConfig& config, Given& given, cli::Console& console) {
+  if (config.deepspeed_config.empty()) return;
+  const std::vector<std::string> idle = apply_deepspeed(
+      config, given, read_text_file(config.deepspeed_config), config.deepspeed_config);
+  if (!idle.empty())
+    console.note(concat(config.deepspeed_config, ": no effect here: ", cli::join(idle, ", ")));
+}
+
 // Everything that a wrong command line can be told, before anything is opened for writing.
 void complete_config(TrainConfig& config, Given& given, cli::Console& console,
                      const Cluster& cluster) {
-  if (!config.deepspeed_config.empty()) {
-    const std::vector<std::string> idle = apply_deepspeed(
-        config, given, read_text_file(config.deepspeed_config), config.deepspeed_config);
-    if (!idle.empty())
-      console.note(concat(config.deepspeed_config, ": no effect here: ", cli::join(idle, ", ")));
-  }
+  take_deepspeed(config, given, console);
   refuse_foreign(config);
   take_checkpoint_args(config, given);
   choose_layout(config, given, cluster, console);
@@ -99,7 +103,7 @@ void save_config(const TrainConfig& config, bool goes_on, cli::Console& console)
     out.commit();
   } catch (const std::system_error& error) {
     if (!goes_on || !may_pass(error.code().value())) throw;
-    console.error(concat(cli::describe(error), ": not written; training goes on"));
+    console.error(concat(cli::describe(error), ": not written; training continues"));
   }
 }
 
@@ -279,10 +283,11 @@ rendezvous::HostFlags host_flags(const TrainConfig& config) {
     throw UsageError(concat("--node-rank ", hosts.node_rank, ": --nnodes ", hosts.nodes,
                             " has hosts 0 to ", hosts.nodes - 1));
   if (hosts.nodes > 1 && !config.node_rank)
-    throw UsageError(concat("--nnodes ", hosts.nodes, " needs --node-rank: which of them is this"));
+    throw UsageError(
+        concat("--nnodes ", hosts.nodes, " needs --node-rank: the number of this host"));
   if (hosts.nodes > 1 && hosts.address.empty())
     throw UsageError(
-        concat("--nnodes ", hosts.nodes, " needs --master-addr: the host of number 0"));
+        concat("--nnodes ", hosts.nodes, " needs --master-addr: the host with number 0"));
   return hosts;
 }
 
@@ -296,6 +301,12 @@ void take_neox(TrainConfig& config, Given& given, cli::Console& console) {
     console.note(
         concat(cli::join(config.neox_config, ", "), ": no effect here: ", cli::join(idle, ", ")));
   config.neox_config.clear();
+}
+
+// For --show-config. DeepSpeed's file stays named: gradient_accumulation_steps has no flag.
+void show_files(TrainConfig& config, cli::Invocation& call) {
+  take_neox(config, call.parsed.given, call.console);
+  take_deepspeed(config, call.parsed.given, call.console);
 }
 
 int train(TrainConfig& config, cli::Invocation& call) {
@@ -346,5 +357,5 @@ int train(TrainConfig& config, cli::Invocation& call) {
 
 int main(int argc, char** argv) {
   prctl(PR_SET_NAME, "trainer");  // ranks are started by /proc/self/exe, and would be "exe".
-  return cli::run(kProgram, trainer::flag_table(), argc, argv, train);
+  return cli::run(kProgram, trainer::flag_table(), argc, argv, train, show_files);
 }

@@ -4,7 +4,8 @@
 // gradient, of the bias gradient alone, of quantizing to FP8 in both layouts, and of attention
 // without and with dropout and with documents apart (TFLOP/s, causal). Shapes are the benchmark
 // models' (bench/step). Each pass is repeated until --seconds are over and the mean of the second
-// half counts. Correctness is ops_cuda_test's matter. SPDX-License-Identifier: MIT
+// half counts. Correctness is ops_cuda_test's matter.
+// SPDX-License-Identifier: MIT
 #include <cuda_runtime.h>
 
 #include <algorithm>

@@ -1,7 +1,8 @@
 #!/usr/bin/env python3
-"""Which share of the measured ceilings a step on one H200 reaches, and where the rest goes: the table of bench/README.md.
+"""Which share of the measured ceilings a step on one H200 reaches, and where the rest goes: the table of
+bench/history/training.md.
 
-Nothing is measured here. A row's step, and its parts where they were timed one by one, are figures of bench/README.md
+Nothing is measured here. A row's step, and its parts where they were timed one by one, are figures of bench/training.md
 (bench-step --engine, bench-step --shares). Its ceilings were measured on the same kind of card by programs that are not
 kept: all products of the step under the power wall by cuBLASLt's best of 32, cuDNN's causal attention alone (forward,
 deterministic backward, TFLOP/s), and the floor of a step, which adds to both each tensor read and written once at the

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// family.h: config.json by a family's rows, with one-line errors; families.h: the words of it.
-// Source of the scaled positions' keys: transformers/modeling_rope_utils.py.
+// family.h: reads and writes config.json by a family's rows; families.h: names of activations and
+// keys for positions. Source of the scaled positions' keys: transformers/modeling_rope_utils.py.
 #include <array>
 #include <charconv>
 
@@ -48,7 +48,7 @@ struct FieldReader {
   void operator()(ops::Activation ModelSpec::*member) const {
     if (!value.is_string()) refuse(key, value, ", expected an activation's name");
     const ops::Activation read = activation_from_name(value.get<std::string>());
-    // A gated family names the gate's, and always gates.
+    // A gated family names the gate's activation, and is always gated.
     if ((read == ops::Activation::swiglu) != spec.gated())
       throw FormatError(
           "activation \"" + value.get<std::string>() + "\" is not supported, expected " +
@@ -56,7 +56,7 @@ struct FieldReader {
     spec.*member = read;
   }
   template <class Other>
-  void operator()(Other) const {}  // a family's models are all alike in it
+  void operator()(Other) const {}  // the same in all models of a family
 };
 
 struct FieldWriter {
@@ -97,14 +97,14 @@ void read_key(const KeyRow& row, const json& config, ModelSpec& spec) {
     if (found == config.end()) throw FormatError("no key \"" + row.key() + "\"");
     std::visit(FieldReader{row.key(), *found, spec, row.inverted}, field.member);
   } else {
-    // null is none, where the key is a count.
+    // For a count, null means none.
     const bool none =
         found != config.end() && std::holds_alternative<int64_t ModelSpec::*>(field.member);
     trainer::set_field(field, spec, none ? "0" : row.value);
   }
 }
 
-// What a config may leave out because it follows.
+// Fills in what a config may leave out because it follows from the rest.
 void fill(ModelSpec& spec) {
   if (spec.ffn_hidden_size == 0) spec.ffn_hidden_size = 4 * spec.hidden_size;
   if (spec.embedding_size == spec.hidden_size) spec.embedding_size = 0;
@@ -213,7 +213,7 @@ ordered_json rope_scaling(const ModelSpec& spec) {
 }
 
 ordered_json write_config(const Family& family, const ModelSpec& spec) {
-  // The biases of a family's keys are all that a linear has, whichever field says so.
+  // A family's keys give all biases of a linear, whichever field has them.
   ModelSpec said = spec;
   said.attention_bias = spec.has_proj_bias();
   said.mlp_bias = spec.has_mlp_bias();

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// family.h: the walk over a family's rows in both directions, and the list of families.
+// family.h: uses a family's rows in both directions; the list of families.
 #include "convert/families/family.h"
 
 #include <algorithm>
@@ -53,7 +53,7 @@ QkvShape qkv_shape(const trainer::ModelSpec& spec) {
   return {spec.num_attention_heads, spec.num_query_groups, spec.kv_channels};
 }
 
-// A part that the model has, or zeros for a bias that only the target has.
+// The model's tensor, or zeros for a bias that only the target has.
 TensorSource part_of(const CanonicalModel& model, const std::string& name) {
   const auto found = model.tensors.find(name);
   if (found != model.tensors.end()) return found->second;
@@ -99,7 +99,7 @@ void import_row(const NameRow& row, TensorSource source, const trainer::ModelSpe
                       std::to_string(first));
 }
 
-// A folder's tensors by the family's full names, buffers left out.
+// A folder's tensors by the family's full names, without buffers.
 std::map<std::string, TensorSource> full_names(const Family& family,
                                                const std::map<std::string, TensorSource>& tensors) {
   std::map<std::string, TensorSource> result;

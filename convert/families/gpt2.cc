@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// GPT-2: learned positions, LayerNorm before each branch, biases everywhere, tied head as a rule.
-// Its linears are Conv1D: stored (in, out). c_attn has all q columns, then all k, then all v.
+// GPT-2: learned positions, LayerNorm before each branch, biases everywhere, usually a tied output
+// layer. Its linears are Conv1D: stored (in, out). c_attn has all q columns, then all k, then all
+// v.
 // Source: transformers/models/gpt2/modeling_gpt2.py, configuration_gpt2.py.
 #include "convert/families/families.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // GPT-NeoX and Pythia: rotary positions on part of each head, LayerNorm, biases, attention and MLP
-// in parallel or one after the other, untied head as a rule. Its fused qkv rows are (N, 3, D), as
+// in parallel or in sequence, usually an untied output layer. Its fused qkv rows are (N, 3, D), as
 // Megatron's of version 2 and later.
 // Source: transformers/models/gpt_neox/modeling_gpt_neox.py, configuration_gpt_neox.py.
 #include "convert/families/families.h"

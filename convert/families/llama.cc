@@ -19,7 +19,7 @@ std::vector<Row> with(std::vector<Row> rows, std::vector<Row> more) {
   return rows;
 }
 
-/// What a config without these keys means in its family, which its class says.
+/// The meaning of missing keys in a family, as its transformers class defines it.
 struct Absent {
   std::string_view groups = "0", head_size = "0";  ///< "0": as many as heads; hidden size / heads.
 };
@@ -84,7 +84,7 @@ Family family(std::string_view name, std::string_view architecture, Absent absen
           .layer_rows = layer_rows()};
 }
 
-// Layers that attend to a window and layers that do not, mixed, are another model.
+// Models with a window in only some layers are not supported.
 const std::vector<KeyRow> kNoWindow = {{"", "false", "use_sliding_window"}};
 
 }  // namespace

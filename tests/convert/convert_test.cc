@@ -2,6 +2,7 @@
 // One tiny GPT-2 out of every layout that Megatron has written it in, and back: each conversion
 // must give the same tensors, bit for bit. Golden: tests/golden/convert/gpt2, made and loaded with
 // transformers by tests/reference/convert_golden.py.
+// Longer than 600 lines: one model, one fixture, every layout.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <zlib.h>
@@ -23,6 +24,7 @@
 #include "convert/verify.h"
 #include "libindexed/format.h"
 #include "tests/convert/outcomes.h"
+#include "tests/own.h"
 #include "trainer/checkpoint/safetensors.h"
 #include "trainer/spec/model_fields.h"
 
@@ -61,17 +63,20 @@ CanonicalModel read_golden(const std::string& name) {
   return model;
 }
 
+// Megatron's tools fill padding with the last token's row: nothing of size zero or at random.
+void expect_padding_repeats_the_last_row(const CanonicalModel& model) {
+  const TensorSource& words = model.at("embedding.word_embeddings.weight");
+  ASSERT_EQ(words.rows(), model.spec.padded_vocab_size);
+  const std::vector<std::byte> rows = words.load();
+  const auto row = [&](int64_t i) { return rows.begin() + i * words.row_bytes(); };
+  for (int64_t i = kVocabSize; i < words.rows(); ++i)
+    EXPECT_TRUE(std::equal(row(i), row(i) + words.row_bytes(), row(kVocabSize - 1))) << i;
+  EXPECT_FALSE(std::equal(row(kVocabSize - 1), row(kVocabSize), row(kVocabSize - 2)));
+}
+
 class ConvertTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    std::string name = ::testing::UnitTest::GetInstance()->current_test_info()->name();
-    std::replace(name.begin(), name.end(), '/', '_');
-    folder_ = fs::path(::testing::TempDir()) / ("convert_" + name);
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   // The folder's tensors are exactly the expected ones.
   static void expect_tensors(const std::string& folder, const std::string& kind,
@@ -92,7 +97,7 @@ class ConvertTest : public ::testing::Test {
     EXPECT_TRUE(want.empty()) << want.begin().key() << " is missing";
   }
 
-  fs::path folder_;
+  tests::OwnFolder folder_;
 };
 
 class LayoutTest : public ConvertTest, public ::testing::WithParamInterface<const char*> {};
@@ -165,7 +170,7 @@ TEST_P(FamilyTest, FoldersOfTransformersAreReadAndWritten) {
     EXPECT_EQ(back.at(name).load(), source.load()) << name;
 }
 
-// Through Megatron's arguments and names, which say everything but the family.
+// Through Megatron's arguments and names, which give everything but the family.
 TEST_P(FamilyTest, GoesThroughMegatronsFileOrIsRefused) {
   const CanonicalModel model =
       read_hf_folder(std::string(GOLDEN_DIR) + "/convert/families/" + GetParam());
@@ -238,8 +243,9 @@ TEST_F(ConvertTest, ShardsHoldTheSameTensors) {
   expect_tensors(path("hf"), "fp32");
 }
 
-// What stands in the folder is the user's: it is neither replaced unasked, nor taken along with
-// what a failed run takes back, nor removed for having a name like those of weights.
+// Files already in the folder are the user's: they are not replaced without --force, not removed
+// when a failed run removes its own files, and not removed because their names look like those of
+// weights.
 TEST_F(ConvertTest, FilesOfOthersStay) {
   const CanonicalModel model = read_golden("v3.pt");
   const auto write = [&](bool replace) {
@@ -269,7 +275,7 @@ TEST_F(ConvertTest, FilesOfOthersStay) {
   write(true);
   EXPECT_TRUE(mine("model_ema.safetensors") && mine("notes"));
   EXPECT_FALSE(fs::exists(path("hf/model-00002-of-00003.safetensors")));
-  // A run that was killed left its mark, and the same line goes through.
+  // A killed run leaves its mark, so the same command can run again.
   fs::remove(path("hf/config.json"));
   std::ofstream(path("hf/.megatron-to-hf.unfinished"));
   write(false);
@@ -303,6 +309,7 @@ TEST_F(ConvertTest, ToMegatronAndBack) {
       CanonicalModel back = read_megatron(folder, {});
       EXPECT_EQ(back.spec.padded_vocab_size, 384) << "a multiple of 128";
       EXPECT_EQ(back.spec.vocab_size, kVocabSize);
+      expect_padding_repeats_the_last_row(back);
       trim_vocabulary(back, kVocabSize);
       write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = folder + "/hf"});
       expect_tensors(folder + "/hf", "fp32");
@@ -317,6 +324,7 @@ TEST_F(ConvertTest, ToTheTrainerAndBack) {
   CanonicalModel back = read_trainer_checkpoint(path("run"), std::nullopt, false);
   EXPECT_EQ(back.spec.padded_vocab_size, 384);
   EXPECT_EQ(back.spec.vocab_size, kVocabSize);
+  expect_padding_repeats_the_last_row(back);
   trim_vocabulary(back, kVocabSize);
   EXPECT_EQ(trainer::model_record(back.spec), trainer::model_record(model.spec));
   write_hf_folder(back, *find_family("gpt2"), tokenizer(), {.folder = path("hf")});
@@ -341,6 +349,24 @@ TEST_F(ConvertTest, VerifyTellsEqualFromDifferent) {
   EXPECT_FALSE(other.equal) << other.summary();
   other.write(path("report.json"), false);
   EXPECT_EQ(json::parse(read_file(path("report.json"))).at("equal"), false);
+}
+
+// A NaN compares as neither larger nor smaller: nowhere may it pass for equal.
+TEST_F(ConvertTest, VerifyRefusesWhatIsNotANumber) {
+  CanonicalModel model = read_golden("v3.pt");
+  TensorSource& norm = model.tensors.at("decoder.final_layernorm.bias");
+  const TensorSource whole = norm;
+  for (const float value :
+       {std::numeric_limits<float>::quiet_NaN(), std::numeric_limits<float>::infinity()}) {
+    norm.read_rows = [whole, value](int64_t first, int64_t count, std::byte* out) {
+      whole.read_rows(first, count, out);
+      if (first <= 3 && 3 < first + count) std::memcpy(out + (3 - first) * 4, &value, 4);
+    };
+    write_hf_folder(model, *find_family("gpt2"), tokenizer(),
+                    {.folder = path("hf"), .replace = true});
+    const VerifyReport report = verify_folder(model, path("hf"), "the cat in the hat");
+    EXPECT_FALSE(report.equal) << report.summary();
+  }
 }
 
 // Megatron-DeepSpeed writes Megatron's tracker beside DeepSpeed's, and global_stepN alone.
@@ -384,6 +410,10 @@ TEST_F(ConvertTest, WhatDoesNotFitIsRefused) {
   fs::copy(golden("zero3/latest"), step + "2_mp_rank_00_optim_states.pt");
   EXPECT_THAT(error_of([&] { read_megatron(path("zero3"), {}); }),
               HasSubstr("not a file of torch.save"));
+  // Rank 11 is not rank 1.
+  fs::copy(golden("tp2pp2"), path("far"), fs::copy_options::recursive);
+  fs::rename(path("far/iter_0000010/mp_rank_01_000"), path("far/iter_0000010/mp_rank_11_000"));
+  EXPECT_THAT(error_of([&] { read_megatron(path("far"), {}); }), HasSubstr("mp_rank_"));
   fs::create_directories(path("dist"));
   std::ofstream(path("dist/__0_0.distcp")) << "x";
   EXPECT_THAT(error_of([&] { read_megatron(path("dist"), {}); }),
@@ -401,6 +431,11 @@ TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
     return error_of([&] { read_hf_folder(path("hf")); });
   };
   EXPECT_THAT(with("model_type", "bert"), HasSubstr("model_type \"bert\" is not supported"));
+  for (const int layers : {5, 3}) {  // its folder is named, once
+    const std::string what = with("n_layer", layers);
+    EXPECT_EQ(what.find(path("hf")), 0U) << what;
+    EXPECT_EQ(what.rfind(path("hf")), 0U) << what;
+  }
   EXPECT_THAT(with("n_layer", 5), HasSubstr("has no tensor transformer.h.4.ln_1.weight"));
   EXPECT_THAT(with("n_layer", 3), HasSubstr("transformer.h.3.attn.c_attn.bias is no tensor"));
   EXPECT_THAT(with("n_embd", 16), HasSubstr("c_attn.weight: rows 16 to 32 of 24"));

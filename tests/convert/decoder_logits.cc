@@ -1,8 +1,8 @@
 // decoder-logits: what our decoder computes from a model, for tests/reference/judge_export.py; not
 // installed.
 //   decoder-logits FOLDER <IDS >LOGITS
-// FOLDER: checkpoints of the trainer, or a Hugging Face folder. IDS: a text a line, token ids in
-// decimal. LOGITS: for every token of every text the scores of the token after it, vocab_size of
+// FOLDER: checkpoints of the trainer, or a Hugging Face folder. IDS: one text per line, token ids
+// in decimal. LOGITS: for every token of every text the scores of the next token, vocab_size of
 // them in fp32. Each text goes through the cache token by token, on one CPU thread.
 // SPDX-License-Identifier: MIT
 #include <cstdio>

@@ -59,11 +59,11 @@ inline std::string tensor(const std::string& key, uint64_t elements) {
 
 // --- containers ----------------------------------------------------------------------------------
 
-/// A member of a zip archive; what differs from a true one is given.
+/// A member of a zip archive; fields can be given false values.
 struct Member {
   std::string name;
   std::string bytes;
-  int64_t header = -1;  ///< where the directory says it lies; -1: where it does
+  int64_t header = -1;  ///< the offset in the directory; -1: the true one
 };
 
 /// The record that ends an archive.

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Checkpoints made to take all memory or all day, or to crash the process: small files that name
-// one large thing many times, tables that claim more than there is, values that are not there. Each
-// is refused in one line, at a cost in proportion to its size. Real files must use a small share of
+// Checkpoints made to exhaust memory or time, or to crash the process: small files that refer to
+// one large object many times, tables that claim more than there is, missing values. Each is
+// refused in one line, at a cost in proportion to its size. Real files must use a small share of
 // that budget.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -17,6 +17,7 @@
 #include "libindexed/format.h"
 #include "tests/convert/foreign_bytes.h"
 #include "tests/convert/outcomes.h"
+#include "tests/own.h"
 
 namespace convert {
 namespace {
@@ -45,21 +46,14 @@ std::string pickle_error(const std::string& body) {
 /// A folder of this test's own.
 class HostileTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    folder_ = ::testing::TempDir() + "hostile_" + test->name() + "_" + std::to_string(::getpid());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
   std::string write(const std::string& name, const std::string& bytes) const {
     fs::create_directories(fs::path(folder_ + "/" + name).parent_path());
     std::ofstream(folder_ + "/" + name, std::ios::binary) << bytes;
     return folder_ + "/" + name;
   }
 
-  std::string folder_;
+  tests::OwnFolder own_;
+  const std::string& folder_ = own_.path();
 };
 
 // --- pickles -------------------------------------------------------------------------------------

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// How a reader's call ends, as a text to compare: what every test of convert's readers asks. Files
+// How a reader's call ends, as a text to compare, for all tests of convert's readers. Files
 // for them to read: golden ones, or those of foreign_bytes.h.
 #pragma once
 

@@ -13,6 +13,7 @@
 #include <string>
 
 #include "tests/convert/outcomes.h"
+#include "tests/own.h"
 
 namespace convert {
 namespace {
@@ -22,8 +23,8 @@ using ::testing::HasSubstr;
 namespace fs = std::filesystem;
 
 TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
-  const std::string folder = testing::TempDir() + "tokenizer_files_" + std::to_string(getpid());
-  fs::create_directories(folder);
+  const tests::OwnFolder own;
+  const std::string& folder = own.path();
   const auto refuse = [&](const std::string& vocab, const std::string& merges) {
     std::ofstream(folder + "/v.json") << vocab;
     std::ofstream(folder + "/m.txt") << merges;
@@ -34,33 +35,26 @@ TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
   EXPECT_THAT(refuse("{", ""), HasSubstr("not a JSON object"));
   EXPECT_THAT(refuse("{}", ""), HasSubstr("empty vocabulary"));
   EXPECT_THAT(refuse(R"({"a":0,"b":0})", ""), HasSubstr("have one id"));
-  EXPECT_THAT(refuse(R"({"a":"0"})", ""), HasSubstr("has no id"));
+  for (const char* id : {"\"0\"", "-1", "2147483648", "0.5", "null"})
+    EXPECT_THAT(refuse(std::string("{\"a\":") + id + "}", ""), HasSubstr("has no id")) << id;
   EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a b\n"),
               HasSubstr("m.txt:1: merge \"a b\": token \"ab\""));
   EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a\n"), HasSubstr("is not two tokens"));
-  fs::remove_all(folder);
 }
 
 class TokenizerFolderTest : public testing::Test {
  protected:
-  void SetUp() override {
-    const std::string name = testing::UnitTest::GetInstance()->current_test_info()->name();
-    folder_ = fs::path(testing::TempDir()) / ("tokenizer_files_" + std::to_string(getpid()) + name);
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return own_ / name; }
   void put(const std::string& name, const std::string& text) {
     std::ofstream(path(name), std::ios::binary) << text;
   }
-  TokenizerFiles read() const { return tokenizer_from_folder(folder_.string(), 16); }
+  TokenizerFiles read() const { return tokenizer_from_folder(own_.path(), 16); }
   static const std::string* text_of(const TokenizerFiles& files, const std::string& name) {
     for (const TokenizerFile& file : files.files)
       if (file.name == name) return &file.text;
     return nullptr;
   }
-  fs::path folder_;
+  tests::OwnFolder own_;
 };
 
 TEST_F(TokenizerFolderTest, IdsComeFromTheConfigAsTheyStand) {
@@ -123,9 +117,9 @@ TEST_F(TokenizerFolderTest, WithForceNoFileOfAnotherModelStaysBesideACheckpoint)
   }
   TokenizerFiles files;
   files.files = {{"vocab.json", "new"}};
-  write_beside_checkpoint(files, folder_.string(), false);
+  write_beside_checkpoint(files, own_.path(), false);
   EXPECT_TRUE(fs::exists(path("added_tokens.json")));
-  write_beside_checkpoint(files, folder_.string(), true);
+  write_beside_checkpoint(files, own_.path(), true);
   EXPECT_TRUE(fs::exists(path("vocab.json")) && fs::exists(path("notes")));
   EXPECT_FALSE(fs::exists(path("added_tokens.json")) || fs::exists(path("config.json")) ||
                fs::exists(path("additional_chat_templates/a.jinja")));

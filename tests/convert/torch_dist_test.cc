@@ -15,6 +15,7 @@
 #include "convert/torch_dist.h"
 #include "libindexed/format.h"
 #include "tests/convert/outcomes.h"
+#include "tests/own.h"
 
 namespace convert {
 namespace {
@@ -29,15 +30,7 @@ std::string golden(const std::string& name) {
 
 class TorchDistTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    const auto* test = ::testing::UnitTest::GetInstance()->current_test_info();
-    std::string name = test->name();
-    std::replace(name.begin(), name.end(), '/', '_');
-    folder_ = ::testing::TempDir() + "torch_dist_" + name;
-    fs::remove_all(folder_);
-    fs::copy(golden("gpt2_tp2_pp2"), folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
+  TorchDistTest() { fs::copy(golden("gpt2_tp2_pp2"), folder_); }
 
   /// Puts `to`, which is as long as `from`, wherever `file` has `from`.
   void replace(const std::string& file, const std::string& from, const std::string& to) const {
@@ -48,7 +41,8 @@ class TorchDistTest : public ::testing::Test {
     std::ofstream(folder_ + "/" + file, std::ios::binary) << bytes;
   }
 
-  std::string folder_;
+  tests::OwnFolder own_;
+  const std::string& folder_ = own_.path();
 };
 
 class TorchDistModel : public ::testing::TestWithParam<const char*> {};
@@ -107,7 +101,7 @@ TEST_F(TorchDistTest, DamagedBytesOfATensorAreSeen) {
     std::ofstream(path, std::ios::binary) << damaged;
     refused += outcome(folder_) != "accepted";
   }
-  // Dates of the zip members, padding, and extra state that nobody reads may change.
+  // Dates of the zip members, padding, and extra state that no reader uses may change.
   EXPECT_GT(refused, static_cast<int>(bytes.size() / 307 / 3));
 }
 

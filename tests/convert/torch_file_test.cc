@@ -15,6 +15,7 @@
 
 #include "libindexed/format.h"
 #include "tests/convert/outcomes.h"
+#include "tests/own.h"
 
 namespace convert {
 namespace {
@@ -91,20 +92,21 @@ TEST_P(TorchFileTest, ArgumentsAreData) {
 
 TEST_P(TorchFileTest, EveryCutIsRefused) {
   const std::string whole = read_file(golden(GetParam()));
-  const std::string path = ::testing::TempDir() + "cut_" + GetParam();
+  const tests::OwnFolder folder;
+  const std::string path = folder / "cut";
   for (size_t cut = 0; cut < whole.size(); cut += 31) {
     std::ofstream(path, std::ios::binary).write(whole.data(), static_cast<std::streamsize>(cut));
     EXPECT_THAT(error_of<indexed::FormatError>([&] { TorchFile file(path); }), StartsWith(path))
         << cut;
   }
-  fs::remove(path);
 }
 
-// Any single damaged byte is refused, or lies in a place that holds nothing (padding, dates), or
-// in the legacy form, which has no checksums, changes values only. Nothing crashes.
+// Every single damaged byte is refused, unless it is in padding or a date, or in the legacy form,
+// which has no checksums: there it changes only values. Nothing crashes.
 TEST_P(TorchFileTest, ADamagedByteNeverCrashes) {
   const std::string whole = read_file(golden(GetParam()));
-  const std::string path = ::testing::TempDir() + "damaged_" + GetParam();
+  const tests::OwnFolder folder;
+  const std::string path = folder / "damaged";
   int refused = 0;
   for (size_t at = 0; at < whole.size(); at += 29) {
     std::string damaged = whole;
@@ -116,7 +118,6 @@ TEST_P(TorchFileTest, ADamagedByteNeverCrashes) {
                }) != "accepted";
   }
   EXPECT_GT(refused, static_cast<int>(whole.size() / 29 / 3));
-  fs::remove(path);
 }
 
 INSTANTIATE_TEST_SUITE_P(Containers, TorchFileTest,
@@ -135,7 +136,8 @@ TEST(TorchFileDamage, AStorageWithoutItsChecksumIsNamedUnlessIgnored) {
       whole.find(std::string(reinterpret_cast<const char*>(data.data()), data.size()));
   ASSERT_NE(place, std::string::npos);
   whole[place] = static_cast<char>(whole[place] ^ 1);
-  const std::string path = ::testing::TempDir() + "checksum.pt";
+  const tests::OwnFolder folder;
+  const std::string path = folder / "checksum.pt";
   std::ofstream(path, std::ios::binary) << whole;
   const TorchFile strict(path);
   const PickledTensor& t = strict.root().find("tensors").find("f32").tensor();
@@ -143,11 +145,11 @@ TEST(TorchFileDamage, AStorageWithoutItsChecksumIsNamedUnlessIgnored) {
               HasSubstr("does not have its checksum"));
   const TorchFile lax(path, TorchFile::Checksums::ignore);
   EXPECT_EQ(read_tensor(lax, lax.root().find("tensors").find("f32").tensor()).size(), data.size());
-  fs::remove(path);
 }
 
 TEST(TorchFileDamage, ForeignFilesAreRefused) {
-  const std::string path = ::testing::TempDir() + "foreign.pt";
+  const tests::OwnFolder folder;
+  const std::string path = folder / "foreign.pt";
   const auto refuse = [&](const std::string& bytes) {
     std::ofstream(path, std::ios::binary) << bytes;
     return error_of<indexed::FormatError>([&] { TorchFile file(path); });
@@ -157,7 +159,6 @@ TEST(TorchFileDamage, ForeignFilesAreRefused) {
   EXPECT_THAT(refuse("PYTORCH1" + std::string(100, 'x')), HasSubstr("before 2018"));
   EXPECT_THAT(refuse(std::string(257, '\0') + "ustar"), HasSubstr("before 2018"));
   EXPECT_THAT(refuse("PK\x03\x04" + std::string(100, '\0')), HasSubstr("no end record"));
-  fs::remove(path);
 }
 
 // --- pickles alone -------------------------------------------------------------------------------
@@ -173,8 +174,8 @@ std::string text(const std::string& s) {
 }
 
 TEST(Pickle, HostileImportsEndTheReading) {
-  const std::string touched = ::testing::TempDir() + "touched";
-  fs::remove(touched);
+  const tests::OwnFolder folder;
+  const std::string touched = folder / "touched";
   const std::string command = text("touch " + touched);
   for (const std::string global :
        {"cos\nsystem\n", "cposix\nsystem\n", "cnt\nsystem\n", "csubprocess\nPopen\n",
@@ -201,6 +202,25 @@ TEST(Pickle, UnknownClassesAreInert) {
   EXPECT_TRUE(pickle.root().is(Kind::object));
   EXPECT_EQ(pickle.root().text(), "megatron.core.enums.ModelType");
   EXPECT_EQ(pickle.root().item(0).integer(), 1);
+}
+
+// State as copyreg writes it: None and the slots. Dicts out of pairs, which are tuples or lists.
+TEST(Pickle, SlotsAndPairsAreRead) {
+  const auto five = [](const std::string& body) {
+    const std::string bytes = "\x80\x02" + body + ".";
+    const Pickle pickle(std::as_bytes(std::span(bytes)), "p");
+    return pickle.root().find("a").integer();
+  };
+  const std::string pair = text("a") + "K\x05";
+  const std::string object = "c__main__\nA\n)R";
+  EXPECT_EQ(five(object + "}" + pair + "sb"), 5);
+  EXPECT_EQ(five(object + "N}" + pair + "s\x86" + "b"), 5);
+  EXPECT_EQ(five(object + "}" + pair + "s}\x86" + "b"), 5);
+  const std::string dict = "ccollections\nOrderedDict\n";
+  EXPECT_EQ(five(dict + "]" + pair + "\x86" + "a\x85R"), 5);
+  EXPECT_EQ(five(dict + "]]" + text("a") + "aK\x05" + "aa\x85R"), 5);
+  EXPECT_THAT(pickle_error(dict + "]" + text("a") + "\x85" + "a\x85R."), HasSubstr("no pairs"));
+  EXPECT_THAT(pickle_error(dict + "]K\x05" + "a\x85R."), HasSubstr("no pairs"));
 }
 
 TEST(Pickle, BrokenStreamsAreRefused) {

@@ -1,6 +1,7 @@
-// The whole job's end against transformers: checkpoints of the trainer, one of each family,
-// exported here, must give the very files that transformers loaded when the goldens were made, and
-// our own decoder the logits, token ids and greedy text that transformers computed from them.
+// The end of the pipeline against transformers: checkpoints of the trainer, one of each family,
+// exported here, must give exactly the files that transformers loaded when the goldens were made,
+// and our own decoder must give the logits, token ids and greedy text that transformers computed
+// from them.
 // Source of the goldens: tests/reference/whole_job_golden.py. Environment: WHOLE_JOB, another
 // folder that it wrote.
 // SPDX-License-Identifier: MIT

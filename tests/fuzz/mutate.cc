@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // targets.h: mutators that know the grammar, so that an input passes the outer checks and reaches
-// the readers behind them. A random choice a step, from the seed that libFuzzer gives.
+// the readers behind them. One random choice per step, from libFuzzer's seed.
 #include <algorithm>
 #include <cstring>
 #include <random>

@@ -22,7 +22,7 @@ using foreign::tuple;
 constexpr uint64_t kWidth = 4, kRows = 8, kPositions = 4;
 
 struct Parameter {
-  std::string name;  // core's, below "decoder." or whole
+  std::string name;  // core's names, after "decoder." or complete
   std::vector<uint64_t> shape;
 
   uint64_t elements() const {

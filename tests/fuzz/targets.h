@@ -15,11 +15,12 @@ namespace fuzz {
 
 using Bytes = std::span<const uint8_t>;
 
-/// One reader, and how inputs for it are changed so that they stay nearly right.
+/// One reader, and the mutator that keeps its inputs nearly valid.
 struct Target {
   std::string_view name;
   void (*run)(Bytes);
-  std::string (*mutate)(const std::string& input, uint64_t seed);  ///< null: bytes alone
+  std::string (*mutate)(const std::string& input, uint64_t seed);  ///< null: libFuzzer's own
+                                                                   ///< mutations only
 };
 
 /// All targets.
@@ -38,7 +39,7 @@ void run_target(const Target& target, Bytes input);
 /// with its size, and its bytes.
 using Files = std::vector<std::pair<std::string, std::string>>;
 std::string pack(const Files& files);
-/// What pack() packed, up to the first damage; names that leave the folder are left out.
+/// What pack() packed, up to the first damage; names that would leave the folder are skipped.
 Files unpack(std::string_view packed);
 
 /// A temporary folder with these files, in memory where /dev/shm exists; removed by the destructor.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// targets_text.h: where two ways lead to one result (chunks of any size, libbz2 and our decoder,
+// targets_text.h: where two implementations must agree (chunks of any size, libbz2 and our decoder,
 // expat and the fast page reader), the target compares them.
 #include "tests/fuzz/targets_text.h"
 

@@ -237,10 +237,10 @@ TEST(Builder, ReplacesOnlyWhenAsked) {
   IndexedDatasetBuilder builder(folder / "a", {.existing = Existing::replace});
   builder.finish();
   EXPECT_EQ(read_whole(folder / "a.idx").size(), 42u);
-  // A .bin that nobody's manifest knows is somebody's.
+  // A .bin that no manifest describes belongs to someone else.
   write_whole(folder / "foreign.bin", "data");
   EXPECT_THROW(IndexedDatasetBuilder(folder / "foreign", {}), std::system_error);
-  // What a kill between the renames leaves is replaced by the same command.
+  // The same command replaces what a kill between the renames left.
   build_example(folder / "killed");
   std::filesystem::remove(folder / "killed.idx");
   build_example(folder / "killed");

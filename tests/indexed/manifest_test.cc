@@ -26,7 +26,7 @@ TEST(Crc32c, KnownValues) {
   EXPECT_EQ(crc32c(0, bytes_of(std::string(32, '\0'))), 0x8a9136aau);  // RFC 3720, B.4
   EXPECT_EQ(crc32c(crc32c(0, bytes_of("1234")), bytes_of("56789")), 0xe3069283u);
   std::mt19937 random(1);
-  // Short ones, and those that are taken in three parts of 1,024 bytes.
+  // Short inputs, and those that are processed in three parts of 1,024 bytes.
   for (size_t size = 0; size < 20000; size += size < 200 ? 1 : 431) {
     std::string text(size, '\0');
     for (char& c : text) c = static_cast<char>(random());
@@ -133,6 +133,12 @@ TEST(Manifest, RoundTrip) {
   EXPECT_EQ(source_of(manifest.provenance.sources, 2)->line, 3);
   EXPECT_EQ(source_of(manifest.provenance.sources, 3)->line, 9);
   EXPECT_FALSE(source_of(manifest.provenance.sources, 4));
+  SourceRun packed;  // whose lines are not known
+  packed.path = "p";
+  packed.num_documents = 2;
+  packed.first_line = 0;
+  EXPECT_EQ(source_of(std::vector{packed}, 1)->line, 0);
+  EXPECT_FALSE(source_of(std::vector{packed}, 2));
   EXPECT_FALSE(read_manifest(folder / "none"));
 }
 

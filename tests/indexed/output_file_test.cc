@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// OutputFile: nothing under the final name until commit, nothing left behind by destructor, signal
-// or an earlier SIGKILL, a set's last name only when all are whole.
+// OutputFile: nothing has the final name before commit; the destructor, a signal or an earlier
+// SIGKILL leaves nothing behind; a set gets its last name only when all files are complete.
 #include "libindexed/output_file.h"
 
 #include <fcntl.h>
@@ -87,8 +87,7 @@ TEST(OutputFile, WriteAt) {
   EXPECT_EQ(read_whole(folder / "x"), "abcdefgh");
 }
 
-// Between what is written through the buffer; a file that cannot be copied from is the caller's
-// affair.
+// Between what is written through the buffer; a file that cannot be read is the caller's error.
 TEST(OutputFile, AppendsFromFiles) {
   ScratchFolder folder;
   {
@@ -126,7 +125,8 @@ TEST(OutputFile, SetCommitsLastNameLast) {
     EXPECT_EQ(read_whole(folder / "a.bin"), content);
     EXPECT_EQ(read_whole(folder / "a.idx"), content);
   }
-  // The first name cannot be given: the old index is gone rather than beside foreign data.
+  // The first rename fails: the old index is removed rather than left with data that it does not
+  // describe.
   OutputFile bin(folder / "a.bin", Existing::replace);
   OutputFile idx(folder / "a.idx", Existing::replace);
   std::filesystem::remove(folder / "a.bin");
@@ -190,7 +190,7 @@ TEST(OutputFile, NextRunRemovesWhatSigkillLeft) {
   EXPECT_EQ(folder.num_files(), 2u);
 }
 
-// A limit on file size stands for a full disk: the error carries the path, and nothing remains.
+// A limit on file size simulates a full disk: the error has the path, and nothing remains.
 TEST(OutputFile, DiskRefuses) {
   ScratchFolder folder;
   const pid_t pid = ::fork();

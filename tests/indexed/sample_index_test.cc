@@ -335,6 +335,50 @@ TEST(SampleIndex, WorkedExamples) {
   EXPECT_THAT(values_of(no_extra.shuffle_index()), ElementsAre(0, 4, 3, 2, 1));
 }
 
+// Beyond 2^24 tokens the reference's division in single precision loses the last one, and with it
+// a whole partial sample.
+TEST(SampleIndex, PartialSamplesAreCountedInSinglePrecision) {
+  constexpr int32_t kLimit = 1 << 24;
+  ScratchFolder folder;
+  for (const int32_t more : {0, 1, 2, 3}) {
+    const IndexedDataset dataset =
+        dataset_of(folder / std::to_string(more), std::vector<int32_t>{kLimit + 1 + more});
+    const SampleIndex index = SampleIndex::build(
+        dataset, {0, 1},
+        {.seq_length = kLimit, .num_samples = std::nullopt, .drop_last_partial = false});
+    EXPECT_EQ(index.num_samples(), more < 2 ? 1 : 2) << more;
+  }
+}
+
+// Arrays of others' files: a sample may begin and end only where its sequence has tokens.
+TEST(SampleIndex, AdoptsOffsetsUpToASequencesEndAndNoFurther) {
+  ScratchFolder folder;
+  const IndexedDataset dataset = dataset_of(folder / "o", std::vector<int32_t>{5, 3, 7});
+  const auto adopted = [&](int32_t begin, int32_t end, bool extra) {
+    const auto array = [](std::vector<int32_t> values, int64_t columns) {
+      const auto size = static_cast<int64_t>(values.size());
+      IndexArray out(IndexType::i4, columns == 0 ? size : size / columns, columns);
+      std::ranges::copy(values, out.fill<int32_t>().begin());
+      return out;
+    };
+    try {
+      SampleIndex::adopt(array({0, 1, 2}, 0), array({0, begin, 1, 1, 2, end}, 2), array({1, 0}, 0),
+                         dataset, {.seq_length = 4, .extra_token = extra}, "d.npy");
+    } catch (const FormatError& error) {
+      return std::string(error.what());
+    }
+    return std::string();
+  };
+  const std::string past = "d.npy: offset past the end: stale or damaged index files";
+  EXPECT_EQ(adopted(0, 6, true), "");
+  EXPECT_EQ(adopted(0, 7, true), past);  // the token behind the last sample is not there
+  EXPECT_EQ(adopted(0, 7, false), "");
+  EXPECT_EQ(adopted(0, 8, false), past);
+  EXPECT_EQ(adopted(5, 6, false), "");
+  EXPECT_EQ(adopted(6, 6, false), past);
+  EXPECT_EQ(adopted(-1, 6, true), "d.npy: offsets out of order: stale or damaged index files");
+}
+
 TEST(SampleIndex, RefusesARangeWithoutTokens) {
   ScratchFolder folder;
   const IndexedDataset dataset = dataset_of(folder / "e", std::vector<int32_t>{0, 0, 3});

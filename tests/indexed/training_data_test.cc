@@ -206,7 +206,7 @@ TEST(Blend, WordsAsMegatronReadsThem) {
     try {
       blend = parse_blend(words);
     } catch (const FormatError&) {
-      // Also refused here: an infinite weight, which the reference takes and then divides by.
+      // Also refused here: an infinite weight, which the reference accepts and then divides by.
       EXPECT_TRUE(prefixes.is_null() || words[0] == "infinity") << text;
       continue;
     }
@@ -311,7 +311,7 @@ TokenizerFlags flags_of(const Json& flags) {
   return t;
 }
 
-// What each release's own classes say of themselves (tests/reference/cache_names_golden.py).
+// How each release's own classes describe themselves (tests/reference/cache_names_golden.py).
 TEST(CacheNames, TokenizersAsEachReleaseDescribesThem) {
   const Json json = golden("tokenizers.json");
   int described = 0;
@@ -356,9 +356,13 @@ TEST(TrainingData, ForkOf2023) {
               testing::HasSubstr("Split 90,5,5\n\n\nGPT Dataset\n\nData prefix "));
   EXPECT_THAT(train.description(),
               testing::EndsWith("Split 90,5,5\n\n\nWeights: [0.3 0.7]\nSize: 102\n"));
-  // A second run finds everything in place.
-  const TrainingData again = TrainingData::build(options);
-  for (const CacheFile& file : again.cache_files()) EXPECT_FALSE(file.written);
+  // A second run finds everything in place, and so does one whose weights have another sum.
+  for (const auto& [a, b] : {std::pair{"0.3", "0.7"}, std::pair{"30", "70"}}) {
+    options.data_path[0] = a;
+    options.data_path[2] = b;
+    const TrainingData again = TrainingData::build(options);
+    for (const CacheFile& file : again.cache_files()) EXPECT_FALSE(file.written) << a;
+  }
 }
 
 TEST(TrainingData, StaleAndTornCachesAreNotUsed) {
@@ -387,7 +391,7 @@ TEST(TrainingData, StaleAndTornCachesAreNotUsed) {
   write_whole(files[2].path, changed);
   EXPECT_EQ(first(), expected);
   write_whole(files[2].path, shuffle);
-  // The same prefix, tokenized again: Megatron would go on with the old arrays.
+  // The same prefix, tokenized again: Megatron would continue with the old arrays.
   std::filesystem::remove(folder / "a.idx");
   std::filesystem::remove(folder / "a.bin");
   write_dataset(folder / "a", {int64_t{9}, int64_t{60}, int64_t{30}, int64_t{8}});
@@ -399,6 +403,36 @@ TEST(TrainingData, StaleAndTornCachesAreNotUsed) {
   std::vector<int32_t> tokens(9, -1);
   fresh.read(*fresh.split(0), 0, tokens);
   EXPECT_EQ(first(), tokens);
+}
+
+// The same bytes, tokenized again: the description says nothing of it, the time alone does.
+TEST(TrainingData, CachesOlderThanTheirIndexAreNotUsed) {
+  ScratchFolder folder;
+  write_dataset(folder / "a", {int64_t{1}, int64_t{40}, int64_t{30}, int64_t{8}});
+  TrainingDataOptions options{.data_path = {folder / "a"},
+                              .split = "1",
+                              .seq_length = 8,
+                              .num_samples = {{20, 0, 0}},
+                              .cache = CacheUse::write,
+                              .cache_path = folder / "cache"};
+  const std::vector<CacheFile> files = TrainingData::build(options).cache_files();
+  options.cache = CacheUse::read;
+  const auto first = [&] {
+    const TrainingData data = TrainingData::build(options);
+    std::vector<int32_t> tokens(9, -1);
+    data.read(*data.split(0), 0, tokens);
+    return tokens;
+  };
+  const std::vector<int32_t> expected = first();
+  std::string order = read_whole(files[2].path);  // of the samples: the first and the last change
+  std::swap_ranges(order.begin() + 128, order.begin() + 132, order.end() - 4);
+  write_whole(files[2].path, order);
+  const auto made = [&](int file) { return std::filesystem::last_write_time(files[file].path); };
+  const auto oldest = std::min({made(0), made(1), made(2)});
+  std::filesystem::last_write_time(folder / "a.idx", oldest);
+  EXPECT_NE(first(), expected) << "files that are as old as the index are used";
+  std::filesystem::last_write_time(folder / "a.idx", oldest + std::chrono::nanoseconds(1000));
+  EXPECT_EQ(first(), expected);
 }
 
 }  // namespace

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Boundary masks against the plain scanners, at every level this processor has: short texts at
-// every offset of a block, random mixes over many blocks, every batch size, texts that end at a
-// page's end.
+// Boundary masks against the plain scanners, at every instruction level of this processor: short
+// texts at every offset of a block, random mixes over many blocks, every batch size, texts that end
+// at a page's end.
 #include "libtok/boundaries.h"
 
 #include <gtest/gtest.h>
@@ -157,7 +157,7 @@ TEST(Boundaries, RandomMixes) {
   }
 }
 
-/// Without marks and controls, which some families hand to the scanners.
+/// Without marks and controls, which some families leave to the scanners.
 TEST(Boundaries, CasesAndCjk) {
   const std::vector<std::string> symbols[] = {
       {"a", "B",  "s", "l", "D", "é",  "É", "中", "の",  "ー",     "ǅ",  "・", "1",
@@ -192,7 +192,7 @@ TEST(Boundaries, EveryCodePoint) {
   }
 }
 
-/// Cuts inside pieces: only where the bytes do not join, and every natural end is there.
+/// Cuts inside pieces: only where the bytes do not join, and every natural boundary is found.
 TEST(Boundaries, CutsInsideOnlyWhereNothingJoins) {
   JoinablePairs joinable;
   uint64_t state = 31;

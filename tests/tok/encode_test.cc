@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// The fast way of a text to ids against the plain law, for real vocabularies: at every level of
+// The fast encoder against the reference encoder, for real vocabularies: at every level of
 // this processor, with tables of any size, fresh or full, and whatever was encoded before.
 // TOK_FUZZ_SECONDS=N fuzzes for N seconds more, from the seed in TOK_FUZZ_SEED.
 #include "libtok/encode.h"
@@ -22,7 +22,7 @@
 namespace tok {
 namespace {
 
-/// Empty where it is not on this machine.
+/// Empty where the file is not on this machine.
 std::string shared(const std::string& name) { return tok_test::read_shared(name).value_or(""); }
 
 /// A small vocabulary that every machine has: bytes, and merges that make chains, ties across
@@ -63,7 +63,7 @@ struct Named {
   TokenizerSource source;
 };
 
-/// Every vocabulary at hand. Real ones are in the shared data.
+/// Every vocabulary on this machine. Real ones are in the shared data.
 std::vector<Named> sources() {
   std::vector<Named> out;
   for (Family family : {Family::gpt2, Family::cl100k, Family::qwen2, Family::o200k}) {
@@ -151,7 +151,7 @@ std::vector<std::string> random_texts(uint64_t& state, size_t count, size_t most
   return texts;
 }
 
-/// One tokenizer at all levels, each with scratches of several sizes that live on.
+/// One tokenizer at all levels, each with scratches of several sizes that are kept between texts.
 class Subject {
  public:
   explicit Subject(const Named& named) : name_(named.name) {
@@ -224,7 +224,7 @@ class Subject {
   std::vector<Run> runs_;
 };
 
-/// Says where the tests below had only the constructed vocabularies.
+/// Reports when the tests below had only the constructed vocabularies.
 TEST(Encode, RealVocabulariesAreHere) {
   std::string missing;
   for (const char* name : {"gpt2-vocab.json", "gpt2-merges.txt", "gpt-neox-20b-tokenizer.json",

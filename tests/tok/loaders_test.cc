@@ -1,4 +1,4 @@
-// Loading: everything that must be refused, with the words that name it, and what is accepted in
+// Loading: everything that must be refused, with its message, and everything that is accepted in
 // more than one form.
 // SPDX-License-Identifier: MIT
 #include "libtok/loaders.h"
@@ -176,7 +176,7 @@ TEST(TokenizerJsonTest, OfEqualKeysTheLastCounts) {
   ASSERT_NE(at, std::string::npos);
   text.insert(at, "\"a\":77,");
   EXPECT_EQ(refusal(text), refusal(base().dump()));
-  // A vocabulary that comes again replaces the first one whole.
+  // A second vocabulary replaces the first one entirely.
   std::string twice = base().dump();
   twice.insert(twice.find("\"merges\""), "\"vocab\":{\"z\":0},\"merges\":[\"no such\"],");
   EXPECT_EQ(refusal(twice), refusal(base().dump()));

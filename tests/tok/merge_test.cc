@@ -1,5 +1,5 @@
-// merge_piece and the exact cut against the plain law, on random vocabularies of every kind, and
-// their answers where the law is too slow to ask.
+// merge_piece and the exact cut against the reference merge, on random vocabularies of every kind,
+// and their results where the reference is too slow.
 // SPDX-License-Identifier: MIT
 #include "libtok/merge.h"
 
@@ -215,10 +215,10 @@ TEST(MergeTest, EqualRanksGoLeftmostAndLaterDuplicatesWin) {
   EXPECT_THAT(plain(again, "aab"), testing::ElementsAre('a', 257));
 }
 
-/// So many bytes.
+/// A piece of `bytes` bytes.
 constexpr size_t kLong = kSanitized ? size_t{1} << 17 : size_t{1} << 20;
 
-/// Long pieces of every kind that makes other encoders quadratic. Times are printed, never judged.
+/// Long pieces of every kind that makes other encoders quadratic. Times are printed, not checked.
 TEST(MergeTest, LongPiecesAreExact) {
   const tok::Tokenizer tokenizer = *load_case("small-whole");
   Random random(3);
@@ -238,7 +238,7 @@ TEST(MergeTest, LongPiecesAreExact) {
     const std::chrono::duration<double> took = std::chrono::steady_clock::now() - start;
     std::printf("a long piece of %s: %.3f s, %zu tokens\n", name, took.count(), out.size());
     EXPECT_EQ(tokenizer.decode(out.tokens()), text) << name;
-    // The law, on a part of it.
+    // The reference, on a part of it.
     const std::string_view part = std::string_view(text).substr(0, 3000);
     std::vector<int32_t> expected;
     tokenizer.encode_plain(part, expected);

@@ -17,7 +17,7 @@ namespace tok_test {
 /// A file's bytes; none when it cannot be read.
 std::optional<std::string> read_file(const std::string& path);
 
-/// A file of the sample data, which not every machine has; of NAME.gz what is packed in it.
+/// A file of the sample data, which not every machine has; NAME.gz is unpacked.
 std::optional<std::string> read_shared(const std::string& name);
 
 /// A file of tests/golden/tok; the test fails without it.
@@ -29,7 +29,7 @@ const nlohmann::json& golden_cases();
 /// The tokenizer.json that a case's patch makes of base.json.
 std::string patched_json(const nlohmann::json& patch);
 
-/// A case's tokenizer; none when its files are not on this machine.
+/// A case's tokenizer; empty when its files are not on this machine.
 std::optional<tok::Tokenizer> load_case(const std::string& name,
                                         const tok::DoParts& do_parts = tok::one_after_another);
 

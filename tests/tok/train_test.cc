@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// The trainer against the real one, through digests of what it learns from texts that both can
-// make, and the properties that hold whatever the text.
+// Vocabulary training against Hugging Face's trainer, by digests of what it learns from texts that
+// both can generate, and properties that hold for every text.
 #include "libtok/train.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-# A line over the cap is an error at its first byte, and is skipped or kept whole when asked.
+# A line over the cap is an error at its first byte, and is skipped or quarantined whole on request.
 . "$(dirname "$0")/prelude"
 {
   printf '{"text":"good"}\n{"text":"'

@@ -1,9 +1,9 @@
-# A folder that cannot be written: said before anything is read.
+# A folder that cannot be written is an error before anything is read.
 . "$(dirname "$0")/prelude"
 printf '{"text":"good"}\n' >in.jsonl
 mkdir in.folder
 if [ "$(id -u)" = 0 ]; then
-  mount -t tmpfs -o ro none in.folder 2>/dev/null || exit 77
+  mount -t tmpfs -o ro none in.folder 2>/dev/null || { echo "skipped: only root mounts a small disk"; exit 77; }
 else
   chmod a-w in.folder
 fi

@@ -1,4 +1,4 @@
-# A lone surrogate in the text is an error, in a key that is not read it is none.
+# A lone surrogate is an error in the text, but not in a key that is not read.
 . "$(dirname "$0")/prelude"
 printf '{"text":"good"}\n{"text":"x\\ud83dx"}\n' >in.jsonl
 readers in.jsonl

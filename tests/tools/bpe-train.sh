@@ -35,10 +35,10 @@ bpe-train -q --input-format lines --vocab-size 1000 --output memory --mem 1G num
 bpe-train --input-format lines --vocab-size 1000 --output disk --mem 32M --workers 4 -v numbers.txt 2>log
 cmp memory/tokenizer.json disk/tokenizer.json
 grep -c 'bytes of counts went to disk' log
-# Too many to learn from: the rarest go, and it says so.
+# Too many to learn from: the rarest are dropped, with a message.
 (cat numbers.txt; seq 300000 400000 | tr '\n' ' ') | bpe-train --input-format lines --vocab-size 1000 --output rare --mem 32M
 
-# Nothing is replaced, nothing is half written.
+# Nothing is replaced, and no partial file is left.
 bpe-train --input corpus.jsonl --output one; echo "status $?"
 sums one; cmp one/sums w2/sums
 bpe-train -q --input corpus.jsonl --vocab-size 600 --output one --force; echo "status $?"

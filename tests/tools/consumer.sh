@@ -1,8 +1,8 @@
-# What is installed serves a project of somebody else: find_package(gristmill), both libraries, one program that encodes,
-# writes a dataset and reads it back.
+# Another project can use the installed libraries: find_package(gristmill), both libraries, one
+# program that encodes, writes a dataset and reads it back.
 . "$(dirname "$0")/prelude"
 build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
-[ -f "$build/cmake_install.cmake" ] || exit 77
+[ -f "$build/cmake_install.cmake" ] || { echo "skipped: no build that can be installed"; exit 77; }
 cmake --install "$build" --prefix "$PWD/installed" --component development >log 2>&1 || cat log
 mkdir project
 cat >project/CMakeLists.txt <<'END'

@@ -1,5 +1,5 @@
-# --data-cache-path: the trainer's cache is shuffle-index's, file by file; what is there is read, and what
-# is damaged is made anew.
+# --data-cache-path: the trainer's cache is shuffle-index's, file by file; existing files are read,
+# and damaged ones are made again.
 set -u
 G=$GOLDEN/convert/gpt2
 for i in $(seq 80); do echo "{\"text\": \"the cat sat on the mat $i and the dog saw it\"}"; done >lines.jsonl
@@ -21,7 +21,7 @@ for path in "a_text_document" "0.3 a_text_document 0.7 b_text_document"; do
 done
 train ours --data-path $path | cmp - losses && echo the same losses
 shuffle-index ${data/--seed 7/--seed 8} --data-path $path --data-cache-path other --quiet >/dev/null
-for name in a b; do # another order under the name of ours: Megatron would take it too
+for name in a b; do # another order under the name of ours: Megatron would accept it, too
   own=$(grep -l "\"${name}_text_document" ours/*GPTDataset-train-description.txt)
   same=$(grep -l "\"${name}_text_document" other/*GPTDataset-train-description.txt)
   for array in document sample shuffle; do

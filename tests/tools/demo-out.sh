@@ -1,4 +1,4 @@
-# demo/run begins anew only in a folder that a demo made, and takes nothing from it but what it makes.
+# demo/run starts over only in a folder that a demo made, and removes only what it makes.
 . "$(dirname "$0")/prelude"
 mkdir bin
 printf '#!/bin/sh\nexit 3\n' >bin/json-extract && chmod +x bin/json-extract # the demo ends where it would write its first file

@@ -1,5 +1,5 @@
-# Makefile.dist on one machine: killed at random moments and run again it ends in the bytes of a clean run; it redoes what it
-# must and nothing else; it tells what failed and why; make -j bounds its jobs.
+# Makefile.dist on one machine: killed at random moments and run again it ends in the bytes of a
+# clean run; it repeats only what it must; it reports what failed and why; make -j bounds its jobs.
 . "$(dirname "$0")/dist_prelude"
 mkdir log
 for program in wiki-extract json-extract bpe-tokenize merge-datasets; do # as they are, but slow, and counted

@@ -15,7 +15,7 @@ else
 fi
 settings+=(INPUT=dump.xml.bz2 SHARDS_PER_FILE=6 POLL=0.3)
 dist() { make -s -j2 -f "$dist" "${settings[@]}" "$@" 2>>errors; }
-running() { # waits until so many shards are being made, at most a minute
+running() { # waits until that number of shards are being made, at most a minute
   for _ in $(seq 600); do
     [ "$(find work -name '*.running' -size +0 2>/dev/null | wc -l)" -lt "$1" ] || return 0
     sleep 0.1
@@ -41,7 +41,7 @@ wait $make && digest work | diff - clean.digest && echo "a task, a node and make
 find work -name '*.part' -o -name '*.tmp'
 status_of work | awk 'NR > 1 { print $1, $2 }' | sort | uniq -c
 
-# What cannot succeed is told, once, with its reason, and what depends on it is not run.
+# A job that cannot succeed is reported once, with its reason, and what depends on it is not run.
 echo '{"text": 7}' >bad.jsonl
 run dist LAUNCH=slurm WORK=bad INPUT=bad.jsonl dataset
 status_of bad | awk '{ $3 = ""; print }'

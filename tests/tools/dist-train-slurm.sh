@@ -1,5 +1,6 @@
-# Makefile.dist's training as a SLURM job: after status 75 it goes back into the queue under its own number, as often as
-# allowed, and what waits for it waits on. The trainer is a stand-in that stops twice, or always. Skipped where SLURM does not start.
+# Makefile.dist's training as a SLURM job: after status 75 it is requeued under its own number, as
+# often as allowed, and jobs that wait for it keep waiting. The trainer is a stand-in that stops
+# twice, or always. Skipped where SLURM does not start.
 . "$(dirname "$0")/dist_prelude"
 . "$(dirname "$0")/slurm_prelude"
 for program in wiki-extract bpe-tokenize merge-datasets; do ln -s "$(command -v $program)" bin; done

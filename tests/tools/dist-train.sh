@@ -1,6 +1,6 @@
-# Makefile.dist from text to a transformers folder with a vocabulary that is learned on the way; training that stops with
-# status 75 goes on by itself and ends in the bytes of an undisturbed run; run again nothing is done; an outer make's
-# jobserver bounds the jobs of all.
+# Makefile.dist from text to a transformers folder with a vocabulary that is learned on the way;
+# training that stops with status 75 continues by itself and ends in the bytes of an undisturbed
+# run; a second make does nothing; an outer make's jobserver bounds all jobs.
 . "$(dirname "$0")/dist_prelude"
 for program in wiki-extract bpe-train bpe-tokenize merge-datasets trainer megatron-to-hf; do # as they are, but counted
   printf '#!/bin/sh\n[ "$1" = --version ] || echo %s >>%s/runs\nexec %s "$@"\n' $program "$WORK" "$(command -v $program)" >bin/$program
@@ -30,7 +30,8 @@ stopped=$(dist TRAIN_FLAGS="$(echo $model --exit-interval 4)" TRAIN_RESTARTS=0 h
 count
 cmp "$hf/model.safetensors" "$stopped/model.safetensors" && echo "the same model"
 
-# Two pipelines under one make -j2: two programs run at a time, never three. The first ones wait until they are two.
+# Two pipelines under one make -j2: two programs run at a time, never three. The first two wait
+# until both are running.
 mkdir at-once
 cat >bin/bpe-tokenize <<END
 #!/usr/bin/env bash

@@ -1,4 +1,4 @@
-# An empty file and a file of blank lines are whole datasets of no documents.
+# An empty file and a file of blank lines give valid datasets without documents.
 . "$(dirname "$0")/prelude"
 : >in.jsonl
 readers in.jsonl

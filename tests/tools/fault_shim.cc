@@ -1,21 +1,26 @@
 // SPDX-License-Identifier: MIT
 // A library for LD_PRELOAD that counts the operations which change files below one folder, and at a
 // chosen one kills the process or lets the operation fail. So a test can stop a program at every
-// point of a save that a power cut could hit, and the program itself knows nothing of it.
-// FAULT_ROOT: the folder. FAULT_AT: number of the operation, from 1. FAULT_ERRNO: fail with this
-// instead of dying, from that operation on for FAULT_TIMES operations. FAULT_SIGNAL: another signal
-// than SIGKILL. FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that
-// device. FAULT_MESSAGES: the process's beginning counts too, and every message it sends, of
-// control or between ranks. FAULT_COUNT: a file that holds the number of operations, a long,
-// however the process ends; of a rank, with its number after a dot.
-// FAULT_FROM: a text; operations count from the first one on whose path holds it.
-// FAULT_WHEN: a file; while it is there, and only then, every operation fails with FAULT_ERRNO.
-// FAULT_SAVES: operations are counted anew in each save of the trainer, those that change nothing
-// among them; the first save fails at operation FAULT_AT, the third at the FAULT_SAVES-th after it,
-// and so on, each with the next of FAULT_ERRNO's numbers, which commas divide; saves between them
-// are left alone. FAULT_LOG: a file that gets a line for each operation that was made to fail: the
-// number of the save, of the operation, its name, its path, and errno; or without FAULT_AT for each
-// that changes something: its name and path. The same number after a dot.
+// point of a save that a power cut could hit, and the program itself is unchanged.
+//   FAULT_ROOT: the folder.
+//   FAULT_AT: number of the operation, from 1.
+//   FAULT_ERRNO: fail with this instead of dying, from that one on for FAULT_TIMES operations.
+//   FAULT_SIGNAL: a signal other than SIGKILL.
+//   FAULT_RANK, FAULT_DEVICE: only in the trainer's process of that rank, of that device.
+//   FAULT_MESSAGES: the start of the process counts, too, and every message that it sends, of
+//     control or between ranks.
+//   FAULT_COUNT: a file that gets the number of operations, a long, however the process ends. For a
+//     rank the file's name has a dot and the rank's number appended.
+//   FAULT_FROM: a text; operations count from the first one whose path contains it.
+//   FAULT_WHEN: a file; while it exists, and only then, every operation fails with FAULT_ERRNO.
+//   FAULT_SAVES: operations are counted from 1 in each save of the trainer, including those that
+//     change nothing. The first save fails at operation FAULT_AT, the third at the FAULT_SAVES-th
+//     after it, and so on, each with the next of FAULT_ERRNO's numbers, which are separated by
+//     commas. The saves between them do not fail.
+//   FAULT_LOG: a file that gets a line for each operation that was made to fail: the number of the
+//     save, the number of the operation, its name, its path, and errno. Without FAULT_AT it gets a
+//     line for each operation that changes something: its name and path. The rank's number is
+//     appended as for FAULT_COUNT.
 #ifndef _GNU_SOURCE
 #define _GNU_SOURCE
 #endif
@@ -100,7 +105,7 @@ bool in_this_process() {
   return agrees("FAULT_RANK", "GRISTMILL_RANK") && agrees("FAULT_DEVICE", "GRISTMILL_DEVICE");
 }
 
-// The n-th of FAULT_ERRNO's numbers, which begin anew behind the last.
+// The n-th of FAULT_ERRNO's numbers, which start over after the last.
 int error_number(long n) {
   const char* text = std::getenv("FAULT_ERRNO");
   if (!text) return 0;
@@ -168,7 +173,7 @@ bool changes_name(const Path& from, const Path& to) {
   return changes("rename", to);
 }
 
-// Of one that only looks: tests of saves alone count it.
+// Of one that only reads: counted only in tests of saves.
 bool looks(const char* name, const Path& path) {
   return by_saves && path.below_root() && fault(name, path.text);
 }

@@ -1,5 +1,5 @@
-# hf-to-megatron(1)'s example: a folder of transformers becomes a checkpoint, is trained on without a
-# word about the model, and becomes a folder again. The trained weights differ, the shape does not.
+# hf-to-megatron(1)'s example: a folder of transformers becomes a checkpoint, is trained without any
+# flag about the model, and becomes a folder again. The trained weights differ, the shape does not.
 set -u
 G=$GOLDEN/convert/gpt2
 megatron-to-hf --quiet --input "$G/v3.pt" --output hf --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt"

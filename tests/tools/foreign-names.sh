@@ -1,5 +1,5 @@
-# Names that others chose, with a line end, an escape of the terminal and a mark that turns the direction of writing: in
-# messages and in lists on stdout each stays in one line and is shown as escapes.
+# Untrusted names with a line end, a terminal escape and a mark that reverses the direction of
+# writing: in messages and in lists on stdout each stays in one line and is shown as escapes.
 . "$(dirname "$0")/prelude"
 evil=$'in.a\nmerge-datasets: all good\e[2K\xe2\x80\xae'
 echo "== a file that is not there"

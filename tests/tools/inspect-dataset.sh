@@ -1,4 +1,5 @@
-# inspect-dataset: quick, verify, stats, peek, where, --repair; damage of every kind is told and nothing crashes.
+# inspect-dataset: quick, verify, stats, peek, where, --repair; damage of every kind is reported and
+# nothing crashes.
 set -u
 status() { "$@" 2>err; echo "status $?"; sed 's/^/  /' err; }
 make-dataset a 400 60 1

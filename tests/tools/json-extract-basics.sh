@@ -13,3 +13,10 @@ run json-extract --json-keys text title --dedup --min-chars 3 --max-chars 30 --r
 run json-extract --json-keys text title in.jsonl
 json-extract -q -0 --control-chars remove in.jsonl | od -c | head -n 20
 cat in.jsonl | run json-extract -q --json-keys title --input - in.jsonl | tail -n 3
+printf '{"text":"ab"}\n{"text":"abc"}\n{"text":"éèê"}\n{"text":"abcd"}\n' >lengths.jsonl
+run json-extract -q --max-chars 3 lengths.jsonl
+run json-extract -q --min-chars 3 lengths.jsonl
+run json-extract -q --min-chars 3 --max-chars 3 lengths.jsonl
+json-extract --help | grep -A 3 -e --max-chars
+printf '' >text # a file of a key's name; inputs are named, so it is no mistake
+json-extract -q --json-keys title text --input in.jsonl | head -n 1

@@ -8,7 +8,7 @@ cat >in.jsonl <<'END'
 {"text": "e", "language": null, "score": -3}
 {"other": "no text", "language": "xx"}
 END
-where() { # CONDITION: the texts that stay, and the last line said
+where() { # CONDITION: the texts that are kept, and the last line of messages
   echo "- $1"
   json-extract -0 --on-error skip --where "$1" in.jsonl 2>said | tr '\0' ' '
   echo; sed 's/^json-extract: //' said

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Every tool is stopped at moments of chance by SIGKILL, SIGTERM and SIGINT, and killed, or refused
-// by the disk, at each operation that changes a file. Whatever has a final name afterwards is
-// whole; the same command again gives the bytes of a run that nothing disturbed; and nothing piles
-// up.
+// Every tool is stopped at random moments by SIGKILL, SIGTERM and SIGINT, and killed or failed by
+// the disk at each operation that changes a file. Every file with a final name afterwards is
+// complete; the same command again gives the bytes of an undisturbed run; and no leftovers
+// accumulate.
 #include <algorithm>
 #include <chrono>
 #include <csignal>
@@ -127,11 +127,11 @@ class KillTest : public ToolTest, public testing::WithParamInterface<Case> {
         continue;
       }
       const auto whole = clean_.find(path);
-      if (mends) continue;  // the old files are right too; the second run tells
+      if (mends) continue;  // the old files are valid too; the second run decides
       ASSERT_NE(whole, clean_.end()) << when << ": " << path;
       EXPECT_TRUE(bytes == whole->second) << when << ": " << path << " is not whole";
     }
-    if (visible(left) == clean_ && !mends) return;  // it was done
+    if (visible(left) == clean_ && !mends) return;  // it had finished
     const Ended again = run("out", words_);
     EXPECT_EQ(again.status, 0) << when << ", the same command again: " << again.err;
     EXPECT_EQ(difference(files("out"), clean_), "") << when << ", the same command again";
@@ -189,7 +189,7 @@ TEST_P(KillTest, AtEveryOperation) {
       .read(reinterpret_cast<char*>(&operations), sizeof operations);
   ASSERT_GT(operations, 2);
   for (long at = 1; at <= operations; ++at) {
-    // Where there are very many, those at both ends and some of the others.
+    // Where there are very many: those at both ends and some of the others.
     if (at > 8 && at + 16 < operations && at % std::max(1L, operations / 6) != 0) continue;
     const std::string when =
         "at operation " + std::to_string(at) + " of " + std::to_string(operations);

@@ -1,5 +1,5 @@
-# demo/launch/mpirun: ranks of Open MPI; one is killed, the script goes on and the run ends as one that nobody touched.
-# Skipped where mpirun is not installed.
+# demo/launch/mpirun: ranks of Open MPI; one is killed, the script restarts the run, and it ends
+# like an undisturbed one. Skipped where mpirun is not installed.
 . "$(dirname "$0")/launch_prelude"
 command -v mpirun >/dev/null || { echo "skipped: mpirun is not installed (openmpi-bin)"; exit 77; }
 export OMPI_ALLOW_RUN_AS_ROOT=1 OMPI_ALLOW_RUN_AS_ROOT_CONFIRM=1 OMPI_MCA_rmaps_base_oversubscribe=1

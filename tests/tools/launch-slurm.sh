@@ -1,6 +1,6 @@
 # demo/launch/slurm.sbatch on a private SLURM of two nodes: a task for each node that starts two ranks, and a task for each
-# rank; a rank is killed, the job goes back into the queue by itself and ends as one that nobody touched. Skipped where SLURM
-# is not installed or does not start.
+# rank; a rank is killed, the job requeues itself and ends like an undisturbed one. Skipped where
+# SLURM is not installed or does not start.
 . "$(dirname "$0")/launch_prelude"
 export NODE_PREFIX=127.0.0. # the trainer connects to the node that SLURM names
 . "$(dirname "$0")/slurm_prelude"

@@ -9,6 +9,7 @@ for page in "$pages"/*.1.md; do
   mkdir "$name"
   cp "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt" "$name"
   [ "$name" != wiki-extract ] || cp "$GOLDEN/tools/wiki.xml" "$name"
+  [ "$name" != parquet-extract ] || cp "$GOLDEN/columns/nested.parquet" "$name/rows.parquet"
   sed -n '/^```console/,/^```$/p' "$page" | grep -v '^```' >expected
   : >actual
   while IFS= read -r line; do

@@ -1,5 +1,6 @@
-# Megatron-LM's sharded checkpoints, Megatron-DeepSpeed's and torch_dist folders as a start for training: the weights
-# are those of the road through a transformers folder, and the trainer takes them up in another layout.
+# Megatron-LM's sharded checkpoints, Megatron-DeepSpeed's and torch_dist folders as a start for
+# training: the weights are those of a conversion through a transformers folder, and the trainer
+# loads them in another layout.
 set -u
 G=$GOLDEN/convert/gpt2
 VOCAB="--vocab-file $G/vocab.json --merge-file $G/merges.txt"
@@ -17,12 +18,13 @@ trainer --load start-tp2pp2 --use-checkpoint-args --finetune --save tuned --data
   --tensor-model-parallel-size 2 >log 2>trainer.err || cat log trainer.err
 grep padded trainer.err
 grep -cE ' iteration +[0-9]+/' log
-# Named to the trainer as they are, they are refused with the command that makes a start of them; it does.
+# Given to the trainer directly, they are refused with the command that converts them; that command
+# works.
 refused() { trainer "$@" --data-path lines_text_document --micro-batch-size 2 --lr 1e-3 --train-iters 1 --device cpu 2>&1 | tail -n 1; }
 cp -r "$G/tp2pp2" megatron && cp -r "$G/deepspeed" deepspeed && cp -r "$GOLDEN/convert/torch_dist/llama_tp2" torch_dist && cp "$G/v3.pt" .
 for source in megatron deepspeed torch_dist v3.pt hf; do refused --load $source --finetune; done
 refused --pretrained-checkpoint megatron/ --ckpt-step 10 --vocab-file "$G/vocab.json" --merge-file "$G/merges.txt" | tee line | sed "s:$G/::g"
-$(sed 's/.* make a start of it with \(.*\) and say .*/\1/' line) --quiet
+$(sed 's/.*: convert it with \(.*\) and give .*/\1/' line) --quiet
 cmp from-hf/iter_*/rank_00000_model.safetensors megatron-start/iter_*/rank_00000_model.safetensors && echo "the command makes the start"
 refused --num-layers 1 --hidden-size 8 --num-attention-heads 1 --seq-length 8 --vocab-size 9 --save megatron
 megatron-to-hf --to trainer --input "$GOLDEN/convert/torch_dist/llama_tp2" --output llama --vocab-size 263

@@ -1,5 +1,6 @@
-# The program's steps and messages: what it writes, what it refuses and with which status, the road
-# back, and that nothing of a hostile file runs. Tensors themselves are compared in tests/convert.
+# The program's steps and messages: what it writes, what it refuses and with which status, the
+# conversion back, and that no code of a hostile file runs. Tensors themselves are compared in
+# tests/convert.
 set -u
 G=$GOLDEN/convert/gpt2
 vocab="--vocab-file $G/vocab.json --merge-file $G/merges.txt"

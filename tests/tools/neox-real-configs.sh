@@ -4,7 +4,8 @@
 make-dataset d 200 60 1
 cp "$SHARED/gpt-neox-20b-tokenizer.json" 20B_tokenizer.json
 cp "$SHARED/gpt2-vocab.json" vocab.json && cp "$SHARED/gpt2-merges.txt" merges.txt
-plan() { # RANKS TOKENIZER-FLAGS... -- FILE...: the command line names what lies elsewhere, and wins
+plan() { # RANKS TOKENIZER-FLAGS... -- FILE...: the command line gives the paths, and takes
+         # precedence
   local ranks=$1 flags=(); shift
   while [ "$1" != -- ]; do flags+=("$1"); shift; done
   shift
@@ -14,7 +15,7 @@ plan() { # RANKS TOKENIZER-FLAGS... -- FILE...: the command line names what lies
 }
 PYTHIA="--vocab-file 20B_tokenizer.json --train-data-path d --valid-data-path d --test-data-path d"
 for size in 70m 160m 410m 1b 1.4b 2.8b 6.9b; do plan 2 $PYTHIA -- "$SHARED/neox/pythia-$size.yml"; done
-# As it was published it lacks a comma, which no YAML reader takes.
+# As it was published it lacks a comma, which no YAML reader accepts.
 plan 4 $PYTHIA -- "$SHARED/neox/pythia-12b.yml"; sed "s|$SHARED/neox/||" said
 sed 's/\[\[\["flash"\], 36\]\]/&,/' "$SHARED/neox/pythia-12b.yml" >pythia-12b-mended.yml
 plan 4 $PYTHIA -- pythia-12b-mended.yml

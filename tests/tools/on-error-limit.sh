@@ -1,4 +1,4 @@
-# --max-errors: a count and a share.
+# --max-errors: a count and a fraction.
 . "$(dirname "$0")/prelude"
 printf '{"text":"a"}\n1\n{"text":"b"}\n2\n{"text":"c"}\n' >in.jsonl
 run json-extract --on-error skip --max-errors 1 -o out.jsonl in.jsonl

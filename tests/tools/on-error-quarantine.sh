@@ -1,4 +1,4 @@
-# The quarantine holds the bad lines as they stood, so that mended they can be read again.
+# The quarantine has the bad lines unchanged, so that they can be repaired and read again.
 . "$(dirname "$0")/prelude"
 printf '{"text":"a"}\nno json\r\n{"text":2}\n{"text":"\xff"}\n{"text":"b"}\n{"te' >in.jsonl
 run json-extract --on-error quarantine -o out.jsonl in.jsonl

@@ -1,4 +1,5 @@
-# The same bytes from plain, gzip, bzip2, xz and zstd, from files, from stdin and as members one behind another.
+# The same bytes from plain, gzip, bzip2, xz and zstd, from files, from stdin and as concatenated
+# members.
 . "$(dirname "$0")/prelude"
 lines=$GOLDEN/tools/lines.jsonl
 for end in "" .gz .bz2 .xz .zst; do

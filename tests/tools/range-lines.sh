@@ -1,4 +1,5 @@
-# The lines of README.md and docs/pipeline.md that share out a dump work on a path of any letters.
+# The commands of README.md and docs/pipeline.md that divide a dump work for a path with any
+# characters.
 . "$(dirname "$0")/prelude"
 cp "$GOLDEN/tools/vocab.json" "$GOLDEN/tools/merges.txt" .
 mkdir -p K/KIWI && bzip2 -c "$GOLDEN/tools/wiki.xml" >K/KIWI/K.xml.bz2

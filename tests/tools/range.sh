@@ -1,5 +1,5 @@
-# --range K/N: the parts in order are the whole, for any N, with the counts and the places of the whole; what cannot be cut
-# is refused.
+# --range K/N: the parts in order equal the whole, for any N, with the counts and the positions of
+# the whole; input that cannot be divided is refused.
 . "$(dirname "$0")/prelude"
 corpus=$GOLDEN/tools/corpus.jsonl
 cp "$corpus" in.1 && head -c 700 "$corpus" | head -n -1 >in.2
@@ -26,7 +26,7 @@ head -n 5 "$corpus" >in.few
 for k in $(seq 12); do json-extract --range "$k/12" in.few; done 2>in.notes | cmp - <(json-extract -q in.few)
 echo "$(grep -c '^json-extract: 0 documents' in.notes) empty parts"
 bpe-tokenize -q -o in.none $VOCAB --range 12/12 --input in.few && inspect-dataset in.none_text_document | grep documents
-# The place of a bad record is that in the file.
+# The position of a bad record is that in the file.
 { cat in.1; printf '\r\n{"text": 5}\n'; cat in.1; } >in.bad
 run json-extract in.bad >in.out 2>in.err1
 for k in 1 2 3 4; do json-extract --range $k/4 in.bad >in.out; done 2>&1 | grep -v 'documents* in =' >in.err2

@@ -1,6 +1,5 @@
-// A library for LD_PRELOAD that cuts a file to one page as soon as a program has mapped it: what
-// another process does to a file that is being read, at the worst moment. SHORTEN: how the file's
-// path ends.
+// A library for LD_PRELOAD that cuts a file to one page as soon as a program has mapped it: as if
+// another process cut the file at the worst moment. SHORTEN: how the file's path ends.
 //
 // SPDX-License-Identifier: MIT
 #ifndef _GNU_SOURCE

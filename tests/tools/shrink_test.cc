@@ -37,7 +37,7 @@ class ShrinkTest : public ToolTest {
 
   std::vector<std::string> names() const {
     std::vector<std::string> found;
-    // A converter's mark stays, as after a kill: by it the next run knows what is its own.
+    // A converter's mark stays, as after a kill: it tells the next run which files are its own.
     for (const auto& [name, bytes] : files("w"))
       if (!name.ends_with(".unfinished")) found.push_back(name);
     return found;

@@ -1,5 +1,5 @@
-# SIGINT, SIGTERM, SIGHUP: the signal's own status, no file left. SIGPIPE: as any filter. SIGKILL and the same command again: the
-# same bytes, and what the killed run left is gone.
+# SIGINT, SIGTERM, SIGHUP: the signal's own status, no file left. SIGPIPE: like any filter. SIGKILL
+# and the same command again: the same bytes, and the killed run's leftovers are removed.
 . "$(dirname "$0")/prelude"
 mkfifo in.fifo
 for signal in INT TERM HUP; do

@@ -1,10 +1,11 @@
-# bpe-tokenize on folders as the hub has them: which token ends documents, which stand around texts, what a special
-# token in a text becomes by type, and what is said of each. The ids themselves are compared with transformers' in tests/tok.
+# bpe-tokenize on folders as the hub has them: which token ends documents, which are put around
+# texts, what a special token in a text becomes for each type, and the messages about it. The ids
+# themselves are compared with transformers' in tests/tok.
 set -u
 vocab=$GOLDEN/tools/vocab.json merges=$GOLDEN/tools/merges.txt
 folder() { mkdir -p "$1"; cp "$vocab" "$1/vocab.json"; cp "$merges" "$1/merges.txt"; printf '%s' "$2" >"$1/tokenizer_config.json"; }
 printf '%s\n' '{"text": "the<|"}' '{"text": "<|endoftext|>the"}' >in.jsonl
-# Prints the tokens of both documents, and what was said.
+# Prints the tokens of both documents, and the messages.
 ids() {
   bpe-tokenize --input in.jsonl --output-prefix out --force --no-pad-vocab-size --append-eod "$@" 2>said
   echo "exit $?"; sed "s|$WORK/||g; s| in = .*text; |: |; s| in = .*text$||" said

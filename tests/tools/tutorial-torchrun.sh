@@ -2,7 +2,7 @@
 # torchrun is neither on PATH nor named by TORCHRUN.
 . "$(dirname "$0")/prelude"
 [ -z "${TORCHRUN:-}" ] || PATH=$(dirname "$TORCHRUN"):$PATH
-command -v torchrun >/dev/null || { echo "skipped: torchrun is not installed"; exit 77; }
+command -v torchrun >/dev/null || { echo "skipped: torchrun is not installed (PyTorch, 200 MB and more, which no part of the check needs)"; exit 77; }
 export GRISTMILL_BIN=$(dirname "$(command -v trainer)") OMP_NUM_THREADS=1
 cd "$GOLDEN/../../scripts" || exit 1
 for i in $(seq 40); do echo '{"text": "5 6 7 8 9 10 11 12 13 14 15 16 17 18 19 20"}'; done >"$WORK/corpus.json"
@@ -11,7 +11,7 @@ python tools/preprocess_data.py --input "$WORK/corpus.json" --output-prefix "$WO
 GPT_ARGS="--num-layers 2 --hidden-size 32 --num-attention-heads 2 --seq-length 16 --max-position-embeddings 16 --micro-batch-size 2
   --global-batch-size 4 --lr 0.001 --train-iters 4 --log-interval 2 --eval-iters 0 --vocab-size 128 --eod-id 100 --split 100,0,0 --device cpu
   --data-path $WORK/my_text_document"
-port=$((20000 + RANDOM % 10000))
+own_ports
 run_with() { # LAUNCHER...: the losses, and how the trainer was launched
   "$@" pretrain_gpt.py $GPT_ARGS >"$WORK/log" 2>&1; echo "exit $?"
   grep -oE 'launched by [a-z]+: rank 0 of 2, local rank 0 of 2, node 0 of 1' "$WORK/log" | head -n 1

@@ -17,4 +17,7 @@ run bpe-tokenize --input x --output-prefix y --tokenizer-model gpt2
 run bpe-tokenize --input x --output-prefix y $VOCAB --append-eod --ftfy
 run bpe-tokenize -0 --input x --output-prefix y $VOCAB --json-keys a b
 run bpe-tokenize --input x --output-prefix y $VOCAB --keep-newlines
+run wiki-extract --namespaces 0, x
+run hf-to-megatron --make-vocab-size-divisible-by 1048577 x y
+run hf-to-megatron --make-vocab-size-divisible-by 1048576 x
 left

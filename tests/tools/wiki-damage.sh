@@ -1,6 +1,6 @@
 # Damage at random places: a run ends by itself, either with every page accounted for or with one line that names place and
-# reason, and never with output under a final name that is not whole. Killed at random moments and run again, it gives the
-# bytes of a run that nobody disturbed.
+# reason, and never with incomplete output under a final name. Killed at random moments and run
+# again, it gives the bytes of an undisturbed run.
 . "$(dirname "$0")/prelude"
 seed=${SEED:-7}
 RANDOM=$seed
@@ -22,7 +22,7 @@ check() { # STATUS FILE: what a run may end with
   fi
 }
 extract() { timeout 60 wiki-extract in.damaged --processes $((RANDOM % 3 + 1)) "$@" -o - >out 2>messages; }
-damage() { # COUNT: so many bytes of in.damaged become others
+damage() { # COUNT: changes that number of bytes of in.damaged
   local size=$(stat -c %s in.damaged) i
   for i in $(seq "$1"); do
     printf "\\x$(printf %02x $((RANDOM % 256)))" | dd of=in.damaged bs=1 seek=$((RANDOM * 32768 % size + RANDOM % 1000)) conv=notrunc status=none
@@ -43,7 +43,7 @@ for pack in bzip2 xz zstd gzip; do
     at=$((RANDOM * 32768 % size))
     byte=$(od -An -tu1 -j $at -N 1 in.damaged)
     printf "\\x$(printf %02x $((byte ^ 1 << RANDOM % 8)))" | dd of=in.damaged bs=1 seek=$at conv=notrunc status=none
-    if extract --on-error skip; then # a bit that means nothing, as of gzip's time
+    if extract --on-error skip; then # a bit without meaning, such as one of gzip's time
       wiki-extract -q in.xml -o - | cmp -s - out || wrong "$pack: bit of byte $at"
     elif grep -q 'not XML\|no <page>' messages; then :; else check 1 "$pack: bit of byte $at"; fi
     head -c $((RANDOM * 32768 % size)) in.whole >in.damaged

@@ -1,4 +1,5 @@
-# Dumps that are cut off, damaged, hostile or no dumps: one line with place and reason, no files under final names.
+# Input that is truncated, damaged, hostile or not a dump: one line with place and reason, no files
+# under final names.
 . "$(dirname "$0")/prelude"
 cp "$GOLDEN/tools/wiki.xml" in.xml
 dump=in.xml

@@ -1,5 +1,6 @@
-# Dumps made to hurt end within bounded time and memory: 480 MB of data or less, 20 seconds of processor time each, for
-# two threads. Sizes are such that work by the square, or memory for the whole, passes these limits.
+# Hostile dumps need bounded time and memory: at most 480 MB of data and 20 seconds of processor
+# time each, for two threads. Sizes are such that quadratic work, or memory for the whole, would
+# exceed these limits.
 . "$(dirname "$0")/prelude"
 head='<mediawiki><siteinfo><sitename>W</sitename><base>https://x.org/wiki/Main</base></siteinfo>'
 times() { yes -- "$2" | head -n "$1" | tr -d '\n'; } # COUNT TEXT
@@ -45,7 +46,7 @@ bounded in.nested.xml -o - --lists --links --html-safe --math source
   echo '</mediawiki>'
 } >in.laughs.xml
 bounded in.laughs.xml --templates laughs.templates -o -
-{ # templates that show nothing and are long, or of very many parts; a call of very many arguments
+{ # templates that give no text and are long, or have very many parts; a call of very many arguments
   echo "$head"
   template() { printf '<page><title>Template:%s</title><ns>10</ns><id>1</id><revision><id>2</id><text>' "$1"; cat; printf '</text></revision></page>\n'; }
   { printf '{{#if:|'; times 200000 0123456789; printf '}}'; } | template Long

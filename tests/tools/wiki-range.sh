@@ -1,5 +1,6 @@
-# wiki-extract --range K/N: the parts in order are the whole, for any N and wherever the cuts fall, with the counts of the
-# whole; from plain XML and from bzip2 of one stream or of streams that end inside pages. What cannot be cut is refused.
+# wiki-extract --range K/N: the parts in order equal the whole, for any N and wherever the cuts are,
+# with the counts of the whole; from plain XML and from bzip2 of one stream or of streams that end
+# inside pages. What cannot be divided is refused.
 . "$(dirname "$0")/prelude"
 dump=$GOLDEN/tools/wiki.xml
 { # some 400 KB; pages of all lengths, one that lacks its end

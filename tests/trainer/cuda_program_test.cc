@@ -1,6 +1,7 @@
-// The programs on a GPU: checkpoints written beside replayed steps, stopping and going on bit for
+// The programs on a GPU: checkpoints written during replayed steps, stopping and resuming bit for
 // bit, fp16's skipped steps in the log, numbers that are not finite, and generated text. The same
-// on a CPU, and everything that no device decides: ../program_test.cc, ../resume_test.cc.
+// on a CPU, and everything that does not depend on the device: ../program_test.cc,
+// ../resume_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -51,7 +52,7 @@ TEST_F(CudaProgram, StoppedAndStartedAgainIsTheSameRun) {
     }
     const std::string killed = std::string("killed") + precision;
     const pid_t pid = start(saving(killed, {}));
-    for (int i = 0; i < 2000; ++i) {  // as soon as the first checkpoint is there
+    for (int i = 0; i < 2000; ++i) {  // as soon as the first checkpoint exists
       if (std::filesystem::exists(folder_ + "/" + killed + "/latest_checkpointed_iteration.txt"))
         break;
       std::this_thread::sleep_for(std::chrono::milliseconds(5));

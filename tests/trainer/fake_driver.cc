@@ -1,5 +1,5 @@
-// A driver in name: as libcuda.so.1 it has the version and the answer that the environment gives
-// (FAKE_DRIVER_VERSION, FAKE_DRIVER_STATUS) and can do nothing else. For program_test.cc.
+// A fake driver: a libcuda.so.1 with the version and status that the environment gives
+// (FAKE_DRIVER_VERSION, FAKE_DRIVER_STATUS), and nothing else. For program_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <cstdlib>

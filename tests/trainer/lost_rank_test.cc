@@ -1,6 +1,6 @@
 // Ranks that are lost, as processes of the trainer program: killed or stopped at any moment, cut
-// off from the others, gone for good. The others end in time, one line names who was lost, and the
-// run goes on to the bytes of a run that nobody touched.
+// off from the others, lost for good. The others end in time, one line names the lost rank, and the
+// run continues to the bytes of an undisturbed run.
 //
 // SPDX-License-Identifier: MIT
 #include <unistd.h>
@@ -26,7 +26,7 @@ class LostRankTest : public ManyTest {
     const char* text = std::getenv(name);
     return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
   }
-  /// Two by two ranks that divide everything that can be divided, with saves and evaluations.
+  /// Two by two ranks that divide everything possible, with saves and evaluations.
   static Words divided(const std::string& save) {
     return plain({"--nproc-per-node", std::to_string(most_ranks()), "--tensor-model-parallel-size",
                   "2", "--sequence-parallel", "--use-distributed-optimizer", "--micro-batch-size",
@@ -52,7 +52,7 @@ class LostRankTest : public ManyTest {
   }
 };
 
-// From the process's first instruction to its end, in the meeting, in steps, evaluations and saves:
+// From the process's first instruction to its end, during rendezvous, steps, evaluations and saves:
 // moments are counted in messages and operations on files, so that a busy machine changes nothing.
 // MANY_FAULT_ROUNDS and MANY_FAULT_SEED ask for more and for others.
 TEST_F(LostRankTest, AtAnyMomentTheSameCommandGoesOnToTheSameBits) {
@@ -82,7 +82,7 @@ TEST_F(LostRankTest, AtAnyMomentTheSameCommandGoesOnToTheSameBits) {
     if (first.status != 0) {
       ++lost;
       const std::string rank = "trainer: rank " + std::to_string(victim);
-      // A rank that stands still before it has come is one that did not come.
+      // A rank that hangs before it has connected counts as one that did not come.
       EXPECT_THAT(first.status, AnyOf(75, signal == SIGSTOP ? 1 : 75)) << first.err;
       EXPECT_THAT(
           first.err,
@@ -99,8 +99,8 @@ TEST_F(LostRankTest, AtAnyMomentTheSameCommandGoesOnToTheSameBits) {
   EXPECT_GT(lost, rounds / 2);
 }
 
-// Four ranks, of which one device fails at each start: the two that the batch can be shared among
-// go on, from the last checkpoint, to the bytes of a run of two from there.
+// Four ranks, of which one device fails at each start: two, the largest number that divides the
+// batch, continue from the last checkpoint to the bytes of a run of two from there.
 TEST_F(LostRankTest, ADeviceThatIsGoneIsGoneOnWithoutWhereThatIsAllowed) {
   if (most_ranks() < 4) GTEST_SKIP() << "needs four ranks";
   const auto words = [](const std::string& save, const char* ranks, const Words& more) {
@@ -124,7 +124,7 @@ TEST_F(LostRankTest, ADeviceThatIsGoneIsGoneOnWithoutWhereThatIsAllowed) {
       run(words("one", "4", {"--max-restarts", "3", "--allow-fewer-devices"}), broken);
   EXPECT_EQ(fewer.status, 0) << fewer.err;
   EXPECT_THAT(fewer.err, AllOf(HasSubstr("restart 1 of 3 with 4 ranks"),
-                               HasSubstr("device 1: gone: going on with devices 0, 2\n"),
+                               HasSubstr("device 1: gone: continuing with devices 0, 2\n"),
                                HasSubstr("restart 2 of 3 with 2 ranks")));
   ASSERT_EQ(run(words("two", "2", {})).status, 0) << read("err");
   EXPECT_EQ(metrics("one"), metrics("two"));
@@ -136,8 +136,8 @@ TEST_F(LostRankTest, ADeviceThatIsGoneIsGoneOnWithoutWhereThatIsAllowed) {
               AllOf(HasSubstr("restart 2 of 2 with 4 ranks"), testing::Not(HasSubstr("gone"))));
 }
 
-// A rank of two or four dies or stands still at an operation on files of its saves. The others end,
-// one line names it, and the same command again ends in the bytes of a run that nobody touched.
+// A rank of two or four dies or hangs at an operation on files during its saves. The others end,
+// one line names it, and the same command again ends in the bytes of an undisturbed run.
 // MANY_FAULT_ROUNDS and MANY_FAULT_SEED ask for more and for others.
 TEST_F(LostRankTest, InASaveTheSameCommandGoesOnToTheSameBits) {
   const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 4),
@@ -198,7 +198,7 @@ TEST_F(LostRankTest, InASaveTheSameCommandGoesOnToTheSameBits) {
   EXPECT_GT(lost, 0);
 }
 
-// A rank that dies or stands still between two steps: ranks in NCCL's kernels, too, end.
+// A rank that dies or hangs between two steps: ranks in NCCL's kernels, too, end.
 TEST_F(LostRankTest, InStepsTheOthersEndInTime) {
   for (const int signal : {SIGKILL, SIGSTOP}) {
     const std::string save = signal == SIGKILL ? "killed" : "stopped";
@@ -221,7 +221,7 @@ TEST_F(LostRankTest, InStepsTheOthersEndInTime) {
   }
 }
 
-// Rank 1 of two dies at its 25th operation on files, counted anew in each start: every start comes
+// Rank 1 of two dies at its 25th operation on files, counted anew in each start: every start gets
 // some saves further.
 TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   const auto words = [](const Words& more) {
@@ -243,10 +243,10 @@ TEST_F(LostRankTest, RestartsGoOnByThemselves) {
   EXPECT_EQ(ended.status, 0) << ended.err;
   EXPECT_THAT(ended.err, HasSubstr("restart 1 of 9 with 2 ranks"));
   EXPECT_EQ(metrics("killed"), metrics("whole"));
-  // The same command would begin anew: 75 would promise too much.
+  // The same command would start over, so 75 would be wrong.
   const Ended given_up = killed("given up", "1");
   EXPECT_EQ(given_up.status, 1) << given_up.err;
-  EXPECT_THAT(given_up.err, testing::EndsWith("say --load 'given up'\n"));
+  EXPECT_THAT(given_up.err, testing::EndsWith("give --load 'given up'\n"));
 }
 
 // Two network namespaces joined by a pair of interfaces: two hosts as far as TCP can tell. The
@@ -301,7 +301,7 @@ TEST_F(LostRankTest, TwoHosts) {
   EXPECT_EQ(wait(first).status, 0) << read("err.0");
   EXPECT_EQ(wait(second).status, 0) << read("err.1");
   EXPECT_THAT(read("err.0"), HasSubstr("rank 0 of 4, local rank 0 of 2, node 0 of 2"));
-  // The cable is cut: both hosts end.
+  // The link is cut: both hosts end.
   Words longer = four;
   longer.insert(longer.end(), {"--train-iters", "100000", "--log-interval", "1"});
   first = on(0, longer);

@@ -1,5 +1,5 @@
-// plan-training and the trainer's own choice of a layout, as their users meet them: the tutorials'
-// command lines, a choice that a resumed run keeps, the lines that refuse.
+// plan-training and the trainer's own choice of a layout, as users see them: the tutorials' command
+// lines, a choice that a resumed run keeps, the messages of refusals.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -68,7 +68,7 @@ TEST_F(PlanProgramTest, TheTutorialsLineGivesACommand) {
   EXPECT_THAT(ended.out, HasSubstr("torchrun --nnodes 8"));
   EXPECT_THAT(ended.out, HasSubstr("--data-path my-gpt2_text_document"));
   EXPECT_THAT(ended.out, HasSubstr("100 steps, about"));
-  EXPECT_THAT(ended.out, HasSubstr("not measured"));  // no table of an H100 was made.
+  EXPECT_THAT(ended.out, HasSubstr("not measured"));  // there is no measured table for an H100.
 }
 
 // Fields add up, the command's flags are the layout's, the same twice.
@@ -192,7 +192,8 @@ Words without_batch(const Words& base) {
   return out;
 }
 
-// The trainer chooses, says what, trains; a run that goes on keeps its choice unless told.
+// The trainer chooses, prints its choice, trains; a resumed run keeps the choice unless told
+// otherwise.
 TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
   const Words words = without_batch(base()) + Words{"--data-path", "d", "--save",          "s",
                                                     "--load",      "s", "--exit-interval", "6"};
@@ -202,7 +203,7 @@ TEST_F(PlanProgramTest, TheTrainerChoosesAndKeepsItsChoice) {
   const Ended first = train({"--nproc-per-node", "2", "--max-global-batch-size", "9"});
   ASSERT_EQ(first.status, 75) << first.err;  // stopped on the way.
   EXPECT_THAT(first.err, ContainsRegex("trainer: layout chosen in .*: tensor [12]"));
-  EXPECT_THAT(first.err, HasSubstr("trainer: the same by hand: --micro-batch-size "));
+  EXPECT_THAT(first.err, HasSubstr("trainer: the same as flags: --micro-batch-size "));
   EXPECT_THAT(first.out, ContainsRegex("global batch size:     [89] "));
   const Ended second = train({"--nproc-per-node", "2", "--max-global-batch-size", "9"});
   ASSERT_EQ(second.status, 0) << second.err;

@@ -1,4 +1,4 @@
-// The trainer program as its users meet it: what it prints, what it refuses and with which status,
+// The trainer program as its users see it: what it prints, what it refuses and with which status,
 // what it does with damaged checkpoints and poisoned numbers.
 //
 // SPDX-License-Identifier: MIT
@@ -18,7 +18,7 @@ using testing::Not;
 
 class TrainerTest : public ProgramTest {
  protected:
-  /// What --dry-run says of a checkpoint against one that is written.
+  /// What --dry-run predicts about a checkpoint, against one that is written.
   void dry_run_and_checkpoint(const std::vector<std::string>& flags);
   std::string memory_line_;  ///< Of the dry run.
 };
@@ -147,7 +147,7 @@ TEST_F(TrainerTest, ScheduleAndModelMustAgreeWithTheCheckpoint) {
   ASSERT_EQ(run({"--save", "s"}).status, 0);
   const Ended differs = run({"--load", "s", "--lr", "2e-2", "--train-iters", "14"});
   EXPECT_EQ(differs.status, 2);
-  EXPECT_THAT(differs.err, HasSubstr("say --override-opt_param-scheduler to take the command's"));
+  EXPECT_THAT(differs.err, HasSubstr("give --override-opt_param-scheduler to take the command's"));
   EXPECT_EQ(
       run({"--load", "s", "--lr", "2e-2", "--train-iters", "14", "--override-opt_param-scheduler"})
           .status,
@@ -182,7 +182,7 @@ TEST_F(TrainerTest, FinetuneTakesOnlyTheWeights) {
               Not(ContainsRegex("1/       3 .* lm loss: 4\\.")));  // not where a new model starts.
 }
 
-// A checkpoint says what the model is; the command line then only says how to train.
+// A checkpoint defines the model; the command line then only says how to train.
 TEST_F(TrainerTest, ModelComesFromTheCheckpoint) {
   ASSERT_EQ(run({"--save", "s", "--swiglu", "--normalization", "RMSNorm", "--disable-bias-linear",
                  "--position-embedding-type", "rope", "--untie-embeddings-and-output-weights",
@@ -249,7 +249,7 @@ void TrainerTest::dry_run_and_checkpoint(const std::vector<std::string>& flags) 
   EXPECT_THAT(ended.out, ContainsRegex("run         12 steps, about "));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/s"));
 
-  // What it says of a checkpoint is what a run writes, but for the files' headers.
+  // Its prediction of a checkpoint is what a run writes, except for the files' headers.
   ASSERT_EQ(run(with({"--save", "s"})).status, 0);
   memory_line_ = ended.out.substr(ended.out.find("memory "), 40);
   double kib = 0;
@@ -299,7 +299,7 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
   EXPECT_EQ(full.status, 1) << full.err;
   EXPECT_THAT(full.out, HasSubstr("\ndoes not fit: "));
   EXPECT_EQ(planned("a100-40gb", large).status, 0);
-  // Two cards of a kind that reach each other's memory, and of one that do not.
+  // Two cards of a kind that can access each other's memory, and two of a kind that cannot.
   const std::vector<std::string> two = {"--nproc-per-node", "2"};
   EXPECT_THAT(planned("l40s", two).out, Not(HasSubstr("links ")));
   EXPECT_THAT(planned("rtx4090", two).out,
@@ -315,13 +315,13 @@ TEST_F(TrainerTest, DryRunPlansForACardByName) {
   EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "v100"}),
               HasSubstr("trainer: --gpu v100: NVIDIA V100 32 GB: compute capability 7.0, "));
   EXPECT_THAT(refused({"--dry-run", "--device", "auto", "--gpu", "a100"}),
-              HasSubstr("trainer: --gpu a100: one of a30, a100-40gb, "));
+              HasSubstr("trainer: --gpu a100: expected one of a30, a100-40gb, "));
   EXPECT_EQ(refused({"--dry-run", "--device", "cpu", "--gpu", "l4"}),
             "trainer: --gpu contradicts --device cpu\n");
   EXPECT_EQ(refused({"--device", "auto", "--gpu", "l4"}),
-            "trainer: --gpu says what --dry-run or --auto-layout plans for\n");
+            "trainer: --gpu needs --dry-run or --auto-layout\n");
   EXPECT_EQ(refused({"--dry-run", "--device", "auto", "--gpu", ""}),
-            "trainer: --gpu \"\": the name of a card is wanted\n");
+            "trainer: --gpu \"\": expected the name of a card\n");
 }
 
 TEST_F(TrainerTest, VersionSaysWhichGpusThereIsCodeFor) {
@@ -335,7 +335,7 @@ TEST_F(TrainerTest, VersionSaysWhichGpusThereIsCodeFor) {
 #endif
 }
 
-// A GPU whose driver cannot serve is no missing GPU: the reason is said.
+// A GPU with an unusable driver is not reported as missing: the reason is given.
 TEST_F(TrainerTest, ADriverThatDoesNotServeIsNamed) {
 #ifdef FAKE_DRIVER
   const auto said = [&](const char* version, const char* status) {
@@ -348,10 +348,10 @@ TEST_F(TrainerTest, ADriverThatDoesNotServeIsNamed) {
   EXPECT_EQ(
       said("12040", "0"),
       "trainer: cuda: the NVIDIA driver is too old: it is for CUDA 12.4, this build needs one "
-      "for CUDA 13.0 (580 or newer); --device cpu does without it\n");
+      "for CUDA 13.0 (580 or newer); --device cpu needs no GPU\n");
   EXPECT_EQ(said("13000", "802"),
             "trainer: cuda: the NVIDIA driver does not start: system not yet initialized; "
-            "--device cpu does without it\n");
+            "--device cpu needs no GPU\n");
 #else
   GTEST_SKIP() << "built without CUDA";
 #endif
@@ -366,7 +366,7 @@ TEST_F(TrainerTest, DryRunLooksAtTheData) {
   EXPECT_THAT(missing.out, HasSubstr("run         12 steps, about "));
 }
 
-// What a first day brings.
+// Mistakes of a user's first day.
 TEST_F(TrainerTest, CommonMistakesAreNamed) {
   const auto refused = [&](const std::vector<std::string>& more, int status) {
     const Ended ended = run(more);
@@ -386,12 +386,12 @@ TEST_F(TrainerTest, CommonMistakesAreNamed) {
   std::filesystem::create_directories(folder_ + "/hf");
   std::ofstream(folder_ + "/hf/config.json") << "{}";
   EXPECT_EQ(refused({"--load", "hf"}, 2),
-            "trainer: --load hf: a transformers folder: make a start of it with hf-to-megatron "
-            "--input hf --output hf-start and say --load hf-start --finetune\n");
+            "trainer: --load hf: a transformers folder: convert it with hf-to-megatron "
+            "--input hf --output hf-start and give --load hf-start --finetune\n");
   std::filesystem::rename(folder_ + "/hf", folder_ + "/it's hf");
   EXPECT_EQ(refused({"--load", "it's hf/"}, 2),
-            "trainer: --load it's hf/: a transformers folder: make a start of it with "
-            "hf-to-megatron --input 'it'\\''s hf/' --output 'it'\\''s hf-start' and say --load "
+            "trainer: --load it's hf/: a transformers folder: convert it with "
+            "hf-to-megatron --input 'it'\\''s hf/' --output 'it'\\''s hf-start' and give --load "
             "'it'\\''s hf-start' --finetune\n");
   ASSERT_EQ(run({"--save", "s"}).status, 0);
   EXPECT_THAT(refused({"--load", "s", "--train-iters", "12", "--weight-decay", "0.3"}, 2),
@@ -438,7 +438,7 @@ TEST_F(TrainerTest, FurtherStepsAreSaved) {
                                                    "iter_0000012"));
 }
 
-// However a step's samples are shared out: one micro-batch, several, several ranks and stages.
+// However a step's samples are divided: one micro-batch, several, several ranks and stages.
 TEST_F(TrainerTest, TokensCountTheSameInEveryLayout) {
   const auto losses = [&](std::vector<std::string> words, int64_t evaluation = 4) {
     for (const char* word : {"--eod-mask-loss", "--log-interval", "1", "--train-iters", "4",
@@ -511,8 +511,8 @@ TEST_F(TrainerTest, EvaluatesAlone) {
   EXPECT_THAT(ended.out, Not(HasSubstr("elapsed time per iteration")));
 }
 
-// A model of a sequence that its last token decides goes on with that sequence, greedily, whatever
-// the cache: and the same seed draws the same text.
+// A model of a sequence that its last token decides continues that sequence greedily, whatever the
+// cache; and the same seed draws the same text.
 TEST_F(TrainerTest, GenerateGoesOnAsTheDataDid) {
   const auto letter = [](int t) { return static_cast<char>(t == 0 ? '!' : '"' + t); };
   nlohmann::json vocab = {{"<|endoftext|>", 63}};

@@ -1,6 +1,6 @@
-// Disks that refuse, as processes of the trainer program see them: every system call of a save
-// fails in turn, on each rank, once or until the next save; the logs' disk is full for a while.
-// Training goes on to the bytes of a run that nobody touched, and a line says who was refused what.
+// Failing disks under the trainer program: every system call of a save fails in turn, on each rank,
+// once or until the next save; the logs' disk is full for a while. Training continues to the bytes
+// of an undisturbed run, and a line says which rank failed at what.
 //
 // SPDX-License-Identifier: MIT
 #include <sys/resource.h>
@@ -63,7 +63,7 @@ struct Sweep {
   bool once;
 };
 
-// A save at every step; the odd ones are refused, each at a later system call than the one before.
+// A save at every step; the odd ones fail, each at a later system call than the one before.
 // MANY_FAULT_EVERY=1 takes every call of every rank, both once and until the next save; otherwise
 // some, others with each MANY_FAULT_SEED.
 TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
@@ -144,7 +144,7 @@ TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
       }
       const Refusal& r = found->second;
       const std::string what = r.name + " " + r.path + ": " + words_of(r.error);
-      // Nothing whose failure may cost bytes passes for a save.
+      // A call whose failure may lose bytes never counts as a successful save.
       static const std::set<std::string> kNeeded = {"mkdir", "write", "fsync", "rename"};
       if (kNeeded.contains(r.name) && !r.path.ends_with(".old.tmp")) {
         EXPECT_FALSE(whole) << what;
@@ -154,10 +154,10 @@ TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
           sweep.ranks > 1 ? "rank " + std::to_string(sweep.victim) + " \\([^)]+\\): " : "";
       EXPECT_THAT(ended.err, ContainsRegex("trainer: " + culprit + "save[^\n:]*: " +
                                            words_of(r.error) + "[^\n]*: the checkpoint of step " +
-                                           number + " was not written; training goes on"))
+                                           number + " was not written; training continues"))
           << what;
     }
-    // What a refused save left behind is gone after the next one.
+    // The leftovers of a failed save are removed by the next one.
     std::set<std::string> left;
     for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/save"))
       left.insert(entry.path().filename().string());
@@ -178,7 +178,7 @@ TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
   }
 }
 
-// The last save of a run is tried a second time.
+// The last save of a run is retried once.
 TEST_F(RefusedDiskTest, TheLastSaveIsTriedAgain) {
   for (const char* ranks : {"1", "2"}) {
     const std::string save = std::string("save") + ranks, metrics = save + ".jsonl";
@@ -196,7 +196,7 @@ TEST_F(RefusedDiskTest, TheLastSaveIsTriedAgain) {
   }
 }
 
-// The disk of both logs refuses for some operations.
+// The disk of both logs fails for some operations.
 TEST_F(RefusedDiskTest, LogsWaitForTheirDisk) {
   const auto words = [](const char* ranks, const std::string& logs) {
     return plain({"--nproc-per-node", ranks, "--log-interval", "1", "--metrics-file",
@@ -218,7 +218,7 @@ TEST_F(RefusedDiskTest, LogsWaitForTheirDisk) {
         EXPECT_THAT(ended.err,
                     AllOf(ContainsRegex("trainer: " + logs + "/" + file + ": " + words_of(error) +
                                         ": (line|point)s are kept in memory, 16384 KiB at most, "
-                                        "and tried again; training goes on\n"),
+                                        "and tried again; training continues\n"),
                           ContainsRegex("trainer: " + logs + "/" + file +
                                         ": is written again: [0-9]+ (line|point)s? that waited "
                                         "(is|are) in it, none is lost\n")));
@@ -245,11 +245,11 @@ TEST_F(RefusedDiskTest, AFullDiskDoesNotEndARestart) {
                                                      {"FAULT_ERRNO", std::to_string(ENOSPC)}});
   wait_for_output("successfully saved checkpoint at iteration 20 ");
   std::ofstream(full) << "";
-  wait_for_output("was not written; training goes on", "err");
+  wait_for_output("was not written; training continues", "err");
   const std::vector<pid_t> ranks = children(launcher);
   ASSERT_EQ(ranks.size(), size_t{2});
   kill(ranks[1], SIGKILL);
-  wait_for_output("save/config.toml: no space left on device: not written; training goes on",
+  wait_for_output("save/config.toml: no space left on device: not written; training continues",
                   "err");
   std::filesystem::remove(full);
   wait_for_output(": is written again: ", "err");  // TensorBoard's file, at least.
@@ -289,7 +289,7 @@ TEST_F(RefusedDiskTest, AFullDiskBehindStdoutEndsNothing) {
                                   "are lost\n")));
 }
 
-// `ulimit -f` is one more full disk, not the end of the process.
+// `ulimit -f` acts like a full disk and does not end the process.
 TEST_F(RefusedDiskTest, ALimitOnTheSizeOfFilesEndsNothing) {
   rlimit before{};
   getrlimit(RLIMIT_FSIZE, &before);
@@ -304,8 +304,9 @@ TEST_F(RefusedDiskTest, ALimitOnTheSizeOfFilesEndsNothing) {
   EXPECT_THAT(ended.out, HasSubstr(" iteration       12/      12 |"));
 }
 
-// Nothing gets its name before its bytes, and its entries, are on the disk; and the tracker, and an
-// older checkpoint's end, wait for the name of the new one to be there.
+// Nothing gets its name before its bytes, and its directory entries, are on the disk; and the
+// tracker is written, and an older checkpoint removed, only after the new one's name is on the
+// disk.
 TEST_F(RefusedDiskTest, NamesAreGivenToWhatIsOnTheDisk) {
   for (const char* ranks : {"1", "2"}) {
     const std::string save = std::string("save") + ranks, log = std::string("log") + ranks;

@@ -1,7 +1,7 @@
-// The promise of a checkpoint: a run that is killed at any moment and started again by the same
-// command ends with the same losses and the same weights, bit for bit, as one that nobody touched.
-// Killed here at every single operation on files that its saves do, by the fault shim; stopped by
-// signals, deadlines and files; and with a disk that refuses.
+// The guarantee of checkpoints: a run that is killed at any moment and started again with the same
+// command ends with the same losses and the same weights, bit for bit, as an undisturbed one. Here
+// it is killed at every file operation of its saves, by the fault shim; stopped by signals,
+// deadlines and files; and run with a failing disk.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -75,7 +75,7 @@ TEST_F(ResumeTest, KilledAtRandomTimes) {
 TEST_F(ResumeTest, AFinishedRunWithoutItsTrackerGetsItBack) {
   ASSERT_EQ(run(saving("whole")).status, 0);
   ASSERT_EQ(run(saving("kept")).status, 0);
-  // What a kill leaves behind the rename of the first folder that is saved.
+  // What a kill after the rename of the first saved folder leaves.
   std::filesystem::remove(folder_ + "/kept/latest_checkpointed_iteration.txt");
   ASSERT_EQ(run(saving("kept")).status, 0);
   expect_same("kept", "tracker removed");
@@ -94,11 +94,11 @@ TEST_F(ResumeTest, SignalsSaveAndTheSameCommandGoesOn) {
       kill(pid, signal);
       const Ended ended = wait(pid);
       if (ended.status == 0) break;
-      if (ended.status == 128 + signal) continue;  // before the handlers stood.
+      if (ended.status == 128 + signal) continue;  // before the handlers were set.
       ASSERT_EQ(ended.status, 75) << ended.err;
       EXPECT_THAT(ended.err, HasSubstr(signal == SIGTERM ? "SIGTERM: stopped after step"
                                                          : "SIGUSR1: stopped after step"));
-      EXPECT_THAT(ended.err, HasSubstr("the same command goes on from there"));
+      EXPECT_THAT(ended.err, HasSubstr("the same command continues from there"));
       ASSERT_LT(++stops, 200);
     }
     EXPECT_EQ(metrics(save), metrics("whole"));
@@ -173,10 +173,11 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(stopped.err, HasSubstr("stop file stop: stopped after step 0"));
   const Ended lone = run({"--save", "a lone", "--exit-interval", "3"});
   EXPECT_EQ(lone.status, 75);
-  EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' goes on from there"));
+  EXPECT_THAT(lone.err, HasSubstr("stopped after step 3; --load 'a lone' continues from there"));
   const Ended late = run(saving("late", {"--exit-duration-in-mins", "0.0000001"}));
   EXPECT_EQ(late.status, 75);
-  // Nothing was saved: going on is not possible, and of a number of steps not asked either.
+  // Nothing was saved, so the run cannot continue: status 1, or 0 where a number of steps was asked
+  // for.
   EXPECT_EQ(run({"--stop-file", "stop"}).status, 1);
   const Ended measured = run({"--exit-interval", "3", "--log-interval", "1"});
   EXPECT_EQ(measured.status, 0) << measured.err;
@@ -184,7 +185,8 @@ TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {
   EXPECT_THAT(measured.out, testing::Not(HasSubstr(" iteration        4/")));
 }
 
-// A disk that is full for one save: the run goes on, says so, and ends as if nothing had been.
+// A disk that is full for one save: the run continues, says so, and ends as if nothing had
+// happened.
 TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
   ASSERT_EQ(run(saving("whole")).status, 0);
   for (const int at : {20, 24, 28, 32}) {
@@ -199,13 +201,13 @@ TEST_F(ResumeTest, FullDiskLosesACheckpointButNoStep) {
     EXPECT_THAT(ended.err,
                 ContainsRegex(
                     "no space left on device[^\n]*: the checkpoint of step (5|10) was not written; "
-                    "training goes on"))
+                    "training continues"))
         << at;
     EXPECT_TRUE(tensors(save, 12) == tensors("whole", 12)) << at;
   }
 }
 
-// With ramp-up, a blend, gradient accumulation and an interval cut in two.
+// With ramp-up, a blend, gradient accumulation and a log interval split in two.
 TEST_F(ResumeTest, RampUpAndBlend) {
   make_dataset("e", 80, 37);
   data_path_ = {"0.3", "d", "0.7", "e"};
@@ -237,7 +239,7 @@ TEST_F(ResumeTest, MuonGoesOnWithItsMomentum) {
   EXPECT_THAT(read("whole/iter_0000012/rank_00000_optimizer.safetensors"),
               HasSubstr("momentum_buffer.decoder.layers.0.mlp.linear_fc1.weight"));
 
-  // Another optimizer has none of it, and is told before anything is read.
+  // Another optimizer has no such state; that is an error before anything is read.
   ASSERT_EQ(run(saving("adam")).status, 0);
   const std::vector<std::string> longer = {"--train-iters", "14", "--optimizer", "muon",
                                            "--override-opt_param-scheduler"};
@@ -246,7 +248,7 @@ TEST_F(ResumeTest, MuonGoesOnWithItsMomentum) {
   EXPECT_EQ(refused.err,
             "trainer: --optimizer muon: adam/iter_0000012 has no momentum_buffer of "
             "decoder.layers.0.self_attention.linear_qkv.weight: it was written with --optimizer "
-            "adam; --no-load-optim takes its weights alone\n");
+            "adam; --no-load-optim takes only its weights\n");
   const Ended back = run(saving(
       "whole", {"--train-iters", "14", "--optimizer", "adam", "--override-opt_param-scheduler"}));
   EXPECT_EQ(back.status, 2);

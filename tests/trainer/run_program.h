@@ -59,7 +59,7 @@ class ProgramTest : public testing::Test {
     builder.finish();
   }
 
-  /// The model and run of all tests here; a test adds its own flags, which win.
+  /// The model and run of all tests here; a test adds its own flags, which take precedence.
   static std::vector<std::string> base() {
     return {"--num-layers",
             "2",

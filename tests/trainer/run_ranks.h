@@ -1,5 +1,5 @@
 // What the tests of many ranks as processes share: a run that fits any layout, ranks under a
-// launcher's variables, finding a launcher's ranks, and what a run has left.
+// launcher's variables, finding a launcher's ranks, and the results of a run.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -9,6 +9,7 @@
 #include <cstdio>
 #include <functional>
 
+#include "tests/own.h"
 #include "tests/trainer/run_program.h"
 
 namespace trainer {
@@ -18,7 +19,7 @@ using Variables = std::map<std::string, std::string>;
 
 class ManyTest : public ProgramTest {
  protected:
-  /// cpu, or what TRAINER_TEST_DEVICE says: with cuda every rank of these tests has its GPU.
+  /// cpu, or the value of TRAINER_TEST_DEVICE; with cuda every rank of these tests has its own GPU.
   static std::string device() {
     const char* wish = std::getenv("TRAINER_TEST_DEVICE");
     return wish ? wish : "cpu";
@@ -68,8 +69,7 @@ class ManyTest : public ProgramTest {
             {"MASTER_ADDR", "127.0.0.1"},
             {"MASTER_PORT", std::to_string(port)}};
   }
-  /// Below those that the system gives to connections of its own choice (32768 and up).
-  static int port() { return 20000 + getpid() % 12000; }
+  static int port() { return tests::own_ports(); }
 
   /// Processes that `launcher` has started.
   static std::vector<pid_t> children(pid_t launcher) {

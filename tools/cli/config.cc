@@ -31,7 +31,7 @@ class Reader {
     return c;
   }
 
-  /// Skips blanks and comments; over line ends too where `lines` says so.
+  /// Skips blanks and comments; line ends too if `lines`.
   void skip(bool lines) {
     while (!done()) {
       if (peek() == '#') {

@@ -4,6 +4,7 @@
 #include "tools/cli/console.h"
 
 #include <cstdio>
+#include <cstdlib>
 
 #include <sys/ioctl.h>
 #include <unistd.h>
@@ -13,8 +14,8 @@
 namespace cli {
 namespace {
 
-/// The text without what a terminal of stderr's width would break into a second line, which could
-/// not be erased.
+/// The text cut to stderr's width: a terminal would put the rest on a second line, which could not
+/// be erased.
 std::string_view fitting(std::string_view text) {
   winsize size = {};
   if (ioctl(STDERR_FILENO, TIOCGWINSZ, &size) != 0 || size.ws_col < 2) return text;
@@ -45,8 +46,13 @@ std::string progress_text(const ProgressState& state, double seconds) {
 
 }  // namespace
 
+bool erases_lines(int fd) {
+  const char* terminal = std::getenv("TERM");
+  return isatty(fd) == 1 && (terminal == nullptr || std::string_view(terminal) != "dumb");
+}
+
 Console::Console(std::string tool)
-    : tool_(std::move(tool)), terminal_(isatty(STDERR_FILENO) == 1), start_(Clock::now()) {}
+    : tool_(std::move(tool)), terminal_(erases_lines(STDERR_FILENO)), start_(Clock::now()) {}
 
 Console::~Console() { clear_progress(); }
 
@@ -56,8 +62,8 @@ void Console::erase_line() {
   drawn_ = false;
 }
 
-// Messages quote names of files, tensors and keys that others chose: what would start a second line
-// or talk to the terminal is escaped here, once for all.
+// Messages quote names of files, tensors and keys that others chose: characters that would start a
+// second line or control the terminal are escaped here, for all messages.
 void Console::write(std::string_view head, std::string_view message, std::string_view block) {
   const std::lock_guard<std::mutex> lock(mutex_);
   std::fflush(stdout);

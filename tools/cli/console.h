@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. What a program says to people: one line a message on stderr, flushed after
-// stdout, and one progress line where stderr is a terminal. Data never passes here.
+// Room: tools/cli. What a program prints for people: one-line messages on stderr, flushed after
+// stdout, and a progress line if stderr is a terminal. Data never goes through here.
 #pragma once
 
 #include <chrono>
@@ -11,8 +11,8 @@
 
 namespace cli {
 
-/// How far the work is. Units: `done` and `total` in bytes of input, or in items where `in_items`
-/// says so; total 0 where it is not known (a pipe).
+/// The progress of the work. Units: `done` and `total` in bytes of input, or in items if
+/// `in_items`; total is 0 if unknown (a pipe).
 struct ProgressState {
   int64_t done = 0;
   int64_t total = 0;
@@ -21,11 +21,14 @@ struct ProgressState {
   bool in_items = false;
 };
 
+/// Whether file descriptor `fd` is a terminal that knows escapes: one that TERM does not call dumb.
+bool erases_lines(int fd);
+
 /// The program's voice. Any thread may call any function. Every message is one line, whatever
 /// names it quotes: one_line() of text.h.
 class Console {
  public:
-  /// `tool` is the name that opens every message.
+  /// `tool` is the name with which every message begins.
   explicit Console(std::string tool);
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
@@ -38,13 +41,13 @@ class Console {
   bool verbose() const { return verbose_; }
   const std::string& tool() const { return tool_; }
 
-  /// `tool: message`, whatever -q says: something is wrong.
+  /// `tool: message`, for errors; printed with -q too.
   void error(std::string_view message);
   /// `tool: message` unless -q: closing counts, a flag without effect, a skipped record.
   void note(std::string_view message);
-  /// `message` as it is, without the tool's name, unless -q: lines whose form users' scripts know.
+  /// `message` without the tool's name, unless -q: lines that users' scripts parse.
   void line(std::string_view message);
-  /// `tool: message` with -v only; then `block`, lines that hold no foreign name, as they are.
+  /// `tool: message` with -v only; then `block` unchanged, lines without foreign names.
   void log(std::string_view message, std::string_view block = {});
 
   /// Draws the progress line (done, total, rate, time left) at most five times a second, on a

@@ -49,8 +49,8 @@ Field<O> off(bool O::*member) {
           [=](const O& o) { return Values{o.*member ? "false" : "true"}; }};
 }
 
-/// A whole number in [lowest, highest]. A member below `lowest`, as 0 where 1 is the lowest, was
-/// not set, and is not shown.
+/// A whole number in [lowest, highest]. A member below `lowest` (such as 0 where 1 is the lowest)
+/// counts as not set, and is not shown.
 template <class O>
 Field<O> integer(int64_t O::*member, int64_t lowest = 0, int64_t highest = kMaxInteger) {
   return {Arity::one,
@@ -59,7 +59,7 @@ Field<O> integer(int64_t O::*member, int64_t lowest = 0, int64_t highest = kMaxI
             return o.*member < lowest ? Values{} : Values{std::to_string(o.*member)};
           }};
 }
-/// The same where absence means something of its own.
+/// The same, if absence has a meaning of its own.
 template <class O>
 Field<O> integer(std::optional<int64_t> O::*member, int64_t lowest = 0,
                  int64_t highest = kMaxInteger) {
@@ -111,8 +111,17 @@ Field<O> list(std::vector<std::string> O::*member) {
           [=](const O& o) { return Values{o.*member}; }};
 }
 
-/// The same where the last use counts, as it does in Megatron: a script's caller may append its own
-/// `--data-path`.
+/// Several texts, one a use: `-c text -c id`.
+template <class O>
+Field<O> repeated(std::vector<std::string> O::*member) {
+  Field<O> field = list(member);
+  field.arity = Arity::one;
+  field.adds_up = true;
+  return field;
+}
+
+/// The same as list() where the last use counts, as it does in Megatron: a script's caller may
+/// append its own `--data-path`.
 template <class O>
 Field<O> last_list(std::vector<std::string> O::*member) {
   Field<O> field = list(member);
@@ -120,8 +129,8 @@ Field<O> last_list(std::vector<std::string> O::*member) {
   return field;
 }
 
-/// A flag taken so that known command lines work, and that changes nothing: said once, with
-/// `reason`, when used.
+/// A flag that is accepted so that known command lines work, but changes nothing: its use is
+/// mentioned once, with `reason`.
 template <class O>
 Field<O> no_effect(Arity arity, std::string reason) {
   return {arity, [](O&, const Values&) {}, nullptr, {}, std::move(reason)};
@@ -136,7 +145,7 @@ Field<O> no_effect_with(std::vector<std::string> choices, std::string reason) {
           nullptr, choices, std::move(reason)};
 }
 
-/// A flag known from elsewhere that cannot be honoured: using it is an error that says `reason`.
+/// A flag of other programs that cannot be honoured: using it is an error that gives `reason`.
 template <class O>
 Field<O> refused(Arity arity, std::string reason) {
   const std::string error = "cannot be honoured here: " + reason;

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. Text to numbers and back, with the range in every refusal.
+// Room: tools/cli. Text to numbers and back; every error names the permitted range.
 // Not here: which flag the text belongs to; parse.cc puts its name before the reason.
 #include "tools/cli/fields.h"
 
@@ -17,8 +17,8 @@ std::string range_text(std::string_view kind, int64_t lowest, int64_t highest) {
   return concat("expected ", kind, " from ", lowest, " to ", highest);
 }
 
-// 9_765_625 is 9765625, as Python reads numbers: an underscore stands between two digits. Where one
-// stands elsewhere the text stays as it is, and is no number.
+// 9_765_625 is 9765625, as Python reads numbers: underscores may stand between two digits. With one
+// anywhere else the text is returned unchanged, and is not a number.
 std::string without_underscores(std::string_view text) {
   const auto digit = [&](size_t at) {
     return at < text.size() && text[at] >= '0' && text[at] <= '9';

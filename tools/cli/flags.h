@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. A row per flag: everything a user can see or set, as data. A program's options
-// are a plain struct O; its table is a list of groups of rows. The parser, -h, --help, the OPTIONS
-// of the man page, the completion, the configuration file and the echo of what is in force are all
-// read from the same rows, so they cannot differ. Not here: reading argv (parse.h), printing
-// (help.h), the start and end of a program (run.h). May include the C++ library only; cxxopts is
-// seen by parse.cc alone.
+// Room: tools/cli. A row for each flag: everything about it that a user can see or set, as data. A
+// program's options are a plain struct O; its table is a list of groups of rows. The parser, -h,
+// --help, the OPTIONS of the man page, the completion, the configuration file and the printed
+// configuration are all made from the same rows, so they cannot differ. Not here: reading argv
+// (parse.h), printing (help.h), the start and end of a program (run.h). May include the C++ library
+// only; only parse.cc includes cxxopts.
 #pragma once
 
 #include <cstdint>
@@ -47,19 +47,22 @@ struct Field {
         no_effect(std::move(reason)) {}
 
   Arity arity = Arity::one;
-  /// Stores the values (of a `one`: exactly one). Errors: UsageError saying what was expected,
+  /// Stores the values (exactly one for Arity::one). Errors: UsageError saying what was expected,
   /// without the flag's name.
   Set set;
-  /// What is in force, as `set` would take it; empty where nothing is. Empty function: never shown.
+  /// The current values, in the form that `set` takes; empty if there are none. Empty function:
+  /// never shown.
   Show show;
-  /// Permitted words, for help and completion; empty where any text will do.
+  /// Permitted words, for help and completion; empty if any text is permitted.
   std::vector<std::string> choices;
   /// Why the flag changes nothing here; empty for a flag that does something.
   std::string no_effect;
   /// Why the flag, known by name, is an error whenever it is used; empty for all others.
   std::string refused;
-  /// Of a `many`: a further use of the flag replaces what stands before it, where it else adds.
+  /// For Arity::many: a further use of the flag replaces earlier values instead of adding to them.
   bool last_counts = false;
+  /// Of a `one`: a further use of the flag adds its value, where it else replaces what stands.
+  bool adds_up = false;
 };
 
 /// One row of a flag table.
@@ -68,9 +71,9 @@ struct Flag {
   std::string_view name;  ///< long name without dashes; the user's and Megatron's spelling
   char letter = 0;        ///< short name, 0 for none
   std::string_view aliases =
-      {};  ///< other long names with a space between, as `vocab` of `vocab-file`
-  std::string_view value = {};  ///< name of the value in help, as `FILE`; empty for a switch
-  std::string_view help = {};   ///< sentences; the first stands alone in -h
+      {};  ///< other long names, separated by spaces, such as `vocab` for `vocab-file`
+  std::string_view value = {};  ///< name of the value in help, such as `FILE`; empty for a switch
+  std::string_view help = {};   ///< sentences; -h shows only the first
   Field<O> field;
   bool required = false;  ///< absent from command line and file: UsageError
 };
@@ -86,9 +89,9 @@ struct Group {
 template <class O>
 using Table = std::vector<Group<O>>;
 
-/// The rows of a part of the options, as rows of the whole: `lift(policy_group(),
-/// &Options::policy)`, so that several programs share a group and a large table may be written in
-/// several files.
+/// The rows of a part of the options as rows of the whole options:
+/// `lift(policy_group(), &Options::policy)`. So several programs can share a group, and a large
+/// table can be written in several files.
 template <class O, class P>
 Group<O> lift(const Group<P>& group, P O::*part) {
   Group<O> out{group.title, {}};
@@ -98,6 +101,7 @@ Group<O> lift(const Group<P>& group, P O::*part) {
                    nullptr, flag.field.choices, flag.field.no_effect};
     field.refused = flag.field.refused;
     field.last_counts = flag.field.last_counts;
+    field.adds_up = flag.field.adds_up;
     if (flag.field.show) {
       field.show = [show = flag.field.show, part](const O& o) { return show(o.*part); };
     }
@@ -107,7 +111,7 @@ Group<O> lift(const Group<P>& group, P O::*part) {
   return out;
 }
 
-/// A row without its struct: what the parser and the printers work on.
+/// A row without its struct, for the parser and the printers.
 struct Row {
   std::string_view name;
   char letter = 0;
@@ -123,9 +127,10 @@ struct Row {
   std::function<Values()> show;  ///< empty: nothing to show
   std::string refused;
   bool last_counts = false;
+  bool adds_up = false;
 };
 
-/// The words of `names`, which one space divides.
+/// The words of `names`, which are separated by single spaces.
 std::vector<std::string_view> split_names(std::string_view names);
 
 /// The rows of `table` bound to one object, in table order. `options` and the table must outlive
@@ -148,7 +153,8 @@ std::vector<Row> bind_rows(const Table<O>& table, O& options) {
               {},
               {},
               flag.field.refused,
-              flag.field.last_counts};
+              flag.field.last_counts,
+              flag.field.adds_up};
       row.set = [&flag, &options](const Values& values) { flag.field.set(options, values); };
       if (flag.field.show) row.show = [&flag, &options] { return flag.field.show(options); };
       rows.push_back(std::move(row));

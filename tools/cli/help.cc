@@ -28,7 +28,7 @@ std::string first_sentence(std::string_view help) {
   return std::string(help);
 }
 
-/// `text` broken at spaces to `width` columns, every line behind `indent` spaces.
+/// `text` broken at spaces into lines of `width` columns, each indented by `indent` spaces.
 std::string wrap(std::string_view text, size_t indent, size_t width) {
   std::string out;
   std::string line(indent, ' ');
@@ -51,7 +51,8 @@ std::string wrap(std::string_view text, size_t indent, size_t width) {
 
 bool idle(const Row& row) { return !row.no_effect.empty() || !row.refused.empty(); }
 
-/// How many rows from `rows[0]` on are printed as one: flags that do nothing, for one reason.
+/// How many rows from `rows[0]` on are printed as one: flags that have no effect for the same
+/// reason.
 size_t rows_alike(std::span<const Row> rows) {
   size_t count = 1;
   const Row& first = rows[0];
@@ -112,7 +113,7 @@ std::string short_help(const Program& program, std::span<const Row> rows) {
     const std::string help = wrap(first_sentence(row.help), kColumn, 100);
     out += head + help.substr(kColumn);
   }
-  return concat(out, "\n", program.name, " --help says everything.\n");
+  return concat(out, "\n", program.name, " --help shows everything.\n");
 }
 
 std::string full_help(const Program& program, std::span<const Row> rows) {
@@ -149,6 +150,35 @@ std::string man_options(std::span<const Row> rows) {
   return out;
 }
 
+namespace {
+
+/// What completes a value or an operand of that name: datasets where it is a PREFIX, else files.
+std::string completed(std::string_view value, std::string_view function) {
+  if (value.find("PREFIX") != value.npos) return concat("_", function, "_prefixes");
+  return "COMPREPLY=($(compgen -f -- \"$word\"))";
+}
+
+/// A dataset's prefix is its .idx without the end; folders lead to more.
+std::string prefixes_function(std::string_view function) {
+  return concat(
+      "_", function,
+      "_prefixes() {\n  local path\n  mapfile -t COMPREPLY < <(compgen -d -- \"$word\")\n",
+      "  while IFS= read -r path; do COMPREPLY+=(\"${path%.idx}\"); done < "
+      "<(compgen -f -X '!*.idx' -- \"$word\")\n}\n");
+}
+
+/// Sub-commands, the lower-case words of `[quick|verify] PREFIX...`, come first on the line.
+std::string first_words(std::string_view operands) {
+  const size_t end = operands.find(']');
+  if (!operands.starts_with('[') || end == operands.npos || operands[1] < 'a') return "";
+  std::string words(operands.substr(1, end - 1));
+  std::ranges::replace(words, '|', ' ');
+  return concat("    ((COMP_CWORD > 1)) || COMPREPLY+=($(compgen -W '", words,
+                "' -- \"$word\"))\n");
+}
+
+}  // namespace
+
 std::string bash_completion(const Program& program, std::span<const Row> rows) {
   std::string function(program.name);
   std::ranges::replace(function, '-', '_');
@@ -167,14 +197,15 @@ std::string bash_completion(const Program& program, std::span<const Row> rows) {
       cases += concat("    ", pattern, ") COMPREPLY=($(compgen -W '", join(row.choices, " "),
                       "' -- \"$word\")); return ;;\n");
     } else if (row.arity != Arity::none) {
-      cases += concat("    ", pattern, ") COMPREPLY=($(compgen -f -- \"$word\")); return ;;\n");
+      cases += concat("    ", pattern, ") ", completed(row.value, function), "; return ;;\n");
     }
   }
   return concat("# bash completion for ", program.name, ", generated from its flag table\n_",
                 function, "() {\n  local word=${COMP_WORDS[COMP_CWORD]}\n",
                 "  case ${COMP_WORDS[COMP_CWORD-1]} in\n", cases, "  esac\n",
                 "  if [[ $word == -* ]]; then\n    COMPREPLY=($(compgen -W '", names,
-                "' -- \"$word\"))\n  else\n    COMPREPLY=($(compgen -f -- \"$word\"))\n  fi\n}\n",
+                "' -- \"$word\"))\n  else\n    ", completed(program.operands, function), "\n",
+                first_words(program.operands), "  fi\n}\n", prefixes_function(function),
                 "complete -o filenames -F _", function, " ", program.name, "\n");
 }
 

@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. What a table looks like to its readers: -h, --help, the man page, the
-// completion. Text in, text out.
+// Room: tools/cli. Prints a table: -h, --help, the man page, the completion. Text in, text out.
 #pragma once
 
 #include <cstddef>
@@ -12,25 +11,26 @@
 
 namespace cli {
 
-/// Who a program is, for its help, man page and completion.
+/// A program's description, for its help, man page and completion.
 struct Program {
-  std::string_view name;           ///< as it is typed: bpe-tokenize
+  std::string_view name;           ///< as typed: bpe-tokenize
   std::string_view summary;        ///< one line, lower case, no full stop: goes into NAME
-  std::string_view operands = {};  ///< what follows the flags, as "[FILE...]"; empty: nothing may
-  /// Called first by the handler of SIGINT, SIGTERM, SIGHUP and SIGPIPE: unlinks temporaries.
-  /// False: the process must not end yet, and the signal will be raised again. Must be
+  std::string_view operands = {};  ///< what follows the flags, such as "[FILE...]"; empty: nothing
+                                   ///< may
+  /// Called first by the handler of SIGINT, SIGTERM, SIGHUP and SIGPIPE: unlinks temporary files.
+  /// Returns false if the process must not end yet; the signal will be raised again. Must be
   /// async-signal-safe. Null: nothing to do.
   bool (*at_signal)(int signal) noexcept = nullptr;
   /// Called by the handler of SIGBUS when `address` cannot be read: writes a line that names the
-  /// file and the place to `line` and returns its length. Temporaries are then unlinked and the
-  /// status is 1. Returns 0 if the address is in no file that it knows: the signal keeps its
+  /// file and the place to `line` and returns its length. Temporary files are then unlinked and the
+  /// status is 1. Returns 0 if the address is in no file that it knows: the signal then has its
   /// default action. Must be async-signal-safe. Null: always the default action.
   size_t (*at_fault)(const void* address, char* line, size_t size) noexcept = nullptr;
   bool config_file = false;  ///< whether --config FILE and --show-config exist
-  /// The flag that gets the files of --config that end in .yml or .yaml; empty: none, they are like
-  /// others.
+  /// The flag that receives the files of --config that end in .yml or .yaml; empty: they are
+  /// treated like others.
   std::string_view yaml_flag = {};
-  std::string (*version_note)() = nullptr;  ///< more of --version: lines, each with its end
+  std::string (*version_note)() = nullptr;  ///< further lines of --version, each with its line end
 };
 
 /// -h: usage and a line per flag that does something, with the first sentence of its help.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. The pages of docs/ as roff for man(7). A small notation is enough, since all
-// pages are ours; a line that uses more of Markdown than help.h names comes out as plain text.
+// Room: tools/cli. The pages of docs/ as roff for man(7). A small subset of Markdown is enough,
+// since all pages are ours; anything beyond what help.h lists comes out as plain text.
 #include <algorithm>
 #include <vector>
 
@@ -10,8 +10,8 @@
 namespace cli {
 namespace {
 
-/// Text safe for roff: backslashes, hyphens that are meant as such, and dots or quotes that would
-/// open a request.
+/// Escapes text for roff: backslashes, literal hyphens, and dots or quotes that would begin a
+/// request.
 std::string escaped(std::string_view text) {
   std::string out;
   for (const char c : text) {
@@ -27,7 +27,7 @@ std::string escaped(std::string_view text) {
   return out;
 }
 
-/// Bold, italic and code of one paragraph; inside code nothing else counts.
+/// Bold, italic and code of one paragraph; inside code no other mark is interpreted.
 std::string inlined(std::string_view text) {
   std::string out;
   std::string plain;
@@ -120,7 +120,8 @@ class Page {
     std::ranges::transform(name, name.begin(), [](char c) {
       return c >= 'a' && c <= 'z' ? static_cast<char>(c - 32) : c;
     });
-    out_ += concat(".TH ", escaped(name), " ", section, " \"\" \"gristmill ", version_, "\"\n");
+    out_ +=
+        concat(".TH ", escaped(name), " ", section, " \"\" \"gristmill ", version_, "\"\n.nh\n");
   }
 
   void heading(std::string_view request, std::string_view text) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. The only file that includes cxxopts. Words are first brought into the one form
-// `--name=value`, with aliases resolved and lists spread, which cxxopts then parses; its typed
-// values stay unused, since rows carry theirs.
+// Room: tools/cli. The only file that includes cxxopts. Words are first rewritten to the one form
+// `--name=value`, with aliases resolved and one word for each item of a list; cxxopts then parses
+// these. Its typed values are not used, since the rows have their own.
 #define CXXOPTS_NO_REGEX true
 #include <cxxopts.hpp>
 
@@ -52,7 +52,7 @@ bool looks_like_flag(std::string_view word) {
   return !(word[1] >= '0' && word[1] <= '9') && word[1] != '.';
 }
 
-/// Spreads argv into `--name=value` words; operands go to `operands`.
+/// Rewrites argv into `--name=value` words; operands go to `operands`.
 class Words {
  public:
   Words(std::span<const Row> rows, std::span<const std::string> arguments)
@@ -142,7 +142,7 @@ class Words {
   size_t at_ = 0;
 };
 
-/// The words through cxxopts: (long name, value) in the order of the line.
+/// Parses the words with cxxopts: (long name, value) in the order of the line.
 std::vector<std::pair<std::string, std::string>> parse_words(
     std::span<const Row> rows, const std::vector<std::string>& words) {
   cxxopts::Options options("");
@@ -209,7 +209,7 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
   for (auto& [name, value] : parse_words(rows, words.words)) {
     const Row& row = *find_row(rows, name);
     Values& list = values[name];
-    if (row.arity != Arity::many) list.clear();  // the last one counts
+    if (row.arity != Arity::many && !row.adds_up) list.clear();  // the last one counts
     list.push_back(row.arity == Arity::none ? "true" : value);
   }
   for (const Row& row : rows) {
@@ -226,11 +226,16 @@ Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> a
 }
 
 void check_required(std::span<const Row> rows, const Parsed& parsed) {
+  std::vector<const Row*> missing;
   for (const Row& row : rows) {
-    if (row.required && !parsed.given.contains(row.name)) {
-      throw UsageError(concat("--", row.name, " is missing: ", row.value));
-    }
+    if (row.required && !parsed.given.contains(row.name)) missing.push_back(&row);
   }
+  if (missing.empty()) return;
+  if (missing.size() == 1)
+    throw UsageError(concat("--", missing[0]->name, " is missing: ", missing[0]->value));
+  std::vector<std::string> flags;
+  for (const Row* row : missing) flags.push_back(concat("--", row->name, " ", row->value));
+  throw UsageError(concat("missing are ", join(flags, ", ")));
 }
 
 }  // namespace cli

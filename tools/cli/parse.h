@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/cli. From argv and configuration files to values in rows. `--opt value`,
 // `--opt=value`, `-o value`,
-// `-abc` for switches, `--` ends options; a name is never completed by guessing, and an unknown one
-// is answered with the nearest. cxxopts reads the words; the rules for lists, aliases and names
-// stand in parse.cc.
+// `-abc` for switches, `--` ends options; abbreviated names are not completed, and the error for an
+// unknown name suggests the nearest. cxxopts parses the words; the rules for lists, aliases and
+// names are in parse.cc.
 #pragma once
 
 #include <set>
@@ -25,28 +25,28 @@ struct Parsed {
 
 /// Sets every row that `arguments` (argv without the program's name) names.
 /// Errors: UsageError with `--name value: why`, or the nearest name of an unknown one. Rows are set
-/// in table order and only when the whole line is understood, so a wrong line changes nothing it
+/// in table order, after the whole line has been parsed, so a wrong line changes no option that it
 /// does not name.
 Parsed parse_arguments(std::span<const Row> rows, std::span<const std::string> arguments);
 
-/// UsageError naming the first required row that is not in `given`.
+/// UsageError naming all required rows that are not in `given`.
 void check_required(std::span<const Row> rows, const Parsed& parsed);
 
 /// Reads `name = value` lines into rows: a small part of TOML. Values are numbers, true, false,
-/// "text" with \" \\ \n \t escapes, 'text', bare words, and [lists]; `#` opens a comment;
-/// [headings] are for readers. `_` in a name equals `-`. Errors: UsageError with `path:line: why`.
-/// Names that were set are added to `given`.
+/// "text" with \" \\ \n \t escapes, 'text', bare words, and [lists]; `#` begins a comment;
+/// [headings] are ignored. `_` in a name means `-`. Errors: UsageError with `path:line: why`. Names
+/// that were set are added to `given`.
 void read_config(std::span<const Row> rows, std::string_view text, std::string_view path,
                  Parsed& parsed);
 
-/// Everything in force, one `name = value` a line under [group] headings, in a form that
-/// read_config takes back.
+/// All current values, one `name = value` per line under [group] headings, in a form that
+/// read_config accepts.
 std::string show_config(std::span<const Row> rows);
 
 /// The row of that long name or alias; null if there is none.
 const Row* find_row(std::span<const Row> rows, std::string_view name);
 
-/// The known name most like `name`, or empty where none is like it.
+/// The known name most similar to `name`, or empty if none is similar.
 std::string nearest_name(std::span<const Row> rows, std::string_view name);
 
 }  // namespace cli

@@ -32,8 +32,8 @@ constexpr int kFatalSignals[] = {SIGINT, SIGTERM, SIGHUP, SIGPIPE};
 /// Set before the handler is installed, read by it.
 std::atomic<bool (*)(int) noexcept> at_signal_function = nullptr;
 
-/// Unlinks what is half written, then dies of the same signal by its default action, so that the
-/// shell sees 130 or 143.
+/// Unlinks unfinished files, then ends by the same signal's default action, so that the shell sees
+/// 130 or 143.
 void on_fatal_signal(int number) {
   const int saved = errno;
   bool (*const may_end)(int) noexcept = at_signal_function.load();
@@ -52,8 +52,9 @@ void on_fatal_signal(int number) {
 
 /// Set before the handler is installed, read by it.
 std::atomic<size_t (*)(const void*, char*, size_t) noexcept> at_fault_function = nullptr;
-char fault_head[64];  // the tool's name, as messages open with it
+char fault_head[64];  // the tool's name and colon, with which messages begin
 std::atomic<bool> faulted = false;
+bool fault_erases_line = false;  // there may be a progress line, and it can be erased
 
 void die_of(int number) {
   struct sigaction action = {};
@@ -61,11 +62,12 @@ void die_of(int number) {
   sigaction(number, &action, nullptr);
 }
 
-/// A mapped file was cut short, or its disk cannot be read: one line and the status of bad input,
-/// instead of a crash. Where the fault is another's, its default action follows on return.
+/// A mapped file was cut short, or its disk cannot be read: prints one line and ends with the
+/// status of bad input, instead of a crash. For any other fault the default action follows on
+/// return.
 void on_fault(int number, siginfo_t* info, void*) {
   const bool sent = info->si_code <= 0;  // by a process, not by a read
-  if (sent && faulted) return;           // by NamingSection's end: the wait below
+  if (sent && faulted) return;           // from the end of NamingSection: see the wait below
   char line[PATH_MAX + 256];
   const size_t head = std::strlen(fault_head);
   std::memcpy(line, fault_head, head);
@@ -76,11 +78,11 @@ void on_fault(int number, siginfo_t* info, void*) {
     if (sent) raise(number);
     return;
   }
-  while (faulted.exchange(true)) pause();  // another thread says it
+  while (faulted.exchange(true)) pause();  // another thread prints it
   line[head + length] = '\n';
-  if (isatty(STDERR_FILENO) == 1) static_cast<void>(!write(STDERR_FILENO, "\r\x1b[K", 4));
+  if (fault_erases_line) static_cast<void>(!write(STDERR_FILENO, "\r\x1b[K", 4));
   static_cast<void>(!write(STDERR_FILENO, line, head + length + 1));
-  // While another thread gives a set of files their names, temporaries wait for it.
+  // While another thread is renaming a set of files, wait for it before unlinking.
   bool (*const may_end)(int) noexcept = at_signal_function.load();
   constexpr timespec kMoment = {0, 1'000'000};
   for (int i = 0; may_end != nullptr && i < 10'000 && !may_end(number); ++i)
@@ -91,6 +93,7 @@ void on_fault(int number, siginfo_t* info, void*) {
 void install_fault(const Program& program) {
   if (program.at_fault == nullptr) return;
   at_fault_function = program.at_fault;
+  fault_erases_line = erases_lines(STDERR_FILENO);
   std::snprintf(fault_head, sizeof fault_head, "%.*s: ", static_cast<int>(program.name.size()),
                 program.name.data());
   struct sigaction action = {};
@@ -104,7 +107,7 @@ void install_fault(const Program& program) {
 void install_signals(const Program& program) {
   at_signal_function = program.at_signal;
   install_fault(program);
-  signal(SIGXFSZ, SIG_IGN);  // a file over `ulimit -f` is then an error of its write, EFBIG.
+  signal(SIGXFSZ, SIG_IGN);  // writing past `ulimit -f` then fails with EFBIG.
   struct sigaction action = {};
   action.sa_handler = on_fatal_signal;
   sigemptyset(&action.sa_mask);
@@ -112,14 +115,16 @@ void install_signals(const Program& program) {
   for (const int number : kFatalSignals) {
     struct sigaction before = {};
     sigaction(number, nullptr, &before);
-    // What the parent ignores stays ignored (nohup), except SIGPIPE, whose default a filter needs.
+    // Signals that the parent ignores stay ignored (nohup), except SIGPIPE: a filter needs its
+    // default action.
     if (before.sa_handler != SIG_IGN || number == SIGPIPE) sigaction(number, &action, nullptr);
   }
 }
 
 /// A program may be started with standard descriptors closed (`2>&-`). The first files that it
-/// opens would then be these, and messages would go into a dataset. They are opened on /dev/null,
-/// and so that reading input and writing output still fail as on a closed descriptor.
+/// opens would then get these descriptors, and messages would go into a dataset. So they are opened
+/// on /dev/null, in a mode in which reading input and writing output still fail, as on a closed
+/// descriptor.
 void fill_standard_descriptors() {
   constexpr int kModes[] = {O_WRONLY, O_RDONLY, O_RDWR};
   for (int fd = 0; fd < 3; ++fd) {
@@ -160,16 +165,17 @@ Table<CommonOptions> common_table(bool config_file) {
         flags.begin(),
         {{.name = "config",
           .value = "FILE",
-          .help = "Read flags from FILE, one `name = value` a line; the command line wins.",
+          .help =
+              "Read flags from FILE, one `name = value` per line; the command line overrides them.",
           .field = list(&C::config)},
          {.name = "show-config",
-          .help = "Print everything in force as a configuration file and exit.",
+          .help = "Print all current values as a configuration file and exit.",
           .field = on(&C::show_config)}});
   }
   return table;
 }
 
-/// Switches that the build uses; in no help text.
+/// Switches for the build; not shown in help.
 Table<CommonOptions> hidden_table() {
   using C = CommonOptions;
   return {{"",
@@ -184,7 +190,7 @@ std::string read_whole(const std::string& path) {
   return std::string(std::istreambuf_iterator<char>(file), {});
 }
 
-/// Prints what a help switch asks for; false when none is given.
+/// Prints the help that a switch asks for; false if none is given.
 bool print_help(const Program& program, std::span<const Row> rows, const CommonOptions& common) {
   std::string out;
   if (common.short_help)
@@ -204,7 +210,7 @@ bool print_help(const Program& program, std::span<const Row> rows, const CommonO
   return true;
 }
 
-/// Parses everything; the help switches see the rows with their defaults still in place.
+/// Parses everything; help is printed before values are set, so it shows the defaults.
 class Session {
  public:
   Session(const Program& program, std::vector<Row> rows, int argc, char** argv)
@@ -219,7 +225,8 @@ class Session {
     for (Row& row : bind_rows(hidden_table_, common_)) all_.push_back(std::move(row));
   }
 
-  int run(Console& console, const std::function<int(Invocation&)>& body) {
+  int run(Console& console, const std::function<int(Invocation&)>& body,
+          const std::function<void(Invocation&)>& complete) {
     if (ask_for_help()) return 0;
     Parsed parsed;
     const Parsed first = parse_arguments(all_, arguments_);
@@ -238,6 +245,8 @@ class Session {
     console.set_quiet(common_.quiet);
     console.set_verbose(common_.verbose);
     if (common_.show_config) {
+      Invocation shown{console, std::move(line), words(), command_line()};
+      if (complete) complete(shown);
       const std::string text = show_config(std::span(visible_).first(own_rows_));
       std::fwrite(text.data(), 1, text.size(), stdout);
       return 0;
@@ -252,7 +261,7 @@ class Session {
   }
 
  private:
-  /// Names the flags without effect that were used: one line for each reason.
+  /// Lists the used flags that have no effect: one line for each reason.
   void note_idle(Console& console, const Parsed& line) const {
     std::vector<std::pair<std::string_view, std::string>> reasons;
     for (const Row& row : visible_) {
@@ -269,8 +278,8 @@ class Session {
       console.note(concat(names, ": accepted, no effect here: ", reason));
   }
 
-  /// Help must work beside any other flag, right or wrong, and show defaults: it is looked for
-  /// before values are set.
+  /// Help must work beside any other flag, valid or not, and show defaults: so it is handled before
+  /// values are set.
   bool ask_for_help() {
     std::vector<std::string> asked;
     for (size_t i = 0; i < arguments_.size() && arguments_[i] != "--"; ++i) {
@@ -344,14 +353,15 @@ void refuse_terminal(int fd, std::string_view what) {
 }
 
 int run_rows(const Program& program, std::vector<Row> rows, int argc, char** argv,
-             const std::function<int(Invocation&)>& body) {
+             const std::function<int(Invocation&)>& body,
+             const std::function<void(Invocation&)>& complete) {
   fill_standard_descriptors();
   Console console{std::string(program.name)};
   install_signals(program);
   int status = exit_status::kFailed;
   try {
     Session session(program, std::move(rows), argc, argv);
-    status = session.run(console, body);
+    status = session.run(console, body, complete);
     finish_stdout();
   } catch (const UsageError& error) {
     console.error(error.what());

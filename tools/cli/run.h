@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/cli. The start and the end of a program: the flags every tool has, the one catch,
-// signals, the last flush, the exit status (0 complete, 1 not, 2 wrong command line; signals keep
+// signals, the last flush, the exit status (0 complete, 1 not, 2 wrong command line; signals have
 // their own).
 //
 //   const cli::Program kProgram = {.name = "merge-datasets", .summary = "...", .operands = "",
@@ -25,7 +25,7 @@
 
 namespace cli {
 
-/// What a program's body gets besides its options.
+/// What a program's body receives besides its options.
 struct Invocation {
   Console& console;
   Parsed parsed;                       ///< operands, and which flags were given
@@ -39,29 +39,35 @@ std::string_view version();
 /// Runs `body` inside the one catch, with signals set up and stdout checked at the end.
 /// Handles -h, --help, --version, -q, -v, --config, --show-config, --help-man, --help-completion;
 /// says once that a flag has no effect. UsageError gives 2; any other exception 1 with its text as
-/// `tool: place: what: why`.
+/// `tool: place: what: why`. `complete`, where there is one, brings what other files say into the
+/// options before --show-config prints them.
 int run_rows(const Program& program, std::vector<Row> rows, int argc, char** argv,
-             const std::function<int(Invocation&)>& body);
+             const std::function<int(Invocation&)>& body,
+             const std::function<void(Invocation&)>& complete = {});
 
 /// The same from a table: parses argv into a default-made O, then calls `body(options,
 /// invocation)`. `body` may throw UsageError as long as it has opened nothing.
 template <class O>
 int run(const Program& program, const Table<O>& table, int argc, char** argv,
-        int (*body)(O&, Invocation&)) {
+        int (*body)(O&, Invocation&), void (*complete)(O&, Invocation&) = nullptr) {
   O options{};
-  return run_rows(program, bind_rows(table, options), argc, argv,
-                  [&](Invocation& invocation) { return body(options, invocation); });
+  return run_rows(
+      program, bind_rows(table, options), argc, argv,
+      [&](Invocation& invocation) { return body(options, invocation); },
+      [&](Invocation& invocation) {
+        if (complete != nullptr) complete(options, invocation);
+      });
 }
 
-/// The text of an exception as the middle and end of a message. A std::system_error's reason begins
-/// in lower case.
+/// The text of an exception, for use in a message. The reason of a std::system_error begins in
+/// lower case.
 std::string describe(const std::exception& error);
 
 /// Flushes stdout and checks it; run() calls it as the last act. Errors: std::system_error.
 void finish_stdout();
 
-/// Errors: UsageError when file descriptor `fd` is a terminal and `what` (as "token ids") are bytes
-/// nobody can read.
+/// Errors: UsageError if file descriptor `fd` is a terminal; `what` (such as "token ids") says what
+/// would be unreadable there.
 void refuse_terminal(int fd, std::string_view what);
 
 }  // namespace cli

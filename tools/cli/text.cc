@@ -9,7 +9,7 @@
 namespace cli {
 namespace {
 
-/// Length of the UTF-8 character that `text` opens with; 0 where the bytes are none.
+/// Length of the UTF-8 character at the front of `text`; 0 if it is not a valid character.
 size_t character_length(std::string_view text) {
   const unsigned char lead = static_cast<unsigned char>(text[0]);
   const size_t length = lead < 0x80   ? 1
@@ -31,8 +31,9 @@ size_t character_length(std::string_view text) {
   return length;
 }
 
-/// Whether a character of three bytes breaks lines (U+2028, U+2029) or turns the direction of what
-/// follows (U+202A to U+202E, U+2066 to U+2069), so that a line shows what it does not say.
+/// Whether a character of three bytes breaks lines (U+2028, U+2029) or changes the direction of the
+/// text after it (U+202A to U+202E, U+2066 to U+2069), so that a line looks different from its
+/// content.
 bool misleads(std::string_view character) {
   if (character.size() != 3 || character[0] != '\xe2') return false;
   const auto second = static_cast<unsigned char>(character[1]);
@@ -41,7 +42,7 @@ bool misleads(std::string_view character) {
          (second == 0x81 && third >= 0xa6 && third <= 0xa9);
 }
 
-/// The character that `text` opens with, as a terminal may be shown it; `text` goes on behind it.
+/// Removes the first character from `text` and returns it in a form that is safe on a terminal.
 std::string take_shown(std::string_view& text) {
   const size_t length = character_length(text);
   const std::string_view character = text.substr(0, length == 0 ? 1 : length);

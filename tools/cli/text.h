@@ -1,6 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/cli. The message helper: what stands in for std::format, which GCC 12's library
-// lacks.
+// Room: tools/cli. Helpers for messages, in place of std::format, which GCC 12's library lacks.
 #pragma once
 
 #include <cstdint>
@@ -11,7 +10,7 @@
 
 namespace cli {
 
-/// Its arguments one after the other, as operator<< writes them.
+/// Concatenates its arguments as operator<< writes them.
 template <class... Parts>
 std::string concat(const Parts&... parts) {
   std::ostringstream out;
@@ -25,7 +24,7 @@ std::string join(const std::vector<std::string>& items, std::string_view separat
 /// 90114 as "90,114".
 std::string with_commas(int64_t count);
 
-/// "1 document", "90,114 documents": a count with its noun, whose plural is formed with s.
+/// "1 document", "90,114 documents": a count with its noun; the plural adds an s.
 std::string counted(int64_t count, std::string_view noun);
 
 /// `text` in double quotes, at most `limit` bytes of it (cut at a character, then "..."); control
@@ -34,12 +33,13 @@ std::string counted(int64_t count, std::string_view noun);
 std::string quote(std::string_view text, size_t limit = 60);
 
 /// `text` as one line that is safe on a terminal: control characters, line separators, marks that
-/// turn the direction of writing, and bytes that are not UTF-8 become escapes ("\\n", "\\x1b",
-/// "\\u202e"); all else stays. For every name that others chose: of a file, a tensor, a key.
-/// Console applies it to all messages; code that prints such names to stdout calls it itself.
+/// change the direction of text, and bytes that are not UTF-8 become escapes ("\\n", "\\x1b",
+/// "\\u202e"); everything else is unchanged. For every name that others chose: of a file, a tensor,
+/// a key. Console applies it to all messages; code that prints such names to stdout calls it
+/// itself.
 std::string one_line(std::string_view text);
 
-/// `word` as a shell reads it back as one word: as it is, or in single quotes.
+/// `word` so that a shell reads it as one word: unchanged, or in single quotes.
 std::string shell_word(std::string_view word);
 
 /// Bytes for reading: "1.5 GiB", "640 B".

@@ -99,8 +99,8 @@ int64_t document_length(const IndexedDataset& data, size_t k) {
   return length;
 }
 
-// Document lengths in classes of an eighth of a power of two: enough for percentiles, 8 KB for any
-// dataset.
+// Document lengths in classes of an eighth of a power of two: precise enough for percentiles, and 8
+// KB for any dataset.
 class LengthCounts {
  public:
   void add(int64_t length) {
@@ -114,7 +114,7 @@ class LengthCounts {
   int64_t least() const { return least_; }
   int64_t most() const { return most_; }
 
-  // Upper end of the class that holds the share; exact below 16.
+  // Upper end of the class that contains the percentile; exact below 16.
   int64_t percentile(double share) const {
     const auto want = static_cast<int64_t>(std::ceil(share * static_cast<double>(documents_)));
     int64_t seen = 0;
@@ -222,7 +222,7 @@ std::string verify(const std::string& prefix, const VerifyOptions& options) {
   int64_t vocab_size = options.vocab_size;
   if (vocab_size == 0 && manifest) vocab_size = manifest->provenance.vocab_size;
   const int64_t passes = (manifest && !manifest->bin.empty() ? 1 : 0) + (vocab_size > 0 ? 1 : 0);
-  int64_t before = 0;  // bytes of the passes that are done
+  int64_t before = 0;  // bytes of the finished passes
   const auto on_checked = [&](int64_t bytes) {
     if (options.on_progress) options.on_progress(before + bytes, passes * data.bin_bytes());
   };

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. What inspect-dataset prints: facts of a dataset as lines of text. Reads
-// datasets, writes nothing. Counts are of documents, sequences and tokens; lengths are tokens a
+// Room: tools/dataset. What inspect-dataset prints: facts about a dataset as lines of text. Reads
+// datasets, writes nothing. Counts are of documents, sequences and tokens; lengths are tokens per
 // document.
 #pragma once
 
@@ -15,7 +15,7 @@
 
 namespace dataset {
 
-/// The headers and sizes of a pair, read without walking through it.
+/// The header and sizes of a pair, found without reading all of it.
 struct Sizes {
   std::string dtype;
   int64_t num_sequences = 0;
@@ -38,7 +38,7 @@ struct VerifyOptions {
   bool permuted = false;
   int64_t vocab_size = 0;                 ///< 0: the manifest's, or unchecked
   std::optional<int64_t> eod_token = {};  ///< else the manifest's, or unchecked
-  /// Called with the bytes read so far and in all.
+  /// Called with the bytes read so far, and the total.
   std::function<void(int64_t, int64_t)> on_progress = {};
 };
 std::string verify(const std::string& prefix, const VerifyOptions& options);
@@ -49,15 +49,15 @@ std::string statistics(const indexed::IndexedDataset& data, int64_t columns);
 /// A dataset's manifest as lines, or that there is none.
 std::string provenance_lines(const std::optional<indexed::Manifest>& manifest);
 
-/// Where documents of a dataset came from: through its manifest, and through the shuffle that a
-/// manifest tells of.
+/// Finds where documents of a dataset came from, through its manifest and the shuffle that the
+/// manifest describes.
 class SourceFinder {
  public:
   /// Reads the manifest beside `prefix`; with a shuffle it computes the permutation, 8 bytes a
   /// document.
   explicit SourceFinder(const indexed::IndexedDataset& data);
 
-  /// The source of document `k`, as "corpus.jsonl:18", or why it is not known.
+  /// The source of document `k`, such as "corpus.jsonl:18", or why it is unknown.
   std::string where(int64_t k) const;
 
  private:

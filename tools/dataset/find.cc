@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. Folders as lists of datasets. Not here: what the files say (libindexed).
-// UTF-8 sorts by bytes as by code points, so Python's order needs no decoding.
+// Room: tools/dataset. Folders as lists of datasets. Not here: the content of the files
+// (libindexed). UTF-8 sorts by bytes in the order of code points, so Python's order needs no
+// decoding.
 #include "tools/dataset/find.h"
 
 #include <algorithm>
@@ -19,7 +20,7 @@ size_t end_of_digits(std::string_view text, size_t at) {
   return at;
 }
 
-// Natural order as -1, 0, 1; leading zeros do not count.
+// Natural order as -1, 0, 1; leading zeros are ignored.
 int compare_naturally(std::string_view a, std::string_view b) {
   size_t i = 0, k = 0;
   while (i < a.size() && k < b.size()) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. What merge-datasets, shuffle-index and inspect-dataset share. Here: from the
-// words of a command line to dataset prefixes. Files are looked for, not opened. May include
-// libindexed, tools/cli.
+// Room: tools/dataset. From the words of a command line to dataset prefixes, for merge-datasets,
+// shuffle-index and inspect-dataset. Files are searched for, not opened. May include libindexed,
+// tools/cli.
 #pragma once
 
 #include <string>
@@ -14,20 +14,19 @@ namespace dataset {
 /// value.
 enum class Order { name, natural };
 
-/// Whether `a` comes before `b`. Natural: runs of digits by value, the rest by bytes; equal so far,
-/// by name.
+/// Whether `a` comes before `b`. Natural: runs of digits by value, the rest by bytes; ties by name.
 bool comes_before(std::string_view a, std::string_view b, Order order);
 
-/// What lies in a folder.
+/// The contents of a folder.
 struct Folder {
   std::vector<std::string> prefixes = {};    ///< with both files, in order
   std::vector<std::string> incomplete = {};  ///< paths of a .bin or .idx without its partner
-  std::vector<std::string> strays = {};      ///< paths of files of other names
+  std::vector<std::string> strays = {};      ///< paths of files with other names
   std::vector<std::string> unfinished = {};  ///< paths of temporaries
 };
 
-/// Looks into a folder, not below it. Manifests belong to their datasets. `except` is the prefix of
-/// the output, which is no input even if it stands there already. Errors: std::system_error.
+/// Lists a folder, not its subfolders. Manifests belong to their datasets. `except` is the prefix
+/// of the output, which is not an input even if it exists already. Errors: std::system_error.
 Folder look_into(const std::string& folder, const std::string& except, Order order);
 
 /// A dataset's prefix from a prefix or the path of one of its files.

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. One walk over documents serves the proof and the mending.
+// Room: tools/dataset. One traversal of the documents is used for the proof and for the repair.
 #include "tools/dataset/repair.h"
 
 #include <unistd.h>
@@ -18,8 +18,8 @@ namespace {
 using indexed::IndexedDataset;
 using indexed::Le;
 
-// Calls use(sequence, true length) for every sequence in order; the last of each non-empty document
-// is one longer.
+// Calls use(sequence, real length) for every sequence in order; the last of each non-empty document
+// is one longer than stored.
 template <class Use>
 void for_each_true_length(const IndexedDataset& data, Use use) {
   const auto documents = data.document_indices();

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. If all tokens fit into the bound they are gathered in output order.
-// Otherwise the output is cut into buckets that fit: the first pass reads the inputs once, from
-// front to back, and drops each unit into its bucket's place in the output file, in input order;
-// the second pass puts each bucket in order in memory. Both ways give the same bytes.
+// Room: tools/dataset. If all tokens fit into the memory limit they are gathered in output order.
+// Otherwise the output is divided into buckets that fit: the first pass reads the inputs once,
+// sequentially, and writes each unit to its bucket's place in the output file, in input order; the
+// second pass sorts each bucket in memory. Both ways give the same bytes.
 #include "tools/dataset/rewrite.h"
 #include "tools/cli/exit_status.h"
 
@@ -82,7 +82,7 @@ class Units {
   int64_t num_tokens_ = 0;
 };
 
-// A run of output units whose tokens fit into memory together (or a single larger unit).
+// A range of output units whose tokens fit into memory together (or a single larger unit).
 struct Bucket {
   int64_t first_unit;
   int64_t begin_byte;
@@ -118,7 +118,7 @@ class Rewriter {
   }
 
  private:
-  // Lengths and documents of the output, in its order; tokens are placed apart.
+  // Lengths and documents of the output, in its order; tokens are written separately.
   void write_index() {
     std::vector<int32_t> lengths, counts;
     const auto flush = [&] {
@@ -171,7 +171,7 @@ class Rewriter {
     }
   }
 
-  // First pass: units leave in input order for the place of their bucket.
+  // First pass: writes units, in input order, to the place of their bucket.
   void scatter() {
     std::vector<Index> position(order_.size());
     for (size_t q = 0; q < order_.size(); ++q)
@@ -212,7 +212,7 @@ class Rewriter {
     for (size_t b = 0; b < buckets_.size(); ++b) flush(b);
   }
 
-  // Second pass: a bucket's units lie in input order; they are copied to their output places in
+  // Second pass: a bucket's units are in input order; they are copied to their output places in
   // memory.
   void put_in_order() {
     for (size_t b = 0; b < buckets_.size(); ++b) {
@@ -221,7 +221,7 @@ class Rewriter {
       const int64_t begin = buckets_[b].begin_byte;
       const int64_t end = b + 1 < buckets_.size() ? buckets_[b + 1].begin_byte : total_;
       if (last - first == 1 &&
-          end - begin > bucket_limit()) {  // one unit, larger than the bound: it lies right
+          end - begin > bucket_limit()) {  // one unit, larger than the limit: it is in place
         checksum_range(begin, end);
         continue;
       }
@@ -268,8 +268,8 @@ class Rewriter {
   int64_t total_;
 };
 
-// What the inputs' manifests say of the documents, in input order; the permutation is told by unit
-// and seed.
+// What the inputs' manifests say about the documents, in input order; unit and seed define the
+// permutation.
 indexed::Provenance provenance_of(const RewriteOptions& options, const Units& units) {
   indexed::Provenance common;
   int64_t documents = 0;
@@ -289,7 +289,7 @@ indexed::Provenance provenance_of(const RewriteOptions& options, const Units& un
     }
     indexed::append_sources(common.sources, from.sources, documents);
     documents += data.num_documents();
-    // Sequences can be followed back only where each is a document.
+    // Sequences can be traced only if each is a document.
     known = known && (!options.sequences || data.num_documents() == data.num_sequences());
   }
   if (!known) common.sources.clear();

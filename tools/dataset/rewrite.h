@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. A dataset written anew with its documents in shuffled order. Memory: 8 bytes
-// a unit and the bound the caller gives; the disk needs room for the output alone, because the
-// output's own .bin is the scratch space. The order is numpy's:
-// RandomState(seed).shuffle(arange(units)).
+// Room: tools/dataset. Writes a dataset with its documents in shuffled order. Memory: 8 bytes for
+// each unit and the caller's limit; the disk needs room for the output only, because the output's
+// .bin is the scratch space. The order is numpy's: RandomState(seed).shuffle(arange(units)).
 #pragma once
 
 #include <cstdint>
@@ -16,10 +15,11 @@ namespace dataset {
 
 /// What to shuffle, and into what.
 struct RewriteOptions {
-  std::vector<std::string> prefixes = {};  ///< read one after the other, as one dataset
+  std::vector<std::string> prefixes = {};  ///< read one after another, as one dataset
   std::string output_prefix = {};
   bool sequences =
-      false;  ///< shuffle sequences, each its own document then; else documents with all of theirs
+      false;  ///< shuffle sequences, each of which becomes a document; else documents with their
+              ///< sequences
   int64_t seed = 1234;
   int64_t memory_bytes = int64_t{1} << 30;  ///< for tokens in flight
   bool permuted = false;                    ///< inputs may be index-only shuffles
@@ -36,7 +36,7 @@ struct RewriteCounts {
   int64_t passes = 1;  ///< 1: gathered at once; 2: through buckets
 };
 
-/// Writes the dataset. `progress` is told bytes done and bytes in all.
+/// Writes the dataset. `progress` is called with the bytes done and the total.
 /// Errors: FormatError for inputs of different dtypes or damaged ones; std::system_error. Nothing
 /// is left on failure.
 RewriteCounts rewrite_shuffled(const RewriteOptions& options,

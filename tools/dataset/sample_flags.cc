@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. Flag rows and the little arithmetic between them.
+// Room: tools/dataset. Flag rows and the arithmetic between them.
 // Not here: what the values mean for arrays (libindexed/blend, training_data).
 #include "tools/dataset/sample_flags.h"
 
@@ -31,7 +31,7 @@ indexed::CacheStyle style_of(const std::string& compat) {
   return indexed::CacheStyle::megatron_core;
 }
 
-// megatron-core by itself is the newest release.
+// megatron-core without a number is the newest release.
 constexpr std::string_view kCore = "megatron-core";
 const std::vector<std::string> kTrees = {
     "megatron-core",      "megatron-core-0.16", "megatron-core-0.17", "megatron-core-0.18",
@@ -42,7 +42,8 @@ indexed::CoreRelease release_of(std::string_view compat) {
   return indexed::core_release(compat.substr(kCore.size() + 1));
 }
 
-// A flag that turns on what 0.16 leaves off, and one that turns off what later releases leave on.
+// One flag turns on what is off by default in 0.16; another turns off what is on by default in
+// later releases.
 std::optional<bool> on_or_off(bool on, bool off, const char* name) {
   if (on && off)
     throw cli::UsageError(cli::concat("--tokenizer-hf-", name, " and --tokenizer-hf-no-", name,
@@ -86,7 +87,7 @@ void set_paths(const SampleFlags& flags, indexed::TrainingDataOptions& options) 
   if (ways == 0) throw cli::UsageError("--data-path is missing: [WEIGHT] PREFIX ...");
   if (ways > 1) {
     throw cli::UsageError(
-        "only one of --data-path, --train-data-path with its kin, --data-args-path and "
+        "only one of --data-path, --train-data-path and the like, --data-args-path and "
         "--per-split-data-args-path can be given");
   }
   options.data_path = flags.data_path;
@@ -107,7 +108,7 @@ void set_sizes(const SampleFlags& flags, indexed::TrainingDataOptions& options) 
   if (!flags.samples.empty()) {
     if (flags.train_samples || flags.train_iters) {
       throw cli::UsageError(
-          "--samples stands for --train-samples and --train-iters; only one of them can be given");
+          "--samples replaces --train-samples and --train-iters; only one of them can be given");
     }
     options.num_samples = parse_samples(flags.samples);
     return;
@@ -136,20 +137,20 @@ cli::Group<SampleFlags> sample_group() {
       "Samples",
       {{.name = "data-path",
         .value = "[WEIGHT] PREFIX",
-        .help = "The datasets, each with its weight before it; or one without; or several without, "
-                "which are then taken in proportion to their samples.",
+        .help = "The datasets, each with its weight before it; or one without; or several without "
+                "weights, in proportion to their samples.",
         .field = cli::last_list(&F::data_path)},
        {.name = "train-data-path",
         .value = "[WEIGHT] PREFIX",
-        .help = "The datasets of the train split alone.",
+        .help = "The datasets of the train split only.",
         .field = cli::last_list(&F::train_data_path)},
        {.name = "valid-data-path",
         .value = "[WEIGHT] PREFIX",
-        .help = "The datasets of the valid split alone.",
+        .help = "The datasets of the valid split only.",
         .field = cli::last_list(&F::valid_data_path)},
        {.name = "test-data-path",
         .value = "[WEIGHT] PREFIX",
-        .help = "The datasets of the test split alone.",
+        .help = "The datasets of the test split only.",
         .field = cli::last_list(&F::test_data_path)},
        {.name = "data-args-path",
         .value = "FILE",
@@ -161,12 +162,12 @@ cli::Group<SampleFlags> sample_group() {
         .field = cli::text(&F::per_split_data_args_path)},
        {.name = "split",
         .value = "A,B,C",
-        .help = "Parts of each dataset for train, valid and test. Without it \"969, 30, 1\". The "
-                "text as it stands is part of the cache's name.",
+        .help = "Parts of each dataset for train, valid and test. Without it \"969, 30, 1\". This "
+                "text, unchanged, is part of the cache's name.",
         .field = cli::text(&F::split)},
        {.name = "seq-length",
         .value = "N",
-        .help = "Tokens a sample.",
+        .help = "Tokens per sample.",
         .field = cli::integer(&F::seq_length, 1, 2147483646)},
        {.name = "seed",
         .value = "N",
@@ -182,7 +183,7 @@ cli::Group<SampleFlags> sample_group() {
         .field = cli::integer(&F::train_iters)},
        {.name = "global-batch-size",
         .value = "N",
-        .help = "Samples a step.",
+        .help = "Samples per step.",
         .field = cli::integer(&F::global_batch_size, 1)},
        {.name = "eval-interval",
         .value = "N",
@@ -190,7 +191,7 @@ cli::Group<SampleFlags> sample_group() {
         .field = cli::integer(&F::eval_interval, 1)},
        {.name = "eval-iters",
         .value = "N",
-        .help = "Steps an evaluation.",
+        .help = "Steps per evaluation.",
         .field = cli::integer(&F::eval_iters)},
        {.name = "samples",
         .value = "TRAIN,VALID,TEST",
@@ -205,7 +206,7 @@ cli::Group<SampleFlags> sample_group() {
         .help = "The valid split keeps a last sample shorter than --seq-length.",
         .field = cli::on(&F::keep_last_partial)},
        {.name = "no-extra-token",
-        .help = "Samples without the token after the last, which is its label.",
+        .help = "Samples without one more token, the label of the last.",
         .field = cli::on(&F::no_extra_token)},
        {.name = "train-data-exact-num-epochs",
         .value = "N",
@@ -245,29 +246,29 @@ cli::Group<SampleFlags> tokenizer_group() {
         .field = cli::text(&F::merge_file)},
        {.name = "vocab-size",
         .value = "N",
-        .help = "Of NullTokenizer and TikTokenizer.",
+        .help = "For NullTokenizer and TikTokenizer.",
         .field = cli::integer(&F::vocab_size)},
        {.name = "null-tokenizer-eod-id",
         .value = "N",
-        .help = "Of NullTokenizer, from megatron-core 0.18.",
+        .help = "For NullTokenizer, from megatron-core 0.18.",
         .field = cli::integer(&F::null_tokenizer_eod_id, -1)},
        {.name = "null-tokenizer-pad-id",
         .value = "N",
-        .help = "Of NullTokenizer, from megatron-core 0.18. Default: -1, as there.",
+        .help = "For NullTokenizer, from megatron-core 0.18. Default: -1, as there.",
         .field = cli::integer(&F::null_tokenizer_pad_id, -1)},
        {.name = "tiktoken-pattern",
         .value = "NAME",
-        .help = "Of TikTokenizer.",
+        .help = "For TikTokenizer.",
         .field = cli::text(&F::tiktoken_pattern)},
        {.name = "tiktoken-num-special-tokens",
         .value = "N",
-        .help = "Of TikTokenizer.",
+        .help = "For TikTokenizer.",
         .field = cli::integer(&F::tiktoken_num_special_tokens)},
        {.name = "tokenizer-hf-use-fast",
-        .help = "As in the run; of megatron-core 0.16, which leaves it off.",
+        .help = "As in the run; for megatron-core 0.16, where it is off by default.",
         .field = cli::on(&F::use_fast)},
        {.name = "tokenizer-hf-include-special-tokens",
-        .help = "As in the run; of megatron-core 0.16, which leaves it off.",
+        .help = "As in the run; for megatron-core 0.16, where it is off by default.",
         .field = cli::on(&F::include_special_tokens)},
        {.name = "tokenizer-hf-no-use-fast",
         .help = "As in the run.",
@@ -286,7 +287,7 @@ cli::Group<SampleFlags> tokenizer_group() {
         .field = cli::on(&F::keep_whitespace)},
        {.name = "use-gigatoken",
         .value = "VALUE",
-        .help = "As in the run, of megatron-core 0.20; absent for a tree from before the flag. "
+        .help = "As in the run, for megatron-core 0.20; absent for a version from before the flag. "
                 "Default: false.",
         .field = cli::choice(&F::use_gigatoken, {"absent", "true", "false"})}}};
 }
@@ -312,7 +313,7 @@ indexed::TrainingDataOptions training_data_options(const SampleFlags& flags) {
   const indexed::Compat compat = options.style == indexed::CacheStyle::megatron_core
                                      ? indexed::Compat::megatron_core
                                      : indexed::Compat::fork_2023;
-  try {  // what is wrong in the words themselves is known before anything is opened
+  try {  // errors in the flags themselves are reported before anything is opened
     options.tokenizer = tokenizer_of(flags);
     if (!options.data_path.empty()) {
       indexed::parse_blend(options.data_path, compat);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dataset. The flags that say which samples a training run draws, under Megatron's
-// names, and what follows from them: indexed::TrainingDataOptions. Shared by shuffle-index and
+// Room: tools/dataset. The flags that define the samples of a training run, under Megatron's names,
+// and the indexed::TrainingDataOptions that follow from them. Shared by shuffle-index and
 // inspect-dataset where.
 #pragma once
 
@@ -61,13 +61,13 @@ struct SampleFlags {
 cli::Group<SampleFlags> sample_group();
 cli::Group<SampleFlags> tokenizer_group();
 
-/// The tree whose names --compat asks for, with its release: "megatron-core-0.20".
+/// The program and release whose names --compat asks for: "megatron-core-0.20".
 std::string tree_of(const SampleFlags& flags);
 
-/// What the flags ask for. Reads the files that --data-args-path and --per-split-data-args-path
-/// name.
-/// Errors: cli::UsageError for what is missing or contradicts itself; FormatError and
-/// std::system_error from files.
+/// The options that the flags give. Reads the files that --data-args-path and
+/// --per-split-data-args-path name.
+/// Errors: cli::UsageError for missing or contradicting flags; FormatError and std::system_error
+/// from files.
 indexed::TrainingDataOptions training_data_options(const SampleFlags& flags);
 
 }  // namespace dataset

@@ -1,7 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/extract. The four steps of cleaning. Each leaves text without work for it untouched
-// after one look.
-// Not here: which documents stay (json-extract.cc).
+// Room: tools/extract. The four steps of cleaning. Each returns after one scan if a text needs no
+// change. Not here: which documents stay (json-extract.cc).
 #include "tools/extract/clean.h"
 
 #include <array>
@@ -16,15 +15,14 @@
 namespace extract {
 namespace {
 
-/// Windows-1252's characters for the bytes 0x80 to 0x9F; 0 where it has none and Latin-1's control
-/// character stands.
+/// Windows-1252's characters for the bytes 0x80 to 0x9F; 0 where it has none, and Latin-1's control
+/// character is used.
 constexpr std::array<char16_t, 32> kWindows1252 = {
     0x20AC, 0,      0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160,
     0x2039, 0x0152, 0,      0x017D, 0,      0,      0x2018, 0x2019, 0x201C, 0x201D, 0x2022,
     0x2013, 0x2014, 0x02DC, 0x2122, 0x0161, 0x203A, 0x0153, 0,      0x017E, 0x0178};
 
-/// The byte that a character stands for in Latin-1 or Windows-1252, or -1. Only bytes from 0x80 on
-/// matter here.
+/// The byte of a character in Latin-1 or Windows-1252, or -1. Only bytes from 0x80 on matter here.
 int byte_of(UChar32 c) {
   if (c >= 0x80 && c <= 0xFF) return static_cast<int>(c);
   if (c < 0x152 || c > 0x2122) return -1;
@@ -50,8 +48,7 @@ void append(UChar32 c, std::string& out) {
 
 bool is_ascii(char c) { return static_cast<unsigned char>(c) < 0x80; }
 
-/// The characters of the bytes that `run`'s characters stand for, where these bytes are UTF-8
-/// through and through; false where they are not.
+/// Decodes the bytes of `run`'s characters as UTF-8; false if they are not valid UTF-8.
 bool read_again(std::string_view run, std::string& out) {
   std::string bytes;
   for (int32_t at = 0; at < static_cast<int32_t>(run.size());) {
@@ -71,7 +68,7 @@ bool read_again(std::string_view run, std::string& out) {
   return true;
 }
 
-/// Whether `text` holds control characters of U+0080 to U+009F, which a right reading never has.
+/// Whether `text` has control characters U+0080 to U+009F, which correctly decoded text never has.
 bool has_c1(std::string_view text) {
   for (size_t i = 0; i + 1 < text.size(); ++i) {
     if (text[i] == '\xC2' && static_cast<unsigned char>(text[i + 1]) < 0xA0) return true;
@@ -79,8 +76,8 @@ bool has_c1(std::string_view text) {
   return false;
 }
 
-/// The best reading of a run of characters that all stand for bytes: the deepest of three without
-/// control characters; the run itself where there is none.
+/// The best decoding of a run of characters that are all bytes: the deepest of three levels without
+/// control characters; the run itself if there is none.
 std::string best_reading(std::string_view run) {
   constexpr int kRounds = 3;
   std::string best(run);
@@ -93,8 +90,8 @@ std::string best_reading(std::string_view run) {
   return best;
 }
 
-/// Bytes of `text` from `at` on that one misread character may take: its lead and its tail; 0 for
-/// none.
+/// Length in bytes of one misread character at the front of `text`, with its lead and its tail; 0
+/// for none.
 size_t misread_length(std::string_view text) {
   int32_t at = 0;
   const int lead = byte_of(next_character(text, at));
@@ -107,7 +104,7 @@ size_t misread_length(std::string_view text) {
   return static_cast<size_t>(at);
 }
 
-/// A run as a whole where that can be read, else its misread characters one by one.
+/// Decodes a run as a whole if possible, else its misread characters one by one.
 void append_repaired(std::string_view run, std::string& out) {
   const std::string whole = best_reading(run);
   if (whole != run) {
@@ -189,7 +186,7 @@ void collapse(std::string& text, std::string& scratch) {
 }  // namespace
 
 bool repair_mojibake(std::string& text, std::string& scratch) {
-  // The first of the misread bytes has become U+00C2 to U+00F4, which all begin with this byte.
+  // The first misread byte has become one of U+00C2 to U+00F4, which all begin with this byte.
   if (text.find('\xC3') == std::string::npos) return false;
   scratch.clear();
   const int32_t size = static_cast<int32_t>(text.size());
@@ -204,7 +201,7 @@ bool repair_mojibake(std::string& text, std::string& scratch) {
     for (int32_t next = at; next < size && !is_ascii(text[static_cast<size_t>(next)]); end = next) {
       if (byte_of(next_character(text, next)) < 0) break;
     }
-    if (end == at) {  // a character of no byte
+    if (end == at) {  // a character that is not a byte
       next_character(text, at);
       scratch.append(text, begin, static_cast<size_t>(at) - begin);
       continue;
@@ -241,8 +238,8 @@ void clean_whitespace(Whitespace whitespace, std::string& text, std::string& scr
 }
 
 int64_t count_characters(std::string_view text) {
-  // All bytes but those of the form 10xxxxxx, eight at a time: each adds a one to its lane, and the
-  // product adds the lanes up.
+  // Counts all bytes except those of the form 10xxxxxx, eight at a time: each adds one to its lane,
+  // and the product sums the lanes.
   constexpr uint64_t kOnes = 0x0101010101010101u;
   uint64_t inside = 0;
   size_t at = 0;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/extract. Escaping, hashing, writing.
-// Not here: the name-taking of files, which is OutputFile's.
+// Not here: renaming of files (OutputFile).
 #include "tools/extract/text_output.h"
 
 #include <array>
@@ -22,7 +22,7 @@
 namespace extract {
 namespace {
 
-/// For each byte: 0 as it is, 'u' a \u00xx escape, else the letter behind the backslash.
+/// For each byte: 0 for unchanged, 'u' for a \u00xx escape, else the letter after the backslash.
 constexpr std::array<char, 256> make_escapes() {
   std::array<char, 256> table{};
   for (size_t i = 0; i < 0x20; ++i) table[i] = 'u';
@@ -40,7 +40,7 @@ constexpr std::array<char, 256> kEscapes = make_escapes();
 constexpr uint64_t kMultipliers[] = {0x9E3779B97F4A7C15u, 0xC2B2AE3D27D4EB4Fu, 0xD6E8FEB86659FD93u,
                                      0xA0761D6478BD642Fu};
 
-/// Both halves of a product, folded: every bit of the result hangs on every bit of both.
+/// Both halves of a product, folded: every bit of the result depends on every bit of both factors.
 uint64_t fold(uint64_t a, uint64_t b) {
   __extension__ using Wide = unsigned __int128;
   const Wide product = static_cast<Wide>(a) * b;
@@ -53,7 +53,7 @@ uint64_t load(const char* bytes) {
   return value;
 }
 
-/// Position of the first byte that needs an escape; the size where none does.
+/// Position of the first byte that needs an escape; the size if none does.
 size_t find_escaped(std::string_view text) {
   size_t at = 0;
 #if defined(__x86_64__)
@@ -96,8 +96,8 @@ void append_json_string(std::string_view text, std::string& out) {
 }
 
 Hash128 hash128(std::string_view text) {
-  // Two lanes with different constants over 16 bytes at a time; the length closes both, so that
-  // zeros behind a text count.
+  // Two lanes with different constants over 16 bytes at a time; the length is included, so that
+  // zeros at the end of a text count.
   uint64_t a = kMultipliers[0] ^ text.size();
   uint64_t b = kMultipliers[1] + text.size();
   const char* at = text.data();

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/extract. Text on its way out: JSON strings, a file or stdout, plain or as zstd; and
-// the set of what was seen. May include libindexed (OutputFile), zstd, POSIX.
+// Room: tools/extract. Output of text: JSON strings, a file or stdout, plain or as zstd; and the
+// set of texts already seen. May include libindexed (OutputFile), zstd, POSIX.
 #pragma once
 
 #include <cstdint>
@@ -16,12 +16,12 @@ struct ZSTD_CCtx_s;
 
 namespace extract {
 
-/// Appends `text`, which is UTF-8, as a JSON string. Escaped are what JSON demands and nothing
-/// else: the quote and the backslash, \b \f \n \r \t, and the other characters below U+0020 as
+/// Appends `text`, which is UTF-8, as a JSON string. Only what JSON requires is escaped: the quote
+/// and the backslash, \b \f \n \r \t, and the other characters below U+0020 as
 /// \u00xx in lower case.
 void append_json_string(std::string_view text, std::string& out);
 
-/// 128 bits of a text; equal for equal texts, and for others in practice never.
+/// A 128-bit hash of a text; different texts in practice never have the same.
 struct Hash128 {
   uint64_t low = 0;
   uint64_t high = 0;
@@ -29,8 +29,8 @@ struct Hash128 {
 };
 Hash128 hash128(std::string_view text);
 
-/// A set of hashes. Memory: 16 bytes a slot, a third to two thirds of the slots used: 24 to 48
-/// bytes a text.
+/// A set of hashes. Memory: 16 bytes per slot, with a third to two thirds of the slots used: 24 to
+/// 48 bytes per text.
 class HashSet {
  public:
   HashSet();
@@ -44,7 +44,7 @@ class HashSet {
   size_t used_ = 0;
 };
 
-/// Where text goes, and packed how.
+/// Where text goes, and whether it is compressed.
 struct TextOutputOptions {
   std::string path = {};  ///< empty or "-": stdout
   bool zstd = false;
@@ -52,7 +52,7 @@ struct TextOutputOptions {
   indexed::Existing existing = indexed::Existing::refuse;
 };
 
-/// Bytes in order to a file, which is there when it is whole, or to stdout.
+/// Writes bytes in order to a file, which appears when it is complete, or to stdout.
 class TextOutput {
  public:
   /// Errors: those of OutputFile.
@@ -64,7 +64,7 @@ class TextOutput {
   /// Errors: std::system_error with the path or "standard output".
   void write(std::string_view bytes);
 
-  /// Ends the compressed frame and puts a file on the disk, all but its name.
+  /// Ends the compressed frame and writes the file to the disk, without giving it its name.
   void prepare();
 
   /// prepare(), and gives a file its name.

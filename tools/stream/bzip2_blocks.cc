@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Search for the marks of blocks at any bit offset, cutting, decoding through libbz2, sums.
+// Search for block marks at any bit offset, cutting, decoding through libbz2, checksums.
 // Layout: "BZh" level, then per block the mark 0x314159265359, its CRC (32 bits), its bits; at the
 // end of a stream 0x177245385090, the combined CRC (32 bits), and zero bits up to a whole byte.
 
@@ -21,8 +21,7 @@ constexpr uint64_t kEndMark = 0x177245385090;
 constexpr uint64_t kMask48 = (uint64_t{1} << 48) - 1;
 constexpr int kMarkBits = 48;
 constexpr int kMarkAndSumBits = 80;
-constexpr int64_t kLongestBlock = 8
-                                  << 20;  // a block is under 1 MB; some chance marks may be inside
+constexpr int64_t kLongestBlock = 8 << 20;  // a block is under 1 MB; it may contain marks by chance
 
 // Whether a pair of bytes could be bytes 2 and 3 of the 7 bytes that a mark spans at any bit.
 class Candidates {
@@ -77,7 +76,7 @@ uint64_t Bzip2Splitter::bits_at(int64_t bit, int count) const {
 
 void Bzip2Splitter::start_inside(int64_t byte) {
   base_ = scanned_ = byte;
-  stream_byte_ = byte - 4;  // as if the stream's head stood just before
+  stream_byte_ = byte - 4;  // as if the stream's header were just before
   level_ = '9';             // large enough for every block
   first_in_stream_ = false;
   inside_ = true;
@@ -104,7 +103,7 @@ void Bzip2Splitter::feed(std::string_view bytes, std::vector<Bzip2Block>& blocks
   }
 }
 
-// Scans up to `end`, or to behind a byte that could be a mark's last one. False: there is none.
+// Scans up to `end`, or past a byte that could be the last one of a mark. False if there is none.
 bool Bzip2Splitter::find_candidate(int64_t end) {
   const char* next = buffer_.data() + (scanned_ - base_);
   const char* const stop = next + (end - scanned_);
@@ -119,8 +118,8 @@ bool Bzip2Splitter::find_candidate(int64_t end) {
   return found;
 }
 
-// A mark was found. Marks before the head of the current stream, or inside an unconfirmed end, are
-// chance.
+// A mark was found. Marks before the header of the current stream, or inside an unconfirmed end,
+// occur by chance.
 void Bzip2Splitter::mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks) {
   if (bit < (stream_byte_ + 4) * 8 || (block_bit_ >= 0 && bit < block_bit_ + kMarkAndSumBits))
     return;
@@ -137,8 +136,8 @@ void Bzip2Splitter::mark(int64_t bit, bool end, std::vector<Bzip2Block>& blocks)
   inside_ = false;
 }
 
-// Decides what can be decided: whether a stream's end is one (a byte-aligned head or nothing
-// follows it), and whether a head is one. False: more bytes are needed.
+// Decides whether a candidate for a stream's end is one (a byte-aligned header or nothing follows
+// it), and whether a candidate for a header is one. False if more bytes are needed.
 bool Bzip2Splitter::settle(std::vector<Bzip2Block>& blocks, bool at_end) {
   const int64_t known = base_ + static_cast<int64_t>(buffer_.size());
   if (end_bit_ >= 0) {
@@ -156,7 +155,7 @@ bool Bzip2Splitter::settle(std::vector<Bzip2Block>& blocks, bool at_end) {
       if (at_end)
         throw Bzip2Error(at_byte(next, "bytes that are not bzip2 follow the end of the data"));
       doubtful_end_ =
-          next;  // the mark stood in a block by chance, or garbage follows: finish() tells
+          next;  // the mark was in a block by chance, or garbage follows: finish() decides
       end_bit_ = -1;
       return true;
     }
@@ -235,14 +234,14 @@ void Bzip2Splitter::drop_before(int64_t byte) {
 void Bzip2Splitter::finish(std::vector<Bzip2Block>& blocks) {
   const int64_t known = base_ + static_cast<int64_t>(buffer_.size());
   if (end_bit_ < 0 && level_ == 0 && known == stream_byte_ && known > 0) return;
-  if (end_bit_ < 0 && inside_) return;  // began behind the last block's first bit
+  if (end_bit_ < 0 && inside_) return;  // began after the last block's first bit
   if (end_bit_ < 0 && level_ == 0)
     throw Bzip2Error(at_byte(known, known == 0 ? "empty input" : "truncated"));
   if (end_bit_ < 0 && doubtful_end_ > block_bit_ / 8) {
     throw Bzip2Error(at_byte(doubtful_end_, "bytes that are not bzip2 follow the end of the data"));
   }
   if (end_bit_ < 0) throw Bzip2Error(at_byte(known, "truncated: the last stream has no end"));
-  // What follows the last end is at most three bytes here: nothing, or garbage.
+  // At most three bytes follow the last end here: none, or garbage.
   settle(blocks, true);
 }
 
@@ -275,7 +274,7 @@ DecodedBlock decode_block(Bzip2Block block, size_t most_bytes) {
   }
   BZ2_bzDecompressEnd(&bz);
   result.over_limit = (status == BZ_OK || status == BZ_STREAM_END) && written > most_bytes;
-  const bool whole = bz.avail_in == 0;  // else an end of a stream stands in the bits by chance
+  const bool whole = bz.avail_in == 0;  // otherwise the bits contain an end of a stream by chance
   result.ok = status == BZ_STREAM_END && whole && !result.over_limit;
   result.bytes.resize(result.ok ? written : 0);
   result.block = std::move(block);
@@ -305,7 +304,7 @@ void Bzip2Joiner::check_sum(const Bzip2Block& block) {
 
 void Bzip2Joiner::add(DecodedBlock decoded, std::string& out) {
   if (has_pending_) {
-    // The mark at this block's head stood in the block before by chance, or that block is damaged.
+    // This block's mark occurred in the previous block by chance, or that block is damaged.
     Bzip2Block whole = std::move(pending_);
     has_pending_ = false;
     int64_t left = decoded.block.num_bits;
@@ -321,7 +320,7 @@ void Bzip2Joiner::add(DecodedBlock decoded, std::string& out) {
     if (!decoded.ok) throw Bzip2Error(at_byte(offset, "damaged block"));
   }
   if (!decoded.ok) {
-    // The stream's end closes the question: nothing more can belong to this block.
+    // After the stream's end nothing more can belong to this block.
     if (decoded.block.ends_stream)
       throw Bzip2Error(at_byte(decoded.block.byte_offset, "damaged block"));
     pending_ = std::move(decoded.block);

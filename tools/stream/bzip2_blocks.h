@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
-// bzip2 in parallel: every block of a .bz2 file can be decoded alone, and blocks announce
-// themselves by a 48-bit number at any bit. Bzip2Splitter (one thread) cuts the compressed bytes
-// into blocks, decode_block (any thread) decodes one, Bzip2Joiner (one thread) puts them in order
-// and checks every sum. Multistream files (Wikipedia's, pbzip2's) and files of one stream are the
-// same to it. The number can stand inside a block by chance (once in some petabytes): what does not
-// decode alone is decoded together with what follows, so chance costs time, not bytes.
-// Not here: the decoders (bzip2_decoder.h, and libbz2 for what that one does not take).
+// bzip2 in parallel: every block of a .bz2 file can be decoded alone, and begins with a 48-bit mark
+// at any bit offset. Bzip2Splitter (one thread) cuts the compressed bytes into blocks, decode_block
+// (any thread) decodes one, Bzip2Joiner (one thread) puts them in order and checks every checksum.
+// Files of many streams (Wikipedia's, pbzip2's) and of one stream are treated alike. The mark can
+// occur inside a block by chance (once in some petabytes): a block that does not decode alone is
+// decoded together with the next, so this costs time but no data. Not here: the decoders
+// (bzip2_decoder.h, and libbz2 for blocks that it rejects).
 // Source of the layout: the bzip2 1.0 sources, compress.c.
 #pragma once
 
@@ -19,7 +19,7 @@ namespace stream {
 
 class Bzip2Decoder;
 
-/// The bytes are not a whole bzip2 file. The text says where (byte of the compressed input) and
+/// The bytes are not a complete bzip2 file. The text says where (byte of the compressed input) and
 /// why.
 struct Bzip2Error : std::runtime_error {
   using std::runtime_error::runtime_error;
@@ -34,7 +34,7 @@ struct Bzip2Block {
   char level = '9';         ///< '1' to '9': the stream's block size in 100,000 bytes
   bool ends_stream =
       false;  ///< a stream's end follows this block (a stream without blocks: no bits)
-  uint32_t stream_crc = 0;  ///< with ends_stream: what the stream's end says
+  uint32_t stream_crc = 0;  ///< with ends_stream: the checksum in the stream's end
   bool begins_stream = false;
 };
 
@@ -43,17 +43,17 @@ struct DecodedBlock {
   Bzip2Block block;
   std::string bytes;        ///< up to some 46 MB for a block of 900,000 bytes; 900,000 as a rule
   bool ok = false;          ///< false: does not decode alone
-  bool over_limit = false;  ///< not decoded: the bytes are more than was allowed
+  bool over_limit = false;  ///< not decoded: it has more bytes than allowed
 };
 
 /// Cuts compressed bytes into blocks. Feed in order, then finish. One thread.
 class Bzip2Splitter {
  public:
-  /// What is fed begins at `byte` of the input, anywhere in it: blocks that begin before are passed
-  /// over. A block can begin at any bit, so no knowledge of the file is needed. Call before feed.
+  /// The fed bytes will begin at `byte` of the input, which may be anywhere: blocks that begin
+  /// before it are skipped. Call before feed.
   void start_inside(int64_t byte);
 
-  /// Blocks whose end is known after these bytes too are appended to `blocks`.
+  /// Appends blocks whose end is now known to `blocks`.
   /// Memory: the current block (under 1 MB) and the bytes given. Errors: Bzip2Error.
   void feed(std::string_view bytes, std::vector<Bzip2Block>& blocks);
   /// No more bytes follow. Errors: Bzip2Error when a stream has no end.
@@ -77,29 +77,28 @@ class Bzip2Splitter {
   uint64_t window_ = 0;        // the last eight bytes searched
   int64_t block_bit_ = -1;     // first bit of the open block; -1 before the first of a stream
   int64_t stream_byte_ = 0;    // where the current stream begins
-  int64_t end_bit_ = -1;       // a stream's end that is not yet confirmed by what follows
-  int64_t doubtful_end_ = -1;  // byte after a stream's end that nothing good followed
-  char level_ = 0;             // 0: expects a stream's head at stream_byte_
+  int64_t end_bit_ = -1;       // a stream's end that the next bytes have not yet confirmed
+  int64_t doubtful_end_ = -1;  // byte after a stream's end that invalid bytes followed
+  char level_ = 0;             // 0: expects a stream's header at stream_byte_
   bool first_in_stream_ = true;
-  bool inside_ = false;  // the first block of what is fed is not yet found, and need not be at once
+  bool inside_ = false;  // the first block of the fed bytes is not yet found; it may begin later
 };
 
 /// Decodes one block by itself with libbz2, unless it has more than `most_bytes`. Any thread.
 DecodedBlock decode_block(Bzip2Block block, size_t most_bytes = std::string::npos);
 
-/// The same in a third of the time, with what `decoder` keeps from one block to the next. One
-/// thread for each decoder.
+/// The same in a third of the time, reusing the memory of `decoder`. One thread for each decoder.
 DecodedBlock decode_block(Bzip2Block block, size_t most_bytes, Bzip2Decoder& decoder);
 
 /// Takes decoded blocks in the order of the splitter. One thread.
 class Bzip2Joiner {
  public:
-  /// The first blocks come from inside a stream, whose sum cannot be known.
+  /// The first blocks come from inside a stream, whose checksum cannot be verified.
   void start_inside() { sum_known_ = false; }
 
-  /// Appends what is certain to `out`. Errors: Bzip2Error for damaged data or a wrong sum.
+  /// Appends confirmed bytes to `out`. Errors: Bzip2Error for damaged data or a wrong checksum.
   void add(DecodedBlock decoded, std::string& out);
-  /// Errors: Bzip2Error when the last block never became whole.
+  /// Errors: Bzip2Error if the last block is incomplete.
   void finish() const;
 
  private:

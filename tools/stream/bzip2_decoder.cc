@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Links, the walk in pieces, run lengths and the sum.
+// Links, the walk in pieces, run lengths and the checksum.
 #include "tools/stream/bzip2_decoder.h"
 
 #include <sys/mman.h>
@@ -21,10 +21,12 @@
 namespace stream {
 namespace {
 
-constexpr size_t kReadBeyond = 256;  // bytes behind the block that a group of symbols may load
+constexpr size_t kReadBeyond = 256;  // bytes past the block that loading a group of symbols may
+                                     // read
 constexpr size_t kLanes = 32;        // pieces walked at the same time
-constexpr size_t kSteps = 4;         // bytes of a lane that lie together
-constexpr size_t kPieceBytes = 400;  // in the mean: shorter ones cost turns, longer ones idle lanes
+constexpr size_t kSteps = 4;         // adjacent bytes of a lane
+constexpr size_t kPieceBytes = 400;  // on average: shorter pieces cost switches, longer ones leave
+                                     // lanes idle
 constexpr uint32_t kMark = uint32_t{1} << 31;
 
 /// CRC-32 as bzip2 has it: high bit first. Eight bytes a step.
@@ -62,8 +64,8 @@ uint32_t sum_of(std::string_view bytes) {
   return ~sum;
 }
 
-// On large pages, where the system has them: every step of the walk needs the translation of an
-// address that the processor would rarely have at hand.
+// Uses large pages if the system has them: with small pages nearly every step of the walk would
+// miss the TLB.
 uint32_t* large_table(size_t count) {
   constexpr size_t kLargePage = 2 << 20;
   const size_t bytes = (count * sizeof(uint32_t) + kLargePage - 1) / kLargePage * kLargePage;
@@ -73,7 +75,7 @@ uint32_t* large_table(size_t count) {
   return static_cast<uint32_t*>(table);
 }
 
-// Where the first run of four begins from `at` on; `size` if there is none. Bytes behind `size` may
+// Where the first run of four begins from `at` on; `size` if there is none. Bytes past `size` may
 // be read.
 size_t find_run(const uint8_t* bytes, size_t at, size_t size) {
   constexpr size_t kRun = 4;
@@ -105,7 +107,8 @@ size_t find_run(const uint8_t* bytes, size_t at, size_t size) {
 }  // namespace
 
 /// The walk: pieces begin at every place that is a multiple of a stride, and at the origin, and end
-/// where another begins. All lanes take a step at a time; one whose piece has ended begins another.
+/// where another begins. All lanes advance one step at a time; a lane whose piece has ended begins
+/// another.
 class Bzip2Decoder::Walk {
  public:
   explicit Walk(Bzip2Decoder& of)
@@ -185,7 +188,7 @@ class Bzip2Decoder::Walk {
   const size_t origin_;
   const size_t stride_;
   const size_t regular_;  // pieces that begin at a multiple of the stride
-  size_t waiting_ = 0;    // pieces that were not begun are those below
+  size_t waiting_ = 0;    // the pieces below this have not begun
   size_t busy_ = 0;       // lanes with a piece
   size_t row_ = 0;
   std::array<uint32_t, kLanes> link_{}, place_{}, held_{};
@@ -198,7 +201,7 @@ void Bzip2Decoder::make_room(size_t most) {
   byte_memory_ = std::make_unique_for_overwrite<uint8_t[]>(most + Bzip2Bytes::kSlack);
   bytes_.bytes = byte_memory_.get();
   links_.reset(large_table(most + 1));
-  // Enough for one lane that walks alone. What is not written takes no memory.
+  // Enough for one lane that walks alone. Pages that are not written take no memory.
   rows_ = std::make_unique_for_overwrite<uint8_t[]>((most + 2 * kSteps) * kLanes);
   room_ = most;
 }
@@ -225,7 +228,7 @@ void Bzip2Decoder::link() {
   }
 }
 
-// Pieces of a block that repeats itself are fewer bytes than it has: they are taken again.
+// In a block that repeats itself the pieces have fewer bytes than the block: they are used again.
 void Bzip2Decoder::join(size_t first) {
   uint8_t* out = bytes_.bytes;
   uint8_t* const end = out + bytes_.size;
@@ -243,7 +246,7 @@ void Bzip2Decoder::join(size_t first) {
   }
 }
 
-/// Undoes run lengths and checks the sum.
+/// Expands run lengths and verifies the checksum.
 bool Bzip2Decoder::unrun(size_t most_bytes, std::string& out, bool& over_limit) const {
   constexpr size_t kRun = 4;
   const size_t size = bytes_.size;

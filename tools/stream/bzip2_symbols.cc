@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Headers, prefix codes, and symbols read plainly.
+// Headers, prefix codes, and the plain symbol reader.
 #include "tools/stream/bzip2_symbols.h"
 
 namespace stream {
@@ -19,7 +19,7 @@ bool read_used(Bzip2Bits& bits, Bzip2Header& header) {
   return count > 0;
 }
 
-// A selector is a place in the order of their last use.
+// A selector is a position in the order of last use.
 bool read_selectors(Bzip2Bits& bits, const char* end, size_t num_tables, Bzip2Header& header) {
   constexpr uint32_t kBits = 4;  // of a table's number
   const size_t count = bits.take(15);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // First half of decoding a bzip2 block: its header, prefix codes and moves to front, which give the
 // block's bytes in the order of their contexts. The second half is bzip2_decoder.h.
-// The plain reader is the law; bzip2_symbols_x86.cc reads the same without the branches that a
+// The plain reader is the reference; bzip2_symbols_x86.cc reads the same without branches that a
 // processor cannot predict. Source of the layout: the bzip2 1.0 sources, decompress.c.
 #pragma once
 
@@ -16,10 +16,10 @@
 
 namespace stream {
 
-/// Bits from the front, at least 56 of them at hand after refill().
+/// Reads bits from the front; after refill() at least 56 are available.
 class Bzip2Bits {
  public:
-  /// refill() reads up to 8 bytes beyond those taken.
+  /// refill() reads up to 8 bytes past those taken.
   explicit Bzip2Bits(const char* bytes) : next_(bytes) {}
 
   void refill() {
@@ -40,11 +40,11 @@ class Bzip2Bits {
     drop(n);
     return value;
   }
-  /// Set bits before the first clear one, of those at hand.
+  /// Number of leading set bits among the available ones.
   int ones() const { return std::countl_one(held_); }
-  /// Bits taken, of those that begin at `bytes`.
+  /// Number of bits taken, counted from `bytes`.
   int64_t taken(const char* bytes) const { return (next_ - bytes) * 8 - count_; }
-  /// Whether more bytes were taken than there are before `end`.
+  /// Whether bytes beyond `end` were taken.
   bool beyond(const char* end) const { return next_ > end + sizeof held_; }
 
  private:
@@ -59,10 +59,10 @@ class Bzip2Code {
   static constexpr int kLongest = 20;  // bits
   static constexpr size_t kMostSymbols = 258;
 
-  /// Lengths are 1 to kLongest. False: there are more codes than bits can tell apart.
+  /// Lengths are 1 to kLongest. False if there are more codes than these lengths allow.
   bool build(std::span<const uint8_t> lengths);
 
-  /// The next symbol; kMostSymbols where the bits are none. kLongest bits must be at hand.
+  /// The next symbol; kMostSymbols if the bits are no code. kLongest bits must be available.
   uint32_t read(Bzip2Bits& bits) const {
     const uint32_t entry = table_[bits.peek(kTableBits)];
     if (entry != 0) [[likely]] {
@@ -80,14 +80,14 @@ class Bzip2Code {
     uint32_t symbol;
     int length;
   };
-  Long find_long(uint32_t bits) const;  // by value: `bits` of a reader stay in registers
+  Long find_long(uint32_t bits) const;  // by value, so that a reader's `bits` stay in registers
 
   std::array<uint16_t, size_t{1} << kTableBits> table_;  // symbol, and five bits of length
   std::array<uint32_t, kLongest + 1> first_{}, start_{}, limit_{};
   std::array<uint16_t, kMostSymbols> symbols_{};
 };
 
-/// What stands before the symbols.
+/// The part of a block before the symbols.
 struct Bzip2Header {
   static constexpr size_t kMostTables = 6;
   static constexpr size_t kGroup = 50;  // symbols under one selector
@@ -99,14 +99,14 @@ struct Bzip2Header {
   std::vector<uint8_t> selectors;
   std::array<Bzip2Code, kMostTables> codes;
 
-  /// False: not a good header, or of the old, randomised kind. `end` of the bytes; 256 may be read
-  /// behind it.
+  /// False if the header is invalid or of the old, randomised kind. `end` is the end of the bytes;
+  /// 256 bytes past it may be read.
   bool read(Bzip2Bits& bits, const char* end);
 };
 
 /// A block's bytes by context, and how many there are of each.
 struct Bzip2Bytes {
-  static constexpr size_t kSlack = 4096;  // bytes behind `most` that a reader may write
+  static constexpr size_t kSlack = 4096;  // bytes past `most` that a reader may write
 
   uint8_t* bytes = nullptr;
   size_t most = 0;
@@ -114,14 +114,14 @@ struct Bzip2Bytes {
   std::array<uint32_t, 256> counts{};
 };
 
-/// Reads symbols up to the block's end. False: they are not good ones.
+/// Reads symbols up to the block's end. False if they are invalid.
 using Bzip2SymbolReader = bool (*)(Bzip2Bits& bits, const char* end, const Bzip2Header& header,
                                    Bzip2Bytes& out);
 
 bool read_symbols_plainly(Bzip2Bits& bits, const char* end, const Bzip2Header& header,
                           Bzip2Bytes& out);
 
-/// The fastest that this processor runs; the plain one with TOK_FORCE_SCALAR=1.
+/// The fastest reader that this processor can run; the plain one with TOK_FORCE_SCALAR=1.
 Bzip2SymbolReader best_symbol_reader();
 
 }  // namespace stream

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Symbols of a bzip2 block with AVX2. The first sixteen bytes of the order stay in a register,
-// where a move to front is one shuffle, and a run is a move of the first byte that is written
-// several times: so symbols of a run and others take the same way, without a branch. Every symbol
-// writes 32 bytes, of which its run counts; the next one overwrites the rest.
-// Must equal read_symbols_plainly() of bzip2_symbols.cc.
+// Symbols of a bzip2 block with AVX2. The first sixteen bytes of the order stay in a register, in
+// which a move to front is one shuffle, and a run is a move of the first byte that is written
+// several times. So run symbols and others take the same path, without a branch. Every symbol
+// writes 32 bytes, of which the run's are valid; the next one overwrites the rest. Must equal
+// read_symbols_plainly() of bzip2_symbols.cc.
 #include <cstdlib>
 #include <string_view>
 
@@ -22,8 +22,8 @@ constexpr size_t kFront = 16;
 constexpr size_t kWrite = 32;
 static_assert(Bzip2Header::kGroup * kWrite + kWrite <= Bzip2Bytes::kSlack);
 
-// For each symbol of a run, and for each that moves one of the first sixteen to the front: from
-// where each of the sixteen comes.
+// For each run symbol, and for each that moves one of the first sixteen to the front: the source of
+// each of the sixteen.
 struct Moves {
   alignas(16) std::array<std::array<uint8_t, kFront>, kFront + 1> from{};
 };
@@ -68,7 +68,7 @@ constexpr Moves kMoves = make_moves();
   uint8_t* out = bytes.bytes;
   uint8_t* const full = out + bytes.most;
   const uint32_t last = static_cast<uint32_t>(header.num_symbols) - 1;
-  const uint32_t odd = std::min<uint32_t>(last, kFront + 1);  // this symbol, and those behind it
+  const uint32_t odd = std::min<uint32_t>(last, kFront + 1);  // this symbol, and those after it
   uint32_t digit = 0;                                         // the next one of a run's length
   for (const uint8_t selector : header.selectors) {
     const Bzip2Code& code = header.codes[selector];

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. Cutting at record ends. The search for the end starts at the back of what was
-// read, so each byte is looked at once, and a record that spans many reads costs no more.
+// read, so each byte is examined once, and a record that spans many reads costs no more.
 #include "tools/stream/chunks.h"
 
 #include <algorithm>
@@ -22,13 +22,13 @@ namespace {
 
 constexpr size_t kSkipBytes = size_t{1} << 17;
 
-/// Where a chunk ends is looked for in so many bytes at a time, from its back.
+/// The end of a chunk is searched for in blocks of this many bytes, from its back.
 constexpr size_t kTailBytes = size_t{1} << 13;
 
-/// The system is told of bytes so far ahead of where they are read.
+/// The kernel is asked to read this far ahead.
 constexpr int64_t kReadAheadBytes = int64_t{8} << 20;
 
-/// A long record is read by at most so much at a time, so that little is read behind its end.
+/// A long record is read at most this much at a time, so that little is read past its end.
 constexpr size_t kGrowthBytes = size_t{4} << 20;
 
 char mark_of(Framing framing) { return framing == Framing::nul ? '\0' : '\n'; }
@@ -63,7 +63,7 @@ int64_t count_ends(const std::string& path, int64_t bytes, Framing framing) {
   Input input(path);
   std::string portion(kSkipBytes, '\0');
   int64_t ends = 0;
-  bool carriage = false;  // the byte before was a \r: a line end, unless \n follows
+  bool carriage = false;  // the byte before was a \r: a line end unless \n follows
   while (bytes > 0) {
     portion.resize(static_cast<size_t>(std::min<int64_t>(bytes, kSkipBytes)));
     portion.resize(input.read(portion));
@@ -79,7 +79,7 @@ int64_t count_ends(const std::string& path, int64_t bytes, Framing framing) {
 
 void Chunk::reserve(size_t bytes) {
   if (bytes <= capacity_) return;
-  // Of large blocks realloc moves the pages, not the bytes.
+  // For large blocks realloc moves the pages, not the bytes.
   void* larger = std::realloc(bytes_.get(), bytes + kPaddingBytes);
   if (larger == nullptr) throw std::bad_alloc();
   (void)bytes_.release();
@@ -141,7 +141,7 @@ bool ChunkReader::open_next() {
   while (++source_ < static_cast<int64_t>(paths_.size())) {
     const size_t source = static_cast<size_t>(source_);
     int64_t begin = 0;
-    if (!options_.range.whole()) {  // in this file: the range, cut at its front and end
+    if (!options_.range.whole()) {  // the range in this file, limited to its begin and end
       begin = std::max<int64_t>(range_begin_, 0);
       const int64_t end = std::min(range_end_, sizes_[source]);
       range_begin_ -= sizes_[source];
@@ -157,7 +157,7 @@ bool ChunkReader::open_next() {
   return false;
 }
 
-/// Steps over the record that began before `byte`; what was read behind it is in rest_.
+/// Skips the record that began before `byte`; bytes read after it are in rest_.
 void ChunkReader::start_inside(int64_t byte) {
   input_->start_at(byte - 1);
   position_ = byte - 1;
@@ -181,8 +181,8 @@ void ChunkReader::start_inside(int64_t byte) {
   rest_.resize(size);
 }
 
-/// `text` ends at position_; its bytes before `from` were looked at. Cuts off what belongs to the
-/// next range, where `text` reaches that far.
+/// `text` ends at position_; its bytes before `from` were examined. Cuts off records that belong to
+/// the next range, if `text` reaches that far.
 void ChunkReader::end_at_range(std::string_view text, size_t from, size_t& size) {
   if (position_ < last_begin_ || options_.framing == Framing::file) return;
   const int64_t before = position_ - static_cast<int64_t>(text.size());
@@ -208,8 +208,7 @@ void ChunkReader::fill(Chunk& chunk, size_t wanted) {
   }
 }
 
-/// Where the last whole record of `text` ends, looking no further back than `from`; npos where none
-/// does.
+/// Where the last whole record of `text` ends, searching back to `from`; npos if there is none.
 size_t ChunkReader::end_of_records(std::string_view text, size_t from) const {
   if (options_.framing == Framing::file) return std::string_view::npos;
   const void* found = memrchr(text.data() + from, mark_of(options_.framing), text.size() - from);
@@ -217,7 +216,7 @@ size_t ChunkReader::end_of_records(std::string_view text, size_t from) const {
   return static_cast<size_t>(static_cast<const char*>(found) - text.data()) + 1;
 }
 
-/// Keeps the first `size` bytes in the chunk; the others open the next one.
+/// Keeps the first `size` bytes in the chunk; the others begin the next one.
 void ChunkReader::take(Chunk& chunk, size_t size) {
   rest_.assign(chunk.bytes_.get() + size, chunk.size_ - size);
   chunk.size_ = size;
@@ -225,7 +224,7 @@ void ChunkReader::take(Chunk& chunk, size_t size) {
   describe(chunk);
 }
 
-/// The place of a chunk whose size is known; the next one begins behind it.
+/// Sets the place of a chunk whose size is known; the next one begins after it.
 void ChunkReader::describe(Chunk& chunk) {
   chunk.source = source_;
   chunk.offset = offset_;
@@ -236,9 +235,9 @@ void ChunkReader::describe(Chunk& chunk) {
   offset_ += static_cast<int64_t>(chunk.size_);
 }
 
-/// Cuts a chunk by looking at its last bytes alone, at the place where reading all of it would have
-/// cut it. False where it has to be read: the input is no plain file, it or the range may end in
-/// this chunk, or no record does.
+/// Cuts a chunk by reading only its last bytes, at the same place as if all of it were read. False
+/// if it has to be read: the input is not a plain file, it or the range may end in this chunk, or
+/// no record does.
 bool ChunkReader::cut_unread(Chunk& chunk) {
   const int fd = input_->plain_file();
   const int64_t end = offset_ + options_.chunk_bytes;
@@ -290,7 +289,7 @@ bool ChunkReader::next(Chunk& chunk) {
   }
   const size_t cap = static_cast<size_t>(options_.max_record_bytes);
   size_t wanted = static_cast<size_t>(options_.chunk_bytes);
-  if (chunk.capacity_ > 8 * wanted) {  // memory of a long record is not kept for short ones
+  if (chunk.capacity_ > 8 * wanted) {  // the memory for a long record is not kept for short ones
     chunk.bytes_.reset();
     chunk.capacity_ = 0;
   }

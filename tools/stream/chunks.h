@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Inputs cut into chunks that end where a record ends, so that workers can read
-// them alone; of plain files, where asked, only the ends are looked for and reading is left to
-// them. A chunk knows its place in its file; line numbers are counted by who splits it
-// (records.h) and added up in order. Memory: a chunk holds kChunkBytes, or one record where that is
-// longer, up to the cap.
+// Room: tools/stream. Inputs cut into chunks that end where a record ends, so that workers can
+// process them independently; for plain files, if asked, only the ends are searched for and the
+// workers read the bytes. A chunk knows its place in its file; records.h counts its lines, which
+// are added up in order. Memory: a chunk has kChunkBytes, or one record if that is longer, up to
+// the cap.
 #pragma once
 
 #include <cstdint>
@@ -24,20 +24,20 @@ namespace stream {
 /// What ends a record: a line end, a NUL byte, or the end of the file.
 enum class Framing { lines, nul, file };
 
-/// Readable bytes behind a chunk's text, for parsers that load whole vectors.
+/// Readable bytes past a chunk's text, for parsers that load whole vectors.
 inline constexpr size_t kPaddingBytes = 64;
 
 /// Text of whole records, or a piece of one record that is over the cap.
 class Chunk {
  public:
-  /// Of a chunk that ChunkReader::load() has yet to read only the size counts.
+  /// Before ChunkReader::load() has read the chunk, only the size is valid.
   std::string_view text() const { return {bytes_.get(), size_}; }
 
   int64_t source = 0;  ///< which input, counted from 0
   int64_t offset = 0;  ///< of the text in the unpacked input, bytes from 0
-  int64_t begin = 0;   ///< where reading of its input began; not 0 inside a --range alone
+  int64_t begin = 0;   ///< where reading of its input began; not 0 only with a --range
   Framing framing = Framing::lines;
-  bool first = false;       ///< the first of its input that is read
+  bool first = false;       ///< the first chunk of its input that is read
   bool over_cap = false;    ///< a piece of a record longer than the cap; no record is whole
   bool record_ends = true;  ///< with over_cap: the piece is the record's last
 
@@ -46,7 +46,7 @@ class Chunk {
   struct Free {
     void operator()(char* bytes) const noexcept { std::free(bytes); }
   };
-  /// Owns a descriptor of the file in which the text still lies.
+  /// Owns a descriptor of the file that still has the text.
   class Unread {
    public:
     Unread() = default;
@@ -72,35 +72,35 @@ struct ChunkOptions {
   int64_t chunk_bytes = 512 << 10;
   int64_t max_record_bytes = 64 << 20;  ///< the cap; at least chunk_bytes
   UnpackLimit unpack = {};
-  Range range = {};    ///< not whole: needs plain files
+  Range range = {};    ///< if not whole: needs plain files
   bool array = false;  ///< a file is one JSON array, whose items are the lines (array_lines.h)
   bool defer = false;  ///< next() leaves most bytes of plain files to load()
 };
 
-/// Lines, or records with Framing::nul, that end in the first `bytes` bytes of a plain file: as
-/// DocumentReader counts them. Errors: those of Input.
+/// The number of lines, or of records with Framing::nul, that end in the first `bytes` bytes of a
+/// plain file, as DocumentReader counts them. Errors: those of Input.
 int64_t count_ends(const std::string& path, int64_t bytes, Framing framing);
 
-/// Reads inputs one after the other. One thread, load() excepted.
+/// Reads inputs one after another. One thread, except for load().
 class ChunkReader {
  public:
   /// Errors: std::system_error naming the first of `paths` that cannot be opened; all are tried
-  /// before any is read. InputError for a range of what is packed or no file.
+  /// before any is read. InputError for a range of a packed input or of one that is not a file.
   ChunkReader(std::vector<std::string> paths, ChunkOptions options);
 
-  /// Fills `chunk`, whose memory is used again; false at the end of the last input.
+  /// Fills `chunk`, reusing its memory; false at the end of the last input.
   /// Errors: those of Input.
   bool next(Chunk& chunk);
 
-  /// Reads the text of a chunk that next() cut with `defer`; nothing for others. Any thread.
-  /// Errors: std::system_error; InputError where the file was cut short since.
+  /// Reads the text of a chunk that next() cut with `defer`; does nothing for others. Any thread.
+  /// Errors: std::system_error; InputError if the file was cut short since.
   void load(Chunk& chunk) const;
 
   /// The input's name for messages: its path, or "standard input".
   const std::string& name(int64_t source) const { return names_[static_cast<size_t>(source)]; }
   const std::vector<std::string>& names() const { return names_; }
-  /// Packed bytes read from all inputs so far, and of all of them together; the latter 0 where one
-  /// is no file.
+  /// Packed bytes read from all inputs so far, and of all inputs in total; the latter is 0 if one
+  /// is not a file.
   int64_t packed_bytes() const;
   int64_t total_bytes() const { return total_bytes_; }
 
@@ -118,7 +118,7 @@ class ChunkReader {
 
   std::vector<std::string> paths_;
   std::vector<std::string> names_;
-  std::vector<int64_t> sizes_;  // of the files; 0 for what is none
+  std::vector<int64_t> sizes_;  // of the files; 0 for inputs that are not files
   ChunkOptions options_;
   std::unique_ptr<Input> input_;
   std::optional<ArrayLines> array_;  // of the open input
@@ -126,12 +126,12 @@ class ChunkReader {
   int64_t offset_ = 0;          // of the next chunk in the open input
   int64_t finished_bytes_ = 0;  // packed bytes of inputs already closed
   int64_t total_bytes_ = 0;
-  int64_t range_begin_ = 0;  // in the bytes of all inputs, one behind the other
+  int64_t range_begin_ = 0;  // in the concatenated bytes of all inputs
   int64_t range_end_ = 0;
   int64_t source_begin_ = 0;  // where reading of the open input began
-  int64_t last_begin_ = 0;    // in it: a record that begins here or later is not of the range
+  int64_t last_begin_ = 0;    // in it: a record that begins here or later is not part of the range
   int64_t position_ = 0;      // in it: of the next byte that is read
-  std::string rest_;          // what was read behind the last whole record
+  std::string rest_;          // bytes read after the last whole record
   std::string tail_;          // of cut_unread
   bool input_ended_ = false;
   bool first_ = true;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. zlib, bzip2, liblzma and zstd, each in the form that codecs.h names. Memory:
-// a decoder is refused more than 128 MiB for its window or dictionary, as the zstd program does.
+// a window or dictionary of more than 128 MiB is refused, as by the zstd program.
 #include "tools/stream/codecs.h"
 
 #include <algorithm>

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The four decompressors behind one form: unpack from a view into a span until
-// the member ends. Each checks the format's own checksums. Seen by input.cc alone.
+// Room: tools/stream. The four decompressors with the same interface: unpack from a view into a
+// span until the member ends. Each verifies the format's own checksums. Only input.cc includes
+// this.
 #pragma once
 
 #include <span>

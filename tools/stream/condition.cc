@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. See condition.h: a parser by descent, and a walk over its nodes.
+// Room: tools/stream. See condition.h: a recursive-descent parser, and evaluation of its nodes.
 #include "tools/stream/condition.h"
 
 #include <algorithm>
@@ -16,7 +16,7 @@
 namespace stream {
 namespace {
 
-constexpr int kDeepest = 64;  // brackets and nots around one another
+constexpr int kDeepest = 64;  // nested brackets and nots
 constexpr size_t kNoField = std::string::npos;
 
 std::optional<double> number_of(std::string_view text) {
@@ -208,7 +208,7 @@ class Condition::Parser {
     }
     if (take_word("null")) return {};
     if ((c >= '0' && c <= '9') || c == '-' || c == '.') {
-      // An exponent's + is no byte of a word.
+      // The + of an exponent is not part of a word.
       if ((found.ends_with('e') || found.ends_with('E')) &&
           text_.substr(at_ + found.size()).starts_with('+')) {
         size_t end = at_ + found.size() + 1;
@@ -226,7 +226,8 @@ class Condition::Parser {
     return field(std::string(found));
   }
 
-  // The string that opens at at_; a backslash takes the next character as it is, but for \n and \t.
+  // The string that begins at at_; a backslash makes the next character literal, except in \n and
+  // \t.
   std::string quoted() {
     const size_t begin = at_;
     const char mark = text_[at_++];

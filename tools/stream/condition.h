@@ -2,9 +2,9 @@
 // Room: tools/stream. --where: a condition on a JSON line's fields, such as
 //   language == "en" and (score > 0.5 or not flagged) and source in ["a", "b"]
 // Values have the types of JSON; nothing is converted. A field that is missing is null. < <= > >=
-// compare two numbers or two strings (by code points), and hold for no null; == and != compare
+// compare two numbers or two strings (by code points), and are false for null; == and != compare
 // anything, and values of different types are different. A field alone must be a boolean; null is
-// false. What a field is not, where its type matters, makes the line a bad record.
+// false. A field of another type than an operator needs makes the line a bad record.
 #pragma once
 
 #include <cstddef>
@@ -25,15 +25,16 @@ struct FieldValue {
   std::string text = {};
 };
 
-/// A parsed condition, with the memory for evaluating it. One thread at a time; copies are apart.
+/// A parsed condition, with the memory for evaluating it. One thread at a time; copies are
+/// independent.
 class Condition {
  public:
   /// Errors: cli::UsageError with the byte of `text` and what is expected there, or for a
   /// comparison of two values that no line can make true or false.
   explicit Condition(std::string_view text);
 
-  /// Whether `line` meets it: 1 or 0; -1 with `complaint` set where the line is no JSON object, or
-  /// a field has a type that the condition cannot take.
+  /// Whether `line` satisfies it: 1 or 0; -1 with `complaint` set if the line is not a JSON object,
+  /// or a field has a type that the condition cannot use.
   int holds(std::string_view line, Complaint& complaint);
 
  private:

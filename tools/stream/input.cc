@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Opening, telling the kind, and the loop over members.
+// Room: tools/stream. Opening, recognising the kind, and the loop over members.
 #include "tools/stream/input.h"
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Foreign {
   std::string_view what;
 };
 
-/// Heads of files that users try and that are not lines of text.
+/// First bytes of files that users might give by mistake, which are not lines of text.
 constexpr std::array kForeign = {Foreign{"PK\x03\x04"sv, "a zip archive"},
                                  Foreign{"7z\xbc\xaf\x27\x1c"sv, "a 7z archive"},
                                  Foreign{"PAR1"sv, "a Parquet file"},
@@ -123,7 +123,7 @@ void Input::fail(std::string_view what) const {
       cli::concat(name_, ":byte ", packed_bytes() + 1, ": ", name_of(kind_), " data ", what));
 }
 
-/// Moves what is left to the front of the buffer and reads behind it.
+/// Moves the rest to the front of the buffer and reads after it.
 void Input::refill() {
   std::memmove(buffer_.get(), in_.data() == nullptr ? buffer_.get() : in_.data(), in_.size());
   ssize_t got;
@@ -136,8 +136,8 @@ void Input::refill() {
   in_ = std::string_view(buffer_.get(), in_.size() + static_cast<size_t>(got));
 }
 
-/// Whether another member follows; zeros at the end, as tapes and block devices leave them, are no
-/// member.
+/// Whether another member follows; zeros at the end, as tapes and block devices leave them, are not
+/// a member.
 bool Input::starts_member() {
   while (in_.size() < kHeadBytes && !at_end_) refill();
   if (in_.empty()) return false;

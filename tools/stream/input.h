@@ -1,8 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Bytes of a file or of stdin, unpacked where they are compressed. The kind is
-// told by the first bytes, never by the name: plain, gzip, bzip2, xz, zstd, and any number of
-// members one behind the other.
-// Not here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and
+// Room: tools/stream. Bytes of a file or of stdin, unpacked if they are compressed. The first bytes
+// decide the kind, never the name: plain, gzip, bzip2, xz, zstd, with any number of members. Not
+// here: lines and records (chunks.h). May include POSIX and the four libraries, in input.cc and
 // codecs.cc alone.
 #pragma once
 
@@ -15,8 +14,8 @@
 
 namespace stream {
 
-/// The bytes of an input are not what they should be: damaged, cut short, over a limit. The text
-/// opens with the place.
+/// The bytes of an input are invalid: damaged, cut short, over a limit. The text begins with the
+/// place.
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
@@ -27,11 +26,11 @@ enum class Kind { plain, gzip, bzip2, xz, zstd };
 /// "gzip", ...; for messages.
 std::string_view name_of(Kind kind);
 
-/// What `head`, the first bytes of a file (16 are enough), says the file is.
+/// The kind of a file that begins with `head` (16 bytes are enough).
 Kind kind_of(std::string_view head);
 
-/// How much an input may grow by unpacking: `allowance` bytes and beyond that `ratio` times the
-/// packed bytes read.
+/// How much an input may grow by unpacking: `allowance` bytes, plus `ratio` times the packed bytes
+/// read.
 struct UnpackLimit {
   int64_t ratio = 500;
   int64_t allowance = int64_t{1} << 30;
@@ -43,11 +42,11 @@ enum class Packed { unpack, keep_bzip2 };
 /// One open input, read from front to back by one thread.
 class Input {
  public:
-  /// Opens `path`; "-" is stdin. Reads the first bytes to tell the kind.
+  /// Opens `path`; "-" is stdin. Reads the first bytes to find the kind.
   /// Errors: std::system_error (cannot be opened or read, is a folder); InputError for an archive
   /// of a known kind that is not read here (zip, 7z, Parquet, ...), and for UTF-16 text.
-  /// With Packed::keep_bzip2, read() gives the packed bytes of a bzip2 file: for who unpacks blocks
-  /// in parallel.
+  /// With Packed::keep_bzip2, read() gives the packed bytes of a bzip2 file, for callers that
+  /// unpack blocks in parallel.
   explicit Input(std::string path, UnpackLimit limit = {}, Packed packed = Packed::unpack);
   Input(const Input&) = delete;
   Input& operator=(const Input&) = delete;
@@ -58,12 +57,12 @@ class Input {
   /// file.
   size_t read(std::span<char> out);
 
-  /// Goes on at `byte` of the file, counted from 0; packed_bytes() counts from there.
-  /// Errors: InputError where the input is no file or its bytes cannot be read from the middle.
+  /// Continues at `byte` of the file, counted from 0; packed_bytes() counts from there. Errors:
+  /// InputError if the input is not a file or its bytes cannot be read from the middle.
   void start_at(int64_t byte);
 
-  /// Goes `bytes` on, or back where they are negative, in what read() would give of plain_file();
-  /// packed_bytes() with it.
+  /// Moves forward by `bytes`, or back if negative, in what read() gives of plain_file(); adjusts
+  /// packed_bytes().
   void skip(int64_t bytes);
 
   /// The descriptor of a plain file that was opened by its name, for pread; -1 for anything else.
@@ -74,7 +73,7 @@ class Input {
   Kind kind() const { return kind_; }
   /// Bytes taken from the file so far, packed.
   int64_t packed_bytes() const { return packed_bytes_ - static_cast<int64_t>(in_.size()); }
-  /// Size of the file where it is one, else 0.
+  /// Size of the file; 0 if the input is not a file.
   int64_t file_bytes() const { return file_bytes_; }
 
  private:
@@ -93,9 +92,9 @@ class Input {
   bool as_it_is_ = false;  // no codec: plain, or bzip2 kept packed
   bool is_plain_file_ = false;
   bool at_end_ = false;     // the descriptor gave its last byte
-  bool in_member_ = false;  // the codec is between the head and the end of a member
+  bool in_member_ = false;  // the codec is between the header and the end of a member
   std::unique_ptr<char[]> buffer_;
-  std::string_view in_;  // what is read and not yet unpacked, inside buffer_
+  std::string_view in_;  // bytes read but not yet unpacked, inside buffer_
   std::unique_ptr<Codec> codec_;
 };
 

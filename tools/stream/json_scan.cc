@@ -4,6 +4,8 @@
 
 #include <array>
 
+#include <simdjson.h>
+
 #include "tools/cli/text.h"
 
 namespace stream {
@@ -59,7 +61,7 @@ class Scan {
     }
   }
 
-  /// Goes behind a string that was read, or complains of it.
+  /// Moves past a string that was read, or sets the complaint.
   bool take(const JsonString& string) {
     at_ = string.end;
     switch (string.fault) {
@@ -80,7 +82,7 @@ class Scan {
     return false;
   }
 
-  /// The string at at_, which is a value; its text goes to `span` where it is asked for.
+  /// Reads the string at at_, which is a value; its text goes to `span` if requested.
   bool string_value(JsonSpan* span) {
     if (span == nullptr) return take(skip_string(line_, at_));
     const JsonString string = read_string(line_, at_, spelling_, room_);
@@ -120,7 +122,7 @@ class Scan {
     return true;
   }
 
-  /// A value that holds no others; `span` gets a string's text, if it is not null.
+  /// A value that contains no others; `span`, if not null, gets a string's text.
   bool scalar(JsonType& type, JsonSpan* span) {
     const char c = peek();
     if (at_ >= line_.size()) return expected("a value");
@@ -169,11 +171,11 @@ class Scan {
     return true;
   }
 
-  /// The outermost object, and all in it, `head` aside.
+  /// The outermost object with everything in it, except `head`.
   bool value(const JsonHead& head) {
     size_t wanted = kNone;  // of the member of the outermost object that is being read
     JsonSpan span;
-    bool opened = false;  // whether a container with something in it has opened just now
+    bool opened = false;  // whether a non-empty container has just been opened
     if (head.end() > 0) {
       open(true);
       at_ = head.end();
@@ -199,7 +201,7 @@ class Scan {
     }
   }
 
-  /// A value that holds no others, or the front of another.
+  /// A value that contains no others, or the beginning of a container.
   bool begin_value(JsonSpan& span, size_t wanted, bool& opened) {
     skip_space();
     const bool member = depth_ == 1;
@@ -219,8 +221,8 @@ class Scan {
     return true;
   }
 
-  /// After a value: closes what ends here, up to a comma; then stands behind the comma, or depth_
-  /// is 0.
+  /// After a value: closes the containers that end here, up to a comma; at_ is then after the
+  /// comma, or depth_ is 0.
   bool close_ended(JsonSpan& span, size_t wanted) {
     while (true) {
       if (depth_ == 1) store(span, wanted);
@@ -273,6 +275,30 @@ bool scan_json(std::string_view line, const JsonHead& head, std::span<const std:
                Spelling spelling, std::span<JsonSpan> spans, char*& room, Complaint& complaint) {
   return Scan(line, keys, spelling, spans, room, complaint).run(head);
 }
+
+std::vector<std::string_view> member_names(std::string_view line) {
+  std::vector<std::string_view> names;
+  size_t depth = 0;
+  bool wanted = false;  // the next string is a name
+  for (size_t at = 0; at < line.size(); ++at) {
+    const char c = line[at];
+    if (c == '"') {
+      const size_t begin = at + 1;
+      while (line[++at] != '"') at += line[at] == '\\';
+      if (wanted && depth == 1) names.push_back(line.substr(begin, at - begin));
+      wanted = false;
+    } else if (c == '{' || c == '[') {
+      wanted = ++depth == 1;
+    } else if (c == '}' || c == ']') {
+      --depth;
+    } else if (c == ',') {
+      wanted = depth == 1;
+    }
+  }
+  return names;
+}
+
+bool is_utf8(std::string_view text) { return simdjson::validate_utf8(text.data(), text.size()); }
 
 size_t find_bad_utf8(std::string_view text) {
   for (size_t at = 0; at < text.size();) {

@@ -25,7 +25,7 @@ constexpr std::array<int8_t, 256> kHexValues = [] {
   return values;
 }();
 
-/// What a letter behind a backslash stands for; 0: nothing, `u` aside.
+/// What a letter after a backslash means; 0 for nothing, and for `u`.
 constexpr std::array<char, 256> kEscapes = [] {
   std::array<char, 256> escapes{};
   constexpr std::string_view kFrom = "\"\\/bfnrt", kTo = "\"\\/\b\f\n\r\t";
@@ -33,7 +33,7 @@ constexpr std::array<char, 256> kEscapes = [] {
   return escapes;
 }();
 
-/// What stands behind the backslash where we escape a character; 0: it stands as it is.
+/// The letter after the backslash when we escape a character; 0 if there is none.
 constexpr std::array<char, 0x60> kLetters = [] {
   std::array<char, 0x60> letters{};
   for (size_t code = 0; code < 0x20; ++code) letters[code] = 'u';
@@ -56,11 +56,11 @@ unsigned special_of(__m128i bytes) {
 }
 #endif
 
-/// What becomes of a string on the way over it.
+/// What is written while a string is scanned.
 enum class Making { nothing, characters, escaped };
 
-/// Where from `at` on the first byte is that is not plain, or the line's end; what lies before it
-/// is copied to `to`, where something is made.
+/// The place of the first byte from `at` on that is not plain, or the line's end; copies the bytes
+/// before it to `to` if a text is written.
 template <Making kMaking>
 size_t copy_plain(std::string_view line, size_t at, char* to) {
   const size_t begin = at;
@@ -79,7 +79,7 @@ size_t copy_plain(std::string_view line, size_t at, char* to) {
   return at;
 }
 
-/// The code unit of the four digits at `at`; negative where they are none.
+/// The code unit of the four hexadecimal digits at `at`; negative if they are not digits.
 int code_unit(std::string_view line, size_t at) {
   if (at + 4 > line.size()) return -1;
   const auto digit = [&](size_t i) { return int{kHexValues[static_cast<uint8_t>(line[at + i])]}; };
@@ -118,7 +118,7 @@ char* append_escaped(unsigned code, char* to) {
   return to;
 }
 
-/// Over the \u at `at`, and the one behind it that makes a pair with it; the character goes to
+/// Reads the \u at `at`, and the one after it if both are a surrogate pair; the character goes to
 /// `to`.
 template <Making kMaking>
 size_t unicode_escape(std::string_view line, size_t at, char*& to, JsonString& out) {
@@ -145,7 +145,7 @@ size_t unicode_escape(std::string_view line, size_t at, char*& to, JsonString& o
   return end;
 }
 
-/// Over the escape at `at`; with a fault, where it is.
+/// Reads the escape at `at`; on an error stays at it.
 template <Making kMaking>
 size_t escape(std::string_view line, size_t at, char*& to, JsonString& out) {
   const char kind = at + 1 < line.size() ? line[at + 1] : '\0';
@@ -164,7 +164,7 @@ size_t escape(std::string_view line, size_t at, char*& to, JsonString& out) {
   return at + 2;
 }
 
-/// From `at` inside a string to its end; returns where copying to `to` ended.
+/// Reads from `at` inside a string to its end; returns the end of what was copied to `to`.
 template <Making kMaking>
 char* finish_string(std::string_view line, size_t begin, size_t at, char* to, JsonString& out) {
   while (true) {

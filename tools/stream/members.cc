@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Paths are followed only where the line has no member of the whole name, by a
+// Room: tools/stream. A path is followed only if the line has no member with the whole name, by a
 // second scan of the object that the first one found.
 #include "tools/stream/members.h"
 

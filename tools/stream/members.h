@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. Values of a JSON line by their keys, also of objects inside it: raw.text is
-// the member "raw.text" of the line, or, where there is none, "text" of the object "raw". What JSON
-// is, is json_scan.h's.
+// the member "raw.text" of the line, or, if there is none, "text" of the object "raw". json_scan.h
+// parses the JSON.
 #pragma once
 
 #include <cstddef>
@@ -14,7 +14,7 @@
 
 namespace stream {
 
-/// Finds the values of some keys in one line after the other. One thread at a time.
+/// Finds the values of some keys in one line after another. One thread at a time.
 class MemberFinder {
  public:
   explicit MemberFinder(std::vector<std::string> keys);
@@ -25,11 +25,11 @@ class MemberFinder {
   bool find(std::string_view line, const JsonHead& head, Spelling spelling, char*& room,
             Complaint& complaint);
 
-  /// One entry a key; views are into the line and the room.
+  /// One entry for each key; views of the line and the room.
   std::span<const JsonSpan> spans() const { return std::span(spans_).first(num_keys_); }
 
  private:
-  /// A key with a point in it, where the object of its first part stands among `scanned_`.
+  /// A key with a point in it; `scanned_` has the object of its first part.
   struct Path {
     size_t key;
     size_t first;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/stream. Each thread sinks what is next in order, else reads and works, else sleeps.
-// Not oneTBB's pipeline, whose threads look for work awake, which costs much where the sink is the
-// slowest stage and the threads are many (bench/tokenizing.md).
+// oneTBB's pipeline is not used: its threads spin while they look for work, which is expensive when
+// the sink is the slowest stage and there are many threads (bench/history/tokenizing.md).
 #include "tools/stream/pipeline.h"
 
 #include <algorithm>
@@ -17,8 +17,8 @@
 namespace stream {
 namespace {
 
-/// One run of the three stages. An exception travels inside its item to the sink, which comes to
-/// the earliest first.
+/// One run of the three stages. An exception travels inside its item to the sink, which sees the
+/// earliest item first.
 class OrderedRun {
  public:
   OrderedRun(int64_t threads, int64_t items, const std::function<bool(int64_t)>& source,
@@ -100,14 +100,14 @@ class OrderedRun {
     worked_at(number) = item;
   }
 
-  /// Threads begin one after the other, as there is something to read for them.
+  /// Threads are started one after another, as long as there is something to read for them.
   void start_another() {
     const int64_t next = static_cast<int64_t>(others_.size()) + 1;
     if (next >= most_threads_) return;
     try {
       others_.emplace_back([this, next] { serve(next); });
     } catch (const std::exception&) {
-      most_threads_ = next;  // no more are to be had: those that are there do the work
+      most_threads_ = next;  // no more threads are available: those that run do the work
     }
   }
 
@@ -130,20 +130,21 @@ class OrderedRun {
   const std::function<void(int64_t, int64_t)>& work_;
   const std::function<void(int64_t)>& sink_;
 
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // protects everything below
   std::condition_variable changed_;
   int64_t most_threads_;
-  std::vector<int64_t> free_;  // items that no stage holds; of the last one memory may be in caches
+  std::vector<int64_t> free_;  // items that no stage holds; the memory of the last one may be in
+                               // caches
   std::vector<std::exception_ptr> failures_;  // of each item
   std::vector<int64_t> worked_;               // the item that came as number n, at n modulo items
-  int64_t read_ = 0;                          // so many came
-  int64_t sunk_ = 0;                          // so many were sunk
+  int64_t read_ = 0;                          // items read so far
+  int64_t sunk_ = 0;                          // items sunk so far
   bool reading_ = false;                      // a thread is in the source
   bool sinking_ = false;                      // a thread is in the sink
   bool ended_ = false;                        // nothing more is read
   bool stopped_ = false;                      // nor sunk
   std::exception_ptr failure_;
-  std::vector<std::jthread> others_;  // last: joined before the rest goes
+  std::vector<std::jthread> others_;  // last member: joined before the others are destroyed
 };
 
 void run_on_one_thread(const std::function<bool(int64_t)>& source,

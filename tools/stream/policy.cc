@@ -8,10 +8,11 @@
 namespace stream {
 namespace {
 
-/// So many places of one kind are printed; the others are counted, and -v prints them all.
+/// At most this many places of one kind are printed; the others are only counted. -v prints them
+/// all.
 constexpr int64_t kPrintedPlaces = 100;
 
-/// A share is judged while the input runs once this many documents are known.
+/// While the input is read, a share is checked only from this many documents on.
 constexpr int64_t kShareSample = 10000;
 
 }  // namespace
@@ -21,9 +22,8 @@ cli::Group<PolicyOptions> policy_group() {
   return {"Bad records",
           {{.name = "on-error",
             .value = "WHAT",
-            .help = "What a bad record does: stop the run, be skipped and counted, or be skipped "
-                    "and kept in the --quarantine "
-                    "file as it stands.",
+            .help = "What to do with a bad record: stop the run, skip and count it, or skip it and "
+                    "keep it unchanged in the --quarantine file.",
             .field = cli::choice(&P::on_error, {"stop", "skip", "quarantine"})},
            {.name = "max-errors",
             .value = "N|P%",
@@ -46,6 +46,17 @@ cli::Group<PolicyOptions> policy_group() {
             .value = "FILE",
             .help = "Where --on-error quarantine keeps bad records; written only if there are any.",
             .field = cli::text(&P::quarantine)}}};
+}
+
+cli::Group<PolicyOptions> stop_or_skip_group(std::string_view title) {
+  cli::Group<PolicyOptions> group = policy_group();
+  group.title = title;
+  std::erase_if(group.flags,
+                [](const cli::Flag<PolicyOptions>& flag) { return flag.name == "quarantine"; });
+  cli::Flag<PolicyOptions>& on_error = group.flags.front();
+  on_error.help = "What a bad record does: stop the run, or be skipped and counted.";
+  on_error.field = cli::choice(&PolicyOptions::on_error, {"stop", "skip"});
+  return group;
 }
 
 ErrorPolicy::ErrorPolicy(const PolicyOptions& options, cli::Console& console,
@@ -102,7 +113,7 @@ std::string ErrorPolicy::place(const Chunk& chunk, const std::string& name, int6
                      chunk.offset + static_cast<int64_t>(offset) + 1);
 }
 
-/// A piece of a record over the cap: the first piece is the refusal, the last one ends the line.
+/// A piece of a record over the cap: the first piece is reported, the last one ends the line.
 void ErrorPolicy::take_long(const Chunk& chunk, const std::string& name) {
   if (!in_long_record_) {
     ++documents_;
@@ -132,6 +143,13 @@ void ErrorPolicy::take(const Chunk& chunk, const std::string& name, const ChunkR
     if (quarantine_ && keep_) keep_(chunk.text().substr(refusal.begin, refusal.size), true);
   }
   line_ += report.lines;
+}
+
+void ErrorPolicy::take(int64_t documents, std::span<const PlacedRefusal> refusals) {
+  documents_ += documents;
+  for (const PlacedRefusal& refusal : refusals) {
+    refuse(refusal.place, refusal.what, refusal.reason);
+  }
 }
 
 void ErrorPolicy::finish() {

@@ -1,12 +1,13 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. What happens to records that are refused: stop at the first, skip them, or
-// skip and keep them in a file. Called in the order of the input, by one thread, so that messages
-// and counts are the same for any number of workers.
+// Room: tools/stream. What happens to refused records: stop at the first, skip them, or skip them
+// and keep them in a file. Called in the order of the input, by one thread, so that messages and
+// counts are the same for any number of workers.
 #pragma once
 
 #include <array>
 #include <cstdint>
 #include <functional>
+#include <span>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -33,26 +34,39 @@ struct PolicyOptions {
 /// The rows of PolicyOptions.
 cli::Group<PolicyOptions> policy_group();
 
+/// The same without quarantine, for tools that keep no bad record apart. `title` heads it.
+cli::Group<PolicyOptions> stop_or_skip_group(std::string_view title);
+
+/// A document that lies in no text of records, as a row of a table does, and was refused.
+struct PlacedRefusal {
+  std::string place;  ///< as messages name it: "FILE:row 12"
+  std::string what;
+  Reason reason = Reason::wrong_type;
+};
+
 /// Counts documents, reports refusals, decides.
 class ErrorPolicy {
  public:
-  /// `keep` gets the bytes of each refused record with --on-error quarantine, in order; a record
+  /// With --on-error quarantine, `keep` gets the bytes of each refused record, in order; a record
   /// over the cap comes in pieces, the last with `ends` true. Errors: UsageError for options that
   /// contradict each other.
   ErrorPolicy(const PolicyOptions& options, cli::Console& console,
               std::function<void(std::string_view piece, bool ends)> keep = nullptr);
 
-  /// Takes what one chunk held. `name` is its input's name.
-  /// Errors: RecordError under `stop` for the first refusal, else when --max-errors is passed.
+  /// Takes one chunk's report. `name` is its input's name. Errors: RecordError for the first
+  /// refusal under `stop`, else when --max-errors is exceeded.
   void take(const Chunk& chunk, const std::string& name, const ChunkReport& report);
+
+  /// The same for `documents` more that lie in no text; those that were refused are in their order.
+  void take(int64_t documents, std::span<const PlacedRefusal> refusals);
 
   /// Checks --max-errors once more and, if anything was skipped, prints `skipped 12 of 90,114
   /// documents: ...`.
   void finish();
 
   int64_t documents() const { return documents_; }
-  /// The line, from 1, that opens the chunk that was taken last; 0 where its input was not read
-  /// from the front, and so was not counted.
+  /// The number, from 1, of the first line of the last chunk taken; 0 if its input was not read
+  /// from the front, so that lines were not counted.
   int64_t first_line() const { return begin_ > 0 ? 0 : lines_before_ + 1; }
   int64_t skipped() const { return skipped_; }
 
@@ -72,7 +86,7 @@ class ErrorPolicy {
   int64_t skipped_ = 0;
   int64_t line_ = 0;    // of the open input: lines before the next chunk, from begin_ on
   int64_t begin_ = 0;   // of the open input: the byte where reading began
-  int64_t unread_ = 0;  // lines before begin_; -1: not counted, since nothing asked
+  int64_t unread_ = 0;  // lines before begin_; -1: not counted, since not needed yet
   int64_t lines_before_ = 0;
   bool in_long_record_ = false;
   std::array<int64_t, kNumReasons> by_reason_{};

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. A part of the inputs, as --range K/N names it: the bytes of all inputs, one
-// behind the other, in N parts of equal size. A record belongs to the part in which its first byte
-// lies, so all N parts together give every record once and in order, whatever N is.
-// Not here: finding the record's begin (chunks.h for lines, tools/wiki/dump.h for pages).
+// Room: tools/stream. A part of the inputs, as --range K/N names it: the concatenated bytes of all
+// inputs, in N parts of equal size. A record belongs to the part in which its first byte lies, so
+// all N parts together give every record once and in order, whatever N is. Not here: finding where
+// a record begins (chunks.h for lines, tools/wiki/dump.h for pages).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@ struct Range {
   int64_t parts = 1;
 
   bool whole() const { return parts == 1; }
-  /// First byte of the part, and the first byte behind it, of `total` bytes.
+  /// First byte of the part, and the first byte after it, of `total` bytes.
   int64_t begin(int64_t total) const { return cut(total, part - 1); }
   int64_t end(int64_t total) const { return cut(total, part); }
 

@@ -14,8 +14,8 @@
 namespace stream {
 namespace {
 
-/// Appends what `name` stands for: itself where it is a file, else the files of a pattern in the
-/// order of their names, else the names of a list with commas.
+/// Appends the inputs that `name` means: itself if it is a file, else the files that match a
+/// pattern, sorted by name, else the names of a comma-separated list.
 void append_inputs(const std::string& name, std::vector<std::string>& inputs) {
   if (access(name.c_str(), F_OK) == 0 || name.find_first_of("*?[,") == std::string::npos) {
     inputs.push_back(name);
@@ -44,15 +44,14 @@ cli::Group<ReadingOptions> reading_group() {
       {{.name = "input",
         .letter = 'i',
         .value = "FILE",
-        .help = "Files to read, one after the other; - or none is standard input. gzip, bzip2, xz "
-                "and zstd are told by "
-                "their first bytes.",
+        .help = "Files to read, one after another; - or none is standard input. gzip, bzip2, xz "
+                "and zstd are recognised by their first bytes.",
         .field = cli::list(&R::input)},
        {.name = "json-keys",
         .letter = 'k',
         .aliases = "jsonl-keys",
         .value = "KEY",
-        .help = "Keys of the JSON object that are read, a string or a list of strings each. "
+        .help = "Keys of the JSON object to read; each value is a string or a list of strings. "
                 "raw.text is the key of that name, or else text in the object raw.",
         .field = cli::list(&R::keys)},
        {.name = "input-format",
@@ -68,7 +67,7 @@ cli::Group<ReadingOptions> reading_group() {
        {.name = "max-ratio",
         .value = "N",
         .help =
-            "Compressed input may grow by 1 GiB and beyond that N times; more is taken for a bomb.",
+            "Compressed input may grow by 1 GiB and beyond that N times; more counts as a bomb.",
         .field = cli::integer(&R::max_ratio, 1, 1 << 30)},
        {.name = "range",
         .value = "K/N",
@@ -100,7 +99,7 @@ std::vector<std::string> inputs_of(const ReadingOptions& options,
   for (const std::string& name : named) append_inputs(name, inputs);
   if (inputs.empty() && options.keys.size() > 1 && access(options.keys.back().c_str(), F_OK) == 0) {
     throw cli::UsageError(cli::concat("--json-keys takes the file ", options.keys.back(),
-                                      " for a key: name files with --input, or behind --"));
+                                      " for a key: name files with --input, or after --"));
   }
   if (inputs.empty()) inputs.push_back("-");
   if (std::count(inputs.begin(), inputs.end(), "-") > 1) {

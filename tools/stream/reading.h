@@ -18,7 +18,7 @@
 
 namespace stream {
 
-/// What is read, and as what; set by the rows of reading_group().
+/// What is read, and in which format; set by the rows of reading_group().
 struct ReadingOptions {
   std::vector<std::string> input = {};
   std::vector<std::string> keys = {"text"};
@@ -34,13 +34,13 @@ cli::Group<ReadingOptions> reading_group();
 /// The format that options.format names.
 Format format_of(const ReadingOptions& options);
 
-/// The inputs: --input, then `operands`; stdin where there are none. A name that is no file
-/// may be a pattern, as Megatron takes it, or a list with commas, as gpt-neox does. Errors:
-/// UsageError for stdin named twice, a key given twice, or a file taken for a key.
+/// The inputs: --input, then `operands`; stdin if there are none. A name that is not a file may be
+/// a pattern, as in Megatron, or a comma-separated list, as in gpt-neox. Errors: UsageError for
+/// stdin named twice, a key given twice, or a file taken for a key.
 std::vector<std::string> inputs_of(const ReadingOptions& options,
                                    const std::vector<std::string>& operands);
 
-/// A chunk on its way, with what a tool made of it.
+/// A chunk in the pipeline, with a tool's result for it.
 template <class Result>
 struct Work {
   Chunk chunk;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. The body of read_documents, a template on what a tool makes of a chunk.
-// Included by reading.h alone; here so that the options can be read without it.
+// Room: tools/stream. The body of read_documents, a template on a tool's result for a chunk. Only
+// reading.h includes it; it is separate so that the options can be read without it.
 #pragma once
 
 #include <atomic>
@@ -18,25 +18,26 @@ namespace stream {
 /// input, one call at a time.
 template <class Result>
 struct ReadingSteps {
-  /// Empties a result, whose memory is used again.
+  /// Empties a result, whose memory is reused.
   std::function<void(Result&, int64_t thread)> begin;
-  /// The same for a chunk of one long record (kAloneBytes), on the thread of the sink after all
-  /// before it were sunk; may be absent.
+  /// The same for a chunk of one long record (kAloneBytes), on the sink's thread after all earlier
+  /// chunks were sunk; optional.
   std::function<void(Result&)> begin_alone = nullptr;
   /// Takes one good document of the chunk.
   std::function<void(Result&, const Document&, int64_t thread)> each;
-  /// After the last document of the chunk; may be absent.
+  /// Called after the last document of the chunk; optional.
   std::function<void(Result&, int64_t thread)> end = nullptr;
-  /// Takes a chunk's result, after the policy took its refusals.
+  /// Takes a chunk's result, after the policy has taken its report.
   std::function<void(const Work<Result>&, const std::string& input)> sink;
 };
 
-/// A chunk of more bytes, which holds one long record, is worked on with nothing beside it, so that
-/// any number of long records takes the memory of one.
+/// A chunk with more bytes than this has one long record. It is processed alone, so that any number
+/// of long records takes the memory of one.
 inline constexpr size_t kAloneBytes = size_t{4} << 20;
 
-/// So many workers get their chunks read one after the other, by whichever of them is free; more
-/// read their own, since one at a time would no longer do. Each chunk's end is then read twice.
+/// With up to this many workers, chunks are read one after another by whichever worker is free.
+/// With more, one reader would be too slow: each worker reads its own chunks, and each chunk's end
+/// is read twice.
 inline constexpr int64_t kOrderedReading = 4;
 
 /// Reads all documents of all inputs.
@@ -61,7 +62,7 @@ void read_documents(ReadingJob job, const ReadingSteps<Result>& steps) {
     const bool more = reader.next(work.chunk);
     packed_bytes = reader.packed_bytes();
     if (more && work.chunk.text().size() > kAloneBytes) {
-      alone.emplace(std::move(work));  // the pipeline runs empty first
+      alone.emplace(std::move(work));  // the pipeline is drained first
       return false;
     }
     return more;

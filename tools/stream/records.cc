@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/stream. Splitting, and what the values of the wanted keys may be. JSON itself is in
-// json_scan.h; simdjson says whether a record is UTF-8.
+// Room: tools/stream. Splits chunks into records and checks the types of the wanted values. JSON
+// itself is in json_scan.h; simdjson checks UTF-8.
 #include "tools/stream/records.h"
 
 #include <algorithm>
@@ -12,7 +12,7 @@
 namespace stream {
 namespace {
 
-/// Room for texts beyond this is given back rather than kept for the next line.
+/// Room for texts beyond this is freed instead of kept for the next line.
 constexpr size_t kKeptRoom = size_t{4} << 20;
 
 constexpr std::string_view kByteOrderMark = "\xef\xbb\xbf";
@@ -23,15 +23,15 @@ bool is_blank(std::string_view line) {
   return line.find_first_not_of(" \t\r\n") == std::string_view::npos;
 }
 
-/// Whether JSON may have the key between quotes without escapes.
+/// Whether the key can be between quotes without escapes.
 bool stands_as_it_is(std::string_view key) {
   return std::none_of(key.begin(), key.end(), [](char c) {
     return static_cast<uint8_t>(c) < 0x20 || c == '"' || c == '\\';
   });
 }
 
-/// Reads the head of the line that begins `text`, which may go on behind the line: no line ends in
-/// a string. `opening` is `{"KEY":`, which one blank or none may follow.
+/// Reads the head of the first line of `text`; `text` may have more lines, since a string cannot
+/// contain a line end. `opening` is `{"KEY":`, which at most one blank follows.
 JsonHead read_head(std::string_view text, std::string_view opening, Spelling spelling,
                    char*& room) {
   size_t begin = opening.size();
@@ -41,9 +41,20 @@ JsonHead read_head(std::string_view text, std::string_view opening, Spelling spe
   return {.begin = begin, .string = read_string(text, begin, spelling, room)};
 }
 
-/// Whether a head is all of the line that begins `text`, the closing brace aside.
+/// Whether the head is the whole first line of `text`, except for the closing brace.
 bool is_all(const JsonHead& head, std::string_view text) {
   return head.end() > 0 && head.string.surrogate == kNone && text.substr(head.end(), 2) == "}\n";
+}
+
+/// The keys that a line has, for the message that one is missing.
+std::string present_keys(std::string_view line) {
+  constexpr size_t kMostNames = 20;
+  std::vector<std::string> names;
+  for (const std::string_view name : member_names(line)) {
+    names.push_back(names.size() == kMostNames ? "..." : cli::quote(name));
+    if (names.size() > kMostNames) break;
+  }
+  return names.empty() ? "the object is empty" : cli::concat("there are ", cli::join(names, ", "));
 }
 
 }  // namespace
@@ -78,7 +89,7 @@ DocumentReader::~DocumentReader() = default;
 void DocumentReader::open(const Chunk& chunk) {
   text_ = chunk.text();
   opens_input_ = chunk.offset == 0;
-  // Records end between characters, so each is UTF-8 where all of them together are.
+  // Records end between characters, so each is UTF-8 if all of them together are.
   all_utf8_ = simdjson::validate_utf8(text_.data(), text_.size());
   at_ = mark_at_ = 0;
   document_.texts = texts_;
@@ -119,7 +130,7 @@ bool DocumentReader::next(ChunkReport& report) {
   return false;
 }
 
-/// Lists the record as refused.
+/// Adds the record to the refused ones.
 void DocumentReader::refuse(ChunkReport& report) {
   const auto begin = static_cast<size_t>(document_.offset);
   complaint_.offset += begin;
@@ -170,7 +181,7 @@ bool DocumentReader::parse(const JsonHead& head) {
 }
 
 bool DocumentReader::parse_json(const JsonHead& head) {
-  if (head.end() == 0) room_left_ = room_.get();  // where a string at fault may have begun
+  if (head.end() == 0) room_left_ = room_.get();  // an invalid string may have begun there
   if (!members_.find(document_.raw, head, spelling_, room_left_, complaint_)) return false;
   if (condition_) {
     const int met = condition_->holds(document_.raw, complaint_);
@@ -180,8 +191,9 @@ bool DocumentReader::parse_json(const JsonHead& head) {
   }
   for (size_t i = 0; i < keys_.size(); ++i) {
     if (members_.spans()[i].end == 0) {
-      complaint_ = {Reason::missing_key, 0,
-                    cli::concat("key ", cli::quote(keys_[i]), " is missing")};
+      complaint_ = {
+          Reason::missing_key, 0,
+          cli::concat("key ", cli::quote(keys_[i]), " is missing: ", present_keys(document_.raw))};
       return false;
     }
     if (!take_span(i)) return false;

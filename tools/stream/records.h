@@ -28,16 +28,17 @@ Framing framing_of(Format format);
 
 /// One good record. Views are valid during the call that gets it, which may still refuse it.
 struct Document {
-  std::string_view raw;  ///< the record as it stands, without its end
+  std::string_view raw;  ///< the record unchanged, without its end
   std::span<const std::vector<std::string_view>>
-      texts;                         ///< one entry a key: a string's one text, a list's all
-  std::span<const char> lists = {};  ///< one entry a key: 1 where the value is a list
+      texts;                         ///< one entry for each key: a string's one text, or all of a
+                                     ///< list's
+  std::span<const char> lists = {};  ///< one entry for each key: 1 if the value is a list
   int64_t line = 0;                  ///< in the chunk, from 0; records for -0
   int64_t offset = 0;                ///< in the chunk's text, bytes
-  bool wanted = true;                ///< false: a condition does not hold, and there are no texts
+  bool wanted = true;                ///< false: the condition is false, and there are no texts
   Complaint* verdict = nullptr;      ///< where refuse() puts its reason
 
-  /// Makes it a bad record after all: for what only the tool can know.
+  /// Turns it into a bad record, for reasons that only the tool can know.
   void refuse(Reason reason, std::string what) const { *verdict = {reason, 0, std::move(what)}; }
 };
 
@@ -49,7 +50,7 @@ struct Refusal {
   size_t size = 0;
 };
 
-/// What a chunk held.
+/// The counts and refused records of a chunk.
 struct ChunkReport {
   int64_t documents = 0;  ///< good and refused
   int64_t lines = 0;      ///< line ends passed, blank lines too
@@ -57,12 +58,12 @@ struct ChunkReport {
   void clear();
 };
 
-/// Reads chunks. Blank lines are no records. One thread at a time.
+/// Reads chunks. Blank lines are not records. One thread at a time.
 class DocumentReader {
  public:
-  /// `keys` of members for Format::json (members.h), how their texts are spelled, and a condition
-  /// that good records meet or are not wanted; ignored elsewhere, where a document has one text, as
-  /// it stands.
+  /// For Format::json: `keys` of members (members.h), how their texts are spelled, and a condition;
+  /// good records that do not satisfy it are not wanted. Other formats ignore these: their document
+  /// has one text, unchanged.
   DocumentReader(Format format, std::vector<std::string> keys,
                  Spelling spelling = Spelling::characters,
                  std::optional<Condition> condition = std::nullopt);
@@ -94,11 +95,12 @@ class DocumentReader {
   MemberFinder members_;
   std::span<const std::string> keys_;
   std::optional<Condition> condition_;
-  std::string opening_;  ///< of a line whose first member is the first key; empty: not looked for
+  std::string opening_;  ///< the beginning of a line whose first member is the first key; empty:
+                         ///< not searched for
   Spelling spelling_;
   std::vector<std::vector<std::string_view>> texts_;
   std::vector<char> lists_;
-  std::unique_ptr<char[]> room_;  ///< of texts with escapes
+  std::unique_ptr<char[]> room_;  ///< for texts with escapes
   size_t room_bytes_ = 0;
 
   // Of the chunk:
@@ -106,11 +108,11 @@ class DocumentReader {
   bool opens_input_ = false;
   bool all_utf8_ = false;
   size_t at_ = 0;       ///< where the next record begins
-  size_t mark_at_ = 0;  ///< the first mark from there on; searched once for all the \r before it
+  size_t mark_at_ = 0;  ///< the first mark from there on; found once for all the \r before it
   // Of the record:
   Document document_;
   Complaint complaint_;
-  char* room_left_ = nullptr;  ///< behind its texts
+  char* room_left_ = nullptr;  ///< after its texts
 };
 
 }  // namespace stream

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. The ordered end: builders filled, shards begun and ended, names given.
+// Room: tools/tokenize. The ordered stage: fills builders, begins and ends shards, renames files.
 #include "tools/tokenize/dataset_writer.h"
 
 #include <algorithm>
@@ -18,7 +18,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// A manifest lists so many runs of lines; behind them only the files.
+/// A manifest lists at most this many runs of lines; after these only the files.
 constexpr size_t kMaxRuns = 65536;
 
 bool has_index(const std::string& prefix) { return fs::exists(prefix + ".idx"); }
@@ -62,8 +62,8 @@ DatasetWriter::DatasetWriter(DatasetNames names, const indexed::BuilderOptions& 
   for (size_t key = 0; key < keys_.size(); ++key) open_shard(key);
 }
 
-/// A run that was killed while it gave names: some datasets are whole, of others a temporary is
-/// left. The same command makes them all again and leaves the whole ones as they are.
+/// Whether an earlier run was killed while renaming: some datasets are complete, others still have
+/// temporary files. The same command makes them all again and leaves the complete ones unchanged.
 bool DatasetWriter::was_killed() const {
   for (size_t key = 0; key < names_.endings.size(); ++key) {
     for (int64_t shard = 0; shard < kMostShards; ++shard) {
@@ -78,7 +78,8 @@ bool DatasetWriter::was_killed() const {
   return false;
 }
 
-/// Before anything is read: a later shard that is there would end the run when its turn comes.
+/// Called before anything is read: otherwise an existing later shard would end the run only when it
+/// is reached.
 void DatasetWriter::refuse_old_shards() const {
   for (size_t key = 0; key < names_.endings.size(); ++key) {
     for (int64_t shard = 0; shard < kMostShards; ++shard) {
@@ -90,7 +91,7 @@ void DatasetWriter::refuse_old_shards() const {
   }
 }
 
-/// Shards of an earlier run that this one replaces, and has fewer of: readers would take all.
+/// Removes surplus shards of an earlier run that this one replaces: readers would use them too.
 void DatasetWriter::remove_old_shards() const {
   for (size_t key = 0; key < keys_.size(); ++key) {
     for (int64_t shard = static_cast<int64_t>(keys_[key].shards.size()); shard < kMostShards;
@@ -118,7 +119,7 @@ void DatasetWriter::open_shard(size_t key) {
   to.first_document = to.documents;
 }
 
-/// The last shard of a key is whole.
+/// The last shard of a key is complete.
 void DatasetWriter::close_shard(size_t key) {
   Key& from = keys_[key];
   indexed::Provenance provenance = provenance_;
@@ -127,7 +128,7 @@ void DatasetWriter::close_shard(size_t key) {
   from.shards.back()->end_writing(provenance);
 }
 
-/// What of the lines that were read became documents `first` to `end` - 1.
+/// The source lines of documents `first` to `end` - 1.
 std::vector<indexed::SourceRun> DatasetWriter::sources_of(int64_t first, int64_t end) const {
   std::vector<indexed::SourceRun> out;
   for (const indexed::SourceRun& run : sources_) {
@@ -140,7 +141,7 @@ std::vector<indexed::SourceRun> DatasetWriter::sources_of(int64_t first, int64_t
   return out;
 }
 
-/// Lengthens the last run where the chunk's first one goes on from it, else opens new ones.
+/// Extends the last run if the chunk's first one continues it, else adds new ones.
 void DatasetWriter::add_runs(const EncodedChunk& chunk, const std::string& input,
                              int64_t first_line) {
   int64_t document = totals_.documents;

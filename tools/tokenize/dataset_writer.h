@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. Encoded chunks to datasets, in order: one a key, or a row of shards a key,
-// each with the run of source lines for its manifest. All files of a run get their names together.
-// Encoding is encode_documents.h's, the format libindexed's.
+// Room: tools/tokenize. Encoded chunks to datasets, in order: one for each key, or a series of
+// shards for each key, each with the runs of source lines for its manifest. All files of a run get
+// their names together. Not here: encoding (encode_documents.h), the format (libindexed).
 #pragma once
 
 #include <cstddef>
@@ -28,40 +28,40 @@ struct Totals {
 };
 
 /// Shards that one run may have, all keys together: each keeps three files open until all are
-/// whole.
+/// complete.
 inline constexpr int64_t kMostShards = 1000;
 
-/// What is written, and where.
+/// Which datasets are written, and where.
 struct DatasetNames {
   std::string output_prefix;
-  std::vector<std::string> endings;  ///< one a key: "_text_document"
-  int64_t shard_tokens = 0;          ///< 0: one dataset a key
-  /// PREFIX_text_document, or of shard 7 PREFIX_00007_text_document.
+  std::vector<std::string> endings;  ///< one for each key: "_text_document"
+  int64_t shard_tokens = 0;          ///< 0: one dataset for each key
+  /// PREFIX_text_document, or PREFIX_00007_text_document for shard 7.
   std::string prefix(size_t key, int64_t shard) const;
 };
 
 /// The datasets of a run, filled in order by one thread.
 class DatasetWriter {
  public:
-  /// `trace` records which lines the documents came from; not where empty ones are left out.
+  /// `trace` records which lines the documents came from; not possible if empty ones are left out.
   /// Errors: those of IndexedDatasetBuilder; std::system_error (EEXIST) for shards of an earlier
   /// run, unless they are replaced.
   DatasetWriter(DatasetNames names, const indexed::BuilderOptions& options,
                 indexed::Provenance provenance, bool trace);
 
-  /// Appends a chunk whose first line is line `first_line` (from 1; 0: its documents are no lines)
-  /// of `input`. A shard ends before the document with which it would have more than shard_tokens
-  /// tokens; a longer document is the only one of its shard that has tokens.
+  /// Appends a chunk whose first line is line `first_line` (from 1; 0: its documents are not lines)
+  /// of `input`. A shard ends before the document that would make it longer than shard_tokens; a
+  /// document longer than that is the only one with tokens in its shard.
   /// Errors: indexed::FormatError for more than kMostShards.
   void take(const EncodedChunk& chunk, const std::string& input, int64_t first_line);
 
-  /// Appends bytes that belong to the chunk that take() gets next. Not with shards, whose ends
-  /// depend on lengths.
+  /// Appends bytes of the chunk that take() will get next. Not with shards, whose ends depend on
+  /// lengths.
   void take_ahead(size_t key, std::span<const std::byte> bytes) {
     keys_[key].shards.back()->add_encoded_ahead(bytes);
   }
 
-  /// Writes the indices and manifests; then the files get their names, all together.
+  /// Writes the indices and manifests; afterwards the files can get their names, all together.
   void prepare();
   void give_names();
 
@@ -93,7 +93,7 @@ class DatasetWriter {
   indexed::BuilderOptions options_;
   indexed::Provenance provenance_;
   bool trace_;
-  bool killed_ = false;  ///< an earlier run was, while it gave names
+  bool killed_ = false;  ///< an earlier run was killed while renaming
   int64_t num_shards_ = 0;
   std::vector<Key> keys_;
   std::vector<indexed::SourceRun> sources_;

@@ -11,13 +11,13 @@
 namespace tokenize {
 namespace {
 
-/// Buffers beyond this are given back rather than kept for the next chunk.
+/// Buffers beyond this are freed instead of kept for the next chunk.
 constexpr size_t kKeptIds = size_t{1} << 20;
 
-/// With `ahead`, so many ids are held at most.
+/// With `ahead`, at most this many ids are held.
 constexpr size_t kIdsAhead = size_t{1} << 18;
 
-// Ids go to the dataset as they lie in memory.
+// Ids are written as they are in memory.
 static_assert(std::endian::native == std::endian::little);
 
 }  // namespace
@@ -42,13 +42,13 @@ Encoder::Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules)
     : tokenizer_(tokenizer),
       rules_(rules),
       encodes_all_(tokenizer.tokenizer() != nullptr),
-      // A text that waits is a document of one sequence, which is sure to have ids.
+      // A deferred text is a document of one sequence, which certainly has ids.
       may_wait_(encodes_all_ && tokenizer.tokenizer()->vocab().missing_bytes() == 0 &&
                 !rules.split_sentences) {
   if (rules.split_sentences) sentences_.emplace(rules.language);
 }
 
-/// Encodes the texts of a key that wait.
+/// Encodes the deferred texts of a key.
 void Encoder::flush(size_t key, EncodedChunk& out) {
   if (key >= batches_.size() || batches_[key].empty()) return;
   EncodedKey& to = out.keys[key];
@@ -60,11 +60,11 @@ void Encoder::flush(size_t key, EncodedChunk& out) {
   batches_[key].clear();
 }
 
-/// Lets a document of one short text wait; false where it is another kind of document, and then
-/// nothing waits any more.
+/// Defers a document of one short text. Returns false for any other document; then no text is
+/// deferred any more.
 inline bool Encoder::waits(const std::vector<std::string_view>& texts, size_t key,
                            EncodedChunk& out) {
-  if (!may_wait_ || out.ahead) return false;  // a drain would take what waits
+  if (!may_wait_ || out.ahead) return false;  // draining would take the deferred texts
   if (key >= batches_.size()) batches_.resize(key + 1);
   tok::TextBatch& batch = batches_[key];
   if (texts.size() != 1 || !batch.has_room_for(texts[0])) {
@@ -83,7 +83,7 @@ void Encoder::add_sequence(std::string_view text, EncodedKey& key, EncodedChunk&
   if (tokens > 0) key.lengths.push_back(static_cast<int32_t>(tokens));
 }
 
-/// The eod belongs to the document's last sequence; a document without tokens gets none of its own.
+/// The eod belongs to the document's last sequence; a document without tokens gets none.
 void Encoder::end_document(size_t first_length, EncodedKey& key) const {
   const bool empty = key.lengths.size() == first_length;
   key.empty_documents += empty;
@@ -145,7 +145,8 @@ void Encoder::add(const stream::Document& document, EncodedChunk& out) {
 void Encoder::finish(EncodedChunk& out) {
   for (size_t i = 0; i < out.keys.size(); ++i) {
     flush(i, out);
-    // Here, not in the writer: on the thread whose cache has the bytes, beside other threads.
+    // Computed here and not in the writer: in parallel, and by the thread whose cache has the
+    // bytes.
     out.keys[i].crc32c = indexed::crc32c(0, out.keys[i].ids.bytes());
   }
 }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. From the documents of a chunk to the bytes that a dataset takes, on any
-// thread. Datasets are dataset_writer.h's.
+// Room: tools/tokenize. From the documents of a chunk to the bytes of a dataset, on any thread. Not
+// here: datasets (dataset_writer.h).
 // Source of the rules: Megatron-LM tools/preprocess_data.py (one line) and preprocess_data_fast.py
 // (empty documents).
 #pragma once
@@ -25,7 +25,7 @@ namespace tokenize {
 
 /// What a document without tokens becomes.
 enum class EmptyDocument {
-  no_sequence,   ///< a document index is repeated, nothing else: preprocess_data.py since June 2023
+  no_sequence,   ///< only a repeated document index: preprocess_data.py since June 2023
   one_sequence,  ///< a sequence of length 0, or of the eod token alone: preprocess_data_fast.py
   skip,          ///< nothing at all: preprocess_data.py before June 2023, BigScience
 };
@@ -49,18 +49,18 @@ struct EncodedKey {
   int64_t empty_documents = 0;
 };
 
-/// A chunk, encoded. Its memory is used again; nothing is allocated once it is large enough.
+/// A chunk, encoded. Its memory is reused; nothing is allocated once it is large enough.
 struct EncodedChunk {
   std::vector<EncodedKey> keys;
   struct Run {
     int64_t line;  ///< in the chunk
     int64_t documents;
   };
-  std::vector<Run> runs;  ///< neighbouring lines with a good document each
+  std::vector<Run> runs;  ///< consecutive lines with a good document each
   int64_t text_bytes = 0;
-  int64_t special_tokens = 0;  ///< standing literally in the texts
-  /// Where it is set, takes the bytes of a key as they come, before the lengths are known; then
-  /// `ids` keeps only the last of them.
+  int64_t special_tokens = 0;  ///< that occur literally in the texts
+  /// If set, receives the bytes of a key as they are made, before the lengths are known; then `ids`
+  /// keeps only the last of them.
   std::function<void(size_t key, std::span<const std::byte>)> ahead;
 
   /// Empties it for `num_keys` keys, whose ids will have this width.
@@ -72,16 +72,16 @@ constexpr tok::IdWidth id_width(const EncodeRules& rules) {
   return rules.dtype == indexed::DType::uint16 ? tok::IdWidth::two : tok::IdWidth::four;
 }
 
-/// One worker. Short texts wait, so that they are encoded together.
+/// One worker. Short texts are deferred, so that they are encoded together.
 class Encoder {
  public:
-  /// Range: rules.dtype is uint16 or int32, and holds every id of the tokenizer.
+  /// Range: rules.dtype is uint16 or int32, and can hold every id of the tokenizer.
   Encoder(const LoadedTokenizer& tokenizer, const EncodeRules& rules);
 
-  /// Appends a document to `out`, sooner or later.
+  /// Appends a document to `out`, perhaps not before a later call.
   void add(const stream::Document& document, EncodedChunk& out);
 
-  /// Appends what still waits, and makes the checksums.
+  /// Appends the deferred texts, and computes the checksums.
   void finish(EncodedChunk& out);
 
  private:
@@ -96,9 +96,9 @@ class Encoder {
   const EncodeRules& rules_;
   tok::Scratch scratch_;
   std::optional<SentenceSplitter> sentences_;
-  std::vector<tok::TextBatch> batches_;  ///< one a key
-  bool encodes_all_;                     ///< whether there is no text that it cannot encode
-  bool may_wait_;                        ///< whether texts ever wait
+  std::vector<tok::TextBatch> batches_;  ///< one for each key
+  bool encodes_all_;                     ///< whether it can encode every text
+  bool may_wait_;                        ///< whether texts are ever deferred
 };
 
 }  // namespace tokenize

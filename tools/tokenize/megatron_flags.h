@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. Flags of Megatron's preprocess_data.py, of all its forks, that change
-// nothing here, so that their command lines run as they are. Source: the flag table of Megatron-LM,
+// Room: tools/tokenize. Flags of Megatron's preprocess_data.py and its forks that change nothing
+// here, so that their command lines run unchanged. Source: the flag table of Megatron-LM,
 // Megatron-DeepSpeed, gpt-neox and BigScience.
 #pragma once
 
@@ -28,7 +28,7 @@ cli::Group<O> compatibility_group() {
        {.name = "keep-sequential-samples",
         .field = no_effect<O>(Arity::none, "documents keep the order of the input")},
        {.name = "find-optimal-num-workers",
-        .field = no_effect<O>(Arity::none, "without --workers there is one a processor")},
+        .field = no_effect<O>(Arity::none, "without --workers there is one for each processor")},
        {.name = "workers-to-check",
         .value = "N",
         .field = no_effect<O>(Arity::many, "nothing is tried out")},

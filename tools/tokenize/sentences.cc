@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize. ICU's sentence iterator over UTF-8 in place.
-// Not here: what becomes of the sentences (encode_documents.cc).
+// Room: tools/tokenize. ICU's sentence iterator, directly over UTF-8. Not here: what is done with
+// the sentences (encode_documents.cc).
 #include "tools/tokenize/sentences.h"
 
 #include <array>

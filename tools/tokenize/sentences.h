@@ -21,7 +21,7 @@ class SentenceSplitter {
   ~SentenceSplitter();
 
   /// Calls `each` for the sentences of `text`, in order. White space between sentences belongs to
-  /// none, or with `keep_space` to the one before it; a text of white space has none.
+  /// neither, or with `keep_space` to the one before it; a text of white space has no sentence.
   void split(std::string_view text, bool keep_space,
              const std::function<void(std::string_view)>& each);
 

@@ -24,7 +24,7 @@ constexpr std::array<std::string_view, 7> kTypes = {
     "GPT2BPETokenizer", "HuggingFaceTokenizer", "HFTokenizer",  "HFGPT2Tokenizer",
     "PretrainedFromHF", "TikTokenizer",         "NullTokenizer"};
 
-/// Types that Megatron's programs know and that are no byte-level BPE.
+/// Types that Megatron's programs know and that are not byte-level BPE.
 constexpr std::array<std::string_view, 10> kOtherTypes = {
     "BertWordPieceLowerCase",  "BertWordPieceCase",
     "SentencePieceTokenizer",  "GPTSentencePieceTokenizer",
@@ -66,7 +66,7 @@ std::string read_whole(const std::string& path) {
   return text;
 }
 
-/// A path that exists, or the error that users of names from the network meet.
+/// A path that exists, or the error for a name on the network.
 std::string existing(const std::string& path, std::string_view flag) {
   std::error_code error;
   if (fs::exists(path, error)) return path;
@@ -93,7 +93,7 @@ std::string encoding_of(const TokenizerOptions& options, const std::string& path
   return name.substr(0, name.find('.'));
 }
 
-/// Text after the errors of the parser: the file they are about.
+/// Calls `make` and adds the file's name to the parser's errors.
 template <class Make>
 tok::Tokenizer parsed(const std::string& path, Make make) {
   try {
@@ -103,10 +103,10 @@ tok::Tokenizer parsed(const std::string& path, Make make) {
   }
 }
 
-/// What is known of a tokenizer beside itself.
+/// What is known about a tokenizer besides itself.
 struct Files {
   std::string description;
-  fs::path folder;  ///< where its configuration lies; empty for files that stand alone
+  fs::path folder;  ///< the folder of its configuration; empty for files read alone
 };
 
 tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoParts& do_parts) {
@@ -137,7 +137,7 @@ bool is_folders_pair(const fs::path& vocab, const fs::path& merges) {
 tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
                          const std::string& merges, Files& files, const tok::DoParts& do_parts) {
   if (is_folders_pair(vocab, merges)) {
-    // With a type or special tokens of the command line, the two files are read alone.
+    // With a type or special tokens on the command line, the two files are read alone.
     files.folder = fs::path(vocab).parent_path();
     if (options.type.empty() && options.special_tokens.empty())
       return from_folder(files.folder, files, do_parts);
@@ -157,7 +157,7 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
 tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files,
                          const tok::DoParts& do_parts) {
   const fs::path file(path);
-  // gpt-neox's HFTokenizer reads --vocab-file by itself, whatever lies beside it.
+  // gpt-neox's HFTokenizer reads --vocab-file alone, whatever is beside it.
   const bool alone = options.type == "HFTokenizer" && options.model.empty();
   if (file.filename() == "tokenizer.json" && !alone) {
     return from_folder(file.has_parent_path() ? file.parent_path() : fs::path("."), files,
@@ -199,7 +199,7 @@ std::optional<int32_t> find_eod(const TokenizerOptions& options, const tok::Toke
   return id;
 }
 
-/// A warning where documents end with another token than the folder's eos_token; else empty.
+/// A warning if documents end with another token than the folder's eos_token; else empty.
 std::string eod_note(const tok::Tokenizer& tokenizer, std::optional<int32_t> eod,
                      const Files& files) {
   if (files.folder.empty() || !eod) return {};
@@ -220,7 +220,7 @@ bool parses_by_default(const std::string& type) {
   return has_templates(type) || type == "HFGPT2Tokenizer";
 }
 
-/// The null tokenizer's number that `text` has at `at`, behind which it puts `at`; -1 for none.
+/// Reads the null tokenizer's number at `at` and moves `at` past it; -1 if there is none.
 int32_t next_number(std::string_view text, int64_t limit, size_t& at) {
   const size_t end = std::min(text.find(' ', at), text.size());
   const char* last = text.data() + end;
@@ -239,7 +239,7 @@ cli::Group<TokenizerOptions> tokenizer_group() {
       "Tokenizer",
       {{.name = "tokenizer-type",
         .value = "TYPE",
-        .help = "Megatron's name of the tokenizer. May be left out: the files say what they are.",
+        .help = "Megatron's name of the tokenizer. Optional: the files show what they are.",
         .field = type_field()},
        {.name = "vocab-file",
         .aliases = "vocab",
@@ -265,23 +265,24 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .field = cli::text(&T::encoding)},
        {.name = "special-tokens-in-text",
         .value = "HOW",
-        .help = "What a special token that stands literally in a text is: text like any other, as "
+        .help = "What a special token that occurs literally in a text is: ordinary text, as "
                 "in tiktoken's encode_ordinary and the GPT2BPETokenizer of 2023; or parsed into "
                 "its id, as in Hugging Face's encode. auto goes by the type: Hugging Face's parse, "
                 "others and none keep text.",
         .field = cli::choice(&T::special_tokens_in_text, {"auto", "text", "parse"})},
        {.name = "tokenizer-special-tokens",
         .value = "TOKEN",
-        .help = "More special tokens of a vocab.json; those it lacks get the next ids.",
+        .help = "More special tokens for a vocab.json; those that it lacks get the next ids.",
         .field = cli::list(&T::special_tokens)},
        {.name = "tokenizer-hf-no-include-special-tokens",
         .help = "Leave out the tokens that a Hugging Face tokenizer's template puts around each "
-                "text, as a BOS.",
+                "text, such as a BOS.",
         .field = cli::off(&T::include_special_tokens)},
        {.name = "eod-token",
         .value = "TOKEN",
-        .help = "The token that ends documents; else the eos_token that the folder's files name, "
-                "else the first of <|endoftext|>, <|end_of_text|>, </s>, <eos>.",
+        .help =
+            "The token that ends documents; by default the eos_token that the folder's files name, "
+            "else the first of <|endoftext|>, <|end_of_text|>, </s>, <eos>.",
         .field = cli::text(&T::eod_token)},
        {.name = "vocab-size",
         .value = "N",
@@ -346,7 +347,7 @@ std::string LoadedTokenizer::complaint(std::string_view text) const {
   for (size_t at = 0; at < text.size();) {
     if (next_number(text, vocab_size_, at) >= 0) continue;
     const std::string_view word = text.substr(at, text.find(' ', at) - at);
-    return cli::concat(cli::quote(word), " is no number from 0 to ", vocab_size_ - 1,
+    return cli::concat(cli::quote(word), " is not a number from 0 to ", vocab_size_ - 1,
                        ", as the NullTokenizer reads");
   }
   return {};

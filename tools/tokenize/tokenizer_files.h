@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/tokenize, the parts of bpe-tokenize. Megatron's tokenizer flags, and from them and
-// the files that they name a tokenizer with what Megatron's wrappers add: which id ends a document,
-// how large the vocabulary counts, whether template tokens (a BOS) are put around texts. Files
-// only: nothing is downloaded. May include libtok, tools/cli, tools/stream (for packed files),
+// Room: tools/tokenize, the parts of bpe-tokenize. Megatron's tokenizer flags, and the tokenizer
+// that they and their files give, with what Megatron's wrappers add: which id ends a document, the
+// vocabulary's size, whether template tokens (a BOS) are put around texts. Only files are read:
+// nothing is downloaded. May include libtok, tools/cli, tools/stream (for packed files),
 // nlohmann-json.
 #pragma once
 
@@ -18,7 +18,7 @@
 
 namespace tokenize {
 
-/// Which tokenizer is asked for, and the files it is made of.
+/// The requested tokenizer, and its files.
 struct TokenizerOptions {
   std::string type = {};
   std::string model = {};
@@ -42,33 +42,33 @@ cli::Group<TokenizerOptions> tokenizer_group();
 /// A tokenizer as a program uses it. Immutable; any number of threads, each with its own Scratch.
 class LoadedTokenizer {
  public:
-  /// Appends the ids of `text`; returns how many special tokens stand literally in it.
+  /// Appends the ids of `text`; returns how many special tokens occur literally in it.
   /// Range: a text without complaint().
   int64_t encode(std::string_view text, tok::Scratch& scratch, tok::TokenBuffer& out) const;
 
-  /// Appends the ids of a batch of texts, `end_id` behind each; as tok::Tokenizer::encode.
+  /// Appends the ids of a batch of texts, with `end_id` after each; like tok::Tokenizer::encode.
   /// Range: not for the null tokenizer.
   int64_t encode(const tok::TextBatch& batch, tok::Scratch& scratch, tok::TokenBuffer& out,
                  std::span<const int32_t>& counts, int32_t end_id) const {
     return tokenizer_->encode(batch, scratch, out, counts, encode_options_, end_id);
   }
-  /// Why `text` cannot be encoded; empty where it can. Only the null tokenizer, which reads numbers
-  /// with one space between two, ever complains.
+  /// Why `text` cannot be encoded; empty if it can. Only for the null tokenizer, which reads
+  /// numbers separated by single spaces.
   std::string complaint(std::string_view text) const;
 
-  /// Megatron's vocab_size, added tokens counted.
+  /// Megatron's vocab_size, including added tokens.
   int64_t vocab_size() const { return vocab_size_; }
   /// Ids are below this.
   int64_t id_limit() const { return id_limit_; }
   std::optional<int32_t> eod() const { return eod_; }
-  /// Whether special tokens that stand in a text become their ids.
+  /// Whether special tokens in a text become their ids.
   bool parses_special_tokens() const {
     return encode_options_.special_tokens_in_text == tok::SpecialTokens::parse;
   }
-  /// A warning where eod() is not the eos token that the tokenizer's folder names, at which an
-  /// exported model stops; else empty.
+  /// A warning if eod() is not the eos token of the tokenizer's folder, at which an exported model
+  /// stops; else empty.
   const std::string& eod_note() const { return eod_note_; }
-  /// Warnings where versions of transformers give different ids.
+  /// Warnings about versions of transformers that give different ids.
   const std::vector<std::string>& version_notes() const { return version_notes_; }
   /// "GPT2BPETokenizer vocab.json merges.txt", for people.
   const std::string& description() const { return description_; }
@@ -91,12 +91,11 @@ class LoadedTokenizer {
   std::string identity_;
 };
 
-/// UsageError for flags that contradict each other or ask for a tokenizer that is not here; opens
-/// nothing.
+/// UsageError for flags that contradict each other or ask for an unknown tokenizer; opens nothing.
 void check_tokenizer_options(const TokenizerOptions& options);
 
-/// Reads the files. Errors: std::system_error, tok::ParseError; std::runtime_error when the
-/// --eod-token is no token.
+/// Reads the files. Errors: std::system_error, tok::ParseError; std::runtime_error if the
+/// --eod-token is not a token.
 LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
                                const tok::DoParts& do_parts = tok::one_after_another);
 

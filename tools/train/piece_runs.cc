@@ -38,7 +38,7 @@ class RunReader {
   RunReader(int fd, int64_t begin, int64_t end, size_t buffer_bytes)
       : fd_(fd), next_(begin), end_(end), buffer_(buffer_bytes) {}
 
-  /// Goes to the next piece; false after the last.
+  /// Moves to the next piece; false after the last.
   bool next() {
     if (!ensure(kHeadBytes)) return false;
     uint32_t size;
@@ -53,7 +53,7 @@ class RunReader {
   int64_t count() const { return count_; }
 
  private:
-  /// Brings `bytes` from the current place on into the buffer; false at the run's end.
+  /// Reads until the buffer has `bytes` from the current place on; false at the run's end.
   bool ensure(size_t bytes) {
     while (filled_ - at_ < bytes) {
       if (next_ == end_) {

@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/train. Counted pieces beyond what memory holds: sorted runs in one unnamed file
-// beside the output, and their exact sum. Counts are never approximate; what does not fit in memory
-// in the end is left out by a rule that the caller reports: all pieces that occur less often than a
-// limit.
-// Not here: cutting and counting (bpe-train.cc), learning (libtok/train.h).
+// Room: tools/train. Counted pieces that do not fit in memory: sorted runs in one unnamed file
+// beside the output, and their exact sum. Counts are never approximate. What still does not fit in
+// memory in the end is left out by a rule that the caller reports: all pieces that occur less often
+// than a limit. Not here: cutting and counting (bpe-train.cc), learning (libtok/train.h).
 #pragma once
 
 #include <cstdint>
@@ -18,7 +17,7 @@
 
 namespace train {
 
-/// Owns a descriptor of scratch space.
+/// Owns the descriptor of a scratch file.
 class ScratchFile {
  public:
   ScratchFile() = default;
@@ -38,7 +37,7 @@ class ScratchFile {
 /// Sorted runs of counted pieces on disk. add() may be called by several threads at once.
 class PieceRuns {
  public:
-  /// The file is made beside `beside` when the first run is added.
+  /// The file is created beside `beside` when the first run is added.
   explicit PieceRuns(std::string beside) : beside_(std::move(beside)) {}
 
   /// Writes a run. Errors: std::system_error (a full disk).
@@ -47,9 +46,9 @@ class PieceRuns {
   bool empty() const noexcept { return runs_.empty(); }
   int64_t bytes() const noexcept { return end_; }
 
-  /// Calls `each` with every distinct piece and its whole count, ascending by bytes. The view is
+  /// Calls `each` with every distinct piece and its total count, ascending by bytes. The view is
   /// valid during the call. Memory: at most about `buffer_bytes`.
-  /// Errors: std::system_error; std::runtime_error when the file is not what was written.
+  /// Errors: std::system_error; std::runtime_error if the file has been changed.
   void sum(int64_t buffer_bytes,
            const std::function<void(std::string_view piece, int64_t count)>& each) const;
 
@@ -66,16 +65,16 @@ class PieceRuns {
   int64_t end_ = 0;
 };
 
-/// The lowest count that a piece must have so that all such pieces can be learned from in `memory`
-/// bytes, and what that leaves out.
+/// The lowest count for which all pieces with at least that count fit into `memory` bytes for
+/// learning, and what that leaves out.
 struct Limit {
   int64_t least_count = 1;
   int64_t pieces = 0;       ///< left out
-  int64_t occurrences = 0;  ///< of them
+  int64_t occurrences = 0;  ///< of these pieces
 };
 
-/// Finds that limit from how many pieces have each count. Counts of kMany and above are taken
-/// together and never left out.
+/// Finds that limit from the number of pieces with each count. Counts of kMany and above are one
+/// class, which is never left out.
 class LimitFinder {
  public:
   static constexpr int64_t kMany = 4096;

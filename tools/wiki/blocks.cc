@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // First pass of wikitext.h: comments, extension tags, templates, parameters, tables. One scan with
-// a stack of openings; what closes is cut back to where it opened, so nesting costs nothing.
+// a stack of openings; when an element closes, the output is cut back to where it opened, so
+// nesting costs nothing.
 
 #include <algorithm>
 #include <array>
@@ -19,7 +20,7 @@ constexpr std::array<std::string_view, 27> kDroppedElements = {
     "inputbox", "categorytree", "includeonly",    "templatedata",   "pre",       "source",
     "table",    "select",       "option",         "textarea",       "form",      "img",
     "section",  "noscript",     "syntaxhighlight"};
-// Of these the content is never prose, also where the end is missing.
+// The content of these is never prose, even if the end is missing.
 constexpr std::array<std::string_view, 8> kMediaElements = {
     "gallery", "timeline", "score", "graph", "imagemap", "mapframe", "hiero", "templatedata"};
 constexpr std::array<std::string_view, 3> kFormulaElements = {"math", "chem", "ce"};
@@ -68,7 +69,7 @@ class BlockStripper {
   struct Opening {
     Kind kind;
     size_t out_begin;
-    bool incomplete = false;  // something in it showed nothing
+    Missing missing = Missing::nothing;
   };
 
   void literal(size_t length) {
@@ -93,21 +94,28 @@ class BlockStripper {
     literal(length);
   }
 
-  // What opened at `index` ends before `end`, in page_.
+  // The element that opened at `index` ends before `end`, in page_.
   void pop_to(size_t index, size_t end) {
     constexpr size_t kLongestName = 32;
     const size_t begin = openings_[index].out_begin;
     std::string shown;
     const bool call = openings_[index].kind == Kind::template_call;
-    bool incomplete = false;
-    for (size_t i = index; i < openings_.size(); ++i) incomplete |= openings_[i].incomplete;
-    if (call) shown = common_template_text(std::string_view(out_).substr(begin + 2), incomplete);
+    Missing missing = Missing::nothing;
+    for (size_t i = index; i < openings_.size(); ++i)
+      missing = std::max(missing, openings_[i].missing);
+    if (call) shown = common_template_text(std::string_view(out_).substr(begin + 2), missing);
     dropped_ = shown.empty();
     const std::string name = call && dropped_ ? out_.substr(begin + 2, kLongestName) : "";
     out_.resize(begin);
     if (call && dropped_) drop_cut_number(name, page_.substr(end), out_);
+    if (index > 0) {
+      Missing& outer = openings_[index - 1].missing;
+      if (dropped_)
+        outer = std::max(outer, missing_between(name, out_, page_.substr(end)));
+      else if (missing != Missing::nothing)
+        outer = std::max(outer, Missing::text);
+    }
     out_ += shown;
-    if (index > 0) openings_[index - 1].incomplete |= incomplete || dropped_;
     while (openings_.size() > index) {
       counts_[static_cast<size_t>(openings_.back().kind)]--;
       openings_.pop_back();
@@ -151,10 +159,10 @@ class BlockStripper {
       if (run == 0 && dropped_) part_digits(end);
     }
     at_ = end;
-    if (run == 1) out_.push_back('}');  // longer runs that close nothing are debris
+    if (run == 1) out_.push_back('}');  // longer runs that close nothing are dropped
   }
 
-  // Digits on both sides of what is dropped are two numbers, not one.
+  // Digits on both sides of dropped text are two numbers, not one.
   void part_digits(size_t next) {
     const auto digit = [](char c) { return c >= '0' && c <= '9'; };
     if (next < page_.size() && digit(page_[next]) && !out_.empty() && digit(out_.back()))
@@ -162,7 +170,7 @@ class BlockStripper {
   }
 
   // |} ends a table at the start of a line, and at the end of one where a table is open; elsewhere
-  // it is left over from one.
+  // it is a remnant of one.
   void bar() {
     const std::string_view rest = page_.substr(at_);
     const bool braces = counts_[0] + counts_[1] > 0;
@@ -186,7 +194,7 @@ class BlockStripper {
     size_t i = from;
     while ((i = page_.find("</", i)) != std::string_view::npos) {
       const Tag closing = parse_tag(page_, i);
-      // </ref name="x"> closes nothing.
+      // </ref name="x"> does not close a reference.
       const size_t bare = std::string_view("</>").size() + name.size();
       if (closing.name == name && trim(page_.substr(i + bare - 1, closing.length - bare)).empty())
         return i;
@@ -196,8 +204,8 @@ class BlockStripper {
     return std::string_view::npos;
   }
 
-  // Where the content of an element without an end ends: with its paragraph, and with those behind
-  // it that begin as it does ("File:").
+  // Where the content of an element without an end tag ends: after its paragraph, and after
+  // following ones that begin as it does ("File:").
   size_t media_end(size_t from) const {
     constexpr size_t kLongestPrefix = 32;
     const size_t first = std::min(page_.find_first_not_of(" \t\n", from), page_.size());
@@ -226,7 +234,7 @@ class BlockStripper {
   void comment() {
     const size_t end = page_.find("-->", at_ + 4);
     at_ = end == std::string_view::npos ? page_.size() : end + 3;
-    // A comment alone on its line takes the line with it.
+    // A comment alone on its line is removed with the line.
     if ((out_.empty() || out_.back() == '\n') && at_ < page_.size() && page_[at_] == '\n') ++at_;
   }
 
@@ -240,7 +248,8 @@ class BlockStripper {
     at_ = content;
     if (tag.closing || tag.self_closing) return;
     const size_t end = find_closing(tag.name, content);
-    if (end == std::string_view::npos) {  // the tag alone goes, but for content that is never prose
+    if (end == std::string_view::npos) {  // only the tag is removed, except for content that is
+                                          // never prose
       if (contains(kMediaElements, tag.name)) at_ = media_end(content);
       return;
     }
@@ -257,17 +266,17 @@ class BlockStripper {
 
   void formula(std::string_view source) {
     if (options_.math == Math::source) out_ += shield(trim(source));
-    // Equal formulas share the number of the first of them, as WikiExtractor counts.
+    // Equal formulas have the number of the first, as in WikiExtractor.
     const int number = formulas_.try_emplace(std::string(source), ++formula_count_).first->second;
     if (options_.math == Math::placeholder)
       out_ += "formula" + shield("_") + std::to_string(number);
   }
 
-  // An opening that never closes takes the rest of its paragraph, innermost first. What stays
-  // gathers at the end of out_, so that every byte moves once.
+  // An opening that never closes removes the rest of its paragraph, innermost first. The text that
+  // stays is collected at the end of out_, so that every byte moves once.
   void drop_unclosed() {
-    size_t end = out_.size();   // what is before is not yet looked at
-    size_t kept = out_.size();  // from here on: nothing, or text that begins with a blank line
+    size_t end = out_.size();   // the text before it is not yet examined
+    size_t kept = out_.size();  // from here on: empty, or text that begins with a blank line
     for (size_t i = openings_.size(); i > 0; --i) {
       const size_t begin = openings_[i - 1].out_begin;
       const std::string_view part = std::string_view(out_).substr(begin, end - begin);

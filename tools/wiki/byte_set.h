@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// A set of bytes and the search for the first of them, which every pass over wikitext lives on:
-// sixteen bytes at a time where the processor has SSE2 (every x86-64 has), else one by one.
+// A set of bytes and the search for the first of them, which every pass over wikitext uses: sixteen
+// bytes at a time with SSE2 (every x86-64 has it), else one by one.
 #pragma once
 
 #include <array>
@@ -38,7 +38,7 @@ class ByteSet {
 };
 
 #if defined(__SSE2__)
-/// Which of sixteen bytes are in kSet: all bits of those, none of the others.
+/// Which of sixteen bytes are in kSet: all bits set in those, none in the others.
 template <const ByteSet& kSet>
 inline __m128i members(__m128i bytes) {
   static_assert(kSet.listed());
@@ -50,13 +50,13 @@ inline __m128i members(__m128i bytes) {
   return any(std::make_index_sequence<kSet.count()>());
 }
 
-/// Which of sixteen bytes are control characters of ASCII, but for DEL.
+/// Which of sixteen bytes are ASCII control characters, except DEL.
 inline __m128i controls(__m128i bytes) {
   return _mm_cmpeq_epi8(_mm_min_epu8(bytes, _mm_set1_epi8(0x1F)), bytes);
 }
 #endif
 
-/// Where the first byte of kSet, or with kControls the first control character, stands from `at`
+/// The place of the first byte of kSet, or with kControls of the first control character, from `at`
 /// on; text.size() if there is none.
 template <const ByteSet& kSet, bool kControls = false>
 inline size_t find_in(std::string_view text, size_t at) {

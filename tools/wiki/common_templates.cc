@@ -109,7 +109,7 @@ constexpr std::array<Row, 86> kRows = {{
     {"vr", "1"},
     {"zh-cn", "1"},
 }};
-// Those that stand for a character or two, whatever their arguments are.
+// Templates for one or two characters, whatever their arguments.
 constexpr std::array<Row, 30> kCharacters = {{
     {"!", "|"},
     {"'", "'"},
@@ -143,7 +143,7 @@ constexpr std::array<Row, 30> kCharacters = {{
     {"•", " • "},
 }};
 
-// Arguments of a call; links' own bars do not divide. "2=x" is the second value.
+// Arguments of a call; bars inside links do not separate. "2=x" is the second value.
 TemplateCall parse_call(std::string_view arguments) {
   constexpr size_t kMost = 64;
   TemplateCall call;
@@ -181,7 +181,7 @@ TemplateCall parse_call(std::string_view arguments) {
   return call;
 }
 
-// {{lc:Text}} and its kin.
+// {{lc:Text}} and similar functions.
 std::string changed_case(std::string_view name, std::string_view call) {
   const size_t colon = call.find(':');
   if (colon == std::string_view::npos) return {};
@@ -195,7 +195,7 @@ std::string changed_case(std::string_view name, std::string_view call) {
   return {};
 }
 
-// {{hlist|a|b}} stands on one line, {{ubl|a|b}} on several.
+// {{hlist|a|b}} is on one line, {{ubl|a|b}} on several.
 std::string list(const TemplateCall& call) {
   std::string text;
   if (!call.whole) return text;
@@ -229,7 +229,7 @@ std::string last_value(const TemplateCall& call) {
   return call.values.size() < 2 ? std::string() : std::string(call.values.back());
 }
 
-// {{convert}} whose result is the other unit's number alone would show a number without its unit.
+// A {{convert}} that shows only the converted number would show a number without its unit.
 std::string convert(const TemplateCall& call) {
   const std::string_view shown = call.get("disp");
   const bool alone = shown == "number" || shown == "output number only" || shown == "unit" ||
@@ -243,8 +243,8 @@ std::string convert_short(const TemplateCall& call) {
   return convert(with);
 }
 
-// {{wbr}} and {{shy|syl|la|ble}}: places where a line may break. The tag shows nothing, and parts
-// no digits.
+// {{wbr}} and {{shy|syl|la|ble}}: places where a line may break. They show nothing, and do not
+// separate digits.
 std::string line_break(const TemplateCall& call) {
   std::string text = "<wbr>";
   for (const std::string_view value : call.values) text += value;
@@ -270,15 +270,15 @@ constexpr std::array<ComputedTemplate, 12> kFunctions = {{
     {"wbr", line_break},
 }};
 
-// {{US$}} is the sign alone.
+// {{US$}} without arguments is the sign alone.
 std::string money(std::string_view sign, std::string_view arguments) {
   return arguments.empty() ? std::string(sign) : money_text(sign, parse_call(arguments.substr(1)));
 }
 
-// What is known of a name: a computed text, a sign before an amount, a row, or characters.
+// The entry for a name: a computed text, a sign before an amount, a row, or characters.
 struct Known {
   TemplateText text = nullptr;
-  bool number = false;  // a part of the text would be another number
+  bool number = false;  // a number: part of it would be another number
   std::string_view sign = {}, shown = {}, characters = {};
 };
 const std::unordered_map<std::string_view, Known>& known_templates() {
@@ -299,7 +299,7 @@ const std::unordered_map<std::string_view, Known>& known_templates() {
 }
 
 std::string shown_row(std::string_view name, std::string_view shown, const TemplateCall& call) {
-  // {{ill|fr|Titre}}, as it once was, and {{ill|Title|fr|Titre}}.
+  // {{ill|fr|Titre}}, the old form, and {{ill|Title|fr|Titre}}.
   const bool code_first =
       call.values.size() > 1 && call.at(1).size() <= 3 && ascii_lower(call.at(1)) == call.at(1);
   if ((name == "ill" || name.starts_with("interlanguage")) && code_first) shown = "2";
@@ -342,7 +342,7 @@ bool TemplateCall::only(size_t most, std::initializer_list<std::string_view> nam
   });
 }
 
-std::string common_template_text(std::string_view call, bool incomplete) {
+std::string common_template_text(std::string_view call, Missing missing) {
   constexpr size_t kLongest = 16 << 10;
   constexpr size_t kLongestName = 32;
   const size_t bar = std::min(call.find('|'), call.size());
@@ -354,8 +354,9 @@ std::string common_template_text(std::string_view call, bool incomplete) {
   const std::string_view name(lower.data(), written.size());
   const auto found = known_templates().find(name);
   Known known = found == known_templates().end() ? Known{} : found->second;
-  if (incomplete && known.number) return {};
+  if (missing != Missing::nothing && known.number) return {};
   if (!known.characters.empty()) return shield(known.characters);
+  if (missing == Missing::part_of_number) return {};
   const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
   if (!known.sign.empty()) return money(known.sign, call.substr(bar));
   if (known.text != nullptr) return known.text(parse_call(arguments));
@@ -363,6 +364,26 @@ std::string common_template_text(std::string_view call, bool incomplete) {
   if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
     known.shown = "1";
   return known.shown.empty() ? std::string() : shown_row(name, known.shown, parse_call(arguments));
+}
+
+Missing missing_between(std::string_view call, std::string_view before, std::string_view after) {
+  // Remarks on a number, not parts of it.
+  constexpr std::array<std::string_view, 17> kRemarks = {"#tag:ref",  "citation needed",
+                                                         "cite web",  "cn",
+                                                         "dead link", "efn",
+                                                         "fact",      "failed verification",
+                                                         "fn",        "note",
+                                                         "r",         "ref",
+                                                         "refn",      "rp",
+                                                         "sfn",       "update after",
+                                                         "when"};
+  const bool touches = (!before.empty() && is_digits(before.substr(before.size() - 1))) ||
+                       (!after.empty() && is_digits(after.substr(0, 1)));
+  if (!touches) return Missing::text;
+  const std::string name = ascii_lower(trim(call.substr(0, std::min<size_t>(call.find('|'), 32))));
+  const bool remark = name.starts_with("efn") || name.starts_with("ref ") ||
+                      std::find(kRemarks.begin(), kRemarks.end(), name) != kRemarks.end();
+  return remark ? Missing::text : Missing::part_of_number;
 }
 
 void drop_cut_number(std::string_view call, std::string_view after, std::string& before) {
@@ -373,7 +394,7 @@ void drop_cut_number(std::string_view call, std::string_view after, std::string&
   const bool tag = before.ends_with(kSup) && after.starts_with("</sup>");
   std::string_view kept = before;
   if (tag) kept.remove_suffix(kSup.size());
-  // A superscript behind any number but ten may be a note.
+  // A superscript after any number but ten may be a note.
   const bool power = (tag || name == "sup") && kept.ends_with("10");
   if (!power && std::find(kContinue.begin(), kContinue.end(), name) == kContinue.end()) return;
   while (!kept.empty() && is_digits(kept.substr(kept.size() - 1))) {

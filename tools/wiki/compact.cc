@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Third pass of wikitext.h: emphasis, headings, lists, empty sections, what removed templates leave
-// behind (empty brackets, doubled spaces), and the whole of clean().
+// Third pass of wikitext.h: emphasis, headings, lists, empty sections, remnants of removed
+// templates (empty brackets, doubled spaces); and clean() itself.
 
 #include <unicode/locid.h>
 #include <unicode/unistr.h>
@@ -14,7 +14,7 @@
 namespace wiki {
 namespace {
 
-constexpr char kShield = static_cast<char>(0xFE);  // never a byte of UTF-8
+constexpr char kShield = static_cast<char>(0xFE);  // never occurs in UTF-8
 constexpr ByteSet kMarkup("&<>[]{}|'=*#:;_-\n!~");
 
 struct Heading {
@@ -22,7 +22,7 @@ struct Heading {
   std::string_view title;
 };
 
-// == Title ==, with as many '=' on both sides (the shorter side counts).
+// == Title ==, with the same number of '=' on both sides (the shorter side counts).
 Heading parse_heading(std::string_view line) {
   line = trim(line);
   size_t left = std::min<size_t>(line.find_first_not_of('='), 7);
@@ -34,14 +34,14 @@ Heading parse_heading(std::string_view line) {
   return {left, trim(line.substr(left, line.size() - 2 * left))};
 }
 
-// A run of apostrophes that is a mark.
+// A run of apostrophes that marks emphasis.
 struct Run {
   size_t begin, length;
   bool italic, bold;
 };
 
-// Where both kinds of marks are odd in number, one of three apostrophes is an apostrophe and an
-// italic mark: the first behind a word of one letter, else behind a longer word, else behind a
+// If both kinds of marks are odd in number, one mark of three apostrophes is read as an apostrophe
+// and an italic mark: the first after a word of one letter, else after a longer word, else after a
 // space.
 void balance(std::string_view line, std::vector<Run>& runs) {
   const auto odd = [&](bool Run::*kind) {
@@ -65,7 +65,7 @@ void balance(std::string_view line, std::vector<Run>& runs) {
 }
 
 // ''italic'' becomes "italic", '''bold''' and '''''both''''' lose their marks. Runs pair within a
-// line. The result is the line itself or lies in `out`.
+// line. The result is the line itself or a view of `out`.
 std::string_view strip_emphasis(std::string_view line, std::string& out) {
   std::vector<Run> runs;
   for (size_t i = 0; i < line.size();) {
@@ -114,8 +114,8 @@ bool is_space(char c) { return c == ' ' || c == '\t' || c == '\r'; }
 #if defined(__SSE2__)
 constexpr size_t kWidth = 16;
 
-// Whether tidy() would leave the sixteen bytes at `at` behind `last` as they are: no space stands
-// behind another or behind an opening bracket, no mark behind either of these or another mark.
+// Whether tidy() would not change the sixteen bytes at `at`, which follow `last`: no space after
+// another or after an opening bracket, no mark after either of these or another mark.
 bool stays(const char* at, char last) {
   const __m128i bytes = _mm_loadu_si128(reinterpret_cast<const __m128i*>(at));
   const auto where = [&](char c) {
@@ -131,7 +131,7 @@ bool stays(const char* at, char last) {
 }
 #endif
 
-// What follows a point that ends no sentence: .45, .NET, an ellipsis.
+// Whether `rest` shows that the point before it does not end a sentence: .45, .NET, an ellipsis.
 bool begins_something(std::string_view rest) {
   if (rest.empty()) return false;
   const char c = rest.front();
@@ -139,8 +139,8 @@ bool begins_something(std::string_view rest) {
          rest.substr(0, 2) == " .";
 }
 
-// Removes what vanished markup leaves: runs of spaces, brackets around nothing, space before a
-// comma. The result lies in `out`, which is only ever made longer.
+// Removes remnants of removed markup: runs of spaces, empty brackets, space before a comma. The
+// result is a view of `out`, which only grows.
 std::string_view tidy(std::string_view line, std::string& out) {
   if (out.size() < line.size()) out.resize(line.size());
   char* const begin = out.data();
@@ -238,7 +238,7 @@ class Compactor {
 
   const CleanOptions& options_;
   std::string out_;
-  std::string unmarked_, tidied_;     // of the line at hand
+  std::string unmarked_, tidied_;     // of the current line
   std::vector<std::string> pending_;  // titles without text yet, by level
 };
 
@@ -274,7 +274,7 @@ std::string clean(std::string_view page, const Site& site, const CleanOptions& o
       compact_lines(strip_inline(strip_blocks(page, options), site, options), options);
   if (!options.html_safe)
     return compact.find(kShield) == std::string::npos ? std::move(compact) : unshield(compact);
-  // Tags that --links made are shielded too, so escaping before unshielding leaves them whole.
+  // Tags that --links made are shielded too, so escaping before unshielding does not change them.
   return options.links ? unshield(escape_html(compact)) : escape_html(unshield(compact));
 }
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Templates of common_templates.h that show dates, years and ages. An age up to now is of the day
-// the page is read, and not shown: the same dump gives the same bytes; an age between two dates is.
+// Templates of common_templates.h that show dates, years and ages. An age up to the present is not
+// shown, so that the same dump always gives the same bytes; an age between two dates is.
 // Source: the English Wikipedia's documentation of each template.
 
 #include <algorithm>
@@ -18,7 +18,7 @@ constexpr std::array<std::string_view, 12> kMonths = {
     "January", "February", "March",     "April",   "May",      "June",
     "July",    "August",   "September", "October", "November", "December"};
 
-// A year alone, with a month, or with a month and a day; zero: not given.
+// A year, a year and month, or a full date; zero: not given.
 struct Date {
   int year = 0, month = 0, day = 0;
 };
@@ -42,7 +42,7 @@ std::optional<int> to_month(std::string_view text) {
   return std::nullopt;
 }
 
-// Values `first` to `first` + 2: year, month, day. None: what is given is no date.
+// Values `first` to `first` + 2: year, month, day. None if these are not a date.
 std::optional<Date> to_date(const TemplateCall& call, size_t first) {
   const std::string_view month = call.at(first + 1), day = call.at(first + 2);
   Date date;
@@ -96,7 +96,7 @@ bool is_yes(std::string_view text) {
 }
 bool day_first(const TemplateCall& call) { return is_yes(call.get("df")); }
 
-// 49, or 49–50 where a month or a day is missing.
+// 49, or 49–50 if a month or a day is missing.
 std::string age(const Date& from, const Date& to) {
   const int years = to.year - from.year;
   const bool months = from.month != 0 && to.month != 0 && from.month != to.month;
@@ -133,7 +133,7 @@ std::string birth_year(const TemplateCall& call) {
   return date && call.only(2, {}) ? shown_date(*date, false) : std::string();
 }
 
-// {{birth-date and age|2 January 1950}}: the text as it is.
+// {{birth-date and age|2 January 1950}}: the text unchanged.
 std::string as_written(const TemplateCall& call) { return std::string(call.at(1)); }
 
 std::string death_text_and_age(const TemplateCall& call) {
@@ -142,7 +142,7 @@ std::string death_text_and_age(const TemplateCall& call) {
   return std::string(call.at(1)) + " (aged " + age(*birth, *death) + ")";
 }
 
-// {{age|1950|1|2|2000|3|4}} is a number; with one date it depends on the day of reading.
+// {{age|1950|1|2|2000|3|4}} is a number; with one date it depends on the present day.
 std::string age_between(const TemplateCall& call) {
   const std::optional<Date> from = to_date(call, 1), to = to_date(call, 4);
   if (!from || !to || !call.only(6, {})) return {};

@@ -144,7 +144,7 @@ bool PageSplitter::seek() {
   return begin_page();
 }
 
-/// <page> stands at offset_.
+/// There is a <page> at offset_.
 bool PageSplitter::begin_page() {
   page_begin_ = offset_;
   state_ = offset_ < end_ ? State::page : State::done;

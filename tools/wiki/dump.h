@@ -1,9 +1,8 @@
 // SPDX-License-Identifier: MIT
 // A MediaWiki export as a stream of pages. PageSplitter (one thread, in order) cuts the XML between
-// pages and keeps what is not whole for the next call; read_page (any thread) parses one page;
-// read_site parses the head. Escaping guarantees that "<page>" inside an article never looks like
-// the tag.
-// Not here: decompression (tools/stream), wikitext (wikitext.h).
+// pages and keeps an incomplete page for the next call; read_page (any thread) parses one page;
+// read_site parses the header. Escaping guarantees that "<page>" inside an article never looks like
+// the tag. Not here: decompression (tools/stream), wikitext (wikitext.h).
 // Source: MediaWiki export-0.10 and 0.11 schemas.
 #pragma once
 
@@ -19,24 +18,24 @@
 
 namespace wiki {
 
-/// The bytes are not an export, or not a whole one. The text says where (byte of the uncompressed
-/// XML) and why.
+/// The bytes are not an export, or not a complete one. The text says where (byte of the
+/// uncompressed XML) and why.
 struct DumpError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// Makes UTF-8 of an export that begins with a UTF-16 byte order mark (some tools write such);
-/// passes others through, without their UTF-8 mark. One thread; feed in order. Offsets in messages
-/// are those of the UTF-8.
+/// Converts an export with a UTF-16 byte order mark (some tools write such) to UTF-8; passes others
+/// through, without their UTF-8 mark. One thread; feed in order. Offsets in messages are those of
+/// the UTF-8.
 class Transcoder {
  public:
   /// Appends to `out`. Errors: DumpError for half a surrogate pair.
   void feed(std::string_view bytes, std::string& out);
-  /// Errors: DumpError when the last character is not whole, or all was too short to be XML.
+  /// Errors: DumpError if the last character is incomplete, or the input is too short to be XML.
   void finish() const;
-  /// Whether bytes pass as they are from here on, so that feed need not be called.
+  /// Whether bytes pass unchanged from here on, so that feed need not be called.
   bool passes() const { return encoding_ == Encoding::utf8; }
-  /// What is fed begins inside a UTF-8 export, and no mark is looked for.
+  /// The fed bytes will begin inside a UTF-8 export; no byte order mark is expected.
   void start_inside() { encoding_ = Encoding::utf8; }
 
  private:
@@ -44,7 +43,7 @@ class Transcoder {
   void unit(uint32_t unit, std::string& out);
 
   Encoding encoding_ = Encoding::unknown;
-  std::string kept_;  // bytes that are not yet a unit, or not yet a mark
+  std::string kept_;  // bytes of an incomplete code unit or byte order mark
   uint32_t high_surrogate_ = 0;
   int64_t units_ = 0;
 };
@@ -53,49 +52,49 @@ class Transcoder {
 struct PageXml {
   std::string xml;
   int64_t offset = 0;  ///< of <page> in the uncompressed XML
-  std::string defect;  ///< not empty: the page cannot be used, for this reason
+  std::string defect;  ///< if not empty: why the page cannot be used
 };
 
-/// One page as the dump has it. A page of several revisions gives the last one.
+/// One page of the dump. Of several revisions it has the last one.
 struct Page {
   std::string title;
   std::string text;
-  std::optional<int64_t> name_space;  ///< none in dumps before 2012: the title's prefix tells
+  std::optional<int64_t> name_space;  ///< none in dumps before 2012: the title's prefix gives it
   int64_t id = 0;
   int64_t revision_id = 0;
   bool redirect = false;
   std::string redirect_target;
 };
 
-/// Title that a page with this text leads to: a keyword of any of MediaWiki's languages and a link
-/// ("#REDIRECT [[Title]]"). None: it is no redirect.
+/// The title to which a page with this text redirects: a keyword of any of MediaWiki's languages
+/// and a link ("#REDIRECT [[Title]]"). None if it is not a redirect.
 std::optional<std::string> redirect_target(std::string_view text);
 
 /// Cuts the XML stream into pages, in order. One thread. Memory: one page, at most
-/// `max_page_bytes`, and what was fed.
+/// `max_page_bytes`, and the fed bytes.
 class PageSplitter {
  public:
   explicit PageSplitter(int64_t max_page_bytes) : max_page_bytes_(max_page_bytes) {}
 
-  /// What is fed begins at `offset`, inside an export: bytes before the first <page> are passed
-  /// over, since they belong to the part before. Call before feed.
+  /// The fed bytes will begin at `offset`, inside an export: bytes before the first <page> are
+  /// skipped, since they belong to the previous part. Call before feed.
   void start_inside(int64_t offset);
 
-  /// Pages that begin at `offset` or later are not wanted; done() once one was seen.
+  /// Pages that begin at `offset` or later are not wanted; done() is true once one was seen.
   void end_at(int64_t offset) { end_ = offset; }
-  /// The same with the next byte that is fed.
+  /// The same, from the next fed byte on.
   void end_here() { end_ = offset_ + static_cast<int64_t>(buffer_.size() - taken_); }
   bool done() const { return state_ == State::done; }
 
-  /// Takes the next bytes; appends the pages they complete. A page past the limit, or one that
-  /// never ends before the next begins, is appended with its defect. Errors: DumpError for what
-  /// stands between pages and is not space.
+  /// Takes the next bytes; appends the pages that they complete. A page over the limit, or one that
+  /// does not end before the next begins, is appended with its defect. Errors: DumpError for
+  /// anything but space between pages.
   void feed(std::string_view bytes, std::vector<PageXml>& pages);
 
   /// No more bytes follow. Errors: DumpError when </mediawiki> is missing: the dump is cut off.
   void finish(std::vector<PageXml>& pages);
 
-  /// What stands before the first page; whole once a page was appended, or after finish.
+  /// The XML before the first page; complete once a page was appended, or after finish.
   const std::string& head() const { return head_; }
 
  private:
@@ -113,33 +112,32 @@ class PageSplitter {
   int64_t max_page_bytes_;
   State state_ = State::head;
   std::string buffer_;   // from offset_ on
-  size_t taken_ = 0;     // bytes of buffer_ that are done
-  size_t searched_ = 0;  // bytes after taken_ in which the wanted tag is not
+  size_t taken_ = 0;     // processed bytes of buffer_
+  size_t searched_ = 0;  // bytes after taken_ that do not contain the wanted tag
   int64_t offset_ = 0;   // of buffer_[taken_] in the stream
   int64_t page_begin_ = 0;
   int64_t end_ = std::numeric_limits<int64_t>::max();
-  bool skipping_ = false;  // inside a page past the limit
+  bool skipping_ = false;  // inside a page over the limit
   std::string head_;
 };
 
 /// Parses one page. Errors: DumpError with place and reason, also for entity declarations and pages
-/// without title.
+/// without a title.
 Page read_page(const PageXml& page);
 
-/// The same, by expat alone: the law for read_page.
+/// The same, by expat alone: the reference for read_page.
 Page read_page_with_expat(const PageXml& page);
 
 /// Number of the page's namespace.
 int64_t namespace_of(const Page& page, const Site& site);
 
-/// Parses the head (<siteinfo>): base address and namespaces. A head without siteinfo gives English
-/// names.
-/// Errors: DumpError; a document type declaration is refused, since it could define entities that
-/// grow.
+/// Parses the header (<siteinfo>): base address and namespaces. Without siteinfo it gives English
+/// names. Errors: DumpError; a document type declaration is refused, since it could define entities
+/// that expand without bound.
 Site read_site(std::string_view head);
 
-/// One line of loose JSON, with its '\n': id, revid, url, title, text, as WikiExtractor names them.
-/// `text` is UTF-8; control characters, quotes and backslashes are escaped, nothing else.
+/// One line of loose JSON, with its '\n': id, revid, url, title, text, WikiExtractor's keys. `text`
+/// is UTF-8; only control characters, quotes and backslashes are escaped.
 std::string json_line(const Page& page, const Site& site, std::string_view text);
 
 }  // namespace wiki

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// What stands inside a page or the head of an export. Expat is the law; pages that are as plain as
-// every MediaWiki writes them are read by a scanner of a few dozen lines that must agree with it.
+// Parsing of a page and of the header of an export. Expat is the reference; pages as plain as
+// MediaWiki writes them are read by a scanner of a few dozen lines that must agree with it.
 
 #include <expat.h>
 #include <simdjson.h>
@@ -32,14 +32,13 @@ struct ParserDeleter {
 };
 using Parser = std::unique_ptr<std::remove_pointer_t<XML_Parser>, ParserDeleter>;
 
-// Collects what both kinds of document need: the path of open elements and the text of the
-// innermost.
-constexpr size_t kDeepest = 64;  // of elements; an export's stand six deep
+// Collects what both parsers need: the path of open elements and the text of the innermost.
+constexpr size_t kDeepest = 64;  // of nested elements; an export has six levels
 struct Collector {
   XML_Parser parser = nullptr;
   std::vector<std::string> path;
   std::string text;
-  std::string_view refusal;  // why XML is refused that is well-formed
+  std::string_view refusal;  // why well-formed XML is refused
 
   virtual ~Collector() = default;
   virtual void opened(std::string_view name, const char** attributes) = 0;
@@ -145,7 +144,7 @@ struct SiteCollector final : Collector {
   }
 };
 
-// What a JSON string must escape beside control characters.
+// The characters that a JSON string must escape besides control characters.
 constexpr ByteSet kEscaped("\"\\");
 
 void append_json_string(std::string_view text, std::string& out) {
@@ -179,8 +178,8 @@ void append_json_string(std::string_view text, std::string& out) {
 constexpr ByteSet kOdd("&<>\xEF");
 constexpr ByteSet kSpaces("\t\n");
 
-// Copies characters up to the first that is not certain to stand for itself; how many. XML forbids
-// control characters, or changes them, but for tabs and line ends. `to` has room for 16 more.
+// Copies characters up to the first that may be special, and returns their number. XML forbids or
+// changes control characters, except tabs and line ends. `to` has room for 16 more.
 size_t copy_plain(const char* from, size_t size, char* to) {
   const auto plain = [&](char c) {
     return !kOdd.has(c) && (static_cast<unsigned char>(c) > 0x1F || kSpaces.has(c));
@@ -201,7 +200,7 @@ size_t copy_plain(const char* from, size_t size, char* to) {
   return at;
 }
 
-// The entity at the front of `text`, 0 if it is none of XML's own, and its length.
+// The entity at the front of `text` and its length; 0 if it is not one of XML's own.
 char entity(std::string_view text, size_t& length) {
   const auto is = [&](const char(&name)[3], char character) {
     length = 4;
@@ -220,8 +219,7 @@ char entity(std::string_view text, size_t& length) {
   return 0;
 }
 
-// Content of an element that is characters and the five entities alone; false where expat must
-// judge it.
+// Decodes an element's content of characters and the five entities; false if expat must parse it.
 bool unescape(std::string_view xml, std::string& out) {
   constexpr size_t kRoom = 16;
   if (!simdjson::validate_utf8(xml.data(), xml.size())) return false;
@@ -249,13 +247,13 @@ bool unescape(std::string_view xml, std::string& out) {
   return true;
 }
 
-// Reads a page that is plain: one element that holds elements, attributes in double quotes,
-// characters and the five entities. Every export is; anything else is for expat.
+// Reads a plain page: one element with elements, attributes in double quotes, characters and the
+// five entities. All exports are like this; expat reads anything else.
 class PlainPage {
  public:
   PlainPage(std::string_view xml, PageCollector& collector) : xml_(xml), collector_(collector) {}
 
-  /// False: for expat, and the collector is to be cleared.
+  /// False if expat must read it; then the collector must be cleared.
   bool read() {
     if (!sees("<")) return false;
     while (true) {
@@ -295,7 +293,8 @@ class PlainPage {
     return at_ > begin;
   }
 
-  // Name and value, into attributes_. Other white space than spaces becomes one in a value.
+  // Reads name and value into attributes_. White space other than spaces becomes a space in a
+  // value.
   bool take_attribute() {
     std::string name, value;
     if (!take_name(name) || !take("=\"")) return false;
@@ -343,7 +342,7 @@ class PlainPage {
     return true;
   }
 
-  static constexpr size_t kMostAttributes = 16;  // each is compared with those before it
+  static constexpr size_t kMostAttributes = 16;  // each is compared with all earlier ones
 
   std::string_view xml_;
   PageCollector& collector_;
@@ -392,7 +391,7 @@ Site read_site(std::string_view head) {
   // The root element stays open: pages follow.
   collector.parse(head, 0, false);
   Site site = std::move(collector.site);
-  // English names are good on every wiki.
+  // English names are valid on every wiki.
   for (const auto& [name, number] :
        {std::pair{"file", 6}, {"image", 6}, {"media", -2}, {"category", 14}, {"template", 10}}) {
     if (number != 10) site.media_names.emplace_back(name);
@@ -402,7 +401,7 @@ Site read_site(std::string_view head) {
 }
 
 std::string json_line(const Page& page, const Site& site, std::string_view text) {
-  constexpr size_t kKeys = 256;  // about, with the address
+  constexpr size_t kKeys = 256;  // approximate size of the keys, with the address
   std::string line;
   line.reserve(text.size() + text.size() / 32 + page.title.size() + kKeys);
   line.append("{\"id\": \"").append(std::to_string(page.id)).append("\", \"revid\": \"");

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Parcels and batches. Backpressure is by empty parcels: oneTBB's pipeline gives one item for one,
-// so where one block holds many batches, the parcels behind it are read empty until it is done.
+// Parcels and batches. Empty parcels provide backpressure: each item of oneTBB's pipeline gives one
+// item, so if one block has many batches, the parcels after it stay empty until it is done.
 
 #include "tools/wiki/dump_stream.h"
 
@@ -15,7 +15,7 @@ constexpr size_t kReadBytes = 1 << 20;
 constexpr size_t kBatchBytes = 4 << 20;
 constexpr size_t kMostBehind = 8 << 20;
 
-// Blocks that unpack to more, which few honest dumps have, are unpacked one at a time.
+// Blocks that unpack to more than this, which few normal dumps have, are unpacked one at a time.
 constexpr size_t kLargeBlock = 2 << 20;
 
 }  // namespace
@@ -55,8 +55,8 @@ std::vector<PageXml> PageCutter::cut(Parcel parcel) {
   return batch;
 }
 
-/// Feeds the splitter a portion, so that it holds a page and not all that a hostile block unpacks
-/// to. False: there is nothing to feed.
+/// Feeds the splitter a portion, so that it holds a page and not everything that a hostile block
+/// unpacks to. False if there is nothing to feed.
 bool PageCutter::feed_more() {
   if (splitter_.done()) {
     finished_ = true;
@@ -108,7 +108,7 @@ void PageCutter::count_behind() {
   behind_ = size;
 }
 
-/// The head is read for all parts, from the front.
+/// The header is read for all parts, from the front.
 void PageCutter::start_range(const std::string& path, const stream::Range& range,
                              int64_t file_bytes, bool kept_packed) {
   const int64_t begin = range.begin(file_bytes);
@@ -123,13 +123,13 @@ void PageCutter::start_range(const std::string& path, const stream::Range& range
     if (begin > 0) splitter_.start_inside(0);
     return;
   }
-  constexpr int64_t kMarkBytes = 3;  // the splitter counts from behind the mark
+  constexpr int64_t kMarkBytes = 3;  // the splitter counts from after the byte order mark
   const int64_t shift = marked ? kMarkBytes : 0;
   if (begin > 0) splitter_.start_inside(begin - shift);
   if (end < file_bytes) splitter_.end_at(end - shift);
 }
 
-/// Reads the site from the front of the file. True when a UTF-8 byte order mark opens it.
+/// Reads the site from the front of the file. True if it begins with a UTF-8 byte order mark.
 bool PageCutter::read_head(const std::string& path) {
   stream::Input input(path);
   PageSplitter splitter(static_cast<int64_t>(kReadBytes));

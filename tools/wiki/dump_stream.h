@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// The serial ends of wiki-extract's pipeline before pages are cleaned. DumpReader reads the file
-// into parcels (text, or a packed bzip2 block), unpack() is for any thread, PageCutter makes pages
-// of parcels in order and gives them out in batches of bounded size.
-// Not here: the pipeline itself (extraction.h), XML (dump.h), bzip2 (tools/stream).
-// Memory: a parcel is at most a few MB but for what cannot be less: a page, or a block of bzip2
-// that unpacks to 45 MB, of which one at a time is held.
+// The serial stages of wiki-extract's pipeline before pages are cleaned. DumpReader reads the file
+// into parcels (text, or a packed bzip2 block), unpack() runs on any thread, PageCutter cuts
+// parcels into pages in order and returns them in batches of bounded size. Not here: the pipeline
+// itself (extraction.h), XML (dump.h), bzip2 (tools/stream).
+// Memory: a parcel is at most a few MB, except for a single page, or a bzip2 block that unpacks to
+// 45 MB; only one such block is held at a time.
 #pragma once
 
 #include <atomic>
@@ -24,44 +24,44 @@
 
 namespace wiki {
 
-/// Bytes read from a file. Not a std::string: those are written before they can be read into.
+/// Bytes read from a file. Not a std::string, which would be zeroed before it can be read into.
 struct ReadBytes {
   std::unique_ptr<char[]> memory;
   size_t size = 0;
   std::string_view view() const { return {memory.get(), size}; }
 };
 
-/// What is read from the dump in one go.
+/// A part of the dump that is read at once.
 struct Parcel {
   std::optional<stream::Bzip2Block> block;
   std::optional<stream::DecodedBlock> decoded;
   ReadBytes text;
-  bool last = false;    ///< nothing follows; may come several times
+  bool last = false;    ///< nothing follows; may be set on several parcels
   int64_t read_to = 0;  ///< packed bytes read so far, for the progress line
 };
 
 /// Decodes the block of a parcel, if it has one. Any thread.
 void unpack(Parcel& parcel, stream::Bzip2Decoder& decoder);
 
-/// Cuts what parcels hold into pages. One thread, in order; behind() and finished() may be asked by
-/// another.
+/// Cuts the bytes of parcels into pages. One thread, in order; another thread may call behind() and
+/// finished().
 class PageCutter {
  public:
-  /// `page_bytes_more`: added to each page's length where batches are measured, for what a page
-  /// may grow to.
+  /// `page_bytes_more` is added to each page's length when batches are measured, because a page may
+  /// grow.
   PageCutter(int64_t max_page_bytes, size_t page_bytes_more)
       : splitter_(max_page_bytes), page_bytes_more_(page_bytes_more) {}
 
-  /// Takes a parcel and gives the next batch of pages: some 4 MB, none where none is whole.
+  /// Takes a parcel and returns the next batch of pages: some 4 MB, or none if no page is complete.
   /// Errors: DumpError, stream::Bzip2Error.
   std::vector<PageXml> cut(Parcel parcel);
 
-  /// Known once a batch with pages, or the last, was given.
+  /// Valid once a batch with pages, or the last one, was returned.
   const Site& site() const { return site_; }
 
-  /// Bytes taken that are not given out: more parcels can wait.
+  /// Bytes taken but not yet returned: while there are many, no more parcels are needed.
   size_t behind() const { return behind_; }
-  /// All that is wanted is given out.
+  /// Everything wanted has been returned.
   bool finished() const { return finished_; }
 
   /// Reads only the pages that begin in `range` of the file `path` of `file_bytes`.
@@ -82,13 +82,13 @@ class PageCutter {
   Site site_;
   bool site_known_ = false;
   size_t page_bytes_more_;
-  int64_t range_end_ = -1;    // in the packed file; -1: all is wanted
+  int64_t range_end_ = -1;    // in the packed file; -1: everything is wanted
   bool range_ended_ = false;  // blocks of the next part are being read, for the last page
   std::deque<stream::DecodedBlock> blocks_;
   std::deque<ReadBytes> texts_;
-  std::string block_bytes_;  // of the block that is being fed
-  ReadBytes text_;           // or the text
-  size_t fed_ = 0;           // of either
+  std::string block_bytes_;  // of the current block
+  ReadBytes text_;           // or the current text
+  size_t fed_ = 0;           // bytes of either that were fed
   std::deque<PageXml> pages_;
   std::vector<PageXml> found_;
   std::atomic<size_t> behind_ = 0;
@@ -100,8 +100,8 @@ class DumpReader {
  public:
   DumpReader(const std::string& path, const stream::Range& range, PageCutter& cutter);
 
-  /// The next parcel, empty while the cutter is behind or when all is read; false: nothing more is
-  /// wanted. Errors: those of Input; stream::Bzip2Error, DumpError.
+  /// The next parcel; empty while the cutter is behind, or when everything is read. False if
+  /// nothing more is wanted. Errors: those of Input; stream::Bzip2Error, DumpError.
   bool next(Parcel& parcel);
 
   const std::string& name() const { return input_.name(); }

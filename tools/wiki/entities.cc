@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Decoding of character references. The table of names is generated: entities_tables.cc.
-// Windows-1252 numbers (&#150;) are decoded as browsers do, since old articles hold them.
+// Windows-1252 numbers (&#150;) are decoded as browsers do, since old articles have them.
 
 #include "tools/wiki/entities.h"
 
@@ -9,7 +9,7 @@
 namespace wiki {
 namespace {
 
-// What browsers make of &#128; to &#159; (WHATWG HTML, "numeric character reference end state").
+// How browsers decode &#128; to &#159; (WHATWG HTML, "numeric character reference end state").
 constexpr std::array<uint16_t, 32> kWindows1252 = {
     0x20AC, 0x81,   0x201A, 0x0192, 0x201E, 0x2026, 0x2020, 0x2021, 0x02C6, 0x2030, 0x0160,
     0x2039, 0x0152, 0x8D,   0x017D, 0x8F,   0x90,   0x2018, 0x2019, 0x201C, 0x201D, 0x2022,

@@ -22,8 +22,8 @@ extern const std::array<Entity, 253> kEntities;
 /// Appends the UTF-8 of `code_point` to `out`; surrogates and values past U+10FFFF become U+FFFD.
 void append_utf8(uint32_t code_point, std::string& out);
 
-/// Length in bytes of the reference that begins at text[at] ('&'), 0 if there is none; its UTF-8 is
-/// appended to `out` in the first case only.
+/// Length in bytes of the reference that begins at text[at] ('&'), 0 if there is none; if there is
+/// one, its UTF-8 is appended to `out`.
 size_t decode_entity(std::string_view text, size_t at, std::string& out);
 
 /// `text` with every reference decoded once.

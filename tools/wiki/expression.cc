@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // {{#expr:}}: decimal numbers, + - * / ^ e mod fmod round, comparisons, and or not, the constants e
 // and pi, and the functions of one number. Precedence as Help:Extension:ParserFunctions lists it;
-// what overflows is infinite and goes on, as in that extension's ExprParser.php. Recursion is
-// bounded by the nesting it allows.
+// an overflow gives infinity and is not an error, as in that extension's ExprParser.php. Recursion
+// is bounded by a limit on nesting.
 
 #include <algorithm>
 #include <array>
@@ -20,7 +20,8 @@ namespace {
 
 [[noreturn]] void fail(const char* what) { throw std::invalid_argument(what); }
 
-// As PHP makes an int of a double: without a sign of its own at zero, and 0 of what has no end.
+// Converts a double to an int as PHP does: zero has no sign, and values that are not finite become
+// 0.
 double whole(double x) { return std::isfinite(x) ? std::trunc(x) + 0.0 : 0.0; }
 
 double checked(bool defined, double result) {
@@ -121,7 +122,7 @@ class Expression {
     double left = sum();
     while (word("round")) {
       const double scale = std::pow(10.0, whole(sum())), product = left * scale;
-      // More digits than a number has change nothing.
+      // Rounding to more digits than a number has changes nothing.
       if (std::isfinite(product)) left = scale == 0 ? 0 : std::round(product) / scale;
     }
     return left;
@@ -164,7 +165,7 @@ class Expression {
     while (symbol("^")) left = std::pow(left, scaled());
     return left;
   }
-  // 2e3, 2 e (1+2): an operator like others, by which MediaWiki has its exponents.
+  // 2e3, 2 e (1+2): an operator like others, with which MediaWiki writes exponents.
   double scaled() {
     double left = unary();
     while (word("e")) left *= std::pow(10.0, unary());
@@ -191,7 +192,7 @@ class Expression {
     }
     return number();
   }
-  // Digits and points, of which the second ends the number unsaid, as in MediaWiki.
+  // Digits and points; a second point silently ends the number, as in MediaWiki.
   double number() {
     space();
     const size_t end = std::min(text_.find_first_not_of("0123456789.", at_), text_.size());
@@ -206,11 +207,11 @@ class Expression {
   int depth_ = 0;
 };
 
-// Fourteen digits; an exponent stands behind a fraction and has no zeros before it: 1.0E-5.
+// Fourteen digits; an exponent follows a fraction and has no leading zeros: 1.0E-5.
 std::string as_php(double value) {
   if (std::isnan(value)) return "NAN";
   char digits[64];
-  std::snprintf(digits, sizeof digits, "%.14G", value);  // INF and -INF are PHP's words, too.
+  std::snprintf(digits, sizeof digits, "%.14G", value);  // INF and -INF are also PHP's spelling.
   const std::string_view text(digits);
   const size_t e = text.find('E');
   if (e == std::string_view::npos) return digits;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Stages of extraction.h on oneTBB's pipeline. An item is born with a parcel of the dump, goes on
-// with a batch of pages, and carries what each stage makes of them to the last one.
+// Stages of extraction.h on oneTBB's pipeline. An item begins with a parcel of the dump, then has a
+// batch of pages, and carries each stage's result to the last one.
 
 #include "tools/wiki/extraction.h"
 
@@ -22,7 +22,7 @@
 namespace wiki {
 namespace {
 
-// What expansion may add to a page, where batches of pages are measured.
+// Allowance for what expansion may add to a page, when batches are measured.
 constexpr size_t kTemplatesAdd = 256 << 10;
 
 struct Defect {
@@ -36,7 +36,7 @@ struct Item {
   std::vector<Defect> defects;
   std::vector<Portion> portions;
   PageCounts counts;
-  int64_t read_to = 0;  // packed bytes read when the item was born
+  int64_t read_to = 0;  // packed bytes read when the item was created
 };
 using ItemPointer = std::shared_ptr<Item>;
 
@@ -64,7 +64,7 @@ class Extraction {
     const auto in_order = tbb::filter_mode::serial_in_order;
     const auto any_order = tbb::filter_mode::parallel;
     const int workers = static_cast<int>(options_.workers);
-    // The stage that runs alone needs a thread too where there is but one worker.
+    // The serial stage needs a thread too if there is only one worker.
     tbb::global_control limit(tbb::global_control::max_allowed_parallelism,
                               static_cast<size_t>(workers));
     tbb::task_arena arena(workers);
@@ -111,7 +111,7 @@ class Extraction {
     }
   }
 
-  // Names are known from the dump's head, before the first page.
+  // Names are known from the dump's header, before the first page.
   void choose_namespaces() {
     wanted_ = options_.namespaces;
     for (const std::string& name : options_.namespace_names) {
@@ -130,7 +130,7 @@ class Extraction {
     return item;
   }
 
-  // The site is known, and not written any more, once the cutter has given pages.
+  // The site is known, and no longer written, once the cutter has returned pages.
   ItemPointer clean_pages(ItemPointer item) {
     PageCounts& counts = item->counts;
     for (PageXml& held : item->pages) {
@@ -225,7 +225,7 @@ class Extraction {
   std::optional<DumpReader> reader_;
   std::vector<int64_t> wanted_;  // namespaces
   oneapi::tbb::enumerable_thread_specific<stream::Bzip2Decoder> decoders_;
-  // The planner's and the writer's.
+  // Used by the planning and the writing stage.
   PageFiles files_;
   PageCounts total_;
   int64_t defects_shown_ = 0;
@@ -251,13 +251,13 @@ TemplateStore load_templates(const std::string& path) {
   constexpr size_t kReadBytes = 1 << 20;
   stream::Input input(path);
   PageSplitter splitter(kLongestTemplate);
-  // The temporary file lies beside the templates' own, where there is room for such.
+  // The temporary file is beside the template file, where there is room for that much.
   TemplateStore store(std::filesystem::absolute(path).parent_path().string());
   std::vector<PageXml> pages;
   const auto take = [&] {
     for (const PageXml& xml : pages) {
       if (!xml.defect.empty())
-        continue;  // too long to be of use; the extraction itself reports defects
+        continue;  // too long to be used; the extraction itself reports defects
       const Page page = read_page(xml);
       // The prefix is the template namespace in the wiki's own language.
       const size_t colon = page.title.find(':');

@@ -2,8 +2,8 @@
 // The pipeline of wiki-extract: read, unpack, cut into pages, clean, write. bzip2 unpacks block by
 // block and pages are cleaned chunk by chunk, both on all workers; cutting and writing keep the
 // order of the dump.
-// Memory: two items a worker in flight, each a parcel of the dump or a batch of pages and what
-// became of them, of a size that dump_stream.h bounds whatever the dump holds.
+// Memory: two items in flight for each worker, each a parcel of the dump or a batch of pages with
+// its results; dump_stream.h bounds their size whatever the dump contains.
 #pragma once
 
 #include <array>
@@ -19,18 +19,18 @@
 
 namespace wiki {
 
-/// What is done with pages, and how.
+/// How pages are processed.
 struct ExtractOptions {
   std::string input = "-";
   stream::Range range = {};  ///< pages that begin in this part of the file; not whole: plain or bz2
   CleanOptions clean;
   PageFilesOptions files;
   std::vector<int64_t> namespaces = {0};     ///< pages of other namespaces are dropped
-  std::vector<std::string> namespace_names;  ///< kept too, by the names in the dump's head
+  std::vector<std::string> namespace_names;  ///< kept too, by the names in the dump's header
   bool redirects = false;                    ///< keep redirects, with empty texts
   int64_t min_text_length = 0;               ///< characters; shorter texts are filtered
   int64_t max_page_bytes = 16 << 20;         ///< of XML; longer pages are rejected
-  bool skip_defects = false;                 ///< go on past pages that cannot be read
+  bool skip_defects = false;                 ///< skip pages that cannot be read
   int64_t workers = 1;
   const TemplateStore* templates = nullptr;  ///< null: calls are not expanded
   bool collect_templates = false;  ///< write the XML of the template pages instead of texts
@@ -43,13 +43,13 @@ struct PageCounts {
   int64_t sum() const { return written + redirects + other_namespaces + filtered + rejected; }
 };
 
-/// Runs the whole extraction and gives the counts, of which in == sum() was checked.
-/// Errors: std::runtime_error `path: byte N: reason` for a dump that cannot be read on, or for the
+/// Runs the whole extraction and returns the counts, after checking in == sum(). Errors:
+/// std::runtime_error `path: byte N: reason` for a dump that cannot be read further, or for the
 /// first page that cannot be used unless skip_defects; std::system_error for files.
 PageCounts extract(const ExtractOptions& options, cli::Console& console);
 
-/// Makes a template file at `path` from the dump of `options`: an export that holds its template
-/// pages alone.
+/// Makes a template file at `path` from the dump of `options`: an export with only its template
+/// pages.
 void collect_templates(ExtractOptions options, const std::string& path, cli::Console& console);
 
 /// Reads a template file, ours or WikiExtractor's (pages without a root element).

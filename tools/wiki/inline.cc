@@ -12,7 +12,7 @@ namespace wiki {
 namespace {
 
 constexpr size_t kDeepestLink = 64;
-constexpr size_t kLongestTarget = 1024;  // of MediaWiki: 255 bytes and a section
+constexpr size_t kLongestTarget = 1024;  // MediaWiki's limit: 255 bytes and a section
 constexpr std::array<std::string_view, 9> kSchemes = {
     "http://", "https://", "ftp://", "//", "mailto:", "news:", "irc://", "gopher://", "sftp://"};
 
@@ -71,11 +71,11 @@ class InlineStripper {
   }
 
  private:
-  // <sup> or <sub> whose end has not come.
+  // An open <sup> or <sub>.
   struct Script {
     bool above;
     size_t begin;     // of its content, in out_
-    size_t openings;  // of links around it
+    size_t openings;  // number of links around it
   };
   struct Opening {
     bool internal;
@@ -164,8 +164,8 @@ class InlineStripper {
     literal(1);
   }
 
-  // A link to an article that shows its target or its label stays where it stands in out_. False:
-  // another one.
+  // A link to an article that shows its target or its label: its text is already in place in out_.
+  // False for other links.
   bool plain_link(const Opening& opening) {
     const std::string_view content = std::string_view(out_).substr(opening.begin);
     const bool piped = opening.first_pipe != std::string::npos;
@@ -210,7 +210,8 @@ class InlineStripper {
       if (const size_t bracket = label.find(" ("); bracket != std::string::npos)
         label.resize(bracket);
     }
-    // What is longer than a title can be is none; links in it would double with each level.
+    // A target longer than a title can be is not a title; links in it would double the text with
+    // each level.
     if (options_.links && target.size() <= kLongestTarget) {
       out_ += shield("<a href=\"" + percent_encoded(target) + "\">") + label + shield("</a>");
     } else {
@@ -231,7 +232,7 @@ class InlineStripper {
     if (std::find(kBlocks.begin(), kBlocks.end(), tag.name) != kBlocks.end()) out_.push_back('\n');
   }
 
-  // Digits on both sides of what is not shown are two numbers.
+  // Digits on both sides of text that is not shown are two numbers.
   void part_digits() {
     const auto digit = [](char c) { return c >= '0' && c <= '9'; };
     if (!out_.empty() && digit(out_.back()) && at_ < text_.size() && digit(text_[at_]))
@@ -247,7 +248,7 @@ class InlineStripper {
     }
   }
 
-  // The mark of emphasis that ends in a script and began before it, or the other way round.
+  // The mark of an emphasis that ends in a script but began before it, or the other way round.
   static std::string unpaired_mark(std::string_view content) {
     size_t runs = 0, last = 0;
     for (size_t i = content.find("''"); i != std::string_view::npos;
@@ -258,8 +259,8 @@ class InlineStripper {
     return std::string(runs % 2 == 1 ? last : 0, '\'');
   }
 
-  // The innermost script ends; what is behind `end` is no part of it. One that begins in a link and
-  // ends in another, or the other way round, stays as it is.
+  // The innermost script ends; text after `end` is not part of it. One that begins in a link and
+  // ends in another, or the other way round, is not changed.
   void end_script(size_t end) {
     constexpr size_t kSeen = 16;
     const Script script = scripts_.back();
@@ -281,7 +282,7 @@ class InlineStripper {
     out_.append(shown).append(mark).append(rest);
   }
 
-  // Scripts without an end have one word.
+  // A script without an end tag applies to one word.
   void end_scripts() {
     while (!scripts_.empty()) {
       const size_t begin = scripts_.back().begin;
@@ -312,7 +313,8 @@ class InlineStripper {
     literal(1);
   }
 
-  // A link ends with its paragraph. Captions of files may hold several; they end with the section.
+  // An unclosed link ends with its paragraph. Captions of files may have several paragraphs; they
+  // end with the section.
   void unclosed(bool section_ends) {
     while (!openings_.empty()) {
       const std::string_view content = std::string_view(out_).substr(openings_.back().begin);
@@ -342,8 +344,8 @@ class InlineStripper {
     literal(1);
   }
 
-  // -{zh-hans:...; zh-hant:...}- shows one of its variants: the first. What is shown may hold links
-  // and further variants.
+  // -{zh-hans:...; zh-hant:...}- shows one of its variants: the first. The shown text may contain
+  // links and further variants.
   void variant() {
     if (!sees("-{")) return literal(1);
     if (!paired_) pair_variants();
@@ -364,8 +366,8 @@ class InlineStripper {
     out_ += trim(shown.run());
   }
 
-  // What may stand before the bar of -{A|...}-: letters of rules (T and H show nothing, nor does a
-  // lone -), or languages.
+  // What may be before the bar of -{A|...}-: letters of rules (T and H show nothing, nor does a
+  // single -), or languages.
   static bool are_flags(std::string_view text) {
     while (!text.empty()) {
       const std::string_view flag = trim(text.substr(0, text.find(';')));
@@ -408,7 +410,7 @@ class InlineStripper {
     paired_ = true;
   }
 
-  static constexpr int kDeepestVariant = 8;  // each is read again inside the one around it
+  static constexpr int kDeepestVariant = 8;  // each is read again inside the enclosing one
 
   std::string_view text_;
   const Site& site_;
@@ -417,7 +419,7 @@ class InlineStripper {
   size_t at_ = 0;
   std::vector<Opening> openings_;
   std::vector<Script> scripts_;
-  std::vector<std::pair<size_t, size_t>> variants_;  // by their beginnings
+  std::vector<std::pair<size_t, size_t>> variants_;  // sorted by their beginnings
   size_t next_pair_ = 0;
   bool paired_ = false;
   int depth_ = 0;  // of variants around this text
@@ -425,7 +427,7 @@ class InlineStripper {
 
 }  // namespace
 
-// ~~~, ~~~~ and ~~~~~ are signatures, which a page that was saved holds by mistake alone.
+// ~~~, ~~~~ and ~~~~~ are signatures, which a saved page contains only by mistake.
 static std::string without_signatures(std::string_view text) {
   std::string out;
   for (size_t i = 0; i < text.size();) {

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // {{convert}} of common_templates.h: the first measure as a reader sees it ("5 miles", "2 to 3
-// °C"), without its translation into other units. What is not known of units stays as it was
-// written. Source: the English Wikipedia's documentation of Template:Convert.
+// °C"), without its conversion into other units. Unknown units are shown as written. Source: the
+// English Wikipedia's documentation of Template:Convert.
 
 #include <algorithm>
 #include <array>
@@ -14,7 +14,7 @@ namespace {
 
 struct Unit {
   std::string_view code;
-  std::string_view one;  // empty: the symbol is used in running text too
+  std::string_view one;  // empty: running text uses the symbol too
   std::string_view many;
   std::string_view symbol;
 };
@@ -91,7 +91,7 @@ struct Words {
 };
 constexpr std::array<Words, 4> kPowers = {
     {{"e3", "thousand "}, {"e6", "million "}, {"e9", "billion "}, {"e12", "trillion "}}};
-// Letters of these stand before a few units alone: Mm is not a million metres.
+// These prefixes apply to a few units only: Mm is not a million metres.
 constexpr std::array<Words, 4> kLetters = {
     {{"k", "thousand "}, {"M", "million "}, {"G", "billion "}, {"T", "trillion "}}};
 constexpr std::array<std::string_view, 4> kLettered = {"oilbbl", "bbl", "cuft", "USgal"};
@@ -161,7 +161,7 @@ bool may_be_number(std::string_view text) {
   });
 }
 
-// Whether a unit stands glued to a number: 5ft6in, 10e3km; but not 1.5e3.
+// Whether a unit directly follows a number: 5ft6in, 10e3km; but not 1.5e3.
 bool holds_unit(std::string_view text) {
   const auto digit = [&](size_t i) { return i < text.size() && is_digits(text.substr(i, 1)); };
   const auto letter = [&](size_t i) {
@@ -185,7 +185,7 @@ bool is_fraction(std::string_view number) {
 
 enum class Form { words, symbols, adjective };
 
-// Takes the front of `code` that is one of `rows`' codes and gives its words.
+// Removes a code of `rows` from the front of `code` and returns its words.
 template <size_t N>
 std::string_view take_front(const std::array<Words, N>& rows, std::string_view& code) {
   for (const Words& row : rows) {
@@ -196,7 +196,7 @@ std::string_view take_front(const std::array<Words, N>& rows, std::string_view& 
   return {};
 }
 
-// The unit behind its number, with what is between.
+// The unit after its number, with the separator.
 std::string shown_unit(std::string_view code, std::string_view number, Form form) {
   const std::string as_written = " " + std::string(code);
   std::string_view left = code;
@@ -255,7 +255,7 @@ std::string converted(std::string_view arguments, const std::vector<std::string_
       text += between->words;
       continue;
     }
-    // A word between two numbers that is not known stays as it is: neither number is lost.
+    // An unknown word between two numbers is shown unchanged: neither number is lost.
     const bool range = i + 3 < values.size() && is_number(values[i + 2]) &&
                        !is_number(values[i + 3]) && unit_of(values[i + 1]) == nullptr &&
                        values[i + 1].find('/') == std::string_view::npos;
@@ -264,7 +264,7 @@ std::string converted(std::string_view arguments, const std::vector<std::string_
       continue;
     }
     text += shown_unit(values[i + 1], values[i], form);
-    // 6 ft 2 in, whatever the units; one number alone behind the unit says how to round.
+    // 6 ft 2 in, whatever the units; a single number after the unit says how to round.
     const bool compound = i + 3 < values.size() && is_number(values[i + 2]) &&
                           !values[i + 3].empty() && !is_number(values[i + 3]);
     if (!compound) break;

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // Templates of common_templates.h that show numbers: measured values, fractions, powers, roots,
-// formulas of chemistry, money. Each knows all arguments that change what is shown; a call with
+// formulas of chemistry, money. Each implements all arguments that change its text; a call with
 // others shows nothing, so that no number is cut. Dates are in dates.cc, measures in measures.cc.
 // Source: the English Wikipedia's documentation of each template.
 
@@ -19,7 +19,7 @@ constexpr std::string_view kDigits = "0123456789";
 
 bool has_digit(std::string_view text) { return text.find_first_of(kDigits) != text.npos; }
 
-// Without a sign at its front.
+// The number without its sign.
 std::string_view unsigned_part(std::string_view number) {
   if (number.starts_with('-') || number.starts_with('+')) return trim(number.substr(1));
   for (const std::string_view sign : {kMinus, std::string_view("&minus;")}) {
@@ -39,7 +39,8 @@ std::string power_of_ten(std::string_view exponent, std::string_view base = "10"
   return std::string("×").append(base).append("^").append(signed_number(exponent));
 }
 
-// Whether text is one thing, to be read as such behind a stroke or a root: 12, 1.5, x, ''x'', π.
+// Whether text is a single number or symbol that needs no brackets after a stroke or a root: 12,
+// 1.5, x, ''x'', π.
 bool is_atom(std::string_view text) {
   while (text.starts_with('\'') && text.ends_with('\'') && text.size() > 2)
     text = text.substr(1, text.size() - 2);
@@ -53,7 +54,7 @@ std::string in_brackets(std::string_view text) {
   return is_atom(text) ? std::string(text) : "(" + std::string(text) + ")";
 }
 
-// strip_inline shows it as 1/2, behind a digit with a space before.
+// strip_inline shows it as 1/2, after a digit with a space before it.
 std::string fraction(std::string_view above, std::string_view below) {
   const bool sum = above.find_first_of("+- /*") != above.npos || above.find(kMinus) != above.npos;
   return "<sup>" + (sum ? in_brackets(above) : std::string(above)) + "</sup>/<sub>" +
@@ -69,7 +70,7 @@ std::string frac(const TemplateCall& call) {
   return std::string(call.at(1)) + " " + fraction(call.at(2), call.at(3));
 }
 
-// {{1/2}}, {{half}}: the name says the fraction.
+// {{1/2}}, {{half}}: the name gives the fraction.
 template <char kAbove, char kBelow>
 std::string fixed_fraction(const TemplateCall&) {
   return fraction(std::string(1, kAbove), std::string(1, kBelow));
@@ -84,7 +85,7 @@ std::string root(const TemplateCall& call) {
   return in_brackets(call.at(1)) + "^(1/" + in_brackets(index) + ")";
 }
 
-// A unit's code, in which a digit behind a letter is an exponent: m/s2 is m/s^2.
+// A unit's code, in which a digit after a letter is an exponent: m/s2 is m/s^2.
 std::string unit_text(std::string_view code) {
   constexpr std::array<std::pair<std::string_view, std::string_view>, 9> kNamed = {{{"deg", "°"},
                                                                                     {"degC", "°C"},
@@ -125,7 +126,7 @@ std::string spaced_unit(std::string_view unit, std::string_view per) {
   return tight ? text : " " + text;
 }
 
-// One number of {{val}}, which may hold its own exponent: 1.5e3.
+// One number of {{val}}, which may have its own exponent: 1.5e3.
 struct Number {
   std::string digits;
   std::string exponent;  // of ten; empty: none
@@ -177,7 +178,7 @@ class Value {
     return exponent.empty() ? std::string() : power_of_ten(exponent);
   }
 
-  // What stands between two numbers, with its spaces.
+  // The word between two numbers, with its spaces.
   static std::string joined(std::string_view word) {
     if (word == "-" || word == "–") return "–";
     if (word == "/") return "/";
@@ -228,7 +229,7 @@ class Value {
 
 std::string val(const TemplateCall& call) { return Value(call).text(); }
 
-// {{gaps|1.602|176|(40)|e=-19|u=C}}: the gaps are of style, not of text.
+// {{gaps|1.602|176|(40)|e=-19|u=C}}: the gaps are style, not text.
 std::string gaps(const TemplateCall& call) {
   if (!call.only(call.values.size(), {"lhs", "e", "base", "u", "gap"})) return {};
   std::string out;
@@ -280,7 +281,7 @@ std::string plus_minus(const TemplateCall& call) {
   return stacked(call.at(1), call.at(2));
 }
 
-// The line above the digits that repeat: 0.{{overline|3}} is not 0.3.
+// The overline of repeating digits: 0.{{overline|3}} is not 0.3.
 std::string overline(const TemplateCall& call) {
   const std::string_view text = call.at(1);
   if (!has_digit(text)) return std::string(text);
@@ -293,8 +294,8 @@ std::string overline(const TemplateCall& call) {
   return out;
 }
 
-// {{chem|SO|4|2-}}: a number behind a formula's letters is below, one with a sign above, and the
-// numbers before the letters are an isotope's.
+// {{chem|SO|4|2-}}: a number after a formula's letters is a subscript, one with a sign a
+// superscript, and numbers before the letters are an isotope's.
 std::string chem(const TemplateCall& call) {
   if (!call.only(call.values.size(), {"link", "auto", "disp"})) return {};
   std::string out;
@@ -372,7 +373,7 @@ std::string numero(const TemplateCall& call) {
   return call.only(1, {}) ? "No. " + std::string(call.at(1)) : std::string();
 }
 
-// {{USS|Enterprise|CVN-65}}: the number stands behind the name, unless the third value says not.
+// {{USS|Enterprise|CVN-65}}: the number follows the name, unless the third value says otherwise.
 template <const char* kPrefix>
 std::string ship(const TemplateCall& call) {
   const std::string_view name = call.at(1), hull = call.at(2), form = call.at(3);
@@ -426,7 +427,7 @@ constexpr std::array<std::pair<std::string_view, std::string_view>, 18> kMultipl
     {"hundred", ""},
 }};
 
-// Whether the named arguments of a money template change how the amount is shown alone.
+// Whether the named arguments of a money template only change how the amount is shown.
 bool only_style(const TemplateCall& call, size_t most) {
   return call.only(
       most, {"link",     "linked", "nolink", "long",  "year",    "about",      "round", "r",
@@ -434,7 +435,7 @@ bool only_style(const TemplateCall& call, size_t most) {
              "sortable", "type",   "amount", "debug", "cursign", "passthrough"});
 }
 
-// The sign, the amount and its multiplier, which may be a year instead; empty where it is neither.
+// The sign, the amount and its multiplier, in whose place a year may be; empty if it is neither.
 std::string with_sign(std::string_view sign, std::string_view amount, std::string_view multiplier) {
   if (amount.empty()) return {};
   std::string text = std::string(sign).append(amount);
@@ -456,7 +457,7 @@ std::string currency(const TemplateCall& call) {
   return money == kMoney.end() ? std::string() : with_sign(money->sign, amount, call.at(3));
 }
 
-// {{INRConvert|5|c}} without its translation into dollars.
+// {{INRConvert|5|c}} without its conversion into dollars.
 std::string rupees(const TemplateCall& call) { return with_sign("₹", call.at(1), call.at(2)); }
 
 constexpr std::array<ComputedTemplate, 46> kRows = {{

@@ -81,7 +81,7 @@ void PageFiles::open(int64_t file) {
   output_ = std::make_unique<indexed::OutputFile>(path.string(), options_.existing);
 }
 
-/// Marks the folder before its first file, unless that file is a finished run's and stays.
+/// Marks the folder before its first file, unless that file is from a finished run and is kept.
 void PageFiles::begin_folder() {
   namespace fs = std::filesystem;
   const fs::path mark = fs::path(options_.folder) / kUnfinished;
@@ -91,7 +91,7 @@ void PageFiles::begin_folder() {
   }
   const fs::path first = fs::path(options_.folder) / page_file_name(0);
   const bool there = fs::exists(first) || fs::exists(first.string() + ".bz2");
-  if (there && options_.existing == indexed::Existing::refuse) return;  // which refuses it
+  if (there && options_.existing == indexed::Existing::refuse) return;  // which will refuse it
   fs::create_directories(options_.folder);
   indexed::OutputFile(mark.string(), indexed::Existing::replace).commit();
 }

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
 // Where extracted pages go: stdout, or files AA/wiki_00, AA/wiki_01, ..., AB/wiki_00 of a given
-// size in a folder, as WikiExtractor lays them. Which page goes into which file depends on sizes
-// alone, so any number of workers writes the same files. plan() is cheap and serial, pack() is for
-// any thread, write() is serial again.
+// size in a folder, like WikiExtractor's. Only sizes decide which page goes into which file, so any
+// number of workers writes the same files. plan() is cheap and serial, pack() may run on any
+// thread, write() is serial.
 #pragma once
 
 #include <cstdint>
@@ -22,12 +22,13 @@ struct PageFilesOptions {
   std::string head, tail;
   std::string folder;  ///< "-": stdout
   int64_t file_bytes =
-      1 << 20;            ///< a file that holds something is not filled past this; 0: a file a page
+      1 << 20;            ///< a page that would pass this begins a new file; 0: one file for each
+                          ///< page
   bool compress = false;  ///< bzip2, and names end in .bz2
   indexed::Existing existing = indexed::Existing::refuse;
 };
 
-/// Lines that go into one file, one behind the other.
+/// Consecutive lines of one file.
 struct Portion {
   int64_t file = 0;
   std::string bytes;
@@ -36,26 +37,26 @@ struct Portion {
 /// AA/wiki_00 for 0, AB/wiki_00 for 100; past ZZ the folder's name grows by a letter.
 std::string page_file_name(int64_t file);
 
-/// bzip2 of `bytes` as one whole stream; streams one behind the other are a valid file. Any thread.
+/// bzip2 of `bytes` as one complete stream; concatenated streams are a valid file. Any thread.
 std::string bzip2_packed(std::string_view bytes);
 
-/// Writes portions. One thread. A file has its name once the next begins, or at finish(). Until
-/// then the folder holds kUnfinished, so that after a run that ended early, by whatever cause, the
-/// same one goes through: files that it left whole are compared, not refused.
+/// Writes portions. One thread. A file gets its name when the next begins, or at finish(). Until
+/// then the folder contains kUnfinished, so that after a run that ended early, for whatever reason,
+/// the same one succeeds: files that it completed are compared, not refused.
 class PageFiles {
  public:
   static constexpr std::string_view kUnfinished = ".unfinished";
 
   explicit PageFiles(PageFilesOptions options) : options_(std::move(options)) {}
 
-  /// Says which file each line goes to. Call in the order of the pages. What is to be compressed is
-  /// held until there is a block's worth, so that the files depend on the lines alone.
+  /// Decides which file each line goes to. Call in the order of the pages. Lines to be compressed
+  /// are held until they fill a block, so that the files depend only on the lines.
   std::vector<Portion> plan(const std::vector<std::string>& lines);
 
   /// Errors: std::system_error of the file or of stdout.
   void write(const std::vector<Portion>& portions);
 
-  /// Writes what plan() holds and commits the last file. Without it the file under work is removed.
+  /// Writes what plan() holds and commits the last file. Without it the unfinished file is removed.
   void finish();
 
   int64_t files() const { return open_file_ + 1; }
@@ -68,8 +69,8 @@ class PageFiles {
 
   PageFilesOptions options_;
   int64_t planned_file_ = 0;
-  int64_t planned_bytes_ = 0;  // in the file that plan() is at
-  Portion portion_;            // of that file, not yet given out
+  int64_t planned_bytes_ = 0;  // in plan()'s current file
+  Portion portion_;            // of that file, not yet returned
   int64_t open_file_ = -1;
   int64_t bytes_written_ = 0;
   std::unique_ptr<indexed::OutputFile> output_;

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Redirects told by their text (dump.h): the keyword of MediaWiki's languages and a link. Dumps of
-// before 2009, and of other programs, have no <redirect> element. Source: the keywords in
-// MediaWiki's message files, of languages that have a Wikipedia.
+// Redirects recognised by their text (dump.h): a keyword of one of MediaWiki's languages and a
+// link. Dumps from before 2009, and of other programs, have no <redirect> element. Source: the
+// keywords in MediaWiki's message files, for languages that have a Wikipedia.
 
 #include <algorithm>
 #include <array>
@@ -11,7 +11,7 @@
 namespace wiki {
 namespace {
 
-// Behind the '#', by fold_case.
+// Without the '#', in fold_case's form.
 constexpr std::array<std::string_view, 138> kKeywords = {
     "aanstuur",
     "adkas",
@@ -153,7 +153,8 @@ constexpr std::array<std::string_view, 138> kKeywords = {
     "넘겨주기",
 };
 
-// The keyword at the front of `text`, behind its '#'; a space in it may be one of the page's.
+// Length of the keyword at the front of `text`, after its '#'; a space in it may be any of the
+// page's.
 size_t keyword_length(std::string_view text) {
   const size_t end = std::min(text.find_first_of("[:\n"), text.size());
   const std::string_view word = trim(text.substr(0, end));

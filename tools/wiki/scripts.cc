@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // How <sup> and <sub> read in plain text (wikitext.h), so that no number changes: 10<sup>6</sup> is
-// 10^6, 5<sup>1</sup>/<sub>2</sub> is 5 1/2, 101<sub>2</sub> is 101_2. What is usual without marks
-// stays so: H<sub>2</sub>O, 1<sup>st</sup>, <sup>14</sup>C, Na<sup>+</sup>.
+// 10^6, 5<sup>1</sup>/<sub>2</sub> is 5 1/2, 101<sub>2</sub> is 101_2. Text that is usually written
+// without marks has none: H<sub>2</sub>O, 1<sup>st</sup>, <sup>14</sup>C, Na<sup>+</sup>.
 
 #include <algorithm>
 #include <array>
@@ -32,10 +32,10 @@ std::string plain(std::string_view content) {
   return out;
 }
 
-// What a script stands behind.
+// The text before a script.
 struct Base {
-  char last = ' ';      // its last byte, ' ' if nothing is there that it could belong to
-  bool alone = false;   // a letter with no other before it
+  char last = ' ';      // its last byte, ' ' if the script cannot belong to it
+  bool alone = false;   // a single letter
   bool spaced = false;  // a digit, and a space
 };
 
@@ -71,7 +71,8 @@ bool is_greek(std::string_view text, size_t at) {
   return at + 1 < text.size() && (text[at] == '\xCE' || text[at] == '\xCF');
 }
 
-// Letters that stand for numbers, behind `base`. Those of words do not: 1st, 2e, Mr, 12h.
+// Whether the letters are variables, given `base` before them. Parts of words are not: 1st, 2e, Mr,
+// 12h.
 bool are_variables(std::string_view text, const Base& base) {
   const bool capital = is_upper(base.last);
   if (text.empty() || text.size() > 4) return false;
@@ -90,7 +91,7 @@ bool are_variables(std::string_view text, const Base& base) {
   return true;
 }
 
-// Something with an operation in it: n+1, 2−k, but not 2−, −1 or semi-final.
+// Whether it has an operation: n+1, 2−k, but not 2−, −1 or semi-final.
 bool is_sum(std::string_view text) {
   size_t longest = 0, run = 0;
   for (const char c : text) {
@@ -123,7 +124,7 @@ bool is_atom(std::string_view text) {
   return text.size() == 1 || (text.size() == 2 && is_greek(text, 0));
 }
 
-// `text` behind its mark, in brackets where what follows would be read with it.
+// `text` after its mark, in brackets if the text that follows would be read as part of it.
 std::string marked(char mark, const std::string& text, std::string_view after) {
   const bool joins = is_digit(text.back()) && !after.empty() && is_digit(after.front());
   const bool bracketed = text.front() == '(' && text.find(')') == text.size() - 1;

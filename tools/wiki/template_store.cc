@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Records of templates, in memory and behind it in a file; what of a template's page is its body.
+// Records of templates, in memory and beyond that in a file; the body of a template's page.
 
 #include "tools/wiki/template_store.h"
 
@@ -21,7 +21,7 @@
 namespace wiki {
 namespace {
 
-constexpr size_t kLongestTitle = 512;  // bytes; MediaWiki's are 255 behind the namespace
+constexpr size_t kLongestTitle = 512;  // bytes; MediaWiki's are at most 255 without the namespace
 
 // Removes every <name ...>...</name>, or with `keep_inner` only the tags.
 std::string without_element(std::string_view text, std::string_view name, bool keep_inner) {
@@ -45,7 +45,7 @@ std::string without_element(std::string_view text, std::string_view name, bool k
   return out;
 }
 
-// A file that is gone once it is closed.
+// A file that is removed when it is closed.
 int open_nameless(const std::string& folder) {
   std::string path = (std::filesystem::path(folder) / "wiki-extract-XXXXXX").string();
   const int fd = ::mkostemp(path.data(), O_CLOEXEC);

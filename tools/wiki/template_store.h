@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Bodies of templates by title. The first 64 MiB of them stay in memory; the others, of a large
-// wiki's gigabyte, lie in a temporary file without a name, read as they are called (the system's
-// page cache keeps those that are called often). In memory stays an index of some 60 bytes a title.
+// Bodies of templates by title. The first 64 MiB of them stay in memory; the others (a large wiki
+// has a gigabyte) are in an unnamed temporary file and are read when they are called; the system's
+// page cache keeps those that are called often. The index in memory has some 60 bytes per title.
 // Not here: the expansion (templates.h). May include POSIX.
 #pragma once
 
@@ -16,17 +16,17 @@ namespace wiki {
 /// Bodies of templates by title. Built by one thread, then read by any number.
 class TemplateStore {
  public:
-  /// `folder` is where the temporary file lies if one is needed; bodies beyond `most_in_memory`
-  /// bytes go there.
+  /// `folder` is for the temporary file, if one is needed; bodies beyond `most_in_memory` bytes go
+  /// there.
   explicit TemplateStore(std::string folder = ".", size_t most_in_memory = 64 << 20);
   TemplateStore(TemplateStore&& other) noexcept;
   TemplateStore& operator=(TemplateStore&&) = delete;
   ~TemplateStore();
 
-  /// Keeps what transclusion shows of `text`: <includeonly> and <onlyinclude> in, <noinclude> out,
-  /// comments gone. `title` may have its namespace ("Template:Lang"). A text "#REDIRECT [[...]]" is
-  /// a redirect. The last of several with one title stays. A title that is longer than MediaWiki
-  /// allows is no template's.
+  /// Stores what transclusion shows of `text`: <includeonly> and <onlyinclude> are kept,
+  /// <noinclude> and comments removed. `title` may have its namespace ("Template:Lang"). A text
+  /// "#REDIRECT [[...]]" is a redirect. Of several with the same title the last one is kept. Titles
+  /// longer than MediaWiki allows are ignored.
   /// Errors: std::system_error of the temporary file.
   void add(std::string_view title, std::string_view text);
 
@@ -39,7 +39,7 @@ class TemplateStore {
 
   bool has(std::string_view name) const { return place_of(name).has_value(); }
   size_t size() const { return places_.size(); }
-  /// Bytes that lie in the temporary file.
+  /// Bytes in the temporary file.
   int64_t bytes_in_file() const { return end_ - static_cast<int64_t>(kept_.size()); }
 
   /// Name of the template namespace in this wiki ("Шаблон"); English "Template" always works too.

@@ -9,6 +9,7 @@
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
+#include <utility>
 #include <vector>
 
 #include "tools/wiki/common_templates.h"
@@ -18,7 +19,7 @@ namespace wiki {
 namespace {
 
 constexpr int kDeepest = 40;
-constexpr size_t kMostOpen = 1 << 20;  // braces of a page that are looked at, in pairs
+constexpr size_t kMostOpen = 1 << 20;  // braces of a page that are examined, in pairs
 
 // One call or parameter: its braces and what is between them.
 struct Call {
@@ -32,7 +33,7 @@ struct Call {
 std::vector<Call> outermost_calls(std::string_view text) {
   struct Opening {
     size_t begin;
-    size_t left;  // braces of this run that nothing has closed
+    size_t left;  // unclosed braces of this run
     size_t calls_before;
   };
   std::vector<Opening> open;
@@ -60,8 +61,8 @@ std::vector<Call> outermost_calls(std::string_view text) {
   return calls;
 }
 
-// Parts of a call at the bars that are its own: not those of inner calls, links or protected text.
-// The last of `most` holds the rest.
+// Splits a call at its own bars, not at those of inner calls, links or protected text. The last of
+// `most` parts has the rest.
 std::vector<std::string_view> split_bars(std::string_view inner, size_t most) {
   std::vector<std::string_view> parts;
   size_t begin = 0;
@@ -104,7 +105,10 @@ class Expander {
       const int64_t before = removed_;
       const std::string shown = found.length == 3 ? parameter(inner, arguments, depth + 1)
                                                   : call(inner, arguments, depth + 1);
-      if (shown.empty() && removed_ > before) drop_cut_number(inner, source.substr(found.end), out);
+      if (shown.empty() && removed_ > before) {
+        drop_cut_number(inner, source.substr(found.end), out);
+        missing_ = std::max(missing_, missing_between(inner, out, source.substr(found.end)));
+      }
       out += shown;
       from_calls += shown.size();
       made_ += shown.size();
@@ -154,14 +158,17 @@ class Expander {
     return shown;
   }
 
-  // A call without a definition, its arguments expanded, for common_template_text to show or
-  // strip_blocks to remove.
+  // A call without a definition, with its arguments expanded: common_template_text shows it or
+  // strip_blocks removes it.
   std::string rebuilt(const std::string& name, const std::vector<std::string_view>& parts,
                       const Arguments* outer, int depth) {
     std::string inner = name;
+    const Missing elsewhere = std::exchange(missing_, Missing::nothing);
     const int64_t before = removed_;
     for (size_t i = 1; i < parts.size(); ++i) inner += "|" + text(parts[i], outer, depth);
-    const std::string shown = common_template_text(inner, removed_ > before);
+    const Missing here = removed_ > before ? std::max(missing_, Missing::text) : Missing::nothing;
+    const std::string shown = common_template_text(inner, here);
+    missing_ = std::max(elsewhere, std::min(here, Missing::text));
     if (shown.empty()) ++removed_;
     return shown;
   }
@@ -312,7 +319,8 @@ class Expander {
   const PageNames& page_;
   const ExpansionLimits& limits_;
   size_t calls_ = 0;
-  int64_t removed_ = 0;  // calls without a definition that showed nothing
+  int64_t removed_ = 0;                 // calls without a definition that showed nothing
+  Missing missing_ = Missing::nothing;  // for it, in the arguments of the call at hand
   size_t parts_ = 0;
   size_t read_ = 0;
   size_t made_ = 0;

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// How template calls are replaced by the bodies of template_store.h, as MediaWiki does it:
+// Replaces template calls by the bodies of template_store.h, as MediaWiki does:
 // arguments, defaults, parser functions, magic words. Lua modules (#invoke) are not run; a template
-// that needs one shows what common_templates.h knows of it, or nothing. Work is bounded: depth,
-// calls and bytes a page; past a bound the rest of the page's calls show nothing.
+// that needs one shows its text in common_templates.h, or nothing. Work is bounded by depth, calls
+// and bytes per page; past a bound the rest of the page's calls show nothing.
 // Source: mediawiki.org, Help:Templates, Help:Extension:ParserFunctions, Help:Magic words.
 #pragma once
 
@@ -20,19 +20,19 @@ struct PageNames {
   std::string_view site;   ///< {{SITENAME}}
 };
 
-/// What the calls of one page may cost. MediaWiki takes no page of more than a million nodes, of
-/// which each part of a call makes several, or of more than 2 MiB that calls add.
+/// Limits for the calls of one page. MediaWiki refuses pages of more than a million nodes (each
+/// part of a call makes several) or to which calls add more than 2 MiB.
 struct ExpansionLimits {
   size_t calls = 100000;
-  size_t parts_of_call = 1 << 15;  ///< that are told apart
+  size_t parts_of_call = 1 << 15;  ///< that are split
   size_t parts = 1 << 20;          ///< of all calls
-  size_t read_bytes = 64 << 20;    ///< of bodies, on all levels
+  size_t read_bytes = 64 << 20;    ///< of template bodies, on all levels
   size_t made_bytes = 16 << 20;    ///< on all levels
   size_t shown_bytes = 2 << 20;    ///< that calls add to the page
 };
 
-/// `text` with its template calls replaced, at most 40 levels deep. What cannot be expanded stays a
-/// call, for strip_blocks to remove.
+/// `text` with its template calls replaced, at most 40 levels deep. A call that cannot be expanded
+/// stays, and strip_blocks removes it.
 std::string expand_templates(std::string_view text, const TemplateStore& store,
                              const PageNames& page, const ExpansionLimits& limits = {});
 

@@ -1,11 +1,11 @@
 // SPDX-License-Identifier: MIT
 // Wikitext to plain text, in three passes over one page: strip_blocks (comments, templates, tables,
 // tags whose content is not prose), strip_inline (links, HTML tags, emphasis, references to
-// characters), compact_lines (headings, lists, empty sections). Every pass is linear in the page
-// but for nesting, which is capped, so that no page costs more than its size says. No I/O, no
-// state: any thread.
-// Not here: XML (dump.h), template expansion (templates.h), which comes before the first pass.
-// Conventions of the output follow WikiExtractor (docs/wiki-extract-differences.md says where not).
+// characters), compact_lines (headings, lists, empty sections). Every pass is linear in the page,
+// except for nesting, which is capped, so that the cost of a page is proportional to its size. No
+// I/O, no state: any thread. Not here: XML (dump.h), template expansion (templates.h), which comes
+// before the first pass. Conventions of the output follow WikiExtractor
+// (docs/wiki-extract-differences.md says where not).
 #pragma once
 
 #include <cstdint>
@@ -19,7 +19,7 @@
 
 namespace wiki {
 
-/// What the dump says of itself, and what follows from it.
+/// The dump's description of its site, and what follows from it.
 struct Site {
   std::string base;  ///< address of a page, up to and including the last '/'
   std::string name;  ///< {{SITENAME}}
@@ -43,7 +43,7 @@ struct Site {
 /// How formulas are shown.
 enum class Math { placeholder, source, drop };
 
-/// What the user asked of the text.
+/// The user's options for the text.
 struct CleanOptions {
   bool lists = false;      ///< keep list items, one a line, behind "- "
   bool sections = true;    ///< keep titles of sections that have text
@@ -58,26 +58,26 @@ struct CleanOptions {
 /// swallowed.
 std::string clean(std::string_view page, const Site& site, const CleanOptions& options);
 
-/// First pass. Nested templates, tables and parameters go with their content; an opening without
-/// its end takes the rest of its paragraph. Protected text (<nowiki>) comes out shielded: see
+/// First pass. Nested templates, tables and parameters are removed with their content; an opening
+/// without its end removes the rest of its paragraph. Protected text (<nowiki>) is shielded: see
 /// unshield.
 std::string strip_blocks(std::string_view page, const CleanOptions& options);
 
-/// Second pass: what is left of markup inside lines.
+/// Second pass: the remaining markup inside lines.
 std::string strip_inline(std::string_view text, const Site& site, const CleanOptions& options);
 
 /// Third pass: lines to paragraphs.
 std::string compact_lines(std::string_view text, const CleanOptions& options);
 
-/// What is written of <sup> or <sub> with `content`, between the text `before` and the wikitext
-/// `after` it: "^6", "st".
+/// The text for <sup> or <sub> with `content`, between the text `before` and the wikitext `after`
+/// it: "^6", "st".
 std::string shown_superscript(std::string_view before, std::string_view content,
                               std::string_view after);
 std::string shown_subscript(std::string_view before, std::string_view content,
                             std::string_view after);
 
-/// Text in which no later pass sees markup: each ASCII byte that markup uses becomes two bytes that
-/// UTF-8 never contains. unshield restores it.
+/// Hides markup from later passes: each ASCII byte that markup uses becomes two bytes that UTF-8
+/// never contains. unshield restores it.
 std::string shield(std::string_view text);
 std::string unshield(std::string_view text);
 
@@ -95,7 +95,7 @@ std::string lower_case(std::string_view text);
 std::string upper_first(std::string_view text);
 std::string lower_first(std::string_view text);
 
-/// `text` without white space (space, tab, newline) at its ends.
+/// `text` without leading and trailing white space (space, tab, newline).
 std::string_view trim(std::string_view text);
 
 /// Length of the tag at text[at] ('<'), 0 if there is none; its name in lower case goes to `name`.

@@ -25,7 +25,7 @@ using indexed::message;
 constexpr const char* kTracker = "latest_checkpointed_iteration.txt";
 constexpr std::string_view kFolderHead = "iter_";
 
-// Of a small file, through a mapping: a FIFO or a folder of that name is refused.
+// The text of a small file, read through a mapping, which refuses a FIFO or a folder.
 std::string read_text(const std::string& path) {
   const indexed::MappedFile file(path);
   return {reinterpret_cast<const char*>(file.bytes().data()), file.bytes().size()};
@@ -44,7 +44,7 @@ std::optional<int64_t> folder_iteration(std::string_view name) {
 
 }  // namespace
 
-// A mapped shard file and which of its blocks were found good: by key, by block.
+// A mapped shard file, and which of its blocks have been verified: by key, by block.
 struct Checkpoint::OpenFile {
   SafetensorsFile tensors;
   std::map<std::string, std::vector<bool>, std::less<>> good;
@@ -165,7 +165,7 @@ std::vector<int64_t> stored_iterations(const std::string& root) {
     if (iteration && fs::exists(at->path() / "meta.json", error)) found.push_back(*iteration);
     if (error) break;
   }
-  // What cannot be read must not be taken for what is not there.
+  // A folder that cannot be read must not be treated as missing.
   if (error && error != std::errc::no_such_file_or_directory) throw std::system_error(error, root);
   std::sort(found.begin(), found.end());
   return found;

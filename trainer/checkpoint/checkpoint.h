@@ -1,8 +1,8 @@
 // Checkpoints on disk: a folder iter_0001000 of safetensors shards and meta.json, the root folder
-// that holds several, and latest_checkpointed_iteration.txt, which says which one counts. A folder
-// has its name only when it is whole; a reader gets no byte whose checksum it did not see. Host
-// memory only: copies from and to a device are the caller's. What the tensors mean is layout.h's
-// and the caller's.
+// with several of these, and latest_checkpointed_iteration.txt, which names the current one. A
+// folder has its name only when it is complete; a reader gets no byte without verifying its
+// checksum. Host memory only: the caller copies from and to a device. Not here: the meaning of
+// tensors (layout.h and the callers).
 // Source: docs/format/checkpoint.5.md; Megatron-LM for the names of root, folder and tracker.
 //
 // SPDX-License-Identifier: MIT
@@ -27,12 +27,12 @@ namespace trainer {
 
 class SafetensorsFile;
 
-/// A whole checkpoint, open for reading.
-/// State: read() remembers which blocks it has checked; one thread at a time.
+/// A complete checkpoint, open for reading. State: read() remembers which blocks it has verified;
+/// one thread at a time.
 class Checkpoint {
  public:
-  /// Opens folder `path` (an iter_* folder): reads meta.json and checks that every file is there
-  /// with the right size.
+  /// Opens folder `path` (an iter_* folder): reads meta.json and checks that every file exists with
+  /// the right size.
   /// Errors: std::system_error; indexed::FormatError "path: what: why".
   static Checkpoint open(const std::string& path);
   Checkpoint(Checkpoint&&) noexcept;
@@ -41,8 +41,8 @@ class Checkpoint {
   const std::string& path() const noexcept { return path_; }
   const CheckpointMeta& meta() const noexcept { return meta_; }
 
-  /// Fills `out` with the bytes of `piece` of a tensor, joined from whatever shards hold it; blocks
-  /// that are touched are checked first.
+  /// Fills `out` with the bytes of `piece` of a tensor, joined from the shards that have it; the
+  /// blocks read are verified first.
   /// Errors: indexed::FormatError naming file, tensor and why: damaged, missing elements, wrong
   /// size of `out`.
   void read(const TensorRecord& tensor, const Piece& piece, std::span<std::byte> out);
@@ -50,7 +50,7 @@ class Checkpoint {
   /// All of a tensor.
   std::vector<std::byte> read(const TensorRecord& tensor);
 
-  /// Checks every byte. Errors: as read().
+  /// Verifies every byte. Errors: as read().
   void verify();
 
  private:
@@ -65,8 +65,8 @@ class Checkpoint {
   std::map<std::string, std::unique_ptr<OpenFile>> open_;
 };
 
-/// One piece to be written: host memory that stays as it is until the write is done, or what fills
-/// memory with it, a part at a time.
+/// One piece to be written: host memory that must not change until the write is done, or a function
+/// that fills memory with it, a part at a time.
 struct ShardSource {
   std::string group;
   std::string name;
@@ -74,37 +74,37 @@ struct ShardSource {
   std::vector<int64_t> whole_shape;
   Piece piece;
   std::span<const std::byte> bytes;
-  /// Puts the piece's bytes from `at` on into `out`. Called in order, where `bytes` is empty.
+  /// Copies the piece's bytes from `at` on into `out`. Called in order, if `bytes` is empty.
   std::function<void(int64_t at, std::span<std::byte> out)> fill = {};
 
   int64_t size_bytes() const;
 };
 
-/// What one writer has told another.
+/// A message from one writer to another.
 struct WriterLetter {
   int from = 0;
   std::string text;
 };
 
-/// One of the processes that write a checkpoint together, and how it reaches the others.
+/// One of the processes that write a checkpoint together, and its messages to the others.
 struct WriterPlace {
   int rank = 0, world = 1;
-  std::chrono::seconds patience{600};  ///< How long to wait for the others once this one is done.
-  /// Tells writer `to`, or all others (-1), something about save number `save`. Any thread.
+  std::chrono::seconds patience{600};  ///< How long to wait for the others after this one is done.
+  /// Sends a message about save number `save` to writer `to`, or to all others (-1). Any thread.
   std::function<void(int to, int64_t save, const std::string& text)> post = {};
-  /// What has come about that save since the last call; waits for a first text, at most `wait`.
+  /// The messages about that save since the last call; waits at most `wait` for a first one.
   std::function<std::vector<WriterLetter>(int64_t save, std::chrono::milliseconds wait)> letters =
       {};
   std::function<std::string(int rank)> name = {};                   ///< Empty: "rank 3".
   std::function<std::string(const std::exception&)> describe = {};  ///< Empty: what().
 };
 
-/// The root folder of a run's checkpoints, as one writer sees it.
+/// The root folder of a run's checkpoints, for one writer.
 class CheckpointRoot {
  public:
-  /// Rank 0 takes the folder for writing, creating it if need be, and removes what a killed writer
-  /// left half done, as far as it can; no other rank may save before it has.
-  /// Errors: std::system_error; std::runtime_error when another process is writing there.
+  /// Rank 0 locks the folder for writing, creating it if necessary, and removes unfinished files of
+  /// a killed writer, as far as it can; no other rank may save before that. Errors:
+  /// std::system_error; std::runtime_error if another process is writing there.
   explicit CheckpointRoot(std::string path, const WriterPlace& place = {});
   ~CheckpointRoot();
   CheckpointRoot(const CheckpointRoot&) = delete;
@@ -112,16 +112,15 @@ class CheckpointRoot {
 
   /// Writes this rank's shards; `meta` without files and tensors, which are filled in here. The
   /// weights go into one file and everything else into another; a record of both goes to rank 0,
-  /// which waits for those of all, merges them, gives the folder its name, then lets the tracker
-  /// name it, then removes all but the newest `keep_last` folders (0: none); the others wait for
-  /// its word. Ranks meet by their letters alone, so any thread may call it, while training goes
-  /// on. Where one fails all stop writing and drop this save. `failure`: why this rank has nothing
-  /// to write; the save is then dropped. At every moment the tracker names a whole checkpoint, or
-  /// there is none yet.
-  /// Returns what could not be removed of older checkpoints; empty: nothing to tell.
-  /// Errors, on every rank: std::system_error (ENOSPC before anything is written where it can be
-  /// told); of many ranks std::runtime_error that names the rank which failed first, and why.
-  /// Nothing is left behind but what the disk does not let go, which the next save removes.
+  /// which waits for those of all ranks, merges them, gives the folder its name, then updates the
+  /// tracker, then removes all but the newest `keep_last` folders (0: none); the others wait for
+  /// its result. Ranks communicate only by letters, so any thread may call it while training
+  /// continues. If one fails, all stop writing and drop this save. `failure`: why this rank has
+  /// nothing to write; the save is then dropped. The tracker always names a complete checkpoint, or
+  /// there is none yet. Returns which older checkpoints could not be removed; empty: none. Errors,
+  /// on every rank: std::system_error (ENOSPC before anything is written, if it can be known); with
+  /// several ranks std::runtime_error that names the rank that failed first, and why. Leaves only
+  /// files that the disk refuses to remove, which the next save removes.
   std::string save(CheckpointMeta meta, const std::vector<ShardSource>& shards, int64_t keep_last,
                    const std::string& failure = {});
 
@@ -133,34 +132,32 @@ class CheckpointRoot {
 
   std::string path_;
   WriterPlace place_;
-  int64_t saves_ = 0;  ///< Of all ranks the same: the number of a save.
+  int64_t saves_ = 0;  ///< The number of saves, the same on all ranks.
   int lock_ = -1;
 };
 
-/// Whether two paths are one folder, there or not: one may be relative, end with a slash, or lead
-/// through a link. Nothing is the same as an empty path.
+/// Whether two paths are the same folder, existing or not: one may be relative, end with a slash,
+/// or contain a link. An empty path is never the same as another.
 bool same_folder(const std::string& a, const std::string& b);
 
 /// ROOT/iter_0001000.
 std::string iteration_folder(const std::string& root, int64_t iteration);
 
-/// Iterations whose folders stand in `root` with a readable meta.json, ascending. No tensor is
-/// read.
+/// Iterations whose folders are in `root` with a readable meta.json, ascending. Reads no tensor.
 std::vector<int64_t> stored_iterations(const std::string& root);
 
-/// The iteration that the root's tracker names; nothing where there is no tracker.
-/// Errors: indexed::FormatError for one that holds no number.
+/// The iteration that the root's tracker names; nothing if there is no tracker. Errors:
+/// indexed::FormatError for one without a number.
 std::optional<int64_t> tracked_iteration(const std::string& root);
 
-/// Which checkpoint `--load root` means: `step` if asked for, else the tracker's, else, where no
-/// tracker is, the newest stored one; nothing where there is none at all. A root that is itself an
-/// iter_* folder means itself.
-/// Errors: indexed::FormatError for a tracker that holds no number, or names a folder that is not
-/// there, with the newest stored iteration in the message.
+/// The checkpoint that `--load root` means: `step` if given, else the tracker's, else, without a
+/// tracker, the newest stored one; nothing if there is none. A root that is itself an iter_* folder
+/// means itself. Errors: indexed::FormatError for a tracker without a number, or one that names a
+/// missing folder, with the newest stored iteration in the message.
 std::optional<std::string> find_checkpoint(const std::string& root, std::optional<int64_t> step);
 
-/// Words for a message about a damaged checkpoint: names the newest other one below `iteration`
-/// that is whole to the last byte, and how to go on from it; says so where there is none.
+/// Text for a message about a damaged checkpoint: names the newest undamaged one below `iteration`,
+/// and how to continue from it, or says that there is none.
 std::string offer_previous(const std::string& root, int64_t iteration);
 
 }  // namespace trainer

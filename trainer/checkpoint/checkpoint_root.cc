@@ -1,6 +1,6 @@
-// See checkpoint.h: writing. The order of the last acts is the promise: shard files are on disk,
+// See checkpoint.h: writing. The order of the last steps is guaranteed: shard files are on disk,
 // meta.json is on disk, the folder gets its name, the tracker is replaced, and only then older
-// folders go.
+// folders are removed.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -31,7 +31,7 @@ namespace {
 namespace fs = std::filesystem;
 using indexed::message;
 
-/// Of a rank's shards that another host cannot see yet.
+/// How long another rank's shards may be invisible on this host.
 constexpr std::chrono::seconds kMostDelay{60};
 
 [[noreturn]] void fail(const std::string& path) {
@@ -48,7 +48,7 @@ void sync_folder(const std::string& path) {
   if (result != 0) fail(path);
 }
 
-// What is in a folder, as far as it can be read.
+// The entries of a folder, as far as it can be read.
 std::vector<fs::path> entries(const std::string& folder) {
   std::error_code error;
   std::vector<fs::path> found;
@@ -57,7 +57,7 @@ std::vector<fs::path> entries(const std::string& folder) {
   return found;
 }
 
-// A half-written folder, removed on every way out but release().
+// An unfinished folder, removed on every exit except after release().
 class TemporaryFolder {
  public:
   explicit TemporaryFolder(std::string path) : path_(std::move(path)) {}
@@ -73,7 +73,7 @@ class TemporaryFolder {
   std::string path_;
 };
 
-// Makes the folder. Of several ranks' one, whoever comes first makes it.
+// Creates the folder; if several ranks share it, the first one does.
 void make_temporary(const std::string& path, bool shared) {
   if (::mkdir(path.c_str(), 0777) == 0 || (shared && errno == EEXIST)) return;
   if (errno != EEXIST) fail(path);
@@ -85,8 +85,8 @@ bool is_temporary(const std::string& name) {
   return name.starts_with(".iter_") && name.ends_with(".tmp");
 }
 
-// A folder that no trainer of ours wrote, such as Megatron's of the same iteration, is not ours to
-// remove: it takes a free name beside.
+// A folder that no trainer of ours wrote, such as Megatron's of the same iteration, must not be
+// removed: it is renamed to a free name beside it.
 void set_aside_foreign(const std::string& path) {
   if (!fs::exists(path) || fs::exists(path + "/meta.json")) return;
   std::string aside = path + ".set_aside";
@@ -94,11 +94,11 @@ void set_aside_foreign(const std::string& path) {
   if (::rename(path.c_str(), aside.c_str()) != 0) fail(path);
 }
 
-// Gives `from` the name `to`. An older checkpoint of that name takes `from`'s in the same instant
-// where the file system can do that, and is removed.
+// Renames `from` to `to`. An older checkpoint of that name is exchanged with it atomically, if the
+// file system can do that, and removed.
 void put_in_place(const std::string& from, const std::string& to) {
   set_aside_foreign(to);
-  std::error_code ignored;  // what of the older folder stays, the next save removes.
+  std::error_code ignored;  // the next save removes what is left of the older folder.
   struct stat about {};
   if (::lstat(to.c_str(), &about) != 0) {
     if (errno != ENOENT || ::rename(from.c_str(), to.c_str()) != 0) fail(to);
@@ -133,7 +133,7 @@ void refuse_full_disk(const std::string& path, const std::vector<ShardSource>& s
   }
 }
 
-// Bytes at .. at + size of a shard: where they lie, or filled into `memory`.
+// Bytes at .. at + size of a shard: in place, or filled into `memory`.
 std::span<const std::byte> block_of(const ShardSource& shard, int64_t at, int64_t size,
                                     std::vector<std::byte>& memory) {
   if (!shard.fill) return shard.bytes.subspan(static_cast<size_t>(at), static_cast<size_t>(size));
@@ -142,14 +142,14 @@ std::span<const std::byte> block_of(const ShardSource& shard, int64_t at, int64_
   return memory;
 }
 
-// What this rank has to write, and whether it still has to: asked before each block.
+// What this rank has to write, and whether it should stop: checked before each block.
 struct Work {
   const std::string& folder;
   const std::vector<ShardSource>& shards;
   std::function<bool()> given_up;
 };
 
-// Writes the shards of one file and notes them in meta.
+// Writes the shards of one file and records them in meta.
 void write_file(CheckpointMeta& meta, const Work& work, const std::string& name,
                 const std::vector<const ShardSource*>& shards) {
   std::vector<TensorEntry> entries;
@@ -169,7 +169,7 @@ void write_file(CheckpointMeta& meta, const Work& work, const std::string& name,
          .shape = is_box ? shard->piece.shape : std::vector<int64_t>{shard->piece.count}});
     keys.push_back(std::move(key));
   }
-  // A writer that was killed may have left one of that name.
+  // A killed writer may have left a file of that name.
   SafetensorsWriter writer(work.folder + "/" + name, entries, {{"format", "pt"}},
                            indexed::Existing::replace);
   std::vector<std::byte> memory;
@@ -206,7 +206,8 @@ void write_files(CheckpointMeta& meta, int rank, const Work& work) {
   if (!others.empty()) write_file(meta, work, message(head, "optimizer.safetensors"), others);
 }
 
-// What other ranks have written must be here too. A network file system may show it late.
+// Files that other ranks have written must be visible here too; a network file system may show them
+// late.
 void expect_files(const CheckpointMeta& meta, const std::string& folder,
                   std::chrono::seconds patience) {
   using Clock = std::chrono::steady_clock;
@@ -227,7 +228,7 @@ void expect_files(const CheckpointMeta& meta, const std::string& folder,
   }
 }
 
-// What a killed or slow writer has left in a folder that is now to have its name.
+// Removes files of a killed or slow writer from a folder that is about to get its name.
 void remove_strangers(const CheckpointMeta& meta, const std::string& folder) {
   std::error_code ignored;
   for (const fs::path& path : entries(folder))
@@ -240,7 +241,7 @@ void write_tracker(const std::string& root, int64_t iteration) {
   out.commit();
 }
 
-// Removes a whole checkpoint so that no half of it ever stands under its name.
+// Removes a checkpoint so that an incomplete one never has its name.
 void remove_checkpoint(const std::string& root, int64_t iteration) {
   const std::string folder = iteration_folder(root, iteration);
   const std::string doomed = root + "/." + fs::path(folder).filename().string() + ".old.tmp";
@@ -274,7 +275,7 @@ CheckpointRoot::~CheckpointRoot() {
   if (lock_ >= 0) ::close(lock_);
 }
 
-// Temporary folders, all `but` one. What the disk does not let go waits for the next save.
+// Removes temporary folders, except `but`. What cannot be removed is left for the next save.
 void CheckpointRoot::remove_leftovers(const std::string& but) const {
   std::error_code ignored;
   for (const fs::path& path : entries(path_))
@@ -289,7 +290,7 @@ void CheckpointRoot::commit(const CheckpointMeta& meta, const std::string& tempo
   const int64_t iteration = meta.state.iteration;
   indexed::OutputFile record(temporary + "/meta.json", indexed::Existing::replace);
   record.write(format_meta(meta));
-  record.commit();  // its folder, too, is on the disk now.
+  record.commit();  // its folder is on the disk now, too.
   const std::string folder = iteration_folder(path_, iteration);
   put_in_place(temporary, folder);
   try {
@@ -324,7 +325,7 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
   meta.files.clear();
   meta.tensors.clear();
   Meeting meeting(++saves_, place_);
-  TemporaryFolder folder(path);  // rank 0 removes it when anything fails.
+  TemporaryFolder folder(path);  // rank 0 removes it if anything fails.
   if (place_.rank > 0) folder.release();
   std::string why = failure;
   try {

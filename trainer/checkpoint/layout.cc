@@ -21,7 +21,7 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-// A piece seen as rows: global row and column of its box, and which of a row's columns it holds.
+// A piece as rows: global row and column of its box, and which of a row's columns it has.
 struct Rows {
   int64_t row = 0, rows = 1, column = 0, columns = 1;
   int64_t first = 0, count = 0;
@@ -32,13 +32,13 @@ struct Rows {
     if (!piece.shape.empty()) column = piece.offsets.back(), columns = piece.shape.back();
   }
 
-  // Global rows of which anything is held: [first_row(), last_row()).
+  // Global rows of which it has a part: [first_row(), last_row()).
   int64_t first_row() const { return row + first / std::max<int64_t>(columns, 1); }
   int64_t last_row() const {
     return row + (first + count + columns - 1) / std::max<int64_t>(columns, 1);
   }
 
-  // Columns of global row `r` that are held: [begin, end), and the element number of begin.
+  // The columns of global row `r` that it has: [begin, end), and the element number of begin.
   struct Run {
     int64_t begin = 0, end = 0, element = 0;
   };
@@ -95,7 +95,7 @@ std::map<std::string, std::string> texts_from_json(const json& object) {
   return out;
 }
 
-// The one list of RunState's fields, for both directions.
+// The single list of RunState's fields, for reading and writing.
 template <class State, class Visit>
 void visit_state(State& s, Visit visit) {
   visit("iteration", s.iteration);
@@ -140,7 +140,8 @@ void check(bool good, const std::string& what) {
   if (!good) throw indexed::FormatError(what);
 }
 
-// Whether the piece lies inside the tensor and counts right; later arithmetic relies on it.
+// Checks that the piece is inside the tensor and has consistent counts; later arithmetic relies on
+// it.
 void check_piece(const Piece& piece, const TensorRecord& tensor) {
   const std::string what = indexed::message("shard of ", tensor.group, " ", tensor.name, ": ");
   check(piece.shape.size() == tensor.shape.size() && piece.offsets.size() == tensor.shape.size(),

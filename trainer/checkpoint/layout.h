@@ -1,7 +1,6 @@
-// What a checkpoint says about itself: meta.json as structs, and the arithmetic of pieces, by which
-// shards of one layout are cut into those of another. No file is opened here (that is checkpoint.h)
-// and no model is known. Shapes and offsets are elements of whole tensors, row-major, of one or two
-// dimensions.
+// A checkpoint's description: meta.json as structs, and the arithmetic of pieces, which converts
+// shards of one layout to those of another. Opens no file (checkpoint.h does) and knows no model.
+// Shapes and offsets are elements of whole tensors, row-major, of one or two dimensions.
 // Source: docs/format/checkpoint.5.md.
 //
 // SPDX-License-Identifier: MIT
@@ -17,9 +16,9 @@
 
 namespace trainer {
 
-/// A part of a whole tensor: the box of `shape` at `offsets`, and of the box's elements in
-/// row-major order those from `first` on, `count` of them. A tensor-parallel shard is a box; a
-/// shard of the optimizer's flat memory is a range.
+/// A part of a whole tensor: of the box of `shape` at `offsets`, the `count` elements from `first`
+/// on, in row-major order. A tensor-parallel shard is a box; a shard of the optimizer's flat memory
+/// is a range.
 struct Piece {
   std::vector<int64_t> offsets;
   std::vector<int64_t> shape;
@@ -33,14 +32,13 @@ struct Piece {
   bool operator==(const Piece&) const = default;
 };
 
-/// Calls copy(to, from, n) for every run of elements that both pieces hold: element `to` of
-/// `wanted` and its n - 1 followers are element `from` of `held` and its followers. Returns the
-/// elements covered.
+/// Calls copy(to, from, n) for every run of elements that both pieces have: the n elements from
+/// `to` of `wanted` are those from `from` of `held`. Returns the elements covered.
 /// Errors: indexed::FormatError for more than two dimensions.
 int64_t for_each_common_run(const Piece& wanted, const Piece& held,
                             const std::function<void(int64_t to, int64_t from, int64_t n)>& copy);
 
-/// Bytes over which one checksum of a shard runs.
+/// Bytes of a shard in one checksum.
 inline constexpr int64_t kChecksumBlock_bytes = 16 << 20;
 
 /// One stored piece: tensor `key` of file `file`.
@@ -62,14 +60,14 @@ struct TensorRecord {
   std::vector<ShardRecord> shards;
 };
 
-/// Where the run stands, besides the tensors.
+/// The run's progress, besides the tensors.
 struct RunState {
   int64_t iteration = 0;
   int64_t consumed_train_samples = 0;
   int64_t consumed_valid_samples = 0;
-  int64_t scheduled_samples = 0;    ///< of steps that were applied: where the schedule stands.
+  int64_t scheduled_samples = 0;    ///< of steps that were applied: the schedule's position.
   int64_t evaluated_iteration = 0;  ///< of the last evaluation that was finished.
-  int64_t seed = 0;                 ///< with the iteration the whole state of dropout's generator.
+  int64_t seed = 0;                 ///< with the iteration, the whole state of dropout's generator.
   // Loss scaler and optimizer.
   double loss_scale = 1;
   int64_t growth_tracker = 0;
@@ -90,13 +88,13 @@ struct CheckpointMeta {
   RunState state;
   bool has_optimizer = true;
   bool has_generator = true;
-  /// The flags in force, by name, as --config would read them.
+  /// The flags in force, by name, as --config reads them.
   std::map<std::string, std::vector<std::string>> config;
-  /// The model's numbers, by ModelSpec's names; texts and numbers as text.
+  /// The model's fields, by ModelSpec's names, as text.
   std::map<std::string, std::string> model;
-  /// The schedule's numbers (--override-opt_param-scheduler decides who wins), as text.
+  /// The schedule's numbers (--override-opt_param-scheduler decides which ones apply), as text.
   std::map<std::string, std::string> schedule;
-  /// Bytes of each file of the folder, meta.json excepted.
+  /// Bytes of each file of the folder, except meta.json.
   std::map<std::string, int64_t> files;
   std::vector<TensorRecord> tensors;
 
@@ -104,11 +102,11 @@ struct CheckpointMeta {
   const TensorRecord* find(std::string_view group, std::string_view name) const noexcept;
 };
 
-/// meta.json's text. It opens with a checksum over itself.
+/// meta.json's text. It begins with a checksum of itself.
 std::string format_meta(const CheckpointMeta& meta);
 
-/// The other way. Errors: indexed::FormatError "path: what: why" for text that is cut, damaged, or
-/// of another format.
+/// Parses it. Errors: indexed::FormatError "path: what: why" for text that is cut, damaged, or of
+/// another format.
 CheckpointMeta parse_meta(std::string_view text, const std::string& path);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Meeting: a letter is '+' and what is meant for the good case, or '-' and a reason.
+// Meeting: a letter is '+' and the content on success, or '-' and a reason.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/checkpoint/meeting.h"
@@ -19,7 +19,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr char kGood = '+', kBad = '-';
 
-// What another rank has written becomes part of the whole.
+// Adds another rank's record to the whole.
 void merge(CheckpointMeta& meta, CheckpointMeta part) {
   std::map<std::pair<std::string, std::string>, size_t> known;
   for (size_t i = 0; i < meta.tensors.size(); ++i)
@@ -47,7 +47,7 @@ std::string Meeting::name(int rank) const {
   return place_.name ? place_.name(rank) : message("rank ", rank);
 }
 
-// Takes what has come.
+// Takes the letters that have arrived.
 void Meeting::receive(milliseconds wait) {
   for (const WriterLetter& letter : place_.letters(save_, wait)) {
     if (place_.rank > 0) {
@@ -120,10 +120,10 @@ void Meeting::report_and_wait(const CheckpointMeta& meta, const std::string& fai
   part.tensors = meta.tensors;
   try {
     place_.post(0, save_, failure.empty() ? kGood + format_meta(part) : kBad + failure);
-  } catch (const std::exception& error) {  // too long for one letter.
+  } catch (const std::exception& error) {  // the record is too long for one letter.
     place_.post(0, save_, kBad + std::string(error.what()));
   }
-  // Rank 0 itself may wait the whole patience for another rank, and then has work of its own.
+  // Rank 0 itself may wait the whole patience for another rank, and then has more to do.
   const Clock::time_point end = Clock::now() + 2 * place_.patience;
   while (!verdict_ && Clock::now() < end)
     receive(std::chrono::ceil<milliseconds>(end - Clock::now()));

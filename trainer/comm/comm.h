@@ -1,10 +1,10 @@
 // Comm: the collectives of one group of ranks. Backends: solo.cc (one rank: everything is a copy or
-// nothing), and those for many processes, beside it. Not here: which ranks form a group
-// (parallel/topology.h), when a collective is due (parallel/, schedule/). May include:
+// nothing), and those for many processes in the same folder. Not here: which ranks form a group
+// (parallel/topology.h), when collectives are called (parallel/, schedule/). May include:
 // ops/tensor.h, ops/timeline.h. Counts are elements; every rank of the group makes the same calls
-// in the same order. A Comm has its own queue. It meets the compute stream only through Marks:
-// comm.follow(ops.mark()) before it may read what was computed, ops.follow(comm.mark()) before what
-// it wrote may be read.
+// in the same order. A Comm has its own queue. It synchronises with the compute stream only by
+// Marks: comm.follow(ops.mark()) before it reads what was computed, ops.follow(comm.mark()) before
+// what it wrote is read.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -21,24 +21,24 @@ namespace comm {
 using ops::Mark;
 using ops::Tensor;
 
-/// A peer does not answer, or its connection is lost: another rank may be the cause.
+/// A peer does not respond, or its connection is lost: another rank may be the cause.
 class PeerError : public ops::DeviceError {
  public:
   using DeviceError::DeviceError;
 };
 
-/// How ranks' elements become one.
+/// How the ranks' elements are combined.
 enum class Reduce : uint8_t { sum, mean, max };
 
 /// Collectives of one group. Done: queued on this Comm's queue; buffers are free when its mark() is
-/// reached. Errors: ShapeError when sizes do not fit the group; DeviceError when the library or a
-/// peer failed. The order of a reduction is fixed for a fixed group, so two runs of one layout give
-/// the same bits.
+/// reached. Errors: ShapeError if sizes do not fit the group; DeviceError if the library or a peer
+/// failed. The order of a reduction is fixed for a fixed group, so two runs of one layout give the
+/// same bits.
 class Comm {
  public:
   virtual ~Comm() = default;
 
-  /// This rank's place in the group, and how many there are.
+  /// This rank's number in the group, and the group's size.
   virtual int rank() const noexcept = 0;
   virtual int size() const noexcept = 0;
   /// "tensor-parallel, rank 1 of 4, nccl": for messages.
@@ -55,15 +55,16 @@ class Comm {
   /// Point to point, paired by order between two ranks.
   virtual void send(Tensor x, int to) = 0;
   virtual void receive(Tensor x, int from) = 0;
-  /// Returns when all ranks have called it; the host waits.
+  /// Returns when all ranks have called it; blocks the host.
   virtual void barrier() = 0;
 
-  /// Between group_begin and group_end calls are queued as one, so that a send and a receive cannot
-  /// wait for each other.
+  /// Calls between group_begin and group_end are queued as one, so that a send and a receive cannot
+  /// deadlock.
   virtual void group_begin() = 0;
   virtual void group_end() = 0;
 
-  /// As in Ops: the end of all queued work; later work runs after `mark`.
+  /// As in Ops: mark() is the end of all queued work; after follow(mark), later work runs after
+  /// `mark`.
   virtual Mark mark() = 0;
   virtual void follow(const Mark& mark) = 0;
 };
@@ -71,8 +72,8 @@ class Comm {
 /// A group of one.
 std::unique_ptr<Comm> make_solo_comm();
 
-/// Rank `rank` of `size` that exchanges nothing: for planning. Shapes are checked as everywhere.
-/// With a timeline it writes there what a group of several would exchange, as `queue`.
+/// Rank `rank` of `size` that communicates nothing, for planning. Shapes are checked as usual. With
+/// a timeline it records what a group of several ranks would communicate, as `queue`.
 std::unique_ptr<Comm> make_plan_comm(int rank, int size, ops::Timeline* timeline = nullptr,
                                      ops::Queue queue = ops::Queue::world);
 

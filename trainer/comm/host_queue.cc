@@ -62,8 +62,8 @@ void HostQueue::wait_for(uint64_t serial) {
 }
 
 void HostQueue::run() {
-  // A connection that its peer has closed fails a write with EPIPE, which names the peer, rather
-  // than ending this process, whatever the work writes with.
+  // Blocks SIGPIPE: writing to a connection that the peer has closed then fails with EPIPE, which
+  // is reported with the peer's name, and does not end this process.
   sigset_t pipe;
   sigemptyset(&pipe);
   sigaddset(&pipe, SIGPIPE);

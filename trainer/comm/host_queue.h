@@ -1,6 +1,6 @@
-// HostQueue: work in order on a thread of its own, as a device's queue has it: a Comm of processes
-// without GPUs computes and talks at the same time by it. Not here: what the work is (tcp.cc). May
-// include: rank_status.h, ops/tensor.h.
+// HostQueue: runs work in order on its own thread, like a device's queue, so that processes without
+// GPUs compute and communicate at the same time. Not here: the work (tcp.cc). May include:
+// rank_status.h, ops/tensor.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -18,23 +18,23 @@
 
 namespace comm {
 
-/// A thread and the work it will do, first in, first out. One thread queues; any may wait.
+/// A thread and its work, first in, first out. One thread queues; any may wait.
 class HostQueue {
  public:
-  /// `rank_status`, if any, hears how long threads stand at this queue's marks.
+  /// `rank_status`, if any, is told how long threads wait at this queue's marks.
   explicit HostQueue(rendezvous::RankStatus* rank_status = nullptr);
-  /// Drops what has not begun, waits for what has.
+  /// Drops work that has not begun, waits for work that has.
   ~HostQueue();
   HostQueue(const HostQueue&) = delete;
   HostQueue& operator=(const HostQueue&) = delete;
 
-  /// Queues `work`. Errors: what earlier work threw; nothing runs after a failure.
+  /// Queues `work`. Errors: rethrows what earlier work threw; nothing runs after a failure.
   void add(std::function<void()> work);
-  /// The end of all that is queued; waiting for it throws what the work threw.
+  /// The end of all queued work; waiting for it rethrows what the work threw.
   ops::Mark mark();
   /// Queued work runs after `mark`.
   void follow(const ops::Mark& mark);
-  /// Waits for all that is queued. Errors: what the work threw.
+  /// Waits for all queued work. Errors: rethrows what the work threw.
   void wait();
   bool failed();
 

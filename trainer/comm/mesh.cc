@@ -1,5 +1,5 @@
-// Mesh: while one message is waited for, all messages that can move do, in both directions and with
-// all peers. A message that is not expected yet stays in its socket.
+// Mesh: while waiting for one message, progresses all messages that can move, in both directions
+// and with all peers. A message that is not expected yet stays in its socket.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/mesh.h"
@@ -80,7 +80,7 @@ void Mesh::wait(const Message& message, std::chrono::milliseconds timeout) {
   }
 }
 
-/// Whether something is expected of this peer that can be taken.
+/// Whether an expected message of this peer can be received.
 bool Mesh::reads(const Peer& peer) const {
   if (peer.inbox != nullptr) return !peer.inbox->rooms.empty();
   return peer.rooms > 0 && peer.prefix.done < peer.prefix.bytes.size();
@@ -133,7 +133,7 @@ bool Mesh::write_some(int number, Peer& peer) {
   return moved;
 }
 
-/// How many bytes came; 0: none yet.
+/// How many bytes were received; 0: none yet.
 size_t Mesh::receive_into(int number, Peer& peer, void* data, size_t bytes) {
   while (true) {
     const ssize_t got = recv(peer.link.fd(), data, bytes, MSG_DONTWAIT);

@@ -1,7 +1,7 @@
 // Mesh: messages between the ranks of a group, over a connection between every two of them. Here:
-// bytes from memory to memory, all that have begun at once, on the thread that waits. Not here: how
-// the connections came about (links.h), what the messages mean (tcp.h). May include: comm/.
-// A message is a slot and a length (8 bytes each, little-endian), then its bytes.
+// moving bytes from memory to memory, for all started messages at once, on the waiting thread. Not
+// here: making the connections (links.h), the meaning of messages (tcp.h). May include: comm/. A
+// message is a slot and a length (8 bytes each, little-endian), then its bytes.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -26,30 +26,29 @@ struct MeshError : ops::DeviceError {
   int peer;  ///< In the group.
 };
 
-/// See the room card. For one thread. After an error nothing more can be done with it.
+/// See the room card. One thread. Unusable after an error.
 class Mesh {
  public:
-  /// A message that has begun. Its memory is in use until wait() has returned for it.
+  /// A started message. Its memory is in use until wait() has returned for it.
   struct Message {
     int peer = 0;
     bool out = false;
     uint64_t slot = 0, number = 0;
   };
 
-  /// `links` of all ranks, in rank order; that of this rank is empty.
+  /// `links` to all ranks, in rank order; this rank's own is empty.
   explicit Mesh(std::vector<rendezvous::Socket> links);
 
-  /// Messages of one slot arrive at a peer in the order in which they were begun. Both sides must
-  /// name the same number of bytes. Errors: MeshError.
+  /// Messages of one slot arrive at a peer in the order in which they were started. Both sides must
+  /// give the same number of bytes. Errors: MeshError.
   Message send(int peer, uint64_t slot, const void* data, size_t bytes);
   Message receive(int peer, uint64_t slot, void* data, size_t bytes);
-  /// Moves all messages that have begun until this one is done.
-  /// Errors: MeshError naming a peer whose connection is lost, or the message's peer when nothing
-  /// has come from it or gone to it for `timeout`.
+  /// Moves all started messages until this one is done. Errors: MeshError naming a peer whose
+  /// connection is lost, or the message's peer if no byte was exchanged with it for `timeout`.
   void wait(const Message& message, std::chrono::milliseconds timeout);
 
  private:
-  /// Of a message: on its way out, or the room for it.
+  /// The bytes of a message to be sent, or the memory for a received one.
   struct Span {
     char* data = nullptr;
     size_t bytes = 0, done = 0;
@@ -62,7 +61,7 @@ class Mesh {
     Prefix prefix;
     Span span;
   };
-  /// What is expected in one slot.
+  /// The messages expected in one slot.
   struct Inbox {
     std::deque<Span> rooms;
     uint64_t begun = 0, done = 0;
@@ -73,7 +72,7 @@ class Mesh {
     uint64_t begun = 0, done = 0;
     std::map<uint64_t, Inbox> in;
     Prefix prefix;           ///< Of the message that arrives.
-    Inbox* inbox = nullptr;  ///< Its slot's, once the prefix is whole.
+    Inbox* inbox = nullptr;  ///< Its slot's, once the prefix is complete.
     size_t rooms = 0;        ///< In all slots.
     rendezvous::Clock::time_point moved{};
   };

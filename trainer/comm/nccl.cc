@@ -1,7 +1,7 @@
-// NcclComm: each call is NCCL's, on a stream of its own. Marks are events out of a ring, as
-// CudaOps' are, so that the two streams meet without the host, captured or not.
-// Not here: noticing that a peer is gone while the device waits for it (rendezvous/control.h: the
-// process then ends, and the driver takes the stream with it).
+// NcclComm: each call is NCCL's, on its own stream. Marks are events from a ring, like CudaOps', so
+// that the two streams synchronise without the host, captured or not. Not here: detecting that a
+// peer is lost while the device waits for it (rendezvous/control.h: the process then ends, and the
+// driver destroys the stream).
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/nccl.h"
@@ -23,7 +23,7 @@ namespace {
 using ops::DeviceError;
 using ops::DType;
 
-/// As many as a Mark's promise asks for.
+/// As many as Mark guarantees.
 constexpr size_t kMarks = 1024;
 
 void wait_for_event(const Mark& mark) {
@@ -50,7 +50,7 @@ ncclDataType_t type_of(const Tensor& t) {
   return ncclUint8;
 }
 
-/// NCCL reads its environment at the first communicator.
+/// Must be called before the first communicator, when NCCL reads its environment.
 void set_environment(bool one_algorithm) {
   static std::once_flag once;
   std::call_once(once, [&] {
@@ -160,8 +160,8 @@ NcclComm::NcclComm(const NcclOptions& options, rendezvous::Store& store) : optio
 }
 
 NcclComm::~NcclComm() {
-  // NCCL waits here for every graph that recorded one of its calls: Ops::forget comes first.
-  // A collective that a peer never enters would keep the stream for ever.
+  // NCCL waits here for every graph that captured one of its calls: call Ops::forget first. A
+  // collective that a peer never enters would block the stream forever.
   const bool broken = failed_ || std::uncaught_exceptions() > 0;
   if (comm_ != nullptr) {
     if (!broken) cudaStreamSynchronize(stream_);

@@ -1,4 +1,4 @@
-// The Comm of planning: checks sizes, moves nothing, notes what it would move.
+// The Comm for planning: checks sizes, moves nothing, records what it would move.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/comm/comm.h"

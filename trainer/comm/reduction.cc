@@ -10,7 +10,7 @@
 namespace comm {
 namespace {
 
-/// As std::max, but a NaN stays.
+/// Like std::max, but a NaN is kept.
 template <class T>
 T larger(T a, T b) {
   return a > b || a != a ? a : b;

@@ -1,5 +1,5 @@
-// Reductions of several ranks' elements in host memory, in rank order. Not here: who sends what to
-// whom (tcp.cc). May include: comm/comm.h, ops/number.h.
+// Reductions of several ranks' elements in host memory, in rank order. Not here: communication
+// (tcp.cc). May include: comm/comm.h, ops/number.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,7 +10,8 @@
 
 namespace comm {
 
-/// dst[i] = parts[0][i] then parts[1][i] and so on, reduced; dst may be one of the parts.
+/// dst[i] = the reduction of parts[0][i], parts[1][i], and so on, in this order; dst may be one of
+/// the parts.
 /// Shapes: `elements` of `dtype` each. fp32 adds in fp32; bf16 and fp16 add in fp32 and round once.
 /// Because the order is that of the parts, an element's bits do not depend on which rank reduced
 /// it. Errors: ShapeError for the mean of integers.

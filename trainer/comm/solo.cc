@@ -8,8 +8,8 @@
 namespace comm {
 namespace {
 
-/// dst and src of a group of one are the same memory as a rule; host memory is copied, a device's
-/// is refused.
+/// dst and src of a group of one are usually the same memory; otherwise host memory is copied, a
+/// device's is refused.
 void move(const Tensor& dst, const Tensor& src) {
   if (dst.data == src.data) return;
   if (dst.device != ops::Device::cpu || dst.bytes() != src.bytes())

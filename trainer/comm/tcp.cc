@@ -1,6 +1,6 @@
-// TcpComm: collectives written over a Mesh's messages, in rank order, on a thread of their own.
-// Every rank exchanges with every other directly: the bytes are those of a ring, and the order of
-// additions is the ranks', whatever the size.
+// TcpComm: collectives over a Mesh's messages, in rank order, on a separate thread. Every rank
+// communicates with every other directly: this moves as many bytes as a ring, and the order of
+// additions is that of the ranks, whatever the size.
 // Not here: the connections (links.h), the messages (mesh.h), the arithmetic (reduction.h), the
 // thread (host_queue.h).
 //
@@ -25,10 +25,10 @@ namespace {
 
 using std::chrono::milliseconds;
 
-/// Elements of one rank's slice that are under way at a time: the scratch is this for each rank.
+/// Elements of one rank's slice in flight at a time: the scratch memory is this for each rank.
 constexpr int64_t kPieceElements = int64_t{64} << 10;
 constexpr uint64_t kHeaderSlot = 1, kDataSlot = 16;
-/// A rank that leaves waits this long for the others to have read what it sent.
+/// A rank that leaves waits this long until the others have read what it sent.
 constexpr std::chrono::seconds kFarewell{5};
 
 enum class Call : uint8_t {
@@ -43,7 +43,7 @@ enum class Call : uint8_t {
 constexpr std::array<const char*, 7> kCalls{
     "all-reduce", "reduce-scatter", "all-gather", "broadcast", "send", "barrier", "end of the run"};
 
-/// What a rank is about, sent ahead of the data. `serial` counts the calls of the group, or the
+/// What a rank is about to do, sent before the data. `serial` counts the calls of the group, or the
 /// messages from one rank to another.
 struct Header {
   uint64_t serial = 0;
@@ -107,7 +107,7 @@ class TcpComm final : public Comm {
     const size_t index = static_cast<size_t>(rank);
     return index < options_.peers.size() ? options_.peers[index] : "rank " + std::to_string(rank);
   }
-  /// Slice `rank` of n elements: as even as it goes.
+  /// Where slice `rank` of n elements begins; slices are as equal as possible.
   int64_t cut(int64_t n, int rank) const { return n * rank / size(); }
   void expect_rank(int rank) const;
   void expect_shares(const Tensor& whole, const Tensor& share) const;
@@ -146,7 +146,7 @@ class TcpComm final : public Comm {
   std::string current_ = "nothing";
   std::vector<uint64_t> sent_, received_;  ///< Messages, by peer.
   std::vector<char> scratch_;
-  HostQueue queue_;  ///< Last: its thread ends before the rest goes.
+  HostQueue queue_;  ///< Last member: its thread ends before the others are destroyed.
 };
 
 TcpComm::TcpComm(const TcpOptions& options, rendezvous::Store& store)
@@ -174,14 +174,14 @@ void TcpComm::connect(rendezvous::Store& store) {
 }
 
 TcpComm::~TcpComm() {
-  // Closing a connection drops what the peer has not read yet, so all say goodbye first; where
-  // something failed, nobody waits.
+  // Closing a connection drops data that the peer has not read yet, so all say goodbye first,
+  // unless something failed.
   if (std::uncaught_exceptions() == 0 && !queue_.failed()) {
     try {
       queue({.call = Call::farewell}, [] {});
       queue_.wait();
     } catch (const std::exception&) {
-      // A peer is gone already; there is nothing left to send it.
+      // A peer has already ended; nothing is left to send to it.
     }
   }
 }
@@ -215,7 +215,7 @@ void TcpComm::check_header(const Header& mine, const Header& theirs, int peer) c
                          theirs.describe());
 }
 
-/// All ranks of the group are about the same, or nobody goes on.
+/// Continues only if all ranks of the group are about to do the same.
 void TcpComm::exchange_headers(const Header& mine) {
   std::vector<Header> theirs(static_cast<size_t>(size()));
   Header own = mine;
@@ -298,8 +298,8 @@ void TcpComm::all_reduce_now(const Tensor& x, Reduce reduce) {
   gather_slices(x);
 }
 
-/// dst = slice `rank` of the reduction of src. Piece by piece: each rank sends every other its part
-/// of that rank's slice, and adds what it got to its own. dst may lie in src.
+/// dst = slice `rank` of the reduction of src. Piece by piece: each rank sends every other rank its
+/// part of that rank's slice, and adds the received parts to its own. dst may be in src.
 void TcpComm::reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce, bool even) {
   const int64_t n = src.elements(), width = ops::size_bytes(src.dtype);
   const auto first = [&](int r) { return even ? n / size() * r : cut(n, r); };
@@ -327,7 +327,7 @@ void TcpComm::reduce_slices(const Tensor& dst, const Tensor& src, Reduce reduce,
   }
 }
 
-/// Every rank's slice of x to all others, in place.
+/// Sends every rank's slice of x to all others, in place.
 void TcpComm::gather_slices(const Tensor& x) {
   const int64_t n = x.elements(), width = ops::size_bytes(x.dtype);
   std::vector<Mesh::Message> transfers;
@@ -358,7 +358,7 @@ void TcpComm::group_end() {
   queue_.add([this, messages = std::exchange(messages_, {})] { run_messages(messages); });
 }
 
-/// All transfers begin before any is waited for.
+/// Starts all transfers before waiting for any.
 void TcpComm::run_messages(const std::vector<Message>& messages) {
   std::vector<Header> mine(messages.size()), theirs(messages.size());
   std::vector<Mesh::Message> headers, data;

@@ -14,22 +14,22 @@
 
 namespace comm {
 
-/// What a group's Comm over TCP is made of.
+/// Options of a group's Comm over TCP.
 struct TcpOptions {
   std::string name = "world";      ///< Of the group, for messages: "tensor-parallel".
   std::string id = "world";        ///< Of the group in the Store: unique in the job.
   int rank = 0, size = 1;          ///< In the group.
   std::vector<std::string> peers;  ///< For messages, in group order: "rank 3 (n07)". May be empty.
-  std::string address = "127.0.0.1";  ///< Of this rank, to which the others connect.
-  std::string secret;                 ///< Of the job; connections of another secret are refused.
-  std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< Of one wait for a peer.
-  rendezvous::RankStatus* rank_status = nullptr;  ///< Told of every call; may be null.
+  std::string address = "127.0.0.1";  ///< This rank's address, to which the others connect.
+  std::string secret;                 ///< The job's; connections with another secret are refused.
+  std::chrono::milliseconds timeout = std::chrono::minutes(10);  ///< For one wait for a peer.
+  rendezvous::RankStatus* rank_status = nullptr;  ///< Is told of every call; may be null.
 };
 
-/// Meets the group's other ranks through `store` and connects to each of them. Host memory only.
-/// Reductions add in rank order, so their bits depend on nothing but the group. Every message
-/// carries what its sender is about: a rank that skips a collective, or gives another shape, is a
-/// DeviceError naming both ranks and both calls. Errors: DeviceError when a rank does not come
+/// Finds the group's other ranks through `store` and connects to each of them. Host memory only.
+/// Reductions add in rank order, so their bits depend only on the group. Every message says which
+/// call its sender makes: a rank that skips a collective, or gives another shape, causes a
+/// DeviceError naming both ranks and both calls. Errors: DeviceError if a rank does not connect
 /// within the timeout, or has another secret.
 std::unique_ptr<Comm> make_tcp_comm(const TcpOptions& options, rendezvous::Store& store);
 

@@ -1,8 +1,8 @@
-// --deepspeed_config: what its JSON says, carried over to the flags of the same meaning. A key this
-// trainer has no use for is named, one it cannot honour is refused, so that no line of the file is
-// passed over in silence. A key counts here where it counts in Megatron-DeepSpeed's
-// pretrain_gpt.py. That script passes its own optimizer and scheduler to deepspeed.initialize, so
-// the file's sections for those two change nothing, there or here.
+// --deepspeed_config: transfers the values of its JSON to the flags of the same meaning. A key that
+// has no effect here is named, one that cannot be honoured is refused, so that no line of the file
+// is silently ignored. A key counts here where it counts in Megatron-DeepSpeed's pretrain_gpt.py.
+// That script passes its own optimizer and scheduler to deepspeed.initialize, so the file's
+// sections for those two change nothing, there or here.
 // Source: DeepSpeed's configuration page (key names and defaults); its runtime/engine.py,
 // _configure_optimizer and _configure_lr_scheduler; Megatron-DeepSpeed's megatron/training.py.
 // SPDX-License-Identifier: MIT
@@ -26,8 +26,8 @@ using cli::concat;
 using cli::UsageError;
 using nlohmann::json;
 
-// Keys that change nothing here, of sections of which other keys count. Those that are in neither
-// list make another training of it unless they are false, and are refused.
+// Keys that change nothing here, in sections with other keys that count. Keys in neither list would
+// change training unless they are false, and are refused.
 const std::set<std::string_view> kIdleOfFp16 = {"auto_cast", "enabled"};
 const std::set<std::string_view> kIdleOfBf16 = {"check_grad_overflow", "enabled",
                                                 "immediate_grad_update"};
@@ -71,34 +71,34 @@ const std::set<std::string_view> kIdleOfOffload = {
     "nvme_path",    "pin_memory",   "pipeline",           "pipeline_read", "pipeline_write",
     "ratio",        "super_offload"};
 
-// The library's words without the library's number.
+// The library's message without its number.
 std::string reason(const json::exception& error) {
   const std::string text = error.what();
   const size_t number = text.find("] ");
   return number == std::string::npos ? text : text.substr(number + 2);
 }
 
-// "auto" and null leave a key to its default.
+// "auto" and null mean a key's default.
 bool said(const json& value) { return !value.is_null() && value != "auto"; }
 
 bool is_on(const json& section, const char* key) {
   return section.contains(key) && said(section.at(key)) && section.at(key).get<bool>();
 }
 
-// Of offload_optimizer or offload_param: cpu, nvme or none.
+// The device of offload_optimizer or offload_param: cpu, nvme or none.
 std::string device_of(const json& section, const char* key) {
   if (!section.contains(key) || !said(section.at(key))) return "none";
   const json& device = section.at(key).value("device", json("none"));
   return said(device) ? device.get<std::string>() : "none";
 }
 
-// One reading of one file.
+// Reads one file.
 class DeepspeedReader {
  public:
   DeepspeedReader(TrainConfig& config, Given& given, const std::string& path)
       : config_(config), given_(given), path_(path), rows_(cli::bind_rows(flag_table(), config)) {}
 
-  std::vector<std::string> idle;  // keys without use here.
+  std::vector<std::string> idle;  // keys without effect here.
 
   void read(const json& root) {
     if (!root.is_object()) throw UsageError(path_ + ": expected a JSON object");
@@ -113,7 +113,7 @@ class DeepspeedReader {
   }
 
  private:
-  // Whether `key` is that of a section whose own keys count.
+  // Whether `key` is a section whose keys count.
   bool read_section(const std::string& key, const json& value) {
     const std::map<std::string_view, std::function<void()>> sections = {
         {"fp16", [&] { precision(key, value, "fp16"); }},
@@ -156,7 +156,7 @@ class DeepspeedReader {
       idle.push_back(key);
   }
 
-  // Sections that make another training of it, once they are enabled.
+  // Sections that would change training if they are enabled.
   static bool changes_training(std::string_view key) {
     return key == "curriculum_learning" || key == "data_efficiency" || key == "amp" ||
            key == "progressive_layer_drop" || key == "compression_training" ||
@@ -164,7 +164,7 @@ class DeepspeedReader {
            key == "hybrid_engine" || key == "expert_parallel";
   }
 
-  // A section that says of itself that it is off is off, whatever stands in it.
+  // A section with enabled false is off, whatever it contains.
   static bool enabled_somewhere(const json& value) {
     if (!value.is_object() || value.value("enabled", json()) == false) return false;
     for (const auto& [name, inner] : value.items())
@@ -172,8 +172,7 @@ class DeepspeedReader {
     return false;
   }
 
-  // Sets `flag` from `value` unless the command line did; both must then agree. "auto" says
-  // nothing.
+  // Sets `flag` from `value` unless the command line did; then both must agree. "auto" is ignored.
   void set(const std::string& key, std::string_view flag, const json& value) {
     if (!said(value)) return;
     const std::string text = value.is_string() ? value.get<std::string>() : value.dump();
@@ -191,7 +190,7 @@ class DeepspeedReader {
     given_.insert(std::string(flag));
   }
 
-  // The keys of a section that are not read: named, or refused where they are not false.
+  // The keys of a section that are not read: they are named, or refused if they are not false.
   void rest(const std::string& section, const json& value, std::set<std::string_view> read,
             const std::set<std::string_view>& idle_keys) {
     for (const auto& [key, inner] : value.items()) {
@@ -217,8 +216,8 @@ class DeepspeedReader {
     rest(key, value,
          {"loss_scale", "initial_scale_power", "loss_scale_window", "hysteresis", "min_loss_scale"},
          kIdleOfFp16);
-    // DeepSpeed scales by its own file alone: with 0 the scale moves, whatever --loss-scale says,
-    // and it starts at 2^16 unless the file names another power.
+    // DeepSpeed uses only its own file for scaling: with 0 the scale is dynamic, whatever
+    // --loss-scale says, and starts at 2^16 unless the file gives another power.
     const double scale = value.value("loss_scale", 0.0);
     if (scale != 0) {
       set("fp16.loss_scale", "loss-scale", scale);
@@ -236,8 +235,8 @@ class DeepspeedReader {
     scaler(value, "min_loss_scale", "min-loss-scale", 1);
   }
 
-  // A number of the loss scaler: the file's, or DeepSpeed's default where the file has none. A flag
-  // does not fill in what the file leaves out; DeepSpeed ignores it too.
+  // A number of the loss scaler: the file's, or DeepSpeed's default if the file has none. A flag
+  // does not replace what the file leaves out; DeepSpeed ignores it too.
   void scaler(const json& fp16, const char* key, std::string_view flag, int64_t by_default) {
     const std::string name = concat("fp16.", key);
     if (fp16.contains(key)) return set(name, flag, fp16.at(key));
@@ -281,7 +280,7 @@ class DeepspeedReader {
       set("zero_optimization.overlap_comm", "overlap-grad-reduce", true);
     offload_optimizer(value);
     if (device_of(value, "offload_param") == "none") return;
-    // Parameters are divided, and so can be elsewhere, in stage 3 alone.
+    // Parameters are divided, and so can be offloaded, only in stage 3.
     if (config_.zero_stage != 3) return idle.push_back("zero_optimization.offload_param");
     throw UsageError(concat(path_, ": zero_optimization.offload_param.device: permitted is none"));
   }

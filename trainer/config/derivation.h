@@ -1,6 +1,6 @@
-// Derivation: a configuration on its way from asked to derived, in the parts that derive_and_check
-// goes through. Seen by derive.cc (model, devices, data, checkpoints) and derive_learning.cc
-// (batches, length, learning rate, precision) alone.
+// Derivation: the steps of derive_and_check, from what the user asked for to what follows. Included
+// only by derive.cc (model, devices, data, checkpoints) and derive_learning.cc (batches, length,
+// learning rate, precision).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -12,7 +12,7 @@
 
 namespace trainer {
 
-/// See derive_and_check(). Every part reads what the parts before it have derived, and throws
+/// See derive_and_check(). Every step uses what earlier steps have derived, and throws
 /// cli::UsageError for what cannot be honoured.
 struct Derivation {
   TrainConfig& config;
@@ -20,7 +20,7 @@ struct Derivation {
   std::vector<std::string> notes;
 
   TrainConfig::Derived& derived() { return config.derived; }
-  /// Whether `name` was given another value than its default: a saved configuration gives them all.
+  /// Whether `name` has another value than its default: a saved configuration gives all flags.
   bool changed(std::string_view name) const;
 
   void model();
@@ -32,7 +32,8 @@ struct Derivation {
   void pipeline_chunks();
   void even_parts();
   void uneven_stages();
-  /// How many of embedding and loss count as a layer when layers are shared out, and in words.
+  /// How many of embedding and loss count as a layer when layers are divided; below, the same in
+  /// words.
   int64_t head_or_embedding_counted() const;
   std::string layers_counted() const;
   void batches();

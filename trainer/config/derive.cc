@@ -1,5 +1,6 @@
-// derive_and_check: what follows from a configuration, and what it may not ask. The order is model,
-// batches, length, learning rate, precision and memory, data and checkpoints, devices. See flags.h.
+// derive_and_check: what follows from a configuration, and which requests are refused. The order is
+// model, batches, length, learning rate, precision and memory, data and checkpoints, devices. See
+// flags.h.
 // Source: validate_args and get_optimizer_param_scheduler of Megatron-LM; Megatron-DeepSpeed for
 // *_tokens.
 //
@@ -105,7 +106,7 @@ void Derivation::position() {
   if (config.no_position_embedding && !rotary) {
     throw UsageError(
         "--no-position-embedding goes with --position-embedding-type rope; for no positions at all "
-        "say --position-embedding-type none");
+        "use --position-embedding-type none");
   }
   if (config.use_rope_scaling && config.rotary_seq_len_interpolation_factor != 1) {
     throw UsageError(
@@ -123,8 +124,8 @@ void Derivation::position() {
   }
 }
 
-// The last word on GELU is Megatron's: its fused kernel is the tanh formula, and without biases it
-// has no fused kernel.
+// GELU follows Megatron: its fused kernel uses the tanh formula, and without biases it has no fused
+// kernel.
 void Derivation::activation() {
   TrainConfig::Derived& d = derived();
   if (config.swiglu && !config.activation.empty() && config.activation != "swiglu")
@@ -180,7 +181,7 @@ void Derivation::devices(int64_t world_size) {
   }
 }
 
-// What tensor-parallel ranks divide among them.
+// What tensor-parallel ranks divide among themselves.
 void Derivation::tensor_parallel() {
   const int64_t size = config.tensor_model_parallel_size;
   const std::string_view flag = "tensor-model-parallel-size";
@@ -190,7 +191,7 @@ void Derivation::tensor_parallel() {
   if (config.sequence_parallel) divides(size, flag, config.seq_length, "seq-length");
 }
 
-// Which layers each stage has, and in which order a step runs.
+// Which layers each stage has, and the order of a step.
 void Derivation::pipeline() {
   TrainConfig::Derived& d = derived();
   const int64_t stages = config.pipeline_model_parallel_size;
@@ -219,7 +220,7 @@ int64_t Derivation::head_or_embedding_counted() const {
          (config.account_for_loss_in_pipeline_split ? 1 : 0);
 }
 
-// How many parts of the model each rank holds, by either of the two flags that say it.
+// How many parts of the model each rank has, by either of the two flags for it.
 void Derivation::pipeline_chunks() {
   TrainConfig::Derived& d = derived();
   const int64_t stages = config.pipeline_model_parallel_size;
@@ -259,7 +260,8 @@ std::string Derivation::layers_counted() const {
   return text;
 }
 
-// As many layers in each part, where embedding and loss can count as a layer of the ends.
+// The same number of layers in each part; embedding and loss may count as a layer of the first and
+// last part.
 void Derivation::even_parts() {
   TrainConfig::Derived& d = derived();
   const int64_t parts = config.pipeline_model_parallel_size * d.pipeline_chunks;
@@ -276,7 +278,7 @@ void Derivation::even_parts() {
   }
 }
 
-// The first and the last stage have their own numbers, and the others share the rest.
+// The first and the last stage have their own numbers of layers, and the others share the rest.
 void Derivation::uneven_stages() {
   TrainConfig::Derived& d = derived();
   const int64_t stages = config.pipeline_model_parallel_size;

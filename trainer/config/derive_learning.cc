@@ -1,4 +1,4 @@
-// The parts of derive_and_check that say how the model learns. See derivation.h.
+// The steps of derive_and_check about how the model learns. See derivation.h.
 // Source: get_optimizer_param_scheduler and validate_args of Megatron-LM; Megatron-DeepSpeed for
 // *_tokens.
 //
@@ -18,7 +18,7 @@ using cli::UsageError;
 
 namespace {
 
-// Of the ways to say one thing, one may be taken.
+// At most one of several flags for the same thing may be given.
 void one_of(std::initializer_list<std::pair<bool, std::string_view>> ways) {
   std::string_view first;
   for (const auto& [used, flag] : ways) {
@@ -96,7 +96,8 @@ void Derivation::length() {
     steps = std::min(steps, whole + (schedule.samples_after(whole) < samples ? 1 : 0));
   }
   d.train_iters = steps;
-  // What the sample arrays are made for: as Megatron, the asked number when samples were asked for.
+  // The number of samples for the sample arrays: as in Megatron, the requested number if samples
+  // were requested.
   d.train_samples = config.train_samples.value_or(schedule.samples_after(steps));
 }
 

@@ -1,5 +1,5 @@
-// The trainer's flag table: Megatron's names, grouped as `trainer --help` prints them, and the way
-// from rows to a checked TrainConfig. The rows stand in flags_model.cc, flags_learning.cc,
+// The trainer's flag table: Megatron's names, grouped as `trainer --help` prints them, and the
+// steps from rows to a checked TrainConfig. The rows are in flags_model.cc, flags_learning.cc,
 // flags_fp8.cc, flags_run.cc and flags_compatibility.cc (flags of the tutorials that change nothing
 // here, or are refused by name). May include tools/cli and nlohmann-json (for --deepspeed_config);
 // no device, no dataset.
@@ -30,16 +30,16 @@ cli::Table<TrainConfig> compatibility_flags();
 /// Long names of the flags that a command line or a file set.
 using Given = std::set<std::string, std::less<>>;
 
-/// A file that was read, by its name.
+/// A file's name and text.
 struct NamedText {
   std::string path, text;
 };
 
-/// Takes over what GPT-NeoX's configurations say, all files together, where the command line
-/// (`given`) does not say it. Returns the keys that change nothing here, to be named once.
+/// Applies GPT-NeoX's configurations, all files together, except for what the command line
+/// (`given`) sets. Returns the keys that change nothing here, to be named once.
 /// State: names set here are added to `given`.
-/// Errors: cli::UsageError naming the file and key for what is no YAML, a key that stands twice, a
-/// value that a flag does not take, or a setting that cannot be honoured.
+/// Errors: cli::UsageError naming the file and key for invalid YAML, a key that occurs twice, a
+/// value that a flag does not accept, or a setting that cannot be honoured.
 std::vector<std::string> apply_neox(TrainConfig& config, Given& given,
                                     const std::vector<NamedText>& files);
 
@@ -58,20 +58,20 @@ std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
                                          std::string_view json_text, const std::string& path);
 
 /// Fills config.derived for `world_size` processes and checks that everything can be honoured as
-/// asked: what cannot is refused, never turned down to something smaller. Returns lines worth
-/// printing once. Errors: cli::UsageError naming flag, value and what would be permitted.
+/// requested: otherwise it is refused, never silently reduced. Returns notes to be printed once.
+/// Errors: cli::UsageError naming flag, value and what would be permitted.
 std::vector<std::string> derive_and_check(TrainConfig& config, const Given& given,
                                           int64_t world_size);
 
 /// Every flag that has a value, by name: the "config" part of a checkpoint.
 std::map<std::string, std::vector<std::string>> flag_values(const TrainConfig& config);
 
-/// The effective configuration, as a file that --config reads back.
+/// The effective configuration, as a file that --config accepts.
 std::string effective_config(const TrainConfig& config);
 
 /// V rounded up so that every tensor-parallel rank holds a multiple of
 /// --make-vocab-size-divisible-by rows, or --padded-vocab-size. Errors: cli::UsageError for a
-/// --padded-vocab-size that does not hold V, or not the same number of rows on every rank.
+/// --padded-vocab-size that is smaller than V, or not divisible by the ranks.
 int64_t pad_vocab_size(const TrainConfig& config, int64_t vocab_size);
 
 }  // namespace trainer

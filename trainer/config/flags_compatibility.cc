@@ -1,9 +1,9 @@
-// Flags of known command lines that have no row of their own: those that change nothing here, each
-// with the reason that is printed once, and those that cannot be honoured, each with the reason of
-// the refusal. A flag that would change the model or the data is never among the first. See
-// flags.h. Sources of the names: arguments.py of Megatron-LM 1.1 to core 0.19, of
-// Megatron-DeepSpeed (Microsoft's and BigScience's) and of Pai-Megatron-Patch. Names of other jobs
-// (vision, retrieval, reinforcement learning, inference) are not here.
+// Flags of known command lines without a row of their own: those that change nothing here, with the
+// reason that is printed once, and those that cannot be honoured, with the reason for the refusal.
+// A flag that would change the model or the data is never among the former. See flags.h. Sources of
+// the names: arguments.py of Megatron-LM 1.1 to core 0.19, of Megatron-DeepSpeed (Microsoft's and
+// BigScience's) and of Pai-Megatron-Patch. Flags for other tasks (vision, retrieval, reinforcement
+// learning, inference) are not here.
 //
 // SPDX-License-Identifier: MIT
 #include <iterator>
@@ -18,7 +18,7 @@ namespace {
 using C = TrainConfig;
 using cli::Arity;
 
-// Flags of one reason, names with a space between.
+// Flags with the same reason; names separated by spaces.
 struct Idle {
   const char* reason;
   std::string_view switches, with_value = {}, with_values = {};
@@ -27,7 +27,7 @@ struct Idle {
 constexpr Idle kNoEffect[] = {
     {"quantized weights are always kept in both layouts, and scales follow each step",
      "keep-fp8-transpose-cache", "fp8-interval"},
-    {"every operation is as fused as the device wants it",
+    {"every operation is as fused as the device allows",
      "no-masked-softmax-fusion no-bias-swiglu-fusion no-bias-dropout-fusion no-rope-fusion "
      "no-gradient-accumulation-fusion no-persist-layer-norm no-scaled-masked-softmax-fusion "
      "cross-entropy-loss-fusion scaled-upper-triang-masked-softmax-fusion "
@@ -59,7 +59,7 @@ constexpr Idle kNoEffect[] = {
      "patch-tokenizer-type max-padding-length "
      "lazy-mpu-init onnx-safe tokenizer-metadata",
      "spec"},
-    {"there is one format of checkpoints, and any layout goes on from any of them",
+    {"there is one format of checkpoints, and any layout resumes from any of them",
      "use-dist-ckpt ckpt-fully-parallel-save no-ckpt-fully-parallel-save ckpt-fully-parallel-load "
      "async-save ckpt-assume-constant-structure use-persistent-ckpt-worker "
      "auto-detect-ckpt-format dist-ckpt-optim-fully-reshardable "
@@ -123,7 +123,7 @@ constexpr Idle kNoEffect[] = {
      "run-workload-inspector-server record-shapes nvtx-ranges pytorch-profiler-collect-shapes "
      "pytorch-profiler-collect-callstack pytorch-profiler-collect-chakra",
      "profile-step-start profile-step-end profile_steps memory-snapshot-path", "profile-ranks"},
-    {"there is no garbage to collect and no memory to give back during a run",
+    {"there is no garbage collection, and no memory is released during a run",
      "manual-gc no-manual-gc-eval", "manual-gc-interval empty-unused-memory-level"},
     {"metrics go to metrics.jsonl and TensorBoard", "",
      "wandb-project wandb-exp-name wandb-save-dir wandb-entity one-logger-project "
@@ -171,7 +171,7 @@ constexpr Idle kNoEffect[] = {
 };
 
 constexpr Idle kRefused[] = {
-    {"the output layer is computed in --bf16 or --fp16, and 4 bits are Blackwell's",
+    {"the output layer is computed in --bf16 or --fp16, and 4 bits need Blackwell",
      "fp8-output-proj fp4-param-gather", "fp4-format fp4-recipe"},
     {"data-parallel ranks gather weights in --bf16 or --fp16", "fp8-param-gather"},
     {"--fp8-recipe and --first-last-layers-bf16 say what is quantized, and how", "",
@@ -194,36 +194,36 @@ constexpr Idle kRefused[] = {
     {"all parameters have one learning rate and one initial spread, --lr and --init-method-std",
      "init-method-xavier-uniform data-parallel-random-init",
      "decoupled-lr decoupled-min-lr embedding-init-method-std"},
-    {"the optimizer has all parameters, whose vectors have no decay",
+    {"the optimizer trains all parameters, and vectors have no decay",
      "use-bnb-optimizer freeze-all-layers apply-wd-to-qk-layernorm", "no-weight-decay-cond-type"},
-    {"say --rampup-batch-size", "", "step-batch-size-schedule"},
-    {"say --train-iters or --train-samples", "", "epochs"},
-    {"say --make-vocab-size-divisible-by 1", "no-pad-vocab-size disable-pad-vocab-size"},
+    {"use --rampup-batch-size", "", "step-batch-size-schedule"},
+    {"use --train-iters or --train-samples", "", "epochs"},
+    {"use --make-vocab-size-divisible-by 1", "no-pad-vocab-size disable-pad-vocab-size"},
     {"sequences are not divided among ranks", "force-ds-sequence-parallel hybrid-context-parallel",
      "max-seqlen-per-dp-cp-rank", "hierarchical-context-parallel-sizes"},
     {"make a dataset with bpe-tokenize", "mock-data sft"},
-    {"say --train-data-path, --valid-data-path and --test-data-path, or "
+    {"use --train-data-path, --valid-data-path and --test-data-path, or "
      "--per-split-data-args-path",
      "",
      "train-weighted-split-paths-path valid-weighted-split-paths-path "
      "test-weighted-split-paths-path",
      "train-weighted-split-paths valid-weighted-split-paths test-weighted-split-paths"},
-    {"the order of samples is made, or read from --data-cache-path", "",
+    {"the order of samples is computed, or read from --data-cache-path", "",
      "train-idx-path train-desc-path train-doc-idx-path train-sample-idx-path "
      "train-shuffle-idx-path"},
     {"say where the files are with --data-path", "", "aml-data-download-path"},
-    {"say --reset-attention-mask", "dataloader-inter-document-masking"},
+    {"use --reset-attention-mask", "dataloader-inter-document-masking"},
     {"activations of the MLP are gelu_tanh, gelu_erf, relu and swiglu", "squared-relu"},
     {"rotary positions turn the two halves of a head, as GPT-NeoX's and Llama's do",
      "rotary-interleaved"},
-    {"samples are tokens as they lie in the dataset, and --eod-mask-loss alone leaves some out of "
+    {"samples are the dataset's tokens, and only --eod-mask-loss leaves some out of "
      "the loss",
      "fim-data loss-on-targets-only reweight-loss-based-on-position-frequency",
      "fim-rate fim-spm-rate"},
     {"an evaluation takes --eval-iters global batches of one blend",
      "full-validation multiple-validation-sets",
      "eval-global-batch-size eval-micro-batch-size start-eval-at-iter"},
-    {"say --skip-train", "", "eval-only"},
+    {"use --skip-train", "", "eval-only"},
     {"every step is taken, and every sample has --seq-length tokens",
      "curriculum-learning curriculum-learning-legacy random-ltd "
      "data-efficiency-curriculum-learning variable-seq-lengths",
@@ -234,28 +234,28 @@ constexpr Idle kRefused[] = {
      "cpu-offloading checkpoint-in-cpu ds-sequence-parallel-fpdt "
      "ds-sequence-parallel-fpdt-offloading fine-grained-activation-offloading",
      "ds-sequence-parallel-fpdt-chunk-size optimizer-offload-policy", "offload-modules"},
-    {"say --zero-stage",
+    {"use --zero-stage",
      "use-torch-fsdp2 use-megatron-fsdp use-custom-fsdp enable-full-sharding-in-hsdp",
      "data-parallel-sharding-strategy outer-dp-sharding-strategy"},
-    {"say --num-layers-per-virtual-pipeline-stage, or --decoder-first-pipeline-num-layers and "
+    {"use --num-layers-per-virtual-pipeline-stage, or --decoder-first-pipeline-num-layers and "
      "--decoder-last-pipeline-num-layers",
      "standalone-embedding-stage",
      "pipeline-model-parallel-layout pipeline-model-parallel-split-rank"},
-    {"nothing is turned down to something smaller", "decrease-batch-size-if-needed"},
-    {"say --save-interval and --keep-last", "",
+    {"no value is silently reduced", "decrease-batch-size-if-needed"},
+    {"use --save-interval and --keep-last", "",
      "save-retain-interval non-persistent-save-interval non-persistent-ckpt-type "
      "non-persistent-global-ckpt-dir non-persistent-local-ckpt-dir"},
     {"megatron-to-hf converts checkpoints", "", "ckpt-convert-save"},
-    {"say --ckpt-step", "", "load-tag"},
-    {"say --finetune for weights alone, or --override-opt_param-scheduler",
+    {"use --ckpt-step", "", "load-tag"},
+    {"use --finetune for only the weights, or --override-opt_param-scheduler",
      "no-load-lr-state reset-iteration"},
     {"main parameters come with the optimizer's state", "load-main-params-from-ckpt"},
-    {"say --config FILE, one name = value a line", "", "yaml-cfg"},
-    {"say --extra-vocab-size", "", "tiktoken-num-special-tokens", "tiktoken-special-tokens"},
+    {"use --config FILE, one name = value per line", "", "yaml-cfg"},
+    {"use --extra-vocab-size", "", "tiktoken-num-special-tokens", "tiktoken-special-tokens"},
     {"this trainer pre-trains only", "perform-rl-step"},
 };
 
-// A flag of which only some values, with a space between, change nothing.
+// A flag of which only some values, separated by spaces, change nothing.
 struct Partly {
   std::string_view name, values;
   const char* reason;
@@ -266,7 +266,7 @@ constexpr Partly kOnly[] = {
     {"ds-sequence-parallel-size", "1", "sequences are not divided among ranks"},
     {"cpu-offloading-num-layers", "0", "activations stay on the device"},
     {"optimizer-offload-fraction", "1 1.0", "--cpu-offload moves the whole optimizer"},
-    {"num-distributed-optimizer-instances", "1", "the optimizer is shared by all replicas"},
+    {"num-distributed-optimizer-instances", "1", "all replicas share the optimizer"},
     {"vocab-extra-ids", "0", "--extra-vocab-size adds token ids"},
     {"main-grads-dtype", "fp32", "gradients accumulate in fp32"},
     {"main-params-dtype", "fp32", "main parameters are fp32"},
@@ -291,7 +291,7 @@ void add(cli::Group<C>& group, const Idle& idle, Make make) {
 }  // namespace
 
 cli::Table<TrainConfig> compatibility_flags() {
-  cli::Group<C> idle{"Without effect here", {}}, refused{"Known, but not to be had here", {}};
+  cli::Group<C> idle{"Without effect here", {}}, refused{"Known, but not supported here", {}};
   for (const Idle& one : kNoEffect) add(idle, one, cli::no_effect<C>);
   for (const Partly& one : kOnly) {
     std::vector<std::string> values;

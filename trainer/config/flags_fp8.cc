@@ -14,7 +14,7 @@ using cli::integer;
 using cli::off;
 using cli::on;
 
-/// A switch of Megatron's older scripts that says what --fp8-format says.
+/// A switch of Megatron's older scripts with the meaning of a --fp8-format.
 cli::Field<C> format(const char* name) {
   return {cli::Arity::none, [name](C& c, const cli::Values&) { c.fp8_format = name; }, nullptr, {}};
 }
@@ -30,19 +30,19 @@ cli::Table<TrainConfig> fp8_flags() {
            .help = "The layers' linears multiply in 8 bits: e4m3 everywhere, or hybrid with "
                    "gradients in e5m2. Needs a GPU of capability 8.9 or newer, and --bf16 or "
                    "--fp16 there; sizes must be multiples of 16. Embeddings, the output layer, "
-                   "norms, attention, main parameters and sums stay as they are.",
+                   "norms, attention, main parameters and sums are not changed.",
            .field = choice(&C::fp8_format, {"e4m3", "hybrid"})},
           {.name = "fp8-hybrid", .help = "--fp8-format hybrid.", .field = format("hybrid")},
           {.name = "fp8-e4m3", .help = "--fp8-format e4m3.", .field = format("e4m3")},
           {.name = "fp8-recipe",
            .value = "RECIPE",
-           .help = "Where a tensor's scale comes from. delayed: the largest values of the steps "
-                   "before; the fastest. tensorwise: the values themselves, for which they are "
-                   "read once more.",
+           .help =
+               "Where a tensor's scale comes from. delayed: the largest values of earlier steps; "
+               "the fastest. tensorwise: the tensor's own values, which are read once more for it.",
            .field = choice(&C::fp8_recipe, {"delayed", "tensorwise"})},
           {.name = "fp8-margin",
            .value = "BITS",
-           .help = "Scales are 2 to that power smaller than the largest value allows.",
+           .help = "Scales are smaller, by 2 to this power, than the largest value allows.",
            .field = integer(&C::fp8_margin, 0, 8)},
           {.name = "fp8-amax-history-len",
            .value = "STEPS",
@@ -53,7 +53,7 @@ cli::Table<TrainConfig> fp8_flags() {
            .help = "Which of those steps' largest values counts.",
            .field = choice(&C::fp8_amax_compute_algo, {"most_recent", "max"})},
           {.name = "no-fp8-wgrad",
-           .help = "Gradients of weights are computed in --bf16 or --fp16.",
+           .help = "Weight gradients are computed in --bf16 or --fp16.",
            .field = off(&C::fp8_wgrad)},
           {.name = "first-last-layers-bf16",
            .help = "The first and the last layers are computed without FP8.",

@@ -34,71 +34,72 @@ cli::Field<C> steps(std::vector<int64_t> C::*member) {
 }
 
 cli::Group<C> checkpoint_group() {
-  return {
-      "Checkpoints",
-      {
-          {.name = "save",
-           .value = "DIR",
-           .help = "Where checkpoints go: DIR/iter_0001000.",
-           .field = text(&C::save)},
-          {.name = "save-interval",
-           .aliases = "persistent-save-interval",
-           .value = "STEPS",
-           .help = "Steps between checkpoints. Default: one at the end.",
-           .field = integer(&C::save_interval, 1)},
-          {.name = "extra-save-iters",
-           .value = "STEP",
-           .help = "Further steps after which a checkpoint is made.",
-           .field = steps(&C::extra_save_iters)},
-          {.name = "keep-last",
-           .value = "N",
-           .help = "Checkpoints kept; older ones are removed. Default: all.",
-           .field = integer(&C::keep_last, 1)},
-          {.name = "load",
-           .value = "DIR",
-           .help = "Go on from the newest whole checkpoint in DIR; from the start if it has none.",
-           .field = text(&C::load)},
-          {.name = "ckpt-step",
-           .value = "STEP",
-           .help = "Go on from that step's checkpoint.",
-           .field = integer(&C::ckpt_step, 0)},
-          {.name = "exit-on-missing-checkpoint",
-           .help = "Fail when --load has no checkpoint.",
-           .field = on(&C::exit_on_missing_checkpoint)},
-          {.name = "pretrained-checkpoint",
-           .value = "DIR",
-           .help = "Weights to start from when --load has no checkpoint.",
-           .field = text(&C::pretrained_checkpoint)},
-          {.name = "finetune",
-           .help = "Take only the weights: step, optimizer, data position and schedule start anew.",
-           .field = on(&C::finetune)},
-          {.name = "no-load-optim",
-           .help = "Do not load optimizer and schedule.",
-           .field = on(&C::no_load_optim)},
-          {.name = "no-load-rng",
-           .help = "Do not load the seed of dropout.",
-           .field = on(&C::no_load_rng)},
-          {.name = "no-save-optim",
-           .help = "Checkpoints without optimizer.",
-           .field = on(&C::no_save_optim)},
-          {.name = "no-save-rng",
-           .help = "Checkpoints without generator state.",
-           .field = on(&C::no_save_rng)},
-          {.name = "override-opt_param-scheduler",
-           .aliases = "override-opt-param-scheduler override-lr-scheduler",
-           .help = "The command line's schedule wins over the checkpoint's.",
-           .field = on(&C::override_opt_param_scheduler)},
-          {.name = "use-checkpoint-opt_param-scheduler",
-           .aliases = "use-checkpoint-opt-param-scheduler use-checkpoint-lr-scheduler",
-           .help = "The checkpoint's schedule wins over the command line's.",
-           .field = on(&C::use_checkpoint_opt_param_scheduler)},
-          {.name = "use-checkpoint-args",
-           .help = "Take the model's shape from the checkpoint.",
-           .field = on(&C::use_checkpoint_args)},
-          {.name = "no-async-save",
-           .help = "Training waits while a checkpoint is written.",
-           .field = off(&C::async_save)},
-      }};
+  return {"Checkpoints",
+          {
+              {.name = "save",
+               .value = "DIR",
+               .help = "Where checkpoints go: DIR/iter_0001000.",
+               .field = text(&C::save)},
+              {.name = "save-interval",
+               .aliases = "persistent-save-interval",
+               .value = "STEPS",
+               .help = "Steps between checkpoints. Default: one at the end.",
+               .field = integer(&C::save_interval, 1)},
+              {.name = "extra-save-iters",
+               .value = "STEP",
+               .help = "Further steps after which a checkpoint is made.",
+               .field = steps(&C::extra_save_iters)},
+              {.name = "keep-last",
+               .value = "N",
+               .help = "Checkpoints kept; older ones are removed. Default: all.",
+               .field = integer(&C::keep_last, 1)},
+              {.name = "load",
+               .value = "DIR",
+               .help = "Resume from the newest complete checkpoint in DIR; start from the "
+                       "beginning if it has none.",
+               .field = text(&C::load)},
+              {.name = "ckpt-step",
+               .value = "STEP",
+               .help = "Resume from that step's checkpoint.",
+               .field = integer(&C::ckpt_step, 0)},
+              {.name = "exit-on-missing-checkpoint",
+               .help = "Fail when --load has no checkpoint.",
+               .field = on(&C::exit_on_missing_checkpoint)},
+              {.name = "pretrained-checkpoint",
+               .value = "DIR",
+               .help = "Weights to start from when --load has no checkpoint.",
+               .field = text(&C::pretrained_checkpoint)},
+              {.name = "finetune",
+               .help = "Load only the weights: step, optimizer, data position and schedule start "
+                       "from the beginning.",
+               .field = on(&C::finetune)},
+              {.name = "no-load-optim",
+               .help = "Do not load optimizer and schedule.",
+               .field = on(&C::no_load_optim)},
+              {.name = "no-load-rng",
+               .help = "Do not load dropout's seed.",
+               .field = on(&C::no_load_rng)},
+              {.name = "no-save-optim",
+               .help = "Write checkpoints without optimizer state.",
+               .field = on(&C::no_save_optim)},
+              {.name = "no-save-rng",
+               .help = "Write checkpoints without generator state.",
+               .field = on(&C::no_save_rng)},
+              {.name = "override-opt_param-scheduler",
+               .aliases = "override-opt-param-scheduler override-lr-scheduler",
+               .help = "The command line's schedule overrides the checkpoint's.",
+               .field = on(&C::override_opt_param_scheduler)},
+              {.name = "use-checkpoint-opt_param-scheduler",
+               .aliases = "use-checkpoint-opt-param-scheduler use-checkpoint-lr-scheduler",
+               .help = "The checkpoint's schedule overrides the command line's.",
+               .field = on(&C::use_checkpoint_opt_param_scheduler)},
+              {.name = "use-checkpoint-args",
+               .help = "Take the model's shape from the checkpoint.",
+               .field = on(&C::use_checkpoint_args)},
+              {.name = "no-async-save",
+               .help = "Training waits while a checkpoint is written.",
+               .field = off(&C::async_save)},
+          }};
 }
 
 cli::Group<C> report_group() {
@@ -111,7 +112,7 @@ cli::Group<C> report_group() {
            .field = integer(&C::eval_interval, 1)},
           {.name = "eval-iters",
            .value = "BATCHES",
-           .help = "Global batches of an evaluation.",
+           .help = "Global batches in an evaluation.",
            .field = integer(&C::eval_iters, 0)},
           {.name = "skip-train", .help = "Only evaluate.", .field = on(&C::skip_train)},
           {.name = "log-interval",
@@ -159,7 +160,7 @@ cli::Group<C> report_group() {
            .field = integer(&C::exit_interval, 1)},
           {.name = "exit-duration-in-mins",
            .value = "MINUTES",
-           .help = "Save and end, with status 75, after so long.",
+           .help = "Save and end, with status 75, after this time.",
            .field = real(&C::exit_duration_in_mins, 0)},
           {.name = "stop-file",
            .aliases = "kill-switch-path kill-switch-file",
@@ -175,7 +176,7 @@ cli::Group<C> device_group() {
       {
           {.name = "device",
            .value = "KIND",
-           .help = "auto takes a GPU when there is one.",
+           .help = "auto uses a GPU if there is one.",
            .field = choice(&C::device, {"auto", "cpu", "cuda"})},
           {.name = "cpu-threads",
            .value = "N",
@@ -183,7 +184,7 @@ cli::Group<C> device_group() {
            .field = integer(&C::cpu_threads, 1, 4096)},
           {.name = "distributed-backend",
            .value = "NAME",
-           .help = "How processes talk.",
+           .help = "How processes communicate.",
            .field = choice(&C::distributed_backend, {"nccl", "gloo"})},
           {.name = "nproc-per-node",
            .aliases = "nproc_per_node",
@@ -192,8 +193,8 @@ cli::Group<C> device_group() {
            .field = integer(&C::nproc_per_node, 1, 1 << 16)},
           {.name = "nnodes",
            .value = "N",
-           .help = "Hosts of the run, where no launcher says it: the same command on each, "
-                   "with --node-rank and --master-addr, as torchrun has them.",
+           .help = "Number of hosts, if no launcher gives it: run the same command on each, with "
+                   "--node-rank and --master-addr, as with torchrun.",
            .field = integer(&C::nnodes, 1, 1 << 16)},
           {.name = "node-rank",
            .aliases = "node_rank",
@@ -203,13 +204,13 @@ cli::Group<C> device_group() {
           {.name = "master-addr",
            .aliases = "master_addr",
            .value = "HOST",
-           .help = "With --nnodes: the host of number 0.",
+           .help = "With --nnodes: the address of host 0.",
            .field = text(&C::master_addr)},
           {.name = "master-port",
            .aliases = "master_port",
            .value = "PORT",
-           .help = "With --nnodes: where the ranks meet there, or behind it where that is "
-                   "taken. Default: 29500.",
+           .help =
+               "With --nnodes: the port on which ranks meet, or the next free one. Default: 29500.",
            .field = integer(&C::master_port, 1, 65535)},
           {.name = "tensor-model-parallel-size",
            .aliases = "model-parallel-size",
@@ -217,11 +218,11 @@ cli::Group<C> device_group() {
            .help = "Devices that share each layer.",
            .field = integer(&C::tensor_model_parallel_size, 1, 1 << 16)},
           {.name = "sequence-parallel",
-           .help = "They share the norms too, by sequence position.",
+           .help = "They also divide the norms, by sequence position.",
            .field = on(&C::sequence_parallel)},
           {.name = "pipeline-model-parallel-size",
            .value = "PP",
-           .help = "Stages that the layers are cut into.",
+           .help = "Stages into which the layers are divided.",
            .field = integer(&C::pipeline_model_parallel_size, 1, 1 << 16)},
           {.name = "num-layers-per-virtual-pipeline-stage",
            .value = "L",
@@ -229,7 +230,7 @@ cli::Group<C> device_group() {
            .field = integer(&C::num_layers_per_virtual_pipeline_stage, 1, 4096)},
           {.name = "num-virtual-stages-per-pipeline-rank",
            .value = "N",
-           .help = "The same by their number: N chunks on each rank.",
+           .help = "The same, by number: N chunks on each rank.",
            .field = integer(&C::num_virtual_stages_per_pipeline_rank, 1, 4096)},
           {.name = "account-for-embedding-in-pipeline-split",
            .help = "The embedding counts as a layer of the first stage.",
@@ -251,7 +252,7 @@ cli::Group<C> device_group() {
                    "with chunks.",
            .field = choice(&C::pipeline_schedule, {"1f1b", "interleaved", "zero-bubble"})},
           {.name = "enable-zbh1-pipeline",
-           .help = "As --pipeline-schedule zero-bubble.",
+           .help = "Same as --pipeline-schedule zero-bubble.",
            .field = {cli::Arity::none,
                      [](C& c, const cli::Values& v) {
                        if (cli::parse_bool(v[0])) c.pipeline_schedule = "zero-bubble";
@@ -267,14 +268,15 @@ cli::Group<C> device_group() {
            .field = integer(&C::expert_model_parallel_size, 1, 1 << 16)},
           {.name = "num-experts",
            .value = "E",
-           .help = "Experts of a layer.",
+           .help = "Experts in a layer.",
            .field = integer(&C::num_experts, 1, 1 << 20)},
           {.name = "use-distributed-optimizer",
-           .help = "Data-parallel ranks share the optimizer's state (as --zero-stage 1).",
+           .help = "Data-parallel ranks divide the optimizer's state (like --zero-stage 1).",
            .field = on(&C::use_distributed_optimizer)},
           {.name = "zero-stage",
            .value = "STAGE",
-           .help = "What data-parallel ranks share: 1 optimizer, 2 gradients, 3 parameters.",
+           .help =
+               "What data-parallel ranks divide: 1 optimizer, 2 also gradients, 3 also parameters.",
            .field = integer(&C::zero_stage, 0, 3)},
           {.name = "overlap-grad-reduce",
            .help = "Reduce gradients during backward.",
@@ -288,41 +290,42 @@ cli::Group<C> device_group() {
            .field = real(&C::distributed_timeout_minutes, 0)},
           {.name = "meeting-timeout-seconds",
            .value = "SECONDS",
-           .help = "How long rank 0 waits at the start for the next rank of the hosts that are "
-                   "there. For a host that has sent no rank yet it waits "
+           .help = "How long rank 0 waits at the start for the next rank of the hosts that have "
+                   "connected. For a host that has sent no rank yet it waits "
                    "--distributed-timeout-minutes.",
            .field = real(&C::meeting_timeout_seconds, 0)},
           {.name = "hang-timeout-seconds",
            .value = "SECONDS",
-           .help = "Silence after which a rank is given up; without progress the run is given "
-                   "up after as long, or four times its longest pause.",
+           .help = "Silence after which a rank is treated as lost. A run without progress ends "
+                   "after this time too, or four times its longest pause.",
            .field = real(&C::hang_timeout_seconds, 0)},
           {.name = "max-restarts",
            .value = "N",
-           .help = "Times that processes started here go on by themselves from the last "
+           .help = "How often processes started here restart by themselves from the last "
                    "checkpoint after one was lost.",
            .field = integer(&C::max_restarts, 0, 1 << 20)},
           {.name = "allow-fewer-devices",
-           .help = "With --max-restarts: a restart leaves out a device that is gone, where the "
+           .help = "With --max-restarts: continue without a device that is lost for good, if the "
                    "layout and the batch fit the others.",
            .field = on(&C::allow_fewer_devices)},
           {.name = "rendezvous",
            .value = "PLACE",
-           .help = "Where ranks meet when the launcher does not say: HOST:PORT of rank 0, or "
-                   "file:PATH that all hosts see.",
+           .help = "Where ranks meet if the launcher does not say: HOST:PORT of rank 0, or "
+                   "file:PATH that all hosts share.",
            .field = text(&C::rendezvous)},
           {.name = "job-secret-file",
            .value = "FILE",
-           .help = "What ranks must know to take part; only its owner may read it.",
+           .help = "File with the secret that ranks must know to take part; only its owner may "
+                   "have access.",
            .field = text(&C::job_secret_file)},
           {.name = "auto-layout",
            .help = "Choose micro-batch size, tensor, pipeline and data parallelism, ZeRO stage, "
-                   "overlap, recomputation and offload, whatever of them no flag gives, for the "
-                   "fastest step that fits (plan-training prints such a choice). A run that "
-                   "goes on keeps its choice.",
+                   "overlap, recomputation and offload, except those that a flag sets, for the "
+                   "fastest step that fits (plan-training prints such a choice). A resumed run "
+                   "keeps its choice.",
            .field = on(&C::auto_layout)},
           {.name = "new-layout",
-           .help = "With a chosen layout: choose anew, not as the checkpoint's run did.",
+           .help = "With a chosen layout: choose again instead of using the checkpoint's choice.",
            .field = on(&C::new_layout)},
           {.name = "cuda-graph",
            .value = "0|1",
@@ -331,18 +334,18 @@ cli::Group<C> device_group() {
       }};
 }
 
-// A script's empty variable must not plan for another device.
+// An empty variable in a script must not plan for another device.
 cli::Field<C> card_name() {
   cli::Field<C> field = text(&C::gpu);
   field.set = [](C& config, const cli::Values& values) {
-    if (values[0].empty()) throw cli::UsageError("the name of a card is wanted");
+    if (values[0].empty()) throw cli::UsageError("expected the name of a card");
     config.gpu = values[0];
   };
   return field;
 }
 
-// Files of --config that are GPT-NeoX's, which cli::Program::foreign_config hands over. They are
-// part of no saved configuration: what they say is.
+// GPT-NeoX's files of --config (cli::Program::yaml_flag). A saved configuration has their values,
+// not the files.
 cli::Field<C> neox_files() {
   cli::Field<C> field = cli::last_list(&C::neox_config);
   field.show = nullptr;
@@ -350,34 +353,36 @@ cli::Field<C> neox_files() {
 }
 
 cli::Group<C> command_group() {
-  return {"The command",
-          {
-              {.name = "deepspeed_config",
-               .aliases = "deepspeed-config",
-               .value = "FILE",
-               .help = "DeepSpeed's JSON: batch sizes, precision, clipping, ZeRO stage, offload.",
-               .field = text(&C::deepspeed_config)},
-              {.name = "neox-config",
-               .value = "FILE",
-               .help = "GPT-NeoX's configurations, all of them one: what --config does with files "
-                       "that end in .yml or .yaml.",
-               .field = neox_files()},
-              {.name = "dry-run",
-               .help = "Print parameters, memory plan and estimated time, and end.",
-               .field = on(&C::dry_run)},
-              {.name = "gpu",
-               .value = "NAME|FILE",
-               .help = "With --dry-run or a chosen layout: plan for this card, which need not be "
-                       "here, such as a100-40gb, l40s, rtx4090, h200, b200, or for the table that "
-                       "plan-training --calibrate has written. An unknown name lists the known "
-                       "ones.",
-               .field = card_name()},
-              {.name = "network-gb-per-s",
-               .value = "RATE",
-               .help = "What a host's network carries in one direction, in 10^9 bytes a second, "
-                       "for the same. Default: as the card's table has it.",
-               .field = real(&C::network_gb_per_s, 0, 1e5)},
-          }};
+  return {
+      "The command",
+      {
+          {.name = "deepspeed_config",
+           .aliases = "deepspeed-config",
+           .value = "FILE",
+           .help = "DeepSpeed's JSON: batch sizes, precision, clipping, ZeRO stage, offload.",
+           .field = text(&C::deepspeed_config)},
+          {.name = "neox-config",
+           .value = "FILE",
+           .help = "GPT-NeoX's configurations, read as one: what --config does with files that end "
+                   "in .yml or .yaml.",
+           .field = neox_files()},
+          {.name = "dry-run",
+           .help = "Print parameters, memory plan and estimated time, and end.",
+           .field = on(&C::dry_run)},
+          {.name = "gpu",
+           .value = "NAME|FILE",
+           .help =
+               "With --dry-run or a chosen layout: plan for this card, which need not be in this "
+               "machine, such as a100-40gb, l40s, rtx4090, h200, b200, or for the table that "
+               "plan-training --calibrate has written. An unknown name lists the known "
+               "ones.",
+           .field = card_name()},
+          {.name = "network-gb-per-s",
+           .value = "RATE",
+           .help = "Bandwidth of a host's network in one direction, in 10^9 bytes per second, for "
+                   "the same. Default: from the card's table.",
+           .field = real(&C::network_gb_per_s, 0, 1e5)},
+      }};
 }
 
 }  // namespace

@@ -1,8 +1,8 @@
-// --config FILE.yml...: GPT-NeoX's configurations, carried over to the flags of the same meaning.
-// Several files are one, as there: no key may stand twice, `-` and `_` are the same in a key. A key
-// without use here is named, one that cannot be honoured is refused, so that no line is passed over
-// in silence. The keys that GPT-NeoX hands to DeepSpeed are read as --deepspeed_config reads them.
-// The command line wins over all of them.
+// --config FILE.yml...: transfers GPT-NeoX's configurations to the flags of the same meaning.
+// Several files are read as one, as in GPT-NeoX: no key may occur twice, `-` and `_` are the same
+// in a key. A key without effect here is named, one that cannot be honoured is refused, so that no
+// line is silently ignored. The keys that GPT-NeoX passes to DeepSpeed are read as by
+// --deepspeed_config. The command line overrides all of them.
 // Source: GPT-NeoX, megatron/neox_arguments (names, defaults, from_ymls) and
 // megatron/model/init_functions.
 // SPDX-License-Identifier: MIT
@@ -30,7 +30,7 @@ using cli::concat;
 using cli::UsageError;
 using nlohmann::json;
 
-// Keys whose flag has another name; of others that are in kSame, `_` becomes `-`.
+// Keys whose flag has another name; for others, in kSame, `_` becomes `-`.
 const std::map<std::string_view, std::string_view> kFlags = {
     {"checkpoint_factor", "save-interval"},
     {"keep_last_n_checkpoints", "keep-last"},
@@ -79,8 +79,8 @@ const std::set<std::string_view> kSame = {"attention_dropout",
                                           "vocab_file",
                                           "weight_decay"};
 
-// Keys that change nothing here, whatever their value: what is logged elsewhere, how a job is
-// started, how the same numbers are computed.
+// Keys that change nothing here, whatever their value: about logging elsewhere, starting a job, or
+// how the same numbers are computed.
 const std::set<std::string_view> kIdle = {"attention_softmax_in_fp32",
                                           "bias_dropout_fusion",
                                           "checkpoint_in_cpu",
@@ -159,7 +159,7 @@ std::string normal(std::string key) {
   return key;
 }
 
-// A plain scalar is what YAML makes of it; one in quotes is a string.
+// A plain scalar has the type that YAML gives it; a quoted one is a string.
 json scalar(const YAML::Node& node) {
   const std::string text = node.Scalar();
   if (node.Tag() == "!") return text;
@@ -177,18 +177,12 @@ json scalar(const YAML::Node& node) {
   }
 }
 
-json to_json(const YAML::Node& node) {
-  if (node.IsScalar()) return scalar(node);
-  if (node.IsSequence()) {
-    json list = json::array();
-    for (const YAML::Node& item : node) list.push_back(to_json(item));
-    return list;
-  }
-  if (!node.IsMap()) return nullptr;
-  json map = json::object();
-  for (const auto& member : node) map[member.first.as<std::string>()] = to_json(member.second);
-  return map;
-}
+// Writes a file's aliases out, up to a bound: a few of them, inside one another, stand for more
+// than any memory holds, and one inside itself for ever more.
+class Expansion {
+ public:
+  explicit Expansion(std::string path, size_t file_bytes)
+      : path_(std::move(path)), left_(std::max(kMost, 4 * file_bytes)) {}
 
 // Keys of kSame and kFlags that say which model a checkpoint holds, and which text goes with it.
 constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
@@ -223,7 +217,7 @@ cli::Values values_of(const json& value) {
   return out;
 }
 
-// Nothing is asked for.
+// Whether the value requests nothing.
 bool is_off(const json& value) {
   return value.is_null() || value == false || value == 0 || value == "" || value == "None" ||
          ((value.is_array() || value.is_object()) && value.empty());
@@ -240,13 +234,14 @@ class NeoxReader {
     try {
       const YAML::Node root = YAML::Load(text);
       if (!root.IsMap()) throw UsageError(concat(path, ": expected keys with values"));
+      Expansion expansion(path, text.size());
       for (const auto& member : root) {
         const std::string key = normal(member.first.as<std::string>());
         if (const auto found = places_.find(key); found != places_.end())
           throw UsageError(
               concat(path, ": ", key, " stands in ", found->second, " already: one must go"));
         places_[key] = path;
-        keys_[key] = to_json(member.second);
+        keys_[key] = expansion.value(member.second);
       }
     } catch (const YAML::Exception& error) {
       throw UsageError(concat(path, ":", error.mark.line + 1, ": ", error.msg));
@@ -294,7 +289,7 @@ class NeoxReader {
     fail(key, concat(" ", value.dump(), ": ", why));
   }
 
-  // Takes a key out: what is left at the end is not known.
+  // Removes a key and returns its value: keys left at the end are unknown.
   json take(const std::string& key, json otherwise = nullptr) {
     const auto found = keys_.find(key);
     if (found == keys_.end()) return otherwise;
@@ -303,7 +298,7 @@ class NeoxReader {
     return value.is_null() ? otherwise : value;
   }
 
-  // A key's other name; both are one.
+  // Another name of a key; both mean the same.
   void rename(const std::string& other, const std::string& key) {
     const auto found = keys_.find(other);
     if (found == keys_.end()) return;
@@ -435,8 +430,8 @@ class NeoxReader {
     }
   }
 
-  // Paths of one kind replace those of the other, be they the command line's or of the same file:
-  // --split divides one dataset alone.
+  // Paths of one kind replace those of the other, whether from the command line or the same file:
+  // --split divides only one dataset.
   void data() {
     const bool own = given_.contains("train-data-path") || given_.contains("valid-data-path") ||
                      given_.contains("test-data-path");
@@ -481,7 +476,7 @@ class NeoxReader {
     set("checkpoint_num_layers", "recompute-num-layers", layers);
   }
 
-  // A section for DeepSpeed says the same; either is enough.
+  // A section for DeepSpeed has the same meaning; either is enough.
   void precision() {
     const json stages = take("pipe_parallel_size", 0);
     set("pipe_parallel_size", "pipeline-model-parallel-size", stages == 0 ? json(1) : stages);
@@ -507,7 +502,7 @@ class NeoxReader {
       if (found == keys_.end()) continue;
       json value = std::move(found->second);
       keys_.erase(found);
-      if (!flag.empty() && given_.contains(flag)) continue;  // the command line wins
+      if (!flag.empty() && given_.contains(flag)) continue;  // the command line overrides
       if (key == "fp16" || key == "bf16") {
         for (const char* own : {"fp16", "bf16", "type"}) value.erase(own);
         if (given_.contains("fp16") || given_.contains("bf16")) continue;

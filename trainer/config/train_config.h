@@ -1,7 +1,7 @@
-// TrainConfig: what was asked of the trainer, and what follows from it. The fields bear the names
-// of Megatron's arguments; the rows that the user sees (flags, help, configuration file, the copy
-// in a checkpoint) are in flags.h, what follows from them in derive.cc. Plain data: nothing here
-// opens a file or knows a device. Units: batch sizes and *_samples in samples (sequences of
+// TrainConfig: what the user asked for, and what follows from it. The fields have the names of
+// Megatron's arguments; the rows that the user sees (flags, help, configuration file, the copy in a
+// checkpoint) are in flags.h, what follows from them is computed in derive.cc. Plain data: nothing
+// here opens a file or uses a device. Units: batch sizes and *_samples in samples (sequences of
 // seq_length tokens), *_iters in steps, *_tokens in tokens. Source: Megatron-LM
 // megatron/training/arguments.py (names, defaults and rules), Megatron-DeepSpeed (its additions).
 // SPDX-License-Identifier: MIT
@@ -14,8 +14,8 @@
 
 namespace trainer {
 
-/// Everything asked for, and, after derive_and_check(), everything that follows. Constant from then
-/// on.
+/// Everything that was asked for, and, after derive_and_check(), everything that follows. Constant
+/// from then on.
 struct TrainConfig {
   // Model.
   std::optional<int64_t> num_layers, hidden_size, ffn_hidden_size, num_attention_heads, kv_channels;
@@ -55,7 +55,7 @@ struct TrainConfig {
   std::optional<int64_t> global_batch_size, train_iters, train_samples, train_tokens;
   std::vector<std::string> rampup_batch_size;  ///< start, increment, samples.
   std::optional<int64_t>
-      max_global_batch_size;  ///< ours: the layout is chosen for at most so many.
+      max_global_batch_size;  ///< ours: the layout is chosen for at most this many.
   bool auto_layout = false, new_layout = false;  ///< ours: chosen; not the checkpoint's choice.
 
   // Learning.
@@ -153,15 +153,15 @@ struct TrainConfig {
   std::string deepspeed_config;
   std::vector<std::string> neox_config;  ///< --config's files of GPT-NeoX.
   bool dry_run = false;
-  std::string gpu;  ///< ours: the card that is planned for, by name or as a file.
+  std::string gpu;                         ///< ours: the card to plan for, by name or as a file.
   std::optional<double> network_gb_per_s;  ///< ours: of a host.
 
-  // What follows; set by derive_and_check() and fixed from then on.
+  // Derived values; set by derive_and_check() and constant from then on.
   struct Derived {
     int64_t world_size = 1, data_parallel_size = 1;
     int64_t pipeline_chunks = 1;    ///< parts of the model on each pipeline rank.
     std::string pipeline_schedule;  ///< 1f1b, interleaved or zero-bubble.
-    /// Of each part, in the order of the model; empty: balanced for the vocabulary head.
+    /// Layers of each part, in the order of the model; empty: balanced with the output layer.
     std::vector<int64_t> pipeline_layers;
     int64_t num_layers = 0, hidden_size = 0, ffn_hidden_size = 0, num_attention_heads = 0,
             kv_channels = 0, num_query_groups = 0, max_position_embeddings = 0;
@@ -169,13 +169,14 @@ struct TrainConfig {
     int64_t global_batch_size = 0;  ///< at the end of a ramp-up.
     int64_t train_iters =
         0;  ///< steps of the whole run; for a run by samples, counted through the ramp-up.
-    int64_t train_samples = 0;  ///< samples the steps consume.
+    int64_t train_samples = 0;  ///< samples that the steps consume.
     double lr_warmup_samples = 0, lr_decay_samples = 0,
-           lr_wsd_decay_samples = 0;  ///< a share may be no whole number.
+           lr_wsd_decay_samples = 0;  ///< may be fractional.
     double start_weight_decay = 0, end_weight_decay = 0;
     bool muon = false;                 ///< --optimizer muon or dist_muon.
     std::string recompute;             ///< none, selective or full.
-    int64_t recompute_num_layers = 0;  ///< layers recomputed together (uniform) or at all (block).
+    int64_t recompute_num_layers = 0;  ///< layers recomputed together (uniform) or in total
+                                       ///< (block).
     bool recompute_block = false;      ///< --recompute-method block.
     std::string split;
     int64_t rampup_start = 0, rampup_increment = 0, rampup_samples = 0;  ///< zeros: no ramp-up.

@@ -1,5 +1,5 @@
-// See batch_loader.h. A sample is read whole into a row and then spread over the columns of the
-// batch, since activations are (S, B, H).
+// See batch_loader.h. A sample is read into a row and then written to a column of the batch, since
+// activations are (S, B, H).
 // Not here: opening the data (training_data.cc).
 //
 // SPDX-License-Identifier: MIT
@@ -22,7 +22,7 @@ std::span<T> from(std::span<T> array, int64_t offset) {
   return array.empty() ? array : array.subspan(static_cast<size_t>(offset));
 }
 
-// The document of a sequence: the last whose first sequence is not behind it.
+// The document of a sequence: the last one whose first sequence is not after it.
 int64_t document_of(const indexed::IndexedDataset& dataset, int64_t sequence) {
   const auto indices = dataset.document_indices();
   int64_t low = 0, high = static_cast<int64_t>(indices.size()) - 1;
@@ -33,7 +33,7 @@ int64_t document_of(const indexed::IndexedDataset& dataset, int64_t sequence) {
   return low;
 }
 
-// "3, 17-19", at most so many runs.
+// "3, 17-19", with a limited number of runs.
 std::string describe_numbers(const std::set<int64_t>& numbers) {
   constexpr int kMostRuns = 40;
   std::string out;
@@ -53,7 +53,7 @@ std::string describe_numbers(const std::set<int64_t>& numbers) {
 
 void fill_sample(std::span<const int32_t> tokens, const BatchLoaderOptions& options,
                  const BatchArrays& out, int64_t stride) {
-  int32_t start = 0;  // of the document that the current position belongs to.
+  int32_t start = 0;  // of the document of the current position.
   const int32_t eod = static_cast<int32_t>(options.eod_id);
   const int32_t length = static_cast<int32_t>(tokens.size()) - 1;
   for (int32_t s = 0; s < length; ++s) {

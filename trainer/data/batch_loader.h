@@ -1,8 +1,8 @@
 // BatchLoader: the micro-batches of one data-parallel rank, in the order in which Megatron's
-// pretraining sampler gives them. It has no state: a batch is a function of how many samples the
-// run has consumed, so a data cursor is that number, for training and for validation.
-// Here: which samples, and what follows from their tokens (labels, positions, masks). Not here:
-// the order of samples in a dataset and the blending of datasets (libindexed/training_data.h).
+// pretraining sampler gives them. It has no state: a batch depends only on how many samples the run
+// has consumed, so that number is the data cursor, for training and for validation. Here: the
+// choice of samples, and what follows from their tokens (labels, positions, masks). Not here: the
+// order of samples in a dataset and the blending of datasets (libindexed/training_data.h).
 // May include: libindexed, config/. Tokens are checked against the vocabulary as they are read.
 //
 // SPDX-License-Identifier: MIT
@@ -26,22 +26,24 @@ struct BatchArrays {
   std::span<int32_t> positions =
       {};  ///< 0 .. S-1, from 0 again after an eod with reset_position_ids.
   std::span<float> loss_mask = {};  ///< 0 where the input is an eod with eod_mask_loss, else 1.
-  /// First position that a query may see: 0, or the one after the last eod before it. May be empty.
+  /// First position to which a query may attend: 0, or the one after the last eod before it. May be
+  /// empty.
   std::span<int32_t> first_key = {};
 };
 
-/// What a loader must know besides its samples.
+/// Options of a loader.
 struct BatchLoaderOptions {
   int64_t seq_length = 0;
   int64_t micro_batch_size = 0;
   int64_t data_parallel_rank = 0;
   int64_t data_parallel_size = 1;
-  int64_t vocab_size = 0;  ///< ids from it on are an error.
+  int64_t vocab_size = 0;  ///< ids at or above it are an error.
   int64_t eod_id = -1;     ///< needed with any of the three below.
   bool eod_mask_loss = false;
   bool reset_position_ids = false;
   bool reset_attention_mask = false;
-  int64_t sliding_window = 0;  ///< Keys that a query sees, its own among them; 0: all before it.
+  int64_t sliding_window = 0;  ///< Keys to which a query attends, including its own; 0: all before
+                               ///< it.
 };
 
 /// Micro-batches of one split. The data must outlive it. State: none; any number of threads.
@@ -56,12 +58,12 @@ class BatchLoader {
 
   /// Fills the arrays with this rank's `num_microbatches` micro-batches of the global batch that
   /// follows after `consumed_samples`. With m = micro_batch_size and R = data_parallel_size,
-  /// micro-batch k of rank r is samples consumed + (k R + r) m and the m - 1 after it.
+  /// micro-batch k of rank r has m samples, from consumed + (k R + r) m on.
   /// Errors: indexed::FormatError for a token id that the vocabulary does not have, naming dataset
   /// and document, and for samples past the end of the split.
   void fill(int64_t consumed_samples, int64_t num_microbatches, const BatchArrays& out) const;
 
-  /// The documents that those micro-batches are made of: "PREFIX: documents 3, 17-19", one text for
+  /// The documents in those micro-batches: "PREFIX: documents 3, 17-19", one text for
   /// each dataset.
   std::vector<std::string> documents(int64_t consumed_samples, int64_t num_microbatches) const;
 
@@ -80,31 +82,29 @@ class BatchLoader {
 void fill_sample(std::span<const int32_t> tokens, const BatchLoaderOptions& options,
                  const BatchArrays& out, int64_t stride);
 
-/// Tokens of `loss_mask` that count in the loss.
+/// Number of tokens of `loss_mask` that count in the loss.
 int64_t counted_tokens(std::span<const float> loss_mask) noexcept;
 
 /// loss_mask *= num_microbatches * data_parallel_size / total_tokens, so that the mean over
 /// data-parallel ranks and micro-batches of sum(loss_mask * token loss) is the mean over the
-/// `total_tokens` that count in the whole step; all become 0 where none does.
+/// `total_tokens` that count in the whole step; all become 0 if none does.
 /// Source: Megatron-LM --calculate-per-token-loss (finalize_model_grads.py).
 void weigh_tokens(std::span<float> loss_mask, int64_t num_microbatches, int64_t data_parallel_size,
                   int64_t total_tokens) noexcept;
 
-/// Which samples a run will ask of each split: train, valid, test; nothing where a split is not
-/// used.
+/// How many samples a run needs from each split: train, valid, test; 0 if a split is not used.
 /// Source: Megatron-LM training.py, get_train_valid_test_num_samples.
 std::array<int64_t, 3> requested_samples(const TrainConfig& config) noexcept;
 
-/// The splits that --split gives a share: of train, valid and test.
+/// The splits of train, valid and test to which --split gives a share.
 std::vector<std::string> splits_asked(const TrainConfig& config);
 
 /// Tokens of all datasets that the flags name. Errors: as open_training_data.
 int64_t count_tokens(const TrainConfig& config);
 
 /// Opens the data that the flags name. `tokenizer` goes into the names of Megatron's cache files.
-/// Errors: cli::UsageError for a blend or a split that is none; else as
-/// indexed::TrainingData::build; indexed::FormatError for a file of words that cannot be read as
-/// such.
+/// Errors: cli::UsageError for an invalid blend or split; else as indexed::TrainingData::build;
+/// indexed::FormatError for an invalid file of words.
 indexed::TrainingData open_training_data(const TrainConfig& config);
 
 }  // namespace trainer

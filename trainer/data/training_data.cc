@@ -1,5 +1,5 @@
-// From flags to the data they name: how many samples each split must have, and the words of
-// --data-path from wherever they come. See batch_loader.h.
+// From flags to the data that they name: how many samples each split must have, and the words of
+// --data-path from all possible places. See batch_loader.h.
 // Source: Megatron-LM training.py and get_blend_and_blend_per_split.
 //
 // SPDX-License-Identifier: MIT
@@ -19,8 +19,8 @@ namespace {
 
 namespace fs = std::filesystem;
 
-// The tokenizer as the newest megatron-core describes it in the names of its cache files, which is
-// what shuffle-index does by default.
+// The tokenizer as the newest megatron-core describes it in the names of its cache files, like
+// shuffle-index by default.
 indexed::Json tokenizer_description(const TrainConfig& config) {
   indexed::TokenizerFlags flags;
   flags.tokenizer_type = config.tokenizer_type;
@@ -36,8 +36,8 @@ indexed::Json tokenizer_description(const TrainConfig& config) {
   }
 }
 
-// The words of --data-path, and of the paths of each split, from wherever they come.
-// Errors: cli::UsageError for words that are no blend, or numbers that are no split.
+// The words of --data-path, and of the paths of each split, from all possible places. Errors:
+// cli::UsageError for an invalid blend or split.
 std::array<std::vector<std::string>, 4> words_of(const TrainConfig& config) {
   std::array<std::vector<std::string>, 4> words = {
       config.data_args_path.empty() ? config.data_path

@@ -1,5 +1,5 @@
-// See iteration_line.h. Only formatting; printf's conversions are the contract, since Megatron's
-// are Python's twins of them.
+// See iteration_line.h. Only formatting, with printf's conversions, which equal those of Python in
+// Megatron.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/log/iteration_line.h"

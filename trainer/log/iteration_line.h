@@ -1,7 +1,7 @@
-// The lines people read and their scripts parse: Megatron's iteration line and its validation
-// block, character for character, with fields of ours at the end of the first. Numbers in,
-// text out; where they go (stdout, metrics.jsonl, TensorBoard) is metrics.h's business. Units:
-// times in seconds unless a name says otherwise; samples are sequences of seq_length tokens.
+// The lines that people read and scripts parse: Megatron's iteration line and its validation block,
+// character for character, with additional fields at the end of the first. From numbers to text;
+// not here: where the lines go (metrics.h: stdout, metrics.jsonl, TensorBoard). Units: times in
+// seconds unless a name says otherwise; samples are sequences of seq_length tokens.
 // Source: training_log and evaluate_and_print_results of Megatron-LM's
 // megatron/training/training.py.
 //
@@ -17,17 +17,17 @@ namespace trainer {
 /// The rank that the others wait for.
 struct SlowestRank {
   int64_t rank = 0;
-  double cost_seconds = 0;           ///< its work in a step, less the mean of all ranks'.
-  double communication_seconds = 0;  ///< what it waits itself in a step: hidden by nothing.
+  double cost_seconds = 0;           ///< its work in a step, less the mean over all ranks.
+  double communication_seconds = 0;  ///< the time that it waits in a step.
 };
 
-/// What one logging interval has to say.
+/// The values of one logging interval.
 struct IterationRecord {
   int64_t iteration = 0;               ///< last iteration of the interval, counted from 1.
   int64_t train_iters = 0;             ///< planned iterations.
   int64_t consumed_train_samples = 0;  ///< over the whole run, resumed parts included.
   int64_t global_batch_size = 0;       ///< samples of the last iteration (ramp-up changes it).
-  double seconds_per_iteration = 0;  ///< mean of the interval, checkpoints and evaluation left out.
+  double seconds_per_iteration = 0;  ///< mean of the interval, without checkpoints and evaluation.
   std::optional<double> tflops_per_device;  ///< printed only with --log-throughput.
   double learning_rate = 0;
   double lm_loss = 0;                  ///< mean over the interval's iterations that were applied.
@@ -39,14 +39,15 @@ struct IterationRecord {
   int64_t nan_iterations = 0;          ///< in the interval: losses that were not finite.
   double tokens_per_second = 0;        ///< all devices together.
   double seconds_left = 0;             ///< until train_iters at this pace.
-  std::optional<SlowestRank> slowest;  ///< of several ranks whose device tells.
-  double data_wait_seconds = 0;        ///< in a step, of the rank that waits longest for samples.
-  int64_t peak_memory_bytes = 0;       ///< device memory in use so far, of the fullest rank,
+  std::optional<SlowestRank> slowest;  ///< with several ranks, if the device measures it.
+  double data_wait_seconds = 0;        ///< per step, of the rank that waits longest for samples.
+  int64_t peak_memory_bytes = 0;       ///< largest device memory in use so far, of the rank that
+                                       ///< uses most,
   int64_t planned_memory_bytes = 0;    ///< and what was planned for that rank.
   double time = 0;                     ///< wall clock, seconds since 1970.
 };
 
-/// What one evaluation has to say.
+/// The values of one evaluation.
 struct ValidationRecord {
   std::string prefix;  ///< "iteration 1000", "iteration 1000 on validation set", "... on test set".
   int64_t iteration = 0;
@@ -58,7 +59,7 @@ struct ValidationRecord {
 /// Perplexity as Megatron prints it: exp(min(20, loss)).
 double perplexity(double loss) noexcept;
 
-/// "D day(s), H:MM:SS" as a reader expects it: `3:07:09`, `2 days 3:07:09`; `?` when unknown
+/// A duration for people: `3:07:09`, `2 days 3:07:09`; `?` when unknown
 /// (negative or not finite).
 std::string format_duration(double seconds);
 
@@ -73,7 +74,7 @@ std::string format_validation_lines(const ValidationRecord& record);
 
 /// The record as one JSON object on one line, no newline: every field by its name above, numbers
 /// with 17 significant digits, so that equal lines mean equal bits. Numbers that JSON lacks are
-/// written null.
+/// written as null.
 std::string format_iteration_json(const IterationRecord& record);
 
 /// The same for an evaluation: {"validation": "<prefix>", "iteration": ..., "lm_loss": ..., "ppl":

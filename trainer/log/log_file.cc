@@ -23,7 +23,7 @@ using indexed::message;
 
 constexpr size_t kBatchBytes = size_t{1} << 16;
 
-// The system's words, as they stand within a line.
+// The system's error text, for use within a line.
 std::string words(int error) {
   std::string text = std::generic_category().message(error);
   const bool plain = text.size() > 1 && !(text[1] >= 'A' && text[1] <= 'Z');
@@ -85,7 +85,7 @@ void LogFile::flush() {
   refused_entries_ = all_lost_ = 0;
 }
 
-// A file that was replaced or cut meanwhile, so that room is made, gets whole entries only.
+// A file that was replaced or truncated meanwhile to make room gets only complete entries.
 void LogFile::open() {
   if (fd_ >= 0) return;
   if (options_.descriptor >= 0) {
@@ -96,7 +96,7 @@ void LogFile::open() {
   if (!folder.empty()) std::filesystem::create_directories(folder);
   if (!prepared_ && options_.prepare) head_ = options_.prepare();
   prepared_ = true;
-  // A FIFO without a reader, or a full one, refuses as a full disk does: nobody waits for it.
+  // A FIFO without a reader, or a full one, is treated like a full disk: it is not waited for.
   constexpr int kFlags = O_WRONLY | O_APPEND | O_CREAT | O_CLOEXEC | O_NONBLOCK;
   fd_ = ::open(options_.path.c_str(), kFlags, 0666);
   struct stat about {};
@@ -119,13 +119,13 @@ void LogFile::write_all() {
   while (!kept_.empty() || lost_ > 0) consume(write(next_batch()));
 }
 
-// Returns how many of the bytes were taken. Errors: std::system_error.
+// Returns how many bytes were written. Errors: std::system_error.
 size_t LogFile::write(const std::string& bytes) {
   ssize_t n = 0;
   do {
     n = ::write(fd_, bytes.data(), bytes.size());
   } while (n < 0 && errno == EINTR);
-  if (n == 0) errno = EIO;  // bytes that are neither taken nor refused.
+  if (n == 0) errno = EIO;  // neither written nor refused.
   if (n <= 0) fail();
   size_bytes_ += n;
   return static_cast<size_t>(n);
@@ -156,14 +156,15 @@ void LogFile::consume(size_t bytes) {
 }
 
 void LogFile::refused(int error) {
-  close();  // a file that was removed to make room gives its room only so.
+  close();  // a file that was removed to make room frees it only when closed.
   if (strict_ && !may_pass(error))
     throw std::system_error(error, std::generic_category(), options_.path);
   strict_ = false;
   if (refusal_ == 0) {
     refused_entries_ = static_cast<int64_t>(kept_.size());
     say(message(options_.path, ": ", words(error), ": ", options_.noun, "s are kept in memory, ",
-                options_.most_kept_bytes >> 10, " KiB at most, and tried again; training goes on"));
+                options_.most_kept_bytes >> 10,
+                " KiB at most, and tried again; training continues"));
   }
   refusal_ = error;
   forget_oldest();
@@ -171,7 +172,7 @@ void LogFile::refused(int error) {
 
 void LogFile::forget_oldest() {
   while (kept_bytes_ > options_.most_kept_bytes && kept_.size() > 1) {
-    // The first may be in the file to a part; its end follows when it can.
+    // The first may have been written in part; its rest follows when possible.
     const auto oldest = kept_.begin() + (done_bytes_ > 0 ? 1 : 0);
     kept_bytes_ -= oldest->text.size();
     if (oldest == kept_.begin() && gap_lost_ > 0) {

@@ -1,6 +1,7 @@
-// LogFile: lines on their way into a file that may refuse them for a while. Training never waits
-// for a disk and never ends for one: what is not taken is kept in memory up to a bound and tried
-// again. Not here: what lines say (iteration_line.h, tensorboard.h). May include: libindexed.
+// LogFile: writes lines to a file that may fail for a while. Training never waits for a disk and
+// never ends because of one: lines that cannot be written are kept in memory up to a bound and
+// tried again. Not here: the content of lines (iteration_line.h, tensorboard.h). May include:
+// libindexed.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,39 +14,41 @@
 
 namespace trainer {
 
-/// Where a log goes, and what is done when that is refused.
+/// Where a log goes, and what to do when writing fails.
 struct LogFileOptions {
-  std::string path = {};      ///< Also what messages call it.
-  int descriptor = -1;        ///< An open descriptor that `path` is a name for; else it is opened.
-  std::string noun = "line";  ///< What an entry is called in messages.
-  std::string head = {};      ///< What a new file begins with.
-  /// Done once before the file is first opened; what it returns is written before all else.
+  std::string path = {};      ///< Also its name in messages.
+  int descriptor = -1;        ///< An open descriptor, which `path` names; otherwise the file is
+                              ///< opened.
+  std::string noun = "line";  ///< The name of an entry in messages.
+  std::string head = {};      ///< The beginning of a new file.
+  /// Called once before the file is first opened; its result is written first.
   /// Errors: std::system_error.
   std::function<std::string()> prepare = {};
-  /// The entry that stands where `lost` entries are missing, the last of them of `iteration`.
+  /// The entry that replaces `lost` missing entries, the last of which was of `iteration`.
   std::function<std::string(int64_t lost, int64_t iteration)> gap = {};
-  /// Says a line to people. Called on the first refusal, on the first loss, and when it is over.
+  /// Prints a message. Called on the first failure, on the first loss, and when writing works
+  /// again.
   std::function<void(const std::string&)> say = {};
   size_t most_kept_bytes = size_t{16} << 20;
 };
 
-/// A file that only grows, by whole entries in the order they came.
-/// State: one thread at a time. What flush() has handed over survives the process.
+/// A file that only grows, by complete entries in order. State: one thread at a time. What flush()
+/// has written survives the process.
 class LogFile {
  public:
   /// Opens the file, creating its folder if need be.
-  /// Errors: std::system_error for what no retry mends (a folder in its place, no permission). A
-  /// full or failing disk is no error, neither here nor later.
+  /// Errors: std::system_error for problems that a retry cannot solve (a folder in its place, no
+  /// permission). A full or failing disk is not an error, neither here nor later.
   explicit LogFile(LogFileOptions options);
-  /// Tries a last time; says how many entries were lost.
+  /// Tries a last time; reports how many entries were lost.
   ~LogFile();
   LogFile(const LogFile&) = delete;
   LogFile& operator=(const LogFile&) = delete;
 
-  /// Takes an entry, its end included; it waits for flush(), or for 64 KiB.
+  /// Takes an entry, including its line end; it is written by flush(), or with 64 KiB of others.
   void add(std::string entry, int64_t iteration = 0);
-  /// Hands everything to the system, or keeps it: above the bound the oldest entries go.
-  /// Errors: of a descriptor, the constructor's, at the first try.
+  /// Writes everything, or keeps it: above the bound the oldest entries are dropped. Errors: with a
+  /// descriptor, those of the constructor, at the first try.
   void flush();
 
   const std::string& path() const noexcept { return options_.path; }
@@ -70,21 +73,22 @@ class LogFile {
   LogFileOptions options_;
   int fd_ = -1;
   bool prepared_ = false;
-  bool strict_ = true;  ///< Nothing was tried yet: what no retry mends is an error.
-  std::string head_;    ///< What of the head is not in the file yet.
+  bool strict_ = true;  ///< Nothing was tried yet: a problem that a retry cannot solve is an error.
+  std::string head_;    ///< The part of the head that is not yet in the file.
   std::deque<Entry> kept_;
   size_t kept_bytes_ = 0;
-  size_t done_bytes_ = 0;   ///< Of the first entry, that are in the file.
-  int64_t size_bytes_ = 0;  ///< Of the file, after what was written last.
-  int refusal_ = 0;         ///< Why the last try failed; 0: it did not.
+  size_t done_bytes_ = 0;   ///< Bytes of the first entry that are in the file.
+  int64_t size_bytes_ = 0;  ///< Size of the file after the last write.
+  int refusal_ = 0;         ///< Why the last try failed; 0: it succeeded.
   int64_t refused_entries_ = 0;
-  int64_t lost_ = 0, lost_iteration_ = 0;  ///< Since the last gap that is in kept_.
-  int64_t gap_lost_ = 0;                   ///< What the gap at the front of kept_ tells of.
+  int64_t lost_ = 0, lost_iteration_ = 0;  ///< Since the last gap entry in kept_.
+  int64_t gap_lost_ = 0;                   ///< The entries that the gap at the front of kept_
+                                           ///< replaces.
   int64_t all_lost_ = 0;                   ///< Since the first refusal.
 };
 
-/// Whether a call that failed so may succeed later without anybody changing a command line: a full
-/// or failing disk, a quota, a limit, too few descriptors.
+/// Whether a call with this error may succeed later without changing the command line: a full or
+/// failing disk, a quota, a limit, too few descriptors.
 bool may_pass(int error) noexcept;
 
 }  // namespace trainer

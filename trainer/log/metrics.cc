@@ -22,8 +22,8 @@ namespace {
 
 using nlohmann::json;
 
-// Whether a run that goes on after `iterations` iterations leaves this line alone. The evaluations
-// that end a run are done again by whoever goes on from its last checkpoint.
+// Whether a run that resumes after `iterations` iterations keeps this line. The evaluations at the
+// end of a run are repeated by a run that resumes from its last checkpoint.
 bool stays(const json& record, int64_t iterations) {
   if (!record.is_object()) return false;
   const int64_t iteration = record.value("iteration", int64_t{0});
@@ -46,13 +46,13 @@ std::string event_line(std::string_view what, int64_t iteration,
   return record.dump(-1, ' ', false, json::error_handler_t::replace) + "\n";
 }
 
-// Keeps the lines of `path` that belong to the first `iterations` iterations. Returns the last
-// iteration among them that has a line of an interval, or nothing where no file is.
+// Keeps only the lines of `path` for the first `iterations` iterations. Returns the last of these
+// iterations with an interval's line, or nothing if there is no file.
 std::optional<int64_t> forget_after(const std::string& path, int64_t iterations) {
-  std::error_code unknown;  // what cannot be looked at fails below.
+  std::error_code unknown;  // errors are found below.
   const std::filesystem::file_status about = std::filesystem::status(path, unknown);
   if (!unknown && std::filesystem::exists(about) && !std::filesystem::is_regular_file(about))
-    return std::nullopt;  // a FIFO or a device holds no lines of before, and may have no end.
+    return std::nullopt;  // a FIFO or a device has no earlier lines, and may have no end.
   errno = 0;
   std::ifstream in(path, std::ios::binary);
   if (!in && errno == ENOENT) return std::nullopt;
@@ -69,7 +69,7 @@ std::optional<int64_t> forget_after(const std::string& path, int64_t iterations)
     if (keep && record.contains("lm_loss") && !record.contains("validation"))
       last = std::max(last, record.value("iteration", int64_t{0}));
   }
-  if (in.bad()) fail(path, EIO);  // what was not read must not be taken for what is not there.
+  if (in.bad()) fail(path, EIO);  // lines that could not be read must not be treated as missing.
   if (!changed) return last;
   if (!from_within) {  // needs no room on a full disk.
     if (::truncate(path.c_str(), static_cast<off_t>(kept.size())) != 0) fail(path, errno);
@@ -102,8 +102,8 @@ Metrics::Metrics(MetricsOptions options, double time) : options_(std::move(optio
   }
 }
 
-// A run that was killed while a disk refused its lines took them with it: returns the line that
-// stands in their place, or nothing.
+// Lines that could not be written are lost if the run was killed: returns the line that replaces
+// them, or nothing.
 std::string Metrics::take_over() const {
   const std::string& path = options_.metrics_file;
   const std::optional<int64_t> last = forget_after(path, options_.first_iteration);

@@ -1,6 +1,6 @@
-// Metrics: one place that the spine reports to, and three where it arrives: the iteration line on
-// the console, metrics.jsonl, and TensorBoard. Only one rank of a run has one. What the lines look
-// like is iteration_line.h's business, what a TensorBoard file is tensorboard.h's.
+// Metrics: receives the run's numbers and writes them to three places: the iteration line on the
+// console, metrics.jsonl, and TensorBoard. Only one rank of a run has one. Not here: the form of
+// the lines (iteration_line.h), TensorBoard's files (tensorboard.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,31 +19,30 @@
 
 namespace trainer {
 
-/// Where to report, and what besides Megatron's standard tags.
+/// Where to write, and which tags besides Megatron's standard ones.
 struct MetricsOptions {
   std::string metrics_file = {};     ///< empty: none.
   std::string tensorboard_dir = {};  ///< empty: none.
   bool loss_scale = true;            ///< tag loss-scale.
   bool timers = false;               ///< tags iteration-time and throughput.
   bool validation_ppl = false;       ///< tag "lm loss validation ppl".
-  int64_t world_size = 0;            ///< tag world-size; 0: not asked for.
-  int64_t first_iteration = 0;  ///< iterations already done by the run that this one goes on from.
-  /// Of those, the last that it had a line for; 0: none.
+  int64_t world_size = 0;            ///< tag world-size; 0: none.
+  int64_t first_iteration = 0;       ///< iterations already done by the run that this one resumes.
+  /// The last of these for which it had a line; 0: none.
   int64_t last_interval = 0;
-  std::function<void(const std::string&)> say = {};  ///< as LogFileOptions has it.
+  std::function<void(const std::string&)> say = {};  ///< as in LogFileOptions.
   size_t most_kept_bytes = LogFileOptions{}.most_kept_bytes;
 };
 
-/// The run's numbers on their way out.
-/// State: one thread at a time. Every line that was reported survives the process, unless the disk
-/// refuses it: then it is kept and tried again (log_file.h), and where lines are lost an event
-/// "lines lost" stands in their place. No function throws for what a disk does.
+/// Writes the run's numbers. State: one thread at a time. Every reported line survives the process,
+/// unless the disk refuses it: then it is kept and tried again (log_file.h), and an event "lines
+/// lost" replaces lost lines. No function throws because of a disk.
 class Metrics {
  public:
-  /// Opens the files. What metrics.jsonl says of iterations after first_iteration came from a run
-  /// that died after its last checkpoint: those lines, and a line without an end, are removed, so
-  /// that the file tells one run. TensorBoard is told the same. Lines that such a run had kept in
-  /// memory are missing, and said to be.
+  /// Opens the files. Lines of metrics.jsonl about iterations after first_iteration came from a run
+  /// that died after its last checkpoint: these, and an incomplete line, are removed, so that the
+  /// file describes one run. The same is done for TensorBoard. Lines that such a run had kept in
+  /// memory are reported as missing.
   /// Errors: as LogFile.
   Metrics(MetricsOptions options, double time);
   Metrics(const Metrics&) = delete;
@@ -59,7 +58,7 @@ class Metrics {
   /// escaped here.
   void event(std::string_view what, int64_t iteration,
              const std::vector<std::pair<std::string, std::string>>& fields);
-  /// Hands everything to the system, or keeps it while that refuses.
+  /// Writes everything, or keeps it while writing fails.
   void flush();
 
  private:

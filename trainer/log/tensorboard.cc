@@ -59,7 +59,7 @@ uint32_t masked_crc(std::string_view bytes) {
   return ((crc >> 15) | (crc << 17)) + 0xa282ead8u;
 }
 
-// A record as the file has it: length, CRC of the length, data, CRC of the data.
+// A record in the file's form: length, CRC of the length, data, CRC of the data.
 std::string framed(const std::string& event) {
   std::string out;
   put_little_endian(out, static_cast<uint64_t>(event.size()));

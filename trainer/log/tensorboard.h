@@ -1,5 +1,5 @@
 // TensorBoard event files, written without TensorFlow: the record framing and the three protobuf
-// messages that a scalar needs, by hand. Which tags exist is metrics.cc's business. Source:
+// messages that a scalar needs, by hand. Not here: the tags (metrics.cc). Source:
 // tensorflow/core/lib/io/record_writer (length, masked CRCs); tensorflow/core/util/event.proto and
 // framework/summary.proto (field numbers).
 // SPDX-License-Identifier: MIT
@@ -15,14 +15,14 @@
 
 namespace trainer {
 
-/// One `events.out.tfevents.*` file that grows while the run goes on.
-/// State: one thread at a time. What was flushed survives the process.
+/// One `events.out.tfevents.*` file that grows during the run. State: one thread at a time. What
+/// was flushed survives the process.
 class EventWriter {
  public:
-  /// Creates `directory` if need be and starts a new file in it, named by time, host and process.
-  /// `first_step` > 0 tells TensorBoard to forget what earlier files of the folder say from that
-  /// step on, so that a resumed run draws one line. `say` and `most_kept_bytes`: as LogFile has
-  /// them. Errors: as LogFile.
+  /// Creates `directory` if necessary and starts a new file in it, named by time, host and process.
+  /// `first_step` > 0 tells TensorBoard to drop what earlier files of the folder have from that
+  /// step on, so that a resumed run is one curve. `say` and `most_kept_bytes`: as in LogFile.
+  /// Errors: as LogFile.
   EventWriter(const std::string& directory, double time, int64_t first_step,
               std::function<void(const std::string&)> say = {},
               size_t most_kept_bytes = LogFileOptions{}.most_kept_bytes);
@@ -30,7 +30,7 @@ class EventWriter {
   /// Appends one scalar. Buffered; see flush().
   void scalar(std::string_view tag, double value, int64_t step, double time);
 
-  /// Hands everything to the system, or keeps it while that refuses.
+  /// Writes everything, or keeps it while writing fails.
   void flush() { file_.flush(); }
 
   /// The file's path.

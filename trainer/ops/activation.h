@@ -1,4 +1,5 @@
-// Activation functions, and what applies them where no linear does. Not here: linears (linear.h).
+// Activation functions as operations of their own, for where no linear layer fuses them. Not here:
+// linears (linear.h).
 // May include: operation.h. Letters and dtypes as there.
 //
 // SPDX-License-Identifier: MIT
@@ -14,8 +15,8 @@ namespace ops {
 /// silu(gate) * up.
 enum class Activation : uint8_t { none, gelu_tanh, gelu_erf, relu, swiglu };
 
-/// y = activation(x); swiglu takes x (R, 2F) as [gate | up] and gives (R, F). In place except
-/// swiglu.
+/// y = activation(x); swiglu takes x (R, 2F) as [gate | up] and returns (R, F). May run in place,
+/// except swiglu.
 struct ActivationForward {
   static constexpr const char* kName = "activation_forward";
   Tensor y, x;

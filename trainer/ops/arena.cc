@@ -1,4 +1,4 @@
-// Arena and Pool: one block, cut by name; first fit within a cut.
+// Arena and Pool: one block, cut into named parts; first fit within a part.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/arena.h"

@@ -1,9 +1,8 @@
-// Arena: owns one block of memory on a device, cuts it under named purposes, and reports them.
-// Pool: gives the tensors of a running step out of one such cut, by first fit, and takes them back.
-// Not here: who takes what (model/, optim/). May include: ops.h.
-// Both work in plan mode too: addresses then count from kPlanBase and nothing is allocated, so that
-// one run over PlanOps finds the bytes that the real run will need, exactly: the same calls get the
-// same offsets.
+// Arena: owns one block of memory on a device, cuts it into parts with named purposes, and reports
+// them. Pool: allocates the tensors of a running step from one such part, by first fit. Not here:
+// who allocates what (model/, optim/). May include: ops.h. Both work in plan mode too: addresses
+// then count from kPlanBase and nothing is allocated, so that one run over PlanOps finds exactly
+// the bytes that the real run will need: the same calls get the same offsets.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -39,15 +38,15 @@ class Arena {
   Arena() = default;
   /// Allocates `bytes` from ops. Errors: DeviceError with what was wanted and what was free.
   Arena(Ops& ops, int64_t bytes);
-  /// Page-locked host memory, which a GPU's kernels reach as their own, only slower: its tensors
-  /// are of ops' device. `bytes` 0: nothing. Errors: DeviceError.
+  /// Page-locked host memory, which a GPU's kernels can access like device memory, only slower; its
+  /// tensors have ops' device. `bytes` 0: nothing. Errors: DeviceError.
   static Arena on_host(Ops& ops, int64_t bytes);
   ~Arena();
   Arena(Arena&& other) noexcept;
   Arena& operator=(Arena&&) = delete;
 
   /// The next part of the block. Equal purposes are added up in the report.
-  /// Errors: DeviceError when the block is used up (a fault of the plan).
+  /// Errors: DeviceError when the block is used up (the plan was wrong).
   Tensor cut(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape);
   /// Bytes cut so far, rounding included: in plan mode, what the real Arena must have.
   int64_t used_bytes() const noexcept { return used_; }
@@ -68,14 +67,14 @@ class Arena {
 
 class Pool;
 
-/// A tensor that owns its memory in a Pool and gives it back when destroyed, in the order of the
-/// compute stream: the next operation queued may overwrite it. A borrowed one is a view of memory
-/// that another owns, and gives nothing back. Converts to Tensor. The Pool must outlive it.
+/// A tensor that owns its memory in a Pool and frees it when destroyed, in the order of the compute
+/// stream: the next operation queued may overwrite it. A borrowed one is a view of memory that
+/// another owns, and frees nothing. Converts to Tensor. The Pool must outlive it.
 class PoolTensor {
  public:
   PoolTensor() = default;
   PoolTensor(PoolTensor&& other) noexcept;
-  PoolTensor& operator=(PoolTensor&& other) noexcept;  ///< Gives back what it had.
+  PoolTensor& operator=(PoolTensor&& other) noexcept;  ///< Frees what it had.
   ~PoolTensor() { reset(); }
   static PoolTensor borrow(const Tensor& tensor) noexcept;
 
@@ -85,7 +84,7 @@ class PoolTensor {
   explicit operator bool() const noexcept { return bool(tensor_); }
   /// A view: another owns the memory.
   bool borrowed() const noexcept { return tensor_ && pool_ == nullptr; }
-  /// Gives the memory back now; empty afterwards.
+  /// Frees the memory now; empty afterwards.
   void reset() noexcept;
 
  private:
@@ -95,32 +94,32 @@ class PoolTensor {
   Tensor tensor_;
 };
 
-/// Memory of a running step: first fit, deterministic, so a step that takes and gives in the same
-/// order has its tensors at the same addresses each time (a captured step can be replayed).
+/// Memory of a running step: first fit, deterministic, so a step that allocates and frees in the
+/// same order has its tensors at the same addresses each time (a captured step can be replayed).
 class Pool {
  public:
   /// Plan mode: no limit; peak_bytes() is the result.
   Pool() = default;
-  /// Gives out `block` (uint8).
+  /// Allocates from `block` (uint8).
   explicit Pool(Tensor block);
   Pool(const Pool&) = delete;
   Pool& operator=(const Pool&) = delete;
 
   /// A tensor of undefined content. Errors: DeviceError naming `purpose` when nothing fits.
   PoolTensor take(std::string_view purpose, DType dtype, std::initializer_list<int64_t> shape);
-  /// Bytes out now, and the highest end address ever used.
+  /// Bytes allocated now, and the highest end address ever used.
   int64_t used_bytes() const noexcept { return used_; }
   int64_t peak_bytes() const noexcept { return peak_; }
-  /// What was out when the peak was reached, largest first: "name  MiB" lines.
+  /// What was allocated when the peak was reached, largest first: "name  MiB" lines.
   std::string report() const;
-  /// Nothing is out. A step asserts this at its end.
+  /// Whether nothing is allocated. A step asserts this at its end.
   bool empty() const noexcept { return out_.empty(); }
 
  private:
   friend PoolTensor;
   struct Piece {
     int64_t offset, bytes;
-    size_t purpose;  ///< Of purposes_.
+    size_t purpose;  ///< Index in purposes_.
   };
   std::vector<Piece>::iterator piece_at(int64_t offset) noexcept;
   size_t index_of(std::string_view purpose);
@@ -129,7 +128,7 @@ class Pool {
   Tensor block_;
   std::vector<Piece> out_;  ///< By offset.
   std::vector<std::string> purposes_;
-  std::vector<int64_t> now_, at_peak_;  ///< Bytes out of each purpose.
+  std::vector<int64_t> now_, at_peak_;  ///< Bytes allocated for each purpose.
   int64_t full_to_ = 0;                 ///< No gap before this offset.
   int64_t used_ = 0;
   int64_t peak_ = 0;

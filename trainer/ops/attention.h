@@ -37,8 +37,8 @@ struct Rotary {
   Cost cost() const { return {3 * count(qkv), 2 * bytes_of({&qkv})}; }
 };
 
-/// How a packed qkv row is cut: for each of G groups, N/G query heads, then one key and one value
-/// head, D each (Megatron's order; with G = N it is q, k, v of head 0, then of head 1, ...).
+/// How a packed qkv row is laid out: for each of G groups, N/G query heads, then one key and one
+/// value head, D each (Megatron's order; with G = N it is q, k, v of head 0, then of head 1, ...).
 struct AttentionShape {
   int64_t num_attention_heads = 0;  ///< N held here.
   int64_t num_query_groups = 0;     ///< G held here; divides N.
@@ -46,7 +46,7 @@ struct AttentionShape {
   float softmax_scale = 0;          ///< 1 / sqrt(D) as a rule.
   bool causal = true;
 
-  /// For the checks below: qkv is packed as this shape says.
+  /// For the checks below: whether qkv is packed as this shape says.
   void check(const Expect& e, const char* what, const Tensor& qkv) const {
     e.that(num_query_groups > 0 && num_attention_heads % num_query_groups == 0,
            "num_query_groups must divide num_attention_heads");

@@ -1,5 +1,5 @@
-// Dropout: which elements are dropped, as a law of their position. Not here: who applies it
-// (embedding.h, norm.h, attention.h). May include: operation.h.
+// Dropout: which elements are dropped, as a function of their position. Not here: where it is
+// applied (embedding.h, norm.h, attention.h). May include: operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -17,9 +17,9 @@ namespace ops {
 /// key {seed, site}; result word (i % 8) / 2, low half for even i, high half for odd i. Attention
 /// probabilities: i is the key position, s the query position, and site has the query head added.
 /// No state: forward, backward and recompute, on any device and in any layout, draw the same mask.
-/// The one exception: of attention in 16 bits on a GPU cuDNN draws the mask, from a seed made of
-/// these fields and of where the call's batch and heads begin; it is the same forward, backward, in
-/// recompute and in a run repeated in the same layout, but not the law's.
+/// One exception: for 16-bit attention on a GPU, cuDNN draws the mask, from a seed made of these
+/// fields and of where the call's batch and heads begin. That mask is the same in forward,
+/// backward, recompute and a run repeated in the same layout, but it is not the one defined here.
 struct Dropout {
   float p = 0;  ///< 0 turns it off; 0 <= p < 1.
   uint32_t seed = 0;
@@ -38,7 +38,7 @@ struct Dropout {
   }
 };
 
-/// The places of a layer that drop.
+/// The places in a layer where dropout is applied.
 enum class DropoutKind : uint32_t {
   embedding = 0,
   attention_probabilities = 1,

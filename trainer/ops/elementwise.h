@@ -10,8 +10,7 @@
 
 namespace ops {
 
-/// dst = 0 (all bytes), or a constant; casts; contiguous copies. Kept apart from the methods so
-/// that a recorded call (AnyArgs) holds everything.
+/// dst = 0 (all bytes), or a constant.
 struct Fill {
   static constexpr const char* kName = "fill";
   Tensor dst;  ///< fp32, bf16, fp16 or int32.

@@ -1,5 +1,5 @@
-// Expect: what the check of an operation may say about a tensor. Only the structs of operations use
-// it. May include: tensor.h, step_state.h.
+// Expect: the conditions that an operation's check puts on its tensors. Only the structs of
+// operations use it. May include: tensor.h, step_state.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,8 +12,8 @@
 
 namespace ops {
 
-/// Throws ShapeError "operation: tensor: what it is: what is wanted" from whichever statement is
-/// not so.
+/// Throws ShapeError "operation: tensor: what it is: what is wanted" from the first condition that
+/// does not hold.
 class Expect {
  public:
   Expect(const char* operation, Device device) : operation_(operation), device_(device) {}

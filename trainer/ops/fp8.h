@@ -1,10 +1,10 @@
-// FP8: a linear's operands in eight bits, each tensor with one scale, and the products of them.
-// Here are the formats' numbers, how a tensor is quantized, how scales follow from the largest
-// values, and the one form of product that the hardware has. Not here: when and with which recipe
+// FP8: a linear's operands in eight bits, each tensor with one scale, and their products. Here: the
+// formats' constants, how a tensor is quantized, how scales follow from the largest values, and the
+// one form of product that the hardware supports. Not here: when and with which recipe
 // (model/fp8.h), rounding on the host (number.h). May include: operation.h, activation.h, linear.h.
 // Letters and dtypes as in operation.h; "fp8" is e4m3 or e5m2. A scale is four fp32, since cuBLASLt
 // wants its address to be a multiple of 16: the inverse that a product multiplies by, the factor
-// that a value is multiplied by before it is rounded, and two that nobody reads.
+// that a value is multiplied by before it is rounded, and two unused ones.
 // Source: Micikevicius et al. 2022, "FP8 formats for deep learning"; OCP OFP8.
 //
 // SPDX-License-Identifier: MIT
@@ -32,7 +32,7 @@ inline constexpr int64_t kFp8Granule = 16;
 /// v = x, or activation(x), or x * activation'(pre_activation);  rows = round(v * factor) and
 /// columns its transpose;  amax = max(amax, |v|);  dbias (+)= column sums of v. Rounds to nearest
 /// even; finite values beyond the largest become the largest; NaN and Inf become NaN, and amax then
-/// is not finite. Any output may be left out. Swiglu: x (R, 2C) as [gate | up] forward; backward x
+/// is not finite. Any output may be omitted. Swiglu: x (R, 2C) as [gate | up] forward; backward x
 /// (R, C/2) is the gradient, and v (R, C) that of [gate | up].
 struct Quantize {
   static constexpr const char* kName = "quantize";
@@ -43,7 +43,7 @@ struct Quantize {
   Tensor dbias;    ///< (C) grad dtype, in and out; optional.
   bool accumulate_bias = true;
   Tensor x;               ///< (R, C) model dtype.
-  Tensor pre_activation;  ///< (R, C) model dtype: asks for the slope; optional.
+  Tensor pre_activation;  ///< (R, C) model dtype: for the backward forms; optional.
   Activation activation = Activation::none;
 
   /// R and C of v.
@@ -79,15 +79,15 @@ struct Quantize {
   }
 };
 
-/// Which of a tensor's largest values a scale follows. Source: Transformer Engine's
-/// amax_compute_algo.
+/// Which of a tensor's recent largest values its scale is computed from. Source: Transformer
+/// Engine's amax_compute_algo.
 enum class AmaxChoice : uint8_t { most_recent, max };
 
-/// Scales from largest values, of n tensors of one dtype: history, if there is one, takes amax in
-/// as its newest entry and drops its oldest; a = amax, or with `max` the largest of history; factor
-/// = largest_fp8 / a / 2^margin, inverse = 1 / factor, both between 2^-126 and 2^126; amax = 0.
-/// Where a is 0 or not finite the scale stays as it is, or without history becomes 1. An amax that
-/// is not finite does not enter history: its newest entry stands there twice.
+/// Scales from largest values, of n tensors of one dtype: amax becomes the newest entry of history,
+/// if there is one, and the oldest is dropped; a = amax, or with `max` the largest of history;
+/// factor = largest_fp8 / a / 2^margin, inverse = 1 / factor, both between 2^-126 and 2^126; amax =
+/// 0. Where a is 0 or not finite the scale stays as it is, or without history becomes 1. An amax
+///    that is not finite is not stored in history: the previous newest entry is repeated instead.
 struct UpdateScales {
   static constexpr const char* kName = "update_scales";
   Tensor scale;    ///< (n, 4) fp32, in and out.
@@ -113,7 +113,8 @@ struct UpdateScales {
 
 /// y (M, N) = (a b^T) * a_scale.inverse * b_scale.inverse + bias + addend, summed in fp32. A
 /// linear's three products: forward x W^T, backward dy (W^T)^T, and for the weight dy^T (x^T)^T, so
-/// each operand lies along the sum. Not both operands are e5m2. y may be addend.
+/// each operand is contiguous along the summed dimension. At most one operand is e5m2. y may be
+/// addend.
 struct Fp8Product {
   static constexpr const char* kName = "fp8_product";
   Tensor y;                 ///< (M, N) model dtype or fp32, out.

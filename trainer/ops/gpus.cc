@@ -1,4 +1,4 @@
-// The tables of gpus.h, and the sentences made of them.
+// The tables of gpus.h, and the messages made from them.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/gpus.h"
@@ -40,7 +40,7 @@ std::string number(const GpuCode& code) {
   return text(code.capability) + (code.feature != 0 ? std::string(1, code.feature) : "");
 }
 
-// "8.0, 8.6 and 9.0a" of the pieces that are real, or of those that are not.
+// "8.0, 8.6 and 9.0a": of the pieces with machine code (`real`), or of those with PTX.
 std::string list_of(std::span<const GpuCode> code, bool real) {
   std::vector<std::string> names;
   for (const GpuCode& c : code)
@@ -171,7 +171,7 @@ const Gpu* find_gpu(std::string_view name) noexcept {
 }
 
 int64_t usable_bytes(const Gpu& gpu) noexcept {
-  // The driver keeps up to 2%, a context and the libraries some 500 MiB.
+  // The driver keeps up to 2%; a context and the libraries take some 500 MiB.
   const double gib = gpu.memory_gib * (gpu.ecc_in_band ? 15.0 / 16 : 1) * 0.98 - 0.5;
   return static_cast<int64_t>(gib * (int64_t{1} << 30));
 }

@@ -1,7 +1,7 @@
-// NVIDIA's GPUs as facts: what a compute capability has, which code runs on it, which card has how
-// much memory, and the lines that refuse a card or a driver. Lives here: what can be decided
-// without a GPU and without CUDA. Not here: the GPU that is there (ops/cuda), what a run would take
-// (session/dry_run.h). May include: the C++ library. Memory in bytes where the name says so.
+// Facts about NVIDIA's GPUs: what a compute capability supports, which code runs on it, how much
+// memory each card has, and the messages that refuse a card or a driver. Here: what can be decided
+// without a GPU and without CUDA. Not here: the GPU of this machine (ops/cuda), what a run would
+// need (session/dry_run.h). May include: the C++ library. Memory in bytes where the name says so.
 // Source: the data sheets of the cards; CUDA C++ Programming Guide, "Compute Capabilities".
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,7 +15,7 @@
 
 namespace ops {
 
-/// As NVIDIA numbers what a GPU can do: 8.0 is an A100.
+/// NVIDIA's compute capability: 8.0 is an A100.
 struct Capability {
   int major = 0, minor = 0;
 
@@ -25,7 +25,7 @@ std::string text(Capability capability);
 
 /// The oldest that every operation runs on: bf16, and copies to shared memory without registers.
 constexpr Capability kOldestCapability{8, 0};
-/// The one that tests and benchmarks run on; for others the code is compiled, and that is all.
+/// The one that tests and benchmarks run on; for others the code is only compiled.
 constexpr Capability kTestedCapability{9, 0};
 
 /// The oldest that multiplies FP8 numbers.
@@ -33,8 +33,8 @@ constexpr Capability kFp8Capability{8, 9};
 /// Why a GPU cannot multiply them; empty where it can.
 std::string fp8_refusal(Capability capability);
 
-/// Most shared memory that one block may ask for. Errors: none; that of the smallest for one that
-/// is not known.
+/// The most shared memory that one block may request; for an unknown capability, the smallest of
+/// all.
 int shared_bytes_per_block(Capability capability) noexcept;
 
 /// One piece of GPU code in a program, as CMAKE_CUDA_ARCHITECTURES names it: "90a-real".
@@ -46,15 +46,15 @@ struct GpuCode {
   bool operator==(const GpuCode&) const = default;
 };
 
-/// From a list of names apart by blanks or semicolons; one without "-real" or "-virtual" is both.
-/// Names that are no number ("native") are left out.
+/// Parses a list of names separated by blanks or semicolons; one without "-real" or "-virtual" is
+/// both. Names that are not numbers ("native") are skipped.
 std::vector<GpuCode> parse_gpu_code(std::string_view list);
 
 /// "code for 8.0 and 9.0a; PTX of 8.0": for --version.
 std::string describe(std::span<const GpuCode> code);
 
-/// What the driver takes for a GPU: machine code that fits before PTX, the newest first. Null where
-/// nothing fits.
+/// The code that the driver picks for a GPU: matching machine code before PTX, the newest first.
+/// Null where nothing fits.
 const GpuCode* code_for(std::span<const GpuCode> code, Capability capability) noexcept;
 
 /// Why a GPU cannot be used by a build with this code: its capability, and the reason. Empty where
@@ -62,7 +62,7 @@ const GpuCode* code_for(std::span<const GpuCode> code, Capability capability) no
 std::string gpu_refusal(Capability capability, std::span<const GpuCode> code);
 
 /// Why this driver cannot be used. Versions as CUDA numbers them: 13000 is 13.0, 0 no driver. `why`
-/// is the driver's own word, for where the version is not the reason.
+/// is the driver's own message, for when the version is not the reason.
 std::string driver_refusal(int driver_version, int needed_version, const std::string& why);
 
 /// A card by name.
@@ -70,19 +70,19 @@ struct Gpu {
   std::string_view name;     ///< As --gpu takes it: "a100-40gb".
   std::string_view product;  ///< "NVIDIA A100 40 GB".
   Capability capability;
-  double memory_gib = 0;     ///< Of the data sheet.
-  bool ecc_in_band = false;  ///< Whether a sixteenth of it holds check bits.
-  bool peer_access = true;   ///< Whether cards of one host read each other's memory.
+  double memory_gib = 0;     ///< From the data sheet.
+  bool ecc_in_band = false;  ///< Whether ECC takes a sixteenth of it.
+  bool peer_access = true;   ///< Whether cards of one host can read each other's memory.
 };
 
 /// Every card that --gpu knows, the oldest capability first.
 std::span<const Gpu> known_gpus() noexcept;
 /// Null where no card has the name.
 const Gpu* find_gpu(std::string_view name) noexcept;
-/// What a run can have of a card's memory: without check bits, the driver's part, a CUDA context.
+/// What a run can use of a card's memory: all but ECC bits, the driver's part and a CUDA context.
 int64_t usable_bytes(const Gpu& gpu) noexcept;
 
-/// What is said where cards of one host do not reach each other's memory.
+/// The note for hosts whose cards cannot access each other's memory.
 extern const char* const kNoPeerAccess;
 
 }  // namespace ops

@@ -14,7 +14,7 @@
 
 namespace ops {
 
-/// What both directions have: the heads of `x`, and what they are scaled by.
+/// What forward and backward share: the heads of `x`, and their weights.
 struct HeadNorm {
   Norm norm = Norm::rmsnorm;
   int64_t num_attention_heads = 0, num_query_groups = 0;

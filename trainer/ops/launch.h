@@ -1,7 +1,7 @@
 // How a backend defines an operation: two functions in the backend's namespace,
-//   void launch(Backend& backend, const Args& args);            the arguments are checked already
+//   void launch(Backend& backend, const Args& args);            the arguments have been checked
 //   int64_t scratch_bytes(Backend& backend, const Args& args);  0 when it needs none
-// and, at the end of their file, `template struct ops::Launch<Backend, Args>;`. Only those files
+// and, at the end of the same file, `template struct ops::Launch<Backend, Args>;`. Only those files
 // include this. May include: operation.h.
 //
 // SPDX-License-Identifier: MIT

@@ -1,6 +1,6 @@
-// Linear layers: the product with all that the fastest device fuses with it, forward and backward.
-// Not here: activations that stand alone (activation.h), splitting over tensor ranks (model/). May
-// include: operation.h, activation.h. Letters and dtypes as in operation.h.
+// Linear layers: the product with everything that the fastest device fuses with it, forward and
+// backward. Not here: activations on their own (activation.h), splitting over tensor ranks
+// (model/). May include: operation.h, activation.h. Letters and dtypes as in operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

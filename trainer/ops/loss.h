@@ -1,4 +1,4 @@
-// The loss of a chunk of rows, over the whole vocabulary or one rank's part. Not here: the walk
+// The loss of a chunk of rows, over the whole vocabulary or one rank's part. Not here: the loop
 // over chunks (model/head.h). May include: operation.h, step_state.h. Letters and dtypes as in
 // operation.h.
 //
@@ -34,7 +34,8 @@ struct LossWeights {
 struct CrossEntropy {
   static constexpr const char* kName = "cross_entropy";
   Tensor logits;  ///< (R, V) model dtype (fp32 when not backward is fine too), in place.
-  Tensor labels;  ///< (R) int32, 0 .. V-1. A label outside gives loss 0 and gradient 0 for its row.
+  Tensor labels;  ///< (R) int32, 0 .. V-1. A label outside of that gives loss 0 and gradient 0 for
+                  ///< its row.
   Tensor row_weights;  ///< (R) fp32; needed with backward.
   Tensor token_loss;   ///< (R) fp32, out.
   Tensor state;        ///< StepState: loss_scale is read; needed with backward.

@@ -1,5 +1,5 @@
-// Muon's own operations: momentum, the matrix whose orthogonal factor is wanted, and the update by
-// it. Not here: the iteration between them (optim/muon.h; its products are product.h's), AdamW
+// Muon's own operations: momentum, the matrix to orthogonalize, and the update with the result. Not
+// here: the iteration between them (optim/muon.h; its products are product.h's), AdamW
 // (optimizer.h). May include: operation.h, step_state.h. Letters and dtypes as in operation.h.
 // Source: Jordan et al. 2024, "Muon"; NVIDIA Emerging-Optimizers, orthogonalized_optimizer.py and
 // muon.py.
@@ -15,12 +15,12 @@
 namespace ops {
 
 /// Rows of a matrix that are updated as one matrix: of every `period` rows the `count` from `first`
-/// on. So the queries of packed q, k and v are one matrix, through all groups.
+/// on. For example, the queries of packed q, k and v, over all groups, are one matrix.
 struct RowPart {
   int64_t first = 0, count = 0, period = 0;
   /// Rows of the part of a matrix of `rows` rows.
   int64_t rows_of(int64_t rows) const noexcept { return rows / period * count; }
-  /// The matrix' row that is the part's row `i`.
+  /// The matrix row that is row `i` of the part.
   int64_t row(int64_t i) const noexcept { return i / count * period + first + i % count; }
   bool fits(int64_t rows) const noexcept {
     return first >= 0 && count > 0 && first + count <= period && rows % period == 0;

@@ -62,7 +62,7 @@ struct ResidualNormForward {
 /// Without dresidual_out only norm'(dy); without dy (and x, weight) dresidual = dresidual_out.
 /// With p = 0 dbranch is dresidual, so leave dbranch empty and use that. In place: dresidual may be
 /// dresidual_out; dbranch may be dy. dbranch_bias is the gradient of branch_bias, or of the bias of
-/// the linear whose output was the branch: here it costs no pass of its own.
+/// the linear whose output was the branch; computing it here needs no extra pass.
 struct ResidualNormBackward {
   static constexpr const char* kName = "residual_norm_backward";
   Norm norm = Norm::layernorm;
@@ -74,7 +74,8 @@ struct ResidualNormBackward {
                          ///< dresidual without dbranch.
   Tensor dy;             ///< (S, B, H) model dtype; optional.
   Tensor dresidual_out;  ///< (S, B, H) model dtype; optional.
-  Tensor x;  ///< (S, B, H) model dtype: what was normed (residual_out, or residual without branch).
+  Tensor x;  ///< (S, B, H) model dtype: the normalized input (residual_out, or residual without
+             ///< branch).
   Tensor mean, rstd;       ///< (S, B) fp32.
   Tensor weight;           ///< (H) model dtype.
   bool accumulate = true;  ///< Of dweight, dbias and dbranch_bias.

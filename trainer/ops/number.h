@@ -21,7 +21,7 @@ inline uint16_t float_to_bf16(float x) noexcept {
     return static_cast<uint16_t>((bits >> 16) | 0x40u);  // NaN
   return static_cast<uint16_t>((bits + 0x7FFFu + ((bits >> 16) & 1u)) >> 16);
 }
-/// Rounds up with the probability of the cut part: `random` is 16 bits added below the kept ones.
+/// Rounds up with the probability of the cut part: `random` is 16 bits, added below the kept ones.
 inline uint16_t float_to_bf16_stochastic(float x, uint32_t random) noexcept {
   const uint32_t bits = std::bit_cast<uint32_t>(x);
   if ((bits & 0x7F800000u) == 0x7F800000u) return float_to_bf16(x);
@@ -91,7 +91,7 @@ float fp8_to_float(uint8_t bits) noexcept {
   return sign != 0 ? -value : value;
 }
 
-/// Element i of a host tensor of a float dtype. Slow: the dtype is looked at each time.
+/// Element i of a host tensor of a float dtype. Slow: the dtype is examined each time.
 inline float load(const Tensor& t, int64_t i) noexcept {
   switch (t.dtype) {
     case DType::f32:

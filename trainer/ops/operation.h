@@ -1,10 +1,10 @@
-// Operation: a struct of arguments that says its name, checks itself and knows its cost. Structs
-// stand in one header a family (embedding.h, norm.h, linear.h, activation.h, attention.h,
-// head_norm.h, loss.h, optimizer.h, elementwise.h), each with its backends' files of the same name
-// in cpu/ and cuda/. ops.h makes the interface of them. Not here: how a backend defines one
-// (launch.h).
-// To add an operation: its struct, and its name in the family at the end of that header; launch()
-// and scratch_bytes() in a file of each backend; a test. Whatever is forgotten does not build.
+// Operation: a struct of arguments that gives its name, checks itself and knows its cost. Each
+// family of structs has one header (embedding.h, norm.h, linear.h, activation.h, attention.h,
+// head_norm.h, loss.h, optimizer.h, elementwise.h), each with backend files of the same name in
+// cpu/ and cuda/. ops.h builds the interface from them. Not here: how a backend defines one
+// (launch.h). To add an operation: its struct, and its name in the family at the end of that
+// header; launch() and scratch_bytes() in a file of each backend; a test. If any of these is
+// missing, the build fails.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -41,8 +41,8 @@ inline double bytes_of(std::initializer_list<const Tensor*> tensors) noexcept {
 }
 inline double count(const Tensor& t) noexcept { return static_cast<double>(t.elements()); }
 
-/// What the struct of an operation promises: the name in messages and tables; ShapeError from
-/// check() where tensors are not on `device`, or not what their comments say; its cost.
+/// What the struct of an operation provides: the name in messages and tables; check(), which throws
+/// ShapeError where tensors are not on `device` or not what their comments say; its cost.
 template <class Args>
 concept Operation = requires(const Args& args, Device device) {
   { Args::kName } -> std::convertible_to<const char*>;
@@ -67,8 +67,8 @@ template <class... A, class... B, class... Rest>
 struct Join<Family<A...>, Family<B...>, Rest...> : Join<Family<A..., B...>, Rest...> {};
 
 /// What one backend does for one operation. Declared for every pair; launch.h has the bodies, and
-/// the backend's file of the operation instantiates them, so that a pair that is missing does not
-/// link, and one that lacks its launch or its scratch memory does not compile.
+/// the backend's file of the operation instantiates them, so a missing pair does not link, and a
+/// pair without launch() or scratch_bytes() does not compile.
 template <class Backend, Operation Args>
 struct Launch {
   /// Checks, then queues. Errors: ShapeError, DeviceError.

@@ -1,6 +1,6 @@
-// Ops: every operation of the trainer, on one device. Backends: ops/cpu (the plain twin, and the
-// law), ops/cuda, and plan.h (computes nothing, counts everything). Not here: what an operation is,
-// and the operations themselves (operation.h and the families it names), memory (arena.h).
+// Ops: every operation of the trainer, on one device. Backends: ops/cpu (the reference), ops/cuda,
+// and plan.h (computes nothing, adds up costs). Not here: what an operation is, and the operations
+// themselves (operation.h and the families it names), memory (arena.h).
 // May include: trainer/ops only. All operations of one Ops run one after another in the order of
 // their calls ("queued"), on one compute stream; a call returns before the work is done (CPU:
 // after). Tensors must live until then and must be this Ops' device. The same calls with the same
@@ -59,7 +59,7 @@ inline Cost cost(const AnyArgs& args) {
 
 /// Operations on tensors of one device. Errors of every operation: ShapeError from the shared
 /// checks before anything is queued; DeviceError when the device refuses. One thread at a time may
-/// call an Ops, where nothing else is said.
+/// call an Ops, unless stated otherwise.
 class Ops {
  public:
   virtual ~Ops() = default;
@@ -85,21 +85,21 @@ class Ops {
   /// DeviceError.
   virtual void* allocate(int64_t bytes) = 0;
   virtual void release(void* block) noexcept = 0;
-  /// Host memory from which upload and into which download run without a stop (page-locked beside a
-  /// GPU). Any thread may call both. Errors: DeviceError.
+  /// Host memory for upload and download that do not block the host (page-locked for a GPU). Any
+  /// thread may call both. Errors: DeviceError.
   virtual void* allocate_host(int64_t bytes) = 0;
   virtual void release_host(void* block) noexcept = 0;
 
   // --- before the first step ---------------------------------------------------------------------
   /// Scratch bytes that this backend wants for one call; may build and keep plans. Pointers in args
-  /// are not followed. The largest of all calls of a step is given by set_workspace; operations of
+  /// are not followed. set_workspace gets the largest size of all calls of a step; operations of
   /// one stream share it.
   int64_t workspace_bytes(const AnyArgs& args) { return scratch_of(call_of(args)); }
-  /// Gives scratch memory; it stays the Ops' until the Ops ends or another is given.
+  /// Sets the scratch memory; the Ops uses it until it is destroyed or another is set.
   virtual void set_workspace(Tensor workspace) { static_cast<void>(workspace); }
-  /// Chooses algorithms for these calls, timing them on memory that it gives back, so that the first
-  /// step is as fast as the rest. Tensors named in args are not touched. Calls never prepared are
-  /// prepared when they come.
+  /// Chooses algorithms for these calls by timing them on temporary memory, so that the first step
+  /// is as fast as the rest. Tensors named in args are not touched. A call that was not prepared is
+  /// prepared when it is first run.
   virtual void prepare(std::span<const AnyArgs> calls) { static_cast<void>(calls); }
 
   // --- order -------------------------------------------------------------------------------------
@@ -110,35 +110,34 @@ class Ops {
   /// The host waits for `mark` of this Ops, or for all work.
   virtual void wait(const Mark& mark) = 0;
   virtual void synchronize() = 0;
-  /// How many seconds the queue has stood still in follow() of Comms' marks so far, in work that
-  /// the host has waited for; nothing where the host itself waits there.
+  /// How many seconds the queue has waited in follow() for Comms' marks so far, counting work that
+  /// the host has waited for; empty where the host itself waits.
   virtual std::optional<double> seconds_waited() const { return std::nullopt; }
   /// Queued: device bytes from host memory of allocate_host and back; the host memory stays
   /// untouched by its owner until a later mark() is reached. Sizes are dst.bytes() and src.bytes().
   virtual void upload(Tensor dst, const void* host) = 0;
   virtual void download(void* host, Tensor src) = 0;
-  /// Downloads on a queue of their own: after all work queued so far, beside what is queued later.
-  /// Who changes the sources must follow() the mark that comes back.
+  /// Downloads on a queue of their own: after all work queued so far, in parallel with what is
+  /// queued later. Before overwriting the sources, follow() the returned mark.
   virtual Mark download_beside(std::span<const HostCopy> copies) {
     for (const HostCopy& copy : copies) download(copy.host, copy.src);
     return mark();
   }
 
   /// Records all calls up to end_capture without running them; false where the device cannot (then
-  /// calls run as usual, and end_capture gives 0). upload, download, begin_step, mark and wait are
-  /// not for captured code.
+  /// calls run as usual, and end_capture gives 0). upload, download, begin_step, mark and wait must
+  /// not be called while recording.
   virtual bool begin_capture() { return false; }
-  /// A number for replay, valid until forget.
+  /// The recording's number for replay, valid until forget.
   virtual int64_t end_capture() { return 0; }
   /// Queues the recorded calls once more, as they were. Errors: DeviceError for an unknown number.
   virtual void replay(int64_t captured) { static_cast<void>(captured); }
-  /// Gives a recording back; the host waits for its last replay. A Comm whose calls are in one ends
-  /// only after it. Numbers below 1 are let pass.
+  /// Destroys a recording after waiting for its last replay. A Comm whose calls were recorded must
+  /// outlive the recording. Numbers below 1 are ignored.
   virtual void forget(int64_t captured) { static_cast<void>(captured); }
 
  protected:
-  /// A backend hands each call to Launch<Self, Args>: run() behind the one, scratch() behind the
-  /// other.
+  /// A backend hands each call to Launch<Self, Args>: run_call to run(), scratch_of to scratch().
   virtual void run_call(const AnyCall& call) = 0;
   virtual int64_t scratch_of(const AnyCall& call) = 0;
 };

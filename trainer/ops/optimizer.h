@@ -1,6 +1,6 @@
-// Operations around a step: its numbers, the worth of its gradients, the update of parameters. Not
-// here: their order (optim/optimizer.h). May include: operation.h, step_state.h. Letters and dtypes
-// as in operation.h.
+// Operations around a step: its numbers, whether its gradients are used and how they are scaled,
+// the update of parameters. Not here: their order (optim/optimizer.h). May include: operation.h,
+// step_state.h. Letters and dtypes as in operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,7 +12,7 @@
 
 namespace ops {
 
-/// What the host gives to a step.
+/// The numbers that the host passes to a step.
 struct BeginStep {
   static constexpr const char* kName = "begin_step";
   Tensor state;
@@ -41,13 +41,14 @@ struct SumSquares {
   Cost cost() const { return {2 * count(x), bytes_of({&x})}; }
 };
 
-/// Decides what this step's gradients are worth, on the device. With q = sum_squares (of all
-/// ranks): grad_norm = sqrt(q) / loss_scale; skip = q not finite; grad_multiplier = 1 / loss_scale
+/// Decides on the device whether this step's gradients are used, and what they are multiplied by.
+/// With q = sum_squares (of all ranks): grad_norm = sqrt(q) / loss_scale; skip = q not finite;
+/// grad_multiplier = 1 / loss_scale
 /// * min(1, clip_grad / (grad_norm + 1e-6)) (no clipping when clip_grad = 0); when not skip,
 /// updates += 1. used_loss_scale = loss_scale; then the loss scale: when skip, growth_tracker = 0
 /// and hysteresis_tracker -= 1, and once that is <= 0 loss_scale = max(loss_scale * backoff,
 /// min_scale); when not skip, growth_tracker += 1, and when it reaches the window: growth_tracker =
-/// 0, hysteresis_tracker = hysteresis, loss_scale *= growth. dynamic = false leaves the scale.
+/// 0, hysteresis_tracker = hysteresis, loss_scale *= growth. dynamic = false keeps the scale.
 /// Source: Megatron-LM grad_scaler.py, clip_grads.py.
 struct JudgeGradients {
   static constexpr const char* kName = "judge_gradients";
@@ -116,7 +117,8 @@ struct AdamW {
   }
 };
 
-/// out[0] = number of NaN and Inf in x. Slow road only: to name the tensor after a bad step.
+/// out[0] = number of NaN and Inf in x. For diagnosis only: it finds the tensor to name after a bad
+/// step.
 struct CountNonfinite {
   static constexpr const char* kName = "count_nonfinite";
   Tensor out;  ///< (1) int64.

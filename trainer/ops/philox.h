@@ -1,5 +1,5 @@
-// Philox4x32-10: random numbers as a function of position. The law for Dropout, NormalFill and
-// stochastic rounding. Not here: which counter and key belong to what (the operations that draw).
+// Philox4x32-10: random numbers as a function of position, for Dropout, NormalFill and stochastic
+// rounding. Not here: which counters and keys each operation uses (their headers).
 // May include: the C++ library. constexpr so that device code can compile it too. Source: Salmon,
 // Moraes, Dror, Shaw 2011, "Parallel random numbers: as easy as 1, 2, 3", section 3.3.
 //

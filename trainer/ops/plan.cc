@@ -1,4 +1,4 @@
-// PlanOps: adding up.
+// PlanOps: adds up costs.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/plan.h"

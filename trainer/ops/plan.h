@@ -15,7 +15,7 @@
 
 namespace ops {
 
-/// How long a call takes on the device that is planned for.
+/// How long a call takes on the device that the plan is for.
 class OperationTimes {
  public:
   virtual ~OperationTimes() = default;
@@ -33,14 +33,14 @@ class PlanOps final : public Ops {
 
   /// `target` is the backend that will run; null when there is none.
   explicit PlanOps(Ops* target = nullptr) : target_(target) {}
-  /// Writes what is queued into `timeline`, as long as `times` says. Adds up nothing.
+  /// Writes what is queued into `timeline`, with durations from `times`. Adds up nothing.
   PlanOps(Timeline& timeline, OperationTimes& times) : timeline_(&timeline), times_(&times) {}
 
   /// By operation name.
   const std::map<std::string, Total>& totals() const noexcept { return totals_; }
   Cost total() const noexcept;
   int64_t most_workspace_bytes() const noexcept { return workspace_bytes_; }
-  /// Every call, in order, with plan addresses; kept only when asked for.
+  /// Every call, in order, with plan addresses; recorded only after keep_calls(true).
   void keep_calls(bool keep) noexcept { keep_calls_ = keep; }
   const std::vector<AnyArgs>& calls() const noexcept { return calls_; }
 

@@ -1,5 +1,5 @@
-// Products of matrices for optimizers: plain, with a factor on each term. Not here: what layers
-// multiply, with all that is fused with it (linear.h). May include: operation.h.
+// Products of matrices for optimizers: plain, with a factor on each term. Not here: the products of
+// layers, with what is fused into them (linear.h). May include: operation.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

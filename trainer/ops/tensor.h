@@ -1,8 +1,8 @@
-// Tensor: a view of memory on one device. The common words of trainer/ops, trainer/comm and all
-// above. Here: DType, Device, Tensor, Mark, and the two errors of the trainer's rooms. Not here:
-// memory (arena.h), operations (ops.h), collectives (comm/comm.h). May include: the C++
-// library only. Shapes are counted in elements, outermost dimension first, and a Tensor is always
-// contiguous: a slice of the first dimension is a Tensor again, other slices are not.
+// Tensor: a view of memory on one device. The vocabulary that trainer/ops, trainer/comm and
+// everything above them share. Here: DType, Device, Tensor, Mark, and the errors of the trainer's
+// rooms. Not here: memory (arena.h), operations (ops.h), collectives (comm/comm.h). May include:
+// the C++ library only. Shapes are counted in elements, outermost dimension first, and a Tensor is
+// always contiguous: a slice of the first dimension is a Tensor again, other slices are not.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -27,7 +27,7 @@ class DeviceError : public std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
-/// The device itself is broken or gone, whatever was asked of it.
+/// The device itself is broken or lost, whatever the call was.
 class DeviceFault : public DeviceError {
  public:
   using DeviceError::DeviceError;
@@ -112,14 +112,14 @@ struct Tensor {
   void require(DType wanted) const;
 };
 
-/// A point in a queue of work: all that was queued before mark() was called is done when the Mark
-/// is. Ops::mark and Comm::mark make it; Ops::follow and Comm::follow make a queue wait for it
-/// without stopping the host. The default Mark is done. A Mark is valid until its maker has made
-/// 1024 more.
+/// A point in a queue of work: when it is reached, everything queued before the call of mark() is
+/// done. Ops::mark and Comm::mark make one; Ops::follow and Comm::follow make a queue wait for it
+/// without blocking the host. The default Mark is always reached. A Mark is valid until its maker
+/// has made 1024 more.
 struct Mark {
   void* event = nullptr;
   uint64_t serial = 0;
-  /// Blocks the calling thread until the point is reached; null when it is reached already.
+  /// Blocks the calling thread until the point is reached; null when it has been reached already.
   void (*wait_on_host)(const Mark&) = nullptr;
 };
 

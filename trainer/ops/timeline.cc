@@ -1,4 +1,4 @@
-// Timeline: writing it.
+// Recording a Timeline.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/timeline.h"

@@ -1,6 +1,6 @@
 // Timeline: what a planned step queues on which queue, in order, with the marks by which queues
-// wait for each other. PlanOps and the planning Comm write it; trainer/planning gives it a clock.
-// Not here: how long anything takes, other than what PlanOps was told. May include: tensor.h.
+// wait for each other. PlanOps and the planning Comm write it; trainer/planning simulates it. Not
+// here: how long anything takes, except what PlanOps was given. May include: tensor.h.
 // Units: seconds, bytes.
 //
 // SPDX-License-Identifier: MIT
@@ -30,35 +30,35 @@ enum class Transfer : uint8_t {
   receive
 };
 
-/// See the room card. Entries refer to each other by distance, so that a part of one can be
-/// appended to another.
+/// See the room card. Entries refer to each other by distance, so that a part of one timeline can
+/// be appended to another.
 class Timeline {
  public:
   struct Entry {
     enum class Kind : uint8_t { compute, transfer, follow };
     Kind kind = Kind::compute;
     Queue queue = Queue::compute;
-    Queue other = Queue::compute;  ///< Of a follow: whose work is waited for.
+    Queue other = Queue::compute;  ///< Of a follow: the queue that is waited for.
     Transfer transfer = Transfer::none;
-    bool joined = false;  ///< Queued as one with the transfer before it.
+    bool joined = false;  ///< Grouped with the transfer before it.
     int32_t peer = -1;    ///< Of a send or receive: the rank in its group.
-    int64_t back = 0;     ///< Of a follow: how many later items `other` has by then.
+    int64_t back = 0;     ///< Of a follow: how many items `other` has after the mark.
     double amount = 0;    ///< Seconds of a compute, bytes of a transfer (of the whole, gathered).
     /// Of a compute: floating point operations.
     double flops = 0;
   };
 
-  /// Work on the compute queue; one item with what was queued there just before, where nothing can
+  /// Work on the compute queue; merged with the item queued there just before, where nothing can
   /// wait in between.
   void compute(double seconds, double flops);
   void transfer(Queue queue, Transfer kind, int64_t bytes, int peer = -1);
   /// Transfers of one queue in between are one item.
   void group_begin() noexcept { in_group_ = true, group_started_ = false; }
   void group_end() noexcept { in_group_ = false; }
-  /// What is computed next is an item of its own.
+  /// The next compute starts a new item.
   void cut() noexcept { open_ = false; }
   Mark mark(Queue queue);
-  /// `queue` goes on after `mark`; nothing for the default Mark.
+  /// `queue` waits for `mark`; does nothing for the default Mark.
   void follow(Queue queue, const Mark& mark);
 
   std::span<const Entry> entries() const noexcept { return entries_; }
@@ -67,7 +67,8 @@ class Timeline {
  private:
   std::vector<Entry> entries_;
   std::array<int64_t, kQueues> items_{};  ///< Queued so far.
-  bool open_ = false;                     ///< The last entry is a compute that nobody has marked.
+  bool open_ = false;                     ///< The last entry is a compute that no mark has
+                                          ///< followed.
   bool in_group_ = false, group_started_ = false;
 };
 

@@ -13,8 +13,8 @@ namespace {
 
 int64_t round_up(int64_t n, int64_t to) { return (n + to - 1) / to * to; }
 
-/// Decayed ones first; those whole on every tensor-parallel rank side by side, since only one rank
-/// counts them in the norm.
+/// Decayed parameters first; those that every tensor-parallel rank has whole are adjacent, since
+/// only one rank counts them in the norm.
 int order_in_bucket(const ParamSpec& spec) {
   const bool whole = spec.split < 0;
   if (spec.decay) return whole ? 1 : 0;
@@ -61,13 +61,13 @@ std::vector<Bucket> group(const std::vector<Slot>& slots, const std::vector<int>
   return buckets;
 }
 
-/// The fewest layers a bucket that keep what packing leaves empty under a twentieth, or within a
-/// fiftieth of the least that can be had.
+/// The fewest layers per bucket for which packing leaves less than a twentieth empty, or within a
+/// fiftieth of the smallest possible padding.
 int64_t layers_per_packed_bucket(const std::vector<Slot>& slots, const std::vector<int>& members,
                                  int64_t divisor) {
   int64_t whole = 0, least = INT64_MAX;
   for (const int i : members) whole += padded(slots[static_cast<size_t>(i)]);
-  std::vector<int64_t> packed;  // By layers a bucket, less one.
+  std::vector<int64_t> packed;  // By layers per bucket, less one.
   for (size_t buckets = 2; buckets > 1;) {
     const std::vector<Bucket> made = group(slots, members, static_cast<int64_t>(packed.size()) + 1);
     buckets = made.size();

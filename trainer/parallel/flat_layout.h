@@ -1,10 +1,11 @@
-// FlatLayout: where each parameter of this rank lies in the flat memories (model, gradient, main,
-// moments), and how data-parallel ranks share them. Not here: the list of parameters
-// (spec/params.h), the memories (flat_memory.h), reaching them (weights.h, grads.h). May include:
+// FlatLayout: the place of each of this rank's parameters in the flat memories (model, gradient,
+// main, moments), and how data-parallel ranks divide these. Not here: the list of parameters
+// (spec/params.h), the memories (flat_memory.h), access to them (weights.h, grads.h). May include:
 // ops/, spec/params.h. Offsets are elements, the same in all flat memories. A bucket is one layer
-// (or the embeddings, or what follows the layers): the unit in which gradients leave and weights
-// come. Inside a bucket decayed parameters come first. For an optimizer that needs whole matrices,
-// the layers' matrices have buckets of their own, whose shares hold whole matrices (Matrices).
+// (or the embeddings, or what follows the layers): the unit in which gradients are reduced and
+// weights are gathered. Inside a bucket decayed parameters come first. For an optimizer that needs
+// whole matrices, the layers' matrices have buckets of their own, whose shares hold whole matrices
+// (Matrices).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -30,28 +31,29 @@ struct Slot {
   LocalParam param;
   int64_t offset = 0;
   int bucket = 0;
-  /// `flat`'s part that is this parameter, in its local shape. `begin`: where flat begins.
+  /// This parameter's part of `flat`, in its local shape. `begin`: where flat begins.
   Tensor in(const Tensor& flat, int64_t begin = 0) const;
 };
 
-/// A part of flat memory that moves as one.
+/// A part of flat memory that is communicated as one.
 struct Bucket {
   int64_t layer = 0;           ///< As ParamSpec::layer; the first of several.
   int64_t layers = 1;          ///< How many layers have parameters here.
   int64_t begin = 0;           ///< Elements.
-  int64_t decay_elements = 0;  ///< From begin on, padding included. Not of matrices.
+  int64_t decay_elements = 0;  ///< From begin on, including padding. Without matrices.
   int64_t elements = 0;        ///< Padded to a multiple of the granule times the divisor.
-  bool matrices = false;       ///< Of layers' matrices alone (is_matrix), apart from the rest.
+  bool matrices = false;       ///< Has only layers' matrices (is_matrix), separate from the rest.
   std::vector<int> slots;      ///< Indices into slots(), ascending.
 };
 
-/// Where the layers' matrices lie. packed: no matrix lies in two shares of its bucket; ranks have
-/// about equal work, by what it costs to orthogonalise a matrix.
+/// Where the layers' matrices are. packed: no matrix is in two shares of its bucket; ranks have
+/// about equal work, measured by the cost of orthogonalising a matrix.
 enum class Matrices : uint8_t {
   with_the_rest,     ///< In their layer's bucket.
   apart,             ///< In a bucket of their own.
-  packed,            ///< And packed; a bucket has as many layers as keep its padding small.
-  packed_by_layers,  ///< And packed, one bucket a layer whatever the padding.
+  packed,            ///< Also packed; a bucket has as many layers as needed to keep its padding
+                     ///< small.
+  packed_by_layers,  ///< Also packed, with one bucket per layer whatever the padding.
 };
 
 /// Which of `size` equal parts of every bucket is this rank's.
@@ -77,11 +79,11 @@ class FlatLayout {
   const Bucket& bucket(int i) const noexcept { return buckets_[static_cast<size_t>(i)]; }
   int num_buckets() const noexcept { return static_cast<int>(buckets_.size()); }
   int64_t elements() const noexcept { return elements_; }
-  /// Index into slots(), or -1 where the model has no such parameter here.
+  /// Index into slots(), or -1 if there is no such parameter here.
   int find(int64_t layer, Role role) const noexcept;
   /// Indices into buckets() of those that hold parameters of `layer`, ascending.
   std::span<const int> buckets_of(int64_t layer) const noexcept;
-  /// Elements of a slot, counted from its first, that lie in a share of its bucket.
+  /// The elements of a slot, counted from its first, that are in a share of its bucket.
   Range in_share(const Slot& slot, const Share& share) const noexcept;
 
  private:

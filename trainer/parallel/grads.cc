@@ -1,4 +1,4 @@
-// Grads: targets, and buckets on their way.
+// Grads: targets, and buckets being reduced.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/parallel/grads.h"
@@ -32,16 +32,16 @@ Tensor Grads::share_of(const Tensor& whole) const {
   return whole.slice(data_.rank() * part, part);
 }
 
-/// The whole bucket of a layer that is kept in shares, in memory of this micro-batch.
+/// The whole bucket of a layer whose gradients are kept in shares, in this micro-batch's memory.
 const Tensor& Grads::buffer(int bucket) {
   ops::PoolTensor& memory = progress_of(bucket).buffer;
   if (memory) return memory;
-  // One micro-batch alone is written here, once a parameter: nothing is added up.
+  // This memory is written by one micro-batch, once for each parameter: nothing accumulates.
   const DType dtype =
       options_.reduce_dtype == options_.model_dtype ? options_.model_dtype : options_.grad_dtype;
   memory = pool_.take("gradients of a layer", dtype, {layout_.bucket(bucket).elements});
-  // Some operations share one accumulate flag among parameters of two buckets, so a fresh bucket
-  // must be good to add to. Padding and what nobody writes leave as zeros, too.
+  // Some operations share one accumulate flag among parameters of two buckets, so a new bucket must
+  // be zeroed. Padding and unwritten gradients are then reduced as zeros, too.
   ops_.run(ops::Fill{.dst = memory, .value = 0});
   return memory;
 }
@@ -64,7 +64,7 @@ Tensor Grads::whole(int64_t layer, Role role) const {
 void Grads::layer_done(int64_t layer) {
   const std::span<const int> buckets = layout_.buckets_of(layer);
   if (data_.size() == 1) return;
-  // What is a layer older has had a layer's time to travel.
+  // A bucket of the previous layer has had the time of one layer for its communication.
   if (std::any_of(buckets.begin(), buckets.end(), [&](int b) { return passes(b); })) settle(0);
   for (const int bucket : buckets) {
     const int64_t all = num_microbatches_ * layout_.bucket(bucket).layers;
@@ -99,7 +99,7 @@ void Grads::leave(int bucket) {
   leaving_.push_back(std::move(leaving));
 }
 
-/// Waits until at most `may_remain` buckets are on their way.
+/// Waits until at most `may_remain` buckets are being reduced.
 void Grads::settle(size_t may_remain) {
   while (leaving_.size() > may_remain) {
     arrive(leaving_.front());

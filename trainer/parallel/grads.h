@@ -1,7 +1,7 @@
-// Grads: takes a block's gradients and brings them together over the data-parallel ranks: whole on
-// each (ZeRO 0), or a share on each (ZeRO 1), of transformer layers without ever keeping more than
-// a few whole (ZeRO 2 and 3). Not here: the norm and the update (optim/). May include: ops/,
-// comm/comm.h, parallel/flat_memory.h.
+// Grads: receives a block's gradients and reduces them over the data-parallel ranks: whole on each
+// (ZeRO 0), or a share on each (ZeRO 1), never keeping more than a few transformer layers whole
+// (ZeRO 2 and 3). Not here: the norm and the update (optim/). May include: ops/, comm/comm.h,
+// parallel/flat_memory.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -17,49 +17,49 @@
 
 namespace trainer {
 
-/// How gradients leave.
+/// How gradients are reduced.
 struct GradsOptions {
-  bool in_shares = false;       ///< Each rank needs its share alone (ZeRO 1 and up).
-  bool overlap = false;         ///< A bucket leaves as soon as it is done, not after backward.
-  bool hold_embedding = false;  ///< Layer -1 leaves last: another stage's copy is added before.
+  bool in_shares = false;       ///< Each rank needs only its share (ZeRO 1 and up).
+  bool overlap = false;         ///< A bucket is reduced as soon as it is done, not after backward.
+  bool hold_embedding = false;  ///< Layer -1 is reduced last: another stage's copy is added first.
   DType grad_dtype = DType::f32;
   DType model_dtype = DType::f32;
-  DType reduce_dtype = DType::f32;  ///< In which ranks' gradients are added.
+  DType reduce_dtype = DType::f32;  ///< The dtype in which ranks' gradients are added.
 };
 
-/// The first write of a step into a parameter's gradient replaces, later ones add: target() says
-/// which, and counts. After finish() the gradient memory holds the mean over data-parallel ranks:
-/// of this rank's share where it is in shares, else of all.
+/// The first write of a step into a parameter's gradient replaces it, later ones add: target() says
+/// which, and counts. After finish() the gradient memory has the mean over data-parallel ranks: of
+/// this rank's share if in shares, else of everything.
 class Grads {
  public:
   struct Target {
-    Tensor tensor;  ///< Empty where the model has no such parameter.
+    Tensor tensor;  ///< Empty if the model has no such parameter.
     bool accumulate = false;
   };
 
-  /// `grad` is placed before the first step. Buckets that it does not hold whole come and go in
-  /// `pool` memory.
+  /// `grad` is placed before the first step. Buckets that it does not have whole use `pool` memory
+  /// temporarily.
   Grads(const FlatLayout& layout, const FlatMemory& grad, ops::Ops& ops, comm::Comm& data,
         ops::Pool& pool, const GradsOptions& options);
 
-  /// Forgets all gradients; the memory is not touched. layer_done will be called num_microbatches
-  /// times for each layer that has gradients.
+  /// Marks all gradients as unwritten; the memory is not touched. layer_done will be called
+  /// num_microbatches times for each layer that has gradients.
   void begin_step(int64_t num_microbatches);
   /// Where the gradient goes. Call once for each operation that writes it, in order.
   Target target(int64_t layer, Role role);
-  /// No more gradients for this layer in this micro-batch: its bucket may leave.
+  /// No more gradients for this layer in this micro-batch: its bucket may be reduced.
   void layer_done(int64_t layer);
-  /// A whole parameter's gradient, before finish(). Errors: ShapeError where only shares are kept.
+  /// A whole parameter's gradient, before finish(). Errors: ShapeError if only shares are kept.
   Tensor whole(int64_t layer, Role role) const;
-  /// All that has not left leaves; compute waits for all.
+  /// Starts reducing the remaining buckets; compute waits for all of them.
   void finish();
 
  private:
   /// A bucket that is being reduced.
   struct Leaving {
     int bucket = 0;
-    ops::PoolTensor buffer;  ///< Of a bucket that is not held whole.
-    ops::PoolTensor cast;    ///< In reduce_dtype, where that is another.
+    ops::PoolTensor buffer;  ///< Memory of a bucket that is not kept whole.
+    ops::PoolTensor cast;    ///< In reduce_dtype, if that differs.
     ops::Mark done;
   };
   /// Of a bucket in this step.

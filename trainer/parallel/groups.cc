@@ -1,4 +1,4 @@
-// Groups: those that need no other process, and how the others are made.
+// Groups: those without other processes, and the construction of the others.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/parallel/groups.h"
@@ -52,7 +52,7 @@ Groups make_groups(const Topology& t, const Maker& make) {
   std::vector<int> holders{t.rank()};
   if (stages.size() > 1 && (t.first_stage() || t.last_stage()))
     holders = {stages.front(), stages.back()};
-  // In this order everywhere; members of a brace are evaluated from left to right.
+  // The same order on all ranks; members of a braced list are evaluated from left to right.
   return {.topology = t,
           .tensor = open("tensor-parallel", t.tensor_group(), t.rank(), make),
           .data = open("data-parallel", t.data_group(), t.rank(), make),

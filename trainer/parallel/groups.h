@@ -1,5 +1,5 @@
-// Groups: this rank's place and the Comms it shares with others. Not here: how ranks find each
-// other (comm/), the arithmetic of places (topology.h). May include: comm/comm.h, ops/,
+// Groups: this rank's place and its Comms. Not here: how ranks find each other (rendezvous/), the
+// arithmetic of places (topology.h). May include: comm/comm.h, ops/,
 // parallel/topology.h.
 //
 // SPDX-License-Identifier: MIT
@@ -21,9 +21,9 @@ namespace trainer {
 struct Groups {
   Topology topology;
   std::unique_ptr<comm::Comm> tensor, data, pipeline;
-  /// First and last stage, where both hold a copy of tied embeddings; a group of one elsewhere.
+  /// First and last stage, if both have a copy of tied embeddings; a group of one elsewhere.
   std::unique_ptr<comm::Comm> embedding;
-  /// All ranks: norms, judgement, barriers.
+  /// All ranks: for norms, the check of gradients, barriers.
   std::unique_ptr<comm::Comm> world;
 };
 
@@ -40,11 +40,11 @@ void await_collectives(ops::Ops& ops, comm::Comm& comm, const Calls& calls) {
 /// One rank alone.
 Groups solo_groups();
 
-/// Groups of the right sizes that move nothing: for planning over PlanOps. What they would move
-/// goes into `timeline`, where one is given.
+/// Groups of the right sizes that move nothing, for planning with PlanOps. What they would move is
+/// recorded in `timeline`, if given.
 Groups plan_groups(const Topology& topology, ops::Timeline* timeline = nullptr);
 
-/// A group as a backend's maker is asked for it.
+/// The description of a group for a backend's constructor.
 struct GroupPlace {
   std::string name;        ///< "tensor-parallel": for messages.
   std::string id;          ///< Unique in the job: the name and the first rank.
@@ -52,8 +52,8 @@ struct GroupPlace {
   int rank = 0;            ///< This rank's index in `ranks`.
 };
 
-/// Every group of `topology` by `make`; groups of one are solo. All ranks call it, and make the
-/// same groups in the same order.
+/// Makes every group of `topology` with `make`; groups of one are solo. All ranks call it, and make
+/// the same groups in the same order.
 Groups make_groups(const Topology& topology,
                    const std::function<std::unique_ptr<comm::Comm>(const GroupPlace&)>& make);
 

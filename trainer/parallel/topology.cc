@@ -11,7 +11,7 @@
 namespace trainer {
 namespace {
 
-/// The ranks that agree with `t` in all but one coordinate, which runs.
+/// The ranks that differ from `t` only in one coordinate.
 std::vector<int> group(Topology t, int Topology::*coordinate, int size) {
   std::vector<int> ranks;
   for (t.*coordinate = 0; t.*coordinate < size; ++(t.*coordinate)) ranks.push_back(t.rank());

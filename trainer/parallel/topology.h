@@ -1,8 +1,8 @@
-// Topology: where a rank stands among tensor, data and pipeline parallel groups. Pure arithmetic.
+// Topology: a rank's place among tensor, data and pipeline parallel groups. Pure arithmetic.
 // Not here: communicators (comm/), who owns them (session/job.h). May include: spec/params.h.
 // Order of ranks is Megatron's default "tp-cp-ep-dp-pp" without context and expert parallelism:
-// tensor ranks are neighbours, then data, then pipeline. A rank count that ends in _size is of a
-// group.
+// tensor ranks are neighbours, then data, then pipeline. Names that end in _size are sizes of
+// groups.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -31,13 +31,13 @@ struct Topology {
   std::vector<int> pipeline_group() const;
 };
 
-/// Where `rank` of `world_size` stands; data parallelism takes what tensor and pipeline leave.
+/// The place of `rank` of `world_size`; the data-parallel size follows from the others.
 /// Errors: ShapeError when tensor_size * pipeline_size does not divide world_size, or rank is out
 /// of range.
 Topology make_topology(int rank, int world_size, int tensor_size, int pipeline_size);
 
-/// What chunk `chunk` of this rank holds when `layers_per_stage` are dealt out: one number a stage,
-/// or, with several chunks a rank, one for chunk 0 of each stage, then for chunk 1 of each, and so
+/// The layers in chunk `chunk` of this rank. `layers_per_stage` has one number for each stage, or,
+/// with several chunks per rank, one for chunk 0 of each stage, then for chunk 1 of each, and so
 /// on; their sum is num_layers. Errors: ShapeError when the numbers do not add up.
 Place place_on(const Topology& topology, const ModelSpec& spec,
                const std::vector<int64_t>& layers_per_stage, int chunk = 0);
@@ -45,12 +45,12 @@ Place place_on(const Topology& topology, const ModelSpec& spec,
 std::vector<Place> places_on(const Topology& topology, const ModelSpec& spec,
                              const std::vector<int64_t>& layers_per_stage);
 
-/// num_layers dealt out evenly; the first stages take one more where it leaves a rest.
+/// num_layers divided evenly; the first stages have one more if there is a remainder.
 std::vector<int64_t> even_layers(int64_t num_layers, int stages);
 
-/// num_layers dealt out so that the slowest stage is as fast as can be when the last one also
-/// computes the vocabulary head, in flops of sequences of seq_length; at least one layer each. Of
-/// equals the one whose first stages, which hold most micro-batches, have fewest layers.
+/// num_layers divided so that the slowest stage is as fast as possible when the last one also
+/// computes the output layer, in flops of sequences of seq_length; at least one layer each. Among
+/// equals the one whose first stages, which hold most micro-batches, have the fewest layers.
 std::vector<int64_t> balanced_layers(const ModelSpec& spec, int stages, int64_t seq_length);
 
 }  // namespace trainer

@@ -1,4 +1,4 @@
-// Weights: gathering, ahead where the order is known.
+// Weights: gathering, ahead of use if the order is known.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/parallel/weights.h"
@@ -30,7 +30,7 @@ int64_t Weights::buffer_elements() const noexcept {
   return most;
 }
 
-/// All buckets of the layer whose first one is `bucket`. They follow each other in the layout.
+/// All buckets of the layer whose first one is `bucket`. They are consecutive in the layout.
 std::span<const int> Weights::neighbours(int bucket) const noexcept {
   return layout_.buckets_of(layout_.bucket(bucket).layer);
 }
@@ -85,7 +85,7 @@ Weights::Buffer* Weights::find(int bucket) {
   return nullptr;
 }
 
-/// Begins to gather a layer, unless it is here, into a buffer that nobody reads.
+/// Starts gathering a layer, unless it is here, into an unused buffer.
 Weights::Buffer& Weights::fetch(int bucket) {
   if (Buffer* here = find(bucket)) return *here;
   const auto free = std::find_if(buffers_.begin(), buffers_.end(),
@@ -102,7 +102,7 @@ Weights::Buffer& Weights::fetch(int bucket) {
   return *free;
 }
 
-/// The layer that this pass will want after `bucket`.
+/// Fetches the layer that this pass will need after `bucket`.
 void Weights::fetch_next(int after) {
   if (noting_) {
     if (order_->empty() || order_->back() != after) order_->push_back(after);
@@ -110,7 +110,8 @@ void Weights::fetch_next(int after) {
   }
   if (position_ >= order_->size()) return;
   if ((*order_)[position_] != after) {
-    // The same layer once more is no step forward; another order than noted is not followed.
+    // The same layer again is not a step forward; if the order differs from the recorded one,
+    // nothing is fetched.
     if (position_ == 0 || (*order_)[position_ - 1] != after) position_ = order_->size();
     return;
   }

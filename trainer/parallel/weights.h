@@ -1,4 +1,4 @@
-// Weights: hands a block its weights, wherever they are: whole on this rank, being gathered from
+// Weights: provides a block's weights, wherever they are: whole on this rank, being gathered from
 // the data-parallel ranks that each updated a share (ZeRO 1 and 2), or gathered layer by layer and
 // dropped again (ZeRO 3). Not here: updating them (optim/). May include: ops/, comm/comm.h,
 // parallel/flat_memory.h.
@@ -24,7 +24,7 @@ namespace trainer {
 /// on `data`, in the same order on every rank that makes the same calls.
 class Weights {
  public:
-  /// A layer in flight and one in use.
+  /// One layer being gathered and one in use.
   static constexpr int kBuffers = 2;
 
   /// `model` is placed before the first gather. `updated_in_shares`: each rank of `data` updates
@@ -37,21 +37,21 @@ class Weights {
   /// Queued: the buffers 0.
   void clear_buffers();
 
-  /// All weights that are here whole, from the ranks that updated them. Done: queued; compute waits
-  /// for each bucket when it is asked for.
+  /// Gathers all weights that are kept whole, from the ranks that updated them. Done: queued;
+  /// compute waits for a bucket when it is first used.
   void gather_whole();
   /// The same, and compute waits for all.
   void gather_whole_now();
 
   /// A pass (a step, an evaluation) begins: layers gathered before are stale. Passes of one `kind`
-  /// ask for layers in the same order: the first notes it, later ones fetch a layer ahead by it.
+  /// use layers in the same order: the first records it, later ones use it to fetch a layer ahead.
   void begin_pass(int64_t kind);
-  /// Compute waits for what is still under way, so that a recording may end.
+  /// Compute waits for gathers in flight, so that a capture may end.
   void end_pass();
 
   void gather(int64_t layer);
   void release(int64_t layer);
-  /// Empty where the model has no such parameter. Errors: ShapeError for a layer not gathered.
+  /// Empty if the model has no such parameter. Errors: ShapeError for a layer that is not gathered.
   Tensor get(int64_t layer, Role role);
 
  private:
@@ -62,7 +62,7 @@ class Weights {
   /// Has the buckets of one layer, side by side.
   struct Buffer {
     Tensor memory;
-    int bucket = -1;  ///< The first of the layer that it holds; -1: nothing.
+    int bucket = -1;  ///< The first bucket of its layer; -1: empty.
     bool in_use = false;
     Arrival arrival;
   };

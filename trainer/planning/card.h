@@ -1,4 +1,4 @@
-// Card: what is known of how fast a GPU is, as a table: products by shape, attention by heads,
+// Card: how fast a GPU is, as a table: products by shape, attention by heads,
 // width and length, passes over memory by bytes, collectives by size and group. Read from and
 // written to JSON (docs/format/card.5.md); for a card that was never measured, computed from its
 // data sheet. Not here: looking a time up (times.h), measuring (calibration). May include: ops/.
@@ -18,18 +18,18 @@
 
 namespace trainer {
 
-/// The products of a linear layer: its three, the two that do more beside, and FP8's.
+/// The products of a linear layer: its three, two with fused operations, and FP8's.
 enum class ProductKind : uint8_t {
   forward,
-  forward_activation,  ///< With bias and activation, and what was before it kept.
+  forward_activation,  ///< With bias and activation, keeping the activation's input.
   input,               ///< Gradient of the input,
-  input_slope,         ///< times the activation's slope, with the bias's gradient.
+  input_slope,         ///< times the activation's derivative, with the bias gradient.
   weight,              ///< Gradient of the weight, added to fp32.
   fp8,                 ///< Forward, or the gradient of the input, with operands in FP8;
   fp8_weight           ///< the gradient of the weight.
 };
 
-/// A product of `rows` by (outputs, inputs), whichever of its three.
+/// A product of `rows` rows and an (outputs, inputs) weight, of one kind.
 struct ProductRate {
   ProductKind kind = ProductKind::forward;
   int64_t rows = 0, outputs = 0, inputs = 0;
@@ -43,7 +43,7 @@ struct AttentionRate {
   double forward_tflops = 0, backward_tflops = 0;
 };
 
-/// A pass over memory. `operation` as ops name themselves; "any" for those not listed.
+/// A pass over memory. `operation` is the operation's name; "any" for those not listed.
 struct PassRate {
   std::string operation;
   double mib = 0;
@@ -61,24 +61,27 @@ struct TransferRate {
 /// See the room card. Fields of one measurement or of a data sheet.
 struct Card {
   std::string name, product;
-  std::string source;     ///< Where the figures come from, for the report: one line.
-  bool measured = false;  ///< Products, attention and passes: else by the data sheet.
+  std::string source;     ///< The source of the figures, for the report: one line.
+  bool measured = false;  ///< Whether products, attention and passes were measured, or follow from
+                          ///< the data sheet.
   bool measured_transfers = false;
-  double memory_gib = 0;  ///< That a process can have when nothing runs.
+  double memory_gib = 0;  ///< Memory that a process can use when nothing else runs.
   double watts = 0, watts_waiting = 0;
-  double peak_tflops = 0;  ///< Of the data sheet, 16-bit without sparsity: MFU is of this.
+  double peak_tflops = 0;  ///< From the data sheet, 16-bit without sparsity; MFU is relative to it.
   double memory_tb_per_s = 0;
-  int64_t multiprocessors = 0;            ///< 0: no GPU; products have one rate.
-  double launch_us = 0;                   ///< Least time of an operation in a recorded step.
-  double fp32_share = 0.06;               ///< Of the 16-bit rate, where a model computes in fp32.
+  int64_t multiprocessors = 0;            ///< 0: a CPU; all products have one rate.
+  double launch_us = 0;                   ///< Shortest time of an operation in a captured step.
+  double fp32_share = 0.06;               ///< Share of the 16-bit rate that a model in fp32
+                                          ///< reaches.
   double host_gb_per_s = 0;               ///< Between a GPU and its host's memory.
-  double link_gb_per_s = 0, link_us = 0;  ///< Bus bandwidth, start, within a host.
+  double link_gb_per_s = 0, link_us = 0;  ///< Bus bandwidth and start time within a host.
   double network_gb_per_s = 0, network_us = 0;  ///< Of a host, one direction.
-  double hidden_cost = 0;  ///< Compute lost to a transfer beside it, as a share of its time.
+  double hidden_cost = 0;  ///< Compute time lost to a concurrent transfer, as a share of the
+                           ///< transfer's time.
   double context_gib = 0;  ///< CUDA's context and libraries, of every process.
   double group_gib = 0;    ///< NCCL's memory for each group with collectives that a rank is in.
   double message_gib = 0;  ///< NCCL's memory for a group whose ranks send each other messages.
-  double tensor_gib = 0;   ///< More, for each other rank of a tensor-parallel group.
+  double tensor_gib = 0;   ///< Additional, for each other rank of a tensor-parallel group.
   std::vector<ProductRate> products;
   std::vector<AttentionRate> attention;
   std::vector<PassRate> passes;
@@ -86,17 +89,17 @@ struct Card {
 };
 
 /// From JSON text; `path` is named in errors. Errors: std::runtime_error "path: key: what is wrong"
-/// for text that is no JSON, a key that is missing, unknown or out of range.
+/// for invalid JSON, or a key that is missing, unknown or out of range.
 Card parse_card(std::string_view text, const std::string& path);
-/// The other way, one row a line.
+/// The JSON text of a card, one row per line.
 std::string card_text(const Card& card);
 
-/// The table that comes with the program for this card, or one computed from the data sheet.
+/// The built-in table of this card, or one computed from its data sheet.
 Card card_of(const ops::Gpu& gpu);
-/// By the name that CUDA gives a device ("NVIDIA H200"); null where none is known.
+/// Finds a GPU by the name that CUDA gives a device ("NVIDIA H200"); null if unknown.
 const ops::Gpu* find_product(std::string_view product);
 
-/// Words of the enumerations, as the JSON has them.
+/// Names of the enumerations' values in JSON.
 const char* name_of(ProductKind kind) noexcept;
 const char* name_of(ops::Transfer kind) noexcept;
 

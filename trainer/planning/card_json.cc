@@ -31,7 +31,7 @@ constexpr std::pair<const char*, Transfer> kTransfers[] = {
 
 constexpr int kFormat = 1;
 
-/// Numbers must lie in (least, most]; 0 is permitted where `zero` says so.
+/// Numbers must be in (least, most]; 0 is permitted if `zero`.
 template <class Card, class Visit>
 void visit_numbers(Card& c, Visit visit) {
   visit("memory_gib", c.memory_gib, 1e5, false);
@@ -53,7 +53,7 @@ void visit_numbers(Card& c, Visit visit) {
   visit("tensor_gib", c.tensor_gib, 1e4, true);
 }
 
-/// One object of the text, whose every key must be asked for.
+/// Reads one object of the text; all its keys must be requested.
 class Reader {
  public:
   Reader(const Json& object, std::string where) : object_(object), where_(std::move(where)) {
@@ -70,7 +70,7 @@ class Reader {
   }
   double number(const char* key, double most, bool zero) {
     const Json& value = at(key);
-    if (!value.is_number()) fail(key, concat(value.dump(), " is no number"));
+    if (!value.is_number()) fail(key, concat(value.dump(), " is not a number"));
     const double x = value.get<double>();
     if (!(x <= most) || x < 0 || (x == 0 && !zero))
       fail(key, concat(value.dump(), ": expected ", zero ? "0" : "more than 0", " to ", most));
@@ -155,7 +155,7 @@ TransferRate read_transfer(Reader& r) {
           .gb_per_s = r.number("gb_per_s", kMostRate, false)};
 }
 
-// Four digits are more than a measurement has.
+// Four digits are more than the precision of a measurement.
 double rounded(double x) {
   if (x == 0) return 0;
   const double scale = std::pow(10, 3 - std::floor(std::log10(std::abs(x))));
@@ -222,7 +222,7 @@ std::string card_text(const Card& c) {
   visit_numbers(
       c, [&](const char* key, const double& field, double, bool) { head[key] = rounded(field); });
   std::string text = head.dump(2);
-  text.resize(text.size() - 2);  // the brace, and the line end before it.
+  text.resize(text.size() - 2);  // the brace and the line end before it.
   text += ",\n";
   std::vector<Json> rows;
   for (const ProductRate& p : c.products)

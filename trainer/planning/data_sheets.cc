@@ -1,7 +1,6 @@
-// Cards by their data sheets, for those that no table comes for. What a data sheet does not say
-// (what of its peak a product holds, what a pass over memory reaches) is taken to be as it is on
-// the card that was measured. Sources: NVIDIA's data sheets; 16-bit products with fp32 sums,
-// without sparsity.
+// Cards from their data sheets, for those without a table. What a data sheet does not have (which
+// share of the peak products and passes over memory reach) is assumed to be as on the measured
+// card. Sources: NVIDIA's data sheets; 16-bit products with fp32 sums, without sparsity.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -15,7 +14,7 @@
 
 namespace trainer {
 
-/// The tables in trainer/planning/cards, as the build has put them into this program.
+/// The tables in trainer/planning/cards, which the build embeds in this program.
 struct CardFile {
   const char* name;
   const char* text;
@@ -32,7 +31,7 @@ struct DataSheet {
   double watts, link_gb_per_s;
 };
 
-// link_gb_per_s: of one direction of NVLink, or of PCIe, times the four fifths that rings reach.
+// link_gb_per_s: one direction of NVLink or PCIe, times the four fifths that rings reach.
 constexpr DataSheet kDataSheets[] = {
     {"a30", 165, 0.933, 56, 165, 20},
     {"a100-40gb", 312, 1.555, 108, 400, 240},
@@ -57,14 +56,14 @@ constexpr DataSheet kDataSheets[] = {
     {"rtx-pro-6000", 503.8, 1.792, 188, 600, 20},
 };
 
-// Shares of the peaks that the H200 held at its power limit: bench/training.md.
+// Shares of the peaks that the H200 sustains at its power limit: bench/training.md.
 constexpr double kHeldProducts = 0.66, kHeldAttention = 0.35, kHeldMemory = 0.8;
 
 }  // namespace
 
 namespace {
 
-/// Letters and digits in lower case, apart where others stand between.
+/// The words of letters and digits, in lower case.
 std::set<std::string> words_of(std::string_view text) {
   std::set<std::string> words;
   std::string word;
@@ -84,7 +83,7 @@ std::set<std::string> words_of(std::string_view text) {
 
 const ops::Gpu* find_product(std::string_view product) {
   const std::set<std::string> wanted = words_of(product);
-  // All words of a card's name are in the product's: "NVIDIA A100-SXM4-80GB" is an a100-80gb.
+  // All words of a card's name must be in the product's: "NVIDIA A100-SXM4-80GB" is an a100-80gb.
   const ops::Gpu* best = nullptr;
   size_t most = 0;
   for (const ops::Gpu& gpu : ops::known_gpus()) {

@@ -1,4 +1,4 @@
-// Simulation: each stage walks its timeline until it must know when another reaches something.
+// Simulation: each stage advances through its timeline until it depends on another stage.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/planning/simulation.h"
@@ -16,20 +16,20 @@ using Entry = ops::Timeline::Entry;
 using ops::Queue;
 using ops::Transfer;
 
-/// When the ranks of one message or of one collective over stages have reached it.
+/// The times at which ranks reached one message or one collective over stages.
 struct Meeting {
   int arrived = 0;
   double latest = 0;
 };
 
-/// Queue, and its number there; of a message its direction and the stages as well.
+/// Queue and number in it; for a message also its direction and stages.
 using MeetingKey = std::tuple<Queue, int, int, int64_t>;
 
-/// What one stage has done so far.
+/// The progress of one stage.
 struct Rank {
   std::span<const Entry> entries;
   size_t next = 0;
-  bool announced = false;  ///< The item at `next` is in the meetings.
+  bool announced = false;  ///< The item at `next` is entered in the meetings.
   std::array<double, ops::kQueues> ready{};
   struct Item {
     double end = 0, seconds = 0;
@@ -38,8 +38,8 @@ struct Rank {
   std::map<std::tuple<bool, int>, int64_t> messages;  ///< Sent to, received from each stage.
   std::array<int64_t, ops::kQueues> met{};            ///< Collectives over stages.
   StageTime time;
-  double moved = 0;    ///< Transfers that no other stage takes part in,
-  double awaited = 0;  ///< and what of them was not beside computing.
+  double moved = 0;    ///< Seconds of transfers within the stage,
+  double awaited = 0;  ///< and those of them not overlapped by computing.
 };
 
 class Simulator {
@@ -66,7 +66,7 @@ class Simulator {
         throw std::logic_error("simulation: stage " + std::to_string(s) + " waits for ever");
       out.seconds = std::max(out.seconds, end_of(ranks_[s]));
     }
-    // What moves beside computing takes multiprocessors and memory from it.
+    // Overlapped transfers take multiprocessors and memory bandwidth from computing.
     double lost = 0;
     for (const Rank& rank : ranks_)
       lost = std::max(lost, card_.hidden_cost * std::max(0.0, rank.moved - rank.awaited));
@@ -98,7 +98,7 @@ class Simulator {
     rank.ready[at(queue)] = end;
   }
 
-  /// The entries of one item: a transfer and those joined to it.
+  /// The entries of one item: a transfer and the ones joined to it.
   std::span<const Entry> item_at(const Rank& rank) const {
     size_t end = rank.next + 1;
     while (end < rank.entries.size() && rank.entries[end].joined) ++end;
@@ -150,7 +150,7 @@ class Simulator {
       const std::span<const Entry> item = item_at(rank);
       double seconds = 0;
       for (const Entry& part : item) seconds += seconds_of(stage, part);
-      // Several in one group start once.
+      // Several transfers in one group have one start time.
       if (seconds > 0) seconds -= static_cast<double>(item.size() - 1) * card_.link_us * 1e-6;
       add_item(rank, e.queue, rank.ready[at(e.queue)] + seconds, seconds);
       rank.moved += seconds;
@@ -166,7 +166,7 @@ class Simulator {
     return {e.queue, sends ? stage : e.peer, sends ? e.peer : stage, number};
   }
 
-  /// Whether all that the item waits for has come.
+  /// Whether everything that the item waits for has happened.
   bool meet(int stage) {
     Rank& rank = ranks_[static_cast<size_t>(stage)];
     const std::span<const Entry> item = item_at(rank);
@@ -207,7 +207,7 @@ class Simulator {
   const bool data_is_free_;
   std::vector<Rank> ranks_;
   std::map<MeetingKey, Meeting> meetings_;
-  std::vector<std::vector<MeetingKey>> keys_of_;  ///< Of the item that a stage waits in.
+  std::vector<std::vector<MeetingKey>> keys_of_;  ///< Of the item at which a stage waits.
   std::map<std::tuple<Transfer, Queue, int, int, double>, double> seconds_;
 };
 

@@ -1,7 +1,7 @@
-// Simulation: the timelines of one rank of each pipeline stage on one clock. Tensor- and
-// data-parallel ranks of a stage do the same at the same time, so one stands for all. Queues of a
-// rank run side by side and meet where a timeline says; a message begins when both of its ranks
-// have reached it, a collective over stages when all have. Not here: how long anything takes
+// Simulation: the timelines of one rank of each pipeline stage, simulated together. Tensor- and
+// data-parallel ranks of a stage do the same at the same time, so one represents all. Queues of a
+// rank run concurrently and synchronise where the timeline says; a message begins when both of its
+// ranks have reached it, a collective over stages when all have. Not here: how long anything takes
 // (times.h). May include: ops/timeline.h, parallel/topology.h, planning/. Units: seconds, bytes.
 //
 // SPDX-License-Identifier: MIT
@@ -20,8 +20,8 @@ namespace trainer {
 /// Where the seconds of a stage's compute queue go; their sum is the step.
 struct StageTime {
   double compute = 0;
-  double exposed = 0;  ///< Waiting for what ranks exchange, while it is exchanged,
-  double bubble = 0;   ///< and for other stages to have something to exchange.
+  double exposed = 0;  ///< Waiting for communication in progress,
+  double bubble = 0;   ///< and waiting for other stages to reach it.
   double flops = 0;
 };
 
@@ -29,7 +29,7 @@ struct StageTime {
 struct StepEstimate {
   double seconds = 0;
   std::vector<StageTime> stages;
-  int busiest = 0;  ///< The stage with most to compute.
+  int busiest = 0;  ///< The stage with the most computing.
 };
 
 /// GPUs of a job: `local_size` on each host, ranks in Megatron's order.
@@ -37,13 +37,14 @@ struct Cluster {
   int64_t world_size = 1, local_size = 1;
 };
 
-/// How the ranks of a stage's group on `queue` lie on hosts. `peer` of a message: the other stage.
+/// How the ranks of a stage's group on `queue` are distributed over hosts. `peer`: for a message,
+/// the other stage.
 GroupPlaceOnHosts place_on_hosts(const Cluster& cluster, const Topology& topology, ops::Queue queue,
                                  int peer = -1);
 
-/// `stages[i]` is what a rank of stage i queues; their topologies differ in pipeline_rank alone.
-/// `data_is_free`: what data-parallel ranks exchange takes no time, for a bound.
-/// Errors: std::logic_error when stages wait for each other for ever.
+/// `stages[i]` is what a rank of stage i queues; their topologies differ only in pipeline_rank.
+/// `data_is_free`: communication of data-parallel ranks takes no time, for a lower bound. Errors:
+/// std::logic_error for a deadlock of stages.
 StepEstimate simulate(const std::vector<ops::Timeline>& stages, const Topology& topology,
                       const Cluster& cluster, const Card& card, bool data_is_free = false);
 

@@ -14,9 +14,9 @@ namespace {
 
 using ops::Transfer;
 
-// What a product of m by n elements, each the sum of k terms, is expected to reach of the peak,
-// before the table is asked: tiles of 128 by 256 in waves over the multiprocessors, sums split
-// where tiles are too few, and a start for each tile. Source of the form: NVIDIA, "Matrix
+// The share of the peak that a product of m by n elements, each the sum of k terms, is expected to
+// reach, before the table is used: tiles of 128 by 256 in waves over the multiprocessors, sums
+// split where tiles are too few, and a start for each tile. Source of the form: NVIDIA, "Matrix
 // Multiplication Background User's Guide" (tile and wave quantisation).
 double modelled_share(double m, double n, double k, double multiprocessors) {
   if (multiprocessors == 0) return 1;
@@ -25,7 +25,7 @@ double modelled_share(double m, double n, double k, double multiprocessors) {
   const double waves = tiles / multiprocessors;
   double filled = waves / std::ceil(waves);
   if (waves >= 1) {
-    filled = std::max(filled, 0.85);  // libraries choose other tiles where these leave a rest.
+    filled = std::max(filled, 0.85);  // libraries choose other tiles if these do not fit.
   } else {
     const double splits = std::clamp(std::floor(1 / waves), 1.0, std::max(1.0, k / 1024));
     filled = std::min(1.0, waves * splits * (splits > 1 ? 0.9 : 1));
@@ -44,7 +44,7 @@ Sizes sizes_of(ProductKind kind, int64_t rows, int64_t outputs, int64_t inputs) 
   return {r, o, i};
 }
 
-// Weighted mean of values at points that are `distances` (squared) away.
+// Mean of values, weighted by squared distances.
 class Nearness {
  public:
   void add(double distance, double value) {
@@ -74,11 +74,12 @@ double modelled(const Card& card, ProductKind kind, int64_t rows, int64_t output
          modelled_share(s.m, s.n, s.k, static_cast<double>(card.multiprocessors));
 }
 
-// Of what 16-bit products reach of their peak, FP8's reach this much of theirs, twice as high:
-// bench/fp8.md. For cards whose FP8 was not measured.
+// FP8 products reach this fraction of the share of the peak that 16-bit products reach; their peak
+// is twice as high: bench/fp8.md. For cards whose FP8 was not measured.
 constexpr double kFp8Held = 0.85;
 
-// Measured by modelled rate around a shape; nothing measured of the kind: that of the plain one.
+// Ratio of measured to modelled rate near a shape; if the kind was not measured, that of the plain
+// one.
 double product_ratio(const Card& card, ProductKind kind, int64_t rows, int64_t outputs,
                      int64_t inputs) {
   Nearness near;
@@ -101,7 +102,7 @@ double product_ratio(const Card& card, ProductKind kind, int64_t rows, int64_t o
   return 1;
 }
 
-// Piecewise linear over the logarithm of the size; flat beyond the ends.
+// Piecewise linear over the logarithm of the size; constant beyond the ends.
 class Curve {
  public:
   void add(double size, double rate) { points_.emplace_back(std::log2(size), rate); }
@@ -140,7 +141,8 @@ double CardTimes::product(ProductKind kind, int64_t rows, int64_t outputs, int64
                         product_ratio(card_, kind, rows, outputs, inputs) * 1e12;
     const double flops = 2.0 * static_cast<double>(rows) * static_cast<double>(outputs) *
                          static_cast<double>(inputs);
-    // No product is faster than its operands arrive: bytes of activations, of weights or gradients.
+    // No product is faster than reading its operands: bytes of activations, and of weights or
+    // gradients.
     const bool gradient = kind == ProductKind::weight || kind == ProductKind::fp8_weight;
     const double bytes =
         (in_fp8(kind) ? 1.0 : 2.0) * static_cast<double>(rows) *
@@ -261,7 +263,7 @@ double transfer_seconds(const Card& card, Transfer kind, double bytes,
     traffic = bytes * (n - 1) / n;
   double bus = card.link_gb_per_s, start = card.link_us;
   if (place.per_host > 1) {
-    // Of the groups that were measured, the one nearest in number.
+    // The measured group with the nearest size.
     double nearest = INFINITY;
     for (const TransferRate& t : card.transfers)
       if (t.kind == kind)

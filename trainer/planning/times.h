@@ -1,6 +1,6 @@
 // Times: how long an operation and a transfer take on a card, looked up in its table and
-// interpolated between the shapes that were measured. Not here: the table (card.h), the order of a
-// step (simulation.h). May include: ops/, planning/card.h. Units: seconds, bytes.
+// interpolated between measured shapes. Not here: the table (card.h), the order of a step
+// (simulation.h). May include: ops/, planning/card.h. Units: seconds, bytes.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,7 +19,7 @@ namespace trainer {
 /// logarithms of its sizes), so a shape of the table has the measured time. One thread at a time.
 class CardTimes final : public ops::OperationTimes {
  public:
-  /// `host_state`: main parameters and moments lie in host memory (--cpu-offload).
+  /// `host_state`: main parameters and moments are in host memory (--cpu-offload).
   CardTimes(const Card& card, bool host_state) : card_(card), host_state_(host_state) {}
   double seconds(const ops::AnyCall& call) override;
 
@@ -34,11 +34,11 @@ class CardTimes final : public ops::OperationTimes {
   std::unordered_map<std::string, double> known_;  ///< Factors by shape.
 };
 
-/// A group of ranks on hosts: how a transfer travels.
+/// How a group of ranks is distributed over hosts.
 struct GroupPlaceOnHosts {
   int64_t ranks = 1;
-  int64_t per_host = 1;  ///< Of them on one host.
-  int64_t sharing = 1;   ///< Groups of the kind that leave a host at the same time.
+  int64_t per_host = 1;  ///< Its ranks on one host.
+  int64_t sharing = 1;   ///< Groups of this kind that use a host's network at the same time.
 };
 
 /// Seconds of a transfer of `bytes` (of the whole, gathered) in a group. Ring collectives: each

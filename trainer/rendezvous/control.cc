@@ -1,4 +1,4 @@
-// Control: the thread that tells rank 0 that this rank lives, and hears what has become of the job.
+// Control: the thread that sends heartbeats to rank 0, and receives the state of the job.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/rendezvous/control.h"
@@ -25,7 +25,7 @@ namespace rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kBeat{250};
-/// Rank 0 stays so long after a verdict, for the others to hear it.
+/// Rank 0 stays this long after a verdict, so that the others receive it.
 constexpr std::chrono::milliseconds kLastWord{300};
 
 }  // namespace
@@ -124,7 +124,7 @@ Control::Link::~Link() {
 
 void Control::Link::send(FrameKind kind, const std::string& payload) {
   const std::lock_guard<std::mutex> lock(sending_);
-  stream_->send(kind, payload);  // a peer that is gone is the other thread's discovery.
+  stream_->send(kind, payload);  // the other thread detects a lost peer.
 }
 
 void Control::Link::beat() {
@@ -133,8 +133,8 @@ void Control::Link::beat() {
   send(FrameKind::beat, out.take());
 }
 
-/// False where another thread is sending: its bytes tell rank 0 as much, and this thread must go on
-/// receiving, for rank 0 may itself be sending to this rank.
+/// False if another thread is sending: its bytes are a heartbeat too, and this thread must continue
+/// receiving, because rank 0 may be sending to this rank.
 bool Control::Link::try_beat() {
   const std::unique_lock<std::mutex> lock(sending_, std::try_to_lock);
   if (!lock) return false;
@@ -151,7 +151,7 @@ void Control::Link::run() {
                         {.fd = wake_, .events = POLLIN, .revents = 0}};
     poll(entries, 2, static_cast<int>(kBeat.count()));
     const Clock::time_point now = Clock::now();
-    // Stopped and gone on: what it missed says nothing about rank 0.
+    // This process was stopped and continued: the silence in between says nothing about rank 0.
     if (now - looked > std::chrono::seconds(2)) heard = now;
     looked = now;
     bool open = true;
@@ -179,8 +179,8 @@ void Control::Link::run() {
   }
 }
 
-/// What rank 0 has said; `open` is false when it says no more, or what makes no sense. False when
-/// the process is ending.
+/// Receives rank 0's messages; `open` becomes false when the connection ends or a message is
+/// invalid. False when the process is ending.
 bool Control::Link::receive(bool& open) {
   try {
     open = stream_->fill(kRankLimit);
@@ -222,7 +222,7 @@ bool Control::Link::handle(const Frame& frame) {
   return true;
 }
 
-/// The lowest rank of this host, rank 0 left out: it speaks when rank 0 cannot.
+/// Whether this is the lowest rank of its host, not counting rank 0: it prints when rank 0 cannot.
 bool Control::Link::first_on_host() const {
   return std::ranges::none_of(roster, [&](const Claim& other) {
     return other.rank > 0 && other.rank < options.claim.rank && beside(other);
@@ -297,7 +297,8 @@ void Control::Link::report_failure(const std::string& why, bool peer, int status
 
 void Control::Link::fail(const std::string& why, bool peer, int status) {
   report_failure(why, peer, status);
-  // The verdict ends this process, from the other thread; where none comes, this rank's own view.
+  // The verdict ends this process, from the other thread; if none comes, this rank's own view is
+  // used.
   std::this_thread::sleep_for(options.hang_timeout + std::chrono::seconds(10));
   if (options.print) options.print(options.claim.name() + ": " + why);
   if (options.at_end) options.at_end();

@@ -1,4 +1,5 @@
-// FileStore: a value is written under another name and renamed, so a reader sees all of it.
+// FileStore: a value is written under another name and renamed, so readers only see complete
+// values.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/rendezvous/file_store.h"

@@ -1,5 +1,5 @@
-// FileStore: a Store in a folder that all ranks see. Not here: the Store over TCP (control.h). May
-// include: rendezvous/store.h, POSIX.
+// FileStore: a Store in a folder that all ranks share. Not here: the Store over TCP (control.h).
+// May include: rendezvous/store.h, POSIX.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,8 +10,8 @@
 
 namespace rendezvous {
 
-/// One file a key, complete when it has its name. The folder must exist; who empties it is the
-/// caller's business. Errors: std::system_error naming the file.
+/// One file for each key, complete when it has its name. The folder must exist; the caller empties
+/// it. Errors: std::system_error naming the file.
 class FileStore final : public Store {
  public:
   explicit FileStore(std::string folder) : folder_(std::move(folder)) {}

@@ -23,7 +23,7 @@ std::vector<std::string> words_of(const std::string& list) {
   return out;
 }
 
-/// Numeric; empty for what is no address of the internet, or link-local.
+/// Numeric address; empty if it is not an internet address, or is link-local.
 std::string numeric(const sockaddr* address) {
   if (address == nullptr) return "";
   socklen_t length = 0;
@@ -39,7 +39,8 @@ std::string numeric(const sockaddr* address) {
   return text;
 }
 
-/// Whether NCCL takes interface `name`: prefixes, or whole names after "="; "^" turns it around.
+/// Whether NCCL uses interface `name`: the list has prefixes, or whole names after "="; "^" negates
+/// it.
 bool nccl_takes(std::string list, const std::string& name) {
   const bool except = list.starts_with("^");
   if (except) list.erase(0, 1);

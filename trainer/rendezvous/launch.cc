@@ -1,5 +1,5 @@
-// Launchers by their variables, the most specific first: torchrun runs inside srun, and this
-// program's own processes inside either.
+// Recognises launchers by their variables, the most specific first: torchrun runs inside srun, and
+// this program's own processes inside either.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/rendezvous/launch.h"
@@ -18,7 +18,7 @@ namespace {
 
 constexpr int kDefaultPort = 29500;
 
-/// Variables as numbers, with the complaint where they are none.
+/// Reads variables as numbers; throws if they are not.
 struct Reader {
   const Environment& environment;
 
@@ -46,7 +46,7 @@ struct Reader {
   }
 };
 
-/// A port that all ranks of a job derive alike; far from the ephemeral ones.
+/// A port that all ranks of a job derive from the same text; away from the ephemeral ones.
 int port_from(const std::string& job) {
   const std::string digest = sha256(job);
   const int value = static_cast<uint8_t>(digest[0]) << 8 | static_cast<uint8_t>(digest[1]);
@@ -169,15 +169,15 @@ bool read_mpi(const Reader& env, Launch& launch) {
     if (launch.nodes > 1 && launch.address.empty())
       throw LaunchError(std::string(names.launcher) + " started ranks on " +
                         std::to_string(launch.nodes) +
-                        " hosts and tells none where rank 0 is: say --rendezvous HOST:PORT, or "
+                        " hosts and tells none where rank 0 is: use --rendezvous HOST:PORT, or "
                         "--rendezvous file:PATH in a folder that all hosts see");
     return true;
   }
   return false;
 }
 
-/// RANK and WORLD_SIZE by hand, by pdsh, by Kubernetes or PAI: with LOCAL_RANK a process a device,
-/// without it a process a host.
+/// RANK and WORLD_SIZE by hand, by pdsh, by Kubernetes or PAI: with LOCAL_RANK one process for each
+/// device, without it one for each host.
 bool read_plain(const Reader& env, Launch& launch, int devices) {
   const char* name = env.has("RANK") ? "RANK" : "JOB_COMPLETION_INDEX";
   const std::optional<int> rank = env.number(name);
@@ -192,7 +192,8 @@ bool read_plain(const Reader& env, Launch& launch, int devices) {
   const std::optional<int> local = env.number("LOCAL_RANK");
   launch.local_size =
       env.number("LOCAL_WORLD_SIZE")
-          .value_or(local ? env.number("LOCAL_SIZE").value_or(launch.world_size)  // deepspeed's
+          .value_or(local ? env.number("LOCAL_SIZE").value_or(launch.world_size)  // set by
+                                                                                  // deepspeed
                           : 1);
   launch.local_rank = local.value_or(0);
   launch.nodes = std::max(1, launch.world_size / std::max(1, launch.local_size));
@@ -200,7 +201,7 @@ bool read_plain(const Reader& env, Launch& launch, int devices) {
   launch.per_node = !local && devices > 1;
   launch.address = env.text("MASTER_ADDR");
   launch.port = env.number("MASTER_PORT").value_or(kDefaultPort);
-  // Without the address: one host may name it as its loopback, another by number.
+  // The address is left out: one host may name it as its loopback, another by number.
   launch.job = "environment " + std::to_string(launch.port);
   if (launch.world_size > 1 && launch.address.empty())
     throw LaunchError(std::string(name) +
@@ -215,7 +216,7 @@ bool read_plain(const Reader& env, Launch& launch, int devices) {
   return true;
 }
 
-/// PMIx without a launcher that says more: each process would take itself for the only one.
+/// PMIx without a launcher that sets more: each process would consider itself the only one.
 void refuse_pmix_alone(const Reader& env) {
   if (env.has("PMIX_RANK"))
     throw LaunchError("PMIX_RANK=" + env.text("PMIX_RANK") +
@@ -290,7 +291,7 @@ Launch detect_launch(const Environment& environment, int devices) {
       read_mpi(env, launch) || read_plain(env, launch, devices)) {
     if (launch.secret.empty()) launch.secret = env.text("GRISTMILL_JOB_SECRET");
     check(env, launch);
-    // Ranks of one host have a file, whatever name the host goes by.
+    // Ranks of one host meet through a file, whatever the host's name is.
     if (launch.nodes == 1 && !launch.per_node && launch.launcher != "trainer" &&
         launch.launcher != "environment" && launch.listener < 0 && !launch.exact_port)
       launch.address.clear();

@@ -2,7 +2,7 @@
 //   hello    magic, rank, nonce, proof of the secret    (68 bytes)
 //   welcome  nonce, proof over both nonces              (48)
 //   confirm  proof over both nonces                     (32)
-// Not a byte more is read here: what follows the confirmation is the caller's.
+// Nothing after the confirmation is read here; the caller reads it.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/rendezvous/links.h"
@@ -26,19 +26,19 @@ using std::chrono::milliseconds;
 constexpr std::string_view kLinkMagic = "gristmill link 1";
 constexpr size_t kNumber = 4, kHello = kLinkMagic.size() + kNumber + kNonce + kProof,
                  kWelcome = kNonce + kProof, kConfirm = kProof;
-/// The same bounds as the meeting's (server.cc): connections that have proved nothing yet, how long
-/// one may take, and how many are accepted in one round.
+/// The same bounds as in server.cc: connections that have proved nothing yet, how long one may
+/// take, and how many are accepted in one round.
 constexpr size_t kMostStrangers = 32;
 constexpr std::chrono::seconds kPatience{3};
 constexpr int kAtOnce = 64;
 /// Between two attempts to reach a rank.
 constexpr milliseconds kPause{20};
 
-/// A connection that is no link yet.
+/// A connection that is not yet a link.
 struct Attempt {
   Socket socket;
   bool outgoing = false;
-  int peer = -1;           ///< -1: has not said who it is.
+  int peer = -1;           ///< -1: has not identified itself.
   size_t wanted = kHello;  ///< Bytes of the next message; 0: its time is up.
   std::string in = {}, own_nonce = {}, their_nonce = {};
   Clock::time_point since = Clock::now();
@@ -50,7 +50,7 @@ class Linker {
   std::vector<Socket> run();
 
  private:
-  /// Where a rank of lower number listens, and how reaching it went.
+  /// Where a rank with a lower number listens, and the result of trying to reach it.
   struct Place {
     std::string address, why;
     int port = 0;
@@ -91,7 +91,7 @@ Linker::Linker(const LinkOptions& options, Store& store)
   publish(store);
 }
 
-/// Tells the Store this rank's port, for the ranks above it, and asks for those of the ranks below.
+/// Stores this rank's port for the ranks above it, and gets those of the ranks below.
 void Linker::publish(Store& store) {
   const auto key = [&](int rank) { return "link/" + options_.id + "/" + std::to_string(rank); };
   store.set(key(options_.rank), Packer().text(options_.address).number(listener_.port()).take());
@@ -167,8 +167,8 @@ void Linker::poll_once() {
   size_t i = 1;
   for (auto attempt = attempts_.begin(); attempt != attempts_.end(); ++i) {
     const auto here = attempt++;
-    // The rank that confirms takes the link for made: this end waits longer than that one may take,
-    // and reads what has come before it gives up.
+    // The confirming rank considers the link made: this end waits longer than that rank may take,
+    // and reads what has arrived before it gives up.
     const bool confirms = !here->outgoing && here->peer >= 0, came = entries[i].revents != 0;
     const bool over = Clock::now() - here->since > (confirms ? 2 * kPatience : kPatience);
     if (over && !(confirms && came)) here->wanted = 0;
@@ -177,8 +177,8 @@ void Linker::poll_once() {
   if (entries[0].revents != 0) accept_some();
 }
 
-/// Keeps the last few strangers only. That costs no rank its place: a rank's hello has come when
-/// its connection is accepted, and is read at once.
+/// Keeps only the last few unproven connections. No rank is lost by that: a rank's hello has
+/// arrived when its connection is accepted, and is read at once.
 void Linker::accept_some() {
   for (int n = 0; n < kAtOnce; ++n) {
     Socket socket = listener_.take();

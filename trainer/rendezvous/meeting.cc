@@ -1,4 +1,4 @@
-// Meeting, from a rank's side.
+// The rendezvous, from a rank's side.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/rendezvous/meeting.h"
@@ -23,11 +23,11 @@ namespace rendezvous {
 namespace {
 
 constexpr std::chrono::milliseconds kAttempt{1500}, kPause{50};
-// Who comes before rank 0 looks again so soon that all meet within a second of the last one.
+// A rank that comes before rank 0 retries so soon that all meet within a second of the last one.
 static_assert(kPause * 10 <= std::chrono::seconds(1));
 
-/// The file by which a job's ranks on one host find each other. Ranks of a launcher that gives the
-/// job no name have their parent in common.
+/// The file by which a job's ranks on one host find each other. Without a job name from the
+/// launcher, ranks use their common parent's pid.
 std::string meeting_file(const ControlOptions& options) {
   if (!options.meeting_file.empty()) return options.meeting_file;
   const std::string folder = "/tmp/gristmill-" + std::to_string(getuid());
@@ -35,7 +35,7 @@ std::string meeting_file(const ControlOptions& options) {
   struct stat about {};
   if (lstat(folder.c_str(), &about) != 0 || !S_ISDIR(about.st_mode) || about.st_uid != getuid() ||
       (about.st_mode & 077) != 0)
-    throw LaunchError(folder + ": not a folder of this user alone: say --rendezvous file:PATH");
+    throw LaunchError(folder + ": not a folder of this user alone: use --rendezvous file:PATH");
   const std::string job =
       options.launch.job.empty() ? "parent " + std::to_string(getppid()) : options.launch.job;
   return folder + "/" + to_hex(sha256(job)).substr(0, 32);
@@ -54,7 +54,7 @@ void write_file(const std::string& path, const std::string& text) {
     throw std::system_error(whole ? errno : error, std::generic_category(), path);
 }
 
-/// Address, port and secret out of a meeting file of this user; false where there is none yet.
+/// Reads address, port and secret from a meeting file of this user; false if there is none yet.
 bool read_file(const std::string& path, Launch& launch) {
   const int fd = open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NOFOLLOW);
   if (fd < 0) return false;
@@ -89,13 +89,13 @@ std::string packed(const Claim& claim) {
   return out.take();
 }
 
-/// How an attempt to be let in ended, where it did not end well.
+/// Why an attempt to connect failed.
 struct Attempt {
   std::string why;
-  bool silent = false;  ///< Something listens there, and says nothing.
+  bool silent = false;  ///< Something listens there, but does not answer.
 };
 
-/// Both ends show that they know the secret: rank 0's nonce, or nothing.
+/// Both ends prove that they know the secret. Returns rank 0's nonce, or nothing.
 std::string greet(FrameStream& stream, const std::string& secret, const std::string& nonce,
                   Clock::time_point deadline, Attempt& attempt) {
   const std::string proven = proof(secret, "hello", nonce, "", "");
@@ -119,7 +119,7 @@ std::string greet(FrameStream& stream, const std::string& secret, const std::str
   return "";
 }
 
-/// Rank 0's roster or refusal: it comes as long as rank 0 lives, which it says all the time.
+/// Waits for rank 0's roster or refusal, as long as rank 0's heartbeats arrive.
 std::optional<Frame> wait_for_all(FrameStream& stream, Clock::duration patience, Attempt& attempt) {
   while (true) {
     std::optional<Frame> frame = stream.wait(Clock::now() + patience, kRankLimit);
@@ -131,8 +131,8 @@ std::optional<Frame> wait_for_all(FrameStream& stream, Clock::duration patience,
   }
 }
 
-/// One connection's exchange. Empty when the other side is not rank 0 of this job, or is gone
-/// before all have come.
+/// The exchange on one connection. Empty if the other side is not rank 0 of this job, or ends
+/// before all ranks have connected.
 std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options, Claim claim,
                              Clock::time_point deadline, Attempt& attempt) {
   const std::string nonce = random_bytes(kNonce), &secret = options.launch.secret;
@@ -156,7 +156,7 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
   return unpack_roster(text, claim.world_size);
 }
 
-/// As introduce(), but also survives answers that make no sense.
+/// Like introduce(), but also handles invalid answers.
 std::vector<Claim> try_introduce(FrameStream& stream, const ControlOptions& options,
                                  Clock::time_point deadline, Attempt& attempt) {
   try {
@@ -169,7 +169,8 @@ std::vector<Claim> try_introduce(FrameStream& stream, const ControlOptions& opti
   }
 }
 
-/// Another rank 0 of this job is told that there are two, and says so to all who have come to it.
+/// Tells another rank 0 of this job that there are two; it then tells all ranks that have connected
+/// to it.
 void look_for_others(const ControlOptions& options,
                      const std::vector<std::pair<std::string, int>>& others) {
   for (const auto& [address, port] : others) {
@@ -181,7 +182,7 @@ void look_for_others(const ControlOptions& options,
     try {
       try_introduce(stream, options, soon, attempt);
     } catch (const MeetingError& refusal) {
-      throw MeetingError(refusal.what(), false);  // those who came here hear it from this end.
+      throw MeetingError(refusal.what(), false);  // this end tells the ranks that connected here.
     }
   }
 }
@@ -194,7 +195,7 @@ std::string interface_of(const std::string& address) {
   return "";
 }
 
-/// The same, but only of an interface that virtual machines or containers of this host share.
+/// The same, but only for an interface shared by virtual machines or containers of this host.
 std::string bridge_of(const std::string& address) {
   const std::string name = interface_of(address);
   for (const char* start : {"docker", "podman", "cni", "virbr", "lxcbr", "lxdbr", "br-"})
@@ -222,7 +223,7 @@ Door open_door(ControlOptions& options) {
     return door;
   }
   if (launch.secret.empty()) launch.secret = "job " + launch.job;
-  // A host whose own name is its loopback would shut the others out.
+  // If a host's own name is its loopback, the others could not connect.
   const bool loopback = launch.nodes > 1 && is_loopback(launch.address);
   const std::string address = loopback ? "" : launch.address;
   if (loopback)
@@ -262,7 +263,7 @@ Entry enter(ControlOptions& options) {
   const Clock::time_point start = Clock::now();
   Launch& launch = options.launch;
   const bool file = by_file(options);
-  // Rank 0's host may be late; where its address is this host's own, nobody else is.
+  // Rank 0's host may start late; but if its address is this host's own, no other host will answer.
   const std::string own =
       launch.nodes > 1 && launch.node > 0 && !file ? interface_of(launch.address) : "";
   const std::chrono::milliseconds patience = launch.nodes > 1 && own.empty()
@@ -272,6 +273,7 @@ Entry enter(ControlOptions& options) {
   const std::string path = file ? meeting_file(options) : "";
   if (!file && launch.secret.empty()) launch.secret = "job " + launch.job;
   std::string last = file ? path + " did not appear" : launch.address + " was not reached";
+  bool spoken = false;
   Clock::time_point answered = start;  // or nothing was there to answer.
   for (int looks = 1; Clock::now() < deadline && Clock::now() < answered + options.timeout;
        ++looks) {
@@ -282,13 +284,15 @@ Entry enter(ControlOptions& options) {
         Socket socket = connect_to(launch.address, launch.port + i,
                                    std::min(deadline, Clock::now() + kAttempt), attempt.why);
         if (!socket) {
-          if (i == 0) last = attempt.why;
+          if (i == 0 && !spoken) last = attempt.why;
           continue;
         }
         FrameStream stream(std::move(socket));
         std::vector<Claim> roster = try_introduce(stream, options, deadline, attempt);
         if (!roster.empty()) return {std::move(stream), std::move(roster), looks};
-        last = attempt.why;
+        // Who answers says more than who is silent, or gone when the time is over.
+        if (!attempt.silent || !spoken) last = attempt.why;
+        spoken = spoken || !attempt.silent;
         silent = silent || (i == 0 && attempt.silent);
       }
     }
@@ -313,7 +317,7 @@ Entry enter_own(const ControlOptions& options, Socket own,
   stream.send(FrameKind::claim, Packer().text(packed(options.claim)).text("").take());
   std::optional<Frame> answer;
   Clock::time_point next_look = Clock::now();
-  // Its server always answers, and stands still only where this thread does.
+  // Its own server always answers, and stops only when this thread does.
   while (!answer || answer->kind == FrameKind::beat) {
     if (stream.over())
       throw MeetingError(options.claim.name() + ": the meeting ended early", false);

@@ -1,4 +1,4 @@
-// Server: who may come, the store and the rounds. The verdict is in server_watch.cc.
+// Server: admission of ranks, the store and the rounds. The verdict is in server_watch.cc.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/rendezvous/server.h"
@@ -17,18 +17,18 @@
 namespace rendezvous {
 namespace {
 
-/// Connections that have proved nothing yet. One more closes the oldest. No rank is lost by that:
-/// its proof has come when its connection is accepted.
+/// The most unproven connections. One more closes the oldest. No rank is lost by that: its proof
+/// has arrived when its connection is accepted.
 constexpr size_t kMostStrangers = 32;
-/// Taken in one round, so that a flood leaves time for the ranks.
+/// The most connections accepted in one round, so that a flood leaves time for the ranks.
 constexpr int kAtOnce = 64;
-/// Connections that know the secret, above the number of ranks: late ones, and ranks that come
+/// Connections that know the secret, beyond the number of ranks: late ones, and ranks that connect
 /// again.
 constexpr size_t kMostBeside = 64;
 /// How many nonces of proved hellos are kept, and how many addresses of refused ones.
 constexpr size_t kMostNonces = 1 << 16, kMostNamed = 4;
 
-/// Once it is clear that nobody will start, those who are on their way have so long to hear it.
+/// Once it is clear that the run will not start, ranks that connect within this time are told so.
 constexpr std::chrono::seconds kLateComers{3};
 
 std::string other_size(const Claim& claim, const Claim& ours) {
@@ -129,7 +129,7 @@ void Server::run() {
   }
 }
 
-/// The first bytes of a rank prove that it knows the secret, and are read at once.
+/// A rank's first bytes prove that it knows the secret, and are read at once.
 void Server::accept_some() {
   for (int i = 0; i < kAtOnce && listener_; ++i) {
     Socket socket = listener_.take();
@@ -140,7 +140,7 @@ void Server::accept_some() {
   }
 }
 
-/// Keeps the last few strangers only, so that none of them keeps a rank out.
+/// Keeps only the last few unproven connections, so that they cannot keep a rank out.
 void Server::make_room() {
   const auto counts = [](const std::unique_ptr<Peer>& peer) {
     return peer->state == Peer::State::stranger && !peer->closed;
@@ -149,11 +149,11 @@ void Server::make_room() {
   closed(**std::ranges::find_if(peers_, counts));
 }
 
-/// Nothing that arrives may end the thread: a malformed message closes its connection.
+/// No message may end the thread: a malformed one closes its connection.
 void Server::receive(Peer& peer) {
   try {
     const bool open = peer.stream.fill(peer.limit());
-    if (open) peer.heard = Clock::now();  // a part of a long frame, too, is a sign of life.
+    if (open) peer.heard = Clock::now();  // part of a long frame counts as a heartbeat too.
     while (!peer.closed) {
       const std::optional<Frame> frame = peer.stream.next(peer.limit());
       if (!frame) break;
@@ -168,7 +168,7 @@ void Server::receive(Peer& peer) {
 void Server::handle(Peer& peer, const Frame& frame) {
   if (peer.state == Peer::State::stranger) return challenge(peer, frame);
   if (peer.state == Peer::State::challenged) return admit(peer, frame);
-  if (peer.state == Peer::State::refused) return closed(peer);  // it has nothing to say here.
+  if (peer.state == Peer::State::refused) return closed(peer);  // its messages are ignored.
   Unpacker in(frame.payload);
   peer.heard = Clock::now();
   switch (frame.kind) {
@@ -195,7 +195,7 @@ void Server::handle(Peer& peer, const Frame& frame) {
       const bool by_peer = in.number() != 0;
       const int status = static_cast<int>(in.number());
       const std::string line = claims_[static_cast<size_t>(peer.rank)].name() + ": " + in.text();
-      peer.left = true;  // that it now closes says nothing more.
+      peer.left = true;  // closing its connection is expected now.
       if (by_peer) return suspect(line, Clock::now() + std::chrono::milliseconds(1500), status);
       return judge(line, status);
     }
@@ -209,7 +209,7 @@ void Server::handle(Peer& peer, const Frame& frame) {
   }
 }
 
-/// Nothing is kept, and nothing is said, before the other side has shown that it knows the secret.
+/// Nothing is stored or answered before the other side has proved that it knows the secret.
 void Server::challenge(Peer& peer, const Frame& frame) {
   const size_t size = kMagic.size() + kNonce + kProof;
   if (frame.kind != FrameKind::hello || frame.payload.size() != size ||
@@ -244,7 +244,7 @@ void Server::admit(Peer& peer, const Frame& frame) {
   Unpacker fields(payload);
   const Claim claim = unpack_claim(fields);
   peer.heard = Clock::now();
-  // Rank 0 looks for another rank 0 by its own address, which may lead back.
+  // Rank 0 looks for another rank 0 at its own address, which may be itself.
   const Claim& ours = options_.claim;
   if (!peer.trusted && claim.rank == 0 && claim.pid == ours.pid && claim.host == ours.host)
     return closed(peer);
@@ -254,7 +254,7 @@ void Server::admit(Peer& peer, const Frame& frame) {
   if (missing <= uninvited_ && !objection_.empty()) refuse(objection_);
 }
 
-/// Whether the meeting goes on with what `claim` has changed.
+/// Whether the rendezvous continues after `claim`.
 bool Server::enters(Peer& peer, const Claim& claim) {
   peer.state = Peer::State::refused;
   if (complete_ || judged_) {
@@ -282,7 +282,7 @@ bool Server::enters(Peer& peer, const Claim& claim) {
   return true;
 }
 
-/// Why `claim` cannot be one of us; empty when it can.
+/// Why `claim` is refused; empty if it is accepted.
 std::string Server::objection(const Claim& claim) const {
   const Claim& ours = options_.claim;
   if (claim.version != ours.version)
@@ -310,10 +310,10 @@ std::string Server::objection(const Claim& claim) const {
   return "";
 }
 
-/// All have come: everybody learns of everybody. A rank on rank 0's host may have come by the
-/// loopback, where ranks of other hosts would not find it; it gets rank 0's address.
+/// All have connected: every rank gets the roster. A rank on rank 0's host may have connected by
+/// the loopback, at which ranks of other hosts would not find it; it gets rank 0's address.
 void Server::welcome() {
-  listener_.close();  // no rank is missing: whatever comes now is a stranger.
+  listener_.close();  // no rank is missing: any further connection is a stranger.
   std::string address;
   for (const Peer* peer : ranks_) {
     if (peer->trusted) continue;
@@ -339,8 +339,8 @@ void Server::welcome() {
   last_progress_ = Clock::now();
 }
 
-/// Nobody starts. Every rank that has come is told why, and every one that still comes while this
-/// process lives.
+/// The run does not start. Every connected rank is told why, and so is every one that connects
+/// while this process runs.
 void Server::refuse(const std::string& line) {
   if (judged_) return;
   judged_ = true;
@@ -376,7 +376,7 @@ void Server::collect(int64_t round) {
   send_all(FrameKind::collected, out.take());
 }
 
-/// To one rank, or to all but the sender. A rank that is gone gets nothing: the verdict follows.
+/// Forwards to one rank, or to all but the sender. A lost rank gets nothing: the verdict follows.
 void Server::forward(const Peer& from, Unpacker& in) {
   const int64_t to = in.number(), topic = in.number();
   const std::string payload = Packer().number(from.rank).number(topic).text(in.text()).take();

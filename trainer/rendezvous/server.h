@@ -1,6 +1,6 @@
-// Server: rank 0's end of all Controls. Here: who may come, the store, the rounds, and the verdict:
-// which rank ended the job, and why. One thread, one poll loop; nothing a stranger sends can stop
-// it. Not here: the ranks' end (control.h). May include: ops/tensor.h.
+// Server: rank 0's side of all Controls. Here: admission, the store, the rounds, and the verdict:
+// which rank ended the job, and why. One thread, one poll loop; nothing that a stranger sends can
+// stop it. Not here: the ranks' side (control.h). May include: ops/tensor.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace rendezvous {
 
-/// The proof that whoever says `what` with both nonces knows the secret.
+/// The proof, from `what` and both nonces, that the sender knows the secret.
 std::string proof(const std::string& secret, std::string_view what, const std::string& nonce_a,
                   const std::string& nonce_b, std::string_view payload);
 
@@ -31,7 +31,7 @@ Status unpack_status(Unpacker& in);
 /// First bytes of every connection.
 inline constexpr std::string_view kMagic = "gristmill control 2";
 inline constexpr size_t kNonce = 16, kProof = 32;
-/// Longest frame: of either side before it has shown that it knows the secret, of a claim, of a
+/// Longest frame of a side that has not yet proved that it knows the secret, of a claim, and of a
 /// rank.
 inline constexpr size_t kStrangerLimit = 1 + kMagic.size() + kNonce + kProof, kClaimLimit = 1 << 18,
                         kRankLimit = 1 << 26;
@@ -39,8 +39,8 @@ inline constexpr size_t kStrangerLimit = 1 + kMagic.size() + kNonce + kProof, kC
 /// See the room card.
 class Server {
  public:
-  /// `listener` may be empty (a job of one host whose ranks come by `own`); `own` is rank 0's
-  /// connection, which needs no proof.
+  /// `listener` may be empty (a job with only rank 0); `own` is rank 0's connection, which needs no
+  /// proof.
   Server(const ControlOptions& options, Socket listener, Socket own);
   /// Ends the thread; connections close.
   ~Server();
@@ -80,19 +80,20 @@ class Server {
   void send_all(FrameKind kind, const std::string& payload);
 
   const ControlOptions options_;
-  Listener listener_;  ///< Closed when all have met: nobody comes later.
+  Listener listener_;  ///< Closed when all ranks have connected.
   PeerList peers_;
   std::vector<Peer*> ranks_;  ///< By rank; null: not there yet, or gone.
   std::vector<Claim> claims_;
   bool complete_ = false, judged_ = false;
-  std::string objection_;  ///< Why nobody will start; those still to come hear it too.
+  std::string objection_;  ///< Why the run will not start; later ranks are told too.
   Clock::time_point refuse_at_{};
   int uninvited_ = 0;
   std::string refusal_;           ///< Once it has been told.
-  std::set<std::string> nonces_;  ///< Of every hello that was proved: none is taken twice.
-  int refused_ = 0;               ///< Connections without the secret, and where some came from.
+  std::set<std::string> nonces_;  ///< Nonces of all proved hellos: none is accepted twice.
+  int refused_ = 0;               ///< Number of connections without the secret, and some of their
+                                  ///< addresses.
   std::set<std::string> refused_from_;
-  size_t most_ = 0;  ///< Ranks that were there at a time; and since when.
+  size_t most_ = 0;  ///< The most ranks connected at a time; and since when.
   std::map<std::string, std::string> values_;
   std::map<std::string, std::set<int>> wanted_;
   std::map<int64_t, std::map<int, std::string>> rounds_;
@@ -106,7 +107,7 @@ class Server {
                     last_beat_ = start_, last_arrival_ = start_;
   Clock::duration longest_pause_{};
   int64_t first_step_ = -1;
-  bool stepped_ = false;  ///< A step has ended, so its length is known.
+  bool stepped_ = false;  ///< A step has ended, so its duration is known.
   std::atomic<bool> ending_ = false;
   std::thread thread_;
 };

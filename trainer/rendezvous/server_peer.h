@@ -1,4 +1,4 @@
-// Server::Peer: one connection as the server sees it. Only server.cc and server_watch.cc include
+// Server::Peer: the server's state of one connection. Only server.cc and server_watch.cc include
 // it.
 //
 // SPDX-License-Identifier: MIT
@@ -13,8 +13,8 @@ namespace rendezvous {
 
 /// See the room card.
 struct Server::Peer {
-  /// A stranger has proved nothing. A challenged one knows the secret, unless it repeats a hello
-  /// that it overheard. A refused one only waits to hear why.
+  /// A stranger has proved nothing. A challenged one knows the secret, unless it replays an
+  /// overheard hello. A refused one only waits for the reason.
   enum class State : uint8_t { stranger, challenged, ranked, refused };
 
   explicit Peer(Socket socket) : stream(std::move(socket)) {}

@@ -1,6 +1,6 @@
-// Server: what is concluded from silence, lost connections and ranks that stand still. Evidence
-// from near (a connection that closed, a rank's own error) ends the job at once; a rank that lost a
-// peer may be only the first to notice, so its word waits a moment for better.
+// Server: conclusions from silence, lost connections and ranks without progress. Direct evidence (a
+// closed connection, a rank's own error) ends the job at once; a rank that lost a peer may only be
+// the first to notice, so its report waits briefly for better evidence.
 //
 // SPDX-License-Identifier: MIT
 #include <sys/socket.h>
@@ -13,7 +13,7 @@
 namespace rendezvous {
 namespace {
 
-/// How long a connection may take to show that it knows the secret; and then to say who it is.
+/// How long a connection may take to prove that it knows the secret, and then to send its claim.
 constexpr std::chrono::seconds kStrangerPatience{3}, kClaimPatience{10};
 
 std::string seconds(Clock::duration d) {
@@ -35,7 +35,7 @@ std::string Server::place(int rank) const {
   return out;
 }
 
-/// The status of a failure that the model and the data have no part in.
+/// The exit status of a failure that was not caused by the model or the data.
 int Server::going_on() const {
   const bool resumable = options_.resumable || std::ranges::any_of(ranks_, [](const Peer* p) {
                            return p != nullptr && p->status.resumable;
@@ -61,7 +61,7 @@ void Server::closed(Peer& peer) {
   const int rank = peer.rank;
   if (rank < 0) return;
   const size_t index = static_cast<size_t>(rank);
-  if (!complete_) {  // may come again
+  if (!complete_) {  // it may connect again
     ranks_[index] = nullptr;
     claims_[index] = {};
     return;
@@ -85,7 +85,8 @@ void Server::update(Peer& peer, const Status& status) {
 
 void Server::watch() {
   const Clock::time_point now = Clock::now();
-  // This thread itself stood still (a stopped process goes on): it has no right to an opinion.
+  // This thread was itself stopped (the process was stopped and continued), so it cannot judge the
+  // others.
   if (now - last_look_ > std::chrono::seconds(2)) {
     for (const std::unique_ptr<Peer>& peer : peers_) peer->heard = now;
     last_progress_ = now;
@@ -112,8 +113,8 @@ void Server::watch_strangers(Clock::time_point now) {
   }
 }
 
-/// Ranks of one host are started together, hosts not always: the first of a host is waited for
-/// longer than its others.
+/// Ranks of one host are started together, hosts not always: the first rank of a host has more time
+/// than its others.
 Clock::duration Server::patience() const {
   std::set<std::string> hosts;
   for (size_t i = 0; i < ranks_.size(); ++i)
@@ -145,8 +146,8 @@ std::string Server::who_is_missing() const {
   return line;
 }
 
-/// Says which connections came without the secret. Most often they are a neighbouring job's ranks,
-/// which look for their rank 0 on the same ports.
+/// Describes the connections without the secret. Usually they are a neighbouring job's ranks, which
+/// look for their rank 0 on the same ports.
 std::string Server::refused() const {
   const Launch& launch = options_.launch;
   const bool one = refused_ == 1;
@@ -155,7 +156,7 @@ std::string Server::refused() const {
   std::string line = std::to_string(refused_) + (one ? " connection" : " connections") + " from " +
                      from + (one ? " was" : " were") + " refused, because " +
                      (one ? "it does" : "they do") + " not know this job's secret";
-  if (launch.port == 0 || launch.listener >= 0) return line;  // nobody else has this port.
+  if (launch.port == 0 || launch.listener >= 0) return line;  // no other job can use this port.
   line += launch.exact_port
               ? ": another job meets here"
               : ": another job looks for its rank 0 on ports " + std::to_string(launch.port) +

@@ -1,5 +1,5 @@
-// Store: small values under names, by which ranks find each other. Here: what a Store promises, and
-// the one for the threads of one process. Not here: the Stores between processes (control.h,
+// Store: small values under keys, by which ranks find each other. Here: the interface, and the
+// Store for threads of one process. Not here: the Stores between processes (control.h,
 // file_store.h). May include: the C++ library only.
 //
 // SPDX-License-Identifier: MIT
@@ -13,15 +13,15 @@
 
 namespace rendezvous {
 
-/// Names and bytes that all ranks of a job see. Any number of threads may call at the same time.
+/// Keys and values that all ranks of a job share. Any number of threads may call at the same time.
 class Store {
  public:
   virtual ~Store() = default;
 
-  /// `value` under `key`, for all. A key is set once.
+  /// Sets `value` under `key` for all ranks. A key is set once.
   virtual void set(const std::string& key, const std::string& value) = 0;
   /// The value of `key`, as soon as some rank has set it.
-  /// Errors: ops::DeviceError that names the key when none has within `timeout`.
+  /// Errors: ops::DeviceError naming the key if no rank has set it within `timeout`.
   virtual std::string get(const std::string& key, std::chrono::milliseconds timeout) = 0;
 };
 

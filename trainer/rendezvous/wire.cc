@@ -24,7 +24,7 @@ namespace {
 
 /// Bytes of a frame's length.
 constexpr size_t kPrefix = 4;
-/// A peer that takes not one byte for so long gets no more of a frame.
+/// Sending gives up if the peer accepts no byte for this long.
 constexpr std::chrono::seconds kSendPatience{10};
 
 using Addresses = std::unique_ptr<addrinfo, void (*)(addrinfo*)>;
@@ -47,7 +47,7 @@ std::string numeric(const sockaddr* address, socklen_t length) {
   char text[NI_MAXHOST] = "";
   getnameinfo(address, length, text, sizeof text, nullptr, 0, NI_NUMERICHOST);
   std::string out = text;
-  // An IPv4 peer of a socket that takes both.
+  // An IPv4 peer of a dual-stack socket.
   if (out.starts_with("::ffff:")) out = out.substr(7);
   return out;
 }
@@ -121,7 +121,7 @@ Socket listen_on(const std::string& address, int port) {
   std::string why;
   const Addresses list = resolve(address, port, AI_PASSIVE, why);
   int error = EADDRNOTAVAIL;
-  // IPv6 first where no address is given: such a socket takes IPv4 too.
+  // IPv6 first if no address is given: such a socket accepts IPv4 too.
   for (const int family : {AF_INET6, AF_INET}) {
     for (const addrinfo* a = list.get(); a != nullptr; a = a->ai_next) {
       if (a->ai_family != family) continue;

@@ -1,8 +1,8 @@
 // Schedules as lists. First each stage's order of computing, by the rules of its kind; then all
-// stages' computing is placed in time, which also shows that nobody waits for ever; then every
-// message goes where it is born, in both ranks' lists. A message comes before all that starts when
-// it is born or later, so the lists are parts of one order and even sends that block cannot close a
-// circle.
+// stages' computing is placed in time, which also proves that there is no deadlock; then every
+// message is inserted where it is produced, in both ranks' lists. A message comes before everything
+// that starts at that time or later, so the lists are parts of one order, and even blocking sends
+// cannot deadlock.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/schedule/action.h"
@@ -40,9 +40,9 @@ Action nth_backward(int64_t i, int stages, int chunks) {
   return action;
 }
 
-/// Warm-up: forwards alone, so many that the first backward comes just in time; then one forward,
-/// one backward; then the rest. A last round that is not full is ordered as if it were: what is
-/// left out of an order in which nobody waits for ever leaves one.
+/// Warm-up: only forwards, as many as needed for the first backward to be in time; then one
+/// forward, one backward; then the rest. An incomplete last round is ordered like a full one:
+/// leaving actions out of a deadlock-free order keeps it deadlock-free.
 Order forward_backward(int stage, int stages, int64_t microbatches, int chunks) {
   const int64_t after = stages - 1 - stage;
   const int64_t rounds = (microbatches + stages - 1) / stages;
@@ -58,8 +58,8 @@ Order forward_backward(int stage, int stages, int64_t microbatches, int chunks) 
   return order;
 }
 
-/// As one_f_one_b; rank r puts the weights' half off by r micro-batches, so that the inputs' halves
-/// travel up without waiting for it.
+/// Like one_f_one_b, but rank r delays the weights' half by r micro-batches, so that the inputs'
+/// halves are passed on without waiting for it.
 Order zero_bubble(int stage, int stages, int64_t microbatches) {
   Order order;
   int64_t inputs = 0, weights = 0;
@@ -90,7 +90,7 @@ std::vector<Order> make_orders(ScheduleKind kind, int stages, int64_t microbatch
   return orders;
 }
 
-/// All stages' computing on one clock.
+/// Places the computing of all stages in time.
 class Clock {
  public:
   Clock(std::vector<Order> orders, int chunks)
@@ -121,7 +121,7 @@ class Clock {
   int64_t part(size_t stage, const Action& a) const noexcept {
     return a.chunk * stages() + static_cast<int64_t>(stage);
   }
-  /// When the input of an action is there; -1: not yet.
+  /// When the input of an action is available; -1: not yet.
   int64_t input_at(size_t stage, const Action& a) const {
     const int64_t here = part(stage, a);
     Event wanted;
@@ -157,7 +157,7 @@ class Clock {
   int64_t whole_ = 0;
 };
 
-/// Every message of this rank with the time of its birth.
+/// Every message of this rank with the time when it is produced.
 void Clock::add_messages(int stage, std::vector<std::pair<int64_t, Action>>& timed) const {
   const int64_t count = stages();
   for (const auto& [event, end] : ends_) {
@@ -182,8 +182,8 @@ void Clock::add_messages(int stage, std::vector<std::pair<int64_t, Action>>& tim
 }
 
 std::vector<Action> Clock::list(int stage) const {
-  // Messages of one time are in one order everywhere: forward before backward, by micro-batch and
-  // part, as ends_ has them.
+  // Messages of the same time have the same order on all ranks: forward before backward, by
+  // micro-batch and part, as ends_ has them.
   std::vector<std::pair<int64_t, Action>> timed;
   add_messages(stage, timed);
   const auto is_message = [](const Action& a) { return a.sends() || a.receives(); };

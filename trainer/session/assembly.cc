@@ -1,6 +1,5 @@
-// See assembly.h. Enumerations travel as the words of the tables below; a number travels as the
-// shortest text that reads back as itself.
-// Not here: what a flag means to another flag (config/derive.cc).
+// See assembly.h. Enumerations are stored as the words of the tables below, numbers as the shortest
+// text that reads back the same. Not here: how flags affect each other (config/derive.cc).
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/assembly.h"
@@ -89,7 +88,7 @@ struct Writer {
   }
 };
 
-// Reads those back that the record has.
+// Reads back those that the record has.
 struct Reader {
   const Record& record;
 
@@ -101,7 +100,7 @@ struct Reader {
     const char* end = text.data() + text.size();
     const std::from_chars_result result = std::from_chars(text.data(), end, field);
     if (result.ec != std::errc() || result.ptr != end) {
-      throw indexed::FormatError(indexed::message(name, ": \"", text, "\" is no number"));
+      throw indexed::FormatError(indexed::message(name, ": \"", text, "\" is not a number"));
     }
   }
   template <class E>
@@ -111,7 +110,7 @@ struct Reader {
   }
 };
 
-// The schedule's numbers by flag, for both directions.
+// The schedule's numbers by flag, for reading and writing.
 template <class Schedule, class Visit>
 void visit_schedule(Schedule& s, Visit visit) {
   visit.word("lr-decay-style", s.style, Words<LrDecayStyle>(kDecays));
@@ -144,7 +143,7 @@ MuonOptions muon_options(const TrainConfig& config) {
   return options;
 }
 
-// The family asked for, or the first that holds the model, or none.
+// Sets the requested family, or the first that can represent the model, or none.
 void settle_family(ModelSpec& spec) {
   if (spec.family.empty()) {
     const ModelFamily* family = find_family_of(spec);
@@ -246,7 +245,7 @@ EngineOptions engine_options(const TrainConfig& config) {
   options.reset_attention_mask = config.reset_attention_mask;
   options.optimizer = d.muon ? OptimizerKind::muon : OptimizerKind::adamw;
   options.muon = muon_options(config);
-  // Without --eod-mask-loss all micro-batches have equally many tokens.
+  // Without --eod-mask-loss all micro-batches have the same number of tokens.
   options.per_token_loss = config.calculate_per_token_loss && config.eod_mask_loss;
   options.clip_grad = static_cast<float>(config.clip_grad);
   options.adam_beta1 = static_cast<float>(config.adam_beta1);

@@ -1,6 +1,6 @@
-// From a configuration to the parts it asks for: the model, the engine's options, the schedule of
-// the learning rate; and the same as the texts that a checkpoint carries, and back.
-// Pure functions; no file, no device. May include: config/, model/, optim/, schedule/, checkpoint/.
+// From a configuration to its parts: the model, the engine's options, the learning-rate schedule;
+// and their conversion to and from the texts in a checkpoint. Pure functions; no file, no device.
+// May include: config/, model/, optim/, schedule/, checkpoint/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -17,10 +17,11 @@
 namespace trainer {
 
 /// The model that derived flags describe, with `vocab_size` real token ids.
-/// Errors: cli::UsageError for what the models here cannot be; ShapeError from complete().
+/// Errors: cli::UsageError for unsupported models; ShapeError from complete().
 ModelSpec model_spec(const TrainConfig& config, int64_t vocab_size);
 
-/// What a model that no family holds cannot do, and which flags would change that; else empty.
+/// For a model that no family can represent: what it cannot do, and which flags would change that;
+/// else empty.
 std::string family_note(const ModelSpec& spec);
 
 /// The engine's options for a step of the largest size.
@@ -29,11 +30,11 @@ EngineOptions engine_options(const TrainConfig& config);
 /// Learning rate and weight decay over samples.
 LrSchedule lr_schedule(const TrainConfig& config);
 
-/// The numbers that decide the learning rate, by the flag that sets each: the "schedule" part of
+/// The numbers that determine the learning rate, by the flag that sets each: the "schedule" part of
 /// meta.json. Lengths are samples.
 std::map<std::string, std::string> schedule_record(const LrSchedule& schedule);
 
-/// Takes the numbers of a record over into `schedule`; names it lacks stay.
+/// Applies the numbers of a record to `schedule`; missing ones are unchanged.
 void apply_schedule_record(const std::map<std::string, std::string>& record, LrSchedule& schedule);
 
 }  // namespace trainer

@@ -67,7 +67,7 @@ std::optional<double> memory_of_environment() {
   }
 }
 
-/// The layout that the run chose of which `config` loads a checkpoint; nothing where it was another
+/// Takes the layout chosen by the run whose checkpoint `config` loads; false if it had another
 /// number of ranks, or chose none.
 bool take_stored_layout(TrainConfig& config, Given& given, const Cluster& cluster,
                         cli::Console& console) {
@@ -121,7 +121,7 @@ void say(const Choice& choice, const SearchResult& result, const std::vector<std
                    cli::with_commas(static_cast<int64_t>(choice.report.tokens_per_second)),
                    " tokens/s");
   console.note(concat(cost, " (", basis_of(card), ")"));
-  console.note(concat("the same by hand: ", cli::join(words, " ")));
+  console.note(concat("the same as flags: ", cli::join(words, " ")));
 }
 
 }  // namespace
@@ -143,9 +143,9 @@ std::optional<CardChoice> find_card(const TrainConfig& config) {
     if (gpu == nullptr)
       throw UsageError(
           concat("no table and no data sheet of ", product,
-                 ": measure it with plan-training --calibrate FILE and say --gpu FILE"));
+                 ": measure it with plan-training --calibrate FILE and give --gpu FILE"));
     out.card = card_of(*gpu);
-    out.note = concat("planned for the GPU that is here, ", product);
+    out.note = concat("planned for this machine's GPU, ", product);
   } else {
     return std::nullopt;
   }

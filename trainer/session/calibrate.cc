@@ -1,5 +1,5 @@
-// See calibrate.h. Collectives first, by a process for each GPU, forked before this one has touched
-// CUDA; then this process measures one GPU.
+// See calibrate.h. Measures collectives first, with a process for each GPU, forked before this one
+// has used CUDA; then this process measures one GPU.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/calibrate.h"
@@ -39,7 +39,7 @@ using Clock = std::chrono::steady_clock;
 
 constexpr double kGib = int64_t{1} << 30;
 
-/// What `body` returns, found in a process of its own.
+/// Runs `body` in a separate process and returns its result.
 int in_a_process(const std::function<int()>& body) {
   std::fflush(nullptr);
   const pid_t pid = fork();
@@ -106,7 +106,7 @@ class CollectiveRank {
           concat("calibrate: an all-reduce of ones over ", size_, " GPUs gives ", got));
   }
 
-  /// Bytes a second by NCCL's tests' definition of bus bandwidth.
+  /// Bytes per second, by NCCL's tests' definition of bus bandwidth.
   double rate(ops::Transfer kind, int64_t bytes, double seconds) {
     const int64_t n = bytes / 4 / size_ * size_, share = n / size_;
     const Tensor whole = whole_.slice(0, n), part = whole_.slice(rank_ * share, share);
@@ -128,7 +128,7 @@ class CollectiveRank {
     };
     for (int i = 0; i < 3; ++i) once();
     comm_->barrier();
-    // As many as every rank makes: by the rate of a slow link.
+    // The same number on every rank: from the rate of a slow link.
     const double traffic = static_cast<double>(bytes);
     const int count = static_cast<int>(std::clamp(seconds / (2e-5 + traffic / 1.5e11), 4.0, 400.0));
     const Clock::time_point begin = Clock::now();
@@ -157,10 +157,10 @@ class CollectiveRank {
 constexpr ops::Transfer kKinds[] = {ops::Transfer::all_reduce, ops::Transfer::reduce_scatter,
                                     ops::Transfer::all_gather, ops::Transfer::send};
 
-/// One rank of a group of `size`; rank 0 writes what it has measured to `path`.
+/// One rank of a group of `size`; rank 0 writes its measurements to `path`.
 int measure_collectives(const TrainConfig& config, int rank, int size, const std::string& folder,
                         const std::string& path) {
-  alarm(60);  // a peer that has failed must not hold this one for ever.
+  alarm(60);  // a failed peer must not block this process forever.
   rendezvous::FileStore store(folder);
   CollectiveRank self(config, rank, size, store);
   self.check();
@@ -181,7 +181,7 @@ int measure_collectives(const TrainConfig& config, int rank, int size, const std
   return 0;
 }
 
-/// Groups of two, four, ... of the GPUs that are here.
+/// Groups of two, four, ... of this machine's GPUs.
 void add_collectives(const TrainConfig& config, int gpus, Card& card) {
   std::string folder = std::filesystem::temp_directory_path() / "calibrate.XXXXXX";
   if (mkdtemp(folder.data()) == nullptr)
@@ -234,7 +234,7 @@ void add_collectives(const TrainConfig& config, int gpus, Card& card) {
 
 #endif
 
-/// The data sheet's figures of the card that is here, for what is not measured.
+/// The data sheet's figures for this machine's card, for what is not measured.
 Card data_sheet_of(const std::string& product) {
   const ops::Gpu* gpu = find_product(product);
   Card card = card_of(gpu != nullptr ? *gpu : *ops::find_gpu("a100-80gb"));
@@ -280,7 +280,7 @@ int calibrate_here(const TrainConfig& config, const std::string& path, double se
   card.source = concat("measured by --calibrate on ", gpus, gpus == 1 ? " GPU" : " GPUs", ", ",
                        ops->describe());
   const std::string text = card_text(card);
-  parse_card(text, path);  // what is written can be read.
+  parse_card(text, path);  // checks that the written text can be read.
   if (path == "-") {
     std::fwrite(text.data(), 1, text.size(), stdout);
     cli::finish_stdout();

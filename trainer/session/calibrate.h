@@ -1,5 +1,5 @@
-// --calibrate: the table of the card that is here, measured. Not here: what is measured and how
-// (calibration.cc of the CUDA half), looking rates up (planning/times.h).
+// --calibrate: measures the table of this machine's card. Not here: the measurements
+// (calibration.cc), looking up rates (planning/times.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,8 +12,8 @@
 namespace trainer {
 
 /// Measures the GPUs that this process sees for about `seconds` and writes the table to `path`, or
-/// standard output for "-". Returns the exit status. Errors: cli::UsageError where there is no GPU;
-/// DeviceError when one fails, or computes wrongly; std::system_error for the file.
+/// standard output for "-". Returns the exit status. Errors: cli::UsageError if there is no GPU;
+/// DeviceError if one fails, or computes wrongly; std::system_error for the file.
 int calibrate_here(const TrainConfig& config, const std::string& path, double seconds,
                    cli::Console& console);
 

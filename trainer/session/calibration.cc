@@ -1,4 +1,5 @@
-// See calibration.h. Time is the host's, over replays of recorded calls that last long enough.
+// See calibration.h. Times are taken on the host, over replays of captured calls that last long
+// enough. Longer than 600 lines: one class, whose measurements share operands, carrier and clock.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/calibration.h"
@@ -23,7 +24,7 @@ using ops::DType;
 using ops::Tensor;
 using Clock = std::chrono::steady_clock;
 
-/// Waits for the device; a failure is left to who waits next, since a destructor cannot tell it.
+/// Waits for the device; the next wait reports a failure, since a destructor cannot.
 void settle(ops::Ops& ops) noexcept {
   try {
     ops.synchronize();
@@ -51,7 +52,7 @@ class Operands {
     ops_.run(ops::Fill{.dst = t, .value = value});
     return t;
   }
-  /// As a step begins.
+  /// The state at the beginning of a step.
   Tensor state() {
     const Tensor t = take(DType::u8, {sizeof(ops::StepState)});
     const ops::StepState fresh;
@@ -62,7 +63,7 @@ class Operands {
     ops_.release_host(host);
     return t;
   }
-  /// Random numbers draw the power that real ones do.
+  /// Random numbers take as much power as real ones.
   void randomise(const Tensor& t) {
     ops_.run(ops::NormalFill{.out = t.view({t.rows(), t.columns()}),
                              .std = 0.5f,
@@ -77,11 +78,11 @@ class Operands {
   uint32_t streams_ = 0;
 };
 
-/// Calls that are repeated as one recording, where the device records.
+/// Calls that are repeated as one captured graph, if the device can capture.
 class Load {
  public:
   Load(ops::Ops& ops, const std::function<void()>& queue) : ops_(ops), queue_(queue) {
-    queue_();  // what is built at the first call is built.
+    queue_();  // does what is built at the first call.
     ops_.synchronize();
     if (ops_.begin_capture()) {
       queue_();
@@ -99,7 +100,7 @@ class Load {
     else
       queue_();
   }
-  /// Seconds of one repetition, held for about `seconds`; at least three.
+  /// Seconds of one repetition, repeated for about `seconds`, at least three times.
   double hold(double seconds) {
     once();
     ops_.wait(ops_.mark());
@@ -168,7 +169,7 @@ struct Product {
                                      .dbias = activated ? dbias : Tensor()});
       case ProductKind::weight:
         return ops.run(ops::LinearBackwardWeight{.dweight = dweight, .dy = y, .x = x});
-      case ProductKind::fp8:  // have operands of their own: add_fp8_products.
+      case ProductKind::fp8:  // have their own operands: add_fp8_products.
       case ProductKind::fp8_weight:
         break;
     }
@@ -227,7 +228,7 @@ class Calibration {
 
  private:
   using Call = std::function<void()>;
-  /// Work to be measured: what makes operands, and returns the call.
+  /// Work to be measured: makes the operands, and returns the call.
   struct Item {
     double bytes;  ///< That a call reads and writes.
     std::function<Call(Operands&)> make;
@@ -270,7 +271,7 @@ float Calibration::first_of(const Tensor& t) {
 /// Seconds that one of the calls, which are made in turn, adds to the carrier's load.
 double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double hold) {
   const auto turn = static_cast<int64_t>(calls_in_turn.size());
-  // As many calls as last about as long as half the carrier.
+  // As many calls as take about half the carrier's time.
   double alone = 0;
   {
     Load load(ops_, [&] {
@@ -289,8 +290,8 @@ double Calibration::seconds_of(const std::vector<Call>& calls_in_turn, double ho
   return std::max(added / static_cast<double>(calls), 0.5 * alone);
 }
 
-/// Operands of small calls are several: in a step they come from memory, not from a cache that the
-/// call before has filled.
+/// Small calls have several sets of operands: in a step operands come from memory, not from a cache
+/// that the previous call has filled.
 void Calibration::measure(Item& item, double hold) {
   constexpr double kBeyondCaches = int64_t{256} << 20;
   constexpr double kMostSets = 32;
@@ -301,7 +302,7 @@ void Calibration::measure(Item& item, double hold) {
   item.note(seconds_of(calls, hold));
 }
 
-/// Sums of equal terms, which 16 bits and fp32 sums hold to their last digit or nearly so.
+/// Sums of equal terms, which 16-bit values and fp32 sums represent exactly, or nearly so.
 void Calibration::check_product(Operands& memory, const ProductShape& shape, ProductKind kind) {
   const Product product(memory, plan_.dtype, shape);
   if (kind != ProductKind::forward && kind != ProductKind::input && kind != ProductKind::weight)
@@ -634,7 +635,7 @@ void Calibration::add_passes() {
   }
 }
 
-/// Seconds of the shortest call there is, one after another.
+/// Seconds of the shortest call, repeated.
 void Calibration::measure_start() {
   Operands memory(ops_);
   const Tensor one = memory.filled(DType::f32, {1}, 0);
@@ -652,7 +653,7 @@ void Calibration::run() {
   add_attention();
   add_passes();
   Load carrier(ops_, [&] { carrier_.queue(); });
-  // A tenth of the time for clocks and temperature to settle, and for the carrier itself.
+  // A tenth of the time is for clocks and temperature to settle, and for measuring the carrier.
   carrier_seconds_ = carrier.hold(0.1 * plan_.seconds);
   const double hold = 0.85 * plan_.seconds / static_cast<double>(items_.size());
   for (size_t i = 0; i < items_.size(); ++i) {

@@ -1,5 +1,5 @@
-// See checkpoint_args.h. The model record is what every writer of checkpoints leaves, also
-// hf-to-megatron; the stored configuration is the trainer's own.
+// See checkpoint_args.h. Every writer of checkpoints, also hf-to-megatron, stores the model record;
+// only the trainer stores its configuration.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/checkpoint_args.h"
@@ -18,7 +18,7 @@
 namespace trainer {
 namespace {
 
-/// Whether the command has a flag that decides the field as well.
+/// Whether a given flag sets the field, too.
 bool decided(const ModelField& field, const Given& given) {
   return std::ranges::any_of(cli::split_names(field.rivals), [&](std::string_view rival) {
     return given.contains(std::string(rival));
@@ -55,7 +55,7 @@ void take_checkpoint_args(TrainConfig& config, Given& given) {
                              config.tokenizer_type == "NullTokenizer";
   const ModelSpec model = model_from_record(meta.model);
   for (const ModelField& field : model_fields()) {
-    // The family stays open: it follows the checkpoint where that still holds the model.
+    // The family is not set here: it is the checkpoint's if that can still represent the model.
     if (field.argument.empty() || field.name == "family" || decided(field, given)) continue;
     if (meta.model.contains(std::string(field.name)))
       target.set(field.flag(), {field_text(field, model, true)});

@@ -1,5 +1,5 @@
-// See devices.h. Without the CUDA half of the build, a GPU is a device that is not there: the
-// message says so, and nothing runs elsewhere unasked.
+// See devices.h. In a build without CUDA, using a GPU is an error that says so; nothing falls back
+// to the CPU unless asked.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/devices.h"
@@ -21,7 +21,7 @@ namespace trainer {
 namespace {
 
 #ifdef GRISTMILL_CUDA
-// Empty where the user's folder for caches cannot be had.
+// Empty if the user's cache folder is not available.
 std::string cache_folder() {
   const char *cache = std::getenv("XDG_CACHE_HOME"), *home = std::getenv("HOME");
   const bool has_cache = cache != nullptr && *cache == '/';
@@ -33,7 +33,7 @@ std::string cache_folder() {
   return error ? std::string() : folder;
 }
 
-// Whether the system shows a GPU, whatever its driver says: files of Linux, or of Windows for it.
+// Whether the system has a GPU, whatever its driver says: checks device files of Linux and WSL.
 bool gpu_file_is_there() {
   for (int i = 0; i < 64; ++i)
     if (std::filesystem::exists(cli::concat("/dev/nvidia", i))) return true;
@@ -47,7 +47,7 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
   if (ops::cuda::device_count() == 0) {
     const std::string objection = ops::cuda::driver_objection();
     if (!objection.empty() && (config.device == "cuda" || gpu_file_is_there()))
-      throw ops::DeviceError(cli::concat("cuda: ", objection, "; --device cpu does without it"));
+      throw ops::DeviceError(cli::concat("cuda: ", objection, "; --device cpu needs no GPU"));
     if (config.device == "auto") return nullptr;
   }
   ops::cuda::CudaOptions options;
@@ -66,7 +66,7 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
 #endif
 }
 
-/// `objection`: what the GPU has against it.
+/// `objection`: why the GPU does not support it.
 void check_fp8(const TrainConfig& config, const std::string& objection) {
   if (config.fp8_format.empty()) return;
   const std::string flag = cli::concat("--fp8-format ", config.fp8_format);
@@ -90,22 +90,22 @@ std::string gpu_support() {
 const ops::Gpu* planned_gpu(const TrainConfig& config) {
   if (config.gpu.empty()) return nullptr;
   if (!config.dry_run && !config.auto_layout && !config.max_global_batch_size)
-    throw cli::UsageError("--gpu says what --dry-run or --auto-layout plans for");
+    throw cli::UsageError("--gpu needs --dry-run or --auto-layout");
   if (config.device == "cpu") throw cli::UsageError("--gpu contradicts --device cpu");
   const ops::Gpu* gpu = ops::find_gpu(config.gpu);
   if (gpu == nullptr) {
     std::vector<std::string> names;
     for (const ops::Gpu& known : ops::known_gpus()) {
       if (known.capability >= ops::kOldestCapability) names.emplace_back(known.name);
-      // A card of several sizes that is too old with each: v100 for v100-16gb.
+      // A prefix of cards that are all too old: v100 for v100-16gb.
       else if (known.name.starts_with(config.gpu + "-"))
         gpu = &known;
     }
     if (gpu == nullptr)
       throw cli::UsageError(
-          cli::concat("--gpu ", config.gpu, ": one of ", cli::join(names, ", "), " is wanted"));
+          cli::concat("--gpu ", config.gpu, ": expected one of ", cli::join(names, ", ")));
   }
-  // Of a card that is elsewhere only its age counts: this build's code need not be that one's.
+  // For a card that is elsewhere only its capability matters: this build need not have code for it.
   const ops::GpuCode any{.capability = ops::kOldestCapability};
   if (const std::string refusal = ops::gpu_refusal(gpu->capability, {&any, 1}); !refusal.empty())
     throw cli::UsageError(cli::concat("--gpu ", config.gpu, ": ", gpu->product, ": ", refusal));

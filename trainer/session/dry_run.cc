@@ -1,6 +1,6 @@
-// See dry_run.h. A step is simulated on the table of a card, as plan-training does. A device that
-// has no table gets one of two rates that are measured here: floating point operations of one of
-// the model's own products, and bytes of a copy.
+// See dry_run.h. A step is simulated with a card's table, as in plan-training. A device without a
+// table gets one with two rates, measured here: floating point operations of one of the model's
+// products, and bytes of a copy.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/dry_run.h"
@@ -73,7 +73,8 @@ Rates measure(ops::Ops& ops, const ModelSpec& spec, const EngineOptions& options
           2.0 * static_cast<double>(copy.bytes()) / copy_seconds};
 }
 
-// Plans of one rank of each pipeline stage: tensor- and data-parallel ranks of a stage are alike.
+// Plans of one rank of each pipeline stage: tensor- and data-parallel ranks of a stage have equal
+// plans.
 std::vector<EnginePlan> plan_stages(const TrainConfig& config, const ModelSpec& spec,
                                     const EngineOptions& options, ops::Ops* ops) {
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
@@ -104,7 +105,7 @@ void print_layout(const TrainConfig& config, const EngineOptions& options,
                 plans[stage].step_flops);
 }
 
-// What there is to read and what the run reads of it; false when it cannot be opened.
+// Prints how much data there is and how much the run reads; false if it cannot be opened.
 bool print_data(const TrainConfig& config) {
   if (config.data_path.empty() && config.data_args_path.empty() && config.train_data_path.empty() &&
       config.per_split_data_args_path.empty())
@@ -124,10 +125,10 @@ bool print_data(const TrainConfig& config) {
   }
 }
 
-// What the run has of memory: of the device, of the card that is meant, or unknown.
+// The memory that the run can use: the device's, the planned card's, or unknown.
 struct Room {
   std::optional<int64_t> bytes;
-  int64_t beside_bytes = 0;  ///< To be added to a plan: CUDA's, NCCL's, the libraries'.
+  int64_t beside_bytes = 0;  ///< To be added to a plan: memory of CUDA, NCCL and the libraries.
 };
 
 std::string describe(const ops::Ops* ops, const Card* card) {
@@ -155,7 +156,7 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
               plans.size() > 1 ? " where it is most" : "", free.c_str(), most.report.c_str());
 }
 
-// What the ranks together write to disk, and hold in host memory while they do.
+// Prints what all ranks together write to disk, and hold in host memory meanwhile.
 void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
                       const EngineOptions& options) {
   if (config.save.empty()) return;
@@ -174,7 +175,7 @@ void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
               cli::readable_bytes(static_cast<double>(bytes)).c_str());
 }
 
-// A card with no more than two rates.
+// A card with only two rates.
 Card measured_here(ops::Ops& ops, const ModelSpec& spec, const EngineOptions& options,
                    int64_t ranks_on_host) {
   const Rates rates = measure(ops, spec, options);
@@ -225,7 +226,7 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
   if (card != nullptr && ops == nullptr)
     room = {room_of(*card), bytes_beside_plan(*card, spec, options, run.topology)};
   if (ops != nullptr) room.bytes = ops->free_bytes();
-  // Of a device that is here, the context is there and the libraries' part is planned.
+  // On this machine's device, the context already exists and the libraries' part is planned.
   if (card != nullptr && ops != nullptr) room.beside_bytes = group_bytes(*card, spec, run.topology);
   std::printf("device      %s\n", describe(ops, card).c_str());
   const ops::Gpu* gpu = card == nullptr ? nullptr : ops::find_gpu(card->name);

@@ -19,7 +19,7 @@ namespace {
 namespace fs = std::filesystem;
 using cli::concat;
 
-/// Nothing for what is no regular file: opening a FIFO would wait for ever.
+/// Nothing if it is not a regular file: opening a FIFO would block.
 std::string first_word(const fs::path& path) {
   std::error_code none;
   if (!fs::is_regular_file(path, none)) return {};
@@ -29,8 +29,8 @@ std::string first_word(const fs::path& path) {
   return word;
 }
 
-/// The folder of one iteration that holds the files: `root` itself, or what its tracker names, or
-/// any that looks like one.
+/// The folder with the files of one iteration: `root` itself, or what its tracker names, or any
+/// that looks like one.
 fs::path newest(const fs::path& root) {
   std::error_code none;
   const std::string step = first_word(root / "latest");  // DeepSpeed's.
@@ -89,8 +89,8 @@ void refuse_foreign(const TrainConfig& config) {
     if (!config.vocab_file.empty() && !config.merge_file.empty() && !hf)
       command += concat(" --vocab-file ", cli::shell_word(config.vocab_file), " --merge-file ",
                         cli::shell_word(config.merge_file));
-    throw cli::UsageError(concat(flag, " ", path, ": ", kind, ": make a start of it with ", command,
-                                 " and say --load ", output, " --finetune"));
+    throw cli::UsageError(concat(flag, " ", path, ": ", kind, ": convert it with ", command,
+                                 " and give --load ", output, " --finetune"));
   };
   refuse("--load", config.load, true);
   refuse("--pretrained-checkpoint", config.pretrained_checkpoint, true);

@@ -1,6 +1,6 @@
-// IntervalClock: where the time of a logging interval went, on this rank, and what all ranks
-// together make of it: who is slowest, what that costs, what was waited for. Not here: what the
-// line looks like (log/iteration_line.h), who waits (comm/host_queue.h). Units: seconds.
+// IntervalClock: how the time of a logging interval was spent, on this rank, and the comparison of
+// all ranks: which is slowest, its cost, the waiting. Not here: the line's format
+// (log/iteration_line.h), measuring waits (comm/host_queue.h). Units: seconds.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -16,10 +16,10 @@ namespace trainer {
 
 /// One rank's interval: means of its steps, and its memory at the end.
 struct RankTimes {
-  double step = 0;  ///< Of one step, by the wall.
-  double data = 0;  ///< Of that, waiting for samples.
-  /// Of that, waiting for other ranks and for what they send; nothing where the device does not
-  /// tell.
+  double step = 0;  ///< Wall time of one step.
+  double data = 0;  ///< The part of it spent waiting for samples.
+  /// The part of it spent waiting for other ranks and their data; nothing if the device does not
+  /// measure it.
   std::optional<double> communication;
   int64_t peak_bytes = 0, planned_bytes = 0;
 
@@ -28,12 +28,12 @@ struct RankTimes {
   static RankTimes from_text(const std::string& text);
 };
 
-/// Adds up an interval. State: one thread.
+/// Sums up an interval. State: one thread.
 class IntervalClock {
  public:
   /// One step has ended.
   void add(double step, double data, std::optional<double> communication, double tokens);
-  /// Forgets everything: a new interval.
+  /// Begins a new interval.
   void restart() { *this = {}; }
 
   double seconds_per_step() const noexcept { return step_ / counted(); }
@@ -48,10 +48,9 @@ class IntervalClock {
   bool knows_communication_ = true;
 };
 
-/// What the ranks' times say, in rank order, put into `record`. Steps of all ranks last equally
-/// long, so the slowest is the one that works longest in a step; it costs what its work lasts over
-/// the ranks' mean. What it waits itself is communication that nothing hides, and with a pipeline
-/// the bubble.
+/// Fills `record` from the ranks' times, in rank order. Steps of all ranks take the same time, so
+/// the slowest is the one that works longest in a step; its cost is its work less the ranks' mean.
+/// The time that it waits itself is exposed communication, and with a pipeline the bubble.
 void add_ranks(std::span<const RankTimes> ranks, IterationRecord& record);
 
 }  // namespace trainer

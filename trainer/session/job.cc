@@ -52,7 +52,7 @@ std::string read_secret(const std::string& path) {
   if (stat(path.c_str(), &about) != 0)
     throw std::system_error(errno, std::generic_category(), path);
   if ((about.st_mode & 077) != 0)
-    throw UsageError(concat(path, ": others than its owner may read it: say chmod 600"));
+    throw UsageError(concat(path, ": others than its owner may read it: run chmod 600"));
   std::ifstream in(path, std::ios::binary);
   std::string text(std::istreambuf_iterator<char>(in), {});
   while (!text.empty() && (text.back() == '\n' || text.back() == '\r')) text.pop_back();
@@ -60,7 +60,7 @@ std::string read_secret(const std::string& path) {
   return text;
 }
 
-/// --rendezvous over what the launcher says. Returns the meeting file, or nothing.
+/// Applies --rendezvous, which overrides the launcher. Returns the meeting file, or nothing.
 std::string take_rendezvous(const std::string& place, rendezvous::Launch& launch) {
   if (place.empty() || launch.launcher == "trainer") return "";
   if (place.starts_with("file:")) return place.substr(5);
@@ -81,8 +81,8 @@ std::string take_rendezvous(const std::string& place, rendezvous::Launch& launch
   return "";
 }
 
-/// A rank holds a connection to each other one of its groups, rank 0 one more to every rank: more
-/// than the 1,024 descriptors that a process has unless it asks for those that it may have.
+/// A rank has a connection to every other rank of its groups, and rank 0 one more to every rank:
+/// this may exceed the soft limit of 1,024 descriptors, so it is raised to the hard limit.
 void raise_limit_of_files() {
   rlimit files{};
   if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= kMostFiles) return;
@@ -90,7 +90,7 @@ void raise_limit_of_files() {
   setrlimit(RLIMIT_NOFILE, &files);
 }
 
-/// What must be the same on all ranks: every flag but those that describe a host.
+/// What must be the same on all ranks: every flag except those that describe a host.
 std::string comparable(const TrainConfig& config) {
   std::string out;
   for (const auto& [name, values] : flag_values(config))
@@ -177,7 +177,7 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
   console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
 }
 
-/// Whether each host's output goes its own way: no launcher gathers it.
+/// Whether no launcher collects the output of all hosts.
 bool Job::hosts_apart() const {
   return launch_.nodes > 1 && (launch_.launcher == "environment" || launch_.launcher == "torchrun");
 }
@@ -194,12 +194,12 @@ int Job::tell(const std::exception& error) {
   try {
     meet(nullptr, line);
   } catch (const rendezvous::MeetingError& refusal) {
-    // Where rank 0 has another reason, that is the cause. It listens only while others may come.
+    // If rank 0 has another reason, that is the cause. It listens only while others may connect.
     const std::string why = refusal.what();
     const bool same = why.find(line) != std::string::npos;
     if ((refusal.told || launch_.rank == 0) && !same) line = why;
   } catch (const std::exception& unmet) {
-    static_cast<void>(unmet);  // no port, no file: its own reason stands.
+    static_cast<void>(unmet);  // no port, no file: report the original reason.
   }
   if (launch_.rank == 0 || speaks_for_host()) console_.error(line);
   return status;
@@ -209,7 +209,7 @@ int Job::without_device(const std::exception& error) {
   const int status = launch_.launcher == "trainer" ? exit_status::kNoDevice : exit_status::kFailed;
   try {
     meet(nullptr, cli::describe(error));
-    console_.error(cli::describe(error));  // alone, there is nobody to tell.
+    console_.error(cli::describe(error));  // a single rank has nobody to tell.
   } catch (const rendezvous::MeetingError& refusal) {
     if (!refusal.told) console_.error(refusal.what());
   }
@@ -260,7 +260,7 @@ void Job::barrier() {
   if (control_) control_->exchange("");
 }
 
-/// The values of those ranks that give one, in rank order.
+/// The values of the ranks that give one, in rank order.
 std::vector<double> Job::gather(const std::optional<double>& value) {
   char text[40];
   const std::to_chars_result end = std::to_chars(text, text + sizeof text, value.value_or(0));

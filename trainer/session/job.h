@@ -1,6 +1,7 @@
-// Job: this process among those of its run. Here: from a launcher's variables to a place, a line to
-// the others (rendezvous::Control), the Groups, and what all ranks must agree on. Alone, all of it
-// is nothing. Not here: starting processes (launcher.h), how ranks meet (rendezvous/).
+// Job: this process among those of its run. Here: from a launcher's variables to its place, the
+// control connection (rendezvous::Control), the Groups, and what all ranks must agree on. With one
+// rank all of this does nothing. Not here: starting processes (launcher.h), how ranks meet
+// (rendezvous/).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -24,9 +25,9 @@
 
 namespace trainer {
 
-/// Whether the same command, given again, goes on from what the run saves.
+/// Whether the same command, given again, continues from what the run saves.
 bool repeatable(const TrainConfig& config);
-/// Whether that, or a launcher that starts the ranks again (--max-restarts), goes on.
+/// Whether that, or a launcher that restarts the ranks (--max-restarts), continues the run.
 bool goes_on(const TrainConfig& config, bool starts_again);
 
 /// See the room card. One for each process; it outlives the Engine.
@@ -39,48 +40,48 @@ class Job {
   const rendezvous::Launch& launch() const noexcept { return launch_; }
   int rank() const noexcept { return launch_.rank; }
   bool alone() const noexcept { return launch_.world_size == 1; }
-  /// Whether this rank prints, and writes what a run has once.
+  /// Whether this rank prints, and writes the files of which a run has one.
   bool speaks() const noexcept { return launch_.rank == 0; }
   Topology topology() const;
 
-  /// Refuses variables that leave the ranks no network interface to meet over, before anything is
-  /// opened. Errors: cli::UsageError.
+  /// Refuses variables that leave the ranks no network interface, before anything is opened.
+  /// Errors: cli::UsageError.
   void check_interfaces() const;
-  /// Opens this rank's device. Errors: as open_device; rendezvous::LaunchError when ranks
-  /// would share a GPU.
+  /// Opens this rank's device. Errors: as open_device; rendezvous::LaunchError if ranks would share
+  /// a GPU.
   std::unique_ptr<ops::Ops> open_device();
-  /// A rank whose device cannot be opened: the others are told why, and nobody starts. Returns the
-  /// exit status.
+  /// For a rank whose device cannot be opened: tells the others why, and no rank starts. Returns
+  /// the exit status.
   int without_device(const std::exception& error);
 
   /// Meets the other ranks; from here on a lost rank ends this process. `error`: why this rank
-  /// cannot take part, which is what the others are then told. Errors: rendezvous::MeetingError.
+  /// cannot take part; the others are then told. Errors: rendezvous::MeetingError.
   void meet(const ops::Ops* ops, const std::string& error);
-  /// A rank whose command line is wrong: the others are told, for a few seconds. Rank 0 prints it,
-  /// and each host whose output goes its own way; where sizes differ between hosts, that. Returns
-  /// the exit status.
+  /// For a rank whose command line is wrong: tells the others, for a few seconds. Rank 0 prints the
+  /// error, and so does each host whose output is separate; if the number of ranks differs between
+  /// hosts, that is printed instead. Returns the exit status.
   int tell(const std::exception& error);
-  /// Whether this rank repeats on its host what rank 0 has said on another.
+  /// Whether this rank repeats rank 0's messages on its host.
   bool speaks_for_host() const;
-  /// The Groups of the configuration's layout, by NCCL for a GPU and by TCP for a CPU.
+  /// The Groups of the configuration's layout, with NCCL for a GPU and TCP for a CPU.
   Groups open_groups(const ops::Ops& ops);
 
-  /// What the others see of this rank.
+  /// Sets the phase and step that the others see.
   void enter(rendezvous::Phase phase, int64_t step);
-  /// Returns when all ranks are here.
+  /// Returns when all ranks have called it.
   void barrier();
   /// The mean of the last stages' values, the same on all ranks.
   double mean_of_last_stages(double value);
-  /// All ranks' texts, in rank order. Every rank calls it.
+  /// Returns all ranks' texts, in rank order. Every rank calls it.
   std::vector<std::string> exchange(const std::string& text);
-  /// This rank among those that write a checkpoint, with the line between them.
+  /// This rank among those that write a checkpoint, with their connection.
   WriterPlace writer_place() const;
-  /// How long this rank's computing has stood waiting for other ranks so far, in work that the host
-  /// has waited for; nothing where its device does not tell.
+  /// How long this rank's computing has waited for other ranks so far, in work that the host has
+  /// waited for; nothing if its device does not measure it.
   std::optional<double> seconds_waited(const ops::Ops& ops) const;
 
-  /// Runs `work`; what it throws is told to the others, and ends all. The process then ends without
-  /// unwinding further than here.
+  /// Runs `work`; an exception is reported to the others and ends all ranks. The process then ends
+  /// without unwinding further than here.
   int guard(const std::function<int()>& work);
   /// The same, and then every rank leaves.
   int run(const std::function<int()>& work);
@@ -96,21 +97,20 @@ class Job {
   cli::Console& console_;
   std::string meeting_file_;
   int device_index_ = 0;
-  std::atomic<bool> at_fault_ = false;     ///< This rank's device has failed.
-  std::chrono::milliseconds patience_{0};  ///< Of the meeting; 0: as configured.
+  std::atomic<bool> at_fault_ = false;     ///< Whether this rank's device has failed.
+  std::chrono::milliseconds patience_{0};  ///< For the rendezvous; 0: as configured.
   std::unique_ptr<rendezvous::Control> control_;
 };
 
-/// A StopRequest of all ranks: what one of them is asked, all of them hear between the same two
-/// steps.
+/// A StopRequest for all ranks: a request to one of them reaches all between the same two steps.
 class SharedStop {
  public:
   SharedStop(StopRequest& own, Job& job) : own_(own), job_(job) {}
-  /// Asks the others; the answer travels while this rank works.
+  /// Asks the others; the answers arrive while this rank works.
   void ask();
-  /// The others' answers are here, and nothing of this is under way any more.
+  /// Waits for the others' answers.
   void hear();
-  /// The first rank's reason to stop, if any has one; asks where that is not done yet.
+  /// The first rank's reason to stop, if any has one; asks if that is not done yet.
   std::optional<std::string> reason();
 
  private:

@@ -49,12 +49,12 @@ std::string listed(const std::vector<int>& devices) {
 /// How a start of all ranks ended.
 struct Ending {
   int status =
-      exit_status::kFailed;  ///< Of the run, exit_status::kRankLost where another start may follow.
-  int signal = 0;            ///< That asked for the end; 0: none.
+      exit_status::kFailed;  ///< Of the run; exit_status::kRankLost if another start may follow.
+  int signal = 0;            ///< The signal that requested the end; 0: none.
   std::vector<int> gone;     ///< Devices that could not be opened.
-  /// The device of the one rank that was lost, where it is clear which.
+  /// The device of the lost rank, if it is clear which.
   std::optional<int> lost;
-  std::string line;  ///< What happened, where no rank was left to say it.
+  std::string line;  ///< What happened, if no rank was left to print it.
 };
 
 /// One start of all ranks of this host.
@@ -69,11 +69,11 @@ class Attempt {
     pid_t pid = 0;
     int rank = 0, device = 0;
     bool over = false;
-    bool by_force = false;  ///< Its time was over, and it was killed from here.
+    bool by_force = false;  ///< Killed by this process after the grace period.
     int status = 0;         ///< Exit status, or 128 + signal.
 
     bool died() const { return !by_force && (status > 128 || status == exit_status::kAtFault); }
-    /// It ended by itself, and not in order: it, or rank 0, has said why.
+    /// Whether it ended by itself with an error: then it, or rank 0, has printed why.
     bool spoke() const {
       return status <= 128 && status != exit_status::kComplete && status != exit_status::kResumable;
     }
@@ -113,7 +113,7 @@ Attempt::Attempt(const LauncherOptions& options, const std::vector<int>& devices
        rendezvous::ranks_on_host(host, static_cast<int>(devices.size()))) {
     rank.device = devices[static_cast<size_t>(rank.local_rank)];
     if (rank.rank == 0 && listener) {
-      rank.listener = dup(listener.fd());  // without close-on-exec.
+      rank.listener = dup(listener.fd());  // clears close-on-exec.
       spawn(rank, words, parent);
       close(rank.listener);
     } else {
@@ -183,8 +183,8 @@ Ending Attempt::wait() {
   }
 }
 
-/// Whoever died by itself is lost, else whoever did not end when the others had; but where nobody
-/// was left to tell the others, they had no reason to end.
+/// A rank that died by itself is lost, else one that did not end when the others had; but if no
+/// rank was left to tell the others, these had no reason to end.
 Ending Attempt::ending() const {
   Ending out{.status = status(), .signal = stopped_by_};
   const bool told = std::ranges::any_of(processes_, [](const Process& p) { return p.spoke(); });
@@ -203,14 +203,14 @@ Ending Attempt::ending() const {
   return out;
 }
 
-/// A wrong command line before a failure before a loss before a stop before the end.
+/// In order of precedence: a wrong command line, a failure, a loss, a stop, the normal end.
 int Attempt::status() const {
   const auto any = [&](auto matches) {
     return std::ranges::any_of(processes_, [&](const Process& p) { return matches(p.status); });
   };
   const auto is = [](int status) { return [status](int s) { return s == status; }; };
   if (any(is(exit_status::kUsage))) return exit_status::kUsage;
-  // Without a device there was no meeting, and the others have failed of it.
+  // Without a device there was no rendezvous, and the others have failed because of it.
   if (any(is(exit_status::kNoDevice))) return exit_status::kNoDevice;
   for (const int status : {exit_status::kFailed, 127})
     if (any(is(status))) return status;
@@ -218,7 +218,9 @@ int Attempt::status() const {
     return exit_status::kRankLost;
   if (any([&](int s) { return s > 128 && s != 128 + stopped_by_; }))
     return resumable_ ? exit_status::kRankLost : exit_status::kFailed;
-  if (any([](int s) { return s > 128; })) return 128 + stopped_by_;  // before its handlers stood.
+  if (any([](int s) { return s > 128; }))
+    return 128 + stopped_by_;  // before its handlers were
+                               // installed.
   return any(is(exit_status::kResumable)) ? exit_status::kResumable : exit_status::kComplete;
 }
 
@@ -227,7 +229,8 @@ class Devices {
  public:
   Devices(const LauncherOptions& options, cli::Console& console);
   const std::vector<int>& in_use() const noexcept { return in_use_; }
-  /// What the next start takes after one that ended so; false, with a line, when there can be none.
+  /// Chooses the devices for the next start after `ending`; false, with a message, if none is
+  /// possible.
   bool go_on(const Ending& ending);
 
  private:
@@ -247,7 +250,8 @@ Devices::Devices(const LauncherOptions& options, cli::Console& console)
   if (options_.allow_fewer) begun_at_ = options_.iteration();
 }
 
-/// Those that the ranks could not open, and one that has failed twice where nothing else changed.
+/// Devices that the ranks could not open, and one that has failed twice without progress in
+/// between.
 std::vector<int> Devices::gone(const Ending& ending) {
   std::vector<int> out = ending.gone;
   if (!options_.allow_fewer) return out;
@@ -263,7 +267,7 @@ bool Devices::go_on(const Ending& ending) {
   if (gone_now.empty()) return true;
   const std::string names = listed(gone_now);
   if (!options_.allow_fewer) {
-    console_.error(concat(names, ": gone: --allow-fewer-devices goes on without"));
+    console_.error(concat(names, ": gone: --allow-fewer-devices continues without it"));
     return false;
   }
   std::erase_if(whole_, [&](int device) { return std::ranges::count(gone_now, device) != 0; });
@@ -274,12 +278,12 @@ bool Devices::go_on(const Ending& ending) {
     return false;
   }
   in_use_.assign(whole_.begin(), whole_.begin() + used);
-  console_.note(concat(names, ": gone: going on with ", listed(in_use_)));
+  console_.note(concat(names, ": gone: continuing with ", listed(in_use_)));
   suspect_.reset();
   return true;
 }
 
-/// Signals that this process takes one by one from here on, until the end of the scope.
+/// Blocks signals, which this process then takes one by one, until the end of the scope.
 class WatchedSignals {
  public:
   WatchedSignals() {
@@ -304,14 +308,15 @@ Ending launch(const LauncherOptions& options, cli::Console& console) {
     if (!ending.line.empty()) console.error(ending.line);
     const bool no_device = ending.status == exit_status::kNoDevice;
     if (ending.status != exit_status::kRankLost && !no_device) return ending;
-    // A start that fails by its devices fails; what ran before it can go on elsewhere.
+    // A first start that fails because of its devices fails the run; a later one can be continued
+    // elsewhere.
     const bool safe = options.resumable && !(no_device && restarts == 0);
     ending.status =
         safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
     const bool again = ending.signal == 0 && restarts < options.max_restarts;
     if (!again || !devices.go_on(ending)) {
       if (safe && !options.to_go_on.empty())
-        console.note(concat("to go on from the last checkpoint, say ", options.to_go_on));
+        console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
       return ending;
     }
     console.note(concat("restart ", restarts + 1, " of ", options.max_restarts, " with ",

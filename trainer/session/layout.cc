@@ -54,7 +54,7 @@ std::vector<Layout> with_schedules(const Layout& layout, int64_t num_layers, con
   return out;
 }
 
-/// Ways to share among data-parallel ranks.
+/// Adds the ways to share among data-parallel ranks.
 void add_sharings(const Layout& layout, const TrainConfig& config, const Fixed& fixed,
                   std::vector<Layout>& out) {
   Layout next = layout;
@@ -70,7 +70,7 @@ void add_sharings(const Layout& layout, const TrainConfig& config, const Fixed& 
   }
 }
 
-/// What the command itself computes again.
+/// Takes over the recomputation that the command sets.
 void take_recomputation(const TrainConfig& config, Layout& layout) {
   if (config.recompute_activations || config.recompute_granularity == "selective")
     layout.recompute = Layout::Recompute::selective;

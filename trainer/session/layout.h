@@ -1,4 +1,4 @@
-// Layout: everything that a search may decide of how a model is trained on a number of devices, as
+// Layout: everything that a search may decide about training a model on a number of devices, as
 // data, and as the trainer's flags. Not here: what a layout costs (layout_cost.h), which is best
 // (layout_search.h). May include: config/.
 //
@@ -13,7 +13,7 @@
 
 namespace trainer {
 
-/// One way to share a step among devices. A field that the command itself sets is not looked at.
+/// One way to divide a step among devices. Fields that the command itself sets are ignored.
 struct Layout {
   enum class Recompute : uint8_t { none, selective, block, full };
 
@@ -22,11 +22,12 @@ struct Layout {
   bool sequence_parallel = false;
   std::string schedule = "1f1b";
   int64_t chunks = 1;
-  bool count_embedding = false, count_loss = false;  ///< As a layer each, where layers are dealt.
+  bool count_embedding = false, count_loss = false;  ///< Each counts as a layer when layers are
+                                                     ///< divided.
   int zero_stage = 0;
-  bool overlap = false;  ///< Of gradients' reduction and parameters' gathering both.
+  bool overlap = false;  ///< Of both reducing gradients and gathering parameters.
   Recompute recompute = Recompute::none;
-  int64_t recompute_layers = 1;  ///< Of block: how many of a stage's; of full: in one piece.
+  int64_t recompute_layers = 1;  ///< For block: how many of a stage's; for full: per group.
   bool cpu_offload = false;
   bool bf16 = false;
 
@@ -34,14 +35,14 @@ struct Layout {
   bool operator==(const Layout&) const = default;
 };
 
-/// What a command fixes of a layout, by the flags that it gives.
+/// The parts of a layout that a command's flags fix.
 struct Fixed {
   bool micro_batch_size = false, tensor = false, pipeline = false, sequence = false,
        schedule = false, zero = false, overlap = false, recompute = false, offload = false,
        precision = false;
 };
 Fixed fixed_by(const Given& given);
-/// Everything: the layout is as the command has it.
+/// Everything is fixed: the layout is the command's.
 Fixed all_fixed() noexcept;
 
 /// Sets the flags of `layout` that `fixed` leaves open, as if the command had given them.
@@ -53,18 +54,18 @@ std::vector<std::string> words_of(const Layout& layout, const Fixed& fixed);
 /// "tensor 2 + sequence, pipeline 4 (interleaved, 3 chunks), data 8, ZeRO 1, 4 x 2 samples, ...".
 std::string describe(const Layout& layout);
 
-/// What is searched for.
+/// The space to be searched.
 struct LayoutSpace {
   int64_t world_size = 1, local_size = 1;
   int64_t num_layers = 1;
-  int64_t most_samples = 1;  ///< Of a step.
-  bool exactly = false;      ///< Every step has as many.
-  bool bf16 = false;         ///< The device computes in it, and nothing else is asked for.
+  int64_t most_samples = 1;  ///< Per step.
+  bool exactly = false;      ///< Every step has exactly that many.
+  bool bf16 = false;         ///< The device supports it, and no other precision is requested.
 };
 
-/// Every layout of the space but for what is recomputed and where the optimizer's state lies, in a
-/// fixed order. Some of them cannot run: derive_and_check() says which. Tensor parallelism stays
-/// within a host; micro-batches are powers of two, three times those, or all of a step.
+/// Every layout of the space, without recomputation and offload, in a fixed order. Some of them
+/// cannot run: derive_and_check() decides. Tensor parallelism stays within a host; micro-batches
+/// are powers of two, three times those, or all of a step.
 std::vector<Layout> enumerate_layouts(const LayoutSpace& space, const TrainConfig& config,
                                       const Fixed& fixed);
 

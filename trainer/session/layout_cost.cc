@@ -21,8 +21,8 @@ Topology stage_of(const PlannedRun& run, int stage) {
   return topology;
 }
 
-/// The scratch of products and sums over columns, or of the deterministic backward of attention:
-/// two bytes a score, in equal cuts of whole samples of 2 GiB at most (ops/cuda).
+/// The scratch memory of products and sums over columns, or of attention's deterministic backward:
+/// two bytes per score, in equal parts of whole samples of at most 2 GiB (ops/cuda).
 int64_t library_workspace(const ModelSpec& spec, const EngineOptions& options, int tensor_size) {
   constexpr int64_t kMib = 1 << 20, kMostScores = 2048 * kMib, kSumSlices = 528;
   const int64_t widest = std::max(spec.fc1_size(), 3 * spec.hidden_size) / tensor_size;

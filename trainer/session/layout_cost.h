@@ -1,5 +1,5 @@
-// What a layout costs: whether the trainer takes it, its memory, and its step on the clock of a
-// card. The same for a search, for --dry-run, and for one layout alone. Not here: choosing
+// The cost of a layout: whether the trainer accepts it, its memory, and its simulated step time on
+// a card. Used by the search, by --dry-run, and for a single layout. Not here: choosing
 // (layout_search.h). May include: config/, engine/, planning/, session/assembly.h.
 //
 // SPDX-License-Identifier: MIT
@@ -19,12 +19,12 @@
 
 namespace trainer {
 
-/// Device memory that a rank takes beside its plan: what cuBLASLt and cuDNN work in, CUDA's
-/// context, and NCCL's buffers of each group of several ranks.
+/// Device memory that a rank takes besides its plan: workspaces of cuBLASLt and cuDNN, CUDA's
+/// context, and NCCL's buffers for each group of several ranks.
 int64_t bytes_beside_plan(const Card& card, const ModelSpec& spec, const EngineOptions& options,
                           const Topology& topology);
 
-/// Of that, NCCL's buffers.
+/// The part of it for NCCL's buffers.
 int64_t group_bytes(const Card& card, const ModelSpec& spec, const Topology& topology);
 
 /// A configuration in parts, for `cluster`.
@@ -36,20 +36,20 @@ struct PlannedRun {
   std::vector<std::string> notes;
 };
 
-/// Derives and checks a configuration and makes its parts. Errors: cli::UsageError and ShapeError
-/// in the trainer's own words for what cannot run.
+/// Derives and checks a configuration and makes its parts. Errors: the trainer's own
+/// cli::UsageError and ShapeError for what cannot run.
 PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& cluster,
                     int64_t vocab_size);
 
-/// Most bytes of a GPU that any stage takes: by the exact plan of every stage, or at least by that
+/// The most bytes that any stage takes on a GPU: by the exact plan of every stage, or only by that
 /// of the largest step of the first and the last.
 int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact);
 
-/// The same without any activations, of the first and the last stage: less than any recomputation
-/// needs.
+/// The same without any activations, for the first and the last stage: a lower bound for every
+/// recomputation.
 int64_t bytes_of_states(const PlannedRun& run, const Card& card);
 
-/// The step, simulated. `times` are those of `card`; `data_is_free` as simulate() has it.
+/// The step, simulated. `times` are those of `card`; `data_is_free` as in simulate().
 StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const Card& card,
                            CardTimes& times, bool data_is_free = false);
 
@@ -57,8 +57,8 @@ StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const 
 struct StepReport {
   double seconds = 0, compute = 0, exposed = 0, bubble = 0;  ///< Of the busiest stage.
   double tokens_per_second = 0;                              ///< Of all GPUs.
-  double mfu = 0;                                            ///< As docs/glossary.md has it.
-  double joules_per_token = 0;                               ///< Of GPUs alone.
+  double mfu = 0;                                            ///< As in docs/glossary.md.
+  double joules_per_token = 0;                               ///< Of the GPUs only.
 };
 StepReport report_of(const StepEstimate& estimate, const PlannedRun& run, const Cluster& cluster,
                      const Card& card);

@@ -35,7 +35,7 @@ double run_seconds(const Choice& c) {
   return c.report.seconds * static_cast<double>(c.train_iters);
 }
 
-// On one host the trainer starts its ranks; on several a launcher does, once on each.
+// On one host the trainer starts its ranks; on several hosts a launcher does, run once on each.
 std::string command_of(const Choice& choice, const ReportContext& context) {
   const Cluster& cluster = context.task.cluster;
   std::vector<std::string> words;
@@ -192,7 +192,7 @@ std::string text_report(const SearchResult& result, const ReportContext& context
       format("    %8s  fit and are slower\n",
              with_commas(result.costed - result.no_room - static_cast<int64_t>(result.best.size()))
                  .c_str());
-  text += format("    %8s  would be slower on any memory: not looked at further\n",
+  text += format("    %8s  would be slower with any memory: not examined further\n",
                  with_commas(result.slower_by_bound).c_str());
   return text + miss_text(result, context);
 }

@@ -1,4 +1,4 @@
-// What plan-training prints of a search: for people, and as JSON. Not here: searching.
+// What plan-training prints about a search: for people, and as JSON. Not here: searching.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,12 +10,12 @@
 
 namespace trainer {
 
-/// What a report needs beside the result.
+/// What a report needs besides the result.
 struct ReportContext {
   const SearchTask& task;
   /// The command's own words for the trainer, without those of the search and of the layout.
   std::vector<std::string> words;
-  bool has_length = false;  ///< Whether the command says how long the run is.
+  bool has_length = false;  ///< Whether the command gives the length of the run.
 };
 
 std::string text_report(const SearchResult& result, const ReportContext& context);

@@ -1,8 +1,8 @@
-// Branch and bound. Layouts that differ only in how data-parallel ranks share are one core. A core
-// has two bounds, both made of the real step: a quick one of models of one and of two layers, whose
-// difference is what a layer costs, with what must pass through a pipeline one after the other; and
-// its own step in which data-parallel ranks exchange in no time. A bound is of a layout that keeps
-// all activations: recomputation and offload only add to it.
+// Branch and bound. Layouts that differ only in how data-parallel ranks share form one core. A core
+// has two lower bounds, both from the real step: a quick one from models of one and of two layers,
+// whose difference is the cost of a layer, with the serial part of a pipeline; and its own step,
+// with communication of data-parallel ranks taking no time. A bound is for a layout that keeps all
+// activations: recomputation and offload only add to it.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/layout_search.h"
@@ -24,19 +24,19 @@ namespace {
 
 using Recompute = Layout::Recompute;
 
-/// Layouts costed between two looks at what is best so far.
+/// Layouts costed between two checks of the best one so far.
 constexpr size_t kBatch = 24;
-/// Taken off a bound, for what differs between a small model's layers and a large one's.
+/// Factor on a bound, because layers of a small model and of a large one differ.
 constexpr double kBoundSlack = 0.985;
 
-/// Layouts that the trainer takes and that share one bound: the least seconds a sample that any of
-/// them can need.
+/// Layouts that the trainer accepts and that share one bound: the fewest seconds per sample that
+/// any of them can take.
 struct Core {
-  std::vector<Layout> layouts;  ///< The one that is likely best first.
+  std::vector<Layout> layouts;  ///< The likely best one first.
   double bound = 0;
 };
 
-/// What a worker costs with: tables keep what they have looked up.
+/// A worker's tables, which cache look-ups.
 struct Worker {
   explicit Worker(const Card& card) : device(card, false), host(card, true) {}
   CardTimes device, host;
@@ -47,7 +47,7 @@ double seconds_per_sample(const Choice& c) {
   return c.report.seconds / static_cast<double>(c.layout.global_batch_size());
 }
 
-/// Of equals the one that takes less memory, then the one that is enumerated first.
+/// Among equals the one that takes less memory, then the one that is enumerated first.
 bool before(const Choice& a, const Choice& b) {
   return std::pair(seconds_per_sample(a), a.bytes) < std::pair(seconds_per_sample(b), b.bytes);
 }
@@ -63,10 +63,10 @@ class Search {
   SearchResult run(bool all);
 
  private:
-  /// What became of a candidate.
+  /// The result for a candidate.
   struct Outcome {
-    std::vector<Choice> fits;             ///< With what is recomputed; the first is the fastest.
-    std::optional<int64_t> missed_bytes;  ///< Of the layout as it is, where it does not fit.
+    std::vector<Choice> fits;             ///< With recomputation; the first is the fastest.
+    std::optional<int64_t> missed_bytes;  ///< Bytes of the unchanged layout, if it does not fit.
   };
 
   PlannedRun planned(const Layout& layout) const { return planned_run(task_, layout); }
@@ -75,11 +75,11 @@ class Search {
   int64_t bytes_of(const Layout& layout) const {
     return bytes_taken(planned(layout), task_.card, false);
   }
-  /// `limit`: seconds a sample above which nothing is of use.
+  /// `limit`: seconds per sample above which a layout is of no use.
   Outcome consider(const Core& core, const Layout& layout, double limit, Worker& worker) const;
   void add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
                       Outcome& out) const;
-  /// Least seconds a sample that computing `layers` of a stage again, or all in part, adds.
+  /// The fewest seconds per sample that recomputing `layers` of a stage, or all in part, adds.
   double recompute_bound(const Layout& layout, Recompute kind, double share) const;
   double offload_bound(const Layout& layout) const;
   struct Point {
@@ -105,11 +105,12 @@ class Search {
   const SearchTask& task_;
   const Fixed fixed_;
   const int64_t room_;
-  const size_t wanted_;  ///< Some more than are asked for: the exact plan may take some away.
+  const size_t wanted_;  ///< Some more than requested: the exact plan may exclude some.
   std::vector<std::unique_ptr<Worker>> workers_;
   struct Units {
-    double layer = 0, ends = 0;  ///< Seconds of a middle micro-batch: a layer, embedding and head.
-    double selective = 0, full = 0;  ///< More, of a layer that is computed again.
+    double layer = 0, ends = 0;      ///< Seconds of a micro-batch in the middle: of a layer; of
+                                     ///< embedding and output layer.
+    double selective = 0, full = 0;  ///< Additional, for a recomputed layer.
   };
   std::map<std::tuple<int64_t, bool, int64_t>, Units> units_;
   std::vector<Choice> found_;
@@ -134,8 +135,8 @@ double Search::layer_seconds(const PlannedRun& run, int64_t layers, int64_t micr
   return estimate_step(small, task_.cluster, task_.card, workers_.front()->device).seconds;
 }
 
-/// Seconds a sample that no such layout can go below: what the busiest stage computes, and what the
-/// stages before it do meanwhile for one micro-batch.
+/// Lower bound on the seconds per sample of such layouts: the computing of the busiest stage, and
+/// that of the stages before it for one micro-batch.
 double Search::bound_of(const Layout& layout, const PlannedRun& run) {
   const auto [at, is_new] = units_.try_emplace(
       {layout.tensor, run.options.sequence_parallel, run.options.micro_batch_size});
@@ -163,7 +164,7 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
   return kBoundSlack * step / static_cast<double>(layout.global_batch_size());
 }
 
-/// What tells one core from another: everything but how data-parallel ranks share.
+/// The key of a core: everything except how data-parallel ranks share.
 Layout core_of(Layout layout) {
   layout.zero_stage = 0;
   layout.overlap = false;
@@ -187,7 +188,7 @@ std::vector<Core> Search::cores(SearchResult& result) {
         last = core_of(layout);
         out.push_back({{}, bound_of(layout, run)});
       }
-      // Shared state of the optimizer, exchanged beside computing, comes first.
+      // Shared optimizer state with overlapped communication comes first.
       std::vector<Layout>& layouts = out.back().layouts;
       const bool likely = layout.zero_stage == 1 && layout.overlap;
       layouts.insert(likely ? layouts.begin() : layouts.end(), layout);
@@ -204,7 +205,7 @@ std::vector<Core> Search::cores(SearchResult& result) {
 
 double Search::own_bound(const Core& core, Worker& worker) const {
   Layout layout = core.layouts.front();
-  if (layout.data > 1 && !fixed_.zero) layout.zero_stage = 1;  // updates the least.
+  if (layout.data > 1 && !fixed_.zero) layout.zero_stage = 1;  // has the smallest update.
   const PlannedRun run = planned(layout);
   const double seconds =
       estimate_step(run, task_.cluster, task_.card, worker.times(run), true).seconds;
@@ -237,7 +238,7 @@ double Search::recompute_bound(const Layout& layout, Recompute kind, double shar
          static_cast<double>(layout.micro_batch_size * layout.data);
 }
 
-/// The optimizer's state of as little as a rank can have of it passes both ways once a step.
+/// The smallest possible share of the optimizer's state is copied in both directions once per step.
 double Search::offload_bound(const Layout& layout) const {
   constexpr double kBytes = 2 * 8;  // of fp32 main parameters and 16-bit moments, at least.
   const double parameters =
@@ -246,8 +247,8 @@ double Search::offload_bound(const Layout& layout) const {
          static_cast<double>(layout.global_batch_size());
 }
 
-/// The lightest recomputation of each kind that fits: less is computed again, so none of the others
-/// of its kind is faster.
+/// Adds the lightest recomputation of each kind that fits: it recomputes least, so no other of its
+/// kind is faster.
 void Search::add_recomputed(const Core& core, const Layout& layout, double limit, Worker& worker,
                             Outcome& out) const {
   if (fixed_.recompute) return;
@@ -373,7 +374,7 @@ void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, Sea
   ++result.costed;
   if (outcome.fits.empty()) ++result.no_room;
   if (outcome.missed_bytes) {
-    // The least over the room of those that could still be the fastest.
+    // The smallest excess of memory among those that could still be the fastest.
     const bool faster = found_.empty() || core.bound < seconds_per_sample(found_.front());
     if (faster && (!result.nearest_miss || *outcome.missed_bytes < result.nearest_miss->bytes)) {
       result.nearest_miss = {.layout = layout, .bytes = *outcome.missed_bytes};
@@ -386,7 +387,7 @@ void Search::merge(const Core& core, const Layout& layout, Outcome& outcome, Sea
   if (found_.size() > wanted_) found_.pop_back();
 }
 
-/// The best by the exact plan of every stage: those that do not fit by it go.
+/// Checks the best by the exact plan of every stage, and removes those that do not fit.
 void Search::verify_best(SearchResult& result) {
   for (Choice& choice : found_) {
     if (static_cast<int64_t>(result.best.size()) == task_.top) break;
@@ -417,7 +418,7 @@ SearchResult Search::run(bool all) {
     on_threads(count, [&](size_t i, Worker& worker) {
       batch[i].bound = std::max(batch[i].bound, own_bound(batch[i], worker));
     });
-    // The likely best of each core first: it makes most of the others needless.
+    // The likely best of each core first: this makes most of the others unnecessary.
     for (const bool likely : {true, false}) {
       std::vector<std::pair<const Core*, size_t>> layouts;
       for (const Core& core : batch)

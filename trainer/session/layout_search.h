@@ -1,7 +1,7 @@
-// The search for the layout whose step costs least time for a token: every layout is enumerated and
-// checked in the trainer's words, ordered by a time that it cannot beat, and costed in that order
-// until no other can be faster. Same command, same result, for any number of threads. Not here:
-// costing (layout_cost.h), printing (layout_report.h).
+// The search for the layout with the least time per token: every layout is enumerated and checked
+// by the trainer's own rules, ordered by a lower bound on its time, and costed in that order until
+// no other can be faster. The same command gives the same result for any number of threads. Not
+// here: costing (layout_cost.h), printing (layout_report.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -16,7 +16,7 @@
 
 namespace trainer {
 
-/// What is searched: a command without a layout.
+/// The task: a command without a layout.
 struct SearchTask {
   TrainConfig config;
   Given given;
@@ -24,47 +24,48 @@ struct SearchTask {
   Card card;
   int64_t vocab_size = 0;
   int64_t most_samples = 1;  ///< Of a step.
-  bool exactly = false;      ///< Each step has as many.
-  bool bf16 = false;         ///< Where the command names no precision.
-  bool as_given = false;     ///< Nothing is chosen: what the command says is costed.
-  int64_t top = 1;           ///< How many of the best are wanted.
+  bool exactly = false;      ///< Each step has exactly that many.
+  bool bf16 = false;         ///< If the command names no precision.
+  bool as_given = false;     ///< Choose nothing: cost the command's own layout.
+  int64_t top = 1;           ///< How many of the best layouts to return.
   int threads = 2;
 };
 
 /// A layout with its costs.
 struct Choice {
   Layout layout;
-  int64_t bytes = 0;  ///< Of the GPU that takes most.
+  int64_t bytes = 0;  ///< Of the GPU that uses most.
   StepReport report;
   int64_t train_iters = 0;
 };
 
-/// What of the layout is the command's.
+/// The parts of the layout that the command fixes.
 Fixed fixed_of(const SearchTask& task);
 
-/// What the search has found.
+/// The result of the search.
 struct SearchResult {
   std::vector<Choice> best;  ///< At most `top`, the fastest first.
   int64_t enumerated = 0, costed = 0;
-  int64_t slower_by_bound = 0;  ///< Not costed: no other recomputation makes them fast enough.
-  int64_t no_room = 0;          ///< Of those costed: and what makes them fit is of no use.
-  std::map<std::string, int64_t> refusals;  ///< The trainer's words, and how often.
+  int64_t slower_by_bound = 0;  ///< Not costed: too slow with any recomputation.
+  int64_t no_room = 0;          ///< Costed, but do not fit, or only with recomputation that is of
+                                ///< no use.
+  std::map<std::string, int64_t> refusals;  ///< The trainer's messages, with counts.
   /// The layout that would be fastest if it fitted.
   struct Miss {
     Layout layout;
     int64_t bytes = 0;
     double tokens_per_second = 0;
-    std::optional<Choice> fitting;  ///< The same with recomputation, where that fits.
+    std::optional<Choice> fitting;  ///< The same with recomputation, if that fits.
   };
   std::optional<Miss> nearest_miss;
-  double seconds = 0;  ///< That the search took.
+  double seconds = 0;  ///< Duration of the search.
 };
 
-/// Bytes that a run can have of the task's card.
+/// Bytes that a run can use on the task's card.
 int64_t room_of(const Card& card) noexcept;
 
-/// See the room card. Errors: cli::UsageError when nothing is enumerated, or the trainer refuses
-/// all, in its words.
+/// See the room card. Errors: cli::UsageError if nothing is enumerated, or the trainer refuses all,
+/// with its message.
 SearchResult search_layouts(const SearchTask& task);
 
 /// The same by costing everything: for tests.

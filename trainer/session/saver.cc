@@ -1,5 +1,5 @@
-// See saver.h. The thread touches the snapshot's bytes, the root folder and outcome_, and nothing
-// else; the other side touches those only after joining it.
+// See saver.h. The thread uses only the snapshot's bytes, the root folder and outcome_; others use
+// these only after joining it.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/saver.h"
@@ -36,7 +36,7 @@ void Saver::save(CheckpointMeta meta) {
   outcome_ = {meta_.state.iteration, {}, {}};
   try {
     thread_ = std::thread([this] { write(); });
-  } catch (const std::system_error&) {  // no thread can be had: training waits for this one.
+  } catch (const std::system_error&) {  // no thread is available: training waits for this save.
     write();
   }
 }

@@ -1,5 +1,5 @@
-// See snapshot.h. The copies run beside the next step, which changes nothing of this until its
-// update, and that waits for them.
+// See snapshot.h. The copies run during the next step, which does not change these tensors before
+// its update; the update waits for the copies.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/snapshot.h"
@@ -32,12 +32,12 @@ const char* safetensors_name(DType dtype) {
   }
 }
 
-// Reads one parameter's elements of this rank from `tensor` into a device tensor of either dtype.
+// Reads this rank's elements of one parameter into a device tensor of either dtype.
 class TensorLoader {
  public:
   TensorLoader(ops::Ops& ops, Checkpoint& checkpoint) : ops_(ops), checkpoint_(checkpoint) {}
 
-  // Elements `range` of the local parameter, which are all that `target` has.
+  // Loads elements `range` of the local parameter, which are all of `target`.
   void load(const TensorRecord& record, const LocalParam& param, const Range& range,
             const Tensor& target) {
     if (range.count == 0) return;
@@ -65,7 +65,7 @@ class TensorLoader {
     return out + ")";
   }
 
-  // The stored elements in the target's dtype, through fp32 where they differ.
+  // Converts the stored elements to the target's dtype, through fp32 if they differ.
   void upload(const std::string& stored, const Tensor& target, int64_t count) {
     if (stored != safetensors_name(target.dtype)) {
       converted_.resize(static_cast<size_t>(target.bytes()));
@@ -87,7 +87,7 @@ class TensorLoader {
   std::vector<std::byte> converted_;
 };
 
-/// The rows of a shared state: as many newest entries as both have, then zeros.
+/// The rows of a shared state: the newest entries that both have, then zeros.
 std::vector<float> shared_rows(Checkpoint& checkpoint, const TensorRecord& record,
                                int64_t columns) {
   const int64_t rows = record.shape[0], held = record.shape[1];
@@ -99,8 +99,8 @@ std::vector<float> shared_rows(Checkpoint& checkpoint, const TensorRecord& recor
   return to;
 }
 
-/// Scales of FP8, where the checkpoint has them for as many tensors; else the first step finds them
-/// anew.
+/// Loads FP8's scales, if the checkpoint has them for the same number of tensors; otherwise the
+/// first step computes them.
 void load_shared_state(Engine& engine, Checkpoint& checkpoint) {
   const std::vector<StateView> states = engine.shared_state();
   std::vector<const TensorRecord*> records;
@@ -141,11 +141,11 @@ Snapshot::Snapshot(Engine& engine, bool optimizer, bool ahead)
           [&ops = engine.ops(), bytes = needed_bytes()] { return ops.allocate_host(bytes); })) {}
 
 Snapshot::~Snapshot() {
-  // Deferred: no save has wanted it.
+  // Deferred: no save has used it.
   if (block_.wait_for(std::chrono::seconds(0)) == std::future_status::deferred) return;
   try {
     engine_.ops().release_host(block_.get());
-  } catch (...) {  // there was not so much memory: a save has said so, or none was begun
+  } catch (...) {  // there was not enough memory: a save has reported it, or none was started
   }
 }
 
@@ -226,7 +226,7 @@ std::vector<Piece> local_pieces(const LocalParam& param, const Range& range) {
       offsets[split] = part * (spec.shape[split] / parts) + param.first;
       piece = Piece::box(std::move(offsets), std::move(shape));
     }
-    // The parts lie one after the other; `range` counts through all of them.
+    // The parts are consecutive; `range` counts through all of them.
     const int64_t begin = part * piece.count;
     const int64_t first = std::max(range.first, begin);
     const int64_t end = std::min(range.first + range.count, begin + piece.count);

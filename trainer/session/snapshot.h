@@ -1,5 +1,5 @@
-// Between an engine and a checkpoint: the engine's tensors as pieces in host memory, and back. The
-// one place where device memory and checkpoint files meet; neither knows the other.
+// Between an engine and a checkpoint: copies the engine's tensors to pieces in host memory, and
+// back. The only code that uses both device memory and checkpoint files.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -15,26 +15,26 @@
 
 namespace trainer {
 
-/// A copy of what this rank saves of an engine's tensors in host memory, taken between two steps.
+/// A copy in host memory of the engine's tensors that this rank saves, taken between two steps.
 /// State: owns one host block, used by every take().
 class Snapshot {
  public:
-  /// Of parameters and, if asked, of what the optimizer keeps for them. With `ahead` a GPU's block
-  /// is made now, beside the first steps, since pinning it takes seconds; else at the first take().
+  /// Copies parameters and, if `optimizer`, the optimizer's state. With `ahead` a GPU's block is
+  /// allocated during the first steps, since pinning it takes seconds; else at the first take().
   Snapshot(Engine& engine, bool optimizer, bool ahead);
   ~Snapshot();
   Snapshot(const Snapshot&) = delete;
   Snapshot& operator=(const Snapshot&) = delete;
 
-  /// Queues the copies beside the next step's forward and backward; its update waits.
-  /// Done: the bytes of shards() are there when wait() has returned; steps queued later do not
+  /// Queues the copies, which run during the next step's forward and backward; its update waits.
+  /// Done: the bytes of shards() are valid when wait() has returned; steps queued later do not
   /// change them. Errors: DeviceError.
   void take();
 
-  /// Blocks until the copies are there; any thread may call it.
+  /// Blocks until the copies are done; any thread may call it.
   void wait() const;
 
-  /// The pieces, as a checkpoint takes them. Valid until the next take().
+  /// The pieces for a checkpoint. Valid until the next take().
   const std::vector<ShardSource>& shards() const noexcept { return shards_; }
 
  private:
@@ -54,14 +54,14 @@ class Snapshot {
 /// Elements `range` of a local parameter, in the order of local memory, as pieces of the whole.
 std::vector<Piece> local_pieces(const LocalParam& param, const Range& range);
 
-/// Fills what this rank keeps of an engine's parameters (main parameters, from whichever precision
-/// the checkpoint has) and, if asked, the optimizer's moments; model parameters follow. Reads no
-/// more than that, from whatever layout wrote it, and checks every block it reads. Every rank calls
+/// Loads this rank's part of an engine's parameters (main parameters, from whichever precision the
+/// checkpoint has) and, if `optimizer`, the optimizer's moments; model parameters follow. Reads
+/// only what is needed, from any layout, and verifies every block that it reads. Every rank calls
 /// it. Errors: indexed::FormatError naming file, tensor and why; then the engine's weights are
 /// undefined.
 void load_tensors(Engine& engine, Checkpoint& checkpoint, bool optimizer);
 
-/// Fills one tensor of any float dtype with a parameter's weights: the stored ones where they have
+/// Fills one tensor of any float dtype with a parameter's weights: the stored ones if they have
 /// that dtype, else the main ones, rounded. Waits. Errors: as load_tensors.
 void load_weight(ops::Ops& ops, Checkpoint& checkpoint, const LocalParam& param,
                  const Tensor& target);

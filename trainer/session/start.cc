@@ -1,5 +1,5 @@
-// What a run begins with: see find_start in training_loop.h. Everything that can be wrong between a
-// command line and a checkpoint is found here, before any memory is taken.
+// The checkpoint from which a run starts: see find_start in training_loop.h. Everything that can be
+// wrong between a command line and a checkpoint is found here, before any memory is allocated.
 // Source: Megatron-LM checkpointing.py (check_checkpoint_args) and optimizer_param_scheduler.py.
 //
 // SPDX-License-Identifier: MIT
@@ -21,7 +21,7 @@ using cli::concat;
 using cli::UsageError;
 using Record = std::map<std::string, std::string>;
 
-// Texts that are the same, or numbers that are: 5e+05 and 500000.0.
+// Whether two texts are equal, as text or as numbers: 5e+05 and 500000.0.
 bool same_value(const std::string& a, const std::string& b) {
   if (a == b) return true;
   double x = 0, y = 0;
@@ -31,7 +31,7 @@ bool same_value(const std::string& a, const std::string& b) {
          ends[1].ec == std::errc() && ends[1].ptr == b.data() + b.size() && x == y;
 }
 
-// A damaged checkpoint's error, with the previous whole one named.
+// Rethrows a damaged checkpoint's error, naming the previous undamaged one.
 [[noreturn]] void rethrow_with_offer(const std::string& path, const std::string& reason) {
   const size_t slash = path.find_last_of('/');
   const std::string root = slash == std::string::npos ? "." : path.substr(0, slash);
@@ -50,7 +50,7 @@ Checkpoint open_checkpoint(const std::string& path) {
   }
 }
 
-// What may differ between a run and the checkpoint it goes on from.
+// Checks what must not differ between a run and the checkpoint from which it resumes.
 void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::string& path) {
   static const std::set<std::string> kFree = {"hidden_dropout", "attention_dropout",
                                               "init_method_std", "vocab_size", "family"};
@@ -60,11 +60,11 @@ void check_model(const CheckpointMeta& meta, const ModelSpec& spec, const std::s
     const std::string& stored = found != meta.model.end() ? found->second : before.at(key);
     if (kFree.contains(key) || same_value(stored, value)) continue;
     throw UsageError(concat(path, ": the model's ", key, " is ", stored, ", this command's is ",
-                            value, ": say --use-checkpoint-args, or the same as the checkpoint"));
+                            value, ": give --use-checkpoint-args, or the same as the checkpoint"));
   }
 }
 
-// Megatron's rule: both must agree, unless the command says which of the two wins.
+// Megatron's rule: both must agree, unless the command says which of the two applies.
 void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSchedule& schedule,
                      const std::string& path) {
   if (config.override_opt_param_scheduler) return;
@@ -81,12 +81,12 @@ void settle_schedule(const TrainConfig& config, const CheckpointMeta& meta, LrSc
     const bool decay = flag == "start-weight-decay" || flag == "end-weight-decay";
     throw UsageError(concat(path, ": --", constant && decay ? "weight-decay" : flag, " is ", value,
                             ", this command's is ", now->second,
-                            ": say --override-opt_param-scheduler to take the command's, or "
+                            ": give --override-opt_param-scheduler to take the command's, or "
                             "--use-checkpoint-opt_param-scheduler to take the checkpoint's"));
   }
 }
 
-// Flags that decide which sample comes when.
+// Mentions changed flags that determine the order of samples.
 void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Console& console) {
   const auto differs = [&](const char* flag, const std::vector<std::string>& now) {
     const auto stored = meta.config.find(flag);
@@ -101,7 +101,7 @@ void note_order(const TrainConfig& config, const CheckpointMeta& meta, cli::Cons
   if (!config.split.empty()) differs("split", {config.split});
 }
 
-// Another optimizer has kept other things: nothing of them can stand in.
+// Another optimizer has another state, which cannot be used.
 void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, const ModelSpec& spec,
                      const std::string& path) {
   const OptimizerKind kind = config.derived.muon ? OptimizerKind::muon : OptimizerKind::adamw;
@@ -114,7 +114,7 @@ void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, cons
       if (!keeps(state, param) || meta.find(state.name, param.name) != nullptr) continue;
       throw UsageError(concat("--optimizer ", config.optimizer, ": ", path, " has no ", state.name,
                               " of ", param.name, ": ", writer,
-                              "; --no-load-optim takes its weights alone"));
+                              "; --no-load-optim takes only its weights"));
     }
   }
 }
@@ -169,7 +169,7 @@ Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& s
   check_model(meta, spec, *path);
   start.optimizer = !start.weights_only && !config.no_load_optim && meta.has_optimizer;
   if (!start.weights_only && !config.no_load_optim && !meta.has_optimizer) {
-    throw UsageError(concat(*path, ": has no optimizer: say --no-load-optim or --finetune"));
+    throw UsageError(concat(*path, ": has no optimizer: give --no-load-optim or --finetune"));
   }
   if (start.optimizer) check_optimizer(config, meta, spec, *path);
   if (start.optimizer) settle_schedule(config, meta, schedule, *path);

@@ -1,5 +1,5 @@
-// See stop.h. The handler only looks at the clock and stores numbers, so it is safe at any moment
-// of a step. A later signal means that somebody does not want to wait for the checkpoint.
+// See stop.h. The handler only reads the clock and stores numbers, so it is safe at any moment of a
+// step. A later signal means that the sender does not want to wait for the checkpoint.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/stop.h"
@@ -15,7 +15,7 @@
 namespace trainer {
 namespace {
 
-// Any thread may be the one that takes a signal.
+// Any thread may receive the signal.
 std::atomic<int> signal_seen = 0;
 std::atomic<int64_t> seen_at_ms = 0;  // 0: not yet.
 static_assert(decltype(signal_seen)::is_always_lock_free &&

@@ -1,5 +1,5 @@
-// StopRequest: everything that ends a run before its time, asked about between two steps: SIGTERM
-// and SIGUSR1, the deadline, the stop file. What is done about it is the training loop's business.
+// StopRequest: everything that ends a run early, checked between two steps: SIGTERM and SIGUSR1,
+// the deadline, the stop file. The training loop acts on it.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,20 +13,20 @@ namespace trainer {
 /// One for each process, since it owns the handlers of the two signals.
 class StopRequest {
  public:
-  /// What comes within this time of the first signal is the same request: timeout(1), slurmd and
-  /// systemd tell a whole group of processes, and a launcher among them tells its ranks again.
+  /// Signals within this time of the first one are the same request: timeout(1), slurmd and systemd
+  /// signal a whole group of processes, and a launcher among them signals its ranks again.
   static constexpr std::chrono::seconds kTogether{3};
 
   /// Catches SIGTERM and SIGUSR1 from now on; a later one of them ends the process at once.
   /// `deadline_mins` counts from now; `stop_file` may be empty.
   StopRequest(std::optional<double> deadline_mins, std::string stop_file);
-  /// The handlers stay: a first signal that comes while the process ends finds its work done.
+  /// The handlers stay installed, for a first signal that arrives while the process ends.
   ~StopRequest() = default;
   StopRequest(const StopRequest&) = delete;
   StopRequest& operator=(const StopRequest&) = delete;
 
-  /// Why to stop, for the log: "SIGTERM", "--exit-duration-in-mins 90", "stop file x"; nothing
-  /// while there is no reason. Cheap enough for every step: the file is looked for once a second.
+  /// Why to stop, for the log: "SIGTERM", "--exit-duration-in-mins 90", "stop file x"; nothing if
+  /// there is no reason. Cheap enough for every step: the file is checked once per second.
   std::optional<std::string> reason();
 
  private:

@@ -1,6 +1,6 @@
 // See training_loop.h. The device works on step k while the host reads the samples of step k + 1;
-// the host then waits for the result of k before it queues k + 1, which is what lets a bad step end
-// the run before anything is built on it.
+// the host then waits for the result of k before it queues k + 1, so that a bad step ends the run
+// before another step uses it.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/training_loop.h"
@@ -23,9 +23,9 @@ namespace {
 
 using cli::concat;
 
-// fp16 steps skipped one after the other at the lowest loss scale before the run is given up.
+// Consecutive fp16 steps skipped at the lowest loss scale after which the run fails.
 constexpr int64_t kMostSkipped = 20;
-// A wait that is over so soon found the device idle.
+// If a wait takes less than this, the device was already idle.
 constexpr std::chrono::microseconds kAtOnce{50};
 
 double wall_clock() {
@@ -39,8 +39,8 @@ double seconds_between(std::chrono::steady_clock::time_point from,
   return std::chrono::duration<double>(to - from).count();
 }
 
-// Sum of squares of all main parameters, and zeros among all gradients, of all ranks: on the host,
-// for two flags that ask for slow numbers.
+// Sum of squares of all main parameters, and number of zeros among all gradients, of all ranks:
+// computed on the host, for two flags, slowly.
 struct SlowNumbers {
   double squares = 0;
   int64_t zeros = 0;
@@ -54,7 +54,7 @@ SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
     engine.ops().wait(engine.ops().mark());
   };
   for (const ParamView& view : engine.parameters()) {
-    // What a rank saves is what it counts: each element of the model once.
+    // A rank counts what it saves, so that each element of the model counts once.
     if (view.saved.count == 0) continue;
     const auto counted = [&](const Tensor& kept) {
       return kept.flat().slice(view.saved.first - view.kept.first, view.saved.count);
@@ -76,7 +76,7 @@ SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
       }
     }
   }
-  // Counts travel as two fp32 numbers, each of which holds 24 bits.
+  // Counts are sent as two fp32 numbers, each of which represents 24 bits.
   constexpr int64_t kHalf = int64_t{1} << 20;
   std::array<float, 3> sums = {static_cast<float>(out.squares),
                                static_cast<float>(out.zeros / kHalf),
@@ -135,7 +135,7 @@ void TrainingLoop::begin(Start start) {
     return;
   }
   Checkpoint& checkpoint = *start.checkpoint;
-  engine.initialise();  // what is not loaded is then what a fresh run has.
+  engine.initialise();  // anything that is not loaded then has the values of a new run.
   try {
     load_tensors(engine, checkpoint, start.optimizer);
   } catch (const indexed::FormatError& error) {
@@ -153,7 +153,8 @@ void TrainingLoop::begin(Start start) {
   }
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
   if (same_folder(checkpoint.path(), folder) && !start.weights_only) {
-    // A kill between a folder's name and its tracker leaves it saved but not named.
+    // A kill between renaming a folder and updating the tracker leaves a checkpoint that the
+    // tracker does not name.
     unnamed_ = tracked_iteration(parts_.config.save) != state_.iteration;
     if (!unnamed_) saved_iteration_ = state_.iteration;
   }
@@ -179,8 +180,8 @@ std::unique_ptr<BatchLoader> TrainingLoop::loader(int64_t split) const {
                          .sliding_window = parts_.spec.sliding_window});
 }
 
-// A blend without weights has as many samples as its datasets, whatever the run asks for: said now,
-// not when they run out.
+// A blend without weights has as many samples as its datasets, whatever the run needs: this is
+// reported now, not when they run out.
 void TrainingLoop::check_samples() const {
   const std::array<int64_t, 3> wanted = requested_samples(parts_.config);
   const auto check = [&](const BatchLoader* loader, int64_t needed, const char* what) {
@@ -213,7 +214,7 @@ double TrainingLoop::fill(const BatchLoader& loader, int64_t consumed, int64_t n
   if (!config.calculate_per_token_loss || !config.eod_mask_loss) return 1;
   const std::span<float> mask = host.loss_mask.first(
       static_cast<size_t>(num_microbatches * config.micro_batch_size * config.seq_length));
-  // Ranks of one data-parallel place have the same samples: the first of them speaks.
+  // Ranks with the same data-parallel rank have the same samples: only the first of them reports.
   const Topology& topology = parts_.engine.topology();
   const bool first = topology.tensor_rank == 0 && topology.first_stage();
   int64_t total = 0;
@@ -230,7 +231,7 @@ int TrainingLoop::run() {
   const int64_t last = config.derived.train_iters;
   while (true) {
     if (const std::optional<std::string> why = parts_.stop.reason()) return end_early(*why);
-    // Also the first thing of a run that was stopped in the middle of an evaluation.
+    // Also done first by a run that was stopped in the middle of an evaluation.
     if (state_.iteration > 0 && state_.iteration % config.eval_interval == 0 &&
         state_.evaluated_iteration != state_.iteration) {
       if (!evaluate(1, concat("iteration ", state_.iteration))) continue;
@@ -243,7 +244,7 @@ int TrainingLoop::run() {
     if (saver_) report_save(saver_->outcome());
     if (config.exit_interval && state_.iteration > first_iteration_ && state_.iteration < last &&
         state_.iteration % *config.exit_interval == 0) {
-      // Without --save the end after so many steps is all that was asked.
+      // Without --save only the end after this many steps was requested.
       if (!saver_) return end();
       return end_early(concat("--exit-interval ", *config.exit_interval));
     }
@@ -281,7 +282,7 @@ void TrainingLoop::step() {
   const Clock::time_point asked = Clock::now();
   const ops::StepState result = engine.result();
   const Clock::time_point end = Clock::now();
-  // A device that has ended its step while samples were still read has waited for them.
+  // If the device finished its step while samples were still being read, it has waited for them.
   if (end - asked < kAtOnce) data_wait += seconds_between(queued, filled);
   if (result.skip && !parts_.config.fp16) refuse_step(result, num_microbatches);
   if (!result.skip) state_.scheduled_samples += batch;
@@ -292,7 +293,7 @@ void TrainingLoop::step() {
   account(result, batch, learning_rate(schedule, state_.scheduled_samples));
 }
 
-// After the step: the run's numbers, and what is to be said about them.
+// After the step: updates the run's numbers and reports them.
 void TrainingLoop::account(const ops::StepState& result, int64_t batch, double lr) {
   const TrainConfig& config = parts_.config;
   state_.iteration += 1;
@@ -308,7 +309,7 @@ void TrainingLoop::account(const ops::StepState& result, int64_t batch, double l
       throw std::runtime_error(
           concat("step ", state_.iteration, ": ", kMostSkipped,
                  " steps in a row had gradients that are not finite, at loss scale ",
-                 result.used_loss_scale, ", which goes no lower"));
+                 result.used_loss_scale, ", the lowest allowed"));
     }
   } else {
     skipped_in_a_row_ = 0;
@@ -370,7 +371,7 @@ void TrainingLoop::log_interval(IterationRecord record) {
   clock_.restart();
 }
 
-// Under fp32 and bf16 nothing may overflow: the run stops, and says where to look.
+// In fp32 and bf16 nothing may overflow: the run stops, and says where to look.
 void TrainingLoop::refuse_step(const ops::StepState& result, int64_t num_microbatches) {
   const int64_t step = state_.iteration + 1;
   const std::vector<std::string> tensors = parts_.engine.nonfinite_gradients();
@@ -447,19 +448,19 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
   if (!parts_.job.speaks()) return;
   parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
                               " was not written",
-                              ending_ ? "" : "; training goes on, the next one will be tried"));
+                              ending_ ? "" : "; training continues, the next one will be tried"));
   metrics_->event("checkpoint not written", outcome->iteration, {{"error", outcome->error}});
 }
 
-// The last checkpoint of a run is tried once more: a disk that was full may have room again, the
-// run's own older checkpoint gone.
+// The last checkpoint of a run is tried once more: a full disk may have room again once the run's
+// own older checkpoint is removed.
 void TrainingLoop::complete_save() {
   if (!saver_) return;
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   ending_ = true;
   report_save(saver_->finish());
   parts_.stop.hear();
-  // Rank 0 knows; one that waited for it in vain may not.
+  // Rank 0 knows; a rank that waited for it in vain may not.
   save_failed_ = !parts_.job.exchange(save_failed_ ? "failed" : "").front().empty();
   if (!save_failed_ || saved_iteration_ != state_.iteration) return;
   saved_iteration_ = -1;
@@ -480,10 +481,10 @@ int TrainingLoop::end_early(const std::string& why) {
     return exit_status::kFailed;
   }
   const TrainConfig& config = parts_.config;
-  parts_.console.note(concat(
-      why, ": stopped after step ", state_.iteration, "; ",
-      repeatable(config) ? "the same command goes on from there"
-                         : concat("--load ", cli::shell_word(config.save), " goes on from there")));
+  parts_.console.note(concat(why, ": stopped after step ", state_.iteration, "; ",
+                             repeatable(config) ? "the same command continues from there"
+                                                : concat("--load ", cli::shell_word(config.save),
+                                                         " continues from there")));
   return exit_status::kResumable;
 }
 
@@ -496,7 +497,7 @@ int TrainingLoop::end() {
   metrics_->flush();
   if (save_failed_) return exit_status::kFailed;
   if (whole) return exit_status::kComplete;
-  // Only the last evaluation is missing: with a checkpoint the same command does it.
+  // Only the last evaluation is missing: with a checkpoint the same command will do it.
   if (saver_) return end_early(parts_.stop.reason().value_or("stopped"));
   parts_.console.note("the last evaluation was cut short by a request to stop");
   return exit_status::kComplete;

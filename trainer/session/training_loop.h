@@ -1,7 +1,7 @@
-// TrainingLoop: the run itself. From a checkpoint or drawn weights, step after step, with the log,
+// TrainingLoop: the run itself. From a checkpoint or initial weights, step by step, with the log,
 // evaluations, checkpoints and every way to end, in Megatron's order within a step: train, log,
 // evaluate, save, stop. Not here: choosing device and parts (trainer.cc), computing
-// (engine/engine.h), what lines look like (log/).
+// (engine/engine.h), the form of lines (log/).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -25,27 +25,27 @@
 
 namespace trainer {
 
-/// The checkpoint a run begins with, opened before any memory is taken.
+/// The checkpoint from which a run starts, opened before any memory is allocated.
 struct Start {
   std::optional<Checkpoint> checkpoint;
   bool weights_only = false;  ///< --finetune, --pretrained-checkpoint.
-  bool optimizer = true;      ///< moments and scaler are taken.
+  bool optimizer = true;      ///< load moments and scaler.
 };
 
-/// Gives `spec` what the checkpoint that the run begins with says and the command leaves open: the
-/// family, and the padded vocabulary, where the command's own differs only because padding depends
-/// on the number of tensor-parallel ranks.
+/// Sets fields of `spec` that the command leaves open from the run's starting checkpoint: the
+/// family, and the padded vocabulary, if the command's differs only because padding depends on the
+/// number of tensor-parallel ranks.
 /// Errors: indexed::FormatError for a damaged checkpoint.
 void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console);
 
-/// Finds what --load and --pretrained-checkpoint mean, checks that the model and the schedule are
-/// the same, and says what will happen.
-/// Errors: cli::UsageError for a model or schedule that differs; indexed::FormatError for a damaged
-/// checkpoint, with the previous whole one offered.
+/// Finds the checkpoint of --load or --pretrained-checkpoint, checks that the model and the
+/// schedule are the same, and prints what will happen. Errors: cli::UsageError for a model or
+/// schedule that differs; indexed::FormatError for a damaged checkpoint, naming the previous
+/// undamaged one.
 Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
                  cli::Console& console);
 
-/// What a loop works with; all outlive it.
+/// The parts that a loop uses; all outlive it.
 struct LoopParts {
   const TrainConfig& config;
   const ModelSpec& spec;
@@ -59,16 +59,16 @@ struct LoopParts {
   LogFile& out;  ///< Standard output: it may be a file on a full disk.
 };
 
-/// State: one thread. Owns the logs, the loaders and the saver; the engine is only used.
+/// State: one thread. Owns the logs, the loaders and the saver, but not the engine.
 class TrainingLoop {
  public:
-  /// Loads `start` or draws weights; opens logs and the checkpoint folder.
+  /// Loads `start` or initialises weights; opens logs and the checkpoint folder.
   /// Errors: indexed::FormatError for a damaged checkpoint or too few samples; std::system_error.
   TrainingLoop(LoopParts parts, Start start);
 
-  /// Trains to the end or to the first reason to stop. Returns the exit status.
-  /// Errors: std::runtime_error "step N: ..." when gradients are not finite and that is no matter
-  /// of loss scaling; nothing of that step was applied.
+  /// Trains to the end or to the first reason to stop. Returns the exit status. Errors:
+  /// std::runtime_error "step N: ..." if gradients are not finite and loss scaling does not handle
+  /// it; nothing of that step was applied.
   int run();
 
  private:
@@ -77,7 +77,7 @@ class TrainingLoop {
   void begin(Start start);
   void check_samples() const;
   std::unique_ptr<BatchLoader> loader(int64_t split) const;
-  /// Returns what the batch weighs beside others of an evaluation: 1, or the tokens that count.
+  /// Returns the batch's weight within an evaluation: 1, or the number of tokens that count.
   double fill(const BatchLoader& loader, int64_t consumed, int64_t num_microbatches);
   void step();
   void account(const ops::StepState& result, int64_t batch, double lr);
@@ -99,12 +99,12 @@ class TrainingLoop {
   std::unique_ptr<Metrics> metrics_;
   RunState state_;
   int64_t first_iteration_ = 0;  ///< done before this process.
-  int64_t filled_for_ = -1;      ///< consumed samples of the batch that lies ready; -1: none.
+  int64_t filled_for_ = -1;      ///< consumed samples of the prepared batch; -1: none.
   int64_t skipped_in_a_row_ = 0;
   IntervalClock clock_;           ///< of the interval, in this process.
   int64_t saved_iteration_ = -1;  ///< of the last save that was started.
   bool unnamed_ =
-      false;  ///< the checkpoint this run began with stands in --save without a tracker.
+      false;  ///< the checkpoint from which this run started is in --save without a tracker.
   bool save_failed_ = false;
   bool ending_ = false;  ///< No step follows.
 };

@@ -1,5 +1,5 @@
-// See vocabulary.h. Which reader a file wants is told by its name first and by its other half
-// second; contents are libtok's to judge.
+// See vocabulary.h. A file's reader is chosen by its name, then by its partner file; libtok checks
+// the contents.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/vocabulary.h"
@@ -35,7 +35,7 @@ tok::Tokenizer from_folder(const fs::path& folder) {
   if (!fs::exists(folder / "tokenizer.json") &&
       !(fs::exists(folder / "vocab.json") && fs::exists(folder / "merges.txt"))) {
     throw UsageError(
-        concat(folder.string(), ": no tokenizer.json there, nor vocab.json with merges.txt"));
+        concat(folder.string(), ": has neither tokenizer.json nor vocab.json with merges.txt"));
   }
   try {
     return tok::Tokenizer::from_folder(reader_of(folder));
@@ -48,8 +48,8 @@ tok::Tokenizer from_folder(const fs::path& folder) {
   }
 }
 
-// Whether the pair lies in a folder whose configuration counts too. With a type the two files are
-// read alone, as bpe-tokenize reads them.
+// Whether the pair is in a folder whose configuration is used too. With a type the two files are
+// read alone, as by bpe-tokenize.
 bool is_folders_pair(const TokenizerFiles& files) {
   const fs::path vocab(files.vocab_file), merges(files.merge_file);
   return files.type.empty() && vocab.filename() == "vocab.json" &&
@@ -72,7 +72,7 @@ std::string read_text_file(const std::string& path) {
 
 namespace {
 
-// What `make` returns, or its complaint about a file, under the name that the user gave it.
+// Returns the result of `make`, or rethrows its error with the name that the user gave the file.
 template <class Make>
 tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make make) {
   try {
@@ -89,7 +89,7 @@ tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make m
   }
 }
 
-// `alone`: whatever lies beside the file does not count.
+// `alone`: files beside it are ignored.
 tok::Tokenizer from_json(const std::string& path, bool alone) {
   if (!alone && fs::path(path).filename() == "tokenizer.json" && fs::exists(path))
     return from_folder(parent_of(path));
@@ -134,13 +134,13 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
   }
   if (name.ends_with("vocab.json"))
     throw UsageError(concat("--vocab-file ", files.vocab_file, " needs --merge-file"));
-  return from_json(files.vocab_file, files.type == "HFTokenizer");  // as bpe-tokenize
+  return from_json(files.vocab_file, files.type == "HFTokenizer");  // like bpe-tokenize
 }
 
 namespace {
 
-// The tokenizer that is named. Nothing for one that came with the checkpoint and is not supported:
-// then `vocabulary` gets the end-of-document id that its files state, and a note.
+// The named tokenizer. Nothing for an unsupported one that came with the checkpoint: then
+// `vocabulary` gets the end-of-document id from its files, and a note.
 std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabulary& vocabulary) {
   if (config.tokenizer_type == "NullTokenizer" && config.vocab_size) return std::nullopt;
   try {
@@ -196,7 +196,8 @@ void carry_tokenizer(const std::string& from, const std::string& to) {
   const fs::path source = fs::absolute(from).lexically_normal().parent_path() / "tokenizer";
   const fs::path target = fs::path(to) / "tokenizer";
   if (!fs::is_directory(source) || fs::exists(target)) return;
-  // Under another name until it is whole: a later run takes a folder of this name as it is.
+  // Under another name until it is complete, because a later run does not check a folder of this
+  // name.
   const fs::path unfinished = fs::path(to) / ".tokenizer.tmp";
   fs::remove_all(unfinished);
   fs::create_directories(unfinished);

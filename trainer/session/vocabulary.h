@@ -1,5 +1,5 @@
-// The tokenizer that flags, or a folder of tokenizer files, name; and what a run must know of it.
-// May include: libtok, config/. Files are read here, since libtok reads none.
+// The tokenizer that flags or a folder of tokenizer files give, and what a run needs from it. May
+// include: libtok, config/. Files are read here, since libtok reads none.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,7 +13,7 @@
 
 namespace trainer {
 
-/// All of a file. Errors: std::system_error.
+/// The content of a file. Errors: std::system_error.
 std::string read_text_file(const std::string& path);
 
 /// Files of a tokenizer; empty ones are not named.
@@ -25,26 +25,26 @@ struct TokenizerFiles {
   std::string type = {};  ///< --tokenizer-type.
 };
 
-/// Loads it; nothing where no file is named.
-/// Errors: std::system_error; tok::ParseError; cli::UsageError for files that do not go together.
+/// Loads it; nothing if no file is named. Errors: std::system_error; tok::ParseError;
+/// cli::UsageError for files that do not match.
 std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files);
 
 /// Ids and the end of a document.
 struct Vocabulary {
   int64_t vocab_size = 0;  ///< before padding.
   int64_t eod_id = -1;     ///< -1: not known.
-  std::string note = {};   ///< what the user should hear; empty: nothing.
+  std::string note = {};   ///< a message for the user; may be empty.
 };
 
 /// From --vocab-size and --eod-id, or the tokenizer that is named. NullTokenizer with --vocab-size
-/// opens no tokenizer. An unsupported one that came with the checkpoint is no error, since training
-/// reads ids and the checkpoint says how many there are: `note` names it.
-/// Errors: cli::UsageError where neither says enough for what is asked; as load_tokenizer.
+/// opens no tokenizer. An unsupported one that came with the checkpoint is not an error, since
+/// training reads ids and the checkpoint says how many there are: `note` names it. Errors:
+/// cli::UsageError if neither gives enough for what is needed; as load_tokenizer.
 Vocabulary find_vocabulary(const TrainConfig& config);
 
 /// Copies the folder "tokenizer" beside the checkpoint `from` (ROOT/iter_0000000), which a
-/// conversion left in ROOT, to the root folder `to`: the trained model is then exported with the
-/// tokenizer files and ids that it came with. Does nothing where ROOT has none, or `to` has one.
+/// conversion left in ROOT, to the root folder `to`: the trained model is then exported with its
+/// original tokenizer files and ids. Does nothing if ROOT has none, or `to` has one.
 /// Errors: std::system_error.
 void carry_tokenizer(const std::string& from, const std::string& to);
 

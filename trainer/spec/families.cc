@@ -66,7 +66,7 @@ Names with(Names names, std::initializer_list<std::string_view> more) {
 }
 
 std::vector<ModelFamily> make_families() {
-  // GPT-2, OPT and GPT-NeoX always have biases; those that a model lacks are written as zeros.
+  // GPT-2, OPT and GPT-NeoX always have biases; biases that a model lacks are written as zeros.
   const Names biases = {"linear_bias", "qkv_bias", "attention_bias", "mlp_bias"};
   const Names like_llama = {"rotary_base",
                             "rotary_interpolation",
@@ -89,21 +89,21 @@ std::vector<ModelFamily> make_families() {
           family("qwen3", qwen3(), with(with_heads, {"norm_epsilon", "attention_bias"}))};
 }
 
-/// Fields that are every model's own. All others decide how it computes: one that is new here keeps
-/// a model out of every family that does not name it as free.
+/// Fields in which models of every family differ. All others change how a model computes: a new one
+/// keeps a model out of every family that does not list it as free.
 constexpr std::string_view kOwn[] = {
     "family",         "num_layers",        "hidden_size",     "ffn_hidden_size",
     "vocab_size",     "padded_vocab_size", "tied_embeddings", "num_attention_heads",
     "hidden_dropout", "attention_dropout", "init_method_std", "max_position_embeddings"};
 
-/// What a field says nothing without.
+/// Whether a field has no effect without another one.
 bool idle(std::string_view field, const ModelSpec& spec) {
   if (field.starts_with("rotary_") && spec.position != Position::rotary) return true;
   return field.starts_with("rotary_") && field != "rotary_scaling" && field != "rotary_percent" &&
          field != "rotary_base" && field != "rotary_interpolation" && !spec.rotary_scaling;
 }
 
-/// The family's value of a field for a model of these sizes.
+/// The family's values for a model of these sizes.
 ModelSpec wanted(const ModelSpec& spec, const ModelFamily& family) {
   ModelSpec out = family.defaults;
   out.num_query_groups = spec.num_attention_heads;
@@ -120,7 +120,7 @@ bool fits(const ModelField& field, const ModelSpec& spec, const ModelFamily& fam
   return free || idle(field.name, spec) || same_field(field, spec, want);
 }
 
-/// The flag that gives a field the value of `want`; empty where there is none.
+/// The flag that gives a field the value of `want`; empty if there is none.
 std::string flag_for(const ModelField& field, const ModelSpec& want) {
   const std::string value = field_text(field, want, true), flag = "--" + field.flag();
   if (value == "true") return "with " + flag;

@@ -63,7 +63,7 @@ constexpr ModelField kFields[] = {
     {"init_method_std", &M::init_method_std, "init_method_std", "initializer_range"},
 };
 
-// By the number of the value.
+// By the enumeration's values.
 constexpr FieldWord kNorms[] = {{"layernorm", "LayerNorm"}, {"rmsnorm", "RMSNorm"}};
 constexpr FieldWord kPositions[] = {
     {"learned", "learned_absolute"}, {"rotary", "rope"}, {"none", "none"}};

@@ -112,6 +112,28 @@ TEST(ParseArguments, RequiredFlags) {
   EXPECT_NO_THROW(check_required(whole.rows, whole.parsed));
 }
 
+TEST(ParseArguments, AllMissingFlagsAreNamedAtOnce) {
+  Reading reading({"--workers", "3"});
+  for (Row& row : reading.rows) row.required = row.required || row.name == "dtype";
+  EXPECT_THAT(
+      [&] { check_required(reading.rows, reading.parsed); },
+      testing::ThrowsMessage<UsageError>("missing are --output-prefix PREFIX, --dtype TYPE"));
+}
+
+TEST(ParseArguments, SomeFlagsAddUpUseByUse) {
+  Sample options;
+  std::vector<Row> rows = bind_rows(sample_table(), options);
+  for (Row& row : rows) {
+    if (row.name != "json-keys") continue;
+    row.arity = Arity::one;
+    row.adds_up = true;
+  }
+  const std::vector<std::string> words = {"--json-keys", "a", "file", "--json-keys=b"};
+  const Parsed parsed = parse_arguments(rows, words);
+  EXPECT_THAT(options.keys, ElementsAre("a", "b"));
+  EXPECT_THAT(parsed.operands, ElementsAre("file"));
+}
+
 struct Outer {
   Sample inner;
   int64_t other = 1;
@@ -215,12 +237,25 @@ TEST(Text, OneLineShowsWhatItSays) {
   EXPECT_EQ(one_line("\xe2\x80\xa8|\xe2\x80\xae|\xe2\x81\xa6"), "\\u2028|\\u202e|\\u2066");
   EXPECT_EQ(one_line("\xe2\x80\xa6\xe2\x81\xaa"), "\xe2\x80\xa6\xe2\x81\xaa");
   EXPECT_EQ(quote("\xe2\x80\xae"), "\"\\u202e\"");
+  // The first and last code points of each length, and one beyond: no second form of a character,
+  // no surrogate, nothing above U+10FFFF.
+  for (const char* shown : {"\xc2\xa0", "\xdf\xbf", "\xe0\xa0\x80", "\xed\x9f\xbf", "\xee\x80\x80",
+                            "\xf0\x90\x80\x80", "\xf4\x8f\xbf\xbf"})
+    EXPECT_EQ(one_line(shown), shown);
+  EXPECT_EQ(one_line("\xe0\x9f\xbf"), "\\xe0\\x9f\\xbf");
+  EXPECT_EQ(one_line("\xed\xa0\x80"), "\\xed\\xa0\\x80");
+  EXPECT_EQ(one_line("\xf0\x8f\xbf\xbf"), "\\xf0\\x8f\\xbf\\xbf");
+  EXPECT_EQ(one_line("\xf4\x90\x80\x80"), "\\xf4\\x90\\x80\\x80");
 }
 
 TEST(Text, NumbersAndQuotes) {
   EXPECT_EQ(with_commas(90114), "90,114");
   EXPECT_EQ(with_commas(-1000), "-1,000");
   EXPECT_EQ(with_commas(999), "999");
+  EXPECT_EQ(readable_time(59.4), "59 s");
+  EXPECT_EQ(readable_time(59.5), "1 min 0 s");
+  EXPECT_EQ(readable_time(3599), "59 min 59 s");
+  EXPECT_EQ(readable_time(3600), "1 h 0 min");
   EXPECT_EQ(counted(1, "document"), "1 document");
   EXPECT_EQ(quote("a\"b\n\x01\xff\xc3\xa9"), "\"a\\\"b\\n\\x01\\xff\xc3\xa9\"");
   EXPECT_EQ(quote("abcdef", 3), "\"abc...\"");

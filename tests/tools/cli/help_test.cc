@@ -74,7 +74,7 @@ TEST(ManPage, Notation) {
       "two\n\nterm\n: what\n",
       "**--flag** *N*\n: Help.\n\n", "9.9");
   EXPECT_EQ(page,
-            ".TH SAMPLE\\-TOOL 1 \"\" \"gristmill 9.9\"\n.SH NAME\n.PP\n"
+            ".TH SAMPLE\\-TOOL 1 \"\" \"gristmill 9.9\"\n.nh\n.SH NAME\n.PP\n"
             "sample\\-tool \\- does \\fInothing\\fR at \\fBall\\fR\n.SH OPTIONS\n.TP\n"
             "\\fB\\-\\-flag\\fR \\fIN\\fR\nHelp.\n.SH EXAMPLES\n.PP\n.RS 4\n.nf\n$ a "
             "\\e\n\\&.b\n.fi\n.RE\n"

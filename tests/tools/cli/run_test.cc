@@ -15,6 +15,7 @@
 #include <sys/ioctl.h>
 #include <unistd.h>
 
+#include "tests/own.h"
 #include "tests/tools/cli/sample_flags.h"
 
 namespace cli {
@@ -92,7 +93,8 @@ TEST(Run, FlagsWithoutEffectAreSaidOnceUnlessQuiet) {
 }
 
 TEST(Run, ConfigFileThenCommandLine) {
-  const std::string path = testing::TempDir() + "/cli_run_test.toml";
+  const tests::OwnFolder folder;
+  const std::string path = folder / "run.toml";
   std::FILE* file = std::fopen(path.c_str(), "w");
   std::fputs("workers = 5\noutput_prefix = \"p\"\nrate = 0.125\n", file);
   std::fclose(file);
@@ -166,6 +168,14 @@ std::string drawn(int columns, const std::vector<ProgressState>& states) {
     console.note("a closing line");
   }
   return terminal.text();
+}
+
+TEST(Progress, ADumbTerminalGetsNoEscapes) {
+  setenv("TERM", "dumb", 1);
+  const std::string text = drawn(80, {{.done = 10, .total = 100}});
+  unsetenv("TERM");
+  EXPECT_EQ(text, "sample-tool: a closing line\r\n");
+  EXPECT_THAT(drawn(80, {{.done = 10, .total = 100}}), HasSubstr("\x1b[K"));
 }
 
 TEST(Run, ProgressIsOneLineOfATerminal) {

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests of cleaning: what each step changes and, as much, what it leaves alone.
+// Tests of cleaning: what each step changes and, just as important, what it leaves alone.
 // Expected texts are written out; the mojibake cases are built by misreading real text.
 #include "tools/extract/clean.h"
 

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests of writing text: escapes byte for byte, the set of hashes, files that are whole or not
-// there. What a zstd frame holds is read back by the library itself.
+// Tests of writing text: escapes byte for byte, the set of hashes, files that are complete or
+// absent. What a zstd frame holds is read back by the library itself.
 #include "tools/extract/text_output.h"
 
 #include <cstdio>
@@ -78,7 +78,7 @@ TEST(Hash, DiffersWhereTextsDo) {
     add(text);
   }
   EXPECT_EQ(seen.size(), texts);
-  // Each half alone tells texts apart as well, so neither leans on the other.
+  // Each half alone distinguishes texts, too, so they are independent.
   std::set<uint64_t> low;
   std::set<uint64_t> high;
   for (const auto& [l, h] : seen) low.insert(l), high.insert(h);

@@ -105,12 +105,31 @@ TEST(Bzip2Blocks, DamageIsNamed) {
     const size_t bit = random() % (flipped.size() * 8);
     flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << bit % 8);
     try {
-      // The bits that pad the last byte carry nothing; any other must be seen.
+      // The bits that pad the last byte mean nothing; a change of any other bit must be detected.
       EXPECT_EQ(decoded(flipped, 4096), text) << bit;
       EXPECT_EQ(bit / 8, flipped.size() - 1);
     } catch (const Bzip2Error& error) {
       EXPECT_THAT(error.what(), testing::StartsWith("byte "));
     }
+  }
+}
+
+// The sum over all blocks stands behind the last: each of its bits is held to the blocks' own sums.
+TEST(Bzip2Blocks, EveryBitOfTheCombinedSumIsSeen) {
+  const std::string text = noise(250000, 3);  // three blocks
+  const std::string input = compressed(text);
+  const auto bit_of = [&](size_t i) { return input[i / 8] >> (7 - i % 8) & 1; };
+  size_t end = input.size() * 8;  // behind the sum: at most seven bits of nothing follow
+  const auto ends_stream = [&](size_t at) {
+    uint64_t mark = 0;
+    for (size_t i = 0; i < 48; ++i) mark = mark << 1 | static_cast<uint64_t>(bit_of(at + i));
+    return mark == 0x177245385090;
+  };
+  while (!ends_stream(end - 80)) ASSERT_GT(--end, input.size() * 8 - 8);
+  for (size_t bit = end - 32; bit < end; ++bit) {
+    std::string flipped = input;
+    flipped[bit / 8] = static_cast<char>(flipped[bit / 8] ^ 1 << (7 - bit % 8));
+    EXPECT_THROW(decoded(flipped, 4096), Bzip2Error) << bit;
   }
 }
 
@@ -206,7 +225,7 @@ TEST(Bzip2Blocks, WhatStandsBehindAnEndIsNotLost) {
   block.bits = packed.substr(4) + "more";
   block.num_bits = static_cast<int64_t>(block.bits.size()) * 8;
   EXPECT_FALSE(decode_block(block).ok);
-  // Garbage and another stream follow; the first one's sum is not looked at inside a range.
+  // Garbage and another stream follow; the first one's sum is not checked inside a range.
   Bzip2Splitter splitter;
   splitter.start_inside(0);
   Bzip2Joiner joiner;
@@ -235,7 +254,7 @@ struct Bits {
 };
 
 // Makes blocks that no compressor makes: bytes in any order, any origin, any codes and selectors,
-// good ones as a rule.
+// mostly valid.
 class Crafter {
  public:
   explicit Crafter(unsigned seed) : random_(seed) {}
@@ -358,7 +377,7 @@ uint32_t sum_of(std::string_view bytes) {
   return ~sum;
 }
 
-// What libbz2 makes of a block whatever its sum is.
+// What libbz2 decodes from a block, whatever its sum is.
 std::string unchecked(const Bzip2Block& block) {
   std::string packed = std::string("BZh") + block.level + block.bits + std::string(32, '\0');
   std::string out, portion(4096, '\0');
@@ -377,8 +396,8 @@ std::string unchecked(const Bzip2Block& block) {
   return out;
 }
 
-// Each block is given the sum of what libbz2 makes of it, then that of what our decoder makes of
-// it, so that nothing is refused or hidden by the sum alone.
+// Each block gets the sum of what libbz2 decodes from it, then of what our decoder does, so that
+// the sum alone neither refuses nor hides anything.
 TEST(Bzip2Blocks, OwnDecoderEqualsLibbz2OnCraftedBlocks) {
   constexpr int kBlocks = rounds(1500);
   Crafter crafter(19);
@@ -410,7 +429,7 @@ TEST(Bzip2Blocks, OwnDecoderEqualsLibbz2OnCraftedBlocks) {
   EXPECT_LT(only_libbz2, taken / 10);  // randomised ones, codes that bits do not tell apart
 }
 
-// The sum catches nearly all damage, so what comes before it is compared without.
+// The sum catches nearly all damage, so the checks before it are compared without it.
 TEST(Bzip2Blocks, SymbolReadersAgreeOnDamage) {
   std::mt19937 random(13);
   std::string text = noise(3000, 3) + std::string(500, 'z');
@@ -446,7 +465,9 @@ TEST(Bzip2Blocks, LimitIsOfWhatIsUnpacked) {
   const Bzip2Block block = blocks_of(compressed(std::string(5000000, 'a'), 9)).at(0);
   Bzip2Decoder decoder;
   EXPECT_TRUE(decode_block(block, 4000000, decoder).over_limit);
+  EXPECT_TRUE(decode_block(block, 4999999, decoder).over_limit);
   EXPECT_TRUE(decode_block(block, 5000000, decoder).ok);
+  EXPECT_TRUE(decode_block(block, 5000001, decoder).ok);
   EXPECT_TRUE(decode_block(block, 4000000).over_limit);
 }
 

@@ -107,8 +107,8 @@ TEST(ChunkReader, LeavesMostBytesUnread) {
   for (Chunk& chunk : chunks) ASSERT_TRUE(reader.next(chunk));
   Chunk none;
   EXPECT_FALSE(reader.next(none));
-  // What they hold is what the file holds when they are read, in any order: all but the last, which
-  // the end of the file cuts.
+  // Chunks are loaded in any order, with what the file contains at that time. Only the last, which
+  // the end of the file cuts, has been read before.
   const int fd = open(file.path.c_str(), O_WRONLY);
   for (size_t i = 0; i < text.size(); i += 100)
     ASSERT_EQ(pwrite(fd, "y", 1, static_cast<off_t>(i)), 1);

@@ -109,6 +109,20 @@ TEST_P(Packed, BombsStopAtTheLimit) {
   EXPECT_EQ(read_all(file.path).size(), size_t{8} << 20);
 }
 
+// Without a ratio the allowance alone counts: to the byte.
+TEST_P(Packed, TheLimitIsExact) {
+  constexpr int64_t kSize = 1000;
+  const TestFile file(pack(GetParam(), std::string(kSize, 'x')));
+  for (const int64_t more : {-1, 0, 1}) {
+    const std::string error = error_of(file.path, {.ratio = 0, .allowance = kSize + more});
+    if (more < 0) {
+      EXPECT_THAT(error, HasSubstr("unpacks to more than 0 times its size"));
+    } else {
+      EXPECT_EQ(error, "no error") << more;
+    }
+  }
+}
+
 std::string kind_name(const testing::TestParamInfo<Kind>& info) {
   return std::string(name_of(info.param));
 }
@@ -121,7 +135,7 @@ INSTANTIATE_TEST_SUITE_P(Kinds, Packed,
                          testing::Values(Kind::gzip, Kind::bzip2, Kind::xz, Kind::zstd), kind_name);
 
 TEST(Input, PlainTextThatLooksAlmostPacked) {
-  for (const char* text : {"", "B", "BZh9 is text", "(\xb5", "P"}) {
+  for (const char* text : {"", "B", "BZh9 is text", "(\xb5", "P", "A*M\x18 is text"}) {
     EXPECT_EQ(read_all(TestFile(text).path), text);
   }
 }

@@ -77,7 +77,7 @@ inline std::string pack(Kind kind, std::string_view text) {
   return std::string(text);
 }
 
-/// A file of a test, gone with it.
+/// A file of a test, removed at its end.
 class TestFile {
  public:
   explicit TestFile(std::string_view bytes)

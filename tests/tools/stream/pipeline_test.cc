@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Tests of the ordered pipeline: order, bounds, and which of several failures is told.
+// Tests of the ordered pipeline: order, bounds, and which of several failures is reported.
 #include "tools/stream/pipeline.h"
 
 #include <atomic>
@@ -134,7 +134,8 @@ TEST_P(Ordered, ThreadsWithoutWorkSleep) {
   run_ordered<Item>(
       GetParam(), [&](Item&) { return next++ < 100; }, [](Item&, int64_t) {},
       [](Item&) { std::this_thread::sleep_for(std::chrono::milliseconds(5)); });
-  // The sink sleeps for half a second; a thread that waits awake would take that of a processor.
+  // The sink sleeps for half a second; a thread that waited actively would use that much processor
+  // time.
   EXPECT_LT(processor_seconds() - before, 0.25);
 }
 

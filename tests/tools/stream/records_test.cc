@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Tests of records: the fast way and the law agree, refusals name their place, and the policy
-// counts.
+// Tests of records: the fast reader and the reference agree, refusals name their place, and the
+// policy counts.
 #include "tools/stream/records.h"
 
 #include <algorithm>
@@ -102,13 +102,19 @@ TEST(Json, RefusalsNameThePlace) {
   refused("[1]",
           "!2:13 malformed JSON: found \"[\", expected a JSON object "
           "(a file that is one JSON array: --input-format array)");
-  refused("{\"other\":\"a\"}", "!2:13 key \"text\" is missing");
+  refused("{\"other\":\"a\"}", "!2:13 key \"text\" is missing: there are \"other\"");
+  refused("{}", "!2:13 key \"text\" is missing: the object is empty");
+  refused("{\"a\\\"\":{\"text\":[1,{\"b\":2}]},\"c\":\"d, e\",\"e\":[\"f\"]}",
+          "!2:13 key \"text\" is missing: there are \"a\\\\\\\"\", \"c\", \"e\"");
   refused("{\"text\":3}", "!2:21 key \"text\" is a number, expected a string or a list of strings");
   refused("{\"text\":null}", "!2:21 key \"text\" is null, expected a string or a list of strings");
   refused(
       "{\"text\":[\"a\",1]}",
       "!2:26 key \"text\" has an item that is no string, expected a string or a list of strings");
   refused("{\"text\":\"a\xff\"}", "!2:23 byte \"\\xff\" is not UTF-8");
+  EXPECT_THAT(read_json("{\"text\":\"\\ud7ff\\ue000\\uffff\\ud800\\udc00\\udbff\\udfff\"}\n"),
+              testing::Contains(testing::HasSubstr(
+                  "\xed\x9f\xbf\xee\x80\x80\xef\xbf\xbf\xf0\x90\x80\x80\xf4\x8f\xbf\xbf")));
   refused("{\"text\":\"a\\ud800b\"}",
           "!2:23 lone surrogate \\ud800 in key \"text\": no character, it has no UTF-8 form");
   refused("{\"text\":\"\\udc00\\ud83d\"}",
@@ -180,8 +186,8 @@ std::string random_string(std::mt19937& random) {
   return out + "\"";
 }
 
-/// Random lines through this reader and through simdjson's: what simdjson takes is taken, with the
-/// same texts; what is taken beside that would need numbers beyond 64 bits, and none has them.
+/// Random lines through this reader and through simdjson's: what simdjson accepts is accepted, with
+/// the same texts. Only numbers beyond 64 bits could be accepted in addition, and no line has them.
 TEST(Json, ReaderAndSimdjsonAgreeOnRandomLines) {
   std::mt19937 random(11);
   const std::vector<std::string> keys = {"a", "b"};
@@ -235,8 +241,8 @@ std::vector<std::string> good_then_bad(std::vector<std::string> read) {
   return read;
 }
 
-/// Good records and then complaints, read with a blank before each line, which no head has; places
-/// are those without the blanks.
+/// Good records and then errors, read with a blank before each line, so that no line takes the fast
+/// start; places are given as without the blanks.
 std::vector<std::string> read_without_heads(std::string_view text) {
   std::string blanks;
   std::vector<size_t> begins;
@@ -254,15 +260,15 @@ std::vector<std::string> read_without_heads(std::string_view text) {
     const size_t line = std::stoul(one.substr(1));
     const size_t colon = one.find(':');
     const size_t place = std::stoul(one.substr(colon + 1)) - line;
-    // Of the record as a whole it was that of the blank.
+    // For errors of the whole record the place was that of the blank.
     one = "!" + std::to_string(line) + ":" + std::to_string(std::max(place, begins[line - 1] + 1)) +
           one.substr(one.find(' '));
   }
   return out;
 }
 
-/// Lines that open with the wanted key, whole or cut off anywhere, are read as any others, wherever
-/// chunks end.
+/// Lines that open with the wanted key, whole or cut off anywhere, are read like all others,
+/// wherever chunks end.
 TEST(Json, HeadsChangeNothing) {
   std::mt19937 random(17);
   const std::vector<std::string> openings = {
@@ -320,11 +326,11 @@ TEST(Json, BadUtf8Anywhere) {
   }
 }
 
-/// A key that JSON cannot have as it stands is found all the same.
+/// A key that JSON cannot contain without escapes is found, too.
 TEST(Json, KeysWithEscapes) {
   EXPECT_THAT(read_text(Format::json, {"a\"\n"}, "{\"a\\\"\\n\": \"b\"}\n"), ElementsAre("b|/"));
   EXPECT_THAT(read_text(Format::json, {"a\\n"}, "{\"a\\n\": \"b\"}\n"),
-              ElementsAre("!1:1 key \"a\\\\n\" is missing"));
+              ElementsAre("!1:1 key \"a\\\\n\" is missing: there are \"a\\\\n\""));
   EXPECT_THAT(read_text(Format::json, {""}, "{\"\": \"b\"}\n"), ElementsAre("b|/"));
 }
 
@@ -338,7 +344,7 @@ TEST(Plain, LinesNulAndWholeFiles) {
               ElementsAre("a|/", "!2:4 byte \"\\xed\" is not UTF-8"));
 }
 
-/// Looking for the end of the chunk from each of its lines again would take an hour here.
+/// Searching for the end of the chunk again from each line would take an hour here.
 TEST(Plain, LinesThatEndInCarriageReturnsAlone) {
   constexpr int64_t kLines = int64_t{2} << 20;
   std::string text;
@@ -408,7 +414,7 @@ TEST_F(Policy, Stop) {
 TEST_F(Policy, SkipAndQuarantine) {
   const std::string expected =
       "tool: in:2:25: key \"text\" is a number, expected a string or a list of strings\n"
-      "tool: in:4:29: key \"text\" is missing\n"
+      "tool: in:4:29: key \"text\" is missing: there are \"x\"\n"
       "tool: in:6:260: malformed JSON: the line ends, expected a value\n"
       "tool: skipped 3 of 5 documents: 1 malformed JSON, 1 missing key, 1 wrong type\n";
   EXPECT_EQ(run({.on_error = "skip"}, bad_), expected);
@@ -420,7 +426,7 @@ TEST_F(Policy, SkipAndQuarantine) {
 TEST_F(Policy, LongRecords) {
   EXPECT_EQ(run({.on_error = "quarantine"}, bad_, 100),
             "tool: in:2:25: key \"text\" is a number, expected a string or a list of strings\n"
-            "tool: in:4:29: key \"text\" is missing\n"
+            "tool: in:4:29: key \"text\" is missing: there are \"x\"\n"
             "tool: in:5:37: the record is longer than 100 bytes: shorten it or raise --max-line\n"
             "tool: in:6:260: malformed JSON: the line ends, expected a value\n"
             "tool: skipped 4 of 5 documents: 1 malformed JSON, 1 missing key, 1 wrong type, 1 too "
@@ -439,6 +445,30 @@ TEST_F(Policy, Limits) {
   EXPECT_THAT(run({.on_error = "skip", .max_errors = "60%"}, bad_),
               testing::HasSubstr("skipped 3 of 5"));
   EXPECT_THROW(run({.quarantine = "x"}, bad_), cli::UsageError);
+}
+
+// A share is exact: 3 of 5 documents are 60%. It is judged before the end once 10,000 are known.
+TEST_F(Policy, SharesAreExact) {
+  const auto ends_well = [&](const std::string& share) {
+    return run({.on_error = "skip", .max_errors = share}, bad_).find("more than") ==
+           std::string::npos;
+  };
+  EXPECT_FALSE(ends_well("59.999%"));
+  EXPECT_TRUE(ends_well("60%"));
+  EXPECT_TRUE(ends_well("60.001%"));
+  EXPECT_TRUE(ends_well("100%"));
+  EXPECT_FALSE(ends_well("0%"));
+  const std::string good = "{\"text\":\"\"}\n", bad = "1\n";
+  const auto stops_at = [&](int good_ones) {
+    std::string input;
+    for (int i = 0; i < good_ones; ++i) input += good;
+    for (int i = 0; i < 200; ++i) input += bad;
+    const std::string said = run({.on_error = "skip", .max_errors = "1%"}, input);
+    const size_t at = said.rfind(" of ");
+    return said.substr(at, said.find(" documents", at) - at);
+  };
+  EXPECT_LT(stops_at(9900), " of 10,100") << "100 of 10,000 are one percent";
+  EXPECT_EQ(stops_at(9000), " of 9,200") << "below 10,000 documents the end judges";
 }
 
 }  // namespace

@@ -18,7 +18,7 @@ struct Made {
   std::vector<int32_t> sequences;
   std::vector<std::pair<int64_t, int64_t>> runs;
   std::vector<std::byte> bytes;
-  size_t most_held = 0;  ///< bytes that one hand-over took
+  size_t most_held = 0;  ///< most bytes passed on at once
   int64_t refused = 0;
 };
 
@@ -98,7 +98,7 @@ TEST(Encoder, RunsOfLines) {
 TEST(Encoder, RefusesWhatIsNoNumber) {
   for (const std::string_view bad : {"1 x", "1000", "1  2", "1 -2", " 1", "1\n2", "99999999999"}) {
     const Made made = encode({}, {{"1 2"}, {"3", bad, "4"}, {"5"}});
-    EXPECT_THAT(made.ids, ElementsAre(1, 2, 5)) << bad;  // nothing of the refused one is left
+    EXPECT_THAT(made.ids, ElementsAre(1, 2, 5)) << bad;  // nothing of the refused document is left
     EXPECT_EQ(made.refused, 1) << bad;
   }
 }
@@ -118,7 +118,7 @@ TEST(Encoder, HandsOverAheadWhatALongDocumentMakes) {
 std::vector<std::string> sentences(std::string_view text, bool keep_space) {
   SentenceSplitter splitter("english");
   std::vector<std::string> out;
-  for (int round = 0; round < 2; ++round) {  // a splitter serves many texts
+  for (int round = 0; round < 2; ++round) {  // one splitter for many texts
     out.clear();
     splitter.split(text, keep_space, [&](std::string_view one) { out.emplace_back(one); });
   }

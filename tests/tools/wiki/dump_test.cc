@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Exports cut into pages at every place, and exports that are wrong.
+// Exports split into pages at every position, and invalid exports.
 
 #include "tools/wiki/dump.h"
 
@@ -64,7 +64,7 @@ TEST(Dump, AnyPortionGivesTheSamePages) {
   }
 }
 
-// What is read quickly and what only expat may judge give the same.
+// The fast reader and expat give the same result.
 TEST(Dump, TextsOfEveryKind) {
   const auto page = [](const std::string& text) {
     return PageXml{"<page><title>T</title><ns>0</ns><id>1</id><revision><id>2</id>" + text +
@@ -95,7 +95,7 @@ TEST(Dump, TextsOfEveryKind) {
   }
 }
 
-// All that a page says, or why it is none.
+// All fields of a page, or why it is not one.
 std::string told(Page (*read)(const PageXml&), const PageXml& xml) {
   try {
     const Page page = read(xml);

@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Numbers in wikitext: templates that show them show the whole of them or nothing, and no
-// superscript, subscript or dropped template makes another number of one.
-// Expected texts: what the English Wikipedia shows, as docs/wiki-extract-differences.md writes it.
+// Numbers in wikitext: templates show a number completely or not at all, and no superscript,
+// subscript or dropped template turns a number into another. Expected texts: what the English
+// Wikipedia shows, as docs/wiki-extract-differences.md writes it.
 
 #include <gtest/gtest.h>
 
@@ -153,6 +153,9 @@ TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
       {"5{{unknown|6}}7", "5 7"},
       {"5{{unknown}} 7 a{{unknown}}7", "5 7 a7"},
       {"5[[File:x.png]]6 <s>5</s>6 <b>5</b>6", "5 6 5 6 56"},
+      {"a<s>5</s>b <s>5</s>", "a5b 5"},
+      {"{{font color|red|7}} {{fontcolor|red}}b", "7 b"},
+      {"x {{unknown}} .05 {{unknown}} .95 {{unknown}}.", "x .05 .95."},
       {"x{{convert|{{unknown}}|km}} {{convert|5|to|{{unknown}}|km}} {{frac|{{unknown}}|2}} "
        "{{US$|{{unknown}}}}",
        "x"},
@@ -166,7 +169,10 @@ TEST(Numbers, WhatIsIncompleteIsDroppedWhole) {
       {"x{{val|3|e={{unknown}}}} {{val|3|e={{nowrap|2{{#expr:1+2}}}}}}", "x"},
       {"x5{{frac|1{{unknown}}|2}} {{convert|5{{unknown}}|km}} {{US$|5{{unknown}}}}", "x"},
       {"x 1.5 × 10<sup>{{unknown|3}}</sup> y 1990<sup>{{unknown|3}}</sup>", "x y 1990"},
-      {"a {{nowrap|5{{unknown}}}} {{hlist|a|{{unknown}}|c}}", "a 5 a, c"},
+      {"a {{nowrap|5{{unknown}}}} {{hlist|a|{{unknown}}|c}}", "a a, c"},
+      {"{{nowrap|5{{efn|x}}}} {{small|5 {{unknown}}}} {{nowrap|{{unknown}}5}} b", "5 5 b"},
+      {"{{nowrap|a {{small|5{{unknown}}}} b}} {{hlist|5{{unknown}}|c}} {{nowrap|5{{{1}}}}} d",
+       "a b d"},
       {"x{{convert|10e3km|mi}} {{convert|5ft6in|cm}} {{convert|1.5e3|km}}", "x 1.5e3 kilometres"},
   });
   TemplateStore store;

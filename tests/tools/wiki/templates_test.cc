@@ -76,7 +76,7 @@ TEST(Templates, ParserFunctions) {
             "y|");
 }
 
-// Each limit alone: what is within it is shown, what is beyond shows nothing.
+// Each limit alone: what is within it is shown, what is beyond it gives nothing.
 TEST(Templates, WorkIsBounded) {
   EXPECT_EQ(expanded(times(20, "{{greet}}"), {.calls = 7}), times(7, "Hello nobody!"));
   EXPECT_EQ(expanded("{{loop}}{{greet}}", {.calls = 5000}).find("Hello"), std::string::npos);
@@ -97,12 +97,39 @@ TEST(Templates, WorkIsBounded) {
 
 TEST(Templates, WorkIsBoundedByDefault) {
   EXPECT_EQ(expanded("{{greet" + std::string(40000, '|') + "}}{{greet}}"),
-            "Hello !Hello nobody!");  // more parts than are told apart
+            "Hello !Hello nobody!");  // more parts than are distinguished
   const std::string open = times(100000, "{{greet ");
   EXPECT_EQ(expanded(open), open);
   const std::string nested = times(100000, "{{greet|") + times(100000, "}}");
   EXPECT_LE(expanded(nested).size(), nested.size() * 2);
   EXPECT_LE(expanded(times(3000, "{{bomb3}}.")).size(), (2U << 20) + 1000 + 3000);
+}
+
+// Forty calls inside one another are expanded, and the calls below stay as they stand.
+TEST(Templates, DepthIsExact) {
+  const auto chain = [](int calls) {
+    TemplateStore made;
+    for (int i = 1; i < calls; ++i)
+      made.add("Template:D" + std::to_string(i), "{{d" + std::to_string(i + 1) + "}}");
+    made.add("Template:D" + std::to_string(calls), "end");
+    return expand_templates("{{d1}}", made, {"Title", "Site"}, {});
+  };
+  EXPECT_EQ(chain(39), "end");
+  EXPECT_EQ(chain(40), "end");
+  EXPECT_EQ(chain(41), "{{d41}}");
+  EXPECT_EQ(chain(42), "{{d41}}");
+}
+
+// Three redirects behind one another are followed, a fourth is not.
+TEST(TemplateStore, ChainsOfRedirectsAreFollowedExactlySoFar) {
+  TemplateStore made;
+  made.add("Template:R0", "end");
+  for (int i = 1; i <= 5; ++i)
+    made.add_redirect("Template:R" + std::to_string(i), "Template:R" + std::to_string(i - 1));
+  for (int i = 0; i <= 5; ++i)
+    EXPECT_EQ(made.find("r" + std::to_string(i)).has_value(), i <= 3) << i;
+  made.add_redirect("Template:Ring", "Template:Ring");
+  EXPECT_FALSE(made.find("ring").has_value());
 }
 
 // Bodies that lie in the temporary file, and on both sides of its beginning, are found as those in

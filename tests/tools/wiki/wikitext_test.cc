@@ -127,8 +127,8 @@ TEST(Wikitext, SignaturesGo) {
             "said and ~~ ~~~~~~ ~~~~");
 }
 
-// Lines are tidied sixteen bytes at a time where that changes nothing: where a line begins is no
-// matter.
+// Lines are tidied sixteen bytes at a time where that changes nothing: the position of a line does
+// not matter.
 TEST(Wikitext, LinesAreTidiedAlikeAtEveryPlace) {
   constexpr std::string_view kLetters = "aab      (),.;)\t\r";
   constexpr size_t kMostShift = 33;
@@ -151,6 +151,7 @@ TEST(Wikitext, LinesAreTidiedAlikeAtEveryPlace) {
 TEST(Wikitext, Options) {
   CleanOptions lists{.lists = true};
   EXPECT_EQ(cleaned("* one\n** two\ntext", lists), "- one\n- two\ntext");
+  EXPECT_EQ(cleaned("<ul><li>one</li><li>two</li></ul>", lists), "- one\n- two");
   CleanOptions links{.links = true};
   EXPECT_EQ(cleaned("[[a b|c]] [http://x y]", links),
             "<a href=\"a%20b\">c</a> <a href=\"http://x\">y</a>");

@@ -1,5 +1,5 @@
-// Checkpoints: what was written comes back bit for bit, in any other cut; what is damaged is named;
-// what is half written is never seen.
+// Checkpoints: what was written is read back bit for bit, in any other layout; damage is named;
+// half-written checkpoints are never visible.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -87,7 +87,7 @@ void flip(const std::string& path, int64_t byte, int bit = 0) {
   file.put(static_cast<char>(value ^ (1 << bit)));
 }
 
-// A folder of the same iteration that is not ours, as Megatron writes it, is set aside, not lost.
+// A folder of the same iteration that is not ours, as Megatron writes it, is renamed, not lost.
 TEST_F(CheckpointTest, FoldersOfOthersAreSetAside) {
   for (const std::string text : {"theirs", "more"}) {
     fs::remove_all(root_ + "/iter_0000020");
@@ -223,7 +223,7 @@ TEST_F(CheckpointTest, NoFlippedBitReachesATensor) {
 TEST_F(CheckpointTest, KeepsTheLastAndReplacesTheSame) {
   for (const int64_t iteration : {10, 20, 30, 40}) save(iteration, 2);
   EXPECT_THAT(stored_iterations(root_), ElementsAre(30, 40));
-  save(30);  // a run that went back: 40 is another run's future and stays, the tracker says 30.
+  save(30);  // a run set back: 40 stays, the tracker says 30
   EXPECT_THAT(stored_iterations(root_), ElementsAre(30, 40));
   EXPECT_EQ(tracker(), "30");
   EXPECT_EQ(*find_checkpoint(root_, std::nullopt), iteration_folder(root_, 30));
@@ -287,7 +287,7 @@ TEST_F(CheckpointTest, LeavingsAreRemovedAndASecondWriterRefused) {
   EXPECT_THROW(CheckpointRoot{root_}, std::runtime_error);
 }
 
-// Random boxes and ranges of random tensors, cut one way and read another.
+// Random boxes and ranges of random tensors, divided one way and read another.
 TEST_F(CheckpointTest, AnyCutReadsIntoAnyOther) {
   std::mt19937 random(5);
   const auto draw = [&](int64_t low, int64_t high) {

@@ -1,5 +1,5 @@
 // One checkpoint, several processes: each writes its part at its own time, one of them fails or is
-// killed, and what is named is always whole.
+// killed, and what has a final name is always complete.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -57,7 +57,7 @@ class ManyWriters : public testing::Test {
   }
 
   WriterPlace place(int rank) const { return links_->place(rank, std::chrono::seconds(20)); }
-  // For writers whose numbers of saves begin anew.
+  // For writers whose save numbers start over.
   void connect() { links_ = std::make_unique<WriterLinks>(kWorld); }
 
   // A process that saves `iterations`; exit status 0 when all were whole, 1 when one was not.
@@ -137,14 +137,14 @@ TEST_F(ManyWriters, AKilledOneLeavesTheLastWholeCheckpoint) {
       children.push_back(start(rank, iterations, milliseconds(10)));
     std::this_thread::sleep_for(milliseconds(15 + 7 * round));
     ::kill(children[static_cast<size_t>(round % kWorld)], SIGKILL);
-    // The failure of one ends the others, wherever they are.
+    // When one fails, the others end, too, wherever they are.
     std::this_thread::sleep_for(milliseconds(3));
     for (const pid_t child : children) ::kill(child, SIGKILL);
     for (const pid_t child : children) status_of(child);
     expect_whole(known);
     known = Checkpoint::open(*find_checkpoint(root_, std::nullopt)).meta().state.iteration;
   }
-  // Whoever comes next cleans up and goes on.
+  // The next writers clean up and continue.
   children.clear();
   connect();
   for (int rank = 0; rank < kWorld; ++rank)
@@ -192,7 +192,7 @@ TEST_F(ManyWriters, OneThatFailsFailsAllAndLeavesNothing) {
   EXPECT_EQ(std::distance(fs::directory_iterator(root_), fs::directory_iterator()), 1);
 }
 
-// Rank 2 has nothing that can be written; the others learn of it between two blocks.
+// Rank 2 cannot write; the others learn of it between two blocks.
 TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
   CheckpointMeta meta;
   meta.state.iteration = 9;
@@ -208,7 +208,7 @@ TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
       CheckpointRoot root(root_, mine);
       const auto wait_for_failure = [&](int64_t, std::span<std::byte>) {
         ++blocks;
-        // Half of rank 0's patience: it must not be what ends the wait.
+        // Half of rank 0's patience: the wait must not end because of it.
         for (int i = 0; i < 1000 && !failed; ++i) std::this_thread::sleep_for(milliseconds(10));
         late = late || !failed;
       };
@@ -230,7 +230,7 @@ TEST_F(ManyWriters, WhereOneFailsTheOthersStopWriting) {
   EXPECT_FALSE(fs::exists(root_ + "/.iter_0000009.tmp"));
 }
 
-// Rank 2 stands still: the ranks that wait for it in vain learn that it was rank 2.
+// Rank 2 hangs: the ranks that wait for it in vain learn that it was rank 2.
 TEST_F(ManyWriters, OneThatDoesNotComeIsNamedToAll) {
   WriterPlace first = place(0);
   first.patience = std::chrono::seconds(1);
@@ -249,7 +249,7 @@ TEST_F(ManyWriters, OneThatDoesNotComeIsNamedToAll) {
   EXPECT_EQ(error, "rank 2: wrote no shards within 1 s");
 }
 
-// Each host has a folder of its own under one name: what no reader could load gets no name.
+// Each host has a folder of its own under one name: what no reader could load gets no final name.
 TEST_F(ManyWriters, AFolderThatHostsDoNotShareIsNoCheckpoint) {
   const std::string own = root_, other = root_ + "/other host";
   fs::create_directory(other);
@@ -274,7 +274,7 @@ TEST_F(ManyWriters, AFolderThatHostsDoNotShareIsNoCheckpoint) {
   EXPECT_FALSE(find_checkpoint(root_, std::nullopt));
 }
 
-// Leftovers of writers that are gone, under the names of what is written now, are no part of it.
+// Leftovers of earlier writers, under the names of what is written now, do not become part of it.
 TEST_F(ManyWriters, LeftoversUnderTheSameNameAreReplaced) {
   CheckpointRoot root(root_, place(0));  // has cleaned up already
   const std::string temporary = root_ + "/.iter_0000007.tmp";

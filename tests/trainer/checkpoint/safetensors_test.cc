@@ -13,6 +13,7 @@
 #include <numeric>
 
 #include "libindexed/format.h"
+#include "tests/own.h"
 
 namespace trainer {
 namespace {
@@ -22,16 +23,7 @@ namespace fs = std::filesystem;
 
 class SafetensorsTest : public ::testing::Test {
  protected:
-  void SetUp() override {
-    folder_ = fs::path(::testing::TempDir()) /
-              (std::string("safetensors_") +
-               ::testing::UnitTest::GetInstance()->current_test_info()->name());
-    fs::remove_all(folder_);
-    fs::create_directories(folder_);
-  }
-  void TearDown() override { fs::remove_all(folder_); }
-
-  std::string path(const std::string& name) const { return (folder_ / name).string(); }
+  std::string path(const std::string& name) const { return folder_ / name; }
 
   // A file of `header` (its size in front) and `data` zero bytes.
   std::string raw(const std::string& header, size_t data, int64_t claim = -1) const {
@@ -56,7 +48,7 @@ class SafetensorsTest : public ::testing::Test {
     }
   }
 
-  fs::path folder_;
+  tests::OwnFolder folder_;
 };
 
 std::span<const std::byte> as_bytes(const std::vector<float>& v) {
@@ -113,7 +105,7 @@ TEST_F(SafetensorsTest, AnUnfinishedWriterLeavesNothing) {
     out.append("a", std::as_bytes(std::span<const char>("12345678", 8)));
     EXPECT_THROW(out.commit(), std::logic_error);
   }
-  EXPECT_TRUE(fs::is_empty(folder_));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 
 TEST_F(SafetensorsTest, WritesOutOfOrderAreOurMistake) {
@@ -132,7 +124,7 @@ TEST_F(SafetensorsTest, WriterRefusesWhatNoReaderTakes) {
   EXPECT_THROW(SafetensorsWriter(path("x"), {{"a\xff", "U8", {1}}}, {}), indexed::FormatError);
   EXPECT_THROW(SafetensorsWriter(path("x"), {{"a", "F32", {int64_t{1} << 62}}}, {}),
                indexed::FormatError);
-  EXPECT_TRUE(fs::is_empty(folder_));
+  EXPECT_TRUE(fs::is_empty(folder_.path()));
 }
 
 TEST_F(SafetensorsTest, ReadsTheReferenceLibrarysFile) {

@@ -1,5 +1,5 @@
-// The line between the writers of a checkpoint, for tests without a meeting of ranks: a pair of
-// sockets between rank 0 and each other rank, made before the ranks are, which may be threads or
+// The connections between the writers of a checkpoint, for tests without a rendezvous: a pair of
+// sockets between rank 0 and each other rank, made before the ranks start. Ranks may be threads or
 // processes.
 //
 // SPDX-License-Identifier: MIT
@@ -39,7 +39,7 @@ class WriterLinks {
   WriterLinks(const WriterLinks&) = delete;
   WriterLinks& operator=(const WriterLinks&) = delete;
 
-  /// Rank `rank`'s place on these lines.
+  /// Rank `rank`'s end of the connections.
   WriterPlace place(int rank, std::chrono::seconds patience) const {
     WriterPlace place{.rank = rank, .world = static_cast<int>(pairs_.size()), .patience = patience};
     place.post = [this, rank](int to, int64_t save, const std::string& text) {
@@ -69,7 +69,7 @@ class WriterLinks {
     return pairs_[static_cast<size_t>(rank + other)].ends[rank == 0 ? 0 : 1];
   }
 
-  // What is there, or the first that comes within `wait`.
+  // A waiting message, or the first that arrives within `wait`.
   void receive(int rank, std::chrono::milliseconds wait,
                std::map<int64_t, std::vector<WriterLetter>>& box) const {
     std::vector<pollfd> entries;

@@ -1,5 +1,5 @@
-// Collectives over TCP between threads: every operation in every dtype against the plain formula,
-// bits that repeat, messages both ways, and what happens when ranks disagree.
+// Collectives over TCP between threads: every operation in every dtype against its formula,
+// reproducible bits, messages both ways, and what happens when ranks disagree.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -193,7 +193,7 @@ TEST(Comm, WorkRunsWhileTheHostGoesOn) {
       groups.data->barrier();
       c.all_reduce(t, Reduce::sum);
     } else {
-      // Rank 1 comes to the reduction only after it has heard from us: the call must not wait.
+      // Rank 1 enters the reduction only after our message: the call must not wait.
       c.all_reduce(t, Reduce::sum);
       groups.data->send(t, 1);
       groups.data->barrier();
@@ -272,7 +272,7 @@ TEST(Comm, ARankThatLeavesIsNamed) {
   EXPECT_THAT(message, HasSubstr("rank 1: connection lost"));
 }
 
-/// What making the group's Comm fails of, on each of two ranks; `change` changes the options.
+/// Why making the group's Comm fails, on each of two ranks; `change` changes the options.
 std::vector<std::string> refusals(const std::function<void(comm::TcpOptions&)>& change,
                                   rendezvous::Store& store) {
   std::vector<std::string> out(2);
@@ -299,13 +299,13 @@ TEST(Comm, APeerWithAnotherSecretIsRefused) {
   EXPECT_THAT(told[1], HasSubstr("rank 0: no connection within 1 s: it has another secret"));
 }
 
-// Whoever is there first, in numbers, takes the place of no rank.
+// However many strangers connect first, none takes the place of a rank.
 TEST(Comm, StrangersAtTheRanksPortsChangeNothing) {
   for (const char first : {'\0', 'g', '\1'}) {
     std::atomic<bool> done = false;
     rendezvous::MemoryStore store;
     std::thread stranger([&] {
-      // It knows where rank 0 listens, and is there before rank 1.
+      // It knows where rank 0 listens, and connects before rank 1.
       const std::string place = store.get("link/world/0", std::chrono::seconds(20));
       rendezvous::Unpacker in(place);
       const std::string address = in.text();
@@ -402,7 +402,7 @@ TEST(Mesh, AnotherLengthASilentPeerAndOneThatIsGoneAreErrorsOfThatPeer) {
       body(a, b);
     } catch (const comm::MeshError& error) {
       EXPECT_EQ(error.peer, 1);
-      // Nothing more can be done: the messages that had begun may have lost their memory.
+      // No further call is possible: the memory of unfinished messages may be gone.
       char byte = 0;
       EXPECT_THROW(a.send(1, 1, &byte, 1), comm::MeshError);
       return std::string(error.what());

@@ -1,6 +1,6 @@
 // Collectives over NCCL, a process for each GPU: every operation against its formula, the compute
-// stream and the Comm's stream meeting by Marks, the same inside a captured graph, bits that
-// repeat. Runs on all GPUs of the machine (at most 8), is skipped with fewer than two.
+// stream and the Comm's stream synchronized by Marks, the same inside a captured graph,
+// reproducible bits. Runs on all GPUs of the machine (at most 8), is skipped with fewer than two.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -137,7 +137,7 @@ TEST_F(NcclTest, EveryCollectiveEqualsItsFormula) {
   });
 }
 
-// fill, reduce, scale by a second fill-and-add: wrong at once if either stream does not wait.
+// fill, reduce, scale by a second fill-and-add: wrong immediately if either stream does not wait.
 TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
   ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
     Rank r(rank, store);
@@ -176,8 +176,8 @@ TEST_F(NcclTest, StreamsMeetByMarksCapturedOrNot) {
   });
 }
 
-// Rank 0 comes late by an amount that the host sets: the others' queues tell it, rank 0's does not,
-// and work of their own between collectives is not counted.
+// Rank 0 is late by a time that the host sets: the others' queues report it, rank 0's does not, and
+// their own work between collectives is not counted.
 TEST_F(NcclTest, QueuesTellHowLongTheyWaited) {
   ranks::run_rank_processes(gpus(), 20, [](int rank, rendezvous::Store& store) {
     constexpr std::chrono::milliseconds kLate(300);

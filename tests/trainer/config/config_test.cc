@@ -1,5 +1,5 @@
-// What follows from a configuration, what is refused, and the ramp-up of the global batch; the
-// worked numbers are Megatron's own rules done by hand. Whole command lines of tutorials are in
+// What is derived from a configuration, what is refused, and the ramp-up of the global batch; the
+// worked numbers follow Megatron's rules by hand. Whole command lines of tutorials are in
 // tutorials_test.cc.
 //
 // SPDX-License-Identifier: MIT
@@ -50,8 +50,8 @@ TEST(FlagTable, NamesAreUniqueAndEveryRowHasHelp) {
   EXPECT_GT(names.size(), 200u);
 }
 
-// Every default that arguments.py of Megatron-LM core 0.15 gives a flag of this table. What is
-// empty follows from other flags, there as here.
+// Every default that arguments.py of Megatron-LM core 0.15 gives a flag of this table. Empty
+// defaults are derived from other flags, there as here.
 TEST(FlagTable, DefaultsAreMegatrons) {
   const std::map<std::string, std::string> defaults = {
       {"adam-beta1", "0.9"},
@@ -225,6 +225,31 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
   EXPECT_EQ(error_of(small_config()), "");
 }
 
+// The last number that a flag takes, and the first that it does not.
+TEST(FlagTable, BoundsOfNumbers) {
+  const auto taken = [](const std::string& flag, const std::string& value) {
+    TrainConfig config;
+    const std::vector<cli::Row> rows = cli::bind_rows(flag_table(), config);
+    try {
+      cli::parse_arguments(rows, std::vector<std::string>{flag, value});
+    } catch (const cli::UsageError&) {
+      return false;
+    }
+    return true;
+  };
+  EXPECT_TRUE(taken("--exit-interval", "1"));
+  EXPECT_FALSE(taken("--exit-interval", "0"));
+  EXPECT_TRUE(taken("--extra-vocab-size", "1048576"));
+  EXPECT_FALSE(taken("--extra-vocab-size", "1048577"));
+  EXPECT_TRUE(taken("--vocab-size", "2147483648"));
+  EXPECT_FALSE(taken("--vocab-size", "2147483649"));
+  EXPECT_FALSE(taken("--vocab-size", "0"));
+  EXPECT_TRUE(taken("--num-query-groups", "1"));
+  EXPECT_FALSE(taken("--num-query-groups", "0"));
+  EXPECT_TRUE(taken("--num-query-groups", "65536"));
+  EXPECT_FALSE(taken("--num-query-groups", "65537"));
+}
+
 TEST(Derive, RefusesWhatContradictsItself) {
   const auto with = [](auto change) {
     TrainConfig config = small_config();
@@ -236,6 +261,8 @@ TEST(Derive, RefusesWhatContradictsItself) {
             "--rotary-percent 1 of a head of 7 is 7: positions rotate an even number");
   EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rope", c.rotary_percent = 0.1; }),
             "--rotary-percent 0.1 of a head of 16 is 1: positions rotate an even number");
+  EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rope", c.rotary_percent = 0.125; }), "")
+      << "two of sixteen";
   EXPECT_EQ(with([](C& c) { c.position_offset = 2, c.use_rotary_position_embeddings = true; }),
             "--position-offset 2 needs learned positions, and these are rope");
   EXPECT_EQ(with([](C& c) { c.position_embedding_type = "rotary", c.max_position_embeddings = 8; }),
@@ -288,7 +315,7 @@ TEST(Derive, NotesWhatChangesNothing) {
     return derive_and_check(config, given, 1);
   };
   const Given scale = {"loss-scale", "hysteresis"};
-  EXPECT_TRUE(notes(small_config(), scale).empty());  // given, but as they are anyway.
+  EXPECT_TRUE(notes(small_config(), scale).empty());  // given, but equal to the default.
   TrainConfig scaled = small_config();
   scaled.loss_scale = 8192;
   scaled.hysteresis = 3;
@@ -461,7 +488,7 @@ TEST(Derive, LayersOfStagesInMegatronsOtherWords) {
   EXPECT_EQ(error(counted(8, true, false)),
             "a pipeline of 2 parts does not divide --num-layers 8 and 1 more for the embedding");
   EXPECT_EQ(error(counted(2, true, true)), "");
-  // Each rank has a chunk of either end's side: parts are in the model's order.
+  // Each rank has a chunk of each half: parts are in the model's order.
   const auto both = [&](C& c) {
     counted(6, true, true)(c);
     c.num_layers_per_virtual_pipeline_stage = 2;

@@ -1,4 +1,4 @@
-// Muon's flags: names, defaults, what is refused by name, what changes nothing.
+// Muon's flags: names, defaults, what is refused by name, what has no effect.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -67,7 +67,8 @@ TEST(MuonFlags, AreMegatrons) {
             "--muon-fp32-matmul-prec low: permitted is medium or high or highest: PyTorch has no "
             "other precision");
   EXPECT_EQ(refusal({"--muon-scalar-optimizer", "lion"}),
-            "--muon-scalar-optimizer lion: permitted is adam: what is no matrix has AdamW here");
+            "--muon-scalar-optimizer lion: permitted is adam: parameters other than matrices have "
+            "AdamW here");
 }
 
 TEST(MuonFlags, AreIdleWithoutIt) {

@@ -1,5 +1,5 @@
-// GPT-NeoX's configurations: every key honoured, named as idle, or refused by name. The real files
-// are planned by tests/tools/neox-real-configs.sh.
+// GPT-NeoX's configurations: every key has an effect, is reported as without effect, or is refused
+// by name. The real files are planned by tests/tools/neox-real-configs.sh.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -13,6 +13,7 @@
 namespace trainer {
 namespace {
 
+using testing::AllOf;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::IsEmpty;
@@ -47,9 +48,45 @@ Result read(const std::vector<std::string>& texts, const std::vector<std::string
   return result;
 }
 
+// A few lines that stand for 10^9 values, or for values without end, are refused by their line.
+TEST(Neox, AliasesAreBounded) {
+  std::string bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
+  for (int i = 1; i <= 9; ++i) {
+    const std::string one = "*a" + std::to_string(i - 1), name = "a" + std::to_string(i);
+    bomb += name + ": &" + name + " [" + one;
+    for (int k = 1; k < 10; ++k) bomb += ", " + one;
+    bomb += "]\n";
+  }
+  EXPECT_THAT(read({kModel, bomb}).error,
+              AllOf(HasSubstr("b.yml:"), HasSubstr(": with its aliases written out it has more "
+                                                   "than 1,048,576 values and bytes")));
+  EXPECT_EQ(read({kModel, "comment: &a [1, [*a]]\n"}).error,
+            "b.yml:1: values lie more than 64 deep");
+  std::string lists(64, '['), ends(64, ']');
+  EXPECT_EQ(read({kModel, "comment: " + lists + ends + "\n"}).error, "");
+  EXPECT_EQ(read({kModel, "comment: [" + lists + ends + "]\n"}).error,
+            "b.yml:1: values lie more than 64 deep");
+  const std::string text(10000, 'x');
+  const auto times = [&](int count) {
+    std::string out = "include: &a " + text + "\ncomment: [0";
+    for (int i = 0; i < count; ++i) out += ", *a";
+    return read({kModel, out + "]\n"}).error;
+  };
+  EXPECT_EQ(times(50), "");
+  EXPECT_THAT(times(105), HasSubstr("b.yml:1: with its aliases written out"));
+}
+
 // The model with more keys.
 Result with(const std::string& more, const std::vector<std::string>& line = {}) {
   return read({kModel, "{" + more + "}"}, line);
+}
+
+TEST(Neox, TheDefaultWarmupIsForWhoSaysNone) {
+  EXPECT_EQ(read({kModel}).config.lr_warmup_fraction, 0.01);
+  EXPECT_EQ(with("\"warmup\": 0.05").config.lr_warmup_fraction, 0.05);
+  const Result given = with("", {"--lr-warmup-iters", "5"});
+  EXPECT_EQ(given.error, "");
+  EXPECT_FALSE(given.config.lr_warmup_fraction.has_value());
 }
 
 TEST(Neox, DefaultsAreGptNeoxs) {

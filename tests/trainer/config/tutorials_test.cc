@@ -21,7 +21,7 @@ namespace {
 struct Result {
   TrainConfig config;
   cli::Parsed parsed;
-  std::string error;  // of derive_and_check, empty when it went through.
+  std::string error;  // of derive_and_check, empty when it succeeded.
 };
 
 // Words of `line`, parsed by the trainer's table; `deepspeed` is the text of the named file, if
@@ -43,7 +43,7 @@ Result run(const std::string& line, const std::string& deepspeed = "") {
   return result;
 }
 
-// What `line` asks for; it must go through.
+// The configuration of `line`, which must be accepted.
 TrainConfig taken(const std::string& line, const std::string& deepspeed = "") {
   const Result result = run(line, deepspeed);
   EXPECT_EQ(result.error, "");
@@ -162,7 +162,7 @@ TEST(Tutorials, DeepspeedFileAgainstTheCommandLine) {
 }
 
 // pretrain_gpt.py hands its own optimizer and scheduler to deepspeed.initialize, so that the
-// sections of those names change nothing there, whatever stands in them (tried with DeepSpeed
+// sections of those names change nothing there, whatever they contain (tried with DeepSpeed
 // 0.19.8: the parameters after a step are the same bits).
 TEST(Tutorials, DeepspeedFilesOptimizerAndSchedulerAreIdle) {
   const TrainConfig plain = taken(kDeepspeed13b);
@@ -185,6 +185,12 @@ TEST(Tutorials, DeepspeedFilesOptimizerAndSchedulerAreIdle) {
             "ds.json: optimizer 3: expected an object");
 }
 
+TEST(Tutorials, DeepspeedFileDoesNotTakeBackThePrecision) {
+  EXPECT_EQ(run(kDeepspeed13b, R"({"fp16": {"enabled": false}})").error,
+            "ds.json: fp16 is not enabled, but --fp16 is given");
+  EXPECT_EQ(run(kDeepspeed13b, R"({"bf16": {"enabled": false}})").error, "");
+}
+
 TEST(Tutorials, DeepspeedFileScalesTheLossByItsOwnRules) {
   const std::string line = std::string(kDeepspeed13b) + " --loss-scale 12";
   const Result moving = run(line, R"({"fp16": {"enabled": true, "loss_scale": 0}})");
@@ -193,7 +199,7 @@ TEST(Tutorials, DeepspeedFileScalesTheLossByItsOwnRules) {
   EXPECT_EQ(moving.config.initial_loss_scale, 65536);
   const Result fixed = run(kDeepspeed13b, R"({"fp16": {"enabled": true, "loss_scale": 128}})");
   EXPECT_EQ(fixed.config.loss_scale, 128);
-  // What the file leaves out is DeepSpeed's default, not the command line's.
+  // What the file omits has DeepSpeed's default, not the command line's.
   Result patient = run(std::string(kDeepspeed13b) + " --hysteresis 4 --loss-scale-window 1000");
   EXPECT_THAT(apply_deepspeed(patient.config, patient.parsed.given,
                               R"({"fp16": {"enabled": true}})", "ds.json"),
@@ -211,7 +217,7 @@ TEST(Tutorials, DeepspeedFileScalesTheLossByItsOwnRules) {
             "");
 }
 
-// No key inside of a section is passed over: it counts, is named, or is refused.
+// No key inside a section is ignored silently: it has an effect, is reported, or is refused.
 TEST(Tutorials, DeepspeedFileKeysInsideOfSections) {
   const auto idle = [](const std::string& text) {
     Result r = run(kDeepspeed13b);
@@ -236,6 +242,9 @@ TEST(Tutorials, DeepspeedFileKeysInsideOfSections) {
                        "overlap_comm": null, "offload_param": {"device": "none"}},
                        "communication_data_type": null, "gradient_accumulation_steps": null})"),
               testing::IsEmpty());
+  for (const char* name : {"bf16", "bfp16", "bfloat16"})
+    EXPECT_THAT(idle(std::string(R"({"communication_data_type": ")") + name + "\"}"),
+                testing::IsEmpty());
   const std::pair<const char*, const char*> refused[] = {
       {R"({"zero_optimization": {"zero_quantized_gradients": true}})",
        "ds.json: zero_optimization.zero_quantized_gradients true: not known to this trainer: "
@@ -375,7 +384,7 @@ TEST(Tutorials, AmdLlama2) {
   EXPECT_EQ(config.derived.max_position_embeddings, 32000);
 }
 
-// What those scripts can also be asked for, and this trainer has not: each by its name.
+// What those scripts can do and this trainer cannot: each is refused by name.
 TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
   for (const char* flag : {"--mock-data",
                            "--apply-layernorm-1p",

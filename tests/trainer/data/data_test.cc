@@ -1,6 +1,5 @@
 // BatchLoader: Megatron's sampler order for any number of data-parallel ranks, masks and positions,
-// blends, and what is said about a batch. The worked numbers are megatron-data.md's, made with
-// Megatron's own code.
+// blends, and descriptions of a batch. The worked numbers were made with Megatron's own code.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>

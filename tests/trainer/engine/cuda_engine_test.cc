@@ -1,5 +1,5 @@
-// The engine on a GPU where rounding is not the question: steps that fp16's loss scaling skips,
-// numbers that are not finite under bf16, memory as planned, and a decoder beside the training
+// The engine on a GPU where rounding does not matter: steps that fp16's loss scaling skips,
+// numbers that are not finite under bf16, memory as planned, and a decoder against the training
 // forward. Numbers against goldens: model_test.cc.
 //
 // SPDX-License-Identifier: MIT
@@ -37,9 +37,9 @@ class CudaEngine : public testing::Test {
   std::unique_ptr<ops::Ops> gpu;
 };
 
-// Megatron's law of the scale: after `hysteresis` bad steps in a row it halves at each further one,
-// after `window` good ones it doubles. Skipped steps change nothing; replayed steps do the same as
-// queued ones.
+// Megatron's rule for the scale: after `hysteresis` bad steps in a row it halves at each further
+// one, after `window` good ones it doubles. Skipped steps change nothing; replayed steps do the
+// same as queued ones.
 TEST_F(CudaEngine, OverflowsAreSkippedUntilTheScaleFits) {
   const Arrays golden = read_golden("gpt2");
   EngineOptions options = options_for("gpt2");
@@ -113,7 +113,7 @@ TEST_F(CudaEngine, NotFiniteUnderBf16ChangesNothingAndIsNamed) {
   EXPECT_EQ(names.front(), "embedding.word_embeddings.weight");
 }
 
-// What the device lost from before the engine to after its steps, libraries' and graph's memory
+// The device memory used from before the engine to after its steps, libraries' and graph's memory
 // included, against the plan that --dry-run prints.
 TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
   ModelSpec spec = family_defaults("gpt2");

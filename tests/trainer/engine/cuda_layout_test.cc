@@ -1,6 +1,6 @@
 // Layouts over NCCL, a process for each GPU, against one GPU: losses of steps queued call by call
 // and replayed as graphs, and the curve of a hundred, fp32 and bf16; two runs bit for bit; memory
-// as planned. What needs more GPUs than there are is skipped.
+// as planned. Cases that need more GPUs than there are are skipped.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -36,7 +36,7 @@ struct Layout {
   ScheduleKind schedule = ScheduleKind::one_f_one_b;
   int chunks = 1;
   int data = 1;
-  int stage = 0;  ///< Of ZeRO; gradients and weights then travel beside the computation.
+  int stage = 0;  ///< Of ZeRO; gradients and weights are then sent during the computation.
   bool offload = false;
   Fp8Options fp8 = {};
   std::optional<MuonTensorMode> muon = {};
@@ -68,7 +68,7 @@ ModelSpec spec_of(const Layout& l) {
   spec.max_position_embeddings = kS;
   spec.vocab_size = 1000;
   spec.padded_vocab_size = 1024;
-  // The fused attention draws its own dropout, which no layout shares.
+  // The fused attention draws its own dropout, which differs between layouts.
   spec.hidden_dropout = l.family == "gpt2" ? 0.1f : 0.0f;
   spec.attention_dropout = 0;
   complete(spec);
@@ -100,7 +100,7 @@ void fill_batch(Engine& engine, const Layout& l, int data_rank, uint32_t step) {
   const HostBatch batch = engine.host_batch();
   const size_t rows = size_t(kS * kB);
   for (size_t i = 0; i < batch.tokens.size(); ++i) {
-    // Micro-batch m of rank r is number m * data + r of the step, as the loader deals them.
+    // Micro-batch m of rank r is number m * data + r of the step, as the loader assigns them.
     const size_t whole = (i / rows * size_t(l.data) + size_t(data_rank)) * rows + i % rows;
     const bool learns = step >= kClose;
     const ops::Philox4 w =

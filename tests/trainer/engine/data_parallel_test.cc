@@ -1,6 +1,6 @@
-// Data-parallel ranks against one process: losses, norms, weights and what the optimizer keeps, in
-// every ZeRO stage and with either optimizer;
-// memory as planned; a gradient that is not finite named on every rank.
+// Data-parallel ranks against one process: losses, norms, weights and optimizer state, in every
+// ZeRO stage and with either optimizer; memory as planned; a gradient that is not finite named on
+// every rank.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -27,7 +27,7 @@ using golden::kS;
 constexpr int64_t kSamples = 16;  ///< In a step of all ranks.
 constexpr int kSteps = 4;
 
-/// Whole tensors, put together from what ranks keep.
+/// Whole tensors, assembled from the ranks' parts.
 struct Model {
   std::map<std::string, std::vector<float>> main;
   std::map<std::string, std::vector<float>> states;  ///< By state and parameter.
@@ -164,7 +164,7 @@ TEST_P(DataParallel, EqualsOneProcessAndItself) {
     const Model wanted = train(1, family, options_of(family, 0, false));
     const Model plain = train(world, family, options_of(family, stage, false));
     expect_near(plain, wanted, 1e-6);
-    // When gradients leave and weights come changes no bit.
+    // When gradients are sent and weights received changes no bit.
     EXPECT_EQ(train(world, family, options_of(family, stage, true)), plain);
   }
 }
@@ -176,7 +176,7 @@ TEST_P(DataParallel, MuonEqualsOneProcessAndItself) {
     SCOPED_TRACE(std::string(family) + " on " + std::to_string(world));
     EngineOptions options = options_of(family, 0, false);
     options.optimizer = OptimizerKind::muon;
-    // In bf16 what differs in the last digit of fp32 would be rounded this way or that.
+    // In bf16 a difference in the last digit of fp32 could be rounded either way.
     options.muon.product_dtype = DType::f32;
     const Model wanted = train(1, family, options);
     options.zero_stage = GetParam();
@@ -296,7 +296,7 @@ TEST(ZeroMemory, PlansShrinkByWhatIsShared) {
   const double two = static_cast<double>(bytes(2, false).total_bytes);
   const double three = static_cast<double>(bytes(3, false).total_bytes);
   EXPECT_NEAR(none - one, 12 * n * 7 / 8, 0.001 * n);
-  // Fewer gradients by seven of eight layers, but up to three layers' on their way.
+  // Seven of eight layers' gradients fewer, but up to three layers' in transfer.
   EXPECT_NEAR(one - two, 4 * 32 * layer * 7 / 8, 3 * 4 * layer);
   EXPECT_NEAR(two - three, 2 * 32 * layer * 7 / 8 - 2 * 2 * layer, 0.01 * n);
   const EnginePlan offloaded = bytes(1, true);

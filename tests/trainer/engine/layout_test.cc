@@ -98,7 +98,7 @@ EngineOptions options_of(const Layout& l) {
   if (l.muon) {
     options.optimizer = OptimizerKind::muon;
     options.muon.tensor_mode = *l.muon;
-    options.muon.product_dtype = DType::f32;  // bf16 would make more of the last digit of fp32.
+    options.muon.product_dtype = DType::f32;  // bf16 would amplify the last digit of fp32.
   }
   return options;
 }
@@ -119,7 +119,7 @@ void fill_batch(Engine& engine, uint32_t step) {
   }
 }
 
-/// What a run leaves: by parameter, whole.
+/// The results of a run: whole tensors, by parameter.
 struct Values {
   std::vector<float> initial, first_m, main, m, v;
 };
@@ -129,7 +129,7 @@ struct Outcome {
   float evaluation = 0;
 };
 
-/// What a rank keeps of one tensor into the whole; what several ranks keep must be the same.
+/// Copies a rank's part of a tensor into the whole; parts on several ranks must be equal.
 void place_part(const ParamView& view, const Tensor& part, std::vector<float>& whole) {
   const LocalParam& p = *view.param;
   if (whole.empty()) whole.assign(static_cast<size_t>(p.spec.elements()), std::nanf(""));
@@ -207,7 +207,7 @@ double largest(const std::vector<float>& a) {
   return most;
 }
 
-/// One process is computed once for each model.
+/// The single-process run is computed once for each model.
 const Outcome& one_process(const Layout& l) {
   static std::map<std::string, Outcome> known;
   const std::string key = l.family + (l.dropout ? "+" : "") + std::to_string(l.depth) +
@@ -386,7 +386,8 @@ std::vector<Layout> fp8_layouts() {
 }
 
 INSTANTIATE_TEST_SUITE_P(All, Fp8Layouts, testing::ValuesIn(fp8_layouts()));
-/// A matrix that tensor-parallel ranks share is orthogonalised whole, or it is another matrix.
+/// A matrix that tensor-parallel ranks share must be orthogonalized as a whole; its parts alone
+/// would give another result.
 std::vector<Layout> muon_layouts() {
   constexpr auto kDuplicated = MuonTensorMode::duplicated,
                  kDistributed = MuonTensorMode::distributed, kBlockwise = MuonTensorMode::blockwise;
@@ -443,7 +444,7 @@ TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
 TEST(Layout, FiftyStepsAgree) {
   constexpr int kMany = 50;
   const Outcome wanted = run({.dropout = true}, kMany);
-  // A step's rounding, some 1e-7 of the loss, is carried on by the steps after it.
+  // A step's rounding, some 1e-7 of the loss, accumulates in the steps after it.
   for (const Layout& l :
        {Layout{.tensor = 2, .sequence = true, .dropout = true},
         Layout{.pipeline = 2, .schedule = ScheduleKind::zero_bubble, .dropout = true}}) {

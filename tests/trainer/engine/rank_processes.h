@@ -21,7 +21,7 @@
 
 namespace ranks {
 
-/// What `body` returns (0..255), found in a process of its own.
+/// What `body` returns (0..255), run in a process of its own.
 inline int in_a_process(const std::function<int()>& body) {
   std::fflush(nullptr);
   const pid_t pid = fork();
@@ -31,7 +31,7 @@ inline int in_a_process(const std::function<int()>& body) {
   return WIFEXITED(status) ? WEXITSTATUS(status) : -1;
 }
 
-/// What a rank says that is still there when its time is over.
+/// What a rank prints when it is still running after its time.
 inline void on_alarm(int) {
   constexpr char kWords[] = "a rank has not ended in time: it waits for the others, or hangs\n";
   static_cast<void>(!write(STDERR_FILENO, kWords, sizeof kWords - 1));
@@ -39,7 +39,8 @@ inline void on_alarm(int) {
 }
 
 /// Runs body(rank, store) in `size` processes and expects each to end without a failed expectation
-/// or an exception; a rank still there after `seconds` says so and ends, and all end with the test.
+/// or an exception; a rank still running after `seconds` prints that and ends, and all end with the
+/// test.
 inline void run_rank_processes(int size, unsigned seconds,
                                const std::function<void(int, rendezvous::Store&)>& body) {
   std::string folder = std::filesystem::temp_directory_path() / "ranks.XXXXXX";

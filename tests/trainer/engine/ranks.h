@@ -19,22 +19,22 @@
 
 namespace ranks {
 
-/// How the ranks of a test are made.
+/// Options for the ranks of a test.
 struct Options {
   int world = 2, tensor = 1, pipeline = 1;
   std::chrono::seconds watchdog{120};  ///< Then the test's process is aborted with a message.
   std::chrono::milliseconds timeout{30'000};  ///< Of one wait for a peer.
 };
 
-/// Runs `body` once a rank, on threads of their own, and returns when all have ended. When some
-/// throw, the first exception that is no lost peer is thrown here, else the first; the others then
-/// end by a lost connection.
+/// Runs `body` once per rank, each on its own thread, and returns when all have ended. When some
+/// throw, rethrows the first exception that is not a lost peer, else the first; the others then end
+/// with a lost connection.
 inline void run_ranks(const Options& options, const std::function<void(trainer::Groups)>& body) {
   rendezvous::MemoryStore store;
   std::mutex mutex;
   std::condition_variable changed;
   std::exception_ptr failure;
-  bool cause = false;  // `failure` is no mere consequence of another rank's.
+  bool cause = false;  // Whether `failure` is not just a consequence of another rank's.
   int ended = 0;
   const auto one = [&](int rank) {
     try {

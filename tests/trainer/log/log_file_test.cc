@@ -1,6 +1,6 @@
-// LogFile on a disk that refuses: a limit on the size of files, or on their number, stands for it,
-// and is lifted again. What waits is written in order; what is too much is lost, oldest first, and
-// that is said in the file and to people.
+// LogFile on a failing disk, simulated by a limit on the size or number of files that is lifted
+// again. Waiting lines are written in order; when there are too many, the oldest are lost, and both
+// the file and the console say so.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/log/log_file.h"
@@ -85,7 +85,7 @@ TEST_F(LogFileTest, WhatWaitsIsWrittenInOrder) {
   log.add("one\n", 1);
   log.flush();
   {
-    const Limit full(RLIMIT_FSIZE, 7);  // a line is torn: "two" has room to its third letter.
+    const Limit full(RLIMIT_FSIZE, 7);  // a line is cut: there is room for three letters.
     for (const char* line : {"two\n", "three\n", "four\n"}) {
       log.add(line, 2);
       log.flush();
@@ -96,7 +96,7 @@ TEST_F(LogFileTest, WhatWaitsIsWrittenInOrder) {
   log.flush();
   EXPECT_EQ(read(), "one\ntwo\nthree\nfour\nfive\n");
   EXPECT_THAT(said_, ElementsAre("/log: file too large: lines are kept in memory, 0 KiB at most, "
-                                 "and tried again; training goes on",
+                                 "and tried again; training continues",
                                  "/log: is written again: 4 lines that waited are in it, none is "
                                  "lost"));
 }
@@ -119,7 +119,7 @@ TEST_F(LogFileTest, AboveTheBoundTheOldestAreLostAndTheirPlaceSaysSo) {
   EXPECT_EQ(said_[1], "/log: file too large: 0 KiB wait: from here on the oldest lines are lost");
   EXPECT_EQ(said_[2],
             "/log: is written again: 3 lines that waited are in it, 5 lines before are lost");
-  // It goes on as before, and a second time is told as the first.
+  // It continues as before, and a second failure is reported like the first.
   log.add("line 10\n", 10);
   log.flush();
   EXPECT_THAT(read(), testing::EndsWith("line 9 ..\nline 10\n"));
@@ -131,7 +131,7 @@ TEST_F(LogFileTest, AboveTheBoundTheOldestAreLostAndTheirPlaceSaysSo) {
   EXPECT_EQ(said_.back(), "/log: is written again: 1 line that waited is in it, none is lost");
 }
 
-// The gap that waits to be written is not lost itself when more lines are.
+// The note about a gap is not lost itself when more lines are.
 TEST_F(LogFileTest, AGapThatCouldNotBeWrittenGrows) {
   LogFile log(options(25));
   std::optional<Limit> full;
@@ -149,7 +149,8 @@ TEST_F(LogFileTest, AGapThatCouldNotBeWrittenGrows) {
   EXPECT_EQ(read(), "lost 6 to 6\na line 7\na line 8\n");
 }
 
-// Somebody moves the file away, or empties it, to make room: what is torn there is whole here.
+// Somebody moves the file away, or empties it, to make room: a line that was cut there is complete
+// here.
 TEST_F(LogFileTest, AFileThatIsReplacedGetsWholeLines) {
   LogFile log(options());
   const auto torn = [&](const char* line) {
@@ -215,8 +216,8 @@ TEST_F(LogFileTest, TheHeadOfAFileIsThereOnce) {
   EXPECT_EQ(read(), "head of five\nxy\n");
 }
 
-// metrics.jsonl: old lines go when the disk lets them, and lines that a killed run had in memory
-// are told of.
+// metrics.jsonl: old lines are removed when the disk allows it, and lines that a killed run had in
+// memory are reported as missing.
 TEST_F(LogFileTest, WhatIsNoFileIsNeitherReadNorWaitedFor) {
   IterationRecord r;
   r.iteration = 1;
@@ -228,7 +229,7 @@ TEST_F(LogFileTest, WhatIsNoFileIsNeitherReadNorWaitedFor) {
   ASSERT_EQ(::mkfifo(path_.c_str(), 0600), 0);
   Metrics metrics({.metrics_file = path_, .say = options().say}, 0);
   metrics.interval(r);
-  metrics.flush();  // nobody reads: the line waits
+  metrics.flush();  // no reader: the line waits
   const int reader = ::open(path_.c_str(), O_RDONLY | O_NONBLOCK | O_CLOEXEC);
   ASSERT_GE(reader, 0);
   metrics.flush();

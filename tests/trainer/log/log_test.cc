@@ -93,7 +93,7 @@ TEST(IterationLine, IsMegatronsWithOursAtTheEnd) {
                                        "for data (ms): 0.3 |"));
 }
 
-// The kind of expression that users' plotting scripts have.
+// The kind of expression that users' plotting scripts use.
 TEST(IterationLine, UsersExpressionsStillMatch) {
   const std::string line = format_iteration_line(some_record());
   std::smatch match;
@@ -104,7 +104,7 @@ TEST(IterationLine, UsersExpressionsStillMatch) {
   ASSERT_TRUE(std::regex_search(line, match,
                                 std::regex(R"(elapsed time per iteration \(ms\): ([0-9.]+))")));
   ASSERT_TRUE(std::regex_search(line, match, std::regex(R"(consumed samples:\s+(\d+))")));
-  // Whole lines as they are since Megatron-core 0.5, field after field.
+  // Whole lines as Megatron-core has printed them since 0.5, field by field.
   IterationRecord r = some_record();
   r.tflops_per_device = 412.34;
   const std::string whole = format_iteration_line(r);

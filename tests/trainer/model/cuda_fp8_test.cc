@@ -1,5 +1,6 @@
-// Models in FP8 on a GPU: near the CPU twin's FP8 and near bf16; the same bits recorded or not and
-// however activations are kept; what is not finite is skipped, named, and forgotten by the scales.
+// Models in FP8 on a GPU: close to the CPU's FP8 and to bf16; the same bits with and without
+// recording and for every kind of recompute; steps that are not finite are skipped, named, and do
+// not affect the scales.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>

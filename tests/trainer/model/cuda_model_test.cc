@@ -63,7 +63,7 @@ TEST_P(CudaMuonModel, Fp32EqualsPyTorchAndMegatron) {
   Engine engine(tiny(family), options, *gpu);
   ASSERT_NO_FATAL_FAILURE(load_weights(engine, start));
   const std::vector<float>& losses = golden.at(at + "loss");
-  for (size_t step = 0; step < losses.size(); ++step) {  // From the third on replayed.
+  for (size_t step = 0; step < losses.size(); ++step) {  // Replayed from the third on.
     fill_batch(engine, start);
     engine.step(static_cast<int64_t>(step) + 1, kM, 1e-3f * static_cast<float>(1 + step % 3), 0.1f);
     EXPECT_NEAR(engine.result().loss, losses[step], 1e-5 * losses[step]) << "step " << step;
@@ -85,8 +85,8 @@ INSTANTIATE_TEST_SUITE_P(Definitions, CudaMuonModel, testing::ValuesIn(muon_case
                            return std::string(info.param.name);
                          });
 
-/// A bf16 model with bf16 products beside the CPU's fp32 one: steps of the same size along nearly
-/// the same matrices, and the same bits when it is done again.
+/// A bf16 model with bf16 products against the CPU's fp32 one: steps of the same size along nearly
+/// the same matrices, and the same bits when repeated.
 TEST(CudaMuonBf16, StaysNearAndRepeats) {
   if (ops::cuda::device_count() == 0) GTEST_SKIP() << "no GPU";
   const std::unique_ptr<ops::Ops> gpu = ops::cuda::make_cuda_ops({.tune = false});

@@ -1,5 +1,5 @@
-// Whole models with linears in FP8, on the CPU twin: near fp32, learning, the same bits however
-// activations are kept and steps are resumed; layers and gradients left in the model dtype.
+// Whole models with linears in FP8, on the CPU: close to fp32, learning, the same bits for every
+// kind of recompute and after resuming; layers and gradients kept in the model dtype.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-// The goldens of tests/reference/make_model_goldens.py, and the tiny models they are of.
+// The goldens of tests/reference/make_model_goldens.py, and their tiny models.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -101,7 +101,7 @@ inline void fill_batch(Engine& engine, const Arrays& golden) {
   std::copy(golden.at("loss_mask").begin(), golden.at("loss_mask").end(), batch.loss_mask.begin());
 }
 
-/// Into main parameters, on whatever device, and from there into model parameters.
+/// Copies into main parameters, on any device, and from there into model parameters.
 inline void load_weights(Engine& engine, const Arrays& golden) {
   engine.initialise();
   for (const ParamView& view : engine.parameters()) {

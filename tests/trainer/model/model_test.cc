@@ -1,5 +1,5 @@
 // Whole models against PyTorch: loss, every gradient, 20 AdamW steps, in fp32 within 1e-5;
-// recompute and threads bit for bit; a batch learned by heart; the parameter table.
+// recompute and threads bit for bit; overfitting one batch; the parameter table.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -52,8 +52,8 @@ TEST_P(Golden, LossGradientsAndTwentySteps) {
     std::vector<float> wanted = golden.at("final." + name);
     const std::vector<float>& grad = golden.at("grad." + name);
     for (size_t i = 0; i < wanted.size(); ++i) {
-      // A key bias moves all scores of a query alike: its true gradient is 0, and Adam makes steps
-      // of what rounding leaves. It is only asked to stay near.
+      // A key bias moves all scores of a query alike: its true gradient is 0, and Adam turns
+      // rounding errors into steps. It only has to stay close.
       if (std::abs(grad[i]) > 1e-12f || name.find("linear_qkv.bias") == std::string::npos) continue;
       EXPECT_NEAR(view.main.as<float>()[i], wanted[i], 1e-4) << name;
       wanted[i] = view.main.as<float>()[i];
@@ -357,7 +357,7 @@ TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {
 }
 
 TEST(Plan, KnownSizes) {
-  // GPT-3 6.7B on one card of 141 GB, as the flags would ask for it.
+  // GPT-3 6.7B on one card of 141 GB, with the flags that such a run would have.
   ModelSpec spec = family_defaults("gpt2");
   spec.num_layers = 32;
   spec.hidden_size = 4096;
@@ -423,7 +423,7 @@ TEST(Plan, MuonHasOneNumberForEachElementOfAMatrixAndItsProducts) {
   const EnginePlan shared = plan(OptimizerKind::muon, 1, 8);
   const double kept = 8 * matrices + 12 * others;
   const double saved = bytes(plan(OptimizerKind::muon, 0, 8)) - bytes(shared);
-  // What packing leaves empty is in weights and gradients, too.
+  // Padding from packing is in weights and gradients, too.
   EXPECT_NEAR(saved, kept * 7 / 8, 0.05 * (6 + 1) * matrices);
   const EnginePlan one_of_two = plan(OptimizerKind::muon, 1, 2);
   EXPECT_LT(shared.step_flops - adam.step_flops, 0.3 * (one_of_two.step_flops - adam.step_flops));

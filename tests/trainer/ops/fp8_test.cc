@@ -243,7 +243,7 @@ TEST_F(Fp8Ops, ScalesFollowTheLargestValues) {
   const Tensor scale = heap.floats({1, 4}, Values(4, 0)), amax = heap.floats({1}, {3.5});
   ops.run(UpdateScales{.scale = scale, .amax = amax, .history = {}, .dtype = DType::e5m2});
   EXPECT_EQ(scale.as<float>()[kScaleFactor], 57344 / 3.5f);
-  // Nothing seen, or what is no number: the scale stays, or follows what was seen before.
+  // With nothing seen, or NaN: the scale stays, or follows earlier values.
   EXPECT_EQ(update({0}, {0}, kRecent, 0), (Values{7, 7}));
   EXPECT_EQ(update({kInf}, {14}, kRecent, 0), (Values{32, 1.0 / 32}));
   EXPECT_EQ(history_after, (Values{14}));

@@ -1,5 +1,5 @@
-// What is decided about GPUs without one: which code runs where, what is refused in which words,
-// the cards by name, and launch sizes that fit every card. Needs no CUDA.
+// What can be decided without a GPU: which code runs on which card, the messages of refusals, the
+// cards by name, and launch sizes that fit every card. Needs no CUDA.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/gpus.h"

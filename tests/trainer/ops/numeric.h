@@ -116,7 +116,7 @@ inline void expect_close(const std::string& what, const Tensor& got, const Value
   EXPECT_LE(worst, allowed) << what << "[" << at << "]: " << values[at] << " for " << wanted[at];
 }
 
-/// The dropout law of ops/dropout.h, written once more: the factor of element (s, b, i).
+/// The dropout of ops/dropout.h, implemented independently: the factor of element (s, b, i).
 inline double keep_factor(const ops::Dropout& d, int64_t s, int64_t b, int64_t i,
                           uint32_t iteration, int64_t head = 0) {
   if (d.p == 0) return 1;

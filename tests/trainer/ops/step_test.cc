@@ -1,5 +1,5 @@
-// The operations around the layers: loss, initial values, judgement, AdamW; memory; and thread
-// independence of all.
+// The operations around the layers: loss, initial values, gradient check, AdamW; memory; and that
+// no result depends on the number of threads.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -101,6 +101,32 @@ TEST_F(StepOps, CrossEntropyWholeAndSplit) {
   }
 }
 
+// Where one rank's largest logit is e^1000 times another's, only the maximum over all ranks keeps
+// every exponential finite and the small ones at nothing.
+TEST_F(StepOps, SplitCrossEntropyTakesTheLargestLogitOfAllRanks) {
+  const Tensor state = heap.state({}), ids = heap.integers({2}, {0, 1});
+  const Tensor weights = heap.floats({2}, {0.5, 0.5});
+  Tensor stats = heap.empty({2, 2, 3});
+  Tensor half[2] = {heap.floats({2, 1}, {-1000, 0}), heap.floats({2, 1}, {0, -1000})};
+  for (int64_t rank = 0; rank < 2; ++rank)
+    ops.run(CrossEntropyStatistics{.stats = stats.slice(rank, 1).view({2, 3}),
+                                   .logits = half[rank],
+                                   .labels = ids,
+                                   .first_token = rank});
+  for (int64_t rank = 0; rank < 2; ++rank) {
+    Tensor loss = heap.empty({2});
+    ops.run(CrossEntropyGradient{.logits = half[rank],
+                                 .stats = stats,
+                                 .labels = ids,
+                                 .row_weights = weights,
+                                 .token_loss = loss,
+                                 .state = state,
+                                 .first_token = rank});
+    EXPECT_EQ(read(loss), (Values{1000, 1000}));
+    EXPECT_EQ(read(half[rank]), rank == 0 ? (Values{-0.5, 0.5}) : (Values{0.5, -0.5}));
+  }
+}
+
 TEST_F(StepOps, CrossEntropyIgnoresLabelsOutsideTheVocabulary) {
   const Tensor state = heap.state({});
   Tensor logits = heap.floats({2, 3}, {1, 2, 3, 1, 2, 3}), loss = heap.empty({2});
@@ -173,6 +199,21 @@ TEST_F(StepOps, SumSquaresAndNonfinite) {
   EXPECT_EQ(*count.as<int64_t>(), 2);
 }
 
+TEST_F(StepOps, SumSquaresOfSixteenBits) {
+  const Values x = random_values(70001, 5);
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    Tensor t = heap.make(dtype, {70001}), out = heap.empty({1});
+    double wanted = 0;
+    for (size_t i = 0; i < x.size(); ++i) {
+      store(t, static_cast<int64_t>(i), static_cast<float>(x[i]));
+      const double stored = load(t, static_cast<int64_t>(i));
+      wanted += stored * stored;
+    }
+    ops.run(SumSquares{.out = out, .x = t, .accumulate = false});
+    EXPECT_NEAR(*out.as<float>(), wanted, wanted * 0x1p-23);
+  }
+}
+
 // The scaler as Megatron-LM's grad_scaler.py moves it: hysteresis 2, window 3.
 TEST_F(StepOps, JudgementClipsSkipsAndScales) {
   StepState start;
@@ -210,7 +251,41 @@ TEST_F(StepOps, JudgementClipsSkipsAndScales) {
   EXPECT_EQ(s.loss_scale, 512);
   EXPECT_EQ(s.used_loss_scale, 256);
   EXPECT_EQ(s.hysteresis_tracker, 2);
-  EXPECT_FLOAT_EQ(s.grad_multiplier, 1 / 256.0f);  // under the limit: only unscaled
+  EXPECT_FLOAT_EQ(s.grad_multiplier, 1 / 256.0f);  // below the limit: only unscaled
+}
+
+TEST_F(StepOps, TheLossScaleHasAFloorAndMayBeFixed) {
+  StepState start;
+  start.loss_scale = 6;
+  start.hysteresis_tracker = 1;
+  Tensor state = heap.state(start), sum = heap.floats({1}, {0});
+  StepState& s = *static_cast<StepState*>(state.data);
+  JudgeGradients args{.state = state,
+                      .sum_squares = sum,
+                      .dynamic = true,
+                      .backoff = 0.5f,
+                      .min_scale = 2,
+                      .window = 2,
+                      .hysteresis = 2};
+  const auto after = [&](float sum_of_squares) {
+    *sum.as<float>() = sum_of_squares;
+    ops.run(args);
+    return s.loss_scale;
+  };
+  const float bad = std::numeric_limits<float>::infinity();
+  EXPECT_EQ(after(bad), 3);
+  EXPECT_EQ(after(bad), 2) << "not half of 3";
+  EXPECT_EQ(after(bad), 2);
+  EXPECT_EQ(after(1), 2);
+  EXPECT_EQ(after(bad), 2);  // begins to count anew
+  EXPECT_EQ(s.growth_tracker, 0);
+  EXPECT_EQ(after(1), 2);
+  EXPECT_EQ(after(1), 4);
+  EXPECT_EQ(after(bad), 4) << "one bad step is forgiven after growth";
+  args.dynamic = false;
+  for (int i = 0; i < 3; ++i) EXPECT_EQ(after(bad), 4);
+  for (int i = 0; i < 4; ++i) EXPECT_EQ(after(1), 4);
+  EXPECT_EQ(s.skipped_steps, 8);
 }
 
 TEST_F(StepOps, AdamWEqualsTheFormula) {
@@ -321,13 +396,13 @@ TEST(Memory, PoolTensorsGiveThemselvesBackOnce) {
     EXPECT_TRUE(view.borrowed());
     EXPECT_EQ(view->data, first);
   }
-  EXPECT_FALSE(pool.empty());  // A borrowed one gives nothing.
+  EXPECT_FALSE(pool.empty());  // A borrowed one frees nothing.
   PoolTensor moved = std::move(a);
   EXPECT_FALSE(a);
   EXPECT_FALSE(moved.borrowed());
   a.reset();
   EXPECT_FALSE(pool.empty());
-  moved = pool.take("b", DType::f32, {100});  // b is taken before a goes.
+  moved = pool.take("b", DType::f32, {100});  // b is allocated before a is freed.
   EXPECT_NE(moved->data, first);
   const PoolTensor again = pool.take("c", DType::f32, {100});
   EXPECT_EQ(again->data, first);

@@ -1,5 +1,5 @@
 // Muon against torch.optim.Muon and Megatron's definition: whole models step by step, matrices in
-// bf16; its products against the formula; how matrices are dealt out to ranks. In every layout:
+// bf16; its products against the formula; how matrices are assigned to ranks. In every layout:
 // data_parallel_test.cc, layout_test.cc, reshard_test.cc.
 //
 // SPDX-License-Identifier: MIT
@@ -236,7 +236,7 @@ TEST_F(MuonMatrices, SkippedStepsChangeNothing) {
   for (const double x : numeric::read(matrix.flats().states[2].tensor())) EXPECT_EQ(x, 0);
 }
 
-// What is far from the numbers that the iteration is made for: nothing, one direction, one column.
+// Inputs far from those that the iteration is made for: zeros, one direction, one column.
 TEST_F(MuonMatrices, PoorMatricesGiveFiniteSteps) {
   for (const DType dtype : {DType::bf16, DType::f32}) {
     MuonOptions options;

@@ -1,5 +1,5 @@
-// The model of time: tables of cards, times looked up in them, steps simulated, beside steps that
-// were measured.
+// The model of time: tables of cards, times looked up in them, and simulated steps against measured
+// ones.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -102,8 +102,8 @@ const Measured kMeasured[] = {
     {"124M x2 zero1", 12, 768, 12, 1024, 64, 50304, 1, 1, 2, 1, 1155316, zero1},
 };
 
-// Bounds are the issue's: half of the steps within 3%, all within 8%. Cards differ by some percent
-// among themselves, and these figures are of several.
+// Bounds: half of the steps within 3%, all within 8%. Cards of one kind differ by some percent, and
+// these figures are from several.
 TEST(SimulationTest, StepsThatWereMeasured) {
   const Card card = h200();
   std::vector<double> errors;
@@ -173,7 +173,7 @@ TEST(SimulationTest, ARankThatNobodyAnswersIsAnError) {
 }
 
 // Many micro-batches are those of three, the middle one repeated: the same as if each had been run.
-// The recording of three is as it is; so is that of as many as are recorded.
+// Up to three, or as many as are recorded, the recording is unchanged.
 TEST(SimulationTest, RepeatedMicroBatchesAreThoseThatWereRun) {
   const Card card = h200();
   for (const Measured& m :
@@ -186,7 +186,7 @@ TEST(SimulationTest, RepeatedMicroBatchesAreThoseThatWereRun) {
       more.microbatches = count;
       seconds.push_back(estimate(more, card).stages.front().compute);
     }
-    // Computing grows by one middle micro-batch each time.
+    // Computation grows by one middle micro-batch each time.
     const double step = seconds[2] - seconds[1];
     EXPECT_NEAR(seconds[1] - seconds[0], step, 1e-9);
     EXPECT_NEAR(seconds[3] - seconds[2], step, 1e-9);

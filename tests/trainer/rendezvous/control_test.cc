@@ -1,6 +1,6 @@
-// Meeting, agreeing and noticing, with ranks as threads: what each rank is told when all is well,
-// and when one is of another release, configuration, size or secret, comes twice or never, falls
-// silent, dies, or stands still. Processes that really die are in multi_rank_test.cc.
+// Rendezvous, agreement and failure detection, with ranks as threads: what each rank is told when
+// all is well, and when one has another release, configuration, size or secret, comes twice or
+// never, falls silent, dies, or hangs. Processes that really die are in multi_rank_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -16,6 +16,7 @@
 #include <thread>
 #include <vector>
 
+#include "tests/own.h"
 #include "tests/trainer/rendezvous/meeting_ranks.h"
 #include "trainer/rendezvous/control.h"
 #include "trainer/rendezvous/server.h"
@@ -53,8 +54,8 @@ TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/meeting"));
 }
 
-// Texts beside the rounds: to one, to all others, by topic, from another thread; what is asked for
-// too late is gone.
+// Messages outside of the rounds: to one, to all others, by topic, from another thread; a message
+// that is requested too late is gone.
 TEST_F(ControlTest, LettersReachThoseTheyAreFor) {
   std::atomic<int> ended = 0;
   const std::vector<Told> told = run(
@@ -138,14 +139,14 @@ TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
   EXPECT_FALSE(told[1].told);
 }
 
-// What is wrong with an address is told where ranks do not come.
+// Where ranks do not come, the error says what is wrong with an address.
 TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
   const auto refusals = [&](const std::string& address) {
     return run(
         2,
         [&](ControlOptions& o) {
           o.launch.address = address;
-          o.launch.port = 20000 + getpid() % 10000;
+          o.launch.port = tests::own_ports();
           o.launch.nodes = 2;
           o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
           o.meeting_file.clear();
@@ -153,7 +154,7 @@ TEST_F(ControlTest, AnAddressOfAnotherHostOrOfEachHostIsDoubted) {
         },
         [](Control&) { FAIL(); });
   };
-  // 192.0.2.1 is nobody's (RFC 5737).
+  // 192.0.2.1 belongs to nobody (RFC 5737).
   EXPECT_THAT(refusals("192.0.2.1")[0].error,
               HasSubstr("192.0.2.1 is no address of here, where rank 0 is: does it lead there?"));
   const std::vector<Told> loopback = refusals("localhost");
@@ -226,7 +227,7 @@ TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
       2,
       [](ControlOptions& o) {
         o.launch.address = "127.0.0.1";
-        o.launch.port = 20000 + getpid() % 10000;
+        o.launch.port = tests::own_ports();
         o.meeting_file.clear();
         o.launch.secret = o.claim.rank == 0 ? "right" : "wrong";
         o.timeout = o.host_timeout = kBriefly;
@@ -243,7 +244,7 @@ TEST_F(ControlTest, AnotherSecretIsNotAccepted) {
 
 TEST_F(ControlTest, TwoJobsOnOnePortDoNotMix) {
   std::atomic<int> ended = 0;
-  const int port = 31000 + getpid() % 10000;
+  const int port = tests::own_ports() + 20;
   const auto job = [&](const std::string& secret) {
     run(
         2,
@@ -269,7 +270,7 @@ TEST_F(ControlTest, TwoJobsOnOnePortDoNotMix) {
 TEST_F(ControlTest, StrangersDoNotDisturb) {
   std::atomic<bool> done = false;
   std::thread stranger([&] {
-    // Finds the port as a rank would, and sends what no rank sends.
+    // Finds the port like a rank, and sends what no rank sends.
     while (!done) {
       std::ifstream in(folder_ + "/meeting");
       std::string address, why;
@@ -336,7 +337,7 @@ TEST_F(ControlTest, RankZeroThatIsGoneIsNamedByTheNext) {
   EXPECT_EQ(told[2].status, 1);
 }
 
-// Rank 2 goes on living but no longer moves; the others wait for it in a collective.
+// Rank 2 stays alive but makes no progress; the others wait for it in a collective.
 TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
   expect_verdict_ = true;
   const std::vector<Told> told = run(
@@ -355,7 +356,7 @@ TEST_F(ControlTest, ARankThatStandsStillIsNamed) {
   EXPECT_EQ(told[1].status, 1);
 }
 
-// The first word is that of a rank which lost its peer; the better one follows and wins.
+// The first report is from a rank that lost its peer; the more specific one follows and wins.
 TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
   expect_verdict_ = true;
   std::vector<std::thread> failing;
@@ -368,7 +369,7 @@ TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
           throw MeetingError("gone", true);
         }
         if (c.rank() == 2) {
-          // fail() does not return; its words are sent from here.
+          // fail() does not return; its message is sent from here.
           c.rank_status().enter(Phase::step, 2);
           c.report_failure("connection to rank 1 lost", true);
         }
@@ -376,7 +377,7 @@ TEST_F(ControlTest, TheCauseWinsOverWhoNoticesFirst) {
   EXPECT_THAT(told[0].printed, HasSubstr("rank 1 (here, cpu)"));
 }
 
-// Where each host's output is read by itself, a host that ends for another's fault says why.
+// Each host's output may be read alone, so a host that ends because of another says why.
 TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
   expect_verdict_ = true;
   for (const bool apart : {true, false}) {
@@ -400,7 +401,7 @@ TEST_F(ControlTest, AVerdictIsRepeatedOnceOnEachOtherHost) {
 
 // Two that were given rank 0: the second one's port or address is not the first's.
 TEST_F(ControlTest, ASecondRankZeroIsFoundAndBothAreTold) {
-  const int port = 24000 + getpid() % 6000;
+  const int port = tests::own_ports() + 40;
   const std::vector<Told> told = run(
       3,
       [&](ControlOptions& o) {

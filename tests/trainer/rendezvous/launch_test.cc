@@ -125,7 +125,7 @@ TEST(Launch, MpirunOfOneHostNeedsNoAddressAndOfMoreSaysSo) {
   EXPECT_EQ(detect(open_mpi).describe(), "Open MPI: rank 2 of 4, local rank 2 of 4, node 0 of 1");
   Variables two = open_mpi;
   two["OMPI_COMM_WORLD_LOCAL_SIZE"] = "2";
-  EXPECT_THAT(refusal(two), HasSubstr("say --rendezvous HOST:PORT"));
+  EXPECT_THAT(refusal(two), HasSubstr("use --rendezvous HOST:PORT"));
   const Variables mpich = {
       {"PMI_RANK", "1"}, {"PMI_SIZE", "2"}, {"MPI_LOCALRANKID", "1"}, {"MPI_LOCALNRANKS", "2"}};
   EXPECT_EQ(detect(mpich).describe(), "MPICH: rank 1 of 2, local rank 1 of 2, node 0 of 1");
@@ -160,6 +160,24 @@ TEST(Launch, DeepspeedsLauncherSaysHowManyAHostHas) {
             "environment: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 29500");
 }
 
+TEST(Launch, WhatIsNotSaidAndWhatIsTooLarge) {
+  EXPECT_EQ(detect({{"RANK", "1"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "n01"}}).port, 29500);
+  Variables many = {{"RANK", "0"}, {"WORLD_SIZE", "16777216"}, {"MASTER_ADDR", "n01"}};
+  EXPECT_EQ(detect(many).world_size, 1 << 24);
+  many["WORLD_SIZE"] = "16777217";
+  EXPECT_EQ(refusal(many), "WORLD_SIZE=16777217 is no count");
+  many["WORLD_SIZE"] = "-1";
+  EXPECT_EQ(refusal(many), "WORLD_SIZE=-1 is no count");
+  // One task for a host, each of which starts its ranks: WORLD_SIZE may count either.
+  Variables hosts = kSlurm;
+  hosts.insert({"WORLD_SIZE", "16"});
+  EXPECT_EQ(detect(hosts).remarks.size(), 1u);
+  hosts["SLURM_STEP_NUM_TASKS"] = hosts["SLURM_NTASKS"] = "2";
+  hosts["SLURM_PROCID"] = "1";
+  hosts["SLURM_LOCALID"] = "0";
+  EXPECT_EQ(detect(hosts, 8).remarks.size(), 0u);
+}
+
 TEST(Launch, TorchrunsFlagsAreTheHostsOfAPlainStart) {
   const HostFlags hosts{.nodes = 2, .node_rank = 1, .address = "n01", .port = 6000};
   const auto with = [](const Variables& variables, const HostFlags& flags, int devices) {
@@ -178,7 +196,7 @@ TEST(Launch, TorchrunsFlagsAreTheHostsOfAPlainStart) {
             "environment: rank 5 of 8, local rank 1 of 4, node 1 of 2; rank 0 at n01 port 6000");
   EXPECT_EQ(with({}, {.nodes = 2, .address = "a"}, 1).describe(),
             "environment: rank 0 of 2, local rank 0 of 1, node 0 of 2; rank 0 at a port 29500");
-  // What has started this process knows better.
+  // The launcher's own variables take precedence.
   EXPECT_EQ(with(kTorchrun, hosts, 1).describe(), detect(kTorchrun).describe());
   EXPECT_EQ(with({}, {.nodes = 1, .address = "n01"}, 1).world_size, 1);
 }
@@ -191,7 +209,7 @@ TEST(Launch, HalfSetVariablesAreExplained) {
               HasSubstr("rank 4 of 4"));
 }
 
-// One host may see itself under another name: that is no other job.
+// One host may use another name for itself; that is not another job.
 TEST(Launch, AHostThatNamesItselfOtherwiseIsOfTheSameJob) {
   Variables pod = {
       {"RANK", "0"}, {"WORLD_SIZE", "2"}, {"MASTER_ADDR", "localhost"}, {"MASTER_PORT", "23456"}};
@@ -279,7 +297,7 @@ TEST(Launch, ADeviceForEachRank) {
   EXPECT_EQ(device_of(launch, 4), 3);
   EXPECT_EQ(device_of(launch, 1), 0);  // narrowed to this rank's own.
   EXPECT_THROW(device_of(launch, 2), LaunchError);
-  // Chosen by this program's launcher, of which one has gone since.
+  // Chosen by this program's launcher; one of them is missing since.
   const Launch chosen{.world_size = 2, .local_rank = 1, .local_size = 2, .device = 3, .devices = 4};
   EXPECT_EQ(device_of(chosen, 4), 3);
   try {

@@ -1,5 +1,5 @@
-// Ranks as threads that meet: each with a Control of its own, and what it was told. control_test.cc
-// has those who behave, strangers_test.cc those who do not.
+// Ranks as threads in a rendezvous: each has its own Control, and records what it was told.
+// control_test.cc has the well-behaved ones, strangers_test.cc the others.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace rendezvous {
 
-/// For those who will not come.
+/// For ranks that will not come.
 inline constexpr std::chrono::seconds kBriefly{3};
 
 /// What happened on one rank.
@@ -55,7 +55,7 @@ class ControlTest : public testing::Test {
     return o;
   }
 
-  /// Runs `body` on `size` ranks after `change` has had its way with each rank's options.
+  /// Runs `body` on `size` ranks after `change` has changed each rank's options.
   std::vector<Told> run(int size, const std::function<void(ControlOptions&)>& change,
                         const std::function<void(Control&)>& body) const {
     std::vector<Told> told(static_cast<size_t>(size));

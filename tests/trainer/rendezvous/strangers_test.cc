@@ -1,4 +1,4 @@
-// Those who do not behave, at rank 0's port and in rank 0's place: floods of connections before, in
+// Misbehaving peers, at rank 0's port and in rank 0's place: floods of connections before, in
 // and after the meeting, impostors, ranks that were refused, ranks that fall silent.
 //
 // SPDX-License-Identifier: MIT
@@ -43,7 +43,7 @@ std::string first_bytes(Manner manner) {
       return "";
     case Manner::garbage:
       return std::string(5000, '\x5a');
-    case Manner::large:  // a frame of 64 MiB, of which ever more follows.
+    case Manner::large:  // a frame of 64 MiB, that never ends.
       return std::string("\0\0\0\x04", 4) + std::string(1 << 16, '\1');
     case Manner::unproved:
       break;
@@ -53,7 +53,7 @@ std::string first_bytes(Manner manner) {
          std::string(1, '\1') + payload;
 }
 
-/// A process that holds 1,020 connections to a port, and comes again wherever one is closed.
+/// A process that holds 1,020 connections to a port, and reconnects wherever one is closed.
 class Flood {
  public:
   Flood(Manner manner, int port) {
@@ -73,7 +73,7 @@ class Flood {
     kill(pid_, SIGKILL);
     waitpid(pid_, nullptr, 0);
   }
-  /// Waits for the next round; how many connections were there at once.
+  /// Waits for the next round; how many connections there were at once.
   int round() {
     int there = 0;
     return read(rounds_.fd(), &there, sizeof there) == sizeof there ? there : -1;
@@ -116,7 +116,7 @@ class Flood {
   Socket rounds_;
 };
 
-/// One who knows the secret, and speaks for itself.
+/// A peer that knows the secret, and sends its own messages.
 class Comer {
  public:
   explicit Comer(int port, std::string nonce = random_bytes(kNonce))
@@ -138,7 +138,7 @@ class Comer {
         Packer().text(text).text(proof(kSecret, "claim", nonce_, theirs_, text)).take());
   }
   void say(FrameKind kind, const std::string& payload) { stream_.send(kind, payload); }
-  /// The next that is no beat; nothing once the other side has closed.
+  /// The next message that is not a heartbeat; nothing once the other side has closed.
   std::optional<Frame> hear() {
     while (true) {
       std::optional<Frame> frame = stream_.wait(Clock::now() + std::chrono::seconds(20), 1 << 20);
@@ -201,7 +201,7 @@ int64_t open_files() {
 class Floods : public StrangersTest, public testing::WithParamInterface<Manner> {};
 
 // 1,020 connections are all that a process may have by default. The backlog is full before rank 0
-// looks at it, rank 1 comes in the middle, and the ranks work on under it.
+// looks at it, rank 1 comes in the middle, and the ranks keep working during it.
 TEST_P(Floods, ChangeNothingAndTakeNoMemoryAndNoDescriptors) {
   rlimit files{};
   getrlimit(RLIMIT_NOFILE, &files);
@@ -235,7 +235,7 @@ TEST_P(Floods, ChangeNothingAndTakeNoMemoryAndNoDescriptors) {
   setrlimit(RLIMIT_NOFILE, &files);
   EXPECT_EQ(ended, 3);
   for (const Told& t : told) EXPECT_EQ(t.error + t.printed, "");
-  EXPECT_LT(memory, kSanitized ? 64 << 20 : 8 << 20);  // a sanitizer keeps books of its own.
+  EXPECT_LT(memory, kSanitized ? 64 << 20 : 8 << 20);  // a sanitizer uses memory of its own.
   EXPECT_LT(descriptors, 100);
 }
 
@@ -268,7 +268,7 @@ TEST_F(StrangersTest, AHelloIsTakenOnce) {
   ranks.join();
 }
 
-// What arrives beyond the frame that is allowed stays with the sender.
+// What exceeds the allowed frame is not received.
 TEST(FrameStream, TakesNoMoreThanAFrameMayHave) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_NONBLOCK, 0, ends), 0);
@@ -284,7 +284,7 @@ TEST(FrameStream, TakesNoMoreThanAFrameMayHave) {
   EXPECT_EQ(left, sent - 4 - static_cast<ssize_t>(kStrangerLimit));
 }
 
-// A large frame to a slow peer: it is the peer's silence that counts, not the time in all.
+// A large frame to a slow peer: the peer's silence counts, not the total time.
 TEST(FrameStream, SendsForAsLongAsThePeerTakesSomething) {
   int ends[2];
   ASSERT_EQ(socketpair(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0, ends), 0);
@@ -306,7 +306,8 @@ TEST(FrameStream, SendsForAsLongAsThePeerTakesSomething) {
   EXPECT_GT(took, std::chrono::seconds(10));
 }
 
-// Without a descriptor for it, who waits is closed: else the listener would be ready for ever.
+// Without a free descriptor, a waiting connection is closed; otherwise the listener would be ready
+// for ever.
 TEST(Listener, ClosesWhoWaitsWhereDescriptorsHaveRunOut) {
   Listener listener{listen_on("127.0.0.1", 0)};
   std::string why;
@@ -327,7 +328,7 @@ TEST(Listener, ClosesWhoWaitsWhereDescriptorsHaveRunOut) {
   EXPECT_FALSE(listener.take());
 }
 
-// A rank that was refused, and knows the secret, has no number that anything could be kept under.
+// A refused rank that knows the secret has no number under which anything could be stored.
 TEST_F(StrangersTest, WhoWasRefusedHasNothingMoreToSay) {
   const struct {
     FrameKind kind;
@@ -383,7 +384,7 @@ TEST_F(StrangersTest, AnImpostorInRankZerosPlaceLearnsNothingAndIsRefused) {
         2,
         [&](ControlOptions& o) {
           if (o.claim.rank != 0) meet_here(o);
-          o.timeout = std::chrono::seconds(1);
+          o.timeout = kBriefly;
           o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
         },
         [](Control&) { FAIL(); });
@@ -396,7 +397,7 @@ TEST_F(StrangersTest, AnImpostorInRankZerosPlaceLearnsNothingAndIsRefused) {
   }
 }
 
-// Rank 1 has come, and neither sends a word nor closes: a stopped process, a lost machine.
+// Rank 1 has connected, and neither sends nor closes: a stopped process, a lost machine.
 TEST_F(StrangersTest, ARankThatGoesSilentIsNamed) {
   expect_verdict_ = true;
   std::vector<Told> told;
@@ -421,7 +422,7 @@ TEST_F(StrangersTest, ARankThatGoesSilentIsNamed) {
   EXPECT_EQ(told[0].status, 1);
 }
 
-// Rank 0's process is stopped: its port is open, and nobody is there. Its host is not late.
+// Rank 0's process is stopped: its port is open, but nothing answers. Its host is not late.
 TEST_F(StrangersTest, RankZeroThatIsStoppedBeforeTheMeetingIsNamedAfterTheMeetingsBound) {
   const std::vector<Told> told = run(
       2,
@@ -432,13 +433,13 @@ TEST_F(StrangersTest, RankZeroThatIsStoppedBeforeTheMeetingIsNamedAfterTheMeetin
         o.claim.rank -= o.claim.rank == 0 ? 10 : 0;
       },
       [](Control&) { FAIL(); });
-  // Not after the minute that a host may take.
+  // Well before the minute that a host may take.
   EXPECT_THAT(told[1].error,
               AllOf(testing::ContainsRegex("rank 0 was not found within [1-4]?[0-9] s"),
                     HasSubstr("no answer: rank 0 stands still")));
 }
 
-// The same once it has let rank 1 in: it says that it lives, until it does not.
+// The same once it has let rank 1 in: it sends heartbeats until it stops.
 TEST_F(StrangersTest, RankZeroThatStopsInTheMeetingIsNamed) {
   std::thread stops([&] {
     Listener door{Socket(dup(listener_.fd()))};
@@ -462,7 +463,7 @@ TEST_F(StrangersTest, RankZeroThatStopsInTheMeetingIsNamed) {
   EXPECT_THAT(told[1].error, HasSubstr("no answer: rank 0 stands still"));
 }
 
-// Ranks of a host come together; a host may be long in coming.
+// Ranks of a host come together; a host may take long to come.
 TEST_F(StrangersTest, AHostIsWaitedForLongerThanARankOfAHostThatIsThere) {
   const auto missing = [&](int hosts) {
     return run(

@@ -84,7 +84,7 @@ std::vector<std::vector<Action>> lists_of(const Layout& l) {
 
 /// Runs all stages' lists where nothing is buffered: a send ends when the other end is at the
 /// receive of the same tensor in its own order, and an exchange when all of its parts have. Fails
-/// when nobody can move.
+/// when no stage can proceed.
 class Simulation {
  public:
   explicit Simulation(const Layout& layout)
@@ -107,7 +107,7 @@ class Simulation {
     while (end < lists_[stage].size() && lists_[stage][end].joined) ++end;
     return end;
   }
-  /// Whether `other` stands at an exchange with the other end of `a`, which `stage` does.
+  /// Whether `other` is at an exchange with the other end of `a`, which `stage` runs.
   bool meets(size_t stage, const Action& a) {
     const size_t other = static_cast<size_t>(a.peer);
     const auto& list = lists_[other];
@@ -148,8 +148,8 @@ class Simulation {
   std::vector<std::set<const Action*>> met_;
 };
 
-/// Every micro-batch goes once through every chunk, forward before backward, tensors there before
-/// they are used and sent after they are made.
+/// Every micro-batch goes once through every chunk, forward before backward, tensors present before
+/// they are used and sent after they are computed.
 void expect_whole(const Layout& l, const std::vector<Action>& list) {
   std::set<std::tuple<Kind, int64_t, int>> done;
   const auto has = [&](Kind kind, const Action& a) {
@@ -211,7 +211,7 @@ TEST(Schedule, HoldsAsManyMicroBatchesAsPredicted) {
       const int64_t after = l.stages - 1 - stage, all = l.microbatches * l.chunks;
       int64_t wanted = after + 1;
       if (l.chunks > 1) wanted = 2 * after + (l.chunks - 1) * l.stages + 1;
-      // The weights' half of `stage` micro-batches is put off: p in all on each rank.
+      // The weight half of `stage` micro-batches is deferred: p in total on each rank.
       if (l.kind == ScheduleKind::zero_bubble) wanted = l.stages;
       const int64_t most = most_in_flight(lists[static_cast<size_t>(stage)]);
       EXPECT_LE(most, std::min(wanted, all)) << l.text() << ", stage " << stage;
@@ -263,7 +263,7 @@ TEST(BalancedLayers, GiveTheHeadItsPart) {
   complete(spec);
   // The head is 0.94 of a layer: 8.94 on the last stage are less than 9 on another.
   EXPECT_EQ(balanced_layers(spec, 4, 2048), (std::vector<int64_t>{8, 8, 8, 8}));
-  // Two layers too many: they go where few micro-batches are held, but not to the head.
+  // Two extra layers: they go to stages with few micro-batches in flight, but not to the head's.
   spec.num_layers = 34;
   EXPECT_EQ(balanced_layers(spec, 4, 2048), (std::vector<int64_t>{8, 9, 9, 8}));
   EXPECT_EQ(balanced_layers(spec, 1, 2048), std::vector<int64_t>{34});

@@ -1,5 +1,5 @@
 // The launcher with ranks that only end: this test program itself, started as each rank, dies or
-// returns what the case asks for. How real ranks end is lost_rank_test.cc's.
+// returns as the case says. Real ranks: lost_rank_test.cc.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -46,7 +46,7 @@ Outcome launch(int status, int others, const LauncherOptions& given) {
   options.grace = std::chrono::minutes(5);
   options.words = {"rank", "--gtest_also_run_disabled_tests", "--gtest_filter=FakeRank.*"};
   options.fitting = [](int ranks) { return ranks; };
-  options.iteration = [] { return 0; };
+  if (!options.iteration) options.iteration = [] { return 0; };
   setenv("FAKE_WORLD", "3", 1);
   setenv("FAKE_DEVICE", "1", 1);
   setenv("FAKE_STATUS", std::to_string(status).c_str(), 1);
@@ -64,12 +64,13 @@ TEST(Launcher, ADeviceThatCannotBeOpenedIsLeftOutWhereThatIsAllowed) {
                                  {.max_restarts = 1, .resumable = true, .allow_fewer = true});
   EXPECT_EQ(allowed.status, exit_status::kComplete);
   EXPECT_EQ(allowed.lines,
-            "trainer: device 1: gone: going on with devices 0, 2\n"
+            "trainer: device 1: gone: continuing with devices 0, 2\n"
             "trainer: restart 1 of 1 with 2 ranks\n");
   const Outcome not_allowed =
       launch(exit_status::kNoDevice, exit_status::kFailed, {.max_restarts = 1, .resumable = true});
   EXPECT_EQ(not_allowed.status, exit_status::kFailed);
-  EXPECT_EQ(not_allowed.lines, "trainer: device 1: gone: --allow-fewer-devices goes on without\n");
+  EXPECT_EQ(not_allowed.lines,
+            "trainer: device 1: gone: --allow-fewer-devices continues without it\n");
   EXPECT_EQ(launch(exit_status::kNoDevice, exit_status::kFailed, {}).status, exit_status::kFailed);
 }
 
@@ -80,11 +81,28 @@ TEST(Launcher, ADeviceThatFailsTwiceRunningIsLeftOut) {
     EXPECT_EQ(run.status, exit_status::kComplete);
     EXPECT_EQ(run.lines,
               "trainer: restart 1 of 5 with 3 ranks\n"
-              "trainer: device 1: gone: going on with devices 0, 2\n"
+              "trainer: device 1: gone: continuing with devices 0, 2\n"
               "trainer: restart 2 of 5 with 2 ranks\n");
     EXPECT_EQ(launch(status, exit_status::kRankLost, {.max_restarts = 1, .resumable = true}).status,
               exit_status::kResumable);
   }
+}
+
+// A device that fails again and again while the training goes on is not the one at fault.
+TEST(Launcher, ADeviceThatFailsTwiceWithProgressBetweenIsKept) {
+  int64_t iteration = 0;
+  LauncherOptions options{.max_restarts = 3, .resumable = true, .allow_fewer = true};
+  options.iteration = [&] { return iteration++; };
+  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
+  EXPECT_EQ(run.status, exit_status::kResumable);
+  EXPECT_EQ(run.lines,
+            "trainer: restart 1 of 3 with 3 ranks\n"
+            "trainer: restart 2 of 3 with 3 ranks\n"
+            "trainer: restart 3 of 3 with 3 ranks\n");
+  // Progress before the first failure alone helps it nothing.
+  int asked = 0;
+  options.iteration = [&] { return ++asked > 1 ? 5 : 0; };
+  EXPECT_THAT(launch(-SIGKILL, exit_status::kRankLost, options).lines, HasSubstr("device 1: gone"));
 }
 
 TEST(Launcher, ARankThatIsKilledBeforeAnybodyHearsOfItIsNamed) {
@@ -103,7 +121,7 @@ TEST(Launcher, OnlyWhatLoadsWhatItSavesIsRepeatable) {
   config.max_restarts = 2;
   EXPECT_FALSE(repeatable(config));
   EXPECT_TRUE(goes_on(config, true));
-  EXPECT_FALSE(goes_on(config, false));  // who started the ranks starts none again.
+  EXPECT_FALSE(goes_on(config, false));  // the launcher restarts no ranks.
   config.load = "s/";
   EXPECT_TRUE(repeatable(config));
   config.load = "s";
@@ -127,7 +145,7 @@ TEST(Launcher, AfterTheLastRestartOnlyWhatIsRepeatableEndsAsSuch) {
   EXPECT_EQ(run.status, exit_status::kFailed);
   EXPECT_EQ(run.lines,
             "trainer: restart 1 of 1 with 3 ranks\n"
-            "trainer: to go on from the last checkpoint, say --load s\n");
+            "trainer: to continue from the last checkpoint, give --load s\n");
 }
 
 TEST(Launcher, WhatIsWrongWithTheCommandIsNotTriedAgain) {

@@ -1,5 +1,5 @@
-// The search for a layout: beside brute force, for any number of threads, in what it refuses; and
-// the measuring of a device, on the CPU.
+// The search for a layout: against brute force, for any number of threads, and its refusals; and
+// the measurement of a device, on the CPU.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/session/layout_search.h"
@@ -75,7 +75,7 @@ TEST(LayoutSearchTest, ThreadsDoNotMatter) {
   EXPECT_EQ(one.costed, three.costed);
 }
 
-// Every layout that is chosen fits by the exact plan of every stage, and less memory takes it away.
+// Every layout that is chosen fits by the exact plan of every stage, and does not with less memory.
 TEST(LayoutSearchTest, LessMemoryIsKeptTo) {
   for (const double gib : {40.0, 12.0}) {
     const SearchTask t = task(8, 2048, 4, 16, gib);
@@ -104,7 +104,7 @@ TEST(LayoutSearchTest, AMissIsNamedWithWhatWouldFit) {
               testing::ContainsRegex("needs [0-9.]+ GiB of 18.0 GiB; with --.*[a-z0-9] it fits"));
 }
 
-// What a command says is not changed.
+// What a command sets is not changed.
 TEST(LayoutSearchTest, FlagsOfTheCommandStay) {
   SearchTask t = task(8, 1024, 4, 16);
   t.given = {"tensor-model-parallel-size", "zero-stage"};
@@ -133,7 +133,7 @@ TEST(LayoutSearchTest, RefusalsAreTheTrainersOwnWords) {
   EXPECT_THROW(search_layouts(t), cli::UsageError);
 }
 
-// The words of a layout, read back as a command line, give the layout.
+// The flags of a layout, parsed again, give the layout.
 TEST(LayoutTest, WordsSayWhatApplySets) {
   const SearchTask t = task(8, 1024, 8, 32);
   const LayoutSpace space{
@@ -161,7 +161,7 @@ TEST(LayoutTest, WordsSayWhatApplySets) {
   EXPECT_GT(compared, 100);
 }
 
-// A device is measured over the interface of a step; small sizes on the CPU.
+// A device is measured through the interface that steps use; small sizes on the CPU.
 TEST(CalibrationTest, MeasuresADevice) {
   ops::cpu::CpuOps ops(1);
   Card card = processor_card(1);

@@ -1,5 +1,5 @@
-// A checkpoint of any layout goes on in any other: canonical tensors bit for bit, and the same
-// losses as one process that was never stopped.
+// A checkpoint of any layout can be continued in any other: canonical tensors bit for bit, and the
+// same losses as one process that was never stopped.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
@@ -127,7 +127,7 @@ Canonical read_all(const std::string& folder) {
   return all;
 }
 
-/// Loads the checkpoint of step `from` (0: draws), saves it again as it came, trains to step `to`
+/// Loads the checkpoint of step `from` (0: draws), saves it again unchanged, trains to step `to`
 /// and saves that. Returns the losses.
 std::vector<float> stretch(const std::string& family, const Layout& layout, const std::string& root,
                            const std::string& source, int64_t from, int64_t to) {
@@ -189,7 +189,7 @@ class Reshard : public testing::Test {
     root_ = ::mkdtemp(name.data());
   }
   ~Reshard() override { fs::remove_all(root_); }
-  /// Each layout goes on from another's checkpoint.
+  /// Each layout continues from another's checkpoint.
   void chain_of_all(bool muon);
   std::string root_;
 };
@@ -223,7 +223,7 @@ void Reshard::chain_of_all(bool muon) {
   for (const char* family : {"gpt2", "llama", "qwen2", "qwen3", "opt_post"}) {
     const std::string one = root_ + "/one_" + family + (muon ? "_muon" : "");
     const std::vector<float> wanted = stretch(family, {.muon = muon}, one, "", 0, 4);
-    // A chain through layouts, each going on from the one before; the second family takes turns.
+    // A chain through layouts, each continuing from the one before; the second family alternates.
     std::string before;
     std::vector<float> first;
     for (size_t i = family[0] == 'g' ? 0 : 1; i < layouts.size(); i += 2) {
@@ -249,7 +249,7 @@ int64_t from_environment(const char* name, int64_t otherwise) {
   return text ? std::atoll(text) : otherwise;
 }
 
-/// Any layout with anything that may be added to it.
+/// Any layout with any option that it allows.
 Layout random_layout(std::mt19937& random) {
   const std::vector<Layout> all = all_layouts();
   Layout layout = all[random() % all.size()];
@@ -290,7 +290,7 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
       std::vector<float> loss;
       EXPECT_NO_THROW(loss = stretch(family, layout, here, before, link, link + 1));
       ASSERT_EQ(loss.size(), 1u);
-      // Each step's sums in another order, carried on by the weights of those after it.
+      // Each step's sums in another order, accumulated through the weights of later steps.
       const float expected = wanted[static_cast<size_t>(link)];
       EXPECT_NEAR(loss[0], expected, 4e-6 * expected);
       if (link > 0) {
@@ -361,7 +361,7 @@ Scales read_scales(const std::string& root, int64_t iteration) {
   return {.scale = floats("fp8 scale"), .history = floats("fp8 history")};
 }
 
-/// Each scale is what the options make of its history.
+/// Each scale is what the options compute from its history.
 void expect_scales_of_history(const Scales& s, const Fp8Options& options) {
   ASSERT_EQ(s.length(), options.history_length);
   for (int64_t i = 0; i < s.tensors(); ++i) {
@@ -403,7 +403,7 @@ TEST_F(Reshard, Fp8ScalesFollowTheirHistory) {
   }
 }
 
-// A run may go on with another format, margin or history: its first step has scales to match.
+// A run may continue with another format, margin or history: its first step has matching scales.
 TEST_F(Reshard, Fp8ScalesFitTheOptionsOfTheNextRun) {
   const std::string before = root_ + "/before";
   stretch("opt", {.fp8 = kFp8}, before, "", 0, 4);
@@ -420,7 +420,7 @@ TEST_F(Reshard, Fp8ScalesFitTheOptionsOfTheNextRun) {
   }
 }
 
-// Layers that were not in FP8 have no scales: their first step in FP8 finds them anew.
+// Layers that were not in FP8 have no scales: their first step in FP8 computes them.
 TEST_F(Reshard, Fp8FindsScalesOfLayersThatHadNone) {
   Fp8Options left_out = kFp8;
   left_out.plain_layers_at_start = spec_of("opt").num_layers;
@@ -461,7 +461,7 @@ TEST_F(Reshard, TwoRunsOfALayoutAreBitEqual) {
     stretch("gpt2", layout, a, "", 0, 3);
     stretch("gpt2", layout, b, "", 0, 3);
     EXPECT_EQ(read_all(iteration_folder(a, 3)), read_all(iteration_folder(b, 3)));
-    // Stopped after any step and gone on.
+    // Stopped after any step and continued.
     const std::string c = root_ + (muon ? "/mc" : "/c"), d = root_ + (muon ? "/md" : "/d");
     stretch("gpt2", layout, c, "", 0, 1);
     stretch("gpt2", layout, d, c, 1, 3);

@@ -1,5 +1,5 @@
-// The parts between the engine and the rest: a model through its texts, an engine through a
-// checkpoint, the decoder against the engine's own loss, the choice of tokens.
+// The parts between the engine and the rest: a model through its JSON form, an engine through a
+// checkpoint, the decoder against the engine's own loss, sampling.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -219,7 +219,7 @@ TEST(IntervalClock, TheRankThatWorksLongestIsTheSlowest) {
   EXPECT_DOUBLE_EQ(record.data_wait_seconds, 0.002);
   EXPECT_EQ(record.peak_memory_bytes, 6);
   EXPECT_EQ(record.planned_memory_bytes, 8);
-  // A device that does not tell, and a rank alone.
+  // A device that cannot measure, and a single rank.
   ranks[0] = RankTimes::from_text(RankTimes{.step = 0.010}.text());
   IterationRecord unknown, alone;
   add_ranks(ranks, unknown);

@@ -1,5 +1,6 @@
-// The table of model fields: every row there and back, as meta.json and as its flag; the flags'
-// defaults. Families: which hold what, and what is said of a model that none holds. Rotary rates.
+// The table of model fields: every row written and read back, as meta.json and as its flag; the
+// flags' defaults. Families: which models each can represent, and the message for a model that none
+// can. Rotary rates.
 //
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
@@ -54,10 +55,10 @@ TEST(ModelFields, ComeBackFromTheirTexts) {
   for (const ModelField& field : model_fields())
     EXPECT_TRUE(same_field(field, back, all)) << field.name;
   EXPECT_THROW(model_from_record({{"norm_epsilon", "small"}}), ShapeError);
-  EXPECT_EQ(model_from_record({}).qk_norm, false);  // a record of before there was such a field
+  EXPECT_EQ(model_from_record({}).qk_norm, false);  // a record from before the field existed
 }
 
-// What the flag says when it is not given is the field's default; sizes say nothing.
+// What the flag says when it is not given is the field's default; sizes have none.
 TEST(ModelFields, HaveFlagsWithTheirDefaults) {
   TrainConfig config;
   const cli::Table<TrainConfig> table = model_flags();

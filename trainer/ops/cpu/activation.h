@@ -40,7 +40,8 @@ float derivative(float x) noexcept {
   }
 }
 
-/// Calls body.template operator()<A>() for the activation A; those of rows.h count as none.
+/// Calls body.template operator()<A>() for the activation A; those that rows.h computes count as
+/// none.
 template <class Body>
 void with_activation(Activation activation, const Body& body) {
   switch (activation) {

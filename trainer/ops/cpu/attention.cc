@@ -1,5 +1,6 @@
 // CPU: attention in blocks of queries, softmax over all keys of a block at once. A task owns one
-// (sample, key/value group): it walks its query heads and blocks in order, so sums are fixed.
+// (sample, key/value group) and handles its query heads and blocks in order, so the order of sums
+// is fixed.
 // Source: Vaswani et al. 2017, equation 1; Dao et al. 2022 (FlashAttention), appendix B.2, for the
 // gradient by row sums of dout * out; Su et al. 2021 (RoFormer), equation 34, for rotary.
 //
@@ -46,7 +47,7 @@ struct Layout {
   int64_t out(int64_t b, int64_t head) const { return (b * heads + head) * channels; }
 };
 
-/// First and last-plus-one key that query s of sample b may see.
+/// The keys that query s of sample b may see: the first, and one past the last.
 struct Range {
   int64_t begin, end;
 };

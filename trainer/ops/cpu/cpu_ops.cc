@@ -1,4 +1,4 @@
-// CpuOps: threads, memory, and the way from a call to its operation.
+// CpuOps: threads, memory, and the dispatch of a call to its operation.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cpu/cpu_ops.h"

@@ -1,8 +1,8 @@
-// CpuOps: every operation in plain fp32 loops; the specification that other backends are compared
-// with. Here: the backend, and what its operations share. Not here: what an operation means (the
-// headers of ops/), how it is computed (the file of the same name). May include: ops/, oneTBB. A
-// loop is cut into pieces whose size depends on shapes alone, and each piece is summed in order by
-// one thread. So results do not depend on the number of threads.
+// CpuOps: every operation in plain fp32 loops; the reference that other backends are compared with.
+// Here: the backend, and what its operations share. Not here: what an operation means (the headers
+// of ops/), how it is computed (the file of the same name). May include: ops/, oneTBB. A loop is
+// cut into pieces whose size depends on shapes alone, and each piece is summed in order by one
+// thread. So results do not depend on the number of threads.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -59,7 +59,7 @@ class CpuOps final : public Ops {
       body(i * piece, i * piece + piece < count ? i * piece + piece : count);
     });
   }
-  /// The product in parts, and after(part) for each when it is computed.
+  /// Computes the product in parts and calls after(part) when a part is done.
   template <class After>
   void multiply(const Product& product, const After& after) {
     const Parts parts(product.m, product.n);
@@ -71,7 +71,7 @@ class CpuOps final : public Ops {
   }
   /// out[c] (+)= sum over rows of x (rows, columns).
   void column_sums(float* out, const float* x, int64_t rows, int64_t columns, bool accumulate);
-  /// At least `bytes` of scratch: set_workspace's, or the Ops' own where that is too small.
+  /// At least `bytes` of scratch memory: set_workspace's, or the Ops' own where that is too small.
   std::byte* workspace(int64_t bytes);
 
   int concurrency() const { return arena_.max_concurrency(); }
@@ -82,7 +82,7 @@ class CpuOps final : public Ops {
 
  private:
   int threads_;
-  tbb::global_control allowed_;  ///< Or oneTBB warns of more threads than cores.
+  tbb::global_control allowed_;  ///< Without it oneTBB warns of more threads than cores.
   tbb::task_arena arena_;
   Tensor workspace_;
   std::vector<std::byte> own_workspace_;

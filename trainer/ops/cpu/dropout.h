@@ -1,4 +1,4 @@
-// Dropout of one row by the law of ops/dropout.h.
+// Dropout of one row, with the mask that ops/dropout.h defines.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

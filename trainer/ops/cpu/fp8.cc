@@ -1,5 +1,5 @@
-// CPU: quantizing, scales, and products of quantized operands: these are decoded, and the product
-// is that of linear.cc, so sums are fp32 whatever fast_sums says.
+// CPU: quantizing, scales, and products of quantized operands. Operands are decoded and multiplied
+// by linear.cc's product, so sums are fp32 whatever fast_sums says.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -43,7 +43,8 @@ float largest_magnitude(const float* v, int64_t n, float so_far) {
   return std::bit_cast<float>(most);
 }
 
-/// A finite value whose product is not becomes the largest number, as others that are too large.
+/// A finite value whose product overflows becomes the largest number, like others that are too
+/// large.
 template <DType kDType>
 uint8_t scaled(float value, float factor) {
   const float product = value * factor;

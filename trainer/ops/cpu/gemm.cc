@@ -1,7 +1,7 @@
 // See gemm.h. A panel of b, kDepth rows of some columns, is packed into 32 KiB that stay in the
-// first-level cache while a kernel walks down the rows of a; sums stay in registers over the depth
-// of a panel. a is read where it lies, or packed where its rows are not contiguous. Kernels are one
-// template over GCC's vector types, inlined into a function for each instruction set.
+// first-level cache while a kernel goes through the rows of a; sums stay in registers over the
+// depth of a panel. a is read in place, or packed where its rows are not contiguous. Kernels are
+// one template over GCC's vector types, inlined into a function for each instruction set.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cpu/gemm.h"
@@ -24,7 +24,7 @@ namespace {
 constexpr int64_t kDepth = 256;
 constexpr int64_t kBlockRows = 384;
 constexpr int kMaxRows = 12, kMaxColumns = 32;
-/// Up to so many rows b is used too rarely for packing to pay.
+/// With at most this many rows, b is used too rarely for packing to pay.
 constexpr int64_t kFewRows = 3;
 
 /// A tile of c, at most as large as a kernel's, over one panel of b.
@@ -53,13 +53,13 @@ template <int kWidth>
   out = t.add ? out + t.alpha * sum : t.alpha * sum;
 }
 
-/// kRows by two vectors of c. a is packed, kHeight rows of it, or lies in rows a_row apart (0).
+/// kRows by two vectors of c. a is packed (kHeight rows), or its rows are a_row apart (kHeight 0).
 template <int kWidth, int kRows, int kHeight>
 [[gnu::always_inline]] inline void tile(const Step& t) noexcept {
   using V = typename Vector<kWidth>::type;
   V sum[kRows][2] = {};
   const int64_t row = kHeight > 0 ? 1 : t.a_row;
-  // Three rows an address register: base, base + row, base + 2 * row.
+  // Three rows per address register: base, base + row, base + 2 * row.
   const float* a[(kRows + 2) / 3];
   for (int i = 0; i < (kRows + 2) / 3; ++i) a[i] = t.a + 3 * i * row;
   const float* b = t.b;
@@ -83,7 +83,7 @@ template <int kWidth, int kRows, int kHeight>
 }
 
 /// c (kRows, kColumns) where rows of a and columns of b are contiguous, b_column apart: sums in
-/// lanes along k, which are added at the end. b is read once, from memory as a rule.
+/// lanes along k, which are added at the end. b is read once, usually from memory.
 template <int kWidth, int kRows>
 [[gnu::always_inline]] inline void dots(const Product& p, int64_t first_column) noexcept {
   using V = typename Vector<kWidth>::type;
@@ -155,7 +155,7 @@ template <int kWidth>
       out[k * kOut + j] = in[j * stride + k];
 }
 
-/// `depth` lines of kCount floats, `stride` apart, behind one another.
+/// Packs `depth` lines of kCount floats, `stride` apart, one after another.
 template <int kCount>
 void copy_lines(float* out, const float* in, int64_t stride, int64_t depth) noexcept {
   for (int64_t k = 0; k < depth; ++k)
@@ -258,7 +258,8 @@ void copy_rows(float* to, int64_t to_row, const float* from, int64_t from_row, i
   for (int64_t r = 0; r < rows; ++r) std::copy_n(from + r * from_row, columns, to + r * to_row);
 }
 
-/// depth rows of `columns` columns of b behind one another, with zeros up to the kernel's width.
+/// Packs depth rows of `columns` columns of b one after another, padded with zeros to the kernel's
+/// width.
 void pack_columns(const Level& l, float* out, const Matrix& b, int64_t columns,
                   int64_t depth) noexcept {
   if (columns < l.columns) std::fill_n(out, depth * l.columns, 0.0f);
@@ -267,8 +268,8 @@ void pack_columns(const Level& l, float* out, const Matrix& b, int64_t columns,
   copy_rows(out, l.columns, b.data, b.row, depth, columns);
 }
 
-/// Where columns of a are contiguous and rows are not: the rows of one kernel behind those of the
-/// one before, `depth` columns of them each.
+/// Packs a where its columns are contiguous and its rows are not: kernel by kernel, the rows of one
+/// kernel with `depth` columns each.
 void pack_rows(const Level& l, float* out, const Matrix& a, int64_t rows, int64_t depth) noexcept {
   for (int64_t row = 0; row < rows; row += l.rows, out += l.rows * depth) {
     if (rows - row >= l.rows)
@@ -325,7 +326,7 @@ void multiply(const Product& p, GemmLevel level) noexcept {
   }
   for (int64_t row = 0; row < p.m; row += kBlockRows) {
     const Product rows = part_of(p, {row, std::min(kBlockRows, p.m - row), 0, p.n});
-    int64_t from = 0;  // once even where k is 0: a sum of nothing is 0.
+    int64_t from = 0;  // runs once even when k is 0: an empty sum is 0
     do block(l, rows, from);
     while ((from += kDepth) < p.k);
   }
@@ -346,7 +347,8 @@ Parts::Parts(int64_t m, int64_t n) noexcept : m_(m), n_(n) {
   const int64_t bands = std::max<int64_t>(1, (m + kBlockRows - 1) / kBlockRows);
   rows_ = std::max<int64_t>(1, ((m + bands - 1) / bands + kMaxRows - 1) / kMaxRows * kMaxRows);
   columns_ = bands * (n / kWide) >= kEnough ? kWide : kNarrow;
-  // The last band takes what is left where that is too little to be summed as the others are.
+  // The last band also gets the remaining rows where they are too few to be summed as the others
+  // are.
   down_ = (std::max(m - kFewRows, std::min<int64_t>(m, 1)) + rows_ - 1) / rows_;
 }
 

@@ -1,9 +1,9 @@
-// Matrix products in fp32: one thread's work; linear.cc and attention.cc share it out. Kernels for
-// AVX-512, AVX2 and plain vectors are chosen by the processor. Not here: threads (cpu_ops.h), what
-// the matrices are. May include: the C++ library. Every element is summed over k in one order that
-// depends on k and on m (1 to 3, or more), so neither Parts nor threads change a bit. Ours and not
-// a BLAS: those that Debian ships know processors by name and fall back to SSE on newer ones, and
-// none adds bias and activation while a part is in cache.
+// Matrix products in fp32: one thread's work; linear.cc and attention.cc distribute it. Kernels for
+// AVX-512, AVX2 and plain vectors; the processor decides which one runs. Not here: threads
+// (cpu_ops.h), what the matrices are. May include: the C++ library. Every element is summed over k
+// in one order that depends on k and on m (1 to 3, or more), so neither Parts nor threads change a
+// bit. Why not a BLAS: those that Debian ships know processors by name and fall back to SSE on
+// newer ones, and none adds bias and activation while a part is in cache.
 // Source: Goto and van de Geijn 2008; Van Zee and van de Geijn 2015 (BLIS).
 //
 // SPDX-License-Identifier: MIT
@@ -35,7 +35,7 @@ struct Product {
   bool add = false;
 };
 
-/// Instruction sets that there are kernels for, in the order of their speed.
+/// Instruction sets that there are kernels for, slowest first.
 enum class GemmLevel : uint8_t { plain, avx2, avx512 };
 /// The best one of this processor.
 GemmLevel best_gemm_level() noexcept;
@@ -50,8 +50,8 @@ struct Part {
   int64_t row, rows, column, columns;
 };
 
-/// How a product is cut for many threads, by its shape alone: into parts that are wide and high
-/// enough for packing to pay.
+/// How a product is split among threads, by its shape alone: into parts large enough for packing to
+/// pay.
 class Parts {
  public:
   Parts(int64_t m, int64_t n) noexcept;
@@ -63,7 +63,7 @@ class Parts {
   int64_t m_, n_, rows_, columns_, down_;
 };
 
-/// That part of a product.
+/// The given part of a product.
 Product part_of(const Product& product, const Part& part) noexcept;
 
 }  // namespace ops::cpu

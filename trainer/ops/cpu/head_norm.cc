@@ -1,5 +1,6 @@
-// CPU: norms of query and key heads, a row of packed q, k and v at a time. Sums over rows are made
-// in pieces of fixed size, added in order, so that threads change no bit.
+// CPU: norms of query and key heads, a row of packed q, k and v at a time. Sums over rows are
+// computed in pieces of fixed size and added in order, so that the number of threads changes no
+// bit.
 // Source: Ba, Kiros, Hinton 2016 (layer normalization); Zhang and Sennrich 2019 (RMSNorm).
 //
 // SPDX-License-Identifier: MIT
@@ -15,7 +16,8 @@ namespace {
 
 constexpr int64_t kRowPiece = 64;
 
-/// Where head `head` of a row's G * (N/G + 2) lies among the normed ones; -1 for a value head.
+/// The index of head `head` (of a row's G * (N/G + 2)) among the normalized ones; -1 for a value
+/// head.
 struct Heads {
   int64_t per_group, all, normed, channels;
 

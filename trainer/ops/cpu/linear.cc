@@ -1,5 +1,5 @@
-// CPU: linears and activations. What follows a product is done to each part of it while that is
-// in cache.
+// CPU: linears and activations. Bias, activation and addend are applied to each part of a product
+// while it is in cache.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -120,7 +120,7 @@ void launch(CpuOps& cpu, const ActivationBackward& a) {
       return;
     }
     const int64_t at = begin * columns, count = (end - begin) * columns;
-    if (dx == x) {  // The derivative needs x: work through a small copy.
+    if (dx == x) {  // The derivative needs x, so it goes through a small copy.
       float part[256];
       for (int64_t i = at; i < at + count; i += 256) {
         const int64_t width = std::min<int64_t>(256, at + count - i);

@@ -1,4 +1,4 @@
-// CPU: loss weights, cross entropy whole and split by vocabulary.
+// CPU: loss weights; cross entropy over the whole vocabulary, and split by vocabulary.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>

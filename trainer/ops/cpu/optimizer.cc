@@ -1,5 +1,6 @@
-// CPU: the numbers of a step, the judgement of gradients, AdamW. Compiled without contraction to
-// fused multiply-adds, so that an element's bits do not depend on where a loop of vectors ends.
+// CPU: the numbers of a step, the gradient check (JudgeGradients), AdamW. Compiled without
+// contraction to fused multiply-adds, so that an element's bits do not depend on where a loop of
+// vectors ends.
 //
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -55,7 +56,7 @@ ROW_CLONES void row_adamw(float* main, float* m, float* v, const float* grad, in
   }
 }
 
-/// All fp32: the same arithmetic, vectorized; matrices decay, the rest does not.
+/// All fp32: the same arithmetic, vectorized; only matrices have weight decay.
 void plain_adamw(const AdamW& a, const StepState& s, int64_t begin, int64_t end) {
   const auto rows = [&](int64_t first, int64_t last, float decay) {
     if (first >= last) return;

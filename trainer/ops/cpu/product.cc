@@ -1,4 +1,4 @@
-// CPU: products of matrices for optimizers. What is bf16 is widened, multiplied in fp32, and
+// CPU: products of matrices for optimizers. bf16 operands are converted to fp32, multiplied, and
 // rounded once.
 //
 // SPDX-License-Identifier: MIT
@@ -14,7 +14,7 @@ namespace {
 
 constexpr int64_t kPiece = 1 << 15;
 
-/// The elements of `t` in fp32: in `room` where they are not fp32 already.
+/// The elements of `t` in fp32: converted into `room` where they are not fp32 already.
 const float* widened(CpuOps& cpu, const Tensor& t, float* room) {
   if (t.dtype == DType::f32) return t.as<float>();
   const uint16_t* from = t.as<uint16_t>();

@@ -32,7 +32,7 @@ constexpr int kLanes = 16;
 }
 
 /// 1 / d for d in 2^-100 .. 2^120, within 2 ulp: Newton's steps from a guess by the exponent's
-/// bits. A division of vectors takes several times as long. NaN gives NaN.
+/// bits. A vector division takes several times as long. NaN gives NaN.
 [[gnu::always_inline]] inline float reciprocal(float d) noexcept {
   float r = std::bit_cast<float>(0x7EF311C7u - std::bit_cast<uint32_t>(d));  // within 12%
   r += r * (1.0f - d * r);

@@ -10,8 +10,8 @@
 #include <cstdint>
 
 /// Has the compiler clone a function for AVX-512, AVX2 and plain x86-64.
-/// One resolver a function, by the C library's ifunc; sanitizers run before it can, so they get the
-/// plain version.
+/// Each function has one resolver, through the C library's ifunc. Sanitizers run before resolvers
+/// do, so sanitizer builds get the plain version.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 #define ROW_CLONES __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
@@ -21,7 +21,7 @@
 
 namespace ops::cpu {
 
-/// Largest of x[0 .. n-1]; n >= 1. Elements that are NaN may be passed over.
+/// Largest of x[0 .. n-1]; n >= 1. NaN elements may be ignored.
 float row_max(const float* x, int64_t n) noexcept;
 /// y[i] = exp(x[i] - shift), and their sum. y may be x. Within 2 ulp of exp; a NaN gives NaN.
 double row_exp_sum(float* y, const float* x, int64_t n, float shift) noexcept;
@@ -42,11 +42,12 @@ double row_sum_of_squares(const float* x, int64_t n, double center) noexcept;
 /// sums[i] += x[i].
 void row_add(double* sums, const float* x, int64_t n) noexcept;
 
-/// What a norm has learned of a row; RMSNorm's mean is 0.
+/// A row's statistics for a norm; RMSNorm's mean is 0.
 struct RowMoments {
   float mean, rstd;
 };
-/// Of x, in double: `centered` where the mean is subtracted; rstd = 1 / sqrt(variance + eps).
+/// The moments of x, computed in double. `centered`: the mean is subtracted; rstd = 1 /
+/// sqrt(variance + eps).
 RowMoments row_moments(const float* x, int64_t n, bool centered, float eps) noexcept;
 /// y = (x - mean) * rstd * weight + bias; bias may be null, y may be x.
 void row_norm(float* y, const float* x, const float* weight, const float* bias, int64_t n,

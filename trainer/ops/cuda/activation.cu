@@ -1,10 +1,9 @@
 // Activations forward and backward, sums over rows (bias gradients), and both in one pass.
 // Lives here: ActivationForward, ActivationBackward, column_sum,
 // activation_backward_sum, sum_partials. Not here: the epilogues of cuBLASLt that replace some of
-// them (gemm.cc).
-// All bound by memory. Sums over rows go block by block into scratch, then over blocks in a fixed
-// order. Source: equals cpu/activation.cc; GELU by Hendrycks and Gimpel 2016, SwiGLU by Shazeer
-// 2020.
+// them (gemm.cc). All are bound by memory. Sums over rows go block by block into scratch, then over
+// blocks in a fixed order. Source: equals cpu/activation.cc; GELU by Hendrycks and Gimpel 2016,
+// SwiGLU by Shazeer 2020.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/activation.cuh"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -19,7 +18,7 @@ constexpr int kThreads = 256;
 constexpr int kSumSlices = 528;   // row slices of a column sum: fixed, it decides the order
 constexpr int kSumThreads = 384;  // most threads of a column sum's block
 
-// A thread owns one pack a turn; reads and writes 2 bytes an element in 16-bit types.
+// A thread owns one pack per iteration; reads and writes 2 bytes per element in 16-bit types.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     activation_forward_kernel(T* y, const T* x, Activation kind, int64_t packs) {
@@ -39,7 +38,7 @@ __global__ void __launch_bounds__(kThreads)
        i += static_cast<int64_t>(gridDim.x) * kThreads)
     y[i] = from_float<T>(activate<T>(kind, to_float(x[i])));
 }
-// x is (R, 2F) as [gate | up]; an element of y (R, F) a turn.
+// x is (R, 2F) as [gate | up]; one element of y (R, F) per iteration.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
     swiglu_forward_kernel(T* y, const T* x, int64_t rows, int64_t ffn) {
@@ -64,10 +63,10 @@ __global__ void __launch_bounds__(kThreads)
 }
 
 // With kActivation, dx = dy * activation'(pre); column sums of that (or of dy) where partial is
-// given. A block owns the neighbouring rows of slice blockIdx.y and walks down them whole (so that
-// memory is read in long runs); a thread owns one pack of columns, kUnroll rows at once, its sums
+// given. A block owns the adjacent rows of slice blockIdx.y and reads whole rows (so that memory is
+// read in long runs); a thread owns one pack of columns, kUnroll rows at once, and keeps its sums
 // in registers to the end. Leaves partial[slice][column]. Reads dy (and pre), writes dx. Two blocks
-// on a multiprocessor, so that one computes while the other waits.
+// per multiprocessor, so that one computes while the other waits.
 template <typename T, int kUnroll, Activation kActivation>
 __global__ void __launch_bounds__(kSumThreads, 2)
     column_sum_kernel(float* partial, T* dx, const T* dy, const T* pre, int64_t rows,
@@ -107,7 +106,7 @@ __global__ void __launch_bounds__(kSumThreads, 2)
 #pragma unroll
   for (int j = 0; j < kSize; ++j) partial[blockIdx.y * columns + column + j] = sum[j];
 }
-// The same for any column count: one thread a column.
+// The same for any column count: one thread per column.
 template <typename T>
 __global__ void __launch_bounds__(128)
     column_sum_plain_kernel(float* partial, T* dx, const T* dy, const T* pre, Activation kind,
@@ -174,7 +173,7 @@ SumGrid sum_grid(int64_t columns, int64_t pack) {
           static_cast<unsigned>(slices)};
 }
 
-/// Queues the pass; returns how many rows of `partial` it fills. Without `pre` there is nothing but
+/// Queues the pass; returns how many rows of `partial` it fills. Without `pre` it only computes
 /// sums.
 template <typename T>
 int64_t start_column_sum(float* partial, T* dx, const T* dy, const T* pre, Activation kind,

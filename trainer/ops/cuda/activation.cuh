@@ -14,8 +14,8 @@ constexpr float kGeluCubic = 0.044715f;
 
 // The tanh form is x * s with s = 1 / (1 + exp(-2 u)), u = sqrt(2/pi) (x + 0.044715 x^3), since (1
 // + tanh u) / 2 = s. For 16-bit values exponential and reciprocal are the approximate ones: 1e-6
-// relative, far below the rounding. Two special functions and ten others an element keep the pass
-// bound by memory.
+// relative, far below the rounding. With two special functions and ten other operations per
+// element, the pass stays bound by memory.
 template <typename T>
 __device__ __forceinline__ float gelu_gate(float x) {
   const float twice = x * fmaf(2 * kSqrt2OverPi * kGeluCubic, x * x, 2 * kSqrt2OverPi);

@@ -1,11 +1,10 @@
-// Attention over packed q/k/v: the road to cuDNN, rotary embedding, and decoding against a cache.
+// Attention over packed q/k/v: calls of cuDNN, rotary embedding, and decoding against a cache.
 // Lives here: AttentionForward, AttentionBackward, Rotary, AttentionDecode. Not here:
-// cuDNN's graphs (sdpa.cc), their biases (attention_bias.cu), the plain road for fp32 and other
-// head sizes (attention_plain.cu).
-// A row of qkv is G groups of N/G query heads, one key head, one value head, D each, so head
-// strides are affine for G = N and cuDNN reads the row in place; for G < N the queries are gathered
-// into scratch first. 16-bit dropout masks are cuDNN's own, from a seed made of the Dropout's
-// fields: the same in both directions.
+// cuDNN's graphs (sdpa.cc), their biases (attention_bias.cu), plain attention for fp32 and other
+// head sizes (attention_plain.cu). A row of qkv is G groups of N/G query heads, one key head, one
+// value head, D each, so head strides are affine for G = N and cuDNN reads the row in place; for G
+// < N the queries are gathered into scratch first. 16-bit dropout masks are cuDNN's own, from a
+// seed made of the Dropout's fields: the same in both directions.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/attention_layout.h"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -85,19 +84,20 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-// What a call of decode_kernel needs beside tensors and layout.
+// What a call of decode_kernel needs besides tensors and layout.
 struct DecodeCall {
   int64_t cached = 0, first = 0, window = 0;
   float* spill = nullptr;
   float scale = 1;
   bool causal = true;
 };
-constexpr int64_t kDecodeStaticBytes = 8192;             // of the kernel, and some to spare
-constexpr int64_t kMostSpillBytes = int64_t{256} << 20;  // queries go in turns beyond
+constexpr int64_t kDecodeStaticBytes = 8192;             // the kernel's own, with a margin
+constexpr int64_t kMostSpillBytes = int64_t{256} << 20;  // more queries are split into several
+                                                         // launches
 
 // A block owns one query (position s, sample b, head n), the first of them `first`: scores of keys
-// begin .. cached + s, begin 0 or where the window opens, in dynamic shared memory (4 bytes a key),
-// or in a row of `spill` where that does not hold them; softmax over the block, then a thread a
+// begin .. cached + s (begin is 0 or the start of the window) in dynamic shared memory (4 bytes per
+// key), or in a row of `spill` where they do not fit; softmax over the block, then one thread per
 // channel. Bound by reading the cache.
 template <typename T>
 __global__ void __launch_bounds__(kThreads)
@@ -147,8 +147,8 @@ __global__ void __launch_bounds__(kThreads)
   }
 }
 
-/// Why cuDNN is not even asked; null where it is. Dropout with documents apart: it has no
-/// deterministic graph for both.
+/// Why cuDNN is not tried; null where it is. It has no deterministic graph for dropout together
+/// with separate documents.
 const char* cudnn_objection(const AttentionShape& shape, const Tensor& qkv, bool documents,
                             float dropout) {
   if (qkv.dtype == DType::f32) return "fp32";
@@ -158,15 +158,15 @@ const char* cudnn_objection(const AttentionShape& shape, const Tensor& qkv, bool
   return documents && dropout > 0 ? "documents apart with dropout" : nullptr;
 }
 
-/// What decides a call beside the shape of attention.
+/// What a call depends on besides the shape of attention.
 struct SdpaWants {
   DType dtype;
   float dropout = 0;
   bool bias = false, stats = true, backward = false;
 };
 
-/// Samples that one call takes, so that the quadratic scratch of a deterministic backward stays in
-/// bounds; forward cuts alike where a seed or a bias belongs to the cut.
+/// Samples per call, chosen so that the quadratic scratch memory of a deterministic backward stays
+/// bounded; forward splits the same way where a seed or a bias depends on the split.
 int64_t sdpa_batch(const PackedLayout& l) {
   constexpr int64_t kMostBytes = int64_t{2} << 30;
   const int64_t of_sample = l.heads * l.length * l.length * 2;
@@ -203,7 +203,7 @@ int64_t bias_bytes(const SdpaShape& s) {
   return s.bias ? round_up(s.batch * s.length * sdpa_pitch(s.length) * 2, 256) : 0;
 }
 
-/// Where a road through cuDNN keeps what, in scratch: seed, queries, bias, the library's own.
+/// The scratch memory of a cuDNN call: seed, queries, bias, the library's own.
 struct SdpaScratch {
   int64_t queries_bytes = 0, total = 0;
 };
@@ -401,7 +401,7 @@ void launch(CudaOps& cuda, const Rotary& args) {
 
 namespace {
 
-/// How the queries' scores are held: in shared memory, or where that is too small in scratch
+/// Where the queries' scores are kept: in shared memory or, where that is too small, in scratch
 /// memory, `at_once` queries at a time.
 struct DecodeSpread {
   int64_t bytes, queries, at_once, spill_bytes;

@@ -1,4 +1,4 @@
-// What tells cuDNN's attention which keys a query may not see, where documents are kept apart.
+// The bias that hides keys of other documents from cuDNN's attention.
 // Lives here: the kernel that writes the bias into scratch before each call. Not here: cuDNN's
 // graphs (sdpa.cc), who calls (attention.cu). Shapes as in sdpa.h.
 // SPDX-License-Identifier: MIT
@@ -10,10 +10,10 @@
 namespace ops::cuda {
 namespace {
 
-constexpr int kRows = 8;      // warps of a block, a row each
+constexpr int kRows = 8;      // warps of a block, one row each
 constexpr int kPackSize = 8;  // keys of one store
 
-// A warp owns one row (sample, query), a lane 8 keys a turn. Bound by stores.
+// A warp owns one row (sample, query), a lane 8 keys per iteration. Bound by stores.
 __global__ void __launch_bounds__(kRows* kWarp)
     document_bias_kernel(uint16_t* bias, const int32_t* first_key, int64_t rows, int64_t length,
                          int64_t batch, int64_t pitch, uint32_t hidden) {
@@ -35,8 +35,8 @@ __global__ void __launch_bounds__(kRows* kWarp)
 
 void fill_document_bias(void* bias, const SdpaShape& s, const int32_t* first_key,
                         int64_t whole_batch, cudaStream_t stream) {
-  // -1e30 in bf16, -65504 in fp16: finite, so that a tile of hidden keys is no 0 / 0, and so low
-  // that its exponential is 0.
+  // -1e30 in bf16, -65504 in fp16: finite, so that a tile of hidden keys does not give 0 / 0, and
+  // so low that its exponential is 0.
   const uint32_t hidden = s.dtype == DType::f16 ? 0xfbff : 0xf14a;
   const int64_t rows = s.batch * s.length;
   document_bias_kernel<<<static_cast<unsigned>(ceil_div(rows, kRows)), dim3(kWarp, kRows), 0,

@@ -1,4 +1,4 @@
-// How a packed q/k/v row is cut, as numbers that kernels and products take. Not here: kernels.
+// The layout of a packed q/k/v row, as numbers for kernels and products. Not here: kernels.
 // Included by attention.cu and attention_plain.cu. Strides and offsets in elements; see
 // ops::AttentionShape.
 // SPDX-License-Identifier: MIT
@@ -32,7 +32,7 @@ inline PackedLayout packed_layout(const AttentionShape& shape, const Tensor& qkv
           shape.kv_channels};
 }
 
-/// Scratch of the plain road, forward and backward alike.
+/// Scratch bytes of plain attention, the same for forward and backward.
 int64_t plain_attention_scratch(const PackedLayout& l, DType dtype);
 
 }  // namespace ops::cuda

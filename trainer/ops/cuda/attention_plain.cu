@@ -1,8 +1,8 @@
-// Attention by plain matrix products and a softmax kernel: fp32, and head sizes cuDNN does not
-// take. Lives here: attention_forward_plain, attention_backward_plain. One sample and one
-// member of every group at a time: products batched over the G groups, scores (G, S, S) in
-// scratch. Deterministic, and equal to the CPU twin's dropout mask. For tests and small runs: it
-// moves the whole score matrix several times. Source: equals cpu/attention.cc.
+// Attention by plain matrix products and a softmax kernel: for fp32, and head sizes that cuDNN does
+// not support. Lives here: attention_forward_plain, attention_backward_plain. One sample and one
+// member of every group at a time: products batched over the G groups, scores (G, S, S) in scratch.
+// Deterministic, with the same dropout mask as the CPU backend. For tests and small runs: it moves
+// the whole score matrix several times. Source: equals cpu/attention.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/attention_layout.h"
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -117,8 +117,8 @@ Scratch cut_scratch(char* memory, const PackedLayout& l, DType dtype) {
           memory + 2 * wide, memory + 2 * wide + narrow, memory + 2 * (wide + narrow)};
 }
 
-/// Batched products over groups, row-major words: score products give (S queries, S keys) in fp32,
-/// the others (S, D) columns inside packed rows or rows of out.
+/// Batched products over groups, in row-major terms: score products give (S queries, S keys) in
+/// fp32, the others (S, D) columns inside packed rows or rows of out.
 GemmKey score_key(const PackedLayout& l, DType dtype, int64_t lda, int64_t stride_a, int64_t ldb,
                   int64_t stride_b) {
   return {.m = l.length,

@@ -1,5 +1,5 @@
-// CUDA_CHECK and its kin: a failed call of CUDA, cuBLASLt or cuDNN becomes ops::DeviceError naming
-// call, file and line; where the hardware has failed, DeviceFault. Not here: anything else.
+// CUDA_CHECK and its relatives: a failed call of CUDA, cuBLASLt or cuDNN becomes an
+// ops::DeviceError naming call, file and line; where the hardware has failed, a DeviceFault.
 // Included inside ops/cuda and comm/nccl only.
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -22,7 +22,7 @@ inline std::string describe_failure(const char* call, const char* file, int line
   throw DeviceError(describe_failure(call, file, line, why));
 }
 
-/// Whether `status` tells of the hardware or its driver, and not of what was asked of it.
+/// Whether `status` reports a failure of the hardware or its driver, not of the call.
 inline bool is_fault(cudaError_t status) noexcept {
   return status == cudaErrorECCUncorrectable || status == cudaErrorNvlinkUncorrectable ||
          status == cudaErrorContained || status == cudaErrorNoDevice ||

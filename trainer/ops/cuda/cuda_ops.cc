@@ -1,5 +1,5 @@
-// CudaOps' device side: start and end, memory, scratch, order, capture. Not here: any operation's
-// kernel. One compute stream; marks are events out of a ring; a captured step is an executable
+// CudaOps' device side: construction and destruction, memory, scratch, order, capture. Not here:
+// kernels. One compute stream; marks are events from a ring; a captured step is an executable
 // graph kept to the end. Scratch memory belongs to whichever operation was queued last, which is
 // safe because one stream runs them in order. Follows ops.h.
 // SPDX-License-Identifier: MIT
@@ -29,8 +29,9 @@ std::string dotted(int version) {
   return std::to_string(version / 1000) + "." + std::to_string(version % 1000 / 10);
 }
 
-// Refuses a GPU that no code of this program runs on; else its capability and whose code that is.
-// Asks the driver about a kernel too, which PTX of a newer CUDA than the driver's is refused for.
+// Refuses a GPU that none of this program's code runs on; else returns its capability and which
+// code runs. Also has the driver load a kernel, which fails for PTX of a CUDA newer than the
+// driver's.
 std::string check_code(Capability gpu, const std::string& place) {
   const std::vector<GpuCode> code = own_gpu_code();
   if (const std::string refusal = gpu_refusal(gpu, code); !refusal.empty())
@@ -174,7 +175,7 @@ char* CudaOps::scratch(int64_t bytes) {
 }
 
 Mark CudaOps::mark() {
-  // Events of recorded code are others than those that the host may wait for.
+  // Recorded code uses other events than those that the host may wait for.
   cudaEvent_t event =
       capturing_ ? events_[kMarks + captured_serial_++ % kMarks] : events_[serial_ % kMarks];
   CUDA_CHECK(cudaEventRecord(event, stream_));
@@ -193,7 +194,7 @@ void CudaOps::follow(const Mark& mark) {
 
 void CudaOps::wait(const Mark& mark) {
   if (mark.wait_on_host == nullptr) return;
-  // The event of a mark so old stands for a later point by now, or for none: all work, then.
+  // The event of such an old mark no longer stands for its point: wait for all work instead.
   if (mark.wait_on_host == wait_for_event && mark.serial + kMarks <= serial_) return synchronize();
   mark.wait_on_host(mark);
 }

@@ -1,5 +1,5 @@
 // CudaOps: the operations on one NVIDIA GPU, queued on one compute stream. Here: the backend, the
-// state that its operations share, and what one file of them lends another. Not here: kernels and
+// state that its operations share, and the functions that their files share. Not here: kernels and
 // launches (one file a family, named as its header), matrix products (gemm.h), fused attention
 // (sdpa.h), the factory that other rooms call (cuda.h). May include: trainer/ops and CUDA. Every
 // method only queues work.
@@ -75,7 +75,8 @@ class CudaOps final : public Ops {
   Sdpa& sdpa() noexcept { return *sdpa_; }
   /// Whether dgelu_gemm.cu has code for this GPU.
   bool fuses_dgelu() const noexcept { return fuses_dgelu_; }
-  /// Whether cuDNN computes it, forward and backward: their masks must be one. Kept for describe().
+  /// Whether cuDNN computes it, both forward and backward, since both need the same mask. Recorded
+  /// for describe().
   bool cudnn_attends(const AttentionShape& shape, const Tensor& qkv, bool documents, float dropout);
 
  protected:
@@ -84,7 +85,7 @@ class CudaOps final : public Ops {
 
  private:
   bool has_recordings() const noexcept;
-  /// Frees the workspace of its own, or keeps it for the recordings that may use it.
+  /// Frees the Ops' own workspace, or keeps it for recordings that may use it.
   void drop_own_workspace();
 
   int device_index_ = 0;
@@ -94,11 +95,11 @@ class CudaOps final : public Ops {
   int shared_bytes_per_block_ = 0;
   bool fuses_dgelu_ = false;  ///< Whether dgelu_gemm runs on this GPU, in this program.
   std::string device_name_;
-  std::string code_note_;                 ///< Capability, and whose code runs.
+  std::string code_note_;                 ///< Capability, and which code runs.
   std::set<std::string> attention_ways_;  ///< Those chosen so far, in words.
   std::string identity_;                  ///< The GPU's UUID, or its MIG instance's.
   cudaStream_t stream_ = nullptr;
-  cudaStream_t copy_stream_ = nullptr;  // of download_beside, made when first wanted
+  cudaStream_t copy_stream_ = nullptr;  // of download_beside, created on first use
   cudaEvent_t copied_ = nullptr;
   std::unique_ptr<StreamWaitTimer> waits_;
   bool capturing_ = false;
@@ -120,7 +121,8 @@ int64_t column_sum_scratch(int64_t columns);
 /// ActivationBackward (not swiglu) and, with dbias, the column sums of dx in the same pass.
 void activation_backward_sum(CudaOps& cuda, const ActivationBackward& args, const Tensor& dbias,
                              bool accumulate, char* workspace);
-/// Attention by plain products and a softmax kernel: fp32, and head sizes cuDNN does not take.
+/// Attention by plain products and a softmax kernel: for fp32, and head sizes that cuDNN does not
+/// support.
 void attention_forward_plain(CudaOps& cuda, const AttentionForward& args);
 void attention_backward_plain(CudaOps& cuda, const AttentionBackward& args);
 

@@ -1,8 +1,8 @@
-// Device-side vocabulary of the CUDA operations: 16-byte packs, conversions, warp and block sums,
+// Device-side helpers of the CUDA operations: 16-byte packs, conversions, warp and block sums,
 // Philox. Lives here: what more than one kernel file needs inside a kernel. No kernel, no launcher,
 // no host state. Included by the .cu files of this folder only. A Pack is 16 bytes: 8 values of 16
-// bits or 4 of fp32. Source of the generator: Salmon et al. 2011, Philox4x32-10; the CPU twin draws
-// the same numbers.
+// bits or 4 of fp32. Source of the generator: Salmon et al. 2011, Philox4x32-10; the CPU backend
+// draws the same numbers.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -37,7 +37,7 @@ __device__ __forceinline__ __nv_bfloat16 from_float<__nv_bfloat16>(float x) {
   return __float2bfloat16_rn(x);
 }
 
-/// 16 bytes of neighbouring values, moved by one instruction.
+/// 16 bytes of adjacent values, moved by one instruction.
 template <typename T>
 struct alignas(16) Pack {
   static constexpr int kSize = 16 / sizeof(T);
@@ -52,7 +52,7 @@ __device__ __forceinline__ Pack<T> load_pack(const T* p) {
   int4 bits = *reinterpret_cast<const int4*>(p);
   return *reinterpret_cast<Pack<T>*>(&bits);
 }
-/// For values that this kernel reads once: they leave the cache first.
+/// For values that this kernel reads once: they are evicted from the cache first.
 template <typename T>
 __device__ __forceinline__ Pack<T> load_pack_once(const T* p) {
   int4 bits = __ldcs(reinterpret_cast<const int4*>(p));
@@ -68,7 +68,7 @@ __device__ __forceinline__ void store_pack_once(T* p, const Pack<T>& v) {
 }
 
 /// Starts copying 16 bytes from global to shared memory without registers; the thread that started
-/// it may read them after wait_copies of its group.
+/// the copy may read them after wait_copies of its group.
 __device__ __forceinline__ void copy_async(void* shared, const void* global) {
   const auto address = static_cast<uint32_t>(__cvta_generic_to_shared(shared));
   asm volatile("cp.async.cg.shared.global [%0], [%1], 16;" ::"r"(address), "l"(global) : "memory");
@@ -76,7 +76,7 @@ __device__ __forceinline__ void copy_async(void* shared, const void* global) {
 __device__ __forceinline__ void end_copy_group() {
   asm volatile("cp.async.commit_group;" ::: "memory");
 }
-/// Waits until at most kOpen of this thread's newest groups are still under way.
+/// Waits until at most kOpen of this thread's newest groups are still in flight.
 template <int kOpen>
 __device__ __forceinline__ void wait_copies() {
   asm volatile("cp.async.wait_group %0;" ::"n"(kOpen) : "memory");
@@ -105,7 +105,7 @@ __device__ __forceinline__ float block_sum(float x, float* shared) {
   return warp_sum(lane < warps ? shared[lane] : 0.0f);
 }
 
-/// How one tensor (S, B, C) is dropped out; see ops::Dropout, whose law this is.
+/// How one tensor (S, B, C) is dropped out; see ops::Dropout, which defines it.
 struct DropoutDraw {
   const StepState* state;  // device: `iteration` is read
   uint32_t seed;
@@ -143,7 +143,8 @@ __device__ __forceinline__ float dropout_factor_of(const DropoutDraw& d, const u
   return draw >= d.threshold ? d.scale : 0.0f;
 }
 
-/// Multipliers (0 or 1/(1-t)) of `kCount` (4 or 8) neighbours from `column`, a multiple of kCount.
+/// Multipliers (0 or 1/(1-t)) of `kCount` (4 or 8) adjacent elements from `column`, a multiple of
+/// kCount.
 template <int kCount>
 __device__ __forceinline__ void dropout_factors(const DropoutDraw& d, int64_t row, int column,
                                                 float (&factor)[kCount]) {
@@ -158,7 +159,7 @@ __device__ __forceinline__ void dropout_factors(const DropoutDraw& d, int64_t ro
     for (int i = 0; i < kCount; ++i) factor[i] = dropout_factor_of(d, half, i);
   }
 }
-/// The multiplier of one element, for code that walks element by element.
+/// The multiplier of one element, for code that works element by element.
 __device__ __forceinline__ float dropout_factor(const DropoutDraw& d, int64_t row, int column) {
   return dropout_factor_of(d, dropout_words(d, row, static_cast<uint32_t>(column)), column & 7);
 }

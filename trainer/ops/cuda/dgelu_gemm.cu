@@ -58,10 +58,10 @@ struct TimesSlope<cutlass::Array<T, kSize>> {
 };
 
 /// The node above it: passes its input through and adds it up over the rows of a warp, one partial
-/// row a warp. A thread of the accumulator's layout holds, of each 32 columns, 8: a pair in every
+/// row per warp. A thread of the accumulator's layout holds, of each 32 columns, 8: a pair in every
 /// 8, at 2 (lane % 4). Rows and columns past the end are zeros in the product: they add nothing.
 struct RowSums {
-  static constexpr int kHeld = kTileColumns / 4;  // columns a thread has a share of
+  static constexpr int kHeld = kTileColumns / 4;  // columns that a thread holds part of
   struct SharedStorage {};
   struct Arguments {
     float* partial = nullptr;
@@ -119,7 +119,7 @@ struct RowSums {
       return in;
     }
 
-    // The 8 lanes that hold the same columns: each step halves the columns a lane answers for.
+    // Adds over the 8 lanes that hold the same columns: each step halves the columns of a lane.
     template <int kHalf>
     CUTLASS_DEVICE void halve(int mask) {
       const bool upper = lane & mask;

@@ -1,7 +1,7 @@
 // The backward product before an activation: dpre = (dy W) * gelu'(pre), with the bias gradient's
 // sums, in one kernel. Saves the pass over three (R, F) matrices that follows the plain product.
-// Lives here: which GPUs and calls it takes, its launch. Not here: the kernel (dgelu_gemm.cu),
-// which calls it takes and the plain road (linear.cc). Included by ops/cuda only.
+// Lives here: which GPUs and calls it supports, its launch. Not here: the kernel
+// (dgelu_gemm.cu), the use of it or of the plain product (linear.cc). Included by ops/cuda only.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -14,13 +14,13 @@
 
 namespace ops::cuda {
 
-/// Whether this program holds the kernel and `gpu` runs it: Hopper's code runs on Hopper alone.
+/// Whether this program has the kernel and `gpu` runs it: Hopper's code runs only on Hopper.
 bool dgelu_gemm_runs_on(Capability gpu) noexcept;
 
-/// Rows of a tile, and the warps that each leave a row of sums of it.
+/// Rows of a tile, and warps per tile: each leaves one row of sums.
 constexpr int kDgeluTileRows = 128, kDgeluTileWarps = 4;
 
-/// Whether dgelu_gemm takes the call and is the faster road: tanh GELU in bf16, no addend, rows
+/// Whether dgelu_gemm supports the call and is faster: tanh GELU in bf16, no addend, rows
 /// of 16-byte packs, and no more than 2560 outputs of the layer above (measured on an H200: 20%
 /// less time at 768, 8% at 2048, 8% more at 4096, where cuBLASLt's larger tiles win).
 bool dgelu_gemm_takes(const LinearBackwardInput& args) noexcept;

@@ -1,5 +1,5 @@
-// dgelu_gemm of a program without Hopper's code: it runs nowhere, and a call is our mistake.
-// Instead of dgelu_gemm.cu where the build's list of GPU code has no 9.0a (cmake/cuda.cmake).
+// dgelu_gemm in a program without Hopper's code: it runs on no GPU, and a call is a bug.
+// Replaces dgelu_gemm.cu where the build's list of GPU code has no 9.0a (cmake/cuda.cmake).
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/dgelu_gemm.h"

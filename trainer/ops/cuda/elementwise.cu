@@ -1,6 +1,6 @@
 // Whole-tensor writes: fill, copy with conversion, scaled add, and initial values.
-// Lives here: Fill, Copy, Add, NormalFill. Bound by memory, and rarely on a step's road.
-// A thread owns one element a turn (copies of one dtype are the driver's).
+// Lives here: Fill, Copy, Add, NormalFill. Bound by memory, and rarely run during a step. A thread
+// owns one element per iteration (the driver does copies without conversion).
 // Source: equals cpu/memory.cc; Box and Muller 1958 over Philox4x32-10.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_ops.h"

@@ -95,7 +95,7 @@ template <typename T>
 struct BackwardArgs {
   SumTarget table;  // (entries, H)
   float* head;      // (windows, H): sum of a window's first run, when it began before the window
-  float* tail;      // (windows, H): sum of a window's last run, when it goes on after the window
+  float* tail;      // (windows, H): sum of a window's last run, when it continues after the window
   const T* dx;
   const uint32_t* keys;
   const uint32_t* order;
@@ -181,7 +181,8 @@ __global__ void __launch_bounds__(kThreads) embedding_backward_kernel(BackwardAr
   }
 }
 
-// Block w joins the run that begins in window w and goes on: tail[w] + head[w+1] + head[w+2] + ...
+// Block w joins the run that begins in window w and continues: tail[w] + head[w+1] + head[w+2] +
+// ...
 template <typename T>
 __global__ void __launch_bounds__(kThreads) embedding_join_kernel(BackwardArgs<T> a) {
   const int64_t window = blockIdx.x, begin = window * kWindow, end = begin + kWindow;

@@ -3,7 +3,8 @@
 // Quantize is bound by memory: it reads 2 bytes an element (4 with a slope, 16-bit types) and
 // writes one or two. Column sums go tile by tile into scratch, then over tiles in a fixed order;
 // the largest value does not depend on an order. Products multiply scales on the device. Source:
-// equals cpu/fp8.cc. SPDX-License-Identifier: MIT
+// equals cpu/fp8.cc.
+// SPDX-License-Identifier: MIT
 #include <cuda_fp8.h>
 
 #include "trainer/ops/cuda/activation.cuh"
@@ -16,17 +17,17 @@
 namespace ops::cuda {
 namespace {
 
-// A block's part of v, of which each warp takes a square.
+// A block's tile of v, divided into one square per warp.
 constexpr int kTileRows = 128, kTileColumns = 64;
 constexpr int kSquare = 32;
-constexpr int kEight = 8;  // neighbours that a thread takes of a row
-constexpr int kQuad = 4;   // rows that it takes
+constexpr int kEight = 8;  // adjacent elements of a row per thread
+constexpr int kQuad = 4;   // rows per thread
 constexpr int kWarpsDown = kTileRows / kSquare;
 constexpr int kThreads = kTileColumns / kSquare * kWarpsDown * kWarp;
 constexpr int kWords = kTileRows / kQuad;  // in a transposed column, of four rows each
 constexpr float kLargestFactor = 0x1p126f;
 
-/// What v is made of. GELU's tanh form has kernels of its own.
+/// How v is computed. GELU's tanh form has kernels of its own.
 enum class Source : uint8_t { plain, gelu, activation, gelu_slope, slope, swiglu, swiglu_slope };
 
 template <typename T>
@@ -43,7 +44,7 @@ struct QuantizeArgs {
   bool e5m2;
 };
 
-/// Eight neighbours as they lie in memory.
+/// Eight adjacent elements as stored in memory.
 template <typename T>
 struct Eight {
   static constexpr int kSize = Pack<T>::kSize;
@@ -59,7 +60,7 @@ __device__ __forceinline__ Eight<T> load_eight(const T* p) {
   return out;
 }
 
-/// What eight neighbours of v are computed from.
+/// What eight adjacent elements of v are computed from.
 template <typename T, Source kSource>
 struct Inputs {
   static constexpr bool kHasPre = kSource == Source::gelu_slope || kSource == Source::slope ||
@@ -113,17 +114,17 @@ __device__ __forceinline__ uint32_t two_fp8(float x, float y, bool e5m2) {
               : __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E4M3);
 }
 
-/// Blocks that a multiprocessor shall hold, so that some load while others compute: as many as
-/// leave each thread the registers that it needs.
+/// Blocks per multiprocessor, so that some load while others compute: as many as leave each thread
+/// the registers that it needs.
 template <typename T, Source kSource>
 constexpr int kBlocks = sizeof(T) == 4 || Inputs<T, kSource>::kHasUp ? 2
                         : Inputs<T, kSource>::kHasPre                ? 3
                                                                      : 4;
 
-// A block owns a tile of 128 rows by 64 columns, a warp 32 by 32 of it, a thread 8 neighbours of 4
-// rows: it stores eight bytes a row and, transposed, four bytes a column in shared memory, whose
-// columns are then written whole. Shared: 9 KiB. A thread's part is inside or outside of the matrix
-// whole, since both sizes are multiples of 16.
+// A block owns a tile of 128 rows by 64 columns, a warp 32 by 32 of it, a thread 8 adjacent
+// elements of 4 rows: it stores eight bytes per row and, transposed, four bytes per column in
+// shared memory, from which whole columns are then written. Shared: 9 KiB. A thread's part is
+// entirely inside or entirely outside of the matrix, since both sizes are multiples of 16.
 template <typename T, Source kSource>
 __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
     quantize_kernel(QuantizeArgs<T> a) {
@@ -156,7 +157,7 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
         sum[j] += v[j];
       }
       most = largest_of(most, of_row);
-      if (!isfinite(of_row)) {  // saturation is for finite numbers alone
+      if (!isfinite(of_row)) {  // only finite numbers saturate
 #pragma unroll
         for (int j = 0; j < kEight; ++j)
           if (!isfinite(v[j])) v[j] = __int_as_float(0x7fc00000);
@@ -208,7 +209,8 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
   }
   if (threadIdx.x == 0 && a.amax != nullptr) {
     for (int w = 1; w < kThreads / kWarp; ++w) most = largest_of(most, most_of_warp[w]);
-    // Numbers without a sign are ordered as their bits, and a NaN is above them all.
+    // The bits of non-negative numbers have the same order as the numbers, and a NaN is above them
+    // all.
     atomicMax(reinterpret_cast<unsigned*>(a.amax), __float_as_uint(most));
   }
   if (a.partial == nullptr || threadIdx.x >= kTileColumns ||

@@ -1,7 +1,7 @@
 // Plans and timing; see gemm.h.
 // Timing: every heuristic candidate (at most kCandidates) runs a few times on random numbers; the
-// fastest few run again, in turns, and the least median wins. Random numbers, because zeros draw
-// less power and run faster.
+// fastest few run again, alternating, and the smallest median wins. The numbers are random because
+// zeros draw less power and run faster.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/gemm.h"
 
@@ -111,7 +111,7 @@ struct Gemm::Plan {
   std::vector<cublasLtMatmulHeuristicResult_t> candidates;
   cublasLtMatmulAlgo_t algorithm{};
   float microseconds = 0;
-  bool tried = false;  ///< Timing was begun, with success or without.
+  bool tried = false;  ///< Timing was attempted, successfully or not.
 
   ~Plan() {
     if (d != nullptr) cublasLtMatrixLayoutDestroy(d);
@@ -158,7 +158,7 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
     set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(is_fp8(key.a) ? key.d : key.a));
   if (is_fp8(key.a)) {
     set(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_sums});
-    // Algorithms are offered for what the descriptor says: that there are scales, not which.
+    // cuBLASLt's heuristics depend on whether there are scales, not on their addresses.
     const void* some = this;
     set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, some);
     set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_POINTER, some);
@@ -229,7 +229,8 @@ void Gemm::run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t 
   LT_CHECK(p.run(handle_, key, call, p.algorithm, workspace, stream));
 }
 
-/// Memory that candidates are timed on: every operand of the largest key, of random numbers.
+/// Memory that candidates are timed on: room for every operand of the largest key, filled with
+/// random numbers.
 struct Gemm::Bench {
   std::array<void*, 6> block{};  // a, b, d, aux, bias, workspace
   bool whole = true;
@@ -256,7 +257,7 @@ struct Gemm::Bench {
         return;
       }
     }
-    // Random 16-bit words of moderate exponent serve as bf16, fp16, fp32 and fp8 numbers alike.
+    // Random 16-bit words of moderate exponent are usable as bf16, fp16, fp32 and fp8 numbers.
     std::vector<uint16_t> words(size_t{1} << 22);
     uint32_t x = 1;
     for (uint16_t& w : words) {

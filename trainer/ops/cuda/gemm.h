@@ -1,8 +1,8 @@
 // Matrix products through cuBLASLt: one plan for each shape, its algorithm chosen by timing and
 // remembered. Here: the product as cuBLASLt sees it (column-major D = alpha op(A) op(B) + beta C,
-// with an epilogue) and the keeper of plans. Not here: what a linear layer makes of it (linear.cc),
-// attention (sdpa.h, attention_plain.cu). Only reductions that add in a fixed order are admitted,
-// so the same product gives the same bits every time.
+// with an epilogue) and the cache of plans. Not here: how linear layers use it (linear.cc),
+// attention (sdpa.h, attention_plain.cu). Only algorithms that add in a fixed order are allowed, so
+// the same product gives the same bits every time.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -37,10 +37,10 @@ struct GemmKey {
   bool fast_sums = false;  ///< Of fp8 operands: partial sums of fewer bits than fp32.
   Epilogue epilogue = Epilogue::none;
   int alignment =
-      16;  ///< Bytes: 16, or the largest smaller power of two that holds for all pointers.
+      16;  ///< Bytes: 16, or the largest smaller power of two that all pointers are aligned to.
 
   auto operator<=>(const GemmKey&) const = default;
-  /// One line of words without blanks at its ends: the key in the file of choices.
+  /// The key in the file of choices: one line of words.
   std::string text() const;
 };
 
@@ -63,20 +63,20 @@ struct GemmCall {
 /// Plans of all products seen so far. One thread at a time.
 class Gemm {
  public:
-  /// Scratch memory that a product may ask for.
+  /// The most scratch memory that a product may use.
   static constexpr int64_t kWorkspaceBytes = int64_t{64} << 20;
 
-  /// Files and `tune` as in CudaOptions. Errors: DeviceError.
+  /// Uses the files and `tune` of CudaOptions. Errors: DeviceError.
   Gemm(const CudaOptions& options, const std::string& device_name);
   ~Gemm();
   Gemm(const Gemm&) = delete;
   Gemm& operator=(const Gemm&) = delete;
 
-  /// Queues one product on `stream`; `workspace` holds kWorkspaceBytes. With `may_tune`, a key seen
-  /// for the first time is tuned before. Errors: DeviceError when cuBLASLt has no algorithm for it.
+  /// Queues one product on `stream`; `workspace` holds kWorkspaceBytes. With `may_tune`, a new key
+  /// is tuned first. Errors: DeviceError when cuBLASLt has no algorithm for it.
   void run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t stream, bool may_tune);
   /// Times the algorithms of all keys that are not known yet, on memory of its own, and adds them
-  /// to the files of choices. Where memory or an algorithm is missing the key is left as it is.
+  /// to the files of choices. Where memory or an algorithm is missing, the key stays as it is.
   /// Blocks the host.
   void tune(std::span<const GemmKey> keys, cudaStream_t stream);
   /// Microseconds that tuning measured for `key`; 0 when it was not timed.
@@ -88,7 +88,7 @@ class Gemm {
   struct Plan;
   struct Bench;
   Plan& plan(const GemmKey& key);
-  /// Uses `choice` where there is one that cuBLASLt takes for this plan.
+  /// Uses `choice` where there is one and cuBLASLt accepts it for this plan.
   void take(const GemmChoice* choice, Plan& plan);
   GemmChoice time_candidates(const GemmKey& key, Plan& plan, const Bench& bench,
                              cudaStream_t stream);

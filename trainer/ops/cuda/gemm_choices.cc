@@ -1,4 +1,4 @@
-// See gemm_choices.h. Files are read and extended under a lock of their own.
+// See gemm_choices.h. Each file is read and extended under its own lock.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/gemm_choices.h"
@@ -76,13 +76,13 @@ Choices parse(const std::string& text, const std::string& kind) {
   return out;
 }
 
-// An open file under its lock; one that is not to be had reads as empty and takes what is written.
+// An open, locked file; one that cannot be opened reads as empty and discards what is written.
 class LockedFile {
  public:
   explicit LockedFile(const std::string& path)
       : fd_(open(path.c_str(), O_RDWR | O_CREAT | O_CLOEXEC, 0644)) {
     if (fd_ < 0) fd_ = open(path.c_str(), O_RDONLY | O_CLOEXEC);
-    // A file system without locks, and a process that was stopped with its lock, leave a race in
+    // On a file system without locks, or when a stopped process holds the lock, there is a race in
     // which the last writer's rows come second.
     for (int tries = 0; fd_ >= 0 && flock(fd_, LOCK_EX | LOCK_NB) != 0; ++tries) {
       if (errno != EWOULDBLOCK || tries == kTries) break;
@@ -117,7 +117,7 @@ class LockedFile {
 GemmChoices::GemmChoices(std::vector<std::string> paths, std::string kind)
     : paths_(std::move(paths)), kind_(std::move(kind)) {
   add({});        // reads
-  add(choices_);  // what only one file knew
+  add(choices_);  // what only one file had
 }
 
 const GemmChoice* GemmChoices::find(const std::string& key) const {
@@ -127,7 +127,7 @@ const GemmChoice* GemmChoices::find(const std::string& key) const {
 
 void GemmChoices::add(const std::map<std::string, GemmChoice>& timed) {
   Choices agreed = timed, all;
-  // The last file is the one that most processes share: what it knows goes to the others.
+  // The last file is the one that most processes share: its entries go to the others.
   for (auto path = paths_.rbegin(); path != paths_.rend(); ++path) {
     const LockedFile file(*path);
     const std::string text = file.text();

@@ -10,7 +10,7 @@
 
 namespace ops::cuda {
 
-/// What one product uses.
+/// The algorithm that one product uses.
 struct GemmChoice {
   std::string algorithm;   ///< The bytes of a cublasLtMatmulAlgo_t.
   float microseconds = 0;  ///< What timing measured, > 0.
@@ -18,23 +18,24 @@ struct GemmChoice {
   bool operator==(const GemmChoice&) const = default;
 };
 
-/// The files, and what they say. A file has a line "KIND|KEY|HEX|MICROSECONDS" for each product; it
-/// only grows, and the first line of a key counts, so that processes which time the same product at
-/// once end with one choice. Lines that a killed process has not finished are skipped. A file that
-/// cannot be read or written costs the time of choosing again, and the bits that agreeing gives.
-/// State: one thread.
+/// The files and their entries. A file has a line "KIND|KEY|HEX|MICROSECONDS" for each product; it
+/// only grows, and the first line of a key counts, so that processes that time the same product at
+/// once end with one choice. Unfinished lines of killed processes are skipped. Without a usable
+/// file, timing is repeated, and runs may choose differently and so differ in their bits. Not
+/// thread-safe.
 class GemmChoices {
  public:
-  /// Reads `paths`; where several know a key, the first of them decides, and all know it then.
-  /// `kind` tells library and device: choices of others stand in the same files, unread.
+  /// Reads `paths`; where several have a key, the first of them counts and is added to the others.
+  /// `kind` names library and device; choices for other kinds are in the same files and are
+  /// ignored.
   GemmChoices(std::vector<std::string> paths, std::string kind);
 
-  /// Null where no file knows `key`.
+  /// Null where no file has `key`.
   const GemmChoice* find(const std::string& key) const;
 
-  /// Takes up what was timed just now, but where a file has got a key from another process
-  /// meanwhile, that choice; and every other choice that the files have got. Afterwards every file
-  /// knows every key of `timed`.
+  /// Adds the choices just timed, except that a key which another process has added to a file
+  /// meanwhile keeps that choice; also loads all other new choices of the files. Afterwards every
+  /// file has every key of `timed`.
   void add(const std::map<std::string, GemmChoice>& timed);
 
  private:

@@ -33,14 +33,14 @@ struct HeadNormArgs {
   bool rms;
 };
 
-// Where head `head` of a row's G * (N/G + 2) has its statistics among the G * (N/G + 1) that are
-// normed.
+// The index of the statistics of head `head` (of a row's G * (N/G + 2)) among those of the G * (N/G
+// + 1) normalized heads.
 __device__ __forceinline__ int64_t statistic(int64_t head, int64_t members) {
   return head / (members + 2) * (members + 1) + head % (members + 2);
 }
 
-// A warp owns a head of a row at a time and strides over all; lane i owns channels i, i + 32, ...
-// Two passes over registers: mean, then the spread around it. Memory bound: reads x, writes y.
+// A warp owns one head of a row at a time, in a grid-stride loop; lane i owns channels i, i + 32,
+// ... Two passes over registers: mean, then the spread around it. Memory bound: reads x, writes y.
 template <typename T, int kPerLane>
 __global__ void __launch_bounds__(kWarps* kWarp) head_norm_forward_kernel(HeadNormArgs<T> a) {
   const int lane = static_cast<int>(threadIdx.x), d = static_cast<int>(a.l.channels);
@@ -86,8 +86,9 @@ __global__ void __launch_bounds__(kWarps* kWarp) head_norm_forward_kernel(HeadNo
   }
 }
 
-// The same ownership. Each warp keeps four sums a channel in registers to the end; a block adds its
-// warps' in order. Shared memory: kWarps * 4 * D floats. Memory bound: reads x and dy, writes dx.
+// The same ownership. Each warp keeps four sums per channel in registers to the end; a block adds
+// its warps' in order. Shared memory: kWarps * 4 * D floats. Memory bound: reads x and dy, writes
+// dx.
 template <typename T, int kPerLane>
 __global__ void __launch_bounds__(kWarps* kWarp) head_norm_backward_kernel(HeadNormArgs<T> a) {
   extern __shared__ float sums[];  // (kWarps, 4, D)
@@ -176,7 +177,7 @@ HeadNormArgs<T> args_of(const HeadNorm& h) {
   return a;
 }
 
-/// body(a constant) with the fewest channels a lane that hold a head.
+/// Calls body(constant) with the fewest channels per lane that hold a head.
 template <typename Body>
 void dispatch_channels(int64_t channels, Body&& body) {
   if (channels <= 2 * kWarp) return body(std::integral_constant<int, 2>());

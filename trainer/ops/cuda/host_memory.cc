@@ -26,21 +26,21 @@ int64_t number_in(const char* file) {
   return std::ifstream(file) >> out ? out : std::numeric_limits<int64_t>::max();
 }
 
-// What the machine, and the container that this process may be in, can still give. Pages that are
-// filled beyond that end a process; the driver's own way of pinning refuses instead.
+// The memory still available on the machine and in this process' container, if any. Filling pages
+// beyond that kills the process, whereas the driver's own pinning returns an error.
 int64_t available_bytes() {
   int64_t out = std::numeric_limits<int64_t>::max();
   std::ifstream in("/proc/meminfo");
   for (std::string name, rest; in >> name && std::getline(in, rest);)
     if (name == "MemAvailable:") out = std::stoll(rest) * 1024;
   const int64_t limit = number_in("/sys/fs/cgroup/memory.max");
-  if (limit == std::numeric_limits<int64_t>::max()) return out;  // none, or the word max
+  if (limit == std::numeric_limits<int64_t>::max()) return out;  // no limit, or the word max
   return std::min(out, limit - number_in("/sys/fs/cgroup/memory.current"));
 }
 
-// Every page of the block is there afterwards. A huge page at a time: the kernel holds up who else
-// maps memory in this process for the length of a call, and a first step maps it hundreds of times
-// (with 64 MiB a call such a step took 6.9 s).
+// Populates every page of the block, one huge page per call: during a call the kernel blocks other
+// threads of this process that map memory, and a first step maps memory hundreds of times (with 64
+// MiB per call such a step took 6.9 s).
 void fill(char* block, size_t bytes) {
   for (size_t at = 0; at < bytes; at += kHugePage) {
     const size_t piece = std::min(kHugePage, bytes - at);
@@ -52,7 +52,8 @@ void fill(char* block, size_t bytes) {
   }
 }
 
-// A thread clears some 2 to 4 GB/s, and a save of the first minute waits for it.
+// In several threads, because one clears only 2 to 4 GB/s and a save in the first minute waits for
+// it.
 void fill_in_threads(char* block, size_t bytes) {
   const size_t share = (bytes / kFillers / kHugePage + 1) * kHugePage;
   std::vector<std::jthread> fillers;
@@ -81,7 +82,7 @@ void* HostMemory::map(size_t bytes) {
 }
 
 void* HostMemory::allocate(int64_t bytes) {
-  CUDA_CHECK(cudaSetDevice(device_index_));  // the calling thread may be new to CUDA
+  CUDA_CHECK(cudaSetDevice(device_index_));  // the calling thread may not have used CUDA before
   if (bytes >= kLarge && bytes < available_bytes()) {
     if (void* block = map(static_cast<size_t>(bytes))) return block;
   }

@@ -1,4 +1,4 @@
-// Host memory that a GPU copies from and to by itself. Not here: device memory (cuda_ops.cc).
+// Page-locked host memory for copies from and to a GPU. Not here: device memory (cuda_ops.cc).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -9,21 +9,22 @@
 
 namespace ops::cuda {
 
-/// Pinned blocks, for one device. Large ones lie on huge pages that are filled before the driver
-/// sees them, for it pins small pages at some 4 GB/s (bench/training.md). Any thread may call it.
+/// Pinned blocks, for one device. Large ones use huge pages that are populated before the driver
+/// pins them, since it pins small pages at only some 4 GB/s (bench/training.md). Any thread may
+/// call it.
 class HostMemory {
  public:
   explicit HostMemory(int device_index) : device_index_(device_index) {}
   HostMemory(const HostMemory&) = delete;
   HostMemory& operator=(const HostMemory&) = delete;
 
-  /// A block of `bytes` bytes. Errors: DeviceError where there is not so much.
+  /// A block of `bytes` bytes. Errors: DeviceError where there is not enough.
   void* allocate(int64_t bytes);
   /// Null is allowed.
   void release(void* block) noexcept;
 
  private:
-  /// What release() gives back of a block on huge pages.
+  /// What release() needs to free a block on huge pages.
   struct Mapping {
     void* base = nullptr;
     size_t bytes = 0;

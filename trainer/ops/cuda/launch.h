@@ -53,13 +53,12 @@ bool packable(int64_t columns, int64_t element_bytes, const P*... pointers) noex
   return bits % 16 == 0 && columns * element_bytes % 16 == 0;
 }
 
-/// Where a sum over rows goes: fp32 or a 16-bit gradient, set or added to; a null `out` is left
-/// out.
+/// Where a sum over rows goes: fp32 or a 16-bit gradient, set or added to; a null `out` is skipped.
 struct SumTarget {
   void* out = nullptr;
   DType dtype = DType::f32;
 };
-/// Up to three sums that lie side by side in the same partial rows, `columns` apart.
+/// Up to three sums next to each other in the same partial rows, `columns` apart.
 struct SumTargets {
   SumTarget target[3];
   bool accumulate = false;
@@ -70,11 +69,11 @@ inline SumTarget sum_target(const Tensor& t) noexcept { return {t.data, t.dtype}
 void sum_partials(const SumTargets& targets, const float* partial, int64_t parts, int64_t stride,
                   int64_t columns, cudaStream_t stream);
 
-/// What the driver says to one of this program's kernels: that there is code for this GPU which it
-/// can load.
+/// Whether the driver can load one of this program's kernels: whether there is code for this GPU.
 struct KernelCode {
   cudaError_t status;
-  int ptx, binary;  ///< Of what it was compiled and for what: 80 is 8.0.
+  int ptx, binary;  ///< The PTX that it was compiled from, and the capability it was compiled for:
+                    ///< 80 is 8.0.
 };
 KernelCode code_of_kernels() noexcept;
 

@@ -1,4 +1,4 @@
-// Library over dlopen. The loader goes first, so that LD_LIBRARY_PATH decides.
+// Library over dlopen. The loader's own search comes first, so that LD_LIBRARY_PATH decides.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/library.h"
 
@@ -17,7 +17,7 @@ namespace {
 
 namespace fs = std::filesystem;
 
-/// Adds a folder, unless it is there already.
+/// Adds a folder, unless it is listed already.
 void add(const std::string& folder, std::vector<std::string>& folders) {
   if (std::ranges::find(folders, folder) == folders.end()) folders.push_back(folder);
 }
@@ -28,7 +28,7 @@ void add_toolkit(const std::string& root, std::vector<std::string>& folders) {
   }
 }
 
-/// Those of the packages that pip lays down under a Python's prefix.
+/// Adds the folders of packages that pip installed under a Python's prefix.
 void add_packages(const std::string& prefix, std::vector<std::string>& folders) {
   glob_t found{};
   if (glob((prefix + "/lib/python3*/*-packages/nvidia/*/lib").c_str(), 0, nullptr, &found) == 0) {
@@ -61,7 +61,7 @@ std::vector<std::string> library_folders(
   for (size_t begin = 0, end = 0; begin < path.size(); begin = end + 1) {
     end = std::min(path.find(':', begin), path.size());
     fs::path programs = path.substr(begin, end - begin);
-    if (!programs.has_filename()) programs = programs.parent_path();  // a slash at its end
+    if (!programs.has_filename()) programs = programs.parent_path();  // a trailing slash
     if (!programs.is_absolute() || !fs::exists(programs / "python3")) continue;
     const fs::path prefix = programs.parent_path();
     add_packages(prefix, folders);

@@ -1,6 +1,6 @@
-// CUDA's shared libraries, looked for when they are first called: a program that uses no GPU does
-// not load them, and one machine without them can run it. Included by the files that forward their
-// functions (vendor_calls.cc, comm/nccl_calls.cc), and their test.
+// CUDA's shared libraries, loaded on first use: a program that uses no GPU does not load them, and
+// runs on a machine without them. Included by the files that forward their functions
+// (vendor_calls.cc, comm/nccl_calls.cc), and their test.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -13,8 +13,9 @@ namespace ops::cuda {
 /// A shared library, open until the process ends.
 class Library {
  public:
-  /// Opens `name`, say "libcublasLt.so.13": where the loader finds it, else in library_folders().
-  /// Errors: DeviceError naming it, and where it was looked for or what is wrong with the file.
+  /// Opens `name`, such as "libcublasLt.so.13": where the loader finds it, else in
+  /// library_folders(). Errors: DeviceError naming it, and where it was searched for or what is
+  /// wrong with the file.
   explicit Library(const char* name);
 
   /// Errors: DeviceError naming the library's file, where it has no such function.
@@ -29,10 +30,10 @@ class Library {
   std::string path_;
 };
 
-/// Folders that hold CUDA's libraries though the loader does not know it: those of $CUDA_HOME; of
-/// the NVIDIA packages beside Python in $VIRTUAL_ENV, in $CONDA_PREFIX, beside each python3 of
-/// $PATH and in $HOME/.local; of /usr/local/cuda. Those alone that exist, the first to look in
-/// first. `environment` gives a variable's value, empty where it is not set.
+/// Existing folders that may hold CUDA's libraries and that the loader does not search, in search
+/// order: those of $CUDA_HOME; of the NVIDIA packages of Python in $VIRTUAL_ENV, in $CONDA_PREFIX,
+/// of each python3 of $PATH and in $HOME/.local; of /usr/local/cuda. `environment` gives a
+/// variable's value, empty where it is not set.
 std::vector<std::string> library_folders(
     const std::function<std::string(const char*)>& environment);
 

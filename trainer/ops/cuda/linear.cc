@@ -1,4 +1,4 @@
-// Linear layers on cuBLASLt: which product, which epilogue, and what is left for a kernel.
+// Linear layers on cuBLASLt: which product, which epilogue, and what needs a kernel of its own.
 // Lives here: LinearForward and its backward, CudaOps::prepare, and
 // the keys of their products. Not here: plans and timing (gemm.cc), the kernels of activation.cu.
 // Row-major (R, C) is column-major (C, R), so y^T (O, R) = W^T-of-memory (O, I) x^T (I, R), and so

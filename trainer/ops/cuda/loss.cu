@@ -1,9 +1,9 @@
 // The loss: softmax cross entropy forward and backward in place, whole or with the vocabulary
 // split, and the sums around it. Lives here: LossWeights, CrossEntropy,
-// CrossEntropyStatistics, CrossEntropyGradient, AccumulateLoss. Not here: the logits' product
-// and the walk over chunks.
-// Bound by memory: a row of logits is read once, kept in shared memory where it fits, and written
-// once. Source: equals cpu/loss.cc; the online maximum and sum of Milakov and Gimelshein 2018.
+// CrossEntropyStatistics, CrossEntropyGradient, AccumulateLoss. Not here: the logits' product and
+// the loop over chunks. Bound by memory: a row of logits is read once, kept in shared memory where
+// it fits, and written once. Source: equals cpu/loss.cc; the online maximum and sum of Milakov and
+// Gimelshein 2018.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
@@ -100,13 +100,13 @@ __device__ __forceinline__ float block_max(float x, float* shared) {
   return warp_max(lane < kThreads / kWarp ? shared[lane] : -INFINITY);
 }
 
-// The training road: a block owns a row and keeps it in shared memory (columns * sizeof(T) bytes).
+// For training: a block owns a row and keeps it in shared memory (columns * sizeof(T) bytes).
 // The whole row is copied there without registers; then its maximum; then exp(x - maximum), which
-// replaces x and is summed; then the gradient leaves. Each thread reads back only its own packs, so
-// no barrier guards them. One exponential an element, because their unit would otherwise bound the
-// kernel; the exponential is rounded to T before it is scaled and rounded again, so fp16, whose
-// small numbers are few, takes it twice instead (kTwice). Two blocks fit a multiprocessor for V =
-// 50,304 in 16 bits.
+// replaces x and is summed; then the gradient is written. Each thread reads back only its own
+// packs, so they need no barrier. Only one exponential per element, because two would make their
+// unit the bottleneck. The exponential is rounded to T before it is scaled and rounded again; fp16,
+// which has few small numbers, computes it twice instead (kTwice). Two blocks fit on a
+// multiprocessor for V = 50,304 in 16 bits.
 template <typename T, bool kTwice>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kept_kernel(RowArgs<T> a) {
   constexpr int kSize = Pack<T>::kSize;
@@ -165,8 +165,8 @@ __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kept_kernel(RowArgs
   }
 }
 
-// The other roads (evaluation, split vocabulary, rows too long to keep): a block owns a row and
-// reads it again for the gradient.
+// For all else (evaluation, split vocabulary, rows too long to keep): a block owns a row and reads
+// it again for the gradient.
 template <typename T, bool kPacked>
 __global__ void __launch_bounds__(kThreads, 2) cross_entropy_kernel(RowArgs<T> a) {
   __shared__ Running shared[kWarp];
@@ -238,7 +238,7 @@ void start_rows(const RowArgs<T>& a, int shared_limit, cudaStream_t stream) {
   CUDA_CHECK(cudaGetLastError());
 }
 
-// One block adds all of it in a fixed order; R floats are a few hundred kilobytes.
+// One block adds everything in a fixed order; R floats are a few hundred kilobytes.
 __global__ void __launch_bounds__(kSumThreads)
     loss_weights_kernel(float* weights, const float* mask, int64_t rows) {
   __shared__ float shared[kWarp];

@@ -1,7 +1,7 @@
 // Muon's momentum, matrices and update. Lives here: MuonMomentum, MuonMatrix, MuonNormalize,
 // MuonUpdate. All are bound by memory: 12 bytes a parameter for the momentum with fp32 gradients,
 // 8 for the matrix, 6 for its norm with bf16 products, 12 for the update with a 16-bit model. The
-// products between them are far dearer. Numbers that change from step to step are read from
+// products between them cost far more. Numbers that change from step to step are read from
 // StepState in device memory. Source: equals cpu/muon.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_ops.h"
@@ -14,10 +14,10 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kBlocksPerSm = 8;
-constexpr int kTile = 32;  // rows and columns that a block turns through shared memory
+constexpr int kTile = 32;  // rows and columns that a block transposes through shared memory
 constexpr int kTileRows = kThreads / kTile;
 
-/// The elements of a thread in a grid-stride loop.
+/// Calls body for the elements of a thread in a grid-stride loop.
 template <typename Body>
 __device__ __forceinline__ void each(int64_t elements, const Body& body) {
   const int64_t stride = static_cast<int64_t>(gridDim.x) * kThreads;
@@ -26,7 +26,7 @@ __device__ __forceinline__ void each(int64_t elements, const Body& body) {
     body(i);
 }
 
-// A thread owns one element a turn. Reads momentum and grad, writes momentum.
+// A thread owns one element per iteration. Reads momentum and grad, writes momentum.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
     momentum_kernel(float* momentum, const Grad* grad, const StepState* state, int64_t elements,
@@ -39,7 +39,7 @@ __global__ void __launch_bounds__(kThreads)
   });
 }
 
-/// A part of a matrix: its rows, and where they lie.
+/// A part of a matrix: its rows, and where they are.
 struct PartShape {
   int64_t rows, columns;
   RowPart part;
@@ -49,8 +49,8 @@ __device__ __forceinline__ int64_t element_of(const PartShape& s, int64_t row, i
   return at * s.columns + column;
 }
 
-/// body(place in the part's own memory, place in the matrix) for the elements of a thread: a block
-/// owns a row a turn, so that no thread divides for each element.
+/// Calls body(place in the part's own memory, place in the matrix) for the elements of a thread. A
+/// block owns one row per iteration, so no thread divides for each element.
 template <typename Body>
 __device__ __forceinline__ void each_of_rows(const PartShape& s, const Body& body) {
   for (int64_t row = blockIdx.x; row < s.rows; row += gridDim.x) {
@@ -75,7 +75,7 @@ __device__ __forceinline__ float matrix_element(const MatrixArgs<Grad>& a, float
   return g + a.beta * (momentum - g);
 }
 
-// A block owns one row of the part a turn.
+// A block owns one row of the part per iteration.
 template <typename Grad>
 __global__ void __launch_bounds__(kThreads)
     matrix_kernel(float* out, MatrixArgs<Grad> a, PartShape s) {
@@ -104,7 +104,7 @@ __global__ void __launch_bounds__(kThreads)
       out[(column0 + c) * s.rows + row0 + x] = tile[x][c];
 }
 
-// A thread owns one element a turn.
+// A thread owns one element per iteration.
 template <typename Out>
 __global__ void __launch_bounds__(kThreads)
     normalize_kernel(Out* out, const float* x, const float* sum_squares, int64_t elements,
@@ -138,7 +138,7 @@ __device__ __forceinline__ void update_element(const UpdateArgs<Model>& a, const
   if (a.model != nullptr) a.model[i] = from_float<Model>(after);
 }
 
-// A block owns one row of the part a turn.
+// A block owns one row of the part per iteration.
 template <typename Model, typename Direction>
 __global__ void __launch_bounds__(kThreads)
     update_kernel(const Direction* direction, UpdateArgs<Model> a, PartShape s) {

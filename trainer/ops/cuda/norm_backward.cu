@@ -55,12 +55,12 @@ __device__ __forceinline__ float warp_sums(float (&v)[kCount], int lane) {
 }
 
 // A block owns kRows rows at a time and strides over all rows; thread t owns columns [t*8, t*8+8)
-// of every row, so its three column sums stay in registers to the end. Rows travel through two
-// stages of shared memory (16 bytes a thread, tensor and row), which only their own thread reads:
-// no barrier guards them. One barrier for each kRows rows joins the row sums; what it parts is
-// computed again from shared memory, which costs less than registers would. Dynamic shared memory:
-// 2 * 3 * kRows * 16 bytes a thread. Memory bound: reads dy, sum, dresidual, writes dx (and
-// ddelta).
+// of every row, so its three column sums stay in registers to the end. Rows pass through two stages
+// of shared memory (16 bytes per thread, tensor and row), which only their own thread reads, so
+// they need no barrier. One barrier for each kRows rows joins the row sums; what is needed on both
+// sides of it is computed again from shared memory, which costs less than registers would. Dynamic
+// shared memory: 2 * 3 * kRows * 16 bytes a thread. Memory bound: reads dy, sum, dresidual, writes
+// dx (and ddelta).
 template <typename T, int kRows, int kMaxThreads, int kMinBlocks>
 __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
     add_norm_backward_kernel(BackwardArgs<T> a) {
@@ -86,7 +86,7 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
 #pragma unroll
     for (int r = 0; r < kRows; ++r) {
       const int64_t element = (from + r) * a.hidden + column;
-      if (from + r >= a.rows || !active) {  // zeros add nothing to any sum
+      if (from + r >= a.rows || !active) {  // zeros change no sum
         *slot(stage, 0, r) = *slot(stage, 1, r) = make_int4(0, 0, 0, 0);
         continue;
       }
@@ -182,7 +182,7 @@ __global__ void __launch_bounds__(kMaxThreads, kMinBlocks)
   }
 }
 
-// Any H: one block a row for dx; the column sums are left to the two kernels below.
+// Any H: one block per row for dx; the two kernels below compute the column sums.
 template <typename T>
 __global__ void __launch_bounds__(256) add_norm_backward_plain_kernel(BackwardArgs<T> a) {
   __shared__ float shared[2][kWarp];
@@ -206,8 +206,8 @@ __global__ void __launch_bounds__(256) add_norm_backward_plain_kernel(BackwardAr
   }
 }
 
-// One thread a column, a slice of rows a block (blockIdx.y); fills partial as the fast kernel does.
-// Runs before dx is written, because dx may be the memory of dy.
+// One thread per column, one slice of rows per block (blockIdx.y); fills partial as the fast kernel
+// does. Runs before dx is written, because dx may be the memory of dy.
 template <typename T>
 __global__ void __launch_bounds__(128) norm_column_sums_plain_kernel(BackwardArgs<T> a) {
   const int column = static_cast<int>(blockIdx.x * blockDim.x + threadIdx.x);
@@ -235,7 +235,7 @@ __global__ void __launch_bounds__(128) delta_column_sums_plain_kernel(BackwardAr
   a.partial[(static_cast<int64_t>(blockIdx.y) * 3 + 2) * a.hidden + column] = total;
 }
 
-// dresidual = dresidual_out and dbranch = dropout'(dresidual_out), where nothing was normed.
+// dresidual = dresidual_out and dbranch = dropout'(dresidual_out), without a norm.
 template <typename T>
 __global__ void __launch_bounds__(256) dropout_backward_kernel(BackwardArgs<T> a) {
   const int64_t elements = a.rows * a.hidden;
@@ -281,7 +281,7 @@ int64_t scratch_bytes(CudaOps& cuda, const ResidualNormBackward& args) {
   if (!args.dy) return 0;
   const int64_t hidden = args.dy.columns();
   const auto pack = static_cast<int>(16 / size_bytes(args.dy.dtype));
-  // How many rows a block takes, which shared memory decides, changes nothing here.
+  // Rows per block, which depend on shared memory, do not matter here.
   const NormBackwardGrid grid = norm_backward_grid(hidden, pack, cuda.multiprocessors(), 0);
   return std::max<int64_t>(grid.blocks, kPlainSlices) * 3 * hidden * 4;
 }

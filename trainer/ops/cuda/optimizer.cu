@@ -1,4 +1,4 @@
-// The step's end: sum of squares, judgement of the gradients on the device, AdamW over flat memory.
+// The end of a step: sum of squares, the gradient check on the device, AdamW over flat memory.
 // Lives here: BeginStep, SumSquares, JudgeGradients, AdamCorrections, AdamW, CountNonfinite.
 // Numbers that change from step to step are read from StepState in device memory, so that a
 // captured step replays with new ones. AdamW is bound by memory: 28 bytes a parameter with fp32
@@ -15,7 +15,7 @@ namespace {
 
 constexpr int kThreads = 256;
 constexpr int kSumBlocksPerSm = 8;  // fixed: it decides the order of the sum
-constexpr int kVector = 4;          // elements a thread takes at once
+constexpr int kVector = 4;          // elements per thread at once
 
 __global__ void begin_step_kernel(StepState* state, int64_t iteration, float lr,
                                   float weight_decay) {
@@ -25,7 +25,7 @@ __global__ void begin_step_kernel(StepState* state, int64_t iteration, float lr,
   state->loss = 0.0f;
 }
 
-/// Four neighbours, moved by one instruction of 16 or 8 bytes.
+/// Four adjacent elements, moved by one instruction of 16 or 8 bytes.
 template <typename T>
 struct alignas(sizeof(T) * kVector) Four {
   T value[kVector];
@@ -80,7 +80,7 @@ __global__ void __launch_bounds__(kThreads)
        i += stride)
     count += isfinite(to_float(x[i])) ? 0u : 1u;
   if (count != 0)
-    atomicAdd(out, static_cast<unsigned long long>(count));  // integers: order is no matter
+    atomicAdd(out, static_cast<unsigned long long>(count));  // integers: the order does not matter
 }
 
 __global__ void judge_gradients_kernel(StepState* s, const float* sum_squares, JudgeGradients a) {
@@ -179,9 +179,9 @@ __device__ __forceinline__ void adam_element(const AdamArgs<Model, Moment, Grad>
   }
 }
 
-// A thread owns four neighbours a turn, and loads the next turn's before it computes this one's.
-// Reads main, m, v, grad; writes main, m, v, model. The last one to three elements go to single
-// threads.
+// A thread owns four adjacent elements per iteration, and loads the next four before it computes
+// these. Reads main, m, v, grad; writes main, m, v, model. The last one to three elements go to
+// single threads.
 template <typename Model, typename Moment, typename Grad, bool kHasModel>
 __global__ void __launch_bounds__(kThreads) adamw_kernel(AdamArgs<Model, Moment, Grad> a) {
   if (a.state->skip != 0) return;

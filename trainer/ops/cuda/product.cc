@@ -1,5 +1,5 @@
-// Products of matrices for optimizers, by cuBLASLt. Rows here are its columns, so d = op(a) op(b)
-// is D^T = op(b)^T op(a)^T, and what is a transpose here is none there.
+// Products of matrices for optimizers, by cuBLASLt. Our rows are its columns, so d = op(a) op(b) is
+// D^T = op(b)^T op(a)^T, and a transpose here is none there.
 // Source: equals cpu/product.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/product.h"

@@ -1,4 +1,4 @@
-// What a MatrixProduct is to cuBLASLt: for its launch, and for the timing before the first step.
+// The cuBLASLt key of a MatrixProduct: for its launch, and for the timing before the first step.
 // May include: ops/product.h, gemm.h.
 // SPDX-License-Identifier: MIT
 #pragma once

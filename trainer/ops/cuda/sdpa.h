@@ -1,7 +1,7 @@
 // Fused attention through cuDNN's graph front end: one graph for each shape, forward and backward.
-// Here: the shape as cuDNN sees it and the keeper of graphs. Not here: what is packed how
-// (attention.cu), attention that cuDNN does not take (attention_plain.cu). sdpa.cc alone includes
-// cudnn_frontend.h; attention_bias.cu fills biases. Strides in elements.
+// Here: the shape as cuDNN sees it and the cache of graphs. Not here: how tensors are packed
+// (attention.cu), attention that cuDNN does not support (attention_plain.cu). sdpa.cc alone
+// includes cudnn_frontend.h; attention_bias.cu fills biases. Strides in elements.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -24,7 +24,7 @@ struct SdpaShape {
   DType dtype = DType::bf16;
   float scale = 0;
   float dropout = 0;  ///< Share of probabilities that cuDNN drops, by a mask of its own.
-  bool bias = false;  ///< whether a bias of every head is added to the scaled scores.
+  bool bias = false;  ///< Whether a bias, the same for every head, is added to the scaled scores.
   bool causal = true;
   bool with_stats = true;  ///< Forward only: whether the log-sum-exp is written.
   bool backward = false;
@@ -43,8 +43,8 @@ struct SdpaCall {
   void *seed = nullptr, *offset = nullptr, *bias = nullptr;
 };
 
-/// Queues the bias that hides keys before first_key (length, whole_batch), of which the pointer
-/// shows the call's first sample.
+/// Queues the bias that hides keys before first_key (length, whole_batch); the pointer is to the
+/// call's first sample.
 void fill_document_bias(void* bias, const SdpaShape& shape, const int32_t* first_key,
                         int64_t whole_batch, cudaStream_t stream);
 

@@ -1,5 +1,6 @@
-// The kernels of StreamWaitTimer. Lives here: nothing that computes. Bound by the launch: a thread,
-// two reads of the global timer, a word that travels to the host and is waited for by nobody.
+// The kernels of StreamWaitTimer. Lives here: nothing that computes. Bound by the launch: one
+// thread, two reads of the global timer, and one word that is written to host memory without anyone
+// waiting for it.
 // Source: PTX ISA, %globaltimer (nanoseconds, the same for all multiprocessors of a GPU).
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/launch.h"
@@ -27,7 +28,7 @@ StreamWaitTimer::StreamWaitTimer() {
   void* published = nullptr;
   CUDA_CHECK(cudaMalloc(&times_, sizeof(Times)));
   CUDA_CHECK(cudaMemset(times_, 0, sizeof(Times)));
-  CUDA_CHECK(cudaStreamSynchronize(nullptr));  // streams of others do not wait for it
+  CUDA_CHECK(cudaStreamSynchronize(nullptr));  // other streams do not wait for it
   CUDA_CHECK(cudaMallocHost(&published, sizeof(uint64_t)));
   published_ = static_cast<volatile uint64_t*>(published);
   *published_ = 0;

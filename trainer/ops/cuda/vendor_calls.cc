@@ -1,6 +1,6 @@
 // The functions of cuBLASLt, cuDNN and NVRTC that this room and cudnn-frontend call, each forwarded
-// to the library, which its first call opens. Their addresses are hidden: the libraries call one
-// another, not these.
+// to the library, which the first call opens. The symbols are hidden, so that the libraries call
+// one another and not these.
 // SPDX-License-Identifier: MIT
 #pragma GCC visibility push(hidden)
 #include <cublasLt.h>

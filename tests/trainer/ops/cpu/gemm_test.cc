@@ -37,7 +37,7 @@ struct Stored {
 
 float at(const Matrix& m, int64_t i, int64_t j) { return m.data[i * m.row + j * m.column]; }
 
-/// c holds what the product says, and its rows' gaps what they held.
+/// c has the product, and the gaps between its rows are unchanged.
 void expect_product(const Product& p, const std::vector<float>& before) {
   for (int64_t i = 0; i < p.m; ++i) {
     for (int64_t j = 0; j < p.c_row && i * p.c_row + j < static_cast<int64_t>(before.size()); ++j) {

@@ -1,4 +1,4 @@
-// CUDA attention against its CPU twin: cuDNN's road and the plain one, head sizes 64, 80, 96, 128
+// CUDA attention against the CPU's: cuDNN's and the plain one, head sizes 64, 80, 96, 128
 // and odd ones, grouped heads, masks, dropout, rotary embedding, decoding.
 // SPDX-License-Identifier: MIT
 #include <utility>
@@ -93,7 +93,7 @@ class CudaAttention : public PairTest {
     // Probabilities are rounded to the model dtype before they meet v: u of each, so u of a sum of
     // magnitudes.
     expect_close("out" + at, out, 1.01, 1.5, terms);
-    // Both sides go on from the same out, stats and dout.
+    // Both sides continue from the same out, stats and dout.
     take_from_gpu(out);
     take_from_gpu(stats);
     sides[1]->upload(workspace_[1], poison_.data());
@@ -114,7 +114,8 @@ class CudaAttention : public PairTest {
     expect_close("dqkv" + at, dqkv, 1.01, 4, 4 * terms);
     sides[1]->set_workspace({});
   }
-  /// A workspace for either direction that holds NaNs: what an operation reads there it wrote.
+  /// A workspace full of NaNs for either direction: an operation must read only what it wrote
+  /// there.
   void poison_workspace(const AttentionBackward& call) {
     workspace_ = empty(DType::u8, {sides[1]->workspace_bytes(call)});
     poison_.assign(static_cast<size_t>(workspace_[1].bytes()), 0xff);
@@ -164,7 +165,8 @@ TEST_P(CudaAttention, DocumentsApart) {
   check({.length = 96, .batch = 2, .heads = 2, .groups = 1, .channels = 32, .first_key = true}, 0);
 }
 
-// The plain road's mask is the twin's: fp32, head sizes cuDNN does not take, documents apart.
+// Plain attention has the CPU's mask: fp32, head sizes that cuDNN does not support, separate
+// documents.
 TEST_P(CudaAttention, DropoutOfThePlainRoadIsTheTwins) {
   check({.length = 40, .batch = 2, .heads = 2, .groups = 2, .channels = 12}, 0.1f);
   check({.length = 96, .batch = 2, .heads = 4, .groups = 2, .channels = 32, .first_key = true},
@@ -306,7 +308,7 @@ TEST_P(CudaAttention, Decode) {
     expect_close("window " + std::to_string(window), decode(c, 40, 20, window).out, 1.01, 0.1, 64);
 }
 
-// More keys than shared memory has room for their scores; more queries than go at once.
+// More keys than scores fit into shared memory; more queries than one launch handles.
 TEST_P(CudaAttention, DecodeBeyondSharedMemory) {
   const std::unique_ptr<Ops> small = cuda::make_cuda_ops({.tune = false, .as = {8, 6}});
   Ops* own = std::exchange(sides[1], small.get());

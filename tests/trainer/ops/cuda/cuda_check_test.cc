@@ -1,5 +1,5 @@
-// What becomes of a failed call of CUDA: a broken device is told from one that was asked for too
-// much, because a job may go on without the first. Needs no GPU.
+// How a failed call of CUDA is reported: a broken device is distinguished from a bad request,
+// because a job may continue without a broken device. Needs no GPU.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_check.h"

@@ -1,6 +1,6 @@
-// Quantizing, scales and products of quantized operands on the GPU against the CPU twin. Rounding
-// and scales must be the twin's bits; where an activation stands before the rounding, or sums
-// differ in order, a neighbour of the twin's number is allowed.
+// Quantizing, scales and products of quantized operands on the GPU against the CPU. Rounding and
+// scales must have the same bits; where an activation comes before the rounding, or sums differ in
+// order, the next number is allowed, too.
 // SPDX-License-Identifier: MIT
 #include <cstdint>
 #include <limits>

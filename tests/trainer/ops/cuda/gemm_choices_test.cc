@@ -1,5 +1,5 @@
-// Files of timed choices: what is kept, who wins where several have timed the same product, and
-// files that are damaged, foreign or not to be had. Needs no GPU.
+// Files of timed choices: what is stored, which choice wins where several have timed the same
+// product, and files that are damaged, foreign or inaccessible. Needs no GPU.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/gemm_choices.h"
@@ -61,7 +61,7 @@ TEST_F(GemmChoicesTest, OfProcessesThatTimeAtOnceTheFirstIsHeard) {
   EXPECT_EQ(choice(third, "k"), a_);
   EXPECT_EQ(choice(third, "only"), b_);
 
-  // Truly at once: all end with one answer for each key.
+  // Really in parallel: all end with the same choice for each key.
   std::vector<GemmChoices> ranks(8, GemmChoices({run_}, "kind"));
   std::vector<std::thread> threads;
   for (size_t rank = 0; rank < ranks.size(); ++rank)
@@ -104,7 +104,7 @@ TEST_F(GemmChoicesTest, WhatAKilledProcessLeftIsSkipped) {
   }
 }
 
-// A run that goes on after the cache is gone computes the same bits.
+// A run that continues after the cache was deleted computes the same bits.
 TEST_F(GemmChoicesTest, WhatOneFileKnowsAllKnow) {
   GemmChoices({cache_}, "kind").add({{"cached", a_}});
   GemmChoices({run_}, "kind").add({{"own", b_}});

@@ -1,9 +1,10 @@
-// Every CUDA operation inside a layer, forward and backward, against its CPU twin; attention is in
-// attention_test.cc. Sizes are chosen to meet every road of a launcher: packs of a warp, of a
+// Every CUDA operation inside a layer, forward and backward, against the CPU's; attention is in
+// attention_test.cc. Sizes are chosen to reach every variant of a launcher: packs of a warp, of a
 // block, odd sizes, one row, many rows.
 // SPDX-License-Identifier: MIT
 #include <utility>
 
+#include "tests/own.h"
 #include "tests/trainer/ops/cuda/pair.h"
 #include "trainer/ops/cuda/launch.h"
 
@@ -336,8 +337,8 @@ TEST_P(CudaLayer, Linear) {
                              std::to_string(static_cast<int>(act));
       const auto terms = static_cast<double>(z.in);
       // The activation reads the rounded sum or the sum itself: one rounding more, at most 1.13
-      // steep. Rows that are no multiple of 16 bytes take a road of cuBLASLt that rounds the
-      // product before the bias is added: half a unit of a product of the largest size.
+      // steep. For rows that are not a multiple of 16 bytes, cuBLASLt uses an algorithm that rounds
+      // the product before the bias is added: half a unit of a product of the largest size.
       const double odd = z.in % 8 != 0 ? 0.5 : 0;
       expect_close("pre" + at, pre, 1.01, odd, terms);
       expect_close("y" + at, y, 2.2, 0.05 + odd, terms);
@@ -378,8 +379,8 @@ TEST_P(CudaLayer, Linear) {
 }
 
 TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
-  std::unique_ptr<Ops> tuned =
-      cuda::make_cuda_ops({.gemm_choices_path = testing::TempDir() + "gemm_choices"});
+  const tests::OwnFolder folder;
+  std::unique_ptr<Ops> tuned = cuda::make_cuda_ops({.gemm_choices_path = folder / "gemm_choices"});
   Ops* untuned = sides[1];
   const Twin x = random(model(), {1024, 512}), w = random(model(), {768, 512}, 0.1),
              bias = random(model(), {768});
@@ -429,7 +430,7 @@ TEST_P(CudaLayer, TunedLinearIsTheSameFunction) {
   // A second Ops reads the choices back and computes the same bits.
   const std::vector<uint8_t> first = bytes(dweight[1]);
   sides[1] = untuned;
-  tuned = cuda::make_cuda_ops({.gemm_choices_path = testing::TempDir() + "gemm_choices"});
+  tuned = cuda::make_cuda_ops({.gemm_choices_path = folder / "gemm_choices"});
   tuned->prepare(calls);
   tuned->run(weight(1));
   tuned->synchronize();
@@ -491,7 +492,8 @@ TEST_P(CudaLayer, TheSameBitsEveryTime) {
   }
 }
 
-// 2^31 elements and more: a launcher that counts in 32 bits writes nothing, or the wrong rows.
+// 2^31 elements and more: a launcher that counted in 32 bits would write nothing, or the wrong
+// rows.
 TEST_P(CudaLayer, MoreThanTwoToThe31Elements) {
   if (model() != DType::bf16) GTEST_SKIP() << "one dtype is enough";
   const int64_t h = 4096, length = (int64_t{1} << 31) / h + 8;

@@ -1,4 +1,4 @@
-// Where CUDA's libraries are looked for, what is said where one is missing, and that the forwarded
+// Where CUDA's libraries are searched for, the message when one is missing, and that the forwarded
 // functions reach them. Needs no GPU; the last case needs the libraries.
 //
 // SPDX-License-Identifier: MIT

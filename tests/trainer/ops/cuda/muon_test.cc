@@ -1,4 +1,4 @@
-// CUDA momentum, matrices, products and updates of Muon against their CPU twins.
+// CUDA momentum, matrices, products and updates of Muon against the CPU's.
 // SPDX-License-Identifier: MIT
 #include "tests/trainer/ops/cuda/pair.h"
 #include "trainer/ops/ops.h"

@@ -1,7 +1,7 @@
 // What the CUDA tests share: two Ops, tensors that live on both with equal values, and the bound of
 // their difference. Not here: any operation. A Twin's CPU half is fp32; where the model dtype has
 // 16 bits both halves hold the same rounded numbers. Outputs are poisoned on the GPU (NaN), so that
-// an element nothing wrote is seen.
+// an unwritten element is noticed.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -36,8 +36,8 @@ inline double unit(DType dtype) {
   return dtype == DType::bf16 ? 0x1p-8 : dtype == DType::f16 ? 0x1p-11 : 0x1p-24;
 }
 
-/// The GPU that OPS_TEST_AS names by its capability, as "8.6": the tests then keep to what it has.
-/// Unset: the GPU that is there.
+/// The GPU that OPS_TEST_AS names by its capability, as "8.6": the tests then use only what it
+/// supports. Unset: the actual GPU.
 inline Capability tested_as() {
   const char* name = std::getenv("OPS_TEST_AS");
   Capability as;

@@ -1,5 +1,5 @@
-// CUDA loss, gradient judgement, AdamW, initial values and memory operations against their CPU
-// twins; capture and replay.
+// CUDA loss, gradient check, AdamW, initial values and memory operations against the CPU's; capture
+// and replay.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <future>
@@ -295,7 +295,7 @@ TEST_P(CudaStep, CaptureReplaysWithNewNumbers) {
   EXPECT_THROW(sides[1]->replay(captured + 1), DeviceError);
 }
 
-// A recording keeps the scratch memory that it was made with, although a later operation wants more.
+// A recording keeps its scratch memory, although a later operation needs more.
 TEST_P(CudaStep, ARecordingOutlivesItsScratchMemory) {
   const int64_t columns = 1 << 16;  // 132 MiB of partial sums, a block of its own for the driver.
   const Twin dy = random(model(), {64, columns}), sums = empty(DType::f32, {columns}),
@@ -319,7 +319,7 @@ TEST_P(CudaStep, ARecordingOutlivesItsScratchMemory) {
   EXPECT_EQ(bytes(others[1]), others_wanted);
 }
 
-// Of the size that lies on huge pages, made by another thread while this one records.
+// Large enough for huge pages, allocated by another thread while this one records.
 TEST_P(CudaStep, LargeHostBlocksAreMadeByAnyThread) {
   if (model() != DType::f32) GTEST_SKIP() << "one dtype is enough";
   const int64_t count = (int64_t{65} << 20) / 4;

@@ -1,0 +1,42 @@
+# Near duplicates: who stays, who was dropped for whom, the same for any number of workers, any memory and any cut into files; what
+# cannot be read twice is refused.
+. "$(dirname "$0")/prelude"
+long="the quick brown fox jumps over the lazy dog while seven wizards brew strong potions in a dark tower near the old river bank"
+cat >in.1 <<EOF
+{"id":0,"text":"$long and nobody has ever seen them leave before the first light of the morning"}
+{"id":1,"text":"short text"}
+{"id":2,"text":"something else altogether, of which no other document in these files knows anything at all"}
+EOF
+cat >in.2 <<EOF
+{"id":3,"text":"${long^^}, AND NOBODY has ever seen them leave before the first light of the morning!"}
+{"id":4,"text":"short text"}
+
+{"id":5,"text":"$long and nobody has ever seen them leave before the first light of the mornings"}
+EOF
+near-dedup in.1 in.2 -d dropped
+cat dropped
+near-dedup -q -f -d dropped in.2 in.1 | grep -o '"id":.'
+json-extract -q -0 in.1 in.2 >in.nul
+near-dedup -q --input-format nul in.nul | tr '\0' '\n' | cut -c 1-12
+
+corpus=$GOLDEN/tools/corpus.jsonl
+awk '{ print; if (NR % 3 == 0) print tolower($0) }' "$corpus" | grep text >in.corpus
+near-dedup -w 1 -o one -d dropped.1 --on-error skip in.corpus 2>note.1
+near-dedup -w 5 -o five -d dropped.5 --memory 1M --on-error skip in.corpus 2>note.5
+cmp one five && cmp dropped.1 dropped.5 && cmp note.1 note.5 && echo same
+head -c 3000 in.corpus | head -n -1 >in.front
+tail -c +$(($(wc -c <in.front) + 1)) in.corpus >in.back
+zstd -q in.back -o in.packed
+near-dedup -q --on-error skip in.front in.packed 2>&1 | grep -v '^near-dedup' | cmp - one && echo "cut into files"
+rm one five dropped* note.*
+
+run near-dedup - <in.1
+mkfifo in.pipe
+run near-dedup in.pipe
+run near-dedup --input-format array in.1
+run near-dedup --range 1/2 in.1
+printf '{"text":3}\n' >in.bad
+run near-dedup in.1 in.bad -o out
+run near-dedup -q in.1 in.bad -o out --on-error skip && wc -l <out
+run near-dedup -q in.1 -o out
+left

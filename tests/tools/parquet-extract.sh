@@ -1,0 +1,46 @@
+# Parquet and Arrow IPC files as pyarrow reads them (tests/reference/parquet_golden.py), whatever the workers; bad rows with file and
+# row; files that are damaged, cut short, or of another kind.
+. "$(dirname "$0")/prelude"
+command -v parquet-extract >/dev/null || { echo "parquet-extract is not built: no Apache Arrow"; exit 77; }
+files=$GOLDEN/columns
+while IFS=$'\t' read -r file flags expected; do
+  for workers in 1 3; do
+    parquet-extract -q -w $workers --memory 1M $flags "$files/$file" | cmp - "$files/$expected" || echo "differs: $file $flags"
+  done
+done <"$files/cases.tsv"
+echo "$(wc -l <"$files/cases.tsv") cases"
+
+parquet-extract -q -c text "$files"/zstd.parquet "$files"/stream.arrow "$files"/none.parquet >in.several
+cat "$files"/expected.00 "$files"/expected.00 "$files"/expected.00 | cmp - in.several && echo "several files, in order"
+
+cp "$files/bad.parquet" in.bad
+for workers in 1 3; do
+  run parquet-extract -w $workers -c text in.bad
+  run parquet-extract -w $workers -c text --on-error skip in.bad
+done
+run parquet-extract -c list -c n --on-error skip in.bad
+run parquet-extract -c text -0 --on-error skip --max-errors 1 -o out in.bad
+run parquet-extract -c n in.bad
+run parquet-extract -c list -c when in.bad
+run parquet-extract -c txt in.bad
+run parquet-extract -c text.b in.bad
+run parquet-extract -c text -c text in.bad
+run parquet-extract -c text -c n -0 in.bad
+run parquet-extract in.bad
+run parquet-extract -c text </dev/null
+
+head -c 3000 "$files/zstd.parquet" >in.cut
+run parquet-extract -c text in.cut 2>&1 | head -c 75 && echo
+head -c -8 "$files/stream.arrow" >in.unfinished
+run parquet-extract -q -o out -c text in.unfinished
+head -c 4000 "$files/stream.arrow" >in.torn
+run parquet-extract -q -c text in.torn 2>&1 >in.some | head -c 75 && echo
+printf '{"text":"a"}\n' >in.json
+run parquet-extract -c text in.json
+run parquet-extract -c text in.nothing
+mkfifo in.pipe
+run parquet-extract -c text in.pipe
+echo kept >kept
+run parquet-extract -c text -o kept "$files/empty.parquet"
+run parquet-extract -f -c text -o kept "$files/empty.parquet"
+left

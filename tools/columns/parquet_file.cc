@@ -1,0 +1,161 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/columns. Parquet: a part is a row group, whose pages are read and unpacked as they
+// are needed. Each part has a reader of its own, and all share the file and its footer.
+#include <algorithm>
+#include <exception>
+#include <utility>
+
+#include <arrow/io/file.h>
+#include <arrow/record_batch.h>
+#include <parquet/arrow/reader.h>
+#include <parquet/arrow/schema.h>
+#include <parquet/file_reader.h>
+#include <parquet/metadata.h>
+#include <parquet/properties.h>
+#include <parquet/size_statistics.h>
+
+#include "tools/cli/text.h"
+#include "tools/columns/column_file.h"
+
+namespace columns {
+namespace {
+
+/// Bytes of a column's pages that are read at a time.
+constexpr int64_t kReadBytes = 256 << 10;
+
+/// Most rows of a batch.
+constexpr int64_t kMostRows = 16384;
+
+/// What the parts of a file share; nothing of it changes.
+struct Shared {
+  std::string path;
+  std::shared_ptr<arrow::io::ReadableFile> file;
+  std::shared_ptr<parquet::FileMetaData> footer;
+  std::vector<int> leaves;  ///< of the wanted columns, as the footer numbers them
+};
+
+[[noreturn]] void fail(const std::string& path, std::string_view why) {
+  throw ColumnError(cli::concat(path, ": cannot be read as Parquet: ", why));
+}
+
+/// `call()`, with Arrow's and Parquet's exceptions as ours.
+template <class Call>
+auto guarded(const std::string& path, const Call& call) {
+  try {
+    return call();
+  } catch (const parquet::ParquetException& error) {
+    fail(path, error.what());
+  }
+}
+
+void check(const std::string& path, const arrow::Status& status) {
+  if (!status.ok()) fail(path, status.message());
+}
+
+template <class Value>
+Value take(const std::string& path, arrow::Result<Value> result) {
+  check(path, result.status());
+  return std::move(result).ValueUnsafe();
+}
+
+std::unique_ptr<parquet::arrow::FileReader> reader_of(const Shared& shared, int64_t batch_rows) {
+  parquet::ReaderProperties pages;
+  pages.enable_buffered_stream();
+  pages.set_buffer_size(kReadBytes);
+  pages.set_page_checksum_verification(true);
+  parquet::ArrowReaderProperties batches(/*use_threads=*/false);
+  batches.set_batch_size(batch_rows);
+  batches.set_pre_buffer(false);
+  return take(shared.path,
+              parquet::arrow::FileReader::Make(
+                  arrow::default_memory_pool(),
+                  parquet::ParquetFileReader::Open(shared.file, pages, shared.footer), batches));
+}
+
+/// Adds the leaves under `field`.
+void add_leaves(const parquet::arrow::SchemaField& field, std::vector<int>& leaves) {
+  if (field.is_leaf()) leaves.push_back(field.column_index);
+  for (const parquet::arrow::SchemaField& child : field.children) add_leaves(child, leaves);
+}
+
+std::vector<int> leaves_of(const std::vector<Column>& columns,
+                           const parquet::arrow::SchemaManifest& manifest) {
+  std::vector<int> leaves;
+  for (const Column& column : columns) {
+    const std::vector<parquet::arrow::SchemaField>* fields = &manifest.schema_fields;
+    const parquet::arrow::SchemaField* field = nullptr;
+    for (const std::string& step : column.steps) {
+      const auto found = std::ranges::find_if(*fields, [&](const parquet::arrow::SchemaField& one) {
+        return one.field->name() == step;
+      });
+      field = &*found;  // select_columns() found it in the same schema
+      fields = &field->children;
+    }
+    add_leaves(*field, leaves);
+  }
+  std::ranges::sort(leaves);
+  leaves.erase(std::unique(leaves.begin(), leaves.end()), leaves.end());
+  return leaves;
+}
+
+/// Rows of about kBatchBytes: by what the footer says of the column's bytes, unpacked and, where it
+/// is said, out of its dictionary.
+int64_t rows_at_a_time(const parquet::RowGroupMetaData& group, const std::vector<int>& leaves) {
+  int64_t bytes = 0;
+  for (const int leaf : leaves) {
+    const std::unique_ptr<parquet::ColumnChunkMetaData> chunk = group.ColumnChunk(leaf);
+    const std::shared_ptr<parquet::SizeStatistics> sizes = chunk->size_statistics();
+    const int64_t plain = sizes ? sizes->unencoded_byte_array_data_bytes.value_or(0) : 0;
+    bytes += std::max(chunk->total_uncompressed_size(), plain);
+  }
+  const int64_t a_row = bytes / std::max<int64_t>(group.num_rows(), 1) + 1;
+  return std::clamp<int64_t>(kBatchBytes / a_row, 1, kMostRows);
+}
+
+void read_group(const Shared& shared, int group, int64_t first_row, const EachBatch& each) {
+  const std::unique_ptr<parquet::RowGroupMetaData> facts = shared.footer->RowGroup(group);
+  const auto reader = reader_of(shared, rows_at_a_time(*facts, shared.leaves));
+  const auto batches = take(shared.path, reader->GetRecordBatchReader({group}, shared.leaves));
+  int64_t rows = 0;
+  while (true) {
+    std::shared_ptr<arrow::RecordBatch> batch;
+    check(shared.path, batches->ReadNext(&batch));
+    if (!batch) break;
+    each(*batch, first_row + rows);
+    rows += batch->num_rows();
+  }
+  if (rows != facts->num_rows()) {
+    fail(shared.path, cli::concat("row group ", group, " has ", rows, " rows, its footer says ",
+                                  facts->num_rows()));
+  }
+}
+
+}  // namespace
+
+ColumnFile open_parquet(const std::string& path, const std::vector<std::string>& columns) {
+  return guarded(path, [&] {
+    auto shared = std::make_shared<Shared>();
+    shared->path = path;
+    shared->file = take(path, arrow::io::ReadableFile::Open(path));
+    shared->footer = parquet::ReadMetaData(shared->file);
+    const auto reader = reader_of(*shared, 1);
+    std::shared_ptr<arrow::Schema> schema;
+    check(path, reader->GetSchema(&schema));
+    ColumnFile opened;
+    opened.columns = select_columns(columns, *schema, path);
+    opened.num_rows = shared->footer->num_rows();
+    shared->leaves = leaves_of(opened.columns, reader->manifest());
+    opened.next = [shared, group = 0, first_row = int64_t{0}](Part& part) mutable {
+      if (group == shared->footer->num_row_groups()) return false;
+      part.read = [shared, group, first_row](const EachBatch& each) {
+        guarded(shared->path, [&] { read_group(*shared, group, first_row, each); });
+      };
+      first_row += shared->footer->RowGroup(group)->num_rows();
+      ++group;
+      return true;
+    };
+    return opened;
+  });
+}
+
+}  // namespace columns

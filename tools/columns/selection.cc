@@ -1,0 +1,143 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/columns. Names against schemas, and types against what JSON can hold.
+#include "tools/columns/selection.h"
+
+#include <algorithm>
+#include <span>
+#include <string_view>
+
+#include <arrow/array.h>
+#include <arrow/extension_type.h>
+#include <arrow/record_batch.h>
+#include <arrow/type.h>
+
+#include "tools/cli/text.h"
+
+namespace columns {
+namespace {
+
+using arrow::Type;
+using TypePointer = std::shared_ptr<arrow::DataType>;
+
+bool is_text(const arrow::DataType& type) {
+  switch (type.id()) {
+    case Type::STRING:
+    case Type::LARGE_STRING:
+    case Type::STRING_VIEW:
+    case Type::BINARY:
+    case Type::LARGE_BINARY:
+    case Type::BINARY_VIEW:
+      return true;
+    case Type::DICTIONARY:
+      return is_text(*static_cast<const arrow::DictionaryType&>(type).value_type());
+    case Type::EXTENSION:
+      return is_text(*static_cast<const arrow::ExtensionType&>(type).storage_type());
+    default:
+      return false;
+  }
+}
+
+bool is_list(const arrow::DataType& type) {
+  return type.id() == Type::LIST || type.id() == Type::LARGE_LIST ||
+         type.id() == Type::FIXED_SIZE_LIST;
+}
+
+/// The part of `type` that JSON has no form for; null where it has one for all of it.
+const arrow::DataType* without_json(const arrow::DataType& type) {
+  const bool plain = type.id() == Type::NA || type.id() == Type::BOOL ||
+                     arrow::is_integer(type.id()) || arrow::is_floating(type.id());
+  if (plain || is_text(type)) return nullptr;
+  if (type.id() == Type::DICTIONARY)
+    return without_json(*static_cast<const arrow::DictionaryType&>(type).value_type());
+  if (type.id() == Type::EXTENSION)
+    return without_json(*static_cast<const arrow::ExtensionType&>(type).storage_type());
+  if (!is_list(type) && type.id() != Type::STRUCT) return &type;
+  for (const std::shared_ptr<arrow::Field>& field : type.fields()) {
+    if (const arrow::DataType* found = without_json(*field->type())) return found;
+  }
+  return nullptr;
+}
+
+/// Fills `steps` with the way to `name`; the type there, null where there is none.
+TypePointer find(std::span<const std::shared_ptr<arrow::Field>> fields, std::string_view name,
+                 std::vector<std::string>& steps) {
+  const auto field_of = [&](std::string_view wanted) {
+    const auto found = std::ranges::find_if(
+        fields,
+        [&](const std::shared_ptr<arrow::Field>& field) { return field->name() == wanted; });
+    return found == fields.end() ? nullptr : (*found)->type();
+  };
+  if (TypePointer type = field_of(name)) {
+    steps.emplace_back(name);
+    return type;
+  }
+  for (size_t dot = name.find('.'); dot != name.npos; dot = name.find('.', dot + 1)) {
+    const TypePointer outer = field_of(name.substr(0, dot));
+    if (!outer || outer->id() != Type::STRUCT) continue;
+    steps.emplace_back(name.substr(0, dot));
+    if (TypePointer type = find(outer->fields(), name.substr(dot + 1), steps)) return type;
+    steps.pop_back();
+  }
+  return nullptr;
+}
+
+std::string names_of(const arrow::Schema& schema) {
+  constexpr size_t kMostNames = 40;
+  std::vector<std::string> names;
+  for (const std::shared_ptr<arrow::Field>& field : schema.fields()) {
+    if (names.size() == kMostNames) {
+      names.push_back("...");
+      break;
+    }
+    names.push_back(field->name());
+  }
+  return names.empty() ? "none" : cli::join(names, ", ");
+}
+
+}  // namespace
+
+std::vector<Column> select_columns(const std::vector<std::string>& names,
+                                   const arrow::Schema& schema, const std::string& path) {
+  std::vector<Column> columns;
+  for (const std::string& name : names) {
+    Column column{name, {}};
+    const TypePointer type = find(schema.fields(), name, column.steps);
+    const std::string place = cli::concat(path, ": column ", cli::quote(name));
+    if (!type)
+      throw ColumnError(
+          cli::concat(path, ": no column ", cli::quote(name), ": there are ", names_of(schema)));
+    if (schema.GetAllFieldIndices(column.steps[0]).size() > 1)
+      throw ColumnError(cli::concat(path, ": two columns are named ", cli::quote(column.steps[0])));
+    const bool texts = is_text(*type) || (is_list(*type) && is_text(*type->field(0)->type()));
+    if (columns.empty() && !texts)
+      throw ColumnError(
+          cli::concat(place, " is ", type->ToString(), ", expected a string or a list of strings"));
+    if (const arrow::DataType* bad = without_json(*type))
+      throw ColumnError(
+          cli::concat(place, " is ", type->ToString(), ": JSON has no form for ", bad->ToString()));
+    columns.push_back(std::move(column));
+  }
+  return columns;
+}
+
+std::shared_ptr<arrow::Array> values_of(const Column& column, const arrow::RecordBatch& batch) {
+  std::shared_ptr<arrow::Array> values = batch.GetColumnByName(column.steps[0]);
+  for (size_t i = 1; values && i < column.steps.size(); ++i) {
+    if (values->type_id() != Type::STRUCT) {
+      values = nullptr;
+      break;
+    }
+    const auto& outer = static_cast<const arrow::StructArray&>(*values);
+    const int index =
+        static_cast<const arrow::StructType&>(*outer.type()).GetFieldIndex(column.steps[i]);
+    if (index < 0) {
+      values = nullptr;
+      break;
+    }
+    values = outer.GetFlattenedField(index).ValueOr(nullptr);
+  }
+  if (!values) throw ColumnError(cli::concat("a batch has no column ", cli::quote(column.name)));
+  return values;
+}
+
+}  // namespace columns

@@ -1,0 +1,101 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/dedup. Characters, words, n-grams.
+#include "tools/dedup/shingles.h"
+
+#include <array>
+
+#include <unicode/uchar.h>
+#include <unicode/uscript.h>
+#include <unicode/utf8.h>
+
+namespace dedup {
+namespace {
+
+constexpr uint64_t kWordSeed = 0x9E3779B97F4A7C15u;
+constexpr uint64_t kCharacterStep = 0xC2B2AE3D27D4EB4Fu;
+constexpr uint64_t kGramSeed = 0xD6E8FEB86659FD93u;
+
+bool stands_alone(UChar32 c) {
+  return u_hasBinaryProperty(c, UCHAR_IDEOGRAPHIC) ||
+         u_getIntPropertyValue(c, UCHAR_LINE_BREAK) == U_LB_COMPLEX_CONTEXT ||
+         u_getIntPropertyValue(c, UCHAR_SCRIPT) == USCRIPT_HIRAGANA ||
+         u_getIntPropertyValue(c, UCHAR_SCRIPT) == USCRIPT_KATAKANA;
+}
+
+}  // namespace
+
+class CharacterTable {
+ public:
+  /// What a character is: nothing of a word, a part of one, or a word.
+  enum class Kind : uint8_t { none, part, alone };
+  struct Entry {
+    UChar32 lower;
+    Kind kind;
+  };
+
+  CharacterTable() {
+    for (UChar32 c = 0; c < kEntries; ++c) entries_[static_cast<size_t>(c)] = look_up(c);
+  }
+
+  Entry of(UChar32 c) const { return c < kEntries ? entries_[static_cast<size_t>(c)] : look_up(c); }
+
+ private:
+  static constexpr UChar32 kEntries = 0x10000;
+
+  static Entry look_up(UChar32 c) {
+    constexpr uint32_t kWordMask = U_GC_L_MASK | U_GC_N_MASK | U_GC_M_MASK;
+    const bool in_word = (U_GET_GC_MASK(c) & kWordMask) != 0 || c == '_';
+    return {u_tolower(c), !in_word ? Kind::none : stands_alone(c) ? Kind::alone : Kind::part};
+  }
+
+  std::array<Entry, kEntries> entries_;
+};
+
+Shingler::Shingler(int64_t ngram)
+    : table_(std::make_shared<const CharacterTable>()), ngram_(ngram) {}
+
+void Shingler::clear() {
+  words_.clear();
+  in_word_ = false;
+}
+
+void Shingler::end_word() {
+  if (!in_word_) return;
+  words_.push_back(fold(word_, kWordSeed));
+  in_word_ = false;
+}
+
+void Shingler::add(std::string_view text) {
+  const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
+  const CharacterTable& table = *table_;
+  for (size_t at = 0; at < text.size();) {
+    UChar32 character = bytes[at];
+    if (character < 0x80) {
+      ++at;
+    } else {
+      U8_NEXT_UNSAFE(bytes, at, character);  // texts were checked when they were read
+    }
+    const CharacterTable::Entry entry = table.of(character);
+    if (entry.kind != CharacterTable::Kind::part) end_word();
+    if (entry.kind == CharacterTable::Kind::none) continue;
+    word_ = in_word_ ? word_ : kWordSeed;
+    in_word_ = true;
+    word_ = (word_ ^ static_cast<uint64_t>(entry.lower)) * kCharacterStep;
+    word_ ^= word_ >> 29;
+    if (entry.kind == CharacterTable::Kind::alone) end_word();
+  }
+  end_word();
+}
+
+const std::vector<uint64_t>& Shingler::shingles() {
+  shingles_.clear();
+  const auto n = static_cast<size_t>(ngram_);
+  for (size_t i = 0; i + n <= words_.size(); ++i) {
+    uint64_t hash = kGramSeed;
+    for (size_t k = 0; k < n; ++k) hash = fold(hash ^ words_[i + k], kCharacterStep);
+    shingles_.push_back(hash);
+  }
+  return shingles_;
+}
+
+}  // namespace dedup

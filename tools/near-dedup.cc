@@ -1,0 +1,337 @@
+// SPDX-License-Identifier: MIT
+// near-dedup: of documents that are nearly alike, the first stays. Inputs are read twice: once for
+// the keys of every document (tools/dedup), once to write those that stay, as they stand. Here:
+// flags, the two passes, who was dropped for whom, counts.
+#include <algorithm>
+#include <bit>
+#include <cstdlib>
+#include <optional>
+#include <system_error>
+#include <unordered_map>
+
+#include <sys/stat.h>
+
+#include "libindexed/mapped_file.h"
+#include "libindexed/output_file.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "tools/dedup/groups.h"
+#include "tools/dedup/min_hash.h"
+#include "tools/dedup/shingles.h"
+#include "tools/extract/text_output.h"
+#include "tools/stream/reading.h"
+
+namespace {
+
+constexpr int64_t kDefaultMemory = int64_t{1} << 30;
+
+struct Options {
+  stream::ReadingOptions reading;
+  stream::PolicyOptions policy;
+  int64_t ngram = 5;
+  int64_t bands = 14;
+  int64_t rows = 8;
+  int64_t seed = 1;
+  std::string output;
+  std::string duplicates;
+  std::string compress = "none";
+  int64_t level = 3;
+  bool force = false;
+  int64_t memory = kDefaultMemory;
+  int64_t workers = 0;
+};
+
+cli::Group<Options> likeness_group() {
+  using O = Options;
+  return {"What is alike",
+          {{.name = "ngram",
+            .value = "N",
+            .help = "Words that make one n-gram. Documents of fewer words always stay.",
+            .field = cli::integer(&O::ngram, 1, 1000)},
+           {.name = "bands",
+            .value = "B",
+            .help = "Bands of the signature. Documents with a share s of their n-grams in common "
+                    "meet with a chance of 1 - (1 - s^R)^B.",
+            .field = cli::integer(&O::bands, 1, 1000)},
+           {.name = "rows",
+            .value = "R",
+            .help = "Hashes of a band.",
+            .field = cli::integer(&O::rows, 1, 1000)},
+           {.name = "seed",
+            .value = "N",
+            .help = "Chooses the hash functions.",
+            .field = cli::integer(&O::seed, 0, cli::kMaxInteger)}}};
+}
+
+cli::Group<Options> output_group() {
+  using O = Options;
+  return {"Output",
+          {{.name = "output",
+            .letter = 'o',
+            .value = "FILE",
+            .help = "Write what stays to FILE, which is there when it is whole; - or none is "
+                    "standard output.",
+            .field = cli::text(&O::output)},
+           {.name = "duplicates",
+            .letter = 'd',
+            .value = "FILE",
+            .help = "Write to FILE who was dropped and for whom: a line of JSON each.",
+            .field = cli::text(&O::duplicates)},
+           {.name = "compress",
+            .value = "HOW",
+            .help = "Compress the output.",
+            .field = cli::choice(&O::compress, {"none", "zstd"})},
+           {.name = "compress-level",
+            .value = "N",
+            .help = "zstd's level.",
+            .field = cli::integer(&O::level, 1, 19)},
+           {.name = "force",
+            .letter = 'f',
+            .help = "Replace existing output files.",
+            .field = cli::on(&O::force)},
+           {.name = "memory",
+            .value = "SIZE",
+            .help = "Memory for sorting keys. With less, files of keys are read more often; the "
+                    "output is the same.",
+            .field = cli::size(&O::memory, 1 << 20)},
+           {.name = "workers",
+            .letter = 'w',
+            .value = "N",
+            .help = "Threads; 0 is one a processor. The output does not depend on them.",
+            .field = cli::integer(&O::workers, 0, 4096)}}};
+}
+
+/// --input and its like, less --range, whose parts would not see each other.
+cli::Group<stream::ReadingOptions> reading_group() {
+  cli::Group<stream::ReadingOptions> group = stream::reading_group();
+  std::erase_if(group.flags,
+                [](const cli::Flag<stream::ReadingOptions>& flag) { return flag.name == "range"; });
+  return group;
+}
+
+const cli::Table<Options>& flags() {
+  static const cli::Table<Options> table = {
+      cli::lift(reading_group(), &Options::reading), likeness_group(), output_group(),
+      cli::lift(stream::stop_or_skip_group("Bad records"), &Options::policy)};
+  return table;
+}
+
+/// What a file was when it was first read.
+struct FileState {
+  ino_t inode;
+  off_t size;
+  timespec changed;
+  bool operator==(const FileState& other) const {
+    return inode == other.inode && size == other.size && changed.tv_sec == other.changed.tv_sec &&
+           changed.tv_nsec == other.changed.tv_nsec;
+  }
+};
+
+/// Errors: std::system_error; std::runtime_error for what cannot be read twice.
+std::vector<FileState> states_of(const std::vector<std::string>& paths) {
+  std::vector<FileState> states;
+  for (const std::string& path : paths) {
+    struct stat status = {};
+    if (stat(path.c_str(), &status) != 0)
+      throw std::system_error(errno, std::generic_category(), path);
+    if (!S_ISREG(status.st_mode))
+      throw std::runtime_error(path + ": not a file: inputs are read twice");
+    states.push_back({status.st_ino, status.st_size, status.st_mtim});
+  }
+  return states;
+}
+
+/// Where an unnamed file may lie: beside the output, or in TMPDIR.
+std::string scratch_place(const Options& options) {
+  if (!options.output.empty() && options.output != "-") return options.output;
+  if (!options.duplicates.empty()) return options.duplicates;
+  const char* folder = std::getenv("TMPDIR");
+  return cli::concat(folder == nullptr || *folder == '\0' ? "/tmp" : folder, "/near-dedup");
+}
+
+/// The first pass: keys of all documents.
+void read_keys(const Options& options, stream::ReadingJob job, dedup::KeyStore& store) {
+  struct Keys {
+    std::vector<uint64_t> keys;
+  };
+  const dedup::MinHash hash(options.bands, options.rows, std::bit_cast<uint64_t>(options.seed));
+  std::vector<dedup::Shingler> shinglers(static_cast<size_t>(job.threads),
+                                         dedup::Shingler(options.ngram));
+  stream::read_documents<Keys>(
+      std::move(job), {.begin = [](Keys& result, int64_t) { result.keys.clear(); },
+                       .each =
+                           [&](Keys& result, const stream::Document& document, int64_t thread) {
+                             dedup::Shingler& shingler = shinglers[static_cast<size_t>(thread)];
+                             shingler.clear();
+                             for (const std::vector<std::string_view>& texts : document.texts) {
+                               for (const std::string_view text : texts) shingler.add(text);
+                             }
+                             hash.append_keys(shingler.shingles(), result.keys);
+                           },
+                       .sink = [&](const stream::Work<Keys>& work,
+                                   const std::string&) { store.add(work.result.keys); }});
+}
+
+/// The files that are written; opened before anything is read.
+struct Outputs {
+  explicit Outputs(const Options& options) : Outputs(options, existing_of(options)) {}
+  Outputs(const Options& options, indexed::Existing existing)
+      : kept({.path = options.output,
+              .zstd = options.compress == "zstd",
+              .zstd_level = static_cast<int>(options.level),
+              .existing = existing}) {
+    if (!options.duplicates.empty()) list.emplace(options.duplicates, existing);
+  }
+
+  /// A run that was killed while it gave names may have given the list's.
+  static indexed::Existing existing_of(const Options& options) {
+    if (options.force) return indexed::Existing::replace;
+    const bool named = !options.output.empty() && options.output != "-";
+    return named && indexed::left_unfinished(options.output) ? indexed::Existing::same
+                                                             : indexed::Existing::refuse;
+  }
+
+  void finish() {
+    kept.prepare();
+    const indexed::NamingSection section;
+    if (list) list->commit();
+    kept.finish();
+  }
+
+  extract::TextOutput kept;
+  std::optional<indexed::OutputFile> list;  ///< of --duplicates
+};
+
+/// Writes what stays, and who was dropped for whom. Takes documents in order.
+class Sifter {
+ public:
+  Sifter(char mark, dedup::Groups& groups, int64_t documents, Outputs& outputs)
+      : mark_(mark),
+        groups_(groups),
+        kept_for_others_(static_cast<size_t>(documents)),
+        outputs_(outputs) {
+    for (uint32_t i = 0; i < documents; ++i) {
+      const uint32_t first = groups_.first_of(i);
+      if (first != i && !kept_for_others_[first]) ++num_groups_;
+      if (first != i) kept_for_others_[first] = true;
+    }
+  }
+
+  /// `record` as it stands, which is record `line` of `file`. Errors: std::runtime_error for a
+  /// document that the first pass did not see.
+  void take(std::string_view record, const std::string& file, int64_t line) {
+    if (next_ == kept_for_others_.size())
+      throw std::runtime_error(file + ": changed while it was read");
+    const uint32_t document = next_++;
+    const uint32_t first = groups_.first_of(document);
+    if (first != document) {
+      ++dropped_;
+      if (outputs_.list) write_line(file, line, places_.at(first));
+      return;
+    }
+    if (outputs_.list && kept_for_others_[document]) places_[document] = {&file, line};
+    outputs_.kept.write(record);
+    outputs_.kept.write(std::string_view(&mark_, 1));
+  }
+
+  int64_t documents() const { return next_; }
+  int64_t dropped() const { return dropped_; }
+  int64_t num_groups() const { return num_groups_; }
+
+ private:
+  struct Place {
+    const std::string* file;
+    int64_t line;
+  };
+
+  void write_line(const std::string& file, int64_t line, const Place& kept) {
+    std::string text = "{\"file\":";
+    extract::append_json_string(cli::one_line(file), text);
+    text += cli::concat(",\"line\":", line, ",\"kept_file\":");
+    extract::append_json_string(cli::one_line(*kept.file), text);
+    outputs_.list->write(cli::concat(text, ",\"kept_line\":", kept.line, "}\n"));
+  }
+
+  const char mark_;
+  dedup::Groups& groups_;
+  std::vector<bool> kept_for_others_;
+  Outputs& outputs_;
+  std::unordered_map<uint32_t, Place> places_;  // of documents that stay in others' place
+  uint32_t next_ = 0;
+  int64_t dropped_ = 0;
+  int64_t num_groups_ = 0;
+};
+
+/// The second pass.
+void write_kept(stream::ReadingJob job, Sifter& sifter) {
+  struct Record {
+    std::string_view text;
+    int64_t line;
+  };
+  stream::ErrorPolicy& policy = job.policy;
+  stream::read_documents<std::vector<Record>>(
+      std::move(job),
+      {.begin = [](std::vector<Record>& records, int64_t) { records.clear(); },
+       .each =
+           [](std::vector<Record>& records, const stream::Document& document, int64_t) {
+             records.push_back({document.raw, document.line});
+           },
+       .sink =
+           [&](const stream::Work<std::vector<Record>>& work, const std::string& input) {
+             for (const Record& record : work.result)
+               sifter.take(record.text, input, policy.first_line() + record.line);
+           }});
+}
+
+int dedup_documents(Options& options, cli::Invocation& call) {
+  if (options.reading.format == "file" || options.reading.format == "array")
+    throw cli::UsageError(cli::concat("--input-format ", options.reading.format,
+                                      " has no lines to write: make JSON lines with json-extract"));
+  const std::vector<std::string> paths = stream::inputs_of(options.reading, call.parsed.operands);
+  if (std::find(paths.begin(), paths.end(), "-") != paths.end())
+    throw cli::UsageError("standard input cannot be read: inputs are read twice");
+  stream::ErrorPolicy policy(options.policy, call.console);
+  const std::vector<FileState> states = states_of(paths);
+  Outputs outputs(options);
+  const int64_t threads = stream::threads_for(options.workers);
+  dedup::KeyStore store(scratch_place(options), options.bands);
+  read_keys(options,
+            {.options = options.reading,
+             .inputs = paths,
+             .threads = threads,
+             .policy = policy,
+             .console = call.console},
+            store);
+  dedup::Groups groups = store.group(threads, options.memory);
+  // What is bad was said in the first pass, and is passed over now.
+  cli::Console silent{std::string(call.console.tool())};
+  silent.set_quiet(true);
+  stream::ErrorPolicy passing({.on_error = "skip"}, silent);
+  Sifter sifter(options.reading.format == "nul" ? '\0' : '\n', groups, store.documents(), outputs);
+  write_kept({.options = options.reading,
+              .inputs = paths,
+              .threads = threads,
+              .policy = passing,
+              .console = call.console},
+             sifter);
+  if (sifter.documents() != store.documents() || states_of(paths) != states)
+    throw std::runtime_error("an input changed while it was read");
+  outputs.finish();
+  call.console.note(cli::concat(cli::counted(policy.documents(), "document"),
+                                " in = ", cli::with_commas(sifter.documents() - sifter.dropped()),
+                                " out + ", cli::with_commas(sifter.dropped()),
+                                " near duplicates (of ", cli::with_commas(sifter.num_groups()),
+                                " that stay) + ", cli::with_commas(policy.skipped()), " rejected"));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cli::Program program = {.name = "near-dedup",
+                                .summary = "of documents that are nearly alike, the first stays",
+                                .operands = "FILE...",
+                                .at_signal = indexed::remove_temporaries,
+                                .at_fault = indexed::describe_fault};
+  return cli::run(program, flags(), argc, argv, dedup_documents);
+}

@@ -1,0 +1,199 @@
+// SPDX-License-Identifier: MIT
+// parquet-extract: rows of Parquet and Arrow IPC files to loose JSON or to NUL-ended text. Every
+// row goes out or is rejected with its place; the closing line adds up. Here: flags, files one
+// after the other, counts. Reading is tools/columns, order tools/stream.
+#include <algorithm>
+#include <memory>
+
+#include <unistd.h>
+
+#include "libindexed/mapped_file.h"
+#include "libindexed/output_file.h"
+#include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "tools/columns/column_file.h"
+#include "tools/columns/rows.h"
+#include "tools/extract/text_output.h"
+#include "tools/stream/ordered_parts.h"
+#include "tools/stream/pipeline.h"
+#include "tools/stream/reading.h"
+
+namespace {
+
+constexpr int64_t kDefaultMemory = int64_t{512} << 20;
+
+struct Options {
+  std::vector<std::string> input;
+  std::vector<std::string> columns;
+  stream::PolicyOptions policy;
+  std::string output;
+  bool nul = false;
+  std::string compress = "none";
+  int64_t level = 3;
+  bool force = false;
+  int64_t memory = kDefaultMemory;
+  int64_t workers = 0;
+};
+
+cli::Group<Options> input_group() {
+  using O = Options;
+  return {"Input",
+          {{.name = "input",
+            .value = "FILE",
+            .help = "Files to read, before the operands.",
+            .field = cli::list(&O::input)},
+           {.name = "columns",
+            .letter = 'c',
+            .value = "NAME",
+            .help = "A column to write; once for each. The first is the text: a string or a list "
+                    "of strings, and its nulls are bad rows. The others go along with it as JSON. "
+                    "meta.url is a member of the struct meta.",
+            .field = cli::repeated(&O::columns),
+            .required = true}}};
+}
+
+cli::Group<Options> output_group() {
+  using O = Options;
+  return {"Output",
+          {{.name = "output",
+            .letter = 'o',
+            .value = "FILE",
+            .help = "Write to FILE, which is there when it is whole; - or none is standard output.",
+            .field = cli::text(&O::output)},
+           {.name = "null",
+            .letter = '0',
+            .help = "Write the bare text of the one column, ended by a NUL byte; a list's strings "
+                    "have a line end between them.",
+            .field = cli::on(&O::nul)},
+           {.name = "compress",
+            .value = "HOW",
+            .help = "Compress the output.",
+            .field = cli::choice(&O::compress, {"none", "zstd"})},
+           {.name = "compress-level",
+            .value = "N",
+            .help = "zstd's level.",
+            .field = cli::integer(&O::level, 1, 19)},
+           {.name = "force",
+            .letter = 'f',
+            .help = "Replace an existing output file.",
+            .field = cli::on(&O::force)},
+           {.name = "memory",
+            .value = "SIZE",
+            .help = "Text that may wait for its turn. Row groups are read at once as far as their "
+                    "text fits.",
+            .field = cli::size(&O::memory, 1 << 20)},
+           {.name = "workers",
+            .letter = 'w',
+            .value = "N",
+            .help = "Threads; 0 is one a processor. The output does not depend on them.",
+            .field = cli::integer(&O::workers, 0, 4096)}}};
+}
+
+const cli::Table<Options>& flags() {
+  static const cli::Table<Options> table = {
+      input_group(), output_group(),
+      cli::lift(stream::stop_or_skip_group("Bad rows"), &Options::policy)};
+  return table;
+}
+
+/// The parts of all files, in order.
+class Parts {
+ public:
+  Parts(std::vector<std::string> paths, const Options& options)
+      : paths_(std::move(paths)), options_(options) {}
+
+  /// Opens all files, so that what is wrong with a file's columns is said before any is read.
+  void check() {
+    for (const std::string& path : paths_) {
+      const columns::ColumnFile file = columns::open_column_file(path, options_.columns);
+      num_rows_ = file.num_rows == 0 || num_rows_ < 0 ? -1 : num_rows_ + file.num_rows;
+    }
+  }
+
+  stream::PartWork next() {
+    columns::Part part;
+    while (!file_ || !file_->next(part)) {
+      if (opened_ == paths_.size()) return nullptr;
+      file_ = std::make_shared<columns::ColumnFile>(
+          columns::open_column_file(paths_[opened_++], options_.columns));
+    }
+    return [part = std::move(part), &path = paths_[opened_ - 1], file = file_,
+            form = options_.nul ? columns::Form::bare
+                                : columns::Form::json](const stream::GivePiece& give) {
+      columns::write_rows(part, path, file->columns, form, give);
+    };
+  }
+
+  /// 0 where some file does not say.
+  int64_t num_rows() const { return std::max<int64_t>(num_rows_, 0); }
+
+ private:
+  const std::vector<std::string> paths_;
+  const Options& options_;
+  size_t opened_ = 0;
+  std::shared_ptr<columns::ColumnFile> file_;
+  int64_t num_rows_ = 0;  // -1: not known
+};
+
+void check_options(const Options& options) {
+  for (size_t i = 0; i < options.columns.size(); ++i) {
+    if (std::ranges::count(options.columns, options.columns[i]) > 1)
+      throw cli::UsageError(
+          cli::concat("--columns names ", cli::quote(options.columns[i]), " twice"));
+  }
+  if (options.nul && options.columns.size() != 1) {
+    throw cli::UsageError(
+        cli::concat("-0 writes one column's text, --columns names ", options.columns.size()));
+  }
+  const bool to_stdout = options.output.empty() || options.output == "-";
+  if (to_stdout && (options.nul || options.compress != "none")) {
+    cli::refuse_terminal(STDOUT_FILENO, options.nul ? "NUL-ended documents" : "compressed bytes");
+  }
+}
+
+int extract_rows(Options& options, cli::Invocation& call) {
+  check_options(options);
+  std::vector<std::string> paths =
+      stream::inputs_of({.input = options.input}, call.parsed.operands);
+  if (std::ranges::find(paths, "-") != paths.end())
+    throw cli::UsageError("standard input cannot be read: Parquet is read from both ends");
+  stream::ErrorPolicy policy(options.policy, call.console);
+  Parts parts(std::move(paths), options);
+  parts.check();
+  extract::TextOutput output(
+      {.path = options.output,
+       .zstd = options.compress == "zstd",
+       .zstd_level = static_cast<int>(options.level),
+       .existing = options.force ? indexed::Existing::replace : indexed::Existing::refuse});
+  stream::run_ordered_parts({.threads = stream::threads_for(options.workers),
+                             .memory = options.memory,
+                             .source = [&] { return parts.next(); },
+                             .sink =
+                                 [&](const stream::Piece& piece) {
+                                   policy.take(piece.documents, piece.refusals);
+                                   output.write(piece.bytes);
+                                   call.console.progress({.done = policy.documents(),
+                                                          .total = parts.num_rows(),
+                                                          .item_noun = "row",
+                                                          .in_items = true});
+                                 }});
+  call.console.clear_progress();
+  policy.finish();
+  output.finish();
+  call.console.note(cli::concat(cli::counted(policy.documents(), "row"),
+                                " in = ", cli::with_commas(policy.documents() - policy.skipped()),
+                                " out + ", cli::with_commas(policy.skipped()), " rejected"));
+  return 0;
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  const cli::Program program = {
+      .name = "parquet-extract",
+      .summary = "rows of Parquet and Arrow files to loose JSON or NUL-ended text",
+      .operands = "FILE...",
+      .at_signal = indexed::remove_temporaries,
+      .at_fault = indexed::describe_fault};
+  return cli::run(program, flags(), argc, argv, extract_rows);
+}
