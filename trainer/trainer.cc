@@ -142,8 +142,8 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
   const int pipeline = static_cast<int>(config.pipeline_model_parallel_size);
   const std::string refusal =
-      Engine::refusal(out.spec, out.options,
-                      make_topology(job.rank(), static_cast<int>(world_size), tensor, pipeline));
+      layout_refusal(out.spec, out.options,
+                     make_topology(job.rank(), static_cast<int>(world_size), tensor, pipeline));
   if (!refusal.empty()) throw UsageError(refusal);
   return out;
 }

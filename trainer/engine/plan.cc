@@ -1,13 +1,17 @@
-// Planning: a step over PlanOps, for sizes, costs and the list of calls.
+// Plan: a step over PlanOps, for sizes, costs, the list of calls, and a timeline.
 //
 // SPDX-License-Identifier: MIT
-#include <algorithm>
+#include "trainer/engine/plan.h"
 
-#include "trainer/engine/parts.h"
-#include "trainer/ops/plan.h"
+#include <algorithm>
+#include <array>
+#include <map>
+#include <span>
+#include <tuple>
+
+#include "trainer/engine/step.h"
 
 namespace trainer {
-
 namespace {
 
 /// Numbers of micro-batches to plan for. Without a pipeline two show all there is, the rest repeat
@@ -15,7 +19,9 @@ namespace {
 /// order of what is taken and given back depends on the number. Gradients that leave with each
 /// micro-batch (ZeRO 2 and 3) are still on their way when the next begins, so what it finds free
 /// differs from one to the next.
-std::vector<int64_t> step_sizes(const EngineOptions& options, const Topology& topology) {
+std::vector<int64_t> step_sizes(const Setup& setup) {
+  const EngineOptions& options = setup.options;
+  const Topology& topology = setup.topology;
   const int64_t all = options.max_microbatches;
   const bool leaving = options.zero_stage >= 2 && topology.data_size > 1;
   int64_t parts = topology.pipeline_size == 1 ? 1 : topology.pipeline_size * options.chunks;
@@ -26,96 +32,137 @@ std::vector<int64_t> step_sizes(const EngineOptions& options, const Topology& to
   return sizes;
 }
 
+/// What the actions of a planned step queue, kept to be repeated by a longer one.
+class RecordedActions {
+ public:
+  explicit RecordedActions(ops::Timeline& timeline) : timeline_(timeline) {}
+
+  /// What is queued from here on goes into entries of its own.
+  size_t position() noexcept {
+    timeline_.cut();
+    return timeline_.entries().size();
+  }
+  /// What was queued from `begin` on is what `action` of a step of `microbatches` queues. `sent`:
+  /// its result goes to another stage.
+  void keep(const Action& action, int64_t microbatches, size_t begin, bool sent) {
+    const std::span<const ops::Timeline::Entry> all = timeline_.entries().subspan(begin);
+    kept_[key_of(action, microbatches)] = {{all.begin(), all.end()}, sent};
+    timeline_.cut();
+  }
+  /// Queues what was kept of that action: of the first micro-batch, the last, or one between.
+  /// Returns what keep() was told of its result.
+  bool repeat(const Action& action, int64_t microbatches) {
+    const Kept& kept = kept_.at(key_of(action, microbatches));
+    timeline_.append(kept.entries);
+    return kept.sent;
+  }
+
+ private:
+  using Key = std::tuple<Action::Kind, int, int>;
+  struct Kept {
+    std::vector<ops::Timeline::Entry> entries;
+    bool sent = false;
+  };
+  static Key key_of(const Action& a, int64_t microbatches) {
+    const int which = a.microbatch == 0 ? 0 : a.microbatch + 1 == microbatches ? 2 : 1;
+    return {a.kind, a.chunk, which};
+  }
+
+  ops::Timeline& timeline_;
+  std::map<Key, Kept> kept_;
+};
+
 }  // namespace
 
-Tape::Key Tape::key_of(const Action& a, int64_t microbatches) {
-  const int which = a.microbatch == 0 ? 0 : a.microbatch + 1 == microbatches ? 2 : 1;
-  return {a.kind, a.chunk, which};
-}
-
-void Tape::end(const Action& action) {
-  const std::span<const ops::Timeline::Entry> all = timeline_.entries().subspan(begin_);
-  kept_[key_of(action, kRecorded)].assign(all.begin(), all.end());
-  timeline_.cut();
-}
-
-void Tape::repeat(const Action& action) {
-  timeline_.append(kept_.at(key_of(action, microbatches_)));
-}
-
-int64_t Planner::largest(const ModelSpec& spec, const EngineOptions& options,
-                         const Topology& topology) {
-  const std::vector<int64_t> sizes = step_sizes(options, topology);
+int64_t plan_largest_step(const Setup& setup) {
+  const EngineOptions& options = setup.options;
   // As many micro-batches as can be under way; more only repeat.
-  const int64_t parts = std::max<int64_t>(topology.pipeline_size, 2) * options.chunks;
-  const int64_t microbatches = std::min(2 * parts, sizes.back());
+  const int64_t parts = std::max<int64_t>(setup.topology.pipeline_size, 2) * options.chunks;
+  const int64_t microbatches = std::min(2 * parts, step_sizes(setup).back());
   ops::PlanOps ops;
-  Engine::Parts planned(spec, options, plan_groups(topology), ops, {});
-  planned.make_gradients(microbatches);
-  planned.apply_gradients();
-  return planned.arena.used_bytes() + ops::align_up(planned.pool.peak_bytes());
+  Step step(setup, plan_groups(setup.topology), ops);
+  step.make_gradients(microbatches);
+  step.apply_gradients();
+  return step.memory().device.used_bytes() + ops::align_up(step.pool().peak_bytes());
 }
 
-ops::Timeline Planner::timeline(const ModelSpec& spec, const EngineOptions& options,
-                                const Topology& topology, ops::OperationTimes& times) {
-  const int64_t all = options.max_microbatches, some = std::min(all, Tape::kRecorded);
-  ops::Timeline recorded, step;
-  ops::PlanOps ops(recorded, times);
-  Engine::Parts parts(spec, options, plan_groups(topology, &recorded), ops, {});
+int64_t plan_states(const Setup& setup) {
+  ops::PlanOps ops;
+  return Step(setup, plan_groups(setup.topology), ops).memory().device.used_bytes();
+}
+
+ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int64_t computed) {
+  const int64_t all = setup.options.max_microbatches, some = std::min(all, computed);
+  ops::Timeline timeline;
+  ops::PlanOps ops(timeline, times);
+  Step step(setup, plan_groups(setup.topology, &timeline), ops);
   // ZeRO 3 learns the order of the layers in its first step, and fetches ahead from then on.
-  if (options.zero_stage == 3 && topology.data_size > 1) parts.make_gradients(some);
-  const size_t begin = recorded.entries().size();
-  Tape tape(recorded);
-  parts.tape = &tape;
-  parts.make_gradients(some);
-  parts.apply_gradients();
-  const size_t end = recorded.entries().size(), walk_begin = tape.walk_begin,
-               walk_end = tape.walk_end;
+  if (setup.options.zero_stage == 3 && setup.share.size > 1) step.make_gradients(some);
+  const ScheduleKind schedule = setup.options.schedule;
+  RecordedActions recorded(timeline);
+  const size_t begin = timeline.entries().size();
+  step.begin_gradients(some);
+  size_t schedule_begin = recorded.position();
+  const size_t before_schedule = schedule_begin - begin;
+  step.run_schedule(schedule, some, [&](const Action& action, PoolTensor input) {
+    const size_t at = recorded.position();
+    PoolTensor out = step.compute(action, std::move(input), some);
+    recorded.keep(action, some, at, bool(out));
+    return out;
+  });
+  size_t schedule_end = recorded.position();
+  const size_t finish_begin = schedule_end;
+  step.finish_gradients();
+  step.apply_gradients();
+  const size_t finish_end = timeline.entries().size();
   if (some < all) {
-    tape.repeat_for(all);
-    parts.walk(options.schedule, all);
+    schedule_begin = recorded.position();
+    step.run_schedule(schedule, all, [&](const Action& action, PoolTensor input) {
+      input.reset();
+      return recorded.repeat(action, all) ? step.take_stream() : PoolTensor();
+    });
+    schedule_end = recorded.position();
   }
-  const std::span<const ops::Timeline::Entry> entries = recorded.entries();
-  step.append(entries.subspan(begin, walk_begin - begin));
-  step.append(entries.subspan(tape.walk_begin, tape.walk_end - tape.walk_begin));
-  step.append(entries.subspan(walk_end, end - walk_end));
-  return step;
+  const std::span<const ops::Timeline::Entry> entries = timeline.entries();
+  ops::Timeline whole;
+  whole.append(entries.subspan(begin, before_schedule));
+  whole.append(entries.subspan(schedule_begin, schedule_end - schedule_begin));
+  whole.append(entries.subspan(finish_begin, finish_end - finish_begin));
+  return whole;
 }
 
-Planned Planner::run(const ModelSpec& spec, const EngineOptions& options, const Topology& topology,
-                     ops::Ops* target) {
-  Planned result;
+EnginePlan plan_engine(const Setup& setup, ops::Ops* target, std::vector<ops::AnyArgs>* calls) {
+  EnginePlan plan;
+  std::string most;  // What was out of the pool when it was fullest.
   std::array<ops::Cost, 2> costs;
-  for (const int64_t microbatches : step_sizes(options, topology)) {
+  for (const int64_t microbatches : step_sizes(setup)) {
     ops::PlanOps ops(target);
-    ops.keep_calls(microbatches <= 2);
-    Engine::Parts parts(spec, options, plan_groups(topology), ops, {});
-    parts.make_gradients(microbatches);
-    parts.apply_gradients();
-    if (microbatches <= 2) costs[static_cast<size_t>(microbatches - 1)] = ops.total();
-    parts.evaluate_all(microbatches);
-    if (microbatches <= 2) result.calls = ops.calls();
-    if (parts.pool.peak_bytes() < result.pool_bytes) continue;
-    result.pool_bytes = std::max(parts.pool.peak_bytes(), ops::kAlignment);
-    result.workspace_bytes = ops.most_workspace_bytes();
-    result.plan.total_bytes =
-        parts.arena.used_bytes() + ops::align_up(result.pool_bytes) +
-        (result.workspace_bytes > 0 ? ops::align_up(result.workspace_bytes) : 0);
-    result.plan.host_bytes = parts.host_arena.used_bytes();
-    parts.cut_pool(result.pool_bytes);
-    if (result.workspace_bytes > 0)
-      parts.arena.cut("workspace", DType::u8, {result.workspace_bytes});
-    result.plan.report =
-        parts.arena.report() + "  of which, where activations are most:\n" + parts.pool.report();
-    if (result.plan.host_bytes > 0)
-      result.plan.report += "  in host memory:\n" + parts.host_arena.report();
+    const bool few = microbatches <= 2;
+    ops.keep_calls(few && calls != nullptr);
+    Step step(setup, plan_groups(setup.topology), ops);
+    step.make_gradients(microbatches);
+    step.apply_gradients();
+    if (few) costs[static_cast<size_t>(microbatches - 1)] = ops.total();
+    step.evaluate(microbatches);
+    if (few && calls != nullptr) *calls = ops.calls();
+    if (step.pool().peak_bytes() < plan.pool_bytes) continue;
+    plan.pool_bytes = std::max(step.pool().peak_bytes(), ops::kAlignment);
+    plan.workspace_bytes = ops.most_workspace_bytes();
+    most = step.pool().report();
   }
-  const double more = static_cast<double>(options.max_microbatches - 1);
-  result.plan.step_flops =
-      costs[0].flops + (more > 0 ? more * (costs[1].flops - costs[0].flops) : 0);
-  result.plan.step_bytes_moved =
+  ops::PlanOps ops;
+  const Step sized(setup, plan_groups(setup.topology), ops,
+                   {.pool_bytes = plan.pool_bytes, .workspace_bytes = plan.workspace_bytes});
+  const StepMemory& memory = sized.memory();
+  plan.total_bytes = memory.device.used_bytes();
+  plan.host_bytes = memory.host.used_bytes();
+  plan.report = memory.device.report() + "  of which, where activations are most:\n" + most;
+  if (plan.host_bytes > 0) plan.report += "  in host memory:\n" + memory.host.report();
+  const double more = static_cast<double>(setup.options.max_microbatches - 1);
+  plan.step_flops = costs[0].flops + (more > 0 ? more * (costs[1].flops - costs[0].flops) : 0);
+  plan.step_bytes_moved =
       costs[0].bytes + (more > 0 ? more * (costs[1].bytes - costs[0].bytes) : 0);
-  return result;
+  return plan;
 }
 
 }  // namespace trainer

@@ -1,65 +1,242 @@
-// Engine::Parts: the step and the evaluation, as calls of operations and collectives.
+// Step: what it is made of, and what it queues.
 //
 // SPDX-License-Identifier: MIT
-#include "trainer/engine/parts.h"
+#include "trainer/engine/step.h"
+
+#include <utility>
+
+#include "trainer/engine/host_array.h"
+#include "trainer/spec/rotary.h"
 
 namespace trainer {
-
 namespace {
 
 /// Passes of Weights: steps by their number of micro-batches, and evaluations.
 constexpr int64_t kEvaluation = 0;
 
+Tensor cut_state(ops::Arena& device) {
+  return device.cut("state", DType::u8, {sizeof(ops::StepState)});
+}
+
+GradsOptions grads_options(const Setup& setup, const Groups& groups) {
+  const EngineOptions& o = setup.options;
+  return {.in_shares = setup.in_shares(),
+          .overlap = o.overlap_grad_reduce,
+          .hold_embedding = setup.spec.tied_embeddings && groups.embedding->size() > 1,
+          .grad_dtype = o.grad_dtype,
+          .model_dtype = o.model_dtype,
+          .reduce_dtype = o.grad_reduce_in_bf16 ? DType::bf16 : o.grad_dtype};
+}
+
 }  // namespace
 
-/// Forward and backward of all micro-batches, and the judgement of what came out. Changes no
-/// weights and no moments.
-void Engine::Parts::make_gradients(int64_t num_microbatches) {
-  run.training = true;
-  run.state = state;
-  run.num_microbatches = num_microbatches;
-  if (options.overlap_param_gather) weights.gather_whole();
-  weights.begin_pass(num_microbatches);
-  grads.begin_step(num_microbatches);
-  fp8.begin_pass();
-  walk(options.schedule, num_microbatches);
+Step::Step(const Setup& setup, Groups groups, ops::Ops& ops, StepMemory memory)
+    : setup_(setup),
+      groups_(std::move(groups)),
+      ops_(ops),
+      memory_(std::move(memory)),
+      parameters_(setup_, memory_.device, memory_.host),
+      state_(cut_state(memory_.device)),
+      eval_state_(cut_state(memory_.device)),
+      sums_(memory_.device.cut("state", DType::f32, {2})),
+      exchange_(setup_, memory_.device),
+      batch_(setup_, memory_.device),
+      fp8_(setup_.options.fp8, setup_.spec),
+      weights_(parameters_.layout(), parameters_.flats().model, ops, *groups_.data,
+               setup_.in_shares()),
+      pool_(cut_rest()),
+      grads_(parameters_.layout(), parameters_.flats().grad, ops, *groups_.data, pool_,
+             grads_options(setup_, groups_)),
+      counted_(counted_parts(parameters_.layout(), parameters_.flats().grad, setup_.topology)),
+      run_(make_run()) {
+  for (const Place& place : setup_.places)
+    stages_.emplace_back(setup_.options.recompute, place, setup_.options.max_microbatches);
+  if (memory_.workspace_bytes > 0)
+    ops.set_workspace(memory_.device.cut("workspace", DType::u8, {memory_.workspace_bytes}));
+}
+
+Step::~Step() {
+  wait_at_end(ops_);
+  ops_.set_workspace({});
+}
+
+/// What is left to cut before the workspace; returns the pool's block, empty while planning.
+Tensor Step::cut_rest() {
+  ops::Arena& device = memory_.device;
+  cut_fp8();
+  const ModelSpec& spec = setup_.spec;
+  if (const int64_t half = spec.rotary_dim() / 2; half > 0) {
+    cosine_ = device.cut("rotary tables", DType::f32, {spec.max_position_embeddings, half});
+    sine_ = device.cut("rotary tables", DType::f32, {spec.max_position_embeddings, half});
+  }
+  weights_.cut_buffers(device);
+  if (memory_.pool_bytes == 0) return {};
+  return device.cut("activations and gradients in flight", DType::u8, {memory_.pool_bytes});
+}
+
+void Step::cut_fp8() {
+  if (!setup_.options.fp8.on()) return;
+  ops::Arena& device = memory_.device;
+  const int64_t n = fp8_.tensors(), length = fp8_.history_length();
+  const Tensor scale = device.cut("fp8 scales", DType::f32, {n, ops::kScaleSize});
+  const Tensor amax = device.cut("fp8 scales", DType::f32, {n});
+  fp8_.place(scale, amax,
+             length > 0 ? device.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
+  const int64_t bytes =
+      fp8_.list_weights(local_params(setup_.spec, setup_.places), [&](int64_t layer) {
+        return parameters_.flats().model.holds_whole(
+            parameters_.layout().buckets_of(layer).front());
+      });
+  if (bytes > 0) fp8_.place_weights(device.cut("fp8 weights", DType::e4m3, {bytes}));
+}
+
+Run Step::make_run() {
+  const EngineOptions& o = setup_.options;
+  return {.spec = setup_.spec,
+          .ops = ops_,
+          .pool = pool_,
+          .weights = weights_,
+          .grads = grads_,
+          .tp = *groups_.tensor,
+          .fp8 = o.fp8.on() ? &fp8_ : nullptr,
+          .cosine = cosine_,
+          .sine = sine_,
+          .model_dtype = o.model_dtype,
+          .seq_length = o.seq_length,
+          .micro_batch_size = o.micro_batch_size,
+          .head_rows = setup_.head_rows(),
+          .recompute = o.recompute,
+          .seed = o.seed,
+          .fuse_residual = o.fuse_residual,
+          .per_token_loss = o.per_token_loss,
+          .sequence_parallel = setup_.sequence_parallel()};
+}
+
+void Step::clear() {
+  parameters_.clear(ops_);
+  if (run_.fp8 != nullptr) fp8_.reset(ops_);
+  weights_.clear_buffers();
+  if (!cosine_) return;
+  const RotaryTables tables = rotary_tables(setup_.spec, cosine_.shape[0]);
+  upload_now(ops_, cosine_, tables.cosine.data());
+  upload_now(ops_, sine_, tables.sine.data());
+}
+
+void Step::initialise() {
+  parameters_.draw(ops_);
+  if (run_.fp8 != nullptr) fp8_.reset(ops_);
+  refresh_model_parameters();
+}
+
+void Step::refresh_model_parameters() {
+  parameters_.copy_to_model(ops_);
+  weights_.gather_whole_now();
+}
+
+PoolTensor Step::take_stream() {
+  return pool_.take("between stages", run_.model_dtype,
+                    {run_.stream_length(), run_.micro_batch_size, setup_.spec.hidden_size});
+}
+
+void Step::run_schedule(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute) {
+  const Topology& t = setup_.topology;
+  Pipeline(
+      ops_, *groups_.pipeline, [this] { return take_stream(); }, compute)
+      .run(make_schedule(kind, t.pipeline_rank, t.pipeline_size, num_microbatches,
+                         static_cast<int>(stages_.size())));
+}
+
+PoolTensor Step::compute(const Action& a, PoolTensor input, int64_t num_microbatches,
+                         bool training) {
+  const Pass pass{.run = run_,
+                  .batch = batch_.micro_batch(a.microbatch),
+                  .state = training ? state_ : eval_state_,
+                  .num_microbatches = num_microbatches,
+                  .training = training};
+  Stage& stage = stages_[static_cast<size_t>(a.chunk)];
+  if (!training) return stage.evaluate(pass, std::move(input));
+  if (a.kind == Action::Kind::forward) return stage.forward(pass, std::move(input));
+  if (a.kind == Action::Kind::backward) return stage.backward(pass, std::move(input));
+  if (a.kind == Action::Kind::backward_input) return stage.backward_input(pass, std::move(input));
+  stage.backward_weight(pass);
+  return {};
+}
+
+void Step::begin_gradients(int64_t num_microbatches) {
+  if (setup_.options.overlap_param_gather) weights_.gather_whole();
+  weights_.begin_pass(num_microbatches);
+  grads_.begin_step(num_microbatches);
+  fp8_.begin_pass(true);
+}
+
+void Step::finish_gradients() {
   sum_tied_gradients();
-  grads.finish();
+  grads_.finish();
   sum_gradients_of_rows();
-  weights.end_pass();
-  judge(ops, groups, counted, optimizer_options(), state, sums);
-  if (!pool.empty()) throw DeviceError("engine: a step ended with memory still out");
+  weights_.end_pass();
+  judge(ops_, groups_, counted_, setup_.optimizer(), state_, sums_);
+  if (!pool_.empty()) throw DeviceError("engine: a step ended with memory still out");
 }
 
-void Engine::Parts::apply_gradients() {
-  update({.ops = ops,
-          .pool = pool,
-          .tensor = *groups.tensor,
-          .layout = layout,
-          .share = share,
-          .flats = flats,
-          .options = optimizer_options(),
-          .state = state});
-  if (options.fp8.on()) fp8.update(ops, *groups.world);
-  if (!options.overlap_param_gather) weights.gather_whole_now();
+void Step::make_gradients(int64_t num_microbatches) {
+  begin_gradients(num_microbatches);
+  run_schedule(setup_.options.schedule, num_microbatches,
+               [&](const Action& action, PoolTensor input) {
+                 return compute(action, std::move(input), num_microbatches);
+               });
+  finish_gradients();
 }
 
-/// Model parameters of this rank's share are new: the others' come now.
-void Engine::Parts::refresh() {
-  weights.gather_whole_now();
-  stale = false;
+void Step::apply_gradients() {
+  update({.ops = ops_,
+          .pool = pool_,
+          .tensor = *groups_.tensor,
+          .layout = parameters_.layout(),
+          .share = setup_.share,
+          .flats = parameters_.flats(),
+          .options = setup_.optimizer(),
+          .state = state_});
+  if (run_.fp8 != nullptr) fp8_.update(ops_, *groups_.world);
+  if (!setup_.options.overlap_param_gather) weights_.gather_whole_now();
 }
 
-void Engine::Parts::evaluate_all(int64_t num_microbatches) {
-  if (stale) refresh();
-  run.training = false;
-  run.state = eval_state;
-  run.num_microbatches = num_microbatches;
-  weights.begin_pass(kEvaluation);
-  fp8.begin_pass();
-  walk(ScheduleKind::forward_only, num_microbatches);
-  weights.end_pass();
-  share_loss(ops, groups, eval_state, sums);
+void Step::evaluate(int64_t num_microbatches) {
+  weights_.begin_pass(kEvaluation);
+  fp8_.begin_pass(false);
+  run_schedule(ScheduleKind::forward_only, num_microbatches,
+               [&](const Action& action, PoolTensor input) {
+                 return compute(action, std::move(input), num_microbatches, false);
+               });
+  weights_.end_pass();
+  share_loss(ops_, groups_, eval_state_, sums_);
+}
+
+/// Tied embeddings have gradients from the lookup on the first stage and from the head on the last.
+/// Their layouts differ in what else the bucket holds, so they meet before they are divided.
+void Step::sum_tied_gradients() {
+  if (!setup_.spec.tied_embeddings || groups_.embedding->size() == 1) return;
+  if (const Tensor words = grads_.whole(-1, Role::word_embeddings))
+    await_collectives(ops_, *groups_.embedding,
+                      [&] { groups_.embedding->all_reduce(words, comm::Reduce::sum); });
+}
+
+/// With sequence parallelism norms and row-parallel biases have gradients from each tensor-parallel
+/// rank's rows alone, and norms of heads have them from its heads. What is kept of them is the same
+/// on all these ranks.
+void Step::sum_gradients_of_rows() {
+  std::vector<Tensor> rows;
+  for (const ParamView& view : parameters_.views()) {
+    const ParamSpec& param = view.param->spec;
+    if (param.split >= 0 || param.role == Role::position_embeddings || !view.grad) continue;
+    if (run_.sequence_parallel || param.of_heads) rows.push_back(view.grad);
+  }
+  if (rows.empty()) return;
+  comm::Comm& tensor = *groups_.tensor;
+  await_collectives(ops_, tensor, [&] {
+    tensor.group_begin();
+    for (const Tensor& kept : rows) tensor.all_reduce(kept, comm::Reduce::sum);
+    tensor.group_end();
+  });
 }
 
 }  // namespace trainer

@@ -13,87 +13,22 @@
 
 namespace trainer {
 
-using ops::Dropout;
 using ops::DropoutKind;
-
-void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, PoolTensor& y,
-                PoolTensor& mean, PoolTensor& rstd) {
-  if (!y) y = l.stream("norm outputs");
-  if (!rstd) {
-    rstd = l.statistics();
-    if (l.spec().norm == ops::Norm::layernorm) mean = l.statistics();
-  }
-  l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
-                                       .eps = l.spec().norm_epsilon,
-                                       .y = y,
-                                       .residual_out = {},
-                                       .mean = mean,
-                                       .rstd = rstd,
-                                       .residual = x,
-                                       .branch = {},
-                                       .branch_bias = {},
-                                       .weight = l.weight(weight),
-                                       .bias = l.weight(bias),
-                                       .dropout = {}});
-}
-
-void norm_heads(const Layer& l, BlockKept& k) {
-  if (!k.head_rstd) {
-    k.head_rstd = l.head_statistics();
-    if (l.spec().norm == ops::Norm::layernorm) k.head_mean = l.head_statistics();
-  }
-  k.qkv = l.rows("qkv normed", l.qkv_size());
-  l.ops().run(ops::HeadNormForward{.heads = l.head_norm(k),
-                                   .eps = l.spec().norm_epsilon,
-                                   .y = k.qkv,
-                                   .q_bias = l.weight(Role::q_norm_bias),
-                                   .k_bias = l.weight(Role::k_norm_bias)});
-  l.rotate(k.qkv, false);
-}
-
-void input_norm_alone(const Layer& l, BlockKept& k) {
-  if (l.has_input_norm())
-    norm_alone(l, k.x1, Role::input_norm_weight, Role::input_norm_bias, k.y1, k.mean1, k.rstd1);
-  else
-    k.y1 = PoolTensor::borrow(k.x1);
-}
 
 namespace {
 
-/// x1 and y1 from the carry.
+/// x1 and y1 from the carry; y1 is x1 where the block has no input norm.
 void input_norm(const Layer& l, Carry& carry, BlockKept& k) {
-  if (!carry.branch) {
-    if (!k.x1) k.x1 = std::move(carry.residual);  // Else it is computed again from x1.
-    input_norm_alone(l, k);
-    carry = Carry();
-    return;
-  }
-  // In place, unless the block before keeps the sum.
-  const Tensor residual = carry.residual, branch = carry.branch;
-  k.x1 = carry.residual.borrowed() ? l.stream("residual stream") : std::move(carry.residual);
-  k.y1 = std::move(carry.branch);
-  k.rstd1 = l.statistics();
-  if (l.spec().norm == ops::Norm::layernorm) k.mean1 = l.statistics();
-  l.ops().run(ops::ResidualNormForward{.norm = l.spec().norm,
-                                       .eps = l.spec().norm_epsilon,
-                                       .y = k.y1,
-                                       .residual_out = k.x1,
-                                       .mean = k.mean1,
-                                       .rstd = k.rstd1,
-                                       .residual = residual,
-                                       .branch = branch,
-                                       .branch_bias = carry.branch_bias,
-                                       .weight = l.weight(Role::input_norm_weight),
-                                       .bias = l.weight(Role::input_norm_bias),
-                                       .dropout = l.dropout(DropoutKind::mlp_output, l.layer - 1)});
+  if (l.has_input_norm()) return norm_carry(l, kInputNorm, carry, k.x1, {k.y1, k.mean1, k.rstd1});
+  if (!k.x1) k.x1 = std::move(carry.residual);
+  k.y1 = PoolTensor::borrow(k.x1);
   carry = Carry();
 }
 
 void attend(const Layer& l, BlockKept& k) {
   PoolTensor& made = l.spec().qk_norm ? k.raw_qkv : k.qkv;
   made = l.rows("qkv", l.qkv_size());
-  column_parallel_forward(l, kQkv,
-                          {.y = made, .pre_activation = {}, .x = input_of(l, k, Linear::qkv)});
+  column_parallel_forward(l, kQkv, {.y = made, .x = input_of(l, k, Linear::qkv)});
   if (k.quantized_of(Linear::qkv) && !l.spec().post_norm) k.y1.reset();
   if (l.spec().qk_norm)
     norm_heads(l, k);
@@ -107,41 +42,30 @@ void attend(const Layer& l, BlockKept& k) {
                             .out = k.attention,
                             .stats = k.stats,
                             .qkv = k.qkv,
-                            .first_key = l.batch.first_key,
+                            .first_key = l.pass.batch.first_key,
                             .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
 }
 
 /// x2 and y2 from attention.
 void middle_norm(const Layer& l, BlockKept& k) {
-  if (l.spec().parallel_residual) {
-    norm_alone(l, k.x1, Role::mlp_norm_weight, Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
-    return;
-  }
+  const NormOutput out{k.y2, k.mean2, k.rstd2};
+  if (l.spec().parallel_residual) return norm_forward(l, kMlpNorm, {.residual = k.x1}, out);
   const Tensor& residual = l.spec().post_norm ? k.y1 : k.x1;
   k.x2 = l.stream("residual stream");
   if (l.fused()) {
     row_parallel_forward(l, kProj, k.x2, input_of(l, k, Linear::proj), residual);
-    norm_alone(l, k.x2, Role::mlp_norm_weight, Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
-    return;
+    return norm_forward(l, kMlpNorm, {.residual = k.x2}, out);
   }
   PoolTensor partial = l.rows("norm outputs", l.spec().hidden_size);
   row_parallel_forward(l, kProj, partial, input_of(l, k, Linear::proj), {});
   k.y2 = arrived(l.run, sum_rows(l.run, std::move(partial)));
-  k.rstd2 = l.statistics();
-  if (l.spec().norm == ops::Norm::layernorm) k.mean2 = l.statistics();
-  l.ops().run(ops::ResidualNormForward{
-      .norm = l.spec().norm,
-      .eps = l.spec().norm_epsilon,
-      .y = k.y2,
-      .residual_out = k.x2,
-      .mean = k.mean2,
-      .rstd = k.rstd2,
-      .residual = residual,
-      .branch = k.y2,
-      .branch_bias = l.tensor_parallel() ? l.weight(Role::proj_bias) : Tensor(),
-      .weight = l.weight(Role::mlp_norm_weight),
-      .bias = l.weight(Role::mlp_norm_bias),
-      .dropout = l.dropout(DropoutKind::attention_output, l.layer)});
+  norm_forward(l, kMlpNorm,
+               {.residual = residual,
+                .sum = k.x2,
+                .branch = k.y2,
+                .branch_bias = l.tensor_parallel() ? l.weight(Role::proj_bias) : Tensor(),
+                .dropout = l.dropout(DropoutKind::attention_output, l.layer)},
+               out);
 }
 
 void expand(const Layer& l, BlockKept& k) {
@@ -149,7 +73,7 @@ void expand(const Layer& l, BlockKept& k) {
   if (!l.fp8_weight_gradients()) k.activated = l.rows("mlp activated", l.ffn_size());
   const LinearInput y2 = input_of(l, k, Linear::fc1);
   if (l.fp8() || l.gated()) {
-    column_parallel_forward(l, kFc1, {.y = k.pre_activation, .pre_activation = {}, .x = y2});
+    column_parallel_forward(l, kFc1, {.y = k.pre_activation, .x = y2});
     if (k.quantized_of(Linear::fc1) && !l.spec().post_norm) k.y2.reset();
     if (!k.activated) return;
     l.ops().run(ops::ActivationForward{
@@ -188,7 +112,7 @@ void contract(const Layer& l, BlockKept& k, Carry& carry) {
   }
   row_parallel_forward(l, kFc2, out, input_of(l, k, Linear::fc2), addend);
   if (adds) {
-    carry = {.residual = std::move(out), .branch = {}, .branch_bias = {}};
+    carry = {.residual = std::move(out)};
     return;
   }
   carry = {.residual = PoolTensor::borrow(residual),
@@ -199,16 +123,16 @@ void contract(const Layer& l, BlockKept& k, Carry& carry) {
 
 }  // namespace
 
-void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry, BlockKept& kept,
+void block_forward(const Pass& pass, int64_t layer, Carry& carry, BlockKept& kept,
                    bool with_output) {
-  const Layer l{run, layer, batch};
-  run.weights.gather(layer);
+  const Layer l(pass, layer);
+  l.run.weights.gather(layer);
   input_norm(l, carry, kept);
   attend(l, kept);
   middle_norm(l, kept);
   expand(l, kept);
   if (with_output) contract(l, kept, carry);
-  run.weights.release(layer);
+  l.run.weights.release(layer);
 }
 
 void block_release(Keep keep, Carry& carry, BlockKept& kept) {

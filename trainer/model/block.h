@@ -53,18 +53,18 @@ enum class Keep : uint8_t {
 
 /// Computes the block. Takes carry over and leaves the block's output in it. Without `with_output`
 /// (recompute of the last layer of a segment) the last linear is left out and carry ends empty.
-void block_forward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry, BlockKept& kept,
+void block_forward(const Pass& pass, int64_t layer, Carry& carry, BlockKept& kept,
                    bool with_output = true);
 /// Releases what is not to be kept. `carry` is this block's output, or empty; a tensor that it
 /// borrows and that is released becomes its own.
 void block_release(Keep keep, Carry& carry, BlockKept& kept);
 /// Gradients of the block, once Keep::selective's losses are computed again; carry holds the
-/// gradient of its output, then of its input. Releases all of `kept`. With run.later the products
-/// of weights' gradients are put there, with the tensors that they read.
-void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry,
-                    BlockKept& kept);
+/// gradient of its output, then of its input. Releases all of `kept`. With pass.later the products
+/// of weights' gradients are put there, with the tensors that they read. `first`: the block is its
+/// chunk's first, so that what entered it was a sum, no branch pending.
+void block_backward(const Pass& pass, int64_t layer, bool first, Carry& carry, BlockKept& kept);
 
 /// Computes the products that a backward put there, and gives their memory back.
-void compute_later(Run& run, LaterWeights& later);
+void compute_later(const Run& run, LaterWeights& later);
 
 }  // namespace trainer

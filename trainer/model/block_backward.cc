@@ -73,7 +73,7 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
                              .out = k.attention,
                              .stats = k.stats,
                              .qkv = k.qkv,
-                             .first_key = l.batch.first_key,
+                             .first_key = l.pass.batch.first_key,
                              .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
   dattention.reset();
   release_after_products(l, std::move(k.attention));
@@ -85,51 +85,18 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
                                   k.quantized_of(Linear::qkv));
 }
 
-/// The norm before a branch's linears, as its backward sees it.
-struct NormBefore {
-  Role weight, bias;
-  const Tensor &x, &mean, &rstd;
-  /// Of the branch that was added before this norm: its dropout, and where its linear's bias
-  /// gradient goes.
-  Dropout branch_dropout;
-  Grads::Target branch_bias;
-};
-
-/// From the gradient of a norm's output, dy, to that of its input in `dresidual`, which held that
-/// of the residual: what goes past the norm, or with post_norm another part of dy. In place unless
-/// a later product reads what it held. With dropout on the branch that was added before this norm,
-/// dy becomes that branch's gradient; else it is released.
-void norm_backward(const Layer& l, const NormBefore& n, PoolTensor& dresidual, PoolTensor& dy) {
-  const Grads::Target w = l.grad(n.weight), b = l.grad(n.bias);
-  const bool dropped = n.branch_dropout.p > 0, post = l.spec().post_norm;
-  if (post) l.ops().run(ops::Add{.dst = dy, .a = dresidual});
-  const Tensor before = post ? Tensor() : dresidual.get();
-  if (l.run.later != nullptr)
-    release_after_products(l, std::exchange(dresidual, l.stream("gradient of residual stream")));
-  l.ops().run(ops::ResidualNormBackward{.norm = l.spec().norm,
-                                        .dresidual = dresidual,
-                                        .dbranch = dropped ? dy : Tensor(),
-                                        .dweight = w.tensor,
-                                        .dbias = b.tensor,
-                                        .dbranch_bias = n.branch_bias.tensor,
-                                        .dy = dy,
-                                        .dresidual_out = before,
-                                        .x = n.x,
-                                        .mean = n.mean,
-                                        .rstd = n.rstd,
-                                        .weight = l.weight(n.weight),
-                                        .accumulate = w.accumulate,
-                                        .dropout = n.branch_dropout});
-  if (!dropped) dy.reset();
-}
-
 /// What Keep::selective gave back.
 void recompute_dropped(const Layer& l, BlockKept& k) {
-  if (!k.y1 && !k.quantized_of(Linear::qkv)) input_norm_alone(l, k);
+  if (!k.y1 && !k.quantized_of(Linear::qkv)) {
+    if (l.has_input_norm())
+      norm_forward(l, kInputNorm, {.residual = k.x1}, {k.y1, k.mean1, k.rstd1});
+    else
+      k.y1 = PoolTensor::borrow(k.x1);
+  }
   if (!k.qkv) norm_heads(l, k);
   if (!k.y2 && !k.quantized_of(Linear::fc1))
-    norm_alone(l, l.spec().parallel_residual ? k.x1 : k.x2, Role::mlp_norm_weight,
-               Role::mlp_norm_bias, k.y2, k.mean2, k.rstd2);
+    norm_forward(l, kMlpNorm, {.residual = l.spec().parallel_residual ? k.x1 : k.x2},
+                 {k.y2, k.mean2, k.rstd2});
   if (!k.activated && !l.fp8_weight_gradients()) {
     k.activated = l.rows("mlp activated", l.ffn_size());
     l.ops().run(ops::ActivationForward{
@@ -147,13 +114,11 @@ PoolTensor branches_backward(const Layer& l, Carry& carry, BlockKept& kept) {
   if (l.spec().parallel_residual) {
     // Both branches take the gradient of the sum, so it must not change before both have read it.
     PoolTensor dy1 = attention_backward(l, kept, dresidual);
-    norm_backward(
-        l, {Role::mlp_norm_weight, Role::mlp_norm_bias, kept.x1, kept.mean2, kept.rstd2, {}, {}},
-        dresidual, dy2);
+    norm_backward(l, {kMlpNorm, kept.x1, kept.mean2, kept.rstd2}, dresidual, dy2);
     return dy1;
   }
   norm_backward(l,
-                {Role::mlp_norm_weight, Role::mlp_norm_bias, kept.x2, kept.mean2, kept.rstd2,
+                {kMlpNorm, kept.x2, kept.mean2, kept.rstd2,
                  l.dropout(DropoutKind::attention_output, l.layer), l.grad(Role::proj_bias)},
                 dresidual, dy2);
   PoolTensor dy1 = attention_backward(l, kept, dy2 ? dy2 : dresidual);
@@ -164,8 +129,8 @@ PoolTensor branches_backward(const Layer& l, Carry& carry, BlockKept& kept) {
 void end(const Layer& l, BlockKept& kept) {
   kept = {};
   l.run.weights.release(l.layer);
-  if (l.run.later != nullptr) {
-    l.run.later->layers.push_back(l.layer);
+  if (l.pass.later != nullptr) {
+    l.pass.later->layers.push_back(l.layer);
   } else {
     l.run.grads.layer_done(l.layer);
   }
@@ -181,23 +146,21 @@ void end_without_input_norm(const Layer& l, Carry& carry, PoolTensor dy1, BlockK
 
 }  // namespace
 
-void block_backward(Run& run, int64_t layer, const MicroBatch& batch, Carry& carry,
-                    BlockKept& kept) {
-  const Layer l{run, layer, batch};
-  run.weights.gather(layer);
+void block_backward(const Pass& pass, int64_t layer, bool first, Carry& carry, BlockKept& kept) {
+  const Layer l(pass, layer);
+  pass.run.weights.gather(layer);
   recompute_dropped(l, kept);
   PoolTensor dy1 = branches_backward(l, carry, kept);
   if (!l.has_input_norm()) return end_without_input_norm(l, carry, std::move(dy1), kept);
   // The branch that was added before norm 1 is the mlp's of the layer before, when this chunk holds
   // it; else what arrived was the sum.
-  const bool branch_here = layer > run.place.first_layer;
   norm_backward(l,
-                {Role::input_norm_weight, Role::input_norm_bias, kept.x1, kept.mean1, kept.rstd1,
-                 branch_here ? l.dropout(DropoutKind::mlp_output, layer - 1) : Dropout(),
-                 branch_here ? run.grads.target(layer - 1, Role::fc2_bias) : Grads::Target()},
+                {kInputNorm, kept.x1, kept.mean1, kept.rstd1,
+                 first ? Dropout() : l.dropout(DropoutKind::mlp_output, layer - 1),
+                 first ? Grads::Target() : pass.run.grads.target(layer - 1, Role::fc2_bias)},
                 carry.residual, dy1);
   carry.branch = std::move(dy1);
-  carry.branch_bias_done = branch_here;
+  carry.branch_bias_done = !first;
   end(l, kept);
 }
 

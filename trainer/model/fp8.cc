@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "trainer/model/run.h"
+#include "trainer/parallel/groups.h"
 
 namespace trainer {
 namespace {
@@ -133,11 +134,12 @@ void Fp8::place_weights(const Tensor& memory) {
   }
 }
 
-void Fp8::begin_pass() {
+void Fp8::begin_pass(bool training) {
+  training_ = training;
   for (Weight& weight : weights_) weight.fresh = false;
 }
 
-void Fp8::run_pass(Run& run, ops::Quantize pass, int64_t at, DType dtype) {
+void Fp8::run_pass(const Run& run, ops::Quantize pass, int64_t at, DType dtype) {
   const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
   const Tensor amax = amax_.slice(at, 1);
   if (!delayed || !seen_[static_cast<size_t>(at)]) {
@@ -151,14 +153,14 @@ void Fp8::run_pass(Run& run, ops::Quantize pass, int64_t at, DType dtype) {
                                   .dtype = dtype,
                                   .margin = options_.margin});
   }
-  if (delayed && run.training) {
+  if (delayed && training_) {
     pass.amax = amax;
     seen_[static_cast<size_t>(at)] = true;
   }
   run.ops.run(pass);
 }
 
-Quantized Fp8::quantize(Run& run, int64_t layer, Linear linear, Operand operand,
+Quantized Fp8::quantize(const Run& run, int64_t layer, Linear linear, Operand operand,
                         const QuantizeWant& want) {
   const int64_t at = index(layer, linear, operand);
   const DType dtype = this->dtype(operand);
@@ -189,7 +191,7 @@ Quantized Fp8::quantize(Run& run, int64_t layer, Linear linear, Operand operand,
   return out;
 }
 
-Quantized Fp8::weight(Run& run, int64_t layer, Linear linear, Role role, bool columns) {
+Quantized Fp8::weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns) {
   const auto known = std::find_if(weights_.begin(), weights_.end(), [&](const Weight& w) {
     return w.layer == layer && w.linear == linear;
   });
@@ -212,11 +214,7 @@ Quantized Fp8::weight(Run& run, int64_t layer, Linear linear, Role role, bool co
 
 void Fp8::update(ops::Ops& ops, comm::Comm& world) {
   if (options_.recipe != Fp8Options::Recipe::delayed) return;
-  if (world.size() > 1) {
-    world.follow(ops.mark());
-    world.all_reduce(amax_, comm::Reduce::max);
-    ops.follow(world.mark());
-  }
+  await_collectives(ops, world, [&] { world.all_reduce(amax_, comm::Reduce::max); });
   update_scales(ops, history_);
 }
 

@@ -96,14 +96,15 @@ class Fp8 {
   int64_t list_weights(const std::vector<LocalParam>& params, const Whole& whole);
   void place_weights(const Tensor& memory);
 
-  /// Weights may have changed: they are quantized again where they are asked for first.
-  void begin_pass();
+  /// A step (`training`) or an evaluation begins: weights may have changed, and are quantized again
+  /// where they are asked for first. Delayed scales follow the values of steps alone.
+  void begin_pass(bool training);
   /// Queued. Shapes: x's rows and columns are multiples of 16.
-  Quantized quantize(Run& run, int64_t layer, Linear linear, Operand operand,
+  Quantized quantize(const Run& run, int64_t layer, Linear linear, Operand operand,
                      const QuantizeWant& want);
   /// The weight of a linear, whose layer is gathered: its rows (O, I), or its columns (I, O). What
   /// it lends is good until the pass ends, or as long as the result lives.
-  Quantized weight(Run& run, int64_t layer, Linear linear, Role role, bool columns);
+  Quantized weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns);
   /// The next step's delayed scales, from the largest values of all ranks of `world`. Queued.
   void update(ops::Ops& ops, comm::Comm& world);
 
@@ -118,7 +119,7 @@ class Fp8 {
   int64_t index(int64_t layer, Linear linear, Operand operand) const noexcept;
   DType dtype(Operand operand) const noexcept;
   /// Runs `pass`, after one that looks for the largest value where the recipe wants it.
-  void run_pass(Run& run, ops::Quantize pass, int64_t at, DType dtype);
+  void run_pass(const Run& run, ops::Quantize pass, int64_t at, DType dtype);
   /// Scales from amax and `history`, which may be empty.
   void update_scales(ops::Ops& ops, const Tensor& history);
   void list_weight(const LocalParam& param);
@@ -127,6 +128,7 @@ class Fp8 {
   const int64_t num_layers_;
   Tensor scale_, amax_, history_;
   std::vector<bool> seen_;  ///< By tensor: its delayed scale follows values.
+  bool training_ = true;    ///< Of the pass that has begun.
   std::vector<Weight> weights_;
 };
 

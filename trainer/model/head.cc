@@ -8,24 +8,22 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/model/layer.h"
 #include "trainer/model/projection.h"
 #include "trainer/model/tensor_parallel.h"
+#include "trainer/parallel/groups.h"
 
 namespace trainer {
 
 using ops::Dropout;
 using ops::DropoutKind;
 
-Dropout embedding_dropout(const Run& run, const MicroBatch& batch) {
-  return {.p = run.training ? run.spec.hidden_dropout : 0.0f,
-          .seed = run.seed,
-          .site = ops::dropout_site(0, DropoutKind::embedding),
-          .first_sample = batch.first_sample,
-          .state = run.state};
+Dropout embedding_dropout(const Pass& pass) {
+  return Layer(pass, 0).dropout(DropoutKind::embedding, 0);
 }
 
 int64_t first_token(const Run& run) {
-  return run.spec.padded_vocab_size / run.tensor_size() * run.place.tensor_rank;
+  return run.spec.padded_vocab_size / run.tensor_size() * run.tensor_rank();
 }
 
 Tensor used_positions(const Run& run) {
@@ -35,15 +33,6 @@ Tensor used_positions(const Run& run) {
 }
 
 namespace {
-
-Dropout last_branch_dropout(const Run& run, const MicroBatch& batch) {
-  return {.p = run.training ? run.spec.hidden_dropout : 0.0f,
-          .seed = run.seed,
-          .site = ops::dropout_site(run.spec.num_layers - 1, DropoutKind::mlp_output),
-          .first_position = run.first_position(),
-          .first_sample = batch.first_sample,
-          .state = run.state};
-}
 
 /// The output layer, and where its gradient goes: the word embeddings when tied.
 struct Output {
@@ -55,32 +44,13 @@ struct Output {
 };
 
 /// Final norm of the carry: y; x (the residual stream) and the statistics into `kept`.
-PoolTensor final_norm(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
-  const ModelSpec& spec = run.spec;
-  const int64_t s = run.stream_length(), b = run.micro_batch_size, h = spec.hidden_size;
-  kept.rstd = run.pool.take("norm statistics", DType::f32, {s, b});
-  if (spec.norm == ops::Norm::layernorm)
-    kept.mean = run.pool.take("norm statistics", DType::f32, {s, b});
-  const Tensor residual = carry.residual, branch = carry.branch;
-  const bool add = static_cast<bool>(branch);
-  kept.x = carry.residual.borrowed() ? run.pool.take("residual stream", run.model_dtype, {s, b, h})
-                                     : std::move(carry.residual);
-  PoolTensor y = add ? std::move(carry.branch)
-                     : run.pool.take("final norm output", run.model_dtype, {s, b, h});
-  run.ops.run(
-      ops::ResidualNormForward{.norm = spec.norm,
-                               .eps = spec.norm_epsilon,
-                               .y = y,
-                               .residual_out = add ? kept.x.get() : Tensor(),
-                               .mean = kept.mean,
-                               .rstd = kept.rstd,
-                               .residual = residual,
-                               .branch = branch,
-                               .branch_bias = carry.branch_bias,
-                               .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
-                               .bias = run.weights.get(spec.num_layers, Role::final_norm_bias),
-                               .dropout = add ? last_branch_dropout(run, batch) : Dropout()});
-  carry = Carry();
+PoolTensor final_norm(const Pass& pass, Carry& carry, HeadKept& kept) {
+  const Layer l(pass, pass.run.spec.num_layers);
+  kept.rstd = l.statistics();
+  if (l.spec().norm == ops::Norm::layernorm) kept.mean = l.statistics();
+  PoolTensor y;
+  if (!carry.branch) y = l.stream("final norm output");
+  norm_carry(l, kFinalNorm, carry, kept.x, {y, kept.mean, kept.rstd});
   return y;
 }
 
@@ -92,54 +62,47 @@ struct Chunk {
 };
 
 /// Cross entropy over the columns of all tensor ranks.
-void cross_entropy(Run& run, const Chunk& c) {
-  const float factor = 1.0f / static_cast<float>(run.num_microbatches);
+void cross_entropy(const Pass& pass, const Chunk& c) {
+  const Run& run = pass.run;
+  const float factor = 1.0f / static_cast<float>(pass.num_microbatches);
   if (run.tensor_size() == 1) {
     run.ops.run(ops::CrossEntropy{.logits = c.logits,
                                   .labels = c.labels,
                                   .row_weights = c.row_weights,
                                   .token_loss = c.token_loss,
-                                  .state = run.state,
+                                  .state = pass.state,
                                   .factor = factor,
                                   .backward = c.backward});
     return;
   }
   const int64_t rows = c.logits.shape[0];
-  const Tensor own = c.stats.slice(run.place.tensor_rank, 1).view({rows, 3});
+  const Tensor own = c.stats.slice(run.tensor_rank(), 1).view({rows, 3});
   run.ops.run(ops::CrossEntropyStatistics{
       .stats = own, .logits = c.logits, .labels = c.labels, .first_token = first_token(run)});
-  run.tp.follow(run.ops.mark());
-  run.tp.all_gather(c.stats, own);
-  run.ops.follow(run.tp.mark());
+  await_collectives(run.ops, run.tp, [&] { run.tp.all_gather(c.stats, own); });
   run.ops.run(ops::CrossEntropyGradient{.logits = c.logits,
                                         .stats = c.stats,
                                         .labels = c.labels,
                                         .row_weights = c.row_weights,
                                         .token_loss = c.token_loss,
-                                        .state = run.state,
+                                        .state = pass.state,
                                         .first_token = first_token(run),
                                         .factor = factor,
                                         .backward = c.backward});
 }
 
 /// y becomes its own gradient (this rank's share of the sum), and the weight's is added to.
-void chunk_backward(Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
+void chunk_backward(const Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
   const Grads::Target dweight = run.grads.target(output.layer, output.role);
-  run.ops.run(ops::LinearBackwardWeight{.dweight = dweight.tensor,
-                                        .dbias = {},
-                                        .dy = dlogits,
-                                        .x = y,
-                                        .accumulate = dweight.accumulate});
-  run.ops.run(ops::LinearBackwardInput{.dx = y,
-                                       .dy = dlogits,
-                                       .weight = run.weights.get(output.layer, output.role),
-                                       .pre_activation = {},
-                                       .dbias = {},
-                                       .addend = {}});
+  run.ops.run(ops::LinearBackwardWeight{
+      .dweight = dweight.tensor, .dy = dlogits, .x = y, .accumulate = dweight.accumulate});
+  run.ops.run(ops::LinearBackwardInput{
+      .dx = y, .dy = dlogits, .weight = run.weights.get(output.layer, output.role)});
 }
 
-/// Walks over chunks of rows of y (S, B, H).
-void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
+/// The loss of y (S, B, H), chunk by chunk of its rows.
+void chunked_loss(const Pass& pass, const Tensor& y, bool backward) {
+  const Run& run = pass.run;
   const Output output(run.spec);
   run.weights.gather(output.layer);
   const Tensor weight = run.weights.get(output.layer, output.role);
@@ -147,7 +110,7 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   const int64_t size = std::min(run.head_rows, rows);
   PoolTensor mean_weights;  // Of a loss that is the micro-batch's own mean.
   if (!run.per_token_loss) mean_weights = run.pool.take("loss", DType::f32, {rows});
-  const Tensor loss_mask = batch.loss_mask.flat();
+  const Tensor loss_mask = pass.batch.loss_mask.flat();
   const Tensor row_weights = run.per_token_loss ? loss_mask : mean_weights.get();
   const PoolTensor token_loss = run.pool.take("loss", DType::f32, {rows});
   const PoolTensor logits = run.pool.take("logits", run.model_dtype, {size, weight.shape[0]});
@@ -155,7 +118,7 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
   if (ranks > 1) stats = run.pool.take("loss", DType::f32, {ranks * size * 3});
   if (!run.per_token_loss)
     run.ops.run(ops::LossWeights{.row_weights = row_weights, .loss_mask = loss_mask});
-  const Tensor y_rows = y.view({rows, y.columns()}), labels = batch.labels.flat();
+  const Tensor y_rows = y.view({rows, y.columns()}), labels = pass.batch.labels.flat();
   for (int64_t begin = 0; begin < rows; begin += size) {
     const int64_t count = std::min(size, rows - begin);
     const Tensor part = y_rows.slice(begin, count);
@@ -166,24 +129,19 @@ void walk(Run& run, const MicroBatch& batch, const Tensor& y, bool backward) {
         .token_loss = token_loss->slice(begin, count),
         .stats = stats ? stats->slice(0, ranks * count * 3).view({ranks, count, 3}) : Tensor(),
         .backward = backward};
-    run.ops.run(ops::LinearForward{.y = chunk.logits,
-                                   .pre_activation = {},
-                                   .x = part,
-                                   .weight = weight,
-                                   .bias = {},
-                                   .addend = {}});
-    cross_entropy(run, chunk);
+    run.ops.run(ops::LinearForward{.y = chunk.logits, .x = part, .weight = weight});
+    cross_entropy(pass, chunk);
     if (backward) chunk_backward(run, output, chunk.logits, part);
   }
-  run.ops.run(ops::AccumulateLoss{.state = run.state,
+  run.ops.run(ops::AccumulateLoss{.state = pass.state,
                                   .row_weights = row_weights,
                                   .token_loss = token_loss,
-                                  .factor = 1.0f / static_cast<float>(run.num_microbatches)});
+                                  .factor = 1.0f / static_cast<float>(pass.num_microbatches)});
   run.weights.release(output.layer);
 }
 
 /// The gradient of used_positions().
-Grads::Target position_gradients(Run& run) {
+Grads::Target position_gradients(const Run& run) {
   Grads::Target target = run.grads.target(-1, Role::position_embeddings);
   if (target.tensor)
     target.tensor = target.tensor.slice(run.spec.position_offset, run.spec.max_position_embeddings);
@@ -192,109 +150,95 @@ Grads::Target position_gradients(Run& run) {
 
 }  // namespace
 
-PoolTensor embedding_forward(Run& run, const MicroBatch& batch, EmbeddingKept& kept) {
+PoolTensor embedding_forward(const Pass& pass, EmbeddingKept& kept) {
+  const Run& run = pass.run;
   const ModelSpec& spec = run.spec;
-  if (spec.projects_embeddings()) return projected_embedding_forward(run, batch, kept);
+  if (spec.projects_embeddings()) return projected_embedding_forward(pass, kept);
   PoolTensor x = run.pool.take("residual stream", run.model_dtype,
                                {run.seq_length, run.micro_batch_size, spec.hidden_size});
   run.weights.gather(-1);
-  const Tensor positions = run.place.tensor_rank > 0 ? Tensor() : used_positions(run);
+  const Tensor positions = run.tensor_rank() > 0 ? Tensor() : used_positions(run);
   run.ops.run(ops::EmbeddingForward{.x = x,
-                                    .tokens = batch.tokens,
+                                    .tokens = pass.batch.tokens,
                                     .token_table = run.weights.get(-1, Role::word_embeddings),
-                                    .positions = batch.positions,
+                                    .positions = pass.batch.positions,
                                     .position_table = positions,
                                     .first_token = first_token(run),
-                                    .dropout = embedding_dropout(run, batch)});
+                                    .dropout = embedding_dropout(pass)});
   run.weights.release(-1);
   return arrived(run, sum_rows(run, std::move(x)));
 }
 
-void embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx, EmbeddingKept& kept) {
+void embedding_backward(const Pass& pass, PoolTensor dx, EmbeddingKept& kept) {
+  const Run& run = pass.run;
   if (run.spec.projects_embeddings())
-    return projected_embedding_backward(run, batch, std::move(dx), kept);
+    return projected_embedding_backward(pass, std::move(dx), kept);
   const Grads::Target words = run.grads.target(-1, Role::word_embeddings);
   const Grads::Target positions = position_gradients(run);
   const PoolTensor whole = arrived(run, gather_rows(run, dx));
   run.ops.run(ops::EmbeddingBackward{.dx = whole,
-                                     .tokens = batch.tokens,
+                                     .tokens = pass.batch.tokens,
                                      .dtoken_table = words.tensor,
-                                     .positions = batch.positions,
+                                     .positions = pass.batch.positions,
                                      .dposition_table = positions.tensor,
                                      .first_token = first_token(run),
                                      .accumulate_tokens = words.accumulate,
                                      .accumulate_positions = positions.accumulate,
-                                     .dropout = embedding_dropout(run, batch)});
+                                     .dropout = embedding_dropout(pass)});
   run.grads.layer_done(-1);
 }
 
-void add_position_gradients(Run& run, const MicroBatch& batch, const Tensor& dx) {
-  const Grads::Target positions = position_gradients(run);
-  run.ops.run(ops::EmbeddingBackward{.dx = dx,
-                                     .tokens = batch.tokens,
-                                     .dtoken_table = {},
-                                     .positions = batch.positions,
-                                     .dposition_table = positions.tensor,
-                                     .accumulate_positions = positions.accumulate,
-                                     .dropout = embedding_dropout(run, batch)});
+void add_position_gradients(const Pass& pass, const Tensor& dx) {
+  const Grads::Target positions = position_gradients(pass.run);
+  pass.run.ops.run(ops::EmbeddingBackward{.dx = dx,
+                                          .tokens = pass.batch.tokens,
+                                          .positions = pass.batch.positions,
+                                          .dposition_table = positions.tensor,
+                                          .accumulate_positions = positions.accumulate,
+                                          .dropout = embedding_dropout(pass)});
 }
 
-void head_forward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
+void head_forward(const Pass& pass, Carry& carry, HeadKept& kept) {
+  const Run& run = pass.run;
   run.weights.gather(run.spec.num_layers);
-  PoolTensor y = final_norm(run, batch, carry, kept), normed;
+  PoolTensor y = final_norm(pass, carry, kept), normed;
   if (run.spec.projects_embeddings()) {
     normed = std::move(y);
     y = project_out(run, normed);
   }
   if (run.sequence_parallel) y = arrived(run, gather_rows(run, y));
-  walk(run, batch, y, true);
+  chunked_loss(pass, y, true);
   kept.dy = arrived(run, sum_rows(run, std::move(y)));
   if (normed) kept.dy = project_out_backward(run, kept.dy, std::move(normed));
   run.weights.release(run.spec.num_layers);
 }
 
-void head_backward(Run& run, const MicroBatch& batch, Carry& carry, HeadKept& kept) {
-  const ModelSpec& spec = run.spec;
-  const Grads::Target weight = run.grads.target(spec.num_layers, Role::final_norm_weight);
-  const Grads::Target bias = run.grads.target(spec.num_layers, Role::final_norm_bias);
-  const bool branch_here = run.place.num_layers > 0;
-  const Grads::Target branch_bias =
-      branch_here ? run.grads.target(spec.num_layers - 1, Role::fc2_bias) : Grads::Target();
-  PoolTensor dresidual =
-      run.pool.take("gradient of residual stream", run.model_dtype,
-                    {run.stream_length(), run.micro_batch_size, spec.hidden_size});
-  const Dropout dropout = branch_here ? last_branch_dropout(run, batch) : Dropout();
-  const bool dropped = dropout.p > 0;
-  run.ops.run(
-      ops::ResidualNormBackward{.norm = spec.norm,
-                                .dresidual = dresidual,
-                                .dbranch = dropped ? kept.dy.get() : Tensor(),
-                                .dweight = weight.tensor,
-                                .dbias = bias.tensor,
-                                .dbranch_bias = branch_bias.tensor,
-                                .dy = kept.dy,
-                                .dresidual_out = {},
-                                .x = kept.x,
-                                .mean = kept.mean,
-                                .rstd = kept.rstd,
-                                .weight = run.weights.get(spec.num_layers, Role::final_norm_weight),
-                                .accumulate = weight.accumulate,
-                                .dropout = dropout});
+void head_backward(const Pass& pass, const Place& place, Carry& carry, HeadKept& kept) {
+  const int64_t layers = pass.run.spec.num_layers;
+  const Layer l(pass, layers);
+  Grads& grads = pass.run.grads;
+  const bool branch_here = place.num_layers > 0;
+  PoolTensor dresidual;
+  norm_backward(l,
+                {kFinalNorm, kept.x, kept.mean, kept.rstd,
+                 branch_here ? l.dropout(DropoutKind::mlp_output, layers - 1) : Dropout(),
+                 branch_here ? grads.target(layers - 1, Role::fc2_bias) : Grads::Target()},
+                dresidual, kept.dy);
   carry = {.residual = std::move(dresidual),
-           .branch = dropped ? std::move(kept.dy) : PoolTensor(),
-           .branch_bias = {},
+           .branch = std::move(kept.dy),
            .branch_bias_done = branch_here};
   kept = {};
-  run.grads.layer_done(spec.num_layers);
+  grads.layer_done(layers);
   // A copy of tied embeddings that no lookup adds to is done with the head.
-  if (spec.tied_embeddings && !run.place.has_embedding) run.grads.layer_done(-1);
+  if (l.spec().tied_embeddings && !place.has_embedding) grads.layer_done(-1);
 }
 
-void head_evaluate(Run& run, const MicroBatch& batch, Carry& carry) {
+void head_evaluate(const Pass& pass, Carry& carry) {
+  const Run& run = pass.run;
   HeadKept kept;
-  PoolTensor y = final_norm(run, batch, carry, kept);
+  PoolTensor y = final_norm(pass, carry, kept);
   if (run.spec.projects_embeddings()) y = project_out(run, y);
-  walk(run, batch, arrived(run, gather_rows(run, y)), false);
+  chunked_loss(pass, arrived(run, gather_rows(run, y)), false);
 }
 
 }  // namespace trainer

@@ -1,5 +1,6 @@
-// Layer: one block's view of the run, for block.cc and block_backward.cc: shapes held here,
-// weights, gradients, dropout. Not here: operations. May include: model/run.h.
+// Layer: one block's view of a pass (or the head's, which counts as the layer after the last):
+// shapes held here, weights, gradients, dropout, norms. Not here: attention and MLP (block.cc,
+// block_backward.cc). May include: model/block.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -11,9 +12,11 @@ namespace trainer {
 /// See the room card. "stream": rows of the residual stream held here (S/tp with sequence
 /// parallelism); "rows": all S rows, as linears and attention see them.
 struct Layer {
-  Run& run;
+  const Pass& pass;
+  const Run& run;
   int64_t layer;
-  const MicroBatch& batch;
+
+  Layer(const Pass& of, int64_t number) : pass(of), run(of.run), layer(number) {}
 
   ops::Ops& ops() const { return run.ops; }
   const ModelSpec& spec() const { return run.spec; }
@@ -48,20 +51,22 @@ struct Layer {
   }
   bool gated() const { return spec().gated(); }
   bool has_input_norm() const { return spec().has_input_norm(layer); }
-  float hidden_dropout() const { return run.training ? spec().hidden_dropout : 0.0f; }
+  float hidden_dropout() const { return pass.training ? spec().hidden_dropout : 0.0f; }
   /// Residual additions happen in the linears' epilogues.
   bool fused() const { return hidden_dropout() == 0 && run.fuse_residual && !tensor_parallel(); }
 
   ops::Dropout dropout(ops::DropoutKind kind, int64_t of_layer) const {
     const bool attention = kind == ops::DropoutKind::attention_probabilities;
-    const float p = attention ? (run.training ? spec().attention_dropout : 0.0f) : hidden_dropout();
+    const bool all_rows = attention || kind == ops::DropoutKind::embedding;
+    const float p =
+        attention ? (pass.training ? spec().attention_dropout : 0.0f) : hidden_dropout();
     return {.p = p,
             .seed = run.seed,
             .site = ops::dropout_site(of_layer, kind),
-            .first_position = attention ? 0 : run.first_position(),
-            .first_sample = batch.first_sample,
-            .first_head = attention ? heads() * run.place.tensor_rank : 0,
-            .state = run.state};
+            .first_position = all_rows ? 0 : run.first_position(),
+            .first_sample = pass.batch.first_sample,
+            .first_head = attention ? heads() * run.tensor_rank() : 0,
+            .state = pass.state};
   }
   ops::AttentionShape attention_shape() const {
     return {.num_attention_heads = heads(),
@@ -82,7 +87,7 @@ struct Layer {
   void rotate(const Tensor& qkv, bool inverse) const {
     if (spec().rotary_dim() == 0) return;
     ops().run(ops::Rotary{.qkv = qkv,
-                          .positions = batch.positions,
+                          .positions = pass.batch.positions,
                           .cosine = run.cosine,
                           .sine = run.sine,
                           .num_attention_heads = heads(),
@@ -91,11 +96,46 @@ struct Layer {
   }
 };
 
-/// y = norm(x) once more, or for the first time when x has no branch to add.
-void norm_alone(const Layer& l, const Tensor& x, Role weight, Role bias, PoolTensor& y,
-                PoolTensor& mean, PoolTensor& rstd);
-/// k.y1 from k.x1.
-void input_norm_alone(const Layer& l, BlockKept& k);
+/// A norm's parameters.
+struct NormRoles {
+  Role weight, bias;
+};
+inline constexpr NormRoles kInputNorm{Role::input_norm_weight, Role::input_norm_bias};
+inline constexpr NormRoles kMlpNorm{Role::mlp_norm_weight, Role::mlp_norm_bias};
+inline constexpr NormRoles kFinalNorm{Role::final_norm_weight, Role::final_norm_bias};
+
+/// What a norm reads: residual; with a branch residual + dropout(branch + branch_bias), which goes
+/// into `sum`.
+struct NormInput {
+  Tensor residual;
+  Tensor sum = {}, branch = {}, branch_bias = {};
+  ops::Dropout dropout = {};
+};
+/// What it leaves; memory is taken for what is empty.
+struct NormOutput {
+  PoolTensor &y, &mean, &rstd;
+};
+void norm_forward(const Layer& l, NormRoles roles, const NormInput& in, const NormOutput& out);
+/// The same of what `carry` holds, which goes into x. Empties carry. Where x is there already it is
+/// normed once more.
+void norm_carry(const Layer& l, NormRoles roles, Carry& carry, PoolTensor& x,
+                const NormOutput& out);
+
+/// A norm as its backward sees it.
+struct NormKept {
+  NormRoles roles;
+  const Tensor &x, &mean, &rstd;
+  /// Of the branch that was added before this norm: its dropout, and where its linear's bias
+  /// gradient goes.
+  ops::Dropout branch_dropout = {};
+  Grads::Target branch_bias = {};
+};
+/// From the gradient of a norm's output, dy, to that of its input in `dresidual`, which held that
+/// of the residual: what goes past the norm, or with post_norm another part of dy; empty where
+/// nothing does. In place unless a later product reads what it held. With dropout on the branch
+/// that was added before this norm, dy becomes that branch's gradient; else it is released.
+void norm_backward(const Layer& l, const NormKept& n, PoolTensor& dresidual, PoolTensor& dy);
+
 /// k.qkv from k.raw_qkv: q and k heads normed and rotated; for the first time, or once more.
 void norm_heads(const Layer& l, BlockKept& k);
 

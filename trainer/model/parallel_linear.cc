@@ -20,24 +20,21 @@ void product(const Layer& l, const Tensor& y, const Tensor& a, const Tensor& a_s
                               .b = columns ? weight.columns.get() : weight.rows.get(),
                               .a_scale = a_scale,
                               .b_scale = weight.scale,
-                              .bias = {},
-                              .addend = {},
                               .fast_sums = kFastSums});
 }
 
-void fp8_weight_product(Run& run, const LaterWeights::Product& p, const Tensor& dweight,
+void fp8_weight_product(const Run& run, const LaterWeights::Product& p, const Tensor& dweight,
                         bool accumulate) {
   run.ops.run(ops::Fp8Product{.y = dweight,
                               .a = p.dy,
                               .b = p.x,
                               .a_scale = p.dy_scale,
                               .b_scale = p.x_scale,
-                              .bias = {},
                               .addend = accumulate ? dweight : Tensor(),
                               .fast_sums = kFastWeightSums});
 }
 
-void weight_product(Run& run, LaterWeights::Product p, const Tensor& x) {
+void weight_product(const Run& run, LaterWeights::Product p, const Tensor& x) {
   const Grads::Target w = run.grads.target(p.layer, p.weight);
   const Grads::Target b = p.bias == p.weight ? Grads::Target() : run.grads.target(p.layer, p.bias);
   if (!ops::is_fp8(p.dy.dtype)) {
@@ -56,17 +53,15 @@ void weight_product(Run& run, LaterWeights::Product p, const Tensor& x) {
 /// The product now, from the rows of x that `gathering` brings, or later.
 void weight_gradient(const Layer& l, const LaterWeights::Product& product,
                      PendingTensor gathering) {
-  if (l.run.later != nullptr) {
-    l.run.later->products.push_back(product);
+  if (l.pass.later != nullptr) {
+    l.pass.later->products.push_back(product);
     return;
   }
   const PoolTensor x = arrived(l.run, std::move(gathering));
   weight_product(l.run, product, x);
 }
 
-PendingTensor here(const Tensor& x) {
-  return {.tensor = PoolTensor::borrow(x), .source = {}, .done = {}};
-}
+PendingTensor here(const Tensor& x) { return {.tensor = PoolTensor::borrow(x)}; }
 
 /// A row-parallel linear's bias on its own: it is whole on each rank, and its gradient comes from
 /// the rows of the residual stream.
@@ -74,7 +69,7 @@ void stream_bias_gradient(const Layer& l, Role bias, const Tensor& dstream) {
   const Grads::Target b = l.grad(bias);
   if (!b.tensor) return;
   l.ops().run(ops::LinearBackwardWeight{
-      .dweight = {}, .dbias = b.tensor, .dy = dstream, .x = {}, .accumulate = b.accumulate});
+      .dweight = {}, .dbias = b.tensor, .dy = dstream, .accumulate = b.accumulate});
 }
 
 PoolTensor input_gradient(const Layer& l, Role weight, const Tensor& dy,
@@ -87,8 +82,7 @@ PoolTensor input_gradient(const Layer& l, Role weight, const Tensor& dy,
                                        .pre_activation = want.pre_activation,
                                        .activation = want.activation,
                                        .dbias = want.dbias.tensor,
-                                       .accumulate_bias = want.dbias.accumulate,
-                                       .addend = {}});
+                                       .accumulate_bias = want.dbias.accumulate});
   return dx;
 }
 
@@ -163,7 +157,7 @@ void fp8_weight_gradient(const Layer& l, LinearRoles roles, Quantized dy, const 
 }  // namespace
 
 LinearInput input_of(const Layer& l, BlockKept& k, Linear linear) {
-  Quantized* kept = l.run.training ? &k.quantized_of(linear) : nullptr;
+  Quantized* kept = l.pass.training ? &k.quantized_of(linear) : nullptr;
   switch (linear) {
     case Linear::qkv:
       return {.values = k.y1, .kept = kept};
@@ -190,7 +184,6 @@ void column_parallel_forward(const Layer& l, LinearRoles roles, const ColumnPara
                                  .x = x,
                                  .weight = l.weight(roles.weight),
                                  .bias = l.weight(roles.bias),
-                                 .addend = {},
                                  .activation = a.activation});
 }
 
@@ -209,7 +202,7 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
     return arrived(l.run, std::move(dx));
   }
   // A product that is made later gathers later.
-  PendingTensor rows = l.run.later != nullptr ? here(x) : gather_rows(l.run, x);
+  PendingTensor rows = l.pass.later != nullptr ? here(x) : gather_rows(l.run, x);
   PoolTensor own =
       l.fp8()
           ? fp8_input_gradient(
@@ -236,7 +229,6 @@ void row_parallel_forward(const Layer& l, LinearRoles roles, const Tensor& parti
     return fp8_forward(l, roles, partial, x, bias, addend,
                        x.kept != nullptr && l.fp8_weight_gradients());
   l.ops().run(ops::LinearForward{.y = partial,
-                                 .pre_activation = {},
                                  .x = x.values,
                                  .weight = l.weight(roles.weight),
                                  .bias = bias,
@@ -271,11 +263,11 @@ PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient
 }
 
 void release_after_products(const Layer& l, PoolTensor tensor) {
-  if (l.run.later != nullptr && tensor && !tensor.borrowed())
-    l.run.later->owned.push_back(std::move(tensor));
+  if (l.pass.later != nullptr && tensor && !tensor.borrowed())
+    l.pass.later->owned.push_back(std::move(tensor));
 }
 
-void compute_later(Run& run, LaterWeights& later) {
+void compute_later(const Run& run, LaterWeights& later) {
   for (const LaterWeights::Product& product : later.products) {
     const PoolTensor x =
         arrived(run, product.column ? gather_rows(run, product.x) : here(product.x));

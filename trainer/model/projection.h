@@ -13,14 +13,13 @@
 namespace trainer {
 
 /// x = dropout(words project_in^T + positions), (S/tp or S, B, H). kept.words: what was projected.
-PoolTensor projected_embedding_forward(Run& run, const MicroBatch& batch, EmbeddingKept& kept);
+PoolTensor projected_embedding_forward(const Pass& pass, EmbeddingKept& kept);
 /// Adds into the gradients of both tables and of project_in; releases `kept`.
-void projected_embedding_backward(Run& run, const MicroBatch& batch, PoolTensor dx,
-                                  EmbeddingKept& kept);
+void projected_embedding_backward(const Pass& pass, PoolTensor dx, EmbeddingKept& kept);
 
 /// z (S/tp or S, B, E) = y project_out^T.
-PoolTensor project_out(Run& run, const Tensor& y);
+PoolTensor project_out(const Run& run, const Tensor& y);
 /// The gradient of y (S/tp or S, B, H), in its memory; adds project_out's gradient.
-PoolTensor project_out_backward(Run& run, const Tensor& dz, PoolTensor y);
+PoolTensor project_out_backward(const Run& run, const Tensor& dz, PoolTensor y);
 
 }  // namespace trainer

@@ -1,5 +1,6 @@
-// Run: what every part of a model needs to compute: the device, memory, weights, gradients, and
-// settings. Not here: computing (block.h, head.h, stage.h). May include: ops/, comm/comm.h,
+// Run: what every part of a model needs to compute: the device, memory, weights, gradients and
+// settings, the same from the first step to the last. Pass: what changes from one micro-batch to
+// the next. Not here: computing (block.h, head.h, stage.h). May include: ops/, comm/comm.h,
 // parallel/.
 //
 // SPDX-License-Identifier: MIT
@@ -58,40 +59,46 @@ struct LaterWeights {
   std::vector<int64_t> layers;  ///< Done when the products are.
 };
 
-/// One rank's context. Holds references only; the Engine owns.
+/// One rank's context. Holds references only; the engine owns.
 struct Run {
   const ModelSpec& spec;
-  Place place;  ///< Of the model chunk at work.
   ops::Ops& ops;
   ops::Pool& pool;
   Weights& weights;
   Grads& grads;
   comm::Comm& tp;
-  Tensor state;         ///< StepState.
+  Fp8* fp8 = nullptr;   ///< Null: no layer computes in FP8.
   Tensor cosine, sine;  ///< Rotary tables; empty without rotary.
   DType model_dtype = DType::f32;
   int64_t seq_length = 0;
   int64_t micro_batch_size = 0;
-  int64_t head_rows = 0;
-  int64_t num_microbatches = 1;
+  int64_t head_rows = 0;  ///< Rows of logits held at once.
   Recompute recompute;
   uint32_t seed = 0;
   bool fuse_residual = true;
   bool per_token_loss = false;  ///< MicroBatch::loss_mask is the rows' weights as it stands.
-  bool training = true;         ///< Dropout is on.
   /// The residual stream and the norms hold this rank's share of S alone.
   bool sequence_parallel = false;
-  Fp8* fp8 = nullptr;             ///< Null: no layer computes in FP8.
-  LaterWeights* later = nullptr;  ///< Where backward puts weight gradients; null: computes them.
 
-  int64_t tensor_size() const noexcept { return place.tensor_size; }
+  int tensor_rank() const noexcept { return tp.rank(); }
+  int tensor_size() const noexcept { return tp.size(); }
   /// Rows of the residual stream held here, and the whole sequence's position of the first.
   int64_t stream_length() const noexcept {
-    return sequence_parallel ? seq_length / place.tensor_size : seq_length;
+    return sequence_parallel ? seq_length / tensor_size() : seq_length;
   }
   int64_t first_position() const noexcept {
-    return sequence_parallel ? stream_length() * place.tensor_rank : 0;
+    return sequence_parallel ? stream_length() * tensor_rank() : 0;
   }
+};
+
+/// One micro-batch's way through a model chunk, in a step or in an evaluation.
+struct Pass {
+  const Run& run;
+  MicroBatch batch;
+  Tensor state;                   ///< StepState: of the steps, or of the evaluations.
+  int64_t num_microbatches = 1;   ///< That share the loss.
+  bool training = true;           ///< Dropout is on, and a backward follows.
+  LaterWeights* later = nullptr;  ///< Where backward puts weight gradients; null: computes them.
 };
 
 }  // namespace trainer

@@ -22,20 +22,20 @@ namespace trainer {
 class Stage {
  public:
   /// The chunk that `place` says. `max_microbatches` bounds MicroBatch::index.
-  Stage(Run& run, const Place& place, int64_t max_microbatches);
+  Stage(const Recompute& recompute, const Place& place, int64_t max_microbatches);
 
-  /// Forward of `batch` from the chunk before (empty where the embeddings are here); empty where
-  /// the head is here: then the loss is added to run.state, and the head's backward has run too
+  /// Forward of pass.batch from the chunk before (empty where the embeddings are here); empty where
+  /// the head is here: then the loss is added to pass.state, and the head's backward has run too
   /// (the logits are never kept), so the gradients of the output layer are done.
-  PoolTensor forward(const MicroBatch& batch, PoolTensor input);
-  /// Backward of `batch` from the gradient of forward's result (empty with the head) to that of its
-  /// input (empty with the embeddings): all gradients are added, all kept memory is released.
-  PoolTensor backward(const MicroBatch& batch, PoolTensor doutput);
+  PoolTensor forward(const Pass& pass, PoolTensor input);
+  /// Backward of pass.batch from the gradient of forward's result (empty with the head) to that of
+  /// its input (empty with the embeddings): all gradients are added, all kept memory is released.
+  PoolTensor backward(const Pass& pass, PoolTensor doutput);
   /// The same in two halves: all but the weights of the layers' linears, then those.
-  PoolTensor backward_input(const MicroBatch& batch, PoolTensor doutput);
-  void backward_weight(const MicroBatch& batch);
-  /// Forward keeping nothing. run.training decides about dropout.
-  PoolTensor evaluate(const MicroBatch& batch, PoolTensor input);
+  PoolTensor backward_input(const Pass& pass, PoolTensor doutput);
+  void backward_weight(const Pass& pass);
+  /// Forward keeping nothing. pass.training decides about dropout.
+  PoolTensor evaluate(const Pass& pass, PoolTensor input);
 
  private:
   /// Layers that are kept or computed again together.
@@ -49,13 +49,14 @@ class Stage {
     HeadKept head;
     LaterWeights later;
   };
-  Carry begin(const MicroBatch& batch, PoolTensor input, EmbeddingKept& kept);
-  PoolTensor end(const MicroBatch& batch, Carry& carry);
-  Carry begin_backward(const MicroBatch& batch, PoolTensor doutput);
-  void recompute(const Segment& segment, const MicroBatch& batch, std::vector<BlockKept>& blocks);
+  Carry begin(const Pass& pass, PoolTensor input, EmbeddingKept& kept);
+  PoolTensor end(const Pass& pass, Carry& carry);
+  Carry begin_backward(const Pass& pass, PoolTensor doutput);
+  void recompute(const Segment& segment, const Pass& pass, std::vector<BlockKept>& blocks);
+  Kept& kept_of(const Pass& pass) { return kept_.at(static_cast<size_t>(pass.batch.index)); }
 
-  Run& run_;
   Place place_;
+  Keep keep_;  ///< Of layers that are not computed again.
   std::vector<Segment> segments_;
   std::vector<Kept> kept_;
 };

@@ -7,18 +7,18 @@
 
 namespace trainer {
 
-PendingTensor gather_rows(Run& run, const Tensor& x) {
-  if (!run.sequence_parallel) return {.tensor = PoolTensor::borrow(x), .source = {}, .done = {}};
+PendingTensor gather_rows(const Run& run, const Tensor& x) {
+  if (!run.sequence_parallel) return {.tensor = PoolTensor::borrow(x)};
   PoolTensor whole =
       run.pool.take("rows of all tensor ranks", x.dtype, {run.seq_length, x.shape[1], x.shape[2]});
   run.tp.follow(run.ops.mark());
   run.tp.all_gather(whole, x);
-  return {.tensor = std::move(whole), .source = {}, .done = run.tp.mark(), .pending = true};
+  return {.tensor = std::move(whole), .done = run.tp.mark(), .pending = true};
 }
 
-PendingTensor sum_rows(Run& run, PoolTensor partial) {
-  if (run.tensor_size() == 1) return {.tensor = std::move(partial), .source = {}, .done = {}};
-  PendingTensor sum{.tensor = {}, .source = {}, .done = {}, .pending = true};
+PendingTensor sum_rows(const Run& run, PoolTensor partial) {
+  if (run.tensor_size() == 1) return {.tensor = std::move(partial)};
+  PendingTensor sum{.pending = true};
   if (run.sequence_parallel)
     sum.tensor = run.pool.take("sum over tensor ranks", partial->dtype,
                                {run.stream_length(), partial->shape[1], partial->shape[2]});
@@ -34,7 +34,7 @@ PendingTensor sum_rows(Run& run, PoolTensor partial) {
   return sum;
 }
 
-PoolTensor arrived(Run& run, PendingTensor pending) {
+PoolTensor arrived(const Run& run, PendingTensor pending) {
   if (pending.pending) run.ops.follow(pending.done);
   return std::move(pending.tensor);
 }

@@ -23,11 +23,11 @@ struct PendingTensor {
 
 /// All ranks' rows of x (S/tp, B, H); without sequence parallelism x itself, borrowed.
 /// Done: queued on run.tp; x must stay until arrived().
-PendingTensor gather_rows(Run& run, const Tensor& x);
+PendingTensor gather_rows(const Run& run, const Tensor& x);
 /// The sum over ranks of `partial` (S, B, H): with sequence parallelism this rank's rows of it,
 /// without it in place.
-PendingTensor sum_rows(Run& run, PoolTensor partial);
+PendingTensor sum_rows(const Run& run, PoolTensor partial);
 /// Makes compute wait for it.
-PoolTensor arrived(Run& run, PendingTensor pending);
+PoolTensor arrived(const Run& run, PendingTensor pending);
 
 }  // namespace trainer

@@ -89,9 +89,7 @@ class Orthogonaliser {
  private:
   void sum_over_tensor_ranks(const Tensor& tensor) {
     if (!across_ || duplicated_) return;
-    u_.tensor.follow(u_.ops.mark());
-    u_.tensor.all_reduce(tensor, comm::Reduce::sum);
-    u_.ops.follow(u_.tensor.mark());
+    await_collectives(u_.ops, u_.tensor, [&] { u_.tensor.all_reduce(tensor, comm::Reduce::sum); });
   }
 
   /// The matrix, fp32; of all tensor-parallel ranks where each does the whole.
@@ -109,9 +107,7 @@ class Orthogonaliser {
     if (!duplicated_) return own;
     ops::PoolTensor all =
         u_.pool.take("matrix to orthogonalise", DType::f32, {first * u_.tensor.size(), second});
-    u_.tensor.follow(u_.ops.mark());
-    u_.tensor.all_gather(all, own);
-    u_.ops.follow(u_.tensor.mark());
+    await_collectives(u_.ops, u_.tensor, [&] { u_.tensor.all_gather(all, own); });
     return all;
   }
 
@@ -197,8 +193,8 @@ void update_matrices(const Update& u, int bucket) {
                               .grad = u.part(flats.grad, bucket),
                               .state = u.state,
                               .beta = u.options.muon.momentum});
-  for (const int i : u.layout.buckets()[static_cast<size_t>(bucket)].slots) {
-    const Slot& slot = u.layout.slots()[static_cast<size_t>(i)];
+  for (const int i : u.layout.bucket(bucket).slots) {
+    const Slot& slot = u.layout.slot(i);
     const Tensor main = matrix_of(u, flats.main, slot);
     if (!main) continue;
     Orthogonaliser matrix(u, slot);

@@ -42,12 +42,6 @@ void take_loss(ops::Ops& ops, const Topology& t, const Tensor& state, const Tens
         .dst = part, .a = loss_of(state), .alpha = 1.0f / static_cast<float>(t.data_size)});
 }
 
-void sum_over(ops::Ops& ops, comm::Comm& comm, const Tensor& sums) {
-  comm.follow(ops.mark());
-  comm.all_reduce(sums, comm::Reduce::sum);
-  ops.follow(comm.mark());
-}
-
 }  // namespace
 
 std::span<const StateSpec> optimizer_states(OptimizerKind kind) noexcept {
@@ -69,10 +63,9 @@ Matrices matrices_for(OptimizerKind kind, int zero_stage) noexcept {
 std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& grad,
                                   const Topology& topology) {
   std::vector<Tensor> parts;
-  for (size_t b = 0; b < layout.buckets().size(); ++b) {
-    const Bucket& bucket = layout.buckets()[b];
+  for (const Bucket& bucket : layout.buckets()) {
     std::vector<const Slot*> slots;
-    for (const int i : bucket.slots) slots.push_back(&layout.slots()[static_cast<size_t>(i)]);
+    for (const int i : bucket.slots) slots.push_back(&layout.slot(i));
     std::sort(slots.begin(), slots.end(),
               [](const Slot* x, const Slot* y) { return x->offset < y->offset; });
     for (const Slot* slot : slots) {
@@ -117,16 +110,15 @@ void judge(ops::Ops& ops, const Groups& groups, const std::vector<Tensor>& count
 void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const Tensor& sums) {
   if (groups.world->size() == 1) return;
   take_loss(ops, groups.topology, state, sums);
-  sum_over(ops, *groups.world, sums);
+  await_collectives(ops, *groups.world, [&] { groups.world->all_reduce(sums, comm::Reduce::sum); });
   ops.run(ops::Copy{.dst = loss_of(state), .src = sums.slice(1, 1)});
 }
 
 void update(const Update& u) {
   const OptimizerOptions& options = u.options;
   u.ops.run(ops::AdamCorrections{.state = u.state, .beta1 = options.beta1, .beta2 = options.beta2});
-  for (size_t b = 0; b < u.layout.buckets().size(); ++b) {
-    const Bucket& bucket = u.layout.buckets()[b];
-    const int at = static_cast<int>(b);
+  for (int at = 0; at < u.layout.num_buckets(); ++at) {
+    const Bucket& bucket = u.layout.bucket(at);
     if (bucket.matrices) {
       update_matrices(u, at);
       continue;

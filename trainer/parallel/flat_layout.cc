@@ -171,7 +171,7 @@ std::span<const int> FlatLayout::buckets_of(int64_t layer) const noexcept {
 }
 
 Range FlatLayout::in_share(const Slot& slot, const Share& share) const noexcept {
-  const Bucket& bucket = buckets_[static_cast<size_t>(slot.bucket)];
+  const Bucket& bucket = this->bucket(slot.bucket);
   const int64_t part = bucket.elements / share.size;
   const int64_t begin = bucket.begin + share.rank * part - slot.offset;
   const int64_t first = std::clamp<int64_t>(begin, 0, slot.param.elements());

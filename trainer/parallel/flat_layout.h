@@ -75,6 +75,9 @@ class FlatLayout {
 
   const std::vector<Slot>& slots() const noexcept { return slots_; }
   const std::vector<Bucket>& buckets() const noexcept { return buckets_; }
+  const Slot& slot(int i) const noexcept { return slots_[static_cast<size_t>(i)]; }
+  const Bucket& bucket(int i) const noexcept { return buckets_[static_cast<size_t>(i)]; }
+  int num_buckets() const noexcept { return static_cast<int>(buckets_.size()); }
   int64_t elements() const noexcept { return elements_; }
   /// Index into slots(), or -1 if there is no such parameter here.
   int find(int64_t layer, Role role) const noexcept;

@@ -29,25 +29,25 @@ Tensor FlatMemory::bucket(int bucket) const {
   const size_t at = static_cast<size_t>(bucket);
   if (!whole_[at])
     throw ShapeError("flat memory: bucket " + std::to_string(bucket) + " is a share here");
-  return memory_.slice(begin_[at], layout_->buckets()[at].elements);
+  return memory_.slice(begin_[at], layout_->bucket(bucket).elements);
 }
 
 Tensor FlatMemory::share(int bucket) const {
   const size_t at = static_cast<size_t>(bucket);
   if (!holds(bucket))
     throw ShapeError("flat memory: nothing of bucket " + std::to_string(bucket) + " is here");
-  const int64_t part = layout_->buckets()[at].elements / share_.size;
+  const int64_t part = layout_->bucket(bucket).elements / share_.size;
   return memory_.slice(begin_[at] + (whole_[at] ? share_.rank * part : 0), part);
 }
 
 Tensor FlatMemory::whole(const Slot& slot) const {
-  return slot.in(bucket(slot.bucket), layout_->buckets()[static_cast<size_t>(slot.bucket)].begin);
+  return slot.in(bucket(slot.bucket), layout_->bucket(slot.bucket).begin);
 }
 
 Tensor FlatMemory::range(const Slot& slot) const {
   const Range range = layout_->in_share(slot, share_);
   if (range.count == 0) return {};
-  const Bucket& bucket = layout_->buckets()[static_cast<size_t>(slot.bucket)];
+  const Bucket& bucket = layout_->bucket(slot.bucket);
   const int64_t begin = bucket.begin + share_.rank * (bucket.elements / share_.size);
   return share(slot.bucket).slice(slot.offset + range.first - begin, range.count);
 }

@@ -18,28 +18,28 @@ Grads::Grads(const FlatLayout& layout, const FlatMemory& grad, ops::Ops& ops, co
       pool_(pool),
       options_(options),
       written_(layout.slots().size(), false),
-      done_(layout.buckets().size(), 0),
-      left_(layout.buckets().size(), false),
-      buffers_(layout.buckets().size()),
-      arrived_(layout.buckets().size(), false) {}
+      progress_(layout.buckets().size()) {}
 
 void Grads::begin_step(int64_t num_microbatches) {
   num_microbatches_ = num_microbatches;
   written_.assign(written_.size(), false);
-  done_.assign(done_.size(), 0);
-  left_.assign(left_.size(), false);
-  arrived_.assign(arrived_.size(), false);
+  for (Progress& progress : progress_) progress = {};
+}
+
+/// This rank's part of a whole bucket.
+Tensor Grads::share_of(const Tensor& whole) const {
+  const int64_t part = whole.elements() / data_.size();
+  return whole.slice(data_.rank() * part, part);
 }
 
 /// The whole bucket of a layer whose gradients are kept in shares, in this micro-batch's memory.
 const Tensor& Grads::buffer(int bucket) {
-  ops::PoolTensor& memory = buffers_[static_cast<size_t>(bucket)];
+  ops::PoolTensor& memory = progress_of(bucket).buffer;
   if (memory) return memory;
-  const Bucket& b = layout_.buckets()[static_cast<size_t>(bucket)];
   // This memory is written by one micro-batch, once for each parameter: nothing accumulates.
   const DType dtype =
       options_.reduce_dtype == options_.model_dtype ? options_.model_dtype : options_.grad_dtype;
-  memory = pool_.take("gradients of a layer", dtype, {b.elements});
+  memory = pool_.take("gradients of a layer", dtype, {layout_.bucket(bucket).elements});
   // Some operations share one accumulate flag among parameters of two buckets, so a new bucket must
   // be zeroed. Padding and unwritten gradients are then reduced as zeros, too.
   ops_.run(ops::Fill{.dst = memory, .value = 0});
@@ -49,17 +49,16 @@ const Tensor& Grads::buffer(int bucket) {
 Grads::Target Grads::target(int64_t layer, Role role) {
   const int i = layout_.find(layer, role);
   if (i < 0) return {};
-  const Slot& slot = layout_.slots()[static_cast<size_t>(i)];
+  const Slot& slot = layout_.slot(i);
   const bool accumulate = written_[static_cast<size_t>(i)];
   written_[static_cast<size_t>(i)] = true;
   if (!passes(slot.bucket)) return {grad_.whole(slot), accumulate};
-  const int64_t begin = layout_.buckets()[static_cast<size_t>(slot.bucket)].begin;
-  return {slot.in(buffer(slot.bucket), begin), accumulate};
+  return {slot.in(buffer(slot.bucket), layout_.bucket(slot.bucket).begin), accumulate};
 }
 
 Tensor Grads::whole(int64_t layer, Role role) const {
   const int i = layout_.find(layer, role);
-  return i < 0 ? Tensor() : grad_.whole(layout_.slots()[static_cast<size_t>(i)]);
+  return i < 0 ? Tensor() : grad_.whole(layout_.slot(i));
 }
 
 void Grads::layer_done(int64_t layer) {
@@ -68,21 +67,19 @@ void Grads::layer_done(int64_t layer) {
   // A bucket of the previous layer has had the time of one layer for its communication.
   if (std::any_of(buckets.begin(), buckets.end(), [&](int b) { return passes(b); })) settle(0);
   for (const int bucket : buckets) {
-    const size_t at = static_cast<size_t>(bucket);
-    ++done_[at];
-    const bool done = done_[at] == num_microbatches_ * layout_.buckets()[at].layers;
+    const int64_t all = num_microbatches_ * layout_.bucket(bucket).layers;
+    const bool done = ++progress_of(bucket).layers_done == all;
     const bool held = options_.hold_embedding && layer == -1;
     if (passes(bucket) || (options_.overlap && done && !held)) leave(bucket);
   }
 }
 
 void Grads::leave(int bucket) {
-  const size_t at = static_cast<size_t>(bucket);
-  Leaving leaving{.bucket = bucket, .buffer = {}, .cast = {}, .done = {}};
+  Progress& progress = progress_of(bucket);
+  Leaving leaving{.bucket = bucket};
   if (passes(bucket)) {
-    leaving.buffer = std::move(buffers_[at]);
-    const Bucket& b = layout_.buckets()[at];
-    for (const int i : b.slots) written_[static_cast<size_t>(i)] = false;
+    leaving.buffer = std::move(progress.buffer);
+    for (const int i : layout_.bucket(bucket).slots) written_[static_cast<size_t>(i)] = false;
   }
   Tensor whole = leaving.buffer ? leaving.buffer.get() : grad_.bucket(bucket);
   if (whole.dtype != options_.reduce_dtype) {
@@ -93,13 +90,12 @@ void Grads::leave(int bucket) {
   }
   data_.follow(ops_.mark());
   if (options_.in_shares) {
-    const int64_t part = whole.elements() / data_.size();
-    data_.reduce_scatter(whole.slice(data_.rank() * part, part), whole, comm::Reduce::mean);
+    data_.reduce_scatter(share_of(whole), whole, comm::Reduce::mean);
   } else {
     data_.all_reduce(whole, comm::Reduce::mean);
   }
   leaving.done = data_.mark();
-  left_[at] = true;
+  progress.left = true;
   leaving_.push_back(std::move(leaving));
 }
 
@@ -113,21 +109,15 @@ void Grads::settle(size_t may_remain) {
 
 void Grads::arrive(const Leaving& leaving) {
   ops_.follow(leaving.done);
-  const size_t at = static_cast<size_t>(leaving.bucket);
-  const auto share = [&](const Tensor& whole) {
-    const int64_t part = whole.elements() / data_.size();
-    return whole.slice(data_.rank() * part, part);
-  };
   const Tensor& reduced = leaving.cast ? leaving.cast : leaving.buffer;
   if (leaving.buffer) {
-    if (arrived_[at])
-      ops_.run(ops::Add{.dst = grad_.share(leaving.bucket), .a = share(reduced)});
+    if (std::exchange(progress_of(leaving.bucket).arrived, true))
+      ops_.run(ops::Add{.dst = grad_.share(leaving.bucket), .a = share_of(reduced)});
     else
-      ops_.run(ops::Copy{.dst = grad_.share(leaving.bucket), .src = share(reduced)});
-    arrived_[at] = true;
+      ops_.run(ops::Copy{.dst = grad_.share(leaving.bucket), .src = share_of(reduced)});
   } else if (leaving.cast) {
     if (options_.in_shares)
-      ops_.run(ops::Copy{.dst = grad_.share(leaving.bucket), .src = share(reduced)});
+      ops_.run(ops::Copy{.dst = grad_.share(leaving.bucket), .src = share_of(reduced)});
     else
       ops_.run(ops::Copy{.dst = grad_.bucket(leaving.bucket), .src = reduced});
   }
@@ -135,8 +125,8 @@ void Grads::arrive(const Leaving& leaving) {
 
 void Grads::finish() {
   if (data_.size() == 1) return;
-  for (size_t b = 0; b < left_.size(); ++b)
-    if (!left_[b]) leave(static_cast<int>(b));
+  for (int bucket = 0; bucket < layout_.num_buckets(); ++bucket)
+    if (!progress_of(bucket).left) leave(bucket);
   settle(0);
 }
 

@@ -62,7 +62,16 @@ class Grads {
     ops::PoolTensor cast;    ///< In reduce_dtype, if that differs.
     ops::Mark done;
   };
+  /// Of a bucket in this step.
+  struct Progress {
+    int64_t layers_done = 0;  ///< Times that one of its layers was done.
+    bool left = false;
+    bool arrived = false;    ///< The share has this step's gradients of a micro-batch.
+    ops::PoolTensor buffer;  ///< Of this micro-batch, where the bucket is not held whole.
+  };
+  Progress& progress_of(int bucket) { return progress_[static_cast<size_t>(bucket)]; }
   bool passes(int bucket) const noexcept { return !grad_.holds_whole(bucket); }
+  Tensor share_of(const Tensor& whole) const;
   const Tensor& buffer(int bucket);
   void leave(int bucket);
   void settle(size_t may_remain);
@@ -75,12 +84,8 @@ class Grads {
   ops::Pool& pool_;
   const GradsOptions options_;
   int64_t num_microbatches_ = 1;
-  std::vector<bool> written_;  ///< By slot.
-  // By bucket.
-  std::vector<int64_t> done_;
-  std::vector<bool> left_;
-  std::vector<ops::PoolTensor> buffers_;
-  std::vector<bool> arrived_;  ///< The share already has gradients of this step.
+  std::vector<bool> written_;       ///< By slot.
+  std::vector<Progress> progress_;  ///< By bucket.
   std::deque<Leaving> leaving_;
 };
 

@@ -1,5 +1,6 @@
 // Groups: this rank's place and its Comms. Not here: how ranks find each other (rendezvous/), the
-// arithmetic of places (topology.h). May include: comm/comm.h, parallel/topology.h.
+// arithmetic of places (topology.h). May include: comm/comm.h, ops/,
+// parallel/topology.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -10,6 +11,7 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/ops/ops.h"
 #include "trainer/parallel/topology.h"
 
 namespace trainer {
@@ -24,6 +26,16 @@ struct Groups {
   /// All ranks: for norms, the check of gradients, barriers.
   std::unique_ptr<comm::Comm> world;
 };
+
+/// Queues what `calls` calls on `comm` between what compute has queued so far and what it queues
+/// later. Nothing for a group of one.
+template <class Calls>
+void await_collectives(ops::Ops& ops, comm::Comm& comm, const Calls& calls) {
+  if (comm.size() == 1) return;
+  comm.follow(ops.mark());
+  calls();
+  ops.follow(comm.mark());
+}
 
 /// One rank alone.
 Groups solo_groups();

@@ -16,16 +16,15 @@ Weights::Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& op
       ops_(ops),
       data_(data),
       updated_in_shares_(updated_in_shares && data.size() > 1),
-      arrived_(layout.buckets().size()),
-      under_way_(layout.buckets().size(), false) {}
+      arrivals_(layout.buckets().size()) {}
 
+/// Of each buffer: the largest layer that does not stay whole; 0 where all do.
 int64_t Weights::buffer_elements() const noexcept {
   int64_t most = 0;
-  for (size_t b = 0; b < layout_.buckets().size(); ++b) {
-    if (model_.holds_whole(static_cast<int>(b))) continue;
+  for (int b = 0; b < layout_.num_buckets(); ++b) {
+    if (model_.holds_whole(b)) continue;
     int64_t layer = 0;
-    for (const int bucket : neighbours(static_cast<int>(b)))
-      layer += layout_.buckets()[static_cast<size_t>(bucket)].elements;
+    for (const int bucket : neighbours(b)) layer += layout_.bucket(bucket).elements;
     most = std::max(most, layer);
   }
   return most;
@@ -33,22 +32,28 @@ int64_t Weights::buffer_elements() const noexcept {
 
 /// All buckets of the layer whose first one is `bucket`. They are consecutive in the layout.
 std::span<const int> Weights::neighbours(int bucket) const noexcept {
-  return layout_.buckets_of(layout_.buckets()[static_cast<size_t>(bucket)].layer);
+  return layout_.buckets_of(layout_.bucket(bucket).layer);
 }
 
-void Weights::set_buffers(const std::array<Tensor, kBuffers>& buffers) {
-  for (size_t i = 0; i < buffers.size(); ++i) buffers_[i].memory = buffers[i];
+void Weights::cut_buffers(ops::Arena& arena) {
+  const int64_t elements = buffer_elements();
+  if (elements == 0) return;
+  for (Buffer& buffer : buffers_)
+    buffer.memory = arena.cut("gathered layers", model_.tensor().dtype, {elements});
+}
+
+void Weights::clear_buffers() {
+  for (const Buffer& buffer : buffers_)
+    if (buffer.memory) ops_.run(ops::Fill{.dst = buffer.memory, .value = 0});
 }
 
 void Weights::gather_whole() {
   if (!updated_in_shares_) return;
   data_.follow(ops_.mark());
-  for (size_t b = 0; b < layout_.buckets().size(); ++b) {
-    const int bucket = static_cast<int>(b);
+  for (int bucket = 0; bucket < layout_.num_buckets(); ++bucket) {
     if (!model_.holds_whole(bucket)) continue;
     data_.all_gather(model_.bucket(bucket), model_.share(bucket));
-    arrived_[b] = data_.mark();
-    under_way_[b] = true;
+    arrival_of(bucket) = {data_.mark(), true};
   }
 }
 
@@ -59,7 +64,7 @@ void Weights::gather_whole_now() {
 
 void Weights::begin_pass(int64_t kind) {
   for (Buffer& buffer : buffers_) buffer.bucket = -1;
-  if (buffer_elements() == 0) return;
+  if (!buffers_.front().memory) return;
   const auto [at, is_new] = orders_.try_emplace(kind);
   order_ = &at->second;
   noting_ = is_new;
@@ -69,11 +74,8 @@ void Weights::begin_pass(int64_t kind) {
 
 void Weights::end_pass() {
   bool waiting = false;
-  for (Buffer& buffer : buffers_) waiting |= std::exchange(buffer.under_way, false);
-  for (size_t b = 0; b < under_way_.size(); ++b) {
-    waiting = waiting || under_way_[b];
-    under_way_[b] = false;
-  }
+  for (Buffer& buffer : buffers_) waiting |= std::exchange(buffer.arrival.under_way, false);
+  for (Arrival& arrival : arrivals_) waiting |= std::exchange(arrival.under_way, false);
   if (waiting) ops_.follow(data_.mark());
 }
 
@@ -91,13 +93,12 @@ Weights::Buffer& Weights::fetch(int bucket) {
   if (free == buffers_.end()) throw ShapeError("weights: too many layers gathered at a time");
   data_.follow(ops_.mark());
   for (const int part : neighbours(bucket)) {
-    const int64_t elements = layout_.buckets()[static_cast<size_t>(part)].elements;
-    data_.all_gather(free->memory.slice(begin_of(part) - begin_of(bucket), elements),
+    const Bucket& b = layout_.bucket(part);
+    data_.all_gather(free->memory.slice(b.begin - layout_.bucket(bucket).begin, b.elements),
                      model_.share(part));
   }
   free->bucket = bucket;
-  free->arrived = data_.mark();
-  free->under_way = true;
+  free->arrival = {data_.mark(), true};
   return *free;
 }
 
@@ -121,13 +122,13 @@ void Weights::gather(int64_t layer) {
   const std::span<const int> buckets = layout_.buckets_of(layer);
   if (buckets.empty()) return;
   if (model_.holds_whole(buckets.front())) {
-    for (const int bucket : buckets) await(bucket);
+    for (const int bucket : buckets) await(arrival_of(bucket));
     return;
   }
   Buffer& buffer = fetch(buckets.front());
   buffer.in_use = true;
   fetch_next(buckets.front());
-  if (std::exchange(buffer.under_way, false)) ops_.follow(buffer.arrived);
+  await(buffer.arrival);
 }
 
 void Weights::release(int64_t layer) {
@@ -136,26 +137,23 @@ void Weights::release(int64_t layer) {
   if (Buffer* here = find(buckets.front())) here->in_use = false;
 }
 
-void Weights::await(int bucket) {
-  const size_t at = static_cast<size_t>(bucket);
-  if (!under_way_[at]) return;
-  under_way_[at] = false;
-  ops_.follow(arrived_[at]);
+void Weights::await(Arrival& arrival) {
+  if (std::exchange(arrival.under_way, false)) ops_.follow(arrival.mark);
 }
 
 Tensor Weights::get(int64_t layer, Role role) {
   const int i = layout_.find(layer, role);
   if (i < 0) return {};
-  const Slot& slot = layout_.slots()[static_cast<size_t>(i)];
+  const Slot& slot = layout_.slot(i);
   if (model_.holds_whole(slot.bucket)) {
-    await(slot.bucket);
+    await(arrival_of(slot.bucket));
     return model_.whole(slot);
   }
   const int first = layout_.buckets_of(layer).front();
   const Buffer* here = find(first);
   if (here == nullptr || !here->in_use)
     throw ShapeError("weights: " + slot.param.spec.name + ": its layer is not gathered");
-  return slot.in(here->memory, begin_of(first));
+  return slot.in(here->memory, layout_.bucket(first).begin);
 }
 
 }  // namespace trainer

@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/flat_memory.h"
 
@@ -31,9 +32,10 @@ class Weights {
   Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& ops, comm::Comm& data,
           bool updated_in_shares);
 
-  /// Elements that each of kBuffers buffers must have; 0 if whole weights are kept.
-  int64_t buffer_elements() const noexcept;
-  void set_buffers(const std::array<Tensor, kBuffers>& buffers);
+  /// Cuts the buffers of layers that do not stay whole; none where all do.
+  void cut_buffers(ops::Arena& arena);
+  /// Queued: the buffers 0.
+  void clear_buffers();
 
   /// Gathers all weights that are kept whole, from the ranks that updated them. Done: queued;
   /// compute waits for a bucket when it is first used.
@@ -53,30 +55,31 @@ class Weights {
   Tensor get(int64_t layer, Role role);
 
  private:
-  /// Memory for the buckets of one layer, side by side.
+  struct Arrival {
+    ops::Mark mark;
+    bool under_way = false;
+  };
+  /// Has the buckets of one layer, side by side.
   struct Buffer {
     Tensor memory;
     int bucket = -1;  ///< The first bucket of its layer; -1: empty.
     bool in_use = false;
-    ops::Mark arrived;
-    bool under_way = false;
+    Arrival arrival;
   };
+  int64_t buffer_elements() const noexcept;
   Buffer* find(int bucket);
   Buffer& fetch(int bucket);
   void fetch_next(int after);
-  int64_t begin_of(int bucket) const noexcept {
-    return layout_.buckets()[static_cast<size_t>(bucket)].begin;
-  }
   std::span<const int> neighbours(int bucket) const noexcept;
-  void await(int bucket);
+  void await(Arrival& arrival);
+  Arrival& arrival_of(int bucket) { return arrivals_[static_cast<size_t>(bucket)]; }
 
   const FlatLayout& layout_;
   const FlatMemory& model_;
   ops::Ops& ops_;
   comm::Comm& data_;
   bool updated_in_shares_;
-  std::vector<ops::Mark> arrived_;  ///< By bucket, of gather_whole.
-  std::vector<bool> under_way_;
+  std::vector<Arrival> arrivals_;  ///< By bucket, of gather_whole.
   std::array<Buffer, kBuffers> buffers_;
   std::map<int64_t, std::vector<int>> orders_;  ///< Layers' first buckets by kind of pass.
   std::vector<int>* order_ = nullptr;

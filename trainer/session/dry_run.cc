@@ -82,8 +82,8 @@ std::vector<EnginePlan> plan_stages(const TrainConfig& config, const ModelSpec& 
   const int world = static_cast<int>(config.derived.world_size);
   std::vector<EnginePlan> plans;
   for (int stage = 0; stage < pipeline; ++stage)
-    plans.push_back(Engine::plan(spec, options, ops,
-                                 make_topology(world / pipeline * stage, world, tensor, pipeline)));
+    plans.push_back(plan_engine(
+        {spec, options, make_topology(world / pipeline * stage, world, tensor, pipeline)}, ops));
   return plans;
 }
 

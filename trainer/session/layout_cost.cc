@@ -63,7 +63,7 @@ PlannedRun plan_run(const TrainConfig& config, Given given, const Cluster& clust
   run.topology = make_topology(0, static_cast<int>(cluster.world_size),
                                static_cast<int>(run.config.tensor_model_parallel_size),
                                static_cast<int>(run.config.pipeline_model_parallel_size));
-  const std::string refusal = Engine::refusal(run.spec, run.options, run.topology);
+  const std::string refusal = layout_refusal(run.spec, run.options, run.topology);
   if (!refusal.empty()) throw cli::UsageError(refusal);
   return run;
 }
@@ -74,17 +74,17 @@ int64_t bytes_taken(const PlannedRun& run, const Card& card, bool exact) {
   for (int stage = 0; stage < stages; ++stage) {
     if (!exact && stage > 0 && stage + 1 < stages) continue;
     const Topology topology = stage_of(run, stage);
-    most = std::max(most, exact ? Engine::plan(run.spec, run.options, nullptr, topology).total_bytes
-                                : Engine::plan_largest(run.spec, run.options, topology));
+    most =
+        std::max(most, exact ? plan_engine({run.spec, run.options, topology}, nullptr).total_bytes
+                             : plan_largest_step({run.spec, run.options, topology}));
   }
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
 int64_t bytes_of_states(const PlannedRun& run, const Card& card) {
   const int last = run.topology.pipeline_size - 1;
-  int64_t most = Engine::plan_states(run.spec, run.options, stage_of(run, 0));
-  if (last > 0)
-    most = std::max(most, Engine::plan_states(run.spec, run.options, stage_of(run, last)));
+  int64_t most = plan_states({run.spec, run.options, stage_of(run, 0)});
+  if (last > 0) most = std::max(most, plan_states({run.spec, run.options, stage_of(run, last)}));
   return most + bytes_beside_plan(card, run.spec, run.options, run.topology);
 }
 
@@ -92,7 +92,7 @@ StepEstimate estimate_step(const PlannedRun& run, const Cluster& cluster, const 
                            CardTimes& times, bool data_is_free) {
   std::vector<ops::Timeline> stages;
   for (int stage = 0; stage < run.topology.pipeline_size; ++stage)
-    stages.push_back(Engine::timeline(run.spec, run.options, stage_of(run, stage), times));
+    stages.push_back(plan_timeline({run.spec, run.options, stage_of(run, stage)}, times));
   return simulate(stages, run.topology, cluster, card, data_is_free);
 }
 

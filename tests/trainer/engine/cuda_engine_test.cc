@@ -129,7 +129,7 @@ TEST_F(CudaEngine, MemoryIsWhatWasPlanned) {
   options.micro_batch_size = 32;
   options.model_dtype = DType::bf16;
   const int64_t before = gpu->free_bytes();
-  const EnginePlan plan = Engine::plan(spec, options, gpu.get());
+  const EnginePlan plan = plan_engine({spec, options}, gpu.get());
   Engine engine(spec, options, *gpu);
   engine.initialise();
   for (int64_t step = 1; step <= 3; ++step) {

@@ -289,7 +289,7 @@ TEST(ZeroMemory, PlansShrinkByWhatIsShared) {
   const auto bytes = [&](int stage, bool offload) {
     options.zero_stage = stage;
     options.cpu_offload = offload;
-    return Engine::plan(spec, options, nullptr, make_topology(0, 8, 1, 1));
+    return plan_engine({spec, options, make_topology(0, 8, 1, 1)}, nullptr);
   };
   const double none = static_cast<double>(bytes(0, false).total_bytes);
   const double one = static_cast<double>(bytes(1, false).total_bytes);

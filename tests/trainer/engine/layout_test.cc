@@ -68,6 +68,7 @@ ModelSpec spec_of(const Layout& l) {
   spec.num_query_groups = spec.gated() ? 4 : 8;
   spec.ffn_hidden_size = spec.gated() && !l.fp8.on() ? 40 : 64;
   if (l.family == "qwen3") spec.kv_channels = 6;
+  if (l.family == "gpt_neox") spec.rotary_percent = 0.5f;  // of 4 channels, a pair
   if (l.family == "mistral") spec.sliding_window = 5;
   spec.max_position_embeddings = kS + 2;
   spec.vocab_size = 61;
@@ -178,7 +179,7 @@ Outcome run(const Layout& l, int steps = kSteps) {
     fill_batch(engine, 99);
     const float evaluation = engine.evaluate(kM / l.data);
     EXPECT_EQ(engine.peak_bytes(), engine.memory_plan().total_bytes) << l;
-    EXPECT_EQ(Engine::plan(spec_of(l), options_of(l), &ops, topology).total_bytes,
+    EXPECT_EQ(plan_engine({spec_of(l), options_of(l), topology}, &ops).total_bytes,
               engine.memory_plan().total_bytes)
         << l;
     const std::lock_guard<std::mutex> lock(mutex);
@@ -420,8 +421,8 @@ TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
   const auto refusal = [](Layout l, auto change) {
     EngineOptions options = options_of(l);
     change(options);
-    return Engine::refusal(spec_of(l), options,
-                           make_topology(0, l.tensor * l.pipeline, l.tensor, l.pipeline));
+    return layout_refusal(spec_of(l), options,
+                          make_topology(0, l.tensor * l.pipeline, l.tensor, l.pipeline));
   };
   const auto nothing = [](EngineOptions&) {};
   EXPECT_EQ(refusal({.tensor = 2, .pipeline = 2, .sequence = true}, nothing), "");
@@ -436,7 +437,7 @@ TEST(Layout, WhatCannotBeIsRefusedBeforeMemoryIsTaken) {
             "2 model chunks a rank: more than one for the interleaved schedule");
   EXPECT_EQ(refusal({.pipeline = 2, .layers = {1, 2}}, nothing),
             "3 layers in 2 stages: 4 in 2 expected");
-  EXPECT_THROW(Engine::plan(spec_of({}), options_of({}), nullptr, make_topology(0, 3, 3, 1)),
+  EXPECT_THROW(plan_engine({spec_of({}), options_of({}), make_topology(0, 3, 3, 1)}, nullptr),
                ShapeError);
 }
 

@@ -204,23 +204,23 @@ TEST(Fp8Model, RefusesSizesThatTheHardwareCannotMultiply) {
   ModelSpec spec = small("gpt2");
   options.seq_length = 12;
   options.micro_batch_size = 1;
-  EXPECT_EQ(Engine::refusal(spec, options, {}),
+  EXPECT_EQ(layout_refusal(spec, options, {}),
             "fp8: micro_batch_size * seq_length = 12: not a multiple of 16");
   spec.ffn_hidden_size = 72;
   options.seq_length = 16;
-  EXPECT_EQ(Engine::refusal(spec, options, {}),
+  EXPECT_EQ(layout_refusal(spec, options, {}),
             "fp8: ffn_hidden_size / tensor-parallel ranks = 72: not a multiple of 16");
   spec = small("llama");
   spec.num_attention_heads = 2;
   spec.num_query_groups = 1;
   spec.kv_channels = 4;
-  EXPECT_EQ(Engine::refusal(spec, options, {}),
+  EXPECT_EQ(layout_refusal(spec, options, {}),
             "fp8: heads * kv_channels / tensor-parallel ranks = 8: not a multiple of 16");
   spec.kv_channels = 6;
-  EXPECT_EQ(Engine::refusal(spec, options, {}),
+  EXPECT_EQ(layout_refusal(spec, options, {}),
             "fp8: qkv size / tensor-parallel ranks = 24: not a multiple of 16");
   spec.hidden_size = 40;
-  EXPECT_EQ(Engine::refusal(spec, options, {}), "fp8: hidden_size = 40: not a multiple of 16");
+  EXPECT_EQ(layout_refusal(spec, options, {}), "fp8: hidden_size = 40: not a multiple of 16");
 }
 
 }  // namespace

@@ -116,11 +116,11 @@ TEST(Recompute, SavesWhatItShould) {
   ModelSpec spec = tiny("gpt2");
   spec.num_layers = 12;
   EngineOptions options = options_for("gpt2");
-  const int64_t all = Engine::plan(spec, options, nullptr).total_bytes;
+  const int64_t all = plan_engine({spec, options}, nullptr).total_bytes;
   options.recompute.granularity = Recompute::Granularity::selective;
-  const int64_t selective = Engine::plan(spec, options, nullptr).total_bytes;
+  const int64_t selective = plan_engine({spec, options}, nullptr).total_bytes;
   options.recompute.granularity = Recompute::Granularity::full;
-  const int64_t full = Engine::plan(spec, options, nullptr).total_bytes;
+  const int64_t full = plan_engine({spec, options}, nullptr).total_bytes;
   // Of 16 hidden sizes a token and layer, selective keeps 10 and full 1.
   const int64_t unit = 12 * kS * kB * spec.hidden_size * 4;
   EXPECT_GT(all - selective, 4 * unit);
@@ -351,7 +351,7 @@ TEST(Plan, EveryCombinationPassesTheChecksOfAllOperations) {
             options.moment_dtype = model == DType::bf16 ? DType::bf16 : DType::f32;
             options.recompute.granularity = granularity;
             options.fuse_residual = fuse;
-            EXPECT_NO_THROW(EXPECT_GT(Engine::plan(tiny(family), options, nullptr).total_bytes, 0))
+            EXPECT_NO_THROW(EXPECT_GT(plan_engine({tiny(family), options}, nullptr).total_bytes, 0))
                 << family;
           }
 }
@@ -373,9 +373,9 @@ TEST(Plan, KnownSizes) {
   options.seq_length = 2048;
   options.micro_batch_size = 4;
   options.model_dtype = options.grad_dtype = DType::bf16;
-  const EnginePlan all = Engine::plan(spec, options, nullptr);
+  const EnginePlan all = plan_engine({spec, options}, nullptr);
   options.recompute.granularity = Recompute::Granularity::full;
-  const EnginePlan full = Engine::plan(spec, options, nullptr);
+  const EnginePlan full = plan_engine({spec, options}, nullptr);
   const double tokens = 4.0 * 2048, unit = tokens * 4096 * 2;  // one bf16 activation
   // 16 bytes a parameter; kept activations 16 units a layer, or 1 and the layer at work.
   EXPECT_NEAR(static_cast<double>(all.total_bytes), 16 * n + 32 * 16 * unit,
@@ -409,7 +409,7 @@ TEST(Plan, MuonHasOneNumberForEachElementOfAMatrixAndItsProducts) {
   const auto plan = [&](OptimizerKind kind, int zero, int data) {
     options.optimizer = kind;
     options.zero_stage = zero;
-    return Engine::plan(spec, options, nullptr, make_topology(0, data, 1, 1));
+    return plan_engine({spec, options, make_topology(0, data, 1, 1)}, nullptr);
   };
   const EnginePlan adam = plan(OptimizerKind::adamw, 0, 1), muon = plan(OptimizerKind::muon, 0, 1);
   const auto bytes = [](const EnginePlan& p) { return static_cast<double>(p.total_bytes); };
@@ -448,7 +448,7 @@ TEST(Plan, LayoutsTakeTheirShare) {
   const double unit = 2048 * 4.0 * 6144 * 2;
   const auto plan = [&](int world, int tensor, int pipeline, int rank) {
     return static_cast<double>(
-        Engine::plan(spec, options, nullptr, make_topology(rank, world, tensor, pipeline))
+        plan_engine({spec, options, make_topology(rank, world, tensor, pipeline)}, nullptr)
             .total_bytes);
   };
   // Of a layer's 16 units the 4 of norms' inputs and outputs are whole on each tensor rank, unless

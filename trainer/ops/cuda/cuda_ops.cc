@@ -10,10 +10,10 @@
 #include <algorithm>
 #include <utility>
 
+#include "trainer/ops/cuda/dgelu_gemm.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
 #include "trainer/ops/cuda/sdpa.h"
-#include "trainer/ops/cuda/slope_product.h"
 
 namespace ops::cuda {
 namespace {
@@ -67,12 +67,12 @@ CudaOps::CudaOps(const CudaOptions& options)
     shared_bytes_per_block_ =
         std::min(shared_bytes_per_block_, ops::shared_bytes_per_block(options.as));
   capability_ = options.as == Capability{} ? own : options.as;
-  fuses_slope_ = slope_product_runs_on(own) && (options.as == Capability{} || options.as == own);
+  fuses_dgelu_ = dgelu_gemm_runs_on(own) && (options.as == Capability{} || options.as == own);
   CUDA_CHECK(cudaStreamCreateWithFlags(&stream_, cudaStreamNonBlocking));
   events_.resize(2 * kMarks);
   for (cudaEvent_t& event : events_)
     CUDA_CHECK(cudaEventCreateWithFlags(&event, cudaEventDisableTiming));
-  waits_ = std::make_unique<WaitClock>();
+  waits_ = std::make_unique<StreamWaitTimer>();
   gemm_ = std::make_unique<Gemm>(options, device_name_);
   sdpa_ = std::make_unique<Sdpa>();
 }

@@ -17,7 +17,7 @@
 
 #include "trainer/ops/cuda/cuda.h"
 #include "trainer/ops/cuda/host_memory.h"
-#include "trainer/ops/cuda/wait_clock.h"
+#include "trainer/ops/cuda/stream_wait_timer.h"
 #include "trainer/ops/gpus.h"
 #include "trainer/ops/ops.h"
 
@@ -73,8 +73,8 @@ class CudaOps final : public Ops {
   bool capturing() const noexcept { return capturing_; }
   Gemm& gemm() noexcept { return *gemm_; }
   Sdpa& sdpa() noexcept { return *sdpa_; }
-  /// Whether slope_product.cu has code for this GPU.
-  bool fuses_slope() const noexcept { return fuses_slope_; }
+  /// Whether dgelu_gemm.cu has code for this GPU.
+  bool fuses_dgelu() const noexcept { return fuses_dgelu_; }
   /// Whether cuDNN computes it, both forward and backward, since both need the same mask. Recorded
   /// for describe().
   bool cudnn_attends(const AttentionShape& shape, const Tensor& qkv, bool documents, float dropout);
@@ -93,7 +93,7 @@ class CudaOps final : public Ops {
   Capability capability_;
   int multiprocessors_ = 0;
   int shared_bytes_per_block_ = 0;
-  bool fuses_slope_ = false;  ///< Whether slope_product runs on this GPU, in this program.
+  bool fuses_dgelu_ = false;  ///< Whether dgelu_gemm runs on this GPU, in this program.
   std::string device_name_;
   std::string code_note_;                 ///< Capability, and which code runs.
   std::set<std::string> attention_ways_;  ///< Those chosen so far, in words.
@@ -101,7 +101,7 @@ class CudaOps final : public Ops {
   cudaStream_t stream_ = nullptr;
   cudaStream_t copy_stream_ = nullptr;  // of download_beside, created on first use
   cudaEvent_t copied_ = nullptr;
-  std::unique_ptr<WaitClock> waits_;
+  std::unique_ptr<StreamWaitTimer> waits_;
   bool capturing_ = false;
   Tensor workspace_;
   void* own_workspace_ = nullptr;  // when none was given, or one too small

@@ -4,15 +4,15 @@
 // Row-major (R, C) is column-major (C, R), so y^T (O, R) = W^T-of-memory (O, I) x^T (I, R), and so
 // on; see the three *_key functions. Bias and tanh GELU of the forward are epilogues; the
 // activation's slope and the bias gradients of the backward are passes of our own, which beat
-// cuBLASLt's epilogues for them, or our own epilogue (slope_product.cu).
+// cuBLASLt's epilogues for them, or our own epilogue (dgelu_gemm.cu).
 // SPDX-License-Identifier: MIT
 #include <vector>
 
 #include "trainer/ops/cuda/cuda_ops.h"
+#include "trainer/ops/cuda/dgelu_gemm.h"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
 #include "trainer/ops/cuda/product.h"
-#include "trainer/ops/cuda/slope_product.h"
 #include "trainer/ops/launch.h"
 
 namespace ops::cuda {
@@ -72,19 +72,19 @@ Epilogue forward_epilogue(const LinearForward& a, Gemm& gemm) {
 
 }  // namespace
 
-bool slope_product_takes(const LinearBackwardInput& a) noexcept {
+bool dgelu_gemm_takes(const LinearBackwardInput& a) noexcept {
   return a.activation == Activation::gelu_tanh && a.dx.dtype == DType::bf16 && !a.addend &&
-         a.dbias && a.dy.columns() <= 2560 && a.dx.rows() >= kSlopeTileRows &&
+         a.dbias && a.dy.columns() <= 2560 && a.dx.rows() >= kDgeluTileRows &&
          packable(a.dx.columns(), 2, data<char>(a.dx), data<char>(a.pre_activation),
                   data<char>(a.weight)) &&
          packable(a.dy.columns(), 2, data<char>(a.dy));
 }
 
-int64_t slope_product_partial_rows(int64_t rows) noexcept {
-  return ceil_div(rows, kSlopeTileRows) * kSlopeTileWarps;
+int64_t dgelu_gemm_partial_rows(int64_t rows) noexcept {
+  return ceil_div(rows, kDgeluTileRows) * kDgeluTileWarps;
 }
-int64_t slope_product_scratch(int64_t rows, int64_t columns) noexcept {
-  return slope_product_partial_rows(rows) * columns * 4;
+int64_t dgelu_gemm_scratch(int64_t rows, int64_t columns) noexcept {
+  return dgelu_gemm_partial_rows(rows) * columns * 4;
 }
 
 int64_t scratch_bytes(CudaOps&, const LinearForward&) { return Gemm::kWorkspaceBytes; }
@@ -113,19 +113,19 @@ void launch(CudaOps& cuda, const LinearForward& args) {
 }
 
 int64_t scratch_bytes(CudaOps& cuda, const LinearBackwardInput& args) {
-  return cuda.fuses_slope() && slope_product_takes(args)
-             ? slope_product_scratch(args.dx.rows(), args.dx.columns())
+  return cuda.fuses_dgelu() && dgelu_gemm_takes(args)
+             ? dgelu_gemm_scratch(args.dx.rows(), args.dx.columns())
              : Gemm::kWorkspaceBytes + (args.dbias ? column_sum_scratch(args.dx.columns()) : 0);
 }
 
 void launch(CudaOps& cuda, const LinearBackwardInput& args) {
   if (args.dx.elements() == 0) return;
-  if (cuda.fuses_slope() && slope_product_takes(args)) {
+  if (cuda.fuses_dgelu() && dgelu_gemm_takes(args)) {
     const int64_t rows = args.dx.rows(), columns = args.dx.columns();
     auto* partial = reinterpret_cast<float*>(cuda.scratch(scratch_bytes(cuda, args)));
-    slope_product(args, partial, cuda.stream());
+    dgelu_gemm(args, partial, cuda.stream());
     sum_partials({{sum_target(args.dbias)}, args.accumulate_bias}, partial,
-                 slope_product_partial_rows(rows), columns, columns, cuda.stream());
+                 dgelu_gemm_partial_rows(rows), columns, columns, cuda.stream());
     return;
   }
   char* workspace = cuda.scratch(scratch_bytes(cuda, args));
@@ -165,7 +165,7 @@ void CudaOps::prepare(std::span<const AnyArgs> calls) {
     if (const auto* f = std::get_if<LinearForward>(&any))
       keys.push_back(forward_key(*f, forward_epilogue(*f, *gemm_)));
     else if (const auto* b = std::get_if<LinearBackwardInput>(&any);
-             b != nullptr && !(fuses_slope_ && slope_product_takes(*b)))
+             b != nullptr && !(fuses_dgelu_ && dgelu_gemm_takes(*b)))
       keys.push_back(backward_input_key(*b));
     else if (const auto* w = std::get_if<LinearBackwardWeight>(&any); w != nullptr && w->dweight)
       keys.push_back(backward_weight_key(*w));

@@ -2,7 +2,7 @@
 // clusters of two) with an epilogue of our own: source tile = pre-activation, output = accumulator
 // times GELU's slope, and sums over the tile's rows. While one warpgroup is in its epilogue the
 // other multiplies, so the slope costs little. Not here: when it is used (linear.cc). Compiled for
-// 9.0a alone, where the build has that (cmake/cuda.cmake), and slope_product_absent.cc elsewhere.
+// 9.0a alone, where the build has that (cmake/cuda.cmake), and dgelu_gemm_absent.cc elsewhere.
 // Source of the visitor interface: CUTLASS 4, epilogue/fusion.
 // SPDX-License-Identifier: MIT
 #include <cutlass/cutlass.h>
@@ -15,8 +15,8 @@
 
 #include <string>
 
+#include "trainer/ops/cuda/dgelu_gemm.h"
 #include "trainer/ops/cuda/launch.h"
-#include "trainer/ops/cuda/slope_product.h"
 
 namespace ops::cuda {
 namespace {
@@ -26,7 +26,7 @@ using cute::Shape;
 using Element = cutlass::bfloat16_t;
 using Row = cutlass::layout::RowMajor;
 
-constexpr int kTileRows = kSlopeTileRows, kTileColumns = 128, kWarps = kSlopeTileWarps;
+constexpr int kTileRows = kDgeluTileRows, kTileColumns = 128, kWarps = kDgeluTileWarps;
 constexpr float kSqrt2OverPi = 0.7978845608028654f;
 constexpr float kGeluCubic = 0.044715f;
 
@@ -184,9 +184,9 @@ void expect(cutlass::Status status, const char* what) {
 
 }  // namespace
 
-bool slope_product_runs_on(Capability gpu) noexcept { return gpu == Capability{9, 0}; }
+bool dgelu_gemm_runs_on(Capability gpu) noexcept { return gpu == Capability{9, 0}; }
 
-void slope_product(const LinearBackwardInput& a, float* partial, cudaStream_t stream) {
+void dgelu_gemm(const LinearBackwardInput& a, float* partial, cudaStream_t stream) {
   const int rows = static_cast<int>(a.dx.rows()), columns = static_cast<int>(a.dx.columns()),
             inner = static_cast<int>(a.dy.columns());
   const auto packed = [](auto stride, int r, int c) {

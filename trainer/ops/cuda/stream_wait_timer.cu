@@ -1,10 +1,10 @@
-// The kernels of WaitClock. Lives here: nothing that computes. Bound by the launch: one thread, two
-// reads of the global timer, and one word that is written to host memory without anyone waiting for
-// it.
+// The kernels of StreamWaitTimer. Lives here: nothing that computes. Bound by the launch: one
+// thread, two reads of the global timer, and one word that is written to host memory without anyone
+// waiting for it.
 // Source: PTX ISA, %globaltimer (nanoseconds, the same for all multiprocessors of a GPU).
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/launch.h"
-#include "trainer/ops/cuda/wait_clock.h"
+#include "trainer/ops/cuda/stream_wait_timer.h"
 
 namespace ops::cuda {
 namespace {
@@ -15,16 +15,16 @@ __device__ uint64_t nanoseconds() {
   return out;
 }
 
-__global__ void start_kernel(WaitClock::Times* times) { times->since = nanoseconds(); }
+__global__ void start_kernel(StreamWaitTimer::Times* times) { times->since = nanoseconds(); }
 
-__global__ void stop_kernel(WaitClock::Times* times, volatile uint64_t* published) {
+__global__ void stop_kernel(StreamWaitTimer::Times* times, volatile uint64_t* published) {
   times->total += nanoseconds() - times->since;
   *published = times->total;
 }
 
 }  // namespace
 
-WaitClock::WaitClock() {
+StreamWaitTimer::StreamWaitTimer() {
   void* published = nullptr;
   CUDA_CHECK(cudaMalloc(&times_, sizeof(Times)));
   CUDA_CHECK(cudaMemset(times_, 0, sizeof(Times)));
@@ -34,21 +34,21 @@ WaitClock::WaitClock() {
   *published_ = 0;
 }
 
-WaitClock::~WaitClock() {
+StreamWaitTimer::~StreamWaitTimer() {
   cudaFree(times_);
   cudaFreeHost(const_cast<uint64_t*>(published_));
 }
 
-void WaitClock::start(cudaStream_t stream) {
+void StreamWaitTimer::start(cudaStream_t stream) {
   start_kernel<<<1, 1, 0, stream>>>(times_);
   CUDA_CHECK(cudaGetLastError());
 }
 
-void WaitClock::stop(cudaStream_t stream) {
+void StreamWaitTimer::stop(cudaStream_t stream) {
   stop_kernel<<<1, 1, 0, stream>>>(times_, published_);
   CUDA_CHECK(cudaGetLastError());
 }
 
-double WaitClock::seconds() const noexcept { return static_cast<double>(*published_) * 1e-9; }
+double StreamWaitTimer::seconds() const noexcept { return static_cast<double>(*published_) * 1e-9; }
 
 }  // namespace ops::cuda

@@ -14,12 +14,12 @@ namespace ops::cuda {
 /// global timer; stop() adds the difference. A wait for something already done counts too, with the
 /// microsecond or two between two such kernels. One stream at a time.
 /// State: 16 bytes of device memory, 8 of host memory. Errors: DeviceError.
-class WaitClock {
+class StreamWaitTimer {
  public:
-  WaitClock();
-  ~WaitClock();
-  WaitClock(const WaitClock&) = delete;
-  WaitClock& operator=(const WaitClock&) = delete;
+  StreamWaitTimer();
+  ~StreamWaitTimer();
+  StreamWaitTimer(const StreamWaitTimer&) = delete;
+  StreamWaitTimer& operator=(const StreamWaitTimer&) = delete;
 
   void start(cudaStream_t stream);
   void stop(cudaStream_t stream);

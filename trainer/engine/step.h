@@ -1,0 +1,102 @@
+// Step: one rank's model in memory, and the two halves of a training step and the evaluation over
+// it, as operations and collectives that are queued. Built twice: over PlanOps with memory in plan
+// mode, to learn the sizes (plan.h), and over the real device; both cut the same tensors in the
+// same order, so the plan is exact. Not here: the host's side (batches.h, engine.h). May include:
+// what engine.h may.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <cstdint>
+#include <vector>
+
+#include "trainer/engine/batches.h"
+#include "trainer/engine/exchange.h"
+#include "trainer/engine/parameters.h"
+#include "trainer/engine/pipeline.h"
+#include "trainer/model/stage.h"
+#include "trainer/parallel/groups.h"
+
+namespace trainer {
+
+/// The blocks that a rank's memory is cut from; as it stands, in plan mode.
+struct StepMemory {
+  ops::Arena device, host;
+  int64_t pool_bytes = 0, workspace_bytes = 0;
+};
+
+/// See the room card. One thread at a time.
+class Step {
+ public:
+  /// `setup` must outlive it. Every rank of `groups` makes the same calls in the same order.
+  /// Errors: DeviceError.
+  Step(const Setup& setup, Groups groups, ops::Ops& ops, StepMemory memory = {});
+  ~Step();
+  Step(const Step&) = delete;
+
+  /// All memory as before the first step, weights 0. Waits.
+  void clear();
+  /// Queued: initial weights and states.
+  void initialise();
+  /// Queued: model parameters from main parameters, those of other ranks too.
+  void refresh_model_parameters();
+  /// Queued: the shares of weights that other ranks have updated.
+  void gather_weights() { weights_.gather_whole_now(); }
+
+  /// Queued: forward and backward of the batch's first `num_microbatches`, and the judgement of
+  /// what came out. Changes no weights and no optimizer states.
+  void make_gradients(int64_t num_microbatches);
+  /// Queued: the update by what make_gradients() left.
+  void apply_gradients();
+  /// Queued: the mean loss over the first `num_microbatches`, without dropout, into eval_state().
+  void evaluate(int64_t num_microbatches);
+
+  /// make_gradients() in its three parts, for a plan that takes notes between them. `compute` is
+  /// asked for each action in its turn.
+  void begin_gradients(int64_t num_microbatches);
+  void run_schedule(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute);
+  void finish_gradients();
+  /// One action of a training step, or of an evaluation.
+  PoolTensor compute(const Action& action, PoolTensor input, int64_t num_microbatches,
+                     bool training = true);
+  /// Memory for what travels between stages; the model's dtype, (S, B, H) or (S/tp, B, H).
+  PoolTensor take_stream();
+
+  const Groups& groups() const noexcept { return groups_; }
+  const Parameters& parameters() const noexcept { return parameters_; }
+  const DeviceBatch& batch() const noexcept { return batch_; }
+  const Tensor& state() const noexcept { return state_; }
+  const Tensor& eval_state() const noexcept { return eval_state_; }
+  const Exchange& exchange() const noexcept { return exchange_; }
+  Fp8& fp8() noexcept { return fp8_; }
+  const Fp8& fp8() const noexcept { return fp8_; }
+  const ops::Pool& pool() const noexcept { return pool_; }
+  const StepMemory& memory() const noexcept { return memory_; }
+
+ private:
+  Tensor cut_rest();
+  void cut_fp8();
+  Run make_run();
+  void sum_tied_gradients();
+  void sum_gradients_of_rows();
+
+  const Setup& setup_;
+  const Groups groups_;
+  ops::Ops& ops_;
+  // Cut from memory_ in this order.
+  StepMemory memory_;
+  const Parameters parameters_;
+  const Tensor state_, eval_state_, sums_;
+  const Exchange exchange_;
+  const DeviceBatch batch_;
+  Fp8 fp8_;
+  Tensor cosine_, sine_;  ///< Of rotary embeddings.
+  Weights weights_;
+  ops::Pool pool_;
+  Grads grads_;
+  const std::vector<Tensor> counted_;  ///< In the norm of gradients.
+  const Run run_;
+  std::vector<Stage> stages_;  ///< One a chunk.
+};
+
+}  // namespace trainer
