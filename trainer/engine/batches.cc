@@ -1,4 +1,4 @@
-// Batches: slots of the host, used in turn.
+// Batches: slots in host memory, used in turn.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/engine/batches.h"

@@ -22,7 +22,8 @@ inline constexpr int64_t kHostSlots = 2;
 struct HostBatch {
   std::span<int32_t> tokens, labels, positions;
   std::span<float> loss_mask;
-  /// Of a query; empty unless reset_attention_mask or a sliding window shorter than a sample asks.
+  /// First key that a query sees; empty unless reset_attention_mask is set or a sliding window is
+  /// shorter than a sample.
   std::span<int32_t> first_key;
 };
 
@@ -64,14 +65,15 @@ class Results {
 
   /// Queued: the state of the step just queued.
   void download(const Tensor& state);
-  /// Of the step `steps_ago`; waits for it. Errors: ShapeError when it is not kept.
+  /// The state after the step `steps_ago`; waits for it. Errors: ShapeError when it is no longer
+  /// kept.
   const ops::StepState& get(int64_t steps_ago);
-  /// What `state` holds once all that is queued is done. Waits.
+  /// `state` after all queued work. Waits.
   const ops::StepState& now(const Tensor& state);
 
  private:
   ops::Ops& ops_;
-  HostArray<ops::StepState> host_;  ///< The last is now()'s.
+  HostArray<ops::StepState> host_;  ///< The last element is now()'s.
   std::array<ops::Mark, kHostSlots> written_;
   int64_t steps_ = 0;
 };

@@ -1,4 +1,4 @@
-// Engine: memory as planned, and what the spine sees.
+// Engine: allocates the planned memory, and implements the interface that the spine uses.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/engine/engine.h"
@@ -13,7 +13,7 @@ namespace {
 EnginePlan plan_and_prepare(const Setup& setup, ops::Ops& ops) {
   std::vector<ops::AnyArgs> calls;
   const EnginePlan plan = plan_engine(setup, &ops, &calls);
-  // Before the memory of the model is taken: timing algorithms takes some, and gives it back.
+  // Before the model's memory is allocated: timing algorithms allocates some, and frees it.
   ops.prepare(calls);
   return plan;
 }
@@ -62,7 +62,7 @@ void Engine::step(int64_t iteration, int64_t num_microbatches, float lr, float w
   batches_.upload(num_microbatches);
   ops_.run(ops::BeginStep{
       .state = step_.state(), .iteration = iteration, .lr = lr, .weight_decay = weight_decay});
-  // What must not overtake a copy of the weights is recorded apart.
+  // The update is recorded separately, because it must not overtake a copy of the weights.
   gradients_.run(num_microbatches, [&] { step_.make_gradients(num_microbatches); });
   ops_.follow(std::exchange(before_update_, ops::Mark()));
   update_.run(num_microbatches, [&] { step_.apply_gradients(); });

@@ -1,5 +1,5 @@
-// Exchange: numbers that the host brings together over all ranks outside of a step, and the device
-// memory that they pass through. May include: engine/options.h, parallel/groups.h.
+// Exchange: reduces numbers of the host over all ranks outside of a step, and owns the device
+// memory that this needs. May include: engine/options.h, parallel/groups.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -17,22 +17,22 @@ namespace trainer {
 /// See the room card.
 class Exchange {
  public:
-  /// Numbers that over_ranks() takes at most.
+  /// The most numbers that over_ranks() accepts.
   static constexpr int64_t kNumbers = 64;
 
   Exchange(const Setup& setup, ops::Arena& device);
 
-  /// values[i] = sum or maximum over all ranks. Every rank calls it with as many values, at most
-  /// kNumbers. Waits. Errors: ShapeError.
+  /// values[i] = sum or maximum over all ranks. Every rank calls it with the same number of values,
+  /// at most kNumbers. Waits. Errors: ShapeError.
   void over_ranks(ops::Ops& ops, comm::Comm& world, std::span<float> values,
                   comm::Reduce reduce) const;
-  /// Names of parameters of the whole model whose gradient holds a NaN or Inf, table order, the
-  /// same on every rank; every rank calls it. Waits.
+  /// Names of parameters of the whole model whose gradient contains a NaN or Inf, in table order,
+  /// the same on every rank; every rank calls it. Waits.
   std::vector<std::string> nonfinite_gradients(ops::Ops& ops, comm::Comm& world,
                                                const std::vector<ParamView>& views) const;
 
  private:
-  std::vector<std::string> names_;  ///< Of the whole model's parameters, table order.
+  std::vector<std::string> names_;  ///< Names of the whole model's parameters, in table order.
   Tensor count_, numbers_, flags_;
 };
 

@@ -13,7 +13,8 @@
 
 namespace trainer {
 
-/// For destructors: waits until the device is done. One that has failed reads and writes no more.
+/// For destructors: waits until the device is done. A device that has failed no longer accesses
+/// memory.
 inline void wait_at_end(ops::Ops& ops) noexcept {
   try {
     ops.synchronize();
@@ -21,11 +22,11 @@ inline void wait_at_end(ops::Ops& ops) noexcept {
   }
 }
 
-/// `count` elements of undefined content. Its end waits until the device has done with it.
+/// `count` elements of undefined content. The destructor waits until the device is done with it.
 template <class T>
 class HostArray {
  public:
-  /// Errors: DeviceError when there is no memory.
+  /// Errors: DeviceError when memory cannot be allocated.
   HostArray(ops::Ops& ops, int64_t count)
       : ops_(ops),
         all_(static_cast<T*>(ops.allocate_host(count * static_cast<int64_t>(sizeof(T)))),

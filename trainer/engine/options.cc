@@ -1,4 +1,4 @@
-// Options: what they may be, and what follows from them.
+// Options: their checks, and what follows from them.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/engine/options.h"
@@ -11,7 +11,7 @@ namespace {
 
 constexpr int64_t kLogitsBytes = int64_t{512} << 20;
 
-/// FP8 products have sizes that are multiples of 16.
+/// FP8 products need sizes that are multiples of 16.
 std::string fp8_refusal(const ModelSpec& spec, const EngineOptions& o, const Topology& t) {
   for (const auto& [what, n] :
        {std::pair("micro_batch_size * seq_length", o.micro_batch_size * o.seq_length),
@@ -103,7 +103,7 @@ Setup::Setup(const ModelSpec& spec_, const EngineOptions& options_, const Topolo
       places(places_of(spec, options, topology)),
       share{topology.data_rank, topology.data_size} {}
 
-/// A multiple of 128 that keeps the logits under kLogitsBytes, at least 128.
+/// The largest multiple of 128 that keeps the logits under kLogitsBytes; at least 128.
 int64_t Setup::head_rows() const {
   if (options.head_rows > 0) return options.head_rows;
   const int64_t row_bytes =

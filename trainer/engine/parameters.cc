@@ -22,7 +22,7 @@ Flats Parameters::cut(ops::Arena& device, ops::Arena& host) const {
   using Hold = FlatMemory::Hold;
   using Buckets = FlatMemory::Buckets;
   const EngineOptions& options = setup_.options;
-  /// In shares from ZeRO stage `stage` on.
+  /// Divided into shares from ZeRO stage `stage` on.
   const auto flat = [&](ops::Arena& arena, const char* purpose, DType dtype, int stage, Hold shares,
                         Buckets buckets = Buckets::all) {
     FlatMemory memory(layout_, setup_.share, options.zero_stage >= stage ? shares : Hold::whole,
@@ -95,7 +95,8 @@ void Parameters::draw(ops::Ops& ops) const {
   clear_states(ops);
 }
 
-/// Initial values of what is kept of one parameter, by position in the whole tensor.
+/// Draws initial values of the part of a parameter that is kept here, by position in the whole
+/// tensor.
 void Parameters::draw(ops::Ops& ops, const Slot& slot) const {
   const ParamSpec& p = slot.param.spec;
   const Range kept =
@@ -106,7 +107,7 @@ void Parameters::draw(ops::Ops& ops, const Slot& slot) const {
     ops.run(ops::Fill{.dst = out, .value = p.init == Init::ones ? 1.0f : 0.0f});
     return;
   }
-  // The rest of a row, whole rows up to the end of a part, the beginning of a row; and again.
+  // In turn: the rest of a row, whole rows up to the end of a part, the beginning of a row.
   const int64_t columns = slot.param.shape.back();
   const int64_t rows = slot.param.shape[0] / p.split_parts;
   for (int64_t at = kept.first; at < kept.first + kept.count;) {
@@ -123,7 +124,7 @@ void Parameters::draw(ops::Ops& ops, const Slot& slot) const {
   }
 }
 
-/// `out` begins at element `first` of the local parameter and stays in one of its parts.
+/// `out` begins at element `first` of the local parameter and lies within one of its parts.
 void Parameters::draw_rows(ops::Ops& ops, const Slot& slot, const Tensor& out,
                            int64_t first) const {
   const ModelSpec& spec = setup_.spec;

@@ -1,6 +1,6 @@
 // Parameters: a rank's parameters, gradients and optimizer states in flat memory, as views for
-// checkpoints, and their initial values. Not here: bringing them together over ranks (parallel/),
-// updates (optim/). May include: engine/options.h.
+// checkpoints, and their initial values. Not here: collectives over ranks (parallel/), updates
+// (optim/). May include: engine/options.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -18,34 +18,35 @@ struct StateView {
   Tensor tensor;
 };
 
-/// A parameter's tensors, for checkpoints: views that stay valid as long as the memory. Local shape
-/// where the parameter is whole; else the flat range of its elements that this rank keeps (empty
-/// where it keeps none).
+/// A parameter's tensors, for checkpoints: views that stay valid as long as the memory. They have
+/// the local shape where the parameter is whole; otherwise they are the flat range of its elements
+/// that this rank keeps (empty if it keeps none).
 struct ParamView {
   const LocalParam* param = nullptr;
-  Tensor model;                   ///< Model dtype. With ZeRO 3 a layer's is the range `kept`.
-  Range kept;                     ///< Of main, states and grad: all, or from ZeRO 1 on a share.
-  Tensor main;                    ///< fp32; the same memory as model when model dtype is fp32.
-  std::vector<StateView> states;  ///< What the optimizer keeps for it.
+  Tensor model;  ///< Model dtype. With ZeRO 3 a layer's tensor is the range `kept`.
+  Range kept;    ///< Range of main, states and grad: all or, from ZeRO 1 on, a share.
+  Tensor main;   ///< fp32; the same memory as model when model dtype is fp32.
+  std::vector<StateView> states;  ///< The optimizer's states.
   Tensor grad;
-  Range saved;  ///< What this rank writes of it: of all ranks exactly one writes each element.
+  Range saved;  ///< What this rank writes: each element is written by exactly one rank.
 };
 
 /// See the room card.
 class Parameters {
  public:
-  /// Cuts their memory: the optimizer's from `host` where it is offloaded, else all from `device`.
+  /// Allocates their memory: the optimizer's from `host` if it is offloaded, all else from
+  /// `device`.
   Parameters(const Setup& setup, ops::Arena& device, ops::Arena& host);
 
   const FlatLayout& layout() const noexcept { return layout_; }
   const Flats& flats() const noexcept { return flats_; }
   const std::vector<ParamView>& views() const noexcept { return views_; }
 
-  /// Queued: everything 0.
+  /// Queued: sets everything to 0.
   void clear(ops::Ops& ops) const;
-  /// Queued: initial values of main parameters, by position in the whole model; states 0.
+  /// Queued: draws initial values of main parameters, by position in the whole model; states are 0.
   void draw(ops::Ops& ops) const;
-  /// Queued: model parameters from main parameters, of what this rank updates.
+  /// Queued: computes model parameters from main parameters, for what this rank updates.
   void copy_to_model(ops::Ops& ops) const;
 
  private:

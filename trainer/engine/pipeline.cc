@@ -10,7 +10,7 @@ namespace {
 
 using Kind = Action::Kind;
 
-/// Exchanges whose sends may still be under way before compute waits for the oldest.
+/// Exchanges whose sends may still be pending before compute waits for the oldest.
 constexpr size_t kExchangesUnderWay = 2;
 
 }  // namespace
@@ -33,7 +33,7 @@ void Pipeline::run(const std::vector<Action>& actions) {
   while (!leaving_.empty()) finish_oldest();
 }
 
-/// Of a send or a receive.
+/// The key of a send or a receive.
 Pipeline::Key Pipeline::travels(const Action& a) {
   return {a.kind == Kind::send_backward || a.kind == Kind::receive_backward, a.chunk, a.microbatch};
 }

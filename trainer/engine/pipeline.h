@@ -1,5 +1,5 @@
-// Pipeline: a schedule's actions one after another, with the tensors that travel between stages.
-// Not here: the schedules (schedule/), what a stage computes (model/stage.h). May include: ops/,
+// Pipeline: runs a schedule's actions one after another, and sends tensors between stages. Not
+// here: the schedules (schedule/), what a stage computes (model/stage.h). May include: ops/,
 // comm/comm.h, schedule/.
 //
 // SPDX-License-Identifier: MIT
@@ -19,19 +19,20 @@
 
 namespace trainer {
 
-/// Computes one action: from what the stage before sent (forward) or the one after (backward),
-/// empty at an end of the model and of backward_weight, to what goes to the next; empty likewise.
+/// Computes one action. The input is what the previous stage (forward) or the next one (backward)
+/// sent; the result is what goes on to the following stage. Either is empty at an end of the model
+/// and for backward_weight.
 using ComputeAction = std::function<ops::PoolTensor(const Action&, ops::PoolTensor)>;
 
 /// A send's memory is kept until a later exchange is due, so that compute need not wait for the
-/// receiver; a receive is queued when its message is born, and waited for when it is used.
+/// receiver. A receive is queued as soon as its message is sent, and waited for when it is used.
 class Pipeline {
  public:
-  /// `take` gives memory for one tensor that travels. `stages`: this rank and its neighbours.
+  /// `take` allocates one tensor that is sent or received. `stages`: this rank and its neighbours.
   Pipeline(ops::Ops& ops, comm::Comm& stages, std::function<ops::PoolTensor()> take,
            ComputeAction compute);
 
-  /// Queues one pass's actions; none of what travelled is under way at the end.
+  /// Queues one pass's actions; no transfer is pending at the end.
   void run(const std::vector<Action>& actions);
 
  private:

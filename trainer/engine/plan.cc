@@ -14,11 +14,11 @@
 namespace trainer {
 namespace {
 
-/// Numbers of micro-batches to plan for. Without a pipeline two show all there is, the rest repeat
-/// the second; a pipeline's stages hold ever more until as many are under way as its parts, and the
-/// order of what is taken and given back depends on the number. Gradients that leave with each
-/// micro-batch (ZeRO 2 and 3) are still on their way when the next begins, so what it finds free
-/// differs from one to the next.
+/// Numbers of micro-batches to plan for. Without a pipeline two are enough: the rest repeat the
+/// second. A pipeline's stages hold more and more micro-batches until there are as many in flight
+/// as the pipeline has parts, and the order of allocations and frees depends on the number.
+/// Gradients that are reduced with each micro-batch (ZeRO 2 and 3) are still in flight when the
+/// next one begins, so the free memory differs from one to the next.
 std::vector<int64_t> step_sizes(const Setup& setup) {
   const EngineOptions& options = setup.options;
   const Topology& topology = setup.topology;
@@ -32,25 +32,25 @@ std::vector<int64_t> step_sizes(const Setup& setup) {
   return sizes;
 }
 
-/// What the actions of a planned step queue, kept to be repeated by a longer one.
+/// What the actions of a planned step queue, kept so that a longer step can repeat it.
 class RecordedActions {
  public:
   explicit RecordedActions(ops::Timeline& timeline) : timeline_(timeline) {}
 
-  /// What is queued from here on goes into entries of its own.
+  /// What is queued from here on goes into separate entries.
   size_t position() noexcept {
     timeline_.cut();
     return timeline_.entries().size();
   }
-  /// What was queued from `begin` on is what `action` of a step of `microbatches` queues. `sent`:
-  /// its result goes to another stage.
+  /// Records that what was queued from `begin` on belongs to `action` of a step of `microbatches`.
+  /// `sent`: its result goes to another stage.
   void keep(const Action& action, int64_t microbatches, size_t begin, bool sent) {
     const std::span<const ops::Timeline::Entry> all = timeline_.entries().subspan(begin);
     kept_[key_of(action, microbatches)] = {{all.begin(), all.end()}, sent};
     timeline_.cut();
   }
-  /// Queues what was kept of that action: of the first micro-batch, the last, or one between.
-  /// Returns what keep() was told of its result.
+  /// Queues again what was kept for that action, of the first micro-batch, the last, or the middle
+  /// one. Returns the `sent` that keep() was given.
   bool repeat(const Action& action, int64_t microbatches) {
     const Kept& kept = kept_.at(key_of(action, microbatches));
     timeline_.append(kept.entries);
@@ -76,7 +76,7 @@ class RecordedActions {
 
 int64_t plan_largest_step(const Setup& setup) {
   const EngineOptions& options = setup.options;
-  // As many micro-batches as can be under way; more only repeat.
+  // As many micro-batches as can be in flight; more would only repeat.
   const int64_t parts = std::max<int64_t>(setup.topology.pipeline_size, 2) * options.chunks;
   const int64_t microbatches = std::min(2 * parts, step_sizes(setup).back());
   ops::PlanOps ops;
@@ -96,7 +96,7 @@ ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int6
   ops::Timeline timeline;
   ops::PlanOps ops(timeline, times);
   Step step(setup, plan_groups(setup.topology, &timeline), ops);
-  // ZeRO 3 learns the order of the layers in its first step, and fetches ahead from then on.
+  // ZeRO 3 learns the order of the layers in its first step, and prefetches from then on.
   if (setup.options.zero_stage == 3 && setup.share.size > 1) step.make_gradients(some);
   const ScheduleKind schedule = setup.options.schedule;
   RecordedActions recorded(timeline);
@@ -133,7 +133,7 @@ ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int6
 
 EnginePlan plan_engine(const Setup& setup, ops::Ops* target, std::vector<ops::AnyArgs>* calls) {
   EnginePlan plan;
-  std::string most;  // What was out of the pool when it was fullest.
+  std::string most;  // What was allocated from the pool at its peak.
   std::array<ops::Cost, 2> costs;
   for (const int64_t microbatches : step_sizes(setup)) {
     ops::PlanOps ops(target);

@@ -1,5 +1,5 @@
-// Plan: what a step needs and how long it takes, found by running it over PlanOps. Not here: the
-// clock that a timeline is given (planning/). May include: engine/step.h.
+// Plan: the memory and time that a step needs, found by running it over PlanOps. Not here: the
+// times of operations (planning/). May include: engine/step.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,28 +13,28 @@
 
 namespace trainer {
 
-/// What a run will need, found without doing it.
+/// What a run will need, found without running it.
 struct EnginePlan {
-  int64_t total_bytes = 0;      ///< Of device memory.
-  int64_t host_bytes = 0;       ///< Of page-locked host memory beside it (cpu_offload).
-  int64_t pool_bytes = 0;       ///< Of total_bytes: what comes and goes in a step.
+  int64_t total_bytes = 0;      ///< Device memory.
+  int64_t host_bytes = 0;       ///< Page-locked host memory in addition (cpu_offload).
+  int64_t pool_bytes = 0;       ///< Of total_bytes: tensors of a running step.
   int64_t workspace_bytes = 0;  ///< Of total_bytes: scratch memory of operations.
   std::string report;           ///< Table of purposes and MiB.
-  double step_flops = 0;        ///< Of one step with max_microbatches, recompute included.
-  double step_bytes_moved = 0;  ///< Each operand of each operation once.
+  double step_flops = 0;        ///< One step with max_microbatches, recompute included.
+  double step_bytes_moved = 0;  ///< Each operand of each operation counted once.
 };
 
 /// The plan of one rank. `target` is the backend that would run (its workspace counts); may be
-/// null. `calls`, where not null: those of steps of one and two micro-batches.
+/// null. `calls`, if not null, receives the calls of steps with one and two micro-batches.
 EnginePlan plan_engine(const Setup& setup, ops::Ops* target,
                        std::vector<ops::AnyArgs>* calls = nullptr);
-/// The bytes of that plan's largest step alone: what plan_engine() can only exceed, for a search.
+/// The bytes of only that plan's largest step: a lower bound of plan_engine()'s, for a search.
 int64_t plan_largest_step(const Setup& setup);
 /// The bytes of that plan without any step: parameters, gradients, the optimizer's state.
 int64_t plan_states(const Setup& setup);
-/// What one rank queues in a step of max_microbatches, gradients and update, each operation as long
-/// as `times` says. Only `computed` micro-batches are computed, at least the first, one between and
-/// the last; the others repeat the one between, in the schedule's order.
+/// What one rank queues in a step of max_microbatches, gradients and update, with the durations
+/// that `times` gives. Only `computed` micro-batches are really run: at least the first, a middle
+/// one and the last. The others repeat the middle one, in the schedule's order.
 ops::Timeline plan_timeline(const Setup& setup, ops::OperationTimes& times, int64_t computed = 3);
 
 }  // namespace trainer

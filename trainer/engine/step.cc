@@ -1,4 +1,4 @@
-// Step: what it is made of, and what it queues.
+// Step: its memory, and what it queues.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/engine/step.h"
@@ -11,7 +11,8 @@
 namespace trainer {
 namespace {
 
-/// Passes of Weights: steps by their number of micro-batches, and evaluations.
+/// The kinds of passes that Weights tells apart: steps by their number of micro-batches, and
+/// evaluations.
 constexpr int64_t kEvaluation = 0;
 
 Tensor cut_state(ops::Arena& device) {
@@ -60,7 +61,7 @@ Step::~Step() {
   ops_.set_workspace({});
 }
 
-/// What is left to cut before the workspace; returns the pool's block, empty while planning.
+/// Allocates the rest up to the workspace; returns the pool's block, which is empty while planning.
 Tensor Step::cut_rest() {
   ops::Arena& device = memory_.device;
   cut_fp8();
@@ -211,8 +212,9 @@ void Step::evaluate(int64_t num_microbatches) {
   share_loss(ops_, groups_, eval_state_, sums_);
 }
 
-/// Tied embeddings have gradients from the lookup on the first stage and from the head on the last.
-/// Their layouts differ in what else the bucket holds, so they meet before they are divided.
+/// Tied embeddings get gradients from the lookup on the first stage and from the head on the last.
+/// The two stages' buckets have different other contents, so the gradients are summed before they
+/// are divided into shares.
 void Step::sum_tied_gradients() {
   if (!setup_.spec.tied_embeddings || groups_.embedding->size() == 1) return;
   if (const Tensor words = grads_.whole(-1, Role::word_embeddings))
@@ -220,9 +222,9 @@ void Step::sum_tied_gradients() {
                       [&] { groups_.embedding->all_reduce(words, comm::Reduce::sum); });
 }
 
-/// With sequence parallelism norms and row-parallel biases have gradients from each tensor-parallel
-/// rank's rows alone, and norms of heads have them from its heads. What is kept of them is the same
-/// on all these ranks.
+/// With sequence parallelism, norms and row-parallel biases get gradients only from each
+/// tensor-parallel rank's own rows, and norms of heads only from its own heads. All those ranks
+/// keep the same part of these parameters.
 void Step::sum_gradients_of_rows() {
   std::vector<Tensor> rows;
   for (const ParamView& view : parameters_.views()) {

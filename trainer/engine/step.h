@@ -1,8 +1,8 @@
-// Step: one rank's model in memory, and the two halves of a training step and the evaluation over
-// it, as operations and collectives that are queued. Built twice: over PlanOps with memory in plan
-// mode, to learn the sizes (plan.h), and over the real device; both cut the same tensors in the
-// same order, so the plan is exact. Not here: the host's side (batches.h, engine.h). May include:
-// what engine.h may.
+// Step: one rank's model in memory, and the operations and collectives that the two halves of a
+// training step, and an evaluation, queue. Built twice: over PlanOps with memory in plan mode, to
+// learn the sizes (plan.h), and over the real device. Both allocate the same tensors in the same
+// order, so the plan is exact. Not here: the host's side (batches.h, engine.h). May include: what
+// engine.h may.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -19,7 +19,7 @@
 
 namespace trainer {
 
-/// The blocks that a rank's memory is cut from; as it stands, in plan mode.
+/// The blocks that a rank's memory is allocated from; the default value is in plan mode.
 struct StepMemory {
   ops::Arena device, host;
   int64_t pool_bytes = 0, workspace_bytes = 0;
@@ -34,32 +34,32 @@ class Step {
   ~Step();
   Step(const Step&) = delete;
 
-  /// All memory as before the first step, weights 0. Waits.
+  /// Resets all memory to its state before the first step, with weights 0. Waits.
   void clear();
-  /// Queued: initial weights and states.
+  /// Queued: sets initial weights and states.
   void initialise();
-  /// Queued: model parameters from main parameters, those of other ranks too.
+  /// Queued: recomputes model parameters from main parameters, those of other ranks too.
   void refresh_model_parameters();
-  /// Queued: the shares of weights that other ranks have updated.
+  /// Queued: gathers the shares of weights that other ranks have updated.
   void gather_weights() { weights_.gather_whole_now(); }
 
-  /// Queued: forward and backward of the batch's first `num_microbatches`, and the judgement of
-  /// what came out. Changes no weights and no optimizer states.
+  /// Queued: forward and backward of the batch's first `num_microbatches`, and the check of loss
+  /// and gradients. Changes no weights and no optimizer states.
   void make_gradients(int64_t num_microbatches);
-  /// Queued: the update by what make_gradients() left.
+  /// Queued: the update with the gradients that make_gradients() left.
   void apply_gradients();
   /// Queued: the mean loss over the first `num_microbatches`, without dropout, into eval_state().
   void evaluate(int64_t num_microbatches);
 
-  /// make_gradients() in its three parts, for a plan that takes notes between them. `compute` is
-  /// asked for each action in its turn.
+  /// make_gradients() in its three parts, for a plan that records what happens between them.
+  /// `compute` is called for each action in turn.
   void begin_gradients(int64_t num_microbatches);
   void run_schedule(ScheduleKind kind, int64_t num_microbatches, const ComputeAction& compute);
   void finish_gradients();
   /// One action of a training step, or of an evaluation.
   PoolTensor compute(const Action& action, PoolTensor input, int64_t num_microbatches,
                      bool training = true);
-  /// Memory for what travels between stages; the model's dtype, (S, B, H) or (S/tp, B, H).
+  /// Memory for a tensor that is sent between stages; model dtype, (S, B, H) or (S/tp, B, H).
   PoolTensor take_stream();
 
   const Groups& groups() const noexcept { return groups_; }
@@ -83,20 +83,20 @@ class Step {
   const Setup& setup_;
   const Groups groups_;
   ops::Ops& ops_;
-  // Cut from memory_ in this order.
+  // Allocated from memory_ in this order.
   StepMemory memory_;
   const Parameters parameters_;
   const Tensor state_, eval_state_, sums_;
   const Exchange exchange_;
   const DeviceBatch batch_;
   Fp8 fp8_;
-  Tensor cosine_, sine_;  ///< Of rotary embeddings.
+  Tensor cosine_, sine_;  ///< Rotary tables.
   Weights weights_;
   ops::Pool pool_;
   Grads grads_;
-  const std::vector<Tensor> counted_;  ///< In the norm of gradients.
+  const std::vector<Tensor> counted_;  ///< Tensors that count in the gradient norm.
   const Run run_;
-  std::vector<Stage> stages_;  ///< One a chunk.
+  std::vector<Stage> stages_;  ///< One per chunk.
 };
 
 }  // namespace trainer
