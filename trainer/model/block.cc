@@ -1,5 +1,5 @@
 // One transformer block's forward. Order of operations: that of Megatron-core's TransformerLayer
-// (pre-norm), GPT-NeoX's parallel residual, or norms behind the branches (ModelSpec::post_norm).
+// (pre-norm), GPT-NeoX's parallel residual, or norms after the branches (ModelSpec::post_norm).
 // Tensor parallel: the biases of proj and fc2 are added by the next norm, after the sum over ranks.
 //
 // SPDX-License-Identifier: MIT
@@ -46,7 +46,7 @@ void attend(const Layer& l, BlockKept& k) {
                             .dropout = l.dropout(DropoutKind::attention_probabilities, l.layer)});
 }
 
-/// x2 and y2 from attention.
+/// x2 and y2 from attention's output.
 void middle_norm(const Layer& l, BlockKept& k) {
   const NormOutput out{k.y2, k.mean2, k.rstd2};
   if (l.spec().parallel_residual) return norm_forward(l, kMlpNorm, {.residual = k.x1}, out);
@@ -87,8 +87,8 @@ void expand(const Layer& l, BlockKept& k) {
                            .activation = l.spec().activation});
 }
 
-/// The biases of the linears that the branch is summed from, copied, since the norm that adds them
-/// belongs to the next layer.
+/// The sum of the biases of the linears whose outputs make up the branch; a copy, because the next
+/// layer's norm adds it.
 PoolTensor branch_bias(const Layer& l) {
   const Tensor fc2 = l.weight(Role::fc2_bias);
   const Tensor proj = l.spec().parallel_residual ? l.weight(Role::proj_bias) : Tensor();
@@ -99,7 +99,7 @@ PoolTensor branch_bias(const Layer& l) {
   return bias;
 }
 
-/// The block's output into carry. With parallel residual both branches are one sum.
+/// Puts the block's output into carry. With parallel residual both branches are one sum.
 void contract(const Layer& l, BlockKept& k, Carry& carry) {
   const bool parallel = l.spec().parallel_residual, divided = l.tensor_parallel();
   PoolTensor& residual = parallel ? k.x1 : l.spec().post_norm ? k.y2 : k.x2;

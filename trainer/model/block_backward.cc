@@ -13,7 +13,7 @@ namespace {
 using ops::Dropout;
 using ops::DropoutKind;
 
-/// Through fc2 and the activation: from the branch's gradient to that before the activation.
+/// Through fc2 and the activation: from the branch's gradient to that of the activation's input.
 OutputGradient activation_backward(const Layer& l, BlockKept& k, const Tensor& dbranch,
                                    BiasGradient bias) {
   const LinearInput x = input_of(l, k, Linear::fc2);
@@ -38,13 +38,13 @@ PoolTensor mlp_backward(const Layer& l, BlockKept& k, const Tensor& dbranch, Bia
   OutputGradient dpre = activation_backward(l, k, dbranch, bias);
   k.pre_activation.reset();
   release_after_products(l, std::move(k.activated));
-  // Without a gate and FP8 fc1's bias has its gradient from the product above.
+  // Without a gate and FP8, the product above has computed the gradient of fc1's bias.
   return column_parallel_backward(
       l, kFc1, l.gated() || l.fp8() ? BiasGradient::here : BiasGradient::elsewhere, std::move(dpre),
       std::move(k.y2), k.quantized_of(Linear::fc1));
 }
 
-/// Through the norms of heads, in place; releases what they kept.
+/// Through the norms of heads, in place; releases what was kept for them.
 void head_norm_backward(const Layer& l, BlockKept& k, const Tensor& dqkv) {
   const Grads::Target q = l.grad(Role::q_norm_weight);
   l.ops().run(ops::HeadNormBackward{.heads = l.head_norm(k),
@@ -60,7 +60,7 @@ void head_norm_backward(const Layer& l, BlockKept& k, const Tensor& dqkv) {
 
 /// Through proj, attention and qkv: from the branch's gradient to y1's.
 PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranch) {
-  // Without parallel residual the norm above has summed proj's bias gradient on its way.
+  // Without parallel residual the norm above has already summed proj's bias gradient.
   const BiasGradient bias =
       l.spec().parallel_residual ? BiasGradient::here : BiasGradient::elsewhere;
   PoolTensor dattention = row_parallel_backward(
@@ -85,7 +85,7 @@ PoolTensor attention_backward(const Layer& l, BlockKept& k, const Tensor& dbranc
                                   k.quantized_of(Linear::qkv));
 }
 
-/// What Keep::selective gave back.
+/// Recomputes what Keep::selective released.
 void recompute_dropped(const Layer& l, BlockKept& k) {
   if (!k.y1 && !k.quantized_of(Linear::qkv)) {
     if (l.has_input_norm())
@@ -112,7 +112,7 @@ PoolTensor branches_backward(const Layer& l, Carry& carry, BlockKept& kept) {
                    carry.branch_bias_done ? BiasGradient::elsewhere : BiasGradient::here);
   release_after_products(l, std::move(carry.branch));
   if (l.spec().parallel_residual) {
-    // Both branches take the gradient of the sum, so it must not change before both have read it.
+    // Both branches read the gradient of the sum, so it must not change before both are done.
     PoolTensor dy1 = attention_backward(l, kept, dresidual);
     norm_backward(l, {kMlpNorm, kept.x1, kept.mean2, kept.rstd2}, dresidual, dy2);
     return dy1;
@@ -152,8 +152,8 @@ void block_backward(const Pass& pass, int64_t layer, bool first, Carry& carry, B
   recompute_dropped(l, kept);
   PoolTensor dy1 = branches_backward(l, carry, kept);
   if (!l.has_input_norm()) return end_without_input_norm(l, carry, std::move(dy1), kept);
-  // The branch that was added before norm 1 is the mlp's of the layer before, when this chunk holds
-  // it; else what arrived was the sum.
+  // The branch that was added before norm 1 is the MLP of the previous layer, if this chunk has
+  // that layer; otherwise the input was the sum.
   norm_backward(l,
                 {kInputNorm, kept.x1, kept.mean1, kept.rstd1,
                  first ? Dropout() : l.dropout(DropoutKind::mlp_output, layer - 1),

@@ -1,6 +1,6 @@
-// Fp8: a layer's four linears in eight bits: which of their operands, with which scales, and the
-// quantized weights of a pass. Not here: rounding and products (ops/fp8.h), where a linear uses
-// them (parallel_linear.cc). May include: ops/, comm/comm.h, spec/. Embeddings, head, norms,
+// Fp8: a layer's four linears in eight bits: which operands are quantized with which scales, and
+// the quantized weights of a pass. Not here: rounding and products (ops/fp8.h), the linears that
+// use them (parallel_linear.cc). May include: ops/, comm/comm.h, spec/. Embeddings, head, norms,
 // attention and sums stay in the model dtype or fp32, and so do main parameters, moments and
 // gradients.
 // Source: Micikevicius et al. 2022; Transformer Engine's recipes of delayed and current scaling.
@@ -26,21 +26,21 @@ using ops::Tensor;
 
 struct Run;
 
-/// What is asked for. Names as Megatron's --fp8-* flags.
+/// The options, named as Megatron's --fp8-* flags.
 struct Fp8Options {
   /// e4m3: everything; hybrid: gradients in e5m2.
   enum class Format : uint8_t { none, e4m3, hybrid };
-  /// delayed: a tensor's scale follows its largest values of the steps before, so that no pass is
-  /// needed to find them; a tensor's first scale, and after a checkpoint without scales, is of the
-  /// values themselves. tensorwise: always of the values themselves.
+  /// delayed: a tensor's scale follows its largest values in previous steps, so no extra pass is
+  /// needed to find them. A tensor's first scale, and the first after a checkpoint without scales,
+  /// is computed from the values themselves. tensorwise: always from the values themselves.
   enum class Recipe : uint8_t { delayed, tensorwise };
   Format format = Format::none;
   Recipe recipe = Recipe::delayed;
   int32_t margin = 0;           ///< Scales are 2^margin times smaller.
-  int64_t history_length = 16;  ///< Steps that delayed scales look back.
+  int64_t history_length = 16;  ///< Previous steps that delayed scales consider.
   ops::AmaxChoice amax_choice = ops::AmaxChoice::max;
-  bool weight_gradients = true;  ///< Their products too; else these stay in the model dtype.
-  int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Not in FP8.
+  bool weight_gradients = true;  ///< Their products too; otherwise these use the model dtype.
+  int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Layers without FP8.
 
   bool on() const noexcept { return format != Format::none; }
 };
@@ -48,13 +48,13 @@ struct Fp8Options {
 /// A layer's linears.
 enum class Linear : uint8_t { qkv, proj, fc1, fc2 };
 inline constexpr int kNumLinears = 4;
-/// What of a linear is quantized.
+/// The operands of a linear that are quantized.
 enum class Operand : uint8_t { input, weight, gradient };
 
 /// A quantized tensor in the layouts that were asked for.
 struct Quantized {
   PoolTensor rows, columns;  ///< (R, C) and (C, R).
-  PoolTensor scale_memory;   ///< Where the scale is this tensor's own.
+  PoolTensor scale_memory;   ///< Memory of the scale if this tensor owns it.
   Tensor scale;              ///< As ops/fp8.h.
   explicit operator bool() const noexcept { return rows || columns; }
 };
@@ -69,7 +69,8 @@ struct QuantizeWant {
   bool rows = false, columns = false;
 };
 
-/// See the room card. One a rank; scales are of the whole model's layers, the same on every rank.
+/// See the room card. One per rank; it has the scales of all of the model's layers, the same on
+/// every rank.
 class Fp8 {
  public:
   Fp8(const Fp8Options& options, const ModelSpec& spec);
@@ -82,30 +83,32 @@ class Fp8 {
   int64_t history_length() const noexcept;  ///< 0 without delayed scales.
   /// scale (n, 4), amax (n), history (n, history_length), all fp32; history may be empty.
   void place(const Tensor& scale, const Tensor& amax, const Tensor& history);
-  /// Nothing seen so far: scales are 0. Queued.
+  /// Sets all scales to 0: no tensor seen so far. Queued.
   void reset(ops::Ops& ops);
-  /// Scales and history were loaded, perhaps of a run with other options: scales follow from the
-  /// history by the options of this one. A tensor whose scale is 0 was not seen. Waits.
+  /// To be called after scales and history were loaded, perhaps of a run with other options:
+  /// computes the scales from the history with this run's options. A tensor whose scale is 0 has
+  /// not been seen. Waits.
   void resume(ops::Ops& ops);
   const Tensor& scale() const noexcept { return scale_; }
   const Tensor& history() const noexcept { return history_; }
 
-  /// Bytes of the quantized weights of the local layers that stay here between micro-batches, given
-  /// to place_weights. `whole(layer)`: the rank has that layer's weights whole all the time.
+  /// Bytes of the quantized weights that are kept between micro-batches, for the local layers; to
+  /// be given to place_weights. `whole(layer)`: the rank always has that layer's whole weights.
   template <class Whole>
   int64_t list_weights(const std::vector<LocalParam>& params, const Whole& whole);
   void place_weights(const Tensor& memory);
 
-  /// A step (`training`) or an evaluation begins: weights may have changed, and are quantized again
-  /// where they are asked for first. Delayed scales follow the values of steps alone.
+  /// Begins a step (`training`) or an evaluation. Weights may have changed, so each is quantized
+  /// again at its first use. Delayed scales follow only the values of steps.
   void begin_pass(bool training);
   /// Queued. Shapes: x's rows and columns are multiples of 16.
   Quantized quantize(const Run& run, int64_t layer, Linear linear, Operand operand,
                      const QuantizeWant& want);
-  /// The weight of a linear, whose layer is gathered: its rows (O, I), or its columns (I, O). What
-  /// it lends is good until the pass ends, or as long as the result lives.
+  /// The quantized weight of a linear whose layer is gathered: its rows (O, I), or its columns (I,
+  /// O). Valid until the pass ends, or as long as the result lives.
   Quantized weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns);
-  /// The next step's delayed scales, from the largest values of all ranks of `world`. Queued.
+  /// Computes the next step's delayed scales from the largest values of all ranks of `world`.
+  /// Queued.
   void update(ops::Ops& ops, comm::Comm& world);
 
  private:
@@ -118,7 +121,7 @@ class Fp8 {
   };
   int64_t index(int64_t layer, Linear linear, Operand operand) const noexcept;
   DType dtype(Operand operand) const noexcept;
-  /// Runs `pass`, after one that looks for the largest value where the recipe wants it.
+  /// Runs `pass`; if the recipe needs it, first a pass that finds the largest value.
   void run_pass(const Run& run, ops::Quantize pass, int64_t at, DType dtype);
   /// Scales from amax and `history`, which may be empty.
   void update_scales(ops::Ops& ops, const Tensor& history);
@@ -127,8 +130,8 @@ class Fp8 {
   const Fp8Options options_;
   const int64_t num_layers_;
   Tensor scale_, amax_, history_;
-  std::vector<bool> seen_;  ///< By tensor: its delayed scale follows values.
-  bool training_ = true;    ///< Of the pass that has begun.
+  std::vector<bool> seen_;  ///< By tensor: whether its delayed scale follows seen values.
+  bool training_ = true;    ///< Whether the current pass is a step.
   std::vector<Weight> weights_;
 };
 

@@ -1,6 +1,6 @@
 // Embedding, final norm, vocabulary head. Tensor parallel: each rank holds V/tp rows of the tables.
-// A token's row is on one rank alone, so the sum over ranks of what each looks up is exact; the
-// position table is whole on each, and the first adds it.
+// A token's row is on only one rank, so the sum over ranks of the looked-up rows is exact. The
+// position table is whole on each rank, and the first rank adds it.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/head.h"
@@ -34,7 +34,7 @@ Tensor used_positions(const Run& run) {
 
 namespace {
 
-/// The output layer, and where its gradient goes: the word embeddings when tied.
+/// The output layer and its gradient: the word embeddings when tied.
 struct Output {
   int64_t layer;
   Role role;
@@ -43,7 +43,8 @@ struct Output {
         role(spec.tied_embeddings ? Role::word_embeddings : Role::output_layer) {}
 };
 
-/// Final norm of the carry: y; x (the residual stream) and the statistics into `kept`.
+/// Returns y, the final norm of the carry; puts x (the residual stream) and the statistics into
+/// `kept`.
 PoolTensor final_norm(const Pass& pass, Carry& carry, HeadKept& kept) {
   const Layer l(pass, pass.run.spec.num_layers);
   kept.rstd = l.statistics();
@@ -54,14 +55,14 @@ PoolTensor final_norm(const Pass& pass, Carry& carry, HeadKept& kept) {
   return y;
 }
 
-/// One chunk of rows: their logits become their gradient.
+/// One chunk of rows: the logits are replaced by their gradient.
 struct Chunk {
   Tensor logits, labels, row_weights, token_loss;
   Tensor stats;  ///< Tensor parallel: (tp, R, 3).
   bool backward = false;
 };
 
-/// Cross entropy over the columns of all tensor ranks.
+/// Cross entropy over the columns of all tensor-parallel ranks.
 void cross_entropy(const Pass& pass, const Chunk& c) {
   const Run& run = pass.run;
   const float factor = 1.0f / static_cast<float>(pass.num_microbatches);
@@ -91,7 +92,7 @@ void cross_entropy(const Pass& pass, const Chunk& c) {
                                         .backward = c.backward});
 }
 
-/// y becomes its own gradient (this rank's share of the sum), and the weight's is added to.
+/// y is replaced by its gradient (this rank's term of the sum); the weight's gradient is added.
 void chunk_backward(const Run& run, const Output& output, const Tensor& dlogits, const Tensor& y) {
   const Grads::Target dweight = run.grads.target(output.layer, output.role);
   run.ops.run(ops::LinearBackwardWeight{
@@ -108,7 +109,7 @@ void chunked_loss(const Pass& pass, const Tensor& y, bool backward) {
   const Tensor weight = run.weights.get(output.layer, output.role);
   const int64_t rows = run.seq_length * run.micro_batch_size, ranks = run.tensor_size();
   const int64_t size = std::min(run.head_rows, rows);
-  PoolTensor mean_weights;  // Of a loss that is the micro-batch's own mean.
+  PoolTensor mean_weights;  // For a loss that is the micro-batch's own mean.
   if (!run.per_token_loss) mean_weights = run.pool.take("loss", DType::f32, {rows});
   const Tensor loss_mask = pass.batch.loss_mask.flat();
   const Tensor row_weights = run.per_token_loss ? loss_mask : mean_weights.get();
@@ -229,7 +230,7 @@ void head_backward(const Pass& pass, const Place& place, Carry& carry, HeadKept&
            .branch_bias_done = branch_here};
   kept = {};
   grads.layer_done(layers);
-  // A copy of tied embeddings that no lookup adds to is done with the head.
+  // A copy of tied embeddings to which no lookup adds is complete after the head.
   if (l.spec().tied_embeddings && !place.has_embedding) grads.layer_done(-1);
 }
 

@@ -1,7 +1,7 @@
-// Embedding at the front, final norm and vocabulary head at the end of a model.
-// Not here: the blocks between (block.h). May include: model/run.h.
-// The head takes chunks of rows in turn: logits of a chunk, loss and their gradient in place, then
-// both products of backward, so that no more than Run::head_rows rows of logits ever exist.
+// The embedding at the beginning of a model, final norm and vocabulary head at its end. Not here:
+// the blocks between (block.h). May include: model/run.h.
+// The head works on one chunk of rows at a time: its logits, the loss and the logits' gradient in
+// place, then both products of backward. So no more than Run::head_rows rows of logits ever exist.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -11,12 +11,12 @@
 
 namespace trainer {
 
-/// What the embedding keeps between forward and backward: where it is projected, the rows of the
-/// word table held here, (S/tp or S, B, E).
+/// What the embedding keeps between forward and backward: if it is projected, the looked-up word
+/// embeddings of this rank's rows, (S/tp or S, B, E).
 struct EmbeddingKept {
   PoolTensor words;
 };
-/// The embedded tokens: the residual stream's rows held here.
+/// The embedded tokens: this rank's rows of the residual stream.
 PoolTensor embedding_forward(const Pass& pass, EmbeddingKept& kept);
 /// Adds into the tables' gradients; releases `kept`.
 void embedding_backward(const Pass& pass, PoolTensor dx, EmbeddingKept& kept);
@@ -27,7 +27,7 @@ int64_t first_token(const Run& run);
 Tensor used_positions(const Run& run);
 /// Adds into the position table's gradient; dx (S, B, H).
 void add_position_gradients(const Pass& pass, const Tensor& dx);
-/// Of all S rows.
+/// The dropout of the embeddings, for all S rows.
 ops::Dropout embedding_dropout(const Pass& pass);
 
 /// What the head keeps between forward and backward: the gradient of the final norm's output, and
@@ -38,10 +38,10 @@ struct HeadKept {
 /// Final norm, loss (added to pass.state), and backward down to the norm's output, a chunk at a
 /// time.
 void head_forward(const Pass& pass, Carry& carry, HeadKept& kept);
-/// Through the final norm; leaves the gradient of the last block's output in carry. `place`: of the
-/// head's chunk.
+/// Through the final norm; leaves the gradient of the last block's output in carry. `place`: that
+/// of the head's chunk.
 void head_backward(const Pass& pass, const Place& place, Carry& carry, HeadKept& kept);
-/// The loss alone; releases carry.
+/// Only the loss; releases carry.
 void head_evaluate(const Pass& pass, Carry& carry);
 
 }  // namespace trainer

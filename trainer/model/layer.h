@@ -1,5 +1,5 @@
-// Layer: one block's view of a pass (or the head's, which counts as the layer after the last):
-// shapes held here, weights, gradients, dropout, norms. Not here: attention and MLP (block.cc,
+// Layer: one block's view of a pass (or the head's, which counts as the layer after the last): this
+// rank's shapes, weights, gradients, dropout, norms. Not here: attention and MLP (block.cc,
 // block_backward.cc). May include: model/block.h.
 //
 // SPDX-License-Identifier: MIT
@@ -9,7 +9,7 @@
 
 namespace trainer {
 
-/// See the room card. "stream": rows of the residual stream held here (S/tp with sequence
+/// See the room card. "stream": this rank's rows of the residual stream (S/tp with sequence
 /// parallelism); "rows": all S rows, as linears and attention see them.
 struct Layer {
   const Pass& pass;
@@ -23,7 +23,7 @@ struct Layer {
   Tensor weight(Role role) const { return run.weights.get(layer, role); }
   Grads::Target grad(Role role) const { return run.grads.target(layer, role); }
 
-  // What of the model is held on this rank.
+  // This rank's part of the model.
   int64_t heads() const { return spec().num_attention_heads / run.tensor_size(); }
   int64_t groups() const { return spec().num_query_groups / run.tensor_size(); }
   int64_t qkv_size() const { return spec().qkv_size() / run.tensor_size(); }
@@ -104,20 +104,20 @@ inline constexpr NormRoles kInputNorm{Role::input_norm_weight, Role::input_norm_
 inline constexpr NormRoles kMlpNorm{Role::mlp_norm_weight, Role::mlp_norm_bias};
 inline constexpr NormRoles kFinalNorm{Role::final_norm_weight, Role::final_norm_bias};
 
-/// What a norm reads: residual; with a branch residual + dropout(branch + branch_bias), which goes
-/// into `sum`.
+/// A norm's input: residual; with a branch, residual + dropout(branch + branch_bias), which is
+/// stored in `sum`.
 struct NormInput {
   Tensor residual;
   Tensor sum = {}, branch = {}, branch_bias = {};
   ops::Dropout dropout = {};
 };
-/// What it leaves; memory is taken for what is empty.
+/// A norm's output; empty members are allocated.
 struct NormOutput {
   PoolTensor &y, &mean, &rstd;
 };
 void norm_forward(const Layer& l, NormRoles roles, const NormInput& in, const NormOutput& out);
-/// The same of what `carry` holds, which goes into x. Empties carry. Where x is there already it is
-/// normed once more.
+/// The norm of `carry`'s content, which is stored in x. Empties carry. If x exists already, its
+/// norm is computed again.
 void norm_carry(const Layer& l, NormRoles roles, Carry& carry, PoolTensor& x,
                 const NormOutput& out);
 
@@ -125,18 +125,19 @@ void norm_carry(const Layer& l, NormRoles roles, Carry& carry, PoolTensor& x,
 struct NormKept {
   NormRoles roles;
   const Tensor &x, &mean, &rstd;
-  /// Of the branch that was added before this norm: its dropout, and where its linear's bias
-  /// gradient goes.
+  /// The dropout of the branch that was added before this norm, and where the bias gradient of that
+  /// branch's linear goes.
   ops::Dropout branch_dropout = {};
   Grads::Target branch_bias = {};
 };
-/// From the gradient of a norm's output, dy, to that of its input in `dresidual`, which held that
-/// of the residual: what goes past the norm, or with post_norm another part of dy; empty where
-/// nothing does. In place unless a later product reads what it held. With dropout on the branch
-/// that was added before this norm, dy becomes that branch's gradient; else it is released.
+/// From the gradient of a norm's output, dy, to that of its input, in `dresidual`. Before,
+/// `dresidual` has the residual's gradient: what bypasses the norm or, with post_norm, another part
+/// of dy; empty if there is none. In place unless a later product reads the old value. With dropout
+/// on the branch that was added before this norm, dy becomes that branch's gradient; otherwise it
+/// is released.
 void norm_backward(const Layer& l, const NormKept& n, PoolTensor& dresidual, PoolTensor& dy);
 
-/// k.qkv from k.raw_qkv: q and k heads normed and rotated; for the first time, or once more.
+/// k.qkv from k.raw_qkv: norm and rotation of q and k heads, in forward or when recomputed.
 void norm_heads(const Layer& l, BlockKept& k);
 
 }  // namespace trainer

@@ -1,5 +1,5 @@
-// See parallel_linear.h. The products of weights' gradients run at once, or where a zero-bubble
-// schedule puts them (LaterWeights).
+// See parallel_linear.h. The weight gradients' products run immediately, or when a zero-bubble
+// schedule wants them (LaterWeights).
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/parallel_linear.h"
@@ -9,7 +9,7 @@
 namespace trainer {
 namespace {
 
-/// Whether a product's partial sums may have fewer bits than fp32: not where the sum is over the
+/// Whether a product's partial sums may have fewer bits than fp32: not if the sum is over the
 /// tokens of a micro-batch, tens of thousands of terms.
 constexpr bool kFastSums = true, kFastWeightSums = false;
 
@@ -50,7 +50,7 @@ void weight_product(const Run& run, LaterWeights::Product p, const Tensor& x) {
   fp8_weight_product(run, p, w.tensor, w.accumulate);
 }
 
-/// The product now, from the rows of x that `gathering` brings, or later.
+/// Computes the product now, from the rows of x that `gathering` brings, or later.
 void weight_gradient(const Layer& l, const LaterWeights::Product& product,
                      PendingTensor gathering) {
   if (l.pass.later != nullptr) {
@@ -63,8 +63,8 @@ void weight_gradient(const Layer& l, const LaterWeights::Product& product,
 
 PendingTensor here(const Tensor& x) { return {.tensor = PoolTensor::borrow(x)}; }
 
-/// A row-parallel linear's bias on its own: it is whole on each rank, and its gradient comes from
-/// the rows of the residual stream.
+/// The gradient of only a row-parallel linear's bias. The bias is whole on each rank, and its
+/// gradient comes from this rank's rows of the residual stream.
 void stream_bias_gradient(const Layer& l, Role bias, const Tensor& dstream) {
   const Grads::Target b = l.grad(bias);
   if (!b.tensor) return;
@@ -113,7 +113,7 @@ void fp8_forward(const Layer& l, LinearRoles roles, const Tensor& y, const Linea
   if (keeps) *x.kept = std::move(input);
 }
 
-/// dy quantized for both products, and the gradient of the bias in the same pass.
+/// Quantizes dy for both products, and computes the bias gradient in the same pass.
 Quantized fp8_output_gradient(const Layer& l, LinearRoles roles, Role bias, const Tensor& dy,
                               const Tensor& pre_activation, ops::Activation activation) {
   const Grads::Target b = bias == roles.weight ? Grads::Target() : l.grad(bias);
@@ -127,8 +127,8 @@ Quantized fp8_output_gradient(const Layer& l, LinearRoles roles, Role bias, cons
                               .columns = l.fp8_weight_gradients()});
 }
 
-/// The weight's gradient from dy's columns and x's: those kept, or of x, whose rows may have to be
-/// gathered.
+/// The weight's gradient from the columns of dy and x. x's are the kept ones, or are made from x,
+/// whose rows may have to be gathered first.
 void fp8_weight_gradient(const Layer& l, LinearRoles roles, Quantized dy, const LinearInput& x,
                          bool column) {
   LaterWeights::Product product{.layer = l.layer,
@@ -201,7 +201,7 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
     release_after_products(l, std::move(x));
     return arrived(l.run, std::move(dx));
   }
-  // A product that is made later gathers later.
+  // A product that runs later also gathers later.
   PendingTensor rows = l.pass.later != nullptr ? here(x) : gather_rows(l.run, x);
   PoolTensor own =
       l.fp8()

@@ -14,7 +14,7 @@ PoolTensor take(const Run& run, const char* purpose, int64_t rows, int64_t colum
   return run.pool.take(purpose, run.model_dtype, {rows, run.micro_batch_size, columns});
 }
 
-/// The embedding's dropout on the rows held here.
+/// The embedding's dropout for this rank's rows.
 ops::Dropout dropout_of_rows(const Pass& pass) {
   ops::Dropout dropout = embedding_dropout(pass);
   dropout.first_position = pass.run.first_position();
@@ -43,7 +43,7 @@ PoolTensor look_up_words(const Pass& pass) {
   return arrived(run, sum_rows(run, std::move(words)));
 }
 
-/// dropout(positions) of the rows held here; zeros without a table.
+/// dropout(positions) for this rank's rows; zeros without a table.
 PoolTensor look_up_positions(const Pass& pass) {
   const Run& run = pass.run;
   PoolTensor x = take(run, "residual stream", run.stream_length(), run.spec.hidden_size);
@@ -67,7 +67,7 @@ PoolTensor projected_embedding_forward(const Pass& pass, EmbeddingKept& kept) {
   const PoolTensor branch = take(run, "branch", run.stream_length(), run.spec.hidden_size);
   project(run, branch, kept.words, -1, Role::project_in);
   PoolTensor x = look_up_positions(pass);
-  // One mask for both terms: a dropout of their sum.
+  // Both terms use the same mask, so this is the dropout of their sum.
   run.ops.run(ops::ResidualNormForward{
       .residual_out = x, .residual = x, .branch = branch, .dropout = dropout_of_rows(pass)});
   run.weights.release(-1);

@@ -20,9 +20,9 @@
 namespace trainer {
 
 /// What backward computes again instead of keeping.
-/// selective: norm outputs and activation outputs (attention probabilities are never kept by
-/// anybody). full: whole layers; method uniform keeps the input of every num_layers-th layer,
-/// method block recomputes the first num_layers layers one by one and keeps the rest. Source:
+/// selective: norm outputs and activation outputs (attention probabilities are never kept). full:
+/// whole layers. Method uniform keeps the input of every num_layers-th layer; method block
+/// recomputes the first num_layers layers one by one and keeps everything of the rest. Source:
 /// Megatron-LM's --recompute-* flags.
 struct Recompute {
   enum class Granularity : uint8_t { none, selective, full };
@@ -36,30 +36,30 @@ struct Recompute {
 struct MicroBatch {
   Tensor tokens, labels, positions;  ///< int32.
   Tensor loss_mask;                  ///< fp32.
-  Tensor first_key;                  ///< int32; empty: one document a sample.
-  int64_t index = 0;                 ///< In the step, from 0.
-  int64_t first_sample = 0;          ///< In the global batch: what dropout is drawn by.
+  Tensor first_key;                  ///< int32; empty: one document per sample.
+  int64_t index = 0;                 ///< Within the step, from 0.
+  int64_t first_sample = 0;          ///< Index in the global batch; dropout depends on it.
 };
 
-/// Weight gradients that a schedule takes out of backward, to compute them later (zero bubble): the
-/// products, and the Pool memory that they read.
+/// Weight gradients that a zero-bubble schedule computes later than backward: the products, and the
+/// Pool memory that they read.
 struct LaterWeights {
   struct Product {
     int64_t layer = 0;
     Linear linear{};
     Role weight{}, bias{};  ///< bias = weight: none.
-    /// In FP8 dy (O, R) is quantized and transposed; so is x (I, R), where it does not wait for the
-    /// rows of other ranks.
+    /// In FP8, dy (O, R) is quantized and transposed, and so is x (I, R) unless rows of other ranks
+    /// must be gathered first.
     Tensor dy, x;
     Tensor dy_scale = {}, x_scale = {};
-    bool column = false;  ///< Of a column-parallel linear: x has this rank's rows alone.
+    bool column = false;  ///< A column-parallel linear's: x has only this rank's rows.
   };
   std::vector<Product> products;
   std::vector<ops::PoolTensor> owned;
-  std::vector<int64_t> layers;  ///< Done when the products are.
+  std::vector<int64_t> layers;  ///< Layers that are done when the products are.
 };
 
-/// One rank's context. Holds references only; the engine owns.
+/// One rank's context. It has only references; the engine owns what they refer to.
 struct Run {
   const ModelSpec& spec;
   ops::Ops& ops;
@@ -76,13 +76,14 @@ struct Run {
   Recompute recompute;
   uint32_t seed = 0;
   bool fuse_residual = true;
-  bool per_token_loss = false;  ///< MicroBatch::loss_mask is the rows' weights as it stands.
-  /// The residual stream and the norms hold this rank's share of S alone.
+  bool per_token_loss = false;  ///< MicroBatch::loss_mask has the rows' final weights.
+  /// The residual stream and the norms have only this rank's share of S.
   bool sequence_parallel = false;
 
   int tensor_rank() const noexcept { return tp.rank(); }
   int tensor_size() const noexcept { return tp.size(); }
-  /// Rows of the residual stream held here, and the whole sequence's position of the first.
+  /// The number of this rank's rows of the residual stream, and the first one's position in the
+  /// whole sequence.
   int64_t stream_length() const noexcept {
     return sequence_parallel ? seq_length / tensor_size() : seq_length;
   }
@@ -91,14 +92,14 @@ struct Run {
   }
 };
 
-/// One micro-batch's way through a model chunk, in a step or in an evaluation.
+/// One micro-batch's pass through a model chunk, in a step or in an evaluation.
 struct Pass {
   const Run& run;
   MicroBatch batch;
-  Tensor state;                   ///< StepState: of the steps, or of the evaluations.
-  int64_t num_microbatches = 1;   ///< That share the loss.
+  Tensor state;                   ///< StepState of the steps, or of the evaluations.
+  int64_t num_microbatches = 1;   ///< Micro-batches over which the loss is averaged.
   bool training = true;           ///< Dropout is on, and a backward follows.
-  LaterWeights* later = nullptr;  ///< Where backward puts weight gradients; null: computes them.
+  LaterWeights* later = nullptr;  ///< Where backward puts weight gradients; null: it computes them.
 };
 
 }  // namespace trainer

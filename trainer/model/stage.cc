@@ -1,4 +1,4 @@
-// Stage: embedding, blocks, head; what passes to the next stage; which layers are computed again.
+// Stage: embedding, blocks, head; what is sent to the next stage; which layers are recomputed.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/model/stage.h"
