@@ -1,9 +1,9 @@
-// A folder as the hub has it: what tokenizer_config.json and the files beside it add to
-// tokenizer.json, or to vocab.json with merges.txt. The steps and their order are those of
+// A folder as on the hub: what tokenizer_config.json and the other files add to tokenizer.json, or
+// to vocab.json with merges.txt. The steps and their order are those of
 // PreTrainedTokenizerBase._from_pretrained and TokenizersBackend.__init__ of transformers 5, with
 // the defaults of the classes that read byte-level BPE.
 // Not here: tokenizer.json by itself (load_tokenizer_json.cc), reading files (the caller's).
-// Source: transformers 5.23; 4.46 where it differs is named at the place.
+// Source: transformers 5.23; comments say where 4.46 differs.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <charconv>
@@ -28,13 +28,13 @@ constexpr const char* kEndOfText = "<|endoftext|>";
 constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
                                   "pad_token", "cls_token", "mask_token"};
 
-/// A class of transformers that reads byte-level BPE: how it cuts without a tokenizer.json, and the
-/// tokens of a role that its folder does not mention.
+/// A class of transformers that reads byte-level BPE: how it splits texts without a tokenizer.json,
+/// and its default tokens for roles that the folder does not mention.
 struct TokenizerClass {
   const char* name;
   Family family;
   bool nfc;
-  bool sets_prefix_space;  ///< add_prefix_space overrules tokenizer.json's ByteLevel
+  bool sets_prefix_space;  ///< add_prefix_space overrides tokenizer.json's ByteLevel
   const char* bos;
   const char* eos;
   const char* unk;
@@ -66,13 +66,13 @@ std::string shown(const ordered_json& value) {
   return text.size() > 100 ? text.substr(0, 100) + "..." : text;
 }
 
-/// The model's config.json; an empty object where there is none, or a file of another kind.
+/// The model's config.json; an empty object if there is none, or if it is a file of another kind.
 ordered_json read_model_config(const ReadFile& read) {
   ordered_json tree = ordered_json::parse(read("config.json").value_or("{}"), nullptr, false);
   return tree.is_object() ? tree : ordered_json::object();
 }
 
-/// A configuration file; an empty object where there is none.
+/// A configuration file; an empty object if there is none.
 ordered_json read_object(const ReadFile& read, const char* name) {
   const std::optional<std::string> text = read(name);
   if (!text) return ordered_json::object();
@@ -94,7 +94,7 @@ bool flag(const ordered_json& object, const char* name, bool fallback, const std
   return value.get<bool>();
 }
 
-/// A token as files write one: its content, or an object with flags.
+/// A token as it is written in files: its content, or an object with flags.
 AddedToken read_token(const ordered_json& value, bool special, const std::string& file,
                       const std::string& place) {
   if (value.is_string()) return {.content = value.get<std::string>(), .special = special};
@@ -110,14 +110,14 @@ AddedToken read_token(const ordered_json& value, bool special, const std::string
   return token;
 }
 
-/// What the configuration files of a folder say together.
+/// The combined content of a folder's configuration files.
 class FolderConfig {
  public:
-  /// `pair`: the folder has no tokenizer.json, so that some class must say how texts are cut.
+  /// `pair`: the folder has no tokenizer.json, so a class must define how texts are split.
   FolderConfig(const ReadFile& read, bool pair)
       : config_(read_object(read, kConfig)), model_(read_model_config(read)) {
-    // A file that lists its added tokens with flags says everything; the older ones count only
-    // beside those that do not.
+    // A file that lists its added tokens with flags is complete; the older files count only if
+    // there is no such list.
     has_list_ = config_.contains("added_tokens_decoder");
     if (!has_list_) {
       map_ = read_object(read, kMap);
@@ -132,11 +132,11 @@ class FolderConfig {
     for (const auto& [role, token] : roles_) named_.insert(token.content);
   }
 
-  /// The class by its name without "Fast"; empty where nothing says it.
+  /// The class name without "Fast"; empty if no file gives it.
   const std::string& class_name() const { return class_name_; }
-  /// What is known of the class; null for others.
+  /// The entry of a known class; null for others.
   const TokenizerClass* known_class() const { return class_; }
-  /// Named tokens by role, in the order of their addition.
+  /// Named tokens by role, in the order in which they are added.
   const std::vector<std::pair<std::string, AddedToken>>& roles() const { return roles_; }
   const ordered_json& config() const { return config_; }
   bool is_named(const std::string& content) const { return named_.contains(content); }
@@ -151,7 +151,7 @@ class FolderConfig {
     return nullptr;
   }
 
-  /// Added tokens with the ids that the files state, ascending by id.
+  /// Added tokens with the ids that the files give, ascending by id.
   std::map<int64_t, AddedToken> listed_tokens() const {
     std::map<int64_t, AddedToken> tokens;
     const ordered_json& list = member(config_, "added_tokens_decoder");
@@ -184,13 +184,14 @@ class FolderConfig {
     if (class_name_.ends_with("Fast")) class_name_.resize(class_name_.size() - 4);
     const ordered_json& type = member(model_, "model_type");
     for (const auto& [model, name] : kModelClasses) {
-      // Qwen2's own class is taken whatever the folder calls it, as transformers 5 does.
+      // Qwen2's own class is used whatever the folder says, as in transformers 5.
       const bool overrules = type == "qwen2";
       if (type == model && (class_name_.empty() || overrules)) class_name_ = name;
     }
   }
 
-  /// The value of a role: the map's, the configuration's, the class's default.
+  /// A role's value is the special tokens map's, else the configuration's, else the class's
+  /// default.
   void set_roles() {
     for (const char* name : kRoles) {
       const bool in_map = map_.contains(name);
@@ -217,7 +218,7 @@ class FolderConfig {
     }
   }
 
-  /// Roles that only some models have, such as image_token. 4.46 does not know them.
+  /// Roles that only some models have, such as image_token. 4.46 ignores them.
   void add_own_roles(const ordered_json& file, const char* place) {
     for (const auto& [key, value] : file.items()) {
       const bool standard =
@@ -245,7 +246,7 @@ class FolderConfig {
   std::unordered_set<std::string> named_;  ///< contents of roles_
 };
 
-/// vocab.json and merges.txt as the folder's class cuts.
+/// vocab.json and merges.txt, with the splitting of the folder's class.
 LoadingTokenizer load_pair(const ReadFile& read, const FolderConfig& config,
                            const DoParts& do_parts) {
   const std::optional<std::string> vocab = read("vocab.json");
@@ -266,7 +267,7 @@ LoadingTokenizer load_pair(const ReadFile& read, const FolderConfig& config,
 }
 
 void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
-  // Without a list in the configuration, tokenizer.json's own takes its place.
+  // If the configuration has no list, tokenizer.json's own is used.
   for (AddedToken& token : loading.added) {
     token.special = token.special || (!config.has_list() && config.is_named(token.content));
   }
@@ -285,8 +286,8 @@ void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
   }
 }
 
-/// Special tokens around a text. With tokenizer.json its post_processor says them, without it the
-/// two flags do. 4.46 goes by the flags with tokenizer.json too, in two classes, and knows no
+/// Special tokens around a text. With tokenizer.json its post_processor defines them, without it
+/// the two flags do. In 4.46 two classes follow the flags even with tokenizer.json, and there is no
 /// add_eos_token for the pair.
 void set_template(const FolderConfig& config, bool has_json, TokenizerSource& source) {
   const bool llama = config.class_name() == "LlamaTokenizer";
@@ -312,13 +313,13 @@ void set_template(const FolderConfig& config, bool has_json, TokenizerSource& so
   }
 }
 
-/// Classes of transformers 5 take no more than vocabulary, merges and template from tokenizer.json.
-/// They drop its way of cutting, and added tokens that the configuration's list lacks; 4.46 and
-/// this reader keep both.
+/// Some classes of transformers 5 use only vocabulary, merges and template of tokenizer.json. They
+/// ignore its rules for splitting, and drop added tokens that the configuration's list lacks; 4.46
+/// and this reader keep both.
 void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   const TokenizerSource& read = loading.source;
   const bool llama = config.class_name() == "LlamaTokenizer";
-  // LlamaTokenizer puts the blank before each segment where the folder says `legacy`.
+  // LlamaTokenizer puts the blank before each segment if the folder sets `legacy`.
   const bool legacy = llama && flag(config.config(), "legacy", false, kConfig);
   const bool same = llama ? read.metaspace && read.add_prefix_space && !read.replace_blanks &&
                                 read.prefix_first_only != legacy
@@ -352,8 +353,8 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
                         config.class_name() + " of transformers 5 drops " + dropped;
 }
 
-/// Gives a source that is whole what a folder's configuration says of added tokens, roles and
-/// template. `place`: the file it was read from.
+/// Applies the folder's configuration (added tokens, roles, template) to a complete source.
+/// `place`: the file that the source was read from.
 TokenizerSource with_configuration(const FolderConfig& config, const char* place,
                                    TokenizerSource source) {
   const auto id_of = [&](const std::string& content) {
@@ -402,7 +403,8 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
   return source;
 }
 
-/// Of folders with neither tokenizer.json nor the pair: another file that is a tokenizer.
+/// For folders with neither tokenizer.json nor the pair: reads another tokenizer file, if there is
+/// one.
 std::optional<TokenizerSource> read_other_file(const ReadFile& read, const FolderConfig& config) {
   if (read("vocab.json") && read("merges.txt")) return std::nullopt;
   for (const char* name : {"tokenizer.model", "tekken.json"}) {
@@ -470,7 +472,7 @@ NamedTokens read_named_tokens(const ReadFile& read) {
 FolderIds read_folder_ids(const ReadFile& read) {
   const NamedTokens named = read_named_tokens(read);
   FolderIds out;
-  std::map<std::string, int32_t, std::less<>> small;  // ids of listed tokens; the first one counts
+  std::map<std::string, int32_t, std::less<>> small;  // ids of listed tokens; the first counts
   const auto list = [&](const std::string& content, int64_t id) {
     if (id < 0 || id >= kIdLimit) return;
     small.emplace(content, static_cast<int32_t>(id));
@@ -490,7 +492,7 @@ FolderIds read_folder_ids(const ReadFile& read) {
     }
     const json& model = file.tree["model"];
     if (model.is_object() && model.contains("vocab") && model["vocab"].is_array()) {
-      int64_t id = 0;  // a unigram model: pairs of token and score, whose places are the ids
+      int64_t id = 0;  // a unigram model: pairs of token and score, whose positions are the ids
       for (const json& pair : model["vocab"]) {
         const bool named_pair = pair.is_array() && !pair.empty() && pair[0].is_string();
         list(named_pair ? pair[0].get<std::string>() : "", id++);

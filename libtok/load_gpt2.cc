@@ -1,4 +1,4 @@
-// vocab.json with merges.txt. The merge rank is the line's place, the id is vocab.json's: they
+// vocab.json with merges.txt. The merge rank is the line's number, the id is vocab.json's. They
 // agree for GPT-2 and differ for OPT, RoBERTa and fairseq.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -9,7 +9,7 @@
 namespace tok {
 namespace {
 
-/// The names under which the byte-level vocabularies of the field keep their special tokens.
+/// The usual names of special tokens in byte-level vocabularies.
 constexpr std::string_view kUsualSpecialTokens[] = {"<|endoftext|>", "<s>",   "<pad>",
                                                     "</s>",          "<unk>", "<mask>"};
 
@@ -32,7 +32,7 @@ void read_merges(std::string_view text, TokenizerSource& source) {
     const size_t space = line.find(' ');
     if (space == std::string_view::npos || space == 0 || space + 1 == line.size() ||
         line.find(' ', space + 1) != std::string_view::npos) {
-      if (line.empty() && text.empty()) break;  // a blank last line, as an editor leaves it
+      if (line.empty() && text.empty()) break;  // an empty last line, as editors leave it
       throw ParseError(line_place(line_number) + "\"" + std::string(line) +
                        "\": expected two tokens and one space");
     }

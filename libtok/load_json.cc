@@ -1,4 +1,4 @@
-// Shared parts of the JSON loaders: the reader that takes nlohmann-json's events.
+// Shared parts of the JSON loaders: the reader that receives nlohmann-json's events.
 // SPDX-License-Identifier: MIT
 #include "libtok/load_json.h"
 
@@ -14,10 +14,10 @@ namespace {
 
 using nlohmann::json;
 
-/// Deeper nesting than any tokenizer file has; stops depth bombs before the parser's own limits.
+/// More than the nesting of any tokenizer file; stops depth bombs before the parser's own limits.
 constexpr size_t kMaxDepth = 64;
 
-/// A value as it can stand in a message.
+/// A value as shown in a message.
 std::string shown(const json& value) {
   const std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   return text.size() > 100 ? text.substr(0, 100) + "..." : text;
@@ -32,15 +32,15 @@ bool has_byte_level(const json& step, size_t depth = 0) {
          });
 }
 
-/// The alphabet that a file's members say; byte_level as long as nothing is known.
+/// The alphabet that a file's members imply; byte_level while nothing is known.
 Alphabet alphabet_of(const json& tree) {
   const auto found = tree.find("pre_tokenizer");
   const bool is_text = found != tree.end() && !has_byte_level(*found);
   return is_text ? Alphabet::text : Alphabet::byte_level;
 }
 
-/// Builds a JsonFile from a parser's events. Inside the vocabulary and the merges `inner_` counts
-/// the containers that are open there; of what does not belong there only the first is kept.
+/// Builds a JsonFile from a parser's events. Inside the vocabulary and the merges, `inner_` counts
+/// the open containers; of values that do not belong there, only the first is reported.
 class Reader : public nlohmann::json_sax<json> {
  public:
   Reader(size_t size, std::string_view place, VocabPlace where, std::optional<Alphabet> alphabet,
@@ -130,7 +130,7 @@ class Reader : public nlohmann::json_sax<json> {
     return true;
   }
 
-  /// Puts a value where the tree goes on.
+  /// Adds a value at the tree's current position.
   json* put(json value) {
     if (stack_.empty()) return &(out_.tree = std::move(value));
     if (stack_.back()->is_array()) return &stack_.back()->emplace_back(std::move(value));
@@ -187,7 +187,7 @@ class Reader : public nlohmann::json_sax<json> {
     if (append_merge(left, right, out_.merges, complaint)) return;
     out_.merges_complaint = merge_place() + complaint;
   }
-  /// What is known of the alphabet so far.
+  /// The alphabet as far as it is known.
   Alphabet alphabet() const { return alphabet_ ? *alphabet_ : alphabet_of(out_.tree); }
   std::string merge_place() const { return "[" + std::to_string(out_.merges.size()) + "]: "; }
 
@@ -229,7 +229,7 @@ void FileVocab::resize_slots(size_t size) {
 void FileVocab::reset(size_t file_bytes, Alphabet alphabet) {
   tokens.clear();
   alphabet_ = alphabet;
-  // No more than the largest vocabularies have: a large file need not be one.
+  // At most as many as the largest vocabularies have: a large file may have other content.
   const size_t likely_tokens = std::min(file_bytes / 20, size_t{1} << 19);
   tokens.reserve(likely_tokens);
   resize_slots(std::bit_ceil(std::max<size_t>(16, 2 * likely_tokens)));
@@ -265,8 +265,8 @@ int32_t FileVocab::find(std::string_view text) {
 }
 
 JsonFile read_json_file(std::string_view text, std::string_view place, VocabPlace where) {
-  // The member that says the alphabet stands before the vocabulary, in files as they are written;
-  // elsewhere the file is read again.
+  // Usually the member that gives the alphabet comes before the vocabulary; otherwise the file is
+  // read again.
   std::optional<Alphabet> alphabet;
   if (where == VocabPlace::root) alphabet = Alphabet::byte_level;
   while (true) {
@@ -315,7 +315,7 @@ int32_t LoadingTokenizer::add(AddedToken token) {
   return added.back().id;
 }
 
-/// Writes a blank for each U+2581. A token with a blank of its own is in no text then.
+/// Replaces each U+2581 by a blank. A token that already has a blank then occurs in no text.
 static void put_blanks_for_marks(VocabSource& vocab) {
   const auto replace = [](std::string& text) {
     if (has_blank_mark(text)) text = marks_to_blanks(text);

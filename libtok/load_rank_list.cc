@@ -1,6 +1,6 @@
-// Lists of tokens by rank, in JSON: Mistral's tekken.json, which also says how texts are cut and
-// which tokens are special, and the list alone that Megatron's TikTokenizer reads (Nemotron).
-// Ids are ranks behind the special tokens'.
+// Lists of tokens by rank, in JSON: Mistral's tekken.json, which also defines how texts are split
+// and which tokens are special, and the bare list that Megatron's TikTokenizer reads (Nemotron). An
+// id is the rank plus the number of special tokens.
 // Source: mistral_common 1.13 (tekken.py), Megatron-LM (CustomTikTokenizer).
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -15,13 +15,14 @@ namespace {
 
 using nlohmann::json;
 
-/// Deeper nesting than any of these files has.
+/// More than the nesting of any of these files.
 constexpr int kMaxDepth = 64;
 
-/// More special tokens than any of these files has, so that a small file takes little memory.
+/// More special tokens than any of these files has; the limit keeps a small file from taking much
+/// memory.
 constexpr int64_t kMaxSpecial = 1 << 16;
 
-/// What tekken.json files up to version v7 leave out.
+/// Special tokens that tekken.json files up to version v7 do not list.
 constexpr const char* kTekkenSpecial[] = {"<unk>",
                                           "<s>",
                                           "</s>",
@@ -71,8 +72,8 @@ void add_token(const json& entry, std::vector<std::string>& tokens) {
   tokens.push_back(std::move(bytes));
 }
 
-/// Takes tokens out of the tree as soon as they are read. In tekken.json a token's object lies
-/// three deep, in the list alone two.
+/// Moves tokens out of the tree as soon as they are read. In tekken.json a token's object is at
+/// depth three, in the bare list at depth two.
 RankList read_list(std::string_view text) {
   RankList list;
   const int depth_of_tokens = text.find_first_not_of(" \t\r\n") < text.size() &&
@@ -94,7 +95,7 @@ RankList read_list(std::string_view text) {
   return list;
 }
 
-/// A whole number of tekken.json's config.
+/// An integer of tekken.json's config.
 int64_t config_number(const json& config, const char* name) {
   const json value = config.value(name, json());
   const bool good = value.is_number_integer() && value >= 0 && value < kIdLimit;
@@ -102,7 +103,7 @@ int64_t config_number(const json& config, const char* name) {
   return value.get<int64_t>();
 }
 
-/// What tekken.json says.
+/// tekken.json's options.
 RankListOptions tekken_options(const json& tree) {
   const json config = tree.value("config", json());
   if (!config.is_object()) refuse("config", config, "expected an object");

@@ -1,6 +1,6 @@
-// SentencePiece's .model files: the few fields of their protocol-buffer messages that decide ids.
-// The reader of that format is in this file, since it takes less room than a library would: two
-// kinds of number, and byte strings. Not here: what is done to texts (sentencepiece.h).
+// SentencePiece's .model files: the few fields of their protocol-buffer messages that determine
+// ids. This file has its own reader of the format, which is smaller than a library would be: two
+// kinds of numbers, and byte strings. Not here: how texts are normalised (sentencepiece.h).
 // Source: sentencepiece 0.2: sentencepiece_model.proto, bpe_model.cc; protobuf's encoding.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
@@ -20,12 +20,13 @@ namespace {
   throw ParseError("SentencePiece model: " + place + ": " + why);
 }
 
-/// Walks the fields of one message.
+/// Iterates over the fields of one message.
 class Message {
  public:
   Message(std::string_view bytes, const char* name) : rest_(bytes), name_(name) {}
 
-  /// Goes to the next field. False at the end. Errors: ParseError for bytes that are no fields.
+  /// Advances to the next field; false at the end. Errors: ParseError for bytes that are not a
+  /// field.
   bool next() {
     if (rest_.empty()) return false;
     const uint64_t key = varint();
@@ -202,7 +203,7 @@ void check_kind(const Model& model) {
   if (!model.escapes_blanks) refuse("normalizer_spec.escape_whitespaces", "false: not supported");
 }
 
-/// Sizes of the characters of a piece; its first symbols.
+/// Whether all characters of a piece are known symbols, which merging starts from.
 bool has_characters(std::string_view text, const std::unordered_set<std::string_view>& known) {
   for (size_t at = 0; at < text.size();) {
     const size_t size = decode(text, at).length;
@@ -212,7 +213,8 @@ bool has_characters(std::string_view text, const std::unordered_set<std::string_
   return true;
 }
 
-/// What sentencepiece would refuse, and what symbols merge in another way than this library's.
+/// Refuses what sentencepiece would refuse, and pieces that sentencepiece would merge differently
+/// from this library.
 void check_pieces(const Model& model) {
   std::unordered_set<std::string_view> mergeable, all;
   for (const Piece& piece : model.pieces) {
@@ -233,7 +235,7 @@ void check_pieces(const Model& model) {
   }
 }
 
-/// Ranks by score: the highest merges first, equal ones from left to right.
+/// Ranks by score: the highest score merges first, equal ones from left to right.
 std::vector<uint32_t> ranks_of(const std::vector<Piece>& pieces) {
   std::vector<float> scores;
   for (const Piece& piece : pieces) scores.push_back(piece.score);
@@ -260,13 +262,13 @@ int byte_of_piece(std::string_view text) {
 void add_piece(const Piece& piece, int32_t id, TokenizerSource& source) {
   VocabSource& vocab = source.vocab;
   const std::string text(piece.text);
-  // A text has no blank but what U+2581 has become, so that such a piece is never met.
+  // A text's only blanks are replaced U+2581s, so such a piece never occurs.
   const bool merges = piece.is(PieceType::normal) && text.find(' ') == std::string::npos;
   vocab.tokens.push_back({merges ? marks_to_blanks(text) : text, id, !merges});
   if (piece.is(PieceType::control)) {
     source.added_tokens.push_back({.content = text, .id = id, .special = true});
   } else if (piece.is(PieceType::user_defined)) {
-    // It is looked for in the text with U+2581 for blanks.
+    // sentencepiece searches for it in the text with U+2581 in place of blanks.
     if (text.find(' ') == std::string::npos) {
       source.added_tokens.push_back({.content = text, .id = id, .normalized = true});
     }
@@ -298,7 +300,7 @@ void set_unknown(const Model& model, TokenizerSource& source) {
   }
 }
 
-/// Each of Megatron's tokens under the id that a piece has it under, or the next.
+/// Adds each of Megatron's tokens, with the id of an equal piece, or the next free one.
 void add_megatron_tokens(TokenizerSource& source) {
   const std::vector<VocabSource::Token>& pieces = source.vocab.tokens;
   auto next = static_cast<int32_t>(pieces.size());
@@ -329,7 +331,7 @@ LeadingBlank leading_blank(const SentencePieceRules& rules) {
 }  // namespace
 
 bool is_sentencepiece(std::string_view bytes) noexcept {
-  // The first piece as a field of the file, its text as that message's.
+  // The file begins with its first piece as a field, that message with its text.
   return bytes.size() > 3 && bytes[0] == '\n' && bytes[2] == '\n';
 }
 

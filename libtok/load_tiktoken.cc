@@ -1,5 +1,5 @@
 // .tiktoken files, and the patterns and special tokens of the published encodings, which the files
-// do not carry.
+// do not contain.
 // SPDX-License-Identifier: MIT
 #include <charconv>
 #include <utility>

@@ -1,7 +1,7 @@
-// tokenizer.json: model BPE of bytes or of characters, its pre-tokenizer, exact normalisers, added
-// tokens, and the special tokens a template puts around a document. Every member that would change
-// ids is either followed or refused by name; truncation and padding are calls' business and are
-// only noted.
+// tokenizer.json: BPE models of bytes or of characters, the pre-tokenizer, exact normalisers, added
+// tokens, and the special tokens that a template puts around a document. Every member that would
+// change ids is either followed or refused by name; truncation and padding are up to the caller and
+// are only noted.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cstdio>
@@ -21,13 +21,13 @@ using nlohmann::json;
   throw ParseError("tokenizer.json: " + place + ": " + what + ": " + why);
 }
 
-/// A value as it can stand in a message.
+/// A value as shown in a message.
 std::string shown(const json& value) {
   std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
   return text.size() > 100 ? text.substr(0, 100) + "..." : text;
 }
 
-/// A member, or null when it is absent.
+/// A member, or null if it is absent.
 const json& member(const json& object, const char* name) {
   static const json kNull;
   const auto found = object.find(name);
@@ -48,7 +48,7 @@ std::string type_of(const json& object, const std::string& place) {
   return type.get<std::string>();
 }
 
-/// Elements of a Sequence under `list`, or the object by itself.
+/// The elements of a Sequence under `list`, or the object itself.
 std::vector<json> steps_of(const json& object, const char* list, const std::string& place) {
   if (object.is_null()) return {};
   if (type_of(object, place) != "Sequence") return {object};
@@ -61,7 +61,7 @@ std::vector<json> steps_of(const json& object, const char* list, const std::stri
   return flat;
 }
 
-/// Prepend and Replace, as the converters of SentencePiece's models write them.
+/// Prepend and Replace, as converters of SentencePiece models write them.
 void read_blank_step(const json& step, const std::string& type, TokenizerSource& source) {
   const std::string place = "normalizer." + type;
   if (type == "Prepend") {
@@ -153,7 +153,7 @@ void read_metaspace(const json& step, TokenizerSource& source) {
   if (flag(step, "split", true, place)) add_stage(source, Family::blank_words);
 }
 
-/// Steps before which tokens are text: those of SentencePiece's models.
+/// Pre-tokenizer steps of files whose tokens are text: those made from SentencePiece models.
 void read_text_pretokenizer(const std::vector<json>& steps, TokenizerSource& source) {
   for (const json& step : steps) {
     const std::string type = type_of(step, "pre_tokenizer");
@@ -161,7 +161,7 @@ void read_text_pretokenizer(const std::vector<json>& steps, TokenizerSource& sou
     if (type == "Metaspace" && first) {
       read_metaspace(step, source);
     } else if (type == "Split" && member(step, "pattern") == json{{"String", " "}}) {
-      // Gemma's: where the normalizer has replaced all blanks there are none to split at.
+      // Gemma's: if the normalizer has replaced all blanks there are none to split at.
       if (!source.replace_blanks) {
         refuse("pre_tokenizer.Split", "\" \"", "only behind a normalizer that replaces blanks");
       }
@@ -217,7 +217,7 @@ void check_model_type(const json& model) {
   }
 }
 
-/// Affixes and options that would change ids in ways that byte-level vocabularies do not use.
+/// Refuses affixes and options that would change ids and that byte-level vocabularies do not use.
 void check_model_options(const json& model) {
   for (const char* affix : {"continuing_subword_prefix", "end_of_word_suffix"}) {
     const json& value = member(model, affix);
@@ -231,7 +231,7 @@ void check_model_options(const json& model) {
   }
 }
 
-/// What stands for characters without a token: their bytes, else unk_token.
+/// What replaces characters without a token: their bytes, otherwise unk_token.
 void read_unknown_characters(JsonFile& file, bool byte_fallback, VocabSource& vocab) {
   if (byte_fallback) {
     for (int byte = 0; byte < 256; ++byte) {
@@ -317,7 +317,7 @@ void read_added_tokens(LoadingTokenizer& loading) {
   }
 }
 
-/// Ids of one special token of a template.
+/// The ids of one special token of a template.
 std::vector<int32_t> template_ids(const json& tokens, const std::string& name) {
   const json& ids = member(member(tokens, name.c_str()), "ids");
   if (!ids.is_array()) refuse("post_processor.special_tokens", name, "has no ids");
@@ -378,8 +378,8 @@ void read_post_processor(const json& processor, TokenizerSource& source) {
   }
 }
 
-/// What decoding takes from the beginning of a text. Whether the file's decoder gives other text
-/// than this reader's is noted.
+/// What decoding removes from the beginning of a text. Notes if the file's decoder gives other text
+/// than this library's.
 void read_decoder(const json& decoder, TokenizerSource& source) {
   const bool of_bytes = !source.vocab.by_characters;
   bool followed = !decoder.is_null();

@@ -24,7 +24,7 @@ constexpr size_t kNoNode = SIZE_MAX;
 
 bool is_ascii(char c) noexcept { return static_cast<uint8_t>(c) < 0x80; }
 
-/// Appends text in which blanks and U+2581 have become one.
+/// Appends `text` with each U+2581 replaced by a blank.
 void append_mapped(std::string_view text, std::string& out) {
   for (size_t at = 0; at < text.size();) {
     const size_t mark = std::min(text.find(kBlankMark, at), text.size());
@@ -76,7 +76,7 @@ std::string Charsmap::bytes() const {
          texts_;
 }
 
-/// The node behind a byte, where a node's children begin at `base`; kNoNode where there is none.
+/// The child node for a byte, of a node whose children begin at `base`; kNoNode if there is none.
 size_t Charsmap::child(size_t base, uint8_t byte) const noexcept {
   const size_t node = base ^ byte;
   return node < units_.size() && Unit{units_[node]}.label() == byte ? node : kNoNode;
@@ -99,7 +99,7 @@ Charsmap::Replacement Charsmap::find(std::string_view text, size_t at) const noe
   return {longest, std::string_view(texts_.data() + value)};  // texts_ ends with a zero byte
 }
 
-/// Whether a byte of ASCII stays as it is and is no blank.
+/// Whether an ASCII byte is unchanged and is not a blank.
 bool SentencePieceRules::is_kept(std::string_view text, size_t at) const noexcept {
   const char c = text[at];
   if (!is_ascii(c) || c == ' ' || user_defined.may_begin(c)) return false;
@@ -107,7 +107,7 @@ bool SentencePieceRules::is_kept(std::string_view text, size_t at) const noexcep
   return charsmap.keeps(c) && (at + 1 == text.size() || is_ascii(text[at + 1]));
 }
 
-/// What the text's next characters become.
+/// The replacement of the text's next characters.
 Charsmap::Replacement SentencePieceRules::next(std::string_view text, size_t at) const noexcept {
   if (user_defined.may_begin(text[at])) {
     if (const size_t size = user_defined.size_at(text, at)) return {size, text.substr(at, size)};

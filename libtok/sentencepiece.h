@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// What SentencePiece does to a text before it merges: replacements of characters (its precompiled
-// map), blanks at both ends and in rows, the blank before the first word.
-// Here the blank stands for U+2581 too, in texts and in tokens: SentencePiece makes the one of the
-// other before it merges, so that no text has both, and one byte instead of three lets more words
-// into the tables. Not here: the .model file (load_sentencepiece.cc), merging (merge.h).
+// How SentencePiece normalises a text before it merges: replacement of characters (its precompiled
+// map), removal of blanks at both ends and of repeated blanks, the blank before the first word.
+// This library writes a blank for U+2581, in texts and in tokens. SentencePiece replaces each blank
+// by U+2581 before it merges, so no text has both; and with one byte instead of three more words
+// fit into the tables. Not here: the .model file (load_sentencepiece.cc), merging (merge.h).
 // Includes: C++ library only. Source: sentencepiece 0.2, normalizer.cc; darts-clone's units.
 #pragma once
 
@@ -17,42 +17,42 @@
 
 namespace tok {
 
-/// U+2581, which SentencePiece writes for a blank.
+/// U+2581, which SentencePiece writes in place of a blank.
 inline constexpr std::string_view kBlankMark = "\xE2\x96\x81";
 
-/// A copy in which each U+2581 is a blank.
+/// A copy in which each U+2581 is replaced by a blank.
 std::string marks_to_blanks(std::string_view text);
 
-/// Whether a text holds U+2581.
+/// Whether a text contains U+2581.
 inline bool has_blank_mark(std::string_view text) noexcept {
   return text.find(kBlankMark) != std::string_view::npos;
 }
 
-/// Replacements of strings, the longest that a text begins with first: a double-array trie.
-/// Immutable; any number of threads may ask.
+/// Replacements of strings, of which the longest match counts: a double-array trie. Immutable; any
+/// number of threads may use it.
 class Charsmap {
  public:
   /// Replaces nothing.
   Charsmap() = default;
 
-  /// The `precompiled_charsmap` of a model. Errors: ParseError for sizes that contradict each
-  /// other; offsets are checked when they are followed.
+  /// Reads the `precompiled_charsmap` of a model. Errors: ParseError for sizes that contradict each
+  /// other; offsets are checked when they are used.
   explicit Charsmap(std::string_view blob);
 
   bool empty() const noexcept { return units_.empty(); }
 
-  /// All that it was made of, for a digest.
+  /// Its whole content, for a digest.
   std::string bytes() const;
 
   struct Replacement {
-    size_t size;            ///< bytes of the text that are replaced; 0: nothing is
-    std::string_view text;  ///< what takes their place
+    size_t size;            ///< bytes of the text that are replaced; 0: none
+    std::string_view text;  ///< the replacement
   };
 
   /// The longest replacement at text[at].
   Replacement find(std::string_view text, size_t at) const noexcept;
 
-  /// Whether a byte of ASCII is never replaced where another one or the end follows.
+  /// Whether an ASCII byte is never replaced if another one or the end follows.
   bool keeps(char byte) const noexcept { return keeps_[static_cast<uint8_t>(byte)]; }
 
  private:
@@ -63,7 +63,7 @@ class Charsmap {
   std::array<bool, 256> keeps_{};
 };
 
-/// Strings that a model never changes nor splits.
+/// Strings that a model never changes or splits.
 class UserDefined {
  public:
   void add(std::string text) {
@@ -72,10 +72,10 @@ class UserDefined {
   }
   const std::vector<std::string>& texts() const noexcept { return texts_; }
 
-  /// Whether one may begin with a byte.
+  /// Whether any of them begins with this byte.
   bool may_begin(char byte) const noexcept { return begins_[static_cast<uint8_t>(byte)]; }
 
-  /// Bytes of the longest that stands at text[at]; 0: none does.
+  /// The size of the longest one at text[at]; 0: there is none.
   size_t size_at(std::string_view text, size_t at) const noexcept;
 
  private:
@@ -86,11 +86,11 @@ class UserDefined {
 /// A model's rules.
 struct SentencePieceRules {
   Charsmap charsmap;
-  bool add_dummy_prefix = true;          ///< a blank before the text
-  bool remove_extra_whitespaces = true;  ///< none at its ends, one where there are more
+  bool add_dummy_prefix = true;          ///< adds a blank before the text
+  bool remove_extra_whitespaces = true;  ///< removes blanks at both ends and repeated ones
   UserDefined user_defined;
 
-  /// Writes the text as the model merges it, with a blank for each U+2581.
+  /// Writes the normalised text that the model merges, with a blank for each U+2581.
   void normalize(std::string_view text, std::string& out) const;
 
  private:
