@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// safetensors.h: the header's JSON both ways, and the checks. The JSON is read as events, so a
-// header of 100 MB builds no tree, a name given twice is seen, and nothing but the four fields the
-// format knows is let through. Source: huggingface/safetensors, "Format": u64 header size, JSON,
-// one buffer that the tensors tile.
+// safetensors.h: reading and writing the header's JSON, and the checks. The JSON is read as events,
+// so a header of 100 MB builds no tree, a duplicate name is noticed, and only the four fields of
+// the format are accepted. Source: huggingface/safetensors, "Format": u64 header size, JSON, one
+// buffer that the tensors fill.
 #include "trainer/checkpoint/safetensors.h"
 
 #include <algorithm>
@@ -34,8 +34,8 @@ constexpr DTypeRow kDTypes[] = {
     {"F6_E2M3", 6}, {"F6_E3M2", 6},
 };
 
-// Takes the header's JSON as events. Every method returns false to stop; `why` then says what was
-// wrong.
+// Receives the header's JSON as events. Every method returns false to stop; `why` then has the
+// reason.
 class HeaderEvents : public nlohmann::json_sax<json> {
  public:
   std::vector<TensorEntry> tensors;
@@ -142,7 +142,7 @@ class HeaderEvents : public nlohmann::json_sax<json> {
   std::unordered_set<std::string> names_;
 };
 
-// Sorts by place and checks that the tensors fill `buffer_bytes` exactly.
+// Sorts by position and checks that the tensors fill `buffer_bytes` exactly.
 void check_tiling(std::vector<TensorEntry>& tensors, int64_t buffer_bytes,
                   const std::string& path) {
   std::stable_sort(tensors.begin(), tensors.end(), [](const TensorEntry& a, const TensorEntry& b) {

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// One safetensors file: named tensors behind a JSON header. The reader maps the file and checks
-// everything the format promises before it hands out a byte; the writer is told all names and
-// shapes first and then streams the bytes, so neither holds a tensor in memory. Which tensors a
-// checkpoint or a Hugging Face folder is made of is decided above (trainer/checkpoint,
+// One safetensors file: a JSON header followed by named tensors. The reader maps the file and
+// checks everything that the format promises before it returns a byte. The writer gets all names
+// and shapes first and then streams the bytes. So neither keeps a tensor in memory. Which tensors
+// belong to a checkpoint or a Hugging Face folder is decided by their own code (trainer/checkpoint,
 // convert/hf_folder.h). Units: bytes unless named otherwise; shapes are whole tensors, row-major.
 // Source: docs/format/hf-folder.5.md; huggingface/safetensors, "Format".
 #pragma once
@@ -31,24 +31,24 @@ struct TensorEntry {
   std::string name;
   std::string dtype;           ///< safetensors' own spelling, upper case.
   std::vector<int64_t> shape;  ///< {} is a scalar; a zero is legal.
-  int64_t begin = 0;  ///< first byte, counted from the end of the header; set by reader and writer.
-  int64_t end = 0;    ///< one past the last byte.
+  int64_t begin = 0;  ///< First byte, counted from the end of the header; set by reader and writer.
+  int64_t end = 0;    ///< One past the last byte.
 
-  /// Bytes the tensor takes in the file.
+  /// The tensor's bytes in the file.
   int64_t bytes() const noexcept { return end - begin; }
 };
 
 /// Bytes that `shape` elements of `dtype` take.
-/// Errors: indexed::FormatError for an unknown dtype, a negative dimension, an overflow, or half a
-/// byte at the end.
+/// Errors: indexed::FormatError for an unknown dtype, a negative dimension, an overflow, or a size
+/// that is not whole bytes.
 int64_t safetensors_bytes(std::string_view dtype, std::span<const int64_t> shape);
 
 /// A safetensors file opened for reading.
 /// State: constant after open(); any number of threads may read.
 class SafetensorsFile {
  public:
-  /// Maps `path` and checks its header: size, JSON, dtypes, shapes, and that the tensors tile the
-  /// rest of the file without hole or overlap.
+  /// Maps `path` and checks its header: size, JSON, dtypes, shapes, and that the tensors fill the
+  /// rest of the file without gaps or overlaps.
   /// Errors: std::system_error; indexed::FormatError for anything the format forbids.
   static SafetensorsFile open(const std::string& path);
 
@@ -58,17 +58,17 @@ class SafetensorsFile {
   /// All tensors in the order of their bytes.
   const std::vector<TensorEntry>& tensors() const noexcept { return tensors_; }
 
-  /// The tensor called `name`, or nullptr. Valid as long as this object.
+  /// The tensor called `name`, or nullptr. Valid as long as this object lives.
   const TensorEntry* find(std::string_view name) const noexcept;
 
   /// The tensor called `name`. Errors: indexed::FormatError when the file has none.
   const TensorEntry& at(std::string_view name) const;
 
-  /// Bytes of one of this file's entries, as they lie in the file; aligned to 8 at most.
+  /// The bytes of one of this file's entries, as they are in the file; aligned to 8 at most.
   std::span<const std::byte> bytes(const TensorEntry& entry) const noexcept;
 
-  /// Tells the system that the pages of `entry` are not needed again soon, so that a walk over a
-  /// large file keeps little memory resident. The bytes stay readable.
+  /// Tells the system that the pages of `entry` are not needed again soon, so that reading a large
+  /// file keeps little memory resident. The bytes stay readable.
   void release(const TensorEntry& entry) const noexcept { release(entry, 0, entry.bytes()); }
 
   /// The same for bytes begin .. end - 1 of the tensor.
@@ -85,7 +85,7 @@ class SafetensorsFile {
   int64_t data_start_ = 0;
   std::vector<TensorEntry> tensors_;
   std::unordered_map<std::string_view, size_t>
-      by_name_;  ///< views into tensors_, whose buffer never moves.
+      by_name_;  ///< Views into tensors_, whose buffer never moves.
   std::map<std::string, std::string> metadata_;
 };
 
@@ -96,8 +96,8 @@ class SafetensorsWriter {
   /// Starts the file: `tensors` give name, dtype and shape in the order in which the bytes will
   /// come; their begin and end are set here. The data starts at a multiple of 64 bytes.
   /// Errors: std::system_error (EEXIST when `path` exists and `existing` is refuse);
-  /// indexed::FormatError for a name twice, a name that is not UTF-8, a bad dtype or shape, a
-  /// header over 100 MB.
+  /// indexed::FormatError for a duplicate name, a name that is not UTF-8, a bad dtype or shape, or
+  /// a header over 100 MB.
   SafetensorsWriter(const std::string& path, std::vector<TensorEntry> tensors,
                     const std::map<std::string, std::string>& metadata,
                     indexed::Existing existing = indexed::Existing::refuse);
@@ -105,14 +105,14 @@ class SafetensorsWriter {
   /// The tensors with their places, in writing order.
   const std::vector<TensorEntry>& tensors() const noexcept { return tensors_; }
 
-  /// Appends bytes to tensor `name`, which is the first one not yet whole; a tensor may come in
-  /// many pieces. Zero-size tensors need no call.
+  /// Appends bytes to tensor `name`, which must be the first incomplete one; a tensor may be
+  /// written in many pieces. Zero-size tensors need no call.
   /// Errors: std::system_error; std::logic_error when `name` is not next or has all its bytes.
   void append(std::string_view name, std::span<const std::byte> bytes);
 
-  /// Writes bytes `at` .. of tensors()[i], each once; any number of threads at the same time, and
-  /// not mixed with append(). The disk begins on them at once.
-  /// Errors: std::system_error; std::logic_error when they leave the tensor.
+  /// Writes bytes `at` .. of tensors()[i], each only once; any number of threads at the same time,
+  /// but not mixed with append(). Writing to the disk starts immediately. Errors:
+  /// std::system_error; std::logic_error when the bytes go beyond the tensor.
   void write_at(size_t i, int64_t at, std::span<const std::byte> bytes);
 
   /// Bytes of the whole file, header included.
@@ -127,9 +127,9 @@ class SafetensorsWriter {
 
   std::string path_;
   std::vector<TensorEntry> tensors_;
-  size_t current_ = 0;               ///< index of the tensor being written.
-  int64_t written_ = 0;              ///< bytes of data appended so far.
-  std::atomic<int64_t> placed_ = 0;  ///< bytes of data that write_at() wrote.
+  size_t current_ = 0;               ///< Index of the tensor being written.
+  int64_t written_ = 0;              ///< Bytes of data appended so far.
+  std::atomic<int64_t> placed_ = 0;  ///< Bytes of data that write_at() wrote.
   int64_t data_start_ = 0;
   indexed::OutputFile out_;
 };

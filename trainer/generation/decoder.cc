@@ -1,5 +1,5 @@
-// See decoder.h. The order of operations is block.cc's, without dropout and without anything kept
-// for backward; the residual stream is added to inside the norms, as there.
+// See decoder.h. The order of operations is block.cc's, without dropout and without keeping
+// anything for backward. As there, the norms do the residual additions.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/generation/decoder.h"
@@ -25,7 +25,7 @@ std::vector<WeightPlace> places_of(const FlatLayout& layout, DType dtype,
   return places;
 }
 
-// A parameter's shape, in memory that is somewhere already.
+// A tensor of the parameter's shape in memory that exists already.
 Tensor placed(const Slot& slot, const WeightPlace& place) {
   Tensor flat(const_cast<std::byte*>(place.in_place), place.dtype, Device::cpu,
               {slot.param.elements()});
@@ -147,7 +147,7 @@ void Decoder::forward(std::span<const int32_t> tokens) {
   const Tensor position_rows = buffers_.positions.slice(0, count);
   ops_.upload(token_rows, tokens.data());
   ops_.upload(position_rows, positions.data());
-  ops_.wait(ops_.mark());  // both host arrays end with this call.
+  ops_.wait(ops_.mark());  // Both host arrays are destroyed at the end of this function.
   embed(count);
   for (int64_t layer = 0; layer < last_layer; ++layer) block(layer, count, layer > 0);
   const Tensor x = buffers_.x.slice(count - 1, 1), branch = buffers_.branch.slice(count - 1, 1);
@@ -163,7 +163,7 @@ void Decoder::project(const Tensor& y, const Tensor& x, const Tensor& weight,
       .y = y, .pre_activation = {}, .x = x, .weight = weight, .bias = {}, .addend = addend});
 }
 
-// Words and positions into x.
+// x = word embeddings + position embeddings.
 void Decoder::embed(int64_t count) {
   const Tensor x = buffers_.x.slice(0, count), tokens = buffers_.tokens.slice(0, count);
   const Tensor table = weight(-1, Role::word_embeddings);
@@ -214,7 +214,7 @@ void Decoder::norm(int64_t layer, Role weight_role, Role bias_role, const Tensor
                                     .dropout = {}});
 }
 
-// Leaves the block's output in x + branch.
+// The block's output is x + branch afterwards.
 void Decoder::block(int64_t layer, int64_t count, bool has_branch) {
   const Tensor x = buffers_.x.slice(0, count), y = buffers_.y.slice(0, count);
   const Tensor branch = buffers_.branch.slice(0, count);

@@ -1,6 +1,7 @@
-// Decoder: one text through a model, a few tokens at a time, with keys and values of what came
-// before kept. For generation; training's forward is stage.h's, and both read the same weights.
-// Not here: which token is taken (generation/sampling.h), where weights come from (the caller).
+// Decoder: runs one text through a model, a few tokens at a time, and caches keys and values of
+// earlier tokens. For generation; training's forward is stage.h's, and both read the same weights.
+// Not here: the choice of the next token (generation/sampling.h), the source of the weights (the
+// caller).
 // May include: ops/, parallel/flat_layout.h. Shapes as in ops/operation.h with B = 1.
 //
 // SPDX-License-Identifier: MIT
@@ -19,11 +20,11 @@
 
 namespace trainer {
 
-/// How a decoder holds a parameter.
+/// How a decoder stores a parameter.
 struct WeightPlace {
   DType dtype = DType::f32;
-  /// Memory of the caller's, of a CPU decoder, that holds it and outlives the decoder; null: the
-  /// decoder has memory of its own for it.
+  /// For a CPU decoder: the caller's memory with the parameter, which must outlive the decoder.
+  /// Null: the decoder allocates its own memory.
   const std::byte* in_place = nullptr;
 };
 
@@ -31,29 +32,29 @@ struct WeightPlace {
 class Decoder {
  public:
   /// Allocates weights (undefined until the caller has uploaded them through parameters()) and a
-  /// cache for `max_length` positions. `dtype` is what is computed in, and the weights' own unless
-  /// `place` says otherwise: bf16 matrices beside fp32 on a CPU.
+  /// cache for `max_length` positions. `dtype` is the dtype of computation, and of the weights
+  /// unless `place` says otherwise: on a CPU matrices can be bf16 while computation is fp32.
   /// Errors: ShapeError when max_length is more than a learned position table has; DeviceError.
   Decoder(const ModelSpec& spec, DType dtype, int64_t max_length, ops::Ops& ops,
           const std::function<WeightPlace(const LocalParam&)>& place = {});
 
-  /// A parameter's place.
+  /// A parameter's memory.
   struct Parameter {
     const LocalParam* param = nullptr;
     Tensor tensor;
-    bool in_place = false;  ///< The caller's memory, which has its numbers already.
+    bool in_place = false;  ///< It is the caller's memory, which is already filled.
   };
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
   /// Forgets the text.
   void reset() noexcept { length_ = 0; }
 
-  /// Positions that are cached, and how many there can be.
+  /// The number of cached positions, and the largest possible.
   int64_t length() const noexcept { return length_; }
   int64_t max_length() const noexcept { return max_length_; }
 
   /// Appends tokens to the text; returns the scores of the token after the last one, vocab_size of
-  /// them. Cost: as many products as tokens, whatever is cached. Waits for the device.
+  /// them. Cost: products for the new tokens only, however many are cached. Waits for the device.
   /// Errors: ShapeError for no tokens, or more than max_length() in all.
   std::vector<float> append(std::span<const int32_t> tokens);
 
@@ -61,7 +62,7 @@ class Decoder {
   /// Activations of one pass over at most kChunk positions.
   struct Buffers {
     Tensor tokens, positions, x, branch, y, qkv, attention, wide, narrow, last, logits;
-    Tensor words, last_words;  ///< Of embeddings that are projected.
+    Tensor words, last_words;  ///< For projected embeddings.
   };
 
   void allocate(ops::Arena& arena, const std::vector<WeightPlace>& places);
@@ -86,10 +87,10 @@ class Decoder {
   ops::Ops& ops_;
   FlatLayout layout_;
   Tensor cosine_, sine_;
-  std::vector<Tensor> keys_, values_;  ///< of each layer: (T, 1, G * D).
+  std::vector<Tensor> keys_, values_;  ///< For each layer: (T, 1, G * D).
   Buffers buffers_;
   std::vector<Parameter> parameters_;  ///< In the order of the layout's slots.
-  ops::Arena arena_;  ///< after what allocate() fills, since its size is found by a first call.
+  ops::Arena arena_;  ///< After what allocate() fills, since a first call of it finds the size.
 };
 
 }  // namespace trainer

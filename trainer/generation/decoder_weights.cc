@@ -1,5 +1,6 @@
-// See decoder_weights.h. Hugging Face folders are read by convert/, whose canonical form has query,
-// key and value apart and the vocabulary unpadded; they are joined here as the model holds them.
+// See decoder_weights.h. Hugging Face folders are read by convert/, whose canonical form has
+// separate query, key and value and an unpadded vocabulary; here they are joined as the model needs
+// them.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/generation/decoder_weights.h"
@@ -28,12 +29,14 @@ bool is_aligned(const std::byte* data, int64_t bytes) {
   return reinterpret_cast<uintptr_t>(data) % static_cast<uintptr_t>(bytes) == 0;
 }
 
-// Matrices of bf16 are widened where they are multiplied; what else is not fp32 is converted.
+// bf16 matrices are widened when they are multiplied; everything else that is not fp32 is
+// converted.
 DType held_dtype(const std::string& stored, size_t dimensions) {
   return stored == "BF16" && dimensions == 2 ? DType::bf16 : DType::f32;
 }
 
-// A parameter of a checkpoint. Main parameters, which are more exact, are taken where they are.
+// A parameter of a checkpoint. Main parameters are preferred if there are any, because they are
+// more precise.
 WeightPlace stored_place(Checkpoint& checkpoint, const LocalParam& param) {
   const TensorRecord* record = checkpoint.meta().find("model", param.spec.name);
   if (record == nullptr || checkpoint.meta().find("main", param.spec.name) != nullptr) return {};
@@ -53,7 +56,7 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   const CheckpointMeta& meta = checkpoint->meta();
   DecoderModel model;
   model.spec = model_from_record(meta.model);
-  model.spec.hidden_dropout = model.spec.attention_dropout = 0;  // of training alone
+  model.spec.hidden_dropout = model.spec.attention_dropout = 0;  // only for training
   complete(model.spec);
   const std::string stored = meta.tensors.empty() ? "" : meta.tensors.front().dtype;
   model.dtype = stored == "BF16" ? "bf16" : stored == "F16" ? "fp16" : "fp32";
@@ -62,12 +65,12 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   const std::filesystem::path beside = std::filesystem::path(path).parent_path() / "tokenizer";
   if (!std::filesystem::exists(model.tokenizer.tokenizer_model) &&
       std::filesystem::exists(beside / "tokenizer_config.json")) {
-    model.tokenizer = {.tokenizer_model = beside.string()};  // what training carried along
+    model.tokenizer = {.tokenizer_model = beside.string()};  // training copied it there
   }
   model.place = [checkpoint](const LocalParam& param) { return stored_place(*checkpoint, param); };
   model.load = [checkpoint](Decoder& decoder, ops::Ops& ops) {
     const std::vector<Decoder::Parameter>& all = decoder.parameters();
-    // What lies in the file stays there; its checksums are compared by all processors.
+    // What can be used in the mapped file stays there; all processors verify its checksums.
     indexed::share_work(
         static_cast<int64_t>(all.size()), indexed::copying_threads(), [&](int64_t i) {
           const Decoder::Parameter& p = all[static_cast<size_t>(i)];
@@ -81,7 +84,7 @@ DecoderModel open_checkpoint_model(const std::string& path) {
   return model;
 }
 
-// One parameter as the model holds it, out of canonical tensors.
+// One parameter in the model's form, made from canonical tensors.
 convert::TensorSource canonical_source(const convert::CanonicalModel& model,
                                        const ParamSpec& param) {
   const std::string& name = param.name;

@@ -1,5 +1,5 @@
-// A model that can generate: its numbers, its tokenizer's files, and how its weights get into a
-// Decoder, whether it is a checkpoint of the trainer or a Hugging Face folder.
+// A model for generation: its sizes, its tokenizer's files, and how its weights are loaded into a
+// Decoder, from a checkpoint of the trainer or from a Hugging Face folder.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -18,20 +18,21 @@ namespace trainer {
 /// An opened model.
 struct DecoderModel {
   ModelSpec spec;
-  std::string dtype = "fp32";  ///< of its weights: fp32, bf16, fp16.
-  TokenizerFiles tokenizer;    ///< as it names them; empty where it names none.
+  std::string dtype = "fp32";  ///< The weights' dtype: fp32, bf16, fp16.
+  TokenizerFiles tokenizer;    ///< As the model names them; empty if it names none.
   std::vector<std::string> notes;
-  /// Where a decoder that computes in fp32 on a CPU has a parameter, for its constructor: where the
-  /// file is mapped, if its numbers lie there as the model holds them (then this object outlives
-  /// the decoder), else in memory of its own. Matrices of bf16 stay bf16. No score depends on it.
+  /// For the constructor of a decoder that computes in fp32 on a CPU: where it stores a parameter.
+  /// That is in the mapped file, if the numbers there already have the model's form (then this
+  /// object must outlive the decoder), otherwise in the decoder's own memory. bf16 matrices stay
+  /// bf16. No score depends on the choice.
   std::function<WeightPlace(const LocalParam&)> place;
-  /// Fills a Decoder's parameters; every byte's checksum is seen where there is one.
-  /// Errors: indexed::FormatError naming file, tensor and why.
+  /// Fills a Decoder's parameters and verifies all checksums that exist. Errors:
+  /// indexed::FormatError naming file, tensor and reason.
   std::function<void(Decoder&, ops::Ops&)> load;
 };
 
 /// Opens `path`: a Hugging Face folder has a config.json; anything else is the trainer's.
-/// Errors: std::system_error; indexed::FormatError; cli::UsageError where there is no model.
+/// Errors: std::system_error; indexed::FormatError; cli::UsageError if there is no model.
 DecoderModel open_decoder_model(const std::string& path, std::optional<int64_t> step);
 
 }  // namespace trainer

@@ -1,5 +1,5 @@
-// See sampling.h. Candidates are sorted by score, then by id, so that the choice depends on nothing
-// but the scores and one number from the generator.
+// See sampling.h. Candidates are sorted by score, then by id, so that the choice depends only on
+// the scores and one number from the generator.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/generation/sampling.h"

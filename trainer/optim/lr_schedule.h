@@ -23,7 +23,7 @@ struct LrSchedule {
   double init_lr = 0;  ///< --lr-warmup-init: the rate at step 0 of the warm-up.
   double max_lr = 0;   ///< --lr.
   double min_lr = 0;
-  double warmup_steps = 0;  ///< A share of decay_steps may be no whole number.
+  double warmup_steps = 0;  ///< May be fractional when given as a share of decay_steps.
   double decay_steps = 0;
   WsdDecayStyle wsd_style = WsdDecayStyle::exponential;
   double wsd_decay_steps = 0;
@@ -33,7 +33,7 @@ struct LrSchedule {
   int64_t weight_decay_steps = 0;  ///< --train-iters in samples.
 };
 
-/// The rate in force after `steps`. Source: megatron/core/optimizer_param_scheduler.py, get_lr.
+/// The learning rate after `steps`. Source: megatron/core/optimizer_param_scheduler.py, get_lr.
 double learning_rate(const LrSchedule& schedule, int64_t steps);
 /// Source: the same file, get_wd.
 double weight_decay(const LrSchedule& schedule, int64_t steps);

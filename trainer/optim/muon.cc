@@ -1,4 +1,4 @@
-// Muon: one matrix after another.
+// Muon: updates one matrix after another.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/optim/muon.h"
@@ -13,7 +13,7 @@ namespace {
 
 using Triple = std::array<float, 3>;
 
-constexpr size_t kMomentum = 2;  ///< In optimizer_states(OptimizerKind::muon).
+constexpr size_t kMomentum = 2;  ///< Index in optimizer_states(OptimizerKind::muon).
 
 constexpr Triple kSimple[] = {{3.4445f, -4.7750f, 2.0315f}};
 constexpr Triple kQuintic[] = {{4.0848f, -6.8946f, 2.9270f},
@@ -61,10 +61,10 @@ class Orthogonaliser {
         across_(u.tensor.size() > 1 && split_ >= 0 &&
                 options_.tensor_mode != MuonTensorMode::blockwise),
         duplicated_(across_ && options_.tensor_mode == MuonTensorMode::duplicated),
-        // Ranks' parts follow each other in the first dimension of what is gathered.
+        // A gathered tensor has the ranks' parts one after another in its first dimension.
         transposed_(duplicated_ && split_ == 1) {}
 
-  /// One step of the rows `part` of a parameter. momentum, main: (R, I); grad and model too, where
+  /// One step of the rows `part` of a parameter. momentum, main: (R, I); also grad and model, if
   /// not empty.
   struct Matrices {
     Tensor momentum, grad, main, model;
@@ -92,7 +92,8 @@ class Orthogonaliser {
     await_collectives(u_.ops, u_.tensor, [&] { u_.tensor.all_reduce(tensor, comm::Reduce::sum); });
   }
 
-  /// The matrix, fp32; of all tensor-parallel ranks where each does the whole.
+  /// The matrix, fp32; gathered from all tensor-parallel ranks if each rank orthogonalises the
+  /// whole.
   ops::PoolTensor gathered(const Matrices& m, const ops::RowPart& part) {
     const int64_t rows = part.rows_of(m.main.shape[0]), columns = m.main.shape[1];
     const int64_t first = transposed_ ? columns : rows, second = transposed_ ? rows : columns;
@@ -121,7 +122,7 @@ class Orthogonaliser {
       x = take(matrix->shape[0], matrix->shape[1]);
       u_.ops.run(ops::MuonNormalize{.out = x, .x = matrix, .sum_squares = sum});
     }
-    // Of the smaller dimension or, with sums over ranks, of the one that no rank has a part of.
+    // The Gram matrix of the smaller dimension or, with sums over ranks, of the undivided one.
     const bool wide = across_ && !duplicated_ ? split_ == 1 : x->shape[0] <= x->shape[1];
     const int64_t size = x->shape[wide ? 0 : 1];
     const ops::PoolTensor gram = take(size, size), polynomial = take(size, size);
@@ -153,7 +154,7 @@ class Orthogonaliser {
   const bool across_, duplicated_, transposed_;
 };
 
-/// This rank's parameter as a matrix; empty where another rank updates it.
+/// This rank's parameter as a matrix; empty if another rank updates it.
 Tensor matrix_of(const Update& u, const FlatMemory& flat, const Slot& slot) {
   if (!u.options.in_shares) return flat.whole(slot);
   const Tensor range = flat.range(slot);

@@ -1,4 +1,4 @@
-// Optimizer: norm, judgement, update.
+// Optimizer: norm, check of the step, update.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/optim/optimizer.h"
@@ -17,7 +17,7 @@ constexpr StateSpec kAdamW[] = {{"exp_avg", "moments"}, {"exp_avg_sq", "moments"
 constexpr StateSpec kMuon[] = {{"exp_avg", "moments", Buckets::others},
                                {"exp_avg_sq", "moments", Buckets::others},
                                {"momentum_buffer", "momentum", Buckets::matrices, true}};
-enum : size_t { kExpAvg, kExpAvgSq };  ///< Of both lists.
+enum : size_t { kExpAvg, kExpAvgSq };  ///< Indices in both lists.
 
 /// state.loss as a tensor.
 Tensor loss_of(const Tensor& state) {
@@ -33,7 +33,7 @@ bool counts(const Slot& slot, const Topology& t) {
   return !copy_of_another_tensor_rank && !copy_of_first_stage;
 }
 
-/// sums[1] = this rank's part of the loss, in all ranks' sum.
+/// sums[1] = this rank's term of the loss, which is summed over all ranks.
 void take_loss(ops::Ops& ops, const Topology& t, const Tensor& state, const Tensor& sums) {
   const Tensor part = sums.slice(1, 1);
   ops.run(ops::Fill{.dst = part, .value = 0});
@@ -56,7 +56,7 @@ bool keeps(const StateSpec& state, const ParamSpec& param) noexcept {
 Matrices matrices_for(OptimizerKind kind, int zero_stage) noexcept {
   if (kind == OptimizerKind::adamw) return Matrices::with_the_rest;
   if (zero_stage == 0) return Matrices::apart;
-  // A layer's weights or gradients come and go from ZeRO 2 on.
+  // From ZeRO 2 on, weights or gradients exist only one layer at a time.
   return zero_stage == 1 ? Matrices::packed : Matrices::packed_by_layers;
 }
 
@@ -73,8 +73,8 @@ std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& gr
       if (!range) continue;
       const int64_t item = size_bytes(range.dtype);
       if (!parts.empty()) {
-        // Between them is padding, which is zero. Neighbours with less than a granule of padding
-        // between them are one part.
+        // The padding between them is zero. Neighbours with less than a granule of padding between
+        // them become one part.
         Tensor& last = parts.back();
         const int64_t gap =
             (static_cast<std::byte*>(range.data) - static_cast<std::byte*>(last.data)) / item -

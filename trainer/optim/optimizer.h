@@ -1,7 +1,7 @@
-// Optimizer: gradient norm, judgement and the update of what this rank has of the flat memories.
-// Not here: the rate (lr_schedule.h), the formulas (ops/optimizer.h), Muon's way with a matrix
-// (muon.h), bringing gradients together (parallel/grads.h). May include: ops/, comm/comm.h,
-// parallel/.
+// Optimizer: gradient norm, the check of a step's loss and gradients, and the update of this rank's
+// part of the flat memories. Not here: the learning rate (lr_schedule.h), the formulas
+// (ops/optimizer.h), Muon's step of a matrix (muon.h), the reduction of gradients
+// (parallel/grads.h). May include: ops/, comm/comm.h, parallel/.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -28,19 +28,20 @@ struct LossScaler {
 };
 
 /// A number that the optimizer keeps for each element of a parameter. Memory, shares of
-/// data-parallel ranks, offload, checkpoints and the plan walk this list and know nothing else.
+/// data-parallel ranks, offload, checkpoints and the plan know these states only through this list.
 struct StateSpec {
-  const char* name;                                        ///< Its group in checkpoints.
-  const char* purpose;                                     ///< In the report of memory.
-  FlatMemory::Buckets buckets = FlatMemory::Buckets::all;  ///< For which parameters.
-  bool always_fp32 = false;                                ///< Else of the dtype that moments have.
+  const char* name;                                        ///< Group in checkpoints.
+  const char* purpose;                                     ///< Name in the memory report.
+  FlatMemory::Buckets buckets = FlatMemory::Buckets::all;  ///< Which parameters have it.
+  bool always_fp32 = false;                                ///< Otherwise it has the moments' dtype.
 };
 /// AdamW's: exp_avg and exp_avg_sq, as torch.optim names them. Muon has momentum_buffer for
 /// matrices, and AdamW's two for the rest.
 std::span<const StateSpec> optimizer_states(OptimizerKind kind) noexcept;
-/// Whether it is kept for `param`, in lists of Muon and AdamW alike.
+/// Whether `state` is kept for `param`, for Muon and AdamW alike.
 bool keeps(const StateSpec& state, const ParamSpec& param) noexcept;
-/// Where the matrices must lie for it. `zero_stage` is 0 where nothing is shared.
+/// How matrices must be arranged for this optimizer. `zero_stage` is 0 if nothing is divided into
+/// shares.
 Matrices matrices_for(OptimizerKind kind, int zero_stage) noexcept;
 
 /// The flat memories of a rank.
@@ -48,10 +49,10 @@ struct Flats {
   FlatMemory model;  ///< Model dtype.
   FlatMemory main;   ///< fp32; the same memory as model when that is fp32 and on the device.
   FlatMemory grad;   ///< Grad dtype.
-  std::vector<FlatMemory> states;  ///< One a StateSpec.
+  std::vector<FlatMemory> states;  ///< One per StateSpec.
 };
 
-/// What an update is asked for.
+/// The options of an update.
 struct OptimizerOptions {
   OptimizerKind kind = OptimizerKind::adamw;
   MuonOptions muon;
@@ -63,41 +64,42 @@ struct OptimizerOptions {
 };
 
 /// Parts of the gradient memory whose squares this rank adds to the norm, so that all ranks
-/// together count each parameter of the model once: of its data-parallel share, without copies of
-/// parameters that every tensor-parallel rank holds, and of tied embeddings on the last stage.
+/// together count each parameter of the model once: its data-parallel share, without the copies of
+/// parameters that every tensor-parallel rank has, and without the last stage's copy of tied
+/// embeddings.
 std::vector<Tensor> counted_parts(const FlatLayout& layout, const FlatMemory& grad,
                                   const Topology& topology);
 
-/// Queues the judgement of one step. sums (2) fp32 is scratch: the squares of `counted`, and this
-/// rank's share of the loss (state.loss on tensor rank 0 of the last stage, as a part of the mean
-/// over data-parallel ranks), summed over all ranks. Then state.loss is the loss of the whole
-/// batch, and state is the same on every rank.
+/// Queues the check of one step: clip, skip or stop. sums (2) fp32 is scratch: the squares of
+/// `counted`, and this rank's term of the loss (state.loss on tensor-parallel rank 0 of the last
+/// stage, as a part of the mean over data-parallel ranks), both summed over all ranks. Afterwards
+/// state.loss is the loss of the whole batch, and state is the same on every rank.
 void judge(ops::Ops& ops, const Groups& groups, const std::vector<Tensor>& counted,
            const OptimizerOptions& options, const Tensor& state, const Tensor& sums);
 
-/// Queues only the loss' sum over ranks, as judge().
+/// Queues only the sum of the loss over ranks, as in judge().
 void share_loss(ops::Ops& ops, const Groups& groups, const Tensor& state, const Tensor& sums);
 
-/// An update, and all that it needs.
+/// Everything that an update needs.
 struct Update {
   ops::Ops& ops;
   ops::Pool& pool;     ///< Scratch memory for matrices.
-  comm::Comm& tensor;  ///< Tensor-parallel ranks, which may share a matrix.
+  comm::Comm& tensor;  ///< The tensor-parallel ranks, among which a matrix may be divided.
   const FlatLayout& layout;
   const Share& share;
   const Flats& flats;
   const OptimizerOptions& options;
   Tensor state;
 
-  /// What this rank updates of a bucket: all or, in shares, its share.
+  /// The part of a bucket that this rank updates: all of it, or its share.
   Tensor part(const FlatMemory& flat, int bucket) const {
     return options.in_shares ? flat.share(bucket) : flat.bucket(bucket);
   }
-  /// Model parameters are not main parameters.
+  /// Whether model parameters and main parameters are different memory.
   bool model_apart() const { return flats.model.tensor().data != flats.main.tensor().data; }
 };
 
-/// Queues AdamW over every bucket and, of Muon's, what muon.h says over those of matrices.
+/// Queues AdamW over every bucket; with Muon, muon.h's update over the buckets of matrices.
 void update(const Update& u);
 
 }  // namespace trainer

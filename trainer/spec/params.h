@@ -58,7 +58,7 @@ struct ParamSpec {
   int split_parts = 1;
   Init init = Init::normal;
   bool decay = true;  ///< Weight decay: all but biases and norms, as in Megatron.
-  /// Whole on each tensor-parallel rank, but read by this rank's heads alone: gradients are summed.
+  /// Whole on each tensor-parallel rank, but read only by this rank's heads: gradients are summed.
   bool of_heads = false;
 
   int64_t elements() const noexcept {
@@ -68,8 +68,8 @@ struct ParamSpec {
   }
 };
 
-/// A linear layer's weight: what an optimizer of matrices takes. Embeddings, their projections and
-/// the output layer are none, though they have two dimensions. Source:
+/// A linear layer's weight, which an optimizer of matrices updates. Embeddings, their projections
+/// and the output layer do not count, though they have two dimensions. Source:
 /// is_embedding_or_output_parameter in Megatron-LM core/optimizer/emerging_optimizers.py; position
 /// embeddings count as embeddings here.
 bool is_matrix(const ParamSpec& spec) noexcept;

@@ -9,8 +9,8 @@
 namespace trainer {
 namespace {
 
-/// Llama 3's: waves that fit into the original positions fewer than low_freq_factor times are
-/// stretched, those that fit more than high_freq_factor times stay.
+/// Llama 3's scaling: waves that fit into the original positions fewer than low_freq_factor times
+/// are stretched; those that fit more than high_freq_factor times stay unchanged.
 double scaled(double rate, const ModelSpec& spec) {
   const double low = spec.rotary_low_freq_factor, high = spec.rotary_high_freq_factor;
   const double waves =

@@ -14,26 +14,26 @@
 
 namespace trainer {
 
-/// How a model knows where a token stands.
+/// How a model encodes a token's position.
 enum class Position : uint8_t { learned, rotary, none };
 
-/// Everything that tells one model from another. Constant once complete() has accepted it. Each
-/// member has its row in model_fields.h.
+/// Everything that distinguishes one model from another. Constant once complete() has accepted it.
+/// Each member has a row in model_fields.h.
 struct ModelSpec {
-  /// Of families.h: what the model is written as for Hugging Face; empty: none holds it. Nothing is
-  /// computed by it.
+  /// The family of families.h as which the model is written for Hugging Face; empty: none can
+  /// represent it. No computation depends on it.
   std::string family;
   int64_t num_layers = 0;
   int64_t hidden_size = 0;
   int64_t ffn_hidden_size = 0;
   int64_t num_attention_heads = 0;
   int64_t num_query_groups = 0;  ///< = num_attention_heads without grouped-query attention.
-  int64_t kv_channels = 0;       ///< hidden_size / num_attention_heads as a rule.
+  int64_t kv_channels = 0;       ///< Usually hidden_size / num_attention_heads.
   int64_t max_position_embeddings = 0;
   int64_t vocab_size = 0;         ///< Real token ids.
   int64_t padded_vocab_size = 0;  ///< Rows of the word embeddings.
-  /// Columns of the word embeddings and of the output layer; 0: hidden_size. Others are projected
-  /// to hidden_size before the layers, and back behind them (OPT-350m).
+  /// Columns of the word embeddings and of the output layer; 0: hidden_size. Other sizes are
+  /// projected to hidden_size before the layers, and back after them (OPT-350m).
   int64_t embedding_size = 0;
 
   ops::Norm norm = ops::Norm::layernorm;
@@ -43,27 +43,27 @@ struct ModelSpec {
   float rotary_percent = 1;
   float rotary_base = 10000;
   float rotary_interpolation = 1;  ///< Positions are divided by it (rope_type linear).
-  /// Slow frequencies are divided by rotary_scaling_factor, fast ones stay, and those between are
+  /// Low frequencies are divided by rotary_scaling_factor, high ones stay, and those in between are
   /// blended (rope_type llama3): rotary.h.
   bool rotary_scaling = false;
   float rotary_scaling_factor = 8;
   float rotary_low_freq_factor = 1;
   float rotary_high_freq_factor = 4;
   int64_t rotary_original_positions = 8192;
-  int64_t sliding_window = 0;  ///< Keys that a query sees, its own among them; 0: all before it.
+  int64_t sliding_window = 0;  ///< Keys that a query sees, including its own; 0: all before it.
   bool qk_norm = false;        ///< A norm of each query and key head, before rotary.
   ops::Activation activation = ops::Activation::gelu_tanh;
   bool parallel_residual = false;  ///< x + attention(norm1(x)) + mlp(norm2(x)).
   /// norm(x + branch(x)) in place of x + branch(norm(x)): each norm's output is the stream that
-  /// the next branch reads and is added to. The norm behind a layer is the next layer's input norm,
-  /// that behind the last layer is the final norm, and the first layer has no input norm.
+  /// the next branch reads and is added to. The norm after a layer is the next layer's input norm,
+  /// the one after the last layer is the final norm, and the first layer has no input norm.
   bool post_norm = false;
   // Biases. settle_biases() brings these four into one form: linear_bias alone where all linears
   // have one, else attention_bias before qkv_bias.
-  bool linear_bias = true;      ///< Of qkv, proj, fc1, fc2.
-  bool qkv_bias = false;        ///< Of qkv.
-  bool attention_bias = false;  ///< Of qkv and proj.
-  bool mlp_bias = false;        ///< Of fc1 and fc2.
+  bool linear_bias = true;      ///< qkv, proj, fc1 and fc2.
+  bool qkv_bias = false;        ///< qkv.
+  bool attention_bias = false;  ///< qkv and proj.
+  bool mlp_bias = false;        ///< fc1 and fc2.
   bool tied_embeddings = true;  ///< The output layer is the word embedding table.
 
   float hidden_dropout = 0.1f;
@@ -100,8 +100,8 @@ ModelSpec family_defaults(std::string_view family);
 /// Brings the four bias members into the one form that their comment describes.
 void settle_biases(ModelSpec& spec);
 
-/// Why the rotary share of a head cannot be rotated in pairs; empty: it can. Libraries differ in
-/// what they make of a channel too many.
+/// Why the rotary part of a head cannot be rotated in pairs; empty: it can. Libraries differ in how
+/// they treat an odd channel.
 std::string rotary_refusal(const ModelSpec& spec);
 
 /// Fills what follows (ffn_hidden_size, num_query_groups, kv_channels where 0) and checks the rest.
