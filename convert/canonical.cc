@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// canonical.h: the list of tensors that follows from the numbers, and the qkv orders.
+// canonical.h: the list of tensors that follows from the sizes, and the qkv orders.
 // Source of the orders: Megatron-LM's fix_query_key_value_ordering (megatron/checkpointing.py).
 #include "convert/canonical.h"
 

@@ -1,9 +1,9 @@
 // SPDX-License-Identifier: MIT
-// The one form that every reader makes and every writer takes: a model's numbers, and its whole
-// tensors under Megatron-core's names, with q, k and v apart in head order and gate apart from up,
-// matrices (out, in), the vocabulary without padding. Readers: megatron_source.h,
-// trainer_source.h, hf_folder.h; writers: hf_folder.h, megatron_target.h; so that n formats need n
-// mappings. May include trainer/spec/spec.h for the numbers.
+// The canonical form between readers and writers: a model's sizes, and its whole tensors under
+// Megatron-core's names, with separate q, k and v in head order, separate gate and up, matrices as
+// (out, in), and the vocabulary without padding. Readers: megatron_source.h, trainer_source.h,
+// hf_folder.h; writers: hf_folder.h, megatron_target.h. With it n formats need only n mappings. May
+// include trainer/spec/spec.h for the sizes.
 // Shapes: N query heads, G key/value groups, D head size, H hidden.
 #pragma once
 
@@ -18,29 +18,29 @@
 
 namespace convert {
 
-/// What a source says about the text side of the model; empty where it says nothing.
+/// What a source says about the model's tokenizer; empty where it says nothing.
 struct TokenizerHints {
   std::string type;        ///< Megatron's --tokenizer-type: "GPT2BPETokenizer"
-  std::string vocab_file;  ///< paths as the source has them, which may be another machine's
+  std::string vocab_file;  ///< paths as in the source; they may belong to another machine
   std::string merge_file;
   std::string name_or_path;
-  int64_t end_of_document = -1;  ///< what ended the documents of its training; -1: not known
+  int64_t end_of_document = -1;  ///< the token that ended its training documents; -1: not known
 };
 
 /// A model to be converted. Copies share the files behind the tensors.
 struct CanonicalModel {
   trainer::ModelSpec spec;  ///< padded_vocab_size = rows of the embedding here
-  std::string dtype;        ///< of most weights: F32, F16 or BF16
+  std::string dtype;        ///< dtype of most weights: F32, F16 or BF16
   std::map<std::string, TensorSource> tensors;
   TokenizerHints tokenizer;
   int64_t iteration = 0;
-  std::vector<std::string> notes;  ///< what the user should hear: a sentence each
+  std::vector<std::string> notes;  ///< messages for the user, one sentence each
 
   /// The tensor called `name`. Errors: indexed::FormatError when there is none.
   const TensorSource& at(const std::string& name) const;
 };
 
-/// A tensor that a model of these numbers has.
+/// A tensor that a model of these sizes has.
 struct CanonicalEntry {
   std::string name;
   std::vector<int64_t> shape;
@@ -51,29 +51,29 @@ struct CanonicalEntry {
 void trim_vocabulary(CanonicalModel& model, int64_t vocab_size);
 
 /// Pads both to a multiple of `unit` by repeating the last real row, as Megatron's own converters
-/// do; spec.vocab_size stays.
+/// do; spec.vocab_size does not change.
 void pad_vocabulary(CanonicalModel& model, int64_t unit);
 
 /// Every tensor of a model, in the order of forward.
 std::vector<CanonicalEntry> canonical_entries(const trainer::ModelSpec& spec);
 
-/// The sizes are from 0 to 2^30, so that products of them fit. Errors: indexed::FormatError naming
-/// the one that is not.
+/// Checks that the sizes are from 0 to 2^30, so that their products fit. Errors:
+/// indexed::FormatError naming the one that is not.
 void check_numbers(const trainer::ModelSpec& spec);
 
-/// Compares the tensors with the numbers: each there, of its shape, none too many.
-/// Errors: indexed::FormatError naming the first that is not.
+/// Checks the tensors against the sizes: each exists with its shape, and there are no others.
+/// Errors: indexed::FormatError naming the first wrong one.
 void check_complete(const CanonicalModel& model);
 
 /// "decoder.layers.3." + `suffix`.
 std::string layer_name(int64_t layer, std::string_view suffix);
 
-/// How the rows of a fused qkv weight or bias lie: by checkpoint_version 0, 1, 2 and later.
+/// The order of rows of a fused qkv weight or bias, for checkpoint_version 0, 1, and 2 and later.
 /// stacked: all q, all k, all v. split_last: (N, D, 3). grouped: (G, N/G + 2, D), which without
 /// grouped-query attention is (N, 3, D).
 enum class QkvOrder : uint8_t { stacked, split_last, grouped };
 
-/// Heads of a fused tensor, which may be a tensor-parallel rank's share.
+/// The heads of a fused tensor, which may be a tensor-parallel rank's share.
 struct QkvShape {
   int64_t heads = 0;
   int64_t groups = 0;
@@ -82,12 +82,12 @@ struct QkvShape {
 };
 
 /// q, k and v of a fused tensor, in head order.
-/// Errors: indexed::FormatError when its rows are not shape.rows(), or grouped heads meet an order
-/// that cannot hold them.
+/// Errors: indexed::FormatError when its rows are not shape.rows(), or the order cannot represent
+/// grouped heads.
 std::vector<TensorSource> split_qkv(const TensorSource& fused, const QkvShape& shape,
                                     QkvOrder order);
 
-/// The other way, into the order of version 2 and later.
+/// The reverse, into the order of version 2 and later.
 TensorSource join_qkv(const TensorSource& q, const TensorSource& k, const TensorSource& v,
                       const QkvShape& shape);
 

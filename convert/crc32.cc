@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// crc32.h: four lanes of 16 bytes are folded over 64 bytes each, then over one another, and zlib
-// sums the 16 bytes that are left and what follows them: they have the same remainder.
+// crc32.h: four lanes of 16 bytes are folded, 64 bytes at a time, then folded together. zlib sums
+// the remaining 16 bytes, which have the same remainder as the folded data, and what follows.
 #include "convert/crc32.h"
 
 #include <zlib.h>
@@ -22,15 +22,15 @@ uint32_t by_zlib(uint32_t crc, const std::byte* data, size_t size) noexcept {
 
 #if defined(__x86_64__) && defined(__GNUC__)
 
-/// x to the power of `bits` modulo the polynomial, its bits reflected, x^31 lowest; shifted up by
-/// one, since the product of two reflected numbers lies one bit lower than theirs would.
+/// x to the power of `bits` modulo the polynomial, bit-reflected (x^31 lowest), and shifted up by
+/// one, because the product of two reflected numbers is one bit lower than the reflected product.
 constexpr uint64_t power(int bits) noexcept {
   uint32_t value = 0x80000000U;
   for (int i = 0; i < bits; ++i) value = (value >> 1) ^ ((value & 1) != 0 ? 0xedb88320U : 0U);
   return uint64_t{value} << 1;
 }
 
-/// Moves 16 bytes over `bytes` bytes: the lower half is 64 bits further from the end.
+/// Folds 16 bytes over a distance of `bytes` bytes; the lower half is 64 bits further from the end.
 struct Fold {
   uint64_t low, high;
   constexpr explicit Fold(int bytes) noexcept

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// float_formats.h: every format to fp32 and from it, a cache's part at a time between two others.
-// fp32 holds all of F16 and BF16, and F64 is rounded to fp32 first, as it always was.
+// float_formats.h: conversion to and from fp32; between two other formats through fp32, in parts
+// that fit in a cache. fp32 represents every F16 and BF16 number; F64 is rounded to fp32 first.
 #include "convert/float_formats.h"
 
 #include <algorithm>
@@ -45,8 +45,8 @@ ROW_CLONES void from_bf16(float* out, const std::byte* in, int64_t n) noexcept {
     out[i] = std::bit_cast<float>(quieted(uint32_t{load_as<uint16_t>(in, i)} << 16));
 }
 
-// The magnitude's bits as if they were fp32's, and the difference of biases as a product, which is
-// exact for subnormal numbers too.
+// Reads the magnitude's bits as fp32, and multiplies to correct the exponent's bias, which is exact
+// for subnormal numbers too.
 ROW_CLONES void from_f16(float* out, const std::byte* in, int64_t n) noexcept {
   for (int64_t i = 0; i < n; ++i) {
     const uint32_t half = load_as<uint16_t>(in, i);
@@ -82,7 +82,7 @@ ROW_CLONES void to_f16(std::byte* out, const float* in, int64_t n) noexcept {
         std::bit_cast<uint32_t>(std::bit_cast<float>(magnitude) + 0.5F) - 0x3f000000U;
     const uint32_t normal = (magnitude + 0xfffU + (magnitude >> 13 & 1U) - 0x38000000U) >> 13;
     uint32_t half = magnitude < 0x38800000U ? small : normal;
-    half = magnitude >= 0x477ff000U ? 0x7c00U : half;  // 65520 and more
+    half = magnitude >= 0x477ff000U ? 0x7c00U : half;  // 65520 and above
     half = magnitude > kInfinity ? 0x7e00U : half;
     store_as(out, i, static_cast<uint16_t>(sign | half));
   }
@@ -106,7 +106,7 @@ int64_t bytes_of(std::string_view dtype) noexcept {
   return dtype == "F64" ? 8 : dtype == "F32" ? 4 : 2;
 }
 
-// All bits of the exponent set: infinite, or no number.
+// All bits of the exponent are set: infinite or NaN.
 template <class T>
 [[gnu::always_inline]] inline int64_t count_set(const std::byte* in, int64_t n,
                                                 T exponent) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Many numbers from one float format to another, and looks at many: loops that the compiler makes
-// several of, one for each instruction set. The law for one number is trainer/ops/number.h's.
+// Converts arrays between float formats, and checks arrays, by loops that the compiler generates
+// for several instruction sets. The reference for one number is trainer/ops/number.h.
 // dtype is safetensors' spelling.
 #pragma once
 
@@ -15,16 +15,16 @@ namespace convert {
 /// Whether numbers of this dtype are converted here: F64, F32, F16, BF16.
 bool is_float(std::string_view dtype) noexcept;
 
-/// `count` numbers, rounded to nearest even; what is too large becomes infinite, and what is no
-/// number becomes a quiet one. `in` and `out` need no alignment and do not overlap.
+/// Converts `count` numbers, rounded to nearest even; numbers that are too large become infinite,
+/// and NaN becomes a quiet NaN. `in` and `out` need no alignment and do not overlap.
 /// Both are is_float().
 void convert_floats(std::string_view from, const std::byte* in, std::string_view to, std::byte* out,
                     int64_t count) noexcept;
 
-/// How many are infinite or no number; 0 for a dtype that is no float.
+/// How many are infinite or NaN; 0 for a dtype that is not a float.
 int64_t count_not_finite(std::string_view dtype, std::span<const std::byte> bytes) noexcept;
 
-/// `count` elements as fp32. Errors: indexed::FormatError for a dtype that is no float.
+/// `count` elements as fp32. Errors: indexed::FormatError for a dtype that is not a float.
 std::vector<float> to_floats(std::string_view dtype, const std::byte* data, int64_t count);
 
 }  // namespace convert

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// neox_source.h: the parts of a checkpoint, names, what tensor parallelism does to each parameter,
+// neox_source.h: the parts of a checkpoint, names, how tensor parallelism divides each parameter,
 // and the configurations.
 #include "convert/neox_source.h"
 
@@ -32,7 +32,7 @@ using Shares = std::map<std::string, std::vector<TensorSource>>;
 constexpr std::string_view kEnd = "-model_states.pt", kRankEnd = "_model_states.pt";
 constexpr int64_t kMaxNumber = int64_t{1} << 20;
 
-// 12 of "12..."; `text` is cut behind it.
+// 12 from "12..."; removes it from `text`.
 std::optional<int64_t> take_number(std::string_view& text) {
   int64_t value = 0;
   const std::from_chars_result end = std::from_chars(text.data(), text.data() + text.size(), value);
@@ -119,7 +119,7 @@ bool is_block(const Weights& weights) {
   return weights.contains("attention.query_key_value.weight");
 }
 
-// A parameter's name in Megatron's words; layers of these releases call their linears by number.
+// A parameter's Megatron name; newer releases number their linears.
 std::string megatron_name(std::string name, int64_t block) {
   for (const auto& [own, known] :
        {std::pair(".scale", ".weight"), std::pair("mlp.linear1.", "mlp.dense_h_to_4h."),
@@ -132,7 +132,7 @@ std::string megatron_name(std::string name, int64_t block) {
   return "embedding." + name;
 }
 
-// Every parameter's shares, in the order of ranks.
+// Every parameter's shards, in the order of ranks.
 Shares collect(const std::map<Part, Weights>& parts, const std::string& folder) {
   if (parts.empty()) throw FormatError(folder + ": no layers there");
   Shares shares;
@@ -184,8 +184,8 @@ TensorSource sum_of(const TensorSource& a, const TensorSource& b) {
   return convert_dtype(sum, a.dtype);
 }
 
-// With a parallel residual each rank adds its own bias to its term of one sum; else the bias comes
-// behind the sum, and all ranks have the same one.
+// With a parallel residual each rank adds its own bias to its term of the sum; otherwise the bias
+// is added after the sum, and all ranks have the same one.
 void sum_biases(Shares& shares) {
   for (auto& [name, all] : shares) {
     if (!name.ends_with("linear_proj.bias") && !name.ends_with("linear_fc2.bias")) continue;
@@ -195,7 +195,7 @@ void sum_biases(Shares& shares) {
   }
 }
 
-// What is not divided is trained on each rank, from the same gradients.
+// Parameters that are not divided are trained on each rank, with the same gradients.
 void note_copies(const Shares& shares, CanonicalModel& model) {
   for (const auto& [name, all] : shares) {
     if (share_of(name) != Share::same) continue;
@@ -241,7 +241,7 @@ trainer::TrainConfig read_configurations(const std::string& folder, const Source
   return config;
 }
 
-// Numbers that the checkpoint's arguments and its configurations both give must agree.
+// Sizes given by both the checkpoint's arguments and its configurations must agree.
 void settle(std::optional<int64_t>& config, Value args, const char* name, const std::string& path) {
   const std::optional<int64_t> said = args ? args.find(name).integer() : std::nullopt;
   if (said && config && *said != *config)

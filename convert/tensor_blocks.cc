@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// tensor_blocks.h: blocks numbered through all tensors, and a count of those that each still has.
+// tensor_blocks.h: blocks numbered through all tensors, and a count of each tensor's remaining
+// ones.
 #include "convert/tensor_blocks.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@ namespace convert {
 
 namespace {
 
-// Blocks numbered through all tensors.
+// The blocks, numbered through all tensors.
 class Numbered {
  public:
   Numbered(std::span<const TensorSource> tensors, const std::function<int64_t(size_t)>& blocks)
@@ -27,11 +28,11 @@ class Numbered {
   size_t tensor_of(int64_t block) const {
     return static_cast<size_t>(std::upper_bound(ends_.begin(), ends_.end(), block) - ends_.begin());
   }
-  /// Which of its tensor's blocks it is.
+  /// The block's number within its tensor.
   int64_t in_tensor(int64_t block, size_t tensor) const {
     return tensor == 0 ? block : block - ends_[tensor - 1];
   }
-  /// Whether it was the tensor's last.
+  /// Counts a block of the tensor as done; whether it was the last.
   bool done(size_t tensor) { return --left_[tensor] == 0; }
 
  private:

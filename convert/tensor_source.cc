@@ -1,11 +1,10 @@
 // SPDX-License-Identifier: MIT
-// tensor_source.h: sources out of sources. A source that was made here is a list of runs, each of
-// them neighbouring rows of one store; stores are mapped files, sources that somebody else made,
-// and what is computed (a transpose, another dtype, columns side by side). Making a source out of
-// others only joins lists, and neighbours among runs become one, so that q, k and v taken apart and
-// fused again are the one run that they were. What is computed remembers what it is computed from:
-// a transpose of a transpose is the source, and a transpose of what is converted is converted last,
-// where it can be read by rows.
+// tensor_source.h: sources made from sources. A source that was made here is a list of runs, each
+// of which is neighbouring rows of one store. Stores are mapped files, sources from elsewhere, and
+// computed data (a transpose, another dtype, columns side by side). Making a source from others
+// only joins lists, and adjacent runs are merged: q, k and v that are split and fused again are one
+// run, as before. Computed data remembers its origin: a transpose of a transpose is the source
+// itself, and a transpose of converted data is converted last, where it can be read by rows.
 #include "convert/tensor_source.h"
 
 #include <algorithm>
@@ -22,23 +21,23 @@ namespace {
 
 using indexed::FormatError;
 
-/// What is computed on its way goes through memory of about so many bytes, which stays in a cache.
+/// Computed data passes through a buffer of about this many bytes, which stays in a cache.
 constexpr int64_t kStepBytes = 256 << 10;
-/// Rows of a transpose that are made at once: each takes two bytes or more of every source row.
+/// Rows of a transpose that are made at once: each needs two bytes or more of every source row.
 constexpr int64_t kStepRows = 512;
-/// A list of more would take more memory than the file that it comes from may be worth.
+/// The limit for a list of runs; a longer one could take memory out of proportion to its file.
 constexpr size_t kMostRuns = size_t{1} << 16;
 
 [[noreturn]] void fail(const TensorSource& source, const std::string& why) {
   throw FormatError(source.place + ": " + why);
 }
 
-/// What rows are read from. Constant but for a transpose's memory.
+/// What rows are read from. Constant except for a transpose's memory.
 struct Store {
   int64_t rows = 0, row_bytes = 0;
-  MappedRows mapped = {};  ///< where data is not null
+  MappedRows mapped = {};  ///< if data is not null
   std::function<void(int64_t first, int64_t count, std::byte* out)> read = {};  ///< else
-  // What it is computed from, for what is made of it in turn.
+  // The origin of computed data, for sources that are made from it.
   std::optional<TensorSource> transposed = {}, converted = {};
   std::vector<TensorSource> columns = {};
 
@@ -58,7 +57,7 @@ struct Run {
   int64_t first = 0, count = 0, begin = 0;
 };
 
-/// The runs of a source, ascending; and what its read_rows is.
+/// The runs of a source, ascending; its read_rows is of this type.
 struct Runs {
   std::shared_ptr<const std::vector<Run>> list;
 
@@ -80,7 +79,7 @@ struct Runs {
   }
 };
 
-/// The runs of a source that was made here; null for one that somebody else made.
+/// The runs of a source that was made here; null for one from elsewhere.
 const Runs* runs_of(const TensorSource& source) { return source.read_rows.target<Runs>(); }
 
 std::vector<Run> list_of(const TensorSource& source) {
@@ -124,7 +123,7 @@ TensorSource of_store(TensorSource source, Store store) {
   return source;
 }
 
-/// The store whose rows, all of them in order, a source is; else null.
+/// The store that a source consists of, if it is all of its rows in order; otherwise null.
 const Store* whole_store(const TensorSource& source) {
   const Runs* runs = runs_of(source);
   if (runs == nullptr || runs->list->size() != 1) return nullptr;
@@ -139,8 +138,8 @@ bool lies_in_files(const Runs* runs) {
          });
 }
 
-/// A transpose's rows. What does not lie in mapped files is loaded by the first call, and let go
-/// when as many rows were read as there are.
+/// A transpose's rows. A source that is not in mapped files is loaded by the first call, and freed
+/// when all rows have been read.
 class Turned {
  public:
   explicit Turned(TensorSource source) : source_(std::move(source)) {}
@@ -181,7 +180,7 @@ class Turned {
   int64_t rows_read_ = 0;
 };
 
-/// Calls use(first, count, bytes) for parts of a source's rows that a cache holds.
+/// Calls use(first, count, bytes) for parts of a source's rows that fit in a cache.
 template <class Use>
 void by_steps(const TensorSource& source, int64_t first, int64_t count, const Use& use) {
   const int64_t row = source.row_bytes();
@@ -200,7 +199,7 @@ void by_steps(const TensorSource& source, int64_t first, int64_t count, const Us
 
 std::byte* Scratch::of(int64_t bytes) {
   if (bytes > bytes_) {
-    memory_.reset();  // before the larger one is there
+    memory_.reset();  // before the larger one is allocated
     memory_ = std::make_unique_for_overwrite<std::byte[]>(static_cast<size_t>(bytes));
     bytes_ = bytes;
   }
@@ -270,7 +269,7 @@ TensorSource mapped_source(const std::string& dtype, std::vector<int64_t> shape,
 
 namespace {
 
-/// How many rows from `row` on, below `end`, have neighbouring origins.
+/// The number of rows from `row` on, below `end`, with consecutive origins.
 int64_t run_length(const std::function<int64_t(int64_t)>& origin, int64_t row, int64_t end) {
   const int64_t from = origin(row);
   int64_t n = 1;
@@ -300,7 +299,7 @@ TensorSource pick_rows(const TensorSource& source, int64_t count,
   set_runs(result, list_of(source));
   const Runs all = *runs_of(result);
   result.shape[0] = count;
-  // Rows of no bytes may be 2^60.
+  // There may be 2^60 rows of zero bytes.
   bool listed = source.row_bytes() > 0;
   std::vector<Run> list;
   for (int64_t i = 0, n = 0; listed && i < count; i += n) {

@@ -1,10 +1,10 @@
 // SPDX-License-Identifier: MIT
-// A tensor that is not in memory: what it is, and how to fill memory with it. Readers make sources
-// over their mapped files, the functions here make sources out of sources (rows picked, shards
-// joined, transposed, another dtype), and writers take them a block at a time (tensor_blocks.h), so
-// a conversion of any size needs little memory. Sources remember which rows of which others they
-// are made of: what is taken apart and put together again is the bytes that it was, and is written
-// from where they lie. Which tensors a model has is canonical.h's.
+// A tensor that is not in memory: its description, and how to read it. Readers create sources over
+// their mapped files; the functions here create sources from sources (picked rows, joined shards,
+// transposes, other dtypes); writers read them a block at a time (tensor_blocks.h). So a conversion
+// of any size needs little memory. A source remembers which rows of which others it consists of: a
+// tensor that is split and joined again is the original bytes, and is written directly from the
+// mapped file. Not here: which tensors a model has (canonical.h).
 // Shapes are whole tensors, row-major; a row is everything under one index of the first dimension,
 // and a scalar is one row. dtype is safetensors' spelling.
 #pragma once
@@ -21,10 +21,10 @@
 
 namespace convert {
 
-/// Memory that grows and is not cleared: one thread's, used again for each block.
+/// Memory of one thread that is reused for each block; it grows and is not cleared.
 class Scratch {
  public:
-  /// At least `bytes` of memory; what it held is lost when it grows.
+  /// At least `bytes` of memory; its content is lost when it grows.
   std::byte* of(int64_t bytes);
 
  private:
@@ -32,22 +32,22 @@ class Scratch {
   int64_t bytes_ = 0;
 };
 
-/// A tensor's bytes where a file is mapped, one row behind the other.
+/// A tensor's bytes in a mapped file, one row after another.
 struct MappedRows {
   const std::byte* data = nullptr;
-  /// Compares bytes begin .. end - 1 with their checksums; empty where there are none. Any thread.
-  /// Errors: indexed::FormatError when they are damaged.
+  /// Verifies the checksums of bytes begin .. end - 1; empty if there are none. Any thread. Errors:
+  /// indexed::FormatError when they are damaged.
   std::function<void(int64_t begin, int64_t end)> check = {};
   /// Tells the system that those bytes are not needed again soon. Any thread; may be empty.
   std::function<void(int64_t begin, int64_t end)> release = {};
 };
 
-/// A tensor to be read later. Copies share what they read from.
+/// A tensor to be read later. Copies share the underlying files.
 struct TensorSource {
   std::string dtype;
   std::vector<int64_t> shape;
   /// Writes rows first .. first + count - 1 to `out`. Any thread, several at a time. Errors: those
-  /// of the file behind it.
+  /// of the underlying file.
   std::function<void(int64_t first, int64_t count, std::byte* out)> read_rows;
   /// Where it comes from, for messages: "model_optim_rng.pt: layers.0.mlp.dense_h_to_4h.weight".
   std::string place = {};
@@ -57,13 +57,13 @@ struct TensorSource {
   int64_t elements() const noexcept;
   int64_t row_bytes() const noexcept;
   int64_t bytes() const noexcept { return elements() * element_bytes(); }
-  /// All of it. Errors: those of read_rows.
+  /// The whole tensor. Errors: those of read_rows.
   std::vector<std::byte> load() const;
-  /// The rows where they lie in a mapped file, one behind the other and checked; null where they do
-  /// not. Errors: those of MappedRows::check.
+  /// The rows in a mapped file, contiguous and verified; null if they are not contiguous in one.
+  /// Errors: those of MappedRows::check.
   const std::byte* in_place(int64_t first, int64_t count) const;
-  /// Bytes at .. at + size - 1: where they lie, or read into `scratch`, whose bytes they then are
-  /// until it is used again. Errors: those of read_rows.
+  /// Bytes at .. at + size - 1: in the mapped file, or read into `scratch` and valid until that is
+  /// used again. Errors: those of read_rows.
   std::span<const std::byte> block(int64_t at, int64_t size, Scratch& scratch) const;
   /// Tells the system that nothing of it is needed again soon.
   void release() const;
@@ -77,29 +77,29 @@ TensorSource mapped_source(const std::string& dtype, std::vector<int64_t> shape,
 TensorSource slice_rows(const TensorSource& source, int64_t first, int64_t count);
 
 /// `count` rows, of which row i is row origin(i) of the source. origin is called here for each row
-/// and not kept, unless its runs are more than a list should hold; then any thread may call it.
+/// and not kept, unless that gives too many runs for a list; then any thread may call it later.
 TensorSource pick_rows(const TensorSource& source, int64_t count,
                        std::function<int64_t(int64_t)> origin);
 
-/// The parts one under the other. Errors: indexed::FormatError when dtype or row shape differ.
+/// The parts concatenated by rows. Errors: indexed::FormatError when dtype or row shape differ.
 TensorSource join_rows(std::vector<TensorSource> parts);
 
 /// Matrices side by side. Errors: indexed::FormatError when dtype or number of rows differ.
 TensorSource join_columns(std::vector<TensorSource> parts);
 
-/// A matrix with rows and columns exchanged. Where the source does not lie in mapped memory, it is
-/// held in memory from the first row that is read until the last was.
-/// Errors: indexed::FormatError when it is no matrix.
+/// The transpose of a matrix. If the source is not in mapped memory, it is kept in memory while its
+/// rows are being read, from the first to the last. Errors: indexed::FormatError when it is not a
+/// matrix.
 TensorSource transpose(const TensorSource& source);
 
 /// The same numbers in another float dtype (F32, F16, BF16, F64), rounded to nearest even.
 /// Errors: indexed::FormatError for another dtype.
 TensorSource convert_dtype(const TensorSource& source, const std::string& dtype);
 
-/// Every element plus one, in the source's dtype: norms that are stored around zero.
+/// Every element plus one, in the source's dtype: for norm weights that are stored minus one.
 TensorSource add_one(const TensorSource& source);
 
-/// Zeros, for biases that a format must have and the model has not, and for vocabulary padding.
+/// Zeros, for biases that a format requires but the model lacks, and for vocabulary padding.
 TensorSource zeros(const std::string& dtype, std::vector<int64_t> shape);
 
 }  // namespace convert

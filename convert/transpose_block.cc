@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// transpose_block.h: squares of a vector's lanes, in tiles that are a cache line of either side.
-// A square of 2^n lanes is transposed by n turns, each of which interleaves the upper half of its
-// rows with the lower half; that is one instruction a row on every processor with vectors of 16
+// transpose_block.h: squares of a vector's lanes, in tiles that are one cache line wide and high. A
+// square of 2^n lanes is transposed in n rounds, each of which interleaves the upper half of its
+// rows with the lower half. That is one instruction per row on every processor with vectors of 16
 // bytes.
 #include "convert/transpose_block.h"
 
@@ -60,7 +60,7 @@ void one_by_one(const std::byte* in, int64_t in_row, int64_t rows, int64_t colum
                   static_cast<size_t>(element));
 }
 
-// Down the rows in bands of a line of `out`; along a band a line of `in` at a time.
+// Rows in bands of one cache line of `out`; within a band, one cache line of `in` at a time.
 template <class T>
 void by_vectors(const std::byte* in, int64_t in_row, int64_t rows, int64_t columns, std::byte* out,
                 int64_t out_row) noexcept {

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Rows and columns of a block of memory exchanged, by vectors. Which blocks make a tensor is
-// tensor_source.h's.
+// Transposes a block of memory with vector instructions. Not here: which blocks make up a tensor
+// (tensor_source.h).
 #pragma once
 
 #include <cstddef>

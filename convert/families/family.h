@@ -30,7 +30,7 @@ struct NameRow {
   bool transposed = false;   ///< stored (in, out)
   bool optional = false;     ///< absent where the model has no such tensor
   When when = When::always;  ///< models that have the row: by ModelSpec::post_norm
-  /// The canonical names are of the next layer; behind the last one they are the final norm's.
+  /// The canonical names are of the next layer; after the last one they are the final norm's.
   bool next = false;
 };
 

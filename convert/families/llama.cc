@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Llama and the families that differ from it in a few rows: rotary positions on whole heads,
-// RMSNorm, a gated MLP, heads grouped or not. Mistral attends to a window; Qwen2 has biases of q, k
-// and v alone; Qwen3 has norms of q and k.
+// RMSNorm, a gated MLP, heads grouped or not. Mistral attends to a window; Qwen2 has biases of only
+// q, k and v; Qwen3 has norms of q and k.
 // Source: transformers/models/{llama,mistral,qwen2,qwen3}/modeling_*.py, configuration_*.py.
 #include <iterator>
 

@@ -1,8 +1,8 @@
 // SPDX-License-Identifier: MIT
-// OPT: as GPT-2, with ReLU, plain linears, q, k and v apart, and a position table whose first two
-// rows no position uses (the trainer keeps them too: position_offset 2).
-// OPT-350m has its norms behind the branches, so that a layer's last norm is the next one's input
-// norm, and embeddings that are projected.
+// OPT: like GPT-2, but with ReLU, plain linears, separate q, k and v, and a position table whose
+// first two rows no position uses (the trainer keeps them too: position_offset 2).
+// OPT-350m has its norms after the branches, so a layer's last norm is the next one's input norm,
+// and it has projected embeddings.
 // Source: transformers/models/opt/modeling_opt.py, configuration_opt.py.
 #include "convert/families/families.h"
 
