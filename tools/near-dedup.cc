@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
-// near-dedup: of documents that are nearly alike, the first stays. Inputs are read twice: once for
-// the keys of every document (tools/dedup), once to write those that stay, as they stand. Here:
-// flags, the two passes, who was dropped for whom, counts.
+// near-dedup: removes near-duplicate documents and keeps the first of each group. Inputs are read
+// twice: once for the keys of every document (tools/dedup), once to write the kept ones unchanged.
+// Here: flags, the two passes, the list of dropped documents, counts.
 #include <algorithm>
 #include <bit>
 #include <cstdlib>
@@ -101,7 +101,7 @@ cli::Group<Options> output_group() {
             .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
-/// --input and its like, less --range, whose parts would not see each other.
+/// --input and related flags, without --range, because its parts would not see each other.
 cli::Group<stream::ReadingOptions> reading_group() {
   cli::Group<stream::ReadingOptions> group = stream::reading_group();
   std::erase_if(group.flags,
@@ -116,7 +116,7 @@ const cli::Table<Options>& flags() {
   return table;
 }
 
-/// What a file was when it was first read.
+/// The state of a file when it was first read.
 struct FileState {
   ino_t inode;
   off_t size;
@@ -127,7 +127,7 @@ struct FileState {
   }
 };
 
-/// Errors: std::system_error; std::runtime_error for what cannot be read twice.
+/// Errors: std::system_error; std::runtime_error for inputs that cannot be read twice.
 std::vector<FileState> states_of(const std::vector<std::string>& paths) {
   std::vector<FileState> states;
   for (const std::string& path : paths) {
@@ -141,7 +141,7 @@ std::vector<FileState> states_of(const std::vector<std::string>& paths) {
   return states;
 }
 
-/// Where an unnamed file may lie: beside the output, or in TMPDIR.
+/// Where to put an unnamed file: beside the output, or in TMPDIR.
 std::string scratch_place(const Options& options) {
   if (!options.output.empty() && options.output != "-") return options.output;
   if (!options.duplicates.empty()) return options.duplicates;
@@ -172,7 +172,7 @@ void read_keys(const Options& options, stream::ReadingJob job, dedup::KeyStore& 
                                    const std::string&) { store.add(work.result.keys); }});
 }
 
-/// The files that are written; opened before anything is read.
+/// The output files, opened before anything is read.
 struct Outputs {
   explicit Outputs(const Options& options) : Outputs(options, existing_of(options)) {}
   Outputs(const Options& options, indexed::Existing existing)
@@ -183,7 +183,7 @@ struct Outputs {
     if (!options.duplicates.empty()) list.emplace(options.duplicates, existing);
   }
 
-  /// A run that was killed while it gave names may have given the list's.
+  /// A run that was killed while it renamed its outputs may have renamed only the list.
   static indexed::Existing existing_of(const Options& options) {
     if (options.force) return indexed::Existing::replace;
     const bool named = !options.output.empty() && options.output != "-";
@@ -199,10 +199,10 @@ struct Outputs {
   }
 
   extract::TextOutput kept;
-  std::optional<indexed::OutputFile> list;  ///< of --duplicates
+  std::optional<indexed::OutputFile> list;  ///< --duplicates
 };
 
-/// Writes what stays, and who was dropped for whom. Takes documents in order.
+/// Writes the kept documents and the list of dropped ones. Receives documents in order.
 class Sifter {
  public:
   Sifter(char mark, dedup::Groups& groups, int64_t documents, Outputs& outputs)
@@ -217,8 +217,8 @@ class Sifter {
     }
   }
 
-  /// `record` as it stands, which is record `line` of `file`. Errors: std::runtime_error for a
-  /// document that the first pass did not see.
+  /// `record` is the unchanged record `line` of `file`. Errors: std::runtime_error for a document
+  /// that the first pass did not see.
   void take(std::string_view record, const std::string& file, int64_t line) {
     if (next_ == kept_for_others_.size())
       throw std::runtime_error(file + ": changed while it was read");
@@ -256,7 +256,7 @@ class Sifter {
   dedup::Groups& groups_;
   std::vector<bool> kept_for_others_;
   Outputs& outputs_;
-  std::unordered_map<uint32_t, Place> places_;  // of documents that stay in others' place
+  std::unordered_map<uint32_t, Place> places_;  // of documents kept instead of others
   uint32_t next_ = 0;
   int64_t dropped_ = 0;
   int64_t num_groups_ = 0;
@@ -303,7 +303,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
              .console = call.console},
             store);
   dedup::Groups groups = store.group(threads, options.memory);
-  // What is bad was said in the first pass, and is passed over now.
+  // Bad records were reported in the first pass, and are skipped silently now.
   cli::Console silent{std::string(call.console.tool())};
   silent.set_quiet(true);
   stream::ErrorPolicy passing({.on_error = "skip"}, silent);

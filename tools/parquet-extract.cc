@@ -1,7 +1,7 @@
 // SPDX-License-Identifier: MIT
 // parquet-extract: rows of Parquet and Arrow IPC files to loose JSON or to NUL-ended text. Every
-// row goes out or is rejected with its place; the closing line adds up. Here: flags, files one
-// after the other, counts. Reading is tools/columns, order tools/stream.
+// row is written, or rejected with its place; the closing line adds up. Here: flags, the order of
+// files, counts. Not here: reading (tools/columns), the order of output (tools/stream).
 #include <algorithm>
 #include <memory>
 
@@ -102,7 +102,7 @@ class Parts {
   Parts(std::vector<std::string> paths, const Options& options)
       : paths_(std::move(paths)), options_(options) {}
 
-  /// Opens all files, so that what is wrong with a file's columns is said before any is read.
+  /// Opens all files, so that missing or wrong columns are reported before any file is read.
   void check() {
     for (const std::string& path : paths_) {
       const columns::ColumnFile file = columns::open_column_file(path, options_.columns);
@@ -124,7 +124,7 @@ class Parts {
     };
   }
 
-  /// 0 where some file does not say.
+  /// 0 if it is not known for some file.
   int64_t num_rows() const { return std::max<int64_t>(num_rows_, 0); }
 
  private:

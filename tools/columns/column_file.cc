@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/columns. What kind of file it is.
+// Room: tools/columns. Recognises the kind of a file.
 #include "tools/columns/column_file.h"
 
 #include <cerrno>
@@ -36,7 +36,7 @@ ColumnFile open_column_file(const std::string& path, const std::vector<std::stri
   if (head.starts_with("PAR1")) return open_parquet(path, columns);
   if (head.starts_with("PARE"))
     throw ColumnError(path + ": its columns' names are encrypted, which is not read here");
-  // A stream opens with a message: the mark of its length, before Arrow 0.15 the length alone.
+  // A stream begins with a message: a marker and the length; before Arrow 0.15 only the length.
   if (head.starts_with("ARROW1") || head.starts_with("\xff\xff\xff\xff"))
     return open_ipc(path, columns);
   throw ColumnError(

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/columns. Arrow's IPC formats: a part is a record batch, which lies in the mapped file
-// as it is used. A stream must end with its mark: one that a writer did not finish is cut short.
+// Room: tools/columns. Arrow's IPC formats: a part is a record batch, which is used directly in the
+// mapped file. A stream must end with its end marker; one without it was not finished by its
+// writer.
 #include <algorithm>
 #include <cstring>
 #include <utility>
@@ -20,7 +21,7 @@
 namespace columns {
 namespace {
 
-/// An open file: as a stream, or with a footer.
+/// An open file: a stream, or a file with a footer.
 struct Source {
   std::string path;
   indexed::MappedFile file;
@@ -41,7 +42,7 @@ Value take(const std::string& path, arrow::Result<Value> result) {
   return std::move(result).ValueUnsafe();
 }
 
-/// Errors: ColumnError where the stream does not end with its mark.
+/// Errors: ColumnError if the stream does not end with its end marker.
 void check_end(const Source& source) {
   constexpr unsigned char kEnd[8] = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
   const int64_t at = take(source.path, source.bytes->Tell());
@@ -71,7 +72,7 @@ bool has_views(const arrow::DataType& type) {
   });
 }
 
-/// Views, unlike offsets (values.cc), are all checked here.
+/// Checks all views here, unlike offsets (values.cc).
 void check_batch(const arrow::RecordBatch& batch, const std::string& path) {
   arrow::Status status = batch.Validate();
   for (const std::shared_ptr<arrow::Array>& column : batch.columns()) {
@@ -94,7 +95,7 @@ std::shared_ptr<arrow::Schema> open(Source& source, const arrow::ipc::IpcReadOpt
   return source.stream->schema();
 }
 
-/// The options with which only the wanted columns are read.
+/// Options for reading only the wanted columns.
 arrow::ipc::IpcReadOptions options_for(const std::vector<Column>& columns,
                                        const arrow::Schema& schema) {
   arrow::ipc::IpcReadOptions options;

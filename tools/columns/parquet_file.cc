@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/columns. Parquet: a part is a row group, whose pages are read and unpacked as they
-// are needed. Each part has a reader of its own, and all share the file and its footer.
+// Room: tools/columns. Parquet: a part is a row group, whose pages are read and decompressed when
+// needed. Each part has its own reader; all share the file and its footer.
 #include <algorithm>
 #include <exception>
 #include <utility>
@@ -23,10 +23,10 @@ namespace {
 /// Bytes of a column's pages that are read at a time.
 constexpr int64_t kReadBytes = 256 << 10;
 
-/// Most rows of a batch.
+/// The maximum number of rows per batch.
 constexpr int64_t kMostRows = 16384;
 
-/// What the parts of a file share; nothing of it changes.
+/// What the parts of a file share; constant.
 struct Shared {
   std::string path;
   std::shared_ptr<arrow::io::ReadableFile> file;
@@ -38,7 +38,7 @@ struct Shared {
   throw ColumnError(cli::concat(path, ": cannot be read as Parquet: ", why));
 }
 
-/// `call()`, with Arrow's and Parquet's exceptions as ours.
+/// Runs `call()` and turns Arrow's and Parquet's exceptions into ours.
 template <class Call>
 auto guarded(const std::string& path, const Call& call) {
   try {
@@ -88,7 +88,7 @@ std::vector<int> leaves_of(const std::vector<Column>& columns,
       const auto found = std::ranges::find_if(*fields, [&](const parquet::arrow::SchemaField& one) {
         return one.field->name() == step;
       });
-      field = &*found;  // select_columns() found it in the same schema
+      field = &*found;  // exists: select_columns() found it in the same schema
       fields = &field->children;
     }
     add_leaves(*field, leaves);
@@ -98,8 +98,8 @@ std::vector<int> leaves_of(const std::vector<Column>& columns,
   return leaves;
 }
 
-/// Rows of about kBatchBytes: by what the footer says of the column's bytes, unpacked and, where it
-/// is said, out of its dictionary.
+/// The number of rows in about kBatchBytes, by the sizes in the footer: decompressed and, if given,
+/// without the dictionary.
 int64_t rows_at_a_time(const parquet::RowGroupMetaData& group, const std::vector<int>& leaves) {
   int64_t bytes = 0;
   for (const int leaf : leaves) {

@@ -68,7 +68,7 @@ class RowWriter {
   const std::vector<Column>& columns_;
   const Form form_;
   const stream::GivePiece& give_;
-  std::vector<std::string> openings_;  ///< of each column: what stands before its value
+  std::vector<std::string> openings_;  ///< for each column: the text before its value
   stream::Piece piece_;
 };
 

@@ -1,5 +1,5 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/columns. Names against schemas, and types against what JSON can hold.
+// Room: tools/columns. Finds names in schemas, and checks that JSON can represent their types.
 #include "tools/columns/selection.h"
 
 #include <algorithm>
@@ -42,7 +42,7 @@ bool is_list(const arrow::DataType& type) {
          type.id() == Type::FIXED_SIZE_LIST;
 }
 
-/// The part of `type` that JSON has no form for; null where it has one for all of it.
+/// The part of `type` that JSON cannot represent; null if it can represent all of it.
 const arrow::DataType* without_json(const arrow::DataType& type) {
   const bool plain = type.id() == Type::NA || type.id() == Type::BOOL ||
                      arrow::is_integer(type.id()) || arrow::is_floating(type.id());
@@ -58,7 +58,7 @@ const arrow::DataType* without_json(const arrow::DataType& type) {
   return nullptr;
 }
 
-/// Fills `steps` with the way to `name`; the type there, null where there is none.
+/// Fills `steps` with the path to `name`; returns its type, null if it does not exist.
 TypePointer find(std::span<const std::shared_ptr<arrow::Field>> fields, std::string_view name,
                  std::vector<std::string>& steps) {
   const auto field_of = [&](std::string_view wanted) {

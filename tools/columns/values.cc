@@ -22,8 +22,8 @@ using arrow::Type;
   throw ColumnError("damaged: an offset points outside its data");
 }
 
-/// Item `row` of an array of strings with offsets. Validate() has seen that there are offsets, and
-/// that the first and the last fit; those between are looked at here.
+/// Item `row` of an array of strings with offsets. Validate() has checked that there are offsets
+/// and that the first and the last fit; those in between are checked here.
 template <class Strings>
 std::string_view string_of(const arrow::Array& values, int64_t row) {
   const auto& strings = static_cast<const Strings&>(values);
@@ -68,7 +68,7 @@ bool is_list(const arrow::Array& values) {
          values.type_id() == Type::FIXED_SIZE_LIST;
 }
 
-/// A value behind dictionaries and extension types; `values` null for a null.
+/// A value without dictionaries and extension types; `values` is null for a null.
 struct Plain {
   const arrow::Array* values;
   int64_t row;
@@ -139,7 +139,7 @@ void append_integer(const Plain& value, std::string& out) {
   out.append(digits, end.ptr);
 }
 
-/// False where the value is no number.
+/// False if the value is not a number.
 bool append_number(const Plain& value, std::string& out) {
   const auto real = [&](double number) { out += indexed::python_float(number); };
   switch (value.values->type_id()) {

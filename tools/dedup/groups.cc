@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dedup. Keys with the same remainder are sorted together; each part reads its band
-// again.
+// Room: tools/dedup. Keys with the same remainder are sorted together; each such part reads its
+// band again.
 #include "tools/dedup/groups.h"
 
 #include <algorithm>
@@ -24,7 +24,7 @@ struct Pair {
   uint32_t later;
 };
 
-/// The entries of a band whose key has this remainder.
+/// The entries of a band whose keys have the remainder `part`.
 std::vector<Entry> read_part(indexed::ScratchFile& file, uint64_t parts, uint64_t part) {
   std::vector<Entry> entries;
   uint32_t document = 0;
@@ -37,7 +37,7 @@ std::vector<Entry> read_part(indexed::ScratchFile& file, uint64_t parts, uint64_
   return entries;
 }
 
-/// Each document with the first one of its key, sorted by key and document.
+/// Pairs of each document with the first one that has the same key, sorted by key and document.
 std::vector<Pair> pairs_of(std::vector<Entry>& entries) {
   std::ranges::sort(entries, [](const Entry& a, const Entry& b) {
     return a.key != b.key ? a.key < b.key : a.document < b.document;
@@ -93,7 +93,7 @@ void KeyStore::add(std::span<const uint64_t> keys) {
 Groups KeyStore::group(int64_t threads, int64_t memory) {
   Groups groups(static_cast<uint32_t>(documents_));
   std::mutex mutex;
-  // A vector that grows holds up to three times its entries for a moment; pairs take half as much.
+  // While a vector grows it takes up to three times its entries; pairs take half as much.
   const int64_t wanted = documents_ * static_cast<int64_t>(sizeof(Entry)) * 7 / 2;
   const int64_t share = std::max<int64_t>(memory / std::max<int64_t>(threads, 1), 1);
   const auto parts = static_cast<uint64_t>(std::max<int64_t>((wanted + share - 1) / share, 1));

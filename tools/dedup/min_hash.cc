@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dedup. An order is (hash ^ mask) * multiplier, modulo 2^64, the multiplier odd: a
-// permutation, whose high bits, which decide a minimum, hang on all bits of the hash.
+// Room: tools/dedup. A random order is (hash ^ mask) * multiplier modulo 2^64 with an odd
+// multiplier. That is a permutation, and its high bits, which decide the minimum, depend on all
+// bits of the hash.
 #include "tools/dedup/min_hash.h"
 
 #include <algorithm>
@@ -12,7 +13,7 @@
 namespace dedup {
 namespace {
 
-/// So many orders are worked on at once: their minima stay in registers.
+/// The number of orders that are computed at once, so that their minima stay in registers.
 constexpr size_t kBlock = 16;
 
 /// splitmix64. Source: Steele, Lea, Flood, "Fast splittable pseudorandom number generators" (2014).
@@ -24,7 +25,8 @@ uint64_t next_random(uint64_t& state) {
   return z ^ (z >> 31);
 }
 
-// One resolver, by the C library's ifunc; sanitizers run before it can, so they get the plain one.
+// The C library's ifunc selects the version. Sanitizers run before it can, so they get the plain
+// one.
 #if defined(__x86_64__) && defined(__GNUC__) && !defined(__clang__) && \
     !defined(__SANITIZE_ADDRESS__) && !defined(__SANITIZE_THREAD__)
 __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))

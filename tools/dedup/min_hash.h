@@ -1,8 +1,9 @@
 // SPDX-License-Identifier: MIT
-// Room: tools/dedup. MinHash signatures with banding. Of bands * rows random orders of all 64-bit
-// hashes a document keeps its first shingle in each; two documents agree in one with a chance that
-// is the Jaccard similarity s of their shingles. A band is `rows` of these; a key is a band's hash.
-// Two documents share at least one key with a chance of 1 - (1 - s^rows)^bands.
+// Room: tools/dedup. MinHash signatures with banding. There are bands * rows random orders of all
+// 64-bit hashes, and a document keeps its first shingle in each. Two documents agree in one with a
+// probability equal to the Jaccard similarity s of their shingles. A band is `rows` of these
+// values; a key is a band's hash. Two documents share at least one key with a probability of 1 - (1
+// - s^rows)^bands.
 // Source: Broder, "On the resemblance and containment of documents" (1997), for the signature;
 // Leskovec, Rajaraman, Ullman, "Mining of Massive Datasets", section 3.4, for the bands.
 #pragma once
@@ -13,7 +14,7 @@
 
 namespace dedup {
 
-/// The key of a document without shingles: never like another.
+/// The key of a document without shingles, which never matches another.
 inline constexpr uint64_t kNoKey = 0;
 
 /// The random orders; constant after construction, shared by threads.
@@ -24,13 +25,13 @@ class MinHash {
 
   int64_t bands() const { return bands_; }
 
-  /// Appends the document's `bands` keys; kNoKey for all where it has no shingle.
+  /// Appends the document's `bands` keys; all are kNoKey if it has no shingle.
   void append_keys(std::span<const uint64_t> shingles, std::vector<uint64_t>& keys) const;
 
  private:
   int64_t bands_;
   int64_t rows_;
-  std::vector<uint64_t> masks_;        // of each order, filled up to whole blocks
+  std::vector<uint64_t> masks_;        // one per order, padded to whole blocks
   std::vector<uint64_t> multipliers_;  // odd
 };
 

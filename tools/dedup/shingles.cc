@@ -26,7 +26,7 @@ bool stands_alone(UChar32 c) {
 
 class CharacterTable {
  public:
-  /// What a character is: nothing of a word, a part of one, or a word.
+  /// What a character is: not in a word, a part of a word, or a word of its own.
   enum class Kind : uint8_t { none, part, alone };
   struct Entry {
     UChar32 lower;
