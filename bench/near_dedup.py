@@ -1,15 +1,19 @@
 #!/usr/bin/env python3
-"""near-dedup beside datatrove and text-dedup: who is dropped, and how fast.
+"""Compares near-dedup with datatrove and text-dedup: which documents are dropped, and how fast.
 
     bench/near_dedup.py --bin build/release/bin [--megabytes 20] [--rounds 3] [--workers 2] [--peers datatrove,text-dedup] CORPUS.jsonl...
 
-The corpora's texts are cut into documents of 100 to 400 words. To these come copies that are changed as real ones are: words replaced,
-a heading or a footer added, sentences left out, case and punctuation changed; all in a random order, by a fixed seed. Every tool has the
-definition of datatrove's defaults: 5-grams of words, 14 bands of 8 rows, 64-bit hashes (text-dedup: a threshold of 0.72 and these bands).
-First, the exact similarity of each changed copy and its original (Jaccard of 5-grams of \\w+ in lower case) says who should be found; printed
-are, by similarity, the shares of pairs of which one was dropped, beside 1 - (1 - s^8)^14, and how many documents each pair of tools
-treats alike, and how many of these pairs (text-dedup may keep another document of a group than the first). Each tool runs from files
-to files in fresh processes, in turn: MB (10^6 bytes of JSON lines) a second of wall time, medians.
+The corpora's texts are cut into documents of 100 to 400 words. Then copies are added that are
+changed as real ones are: words replaced, a heading or a footer added, sentences left out, case and
+punctuation changed. All are in a random order with a fixed seed. Every tool uses datatrove's
+default definition: 5-grams of words, 14 bands of 8 rows, 64-bit hashes (text-dedup: a threshold of
+0.72 and these bands).
+First, the exact similarity of each changed copy and its original (Jaccard of 5-grams of \\w+ in
+lower case) says which should be found. Printed are, by similarity, the share of pairs of which one
+was dropped, and the expected 1 - (1 - s^8)^14; and for each two tools, on how many documents and on
+how many of these pairs they agree (text-dedup may keep another document of a group than the first).
+Each tool runs from files to files in fresh processes, alternately: MB (10^6 bytes of JSON lines)
+per second of wall time, medians.
 Needs datatrove and text-dedup with their word tokenizers (spacy).
 """
 import sys

@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Parquet to a Megatron dataset: parquet-extract | bpe-tokenize beside `datasets` and a plain loop over Hugging Face's tokenizers.
+"""Parquet to a Megatron dataset: parquet-extract | bpe-tokenize against `datasets` and a plain loop
+over Hugging Face's tokenizers.
 
     bench/parquet.py --bin build/release/bin --vocab vocab.json --merges merges.txt --tokenizer tokenizer.json \
         [--megabytes 200] [--rounds 3] CORPUS.jsonl
 
-A zstd Parquet file of a thousand rows a row group is made of the corpus, repeated with a number before each text until it has so many
-megabytes. The peer reads it by `load_dataset("parquet")` (a fresh cache each time), encodes batches of a thousand texts by
-`encode_batch`, which uses all cores, and writes .bin and .idx with numpy. Both write the same .bin and .idx, which is checked before
-anything is timed; then both run in turn, each in a fresh process, Python's imports among the peer's seconds. Printed: MB (10^6 bytes
-of text) a second of wall and of processor time, medians. Needs pyarrow, datasets, tokenizers and numpy.
+A zstd Parquet file with a thousand rows per row group is made from the corpus, which is repeated,
+with a number before each text, up to --megabytes. The other side reads it by
+`load_dataset("parquet")` (a fresh cache each time), encodes batches of a thousand texts by
+`encode_batch`, which uses all cores, and writes .bin and .idx with numpy. Before anything is timed,
+both must write the same .bin and .idx. Then both run alternately, each in a fresh process; Python's
+imports count. Printed: MB (10^6 bytes of text) per second of wall and of processor time, medians.
+Needs pyarrow, datasets, tokenizers and numpy.
 """
 import sys
 

@@ -4,7 +4,8 @@
 
   plan.py draw                                    writes the cases to standard output; fixed seed
   plan.py run CASES GPUS [--card FILE] [--seconds S] [--limit SECONDS] [--out FILE]
-  plan.py regret GPUS [--card FILE] ...           every layout of four models on so many GPUs, measured
+  plan.py regret GPUS [--card FILE] ...           every layout of four models on that many GPUs,
+  measured
   plan.py table RESULTS...                        a table of results, the errors, and a plot (plan.svg)
 
 Needs plan-training, trainer, make-dataset in PATH, and nvidia-smi. Predictions come from plan-training --json with every
@@ -64,7 +65,7 @@ def predict(flags, gpus, card, top=0):
 
 
 class Memory(threading.Thread):
-    """The most that any GPU has held."""
+    """The most memory that any GPU has used."""
 
     def __init__(self):
         super().__init__(daemon=True)
@@ -134,7 +135,7 @@ def run(arguments):
 
 
 def added(flags, given):
-    """Flags of a layout that the case does not give itself."""
+    """Flags of a layout that the case itself does not give."""
     out, take = [], False
     for word in flags:
         if word.startswith("--"):

@@ -1,14 +1,16 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Times tokenize_bench beside Hugging Face tokenizers and sentencepiece on SentencePiece BPE, one thread each.
+"""Times tokenize_bench against Hugging Face tokenizers and sentencepiece on SentencePiece BPE, one
+thread each.
 
     cmake --build --preset release --target tokenize_bench
     bench/sentencepiece.py --program PROGRAM --folder FOLDER [--vocab-size N] [--rounds N] TEXT_FILE...
 
-FOLDER keeps a model of N pieces that is trained on the TEXT_FILEs, in the forms of Llama-2 (model and tokenizer.json) and
-of Gemma. Each TEXT_FILE, cut into documents at its blank lines and once as one document, is encoded by all; the ids are
-compared first. Printed are MB (10^6 bytes of text) a second of processor time, medians over the rounds, and ours as a
-multiple. The first pass is a fresh process's.
+FOLDER keeps a model of N pieces that is trained on the TEXT_FILEs, in the forms of Llama-2 (model
+and tokenizer.json) and of Gemma. Each TEXT_FILE is encoded by all, once cut into documents at its
+blank lines and once as one document; the ids are compared first. Printed are MB (10^6 bytes of
+text) per second of processor time, medians over the rounds, and how many times as fast ours is. The
+first pass is that of a fresh process.
 """
 import argparse
 import json

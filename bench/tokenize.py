@@ -4,11 +4,12 @@
     cmake --build --preset release --target tokenize_bench
     bench/tokenize.py --vocab vocab.json --merges merges.txt --tokenizer tokenizer.json CORPUS...
 
-A corpus is a file of documents, each ended by a NUL byte (bench/corpora.sh makes some). For each corpus
-every peer's ids are compared with ours first; then all run in turn, each time in a fresh process, and a table
-is printed: MB (10^6 bytes of text) a second of the first pass and of the fastest later pass, medians over the
-rounds, and ours as a multiple. Processor time is what is divided by, since others may use the machine; --wall
-takes the clock instead. tiktoken and tokenizers see the first --slow-bytes of a corpus.
+A corpus is a file of documents, each ended by a NUL byte (bench/corpora.sh makes some). For each
+corpus every other library's ids are compared with ours first. Then all run alternately, each time
+in a fresh process, and a table is printed: MB (10^6 bytes of text) per second of the first pass and
+of the fastest later pass, medians over the rounds, and how many times as fast ours is. Rates are
+per second of processor time, because others may use the machine; with --wall they are per second of
+wall time. tiktoken and tokenizers get only the first --slow-bytes of a corpus.
 gigatoken keeps all ids of a pass in memory (it has no other way); we reuse one buffer, as a writer of files
 does; --keep makes us keep them too. With --ranks cl100k_base.tiktoken there is a second table, of that vocabulary,
 beside quicktok (quicktok-v1 on PyPI), which has no GPT-2.
@@ -62,7 +63,7 @@ def encoders(options):
 
 
 def run_peer(options):
-    """In a process of its own: times passes over one corpus, writes the ids if asked."""
+    """In a separate process: times passes over one corpus, and writes the ids if requested."""
     raw = open(options.corpora[0], "rb").read()
     documents = [d for d in raw.split(b"\0") if d]
     encode = encoders(options)[options.peer]()

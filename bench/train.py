@@ -23,7 +23,7 @@ from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 
 def documents(sources, most_bytes):
-    """Texts of valid UTF-8, until they have `most_bytes`."""
+    """Texts of valid UTF-8, up to `most_bytes`."""
     paths = []
     for source in sources:
         if os.path.isdir(source):

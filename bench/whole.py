@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Times bpe-tokenize as a whole process, JSON lines to .bin/.idx, beside what its users run today.
+"""Times bpe-tokenize as a whole process, JSON lines to .bin/.idx, against what users run today.
 
     bench/whole.py --vocab vocab.json --merges merges.txt --tokenizer tokenizer.json INPUT.jsonl
 

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Conversions beside cp and sync of the same bytes, and beside transformers' own load and save, in turn: medians, ratios, memory.
+"""Times conversions against cp and sync of the same bytes, and against transformers' own load and
+save: medians, ratios, memory.
 
 convert.py --model FOLDER --programs build/release/bin --work EMPTY_FOLDER [--rounds 5] [--dtype keep] [--skip-transformers]
 
-The folder is make_model.py's, or any that hf-to-megatron reads. Every side ends with its bytes on the disk (cp is followed by sync, the
-programs sync what they write, save_pretrained is followed by sync), and files are read from the page cache. Before anything is
-timed the way there and back must give the tensors that were there, bit for bit. Anonymous memory is the largest RssAnon seen, every 10 ms.
+The folder is made by make_model.py, or any that hf-to-megatron reads. The commands run alternately.
+Each timing ends when the bytes are on disk (cp and save_pretrained are followed by sync; the
+programs sync what they write), and files are read from the page cache. Before anything is timed, a
+round trip must give the original tensors, bit for bit. Anonymous memory is the largest RssAnon,
+sampled every 10 ms.
 """
 import argparse
 import os

@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
-"""A transformers folder with random weights, for bench/convert: of GPT-2 XL's size (3.1 GB in bf16) or of TinyLlama's (2.2 GB).
+"""Makes a transformers folder with random weights for bench/convert, of GPT-2 XL's size (3.1 GB in
+bf16) or TinyLlama's (2.2 GB).
 
 make_model.py gpt2|llama FOLDER [--dtype bfloat16] [--layers N] [--tokenizer FOLDER_WITH_vocab.json_AND_merges.txt]
 
-Weights are normal with a deviation of 0.02, norms 1, biases 0, from a fixed seed. The tokenizer's files are copied where they are given.
+Weights are normally distributed with standard deviation 0.02, norms are 1, biases 0; the seed is
+fixed. The tokenizer's files are copied if given.
 """
 import argparse
 import pathlib

@@ -1,12 +1,14 @@
 #!/usr/bin/env python3
-"""Tokens a second of greedy generation on the CPU: generate beside transformers, same folder, same prompt, in turn.
+"""Tokens per second of greedy generation on the CPU: generate against transformers, same folder,
+same prompt, alternately.
 
 generate.py --folder HF_FOLDER --generate PROGRAM [--generate PROGRAM...] [--threads 1] [--tokens 120] [--rounds 3] [--prompt TEXT]
             [--dtype float32|bfloat16]
 
-The continuations must be those of transformers in fp32 before anything is timed; --dtype is what transformers is then timed in. A token's
-time is that of a long continuation less that of a short one, over the tokens between, so that neither loading nor the prompt counts.
-The time to the first token is that of whole processes, imports and loading included.
+Before anything is timed, the continuations must equal those of transformers in fp32; --dtype is the
+dtype in which transformers is then timed. The time per token is the difference between a long and a
+short continuation, divided by the difference in tokens, so that neither loading nor the prompt
+counts. The time to the first token is that of whole processes, imports and loading included.
 """
 import argparse
 import os
@@ -44,7 +46,7 @@ def with_program(program, arguments, count):
 
 
 def with_transformers(model, tokenizer, arguments, count):
-    """The same in this process, the model loaded."""
+    """The same in this process, with the model already loaded."""
     processor, wall = time.process_time(), time.perf_counter()
     inputs = tokenizer(arguments.prompt, return_tensors="pt")
     with torch.inference_mode():
@@ -53,7 +55,7 @@ def with_transformers(model, tokenizer, arguments, count):
 
 
 def first_token(command):
-    """Wall seconds of a process that makes one token."""
+    """Wall seconds of a process that generates one token."""
     wall = time.perf_counter()
     subprocess.run(command, check=True, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL)
     return time.perf_counter() - wall

@@ -1,10 +1,13 @@
 #!/usr/bin/env python3
-"""Whole training steps of the trainer and of PyTorch on the CPU, in turn; bench/cpu/step.sh prepares and calls it.
+"""Times whole training steps of the trainer and of PyTorch on the CPU, alternately;
+bench/cpu/step.sh prepares and calls it.
 
-Same weights, same samples, fp32, AdamW, clip 1.0, no dropout. PyTorch: the model of bench/step/torch_step.py, eager and compiled,
-scaled_dot_product_attention, fused AdamW. The first losses of all must agree (so gradients and updates do) before anything is
-timed. Each side then runs a few steps in every round, while the others are stopped: wall time and processor time of one step,
-medians over the rounds, and the ratio to ours as the median of the rounds' ratios, which other load on the machine shifts least.
+Same weights, same samples, fp32, AdamW, clip 1.0, no dropout. PyTorch: the model of
+bench/step/torch_step.py, eager and compiled, scaled_dot_product_attention, fused AdamW. The first
+losses of all must agree (so gradients and updates do) before anything is timed. Each side then runs
+a few steps in every round, while the others are stopped. Printed are wall and processor time of one
+step, medians over the rounds, and the ratio to ours as the median of the rounds' ratios, which
+other load on the machine affects least.
 """
 import argparse
 import os
@@ -45,7 +48,7 @@ class Trainer:
         self.process.send_signal(signal.SIGSTOP)
 
     def take(self, text):
-        """Losses of the whole lines in `text` after what was left of the text before."""
+        """Losses of the complete lines in `text`, which continues the rest of the previous text."""
         *lines, self.rest = (self.rest + text).split("\n")
         self.losses += [float(found.group(1)) for found in (re.search(r"lm loss: (\S+)", line) for line in lines) if found]
 
@@ -71,7 +74,8 @@ class Trainer:
         return total / 1e9
 
     def round(self, count):
-        """(wall, processor) seconds of one step. Neither steps of which the lines still lay in the pipe nor the one that the stop cut in two count."""
+        """(wall, processor) seconds of one step. Steps whose lines were still in the pipe do not
+        count, nor the one that the stop interrupted."""
         time.sleep(0.05)  # the stop has arrived
         while select.select([self.pipe], [], [], 0)[0]:
             self.take(os.read(self.pipe, 1 << 16).decode())

@@ -1,4 +1,5 @@
-"""The samples of a training run, out of Megatron's index files: what the trainer read, for PyTorch to read too."""
+"""The samples of a training run, read from Megatron's index files, so that PyTorch can read what
+the trainer read."""
 import glob
 
 import numpy as np

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Trains PyTorch's GPT-2 on the samples our trainer trained on, from the same weights, and compares the losses.
+"""Trains PyTorch's GPT-2 from the same weights on the samples that our trainer used, and compares
+the losses.
 
 torch_curve.py INITIAL_HF_FOLDER DATASET_PREFIX CACHE_FOLDER METRICS_JSONL GLOBAL_BATCH SEQ_LENGTH LR
 

@@ -1,11 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Loss curves of runs that differ in precision: a table of their ends, and a picture.
+"""Loss curves of runs that differ in precision: a table of final losses, and a picture.
 
     bench/fp8/curves.py MODEL-bf16.jsonl MODEL-NAME.jsonl... [--svg PICTURE.svg]
 
-The first file whose name ends with bf16.jsonl is what the others are held to. "end" is the mean loss of the last tenth of the
-steps; "largest norm" the largest gradient norm after the first fifth, over the median of the same stretch: a spike shows there.
+The others are compared with the first file whose name ends with bf16.jsonl. "end" is the mean loss
+of the last tenth of the steps. "largest norm" is the largest gradient norm after the first fifth of
+the steps, divided by the median over the same steps: it shows spikes.
 """
 import json
 import statistics

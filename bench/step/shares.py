@@ -1,12 +1,13 @@
 #!/usr/bin/env python3
-"""Which share of the measured ceilings a step on one H200 reaches, and where the rest goes: the table of
-bench/history/training.md.
+"""How close a step on one H200 comes to the measured upper limits, and where the rest goes: the
+table of bench/history/training.md.
 
-Nothing is measured here. A row's step, and its parts where they were timed one by one, are figures of bench/training.md
-(bench-step --engine, bench-step --shares). Its ceilings were measured on the same kind of card by programs that are not
-kept: all products of the step under the power wall by cuBLASLt's best of 32, cuDNN's causal attention alone (forward,
-deterministic backward, TFLOP/s), and the floor of a step, which adds to both each tensor read and written once at the
-rate of a device copy, 4.19 TB/s. 774M's attention was not measured; 1558M's rate stands in.
+Nothing is measured here. A row's step, and its parts where they were timed separately, are figures
+of bench/training.md (bench-step --engine, bench-step --shares). The limits were measured on the
+same kind of card by programs that were not kept: all products of the step under the power limit by
+cuBLASLt's best of 32; only cuDNN's causal attention (forward, deterministic backward, TFLOP/s); and
+the minimum time of a step, which adds to both the time to read and write each tensor once at the
+rate of a device copy, 4.19 TB/s. 774M's attention was not measured; 1558M's rate is used instead.
 """
 import dataclasses
 

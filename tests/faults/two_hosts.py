@@ -1,13 +1,14 @@
 #!/usr/bin/env python3
-# Two hosts with a cable that can be cut, slowed and filtered, and a run of the trainer over it.
+# Runs the trainer on two hosts whose cable can be cut, slowed and filtered.
 #
 #   sudo tests/faults/two_hosts.py build/release/bin/trainer [--list] [CASE...]
 #
-# The hosts are network namespaces with names of their own; the cable is this process, which carries
-# each frame from one tap device to the other: so it can be cut in one direction, lose frames, hold
-# them back, or let through only some ports, on any kernel. Each case prints one line: what was done,
-# how both hosts ended, how long it took, and whether that is what docs/launching.md promises; the
-# status is 0 where all are. Needs root and /dev/net/tun. Not part of the check: it takes some minutes.
+# The hosts are network namespaces with their own host names; the cable is this process, which
+# carries each frame from one tap device to the other. So it can be cut in one direction, lose
+# frames, delay them, or let only some ports through, on any kernel. Each case prints one line: what
+# was done, how both hosts ended, how long it took, and whether that is what docs/launching.md
+# promises; the status is 0 where all are. Needs root and /dev/net/tun. Not part of the check: it
+# takes some minutes.
 #
 # SPDX-License-Identifier: MIT
 
@@ -66,7 +67,7 @@ class Cable(threading.Thread):
         self.ending = False
 
     def passes(self, frame):
-        """Whether the firewall, where there is one, lets a frame through: by TCP port."""
+        """Whether the firewall, if there is one, lets a frame through, by TCP port."""
         kind = frame[12:14]
         if self.ports is None or kind not in (b"\x08\x00", b"\x86\xdd"):
             return True
@@ -144,7 +145,7 @@ class Hosts:
         return os.path.join(self.folder, f"{name}.{'ab'[side]}")
 
     def start(self, side, *more, ranks=1, shared=True, iterations=40, rank=None):
-        """The same command on each host, as a process for each host that starts its ranks."""
+        """Starts the same command on each host: one process per host, which starts its ranks."""
         save = self.folder + "/save"
         own = "" if shared else f"mkdir -p {save} && mount -t tmpfs none {save} && "
         words = ["ip", "netns", "exec", NAMES[side], "unshare", "--uts", "--mount", "sh", "-c",
@@ -213,13 +214,13 @@ def both(hosts, **options):
 
 
 def good(hosts, reference):
-    """Both ended in order, with the losses of a run that nobody touched."""
+    """Whether both ended normally, with the losses of an undisturbed run."""
     statuses = hosts.wait()
     return statuses, statuses == [0, 0] and hosts.losses() == reference
 
 
 def ended(hosts, *patterns, statuses=((75, 75), (1, 1), (1, 75), (75, 1))):
-    """Both ended by themselves; each host's stderr has its pattern."""
+    """Whether both ended by themselves, and each host's stderr matches its pattern."""
     found = hosts.wait()
     said = [re.search(pattern, hosts.read(side, "err")) for side, pattern in enumerate(patterns)]
     return found, tuple(found) in statuses and all(said)

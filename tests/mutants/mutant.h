@@ -1,8 +1,8 @@
-// The switch of tests/mutants/run: every planted change is `mutant::on(N) ? changed : original`.
+// The switch of tests/mutants/run: every change is `mutant::on(N) ? changed : original`.
 // GRISTMILL_MUTANT says which one is on in this process and in the programs that it starts.
-// GRISTMILL_MUTANT_TRACE names a file with one byte a change instead: a change that is reached sets
-// its own, so that the driver knows which tests can notice it. Where a compiler must know a value,
-// the original stands.
+// GRISTMILL_MUTANT_TRACE instead names a file with one byte per change: a change that is reached
+// sets its byte, so that the driver knows which tests can detect it. Where the compiler must know a
+// value, the original is used.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -39,7 +39,7 @@ inline int chosen() {
 inline unsigned char* const reached = trace_map();
 inline const int active = chosen();
 
-/// Whether planted change `n`, from 1, is on.
+/// Whether change `n`, counted from 1, is on.
 constexpr bool on(int n) {
   if (std::is_constant_evaluated()) return false;
   if (__builtin_expect(reached != nullptr, 0)) reached[n] = 1;

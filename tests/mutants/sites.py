@@ -1,8 +1,8 @@
 # Finds every place in the C++ sources where one operator, constant or condition can be changed.
 #
 # A site is a dict: file, start and end (byte offsets), line, kind, before and after (texts). The
-# parsing is libclang's, so a site is a whole expression with its types known: what cannot mean
-# anything else (a pointer minus a pointer, a literal that the compiler must know) is left out.
+# parsing is libclang's, so a site is a whole expression with known types. Places that cannot be
+# changed (a pointer minus a pointer, a literal that the compiler must know) are left out.
 #
 # SPDX-License-Identifier: MIT
 
@@ -29,7 +29,7 @@ COMPARED = {"<", "<=", ">", ">=", "==", "!=", "&&", "||"}
 INTEGERS = {T.CHAR_U, T.UCHAR, T.USHORT, T.UINT, T.ULONG, T.ULONGLONG, T.CHAR_S, T.SCHAR, T.SHORT,
             T.INT, T.LONG, T.LONGLONG}
 FLOATS = {T.FLOAT, T.DOUBLE, T.LONGDOUBLE}
-# Below these the compiler needs the value, or nothing of it is ever run.
+# Within these the compiler needs the value, or no code is ever run.
 CONSTANT = {K.STATIC_ASSERT, K.ENUM_CONSTANT_DECL, K.TEMPLATE_NON_TYPE_PARAMETER,
             K.TEMPLATE_TYPE_PARAMETER, K.TYPE_ALIAS_DECL, K.TYPEDEF_DECL, K.ALIGNED_ATTR}
 
@@ -57,7 +57,7 @@ class File:
                            "line": cursor.extent.start.line, "before": text, "after": after})
 
     def operator_between(self, left, right):
-        """The operator's text and where it lies, or nothing where a macro is in the way."""
+        """The operator's text and position, or nothing if a macro is in the way."""
         source = self.sources[self.name]
         at, end = left.extent.end.offset, right.extent.start.offset
         between = source[at:end].decode()

@@ -3,8 +3,8 @@
 Run: python tests/reference/check_hf_folder.py FOLDER VOCAB MERGES [TEXTS] [EXPECTED.json]
   VOCAB, MERGES the files that the model was trained with, loaded on their own
   TEXTS         a text file, of which pieces are tokenized both ways (default: a few built in)
-  EXPECTED      expected.json of convert_golden.py: logits must be its logits
-Prints one line a check and exits 1 if one failed. Used with transformers 5.23.0 and 4.46.3.
+  EXPECTED      expected.json of convert_golden.py: logits must equal its logits
+Prints one line per check and exits 1 if one failed. Used with transformers 5.23.0 and 4.46.3.
 """
 # SPDX-License-Identifier: MIT
 import json

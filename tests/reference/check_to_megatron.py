@@ -1,5 +1,6 @@
-"""Two roads from one checkpoint to transformers: ours, and --to megatron followed by transformers'
-own unmodified convert_megatron_gpt2_checkpoint.py (in the wheels up to 4.46.3). Tensors must be equal.
+"""Converts one checkpoint to transformers in two ways: with ours, and with --to megatron followed
+by transformers' own unmodified convert_megatron_gpt2_checkpoint.py (in the wheels up to 4.46.3).
+The tensors must be equal.
 
 Run with that wheel: python tests/reference/check_to_megatron.py MEGATRON_TO_HF CHECKPOINT WORK [FLAGS...]
 """

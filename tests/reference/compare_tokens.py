@@ -3,10 +3,11 @@
 """Compares bpe-tokenize with Hugging Face tokenizers and tiktoken on text that no golden holds.
 
     python compare_tokens.py BIN_FOLDER SHARED_DATA_FOLDER [SEED [MEGABYTES [TEXT_FOLDER...]]]
-Texts: random Unicode of several mixtures, real text with bytes changed, and whatever readable files TEXT_FOLDERs hold
-(default: documentation of the system). Each round writes one JSON Lines file, runs bpe-tokenize with 1, 2 and 5
-workers for GPT-2, GPT-NeoX-20B and cl100k, and compares every document's ids with the Python package's. Prints one
-line a vocabulary and exits 1 at the first difference, with the text.
+Texts: random Unicode of several mixtures, real text with bytes changed, and all readable files in
+TEXT_FOLDERs (default: the system's documentation). Each round writes one JSON Lines file, runs
+bpe-tokenize with 1, 2 and 5 workers for GPT-2, GPT-NeoX-20B and cl100k, and compares every
+document's ids with the Python package's. Prints one line per vocabulary and exits 1 at the first
+difference, with the text.
 """
 import array
 import base64

@@ -1,4 +1,4 @@
-"""One tiny GPT-2 in every layout that megatron-to-hf reads, and what must come of it.
+"""One tiny GPT-2 in every layout that megatron-to-hf reads, and the expected results.
 
 Writes tests/golden/convert/gpt2/: vocab.json, merges.txt, the checkpoints, and expected.json with
 shape and CRC-32 of each Hugging Face tensor (fp32 and bf16), and logits.

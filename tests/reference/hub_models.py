@@ -1,7 +1,9 @@
-"""Configurations of models as they stand in their folders on the hub (config.json, sizes cut down by judge_hub_models.py).
+"""Configurations of models as in their folders on the hub (config.json; judge_hub_models.py reduces
+the sizes).
 
-Written down by hand from what those files say, not fetched; the values that decide how a model computes are theirs, and so are the keys that say nothing.
-MODELS: name on the hub: (config.json, layout of the tokenizer's files, dtype of the weights).
+Copied by hand from those files, not downloaded. The values that determine how a model computes are
+theirs, and so are the keys that have no effect. MODELS: name on the hub: (config.json, layout of
+the tokenizer's files, dtype of the weights).
 SPDX-License-Identifier: MIT
 """
 

@@ -1,11 +1,14 @@
-"""Judge: do megatron-core's own classes take shuffle-index's files, whatever the release, without building any?
+"""Checks that megatron-core's own classes, of any release, use shuffle-index's files without
+building any.
 
     python3 tests/reference/judge_cache_names.py BUILD FOLDER [--rounds N] [--seed N] [--as-0.20]
 
-under each release's Python; BUILD has bin/shuffle-index, FOLDER the files that cache_names_golden.py needs. Each round makes
-datasets, runs shuffle-index on a random configuration (one dataset, a blend with or without weights, paths for each split; a
-tokenizer of cache_names_golden.py), then lets the release's dataset builder make the same datasets while whatever would build or
-save an index raises. The folder's files must be the same before and after, and samples are read.
+under each release's Python; BUILD has bin/shuffle-index, FOLDER the files that
+cache_names_golden.py needs. Each round makes datasets, runs shuffle-index on a random configuration
+(one dataset, a blend with or without weights, paths for each split; a tokenizer of
+cache_names_golden.py), then lets the release's dataset builder make the same datasets, while every
+function that would build or save an index raises. The folder's files must be the same before and
+after, and samples are read.
 """
 import argparse
 import os

@@ -1,11 +1,14 @@
 #!/usr/bin/env python3
-"""Every key of config.json, changed: refused, or transformers computes the same from what comes back.
+"""Changes every key of config.json: the model must be refused, or transformers must compute the
+same from the converted folder.
 
 Run: python tests/reference/judge_config_keys.py BIN WORK
   BIN, WORK   as of judge_hub_models.py
-Takes one model of each family, and for every key that its class in transformers knows, or its file on the hub has, another value: the
-other truth, twice and half a number, each activation. Where transformers can still make such a model, hf-to-megatron must refuse it or
-take it bit for bit as judge_hub_models.py judges that. Prints what is neither; exits 1 if there is one.
+Takes one model of each family and sets every key that its class in transformers knows, or that its
+file on the hub has, to other values: the other boolean, a number doubled and halved, each
+activation. If transformers can still create such a model, hf-to-megatron must refuse it, or convert
+it bit for bit as judge_hub_models.py defines that. Prints models for which neither is true; exits 1
+if there are any.
 Used with transformers 4.46.3 and 5.23.0.
 SPDX-License-Identifier: MIT
 """
@@ -44,7 +47,7 @@ def run(program, source, target):
 
 
 def judge(config, plain):
-    """What is wrong; empty: refused, or the same; None: transformers makes no such model."""
+    """What is wrong; empty: refused, or the same; None: transformers cannot create such a model."""
     at = hub.WORK + "/changed"
     shutil.rmtree(at, ignore_errors=True)
     shutil.copytree(plain, at + "/hub")

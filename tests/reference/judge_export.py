@@ -1,12 +1,13 @@
-"""A checkpoint, exported and loaded in transformers, against our own decoder on the checkpoint itself: issue 4's check, end to end.
+"""Exports a checkpoint, loads it in transformers, and compares it with our own decoder on the
+checkpoint itself, end to end.
 
 Run: python tests/reference/judge_export.py BIN CHECKPOINT VOCAB MERGES CORPUS.jsonl
   BIN         folder of the programs
   CHECKPOINT  anything that megatron-to-hf reads: the trainer's, Megatron-LM's, Megatron-DeepSpeed's
   CORPUS      loose JSON with the key "text", of which 50 texts of 1 token to all positions are cut
-Checks, one line each, exit 1 if one failed: transformers takes every tensor; AutoTokenizer gives bpe-tokenize's ids; fp32 logits at
-every token of every text within 1e-4 of our decoder's, from the checkpoint and from the folder; greedy text of `generate` equals
-transformers' on ten prompts.
+Checks, one line each, exit 1 if one failed: transformers loads every tensor; AutoTokenizer gives
+bpe-tokenize's ids; fp32 logits at every token of every text within 1e-4 of our decoder's, from the
+checkpoint and from the folder; greedy text of `generate` equals transformers' on ten prompts.
 Used with torch 2.15.0, transformers 5.23.0.
 """
 # SPDX-License-Identifier: MIT
@@ -38,7 +39,7 @@ def check(name, good, what=""):
 
 
 def cut_texts(tokenizer, positions):
-    """TEXTS pieces of the corpus whose numbers of tokens grow from 1 to `positions`."""
+    """TEXTS pieces of the corpus, of 1 to `positions` tokens in increasing order."""
     whole = "\n".join(json.loads(line)["text"] for line in open(corpus, encoding="utf-8"))
     texts, at = [], 0
     for size in np.geomspace(1, positions, TEXTS).round().astype(int).tolist():
@@ -51,7 +52,7 @@ def cut_texts(tokenizer, positions):
 
 
 def our_ids(texts, work):
-    """Token ids by bpe-tokenize, one list a text."""
+    """Token ids by bpe-tokenize, one list per text."""
     with open(f"{work}/texts.jsonl", "w", encoding="utf-8") as out:
         out.writelines(json.dumps({"text": text}) + "\n" for text in texts)
     run("bpe-tokenize", "--input", f"{work}/texts.jsonl", "--output-prefix", f"{work}/texts", "--vocab-file", vocab, "--merge-file", merges,
@@ -64,7 +65,8 @@ def our_ids(texts, work):
 
 
 def decoder_folder(work):
-    """The checkpoint as our decoder reads it: itself if it is the trainer's, else a start for training made of it."""
+    """The checkpoint in a form that our decoder reads: itself if it is the trainer's, otherwise a
+    trainer checkpoint made from it."""
     if list(pathlib.Path(checkpoint).glob("**/meta.json")):
         return checkpoint
     run("megatron-to-hf", "--to", "trainer", "--input", checkpoint, "--output", f"{work}/start", "--vocab-file", vocab, "--merge-file", merges,

@@ -1,19 +1,22 @@
 #!/usr/bin/env python3
-"""Models as their folders stand on the hub, there and back: each refused by name, or the same bit for bit.
+"""Converts models, in the form of their folders on the hub, to a checkpoint and back: each must be
+refused by name, or be the same bit for bit.
 
 Run: python tests/reference/judge_hub_models.py BIN WORK [TABLE]
   BIN    build folder's bin, with hf-to-megatron, megatron-to-hf and decoder-logits
   WORK   an empty folder to write in
-  TABLE  a page whose table of models is replaced by what was found (docs/models.md)
-hub_models.py has the configurations; here they are cut down in size alone (layers, widths, vocabulary), with random weights that
-transformers' own class makes and saves in the dtype of the hub. Of a model that is taken:
+  TABLE  a page whose table of models is replaced by the results (docs/models.md)
+hub_models.py has the configurations. Here only their sizes are reduced (layers, widths,
+vocabulary), with random weights that transformers' own class creates and saves in the hub's dtype.
+For a model that is accepted:
   tensors    megatron-to-hf writes the bytes that hf-to-megatron read, under the same names, and no others
   logits     transformers computes the same bits from the source and from what was written
   decoder    our own forward pass from the trainer's checkpoint computes transformers' logits in fp32, within 2e-5 of the largest
-  config     AutoConfig of both folders says the same but for keys that nothing is computed by
+  config     AutoConfig of both folders is the same except for keys that do not affect any
+  computation
   tokenizer  files byte for byte, and the same ids of a text
-Of a model that is not taken, the message names model_type or the key. Prints a line a model; exits 1 if one is neither.
-Used with transformers 4.46.3 and 5.23.0.
+For a model that is refused, the message names model_type or the key. Prints one line per model;
+exits 1 if neither is true for one. Used with transformers 4.46.3 and 5.23.0.
 SPDX-License-Identifier: MIT
 """
 import filecmp
@@ -51,7 +54,7 @@ IDLE = {"_name_or_path", "_num_labels", "transformers_version", "torch_dtype", "
 
 
 def byte_names():
-    """GPT-2's characters of the 256 bytes."""
+    """GPT-2's characters for the 256 bytes."""
     visible = [b for b in range(256) if 33 <= b <= 126 or 161 <= b <= 172 or 174 <= b <= 255]
     hidden = [b for b in range(256) if b not in visible]
     return {**{b: chr(b) for b in visible}, **{b: chr(256 + i) for i, b in enumerate(hidden)}}
@@ -222,7 +225,7 @@ def ours(folder, ids):
 
 
 def rope(config):
-    """transformers 5 folds the keys of positions into one; 4 leaves them."""
+    """transformers 5 combines the keys for positions into one; 4 keeps them."""
     value = config.get("rope_parameters") or config.get("rope_scaling") or {}
     value = dict(value)
     value["rope_type"] = value.pop("type", None) or value.get("rope_type", "default")
@@ -232,7 +235,7 @@ def rope(config):
 
 
 def spelled_out(folder):
-    """A folder's config, with what follows from other keys where it says nothing."""
+    """A folder's config, with missing values filled in that follow from other keys."""
     config = transformers.AutoConfig.from_pretrained(folder).to_dict()
     if config["model_type"] == "gpt2" and config["n_inner"] is None:
         config["n_inner"] = 4 * config["n_embd"]

@@ -3,9 +3,10 @@
 """Compares shuffle-index's files with those of megatron-core's own classes, for configurations that no golden holds.
 
     python judge_indices.py BIN_FOLDER [SEED [CASES]]
-Configurations are drawn as index_golden.py draws them, from another seed; each is built by the real
-BlendedMegatronDatasetBuilder and by the program, and every file of both must have the same name and bytes. Where
-megatron-core raises or does not end, the program must either refuse or end with files of its own; those cases are counted.
+Configurations are drawn as in index_golden.py, with another seed; each is built by the real
+BlendedMegatronDatasetBuilder and by the program, and every file of both must have the same name and
+bytes. Where megatron-core raises or does not terminate, the program must either refuse or write
+files; those cases are counted.
 """
 import hashlib
 import os

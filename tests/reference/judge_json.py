@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares what json-extract takes and refuses with Python's json module, on lines that no golden holds.
+"""Compares which lines json-extract accepts and refuses with Python's json module, on lines that
+are in no golden file.
 
     python judge_json.py BIN_FOLDER [SEED [LINES]]
-Lines are written by json.dumps in several styles, then damaged: tokens put in, bytes dropped, changed, cut, repeated. Python takes a
-line when it is UTF-8, json.loads() takes it, and each of the keys asked for is a string or a list of strings without lone surrogates.
-json-extract must take the same lines with the same texts, and put the others into --quarantine as they are, with 1, 2 and 5 workers
-and for one key and two. Of refused lines some are read alone behind good ones: the message must name file, line and a byte of
-that line, counted in the file. Lines hold no CR, which ends a line, as in Python's text files. Where Python has a limit and json-extract none, Python's is
-lifted: digits of a number. Exits 1 at the first difference.
+Lines are written by json.dumps in several styles, then damaged: tokens inserted, bytes dropped,
+changed, cut, repeated. Python accepts a line if it is UTF-8, json.loads() accepts it, and each of
+the requested keys is a string or a list of strings without lone surrogates. json-extract must
+accept the same lines with the same texts, and put the others into --quarantine unchanged, with 1, 2
+and 5 workers and for one key and two. Some refused lines are also read alone after good ones: the
+message must name file, line and a byte of that line, counted in the file. Lines contain no CR,
+which ends a line, as in Python's text files. Where Python has a limit and json-extract none,
+Python's is lifted: digits of a number. Exits 1 at the first difference.
 """
 import collections
 import json
@@ -93,7 +96,7 @@ def is_text(value):
 
 
 def by_python(line, keys):
-    """The values of the keys; None where the line is refused."""
+    """The values of the keys; None if the line is refused."""
     try:
         record = json.loads(line.decode())
     except (ValueError, RecursionError):
@@ -104,7 +107,7 @@ def by_python(line, keys):
 
 
 def by_program(lines, keys, workers):
-    """The values that went out, and the lines that were put aside."""
+    """The values that were written, and the lines that were quarantined."""
     with tempfile.TemporaryDirectory() as work:
         path, out, aside = (os.path.join(work, name) for name in ("in", "out", "aside"))
         with open(path, "wb") as file:
@@ -118,7 +121,7 @@ def by_program(lines, keys, workers):
 
 
 def judge_places(chance, refused):
-    """Each line alone, behind good ones: what the message says of its place."""
+    """Reads each line alone after good ones, and checks the place that the message names."""
     with tempfile.TemporaryDirectory() as work:
         path = os.path.join(work, "in")
         for line in refused:

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares bpe-tokenize's files with those of Megatron's two preprocessing scripts, on corpora that no golden holds.
+"""Compares bpe-tokenize's files with those of Megatron's two preprocessing scripts, on corpora that
+are in no golden file.
 
     python judge_preprocess.py BIN_FOLDER SHARED_DATA_FOLDER [SEED [ROUNDS]]
-Each round writes one JSON Lines file (random Unicode, empty documents, lists, special tokens literally in the text, several keys,
-every form of JSON that Python takes) and lets every tokenizer below make datasets of it: tokenizers built by
+Each round writes one JSON Lines file (random Unicode, empty documents, lists, special tokens
+literally in the text, several keys, every form of JSON that Python accepts) and lets every
+tokenizer below make datasets from it: tokenizers built by
 megatron.core's build_tokenizer with the flags of megatron.training's parser, files written by megatron.core's IndexedDatasetBuilder,
 documents treated as preprocess_data.py's Encoder does; and what preprocess_data_fast.py does, with gigatoken. bpe-tokenize
 makes them with 1, 2 and 5 workers. .bin and .idx must be the same bytes. Exits 1 at the first difference.
@@ -128,7 +130,7 @@ def small_tokenizer(text, size, **options):
 
 
 def tokenizers_to_try(work, prose):
-    """Name, flags that both sides take, flags for ours alone."""
+    """Name, flags for both sides, flags only for ours."""
     pair = ["--vocab-file", os.path.join(DATA, "gpt2-vocab.json"), "--merge-file", os.path.join(DATA, "gpt2-merges.txt")]
     folder = os.path.join(work, "gpt2")  # what the name "gpt2" is on the hub, without the network
     os.mkdir(folder)
@@ -183,7 +185,8 @@ def by_script(tokenizer, path, keys, prefix, append_eod):
 
 
 def by_fast_script(folder, vocab_size, eod, path, keys, prefix, append_eod):
-    """preprocess_data_fast.py: gigatoken, one sequence a document, an eod behind empty ones too."""
+    """preprocess_data_fast.py: gigatoken, one sequence per document, an eod after empty ones
+    too."""
     with open(os.path.join(folder, "tokenizer.json"), encoding="utf-8") as text:
         tokenizer = gigatoken.Tokenizer.from_json(text.read())
     for key in keys:

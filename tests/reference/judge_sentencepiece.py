@@ -4,9 +4,9 @@
 
     python judge_sentencepiece.py BIN_FOLDER MODEL_FOLDER TEXT_FILE [SEED [NUM_TEXTS]]
 
-MODEL_FOLDER is what sentencepiece_models.py writes. The texts are random Unicode of several mixtures, runs, pieces of
-TEXT_FILE, and both with special and added tokens put in. Exits 1 at the first text whose ids differ, or that decodes
-to another text than with the library.
+MODEL_FOLDER is what sentencepiece_models.py writes. The texts are random Unicode of several
+mixtures, runs, pieces of TEXT_FILE, and both with special and added tokens inserted. Exits 1 at the
+first text whose ids differ, or that decodes differently from the library.
 """
 import base64
 import json

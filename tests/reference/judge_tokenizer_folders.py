@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""Tokenizer folders as the hub has them, there and back, judged by transformers.
+"""Converts tokenizer folders of the hub's layouts to a checkpoint and back, and compares them using
+transformers.
 
 Run: python tests/reference/judge_tokenizer_folders.py BIN DATA WORK
   BIN   build folder's bin, with hf-to-megatron, megatron-to-hf, bpe-tokenize, trainer
@@ -9,7 +10,7 @@ Makes folders of small random models with real vocabularies (GPT-2, OPT, Pythia,
 lists, and one without a tokenizer), takes each through hf-to-megatron, one step of the trainer, and megatron-to-hf, and
 through Megatron's own layout; then compares files byte for byte, ids of configs, ids of texts, and lets the pipeline run.
 bpe-tokenize's ids are compared with AutoTokenizer's, special tokens in the text and around it included.
-Prints one line a check and exits 1 if one failed. Used with transformers 4.46.3 and 5.23.0.
+Prints one line per check and exits 1 if one failed. Used with transformers 4.46.3 and 5.23.0.
 SPDX-License-Identifier: MIT
 """
 import filecmp

@@ -1,10 +1,12 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Compares bpe-train's vocabulary and merges with those of Hugging Face's BpeTrainer, on corpora and settings that no golden holds.
+"""Compares bpe-train's vocabulary and merges with those of Hugging Face's BpeTrainer, on corpora
+and settings that are in no golden file.
 
     python judge_train.py BIN_FOLDER SHARED_DATA_FOLDER [SEED [CASES]]
-Corpora: random Unicode, pieces of prose, few words repeated (ties in counts), runs. Settings: size, least frequency, special
-tokens, alphabet, a space in front; 1, 2 and 5 workers and little memory. Exits 1 at the first difference.
+Corpora: random Unicode, pieces of prose, few words repeated (ties in counts), runs. Settings: size,
+least frequency, special tokens, alphabet, a leading space; 1, 2 and 5 workers, and little memory.
+Exits 1 at the first difference.
 """
 import json
 import os

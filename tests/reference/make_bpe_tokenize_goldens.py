@@ -1,9 +1,11 @@
 #!/usr/bin/env python3
 # SPDX-License-Identifier: MIT
-"""Makes tests/golden/tools: a small corpus and vocabulary, and the digests of the datasets that Megatron makes of them.
+"""Makes tests/golden/tools: a small corpus and vocabulary, and the digests of the datasets that
+Megatron makes from them.
 
-megatron-core ships the writer of the format but not tools/preprocess_data.py, so the rules of one line stand here, as the script
-has them; ids come from Hugging Face tokenizers and tiktoken, files from megatron-core's own IndexedDatasetBuilder.
+megatron-core ships the writer of the format but not tools/preprocess_data.py, so the script's rules
+for one line are repeated here; ids come from Hugging Face tokenizers and tiktoken, files from
+megatron-core's own IndexedDatasetBuilder.
     python make_bpe_tokenize_goldens.py SHARED_DATA_FOLDER
 """
 import base64
@@ -30,7 +32,8 @@ EOD = "<|endoftext|>"
 
 
 def corpus():
-    """Lines with everything that a line may hold and a tool may trip over. Bytes, since some of it is not json.dumps's form."""
+    """Lines with everything that a line may contain and a tool may get wrong. Bytes, because some
+    of it is not json.dumps's form."""
     chance = random.Random(20)
     words = ("the of and to in a was is for on as by with he that at from his it an were which are this be or had "
              "tokenizer Ünïcödé été naïve straße мир слово 東京 日本語 한국어 العربية עברית हिन्दी ไทย 😀 👩‍👩‍👧 "

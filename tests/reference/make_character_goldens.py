@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Goldens of single characters: which are \\w to Hugging Face's added tokens, and what its four
-normal forms make of every code point between others. Written as digests.
+"""Goldens of single characters: which are \\w for Hugging Face's added tokens, and its four normal
+forms of every code point between others. Written as digests.
 
 usage: make_character_goldens.py OUT_DIR
 

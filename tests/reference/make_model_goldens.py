@@ -1,8 +1,9 @@
 #!/usr/bin/env python3
 """Goldens of whole models: loss, every gradient, and 20 AdamW steps, by PyTorch in float64.
 
-Written from the definition of each family, not from the trainer: weights are named as the parameter table names them,
-dropout masks follow the law of trainer/ops/dropout.h through a Philox of numpy integers written here.
+Written from the definition of each family, not from the trainer: weights are named as the parameter
+table names them, dropout masks follow the definition in trainer/ops/dropout.h, with a Philox of
+numpy integers written here.
 Run: python tests/reference/make_model_goldens.py tests/golden/trainer [NAME]
 Each file: "gristmill-golden 1 torch VERSION\n", then for each array "name count\n" and count fp32 values.
 """
@@ -70,7 +71,7 @@ def site(layer, kind):
 
 
 def parameters(c, generator):
-    """In the order of the table; values that fp32 holds exactly."""
+    """In the order of the table; values that fp32 represents exactly."""
     p, h, d = {}, H, head_size(c)
     qkv, ffn = (c["heads"] + 2 * c["groups"]) * d, c.get("ffn", 4 * H)
     fc1, bias = (2 * ffn if c["act"] == "swiglu" else ffn), c.get("bias", "attention mlp")
@@ -120,7 +121,8 @@ def head_size(c):
 
 
 def rates(half, rope):
-    """What each pair turns in one position; `rope` as transformers scales it: linear, or llama3."""
+    """The angle of each pair for one position; `rope` as transformers scales it: linear, or
+    llama3."""
     rate = 10000.0 ** (-torch.arange(half, dtype=torch.float64) / half) / rope.get("linear", 1.0)
     if "factor" not in rope:
         return rate

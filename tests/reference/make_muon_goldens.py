@@ -1,11 +1,13 @@
 #!/usr/bin/env python3
 """Goldens of Muon: whole models in float64, and single matrices in bf16, by torch.optim.Muon and by Megatron's definition.
 
-Models are those of make_model_goldens.py: weights and batches are in FAMILY.golden, here are losses, norms and weights after STEPS
-steps. torch.optim.Muon always rounds to bf16 before its iteration, which makes noise of what a gradient hardly has; for the models
-that cast is turned into one to float64, so that the rest of torch's own code is compared to the last digit. Megatron's definition
-(core/optimizer/emerging_optimizers.py and NVIDIA's Emerging-Optimizers: five triples of "quintic", fp32 norm, q, k and v apart, three
-scales) is written down here once more; no package of either has to be there.
+Models are those of make_model_goldens.py: weights and batches are in FAMILY.golden, here are
+losses, norms and weights after STEPS steps. torch.optim.Muon always rounds to bf16 before its
+iteration, which turns the smallest components of a gradient into noise. For the models that cast is
+replaced by one to float64, so that the rest of torch's own code is compared to the last digit.
+Megatron's definition
+(core/optimizer/emerging_optimizers.py and NVIDIA's Emerging-Optimizers: five triples of "quintic",
+fp32 norm, q, k and v apart, three scales) is implemented here again; neither package is needed.
 Run: python tests/reference/make_muon_goldens.py tests/golden/trainer   (torch >= 2.9)
 """
 import sys

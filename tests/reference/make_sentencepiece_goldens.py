@@ -5,8 +5,9 @@
     python make_sentencepiece_goldens.py OUT_FOLDER TEXT_FILE...
 
 OUT_FOLDER receives small NAME.model files, a tokenizer.json of four of them, tekken.json and nemotron.json,
-and cases.json: what each case loads, and for each text CRC-32s of its ids (little-endian int32) and of what the library
-decodes them to. Other tokenizer.json files are patches of the four. Only the first 30,000 characters of each file are used.
+and cases.json: what each case loads, and for each text CRC-32s of its ids (little-endian int32) and
+of the text that the library decodes them to. Other tokenizer.json files are patches of the four.
+Only the first 30,000 characters of each file are used.
 """
 import base64
 import json

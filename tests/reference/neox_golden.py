@@ -1,14 +1,17 @@
 #!/usr/bin/env python3
-"""Goldens of GPT-NeoX's own checkpoints: tiny models as its programs lay them out, and what transformers computes of them.
+"""Goldens of GPT-NeoX's own checkpoints: tiny models in its layouts, and what transformers computes
+with them.
 
 Run: python tests/reference/neox_golden.py tests/golden/convert/neox
 Writes FOLDER/NAME/checkpoints/{latest,global_step7/...} and FOLDER/NAME/expected.json (tokens and fp32 logits of GPTNeoXForCausalLM
 with the same weights, and the CRC-32 of each of its tensors in the checkpoint's dtype).
-The layout is GPT-NeoX's: save_ds_checkpoint of megatron/checkpointing.py (args, iteration, configs), DeepSpeed's PipelineModule (a file a
-layer and rank; 0 embedding, 1 no parameters, 2.. blocks, then none, norm, final linear) or, without a pipeline, one module of numbered
-layers; query_key_value by heads (N, 3, D); parts along tensor parallelism: rows of query_key_value, dense_h_to_4h and both tables,
-columns of dense and dense_4h_to_h. With gpt_j_residual a row-parallel bias is the ranks' biases' sum, else every rank has the whole one.
-Made with torch 2.15.0, transformers 5.23.0.
+The layout is GPT-NeoX's: save_ds_checkpoint of megatron/checkpointing.py (args, iteration,
+configs), DeepSpeed's PipelineModule (a file a layer and rank; 0 embedding, 1 no parameters, 2..
+blocks, then none, norm, final linear) or, without a pipeline, one module of numbered layers;
+query_key_value by heads (N, 3, D); parts along tensor parallelism: rows of query_key_value,
+dense_h_to_4h and both tables, columns of dense and dense_4h_to_h. With gpt_j_residual a
+row-parallel bias is the sum of the ranks' biases; otherwise every rank has the whole one. Made with
+torch 2.15.0, transformers 5.23.0.
 SPDX-License-Identifier: MIT
 """
 import json
@@ -51,7 +54,7 @@ def weights(c):
 
 
 def part(c, name, value, rank):
-    """What one tensor-parallel rank has of a parameter."""
+    """One tensor-parallel rank's part of a parameter."""
     tp = c["tp"]
     if name.endswith(("dense.weight", "dense_4h_to_h.weight")):
         return value.chunk(tp, 1)[rank].contiguous()
@@ -65,7 +68,7 @@ def part(c, name, value, rank):
 
 
 def joined(c, layers):
-    """The whole model again, as a sum of biases leaves it."""
+    """The whole model again, with the biases as their sum gives them."""
     for layer in layers.values():
         for name, value in layer.items():
             if name.endswith(("dense.bias", "dense_4h_to_h.bias")) and c["parallel"]:

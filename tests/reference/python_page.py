@@ -3,8 +3,9 @@
 
     tests/reference/python_page.py --bin build/release/bin
 
-Needs numpy, torch, tokenizers, megatron-core and, for the example with Parquet, pyarrow and a build that has parquet-extract; an example
-whose packages or program are not there is named and passed over. Blocks that say skip are not run. Exits 1 if any example fails.
+Needs numpy, torch, tokenizers, megatron-core and, for the example with Parquet, pyarrow and a build
+that has parquet-extract; an example whose packages or program are missing is named and skipped.
+Blocks marked skip are not run. Exits 1 if any example fails.
 """
 import argparse
 import json
@@ -20,7 +21,7 @@ ROOT = pathlib.Path(__file__).resolve().parent.parent.parent
 
 
 def fill(folder):
-    """The files that the page speaks of, from the golden vocabulary of the tools' tests."""
+    """Makes the files that the page uses, from the golden vocabulary of the tools' tests."""
     golden = ROOT / "tests" / "golden" / "tools"
     for name in ["vocab.json", "merges.txt"]:
         shutil.copy(golden / name, folder / name)
@@ -40,7 +41,7 @@ def fill(folder):
 
 
 def lacks(language, code, environment, folder):
-    """What an example needs and is not there; empty where all is."""
+    """What an example needs but is missing; empty if nothing is."""
     if language == "sh":
         missing = [name for name in re.findall(r"^(?:.*\| )?([a-z]+-[a-z]+)", code, re.M) if not shutil.which(name, path=environment["PATH"])]
         missing += [name for name in re.findall(r"\S+\.parquet", code) if not (folder / name).exists()]

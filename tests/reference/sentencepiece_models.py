@@ -57,7 +57,8 @@ def read_proto(path):
 
 
 def vocabulary_and_merges(proto):
-    """As transformers' converters make them: each way to cut a piece in two pieces is a merge, ranked by the score."""
+    """As in transformers' converters: each way to split a piece into two pieces is a merge, ranked
+    by the score."""
     vocab = {piece.piece: i for i, piece in enumerate(proto.pieces)}
     merges = []
     for piece in proto.pieces:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Goldens of tests/tok/folder_test.cc: what AutoTokenizer makes of whole tokenizer folders.
+"""Goldens of tests/tok/folder_test.cc: how AutoTokenizer reads whole tokenizer folders.
 
 usage: tokenizer_folders_golden.py GOLDEN_DIR NAME
 
@@ -7,7 +7,7 @@ GOLDEN_DIR is tests/golden; it has convert/gpt2/vocab.json and merges.txt and re
 that this version's results get in it ("4.46" or "5"): run it once in an environment of each version, in any order.
 Used with transformers 4.46.3 (tokenizers 0.20.3) and 5.23.0 (tokenizers 0.23.3).
 
-In the cases of FOLLOWS_4 transformers 5 drops what tokenizer.json says, and 4.46 is followed.
+In the cases of FOLLOWS_4, transformers 5 ignores a part of tokenizer.json, and 4.46 is followed.
 
 folders.json holds vocabularies (in the order of their ids), merges, texts, and cases: files of a folder, where
 {"@vocab": NAME} stands for a vocabulary, "@merges" for the merges; and for each version bos, eos, pad and the ids of

@@ -4,9 +4,10 @@
 
     python3 torch_dist_golden.py FOLDER
 
-Needs megatron-core 0.19 and torch. Each case is a folder as `--ckpt-format torch_dist` leaves it, with the arguments that
-megatron.training's own parser makes, and expected.json: the logits that Megatron-core computes on one rank after it has
-loaded that folder. Runs itself under torchrun for the cases of several ranks.
+Needs megatron-core 0.19 and torch. Each case is a folder as `--ckpt-format torch_dist` writes it,
+with the arguments that megatron.training's own parser makes, and expected.json: the logits that
+Megatron-core computes on one rank after it has loaded that folder. Runs itself under torchrun for
+the cases of several ranks.
 """
 import contextlib
 import io

@@ -1,13 +1,14 @@
-"""The whole job in transformers: trained by trainer, exported by megatron-to-hf, loaded by AutoModelForCausalLM and
-AutoTokenizer, for every family; and what transformers then computes, as goldens that tests/convert/whole_job_test.cc holds
-our own forward pass against.
+"""The whole job in transformers: trained by trainer, exported by megatron-to-hf, loaded by
+AutoModelForCausalLM and AutoTokenizer, for every family; and what transformers then computes, as
+goldens with which tests/convert/whole_job_test.cc compares our own forward pass.
 
 Run: python tests/reference/whole_job_golden.py BIN CORPUS.jsonl OUT [STEPS]
   BIN     folder of the programs
   CORPUS  loose JSON with the key "text"
   OUT     tests/golden/convert/whole_job, or any other folder (WHOLE_JOB=OUT whole_job_test then reads that one)
-Checks here, one line each, exit 1 if one failed: every tensor is taken; token ids of 50 texts equal those of the vocabulary's
-own tokenizer; greedy text equals that of `generate` from the checkpoint and from the folder.
+Checks here, one line each, exit 1 if one failed: every tensor is loaded; token ids of 50 texts
+equal those of the vocabulary's own tokenizer; greedy text equals that of `generate` from the
+checkpoint and from the folder.
 Writes vocab.json, merges.txt, texts.json, and for each family its checkpoint, expected.json (ids, greedy ids, checksums of
 the exported files) and logits.safetensors: for every token of every text 8 logits (columns (37 t + 11 i) mod V, i = 0..7 at
 token t of its text), the largest, and the logarithm of the sum of all exponentials.
