@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
 # Makes the corpora of bench/tokenize.py in a folder: documents, each ended by a NUL byte.
 #   bench/corpora.sh FOLDER [JSONL [NOVEL]]
-# From Debian packages (fetched with apt-get download, unpacked, not installed), with nothing repeated:
+# From Debian packages (fetched with apt-get download, unpacked, not installed), without repetition:
 #   code.txt      linux-source-6.1, all C sources and headers (over 1 GB)
 #   english.txt   dict-gcide, the dictionary's prose
 #   languages.txt debian-handbook, a dozen languages
-# From files at hand, repeated, which flatters every cache:
+# From existing files, repeated, which favours every cache:
 #   wiki.txt      the "text" of JSONL's lines, 40 times      novel.txt  NOVEL, 30 times, one document
 set -euo pipefail
 [ $# -ge 1 ] || { echo "usage: corpora.sh FOLDER [JSONL [NOVEL]]" >&2; exit 2; }

@@ -1,12 +1,12 @@
 #!/usr/bin/env bash
-# Time from the start of the process to the end of the first step, as its user meets it: everything
+# Time from the start of the process to the end of the first step, as the user sees it: everything
 # that trainer does before its first iteration line, and that step.
 #
 #   bench/first-step.sh [-n RUNS] [-b FOLDER] [TRAINER FLAGS...]
 #
-# RUNS processes one after the other (default 5) of the programs in FOLDER (default
+# RUNS processes one after another (default 5) of the programs in FOLDER (default
 # build/release/bin). Without flags: GPT-2 124M; on a GPU --bf16, 64x1024, else fp32, 1x128. Flags
-# are added, and win. The data are made first and lie in the page cache; every run has an empty cache
+# are added, and override. The data are made first and are in the page cache; every run has an empty cache
 # folder, so that on a GPU the choice of algorithms by timing is part of it.
 set -euo pipefail
 cd "$(dirname "$0")/.."

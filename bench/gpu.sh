@@ -4,18 +4,18 @@
 #   bench/gpu.sh pack BUILD OUT.tar.gz   collects the programs of a CUDA build, their tests and goldens, and the libraries beside CUDA's
 #   bench/gpu.sh run OUT.tar.gz PART...  on the machine with GPUs: needs bash, tar, gzip, CUDA 13's libraries, cuDNN 9, NCCL 2 and
 #                                        python3 with torch, which may bring these libraries
-# Parts, in the order given; one, data and zero put PyTorch beside ours in the same call:
-#   check    every test with the label gpu, and of the trainer program's those of many ranks; those of several GPUs where there are as many
+# Parts, in the order given; one, data and zero also time PyTorch in the same call:
+#   check    every test with the label gpu, and the trainer program's tests of many ranks; tests of several GPUs if there are enough
 #   start    seconds from the start of the process to the first step (bench/first-step.sh)
-#   one      tokens/s, power and clock of each model on one GPU; the fused product beside cuBLASLt's
-#   data     data parallel and ZeRO-1 on all GPUs, torch's DDP and FSDP2 beside them
-#   zero     6.7B and 13B with their state shared among all GPUs or on the host, FSDP2 beside them
+#   one      tokens/s, power and clock of each model on one GPU; the fused product compared with cuBLASLt's
+#   data     data parallel and ZeRO-1 on all GPUs, compared with torch's DDP and FSDP2
+#   zero     6.7B and 13B with their state divided among all GPUs or on the host, compared with FSDP2
 #   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
 #   pipeline 6.7B over all GPUs in the three schedules
-#   muon     one GPU's models and, with several, 1.3B shared among them: a step with Muon beside AdamW's, in turn
+#   muon     one GPU's models and, with several, 1.3B divided among them: a step with Muon and one with AdamW, alternately
 #   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one and two GPUs (bench/plan.sh)
-#   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written beside them
-# SECONDS_EACH (10): how long each load is held. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
+#   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written
+# SECONDS_EACH (10): how long each load runs. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
 set -euo pipefail
 ONE=(ops_cuda_test model_cuda_test trainer_program_cuda_test) # each on one GPU
 TESTS=("${ONE[@]}" gemm_choices_test comm_cuda_test layout_cuda_test trainer_program_test)

@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
 # Speed of merge-datasets and shuffle-index against cp of the same bytes: GB/s and ratios of time, medians of RUNS rounds (default 5),
-# in each of which every command has its turn.
+# each of which runs every command once.
 #   bench/indexed.sh [BUILD_FOLDER [MIB [FOLDER]]]     default: build/release, 1024 MiB, a temporary folder
-# The answers are checked first: the merged tokens are the parts' joined, every checksum holds, a shuffled dataset
-# made in two passes equals the one made in one. The tools end with their bytes on the disk, as cp with sync does and cp alone does not.
+# The results are checked first: the merged tokens are the parts' joined, every checksum holds, a shuffled dataset
+# made in two passes equals the one made in one. The tools end when their bytes are on disk, like cp with sync but unlike plain cp.
 set -eu
 build=$(cd "${1:-build/release}" && pwd)
 mib=${2:-1024}

@@ -6,8 +6,8 @@
 #                                                               the loader, what the tests read, and 10 MB of each corpus
 #   bench/levels.sh run OUT.tar.gz [all|levels|whole]           on the other machine: needs bash, tar, gzip, coreutils, sed, grep, awk
 # TOK_FUZZ_SECONDS (60): how long random texts are encoded. TOK_FUZZ_SEED: from which seed.
-# WHOLE_BYTES (2000000000): so many bytes of JSON lines, the sample repeated, and ROUNDS (3) of them for each number of workers.
-# WHOLE_FOLDER: where they lie and the dataset is written; else /dev/shm where it has the room, then the temporary folder.
+# WHOLE_BYTES (2000000000): size of the JSON lines (the sample, repeated), and ROUNDS (3) of them for each number of workers.
+# WHOLE_FOLDER: folder for them and the dataset; default /dev/shm if it has enough space, otherwise the temporary folder.
 set -euo pipefail
 pack() {
   local build=$1 data=$2 corpora=$3 out=$4 corpus source

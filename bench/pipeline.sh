@@ -4,7 +4,7 @@
 # same run (both read the JSON, encode, and keep no output). The text is a sample repeated to 256 MB; MB is 10^6 bytes
 # of the texts' UTF-8, which is what all of them tokenize. The median of three runs, and the lowest and highest.
 #   bench/pipeline.sh BUILD_FOLDER SHARED_DATA_FOLDER [PYTHON [MEGABYTES]]
-# First the answer is checked: the ids of 1 and 2 workers are the same bytes, and those of the Python tokenizers.
+# First the results are checked: the ids of 1 and 2 workers and of the Python tokenizers are the same.
 set -eu
 build=$1 data=$2 python=${3-} megabytes=${4-256}
 work=$(mktemp -d "${TMPDIR:-/tmp}/pipeline.XXXXXX")

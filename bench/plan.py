@@ -4,8 +4,8 @@
 
   plan.py draw                                    writes the cases to standard output; fixed seed
   plan.py run CASES GPUS [--card FILE] [--seconds S] [--limit SECONDS] [--out FILE]
-  plan.py regret GPUS [--card FILE] ...           every layout of four models on that many GPUs,
-  measured
+  plan.py regret GPUS [--card FILE] ...           measures every layout of four models on so many
+  GPUs
   plan.py table RESULTS...                        a table of results, the errors, and a plot (plan.svg)
 
 Needs plan-training, trainer, make-dataset in PATH, and nvidia-smi. Predictions come from plan-training --json with every

@@ -7,7 +7,7 @@
 #        cases     (up to 9 minutes for each number of GPUs; OUT/cases-1.jsonl, and with two GPUs OUT/cases-2.jsonl)
 #        regret    (up to 9 minutes, two GPUs; OUT/regret.jsonl)
 #        table     (prints the errors of all results in OUT; writes plan.svg there)
-# LIMIT (540): seconds after which a part takes no further case. GPUS: of cases, 1 or 2; default both, as far as there are as many.
+# LIMIT (540): seconds after which a part starts no further case. GPUS: number of GPUs of the cases, 1 or 2; default both, if there are enough.
 set -euo pipefail
 [ $# -ge 3 ] || { sed -n '3,11p' "$0" >&2; exit 2; }
 bin=$(cd "$1" && pwd) out=$2 here=$(cd "$(dirname "$0")" && pwd)

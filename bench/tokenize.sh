@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# Every figure about tokenizing in one command: gathers the corpora, builds, compares ids with every peer, then times.
+# Measures every figure about tokenizing in one command: gathers the corpora, builds, compares ids with every peer, then times.
 #   bench/tokenize.sh BUILD SHARED_DATA FOLDER PYTHON [FILE...]
 # BUILD is a release build folder; FOLDER keeps the corpora (about 3 GB); PYTHON has numpy, awkward, gigatoken, tiktoken,
 # tokenizers, quicktok-v1, and megatron-core, transformers for the whole processes; FILEs are corpora of your own, documents
-# each ended by a NUL byte. The level of instructions stands in each heading; bench/levels.sh times them all.
+# each ended by a NUL byte. Each heading names the instruction level; bench/levels.sh times them all.
 set -euo pipefail
 [ $# -ge 4 ] || { sed -n '4,7p' "$0" >&2; exit 2; }
 build=$1 data=$2 folder=$3 python=$4

@@ -6,10 +6,11 @@
 
 Peers, each in a fresh process:
   gigatoken      encode_files into memory, by as many threads as we have workers; only the call is timed
-  megatron-fast  what Megatron's preprocess_data_fast.py does: encode_files, an end-of-document token behind each
+  megatron-fast  what Megatron's preprocess_data_fast.py does: encode_files, an end-of-document
+                 token after each
                  document, megatron.core's IndexedDatasetBuilder; 2 threads
   megatron-slow  what Megatron's preprocess_data.py does: json.loads and a Hugging Face fast tokenizer in a pool of 2,
-                 one document after the other into the builder; on the first --slow-bytes of the input
+                 one document after another into the builder; on the first --slow-bytes of the input
 We run with each of --workers (1,2). First the answers are compared: .bin and .idx of each number of workers, of
 megatron-fast and of megatron-slow are the same bytes. Then all run in turn, --rounds times. MB are 10^6 bytes of text; medians; a ratio is taken round by round, then its
 median. "cpu" is user and system time of the process and its children, which others on the machine disturb less.

@@ -1,16 +1,16 @@
 #!/usr/bin/env bash
-# wiki-extract beside WikiExtractor and lbzip2, and the road from dump to dataset beside the tutorials'.
+# Compares wiki-extract with WikiExtractor and lbzip2, and the way from dump to dataset with the tutorials'.
 #
 #   bench/wiki.sh compare [DUMP]   texts against WikiExtractor's, page by page
-#   bench/wiki.sh time [DUMP]      each tool in turn, ROUNDS times: medians of wall and processor seconds, and of ratios
+#   bench/wiki.sh time [DUMP]      the tools alternately, ROUNDS times: medians of wall and processor seconds, and of ratios
 #                                  taken round by round
 #   bench/wiki.sh road [DUMP]      dump (bzip2) to merged dataset on two processors: wiki-extract, bpe-tokenize, merge-datasets
 #                                  against WikiExtractor, preprocess_data.py's loop with the Hugging Face tokenizer under
-#                                  xargs, and merge_datasets.py's; the same run, in turn
+#                                  xargs, and merge_datasets.py's; alternately in one run
 #
 # DUMP: a MediaWiki export; default ../shared/data/enwiki-sample.xml.bz2 (time and road: its pages COPIES times).
-# Wants: python3 with the package wikiextractor (PYTHON=...), road also what bench/whole.py wants, and VOCAB, MERGES, TOKENIZER
-# (default: GPT-2's in ../shared/data); lbzip2. BIN: where the programs are.
+# Needs: python3 with the package wikiextractor (PYTHON=...), road also what bench/whole.py needs, and VOCAB, MERGES, TOKENIZER
+# (default: GPT-2's in ../shared/data); lbzip2. BIN: folder of the programs.
 set -euo pipefail
 cd "$(dirname "$0")/.."
 BIN=${BIN:-build/release/bin} PYTHON=${PYTHON:-python3} ROUNDS=${ROUNDS:-5} COPIES=${COPIES:-20}

@@ -1,11 +1,11 @@
 #!/usr/bin/env bash
-# A whole training step on the CPU in fp32, the trainer's and PyTorch's in turn in one run.
+# Times a whole training step on the CPU in fp32, alternating the trainer and PyTorch in one run.
 #
 #   bench/cpu/step.sh [-b FOLDER] [-p PYTHON] [-r ROUNDS] [-n STEPS] [MODEL [THREADS...]]
 #
 # MODEL: demo (what ./bootstrap demo trains; 8 x 128 tokens) or 124M (GPT-2, 1 x 512). THREADS:
-# default 1 2. FOLDER: where the programs are, default build/release/bin; a second -b FOLDER is
-# timed beside it. Wants python3 with torch and safetensors. step.py says what is compared, and how.
+# default 1 2. FOLDER: the programs, default build/release/bin; a second -b FOLDER is
+# timed as well. Needs python3 with torch and safetensors. step.py says what is compared, and how.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 bins=() python=python3 rounds=6 steps=0

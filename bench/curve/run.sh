@@ -1,9 +1,9 @@
 #!/usr/bin/env bash
-# The trainer's loss curve beside PyTorch's: same initial weights, same samples, 200 steps of GPT-2 124M in bf16.
+# Compares the trainer's loss curve with PyTorch's: same initial weights, same samples, 200 steps of GPT-2 124M in bf16.
 #
 #   bench/curve/run.sh CORPUS.jsonl VOCAB.json MERGES.txt [STEPS]
 #
-# Wants an NVIDIA GPU and python3 with torch and transformers; BIN: where the programs are.
+# Needs an NVIDIA GPU and python3 with torch and transformers; BIN: folder of the programs.
 set -euo pipefail
 here=$(cd "$(dirname "$0")" && pwd)
 BIN=${BIN:-$here/../../build/release/bin}

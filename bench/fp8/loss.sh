@@ -1,10 +1,10 @@
 #!/usr/bin/env bash
 # SPDX-License-Identifier: MIT
-# What FP8 does to the loss: one model, trained in bf16 and in FP8 from the same seed on the same samples, one run after the other.
+# The effect of FP8 on the loss: one model, trained in bf16 and in FP8 from the same seed on the same samples, one run after another.
 #   bench/fp8/loss.sh FOLDER CORPUS VOCAB.json MERGES.txt MODEL TOKENS [RECIPE...]
 # CORPUS: documents, each ended by a NUL byte. MODEL: 124M, 345M, 774M or 1.3B. RECIPE: delayed, tensorwise, or flags of the trainer in one
 # word list ("--fp8-format e4m3 --no-fp8-wgrad"). FOLDER keeps the dataset and each run's metrics.jsonl; bench/fp8/curves.py reads them.
-# BIN: where the programs are.
+# BIN: folder of the programs.
 set -euo pipefail
 folder=$1 corpus=$2 vocab=$3 merges=$4 model=$5 tokens=$6
 shift 6

@@ -12,8 +12,7 @@ For a model that is accepted:
   tensors    megatron-to-hf writes the bytes that hf-to-megatron read, under the same names, and no others
   logits     transformers computes the same bits from the source and from what was written
   decoder    our own forward pass from the trainer's checkpoint computes transformers' logits in fp32, within 2e-5 of the largest
-  config     AutoConfig of both folders is the same except for keys that do not affect any
-  computation
+  config     AutoConfig of both folders is the same except for keys that affect no computation
   tokenizer  files byte for byte, and the same ids of a text
 For a model that is refused, the message names model_type or the key. Prints one line per model;
 exits 1 if neither is true for one. Used with transformers 4.46.3 and 5.23.0.
