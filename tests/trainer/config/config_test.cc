@@ -341,7 +341,7 @@ TEST(Derive, NotesWhatChangesNothing) {
   const auto refusal = [&](const Given& given) -> std::string {
     try {
       notes(left_out, given);
-    } catch (const UsageError& error) {
+    } catch (const cli::UsageError& error) {
       return error.what();
     }
     return "";
