@@ -71,6 +71,13 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   EXPECT_THAT(with("mistral", "num_key_value_heads", "absent"), HasSubstr("does not divide"));
   EXPECT_THAT(with("qwen3", "head_dim", "absent"), HasSubstr("expected (512, 16)"));
   EXPECT_THAT(with("llama", "num_key_value_heads", "absent"), HasSubstr("expected (16, 16)"));
+  for (const char* family : {"gpt_neox", "gpt_neox_serial"}) {  // parallel, if it is not stated
+    EXPECT_EQ(with(family, "use_parallel_residual", "absent"), "accepted");
+    EXPECT_TRUE(read_hf_folder(path("hf")).spec.parallel_residual);
+  }
+  EXPECT_EQ(with("gpt_neox", "rope_parameters", "absent"), "accepted");
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_percent, 0.25f);
+  EXPECT_EQ(read_hf_folder(path("hf")).spec.rotary_base, 10000);
   EXPECT_EQ(with("qwen2", "use_sliding_window", false), "accepted");
   EXPECT_THAT(with("qwen2", "use_sliding_window", true),
               HasSubstr("key \"use_sliding_window\" is true, which is not supported"));

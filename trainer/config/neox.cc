@@ -184,379 +184,405 @@ class Expansion {
   explicit Expansion(std::string path, size_t file_bytes)
       : path_(std::move(path)), left_(std::max(kMost, 4 * file_bytes)) {}
 
-  // Keys of kSame and kFlags that say which model a checkpoint holds, and which text goes with it.
-  constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
-                                                       "hidden_dropout",
-                                                       "hidden_size",
-                                                       "make_vocab_size_divisible_by",
-                                                       "max_position_embeddings",
-                                                       "merge_file",
-                                                       "num_attention_heads",
-                                                       "num_layers",
-                                                       "opt_pos_emb_offset",
-                                                       "rotary_emb_base",
-                                                       "rotary_pct",
-                                                       "tokenizer_type",
-                                                       "vocab_file"};
-  // Keys that ask for another model than any here.
-  constexpr std::array<std::string_view, 7> kOtherModels = {
-      "apply_layernorm_1p",   "mlp_type",           "mup",
-      "sliding_window_width", "soft_prompt_tuning", "use_mup",
-      "use_qk_layernorm"};
-
-  // What a flag takes: numbers as they print, lists as several values.
-  cli::Values values_of(const json& value) {
-    const auto text = [](const json& one) {
-      return one.is_string()         ? one.get<std::string>()
-             : one.is_number_float() ? cli::show_real(one.get<double>())
-                                     : one.dump();
-    };
-    if (!value.is_array()) return {text(value)};
-    cli::Values out;
-    for (const json& item : value) out.push_back(text(item));
-    return out;
+  json value(const YAML::Node& node, int depth = 0) {
+    const size_t cost = 1 + (node.IsScalar() ? node.Scalar().size() : 0);
+    if (depth >= kDeepest) fail(node, concat("values lie more than ", kDeepest, " deep"));
+    if (cost > left_)
+      fail(node, concat("with its aliases written out it has more than ",
+                        cli::with_commas(int64_t{kMost}), " values and bytes"));
+    left_ -= cost;
+    if (node.IsScalar()) return scalar(node);
+    if (node.IsSequence()) {
+      json list = json::array();
+      for (const YAML::Node& item : node) list.push_back(value(item, depth + 1));
+      return list;
+    }
+    if (!node.IsMap()) return nullptr;
+    json map = json::object();
+    for (const auto& member : node)
+      map[member.first.as<std::string>()] = value(member.second, depth + 1);
+    return map;
   }
 
-  // Whether the value requests nothing.
-  bool is_off(const json& value) {
-    return value.is_null() || value == false || value == 0 || value == "" || value == "None" ||
-           ((value.is_array() || value.is_object()) && value.empty());
+ private:
+  static constexpr size_t kMost = 1 << 20;
+  static constexpr int kDeepest = 64;
+
+  [[noreturn]] void fail(const YAML::Node& node, const std::string& why) const {
+    throw UsageError(concat(path_, ":", node.Mark().line + 1, ": ", why));
   }
 
-  class NeoxReader {
-   public:
-    NeoxReader(TrainConfig& config, Given& given)
-        : config_(config), given_(given), rows_(cli::bind_rows(flag_table(), config)) {}
+  std::string path_;
+  size_t left_;
+};
 
-    std::vector<std::string> idle;
+// Keys of kSame and kFlags that say which model a checkpoint holds, and which text goes with it.
+constexpr std::array<std::string_view, 13> kModel = {"attention_dropout",
+                                                     "hidden_dropout",
+                                                     "hidden_size",
+                                                     "make_vocab_size_divisible_by",
+                                                     "max_position_embeddings",
+                                                     "merge_file",
+                                                     "num_attention_heads",
+                                                     "num_layers",
+                                                     "opt_pos_emb_offset",
+                                                     "rotary_emb_base",
+                                                     "rotary_pct",
+                                                     "tokenizer_type",
+                                                     "vocab_file"};
+// Keys that ask for another model than any here.
+constexpr std::array<std::string_view, 7> kOtherModels = {
+    "apply_layernorm_1p",   "mlp_type",           "mup",
+    "sliding_window_width", "soft_prompt_tuning", "use_mup",
+    "use_qk_layernorm"};
 
-    void load(const std::string& path, const std::string& text) {
-      try {
-        const YAML::Node root = YAML::Load(text);
-        if (!root.IsMap()) throw UsageError(concat(path, ": expected keys with values"));
-        Expansion expansion(path, text.size());
-        for (const auto& member : root) {
-          const std::string key = normal(member.first.as<std::string>());
-          if (const auto found = places_.find(key); found != places_.end())
-            throw UsageError(
-                concat(path, ": ", key, " stands in ", found->second, " already: one must go"));
-          places_[key] = path;
-          keys_[key] = expansion.value(member.second);
-        }
-      } catch (const YAML::Exception& error) {
-        throw UsageError(concat(path, ":", error.mark.line + 1, ": ", error.msg));
+// What a flag takes: numbers as they print, lists as several values.
+cli::Values values_of(const json& value) {
+  const auto text = [](const json& one) {
+    return one.is_string()         ? one.get<std::string>()
+           : one.is_number_float() ? cli::show_real(one.get<double>())
+                                   : one.dump();
+  };
+  if (!value.is_array()) return {text(value)};
+  cli::Values out;
+  for (const json& item : value) out.push_back(text(item));
+  return out;
+}
+
+// Whether the value requests nothing.
+bool is_off(const json& value) {
+  return value.is_null() || value == false || value == 0 || value == "" || value == "None" ||
+         ((value.is_array() || value.is_object()) && value.empty());
+}
+
+class NeoxReader {
+ public:
+  NeoxReader(TrainConfig& config, Given& given)
+      : config_(config), given_(given), rows_(cli::bind_rows(flag_table(), config)) {}
+
+  std::vector<std::string> idle;
+
+  void load(const std::string& path, const std::string& text) {
+    try {
+      const YAML::Node root = YAML::Load(text);
+      if (!root.IsMap()) throw UsageError(concat(path, ": expected keys with values"));
+      Expansion expansion(path, text.size());
+      for (const auto& member : root) {
+        const std::string key = normal(member.first.as<std::string>());
+        if (const auto found = places_.find(key); found != places_.end())
+          throw UsageError(
+              concat(path, ": ", key, " stands in ", found->second, " already: one must go"));
+        places_[key] = path;
+        keys_[key] = expansion.value(member.second);
       }
-      names_ += concat(names_.empty() ? "" : ", ", path);
+    } catch (const YAML::Exception& error) {
+      throw UsageError(concat(path, ":", error.mark.line + 1, ": ", error.msg));
     }
+    names_ += concat(names_.empty() ? "" : ", ", path);
+  }
 
-    void apply() {
-      rename("gas", "gradient_accumulation_steps");
-      rename("clip_grad", "gradient_clipping");
-      model();
-      initial_values();
-      optimizer();
-      data();
-      checkpointing();
-      precision();
-      deepspeed();
-      for (const auto& [key, value] : keys_) rest(key, value);
-      if (!config_.lr_warmup_fraction && !given_.contains("lr-warmup-iters") &&
-          !given_.contains("lr-warmup-samples"))
-        set("warmup", "lr-warmup-fraction", 0.01);  // GPT-NeoX's default
-    }
+  void apply() {
+    rename("gas", "gradient_accumulation_steps");
+    rename("clip_grad", "gradient_clipping");
+    model();
+    initial_values();
+    optimizer();
+    data();
+    checkpointing();
+    precision();
+    deepspeed();
+    for (const auto& [key, value] : keys_) rest(key, value);
+    if (!config_.lr_warmup_fraction && !given_.contains("lr-warmup-iters") &&
+        !given_.contains("lr-warmup-samples"))
+      set("warmup", "lr-warmup-fraction", 0.01);  // GPT-NeoX's default
+  }
 
-    void apply_model() {
-      set("hidden_dropout", "hidden-dropout", take("hidden_dropout", 0));
-      set("attention_dropout", "attention-dropout", take("attention_dropout", 0));
-      model();
-      for (const std::string_view key : kModel)
-        if (const auto found = keys_.find(std::string(key)); found != keys_.end())
-          rest(found->first, found->second);
-      for (const std::string_view key : kOtherModels)
-        if (const auto found = keys_.find(std::string(key));
-            found != keys_.end() && !is_off(found->second) && found->second != "regular")
-          refuse(found->first, found->second, "not known to this trainer");
-      if (const json experts = take("moe_num_experts", 1); experts != 1)
-        refuse("moe_num_experts", experts, "a mixture of experts is not known to this trainer");
-    }
+  void apply_model() {
+    set("hidden_dropout", "hidden-dropout", take("hidden_dropout", 0));
+    set("attention_dropout", "attention-dropout", take("attention_dropout", 0));
+    model();
+    for (const std::string_view key : kModel)
+      if (const auto found = keys_.find(std::string(key)); found != keys_.end())
+        rest(found->first, found->second);
+    for (const std::string_view key : kOtherModels)
+      if (const auto found = keys_.find(std::string(key));
+          found != keys_.end() && !is_off(found->second) && found->second != "regular")
+        refuse(found->first, found->second, "not known to this trainer");
+    if (const json experts = take("moe_num_experts", 1); experts != 1)
+      refuse("moe_num_experts", experts, "a mixture of experts is not known to this trainer");
+  }
 
-   private:
-    [[noreturn]] void fail(const std::string& key, std::string_view why) const {
-      const auto place = places_.find(key);
-      throw UsageError(concat(place == places_.end() ? names_ : place->second, ": ", key, why));
-    }
-    [[noreturn]] void refuse(const std::string& key, const json& value,
-                             std::string_view why) const {
-      fail(key, concat(" ", value.dump(), ": ", why));
-    }
+ private:
+  [[noreturn]] void fail(const std::string& key, std::string_view why) const {
+    const auto place = places_.find(key);
+    throw UsageError(concat(place == places_.end() ? names_ : place->second, ": ", key, why));
+  }
+  [[noreturn]] void refuse(const std::string& key, const json& value, std::string_view why) const {
+    fail(key, concat(" ", value.dump(), ": ", why));
+  }
 
-    // Removes a key and returns its value: keys left at the end are unknown.
-    json take(const std::string& key, json otherwise = nullptr) {
-      const auto found = keys_.find(key);
-      if (found == keys_.end()) return otherwise;
+  // Removes a key and returns its value: keys left at the end are unknown.
+  json take(const std::string& key, json otherwise = nullptr) {
+    const auto found = keys_.find(key);
+    if (found == keys_.end()) return otherwise;
+    json value = std::move(found->second);
+    keys_.erase(found);
+    return value.is_null() ? otherwise : value;
+  }
+
+  // Another name of a key; both mean the same.
+  void rename(const std::string& other, const std::string& key) {
+    const auto found = keys_.find(other);
+    if (found == keys_.end()) return;
+    if (keys_.contains(key)) fail(other, concat(": ", key, " says it already"));
+    places_[key] = places_[other];
+    keys_[key] = std::move(found->second);
+    keys_.erase(other);
+  }
+
+  void set(const std::string& key, std::string_view flag, const json& value) {
+    if (given_.contains(flag)) return;
+    const cli::Row* row = cli::find_row(rows_, flag);
+    try {
+      row->set(values_of(value));
+    } catch (const UsageError& error) {
+      refuse(key, value, error.what());
+    }
+    given_.insert(std::string(flag));
+  }
+
+  void model() {
+    const json norm = take("norm", "layernorm");
+    const bool rms = norm == "rmsnorm" || norm == "te_rmsnorm";
+    if (!rms && norm != "layernorm" && norm != "te_layernorm")
+      refuse("norm", norm, "permitted are layernorm and rmsnorm");
+    set("norm", "normalization", rms ? "RMSNorm" : "LayerNorm");
+    const json layer_eps = take("layernorm_epsilon", 1e-5),
+               rms_eps = take("rms_norm_epsilon", 1e-8);
+    set(rms ? "rms_norm_epsilon" : "layernorm_epsilon", "norm-epsilon", rms ? rms_eps : layer_eps);
+    const json positions = take("pos_emb", "learned");
+    if (positions != "learned" && positions != "rotary")
+      refuse("pos_emb", positions, "permitted are learned and rotary");
+    set("pos_emb", "position-embedding-type", positions == "rotary" ? "rope" : "learned_absolute");
+    if (on("no_weight_tying")) set("no_weight_tying", "untie-embeddings-and-output-weights", true);
+    if (on("gpt_j_residual")) set("gpt_j_residual", "parallel-residual", true);
+    if (on("gpt_j_tied")) fail("gpt_j_tied", ": attention and MLP have a norm each here");
+    activation();
+    const bool attention = on("use_bias_in_attn_linear", true), mlp = on("use_bias_in_mlp", true);
+    if (attention != mlp) fail("use_bias_in_mlp", ": biases are in all linears here, or in none");
+    if (!attention) set("use_bias_in_mlp", "disable-bias-linear", true);
+    if (!on("use_bias_in_norms", true))
+      fail("use_bias_in_norms", " false: a layernorm has a bias here");
+    attention_kinds(take("attention_config"));
+    for (const char* key : {"intermediate_size", "feedforward_size"})
+      if (const json width = take(key); !width.is_null()) set(key, "ffn-hidden-size", width);
+    if (const json groups = take("num_kv_heads"); !groups.is_null()) {
+      set("num_kv_heads", "group-query-attention", true);
+      set("num_kv_heads", "num-query-groups", groups);
+    }
+  }
+
+  // Megatron's fused GELU is the tanh form; without fusion it is the exact one.
+  void activation() {
+    const json name = take("activation", "gelu");
+    const bool fused = on("bias_gelu_fusion");
+    if (name != "gelu" && name != "relu")
+      refuse("activation", name,
+             "permitted are gelu and relu (GPT-NeoX's releases give gated MLPs other widths)");
+    set("activation", "activation", name == "relu" ? "relu" : fused ? "gelu_tanh" : "gelu_erf");
+  }
+
+  void attention_kinds(const json& value) {
+    if (value.is_string()) {
+      if (value != "global" && value != "flash")
+        refuse("attention_config", value, "permitted are global and flash");
+    }
+    if (!value.is_array()) return;
+    for (const json& part : value) {
+      if (part.is_number()) continue;
+      attention_kinds(part);
+    }
+  }
+
+  bool on(const std::string& key, bool otherwise = false) {
+    const json value = take(key, otherwise);
+    if (!value.is_boolean()) refuse(key, value, "expected true or false");
+    return value.get<bool>();
+  }
+
+  // small_init: Nguyen and Salazar 2019; wang_init: 2 / (layers sqrt(hidden size)).
+  void initial_values() {
+    const double std = take("init_method_std", 0.02).get<double>();
+    const json inner = take("init_method", "normal"),
+               outer = take("output_layer_init_method", "scaled_normal");
+    set("init_method", "init-method-std", deviation("init_method", inner, std));
+    if (outer == "scaled_normal" && inner == "normal") return;  // Megatron's own
+    set("output_layer_init_method", "output-layer-init-method-std",
+        deviation("output_layer_init_method", outer, std));
+  }
+
+  double deviation(const std::string& key, const json& method, double std) const {
+    const auto size = [&](const char* name) {
+      const auto found = keys_.find(name);
+      if (found == keys_.end() || !found->second.is_number_integer())
+        fail(key, concat(" ", method.dump(), " needs ", name));
+      return found->second.get<double>();
+    };
+    if (method == "normal") return std;
+    if (method == "scaled_normal") return std / std::sqrt(2 * size("num_layers"));
+    if (method == "small_init") return std::sqrt(2 / (5 * size("hidden_size")));
+    if (method == "wang_init") return 2 / (size("num_layers") * std::sqrt(size("hidden_size")));
+    refuse(key, method, "permitted are normal, scaled_normal, small_init and wang_init");
+  }
+
+  void optimizer() {
+    const json section = take("optimizer", json::object());
+    for (const auto& [key, value] : section.items()) {
+      if (key != "type" && key != "params") fail("optimizer", concat(".", key, ": not known here"));
+    }
+    const json type = section.value("type", json("Adam"));
+    if (type != "Adam" && type != "adam" && type != "AdamW" && type != "cpu_adam")
+      refuse("optimizer", type, "permitted is Adam");
+    if (type == "cpu_adam") set("optimizer", "cpu-offload", true);
+    const json params = section.value("params", json::object());
+    for (const auto& [key, value] : params.items()) {
+      if (key == "lr") {
+        set("optimizer.params.lr", "lr", value);
+      } else if (key == "betas" && value.is_array() && value.size() == 2) {
+        set("optimizer.params.betas", "adam-beta1", value[0]);
+        set("optimizer.params.betas", "adam-beta2", value[1]);
+      } else if (key == "eps") {
+        set("optimizer.params.eps", "adam-eps", value);
+      } else if (key == "weight_decay") {
+        set("optimizer.params.weight_decay", "weight-decay", value);
+      } else if (!(key == "bias_correction" && value == true) &&
+                 !(key == "adam_w_mode" && value == true)) {
+        fail("optimizer", concat(".params.", key, " ", value.dump(), ": not known here"));
+      }
+    }
+  }
+
+  // Paths of one kind replace those of the other, whether from the command line or the same file:
+  // --split divides only one dataset.
+  void data() {
+    const bool own = given_.contains("train-data-path") || given_.contains("valid-data-path") ||
+                     given_.contains("test-data-path");
+    if (given_.contains("data-path"))
+      for (const char* key : {"train_data_paths", "valid_data_paths", "test_data_paths",
+                              "train_data_weights", "valid_data_weights", "test_data_weights"})
+        keys_.erase(key);
+    if (own) keys_.erase("data_path");
+    if ((own || keys_.contains("train_data_paths")) && keys_.erase("split") > 0)
+      idle.push_back("split");
+    for (const char* split : {"train", "valid", "test"}) {
+      const std::string paths = concat(split, "_data_paths"),
+                        weights = concat(split, "_data_weights");
+      const json named = take(paths), shares = take(weights);
+      if (named.is_null()) {
+        if (!shares.is_null()) fail(weights, concat(": there is no ", paths));
+        continue;
+      }
+      if (!named.is_array() || named.empty()) refuse(paths, named, "expected a list of paths");
+      if (!shares.is_null() && (!shares.is_array() || shares.size() != named.size()))
+        refuse(weights, shares,
+               concat("expected ", cli::counted(static_cast<int64_t>(named.size()), "number"),
+                      ", one for each path"));
+      json words = json::array();
+      for (size_t i = 0; i < named.size(); ++i) {
+        if (named.size() > 1) words.push_back(shares.is_null() ? json(1) : shares[i]);
+        words.push_back(named[i]);
+      }
+      set(paths, concat(split, "-data-path"), words);
+    }
+    if (on("weight_by_num_documents"))
+      fail("weight_by_num_documents", ": give train_data_weights and its like instead");
+  }
+
+  void checkpointing() {
+    if (const json scale = take("checkpoint_scale", "linear"); scale != "linear")
+      refuse("checkpoint_scale", scale, "permitted is linear; name steps by extra_save_iters");
+    const json layers = take("checkpoint_num_layers", 1);
+    if (!on("checkpoint_activations") || given_.contains("recompute-granularity")) return;
+    set("checkpoint_activations", "recompute-granularity", "full");
+    set("checkpoint_activations", "recompute-method", "uniform");
+    set("checkpoint_num_layers", "recompute-num-layers", layers);
+  }
+
+  // A section for DeepSpeed has the same meaning; either is enough.
+  void precision() {
+    const json stages = take("pipe_parallel_size", 0);
+    set("pipe_parallel_size", "pipeline-model-parallel-size", stages == 0 ? json(1) : stages);
+    const json name = take("precision");
+    if (name.is_null()) return;
+    const std::string section = name == "fp16"       ? "fp16"
+                                : name == "bfloat16" ? "bf16"
+                                : name == "fp32"     ? ""
+                                                     : "?";
+    if (section == "?") refuse("precision", name, "permitted are fp16, bfloat16 and fp32");
+    for (const char* other : {"fp16", "bf16"}) {
+      const auto found = keys_.find(other);
+      if (other != section && found != keys_.end() && found->second.value("enabled", false))
+        refuse("precision", name, concat(other, " is enabled"));
+    }
+    if (!section.empty()) keys_[section]["enabled"] = true;
+  }
+
+  void deepspeed() {
+    json root = json::object();
+    for (const auto& [key, flag] : kDeepspeed) {
+      const auto found = keys_.find(std::string(key));
+      if (found == keys_.end()) continue;
       json value = std::move(found->second);
       keys_.erase(found);
-      return value.is_null() ? otherwise : value;
-    }
-
-    // Another name of a key; both mean the same.
-    void rename(const std::string& other, const std::string& key) {
-      const auto found = keys_.find(other);
-      if (found == keys_.end()) return;
-      if (keys_.contains(key)) fail(other, concat(": ", key, " says it already"));
-      places_[key] = places_[other];
-      keys_[key] = std::move(found->second);
-      keys_.erase(other);
-    }
-
-    void set(const std::string& key, std::string_view flag, const json& value) {
-      if (given_.contains(flag)) return;
-      const cli::Row* row = cli::find_row(rows_, flag);
-      try {
-        row->set(values_of(value));
-      } catch (const UsageError& error) {
-        refuse(key, value, error.what());
+      if (!flag.empty() && given_.contains(flag)) continue;  // the command line overrides
+      if (key == "fp16" || key == "bf16") {
+        for (const char* own : {"fp16", "bf16", "type"}) value.erase(own);
+        if (given_.contains("fp16") || given_.contains("bf16")) continue;
       }
-      given_.insert(std::string(flag));
+      root[std::string(key)] = std::move(value);
     }
+    for (const std::string& key : apply_deepspeed(config_, given_, root.dump(), names_))
+      idle.push_back(key);
+  }
 
-    void model() {
-      const json norm = take("norm", "layernorm");
-      const bool rms = norm == "rmsnorm" || norm == "te_rmsnorm";
-      if (!rms && norm != "layernorm" && norm != "te_layernorm")
-        refuse("norm", norm, "permitted are layernorm and rmsnorm");
-      set("norm", "normalization", rms ? "RMSNorm" : "LayerNorm");
-      const json layer_eps = take("layernorm_epsilon", 1e-5),
-                 rms_eps = take("rms_norm_epsilon", 1e-8);
-      set(rms ? "rms_norm_epsilon" : "layernorm_epsilon", "norm-epsilon",
-          rms ? rms_eps : layer_eps);
-      const json positions = take("pos_emb", "learned");
-      if (positions != "learned" && positions != "rotary")
-        refuse("pos_emb", positions, "permitted are learned and rotary");
-      set("pos_emb", "position-embedding-type",
-          positions == "rotary" ? "rope" : "learned_absolute");
-      if (on("no_weight_tying"))
-        set("no_weight_tying", "untie-embeddings-and-output-weights", true);
-      if (on("gpt_j_residual")) set("gpt_j_residual", "parallel-residual", true);
-      if (on("gpt_j_tied")) fail("gpt_j_tied", ": attention and MLP have a norm each here");
-      activation();
-      const bool attention = on("use_bias_in_attn_linear", true), mlp = on("use_bias_in_mlp", true);
-      if (attention != mlp) fail("use_bias_in_mlp", ": biases are in all linears here, or in none");
-      if (!attention) set("use_bias_in_mlp", "disable-bias-linear", true);
-      if (!on("use_bias_in_norms", true))
-        fail("use_bias_in_norms", " false: a layernorm has a bias here");
-      attention_kinds(take("attention_config"));
-      for (const char* key : {"intermediate_size", "feedforward_size"})
-        if (const json width = take(key); !width.is_null()) set(key, "ffn-hidden-size", width);
-      if (const json groups = take("num_kv_heads"); !groups.is_null()) {
-        set("num_kv_heads", "group-query-attention", true);
-        set("num_kv_heads", "num-query-groups", groups);
-      }
+  void rest(const std::string& key, const json& value) {
+    const auto flag = kFlags.find(key);
+    if (kIdle.contains(key)) {
+      idle.push_back(key);
+    } else if (flag != kFlags.end() || kSame.contains(key)) {
+      if (value.is_null() || (key == "extra_save_iters" && value.empty())) return;
+      std::string name(flag != kFlags.end() ? flag->second : key);
+      if (flag == kFlags.end()) std::ranges::replace(name, '_', '-');
+      set(key, name, value);
+    } else if (is_off(value)) {
+      idle.push_back(key);
+    } else {
+      refuse(key, value, "not known to this trainer");
     }
+  }
 
-    // Megatron's fused GELU is the tanh form; without fusion it is the exact one.
-    void activation() {
-      const json name = take("activation", "gelu");
-      const bool fused = on("bias_gelu_fusion");
-      if (name != "gelu" && name != "relu")
-        refuse("activation", name,
-               "permitted are gelu and relu (GPT-NeoX's releases give gated MLPs other widths)");
-      set("activation", "activation", name == "relu" ? "relu" : fused ? "gelu_tanh" : "gelu_erf");
-    }
-
-    void attention_kinds(const json& value) {
-      if (value.is_string()) {
-        if (value != "global" && value != "flash")
-          refuse("attention_config", value, "permitted are global and flash");
-      }
-      if (!value.is_array()) return;
-      for (const json& part : value) {
-        if (part.is_number()) continue;
-        attention_kinds(part);
-      }
-    }
-
-    bool on(const std::string& key, bool otherwise = false) {
-      const json value = take(key, otherwise);
-      if (!value.is_boolean()) refuse(key, value, "expected true or false");
-      return value.get<bool>();
-    }
-
-    // small_init: Nguyen and Salazar 2019; wang_init: 2 / (layers sqrt(hidden size)).
-    void initial_values() {
-      const double std = take("init_method_std", 0.02).get<double>();
-      const json inner = take("init_method", "normal"),
-                 outer = take("output_layer_init_method", "scaled_normal");
-      set("init_method", "init-method-std", deviation("init_method", inner, std));
-      if (outer == "scaled_normal" && inner == "normal") return;  // Megatron's own
-      set("output_layer_init_method", "output-layer-init-method-std",
-          deviation("output_layer_init_method", outer, std));
-    }
-
-    double deviation(const std::string& key, const json& method, double std) const {
-      const auto size = [&](const char* name) {
-        const auto found = keys_.find(name);
-        if (found == keys_.end() || !found->second.is_number_integer())
-          fail(key, concat(" ", method.dump(), " needs ", name));
-        return found->second.get<double>();
-      };
-      if (method == "normal") return std;
-      if (method == "scaled_normal") return std / std::sqrt(2 * size("num_layers"));
-      if (method == "small_init") return std::sqrt(2 / (5 * size("hidden_size")));
-      if (method == "wang_init") return 2 / (size("num_layers") * std::sqrt(size("hidden_size")));
-      refuse(key, method, "permitted are normal, scaled_normal, small_init and wang_init");
-    }
-
-    void optimizer() {
-      const json section = take("optimizer", json::object());
-      for (const auto& [key, value] : section.items()) {
-        if (key != "type" && key != "params")
-          fail("optimizer", concat(".", key, ": not known here"));
-      }
-      const json type = section.value("type", json("Adam"));
-      if (type != "Adam" && type != "adam" && type != "AdamW" && type != "cpu_adam")
-        refuse("optimizer", type, "permitted is Adam");
-      if (type == "cpu_adam") set("optimizer", "cpu-offload", true);
-      const json params = section.value("params", json::object());
-      for (const auto& [key, value] : params.items()) {
-        if (key == "lr") {
-          set("optimizer.params.lr", "lr", value);
-        } else if (key == "betas" && value.is_array() && value.size() == 2) {
-          set("optimizer.params.betas", "adam-beta1", value[0]);
-          set("optimizer.params.betas", "adam-beta2", value[1]);
-        } else if (key == "eps") {
-          set("optimizer.params.eps", "adam-eps", value);
-        } else if (key == "weight_decay") {
-          set("optimizer.params.weight_decay", "weight-decay", value);
-        } else if (!(key == "bias_correction" && value == true) &&
-                   !(key == "adam_w_mode" && value == true)) {
-          fail("optimizer", concat(".params.", key, " ", value.dump(), ": not known here"));
-        }
-      }
-    }
-
-    // Paths of one kind replace those of the other, whether from the command line or the same file:
-    // --split divides only one dataset.
-    void data() {
-      const bool own = given_.contains("train-data-path") || given_.contains("valid-data-path") ||
-                       given_.contains("test-data-path");
-      if (given_.contains("data-path"))
-        for (const char* key : {"train_data_paths", "valid_data_paths", "test_data_paths",
-                                "train_data_weights", "valid_data_weights", "test_data_weights"})
-          keys_.erase(key);
-      if (own) keys_.erase("data_path");
-      if ((own || keys_.contains("train_data_paths")) && keys_.erase("split") > 0)
-        idle.push_back("split");
-      for (const char* split : {"train", "valid", "test"}) {
-        const std::string paths = concat(split, "_data_paths"),
-                          weights = concat(split, "_data_weights");
-        const json named = take(paths), shares = take(weights);
-        if (named.is_null()) {
-          if (!shares.is_null()) fail(weights, concat(": there is no ", paths));
-          continue;
-        }
-        if (!named.is_array() || named.empty()) refuse(paths, named, "expected a list of paths");
-        if (!shares.is_null() && (!shares.is_array() || shares.size() != named.size()))
-          refuse(weights, shares,
-                 concat("expected ", cli::counted(static_cast<int64_t>(named.size()), "number"),
-                        ", one for each path"));
-        json words = json::array();
-        for (size_t i = 0; i < named.size(); ++i) {
-          if (named.size() > 1) words.push_back(shares.is_null() ? json(1) : shares[i]);
-          words.push_back(named[i]);
-        }
-        set(paths, concat(split, "-data-path"), words);
-      }
-      if (on("weight_by_num_documents"))
-        fail("weight_by_num_documents", ": give train_data_weights and its like instead");
-    }
-
-    void checkpointing() {
-      if (const json scale = take("checkpoint_scale", "linear"); scale != "linear")
-        refuse("checkpoint_scale", scale, "permitted is linear; name steps by extra_save_iters");
-      const json layers = take("checkpoint_num_layers", 1);
-      if (!on("checkpoint_activations") || given_.contains("recompute-granularity")) return;
-      set("checkpoint_activations", "recompute-granularity", "full");
-      set("checkpoint_activations", "recompute-method", "uniform");
-      set("checkpoint_num_layers", "recompute-num-layers", layers);
-    }
-
-    // A section for DeepSpeed has the same meaning; either is enough.
-    void precision() {
-      const json stages = take("pipe_parallel_size", 0);
-      set("pipe_parallel_size", "pipeline-model-parallel-size", stages == 0 ? json(1) : stages);
-      const json name = take("precision");
-      if (name.is_null()) return;
-      const std::string section = name == "fp16"       ? "fp16"
-                                  : name == "bfloat16" ? "bf16"
-                                  : name == "fp32"     ? ""
-                                                       : "?";
-      if (section == "?") refuse("precision", name, "permitted are fp16, bfloat16 and fp32");
-      for (const char* other : {"fp16", "bf16"}) {
-        const auto found = keys_.find(other);
-        if (other != section && found != keys_.end() && found->second.value("enabled", false))
-          refuse("precision", name, concat(other, " is enabled"));
-      }
-      if (!section.empty()) keys_[section]["enabled"] = true;
-    }
-
-    void deepspeed() {
-      json root = json::object();
-      for (const auto& [key, flag] : kDeepspeed) {
-        const auto found = keys_.find(std::string(key));
-        if (found == keys_.end()) continue;
-        json value = std::move(found->second);
-        keys_.erase(found);
-        if (!flag.empty() && given_.contains(flag)) continue;  // the command line overrides
-        if (key == "fp16" || key == "bf16") {
-          for (const char* own : {"fp16", "bf16", "type"}) value.erase(own);
-          if (given_.contains("fp16") || given_.contains("bf16")) continue;
-        }
-        root[std::string(key)] = std::move(value);
-      }
-      for (const std::string& key : apply_deepspeed(config_, given_, root.dump(), names_))
-        idle.push_back(key);
-    }
-
-    void rest(const std::string& key, const json& value) {
-      const auto flag = kFlags.find(key);
-      if (kIdle.contains(key)) {
-        idle.push_back(key);
-      } else if (flag != kFlags.end() || kSame.contains(key)) {
-        if (value.is_null() || (key == "extra_save_iters" && value.empty())) return;
-        std::string name(flag != kFlags.end() ? flag->second : key);
-        if (flag == kFlags.end()) std::ranges::replace(name, '_', '-');
-        set(key, name, value);
-      } else if (is_off(value)) {
-        idle.push_back(key);
-      } else {
-        refuse(key, value, "not known to this trainer");
-      }
-    }
-
-    TrainConfig& config_;
-    Given& given_;
-    std::vector<cli::Row> rows_;
-    std::map<std::string, json> keys_;
-    std::map<std::string, std::string> places_;  // the file of each key
-    std::string names_;                          // of all files
-  };
+  TrainConfig& config_;
+  Given& given_;
+  std::vector<cli::Row> rows_;
+  std::map<std::string, json> keys_;
+  std::map<std::string, std::string> places_;  // the file of each key
+  std::string names_;                          // of all files
+};
 
 }  // namespace
 
 namespace {
-  /// Reads the files, and lets `apply` take what it wants of them.
-  template <class Apply>
-  void read_files(NeoxReader & reader, const std::vector<NamedText>& files, const Apply& apply) {
-    try {
-      for (const NamedText& file : files) reader.load(file.path, file.text);
-      apply();
-    } catch (const json::exception& error) {
-      throw UsageError(
-          concat(files.front().path,
-                 ": a key has a value of another kind than it should: ", error.what()));
-    }
+/// Reads the files, and lets `apply` take what it wants of them.
+template <class Apply>
+void read_files(NeoxReader& reader, const std::vector<NamedText>& files, const Apply& apply) {
+  try {
+    for (const NamedText& file : files) reader.load(file.path, file.text);
+    apply();
+  } catch (const json::exception& error) {
+    throw UsageError(concat(files.front().path,
+                            ": a key has a value of another kind than it should: ", error.what()));
   }
+}
 
 }  // namespace
 

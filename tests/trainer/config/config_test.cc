@@ -337,7 +337,19 @@ TEST(Derive, NotesWhatChangesNothing) {
       notes(left_out, {}),
       testing::ElementsAre(testing::HasSubstr("the last 16 steps; Megatron's look back one")));
   left_out.fp8_amax_history_len = 1;
-  EXPECT_TRUE(notes(left_out, {"fp8-amax-history-len"}).empty());
+  EXPECT_TRUE(notes(left_out, {"fp8-amax-history-len", "fp8-hybrid", "fp8-format"}).empty());
+  const auto refusal = [&](const Given& given) -> std::string {
+    try {
+      notes(left_out, given);
+    } catch (const cli::UsageError& error) {
+      return error.what();
+    }
+    return "";
+  };
+  EXPECT_EQ(refusal({"fp8-e4m3", "fp8-hybrid"}),
+            "--fp8-e4m3 and --fp8-hybrid contradict each other");
+  EXPECT_EQ(refusal({"fp8-e4m3", "fp8-format"}),
+            "--fp8-e4m3 and --fp8-format hybrid contradict each other");
   TrainConfig rotary = small_config();
   rotary.rotary_base = 5e5;
   EXPECT_THAT(
