@@ -184,8 +184,8 @@ class Forward {
     return packed;
   }
 
-  // As the branches of OPT-350m: each is added, then normed. The norm behind the second one is
-  // called the next layer's, or the final one.
+  // OPT-350m's block: each branch is added, then normed. The norm after the second branch has the
+  // name of the next layer's input norm, or of the final norm.
   void post_norm_block(int64_t layer) {
     add(attention(x_, layer));
     x_ = norm(layer_name(layer, "pre_mlp_layernorm"));

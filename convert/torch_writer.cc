@@ -32,8 +32,8 @@ std::string_view storage_class(const std::string& dtype) {
   throw indexed::FormatError("dtype " + dtype + " has no storage class in torch");
 }
 
-// Members whose sizes are known before their bytes: each has its place at once, and is filled in
-// any order. Headers, which hold checksums, and the directory come last.
+// Members whose sizes are known before their bytes: each gets its place first, and they are filled
+// in any order. Headers, which contain checksums, and the directory are written last.
 class ZipWriter {
  public:
   explicit ZipWriter(indexed::OutputFile& out) : out_(out) {}

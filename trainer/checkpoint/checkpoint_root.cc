@@ -145,7 +145,7 @@ std::span<const std::byte> bytes_of(const ShardSource& shard, int64_t at, int64_
 struct Work {
   const std::string& folder;
   const std::vector<ShardSource>& shards;
-  std::function<bool()> given_up;  ///< Of many ranks: one thread alone asks.
+  std::function<bool()> given_up;  ///< With many ranks; only one thread calls it.
   int threads = 1;
 };
 

@@ -13,8 +13,9 @@
 
 namespace trainer {
 
-/// The stream between two blocks. Forward: x = residual + dropout(branch), or residual alone when
-/// branch is empty. Backward: the gradients of both; an empty branch means it equals residual's.
+/// The stream between two blocks. Forward: x = residual + dropout(branch), or only residual when
+/// branch is empty. Backward: the gradients of both; an empty branch means that its gradient equals
+/// residual's.
 struct Carry {
   PoolTensor residual;           ///< Borrowed while the previous block keeps it.
   PoolTensor* lender = nullptr;  ///< Forward: the tensor of that block that owns it.

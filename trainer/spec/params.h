@@ -77,8 +77,8 @@ bool is_matrix(const ParamSpec& spec) noexcept;
 /// All parameters in the order of forward. Deterministic; independent of any layout.
 std::vector<ParamSpec> param_table(const ModelSpec& spec);
 
-/// What a model chunk of a rank holds: layers first_layer .. first_layer + num_layers - 1 of the
-/// model, and a share of each.
+/// A rank's model chunk: layers first_layer .. first_layer + num_layers - 1 of the model, and a
+/// share of each.
 struct Place {
   int64_t first_layer = 0;
   int64_t num_layers = 0;
