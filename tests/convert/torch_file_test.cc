@@ -209,7 +209,7 @@ TEST(Pickle, SlotsAndPairsAreRead) {
   const auto five = [](const std::string& body) {
     const std::string bytes = "\x80\x02" + body + ".";
     const Pickle pickle(std::as_bytes(std::span(bytes)), "p");
-    return pickle.root().find("a").integer();
+    return pickle.root().attribute("a").integer();
   };
   const std::string pair = text("a") + "K\x05";
   const std::string object = "c__main__\nA\n)R";

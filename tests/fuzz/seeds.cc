@@ -140,9 +140,9 @@ Files layer_files() {
       Saved().file(dict(text("args") + arguments() + text("iteration") + number(7)));
   return {
       {"latest", "global_step7"},
-      {"global_step7/layer_00-model_00-model_states.pt", file({kRest[0], kRest[1]}, "embedding.")},
-      {"global_step7/layer_02-model_00-model_states.pt", file(layer, "")},
-      {"global_step7/layer_04-model_00-model_states.pt",
+      {"global_step7/layer_01-model_00-model_states.pt", file({kRest[0], kRest[1]}, "embedding.")},
+      {"global_step7/layer_03-model_00-model_states.pt", file(layer, "")},
+      {"global_step7/layer_05-model_00-model_states.pt",
        file({kRest[2], kRest[3]}, "decoder.final_layernorm.")},
       {"global_step7/mp_rank_00_model_states.pt", states}};
 }

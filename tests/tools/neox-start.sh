@@ -11,7 +11,7 @@ train() {
     --eval-iters 0 --device cpu
 }
 train --load neox --finetune 2>&1 | tail -n 1 | tee line
-start=$(sed 's/.* make a start of it with \(.*\) and say .*/\1/' line)
+start=$(sed 's/.* convert it with \(.*\) and give .*/\1/' line)
 $start --quiet
 echo "without a vocabulary: $?"
 $start --quiet $VOCAB

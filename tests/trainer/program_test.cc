@@ -395,7 +395,7 @@ TEST_F(TrainerTest, CommonMistakesAreNamed) {
             "'it'\\''s hf-start' --finetune\n");
   ASSERT_EQ(run({"--save", "s"}).status, 0);
   EXPECT_THAT(refused({"--load", "s", "--train-iters", "12", "--weight-decay", "0.3"}, 2),
-              HasSubstr(": --weight-decay is 0.01, this command's is 0.3: say "));
+              HasSubstr(": --weight-decay is 0.01, this command's is 0.3: give "));
 }
 
 // The splits of the tutorials, on a corpus too small for them: Megatron 2 and 3 leave out what has

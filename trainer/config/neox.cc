@@ -5,6 +5,7 @@
 // --deepspeed_config. The command line overrides all of them.
 // Source: GPT-NeoX, megatron/neox_arguments (names, defaults, from_ymls) and
 // megatron/model/init_functions.
+// Longer than 600 lines: a third are tables of keys.
 // SPDX-License-Identifier: MIT
 #include <yaml-cpp/yaml.h>
 
