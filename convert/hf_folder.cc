@@ -325,8 +325,14 @@ void untie_if_different(const Family& family, const std::map<std::string, Tensor
   if (!model.spec.tied_embeddings) return;
   const auto find = [&](std::string_view canonical) -> const TensorSource* {
     for (const NameRow& row : family.rows) {
-      const auto found = tensors.find(std::string(row.hf));
-      if (row.canonical[0] == canonical && found != tensors.end()) return &found->second;
+      if (row.canonical[0] != canonical) continue;
+      const std::string name(row.hf);
+      auto found = tensors.find(name);
+      for (const std::string_view base : family.bases)  // files may lack it, or have it
+        if (found == tensors.end())
+          found = tensors.find(name.starts_with(base) ? name.substr(base.size())
+                                                      : std::string(base) + name);
+      if (found != tensors.end()) return &found->second;
     }
     return nullptr;
   };

@@ -395,6 +395,8 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
       flag(config.config(), "add_bos_token", !source.prefix_ids.empty(), kConfig), source.bos_id);
   source.suffix_ids = ids(flag(config.config(), "add_eos_token", false, kConfig), source.eos_id);
   source.split_special_tokens = flag(config.config(), "split_special_tokens", false, kConfig);
+  if (source.sentencepiece && !flag(config.config(), "add_prefix_space", true, kConfig))
+    refuse(kConfig, "add_prefix_space", "false: not supported for tokenizer.model");
   if (source.sentencepiece && config.class_name() == "LlamaTokenizer") {
     source.version_note =
         "tokenizer.model is read as sentencepiece does, and transformers 4.46 after it; "

@@ -197,18 +197,28 @@ void Tokenizer::check_templates() const {
   }
 }
 
+namespace {
+
+// Frees scratch.normalized for the next stage. Where `segment` is its text it follows that text.
+void set_aside(std::string_view& segment, Scratch& scratch) {
+  // Asked before the swap: the bytes of a short string lie in the string, and stay there.
+  const bool moves = segment.data() == scratch.normalized.data();
+  std::swap(scratch.normalized, scratch.normalized_before);
+  if (moves) segment = scratch.normalized_before;
+}
+
+}  // namespace
+
 std::string_view Tokenizer::normalized(std::string_view segment, Scratch& scratch) const {
   for (NormalForm form : source_.normal_forms) {
     if (is_quickly_normal(segment, form)) continue;
-    std::swap(scratch.normalized, scratch.normalized_before);
-    if (segment.data() == scratch.normalized.data()) segment = scratch.normalized_before;
+    set_aside(segment, scratch);
     normalize(segment, form, scratch.normalized);
     segment = scratch.normalized;
   }
   const bool has_mark = source_.replace_blanks && has_blank_mark(segment);
   if (!source_.sentencepiece && !source_.prepend_blank && !has_mark) return segment;
-  std::swap(scratch.normalized, scratch.normalized_before);
-  if (segment.data() == scratch.normalized.data()) segment = scratch.normalized_before;
+  set_aside(segment, scratch);
   if (source_.sentencepiece) {
     source_.sentencepiece->normalize(segment, scratch.normalized);
     return scratch.normalized;

@@ -163,6 +163,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
       search_task(config, given, cluster_of(o), card->card, vocabulary_of(config, call.console));
   task.top = o.top;
   task.as_given = o.as_given;
+  if (o.as_given && config.micro_batch_size < 1) throw UsageError("--micro-batch-size is missing");
   const SearchResult result = search_layouts(task);
   const ReportContext context{
       .task = task, .words = trainer_words(config, given), .has_length = has_length};

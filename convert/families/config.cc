@@ -188,7 +188,7 @@ void read_rope(const json& config, ModelSpec& spec) {
       spec.rotary_high_freq_factor = number(*rope, "high_freq_factor", 4);
       constexpr const char* kOriginal = "original_max_position_embeddings";
       spec.rotary_original_positions =
-          rope->contains(kOriginal) ? whole_number(kOriginal, rope->at(kOriginal)) : 8192;
+          whole_number(kOriginal, rope->contains(kOriginal) ? rope->at(kOriginal) : json());
     } else if (type != "default") {
       throw FormatError(std::string("key \"") + key + "\": rope_type \"" + type +
                         "\" is not supported, expected default, linear or llama3");
@@ -243,6 +243,8 @@ ModelSpec read_config(const Family& family, const json& config) {
   if (types != config.end() && types->is_array())
     for (const json& type : *types)
       if (type != "full_attention") refuse("layer_types", *types, ", which is not supported");
+  if (const auto causal = config.find("is_causal"); causal != config.end() && *causal == false)
+    refuse("is_causal", *causal, ", which is not supported: expected true");
   check_numbers(spec);
   fill(spec);
   if (const std::string reason = trainer::rotary_refusal(spec); !reason.empty())

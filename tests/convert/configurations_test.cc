@@ -63,6 +63,10 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
     std::ofstream(path("hf/config.json")) << config;
     return error_of([&] { read_hf_folder(path("hf")); });
   };
+  for (const char* family : {"gpt2", "opt", "gpt_neox", "llama", "mistral", "qwen2", "qwen3"}) {
+    EXPECT_THAT(with(family, "is_causal", false), HasSubstr("key \"is_causal\" is false"));
+    EXPECT_EQ(with(family, "is_causal", true), "accepted");
+  }
   // As the families' classes have it.
   EXPECT_EQ(with("mistral", "sliding_window", "absent"), "accepted");
   EXPECT_EQ(read_hf_folder(path("hf")).spec.sliding_window, 4096);

@@ -225,6 +225,27 @@ class Subject {
 };
 
 /// Reports when the tests below had only the constructed vocabularies.
+// Two stages of normalisation use two buffers in turn; texts of all lengths meet in them.
+TEST(Encode, StagesOfNormalisationKeepTextsApart) {
+  TokenizerSource source = small_source(Family::gpt2, false);
+  source.normal_forms = {NormalForm::nfc, NormalForm::nfkc};
+  const Tokenizer tokenizer(std::move(source));
+  Scratch scratch;
+  const std::string parts[] = {"e\xCC\x81", "\xEF\xAC\x81", "\xE2\x80\xA6", "ab"};
+  for (int length = 1; length < 60; ++length) {
+    for (size_t first = 0; first < 4; ++first) {
+      std::string text;
+      for (int i = 0; i < length % 13 + 1; ++i)
+        text += parts[(first + static_cast<size_t>(i * length)) % 4];
+      TokenBuffer out;
+      tokenizer.encode(text, scratch, out);
+      std::vector<int32_t> ids;
+      for (size_t i = 0; i < out.size(); ++i) ids.push_back(out[i]);
+      ASSERT_EQ(ids, tokenizer.encode(text)) << testing::PrintToString(text);
+    }
+  }
+}
+
 TEST(Encode, RealVocabulariesAreHere) {
   std::string missing;
   for (const char* name : {"gpt2-vocab.json", "gpt2-merges.txt", "gpt-neox-20b-tokenizer.json",

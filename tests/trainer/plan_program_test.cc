@@ -125,6 +125,12 @@ TEST_F(PlanProgramTest, JsonSaysTheSame) {
   EXPECT_EQ(costed["best"][0]["step_seconds"], json["best"][0]["step_seconds"]);
   EXPECT_EQ(costed["best"][0]["memory_bytes"], json["best"][0]["memory_bytes"]);
 
+  const Ended sizeless = plan({"--num-layers", "2", "--hidden-size", "64", "--num-attention-heads",
+                               "2", "--seq-length", "64", "--vocab-size", "500",
+                               "--global-batch-size", "8", "--gpu", "h200", "--as-given"});
+  EXPECT_EQ(sizeless.status, 2);
+  EXPECT_THAT(sizeless.err, HasSubstr("--micro-batch-size is missing"));
+
   // And what it said of FP8, where the card has it.
   const nlohmann::json& fp8 = json["first_in_fp8"];
   const Ended eight = plan(given + Words{"--as-given", "--json", "--fp8-format", "hybrid"});

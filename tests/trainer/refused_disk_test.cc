@@ -299,8 +299,9 @@ TEST_F(RefusedDiskTest, ALimitOnTheSizeOfFilesEndsNothing) {
   const Ended ended = run({"--save", "save", "--save-interval", "5"});
   setrlimit(RLIMIT_FSIZE, &before);
   EXPECT_EQ(ended.status, 1);
-  EXPECT_THAT(ended.err,
-              HasSubstr("file too large: the checkpoint of step 5 was not written; training continues"));
+  EXPECT_THAT(
+      ended.err,
+      HasSubstr("file too large: the checkpoint of step 5 was not written; training continues"));
   EXPECT_THAT(ended.out, HasSubstr(" iteration       12/      12 |"));
 }
 
