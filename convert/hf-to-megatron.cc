@@ -30,6 +30,7 @@ const cli::Program kProgram = {
     .summary = "turn a Hugging Face model into a checkpoint for further training",
     .at_signal = indexed::remove_temporaries,
     .at_fault = indexed::describe_fault,
+    .at_end = indexed::check_mapped_files,
 };
 
 const cli::Table<Options> kFlags = {

@@ -63,6 +63,7 @@ const cli::Program kProgram = {
     .summary = "turn a Megatron or trainer checkpoint into a Hugging Face model",
     .at_signal = indexed::remove_temporaries,
     .at_fault = indexed::describe_fault,
+    .at_end = indexed::check_mapped_files,
 };
 
 const cli::Table<Options> kFlags = {

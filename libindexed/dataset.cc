@@ -103,7 +103,7 @@ IndexedDataset IndexedDataset::open(const std::string& prefix, const OpenOptions
   dataset.prefix_ = prefix;
   const std::string idx_path = prefix + ".idx";
   const std::string bin_path = prefix + ".bin";
-  dataset.idx_ = MappedFile(idx_path);
+  dataset.idx_ = MappedFile(idx_path, MappedFile::Access::normal, options.refuse);
   const std::span<const std::byte> file = dataset.idx_.bytes();
   if (file.size() >= kOldIndexMagic.size() &&
       std::memcmp(file.data(), kOldIndexMagic.data(), kOldIndexMagic.size()) == 0) {
@@ -112,7 +112,7 @@ IndexedDataset IndexedDataset::open(const std::string& prefix, const OpenOptions
     dataset.arrays_ = parse_index(file, options.multimodal, idx_path);
   }
   if (options.tokens) {
-    dataset.bin_ = MappedFile(bin_path);
+    dataset.bin_ = MappedFile(bin_path, MappedFile::Access::normal, options.refuse);
     dataset.bin_bytes_ = static_cast<int64_t>(dataset.bin_.bytes().size());
   } else {
     dataset.bin_bytes_ = file_bytes(bin_path);

@@ -53,6 +53,8 @@ struct OpenOptions {
   bool longer_bin = false;
   /// Map the .bin; without it sequence() must not be called and only the .bin's size is checked.
   bool tokens = true;
+  /// Which changes of the files no output of this process may follow.
+  MappedFile::Refuse refuse = MappedFile::Refuse::changes;
 };
 
 /// One dataset, open for reading; move-only.

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // MappedFile over open, fstat, mmap, madvise; and the table of mappings that a signal handler
-// reads.
+// reads, and by which changed files are found.
 #include "libindexed/mapped_file.h"
 
 #include <fcntl.h>
@@ -20,13 +20,23 @@
 #include <utility>
 #include <vector>
 
+#include "libindexed/format.h"
+#include "libindexed/message.h"
+
 namespace indexed {
 
-/// A mapping as the handler sees it: `begin` is set last and cleared first.
+/// A mapping as the handler sees it: `begin` is set last and cleared first. The rest is for
+/// check_mapped_files().
 struct MappingSlot {
   std::atomic<const std::byte*> begin{nullptr};
   std::atomic<size_t> size{0};
   std::string path;
+  dev_t device = 0;
+  ino_t inode = 0;
+  timespec modified = {};
+  MappedFile::Refuse refuse = MappedFile::Refuse::changes;
+  size_t witness = 0;         ///< the last byte of the last page that is not zero, or its last byte
+  bool witness_zero = false;  ///< the whole last page was zeros
 };
 
 namespace {
@@ -45,13 +55,15 @@ struct FreeSlots {
   std::mutex mutex;
   std::vector<MappingSlot*> free;  // has capacity for every slot
   size_t count = 0;
+  std::string changed;  // the message about the first file that was found changed
 };
 FreeSlots& free_slots() {
   static FreeSlots* const all = new FreeSlots;
   return *all;
 }
 
-MappingSlot* take_slot(const std::string& path, const std::byte* begin, size_t size) {
+MappingSlot* take_slot(const std::string& path, const struct stat& info, MappedFile::Refuse refuse,
+                       const std::byte* begin) {
   FreeSlots& all = free_slots();
   const std::lock_guard<std::mutex> lock(all.mutex);
   if (all.free.empty()) {
@@ -64,16 +76,60 @@ MappingSlot* take_slot(const std::string& path, const std::byte* begin, size_t s
   }
   MappingSlot* slot = all.free.back();
   slot->path = path;
-  slot->size = size;
+  slot->device = info.st_dev;
+  slot->inode = info.st_ino;
+  slot->modified = info.st_mtim;
+  slot->refuse = refuse;
+  slot->size = static_cast<size_t>(info.st_size);
   slot->begin = begin;
   all.free.pop_back();
   return slot;
 }
 
+size_t page_bytes() noexcept { return static_cast<size_t>(::sysconf(_SC_PAGESIZE)); }
+
+// Chooses the byte that tells whether the file was cut: read now, while it is whole.
+void choose_witness(MappingSlot& slot) noexcept {
+  const std::byte* const data = slot.begin.load();
+  const size_t size = slot.size.load();
+  const size_t page = (size - 1) / page_bytes() * page_bytes();
+  size_t at = size;
+  while (at > page && data[at - 1] == std::byte{0}) --at;
+  slot.witness_zero = at == page;
+  slot.witness = slot.witness_zero ? size - 1 : at - 1;
+}
+
+// What has happened to the file of a mapping; empty: nothing that counts.
+std::string change_of(const MappingSlot& slot) {
+  struct stat info {};
+  // A name that leads nowhere, or to another file, says nothing about this one.
+  const bool known = ::stat(slot.path.c_str(), &info) == 0 && info.st_dev == slot.device &&
+                     info.st_ino == slot.inode;
+  if (known && static_cast<size_t>(info.st_size) < slot.size.load())
+    return message(slot.path, ": the file was cut short to ", info.st_size,
+                   " bytes while it was read");
+  const auto witness = *static_cast<const volatile std::byte*>(slot.begin.load() + slot.witness);
+  if (!slot.witness_zero && witness == std::byte{0})
+    return message(slot.path, ": the file was cut short while it was read");
+  if (known && slot.refuse == MappedFile::Refuse::changes &&
+      (static_cast<size_t>(info.st_size) != slot.size.load() ||
+       info.st_mtim.tv_sec != slot.modified.tv_sec ||
+       info.st_mtim.tv_nsec != slot.modified.tv_nsec))
+    return message(slot.path, ": the file was changed while it was read");
+  return {};
+}
+
 void give_slot(MappingSlot* slot) noexcept {
-  slot->begin = nullptr;
   FreeSlots& all = free_slots();
   const std::lock_guard<std::mutex> lock(all.mutex);
+  if (all.changed.empty()) {
+    try {
+      all.changed = change_of(*slot);
+    } catch (const std::bad_alloc&) {
+      all.changed.assign("a file");  // short enough to need no memory
+    }
+  }
+  slot->begin = nullptr;
   all.free.push_back(slot);
 }
 
@@ -106,7 +162,7 @@ class Line {
 
 }  // namespace
 
-MappedFile::MappedFile(const std::string& path, Access access) {
+MappedFile::MappedFile(const std::string& path, Access access, Refuse refuse) {
   const int fd = ::open(path.c_str(), O_RDONLY | O_CLOEXEC | O_NONBLOCK);
   if (fd < 0) fail(path, errno);
   struct stat info {};
@@ -131,11 +187,12 @@ MappedFile::MappedFile(const std::string& path, Access access) {
   if (code != 0) fail(path, code);
   if (size_ == 0) return;
   try {
-    slot_ = take_slot(path, data_, size_);
+    slot_ = take_slot(path, info, refuse, data_);
   } catch (...) {
     ::munmap(const_cast<std::byte*>(data_), size_);
     throw;
   }
+  choose_witness(*slot_);
 }
 
 MappedFile::MappedFile(MappedFile&& other) noexcept
@@ -156,8 +213,7 @@ MappedFile::~MappedFile() {
 }
 
 void MappedFile::release(size_t offset, size_t size) const noexcept {
-  const auto page = static_cast<size_t>(::sysconf(_SC_PAGESIZE));
-  const size_t begin = offset / page * page;
+  const size_t begin = offset / page_bytes() * page_bytes();
   const size_t end = std::min(offset + size, size_);
   if (data_ == nullptr || begin >= end) return;
   ::madvise(const_cast<std::byte*>(data_ + begin), end - begin, MADV_DONTNEED);
@@ -188,6 +244,16 @@ size_t describe_fault(const void* address, char* line, size_t size) noexcept {
     }
   }
   return 0;
+}
+
+void check_mapped_files() {
+  FreeSlots& all = free_slots();
+  const std::lock_guard<std::mutex> lock(all.mutex);
+  for (const SlotBlock* block = last_block.load(); block != nullptr; block = block->before) {
+    for (const MappingSlot& slot : block->slots)
+      if (all.changed.empty() && slot.begin.load() != nullptr) all.changed = change_of(slot);
+  }
+  if (!all.changed.empty()) throw FormatError(all.changed);
 }
 
 void touch(std::span<const std::byte> bytes) noexcept {

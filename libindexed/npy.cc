@@ -114,7 +114,7 @@ bool IndexArray::equals_file(const std::string& path) const {
 
 IndexArray IndexArray::open(const std::string& path) {
   IndexArray array;
-  array.file_ = MappedFile(path);
+  array.file_ = MappedFile(path, MappedFile::Access::normal, MappedFile::Refuse::cuts);
   const std::span<const std::byte> file = array.file_.bytes();
   const std::string_view text(reinterpret_cast<const char*>(file.data()), file.size());
   if (text.size() < 10 || !text.starts_with(kMagic) || text[6] != 1 || text[7] != 0) {

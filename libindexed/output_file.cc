@@ -340,6 +340,7 @@ void OutputFile::rename_into_place() {
 
 void OutputFile::commit() {
   sync();
+  check_mapped_files();
   check_target();
   rename_into_place();
   sync_folder(target_);
@@ -356,6 +357,7 @@ void sync_all(std::span<OutputFile* const> files) {
 
 void commit_set(std::span<OutputFile* const> files) {
   sync_all(files);
+  check_mapped_files();
   for (const OutputFile* file : files) file->check_target();
   const NamingSection section;
   if (files.size() > 1 && files.back()->existing_ != Existing::same) {

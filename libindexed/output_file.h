@@ -71,8 +71,9 @@ class OutputFile {
   void sync();
 
   /// sync(), then renames to the target and syncs its folder; after that this object is empty.
-  /// Errors: std::system_error; on failure the destructor removes the temporary file and the old
-  /// target, if any, stays.
+  /// Errors: std::system_error; FormatError if a mapped input was changed while it was read
+  /// (check_mapped_files). On failure the destructor removes the temporary file and the old target,
+  /// if any, stays.
   void commit();
 
   /// Bytes written so far, including the buffer's.
@@ -115,7 +116,7 @@ void sync_all(std::span<OutputFile* const> files);
 
 /// Commits files that belong together, so that the last one's name means that all are complete:
 /// syncs all; removes the old target of the last; renames from the first to the last; syncs the
-/// folders. For a dataset: {manifest, bin, idx}. Errors: std::system_error; then the last file
+/// folders. For a dataset: {manifest, bin, idx}. Errors: those of commit(); then the last file
 /// exists under neither name, new or old, unless nothing was changed yet.
 void commit_set(std::span<OutputFile* const> files);
 

@@ -461,6 +461,7 @@ int main(int argc, char** argv) {
       .summary = "documents to Megatron indexed datasets of byte-level BPE tokens",
       .operands = "[FILE...]",
       .at_signal = indexed::remove_temporaries,
-      .at_fault = indexed::describe_fault};
+      .at_fault = indexed::describe_fault,
+      .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, bpe_tokenize);
 }

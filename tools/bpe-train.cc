@@ -291,6 +291,7 @@ int main(int argc, char** argv) {
                                     "Hugging Face's trainer does",
                                 .operands = "[FILE...]",
                                 .at_signal = indexed::remove_temporaries,
-                                .at_fault = indexed::describe_fault};
+                                .at_fault = indexed::describe_fault,
+                                .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, train_vocabulary);
 }

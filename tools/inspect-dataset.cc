@@ -330,6 +330,7 @@ int main(int argc, char** argv) {
                                 .summary = "show what a token dataset contains, and check it",
                                 .operands = "[quick|verify|stats|peek|where] PREFIX...",
                                 .at_signal = indexed::remove_temporaries,
-                                .at_fault = indexed::describe_fault};
+                                .at_fault = indexed::describe_fault,
+                                .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, inspect);
 }

@@ -410,6 +410,7 @@ int main(int argc, char** argv) {
       .summary = "JSON lines to loose JSON or NUL-ended text with the named keys, cleaned",
       .operands = "[FILE...]",
       .at_signal = indexed::remove_temporaries,
-      .at_fault = indexed::describe_fault};
+      .at_fault = indexed::describe_fault,
+      .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, extract_json);
 }

@@ -318,6 +318,7 @@ int main(int argc, char** argv) {
                                 .summary = "join many token datasets into one",
                                 .operands = "[PREFIX|DIR]...",
                                 .at_signal = indexed::remove_temporaries,
-                                .at_fault = indexed::describe_fault};
+                                .at_fault = indexed::describe_fault,
+                                .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, merge);
 }

@@ -332,6 +332,7 @@ int main(int argc, char** argv) {
                                 .summary = "of documents that are nearly alike, the first stays",
                                 .operands = "FILE...",
                                 .at_signal = indexed::remove_temporaries,
-                                .at_fault = indexed::describe_fault};
+                                .at_fault = indexed::describe_fault,
+                                .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, dedup_documents);
 }

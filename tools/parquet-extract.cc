@@ -194,6 +194,7 @@ int main(int argc, char** argv) {
       .summary = "rows of Parquet and Arrow files to loose JSON or NUL-ended text",
       .operands = "FILE...",
       .at_signal = indexed::remove_temporaries,
-      .at_fault = indexed::describe_fault};
+      .at_fault = indexed::describe_fault,
+      .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, extract_rows);
 }

@@ -159,6 +159,7 @@ int main(int argc, char** argv) {
       .summary = "build the order in which a training run reads its samples",
       .operands = "",
       .at_signal = indexed::remove_temporaries,
-      .at_fault = indexed::describe_fault};
+      .at_fault = indexed::describe_fault,
+      .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, shuffle);
 }

@@ -276,7 +276,8 @@ int main(int argc, char** argv) {
                                 .summary = "a MediaWiki dump to loose JSON, one line per page",
                                 .operands = "[DUMP]",
                                 .at_signal = indexed::remove_temporaries,
-                                .at_fault = indexed::describe_fault};
+                                .at_fault = indexed::describe_fault,
+                                .at_end = indexed::check_mapped_files};
   // Large allocations are returned to the system at once, whichever thread had them.
   mallopt(M_MMAP_THRESHOLD, 4 << 20);
   mallopt(M_TRIM_THRESHOLD, 16 << 20);  // smaller ones are soon needed again

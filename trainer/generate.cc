@@ -45,6 +45,7 @@ const cli::Program kProgram = {.name = "generate",
                                .operands = "",
                                .at_signal = indexed::remove_temporaries,
                                .at_fault = indexed::describe_fault,
+                               .at_end = indexed::check_mapped_files,
                                .config_file = true,
                                .version_note = gpu_support};
 

@@ -47,6 +47,7 @@ const cli::Program kProgram = {.name = "trainer",
                                .operands = "",
                                .at_signal = indexed::remove_temporaries,
                                .at_fault = indexed::describe_fault,
+                               .at_end = indexed::check_mapped_files,
                                .config_file = true,
                                .yaml_flag = "neox-config",
                                .version_note = gpu_support};

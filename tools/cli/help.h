@@ -26,6 +26,9 @@ struct Program {
   /// status is 1. Returns 0 if the address is in no file that it knows: the signal then has its
   /// default action. Must be async-signal-safe. Null: always the default action.
   size_t (*at_fault)(const void* address, char* line, size_t size) noexcept = nullptr;
+  /// Called after the program's body has ended with status 0, before the last flush: throws if an
+  /// input was changed while it was read. Null: nothing to do.
+  void (*at_end)() = nullptr;
   bool config_file = false;  ///< whether --config FILE and --show-config exist
   /// The flag that receives the files of --config that end in .yml or .yaml; empty: they are
   /// treated like others.

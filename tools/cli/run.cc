@@ -362,6 +362,7 @@ int run_rows(const Program& program, std::vector<Row> rows, int argc, char** arg
   try {
     Session session(program, std::move(rows), argc, argv);
     status = session.run(console, body, complete);
+    if (status == exit_status::kComplete && program.at_end != nullptr) program.at_end();
     finish_stdout();
   } catch (const UsageError& error) {
     console.error(error.what());

@@ -14,6 +14,7 @@
 #include <parquet/properties.h>
 #include <parquet/size_statistics.h>
 
+#include "libindexed/mapped_file.h"
 #include "tools/cli/text.h"
 #include "tools/columns/column_file.h"
 
@@ -30,6 +31,7 @@ constexpr int64_t kMostRows = 16384;
 struct Shared {
   std::string path;
   std::shared_ptr<arrow::io::ReadableFile> file;
+  indexed::MappedFile watched;  ///< for indexed::check_mapped_files(); read through `file`
   std::shared_ptr<parquet::FileMetaData> footer;
   std::vector<int> leaves;  ///< of the wanted columns, as the footer numbers them
 };
@@ -137,6 +139,7 @@ ColumnFile open_parquet(const std::string& path, const std::vector<std::string>&
     auto shared = std::make_shared<Shared>();
     shared->path = path;
     shared->file = take(path, arrow::io::ReadableFile::Open(path));
+    shared->watched = indexed::MappedFile(path);
     shared->footer = parquet::ReadMetaData(shared->file);
     const auto reader = reader_of(*shared, 1);
     std::shared_ptr<arrow::Schema> schema;

@@ -52,6 +52,7 @@ void read_at(int fd, int64_t at, std::span<char> out, const std::string& name) {
 Chunk::Unread& Chunk::Unread::operator=(Unread&& from) noexcept {
   if (fd_ >= 0) close(fd_);
   fd_ = std::exchange(from.fd_, -1);
+  stamp_ = from.stamp_;
   return *this;
 }
 
@@ -132,7 +133,10 @@ int64_t ChunkReader::packed_bytes() const {
 }
 
 bool ChunkReader::open_next() {
-  if (input_) finished_bytes_ += input_->packed_bytes();
+  if (input_) {
+    finished_bytes_ += input_->packed_bytes();
+    input_->check_unchanged();  // the end of a range may lie before that of the file
+  }
   input_.reset();
   first_ = true;
   input_ended_ = false;
@@ -258,7 +262,7 @@ bool ChunkReader::cut_unread(Chunk& chunk) {
     }
   }
   if (size == 0) return false;
-  chunk.unread_ = Chunk::Unread(fcntl(fd, F_DUPFD_CLOEXEC, 0));
+  chunk.unread_ = Chunk::Unread(fcntl(fd, F_DUPFD_CLOEXEC, 0), input_->stamp());
   if (chunk.unread_.fd() < 0) throw std::system_error(errno, std::generic_category(), name);
   posix_fadvise(fd, end + kReadAheadBytes, options_.chunk_bytes, POSIX_FADV_WILLNEED);
   input_->skip(offset_ + static_cast<int64_t>(size) - position_);
@@ -277,6 +281,7 @@ void ChunkReader::load(Chunk& chunk) const {
   const Chunk::Unread file = std::move(chunk.unread_);
   chunk.reserve(chunk.size_);
   read_at(file.fd(), chunk.offset, {chunk.bytes_.get(), chunk.size_}, name(chunk.source));
+  check_unchanged(file.fd(), file.stamp(), name(chunk.source));
   std::memset(chunk.bytes_.get() + chunk.size_, 0, kPaddingBytes);
 }
 

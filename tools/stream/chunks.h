@@ -50,14 +50,16 @@ class Chunk {
   class Unread {
    public:
     Unread() = default;
-    explicit Unread(int fd) : fd_(fd) {}
-    Unread(Unread&& from) noexcept : fd_(std::exchange(from.fd_, -1)) {}
+    Unread(int fd, const FileStamp& stamp) : fd_(fd), stamp_(stamp) {}
+    Unread(Unread&& from) noexcept : fd_(std::exchange(from.fd_, -1)), stamp_(from.stamp_) {}
     Unread& operator=(Unread&& from) noexcept;
     ~Unread();
     int fd() const { return fd_; }
+    const FileStamp& stamp() const { return stamp_; }
 
    private:
     int fd_ = -1;
+    FileStamp stamp_;
   };
   void reserve(size_t bytes);
   std::unique_ptr<char[], Free> bytes_;

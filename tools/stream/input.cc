@@ -52,6 +52,25 @@ bool is_zstd(std::string_view head) {
 
 }  // namespace
 
+FileStamp FileStamp::of(const struct stat& info) {
+  if (!S_ISREG(info.st_mode)) return {};
+  return {.regular = true, .size = info.st_size, .modified = info.st_mtim};
+}
+
+void check_unchanged(int fd, const FileStamp& before, const std::string& name) {
+  if (!before.regular) return;
+  struct stat info {};
+  if (fstat(fd, &info) != 0) throw std::system_error(errno, std::generic_category(), name);
+  if (info.st_size < before.size) {
+    throw InputError(cli::concat(name, ": was cut short from ", before.size, " to ", info.st_size,
+                                 " bytes while it was read"));
+  }
+  if (info.st_size == before.size && (info.st_mtim.tv_sec != before.modified.tv_sec ||
+                                      info.st_mtim.tv_nsec != before.modified.tv_nsec)) {
+    throw InputError(cli::concat(name, ": was changed while it was read"));
+  }
+}
+
 struct Input::Codec {
   AnyCodec any;
 };
@@ -80,10 +99,8 @@ Input::Input(std::string path, UnpackLimit limit, Packed packed)
   try {
     struct stat info {};
     if (fstat(fd_, &info) != 0) throw std::system_error(errno, std::generic_category(), name_);
-    if (S_ISREG(info.st_mode)) {
-      file_bytes_ = info.st_size;
-      posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
-    }
+    stamp_ = FileStamp::of(info);
+    if (stamp_.regular) posix_fadvise(fd_, 0, 0, POSIX_FADV_SEQUENTIAL);
     while (in_.size() < kHeadBytes && !at_end_) refill();
     for (const Foreign& foreign : kForeign) {
       if (in_.starts_with(foreign.magic)) {
@@ -132,6 +149,7 @@ void Input::refill() {
   } while (got < 0 && errno == EINTR);
   if (got < 0) throw std::system_error(errno, std::generic_category(), name_);
   at_end_ = got == 0;
+  if (at_end_) check_unchanged();
   packed_bytes_ += got;
   in_ = std::string_view(buffer_.get(), in_.size() + static_cast<size_t>(got));
 }
@@ -186,6 +204,7 @@ size_t Input::read(std::span<char> out) {
       } while (got < 0 && errno == EINTR);
       if (got < 0) throw std::system_error(errno, std::generic_category(), name_);
       at_end_ = got == 0;
+      if (at_end_) check_unchanged();
       packed_bytes_ += got;
       return static_cast<size_t>(got);
     }

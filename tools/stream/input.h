@@ -12,6 +12,8 @@
 #include <string>
 #include <string_view>
 
+#include <sys/stat.h>
+
 namespace stream {
 
 /// The bytes of an input are invalid: damaged, cut short, over a limit. The text begins with the
@@ -19,6 +21,20 @@ namespace stream {
 struct InputError : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
+
+/// What a regular file was when it was opened; empty for pipes and devices.
+struct FileStamp {
+  bool regular = false;
+  off_t size = 0;
+  timespec modified = {};
+
+  static FileStamp of(const struct stat& info);
+};
+
+/// Checks the file behind `fd` against what it was; `name` is for messages. It may have grown:
+/// lines that are appended meanwhile are read, too.
+/// Errors: InputError if it was cut short, or has its size and another modification time.
+void check_unchanged(int fd, const FileStamp& before, const std::string& name);
 
 /// How an input is packed.
 enum class Kind { plain, gzip, bzip2, xz, zstd };
@@ -54,8 +70,12 @@ class Input {
 
   /// Fills `out` from its front; returns how many bytes, 0 only at the end of the input.
   /// Errors: std::system_error; InputError `path:byte N: what: why`, N counted from 1 in the packed
-  /// file.
+  /// file. At the end also those of check_unchanged().
   size_t read(std::span<char> out);
+
+  /// For a caller that stops before the end of the file.
+  /// Errors: InputError if the file is not what it was when it was opened.
+  void check_unchanged() const { stream::check_unchanged(fd_, stamp_, name_); }
 
   /// Continues at `byte` of the file, counted from 0; packed_bytes() counts from there. Errors:
   /// InputError if the input is not a file or its bytes cannot be read from the middle.
@@ -74,7 +94,9 @@ class Input {
   /// Bytes taken from the file so far, packed.
   int64_t packed_bytes() const { return packed_bytes_ - static_cast<int64_t>(in_.size()); }
   /// Size of the file; 0 if the input is not a file.
-  int64_t file_bytes() const { return file_bytes_; }
+  int64_t file_bytes() const { return stamp_.size; }
+  /// The file as it was opened.
+  const FileStamp& stamp() const { return stamp_; }
 
  private:
   struct Codec;
@@ -85,8 +107,8 @@ class Input {
   std::string name_;
   UnpackLimit limit_;
   int fd_ = -1;
+  FileStamp stamp_;
   Kind kind_ = Kind::plain;
-  int64_t file_bytes_ = 0;
   int64_t packed_bytes_ = 0;
   int64_t unpacked_bytes_ = 0;
   bool as_it_is_ = false;  // no codec: plain, or bzip2 kept packed

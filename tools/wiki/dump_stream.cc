@@ -165,7 +165,10 @@ DumpReader::DumpReader(const std::string& path, const stream::Range& range, Page
 }
 
 bool DumpReader::next(Parcel& parcel) {
-  if (cutter_.finished()) return false;
+  if (cutter_.finished()) {
+    input_.check_unchanged();  // what follows the last page was not read
+    return false;
+  }
   parcel.read_to = input_.packed_bytes();
   if (cutter_.behind() > kMostBehind) return true;
   if (input_.kind() != stream::Kind::bzip2) {

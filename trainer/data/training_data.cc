@@ -98,6 +98,7 @@ int64_t count_tokens(const TrainConfig& config) {
 
 indexed::TrainingData open_training_data(const TrainConfig& config) {
   indexed::TrainingDataOptions options;
+  options.open.refuse = indexed::MappedFile::Refuse::cuts;
   const std::array<std::vector<std::string>, 4> words = words_of(config);
   options.data_path = words[0];
   for (size_t i = 0; i < 3; ++i) options.split_data_path[i] = words[i + 1];

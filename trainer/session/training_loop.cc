@@ -12,6 +12,7 @@
 #include <ctime>
 
 #include "libindexed/format.h"
+#include "libindexed/mapped_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
 #include "trainer/config/flags.h"
@@ -138,6 +139,7 @@ void TrainingLoop::begin(Start start) {
   engine.initialise();  // anything that is not loaded then has the values of a new run.
   try {
     load_tensors(engine, checkpoint, start.optimizer);
+    indexed::check_mapped_files();  // a cut after a block's checksum was verified shows here
   } catch (const indexed::FormatError& error) {
     const std::string& path = checkpoint.path();
     throw indexed::FormatError(concat(
@@ -418,6 +420,8 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
 
 void TrainingLoop::save() {
   if (!saver_ || state_.iteration == 0 || saved_iteration_ == state_.iteration) return;
+  // Weights that have learned from a dataset's lost bytes are not saved: the run ends here.
+  indexed::check_mapped_files();
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   report_save(saver_->finish());
   CheckpointMeta meta;

@@ -5,6 +5,8 @@
 
 #include <algorithm>
 #include <array>
+#include <filesystem>
+#include <fstream>
 #include <memory>
 #include <random>
 #include <system_error>
@@ -102,6 +104,7 @@ TEST(ChunkReader, LeavesMostBytesUnread) {
   std::string text;
   for (int i = 0; i < 10000; ++i) text += line;
   const TestFile file(text);
+  const auto written = std::filesystem::last_write_time(file.path);
   ChunkReader reader({file.path}, {.chunk_bytes = 100050, .defer = true});
   std::vector<Chunk> chunks(10);
   for (Chunk& chunk : chunks) ASSERT_TRUE(reader.next(chunk));
@@ -113,6 +116,7 @@ TEST(ChunkReader, LeavesMostBytesUnread) {
   for (size_t i = 0; i < text.size(); i += 100)
     ASSERT_EQ(pwrite(fd, "y", 1, static_cast<off_t>(i)), 1);
   close(fd);
+  std::filesystem::last_write_time(file.path, written);  // else the change would be refused
   for (size_t i = chunks.size(); i-- > 0;) {
     reader.load(chunks[i]);
     EXPECT_EQ(chunks[i].text().size(), 100000u);
@@ -267,6 +271,57 @@ TEST(ChunkReader, AllInputsAreTriedFirst) {
   const TestFile a("1\n");
   EXPECT_THROW(ChunkReader({a.path, "/no/such/file"}, {}), std::system_error);
   EXPECT_THROW(ChunkReader({"/tmp"}, {}), std::system_error);
+}
+
+/// What reading to the end says if `change` is made after the first chunk; empty: nothing.
+template <class Change>
+std::string refusal(const ChunkOptions& options, Change change) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "line\n";
+  const TestFile file(text);
+  ChunkReader reader({file.path}, options);
+  Chunk chunk;
+  EXPECT_TRUE(reader.next(chunk));
+  change(file.path);
+  try {
+    do reader.load(chunk);
+    while (reader.next(chunk));
+  } catch (const InputError& error) {
+    return std::string(error.what()).substr(file.path.size());
+  }
+  return "";
+}
+
+TEST(ChunkReader, AFileThatChangesWhileItIsReadIsRefused) {
+  const auto cut = [](const std::string& path) { std::filesystem::resize_file(path, 400); };
+  const auto grow = [](const std::string& path) { std::ofstream(path, std::ios::app) << "x\n"; };
+  const auto touch = [](const std::string& path) {
+    std::filesystem::last_write_time(path, std::filesystem::file_time_type());
+  };
+  const std::string changed = ": was changed while it was read";
+  for (const bool defer : {false, true}) {
+    const ChunkOptions whole = {.chunk_bytes = 50, .defer = defer};
+    EXPECT_EQ(refusal(whole, [](const std::string&) {}), "");
+    EXPECT_EQ(refusal(whole, cut), ": was cut short from 500 to 400 bytes while it was read");
+    EXPECT_EQ(refusal(whole, grow), "");
+    EXPECT_EQ(refusal(whole, touch), changed);
+    ChunkOptions half = whole;
+    half.range = {1, 2};
+    EXPECT_EQ(refusal(half, [](const std::string&) {}), "");
+    EXPECT_EQ(refusal(half, touch), changed) << "where the end of the file is not read";
+  }
+}
+
+TEST(ChunkReader, TheBytesOfAChunkThatWaitsAreCheckedWhenTheyAreRead) {
+  std::string text;
+  for (int i = 0; i < 100; ++i) text += "line\n";
+  const TestFile file(text);
+  ChunkReader reader({file.path}, {.chunk_bytes = 50, .defer = true});
+  Chunk waits, last;
+  ASSERT_TRUE(reader.next(waits));
+  while (reader.next(last)) reader.load(last);
+  std::filesystem::last_write_time(file.path, std::filesystem::file_time_type());
+  EXPECT_THROW(reader.load(waits), InputError);
 }
 
 }  // namespace
