@@ -191,8 +191,16 @@ std::string changed_case(std::string_view name, std::string_view call) {
   if (function == "uc") return upper_case(text);
   if (function == "ucfirst") return upper_first(text);
   if (function == "lcfirst") return lower_first(text);
-  if (function == "formatnum") return std::string(text);
   return {};
+}
+
+// {{formatnum:1,234|R}}. Without a definition of the language, digits are not grouped here.
+std::string formatnum(std::string_view call) {
+  const std::string_view inner = call.substr(call.find(':') + 1);
+  const size_t bar = std::min(inner.find('|'), inner.size());
+  const bool bare = trim(inner.substr(std::min(bar + 1, inner.size()))) == "R";
+  return bare ? format_number(trim(inner.substr(0, bar)), "R")
+              : std::string(trim(inner.substr(0, bar)));
 }
 
 // {{hlist|a|b}} is on one line, {{ubl|a|b}} on several.
@@ -360,6 +368,7 @@ std::string common_template_text(std::string_view call, Missing missing) {
   const std::string_view arguments = call.substr(std::min(bar + 1, call.size()));
   if (!known.sign.empty()) return money(known.sign, call.substr(bar));
   if (known.text != nullptr) return known.text(parse_call(arguments));
+  if (name.starts_with("formatnum:")) return formatnum(call);
   if (bar == call.size()) return changed_case(name, call);
   if (known.shown.empty() && name.size() >= 7 && name.size() <= 9 && name.starts_with("lang-"))
     known.shown = "1";
@@ -387,8 +396,8 @@ Missing missing_between(std::string_view call, std::string_view before, std::str
 }
 
 void drop_cut_number(std::string_view call, std::string_view after, std::string& before) {
-  constexpr std::array<std::string_view, 6> kContinue = {"e",     "frac", "fraction",
-                                                         "sfrac", "su",   "±"};
+  constexpr std::array<std::string_view, 12> kContinue = {
+      "e", "e-sp", "esp", "frac", "fraction", "sfrac", "su", "x10", "x10^", "±", "×10", "×10^"};
   constexpr std::string_view kSup = "<sup>", kTimes = "×", kMinus = "−";
   const std::string name = ascii_lower(trim(call.substr(0, std::min<size_t>(call.find('|'), 32))));
   const bool tag = before.ends_with(kSup) && after.starts_with("</sup>");

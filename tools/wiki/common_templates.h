@@ -82,6 +82,11 @@ std::string converted(std::string_view arguments, const std::vector<std::string_
 /// minus.
 std::string with_commas(std::string_view number);
 
+/// {{formatnum:number|how}}: with commas between groups of three digits; with R, as a number that
+/// programs read, without them; with NOSEP, as it is written. Anything that is no number stays as
+/// it is.
+std::string format_number(std::string_view number, std::string_view how);
+
 /// Whether `text` has only digits, and at least one.
 bool is_digits(std::string_view text);
 

@@ -24,6 +24,36 @@ namespace {
 // 0.
 double whole(double x) { return std::isfinite(x) ? std::trunc(x) + 0.0 : 0.0; }
 
+// The nearest whole number; halves go away from zero.
+double to_nearest(double x) { return x >= 0 ? std::floor(x + 0.5) : std::ceil(x - 0.5); }
+
+// `value` times ten to the power of `places`, which may be negative.
+double shifted(double value, int places) {
+  const double factor = std::pow(10.0, std::abs(places));
+  return places >= 0 ? value * factor : value / factor;
+}
+
+// PHP's round(), which MediaWiki calls: the value is first rounded to the 15 digits that a double
+// holds for certain, so that 1.005, whose double is a little less, becomes 1.01 with two places.
+// Source: PHP's manual of round() and RFC "Rounding" (pre-rounding; PHP 5.3 to 8.3).
+double rounded(double value, double digits) {
+  constexpr int kCertain = 15, kMost = 400, kLeast = -60;
+  if (!std::isfinite(value) || value == 0) return value;
+  const int places = static_cast<int>(std::clamp(digits, -double{kMost}, double{kMost}));
+  const int known = kCertain - 1 - static_cast<int>(std::floor(std::log10(std::fabs(value))));
+  double scaled;
+  if (known > places && known - kCertain < places) {
+    const int used = std::max(known, kLeast);
+    scaled = shifted(to_nearest(shifted(value, used)), std::max(places - used, kLeast));
+  } else {
+    scaled = shifted(value, places);
+    if (!(std::fabs(scaled) < 1e15)) return value;  // it has no further digits
+  }
+  const double whole = to_nearest(scaled);
+  const double result = whole == 0 ? whole : shifted(whole, -places);
+  return std::isfinite(result) ? result : value;
+}
+
 double checked(bool defined, double result) {
   if (!defined) fail("no number");
   return result;
@@ -120,11 +150,7 @@ class Expression {
   }
   double rounding() {
     double left = sum();
-    while (word("round")) {
-      const double scale = std::pow(10.0, whole(sum())), product = left * scale;
-      // Rounding to more digits than a number has changes nothing.
-      if (std::isfinite(product)) left = scale == 0 ? 0 : std::round(product) / scale;
-    }
+    while (word("round")) left = rounded(left, whole(sum()));
     return left;
   }
   double sum() {

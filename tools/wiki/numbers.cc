@@ -6,6 +6,7 @@
 
 #include <algorithm>
 #include <array>
+#include <iterator>
 #include <optional>
 
 #include "tools/wiki/common_templates.h"
@@ -460,7 +461,7 @@ std::string currency(const TemplateCall& call) {
 // {{INRConvert|5|c}} without its conversion into dollars.
 std::string rupees(const TemplateCall& call) { return with_sign("₹", call.at(1), call.at(2)); }
 
-constexpr std::array<ComputedTemplate, 46> kRows = {{
+constexpr std::array<ComputedTemplate, 52> kRows = {{
     {"1/2", fixed_fraction<'1', '2'>},
     {"1/3", fixed_fraction<'1', '3'>},
     {"1/4", fixed_fraction<'1', '4'>},
@@ -472,6 +473,8 @@ constexpr std::array<ComputedTemplate, 46> kRows = {{
     {"currency", currency},
     {"duration", duration},
     {"e", times_ten},
+    {"e-sp", times_ten},
+    {"esp", times_ten},
     {"frac", frac},
     {"fraction", frac},
     {"gaps", gaps},
@@ -505,6 +508,10 @@ constexpr std::array<ComputedTemplate, 46> kRows = {{
     {"usns", ship<kUsns>},
     {"uss", ship<kUss>},
     {"val", val},
+    {"x10", times_ten},
+    {"x10^", times_ten},
+    {"×10", times_ten},
+    {"×10^", times_ten},
     {"±", plus_minus},
     {"√", root},
 }};
@@ -526,6 +533,24 @@ std::string with_commas(std::string_view number) {
     return out.append(number);
   for (size_t i = 0; i < number.size(); ++i) {
     if (i > 0 && i < point && (point - i) % 3 == 0) out.push_back(',');
+    out.push_back(number[i]);
+  }
+  return out;
+}
+
+std::string format_number(std::string_view number, std::string_view how) {
+  std::string out;
+  if (how == "R") {
+    std::copy_if(number.begin(), number.end(), std::back_inserter(out),
+                 [](char c) { return c != ','; });
+    return out;
+  }
+  const size_t sign = number.starts_with('-') ? 1 : 0;
+  const size_t point = std::min(number.find('.'), number.size());
+  if (ascii_lower(how) == "nosep" || number.find_first_not_of("0123456789.", sign) != number.npos)
+    return std::string(number);
+  for (size_t i = 0; i < number.size(); ++i) {
+    if (i > sign && i < point && (point - i) % 3 == 0) out.push_back(',');
     out.push_back(number[i]);
   }
   return out;

@@ -108,6 +108,7 @@ class Expander {
       if (shown.empty() && removed_ > before) {
         drop_cut_number(inner, source.substr(found.end), out);
         missing_ = std::max(missing_, missing_between(inner, out, source.substr(found.end)));
+        part_digits(out, source.substr(found.end));
       }
       out += shown;
       from_calls += shown.size();
@@ -119,6 +120,13 @@ class Expander {
   }
 
  private:
+  // Digits on both sides of a call that is removed are two numbers.
+  static void part_digits(std::string& before, std::string_view after) {
+    const bool touches = !before.empty() && is_digits(before.substr(before.size() - 1)) &&
+                         is_digits(after.substr(0, 1));
+    if (touches) before.push_back(' ');
+  }
+
   std::string parameter(std::string_view inner, const Arguments* arguments, int depth) {
     const std::vector<std::string_view> parts = split_bars(inner, limits_.parts_of_call);
     const std::string name(trim(text(parts[0], arguments, depth)));
@@ -134,7 +142,11 @@ class Expander {
     const std::vector<std::string_view> parts = split_bars(inner, limits_.parts_of_call);
     parts_ += parts.size();
     if (parts_ > limits_.parts) return {};
+    const Missing elsewhere = std::exchange(missing_, Missing::nothing);
+    const int64_t before = removed_;
     std::string name(trim(text(parts[0], outer, depth)));
+    const bool incomplete = removed_ > before;
+    missing_ = std::max(elsewhere, std::min(missing_, Missing::text));
     for (const std::string_view prefix : {"subst:", "safesubst:", "msg:", "raw:"}) {
       if (ascii_lower(name).starts_with(prefix))
         name = std::string(trim(std::string_view(name).substr(prefix.size())));
@@ -143,6 +155,10 @@ class Expander {
     if (parts.size() == 1 && magic_word(name, shown)) return shown;
     if (const size_t colon = name.find(':'); colon != std::string::npos) {
       const std::string function = ascii_lower(trim(std::string_view(name).substr(0, colon)));
+      if (incomplete && (function == "formatnum" || function == "#expr")) {
+        ++removed_;  // part of a number would be another number
+        return {};
+      }
       if (parser_function(function, std::string_view(name).substr(colon + 1), parts, outer, depth,
                           shown))
         return shown;
@@ -242,7 +258,7 @@ class Expander {
     } else if (function == "lcfirst") {
       shown = lower_first(first);
     } else if (function == "formatnum") {
-      shown = with_thousands(first);
+      shown = format_number(first, part(1));
     } else if (function == "#tag") {
       shown = first == "ref" ? std::string() : part(1);
     } else if (function == "#titleparts" || function == "urlencode" || function == "anchorencode" ||
@@ -300,19 +316,6 @@ class Expander {
     double x = 0;
     double y = 0;
     return number(a, x) && number(b, y) && x == y;
-  }
-
-  static std::string with_thousands(std::string_view number) {
-    const size_t sign = number.starts_with('-') ? 1 : 0;
-    const size_t point = std::min(number.find('.'), number.size());
-    if (number.find_first_not_of("0123456789.", sign) != std::string_view::npos)
-      return std::string(number);
-    std::string out;
-    for (size_t i = 0; i < number.size(); ++i) {
-      if (i > sign && i < point && (point - i) % 3 == 0) out.push_back(',');
-      out.push_back(number[i]);
-    }
-    return out;
   }
 
   const TemplateStore& store_;

@@ -147,6 +147,20 @@ TEST(Input, ForeignFilesAreNamed) {
   EXPECT_THAT(error_of(TestFile("\xff\xfe{").path), HasSubstr("UTF-16"));
 }
 
+TEST(Input, AFileThatIsCutWhileItIsReadIsNoWholeInput) {
+  const std::string text(1 << 20, 'x');
+  for (const Kind kind : {Kind::plain, Kind::gzip}) {
+    const std::string packed = pack(kind, text);
+    const TestFile file(packed + std::string(8192, kind == Kind::plain ? 'y' : '\0'));
+    Input input(file.path);
+    std::string part(1 << 19, '\0');
+    ASSERT_GT(input.read(part), 0u);
+    // What is left would be a whole input; only a few of the file's bytes are gone.
+    ASSERT_EQ(truncate(file.path.c_str(), static_cast<off_t>(packed.size() + 4096)), 0);
+    EXPECT_THROW(while (input.read(part) > 0){}, InputError) << name_of(kind);
+  }
+}
+
 TEST(Input, WhatCannotBeOpened) {
   try {
     Input input("/no/such/file");

@@ -40,6 +40,8 @@ TEST(Numbers, MeasuredValues) {
        "89793|23846|26433|83279}}",
        "1.602176487(40)×10^−19 C 64×2^20 π = 3.141592653589793238462643383279"},
       {"1.5{{e|6}} m, {{10^|-6}} m, 3{{e|-5}}", "1.5×10^6 m, 10^−6 m, 3×10^−5"},
+      {"5{{x10^|6}} 5{{×10^|6}} 5{{×10|6}} 5{{X10|6}} 5{{esp|6}} 5{{E-sp|-6}}",
+       "5×10^6 5×10^6 5×10^6 5×10^6 5×10^6 5×10^−6"},
       {"5.3{{su|p=+0.1|b=-0.2}} x{{su|p=2|b=1}} 5{{±|2}} 5{{±|2|3}}",
        "5.3 +0.1/−0.2 x1^2 5±2 5_3^2"},
       {"{{ordinal|21}} {{ordinal|12}} {{nts|12345}} {{duration|m=62|s=3}} {{duration|1|2|3}} "
@@ -166,6 +168,7 @@ TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
 TEST(Numbers, WhatIsIncompleteIsDroppedWhole) {
   expect_all({
       {"x10{{e|{{unknown|2}}}} −1.5{{e|6|7}}{{e|{{unknown}}}} y", "x y"},
+      {"x5{{x10^|{{unknown}}}} 5{{×10|{{unknown}}}} 5{{esp|{{unknown}}}} 5{{e-sp|6|7}} y", "x y"},
       {"x{{val|3|e={{unknown}}}} {{val|3|e={{nowrap|2{{#expr:1+2}}}}}}", "x"},
       {"x5{{frac|1{{unknown}}|2}} {{convert|5{{unknown}}|km}} {{US$|5{{unknown}}}}", "x"},
       {"x 1.5 × 10<sup>{{unknown|3}}</sup> y 1990<sup>{{unknown|3}}</sup>", "x y 1990"},
@@ -181,6 +184,23 @@ TEST(Numbers, WhatIsIncompleteIsDroppedWhole) {
       "x10{{e|{{same|{{unknown|2}}}}}} {{val|3|e={{unknown}}}} 10<sup>{{unknown}}</sup>", store,
       {"", ""});
   EXPECT_EQ(clean(page, {}, {}), "x");
+}
+
+TEST(Numbers, FormatNumKeepsThem) {
+  expect_all({{"{{formatnum:1,234.5|R}} {{formatnum:1234.5|NOSEP}} {{formatnum: 1,234 |x}}",
+               "1234.5 1234.5 1,234"}});
+  const TemplateStore store;
+  const auto expanded = [&](std::string_view page) {
+    return clean(expand_templates(page, store, {"", ""}), {}, {});
+  };
+  EXPECT_EQ(expanded("{{formatnum:1,234.5|R}} {{formatnum:-1,234,567|R}} {{formatnum:1234|r}}"),
+            "1234.5 -1234567 1,234");
+  EXPECT_EQ(expanded("{{formatnum:1234.5|NOSEP}} {{formatnum:12345|nosep}} {{formatnum:1234}}"),
+            "1234.5 12345 1,234");
+  EXPECT_EQ(expanded("x{{formatnum:12{{unknown|3}}45}} {{formatnum:12{{unknown|3}}45|R}}"), "x");
+  EXPECT_EQ(expanded("5{{unknown|6}}7 {{#expr:12{{unknown|3}}4+1}} 1{{#if:|x}}000"), "5 7 1000");
+  EXPECT_EQ(expanded("x{{formatnum:12{{unknown}}}} {{nowrap|a {{#expr:{{unknown}}1+1}} b}}"),
+            "x a b");
 }
 
 TEST(Numbers, LineBreaksDoNotPartThem) {
