@@ -60,6 +60,12 @@ int take_slot(const std::string& path) {
   fail(path + ": more than 4096 unfinished outputs at once", EMFILE);
 }
 
+// Whether this process has a temporary file of that name already.
+bool has_slot(const std::string& path) {
+  return std::ranges::any_of(
+      slots, [&](const Slot& slot) { return slot.state.load() == 2 && slot.path == path; });
+}
+
 void give_slot(int slot) noexcept {
   if (slot >= 0) slots[slot].state.store(0);
 }
@@ -189,6 +195,10 @@ OutputFile::OutputFile(std::string path, Existing existing)
 void OutputFile::open_temporary() {
   temporary_ =
       in_folder_of(target_, "." + name_of(target_) + "." + std::to_string(::getpid()) + ".tmp");
+  if (has_slot(temporary_)) {
+    temporary_.clear();
+    fail(path_ + ": two outputs of this command have this name", EBUSY);
+  }
   // The slot is taken first: otherwise a signal between creating the file and filling the slot
   // would leave the file.
   slot_ = take_slot(temporary_);

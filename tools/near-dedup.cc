@@ -9,6 +9,7 @@
 #include <system_error>
 #include <unordered_map>
 
+#include <sys/resource.h>
 #include <sys/stat.h>
 
 #include "libindexed/mapped_file.h"
@@ -19,6 +20,7 @@
 #include "tools/dedup/min_hash.h"
 #include "tools/dedup/shingles.h"
 #include "tools/extract/text_output.h"
+#include "tools/stream/json_scan.h"
 #include "tools/stream/reading.h"
 
 namespace {
@@ -141,6 +143,29 @@ std::vector<FileState> states_of(const std::vector<std::string>& paths) {
   return states;
 }
 
+/// Errors: std::runtime_error for an input that is not what it was.
+void check_inputs(const std::vector<std::string>& paths, const std::vector<FileState>& states) {
+  const std::vector<FileState> now = states_of(paths);
+  for (size_t i = 0; i < paths.size(); ++i) {
+    if (now[i] != states[i]) throw std::runtime_error(paths[i] + ": changed while it was read");
+  }
+}
+
+/// Each band has an open file. Raises the soft limit where it is too low for that.
+/// Errors: std::runtime_error if the hard limit does not allow it.
+void allow_files(int64_t bands, int64_t threads) {
+  const auto wanted = static_cast<rlim_t>(bands + 8 * threads + 32);
+  rlimit files{};
+  if (getrlimit(RLIMIT_NOFILE, &files) != 0 || files.rlim_cur >= wanted) return;
+  if (files.rlim_max < wanted) {
+    throw std::runtime_error(cli::concat("--bands ", bands, " needs ", wanted,
+                                         " open files, and `ulimit -Hn` allows ", files.rlim_max,
+                                         ": fewer bands, or a higher limit"));
+  }
+  files.rlim_cur = wanted;
+  setrlimit(RLIMIT_NOFILE, &files);
+}
+
 /// Where to put an unnamed file: beside the output, or in TMPDIR.
 std::string scratch_place(const Options& options) {
   if (!options.output.empty() && options.output != "-") return options.output;
@@ -155,18 +180,28 @@ void read_keys(const Options& options, stream::ReadingJob job, dedup::KeyStore& 
     std::vector<uint64_t> keys;
   };
   const dedup::MinHash hash(options.bands, options.rows, std::bit_cast<uint64_t>(options.seed));
-  std::vector<dedup::Shingler> shinglers(static_cast<size_t>(job.threads),
-                                         dedup::Shingler(options.ngram));
+  // A thread's document: shingles are counted as they come, so a long text takes no memory here.
+  struct Signing {
+    dedup::Shingler shingler;
+    std::vector<uint64_t> minima;
+  };
+  std::vector<Signing> signing(static_cast<size_t>(job.threads),
+                               Signing{.shingler = dedup::Shingler(options.ngram), .minima = {}});
   stream::read_documents<Keys>(
       std::move(job), {.begin = [](Keys& result, int64_t) { result.keys.clear(); },
                        .each =
                            [&](Keys& result, const stream::Document& document, int64_t thread) {
-                             dedup::Shingler& shingler = shinglers[static_cast<size_t>(thread)];
-                             shingler.clear();
+                             Signing& now = signing[static_cast<size_t>(thread)];
+                             now.minima.clear();
+                             const auto count = [&](std::span<const uint64_t> shingles) {
+                               hash.add(shingles, now.minima);
+                             };
                              for (const std::vector<std::string_view>& texts : document.texts) {
-                               for (const std::string_view text : texts) shingler.add(text);
+                               for (const std::string_view text : texts)
+                                 now.shingler.add(text, count);
                              }
-                             hash.append_keys(shingler.shingles(), result.keys);
+                             now.shingler.finish(count);
+                             hash.append_keys(now.minima, result.keys);
                            },
                        .sink = [&](const stream::Work<Keys>& work,
                                    const std::string&) { store.add(work.result.keys); }});
@@ -244,11 +279,16 @@ class Sifter {
     int64_t line;
   };
 
+  /// JSON has no way to write a name that is not UTF-8: it gets the escapes of messages.
+  static std::string as_utf8(const std::string& name) {
+    return stream::is_utf8(name) ? name : cli::one_line(name);
+  }
+
   void write_line(const std::string& file, int64_t line, const Place& kept) {
     std::string text = "{\"file\":";
-    extract::append_json_string(cli::one_line(file), text);
+    extract::append_json_string(as_utf8(file), text);
     text += cli::concat(",\"line\":", line, ",\"kept_file\":");
-    extract::append_json_string(cli::one_line(*kept.file), text);
+    extract::append_json_string(as_utf8(*kept.file), text);
     outputs_.list->write(cli::concat(text, ",\"kept_line\":", kept.line, "}\n"));
   }
 
@@ -294,6 +334,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   const std::vector<FileState> states = states_of(paths);
   Outputs outputs(options);
   const int64_t threads = stream::threads_for(options.workers);
+  allow_files(options.bands, threads);
   dedup::KeyStore store(scratch_place(options), options.bands);
   read_keys(options,
             {.options = options.reading,
@@ -314,14 +355,16 @@ int dedup_documents(Options& options, cli::Invocation& call) {
               .policy = passing,
               .console = call.console},
              sifter);
-  if (sifter.documents() != store.documents() || states_of(paths) != states)
+  check_inputs(paths, states);
+  if (sifter.documents() != store.documents())
     throw std::runtime_error("an input changed while it was read");
   outputs.finish();
   call.console.note(cli::concat(cli::counted(policy.documents(), "document"),
                                 " in = ", cli::with_commas(sifter.documents() - sifter.dropped()),
-                                " out + ", cli::with_commas(sifter.dropped()),
-                                " near duplicates (of ", cli::with_commas(sifter.num_groups()),
-                                " that stay) + ", cli::with_commas(policy.skipped()), " rejected"));
+                                " out + ", cli::counted(sifter.dropped(), "near duplicate"),
+                                " (of ", cli::with_commas(sifter.num_groups()),
+                                sifter.num_groups() == 1 ? " that stays) + " : " that stay) + ",
+                                cli::with_commas(policy.skipped()), " rejected"));
   return 0;
 }
 

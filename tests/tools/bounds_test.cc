@@ -103,6 +103,27 @@ TEST_F(BoundsTest, OneLongWord) {
   EXPECT_EQ(documents("a_text_document"), 1);
 }
 
+// What a long record takes is a multiple of its bytes, not of its words. The formula is that of
+// near-dedup(1).
+TEST_F(BoundsTest, NearDedupOfLongDocuments) {
+  constexpr int64_t kRecordMib = 40;
+  for (const std::string text : {"a b c d ", "漢字仮名"}) {
+    std::ofstream out(folder_ + "/long.jsonl");
+    for (int line = 0; line < 3; ++line) {
+      out << "{\"n\":" << line << ",\"text\":\"";
+      std::string block;
+      while (block.size() < size_t{1} << 20) block += text;
+      for (int64_t i = 0; i < kRecordMib; ++i) out << block;
+      out << "\"}\n";
+    }
+    out.close();
+    const Ended ended =
+        run(".", {"near-dedup", "-q", "-f", "-w", "2", "-o", "kept.jsonl", "long.jsonl"});
+    ASSERT_EQ(ended.status, 0) << ended.err;
+    EXPECT_LE(ended.peak_mib, kSortedMib + 2 * 20 + kCopies * kRecordMib) << text;
+  }
+}
+
 TEST_F(BoundsTest, FortyThousandShards) {
   namespace fs = std::filesystem;
   make_folder("in");

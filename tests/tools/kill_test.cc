@@ -236,6 +236,8 @@ INSTANTIATE_TEST_SUITE_P(
              "json-extract -q -w 2 --on-error quarantine -o @/x.jsonl ../in/text.jsonl"},
         Case{"json_extract_zstd",
              "json-extract -q -w 2 --on-error skip --compress zstd -o @/x.zst ../in/text.jsonl"},
+        Case{"near_dedup",
+             "near-dedup -q -w 2 --on-error skip -d @/list -o @/x.jsonl ../in/text.jsonl"},
         Case{"wiki_extract", "wiki-extract -q --processes 2 -b 100K -o @/text ../in/wiki.xml"},
         Case{"bpe_train",
              "bpe-train -q --workers 2 --vocab-size 300 --on-error quarantine --output @/v "

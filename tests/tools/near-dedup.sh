@@ -39,4 +39,15 @@ printf '{"text":3}\n' >in.bad
 run near-dedup in.1 in.bad -o out
 run near-dedup -q in.1 in.bad -o out --on-error skip && wc -l <out
 run near-dedup -q in.1 -o out
+
+# A name is written as JSON writes it: a reader gets it back as it is.
+odd=$'in.line\nend "quoted" back\\slash'
+cp in.1 "$odd"
+near-dedup -q -o kept -d list in.1 "$odd"
+cat list
+rm kept list
+run near-dedup -q in.1 -o both -d both
+run near-dedup -q in.1 -o both -d ./both
+(ulimit -n 64 && run near-dedup -q -w 2 --bands 1000 in.1 -o many)
+(ulimit -Sn 64 && run near-dedup -q -w 2 --bands 100 in.1 -o many)
 left

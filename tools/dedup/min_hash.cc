@@ -34,7 +34,7 @@ __attribute__((target_clones("arch=x86-64-v4", "arch=x86-64-v3", "default")))
 void minima_of_block(std::span<const uint64_t> shingles, const uint64_t* masks,
                      const uint64_t* multipliers, uint64_t* minima) {
   uint64_t least[kBlock];
-  for (uint64_t& one : least) one = std::numeric_limits<uint64_t>::max();
+  for (size_t i = 0; i < kBlock; ++i) least[i] = minima[i];
   for (const uint64_t shingle : shingles) {
     for (size_t i = 0; i < kBlock; ++i) {
       const uint64_t value = (shingle ^ masks[i]) * multipliers[i];
@@ -55,14 +55,18 @@ MinHash::MinHash(int64_t bands, int64_t rows, uint64_t seed) : bands_(bands), ro
   }
 }
 
-void MinHash::append_keys(std::span<const uint64_t> shingles, std::vector<uint64_t>& keys) const {
-  if (shingles.empty()) {
-    keys.insert(keys.end(), static_cast<size_t>(bands_), kNoKey);
-    return;
-  }
-  std::vector<uint64_t> minima(masks_.size());
+void MinHash::add(std::span<const uint64_t> shingles, std::vector<uint64_t>& minima) const {
+  if (shingles.empty()) return;
+  if (minima.empty()) minima.resize(masks_.size(), std::numeric_limits<uint64_t>::max());
   for (size_t at = 0; at < masks_.size(); at += kBlock) {
     minima_of_block(shingles, &masks_[at], &multipliers_[at], &minima[at]);
+  }
+}
+
+void MinHash::append_keys(std::span<const uint64_t> minima, std::vector<uint64_t>& keys) const {
+  if (minima.empty()) {
+    keys.insert(keys.end(), static_cast<size_t>(bands_), kNoKey);
+    return;
   }
   for (int64_t band = 0; band < bands_; ++band) {
     uint64_t key = 0x9E3779B97F4A7C15u;

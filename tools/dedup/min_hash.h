@@ -25,8 +25,11 @@ class MinHash {
 
   int64_t bands() const { return bands_; }
 
-  /// Appends the document's `bands` keys; all are kNoKey if it has no shingle.
-  void append_keys(std::span<const uint64_t> shingles, std::vector<uint64_t>& keys) const;
+  /// Adds shingles to a document's minima, one for each order; empty before the first.
+  void add(std::span<const uint64_t> shingles, std::vector<uint64_t>& minima) const;
+
+  /// Appends the document's `bands` keys; all are kNoKey if it had no shingle.
+  void append_keys(std::span<const uint64_t> minima, std::vector<uint64_t>& keys) const;
 
  private:
   int64_t bands_;

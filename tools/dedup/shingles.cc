@@ -13,6 +13,7 @@ namespace {
 
 constexpr uint64_t kWordSeed = 0x9E3779B97F4A7C15u;
 constexpr uint64_t kCharacterStep = 0xC2B2AE3D27D4EB4Fu;
+constexpr size_t kWordsAtOnce = 8192;
 constexpr uint64_t kGramSeed = 0xD6E8FEB86659FD93u;
 
 bool stands_alone(UChar32 c) {
@@ -54,18 +55,14 @@ class CharacterTable {
 Shingler::Shingler(int64_t ngram)
     : table_(std::make_shared<const CharacterTable>()), ngram_(ngram) {}
 
-void Shingler::clear() {
-  words_.clear();
-  in_word_ = false;
-}
-
-void Shingler::end_word() {
+void Shingler::end_word(const Sink& sink) {
   if (!in_word_) return;
   words_.push_back(fold(word_, kWordSeed));
   in_word_ = false;
+  if (words_.size() >= kWordsAtOnce + static_cast<size_t>(ngram_)) give(sink);
 }
 
-void Shingler::add(std::string_view text) {
+void Shingler::add(std::string_view text, const Sink& sink) {
   const auto* bytes = reinterpret_cast<const uint8_t*>(text.data());
   const CharacterTable& table = *table_;
   for (size_t at = 0; at < text.size();) {
@@ -76,26 +73,34 @@ void Shingler::add(std::string_view text) {
       U8_NEXT_UNSAFE(bytes, at, character);  // texts were checked when they were read
     }
     const CharacterTable::Entry entry = table.of(character);
-    if (entry.kind != CharacterTable::Kind::part) end_word();
+    if (entry.kind != CharacterTable::Kind::part) end_word(sink);
     if (entry.kind == CharacterTable::Kind::none) continue;
     word_ = in_word_ ? word_ : kWordSeed;
     in_word_ = true;
     word_ = (word_ ^ static_cast<uint64_t>(entry.lower)) * kCharacterStep;
     word_ ^= word_ >> 29;
-    if (entry.kind == CharacterTable::Kind::alone) end_word();
+    if (entry.kind == CharacterTable::Kind::alone) end_word(sink);
   }
-  end_word();
+  end_word(sink);
 }
 
-const std::vector<uint64_t>& Shingler::shingles() {
-  shingles_.clear();
+// The last n - 1 words stay: they begin the next shingles.
+void Shingler::give(const Sink& sink) {
   const auto n = static_cast<size_t>(ngram_);
+  if (words_.size() < n) return;
+  shingles_.clear();
   for (size_t i = 0; i + n <= words_.size(); ++i) {
     uint64_t hash = kGramSeed;
     for (size_t k = 0; k < n; ++k) hash = fold(hash ^ words_[i + k], kCharacterStep);
     shingles_.push_back(hash);
   }
-  return shingles_;
+  words_.erase(words_.begin(), words_.end() - static_cast<int64_t>(n - 1));
+  sink(shingles_);
+}
+
+void Shingler::finish(const Sink& sink) {
+  give(sink);
+  words_.clear();
 }
 
 }  // namespace dedup

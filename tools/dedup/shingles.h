@@ -6,7 +6,9 @@
 #pragma once
 
 #include <cstdint>
+#include <functional>
 #include <memory>
+#include <span>
 #include <string_view>
 #include <vector>
 
@@ -15,31 +17,32 @@ namespace dedup {
 /// For each character its role in words and its lower case, looked up once in ICU.
 class CharacterTable;
 
-/// Splits texts into shingles. One thread at a time; copies share the table.
+/// Splits texts into shingles. One thread at a time; copies share the table. Memory: some hundred
+/// KiB, however long a document is.
 class Shingler {
  public:
+  /// Receives the next shingles of the document, in order: a 64-bit hash of each n-gram.
+  using Sink = std::function<void(std::span<const uint64_t>)>;
+
   /// `ngram` words make a shingle; at least 1.
   explicit Shingler(int64_t ngram);
 
-  /// Starts the next document.
-  void clear();
-
   /// Adds the words of `text`, which is UTF-8, to the document; a word never continues from the
-  /// previous text.
-  void add(std::string_view text);
+  /// previous text. Gives `sink` the shingles of each some thousand words.
+  void add(std::string_view text, const Sink& sink);
 
-  /// A 64-bit hash of each n-gram of the document, in order; empty if it has too few words. Valid
-  /// until the next call.
-  const std::vector<uint64_t>& shingles();
+  /// Ends the document: gives `sink` its last shingles. A document of too few words has none.
+  void finish(const Sink& sink);
 
  private:
-  void end_word();
+  void end_word(const Sink& sink);
+  void give(const Sink& sink);
 
   std::shared_ptr<const CharacterTable> table_;
   int64_t ngram_;
   uint64_t word_ = 0;  // hash of the current word
   bool in_word_ = false;
-  std::vector<uint64_t> words_;  // hashes
+  std::vector<uint64_t> words_;  // hashes of those whose shingles have not been given
   std::vector<uint64_t> shingles_;
 };
 

@@ -3,7 +3,10 @@
 #include <algorithm>
 #include <cmath>
 #include <random>
+#include <span>
 #include <string>
+#include <string_view>
+#include <vector>
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -18,10 +21,26 @@ namespace {
 using testing::IsEmpty;
 using testing::SizeIs;
 
-std::vector<uint64_t> shingles_of(std::string_view text, int64_t ngram = 1) {
+std::vector<uint64_t> shingles_of(const std::vector<std::string_view>& texts, int64_t ngram) {
   dedup::Shingler shingler(ngram);
-  shingler.add(text);
-  return shingler.shingles();
+  std::vector<uint64_t> all;
+  const auto sink = [&](std::span<const uint64_t> next) {
+    all.insert(all.end(), next.begin(), next.end());
+  };
+  for (const std::string_view text : texts) shingler.add(text, sink);
+  shingler.finish(sink);
+  return all;
+}
+
+std::vector<uint64_t> shingles_of(std::string_view text, int64_t ngram = 1) {
+  return shingles_of(std::vector{text}, ngram);
+}
+
+std::vector<uint64_t> keys_of(const dedup::MinHash& hash, std::span<const uint64_t> shingles) {
+  std::vector<uint64_t> minima, keys;
+  hash.add(shingles, minima);
+  hash.append_keys(minima, keys);
+  return keys;
 }
 
 TEST(Shingles, OnlyWordsCount) {
@@ -48,12 +67,42 @@ TEST(Shingles, AnNGramIsItsWordsInOrder) {
   EXPECT_EQ(shingles_of("a b c", 3)[0], shingles_of("x a b c", 3)[1]);
   EXPECT_NE(shingles_of("a b c", 3)[0], shingles_of("b a c", 3)[0]);
   EXPECT_NE(shingles_of("ab c", 2)[0], shingles_of("a bc", 2)[0]);
+  EXPECT_EQ(shingles_of(std::vector<std::string_view>{"a", "b"}, 2), shingles_of("a b", 2))
+      << "texts of one document";
+}
+
+TEST(Shingles, DocumentsEnd) {
   dedup::Shingler shingler(2);
-  shingler.add("a");
-  shingler.add("b");
-  EXPECT_EQ(shingler.shingles(), shingles_of("a b", 2)) << "texts of one document";
-  shingler.clear();
-  EXPECT_THAT(shingler.shingles(), IsEmpty());
+  std::vector<uint64_t> all;
+  const auto sink = [&](std::span<const uint64_t> next) {
+    all.insert(all.end(), next.begin(), next.end());
+  };
+  shingler.add("a", sink);
+  shingler.finish(sink);
+  shingler.add("b", sink);
+  shingler.finish(sink);
+  EXPECT_THAT(all, IsEmpty());
+}
+
+TEST(Shingles, LongTextsComeInParts) {
+  std::string text;
+  for (int i = 0; i < 30'000; ++i) text += "word" + std::to_string(i) + " ";
+  dedup::Shingler shingler(5);
+  std::vector<uint64_t> parts;
+  size_t longest = 0;
+  const auto sink = [&](std::span<const uint64_t> next) {
+    longest = std::max(longest, next.size());
+    parts.insert(parts.end(), next.begin(), next.end());
+  };
+  shingler.add(text, sink);
+  shingler.finish(sink);
+  EXPECT_LT(longest, 10'000u);
+  ASSERT_THAT(parts, SizeIs(30'000 - 4));
+  for (const size_t at : {0, 8'190, 8'192, 8'196, 16'400, 29'990}) {
+    std::string five;
+    for (size_t i = at; i < at + 5; ++i) five += "word" + std::to_string(i) + " ";
+    EXPECT_EQ(parts[at], shingles_of(five, 5).at(0)) << at;
+  }
 }
 
 /// How many of `trials` pairs with similarity shared / (2 * size - shared) have a key in common.
@@ -66,9 +115,9 @@ int meetings(const dedup::MinHash& hash, size_t size, size_t shared, int trials)
       a.push_back(random());
       b.push_back(i < shared ? a.back() : random());
     }
-    std::vector<uint64_t> keys;
-    hash.append_keys(a, keys);
-    hash.append_keys(b, keys);
+    std::vector<uint64_t> keys = keys_of(hash, a);
+    const std::vector<uint64_t> others = keys_of(hash, b);
+    keys.insert(keys.end(), others.begin(), others.end());
     const auto bands = static_cast<size_t>(hash.bands());
     bool any = false;
     for (size_t i = 0; i < bands; ++i) any = any || keys[i] == keys[bands + i];
@@ -92,17 +141,13 @@ TEST(MinHash, DocumentsMeetWithTheChanceOfTheirSimilarity) {
 
 TEST(MinHash, KeysAreTheSameEverywhere) {
   const dedup::MinHash hash(3, 20, 1);  // 60 orders: not whole blocks
-  std::vector<uint64_t> keys;
   const std::vector<uint64_t> shingles = shingles_of("one two three four five six", 2);
-  hash.append_keys(shingles, keys);
+  const std::vector<uint64_t> keys = keys_of(hash, shingles);
   EXPECT_THAT(keys, SizeIs(3));
-  std::vector<uint64_t> again;
-  hash.append_keys(std::vector<uint64_t>(shingles.rbegin(), shingles.rend()), again);
-  EXPECT_EQ(keys, again) << "a set has no order";
+  EXPECT_EQ(keys, keys_of(hash, std::vector<uint64_t>(shingles.rbegin(), shingles.rend())))
+      << "a set has no order";
   EXPECT_EQ(keys[0], 5320010374974649327u);
-  std::vector<uint64_t> none;
-  hash.append_keys({}, none);
-  EXPECT_THAT(none, testing::Each(dedup::kNoKey));
+  EXPECT_THAT(keys_of(hash, {}), testing::Each(dedup::kNoKey));
 }
 
 TEST(Groups, ChainsEndInTheirFirstDocument) {
