@@ -23,6 +23,7 @@ struct Derivation {
   /// Whether `name` has another value than its default: a saved configuration gives all flags.
   bool changed(std::string_view name) const;
 
+  void missing() const;
   void model();
   void position();
   void activation();

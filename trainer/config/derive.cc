@@ -20,9 +20,13 @@ using cli::UsageError;
 
 namespace {
 
-int64_t needed(const std::optional<int64_t>& value, std::string_view flag) {
-  if (!value) throw UsageError(concat("--", flag, " is missing"));
-  return *value;
+// Whether the training data is named: for all splits together, or for each.
+bool one_path_given(const TrainConfig& config) {
+  return !config.data_path.empty() || !config.data_args_path.empty();
+}
+bool own_paths_given(const TrainConfig& config) {
+  return !config.train_data_path.empty() || !config.valid_data_path.empty() ||
+         !config.test_data_path.empty() || !config.per_split_data_args_path.empty();
 }
 
 void divides(int64_t divisor, std::string_view divisor_flag, int64_t number,
@@ -50,12 +54,35 @@ bool Derivation::changed(std::string_view name) const {
   return cli::find_row(rows, name)->show() != cli::find_row(defaults, name)->show();
 }
 
+// All flags without which nothing can begin, in one message: a newcomer would otherwise meet them
+// one by one.
+void Derivation::missing() const {
+  const bool length = config.train_iters || config.train_samples || config.train_tokens;
+  const bool data = own_paths_given(config) || one_path_given(config) || config.dry_run;
+  const std::pair<bool, const char*> needed[] = {
+      {config.num_layers.has_value(), "--num-layers"},
+      {config.hidden_size.has_value(), "--hidden-size"},
+      {config.num_attention_heads.has_value(), "--num-attention-heads"},
+      {config.seq_length != 0, "--seq-length"},
+      {config.micro_batch_size != 0, "--micro-batch-size"},
+      {length, "--train-iters (or --train-samples, or --train-tokens)"},
+      {config.lr.has_value() || config.skip_train, "--lr"},
+      {data, "--data-path"}};
+  std::vector<std::string> absent;
+  for (const auto& [there, flag] : needed)
+    if (!there) absent.emplace_back(flag);
+  if (absent.empty()) return;
+  const std::string last = absent.back();
+  absent.pop_back();
+  if (absent.empty()) throw UsageError(last + " is missing");
+  throw UsageError(concat(cli::join(absent, ", "), " and ", last, " are missing"));
+}
+
 void Derivation::model() {
   TrainConfig::Derived& d = derived();
-  d.num_layers = needed(config.num_layers, "num-layers");
-  d.hidden_size = needed(config.hidden_size, "hidden-size");
-  d.num_attention_heads = needed(config.num_attention_heads, "num-attention-heads");
-  if (config.seq_length == 0) throw UsageError("--seq-length is missing");
+  d.num_layers = *config.num_layers;
+  d.hidden_size = *config.hidden_size;
+  d.num_attention_heads = *config.num_attention_heads;
   if (!config.kv_channels) {
     divides(d.num_attention_heads, "num-attention-heads", d.hidden_size, "hidden-size");
   }
@@ -343,11 +370,8 @@ void Derivation::recompute() {
 
 void Derivation::data() {
   TrainConfig::Derived& d = derived();
-  const bool own_paths = !config.train_data_path.empty() || !config.valid_data_path.empty() ||
-                         !config.test_data_path.empty() || !config.per_split_data_args_path.empty();
-  const bool one_path = !config.data_path.empty() || !config.data_args_path.empty();
-  if (!own_paths && !one_path && !config.dry_run) throw UsageError("--data-path is missing");
-  if (own_paths && (one_path || !config.split.empty())) {
+  const bool own_paths = own_paths_given(config);
+  if (own_paths && (one_path_given(config) || !config.split.empty())) {
     throw UsageError("--train-data-path and its like exclude --data-path and --split");
   }
   if (!config.data_path.empty() && !config.data_args_path.empty()) {
@@ -380,6 +404,7 @@ std::vector<std::string> derive_and_check(TrainConfig& config, const Given& give
                                           int64_t world_size) {
   config.derived = {};
   Derivation derivation{config, given, {}};
+  derivation.missing();
   derivation.model();
   derivation.devices(world_size);
   derivation.tensor_parallel();

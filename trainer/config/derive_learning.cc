@@ -58,7 +58,6 @@ void Derivation::ramp() {
 
 void Derivation::batches() {
   TrainConfig::Derived& d = derived();
-  if (config.micro_batch_size == 0) throw UsageError("--micro-batch-size is missing");
   const int64_t unit = config.micro_batch_size * d.data_parallel_size;
   if (const std::optional<int64_t> steps = config.gradient_accumulation_steps) {
     const int64_t whole = unit * *steps;
@@ -82,9 +81,6 @@ void Derivation::length() {
   TrainConfig::Derived& d = derived();
   if (config.train_iters && config.train_samples) {
     throw UsageError("--train-iters and --train-samples exclude each other");
-  }
-  if (!config.train_iters && !config.train_samples && !config.train_tokens) {
-    throw UsageError("--train-iters is missing (or --train-samples, or --train-tokens)");
   }
   const BatchSchedule schedule(config);
   int64_t steps = cli::kMaxInteger;
@@ -112,10 +108,7 @@ void Derivation::learning_rate() {
           {config.lr_warmup_iters > 0, "lr-warmup-iters"},
           {config.lr_warmup_samples > 0, "lr-warmup-samples"},
           {config.lr_warmup_tokens.has_value(), "lr-warmup-tokens"}});
-  if (!config.lr) {
-    if (config.skip_train) return;
-    throw UsageError("--lr is missing");
-  }
+  if (!config.lr) return;  // --skip-train
   if (config.min_lr > *config.lr) {
     throw UsageError(concat("--min-lr ", config.min_lr, " is above --lr ", *config.lr));
   }
