@@ -329,7 +329,10 @@ TensorSource join_rows(std::vector<TensorSource> parts) {
   result.shape[0] = 0;
   std::vector<Run> list;
   for (const TensorSource& part : parts) {
-    if (part.dtype != result.dtype || part.shape.size() != result.shape.size() ||
+    if (part.dtype != result.dtype)
+      fail(part, "is " + part.dtype + ", but " + result.place + " is " + result.dtype +
+                     ": they become one tensor, which has one dtype");
+    if (part.shape.size() != result.shape.size() ||
         !std::equal(part.shape.begin() + 1, part.shape.end(), result.shape.begin() + 1))
       fail(part, "does not fit under " + result.place);
     for (Run& run : list_of(part)) append(list, std::move(run));

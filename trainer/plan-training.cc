@@ -138,6 +138,23 @@ int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
   return find_vocabulary(config).vocab_size;
 }
 
+// The trainer's default: one micro-batch for each data-parallel rank.
+void default_batch(TrainConfig& config, const Cluster& cluster) {
+  if (config.micro_batch_size < 1) throw UsageError("--micro-batch-size is missing");
+  if (config.global_batch_size || config.max_global_batch_size) return;
+  const int64_t model = config.tensor_model_parallel_size * config.pipeline_model_parallel_size;
+  config.global_batch_size = config.micro_batch_size *
+                             std::max<int64_t>(cluster.world_size / model, 1) *
+                             config.gradient_accumulation_steps.value_or(1);
+}
+
+// The card of the plan. Where no precision is given, bf16 will be chosen, so FP8 is possible.
+std::optional<CardChoice> card_for(const PlanOptions& o) {
+  TrainConfig config = o.train;
+  if (!o.as_given && !config.fp16) config.bf16 = true;
+  return find_card(config);
+}
+
 int plan(PlanOptions& o, cli::Invocation& call) {
   if (!o.calibrate.empty()) return calibrate_here(o.train, o.calibrate, o.seconds, call.console);
   Given given;
@@ -151,19 +168,20 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   if (!config.deepspeed_config.empty())
     apply_deepspeed(config, given, read_text_file(config.deepspeed_config),
                     config.deepspeed_config);
-  std::optional<CardChoice> card = find_card(config);
+  std::optional<CardChoice> card = card_for(o);
   if (!card) {
     config.gpu = "h100-80gb";
-    card = find_card(config);
+    card = card_for(o);
     card->note = concat("no GPU here and no --gpu: planned for ", config.gpu);
   }
   if (!card->note.empty()) call.console.note(card->note);
   if (o.device_memory_gb) set_device_memory(card->card, *o.device_memory_gb);
+  const Cluster cluster = cluster_of(o);
+  if (o.as_given) default_batch(config, cluster);
   SearchTask task =
-      search_task(config, given, cluster_of(o), card->card, vocabulary_of(config, call.console));
+      search_task(config, given, cluster, card->card, vocabulary_of(config, call.console));
   task.top = o.top;
   task.as_given = o.as_given;
-  if (o.as_given && config.micro_batch_size < 1) throw UsageError("--micro-batch-size is missing");
   const SearchResult result = search_layouts(task);
   const ReportContext context{
       .task = task, .words = trainer_words(config, given), .has_length = has_length};

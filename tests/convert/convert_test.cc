@@ -518,6 +518,10 @@ TEST(TensorSources, PartsAndWholes) {
             (std::vector<float>{0, 0, 1, 1, 2, 3}));
   EXPECT_THAT(error_of([&] { slice_rows(m, 69, 2); }), HasSubstr("do not exist"));
   EXPECT_THAT(error_of([&] { join_rows({m, counting(1, 2)}); }), HasSubstr("does not fit under"));
+  EXPECT_THAT(error_of([&] {
+                join_rows({convert_dtype(slice_rows(m, 0, 1), "BF16"), slice_rows(m, 1, 69)});
+              }),
+              HasSubstr("is F32, but "));
   EXPECT_THAT(error_of([&] { convert_dtype(zeros("I64", {2}), "F32"); }),
               HasSubstr("not converted"));
 }

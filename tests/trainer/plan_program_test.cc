@@ -131,6 +131,31 @@ TEST_F(PlanProgramTest, JsonSaysTheSame) {
   EXPECT_EQ(sizeless.status, 2);
   EXPECT_THAT(sizeless.err, HasSubstr("--micro-batch-size is missing"));
 
+  // Without a batch size, the trainer's default: a micro-batch for each data-parallel rank.
+  const Words small = {"--num-layers",
+                       "2",
+                       "--hidden-size",
+                       "64",
+                       "--num-attention-heads",
+                       "2",
+                       "--seq-length",
+                       "64",
+                       "--vocab-size",
+                       "500",
+                       "--world-size",
+                       "4",
+                       "--tensor-model-parallel-size",
+                       "2",
+                       "--micro-batch-size",
+                       "3",
+                       "--gpu",
+                       "h200",
+                       "--as-given",
+                       "--json"};
+  const Ended usual = plan(small);
+  ASSERT_EQ(usual.status, 0) << usual.err;
+  EXPECT_EQ(nlohmann::json::parse(usual.out)["best"][0]["global_batch_size"], 6);
+
   // And what it said of FP8, where the card has it.
   const nlohmann::json& fp8 = json["first_in_fp8"];
   const Ended eight = plan(given + Words{"--as-given", "--json", "--fp8-format", "hybrid"});
@@ -180,11 +205,51 @@ TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
   EXPECT_EQ(error({"--max-global-batch-size", "4"}, {{"DEVICE_MEMORY_GB", "much"}}),
             "plan-training: DEVICE_MEMORY_GB=much in the environment: expected a number from 1 to "
             "1e+05\n");
+  EXPECT_EQ(
+      error({"--global-batch-size", "16", "--world-size", "8", "--micro-batch-size", "3"}),
+      "plan-training: no layout: --global-batch-size 16 cannot be divided among 8 devices with "
+      "--micro-batch-size 3\n");
+  EXPECT_EQ(error({"--max-global-batch-size", "4", "--world-size", "4096"}),
+            "plan-training: no layout: --max-global-batch-size 4 cannot be divided among 4,096 "
+            "devices\n");
+  EXPECT_EQ(error({"--global-batch-size", "16", "--micro-batch-size", "1", "--as-given",
+                   "--fp8-format", "hybrid"}),
+            "plan-training: --fp8-format hybrid needs --bf16 or --fp16 on a GPU\n");
   EXPECT_THAT(error({"--max-global-batch-size", "4", "--task-type", "llmacc.megatron.BERT"}),
               HasSubstr("llmacc.megatron.GPT"));
 #ifndef GRISTMILL_CUDA
   EXPECT_THAT(error({"--calibrate", "c.json"}), HasSubstr("--calibrate needs a GPU"));
 #endif
+}
+
+TEST_F(PlanProgramTest, Bf16IsChosenForFp8Too) {
+  const Words words = {"--num-layers",
+                       "4",
+                       "--hidden-size",
+                       "512",
+                       "--num-attention-heads",
+                       "8",
+                       "--seq-length",
+                       "512",
+                       "--vocab-size",
+                       "50304",
+                       "--gpu",
+                       "h200",
+                       "--global-batch-size",
+                       "16",
+                       "--fp8-format",
+                       "hybrid",
+                       "--top",
+                       "1",
+                       "--json"};
+  const Ended chosen = plan(words);
+  ASSERT_EQ(chosen.status, 0) << chosen.err;
+  const nlohmann::json best = nlohmann::json::parse(chosen.out)["best"][0];
+  EXPECT_THAT(best["flags"].get<Words>(), testing::Contains("--bf16"));
+  const Ended said = plan(words + Words{"--bf16"});
+  EXPECT_EQ(nlohmann::json::parse(said.out)["best"][0]["step_seconds"], best["step_seconds"]);
+  const Ended old = plan(words + Words{"--gpu", "a100-80gb"});
+  EXPECT_EQ(old.status, 2) << "the card has no FP8";
 }
 
 Words without_batch(const Words& base) {

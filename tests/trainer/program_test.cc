@@ -247,6 +247,8 @@ void TrainerTest::dry_run_and_checkpoint(const std::vector<std::string>& flags) 
   EXPECT_THAT(ended.out, HasSubstr("parameters  "));
   EXPECT_THAT(ended.out, ContainsRegex("memory      .* planned"));
   EXPECT_THAT(ended.out, ContainsRegex("run         12 steps, about "));
+  EXPECT_THAT(ended.out, ContainsRegex("rates       of this processor: a product at [0-9.e-]+ "
+                                       "TFLOP/s and a copy at [0-9.e-]+ TB/s, measured now\n"));
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/s"));
 
   // Its prediction of a checkpoint is what a run writes, except for the files' headers.

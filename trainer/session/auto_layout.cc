@@ -127,7 +127,9 @@ void say(const Choice& choice, const SearchResult& result, const std::vector<std
 }  // namespace
 
 std::string basis_of(const Card& card) {
-  if (card.multiprocessors == 0) return "of a processor: not measured";
+  if (card.multiprocessors == 0)
+    return card.measured ? concat("of this processor: ", card.source)
+                         : "of a processor: not measured";
   return concat(card.product, ": ", card.source, card.measured ? "" : "; not measured",
                 card.measured && !card.measured_transfers ? "; collectives not measured" : "");
 }

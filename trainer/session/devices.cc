@@ -66,12 +66,13 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
 #endif
 }
 
-/// `objection`: why the GPU does not support it.
-void check_fp8(const TrainConfig& config, const std::string& objection) {
+/// `objection`: why the GPU does not support it. `chooses`: a layout will be chosen, and bf16 with
+/// it where no precision is given.
+void check_fp8(const TrainConfig& config, const std::string& objection, bool chooses) {
   if (config.fp8_format.empty()) return;
   const std::string flag = cli::concat("--fp8-format ", config.fp8_format);
   if (!objection.empty()) throw cli::UsageError(cli::concat(flag, ": ", objection));
-  if (!config.bf16 && !config.fp16)
+  if (!config.bf16 && !config.fp16 && !chooses)
     throw cli::UsageError(cli::concat(flag, " needs --bf16 or --fp16 on a GPU"));
 }
 
@@ -109,7 +110,8 @@ const ops::Gpu* planned_gpu(const TrainConfig& config) {
   const ops::GpuCode any{.capability = ops::kOldestCapability};
   if (const std::string refusal = ops::gpu_refusal(gpu->capability, {&any, 1}); !refusal.empty())
     throw cli::UsageError(cli::concat("--gpu ", config.gpu, ": ", gpu->product, ": ", refusal));
-  check_fp8(config, ops::fp8_refusal(gpu->capability));
+  check_fp8(config, ops::fp8_refusal(gpu->capability),
+            config.auto_layout || config.max_global_batch_size.has_value());
   return gpu;
 }
 
@@ -142,7 +144,7 @@ std::string gpu_product(const TrainConfig& config) {
 
 std::unique_ptr<ops::Ops> open_device(const TrainConfig& config, const DeviceShare& share) {
   if (std::unique_ptr<ops::Ops> gpu = open_gpu(config, share)) {
-    check_fp8(config, gpu->fp8_objection());
+    check_fp8(config, gpu->fp8_objection(), false);
     return gpu;
   }
   if (config.fp16 || config.bf16) {

@@ -396,6 +396,22 @@ void Search::verify_best(SearchResult& result) {
   }
 }
 
+// Why there is no layout at all to examine: by the flags that were given.
+std::string nothing_fits(const SearchTask& task, const Fixed& fixed) {
+  std::vector<std::string> given;
+  const auto add = [&](bool is_fixed, std::string_view flag, int64_t value) {
+    if (is_fixed) given.push_back(cli::concat("--", flag, " ", value));
+  };
+  const TrainConfig& config = task.config;
+  add(fixed.micro_batch_size, "micro-batch-size", config.micro_batch_size);
+  add(fixed.tensor, "tensor-model-parallel-size", config.tensor_model_parallel_size);
+  add(fixed.pipeline, "pipeline-model-parallel-size", config.pipeline_model_parallel_size);
+  return cli::concat("no layout: --", task.exactly ? "" : "max-", "global-batch-size ",
+                     task.most_samples, " cannot be divided among ",
+                     cli::counted(task.cluster.world_size, "device"), given.empty() ? "" : " with ",
+                     cli::join(given, ", "));
+}
+
 SearchResult Search::run(bool all) {
   const auto begin = std::chrono::steady_clock::now();
   SearchResult result;
@@ -405,7 +421,7 @@ SearchResult Search::run(bool all) {
   int64_t taken = 0;
   for (const Core& core : order) taken += static_cast<int64_t>(core.layouts.size());
   if (order.empty()) {
-    std::string why = "no layout: --max-global-batch-size leaves no sample for each device";
+    std::string why = nothing_fits(task_, fixed_);
     int64_t most = 0;
     for (const auto& [words, count] : result.refusals)
       if (count > most) why = words, most = count;
