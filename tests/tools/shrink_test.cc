@@ -136,20 +136,27 @@ TEST_F(ShrinkTest, InsideTheLastPageOfADataset) {
 TEST_F(ShrinkTest, InsideTheLastPageOfATrainersInput) {
   const Ended first = run("w", train({"--train-iters", "2", "--save", "c"}));
   ASSERT_EQ(first.status, 0) << first.err;
-  // It ends at the first save, not after all of them have failed.
-  const std::vector<std::string> more = {"--train-iters",
-                                         "8",
-                                         "--save-interval",
-                                         "2",
-                                         "--save",
-                                         "c",
-                                         "--load",
-                                         "c",
-                                         "--override-opt_param-scheduler"};
+  const std::vector<std::string> more = {
+      "--train-iters", "4", "--save", "c", "--load", "c", "--override-opt_param-scheduler"};
   expect_refused(train(more), ".bin");
   SetUp();
   ASSERT_EQ(run("w", train({"--train-iters", "2", "--save", "c"})).status, 0);
   expect_refused(train(more), "model.safetensors");
+}
+
+// The run ends at the next save: what it has learned from zeros is not saved, and it does not go on
+// to learn more of them.
+TEST_F(ShrinkTest, InsideTheLastPageOfADatasetInTraining) {
+  const pid_t pid = start("w", train({"--train-iters", "100000", "--save-interval", "20", "--save",
+                                      "c", "--keep-last", "1", "--log-interval", "100000"}));
+  const std::string bin = folder_ + "/w/d_text_document.bin";
+  const std::string tracker = folder_ + "/w/c/latest_checkpointed_iteration.txt";
+  for (int i = 0; i < 20'000 && !std::filesystem::exists(tracker); ++i) usleep(1000);
+  std::filesystem::resize_file(bin, std::filesystem::file_size(bin) - 1);
+  const Ended ended = wait(pid);
+  EXPECT_EQ(ended.status, 1);
+  EXPECT_THAT(ended.err, MatchesRegex("([^\n]*not written; training continues[^\n]*\n)?"
+                                      "trainer: [^\n]*\\.bin: the file was cut short [^\n]*\n"));
 }
 
 TEST_F(ShrinkTest, InsideTheLastPageOfAModel) {

@@ -68,6 +68,15 @@ template <int kWidth>
       << 16);
 }
 
+/// `count` numbers from `from` on, fewer than kWidth, and zeros.
+template <int kWidth, class T>
+[[gnu::always_inline]] inline void load_part(typename Vector<kWidth>::type& out, const T* from,
+                                             int64_t count) noexcept {
+  float numbers[kWidth] = {};
+  for (int64_t i = 0; i < count; ++i) numbers[i] = widened(from[i]);
+  load<kWidth>(out, numbers);
+}
+
 template <int kWidth>
 [[gnu::always_inline]] inline void store(const Step& t, float* c,
                                          const typename Vector<kWidth>::type& sum) noexcept {
@@ -127,12 +136,23 @@ template <int kWidth, int kRows, class T>
         sum[r][j] += *reinterpret_cast<const V*>(p.a.data + r * p.a.row + k) * y;
     }
   }
+  // The rest, with zeros up to a whole vector: one order of adding for every type of b, whatever
+  // the compiler makes of a loop over single numbers.
+  if (k < p.k) {
+    V x[kRows], y[kColumns];
+#pragma GCC unroll 4
+    for (int r = 0; r < kRows; ++r) load_part<kWidth>(x[r], p.a.data + r * p.a.row + k, p.k - k);
+#pragma GCC unroll 4
+    for (int j = 0; j < kColumns; ++j) {
+      load_part<kWidth>(y[j], b[j] + k, p.k - k);
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r) sum[r][j] += x[r] * y[j];
+    }
+  }
   for (int r = 0; r < kRows; ++r)
     for (int j = 0; j < kColumns && first_column + j < p.n; ++j) {
       float total = 0;
       for (int lane = 0; lane < kWidth; ++lane) total += sum[r][j][lane];
-      for (int64_t rest = k; rest < p.k; ++rest)
-        total += p.a.data[r * p.a.row + rest] * widened(b[j][rest]);
       float& c = p.c[r * p.c_row + first_column + j];
       c = p.alpha * total + (p.add ? c : 0.0f);
     }

@@ -91,13 +91,14 @@ TEST(Gemm, EveryShapeOrderAndLevel) {
       }
 }
 
-// bf16 on the right is widened without a rounding, and summed in the same order. Where up to three
-// rows are not whole vectors, the last bit of their rest depends on what the compiler fused.
+// bf16 on the right is widened without a rounding, and summed in the same order, also where up to
+// three rows are no whole vectors.
 TEST(Gemm, Bf16GivesTheBitsOfItsNumbersInFp32) {
   std::mt19937 random(9);
-  const int64_t sizes[][3] = {{1, 1, 16},   {1, 7, 64},    {2, 100, 32},
-                              {3, 10, 304}, {4, 33, 70},   {13, 33, 257},
-                              {40, 70, 19}, {12, 64, 256}, {1, 513, 1600}};
+  const int64_t sizes[][3] = {{1, 1, 16},     {1, 7, 64},    {2, 100, 32}, {3, 10, 304},
+                              {4, 33, 70},    {13, 33, 257}, {40, 70, 19}, {12, 64, 256},
+                              {1, 513, 1600}, {1, 33, 70},   {2, 65, 257}, {3, 130, 1603},
+                              {1, 40, 1},     {2, 9, 15},    {3, 6, 17}};
   for (const GemmLevel level : levels())
     for (const auto& [m, n, k] : sizes)
       for (const bool by_columns : {false, true}) {
