@@ -371,6 +371,8 @@ void Derivation::recompute() {
 void Derivation::data() {
   TrainConfig::Derived& d = derived();
   const bool own_paths = own_paths_given(config);
+  if (!config.schedule_svg.empty() && !config.dry_run)
+    throw UsageError("--schedule-svg needs --dry-run");
   if (own_paths && (one_path_given(config) || !config.split.empty())) {
     throw UsageError("--train-data-path and its like exclude --data-path and --split");
   }
