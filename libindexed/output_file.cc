@@ -60,10 +60,15 @@ int take_slot(const std::string& path) {
   fail(path + ": more than 4096 unfinished outputs at once", EMFILE);
 }
 
-// Whether this process has a temporary file of that name already.
+// Whether this process writes that temporary file already, under this name or another.
 bool has_slot(const std::string& path) {
-  return std::ranges::any_of(
-      slots, [&](const Slot& slot) { return slot.state.load() == 2 && slot.path == path; });
+  struct stat wanted {};
+  if (::stat(path.c_str(), &wanted) != 0) return false;
+  return std::ranges::any_of(slots, [&](const Slot& slot) {
+    struct stat info {};
+    return slot.state.load() == 2 && ::stat(slot.path, &info) == 0 &&
+           info.st_dev == wanted.st_dev && info.st_ino == wanted.st_ino;
+  });
 }
 
 void give_slot(int slot) noexcept {

@@ -168,6 +168,7 @@ int main(int argc, char** argv) {
                                 .summary = "shows runs and datasets as one HTML page",
                                 .operands = "RUN|DATASET...",
                                 .at_signal = indexed::remove_temporaries,
-                                .at_fault = indexed::describe_fault};
+                                .at_fault = indexed::describe_fault,
+                                .at_end = indexed::check_mapped_files};
   return cli::run(program, flags(), argc, argv, make_report);
 }

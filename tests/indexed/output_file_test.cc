@@ -4,6 +4,7 @@
 #include "libindexed/output_file.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <signal.h>
 #include <sys/resource.h>
@@ -64,6 +65,20 @@ TEST(OutputFile, Refusals) {
   write_whole(folder / "x", "other");
   EXPECT_THROW(first.commit(), std::system_error);
   EXPECT_EQ(read_whole(folder / "x"), "other");
+}
+
+TEST(OutputFile, TwoOfOneNameAreNamed) {
+  const ScratchFolder folder;
+  const OutputFile first(folder / "both");
+  for (const char* name : {"both", "./both"}) {
+    try {
+      const OutputFile second(folder / name);
+      ADD_FAILURE() << name;
+    } catch (const std::system_error& error) {
+      EXPECT_THAT(error.what(),
+                  ::testing::HasSubstr("both: two outputs of this command have this name"));
+    }
+  }
 }
 
 TEST(OutputFile, FollowsLinks) {
