@@ -4,8 +4,8 @@
 // span (mmap refuses it). If another process cuts the file short while it is mapped, reading past
 // the new end is SIGBUS, as is reading a bad sector: describe_fault() finds the file and the place,
 // from a table of all mappings that a signal handler can read. Inside the new last page there is no
-// signal: the bytes after the end read as zeros. check_mapped_files() finds that; every output calls
-// it before it gets its name (output_file.h).
+// signal: the bytes after the end read as zeros. check_mapped_files() finds that; every output
+// calls it before it gets its name (output_file.h).
 #pragma once
 
 #include <cstddef>

@@ -198,23 +198,6 @@ TEST(Derive, RefusesWhatCannotBeHonoured) {
     return error_of(config);
   };
   EXPECT_EQ(with([](TrainConfig& c) { c.num_layers.reset(); }), "--num-layers is missing");
-  EXPECT_EQ(with([](TrainConfig& c) { c.micro_batch_size = 0; }), "--micro-batch-size is missing");
-  EXPECT_EQ(with([](TrainConfig& c) { c.train_iters.reset(); }),
-            "--train-iters (or --train-samples, or --train-tokens) is missing");
-  EXPECT_EQ(with([](TrainConfig& c) {
-              c.seq_length = 0;
-              c.lr.reset();
-            }),
-            "--seq-length and --lr are missing");
-  EXPECT_EQ(error_of({}),
-            "--num-layers, --hidden-size, --num-attention-heads, --seq-length, --micro-batch-size, "
-            "--train-iters (or --train-samples, or --train-tokens), --lr and --data-path are "
-            "missing");
-  EXPECT_EQ(with([](TrainConfig& c) {
-              c.lr.reset();
-              c.skip_train = true;
-            }),
-            "");
   EXPECT_EQ(with([](TrainConfig& c) { c.num_attention_heads = 5; }),
             "--num-attention-heads 5 does not divide --hidden-size 64");
   EXPECT_EQ(with([](TrainConfig& c) { c.num_query_groups = 3; }),

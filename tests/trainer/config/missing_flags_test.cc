@@ -1,0 +1,68 @@
+// The flags without which nothing can begin: all that are missing are in one message.
+//
+// SPDX-License-Identifier: MIT
+#include <gtest/gtest.h>
+
+#include "tools/cli/flags.h"
+#include "trainer/config/flags.h"
+
+namespace trainer {
+namespace {
+
+std::string error_of(TrainConfig config) {
+  try {
+    derive_and_check(config, {}, 1);
+    return "";
+  } catch (const cli::UsageError& error) {
+    return error.what();
+  }
+}
+
+/// What is said of a whole configuration after `change`.
+template <class Change>
+std::string without(Change change) {
+  TrainConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 64;
+  config.num_attention_heads = 4;
+  config.seq_length = 32;
+  config.micro_batch_size = 2;
+  config.train_iters = 10;
+  config.lr = 1e-3;
+  config.data_path = {"d"};
+  change(config);
+  return error_of(config);
+}
+
+TEST(MissingFlags, AreAllInOneMessage) {
+  EXPECT_EQ(without([](TrainConfig&) {}), "");
+  EXPECT_EQ(without([](TrainConfig& c) { c.micro_batch_size = 0; }),
+            "--micro-batch-size is missing");
+  EXPECT_EQ(without([](TrainConfig& c) { c.train_iters.reset(); }),
+            "--train-iters (or --train-samples, or --train-tokens) is missing");
+  EXPECT_EQ(without([](TrainConfig& c) {
+              c.seq_length = 0;
+              c.lr.reset();
+            }),
+            "--seq-length and --lr are missing");
+  EXPECT_EQ(error_of({}),
+            "--num-layers, --hidden-size, --num-attention-heads, --seq-length, --micro-batch-size, "
+            "--train-iters (or --train-samples, or --train-tokens), --lr and --data-path are "
+            "missing");
+}
+
+TEST(MissingFlags, AreThoseThatTheRunNeeds) {
+  const auto no_lr = [](TrainConfig& c) {
+    c.lr.reset();
+    c.skip_train = true;
+  };
+  EXPECT_EQ(without(no_lr), "");
+  const auto no_data = [](TrainConfig& c) {
+    c.data_path.clear();
+    c.dry_run = true;
+  };
+  EXPECT_EQ(without(no_data), "");
+}
+
+}  // namespace
+}  // namespace trainer
