@@ -128,6 +128,12 @@ TEST(LineChart, SaysInWordsWhatItShows) {
                          HasSubstr("data-values=\"52,5,3 221,10,1 390,15,2\"")));
 }
 
+TEST(LineChart, DrawsNothingThatOverflows) {
+  const std::string svg = draw::line_chart(
+      {.title = "t", .series = {{"s", {{1, 2, 3, 4}, {1e308, -1e308, 1e149, -1e149}}, 0}}});
+  EXPECT_THAT(svg, AllOf(Not(HasSubstr("nan")), Not(HasSubstr("inf")), HasSubstr("-1e+149")));
+}
+
 TEST(LineChart, BreaksAtGapsAndShowsLonelyPoints) {
   const auto path = [](const draw::Points& points) {
     const std::string svg = draw::line_chart({.title = "t", .series = {{"s", points, 0}}});
