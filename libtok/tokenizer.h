@@ -62,6 +62,7 @@ struct Scratch {
   std::string normalized_before;
   std::string prefixed;
   std::string unmarked;
+  std::string marked;
   TokenBuffer counted;
   TextLengths lengths;
   const void* owner = nullptr;  ///< the Tokenizer whose pieces the cache holds
@@ -179,6 +180,7 @@ class Tokenizer {
   std::string normalized_content(const AddedToken& token, Scratch& scratch) const;
   bool strip_leading(std::string& text, int32_t id) const;
   void check_templates() const;
+  void set_blanks();
 
   TokenizerSource source_;  ///< without the vocabulary, once that is indexed
   std::string identity_;
@@ -186,6 +188,8 @@ class Tokenizer {
   ExactCut cut_;
   HotTable hot_;
   SimdLevel level_;
+  /// No piece is a blank, which then is the bytes of the U+2581 that it stands for.
+  bool marks_blanks_ = false;
   AddedTokenFinder raw_finder_;
   AddedTokenFinder normalized_finder_;
   std::unordered_map<int32_t, size_t> added_by_id_;
