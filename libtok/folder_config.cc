@@ -229,7 +229,8 @@ void FolderConfig::set_roles() {
                     shown_value(more) + ": expected a list of tokens");
     }
     for (const auto& [key, value] : more.items()) {
-      roles_.emplace_back("extra", read_token(value, true, place, "extra_special_tokens"));
+      roles_.emplace_back("extra_special_tokens",
+                          read_token(value, true, place, "extra_special_tokens"));
     }
   }
 }

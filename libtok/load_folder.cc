@@ -174,6 +174,16 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
                         config.class_name() + " of transformers 5 drops " + dropped;
 }
 
+/// Refuses flags of a listed token that the file has as another kind of token.
+void check_same_flags(const AddedToken& listed, const TokenizerSource& source, const char* place) {
+  const auto same = [&](const AddedToken& token) { return token.content == listed.content; };
+  const auto found = std::find_if(source.added_tokens.begin(), source.added_tokens.end(), same);
+  const bool plain = !listed.lstrip && !listed.rstrip && !listed.single_word;
+  if (found != source.added_tokens.end() && found->special == listed.special && plain) return;
+  refuse_config(kConfigFile, ordered_json(listed.content).dump(),
+                std::string("its flags are not those of ") + place + ", which is not supported");
+}
+
 /// Applies the folder's configuration (added tokens, roles, template) to a complete source.
 /// `place`: the file that the source was read from.
 TokenizerSource with_configuration(const FolderConfig& config, const char* place,
@@ -191,7 +201,10 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
   for (const AddedToken& token : source.added_tokens) limit = std::max(limit, token.id + 1);
   for (auto& [id, token] : config.listed_tokens()) {
     const int32_t here = id_of(token.content);
-    if (here == id) continue;
+    if (here == id) {
+      check_same_flags(token, source, place);
+      continue;
+    }
     if (here != kNoId || id != limit) {
       refuse_config(kConfigFile, ordered_json(token.content).dump(),
                     "its id is " + std::to_string(id) + ", which " + place + " contradicts");
@@ -203,12 +216,11 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
        {std::pair("bos_token", &source.bos_id), std::pair("eos_token", &source.eos_id),
         std::pair("pad_token", &source.pad_id)}) {
     const AddedToken* token = config.role(role);
-    if (token == nullptr) continue;
-    *to = id_of(token->content);
-    if (*to == kNoId) {
-      refuse_config(kConfigFile, role,
-                    ordered_json(token->content).dump() + ": no token of " + place);
-    }
+    if (token != nullptr) *to = id_of(token->content);
+  }
+  for (const auto& [role, token] : config.roles()) {
+    if (id_of(token.content) != kNoId) continue;
+    refuse_config(kConfigFile, role, ordered_json(token.content).dump() + ": no token of " + place);
   }
   const auto ids = [](bool wanted, int32_t id) {
     return wanted && id != kNoId ? std::vector<int32_t>{id} : std::vector<int32_t>{};

@@ -8,6 +8,7 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <unordered_set>
 
 #include "libtok/load_sentencepiece.h"
@@ -311,8 +312,26 @@ LeadingBlank leading_blank(const SentencePieceRules& rules) {
 }  // namespace
 
 bool is_sentencepiece(std::string_view bytes) noexcept {
-  // The file begins with its first piece as a field, that message with its text.
-  return bytes.size() > 3 && bytes[0] == '\n' && bytes[2] == '\n';
+  // The file begins with its first piece as a field, that message with its text; the piece's score
+  // or type follows, or nothing. A JSON text may begin with the same line ends.
+  constexpr char kText = '\n', kScore = 0x15, kType = 0x18;
+  const auto take_text_field = [](std::string_view& rest) -> std::optional<std::string_view> {
+    if (!rest.starts_with(kText)) return std::nullopt;
+    size_t size = 0, at = 1;
+    for (int shift = 0; shift < 32 && at < rest.size(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(rest[at++]);
+      size |= size_t{byte & 127u} << shift;
+      if (byte >= 128) continue;
+      if (size == 0 || size > rest.size() - at) return std::nullopt;
+      const std::string_view value = rest.substr(at, size);
+      rest.remove_prefix(at + size);
+      return value;
+    }
+    return std::nullopt;
+  };
+  std::optional<std::string_view> piece = take_text_field(bytes);
+  return piece && take_text_field(*piece) &&
+         (piece->empty() || piece->front() == kScore || piece->front() == kType);
 }
 
 SentencePieceModel read_sentencepiece_model(std::string_view bytes) {

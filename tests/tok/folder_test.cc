@@ -214,6 +214,27 @@ TEST(FolderRefusalTest, NamesWhatItDoesNotMakeOfASentencePieceModel) {
             "supported for the class PreTrainedTokenizerFast");
 }
 
+TEST(FolderRefusalTest, NamesWhatTekkenJsonDoesNotHave) {
+  Files files = {{"tekken.json", read_golden("sentencepiece/tekken.json")}};
+  const auto with = [&](const char* config) {
+    files["tokenizer_config.json"] = config;
+    return refusal(files);
+  };
+  EXPECT_EQ(with(R"({"eos_token": "</s>", "added_tokens_decoder":
+                     {"1": {"content": "<s>", "special": true}}})"),
+            "");
+  EXPECT_EQ(with(R"({"mask_token": "<mask>"})"),
+            "tokenizer_config.json: mask_token: \"<mask>\": no token of tekken.json");
+  EXPECT_EQ(with(R"({"additional_special_tokens": ["<|user|>"]})"),
+            "tokenizer_config.json: extra_special_tokens: \"<|user|>\": no token of tekken.json");
+  EXPECT_EQ(with(R"({"added_tokens_decoder":
+                     {"1": {"content": "<s>", "special": true, "rstrip": true}}})"),
+            "tokenizer_config.json: \"<s>\": its flags are not those of tekken.json, which is not "
+            "supported");
+  EXPECT_THAT(with(R"({"added_tokens_decoder": {"1": {"content": "<s>"}}})"),
+              HasSubstr("its flags are not those of tekken.json"));
+}
+
 TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   const Files good = files_of("opt_saved");
   EXPECT_EQ(refusal(good), "");

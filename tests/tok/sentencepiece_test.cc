@@ -162,6 +162,22 @@ std::string byte_pieces() {
 const std::string kBpe = field(2, number_field(3, 2));
 const std::string kUnk = piece("<unk>", 2);
 
+TEST(SentencePieceModel, IsToldFromJsonWhateverItBeginsWith) {
+  for (const char* name : {"llama.model", "gemma.model", "nfkc.model"}) {
+    EXPECT_TRUE(tok::is_sentencepiece(read_golden(std::string("sentencepiece/") + name))) << name;
+  }
+  EXPECT_TRUE(tok::is_sentencepiece(kUnk + kBpe));
+  EXPECT_TRUE(tok::is_sentencepiece(piece(std::string(100, 'a'), 1)));
+  EXPECT_TRUE(tok::is_sentencepiece(field(1, field(1, "a"))));
+  const std::string json = golden_cases().dump(1);
+  for (const char* before : {"", "\n", "\n\n", "\n\n\n", "\n \n", "\n{\n"}) {
+    EXPECT_FALSE(tok::is_sentencepiece(before + json));
+  }
+  EXPECT_FALSE(tok::is_sentencepiece(""));
+  EXPECT_FALSE(tok::is_sentencepiece("\n"));
+  EXPECT_FALSE(tok::is_sentencepiece(std::string("\n\0\n\0", 4)));
+}
+
 TEST(SentencePieceModel, AnotherTypeIsNamed) {
   EXPECT_THAT(complaint_of(kUnk + piece("a", 1)), HasSubstr("model_type: UNIGRAM: only BPE"));
   EXPECT_THAT(complaint_of(kUnk + field(2, number_field(3, 4))), HasSubstr("model_type: CHAR"));

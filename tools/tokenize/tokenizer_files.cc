@@ -107,7 +107,9 @@ tok::Tokenizer parsed(const std::string& path, Make make) {
 /// What is known about a tokenizer besides itself.
 struct Files {
   std::string description;
-  fs::path folder;  ///< the folder of its configuration; empty for files read alone
+  bool bare_list = false;  ///< a list of tokens for TikTokenizer, which does not say its sizes
+  bool tiktoken = false;   ///< a .tiktoken file
+  fs::path folder;         ///< the folder of its configuration; empty for files read alone
 };
 
 tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoParts& do_parts) {
@@ -165,7 +167,9 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
 tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
   tok::RankListOptions list;
   list.family = options.tiktoken_pattern == "v1" ? tok::Family::nemotron : tok::Family::tekken;
-  list.num_special_tokens = options.tiktoken_num_special_tokens;
+  if (options.tiktoken_num_special_tokens) {
+    list.num_special_tokens = *options.tiktoken_num_special_tokens;
+  }
   if (options.vocab_size) list.vocab_size = *options.vocab_size;
   if (!options.tiktoken_special_tokens.empty()) {
     list.special_tokens = options.tiktoken_special_tokens;
@@ -174,8 +178,9 @@ tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
 }
 
 tok::Tokenizer from_rank_list(const TokenizerOptions& options, const std::string& path,
-                              const std::string& text, const tok::DoParts& do_parts) {
-  if (text.starts_with('[') && options.tiktoken_pattern.empty()) {
+                              const std::string& text, Files& files, const tok::DoParts& do_parts) {
+  files.bare_list = text[text.find_first_not_of(" \t\r\n")] == '[';
+  if (files.bare_list && options.tiktoken_pattern.empty()) {
     throw cli::UsageError(cli::concat("--tokenizer-model ", path,
                                       ": a list of tokens needs --tiktoken-pattern v1 or v2"));
   }
@@ -210,8 +215,10 @@ tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& pat
   if (has(kSentencePieceTypes, options.type) || path.ends_with(".model")) {
     throw tok::ParseError(cli::concat(path, ": not a SentencePiece model"));
   }
-  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, do_parts);
-  if (!text.starts_with('{') && !text.starts_with('[')) {  // base64 lines
+  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, files, do_parts);
+  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  if (begin == text.size() || (text[begin] != '{' && text[begin] != '[')) {  // base64 lines
+    files.tiktoken = true;
     return parsed(path, [&] {
       return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), do_parts);
     });
@@ -259,6 +266,29 @@ std::string eod_note(const tok::Tokenizer& tokenizer, std::optional<int32_t> eod
   return cli::concat("documents end with ", cli::quote(tokenizer.token_bytes(*eod)), " (", *eod,
                      "), but eos_token of ", files.folder.string(), " is ", cli::quote(*eos), " (",
                      *id, "), at which a model exported with it stops");
+}
+
+/// --tiktoken-num-special-tokens of Megatron's command lines, whatever the tokenizer.
+constexpr int64_t kMegatronSpecialTokens = 1000;
+
+/// Refuses flags that ask something of another kind of file than was read.
+void refuse_idle_flags(const TokenizerOptions& options, const Files& files, int64_t vocab_size,
+                       int64_t base_vocab_size) {
+  const auto refuse = [&](bool given, const char* flag, const char* wants) {
+    if (!given) return;
+    throw cli::UsageError(cli::concat("--", flag, ": ", files.description, " is no ", wants));
+  };
+  refuse(!options.encoding.empty() && !files.tiktoken, "tiktoken-encoding", ".tiktoken file");
+  if (files.bare_list) return;
+  constexpr const char* kList = "list of tokens for TikTokenizer";
+  refuse(!options.tiktoken_pattern.empty(), "tiktoken-pattern", kList);
+  const int64_t special = options.tiktoken_num_special_tokens.value_or(kMegatronSpecialTokens);
+  refuse(special != kMegatronSpecialTokens, "tiktoken-num-special-tokens", kList);
+  refuse(!options.tiktoken_special_tokens.empty(), "tiktoken-special-tokens", kList);
+  const int64_t asked = options.vocab_size.value_or(vocab_size);
+  if (asked == vocab_size || asked == base_vocab_size) return;
+  throw cli::UsageError(
+      cli::concat("--vocab-size ", asked, ": ", files.description, " has ", vocab_size, " tokens"));
 }
 
 bool has_templates(const std::string& type) {
@@ -318,7 +348,7 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .field = cli::choice(&T::tiktoken_pattern, {"", "v1", "v2"})},
        {.name = "tiktoken-num-special-tokens",
         .value = "N",
-        .help = "The same: ids below N are special tokens.",
+        .help = "The same: ids below N are special tokens; else 1000.",
         .field = cli::integer(&T::tiktoken_num_special_tokens, 3, 1 << 16)},
        {.name = "tiktoken-special-tokens",
         .value = "TOKEN",
@@ -359,7 +389,9 @@ cli::Group<TokenizerOptions> tokenizer_group() {
        {.name = "vocab-size",
         .value = "N",
         .help = "NullTokenizer: its number of tokens. TikTokenizer: how many of its list's tokens "
-                "count, special ones with them; else 131072. Others have their own.",
+                "count, special ones with them; else 131072. Others have their own, and no other "
+                "size is "
+                "taken.",
         .field = cli::integer(&T::vocab_size, 1, int64_t{1} << 31)},
        {.name = "null-tokenizer-eod-id",
         .value = "N",
@@ -395,6 +427,9 @@ void check_tokenizer_options(const TokenizerOptions& options) {
   }
   if (!options.model.empty() && !options.merge_file.empty()) {
     throw cli::UsageError("--tokenizer-model and --merge-file name two tokenizers");
+  }
+  if (options.null_eod_id) {
+    throw cli::UsageError("--null-tokenizer-eod-id needs --tokenizer-type NullTokenizer");
   }
   if (!options.special_tokens.empty() && options.merge_file.empty()) {
     throw cli::UsageError(
@@ -438,6 +473,8 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options, const tok::DoPar
   }
   Files files;
   loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, do_parts));
+  refuse_idle_flags(options, files, loaded.tokenizer_->vocab_size(),
+                    loaded.tokenizer_->base_vocab_size());
   const tok::TokenizerSource& source = loaded.tokenizer_->source();
   const bool parse = options.special_tokens_in_text == "auto"
                          ? parses_by_default(options.type) && !source.split_special_tokens

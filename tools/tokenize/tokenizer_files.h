@@ -31,7 +31,7 @@ struct TokenizerOptions {
   std::vector<std::string> special_tokens = {};
   bool keep_extra_whitespaces = false;
   std::string tiktoken_pattern = {};
-  int64_t tiktoken_num_special_tokens = 1000;
+  std::optional<int64_t> tiktoken_num_special_tokens = {};
   std::vector<std::string> tiktoken_special_tokens = {};
   bool include_special_tokens = true;
   std::optional<int64_t> null_eod_id = {};
