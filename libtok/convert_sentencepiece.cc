@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT
 #include <algorithm>
 #include <cstdio>
+#include <limits>
 #include <tuple>
 
 #include "libtok/load_sentencepiece.h"
@@ -110,6 +111,16 @@ void set_blanks(const ConversionOptions& options, TokenizerSource& source) {
 }
 
 }  // namespace
+
+bool scores_follow_ids(const SentencePieceModel& model) {
+  float last = std::numeric_limits<float>::infinity();
+  for (const Piece& piece : model.pieces) {
+    if (!piece.is(PieceType::normal)) continue;
+    if (piece.score > last) return false;
+    last = piece.score;
+  }
+  return true;
+}
 
 LoadingTokenizer convert_sentencepiece(const SentencePieceModel& model,
                                        const ConversionOptions& options) {

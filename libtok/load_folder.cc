@@ -39,6 +39,10 @@ LoadingTokenizer load_pair(const FolderFile& file, const FolderConfig& config,
   return loading;
 }
 
+std::string version_note(const std::string& what_5_does) {
+  return "tokenizer.model is read as by transformers 4.46; transformers 5 " + what_5_does;
+}
+
 /// tokenizer.model as the folder's class reads it.
 LoadingTokenizer load_model(const FolderFile& file, const FolderConfig& config) {
   if (config.class_name().empty()) {
@@ -55,10 +59,14 @@ LoadingTokenizer load_model(const FolderFile& file, const FolderConfig& config) 
     const SentencePieceModel model = read_sentencepiece_model(file.text);
     check_sentencepiece_bpe(model);
     const ordered_json& own = config.config();
-    return convert_sentencepiece(
+    LoadingTokenizer loading = convert_sentencepiece(
         model, {.kind = config.model_class()->kind,
                 .legacy = flag_of(own, "legacy", true, kConfigFile),
                 .add_prefix_space = flag_of(own, "add_prefix_space", true, kConfigFile)});
+    if (config.model_class()->kind == ModelConversion::llama && !scores_follow_ids(model)) {
+      loading.source.version_note = version_note("merges in the order of ids, not of scores");
+    }
+    return loading;
   } catch (const ParseError& error) {
     const std::string text = error.what();
     throw ParseError(text.starts_with(kConfigFile) ? text : std::string(kModelFile) + ": " + text);
@@ -67,10 +75,7 @@ LoadingTokenizer load_model(const FolderFile& file, const FolderConfig& config) 
 
 /// Where transformers 5 gives other ids for a tokenizer.model than 4.46, which is followed.
 void note_model_versions(const FolderConfig& config, TokenizerSource& source) {
-  const auto note = [&](const char* why) {
-    source.version_note =
-        "tokenizer.model is read as by transformers 4.46; transformers 5 " + std::string(why);
-  };
+  const auto note = [&](const char* why) { source.version_note = version_note(why); };
   if (config.model_class()->kind != ModelConversion::llama) return;
   const ordered_json& extra = member_of(config.map(), "additional_special_tokens");
   if (extra.is_array() && !extra.empty()) note("drops additional_special_tokens of the map");
@@ -219,7 +224,7 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
     if (token != nullptr) *to = id_of(token->content);
   }
   for (const auto& [role, token] : config.roles()) {
-    if (id_of(token.content) != kNoId) continue;
+    if (token.content.empty() || id_of(token.content) != kNoId) continue;
     refuse_config(kConfigFile, role, ordered_json(token.content).dump() + ": no token of " + place);
   }
   const auto ids = [](bool wanted, int32_t id) {

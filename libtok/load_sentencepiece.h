@@ -18,6 +18,7 @@ namespace tok {
 /// What a piece is for; the numbers are the format's.
 enum class PieceType : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
 
+/// One piece of a model; its id is its place among them.
 struct Piece {
   std::string_view text;
   float score = 0;
@@ -53,6 +54,7 @@ enum class ModelConversion : uint8_t {
   backend,  ///< TokenizersBackend of 5, for folders of the class PreTrainedTokenizerFast
 };
 
+/// What a folder's configuration says about the conversion.
 struct ConversionOptions {
   ModelConversion kind = ModelConversion::llama;
   bool legacy = true;            ///< llama: the blank before each segment, whatever it begins with
@@ -64,5 +66,9 @@ struct ConversionOptions {
 /// Errors: ParseError for what a conversion would follow and this library cannot.
 LoadingTokenizer convert_sentencepiece(const SentencePieceModel& model,
                                        const ConversionOptions& options);
+
+/// Whether the scores of the normal pieces descend with their ids, as trainers write them; if they
+/// do not, 4.46 and 5 rank merges differently.
+bool scores_follow_ids(const SentencePieceModel& model);
 
 }  // namespace tok

@@ -45,8 +45,7 @@ TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
 /// What transformers' LlamaTokenizer does not do as sentencepiece does is said.
 TEST(TokenizerFilesTest, ASentencePieceModelBecomesALlamaTokenizer) {
   const auto files_of = [](const char* name) {
-    return tokenizer_from_sentencepiece(
-        std::string(GOLDEN_DIR) + "/tok/sentencepiece/" + name, 64);
+    return tokenizer_from_sentencepiece(std::string(GOLDEN_DIR) + "/tok/sentencepiece/" + name, 64);
   };
   const TokenizerFiles llama = files_of("llama.model");
   EXPECT_EQ(llama.note, "");

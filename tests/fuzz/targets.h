@@ -65,8 +65,8 @@ std::string mutate_pickle(const std::string& input, uint64_t seed);
 /// A zip archive whose members are changed and packed again with true checksums; at times one with
 /// entries over one another, names that leave it, sizes of zip64.
 std::string mutate_zip(const std::string& input, uint64_t seed);
-/// A protocol buffer with fields taken out, doubled, exchanged, or changed, those of the messages in
-/// it too.
+/// A protocol buffer with fields taken out, doubled, exchanged, or changed, also those of the
+/// messages in it.
 std::string mutate_message(const std::string& input, uint64_t seed);
 /// A JSON text with members and values taken out, doubled, exchanged, or replaced.
 std::string mutate_json(const std::string& input, uint64_t seed);

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
-// targets.h: rows of Parquet and Arrow IPC files, in both forms. Arrow's own code has no counters of
-// libFuzzer; what is tested is what this project makes of the arrays that Arrow lets through.
+// targets.h: rows of Parquet and Arrow IPC files, in both forms. Arrow's own code has no counters
+// of libFuzzer; what is tested is what this project makes of the arrays that Arrow lets through.
 #include "tests/fuzz/targets.h"
 #include "tools/columns/column_file.h"
 #include "tools/columns/rows.h"

@@ -222,6 +222,26 @@ TEST(SentencePieceModel, EveryTruncationIsRefusedOrReads) {
   }
 }
 
+/// The ids are those of transformers 4.46.3 and 5.23.0.
+TEST(SentencePieceModel, AFolderMergesByScoreAsIn446OrByIdAsIn5) {
+  std::string model = kUnk + piece("<s>", 3) + piece("</s>", 3);
+  float score = -10;
+  for (const char* text : {"a", "b", "c", "\u2581"}) model += piece(text, 1, score--);
+  model += piece("ab", 1, -2) + piece("bc", 1, -1) + kBpe;
+  const auto folder = [&](const std::string& name) {
+    return tok::read_folder([=](std::string_view file) -> std::optional<std::string> {
+      if (file == "tokenizer.model") return model;
+      if (file != "tokenizer_config.json") return std::nullopt;
+      return json{{"tokenizer_class", name}, {"legacy", false}}.dump();
+    });
+  };
+  EXPECT_EQ(tok::Tokenizer(folder("LlamaTokenizer")).encode("abc"),
+            (std::vector<int32_t>{6, 3, 8}));
+  EXPECT_THAT(folder("LlamaTokenizer").version_note, HasSubstr("in the order of ids"));
+  EXPECT_EQ(tok::Tokenizer(folder("PreTrainedTokenizerFast")).encode("abc"),
+            (std::vector<int32_t>{7, 5}));
+}
+
 TEST(SentencePieceModel, MegatronsTokensGetTheNextIds) {
   const std::string model = read_golden("sentencepiece/llama.model");
   const tok::Tokenizer tokenizer =

@@ -347,8 +347,12 @@ class NeoxReader {
   void set(const std::string& key, std::string_view flag, const json& value) {
     if (given_.contains(flag)) return;
     const cli::Row* row = cli::find_row(rows_, flag);
+    const cli::Values values = values_of(value);
+    if (row->arity != cli::Arity::many && values.size() != 1) {
+      refuse(key, value, "expected one value");
+    }
     try {
-      row->set(values_of(value));
+      row->set(values);
     } catch (const UsageError& error) {
       refuse(key, value, error.what());
     }

@@ -55,6 +55,17 @@ TEST(Neox, WholeNumbersAreExact) {
   EXPECT_THAT(read({kModel, "seed: -99999999999999999999\n"}).error, HasSubstr("seed"));
 }
 
+TEST(Neox, AListWhereOneValueIsExpectedIsRefused) {
+  for (const char* list : {"[]", "[512]", "[512, 1024]"}) {
+    const std::string text = std::string("hidden_size: ") + list + "\n";
+    std::string model = kModel;
+    model.erase(model.find("\"hidden_size\": 512,"), 19);
+    const std::string error = read({model, text}).error;
+    EXPECT_EQ(error.empty(), std::string_view(list) == "[512]") << error;
+    if (!error.empty()) EXPECT_THAT(error, HasSubstr("expected one value"));
+  }
+}
+
 // A few lines that stand for 10^9 values, or for values without end, are refused by their line.
 TEST(Neox, AliasesAreBounded) {
   std::string bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";
