@@ -23,7 +23,7 @@ using nlohmann::ordered_json;
 
 /// vocab.json and merges.txt, with the splitting of the folder's class.
 LoadingTokenizer load_pair(const FolderFile& file, const FolderConfig& config,
-                           const DoParts& do_parts) {
+                           const ParallelFor& parallel_for) {
   if (file.kind != FolderKind::pair) {
     throw ParseError(
         "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
@@ -32,7 +32,7 @@ LoadingTokenizer load_pair(const FolderFile& file, const FolderConfig& config,
     refuse_config(kConfigFile, "tokenizer_class",
                   "\"" + config.class_name() + "\" without a tokenizer.json is not supported");
   }
-  LoadingTokenizer loading = load_gpt2(file.text, file.merges, do_parts);
+  LoadingTokenizer loading = load_gpt2(file.text, file.merges, parallel_for);
   const TokenizerClass& known = *config.known_class();
   loading.source.pretokenizer = make_pretokenizer(known.family);
   if (known.nfc) loading.source.normal_forms = {NormalForm::nfc};
@@ -258,12 +258,12 @@ std::optional<TokenizerSource> read_other_file(const ReadFile& read, const Folde
 
 }  // namespace
 
-TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
+TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_for) {
   const FolderFile file = read_folder_file(read);
   const FolderKind kind = file.kind;
   const FolderConfig config(read, file);
   if (kind == FolderKind::pair && config.empty() && config.class_name().empty()) {
-    return read_gpt2(file.text, file.merges, {}, do_parts);
+    return read_gpt2(file.text, file.merges, {}, parallel_for);
   }
   if (kind == FolderKind::other) {
     if (std::optional<TokenizerSource> other = read_other_file(read, config)) {
@@ -272,7 +272,7 @@ TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
   }
   LoadingTokenizer loading = kind == FolderKind::json    ? load_tokenizer_json(file.text)
                              : kind == FolderKind::model ? load_model(file, config)
-                                                         : load_pair(file, config, do_parts);
+                                                         : load_pair(file, config, parallel_for);
   TokenizerSource& source = loading.source;
   if (kind == FolderKind::json) note_what_5_drops(config, loading);
   const bool wants_space = flag_of(config.config(), "add_prefix_space", false, kConfigFile);

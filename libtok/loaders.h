@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libtok/parts.h"
+#include "libtok/parallel_for.h"
 #include "libtok/pretokenize.h"
 #include "libtok/sentencepiece.h"
 #include "libtok/vocab.h"
@@ -102,7 +102,7 @@ struct Gpt2Options {
 /// Errors: ParseError with the line of merges.txt or the key of vocab.json.
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
                           const Gpt2Options& options = {},
-                          const DoParts& do_parts = one_after_another);
+                          const ParallelFor& parallel_for = serial_for);
 
 /// Reads a tokenizer.json: model BPE with a byte-level pre-tokenizer, or of characters as
 /// SentencePiece's models become one.
@@ -163,7 +163,7 @@ struct NamedTokens {
 /// it drops of a tokenizer.json, and for a tokenizer.model of LlamaTokenizer, where 4.46 is;
 /// docs/man/bpe-tokenize.1.md lists the places.
 /// Errors: ParseError naming file, member, value and why.
-TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);
+TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_for = serial_for);
 
 /// The same folder's bos, eos and pad tokens, also where its tokenizer is of another kind than
 /// those that are read here.

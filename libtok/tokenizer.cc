@@ -87,12 +87,12 @@ std::string canonical_form(TokenizerSource& source) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level, const DoParts& do_parts)
+Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level, const ParallelFor& parallel_for)
     : source_(std::move(source)),
-      vocab_(source_.vocab, do_parts),
-      hot_(vocab_, do_parts),
+      vocab_(source_.vocab, parallel_for),
+      hot_(vocab_, parallel_for),
       level_(level) {
-  do_parts(2, [&](size_t part) {
+  parallel_for(2, [&](size_t part) {
     if (part == 1) {
       cut_ = ExactCut(vocab_);
       return;
@@ -114,36 +114,36 @@ void Tokenizer::set_blanks() {
 }
 
 Tokenizer Tokenizer::from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                               const Gpt2Options& options, const DoParts& do_parts) {
-  return Tokenizer(read_gpt2(vocab_json, merges_txt, options, do_parts), chosen_simd_level(),
-                   do_parts);
+                               const Gpt2Options& options, const ParallelFor& parallel_for) {
+  return Tokenizer(read_gpt2(vocab_json, merges_txt, options, parallel_for), chosen_simd_level(),
+                   parallel_for);
 }
 
-Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const DoParts& do_parts) {
-  return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), do_parts);
+Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const ParallelFor& parallel_for) {
+  return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), parallel_for);
 }
 
 Tokenizer Tokenizer::from_sentencepiece(std::string_view model, const SentencePieceOptions& options,
-                                        const DoParts& do_parts) {
-  return Tokenizer(read_sentencepiece(model, options), chosen_simd_level(), do_parts);
+                                        const ParallelFor& parallel_for) {
+  return Tokenizer(read_sentencepiece(model, options), chosen_simd_level(), parallel_for);
 }
 
-Tokenizer Tokenizer::from_file(std::string_view bytes, const DoParts& do_parts) {
-  return Tokenizer(read_tokenizer_file(bytes), chosen_simd_level(), do_parts);
+Tokenizer Tokenizer::from_file(std::string_view bytes, const ParallelFor& parallel_for) {
+  return Tokenizer(read_tokenizer_file(bytes), chosen_simd_level(), parallel_for);
 }
 
 Tokenizer Tokenizer::from_rank_list(std::string_view json, const RankListOptions& options,
-                                    const DoParts& do_parts) {
-  return Tokenizer(read_rank_list(json, options), chosen_simd_level(), do_parts);
+                                    const ParallelFor& parallel_for) {
+  return Tokenizer(read_rank_list(json, options), chosen_simd_level(), parallel_for);
 }
 
-Tokenizer Tokenizer::from_folder(const ReadFile& read, const DoParts& do_parts) {
-  return Tokenizer(read_folder(read, do_parts), chosen_simd_level(), do_parts);
+Tokenizer Tokenizer::from_folder(const ReadFile& read, const ParallelFor& parallel_for) {
+  return Tokenizer(read_folder(read, parallel_for), chosen_simd_level(), parallel_for);
 }
 
 Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string_view encoding,
-                                   const DoParts& do_parts) {
-  return Tokenizer(read_tiktoken(ranks, encoding), chosen_simd_level(), do_parts);
+                                   const ParallelFor& parallel_for) {
+  return Tokenizer(read_tiktoken(ranks, encoding), chosen_simd_level(), parallel_for);
 }
 
 void Tokenizer::set_added_tokens() {

@@ -112,7 +112,8 @@ struct Files {
   fs::path folder;         ///< the folder of its configuration; empty for files read alone
 };
 
-tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoParts& do_parts) {
+tok::Tokenizer from_folder(const fs::path& folder, Files& files,
+                           const tok::ParallelFor& parallel_for) {
   std::error_code error;
   const auto there = [&](const char* name) { return fs::exists(folder / name, error); };
   const bool pair = there("vocab.json") && there("merges.txt");
@@ -132,7 +133,7 @@ tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoPa
       whole ? (folder / whole).string()
             : cli::concat((folder / "vocab.json").string(), " ", (folder / "merges.txt").string());
   return parsed(folder.string(),
-                [&] { return tok::Tokenizer::from_folder(reader_of(folder), do_parts); });
+                [&] { return tok::Tokenizer::from_folder(reader_of(folder), parallel_for); });
 }
 
 /// Whether the two files are a folder's pair, with a configuration beside them.
@@ -144,12 +145,13 @@ bool is_folders_pair(const fs::path& vocab, const fs::path& merges) {
 }
 
 tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
-                         const std::string& merges, Files& files, const tok::DoParts& do_parts) {
+                         const std::string& merges, Files& files,
+                         const tok::ParallelFor& parallel_for) {
   if (is_folders_pair(vocab, merges)) {
     // With a type or special tokens on the command line, the two files are read alone.
     files.folder = fs::path(vocab).parent_path();
     if (options.type.empty() && options.special_tokens.empty())
-      return from_folder(files.folder, files, do_parts);
+      return from_folder(files.folder, files, parallel_for);
   }
   files.description = cli::concat(vocab, " ", merges);
   tok::Gpt2Options gpt2;
@@ -159,8 +161,9 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
   }
   const std::string vocab_text = read_whole(vocab);
   const std::string merges_text = read_whole(merges);
-  return parsed(vocab,
-                [&] { return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, do_parts); });
+  return parsed(vocab, [&] {
+    return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, parallel_for);
+  });
 }
 
 /// What Megatron's TikTokenizer is told of a list of tokens. tekken.json says it itself.
@@ -178,66 +181,68 @@ tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
 }
 
 tok::Tokenizer from_rank_list(const TokenizerOptions& options, const std::string& path,
-                              const std::string& text, Files& files, const tok::DoParts& do_parts) {
+                              const std::string& text, Files& files,
+                              const tok::ParallelFor& parallel_for) {
   files.bare_list = text[text.find_first_not_of(" \t\r\n")] == '[';
   if (files.bare_list && options.tiktoken_pattern.empty()) {
     throw cli::UsageError(cli::concat("--tokenizer-model ", path,
                                       ": a list of tokens needs --tiktoken-pattern v1 or v2"));
   }
   return parsed(path, [&] {
-    return tok::Tokenizer::from_rank_list(text, rank_list_options(options), do_parts);
+    return tok::Tokenizer::from_rank_list(text, rank_list_options(options), parallel_for);
   });
 }
 
 tok::Tokenizer from_sentencepiece(const TokenizerOptions& options, const std::string& path,
-                                  const std::string& model, const tok::DoParts& do_parts) {
+                                  const std::string& model, const tok::ParallelFor& parallel_for) {
   if (options.keep_extra_whitespaces) {
     throw cli::UsageError(cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ",
                                       path, " itself says what becomes of blanks"));
   }
   const tok::SentencePieceOptions added{.megatron_tokens =
                                             options.type == "SentencePieceTokenizer"};
-  return parsed(path, [&] { return tok::Tokenizer::from_sentencepiece(model, added, do_parts); });
+  return parsed(path,
+                [&] { return tok::Tokenizer::from_sentencepiece(model, added, parallel_for); });
 }
 
 tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files,
-                         const tok::DoParts& do_parts) {
+                         const tok::ParallelFor& parallel_for) {
   const fs::path file(path);
   // gpt-neox's HFTokenizer reads --vocab-file alone, whatever is beside it.
   const bool alone = options.type == "HFTokenizer" && options.model.empty();
   if (file.filename() == "tokenizer.json" && !alone) {
     return from_folder(file.has_parent_path() ? file.parent_path() : fs::path("."), files,
-                       do_parts);
+                       parallel_for);
   }
   files.description = path;
   const std::string text = read_whole(path);
-  if (tok::is_sentencepiece(text)) return from_sentencepiece(options, path, text, do_parts);
+  if (tok::is_sentencepiece(text)) return from_sentencepiece(options, path, text, parallel_for);
   if (has(kSentencePieceTypes, options.type) || path.ends_with(".model")) {
     throw tok::ParseError(cli::concat(path, ": not a SentencePiece model"));
   }
-  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, files, do_parts);
+  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, files, parallel_for);
   const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
   if (begin == text.size() || (text[begin] != '{' && text[begin] != '[')) {  // base64 lines
     files.tiktoken = true;
     return parsed(path, [&] {
-      return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), do_parts);
+      return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), parallel_for);
     });
   }
-  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text, do_parts); });
+  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text, parallel_for); });
 }
 
 tok::Tokenizer from_files(const TokenizerOptions& options, Files& files,
-                          const tok::DoParts& do_parts) {
+                          const tok::ParallelFor& parallel_for) {
   if (!options.merge_file.empty()) {
     return from_pair(options, existing(options.vocab_file, "vocab-file"),
-                     existing(options.merge_file, "merge-file"), files, do_parts);
+                     existing(options.merge_file, "merge-file"), files, parallel_for);
   }
   const std::string& named = options.model.empty() ? options.vocab_file : options.model;
   const std::string path =
       existing(named, options.model.empty() ? "vocab-file" : "tokenizer-model");
   std::error_code error;
-  return fs::is_directory(path, error) ? from_folder(path, files, do_parts)
-                                       : from_file(options, path, files, do_parts);
+  return fs::is_directory(path, error) ? from_folder(path, files, parallel_for)
+                                       : from_file(options, path, files, parallel_for);
 }
 
 /// The id that ends a document, as the wrapper of the type finds it.
@@ -461,7 +466,8 @@ std::string LoadedTokenizer::complaint(std::string_view text) const {
   return {};
 }
 
-LoadedTokenizer load_tokenizer(const TokenizerOptions& options, const tok::DoParts& do_parts) {
+LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
+                               const tok::ParallelFor& parallel_for) {
   LoadedTokenizer loaded;
   if (options.type == "NullTokenizer") {
     loaded.vocab_size_ = loaded.id_limit_ = *options.vocab_size;
@@ -472,7 +478,7 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options, const tok::DoPar
     return loaded;
   }
   Files files;
-  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, do_parts));
+  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, parallel_for));
   refuse_idle_flags(options, files, loaded.tokenizer_->vocab_size(),
                     loaded.tokenizer_->base_vocab_size());
   const tok::TokenizerSource& source = loaded.tokenizer_->source();
