@@ -90,8 +90,8 @@ Points thin(const Points& points, size_t most) {
     std::vector<size_t> keep = {begin, end - 1};
     size_t lowest = n, highest = n;
     for (size_t i = begin; i < end; ++i) {
-      if (!std::isfinite(points.y[i])) {
-        if (i == begin || std::isfinite(points.y[i - 1])) keep.push_back(i);
+      if (!can_draw(points.y[i])) {
+        if (i == begin || can_draw(points.y[i - 1])) keep.push_back(i);
         continue;
       }
       if (lowest == n || points.y[i] < points.y[lowest]) lowest = i;
@@ -109,7 +109,7 @@ Range range_of(const std::vector<const std::vector<double>*>& values) {
   double low = std::numeric_limits<double>::infinity(), high = -low;
   for (const std::vector<double>* list : values)
     for (const double value : *list)
-      if (std::isfinite(value)) low = std::min(low, value), high = std::max(high, value);
+      if (can_draw(value)) low = std::min(low, value), high = std::max(high, value);
   if (low > high) return {0, 1};
   return {low, high};
 }

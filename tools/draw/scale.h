@@ -4,12 +4,17 @@
 // no text files here: chart.h, curve.h.
 #pragma once
 
+#include <cmath>
 #include <string>
 #include <vector>
 
 namespace draw {
 
-/// A curve. x rises or stays; a y that is not finite is a gap. Both have the same length.
+/// Whether a value can be drawn: it is finite, and no difference of such values overflows. Others
+/// are gaps.
+inline bool can_draw(double value) { return std::abs(value) < 1e150; }
+
+/// A curve. x rises or stays; a y that cannot be drawn is a gap. Both have the same length.
 struct Points {
   std::vector<double> x, y;
 };
@@ -36,7 +41,7 @@ std::string short_number(double value);
 /// neighbours the first, the lowest, the highest and the last stay, and a gap stays a gap.
 Points thin(const Points& points, size_t most);
 
-/// The lowest and highest finite y of all curves; 0 and 1 if there is none.
+/// The lowest and highest y of all curves; of those that can be drawn; 0 and 1 if there is none.
 struct Range {
   double low, high;
 };

@@ -1,6 +1,7 @@
 // SPDX-License-Identifier: MIT
 // Room: tools/report. The page: one HTML file with pictures, tables, style and a small script in
-// it, which loads nothing else. Text everywhere is escaped: names, settings and documents are foreign.
+// it, which loads nothing else. Text everywhere is escaped: names, settings and documents are
+// foreign.
 #pragma once
 
 #include <string>

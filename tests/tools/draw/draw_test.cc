@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tools/draw/bars.h"
 #include "tools/draw/chart.h"
 #include "tools/draw/curve.h"
 #include "tools/draw/scale.h"
@@ -127,6 +128,12 @@ TEST(LineChart, SaysInWordsWhatItShows) {
                          HasSubstr("data-values=\"52,5,3 221,10,1 390,15,2\"")));
 }
 
+TEST(LineChart, DrawsNothingThatOverflows) {
+  const std::string svg = draw::line_chart(
+      {.title = "t", .series = {{"s", {{1, 2, 3, 4}, {1e308, -1e308, 1e149, -1e149}}, 0}}});
+  EXPECT_THAT(svg, AllOf(Not(HasSubstr("nan")), Not(HasSubstr("inf")), HasSubstr("-1e+149")));
+}
+
 TEST(LineChart, BreaksAtGapsAndShowsLonelyPoints) {
   const auto path = [](const draw::Points& points) {
     const std::string svg = draw::line_chart({.title = "t", .series = {{"s", points, 0}}});
@@ -138,6 +145,23 @@ TEST(LineChart, BreaksAtGapsAndShowsLonelyPoints) {
   EXPECT_THAT(gap, Not(HasSubstr("nan")));
   EXPECT_THAT(path({{0, 1, 2, 3}, {1, kNan, 2, kNan}}), HasSubstr("<circle"));
   EXPECT_EQ(draw::line_chart({.title = "t", .series = {{"s", {{1, 2}, {kNan, kNan}}, 0}}}), "");
+}
+
+TEST(BarPicture, ShowsBoxesAndTextWhereThereIsRoom) {
+  const std::string svg = draw::bar_picture({.title = "a<b",
+                                             .words = "w",
+                                             .rows = {"r0", "r1"},
+                                             .legend = {"f"},
+                                             .bars = {{0, 0, 1, "12", 0, false},
+                                                      {1, 1, 2, "123456789", 1, true},
+                                                      {1, 90, 100, "", 0, false}}});
+  EXPECT_THAT(svg, AllOf(testing::StartsWith("<svg xmlns="), HasSubstr("a&lt;b: w"),
+                         HasSubstr(">12</text>"), Not(HasSubstr(">123456789</text>")),
+                         HasSubstr("<title>123456789</title>"), HasSubstr("class=\"c1 faint\"")));
+  // However many boxes there are, the picture stays a few thousand pixels wide.
+  draw::BarPicture many{.title = "t", .words = "w", .rows = {"r"}, .legend = {}, .bars = {}};
+  for (int i = 0; i < 3000; ++i) many.bars.push_back({0, double(i), double(i + 1), "x", 0, false});
+  EXPECT_THAT(draw::bar_picture(many), HasSubstr("width=\"8080\""));
 }
 
 // WCAG 2's contrast of two colours.

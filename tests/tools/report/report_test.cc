@@ -69,7 +69,7 @@ Parsed parse(const std::string& page) {
 TEST_F(ReportTest, ALaterLineReplacesThoseThatItsRunTookBack) {
   const std::string path = write(
       "run/metrics.jsonl",
-      line(10, 5, 10) + line(20, 4, 20) +
+      line(10, 6, 9) + line(10, 5, 10) + line(20, 4, 20) +
           "{\"validation\": \"iteration 20\", \"iteration\": 20, \"lm_loss\": 4.5}\n" +
           line(30, 3, 30) + line(20, 4.25, 100) + "{\"iteration\": 30, \"lm_loss\": null}\n" +
           "{\"event\": \"checkpoint not written\", \"iteration\": 30, \"error\": \"full\"}\n" +
