@@ -127,6 +127,7 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
           .last_interval = first_iteration_ - state_.interval_steps,
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
+  metrics_->configuration(effective_config(config), first_iteration_, wall_clock());
 }
 
 void TrainingLoop::print(const std::string& line) {
