@@ -67,6 +67,15 @@ std::string layer_name(int64_t layer, std::string_view suffix) {
   return "decoder.layers." + std::to_string(layer) + "." + std::string(suffix);
 }
 
+std::string dtype_of_most(const CanonicalModel& model) {
+  std::map<std::string, int64_t> elements;
+  for (const auto& [name, source] : model.tensors) elements[source.dtype] += source.elements();
+  const auto most =
+      std::max_element(elements.begin(), elements.end(),
+                       [](const auto& a, const auto& b) { return a.second < b.second; });
+  return most == elements.end() ? "" : most->first;
+}
+
 void trim_vocabulary(CanonicalModel& model, int64_t vocab_size) {
   for (const char* name : {"embedding.word_embeddings.weight", "output_layer.weight"}) {
     const auto found = model.tensors.find(name);

@@ -40,6 +40,9 @@ struct CanonicalModel {
   const TensorSource& at(const std::string& name) const;
 };
 
+/// The dtype that most of its numbers have.
+std::string dtype_of_most(const CanonicalModel& model);
+
 /// A tensor that a model of these sizes has.
 struct CanonicalEntry {
   std::string name;

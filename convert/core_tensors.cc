@@ -122,7 +122,7 @@ void add_core_tensors(CanonicalModel& model, const Shares& shares, QkvOrder orde
         break;
     }
   }
-  model.dtype = model.at("embedding.word_embeddings.weight").dtype;
+  model.dtype = dtype_of_most(model);
   check_complete(model);
 }
 

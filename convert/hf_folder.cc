@@ -75,6 +75,34 @@ std::string torch_dtype(const std::string& dtype) {
   return dtype == "BF16" ? "bfloat16" : dtype == "F16" ? "float16" : "float32";
 }
 
+// The dtype of a config.json in safetensors' spelling, if a tensor has it; else empty. It is that
+// of the whole model: from_pretrained converts the others to it.
+std::string named_dtype(const json& config, const CanonicalModel& model) {
+  for (const char* key : {"dtype", "torch_dtype"}) {
+    const auto said = config.find(key);
+    if (said == config.end() || !said->is_string()) continue;
+    for (const auto& [name, source] : model.tensors)
+      if (torch_dtype(source.dtype) == *said) return source.dtype;
+  }
+  return {};
+}
+
+// The source model's config.json, stored beside a checkpoint; null if there is none.
+json source_config(const TokenizerFiles& source) {
+  const auto file = std::find_if(source.model_files.begin(), source.model_files.end(),
+                                 [](const TokenizerFile& f) { return f.name == "config.json"; });
+  if (file == source.model_files.end()) return {};
+  json config = json::parse(file->text, nullptr, false);
+  return config.is_object() ? config : json();
+}
+
+// The dtype of the export's config where the tensors keep theirs.
+std::string kept_dtype(const CanonicalModel& model, const TokenizerFiles& source) {
+  const json config = source_config(source);
+  const std::string named = config.is_null() ? "" : named_dtype(config, model);
+  return named.empty() ? model.dtype : named;
+}
+
 std::string shard_name(size_t i, size_t count) {
   if (count == 1) return "model.safetensors";
   char name[64];
@@ -153,12 +181,9 @@ void write_shard(const std::vector<Named>& shard, const std::string& path, const
 // source's name stays where it says what the model computes.
 void keep_activation_name(const Family& family, const TokenizerFiles& source,
                           ordered_json& config) {
-  const auto file = std::find_if(source.model_files.begin(), source.model_files.end(),
-                                 [](const TokenizerFile& f) { return f.name == "config.json"; });
-  if (file == source.model_files.end()) return;
-  const json before = json::parse(file->text, nullptr, false);
+  const json before = source_config(source);
   for (const KeyRow& row : family.keys) {
-    if (row.field != "activation" || !before.is_object() || !before.contains(row.key())) continue;
+    if (row.field != "activation" || !before.contains(row.key())) continue;
     const json& name = before[row.key()];
     if (name.is_string() && same_activation(name.get<std::string>(), config[row.key()]))
       config[row.key()] = name;
@@ -374,7 +399,7 @@ HfResult write_hf_folder(const CanonicalModel& model, const Family& family,
   for (const TokenizerFile& file : tokenizer.files) files.write(file.name, file.text);
   files.write("generation_config.json",
               generation_config(tokenizer, model.spec.max_position_embeddings));
-  const std::string dtype = target.dtype.empty() ? model.dtype : target.dtype;
+  const std::string dtype = target.dtype.empty() ? kept_dtype(model, tokenizer) : target.dtype;
   files.write("config.json", make_config(model, family, tokenizer, dtype).dump(2) + "\n");
   files.keep();
   return result;
@@ -402,7 +427,8 @@ CanonicalModel read_hf_folder(const std::string& folder) {
   try {
     untie_if_different(*family, tensors, model);
     model.tensors = import_tensors(*family, model.spec, tensors);
-    model.dtype = model.at("embedding.word_embeddings.weight").dtype;
+    model.dtype = named_dtype(config, model);
+    if (model.dtype.empty()) model.dtype = dtype_of_most(model);
     check_complete(model);
   } catch (const FormatError& e) {
     const std::string what = e.what();

@@ -320,6 +320,7 @@ int run(Options& options, cli::Invocation& call) {
     console.log("vocabulary of " + cli::with_commas(model.spec.vocab_size) + ", padded to " +
                 cli::with_commas(padded) + " in the checkpoint");
   if (const std::string note = end_note(model, tokenizer); !note.empty()) console.note(note);
+  if (!tokenizer.note.empty()) console.note(tokenizer.note);
   if (tokenizer.files.empty())
     console.note(
         "no tokenizer files are written: give --vocab-file and --merge-file, or --tokenizer");

@@ -287,11 +287,9 @@ TokenizerFiles tokenizer_from_sentencepiece(const std::string& path, int64_t max
   TokenizerFiles out;
   out.place = path;
   std::string model = read_text(path);
-  const tok::ReadFile read = [&](std::string_view name) {
-    return name == "tokenizer.model" ? std::optional(model) : std::nullopt;
-  };
   try {
-    const tok::TokenizerSource source = tok::read_folder(read);
+    const tok::TokenizerSource source = tok::read_sentencepiece(model);
+    const tok::SentencePieceRules& rules = *source.sentencepiece;
     out.vocab_size = static_cast<int64_t>(source.vocab.tokens.size());
     set_ids(out, source.bos_id, source.eos_id, source.pad_id);
     ordered_json config;
@@ -302,11 +300,21 @@ TokenizerFiles tokenizer_from_sentencepiece(const std::string& path, int64_t max
     name("eos_token", source.eos_id);
     name("pad_token", source.pad_id);
     name("unk_token", source.decode_rules.unk_id);
+    if (!rules.add_dummy_prefix) config["add_prefix_space"] = false;
     config["clean_up_tokenization_spaces"] = false;
     config["legacy"] = true;
     config["model_max_length"] = max_length;
     config["tokenizer_class"] = "LlamaTokenizer";
     out.files.push_back({"tokenizer_config.json", config.dump(2) + "\n"});
+    const char* what = !rules.charsmap.empty()               ? "replaces characters"
+                       : rules.remove_extra_whitespaces      ? "removes blanks"
+                       : !rules.user_defined.texts().empty() ? "has user-defined symbols"
+                                                             : nullptr;
+    if (what != nullptr) {
+      out.note = path + ": the model " + what +
+                 ", for which transformers' LlamaTokenizer gives other ids than sentencepiece, "
+                 "which read the training data: compare before use";
+    }
   } catch (const tok::ParseError& error) {
     throw FormatError(path + ": " + error.what());
   }

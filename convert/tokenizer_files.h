@@ -34,6 +34,7 @@ struct TokenizerFiles {
   bool copied = false;     ///< byte for byte, from a folder of Hugging Face's form
   int64_t vocab_size = 0;  ///< highest id plus one; 0 if unknown
   std::string place;       ///< where they come from, for messages
+  std::string note = {};   ///< why transformers may give other ids with them; else empty
 };
 
 /// From a GPT-2 style vocabulary (a JSON object) and merges (one pair per line). `max_length` is

@@ -21,10 +21,10 @@ PieceKey key_of(std::string_view piece) noexcept { return PieceKey::of(piece, pi
 
 }  // namespace
 
-HotTable::HotTable(const Vocab& vocab, const DoParts& do_parts)
-    : entries_(make_zeroed<HotEntry>(kPlaces)), narrow_(vocab.id_limit() <= 0x10000) {
+HotTable::HotTable(const Vocab& vocab, const ParallelFor& parallel_for)
+    : entries_(make_zeroed_array<HotEntry>(kPlaces)), narrow_(vocab.id_limit() <= 0x10000) {
   bool unreachable[kSeedParts] = {};
-  do_parts(kSeedParts, [&](size_t part) { unreachable[part] = seed_part(vocab, part); });
+  parallel_for(kSeedParts, [&](size_t part) { unreachable[part] = seed_part(vocab, part); });
   has_unreachable_tokens_ = std::ranges::find(unreachable, true) != std::end(unreachable);
 }
 
@@ -88,7 +88,7 @@ bool HotTable::seed(const Vocab& vocab, int32_t id, uint64_t hash, MergeScratch&
 HotScratch::HotScratch(size_t num_warm) {
   if (num_warm == 0) return;
   const size_t pairs = std::bit_ceil(std::max<size_t>(4, num_warm)) / 2;
-  warm_ = make_zeroed<HotEntry>(2 * pairs);
+  warm_ = make_zeroed_array<HotEntry>(2 * pairs);
   warm_mask_ = pairs - 1;
 }
 
@@ -100,7 +100,7 @@ bool HotScratch::find(const HotTable& table, const PieceKey& key, uint64_t hash,
     return true;
   }
   if (own_ == nullptr && ++questions_ > kLearnAfter) {
-    own_ = make_zeroed<HotEntry>(HotTable::kPlaces);
+    own_ = make_zeroed_array<HotEntry>(HotTable::kPlaces);
     std::memcpy(static_cast<void*>(own_.get()), table.entries(),
                 HotTable::kPlaces * sizeof(HotEntry));
   }

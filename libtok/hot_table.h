@@ -4,7 +4,7 @@
 // never written; a worker that finds many other pieces makes a copy, to which frequent ones are
 // added. An entry holds what merging gives for the whole piece, so contents never change results.
 // Not here: what an entry looks like (hot_entry.h), pieces of more than 15 bytes (piece_cache.h),
-// the loop (encode_x86.cc). Includes: hot_entry.h, vocab.h, merge.h, zeroed.h.
+// the loop (encode_x86.cc). Includes: hot_entry.h, vocab.h, merge.h, zeroed_array.h.
 #pragma once
 
 #include <cstddef>
@@ -14,9 +14,9 @@
 
 #include "libtok/hot_entry.h"
 #include "libtok/merge.h"
-#include "libtok/parts.h"
+#include "libtok/parallel_for.h"
 #include "libtok/vocab.h"
-#include "libtok/zeroed.h"
+#include "libtok/zeroed_array.h"
 
 namespace tok {
 
@@ -28,7 +28,7 @@ inline const HotEntry* find_entry(const HotEntry* entries, size_t place,
   return entries[place ^ 1].key == key ? &entries[place ^ 1] : nullptr;
 }
 
-using HotEntries = Zeroed<HotEntry>;
+using HotEntries = ZeroedArray<HotEntry>;
 
 /// The table that all workers share. Immutable; any number of threads may read.
 class HotTable {
@@ -39,7 +39,7 @@ class HotTable {
 
   /// Seeds the table with what merging gives for each token of the vocabulary, small ids first: in
   /// trained vocabularies they are the frequent ones. Cost: merges every token of the vocabulary.
-  explicit HotTable(const Vocab& vocab, const DoParts& do_parts = one_after_another);
+  explicit HotTable(const Vocab& vocab, const ParallelFor& parallel_for = serial_for);
 
   /// First place of a key's hash, in this table and in copies of it.
   static constexpr size_t place_of(uint64_t hash) noexcept {

@@ -6,12 +6,13 @@
 // Source: transformers 5.23; comments say where 4.46 differs.
 // SPDX-License-Identifier: MIT
 #include <algorithm>
-#include <charconv>
 #include <map>
 #include <nlohmann/json.hpp>
 #include <unordered_set>
 
+#include "libtok/folder_config.h"
 #include "libtok/load_json.h"
+#include "libtok/load_sentencepiece.h"
 #include "libtok/loaders.h"
 
 namespace tok {
@@ -20,250 +21,66 @@ namespace {
 using nlohmann::json;
 using nlohmann::ordered_json;
 
-constexpr const char* kConfig = "tokenizer_config.json";
-constexpr const char* kMap = "special_tokens_map.json";
-constexpr const char* kEndOfText = "<|endoftext|>";
-
-/// The roles, in the order in which transformers adds their tokens.
-constexpr const char* kRoles[] = {"bos_token", "eos_token", "unk_token", "sep_token",
-                                  "pad_token", "cls_token", "mask_token"};
-
-/// A class of transformers that reads byte-level BPE: how it splits texts without a tokenizer.json,
-/// and its default tokens for roles that the folder does not mention.
-struct TokenizerClass {
-  const char* name;
-  Family family;
-  bool nfc;
-  bool sets_prefix_space;  ///< add_prefix_space overrides tokenizer.json's ByteLevel
-  const char* bos;
-  const char* eos;
-  const char* unk;
-  const char* pad;
-};
-constexpr TokenizerClass kClasses[] = {
-    {"GPT2Tokenizer", Family::gpt2, false, true, kEndOfText, kEndOfText, kEndOfText, nullptr},
-    {"CodeGenTokenizer", Family::gpt2, false, true, kEndOfText, kEndOfText, kEndOfText, nullptr},
-    // 4.46 has no pad token here.
-    {"GPTNeoXTokenizer", Family::gpt2, true, true, kEndOfText, kEndOfText, kEndOfText,
-     "<|padding|>"},
-    {"Qwen2Tokenizer", Family::qwen2, true, false, nullptr, kEndOfText, kEndOfText, kEndOfText},
-};
-
-/// The class of a model_type of config.json, for folders whose tokenizer_config.json has none.
-constexpr std::pair<const char*, const char*> kModelClasses[] = {
-    {"gpt2", "GPT2Tokenizer"},       {"opt", "GPT2Tokenizer"},
-    {"gpt_neo", "GPT2Tokenizer"},    {"gptj", "GPT2Tokenizer"},
-    {"codegen", "CodeGenTokenizer"}, {"gpt_neox", "GPTNeoXTokenizer"},
-    {"qwen2", "Qwen2Tokenizer"},     {"qwen2_moe", "Qwen2Tokenizer"},
-    {"qwen3", "Qwen2Tokenizer"},     {"qwen3_moe", "Qwen2Tokenizer"}};
-
-[[noreturn]] void refuse(const std::string& file, const std::string& what, const std::string& why) {
-  throw ParseError(file + ": " + what + ": " + why);
-}
-
-std::string shown(const ordered_json& value) {
-  std::string text = value.dump(-1, ' ', true, json::error_handler_t::replace);
-  return text.size() > 100 ? text.substr(0, 100) + "..." : text;
-}
-
-/// The model's config.json; an empty object if there is none, or if it is a file of another kind.
-ordered_json read_model_config(const ReadFile& read) {
-  ordered_json tree = ordered_json::parse(read("config.json").value_or("{}"), nullptr, false);
-  return tree.is_object() ? tree : ordered_json::object();
-}
-
-/// A configuration file; an empty object if there is none.
-ordered_json read_object(const ReadFile& read, const char* name) {
-  const std::optional<std::string> text = read(name);
-  if (!text) return ordered_json::object();
-  ordered_json tree = ordered_json::parse(*text, nullptr, false);
-  if (!tree.is_object()) throw ParseError(std::string(name) + ": not a JSON object");
-  return tree;
-}
-
-const ordered_json& member(const ordered_json& object, const char* name) {
-  static const ordered_json kNull;
-  const auto found = object.find(name);
-  return found == object.end() ? kNull : *found;
-}
-
-bool flag(const ordered_json& object, const char* name, bool fallback, const std::string& file) {
-  const ordered_json& value = member(object, name);
-  if (value.is_null()) return fallback;
-  if (!value.is_boolean()) refuse(file, name, shown(value) + ": expected true or false");
-  return value.get<bool>();
-}
-
-/// A token as it is written in files: its content, or an object with flags.
-AddedToken read_token(const ordered_json& value, bool special, const std::string& file,
-                      const std::string& place) {
-  if (value.is_string()) return {.content = value.get<std::string>(), .special = special};
-  if (!value.is_object() || !member(value, "content").is_string()) {
-    refuse(file, place, shown(value) + ": expected a token");
-  }
-  AddedToken token{.content = value["content"].get<std::string>()};
-  token.special = special || flag(value, "special", false, file);
-  token.single_word = flag(value, "single_word", false, file);
-  token.lstrip = flag(value, "lstrip", false, file);
-  token.rstrip = flag(value, "rstrip", false, file);
-  token.normalized = flag(value, "normalized", !token.special, file);
-  return token;
-}
-
-/// The combined content of a folder's configuration files.
-class FolderConfig {
- public:
-  /// `pair`: the folder has no tokenizer.json, so a class must define how texts are split.
-  FolderConfig(const ReadFile& read, bool pair)
-      : config_(read_object(read, kConfig)), model_(read_model_config(read)) {
-    // A file that lists its added tokens with flags is complete; the older files count only if
-    // there is no such list.
-    has_list_ = config_.contains("added_tokens_decoder");
-    if (!has_list_) {
-      map_ = read_object(read, kMap);
-      added_ = read_object(read, "added_tokens.json");
-    }
-    set_class();
-    if (pair && class_name_.empty() && !empty()) class_name_ = kClasses[0].name;
-    for (const TokenizerClass& row : kClasses) {
-      if (class_name_ == row.name) class_ = &row;
-    }
-    set_roles();
-    for (const auto& [role, token] : roles_) named_.insert(token.content);
-  }
-
-  /// The class name without "Fast"; empty if no file gives it.
-  const std::string& class_name() const { return class_name_; }
-  /// The entry of a known class; null for others.
-  const TokenizerClass* known_class() const { return class_; }
-  /// Named tokens by role, in the order in which they are added.
-  const std::vector<std::pair<std::string, AddedToken>>& roles() const { return roles_; }
-  const ordered_json& config() const { return config_; }
-  bool is_named(const std::string& content) const { return named_.contains(content); }
-  /// Whether tokenizer_config.json lists its added tokens, with their flags.
-  bool has_list() const { return has_list_; }
-  bool empty() const { return config_.empty() && map_.empty() && added_.empty(); }
-
-  const AddedToken* role(std::string_view name) const {
-    for (const auto& [key, token] : roles_) {
-      if (key == name) return &token;
-    }
-    return nullptr;
-  }
-
-  /// Added tokens with the ids that the files give, ascending by id.
-  std::map<int64_t, AddedToken> listed_tokens() const {
-    std::map<int64_t, AddedToken> tokens;
-    const ordered_json& list = member(config_, "added_tokens_decoder");
-    if (has_list_ && !list.is_object() && !list.is_null()) {
-      refuse(kConfig, "added_tokens_decoder", "expected an object");
-    }
-    for (const auto& [key, value] : list.items()) {
-      int64_t id = -1;
-      const char* end = key.data() + key.size();
-      if (std::from_chars(key.data(), end, id).ptr != end || id < 0) {
-        refuse(kConfig, "added_tokens_decoder", "\"" + key + "\" is no id");
-      }
-      tokens[id] = read_token(value, false, kConfig, "added_tokens_decoder." + key);
-    }
-    for (const auto& [content, id] : added_.items()) {
-      if (!id.is_number_integer()) refuse("added_tokens.json", content, "has no id");
-      const bool special = is_named(content);
-      tokens[id.get<int64_t>()] = {.content = content, .special = special, .normalized = !special};
-    }
-    for (auto& [id, token] : tokens) token.special = token.special || is_named(token.content);
-    return tokens;
-  }
-
- private:
-  void set_class() {
-    for (const ordered_json* file : {&config_, &model_}) {
-      const ordered_json& name = member(*file, "tokenizer_class");
-      if (class_name_.empty() && name.is_string()) class_name_ = name.get<std::string>();
-    }
-    if (class_name_.ends_with("Fast")) class_name_.resize(class_name_.size() - 4);
-    const ordered_json& type = member(model_, "model_type");
-    for (const auto& [model, name] : kModelClasses) {
-      // Qwen2's own class is used whatever the folder says, as in transformers 5.
-      const bool overrules = type == "qwen2";
-      if (type == model && (class_name_.empty() || overrules)) class_name_ = name;
-    }
-  }
-
-  /// A role's value is the special tokens map's, else the configuration's, else the class's
-  /// default.
-  void set_roles() {
-    for (const char* name : kRoles) {
-      const bool in_map = map_.contains(name);
-      const ordered_json& value = in_map ? map_[name] : member(config_, name);
-      if (!value.is_null()) {
-        roles_.emplace_back(name, read_token(value, true, in_map ? kMap : kConfig, name));
-      } else if (!in_map && !config_.contains(name)) {
-        if (const char* fallback = class_default(name)) {
-          roles_.emplace_back(name, AddedToken{.content = fallback, .special = true});
-        }
-      }
-    }
-    add_own_roles(config_, kConfig);
-    for (const auto& [file, place] : {std::pair(&config_, kConfig), std::pair(&map_, kMap)}) {
-      const ordered_json& extra = member(*file, "extra_special_tokens");
-      const ordered_json& more = extra.empty() ? member(*file, "additional_special_tokens") : extra;
-      if (more.is_null()) continue;
-      if (!more.is_array() && !more.is_object()) {
-        refuse(place, "extra_special_tokens", shown(more) + ": expected a list of tokens");
-      }
-      for (const auto& [key, value] : more.items()) {
-        roles_.emplace_back("extra", read_token(value, true, place, "extra_special_tokens"));
-      }
-    }
-  }
-
-  /// Roles that only some models have, such as image_token. 4.46 ignores them.
-  void add_own_roles(const ordered_json& file, const char* place) {
-    for (const auto& [key, value] : file.items()) {
-      const bool standard =
-          std::find(std::begin(kRoles), std::end(kRoles), key) != std::end(kRoles);
-      if (standard || !key.ends_with("_token")) continue;
-      const bool token = value.is_string() || (value.is_object() && value.contains("content"));
-      if (token) roles_.emplace_back(key, read_token(value, true, place, key));
-    }
-  }
-
-  const char* class_default(std::string_view role) const {
-    if (class_ == nullptr) return nullptr;
-    return role == "bos_token"   ? class_->bos
-           : role == "eos_token" ? class_->eos
-           : role == "unk_token" ? class_->unk
-           : role == "pad_token" ? class_->pad
-                                 : nullptr;
-  }
-
-  ordered_json config_, model_, map_ = ordered_json::object(), added_ = ordered_json::object();
-  bool has_list_ = false;
-  std::string class_name_;
-  const TokenizerClass* class_ = nullptr;
-  std::vector<std::pair<std::string, AddedToken>> roles_;
-  std::unordered_set<std::string> named_;  ///< contents of roles_
-};
-
 /// vocab.json and merges.txt, with the splitting of the folder's class.
-LoadingTokenizer load_pair(const ReadFile& read, const FolderConfig& config,
-                           const DoParts& do_parts) {
-  const std::optional<std::string> vocab = read("vocab.json");
-  const std::optional<std::string> merges = read("merges.txt");
-  if (!vocab || !merges) {
+LoadingTokenizer load_pair(const FolderFile& file, const FolderConfig& config,
+                           const ParallelFor& parallel_for) {
+  if (file.kind != FolderKind::pair) {
     throw ParseError(
         "neither tokenizer.json nor vocab.json with merges.txt nor tokenizer.model there");
   }
   if (config.known_class() == nullptr) {
-    refuse(kConfig, "tokenizer_class",
-           "\"" + config.class_name() + "\" without a tokenizer.json is not supported");
+    refuse_config(kConfigFile, "tokenizer_class",
+                  "\"" + config.class_name() + "\" without a tokenizer.json is not supported");
   }
-  LoadingTokenizer loading = load_gpt2(*vocab, *merges, do_parts);
+  LoadingTokenizer loading = load_gpt2(file.text, file.merges, parallel_for);
   const TokenizerClass& known = *config.known_class();
   loading.source.pretokenizer = make_pretokenizer(known.family);
   if (known.nfc) loading.source.normal_forms = {NormalForm::nfc};
   return loading;
+}
+
+std::string version_note(const std::string& what_5_does) {
+  return "tokenizer.model is read as by transformers 4.46; transformers 5 " + what_5_does;
+}
+
+/// tokenizer.model as the folder's class reads it.
+LoadingTokenizer load_model(const FolderFile& file, const FolderConfig& config) {
+  if (config.class_name().empty()) {
+    refuse_config(kModelFile, "no file names its tokenizer_class",
+                  "name " + std::string(kModelFile) + " itself for sentencepiece's own ids");
+  }
+  if (config.model_class() == nullptr) {
+    refuse_config(kConfigFile, "tokenizer_class",
+                  "\"" + config.class_name() +
+                      "\" with a tokenizer.model is not supported: transformers' " +
+                      "save_pretrained writes its tokenizer.json");
+  }
+  try {
+    const SentencePieceModel model = read_sentencepiece_model(file.text);
+    check_sentencepiece_bpe(model);
+    const ordered_json& own = config.config();
+    LoadingTokenizer loading = convert_sentencepiece(
+        model, {.kind = config.model_class()->kind,
+                .legacy = flag_of(own, "legacy", true, kConfigFile),
+                .add_prefix_space = flag_of(own, "add_prefix_space", true, kConfigFile)});
+    if (config.model_class()->kind == ModelConversion::llama && !scores_follow_ids(model)) {
+      loading.source.version_note = version_note("merges in the order of ids, not of scores");
+    }
+    return loading;
+  } catch (const ParseError& error) {
+    const std::string text = error.what();
+    throw ParseError(text.starts_with(kConfigFile) ? text : std::string(kModelFile) + ": " + text);
+  }
+}
+
+/// Where transformers 5 gives other ids for a tokenizer.model than 4.46, which is followed.
+void note_model_versions(const FolderConfig& config, TokenizerSource& source) {
+  const auto note = [&](const char* why) { source.version_note = version_note(why); };
+  if (config.model_class()->kind != ModelConversion::llama) return;
+  const ordered_json& extra = member_of(config.map(), "additional_special_tokens");
+  if (extra.is_array() && !extra.empty()) note("drops additional_special_tokens of the map");
+  if (source.prepend_blank) note("drops a blank at the beginning of a text");
+  if (config.class_by_model_type()) note("puts no blank before a text whose class is not named");
 }
 
 void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
@@ -276,9 +93,10 @@ void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
     const std::string content = token.content;
     const int32_t given = loading.add(token);
     if (given != id) {
-      refuse(config.has_list() ? kConfig : "added_tokens.json", ordered_json(content).dump(),
-             "its id is " + std::to_string(id) + ", Hugging Face would give it " +
-                 std::to_string(given));
+      refuse_config(config.has_list() ? kConfigFile : "added_tokens.json",
+                    ordered_json(content).dump(),
+                    "its id is " + std::to_string(id) + ", Hugging Face would give it " +
+                        std::to_string(given));
     }
   }
   for (const auto& [role, token] : config.roles()) {
@@ -289,11 +107,15 @@ void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
 /// Special tokens around a text. With tokenizer.json its post_processor defines them, without it
 /// the two flags do. In 4.46 two classes follow the flags even with tokenizer.json, and there is no
 /// add_eos_token for the pair.
-void set_template(const FolderConfig& config, bool has_json, TokenizerSource& source) {
+void set_template(const FolderConfig& config, TokenizerSource& source) {
+  const bool has_json = config.kind() == FolderKind::json;
+  const bool has_model = config.kind() == FolderKind::model;
   const bool llama = config.class_name() == "LlamaTokenizer";
+  const bool bos_in_4 = has_model && config.model_class()->kind != ModelConversion::backend;
   const bool by_flags_in_4 = llama || config.class_name() == "GPTNeoXTokenizer";
-  const bool add_bos = flag(config.config(), "add_bos_token", llama && has_json, kConfig);
-  const bool add_eos = flag(config.config(), "add_eos_token", false, kConfig);
+  const bool add_bos =
+      flag_of(config.config(), "add_bos_token", (llama && has_json) || bos_in_4, kConfigFile);
+  const bool add_eos = flag_of(config.config(), "add_eos_token", false, kConfigFile);
   const auto ids = [](bool wanted, int32_t id) {
     return wanted && id != kNoId ? std::vector<int32_t>{id} : std::vector<int32_t>{};
   };
@@ -302,7 +124,11 @@ void set_template(const FolderConfig& config, bool has_json, TokenizerSource& so
   if (!has_json) {
     source.prefix_ids = before;
     source.suffix_ids = after;
-    if (!after.empty()) {
+    if (bos_in_4 && !config.config().contains("add_bos_token")) {
+      source.template_note =
+          "bos_token begins each text, as in transformers 4.46; transformers 5 wants add_bos_token "
+          "for it";
+    } else if (!after.empty() && !has_model) {
       source.template_note =
           "add_eos_token: eos_token ends each text, as in transformers 5 and not in 4.46";
     }
@@ -320,7 +146,7 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
   const TokenizerSource& read = loading.source;
   const bool llama = config.class_name() == "LlamaTokenizer";
   // LlamaTokenizer puts the blank before each segment if the folder sets `legacy`.
-  const bool legacy = llama && flag(config.config(), "legacy", false, kConfig);
+  const bool legacy = llama && flag_of(config.config(), "legacy", false, kConfigFile);
   const bool same = llama ? read.metaspace && read.add_prefix_space && !read.replace_blanks &&
                                 read.prefix_first_only != legacy
                           : read.replace_blanks && !read.prepend_blank && !read.metaspace;
@@ -353,6 +179,16 @@ void note_what_5_drops(const FolderConfig& config, LoadingTokenizer& loading) {
                         config.class_name() + " of transformers 5 drops " + dropped;
 }
 
+/// Refuses flags of a listed token that the file has as another kind of token.
+void check_same_flags(const AddedToken& listed, const TokenizerSource& source, const char* place) {
+  const auto same = [&](const AddedToken& token) { return token.content == listed.content; };
+  const auto found = std::find_if(source.added_tokens.begin(), source.added_tokens.end(), same);
+  const bool plain = !listed.lstrip && !listed.rstrip && !listed.single_word;
+  if (found != source.added_tokens.end() && found->special == listed.special && plain) return;
+  refuse_config(kConfigFile, ordered_json(listed.content).dump(),
+                std::string("its flags are not those of ") + place + ", which is not supported");
+}
+
 /// Applies the folder's configuration (added tokens, roles, template) to a complete source.
 /// `place`: the file that the source was read from.
 TokenizerSource with_configuration(const FolderConfig& config, const char* place,
@@ -370,10 +206,13 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
   for (const AddedToken& token : source.added_tokens) limit = std::max(limit, token.id + 1);
   for (auto& [id, token] : config.listed_tokens()) {
     const int32_t here = id_of(token.content);
-    if (here == id) continue;
+    if (here == id) {
+      check_same_flags(token, source, place);
+      continue;
+    }
     if (here != kNoId || id != limit) {
-      refuse(kConfig, ordered_json(token.content).dump(),
-             "its id is " + std::to_string(id) + ", which " + place + " contradicts");
+      refuse_config(kConfigFile, ordered_json(token.content).dump(),
+                    "its id is " + std::to_string(id) + ", which " + place + " contradicts");
     }
     token.id = limit++;
     source.added_tokens.push_back(token);
@@ -382,43 +221,36 @@ TokenizerSource with_configuration(const FolderConfig& config, const char* place
        {std::pair("bos_token", &source.bos_id), std::pair("eos_token", &source.eos_id),
         std::pair("pad_token", &source.pad_id)}) {
     const AddedToken* token = config.role(role);
-    if (token == nullptr) continue;
-    *to = id_of(token->content);
-    if (*to == kNoId) {
-      refuse(kConfig, role, ordered_json(token->content).dump() + ": no token of " + place);
-    }
+    if (token != nullptr) *to = id_of(token->content);
+  }
+  for (const auto& [role, token] : config.roles()) {
+    if (token.content.empty() || id_of(token.content) != kNoId) continue;
+    refuse_config(kConfigFile, role, ordered_json(token.content).dump() + ": no token of " + place);
   }
   const auto ids = [](bool wanted, int32_t id) {
     return wanted && id != kNoId ? std::vector<int32_t>{id} : std::vector<int32_t>{};
   };
-  source.prefix_ids = ids(
-      flag(config.config(), "add_bos_token", !source.prefix_ids.empty(), kConfig), source.bos_id);
-  source.suffix_ids = ids(flag(config.config(), "add_eos_token", false, kConfig), source.eos_id);
-  source.split_special_tokens = flag(config.config(), "split_special_tokens", false, kConfig);
-  if (source.sentencepiece && !flag(config.config(), "add_prefix_space", true, kConfig))
-    refuse(kConfig, "add_prefix_space", "false: not supported for tokenizer.model");
-  if (source.sentencepiece && config.class_name() == "LlamaTokenizer") {
-    source.version_note =
-        "tokenizer.model is read as sentencepiece does, and transformers 4.46 after it; "
-        "transformers 5 drops a blank at the beginning of a text";
-  }
+  source.prefix_ids =
+      ids(flag_of(config.config(), "add_bos_token", !source.prefix_ids.empty(), kConfigFile),
+          source.bos_id);
+  source.suffix_ids =
+      ids(flag_of(config.config(), "add_eos_token", false, kConfigFile), source.eos_id);
+  source.split_special_tokens =
+      flag_of(config.config(), "split_special_tokens", false, kConfigFile);
   return source;
 }
 
-/// For folders with neither tokenizer.json nor the pair: reads another tokenizer file, if there is
-/// one.
+/// For folders with none of the other tokenizer files: reads tekken.json, or a list of its kind, if
+/// there is one.
 std::optional<TokenizerSource> read_other_file(const ReadFile& read, const FolderConfig& config) {
-  if (read("vocab.json") && read("merges.txt")) return std::nullopt;
-  for (const char* name : {"tokenizer.model", "tekken.json"}) {
+  for (const char* name : {kModelFile, "tekken.json"}) {
     const std::optional<std::string> bytes = read(name);
     if (!bytes) continue;
     try {
-      return with_configuration(
-          config, name,
-          is_sentencepiece(*bytes) ? read_sentencepiece(*bytes) : read_rank_list(*bytes));
+      return with_configuration(config, name, read_rank_list(*bytes));
     } catch (const ParseError& error) {
       const std::string text = error.what();
-      throw ParseError(text.starts_with(kConfig) ? text : std::string(name) + ": " + text);
+      throw ParseError(text.starts_with(kConfigFile) ? text : std::string(name) + ": " + text);
     }
   }
   return std::nullopt;
@@ -426,30 +258,33 @@ std::optional<TokenizerSource> read_other_file(const ReadFile& read, const Folde
 
 }  // namespace
 
-TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
-  const std::optional<std::string> whole = read("tokenizer.json");
-  const FolderConfig config(read, !whole.has_value());
-  if (!whole && config.empty() && config.class_name().empty()) {
-    const std::optional<std::string> vocab = read("vocab.json"), merges = read("merges.txt");
-    if (vocab && merges) return read_gpt2(*vocab, *merges, {}, do_parts);
+TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_for) {
+  const FolderFile file = read_folder_file(read);
+  const FolderKind kind = file.kind;
+  const FolderConfig config(read, file);
+  if (kind == FolderKind::pair && config.empty() && config.class_name().empty()) {
+    return read_gpt2(file.text, file.merges, {}, parallel_for);
   }
-  if (!whole) {
+  if (kind == FolderKind::other) {
     if (std::optional<TokenizerSource> other = read_other_file(read, config)) {
       return *std::move(other);
     }
   }
-  LoadingTokenizer loading =
-      whole ? load_tokenizer_json(*whole) : load_pair(read, config, do_parts);
+  LoadingTokenizer loading = kind == FolderKind::json    ? load_tokenizer_json(file.text)
+                             : kind == FolderKind::model ? load_model(file, config)
+                                                         : load_pair(file, config, parallel_for);
   TokenizerSource& source = loading.source;
-  if (whole) note_what_5_drops(config, loading);
-  const bool wants_space = flag(config.config(), "add_prefix_space", false, kConfig);
+  if (kind == FolderKind::json) note_what_5_drops(config, loading);
+  const bool wants_space = flag_of(config.config(), "add_prefix_space", false, kConfigFile);
   const bool by_byte_level = source.pretokenizer == make_pretokenizer(Family::gpt2);
   if (config.known_class() != nullptr && config.known_class()->sets_prefix_space && by_byte_level) {
     source.add_prefix_space = wants_space;
-  } else if (!whole && wants_space) {
-    refuse(kConfig, "add_prefix_space", "true: not supported for " + config.class_name());
+  } else if (kind == FolderKind::pair && wants_space) {
+    refuse_config(kConfigFile, "add_prefix_space",
+                  "true: not supported for " + config.class_name());
   }
-  source.split_special_tokens = flag(config.config(), "split_special_tokens", false, kConfig);
+  source.split_special_tokens =
+      flag_of(config.config(), "split_special_tokens", false, kConfigFile);
   add_tokens(config, loading);
   const auto id_of = [&](const char* role) {
     const AddedToken* token = config.role(role);
@@ -458,12 +293,12 @@ TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts) {
   source.bos_id = id_of("bos_token");
   source.eos_id = id_of("eos_token");
   source.pad_id = id_of("pad_token");
-  set_template(config, whole.has_value(), source);
+  set_template(config, source);
+  if (kind == FolderKind::model) note_model_versions(config, source);
   return std::move(loading).finish();
 }
 
-NamedTokens read_named_tokens(const ReadFile& read) {
-  const FolderConfig config(read, !read("tokenizer.json").has_value());
+static NamedTokens named_tokens_of(const FolderConfig& config) {
   const auto content = [&](const char* role) -> std::optional<std::string> {
     const AddedToken* token = config.role(role);
     return token == nullptr ? std::nullopt : std::optional(token->content);
@@ -471,8 +306,14 @@ NamedTokens read_named_tokens(const ReadFile& read) {
   return {content("bos_token"), content("eos_token"), content("pad_token")};
 }
 
+NamedTokens read_named_tokens(const ReadFile& read) {
+  return named_tokens_of(FolderConfig(read, read_folder_file(read)));
+}
+
 FolderIds read_folder_ids(const ReadFile& read) {
-  const NamedTokens named = read_named_tokens(read);
+  const FolderFile folder_file = read_folder_file(read);
+  const FolderConfig config(read, folder_file);
+  const NamedTokens named = named_tokens_of(config);
   FolderIds out;
   std::map<std::string, int32_t, std::less<>> small;  // ids of listed tokens; the first counts
   const auto list = [&](const std::string& content, int64_t id) {
@@ -481,14 +322,14 @@ FolderIds read_folder_ids(const ReadFile& read) {
     out.limit = std::max(out.limit, id + 1);
   };
   FileVocab vocab;
-  const std::optional<std::string> whole = read("tokenizer.json");
-  if (whole) {
-    JsonFile file = read_json_file(*whole, "tokenizer.json", VocabPlace::model);
+  if (folder_file.kind == FolderKind::json) {
+    JsonFile file = read_json_file(folder_file.text, "tokenizer.json", VocabPlace::model);
     for (const json& entry : file.tree.value("added_tokens", json::array())) {
       if (!entry.is_object() || !entry.contains("content") || !entry.contains("id")) continue;
       const json &content = entry["content"], &id = entry["id"];
       if (!content.is_string() || !id.is_number_integer()) {
-        refuse("tokenizer.json", "added_tokens", shown(entry) + ": expected a token with its id");
+        refuse_config("tokenizer.json", "added_tokens",
+                      shown_value(entry) + ": expected a token with its id");
       }
       list(content.get<std::string>(), id.get<int64_t>());
     }
@@ -503,11 +344,9 @@ FolderIds read_folder_ids(const ReadFile& read) {
     vocab = std::move(file.vocab);
   } else if (const std::optional<std::string> text = read("vocab.json")) {
     vocab = read_json_file(*text, "vocab.json", VocabPlace::root).vocab;
-  } else if (const std::optional<std::string> model = read("tokenizer.model")) {
+  } else if (folder_file.kind == FolderKind::model) {
     int64_t id = 0;
-    if (is_sentencepiece(*model)) {
-      for (const std::string& piece : read_sentencepiece_pieces(*model)) list(piece, id++);
-    }
+    for (const std::string& piece : read_sentencepiece_pieces(folder_file.text)) list(piece, id++);
   } else if (const std::optional<std::string> ranks = read("tekken.json")) {
     const TokenizerSource source = read_rank_list(*ranks);
     for (const AddedToken& token : source.added_tokens) list(token.content, token.id);
@@ -518,8 +357,7 @@ FolderIds read_folder_ids(const ReadFile& read) {
   for (const VocabSource::Token& token : vocab.tokens) {
     out.limit = std::max(out.limit, int64_t{token.id} + 1);
   }
-  for (const auto& [id, token] : FolderConfig(read, !whole).listed_tokens())
-    list(token.content, id);
+  for (const auto& [id, token] : config.listed_tokens()) list(token.content, id);
   const auto id_of = [&](const std::optional<std::string>& content) {
     if (!content) return kNoId;
     const auto found = small.find(*content);

@@ -52,9 +52,9 @@ void read_merges(std::string_view text, TokenizerSource& source) {
 }  // namespace
 
 LoadingTokenizer load_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                           const DoParts& do_parts) {
+                           const ParallelFor& parallel_for) {
   LoadingTokenizer loading;
-  do_parts(2, [&](size_t part) {
+  parallel_for(2, [&](size_t part) {
     if (part == 1) return read_merges(merges_txt, loading.source);
     loading.file = read_json_file(vocab_json, "vocab.json", VocabPlace::root);
     if (!loading.file.vocab_complaint.empty()) {
@@ -66,8 +66,8 @@ LoadingTokenizer load_gpt2(std::string_view vocab_json, std::string_view merges_
 }
 
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                          const Gpt2Options& options, const DoParts& do_parts) {
-  LoadingTokenizer loading = load_gpt2(vocab_json, merges_txt, do_parts);
+                          const Gpt2Options& options, const ParallelFor& parallel_for) {
+  LoadingTokenizer loading = load_gpt2(vocab_json, merges_txt, parallel_for);
   loading.source.add_prefix_space = options.add_prefix_space;
   for (const std::string& content : options.special_tokens) {
     loading.add({.content = content, .special = true, .normalized = true});

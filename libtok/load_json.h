@@ -119,6 +119,6 @@ LoadingTokenizer load_tokenizer_json(std::string_view text);
 /// Vocabulary and merges with GPT-2's splitting, without any added token.
 /// Errors: as read_gpt2.
 LoadingTokenizer load_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                           const DoParts& do_parts);
+                           const ParallelFor& parallel_for);
 
 }  // namespace tok

@@ -8,8 +8,10 @@
 #include <cmath>
 #include <cstring>
 #include <functional>
+#include <optional>
 #include <unordered_set>
 
+#include "libtok/load_sentencepiece.h"
 #include "libtok/loaders.h"
 #include "libtok/unicode.h"
 
@@ -89,29 +91,6 @@ class Message {
   std::string_view bytes_;
 };
 
-enum class PieceType : uint8_t { normal = 1, unknown, control, user_defined, unused, byte };
-
-struct Piece {
-  std::string_view text;
-  float score = 0;
-  uint64_t type = 1;
-
-  bool is(PieceType wanted) const { return type == static_cast<uint64_t>(wanted); }
-};
-
-/// The messages of a file, with the defaults of the format.
-struct Model {
-  std::vector<Piece> pieces;
-  uint64_t type = 1;
-  bool byte_fallback = false;
-  bool blank_behind = false;
-  std::string_view unk_surface = " \xE2\x81\x87 ";
-  std::string_view bos = "<s>", eos = "</s>", pad = "<pad>";
-  SentencePieceRules rules;
-  bool escapes_blanks = true;
-  bool denormalizes = false;
-};
-
 Piece read_piece(std::string_view bytes, size_t number) {
   Piece piece;
   for (Message message(bytes, "piece"); message.next();) {
@@ -130,7 +109,7 @@ Piece read_piece(std::string_view bytes, size_t number) {
   return piece;
 }
 
-void read_trainer_spec(std::string_view bytes, Model& model) {
+void read_trainer_spec(std::string_view bytes, SentencePieceModel& model) {
   for (Message message(bytes, "trainer_spec"); message.next();) {
     switch (message.number()) {
       case 3:
@@ -142,8 +121,17 @@ void read_trainer_spec(std::string_view bytes, Model& model) {
       case 35:
         model.byte_fallback = message.flag();
         break;
+      case 41:
+        model.bos_id = static_cast<int32_t>(message.value());
+        break;
+      case 42:
+        model.eos_id = static_cast<int32_t>(message.value());
+        break;
       case 44:
         model.unk_surface = message.bytes();
+        break;
+      case 45:
+        model.unk = message.bytes();
         break;
       case 46:
         model.bos = message.bytes();
@@ -160,7 +148,7 @@ void read_trainer_spec(std::string_view bytes, Model& model) {
   }
 }
 
-void read_normalizer_spec(std::string_view bytes, Model& model) {
+void read_normalizer_spec(std::string_view bytes, SentencePieceModel& model) {
   for (Message message(bytes, "normalizer_spec"); message.next();) {
     if (message.number() == 2 && !message.bytes().empty()) {
       model.rules.charsmap = Charsmap(message.bytes());
@@ -171,24 +159,7 @@ void read_normalizer_spec(std::string_view bytes, Model& model) {
   }
 }
 
-Model read_model(std::string_view bytes) {
-  Model model;
-  for (Message message(bytes, "file"); message.next();) {
-    if (message.number() == 1) {
-      model.pieces.push_back(read_piece(message.bytes(), model.pieces.size()));
-    }
-    if (message.number() == 2) read_trainer_spec(message.bytes(), model);
-    if (message.number() == 3) read_normalizer_spec(message.bytes(), model);
-    if (message.number() == 5) {
-      for (Message spec(message.bytes(), "denormalizer_spec"); spec.next();) {
-        if (spec.number() == 2 && !spec.bytes().empty()) model.denormalizes = true;
-      }
-    }
-  }
-  return model;
-}
-
-void check_kind(const Model& model) {
+void check_kind(const SentencePieceModel& model) {
   constexpr const char* kTypes[] = {"", "UNIGRAM", "BPE", "WORD", "CHAR"};
   if (model.type != 2) {
     const std::string type =
@@ -215,7 +186,7 @@ bool has_characters(std::string_view text, const std::unordered_set<std::string_
 
 /// Refuses what sentencepiece would refuse, and pieces that sentencepiece would merge differently
 /// from this library.
-void check_pieces(const Model& model) {
+void check_pieces(const SentencePieceModel& model) {
   std::unordered_set<std::string_view> mergeable, all;
   for (const Piece& piece : model.pieces) {
     const std::string place = "piece \"" + std::string(piece.text) + "\"";
@@ -284,7 +255,7 @@ void add_piece(const Piece& piece, int32_t id, TokenizerSource& source) {
   }
 }
 
-void set_unknown(const Model& model, TokenizerSource& source) {
+void set_unknown(const SentencePieceModel& model, TokenizerSource& source) {
   VocabSource& vocab = source.vocab;
   if (source.decode_rules.unk_id == kNoId) refuse("pieces", "none is of type UNKNOWN");
   const auto lacks_byte = [&] {
@@ -300,11 +271,13 @@ void set_unknown(const Model& model, TokenizerSource& source) {
   }
 }
 
-/// Adds each of Megatron's tokens, with the id of an equal piece, or the next free one.
+/// Adds each of Megatron's tokens, with the id of an equal piece, or the next free one. Its wrapper
+/// looks only for these and for bos, eos and pad in a text; other control symbols stay text there.
 void add_megatron_tokens(TokenizerSource& source) {
   const std::vector<VocabSource::Token>& pieces = source.vocab.tokens;
   auto next = static_cast<int32_t>(pieces.size());
   const bool has_eos = source.eos_id != kNoId;
+  std::vector<int32_t> parsed = {source.bos_id, source.eos_id, source.pad_id};
   const auto add = [&](const std::string& content) {
     const auto same = [&](const auto& token) { return token.bytes == content; };
     const auto piece = std::find_if(pieces.begin(), pieces.end(), same);
@@ -312,6 +285,7 @@ void add_megatron_tokens(TokenizerSource& source) {
     const auto has_id = [&](const AddedToken& token) { return token.id == id; };
     std::erase_if(source.added_tokens, has_id);
     source.added_tokens.push_back({.content = content, .id = id, .special = true});
+    parsed.push_back(id);
     return id;
   };
   for (const char* content : {"<CLS>", "<SEP>", "<EOD>", "<MASK>"}) {
@@ -321,6 +295,13 @@ void add_megatron_tokens(TokenizerSource& source) {
   if (source.pad_id == kNoId) source.pad_id = add("<PAD>");
   if (source.bos_id == kNoId) source.bos_id = add("<BOS>");
   if (!has_eos) add("<EOS>");
+  const auto is_text = [&](const AddedToken& token) {
+    return token.special && std::find(parsed.begin(), parsed.end(), token.id) == parsed.end();
+  };
+  for (const AddedToken& token : source.added_tokens) {
+    if (is_text(token)) source.decode_rules.hidden_ids.push_back(token.id);
+  }
+  std::erase_if(source.added_tokens, is_text);
 }
 
 LeadingBlank leading_blank(const SentencePieceRules& rules) {
@@ -331,13 +312,53 @@ LeadingBlank leading_blank(const SentencePieceRules& rules) {
 }  // namespace
 
 bool is_sentencepiece(std::string_view bytes) noexcept {
-  // The file begins with its first piece as a field, that message with its text.
-  return bytes.size() > 3 && bytes[0] == '\n' && bytes[2] == '\n';
+  // The file begins with its first piece as a field, that message with its text; the piece's score
+  // or type follows, or nothing. A JSON text may begin with the same line ends.
+  constexpr char kText = '\n', kScore = 0x15, kType = 0x18;
+  const auto take_text_field = [](std::string_view& rest) -> std::optional<std::string_view> {
+    if (!rest.starts_with(kText)) return std::nullopt;
+    size_t size = 0, at = 1;
+    for (int shift = 0; shift < 32 && at < rest.size(); shift += 7) {
+      const auto byte = static_cast<uint8_t>(rest[at++]);
+      size |= size_t{byte & 127u} << shift;
+      if (byte >= 128) continue;
+      if (size == 0 || size > rest.size() - at) return std::nullopt;
+      const std::string_view value = rest.substr(at, size);
+      rest.remove_prefix(at + size);
+      return value;
+    }
+    return std::nullopt;
+  };
+  std::optional<std::string_view> piece = take_text_field(bytes);
+  return piece && take_text_field(*piece) &&
+         (piece->empty() || piece->front() == kScore || piece->front() == kType);
+}
+
+SentencePieceModel read_sentencepiece_model(std::string_view bytes) {
+  SentencePieceModel model;
+  for (Message message(bytes, "file"); message.next();) {
+    if (message.number() == 1) {
+      model.pieces.push_back(read_piece(message.bytes(), model.pieces.size()));
+    }
+    if (message.number() == 2) read_trainer_spec(message.bytes(), model);
+    if (message.number() == 3) read_normalizer_spec(message.bytes(), model);
+    if (message.number() == 5) {
+      for (Message spec(message.bytes(), "denormalizer_spec"); spec.next();) {
+        if (spec.number() == 2 && !spec.bytes().empty()) model.denormalizes = true;
+      }
+    }
+  }
+  return model;
+}
+
+void check_sentencepiece_bpe(const SentencePieceModel& model) {
+  check_kind(model);
+  check_pieces(model);
 }
 
 std::vector<std::string> read_sentencepiece_pieces(std::string_view bytes) {
   std::vector<std::string> pieces;
-  for (const Piece& piece : read_model(bytes).pieces) pieces.emplace_back(piece.text);
+  for (const Piece& piece : read_sentencepiece_model(bytes).pieces) pieces.emplace_back(piece.text);
   return pieces;
 }
 
@@ -348,9 +369,8 @@ TokenizerSource read_tokenizer_file(std::string_view bytes, const RankListOption
 }
 
 TokenizerSource read_sentencepiece(std::string_view bytes, const SentencePieceOptions& options) {
-  Model model = read_model(bytes);
-  check_kind(model);
-  check_pieces(model);
+  SentencePieceModel model = read_sentencepiece_model(bytes);
+  check_sentencepiece_bpe(model);
   TokenizerSource source;
   source.vocab.rank_rule = RankRule::by_rank;
   source.vocab.by_characters = true;

@@ -14,7 +14,7 @@
 #include <string_view>
 #include <vector>
 
-#include "libtok/parts.h"
+#include "libtok/parallel_for.h"
 #include "libtok/pretokenize.h"
 #include "libtok/sentencepiece.h"
 #include "libtok/vocab.h"
@@ -52,7 +52,8 @@ struct DecodeRules {
   LeadingBlank leading = LeadingBlank::keep;
   bool names_bytes = false;    ///< an id of a byte gives its token, "<0x0A>", not the byte
   bool hides_special = false;  ///< special tokens give nothing: SentencePiece's control symbols
-  int32_t unk_id = kNoId;      ///< gives unk_text instead of its token
+  std::vector<int32_t> hidden_ids = {};  ///< give nothing, and are no added tokens
+  int32_t unk_id = kNoId;                ///< gives unk_text instead of its token
   std::string unk_text = {};
 };
 
@@ -101,7 +102,7 @@ struct Gpt2Options {
 /// Errors: ParseError with the line of merges.txt or the key of vocab.json.
 TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_txt,
                           const Gpt2Options& options = {},
-                          const DoParts& do_parts = one_after_another);
+                          const ParallelFor& parallel_for = serial_for);
 
 /// Reads a tokenizer.json: model BPE with a byte-level pre-tokenizer, or of characters as
 /// SentencePiece's models become one.
@@ -111,7 +112,8 @@ TokenizerSource read_tokenizer_json(std::string_view json);
 /// What Megatron's SentencePieceTokenizer adds to a model.
 struct SentencePieceOptions {
   /// `<CLS> <SEP> <EOD> <MASK>`, and `<PAD> <BOS> <EOS>` where the model has no such control
-  /// symbols, with the next ids; `<EOD>` is then the eos.
+  /// symbols, with the next ids; `<EOD>` is then the eos. Other control symbols are no special
+  /// tokens any more.
   bool megatron_tokens = false;
 };
 
@@ -157,11 +159,11 @@ struct NamedTokens {
 /// Reads a folder as transformers' AutoTokenizer does: tokenizer.json, or vocab.json with
 /// merges.txt, or tokenizer.model, or tekken.json, and over it what tokenizer_config.json,
 /// special_tokens_map.json and added_tokens.json say. config.json says the class where
-/// tokenizer_config.json does not. Where
-/// versions differ, transformers 5 is followed, but for what it drops of a tokenizer.json;
+/// tokenizer_config.json does not. Where versions differ, transformers 5 is followed, but for what
+/// it drops of a tokenizer.json, and for a tokenizer.model of LlamaTokenizer, where 4.46 is;
 /// docs/man/bpe-tokenize.1.md lists the places.
 /// Errors: ParseError naming file, member, value and why.
-TokenizerSource read_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);
+TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_for = serial_for);
 
 /// The same folder's bos, eos and pad tokens, also where its tokenizer is of another kind than
 /// those that are read here.

@@ -1,6 +1,6 @@
 // One worker's cache of encoded pieces: bounded, without allocation once constructed. An entry has
 // what merge_piece gives for the same bytes, so contents affect only speed. Not here: computing a
-// piece's ids (merge.h, encode.h). Includes: zeroed.h.
+// piece's ids (merge.h, encode.h). Includes: zeroed_array.h.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -11,7 +11,7 @@
 #include <span>
 #include <string_view>
 
-#include "libtok/zeroed.h"
+#include "libtok/zeroed_array.h"
 
 namespace tok {
 
@@ -95,14 +95,14 @@ class PieceCache {
   template <typename AnEntry>
   struct Table {
     explicit Table(size_t num_entries)
-        : entries(make_zeroed<AnEntry>(num_entries)), mask(num_entries / 2 - 1) {}
+        : entries(make_zeroed_array<AnEntry>(num_entries)), mask(num_entries / 2 - 1) {}
 
     /// First of the two entries that a piece may have.
     AnEntry* pair(std::string_view piece, uint8_t tag) const noexcept;
     std::span<const int32_t> find(std::string_view piece, uint8_t tag) const noexcept;
     void insert(std::string_view piece, uint8_t tag, std::span<const int32_t> ids) noexcept;
 
-    Zeroed<AnEntry> entries;
+    ZeroedArray<AnEntry> entries;
     size_t mask;  ///< of pairs
   };
 

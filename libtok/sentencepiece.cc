@@ -42,6 +42,13 @@ std::string marks_to_blanks(std::string_view text) {
   return out;
 }
 
+void blanks_to_marks(std::string_view text, std::string& out) {
+  out.clear();
+  for (const char c : text) {
+    c == ' ' ? out.append(kBlankMark) : out.append(1, c);
+  }
+}
+
 size_t UserDefined::size_at(std::string_view text, size_t at) const noexcept {
   size_t size = 0;
   for (const std::string& one : texts_) {

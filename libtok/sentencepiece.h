@@ -23,6 +23,9 @@ inline constexpr std::string_view kBlankMark = "\xE2\x96\x81";
 /// A copy in which each U+2581 is replaced by a blank.
 std::string marks_to_blanks(std::string_view text);
 
+/// Writes a copy in which each blank is replaced by U+2581.
+void blanks_to_marks(std::string_view text, std::string& out);
+
 /// Whether a text contains U+2581.
 inline bool has_blank_mark(std::string_view text) noexcept {
   return text.find(kBlankMark) != std::string_view::npos;

@@ -87,12 +87,12 @@ std::string canonical_form(TokenizerSource& source) {
 
 }  // namespace
 
-Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level, const DoParts& do_parts)
+Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level, const ParallelFor& parallel_for)
     : source_(std::move(source)),
-      vocab_(source_.vocab, do_parts),
-      hot_(vocab_, do_parts),
+      vocab_(source_.vocab, parallel_for),
+      hot_(vocab_, parallel_for),
       level_(level) {
-  do_parts(2, [&](size_t part) {
+  parallel_for(2, [&](size_t part) {
     if (part == 1) {
       cut_ = ExactCut(vocab_);
       return;
@@ -100,41 +100,50 @@ Tokenizer::Tokenizer(TokenizerSource source, SimdLevel level, const DoParts& do_
     identity_ = sha256_hex(canonical_form(source_));
     source_.vocab = {};
   });
+  set_blanks();
   set_added_tokens();
   check_templates();
 }
 
-Tokenizer Tokenizer::from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
-                               const Gpt2Options& options, const DoParts& do_parts) {
-  return Tokenizer(read_gpt2(vocab_json, merges_txt, options, do_parts), chosen_simd_level(),
-                   do_parts);
+void Tokenizer::set_blanks() {
+  marks_blanks_ = source_.has_blanks_for_marks() && vocab_.fallback_id(' ') != kNoId &&
+                  vocab_.find(" ") == kNoId;
+  if (marks_blanks_ && vocab_.whole_piece_first()) {
+    throw ParseError("model.ignore_merges: true: not supported where U+2581 has no token");
+  }
 }
 
-Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const DoParts& do_parts) {
-  return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), do_parts);
+Tokenizer Tokenizer::from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
+                               const Gpt2Options& options, const ParallelFor& parallel_for) {
+  return Tokenizer(read_gpt2(vocab_json, merges_txt, options, parallel_for), chosen_simd_level(),
+                   parallel_for);
+}
+
+Tokenizer Tokenizer::from_tokenizer_json(std::string_view json, const ParallelFor& parallel_for) {
+  return Tokenizer(read_tokenizer_json(json), chosen_simd_level(), parallel_for);
 }
 
 Tokenizer Tokenizer::from_sentencepiece(std::string_view model, const SentencePieceOptions& options,
-                                        const DoParts& do_parts) {
-  return Tokenizer(read_sentencepiece(model, options), chosen_simd_level(), do_parts);
+                                        const ParallelFor& parallel_for) {
+  return Tokenizer(read_sentencepiece(model, options), chosen_simd_level(), parallel_for);
 }
 
-Tokenizer Tokenizer::from_file(std::string_view bytes, const DoParts& do_parts) {
-  return Tokenizer(read_tokenizer_file(bytes), chosen_simd_level(), do_parts);
+Tokenizer Tokenizer::from_file(std::string_view bytes, const ParallelFor& parallel_for) {
+  return Tokenizer(read_tokenizer_file(bytes), chosen_simd_level(), parallel_for);
 }
 
 Tokenizer Tokenizer::from_rank_list(std::string_view json, const RankListOptions& options,
-                                    const DoParts& do_parts) {
-  return Tokenizer(read_rank_list(json, options), chosen_simd_level(), do_parts);
+                                    const ParallelFor& parallel_for) {
+  return Tokenizer(read_rank_list(json, options), chosen_simd_level(), parallel_for);
 }
 
-Tokenizer Tokenizer::from_folder(const ReadFile& read, const DoParts& do_parts) {
-  return Tokenizer(read_folder(read, do_parts), chosen_simd_level(), do_parts);
+Tokenizer Tokenizer::from_folder(const ReadFile& read, const ParallelFor& parallel_for) {
+  return Tokenizer(read_folder(read, parallel_for), chosen_simd_level(), parallel_for);
 }
 
 Tokenizer Tokenizer::from_tiktoken(std::string_view ranks, std::string_view encoding,
-                                   const DoParts& do_parts) {
-  return Tokenizer(read_tiktoken(ranks, encoding), chosen_simd_level(), do_parts);
+                                   const ParallelFor& parallel_for) {
+  return Tokenizer(read_tiktoken(ranks, encoding), chosen_simd_level(), parallel_for);
 }
 
 void Tokenizer::set_added_tokens() {
@@ -237,9 +246,13 @@ std::string_view Tokenizer::pretokenizable(std::string_view segment, bool begins
     segment = scratch.unmarked;
   }
   const bool prefixes = source_.add_prefix_space && (begins_text || !source_.prefix_first_only);
-  if (!prefixes || segment.starts_with(' ')) return segment;
-  scratch.prefixed.assign(1, ' ').append(segment);
-  return scratch.prefixed;
+  if (prefixes && !segment.starts_with(' ')) {
+    scratch.prefixed.assign(1, ' ').append(segment);
+    segment = scratch.prefixed;
+  }
+  if (!marks_blanks_) return segment;
+  blanks_to_marks(segment, scratch.marked);
+  return scratch.marked;
 }
 
 /// Finds added tokens in the raw text, then in the normalised rest; `on_segment` gets what is
@@ -325,6 +338,7 @@ int64_t Tokenizer::encode(std::string_view text, Scratch& scratch, TokenBuffer& 
 /// added tokens, or anything to normalise.
 bool Tokenizer::is_plain(std::string_view text, const EncodeOptions& options) const {
   if (source_.add_prefix_space || source_.prepend_blank || source_.sentencepiece) return false;
+  if (marks_blanks_) return false;
   if (source_.has_blanks_for_marks() && has_blank_mark(text)) return false;
   if (options.add_special_tokens && !(source_.prefix_ids.empty() && source_.suffix_ids.empty())) {
     return false;
@@ -418,6 +432,8 @@ void Tokenizer::decode(std::span<const int32_t> ids, std::string& out,
   bool strips = rules.leading != LeadingBlank::keep;
   for (int32_t id : ids) {
     if (skips && is_special(id)) continue;
+    const std::vector<int32_t>& hidden = rules.hidden_ids;
+    if (std::find(hidden.begin(), hidden.end(), id) != hidden.end()) continue;
     const std::string_view whole =
         id == rules.unk_id && id != kNoId ? rules.unk_text : token_bytes(id);
     if (!strips) {

@@ -62,6 +62,7 @@ struct Scratch {
   std::string normalized_before;
   std::string prefixed;
   std::string unmarked;
+  std::string marked;
   TokenBuffer counted;
   TextLengths lengths;
   const void* owner = nullptr;  ///< the Tokenizer whose pieces the cache holds
@@ -71,25 +72,25 @@ struct Scratch {
 class Tokenizer {
  public:
   /// Errors: ParseError naming anything that cannot be followed exactly. `level`: instructions to
-  /// use, for tests; results never differ. `do_parts` runs work in parallel, which is half of the
-  /// loading time.
+  /// use, for tests; results never differ. `parallel_for` shares half of the loading time among
+  /// threads.
   explicit Tokenizer(TokenizerSource source, SimdLevel level = chosen_simd_level(),
-                     const DoParts& do_parts = one_after_another);
+                     const ParallelFor& parallel_for = serial_for);
 
   static Tokenizer from_gpt2(std::string_view vocab_json, std::string_view merges_txt,
                              const Gpt2Options& options = {},
-                             const DoParts& do_parts = one_after_another);
+                             const ParallelFor& parallel_for = serial_for);
   static Tokenizer from_tokenizer_json(std::string_view json,
-                                       const DoParts& do_parts = one_after_another);
+                                       const ParallelFor& parallel_for = serial_for);
   static Tokenizer from_sentencepiece(std::string_view model,
                                       const SentencePieceOptions& options = {},
-                                      const DoParts& do_parts = one_after_another);
-  static Tokenizer from_file(std::string_view bytes, const DoParts& do_parts = one_after_another);
+                                      const ParallelFor& parallel_for = serial_for);
+  static Tokenizer from_file(std::string_view bytes, const ParallelFor& parallel_for = serial_for);
   static Tokenizer from_rank_list(std::string_view json, const RankListOptions& options = {},
-                                  const DoParts& do_parts = one_after_another);
-  static Tokenizer from_folder(const ReadFile& read, const DoParts& do_parts = one_after_another);
+                                  const ParallelFor& parallel_for = serial_for);
+  static Tokenizer from_folder(const ReadFile& read, const ParallelFor& parallel_for = serial_for);
   static Tokenizer from_tiktoken(std::string_view ranks, std::string_view encoding,
-                                 const DoParts& do_parts = one_after_another);
+                                 const ParallelFor& parallel_for = serial_for);
 
   /// Appends the ids of a text, one segment of the corpus (a document).
   /// Returns the number of special tokens that occur literally in it, parsed or not.
@@ -179,6 +180,7 @@ class Tokenizer {
   std::string normalized_content(const AddedToken& token, Scratch& scratch) const;
   bool strip_leading(std::string& text, int32_t id) const;
   void check_templates() const;
+  void set_blanks();
 
   TokenizerSource source_;  ///< without the vocabulary, once that is indexed
   std::string identity_;
@@ -186,6 +188,8 @@ class Tokenizer {
   ExactCut cut_;
   HotTable hot_;
   SimdLevel level_;
+  /// No piece is a blank, which then is the bytes of the U+2581 that it stands for.
+  bool marks_blanks_ = false;
   AddedTokenFinder raw_finder_;
   AddedTokenFinder normalized_finder_;
   std::unordered_map<int32_t, size_t> added_by_id_;

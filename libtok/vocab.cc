@@ -61,7 +61,7 @@ void VocabSource::sort_tokens() {
   std::sort(tokens.begin(), tokens.end(), before);
 }
 
-Vocab::Vocab(const VocabSource& source, const DoParts& do_parts)
+Vocab::Vocab(const VocabSource& source, const ParallelFor& parallel_for)
     : rank_rule_(source.rank_rule),
       whole_piece_first_(source.whole_piece_first),
       unk_id_(source.unk_id),
@@ -74,9 +74,9 @@ Vocab::Vocab(const VocabSource& source, const DoParts& do_parts)
     throw ParseError("unk_token: id " + std::to_string(unk_id_) + ": not in the vocabulary");
   }
   if (rank_rule_ == RankRule::by_list) {
-    set_listed_merges(source, do_parts);
+    set_listed_merges(source, parallel_for);
   } else {
-    set_all_merges(source, do_parts);
+    set_all_merges(source, parallel_for);
   }
   set_byte_merges();
   if (!std::is_sorted(merge_results_.begin(), merge_results_.end())) {
@@ -197,9 +197,9 @@ Vocab::Joined Vocab::look_up(const VocabSource& source, size_t rank, int32_t gue
 
 /// All merges of the list, by rank.
 std::vector<Vocab::Joined> Vocab::look_up(const VocabSource& source,
-                                          const DoParts& do_parts) const {
+                                          const ParallelFor& parallel_for) const {
   std::vector<Joined> merges(source.merges.size());
-  do_parts(kParts, [&](size_t part) {
+  parallel_for(kParts, [&](size_t part) {
     std::string room;
     int32_t last_id = kNoId;
     const size_t end = merges.size() * (part + 1) / kParts;
@@ -212,12 +212,12 @@ std::vector<Vocab::Joined> Vocab::look_up(const VocabSource& source,
   return merges;
 }
 
-void Vocab::set_listed_merges(const VocabSource& source, const DoParts& do_parts) {
+void Vocab::set_listed_merges(const VocabSource& source, const ParallelFor& parallel_for) {
   if (source.merges.size() >= UINT32_MAX) throw ParseError("merges: more than 2^32");
   merges_ = MergeTable(source.merges.size());
   uint32_t rank = 0;
   int32_t last_id = kNoId;
-  for (const Joined& merge : look_up(source, do_parts)) {
+  for (const Joined& merge : look_up(source, parallel_for)) {
     if (!merges_.set(merge.left, merge.right, {rank++, merge.id})) ++duplicate_merges_;
     merge_results_.push_back(merge.id);
     if (merge.id < last_id) id_follows_rank_ = false;
@@ -225,9 +225,9 @@ void Vocab::set_listed_merges(const VocabSource& source, const DoParts& do_parts
   }
 }
 
-void Vocab::set_all_merges(const VocabSource& source, const DoParts& do_parts) {
+void Vocab::set_all_merges(const VocabSource& source, const ParallelFor& parallel_for) {
   std::vector<Joined> found[kParts];
-  do_parts(kParts, [&](size_t part) {
+  parallel_for(kParts, [&](size_t part) {
     const auto first = [&](size_t i) {
       return static_cast<int32_t>(static_cast<size_t>(id_limit()) * i / kParts);
     };

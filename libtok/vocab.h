@@ -3,7 +3,7 @@
 // Not here: reading files' bytes into a VocabSource (loaders.h), applying merges (merge.h), added
 // and special tokens (added_tokens.h).
 // Rank and id are separate everywhere: in OPT's and RoBERTa's vocabularies they differ.
-// Includes: parts.h. Source: Hugging Face tokenizers 0.23 (models/bpe), tiktoken 0.14.
+// Includes: parallel_for.h. Source: Hugging Face tokenizers 0.23 (models/bpe), tiktoken 0.14.
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -17,7 +17,7 @@
 #include <utility>
 #include <vector>
 
-#include "libtok/parts.h"
+#include "libtok/parallel_for.h"
 
 namespace tok {
 
@@ -126,11 +126,11 @@ class MergeTable {
 /// Byte strings and ids, both ways, and merge ranks. Immutable; any number of threads may read.
 class Vocab {
  public:
-  /// Checks and indexes a vocabulary; `do_parts` looks merges up.
+  /// Checks and indexes a vocabulary; `parallel_for` looks merges up.
   /// Errors: ParseError for an id out of range or used twice, a token listed twice or empty, a
   /// merge whose halves or result are not tokens, under by_id a byte without a token, and a merge
   /// of an id that stands for a byte.
-  explicit Vocab(const VocabSource& source, const DoParts& do_parts = one_after_another);
+  explicit Vocab(const VocabSource& source, const ParallelFor& parallel_for = serial_for);
 
   /// Number of tokens: Hugging Face's vocab_size (added tokens not counted).
   int64_t size() const noexcept { return num_tokens_; }
@@ -203,10 +203,10 @@ class Vocab {
   struct Joined {
     int32_t left, right, id;
   };
-  std::vector<Joined> look_up(const VocabSource& source, const DoParts& do_parts) const;
+  std::vector<Joined> look_up(const VocabSource& source, const ParallelFor& parallel_for) const;
   Joined look_up(const VocabSource& source, size_t rank, int32_t guess, std::string& room) const;
-  void set_listed_merges(const VocabSource& source, const DoParts& do_parts);
-  void set_all_merges(const VocabSource& source, const DoParts& do_parts);
+  void set_listed_merges(const VocabSource& source, const ParallelFor& parallel_for);
+  void set_all_merges(const VocabSource& source, const ParallelFor& parallel_for);
   void set_byte_merges();
 
   std::string arena_;

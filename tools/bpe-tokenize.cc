@@ -428,7 +428,7 @@ void tokenize_all(Job& job, const cli::Invocation& call, Quarantine& quarantine)
 
 int bpe_tokenize(Options& options, cli::Invocation& call) {
   check(options);
-  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
+  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
   const tokenize::LoadedTokenizer tokenizer = tokenize::load_tokenizer(
       options.tokenizer, [&](size_t count, const std::function<void(size_t)>& part) {
         stream::run_parts(stream::threads_for(options.workers), count, part);

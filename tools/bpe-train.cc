@@ -240,7 +240,7 @@ int train_vocabulary(Options& options, cli::Invocation& call) {
     options.policy.quarantine = options.output + "/quarantine";
   }
   std::erase(options.special_tokens, "");
-  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
+  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
   const indexed::Existing existing = prepare_output(options);
   std::optional<indexed::OutputFile> quarantine;
   const auto keep = [&](std::string_view piece, bool ends) {

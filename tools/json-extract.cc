@@ -353,7 +353,7 @@ int extract_json(Options& options, cli::Invocation& call) {
           "--on-error quarantine needs --quarantine FILE when the output is standard output");
     options.policy.quarantine = options.output + ".quarantine";
   }
-  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed.operands);
+  std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
   std::optional<indexed::OutputFile> quarantine;
   // A run that was killed while renaming may have renamed the quarantine already.
   const bool killed = !to_stdout && indexed::left_unfinished(options.output);

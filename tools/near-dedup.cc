@@ -327,7 +327,7 @@ int dedup_documents(Options& options, cli::Invocation& call) {
   if (options.reading.format == "file" || options.reading.format == "array")
     throw cli::UsageError(cli::concat("--input-format ", options.reading.format,
                                       " has no lines to write: make JSON lines with json-extract"));
-  const std::vector<std::string> paths = stream::inputs_of(options.reading, call.parsed.operands);
+  const std::vector<std::string> paths = stream::inputs_of(options.reading, call.parsed);
   if (std::find(paths.begin(), paths.end(), "-") != paths.end())
     throw cli::UsageError("standard input cannot be read: inputs are read twice");
   stream::ErrorPolicy policy(options.policy, call.console);

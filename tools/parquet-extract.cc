@@ -153,8 +153,7 @@ void check_options(const Options& options) {
 
 int extract_rows(Options& options, cli::Invocation& call) {
   check_options(options);
-  std::vector<std::string> paths =
-      stream::inputs_of({.input = options.input}, call.parsed.operands);
+  std::vector<std::string> paths = stream::inputs_of({.input = options.input}, call.parsed);
   if (std::ranges::find(paths, "-") != paths.end())
     throw cli::UsageError("standard input cannot be read: Parquet is read from both ends");
   stream::ErrorPolicy policy(options.policy, call.console);

@@ -51,6 +51,38 @@ TEST_F(Configurations, TheSourcesNameOfAnActivationStays) {
   EXPECT_EQ(activation("gelu_fast", "hidden_act"), "gelu_new");  // another family's key
 }
 
+// from_pretrained converts all tensors to config.json's dtype, whichever tensor has which.
+TEST_F(Configurations, TheSourcesDtypeStaysWhereDtypesAreMixed) {
+  CanonicalModel model = read_hf_folder(families() + "/gpt2");
+  const auto written = [&](const TokenizerFiles& source) {
+    write_hf_folder(model, *find_family("gpt2"), source, {.folder = path("hf"), .replace = true});
+    const json config = json::parse(read_file(path("hf/config.json")));
+    EXPECT_EQ(config.at("dtype"), config.at("torch_dtype"));
+    return config.at("dtype").get<std::string>();
+  };
+  const auto from = [](const char* config) {
+    TokenizerFiles source;
+    source.model_files = {{"config.json", config}};
+    return source;
+  };
+  for (auto& [name, source] : model.tensors) source = convert_dtype(source, "BF16");
+  TensorSource& embedding = model.tensors.at("embedding.word_embeddings.weight");
+  embedding = convert_dtype(embedding, "F32");
+  model.dtype = dtype_of_most(model);
+  EXPECT_EQ(model.dtype, "BF16");
+  EXPECT_EQ(written({}), "bfloat16");
+  EXPECT_EQ(written(from(R"({"torch_dtype": "float32"})")), "float32");
+  EXPECT_EQ(written(from(R"({"dtype": "bfloat16", "torch_dtype": "float32"})")), "bfloat16");
+  EXPECT_EQ(written(from(R"({"torch_dtype": "float16"})")), "bfloat16");  // no tensor has it
+  EXPECT_EQ(written(from(R"({"torch_dtype": null})")), "bfloat16");
+  // A folder says it itself.
+  json config = json::parse(read_file(path("hf/config.json")));
+  EXPECT_EQ(read_hf_folder(path("hf")).dtype, "BF16");
+  config["dtype"] = "float32";
+  std::ofstream(path("hf/config.json")) << config;
+  EXPECT_EQ(read_hf_folder(path("hf")).dtype, "F32");
+}
+
 // What a family's models have and these do not is refused by its key, never computed otherwise.
 TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   const auto with = [&](const std::string& family, const char* key, const json& value) {

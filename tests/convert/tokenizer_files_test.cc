@@ -42,6 +42,25 @@ TEST(TokenizerFilesTest, WrongVocabulariesAreRefused) {
   EXPECT_THAT(refuse(R"({"a":0,"b":1})", "a\n"), HasSubstr("is not two tokens"));
 }
 
+/// What transformers' LlamaTokenizer does not do as sentencepiece does is said.
+TEST(TokenizerFilesTest, ASentencePieceModelBecomesALlamaTokenizer) {
+  const auto files_of = [](const char* name) {
+    return tokenizer_from_sentencepiece(std::string(GOLDEN_DIR) + "/tok/sentencepiece/" + name, 64);
+  };
+  const TokenizerFiles llama = files_of("llama.model");
+  EXPECT_EQ(llama.note, "");
+  EXPECT_EQ(llama.vocab_size, 1500);
+  EXPECT_EQ(llama.ids["eos_token_id"], 2);
+  const json config = json::parse(llama.files[0].text);
+  EXPECT_EQ(config["tokenizer_class"], "LlamaTokenizer");
+  EXPECT_EQ(config["unk_token"], "<unk>");
+  EXPECT_FALSE(config.contains("add_prefix_space"));
+  EXPECT_THAT(files_of("nfkc.model").note, HasSubstr("the model replaces characters"));
+  const TokenizerFiles gemma = files_of("gemma.model");
+  EXPECT_THAT(gemma.note, HasSubstr("the model has user-defined symbols"));
+  EXPECT_EQ(json::parse(gemma.files[0].text)["add_prefix_space"], false);
+}
+
 class TokenizerFolderTest : public testing::Test {
  protected:
   std::string path(const std::string& name) const { return own_ / name; }

@@ -1,6 +1,6 @@
 // SPDX-License-Identifier: MIT
 // GCC's __builtin_shuffle for clang, which has none whose mask is a variable. Slow: it is here only
-// so that clang can build what the converters link. No fuzz target calls it.
+// so that clang can build the converters and what they link.
 #pragma once
 
 template <class V, class M>

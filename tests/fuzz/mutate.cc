@@ -3,6 +3,8 @@
 // the readers behind them. One random choice per step, from libFuzzer's seed.
 #include <algorithm>
 #include <cstring>
+#include <nlohmann/json.hpp>
+#include <optional>
 #include <random>
 
 #include "tests/convert/foreign_bytes.h"
@@ -257,9 +259,179 @@ std::string mutated_zip(const std::string& input, Random& random) {
   return zip;
 }
 
+// --- protocol buffers ----------------------------------------------------------------------------
+
+std::string varint(uint64_t value) {
+  std::string out;
+  for (; value >= 128; value >>= 7) out += static_cast<char>(value | 128);
+  return out + static_cast<char>(value);
+}
+
+std::optional<uint64_t> take_varint(std::string_view& rest) {
+  uint64_t value = 0;
+  for (int shift = 0; shift < 64 && !rest.empty(); shift += 7) {
+    const auto byte = static_cast<uint8_t>(rest[0]);
+    rest.remove_prefix(1);
+    value |= uint64_t{byte & 127u} << shift;
+    if (byte < 128) return value;
+  }
+  return std::nullopt;
+}
+
+struct ProtoField {
+  uint64_t key = 0;
+  std::string bytes;  ///< its value; without its length
+};
+
+/// The fields of a message; empty for bytes that are none.
+std::vector<ProtoField> fields_of(std::string_view rest) {
+  std::vector<ProtoField> fields;
+  while (!rest.empty()) {
+    const std::optional<uint64_t> key = take_varint(rest);
+    if (!key) return {};
+    uint64_t size = (*key & 7) == 5 ? 4 : 8;
+    if ((*key & 7) == 0) {
+      const std::optional<uint64_t> value = take_varint(rest);
+      if (!value) return {};
+      fields.push_back({*key, varint(*value)});
+      continue;
+    }
+    if ((*key & 7) == 2) size = take_varint(rest).value_or(rest.size() + 1);
+    if (size > rest.size()) return {};
+    fields.push_back({*key, std::string(rest.substr(0, size))});
+    rest.remove_prefix(size);
+  }
+  return fields;
+}
+
+std::string mutated_message(const std::string& input, Random& random, int depth) {
+  std::vector<ProtoField> fields = fields_of(input);
+  if (fields.empty() || random() % 32 == 0) return mutate_bytes(input, random);
+  const size_t at = below(random, fields.size()), other = below(random, fields.size());
+  ProtoField& one = fields[at];
+  switch (below(random, 10)) {
+    case 0:
+      fields.erase(fields.begin() + static_cast<ptrdiff_t>(at));
+      break;
+    case 1:
+      fields.insert(fields.begin() + static_cast<ptrdiff_t>(at), ProtoField(fields[other]));
+      break;
+    case 2:
+      std::swap(one.bytes, fields[other].bytes);
+      break;
+    case 3:
+      one.key = (1 + below(random, 50)) << 3 | (one.key & 7);
+      break;
+    default:
+      if ((one.key & 7) == 0) {
+        one.bytes = varint(random() % 2 == 0 ? below(random, 8) : interesting(random));
+      } else if ((one.key & 7) == 2 && depth < 2 && random() % 4 != 0) {
+        one.bytes = mutated_message(one.bytes, random, depth + 1);
+      } else {
+        const size_t size = one.bytes.size();
+        one.bytes = mutate_bytes(one.bytes, random);
+        if ((one.key & 7) != 2) one.bytes.resize(size);
+      }
+  }
+  std::string out;
+  for (const ProtoField& field : fields) {
+    out += varint(field.key);
+    if ((field.key & 7) == 2) out += varint(field.bytes.size());
+    out += field.bytes;
+  }
+  return out;
+}
+
+// --- JSON ----------------------------------------------------------------------------------------
+
+using Json = nlohmann::ordered_json;
+
+Json new_value(Random& random) {
+  const Json values[] = {nullptr,
+                         true,
+                         false,
+                         0,
+                         -1,
+                         1.5,
+                         interesting(random),
+                         "",
+                         "<s>",
+                         " ",
+                         "▁",
+                         "BPE",
+                         "<unk>",
+                         Json::array(),
+                         Json::object(),
+                         {{"content", "<s>"}, {"special", false}, {"normalized", true}}};
+  return values[below(random, std::size(values))];
+}
+
+void mutate_value(Json& value, Random& random) {
+  if (value.is_structured() && !value.empty() && random() % 5 != 0) {
+    const auto at = std::next(value.begin(), static_cast<ptrdiff_t>(below(random, value.size())));
+    return mutate_value(*at, random);
+  }
+  switch (below(random, 4)) {
+    case 0:
+      if (value.is_string()) {
+        value = mutate_bytes(value.get<std::string>(), random);
+        return;
+      }
+      break;
+    case 1:
+      if (value.is_array() && !value.empty()) {
+        value.push_back(value[below(random, value.size())]);
+        return;
+      }
+      break;
+    case 2:
+      if (value.is_array() && !value.empty()) {
+        value.erase(below(random, value.size()));
+        return;
+      }
+      break;
+    default:
+      break;
+  }
+  value = new_value(random);
+}
+
+std::string mutated_json(const std::string& input, Random& random) {
+  Json tree = Json::parse(input, nullptr, false);
+  if (tree.is_discarded() || random() % 16 == 0) return mutate_bytes(input, random);
+  for (size_t n = 1 + below(random, 3); n > 0; --n) {
+    // A member of the configuration files is as likely as each of its values.
+    if (tree.is_object() && random() % 4 == 0) {
+      constexpr const char* kMembers[] = {"tokenizer_class",
+                                          "bos_token",
+                                          "eos_token",
+                                          "unk_token",
+                                          "pad_token",
+                                          "mask_token",
+                                          "add_bos_token",
+                                          "add_eos_token",
+                                          "image_token",
+                                          "legacy",
+                                          "model_type",
+                                          "added_tokens",
+                                          "additional_special_tokens",
+                                          "add_prefix_space",
+                                          "added_tokens_decoder",
+                                          "extra_special_tokens",
+                                          "split_special_tokens"};
+      tree[kMembers[below(random, std::size(kMembers))]] = new_value(random);
+    } else {
+      mutate_value(tree, random);
+    }
+  }
+  return tree.dump(-1, ' ', false, Json::error_handler_t::replace);
+}
+
 std::string mutated_file(const std::string& bytes, Random& random) {
   if (bytes.starts_with("PK\x03\x04")) return mutated_zip(bytes, random);
   if (bytes.starts_with("\x80") && random() % 8 != 0) return mutated_pickle(bytes, random);
+  if (bytes.starts_with("\n")) return mutated_message(bytes, random, 0);
+  if (bytes.starts_with("{") || bytes.starts_with("[")) return mutated_json(bytes, random);
   return mutate_bytes(bytes, random);
 }
 
@@ -273,6 +445,16 @@ std::string mutate_pickle(const std::string& input, uint64_t seed) {
 std::string mutate_zip(const std::string& input, uint64_t seed) {
   Random random(seed);
   return mutated_zip(input, random);
+}
+
+std::string mutate_message(const std::string& input, uint64_t seed) {
+  Random random(seed);
+  return mutated_message(input, random, 0);
+}
+
+std::string mutate_json(const std::string& input, uint64_t seed) {
+  Random random(seed);
+  return mutated_json(input, random);
 }
 
 std::string mutate_folder(const std::string& input, uint64_t seed) {

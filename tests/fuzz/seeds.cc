@@ -147,6 +147,55 @@ Files layer_files() {
       {"global_step7/mp_rank_00_model_states.pt", states}};
 }
 
+/// Parts of GPT-NeoX's model by the numbers of their modules, under its names.
+std::vector<std::pair<int, std::vector<Parameter>>> neox_modules() {
+  std::vector<Parameter> layer = kLayer;
+  for (Parameter& one : layer) {
+    for (const auto& [core, own] :
+         {std::pair("self_attention.linear_qkv", "attention.query_key_value"),
+          std::pair("self_attention.linear_proj", "attention.dense"),
+          std::pair("pre_mlp_layernorm", "post_attention_layernorm"),
+          std::pair("mlp.linear_fc1", "mlp.dense_h_to_4h"),
+          std::pair("mlp.linear_fc2", "mlp.dense_4h_to_h")})
+      if (one.name.starts_with(core)) one.name.replace(0, std::string(core).size(), own);
+  }
+  return {{0, {{"word_embeddings.weight", {kRows, kWidth}}}},
+          {2, layer},
+          {4, {{"norm.weight", {kWidth}}, {"norm.bias", {kWidth}}}},
+          {5, {{"final_linear.weight", {kRows, kWidth}}}}};
+}
+
+constexpr const char* kNeoxConfig =
+    "{\"num-layers\": 1, \"hidden-size\": 4, \"num-attention-heads\": 2, \"seq-length\": 4,\n"
+    "\"max-position-embeddings\": 4, \"pos-emb\": \"rotary\", \"rotary-pct\": 1.0,\n"
+    "\"no-weight-tying\": true, \"gpt-j-residual\": True, \"model-parallel-size\": 1}\n";
+
+Files neox(bool pipeline) {
+  Files files = {{"latest", "global_step7"}, {"global_step7/configs/model.yml", kNeoxConfig}};
+  Saved all;
+  std::string modules;
+  for (const auto& [number, parameters] : neox_modules()) {
+    Saved one;
+    std::string pairs;
+    for (const Parameter& parameter : parameters) {
+      pairs += text(parameter.name) + one.tensor(parameter.shape);
+      modules += text("sequential." + std::to_string(number) + "." + parameter.name) +
+                 all.tensor(parameter.shape);
+    }
+    if (pipeline) {
+      files.emplace_back(
+          "global_step7/layer_0" + std::to_string(number) + "-model_00-model_states.pt",
+          one.file(dict(pairs)));
+    }
+  }
+  const std::string rest =
+      text("args") + dict(text("num_layers") + number(1)) + text("iteration") + number(7);
+  files.emplace_back(
+      "global_step7/mp_rank_00_model_states.pt",
+      pipeline ? Saved().file(dict(rest)) : all.file(dict(rest + text("module") + dict(modules))));
+  return files;
+}
+
 Files torch_dist() {
   std::string tensors, places, bytes;
   const auto add = [&](const std::string& name, const std::vector<uint64_t>& shape) {
@@ -264,6 +313,8 @@ std::vector<Seed> seeds() {
       {"checkpoint", "layers", pack(layer_files())},
       {"checkpoint", "torch_dist", pack(torch_dist())},
       {"checkpoint", "zero", pack(zero())},
+      {"neox_checkpoint", "pipeline", pack(neox(true))},
+      {"neox_checkpoint", "sequential", pack(neox(false))},
       {"hf_folder", "gpt2", pack(hugging_face())},
       {"safetensors", "gpt2", hugging_face()[1].second},
       {"npy", "table", npy()},

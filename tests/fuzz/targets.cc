@@ -179,12 +179,28 @@ void rank_list(Bytes input) {
   encode_both_ways(tok::Tokenizer::from_rank_list(text_of(input), options));
 }
 
+/// A folder as AutoTokenizer reads it, with its configurations, and the short ways to its ids.
+void auto_tokenizer(Bytes input) {
+  const Files files = unpack(text_of(input));
+  const tok::ReadFile read = [&](std::string_view name) -> std::optional<std::string> {
+    for (const auto& [file, bytes] : files)
+      if (file == name) return bytes;
+    return std::nullopt;
+  };
+  try {
+    tok::read_folder_ids(read);
+  } catch (const std::runtime_error&) {
+  }
+  encode_both_ways(tok::Tokenizer::from_folder(read));
+}
+
 void tiktoken(Bytes input) { tok::Tokenizer::from_tiktoken(text_of(input), "r50k_base"); }
 
 constexpr Target kTargets[] = {
     {"pickle", pickle, mutate_pickle},
     {"torch_file", torch_file, mutate_zip},
     {"checkpoint", checkpoint, mutate_folder},
+    {"neox_checkpoint", checkpoint, mutate_folder},
     {"trainer_checkpoint", trainer_checkpoint, mutate_folder},
     {"hf_folder", hf_folder, mutate_folder},
     {"tokenizer_folder", tokenizer_folder, mutate_folder},
@@ -193,11 +209,12 @@ constexpr Target kTargets[] = {
     {"idx", idx, nullptr},
     {"npy", npy, nullptr},
     {"manifest", manifest, nullptr},
-    {"tokenizer_json", tokenizer_json, nullptr},
+    {"auto_tokenizer", auto_tokenizer, mutate_folder},
+    {"tokenizer_json", tokenizer_json, mutate_json},
     {"gpt2_files", gpt2_files, mutate_folder},
     {"tiktoken", tiktoken, nullptr},
-    {"sentencepiece", sentencepiece, nullptr},
-    {"rank_list", rank_list, nullptr},
+    {"sentencepiece", sentencepiece, mutate_message},
+    {"rank_list", rank_list, mutate_json},
     {"json_lines", json_lines, nullptr},
     {"packed", packed, nullptr},
     {"bzip2_blocks", bzip2_blocks, nullptr},
@@ -207,11 +224,19 @@ constexpr Target kTargets[] = {
 
 }  // namespace
 
-std::span<const Target> targets() { return kTargets; }
+std::span<const Target> targets() {
+  static const std::vector<Target> kAll = [] {
+    std::vector<Target> all(std::begin(kTargets), std::end(kTargets));
+    const std::span<const Target> columns = column_targets();
+    all.insert(all.end(), columns.begin(), columns.end());
+    return all;
+  }();
+  return kAll;
+}
 
 const Target* find_target(std::string_view name) {
-  const auto found = std::ranges::find(kTargets, name, &Target::name);
-  return found == std::end(kTargets) ? nullptr : found;
+  const auto found = std::ranges::find(targets(), name, &Target::name);
+  return found == targets().end() ? nullptr : &*found;
 }
 
 void run_target(const Target& target, Bytes input) {

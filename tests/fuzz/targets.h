@@ -26,6 +26,9 @@ struct Target {
 /// All targets.
 std::span<const Target> targets();
 
+/// Those that need Apache Arrow; none in a build without it.
+std::span<const Target> column_targets();
+
 /// The target of this name, or nullptr.
 const Target* find_target(std::string_view name);
 
@@ -62,6 +65,11 @@ std::string mutate_pickle(const std::string& input, uint64_t seed);
 /// A zip archive whose members are changed and packed again with true checksums; at times one with
 /// entries over one another, names that leave it, sizes of zip64.
 std::string mutate_zip(const std::string& input, uint64_t seed);
+/// A protocol buffer with fields taken out, doubled, exchanged, or changed, also those of the
+/// messages in it.
+std::string mutate_message(const std::string& input, uint64_t seed);
+/// A JSON text with members and values taken out, doubled, exchanged, or replaced.
+std::string mutate_json(const std::string& input, uint64_t seed);
 /// One file of a packed folder changed by the mutator of its kind, or renamed, replaced, taken out.
 std::string mutate_folder(const std::string& input, uint64_t seed);
 

@@ -125,6 +125,116 @@ TEST_P(FolderTest, SaysWhere446PutsOtherTokensAroundATextAndOnlyThere) {
 INSTANTIATE_TEST_SUITE_P(Folders, FolderTest, testing::ValuesIn(cases()),
                          [](const auto& info) { return info.param; });
 
+// --- folders whose only tokenizer file is a SentencePiece model ----------------------------------
+
+const ordered_json& model_folders() {
+  static const ordered_json tree = ordered_json::parse(read_golden("sentencepiece/folders.json"));
+  return tree;
+}
+
+Files model_files_of(const ordered_json& entry) {
+  Files files = {{"tokenizer.model",
+                  read_golden("sentencepiece/" + entry["model"].get<std::string>() + ".model")}};
+  for (const auto& [file, value] : entry["files"].items()) files[file] = value.dump();
+  return files;
+}
+
+class ModelFolderTest : public testing::TestWithParam<std::string> {};
+
+TEST_P(ModelFolderTest, GivesTheIdsOfTransformers) {
+  const std::string name = GetParam();
+  const ordered_json& entry = model_folders()["cases"][name];
+  const ordered_json& want = model_folders()["results"][entry["follows"].get<std::string>()][name];
+  const tok::Tokenizer tokenizer = tok::Tokenizer::from_folder(reader(model_files_of(entry)));
+  const auto id_or_null = [](int32_t id) { return id == tok::kNoId ? json() : json(id); };
+  EXPECT_EQ(id_or_null(tokenizer.source().bos_id), json(want["bos"]));
+  EXPECT_EQ(id_or_null(tokenizer.source().eos_id), json(want["eos"]));
+  EXPECT_EQ(id_or_null(tokenizer.source().pad_id), json(want["pad"]));
+  EXPECT_EQ(tokenizer.vocab_size(), want["size"].get<int64_t>());
+  for (const ordered_json& token : want["added"]) {
+    EXPECT_EQ(tokenizer.token_id(token[1].get<std::string>()), token[0].get<int32_t>()) << token;
+    EXPECT_EQ(tokenizer.is_special(token[0].get<int32_t>()), token[2].get<bool>()) << token;
+  }
+  EXPECT_EQ(tokenizer.added_tokens().size(), want["added"].size());
+  const bool splits = tokenizer.source().split_special_tokens;
+  tok::EncodeOptions options{.special_tokens_in_text =
+                                 splits ? tok::SpecialTokens::text : tok::SpecialTokens::parse};
+  size_t i = 0;
+  for (const ordered_json& text : model_folders()["texts"]) {
+    EXPECT_EQ(tokenizer.encode(text.get<std::string>(), options),
+              want["plain"][i++].get<std::vector<int32_t>>())
+        << text;
+  }
+  options.add_special_tokens = true;
+  EXPECT_EQ(tokenizer.encode(model_folders()["texts"][0].get<std::string>(), options),
+            want["around"].get<std::vector<int32_t>>());
+}
+
+TEST(ModelFolders, SayWhereTransformers5Differs) {
+  for (const auto& [name, entry] : model_folders()["cases"].items()) {
+    if (entry["follows"] != "4.46") continue;  // the man page says where
+    const ordered_json& four = model_folders()["results"]["4.46"][name];
+    const ordered_json& five = model_folders()["results"]["5"][name];
+    const tok::TokenizerSource source = tok::read_folder(reader(model_files_of(entry)));
+    EXPECT_EQ(source.version_note.empty(), four["plain"] == five["plain"]) << name;
+    const auto added = [](const ordered_json& of) {
+      return of["around"].size() - of["plain"][0].size();
+    };
+    EXPECT_EQ(source.template_note.empty(), added(four) == added(five)) << name;
+  }
+}
+
+std::vector<std::string> model_cases() {
+  std::vector<std::string> names;
+  for (const auto& [name, entry] : model_folders()["cases"].items()) names.push_back(name);
+  return names;
+}
+
+INSTANTIATE_TEST_SUITE_P(Folders, ModelFolderTest, testing::ValuesIn(model_cases()),
+                         [](const auto& info) { return info.param; });
+
+TEST(FolderRefusalTest, NamesWhatItDoesNotMakeOfASentencePieceModel) {
+  Files files = {{"tokenizer.model", read_golden("sentencepiece/llama.model")}};
+  EXPECT_EQ(refusal(files),
+            "tokenizer.model: no file names its tokenizer_class: name tokenizer.model itself for "
+            "sentencepiece's own ids");
+  files["tokenizer_config.json"] = "{}";
+  EXPECT_THAT(refusal(files), HasSubstr("no file names its tokenizer_class"));
+  files["tokenizer_config.json"] = R"({"tokenizer_class": "CodeLlamaTokenizer"})";
+  EXPECT_THAT(refusal(files), HasSubstr("tokenizer_class: \"CodeLlamaTokenizer\" with a "
+                                        "tokenizer.model is not supported"));
+  files["tokenizer_config.json"] =
+      R"({"tokenizer_class": "LlamaTokenizer", "added_tokens_decoder": {"0": "<UNK>"}})";
+  EXPECT_EQ(refusal(files),
+            "tokenizer_config.json: \"<UNK>\": its id is 0, Hugging Face would give it 1500");
+  files["tokenizer.model"] = read_golden("sentencepiece/nfkc.model");
+  files["tokenizer_config.json"] = R"({"tokenizer_class": "PreTrainedTokenizerFast"})";
+  EXPECT_EQ(refusal(files),
+            "tokenizer.model: SentencePiece model: normalizer_spec.precompiled_charsmap: not "
+            "supported for the class PreTrainedTokenizerFast");
+}
+
+TEST(FolderRefusalTest, NamesWhatTekkenJsonDoesNotHave) {
+  Files files = {{"tekken.json", read_golden("sentencepiece/tekken.json")}};
+  const auto with = [&](const char* config) {
+    files["tokenizer_config.json"] = config;
+    return refusal(files);
+  };
+  EXPECT_EQ(with(R"({"eos_token": "</s>", "added_tokens_decoder":
+                     {"1": {"content": "<s>", "special": true}}})"),
+            "");
+  EXPECT_EQ(with(R"({"mask_token": "<mask>"})"),
+            "tokenizer_config.json: mask_token: \"<mask>\": no token of tekken.json");
+  EXPECT_EQ(with(R"({"additional_special_tokens": ["<|user|>"]})"),
+            "tokenizer_config.json: extra_special_tokens: \"<|user|>\": no token of tekken.json");
+  EXPECT_EQ(with(R"({"added_tokens_decoder":
+                     {"1": {"content": "<s>", "special": true, "rstrip": true}}})"),
+            "tokenizer_config.json: \"<s>\": its flags are not those of tekken.json, which is not "
+            "supported");
+  EXPECT_THAT(with(R"({"added_tokens_decoder": {"1": {"content": "<s>"}}})"),
+              HasSubstr("its flags are not those of tekken.json"));
+}
+
 TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   const Files good = files_of("opt_saved");
   EXPECT_EQ(refusal(good), "");

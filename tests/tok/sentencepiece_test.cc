@@ -150,8 +150,33 @@ std::string piece(std::string_view text, int type, float score = 0) {
   std::memcpy(bytes.data(), &score, sizeof score);
   return field(1, field(1, text) + "\x15" + bytes + number_field(3, type));
 }
+std::string byte_pieces() {
+  std::string pieces;
+  for (int byte = 0; byte < 256; ++byte) {
+    char name[8];
+    std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
+    pieces += piece(name, 6);
+  }
+  return pieces;
+}
 const std::string kBpe = field(2, number_field(3, 2));
 const std::string kUnk = piece("<unk>", 2);
+
+TEST(SentencePieceModel, IsToldFromJsonWhateverItBeginsWith) {
+  for (const char* name : {"llama.model", "gemma.model", "nfkc.model"}) {
+    EXPECT_TRUE(tok::is_sentencepiece(read_golden(std::string("sentencepiece/") + name))) << name;
+  }
+  EXPECT_TRUE(tok::is_sentencepiece(kUnk + kBpe));
+  EXPECT_TRUE(tok::is_sentencepiece(piece(std::string(100, 'a'), 1)));
+  EXPECT_TRUE(tok::is_sentencepiece(field(1, field(1, "a"))));
+  const std::string json = golden_cases().dump(1);
+  for (const char* before : {"", "\n", "\n\n", "\n\n\n", "\n \n", "\n{\n"}) {
+    EXPECT_FALSE(tok::is_sentencepiece(before + json));
+  }
+  EXPECT_FALSE(tok::is_sentencepiece(""));
+  EXPECT_FALSE(tok::is_sentencepiece("\n"));
+  EXPECT_FALSE(tok::is_sentencepiece(std::string("\n\0\n\0", 4)));
+}
 
 TEST(SentencePieceModel, AnotherTypeIsNamed) {
   EXPECT_THAT(complaint_of(kUnk + piece("a", 1)), HasSubstr("model_type: UNIGRAM: only BPE"));
@@ -197,6 +222,26 @@ TEST(SentencePieceModel, EveryTruncationIsRefusedOrReads) {
   }
 }
 
+/// The ids are those of transformers 4.46.3 and 5.23.0.
+TEST(SentencePieceModel, AFolderMergesByScoreAsIn446OrByIdAsIn5) {
+  std::string model = kUnk + piece("<s>", 3) + piece("</s>", 3);
+  float score = -10;
+  for (const char* text : {"a", "b", "c", "\u2581"}) model += piece(text, 1, score--);
+  model += piece("ab", 1, -2) + piece("bc", 1, -1) + kBpe;
+  const auto folder = [&](const std::string& name) {
+    return tok::read_folder([=](std::string_view file) -> std::optional<std::string> {
+      if (file == "tokenizer.model") return model;
+      if (file != "tokenizer_config.json") return std::nullopt;
+      return json{{"tokenizer_class", name}, {"legacy", false}}.dump();
+    });
+  };
+  EXPECT_EQ(tok::Tokenizer(folder("LlamaTokenizer")).encode("abc"),
+            (std::vector<int32_t>{6, 3, 8}));
+  EXPECT_THAT(folder("LlamaTokenizer").version_note, HasSubstr("in the order of ids"));
+  EXPECT_EQ(tok::Tokenizer(folder("PreTrainedTokenizerFast")).encode("abc"),
+            (std::vector<int32_t>{7, 5}));
+}
+
 TEST(SentencePieceModel, MegatronsTokensGetTheNextIds) {
   const std::string model = read_golden("sentencepiece/llama.model");
   const tok::Tokenizer tokenizer =
@@ -207,6 +252,23 @@ TEST(SentencePieceModel, MegatronsTokensGetTheNextIds) {
   EXPECT_EQ(tokenizer.token_id("<s>"), 1);
   EXPECT_EQ(tokenizer.token_id("<PAD>"), pieces + 4);
   EXPECT_EQ(tokenizer.vocab_size(), pieces + 5);
+}
+
+/// Megatron's wrapper looks in a text for its own tokens, and the model's bos, eos and pad.
+TEST(SentencePieceModel, MegatronParsesNoOtherControlSymbols) {
+  std::string model = kUnk + piece("<s>", 3) + piece("</s>", 3) + piece("<c>", 3);
+  float score = 0;
+  for (const char* text : {"<", ">", "c", "s", "\xE2\x96\x81", "<c"})
+    model += piece(text, 1, --score);
+  model += kBpe + field(3, number_field(3, 0) + number_field(4, 0));
+  const tok::EncodeOptions parse{.special_tokens_in_text = tok::SpecialTokens::parse};
+  const tok::Tokenizer own = tok::Tokenizer::from_sentencepiece(model);
+  const tok::Tokenizer megatron = tok::Tokenizer::from_sentencepiece(model, {true});
+  EXPECT_EQ(own.encode("<c><s>", parse), (std::vector<int32_t>{3, 1}));
+  EXPECT_EQ(megatron.encode("<c><s>", parse), (std::vector<int32_t>{9, 5, 1}));
+  EXPECT_EQ(megatron.encode("<c><EOD>", parse), (std::vector<int32_t>{9, 5, 12}));
+  EXPECT_EQ(megatron.decode(std::vector<int32_t>{3, 6, 1}), "c");
+  EXPECT_EQ(megatron.vocab_size(), 10 + 4 + 1);  // with <PAD>
 }
 
 TEST(SentencePieceModel, TokensAreWholeInTheMidstOfATextAndIdentitiesDiffer) {
@@ -230,12 +292,7 @@ TEST(SentencePieceModel, LongPiecesAreMergedInWindows) {
        {"aa", "a\u00e9", "\u00e9\u00e9a", "\u00e9\u00e9", "aaa\u00e9", "aaaa", "a", "\u00e9"}) {
     model += piece(text, 1, score -= 1);
   }
-  for (int byte = 0; byte < 256; ++byte) {
-    char name[8];
-    std::snprintf(name, sizeof name, "<0x%02X>", static_cast<unsigned>(byte));
-    model += piece(name, 6);
-  }
-  model += field(2, number_field(3, 2) + number_field(35, 1));
+  model += byte_pieces() + field(2, number_field(3, 2) + number_field(35, 1));
   const tok::Vocab vocab(tok::read_sentencepiece(model).vocab);
   Random random(5);
   std::string text;
@@ -251,6 +308,44 @@ TEST(SentencePieceModel, LongPiecesAreMergedInWindows) {
 }
 
 json gemma_json() { return json::parse(read_golden("sentencepiece/gemma.json")); }
+
+/// Ids and texts by sentencepiece 0.2 and tokenizers 0.23.
+TEST(SentencePieceModel, ABlankWithoutAPieceIsTheBytesOfItsMark) {
+  const std::string model = kUnk + piece("a", 1, -1) + piece("b", 1, -2) + piece("ab", 1, -3) +
+                            byte_pieces() + field(2, number_field(3, 2) + number_field(35, 1)) +
+                            field(3, number_field(4, 0));
+  const std::vector<int32_t> prefixed = {230, 154, 133, 1, 230, 154, 133, 2};
+  const tok::Tokenizer own = tok::Tokenizer::from_sentencepiece(model);
+  EXPECT_EQ(own.encode("a b"), prefixed);
+  EXPECT_EQ(own.decode(prefixed), "\u2581a\u2581b");
+  EXPECT_EQ(own.encode("ab\u2581"), (std::vector<int32_t>{230, 154, 133, 3, 230, 154, 133}));
+  json tree = gemma_json();
+  json vocab = json::object();
+  for (const std::string& text : tok::read_sentencepiece_pieces(model)) vocab[text] = vocab.size();
+  tree["added_tokens"] = json::array();
+  tree["post_processor"] = nullptr;
+  tree["model"]["vocab"] = vocab;
+  tree["model"]["merges"] = {"a b"};
+  const auto encode = [&](const std::string& text) {
+    const tok::Tokenizer tokenizer = tok::Tokenizer::from_file(tree.dump());
+    tok::TextBatch batch;
+    batch.add(text);
+    tok::Scratch scratch(64, 16);
+    tok::TokenBuffer out;
+    std::span<const int32_t> counts;
+    tokenizer.encode(batch, scratch, out, counts);
+    return std::vector<int32_t>(out.tokens().begin(), out.tokens().end());
+  };
+  EXPECT_EQ(encode("a b"), (std::vector<int32_t>{1, 230, 154, 133, 2}));
+  tree["normalizer"] = nullptr;
+  tree["pre_tokenizer"] = {{"type", "Metaspace"},
+                           {"replacement", "\u2581"},
+                           {"prepend_scheme", "always"},
+                           {"split", true}};
+  EXPECT_EQ(encode("a b"), prefixed);
+  tree["model"]["ignore_merges"] = true;
+  EXPECT_THAT(complaint_of(tree.dump()), HasSubstr("not supported where U+2581 has no token"));
+}
 
 TEST(TokenizerJsonOfText, WhatCannotBeFollowedIsRefusedByName) {
   const auto complaint_with = [](const json& patch) {

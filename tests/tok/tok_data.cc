@@ -150,26 +150,27 @@ std::string patched_json(const json& patch) {
   return root.dump();
 }
 
-std::optional<tok::Tokenizer> load_case(const std::string& name, const tok::DoParts& do_parts) {
+std::optional<tok::Tokenizer> load_case(const std::string& name,
+                                        const tok::ParallelFor& parallel_for) {
   const json& entry = golden_cases().at(name);
   if (entry.contains("patch")) {
-    return tok::Tokenizer::from_tokenizer_json(patched_json(entry["patch"]), do_parts);
+    return tok::Tokenizer::from_tokenizer_json(patched_json(entry["patch"]), parallel_for);
   }
   if (entry.contains("base")) {
     const std::optional<std::string> text = read_shared(entry["base"]);
     if (!text.has_value()) return std::nullopt;
-    return tok::Tokenizer::from_tokenizer_json(*text, do_parts);
+    return tok::Tokenizer::from_tokenizer_json(*text, parallel_for);
   }
   const std::optional<std::string> vocab = read_shared("gpt2-vocab.json");
   const std::optional<std::string> merges = read_shared("gpt2-merges.txt");
   if (!vocab.has_value() || !merges.has_value()) return std::nullopt;
-  if (entry.contains("files")) return tok::Tokenizer::from_gpt2(*vocab, *merges, {}, do_parts);
+  if (entry.contains("files")) return tok::Tokenizer::from_gpt2(*vocab, *merges, {}, parallel_for);
   if (entry["tiktoken"] == "r50k_base") {
-    return tok::Tokenizer::from_tiktoken(r50k_ranks(*vocab), "r50k_base", do_parts);
+    return tok::Tokenizer::from_tiktoken(r50k_ranks(*vocab), "r50k_base", parallel_for);
   }
   const std::optional<std::string> ranks = read_shared("cl100k_base.tiktoken.gz");
   if (!ranks.has_value()) return std::nullopt;
-  return tok::Tokenizer::from_tiktoken(*ranks, "cl100k_base", do_parts);
+  return tok::Tokenizer::from_tiktoken(*ranks, "cl100k_base", parallel_for);
 }
 
 const std::vector<std::string>& class_alphabet() {

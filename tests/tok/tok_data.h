@@ -31,7 +31,7 @@ std::string patched_json(const nlohmann::json& patch);
 
 /// A case's tokenizer; empty when its files are not on this machine.
 std::optional<tok::Tokenizer> load_case(const std::string& name,
-                                        const tok::DoParts& do_parts = tok::one_after_another);
+                                        const tok::ParallelFor& parallel_for = tok::serial_for);
 
 /// xorshift64*, as in make_tok_goldens.py.
 class Random {

@@ -28,6 +28,20 @@ echo "- refused"
 show no-pattern nemotron.json
 show blanks llama.model --no-tokenizer-sentencepiece-ignore-extra-whitespaces
 show not-one llama.json --tokenizer-type Llama2Tokenizer
+# Flags for another kind of file, and a file that a list of values took.
+show size llama.model --vocab-size 1501
+show own-size llama.model --vocab-size 1500 --count
+show ids tekken.json --tiktoken-num-special-tokens 10
+show names llama.json --tiktoken-special-tokens A B
+show pattern llama.model --tiktoken-pattern v1
+show encoding tekken.json --tiktoken-encoding cl100k_base
+show more llama.model --tokenizer-special-tokens "<x>"
+show eod llama.model --null-tokenizer-eod-id 3
+bpe-tokenize -q --count --tokenizer-model "$S/nemotron.json" --tiktoken-pattern v1 --tiktoken-special-tokens A B in.jsonl </dev/null
+bpe-tokenize -q --count --tokenizer-model "$S/tekken.json" --workers-to-check 1 2 in.jsonl </dev/null
+echo "- tekken.json that begins with empty lines"
+{ printf '\n{\n'; tail -c +2 "$S/tekken.json"; } >spaced.json
+{ bpe-tokenize -q --count --tokenizer-model spaced.json in.jsonl; bpe-tokenize -q --count --tokenizer-model "$S/tekken.json" in.jsonl; } | uniq -c
 printf '\n\011\n\005<unk>\030\002' >unigram.model
 bpe-tokenize -q --input in.jsonl --output-prefix unigram --tokenizer-model unigram.model
 echo "- a folder with a model, as the hub has Llama-2"

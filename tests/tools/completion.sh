@@ -17,6 +17,8 @@ complete_words merge-datasets in.sets/
 complete_words inspect-dataset ve
 complete_words inspect-dataset verify in.a
 complete_words bpe-tokenize in.t
+complete_words bpe-tokenize in.a
+complete_words bpe-tokenize --vocab-file in.a
 complete_words bpe-tokenize --input-format l
 complete_words bpe-tokenize --shard-t
 left

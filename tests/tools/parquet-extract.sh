@@ -35,6 +35,9 @@ head -c -8 "$files/stream.arrow" >in.unfinished
 run parquet-extract -q -o out -c text in.unfinished
 head -c 4000 "$files/stream.arrow" >in.torn
 run parquet-extract -q -c text in.torn 2>&1 >in.some | head -c 75 && echo
+# A page that says it has 1.9 GB.
+run parquet-extract -q -c doc.body -c doc.n --on-error skip "$(dirname "$GOLDEN")/fuzz/corpus/columns/huge-page" 2>&1 >in.some |
+  grep -o 'cannot be read as Parquet: [^0-9]*'
 printf '{"text":"a"}\n' >in.json
 run parquet-extract -c text in.json
 run parquet-extract -c text in.nothing

@@ -155,7 +155,7 @@ namespace {
 /// What completes a value or an operand of that name: datasets where it is a PREFIX, else files.
 std::string completed(std::string_view value, std::string_view function) {
   if (value.find("PREFIX") != value.npos) return concat("_", function, "_prefixes");
-  return "COMPREPLY=($(compgen -f -- \"$word\"))";
+  return "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")";
 }
 
 /// A dataset's prefix is its .idx without the end; folders lead to more.

@@ -6,6 +6,7 @@
 // names are in parse.cc.
 #pragma once
 
+#include <map>
 #include <set>
 #include <span>
 #include <string>
@@ -21,6 +22,9 @@ struct Parsed {
   std::vector<std::string> operands;  ///< words that belong to no flag, in order
   std::set<std::string, std::less<>>
       given;  ///< long names of the flags used, also those of a configuration file
+  /// The last value of each flag that took several words of the line: it may have been meant as an
+  /// operand.
+  std::map<std::string, std::string> list_ends;
 };
 
 /// Sets every row that `arguments` (argv without the program's name) names.

@@ -6,6 +6,7 @@
 #include <utility>
 
 #include <arrow/io/file.h>
+#include <arrow/memory_pool.h>
 #include <arrow/record_batch.h>
 #include <parquet/arrow/reader.h>
 #include <parquet/arrow/schema.h>
@@ -60,8 +61,10 @@ Value take(const std::string& path, arrow::Result<Value> result) {
   return std::move(result).ValueUnsafe();
 }
 
-std::unique_ptr<parquet::arrow::FileReader> reader_of(const Shared& shared, int64_t batch_rows) {
-  parquet::ReaderProperties pages;
+/// `memory`: for pages and their dictionaries.
+std::unique_ptr<parquet::arrow::FileReader> reader_of(const Shared& shared, int64_t batch_rows,
+                                                      arrow::MemoryPool* memory) {
+  parquet::ReaderProperties pages(memory);
   pages.enable_buffered_stream();
   pages.set_buffer_size(kReadBytes);
   pages.set_page_checksum_verification(true);
@@ -100,6 +103,22 @@ std::vector<int> leaves_of(const std::vector<Column>& columns,
   return leaves;
 }
 
+/// More memory than the pages of a row group take: a damaged page could ask for gigabytes. All
+/// sizes are the footer's; a dictionary's entry takes 16 bytes in memory, whatever it takes in the
+/// file.
+int64_t most_memory(const parquet::RowGroupMetaData& group, const std::vector<int>& leaves) {
+  constexpr int64_t kBytesOfValue = 32, kAtLeast = 64 << 20, kAtMost = int64_t{1} << 42;
+  int64_t bytes = kAtLeast;
+  for (const int leaf : leaves) {
+    const std::unique_ptr<parquet::ColumnChunkMetaData> chunk = group.ColumnChunk(leaf);
+    for (const int64_t part :
+         {chunk->total_compressed_size(), chunk->total_uncompressed_size(),
+          std::clamp<int64_t>(chunk->num_values(), 0, kAtMost) * kBytesOfValue})
+      bytes += std::clamp<int64_t>(part, 0, kAtMost);
+  }
+  return bytes;
+}
+
 /// The number of rows in about kBatchBytes, by the sizes in the footer: decompressed and, if given,
 /// without the dictionary.
 int64_t rows_at_a_time(const parquet::RowGroupMetaData& group, const std::vector<int>& leaves) {
@@ -116,7 +135,9 @@ int64_t rows_at_a_time(const parquet::RowGroupMetaData& group, const std::vector
 
 void read_group(const Shared& shared, int group, int64_t first_row, const EachBatch& each) {
   const std::unique_ptr<parquet::RowGroupMetaData> facts = shared.footer->RowGroup(group);
-  const auto reader = reader_of(shared, rows_at_a_time(*facts, shared.leaves));
+  arrow::ProxyMemoryPool counted(arrow::default_memory_pool());
+  arrow::CappedMemoryPool memory(&counted, most_memory(*facts, shared.leaves));
+  const auto reader = reader_of(shared, rows_at_a_time(*facts, shared.leaves), &memory);
   const auto batches = take(shared.path, reader->GetRecordBatchReader({group}, shared.leaves));
   int64_t rows = 0;
   while (true) {
@@ -141,7 +162,7 @@ ColumnFile open_parquet(const std::string& path, const std::vector<std::string>&
     shared->file = take(path, arrow::io::ReadableFile::Open(path));
     shared->watched = indexed::MappedFile(path);
     shared->footer = parquet::ReadMetaData(shared->file);
-    const auto reader = reader_of(*shared, 1);
+    const auto reader = reader_of(*shared, 1, arrow::default_memory_pool());
     std::shared_ptr<arrow::Schema> schema;
     check(path, reader->GetSchema(&schema));
     ColumnFile opened;

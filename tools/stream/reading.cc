@@ -82,8 +82,7 @@ Format format_of(const ReadingOptions& options) {
   return options.format == "file" ? Format::file : Format::json;
 }
 
-std::vector<std::string> inputs_of(const ReadingOptions& options,
-                                   const std::vector<std::string>& operands) {
+std::vector<std::string> inputs_of(const ReadingOptions& options, const cli::Parsed& parsed) {
   if (options.format == "array" && !options.range.whole())
     throw cli::UsageError("--range needs lines: a JSON array is read from its front");
   for (size_t i = 0; i < options.keys.size(); ++i) {
@@ -94,12 +93,14 @@ std::vector<std::string> inputs_of(const ReadingOptions& options,
     }
   }
   std::vector<std::string> named = options.input;
-  named.insert(named.end(), operands.begin(), operands.end());
+  named.insert(named.end(), parsed.operands.begin(), parsed.operands.end());
   std::vector<std::string> inputs;
   for (const std::string& name : named) append_inputs(name, inputs);
-  if (inputs.empty() && options.keys.size() > 1 && access(options.keys.back().c_str(), F_OK) == 0) {
-    throw cli::UsageError(cli::concat("--json-keys takes the file ", options.keys.back(),
-                                      " for a key: name files with --input, or after --"));
+  for (const auto& [flag, last] : parsed.list_ends) {
+    if (!inputs.empty() || access(last.c_str(), F_OK) != 0) continue;
+    throw cli::UsageError(cli::concat("--", flag, " takes the file ", last,
+                                      " for one of its values: name files with --input, or "
+                                      "after --"));
   }
   if (inputs.empty()) inputs.push_back("-");
   if (std::count(inputs.begin(), inputs.end(), "-") > 1) {

@@ -12,6 +12,7 @@
 
 #include "tools/cli/console.h"
 #include "tools/cli/flags.h"
+#include "tools/cli/parse.h"
 #include "tools/stream/chunks.h"
 #include "tools/stream/policy.h"
 #include "tools/stream/records.h"
@@ -34,11 +35,10 @@ cli::Group<ReadingOptions> reading_group();
 /// The format that options.format names.
 Format format_of(const ReadingOptions& options);
 
-/// The inputs: --input, then `operands`; stdin if there are none. A name that is not a file may be
-/// a pattern, as in Megatron, or a comma-separated list, as in gpt-neox. Errors: UsageError for
-/// stdin named twice, a key given twice, or a file taken for a key.
-std::vector<std::string> inputs_of(const ReadingOptions& options,
-                                   const std::vector<std::string>& operands);
+/// The inputs: --input, then the operands; stdin if there are none. A name that is not a file may
+/// be a pattern, as in Megatron, or a comma-separated list, as in gpt-neox. Errors: UsageError for
+/// stdin named twice, a key given twice, or a file taken for a value of a flag that takes several.
+std::vector<std::string> inputs_of(const ReadingOptions& options, const cli::Parsed& parsed);
 
 /// A chunk in the pipeline, with a tool's result for it.
 template <class Result>

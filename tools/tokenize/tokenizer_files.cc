@@ -107,10 +107,13 @@ tok::Tokenizer parsed(const std::string& path, Make make) {
 /// What is known about a tokenizer besides itself.
 struct Files {
   std::string description;
-  fs::path folder;  ///< the folder of its configuration; empty for files read alone
+  bool bare_list = false;  ///< a list of tokens for TikTokenizer, which does not say its sizes
+  bool tiktoken = false;   ///< a .tiktoken file
+  fs::path folder;         ///< the folder of its configuration; empty for files read alone
 };
 
-tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoParts& do_parts) {
+tok::Tokenizer from_folder(const fs::path& folder, Files& files,
+                           const tok::ParallelFor& parallel_for) {
   std::error_code error;
   const auto there = [&](const char* name) { return fs::exists(folder / name, error); };
   const bool pair = there("vocab.json") && there("merges.txt");
@@ -130,7 +133,7 @@ tok::Tokenizer from_folder(const fs::path& folder, Files& files, const tok::DoPa
       whole ? (folder / whole).string()
             : cli::concat((folder / "vocab.json").string(), " ", (folder / "merges.txt").string());
   return parsed(folder.string(),
-                [&] { return tok::Tokenizer::from_folder(reader_of(folder), do_parts); });
+                [&] { return tok::Tokenizer::from_folder(reader_of(folder), parallel_for); });
 }
 
 /// Whether the two files are a folder's pair, with a configuration beside them.
@@ -142,12 +145,13 @@ bool is_folders_pair(const fs::path& vocab, const fs::path& merges) {
 }
 
 tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& vocab,
-                         const std::string& merges, Files& files, const tok::DoParts& do_parts) {
+                         const std::string& merges, Files& files,
+                         const tok::ParallelFor& parallel_for) {
   if (is_folders_pair(vocab, merges)) {
     // With a type or special tokens on the command line, the two files are read alone.
     files.folder = fs::path(vocab).parent_path();
     if (options.type.empty() && options.special_tokens.empty())
-      return from_folder(files.folder, files, do_parts);
+      return from_folder(files.folder, files, parallel_for);
   }
   files.description = cli::concat(vocab, " ", merges);
   tok::Gpt2Options gpt2;
@@ -157,15 +161,18 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
   }
   const std::string vocab_text = read_whole(vocab);
   const std::string merges_text = read_whole(merges);
-  return parsed(vocab,
-                [&] { return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, do_parts); });
+  return parsed(vocab, [&] {
+    return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, parallel_for);
+  });
 }
 
 /// What Megatron's TikTokenizer is told of a list of tokens. tekken.json says it itself.
 tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
   tok::RankListOptions list;
   list.family = options.tiktoken_pattern == "v1" ? tok::Family::nemotron : tok::Family::tekken;
-  list.num_special_tokens = options.tiktoken_num_special_tokens;
+  if (options.tiktoken_num_special_tokens) {
+    list.num_special_tokens = *options.tiktoken_num_special_tokens;
+  }
   if (options.vocab_size) list.vocab_size = *options.vocab_size;
   if (!options.tiktoken_special_tokens.empty()) {
     list.special_tokens = options.tiktoken_special_tokens;
@@ -174,63 +181,68 @@ tok::RankListOptions rank_list_options(const TokenizerOptions& options) {
 }
 
 tok::Tokenizer from_rank_list(const TokenizerOptions& options, const std::string& path,
-                              const std::string& text, const tok::DoParts& do_parts) {
-  if (text.starts_with('[') && options.tiktoken_pattern.empty()) {
+                              const std::string& text, Files& files,
+                              const tok::ParallelFor& parallel_for) {
+  files.bare_list = text[text.find_first_not_of(" \t\r\n")] == '[';
+  if (files.bare_list && options.tiktoken_pattern.empty()) {
     throw cli::UsageError(cli::concat("--tokenizer-model ", path,
                                       ": a list of tokens needs --tiktoken-pattern v1 or v2"));
   }
   return parsed(path, [&] {
-    return tok::Tokenizer::from_rank_list(text, rank_list_options(options), do_parts);
+    return tok::Tokenizer::from_rank_list(text, rank_list_options(options), parallel_for);
   });
 }
 
 tok::Tokenizer from_sentencepiece(const TokenizerOptions& options, const std::string& path,
-                                  const std::string& model, const tok::DoParts& do_parts) {
+                                  const std::string& model, const tok::ParallelFor& parallel_for) {
   if (options.keep_extra_whitespaces) {
     throw cli::UsageError(cli::concat("--no-tokenizer-sentencepiece-ignore-extra-whitespaces: ",
                                       path, " itself says what becomes of blanks"));
   }
   const tok::SentencePieceOptions added{.megatron_tokens =
                                             options.type == "SentencePieceTokenizer"};
-  return parsed(path, [&] { return tok::Tokenizer::from_sentencepiece(model, added, do_parts); });
+  return parsed(path,
+                [&] { return tok::Tokenizer::from_sentencepiece(model, added, parallel_for); });
 }
 
 tok::Tokenizer from_file(const TokenizerOptions& options, const std::string& path, Files& files,
-                         const tok::DoParts& do_parts) {
+                         const tok::ParallelFor& parallel_for) {
   const fs::path file(path);
   // gpt-neox's HFTokenizer reads --vocab-file alone, whatever is beside it.
   const bool alone = options.type == "HFTokenizer" && options.model.empty();
   if (file.filename() == "tokenizer.json" && !alone) {
     return from_folder(file.has_parent_path() ? file.parent_path() : fs::path("."), files,
-                       do_parts);
+                       parallel_for);
   }
   files.description = path;
   const std::string text = read_whole(path);
-  if (tok::is_sentencepiece(text)) return from_sentencepiece(options, path, text, do_parts);
+  if (tok::is_sentencepiece(text)) return from_sentencepiece(options, path, text, parallel_for);
   if (has(kSentencePieceTypes, options.type) || path.ends_with(".model")) {
     throw tok::ParseError(cli::concat(path, ": not a SentencePiece model"));
   }
-  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, do_parts);
-  if (!text.starts_with('{') && !text.starts_with('[')) {  // base64 lines
+  if (tok::is_rank_list(text)) return from_rank_list(options, path, text, files, parallel_for);
+  const size_t begin = std::min(text.find_first_not_of(" \t\r\n"), text.size());
+  if (begin == text.size() || (text[begin] != '{' && text[begin] != '[')) {  // base64 lines
+    files.tiktoken = true;
     return parsed(path, [&] {
-      return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), do_parts);
+      return tok::Tokenizer::from_tiktoken(text, encoding_of(options, path), parallel_for);
     });
   }
-  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text, do_parts); });
+  return parsed(path, [&] { return tok::Tokenizer::from_tokenizer_json(text, parallel_for); });
 }
 
 tok::Tokenizer from_files(const TokenizerOptions& options, Files& files,
-                          const tok::DoParts& do_parts) {
+                          const tok::ParallelFor& parallel_for) {
   if (!options.merge_file.empty()) {
     return from_pair(options, existing(options.vocab_file, "vocab-file"),
-                     existing(options.merge_file, "merge-file"), files, do_parts);
+                     existing(options.merge_file, "merge-file"), files, parallel_for);
   }
   const std::string& named = options.model.empty() ? options.vocab_file : options.model;
   const std::string path =
       existing(named, options.model.empty() ? "vocab-file" : "tokenizer-model");
   std::error_code error;
-  return fs::is_directory(path, error) ? from_folder(path, files, do_parts)
-                                       : from_file(options, path, files, do_parts);
+  return fs::is_directory(path, error) ? from_folder(path, files, parallel_for)
+                                       : from_file(options, path, files, parallel_for);
 }
 
 /// The id that ends a document, as the wrapper of the type finds it.
@@ -259,6 +271,29 @@ std::string eod_note(const tok::Tokenizer& tokenizer, std::optional<int32_t> eod
   return cli::concat("documents end with ", cli::quote(tokenizer.token_bytes(*eod)), " (", *eod,
                      "), but eos_token of ", files.folder.string(), " is ", cli::quote(*eos), " (",
                      *id, "), at which a model exported with it stops");
+}
+
+/// --tiktoken-num-special-tokens of Megatron's command lines, whatever the tokenizer.
+constexpr int64_t kMegatronSpecialTokens = 1000;
+
+/// Refuses flags that ask something of another kind of file than was read.
+void refuse_idle_flags(const TokenizerOptions& options, const Files& files, int64_t vocab_size,
+                       int64_t base_vocab_size) {
+  const auto refuse = [&](bool given, const char* flag, const char* wants) {
+    if (!given) return;
+    throw cli::UsageError(cli::concat("--", flag, ": ", files.description, " is no ", wants));
+  };
+  refuse(!options.encoding.empty() && !files.tiktoken, "tiktoken-encoding", ".tiktoken file");
+  if (files.bare_list) return;
+  constexpr const char* kList = "list of tokens for TikTokenizer";
+  refuse(!options.tiktoken_pattern.empty(), "tiktoken-pattern", kList);
+  const int64_t special = options.tiktoken_num_special_tokens.value_or(kMegatronSpecialTokens);
+  refuse(special != kMegatronSpecialTokens, "tiktoken-num-special-tokens", kList);
+  refuse(!options.tiktoken_special_tokens.empty(), "tiktoken-special-tokens", kList);
+  const int64_t asked = options.vocab_size.value_or(vocab_size);
+  if (asked == vocab_size || asked == base_vocab_size) return;
+  throw cli::UsageError(
+      cli::concat("--vocab-size ", asked, ": ", files.description, " has ", vocab_size, " tokens"));
 }
 
 bool has_templates(const std::string& type) {
@@ -318,7 +353,7 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .field = cli::choice(&T::tiktoken_pattern, {"", "v1", "v2"})},
        {.name = "tiktoken-num-special-tokens",
         .value = "N",
-        .help = "The same: ids below N are special tokens.",
+        .help = "The same: ids below N are special tokens; else 1000.",
         .field = cli::integer(&T::tiktoken_num_special_tokens, 3, 1 << 16)},
        {.name = "tiktoken-special-tokens",
         .value = "TOKEN",
@@ -359,7 +394,9 @@ cli::Group<TokenizerOptions> tokenizer_group() {
        {.name = "vocab-size",
         .value = "N",
         .help = "NullTokenizer: its number of tokens. TikTokenizer: how many of its list's tokens "
-                "count, special ones with them; else 131072. Others have their own.",
+                "count, special ones with them; else 131072. Others have their own, and no other "
+                "size is "
+                "taken.",
         .field = cli::integer(&T::vocab_size, 1, int64_t{1} << 31)},
        {.name = "null-tokenizer-eod-id",
         .value = "N",
@@ -396,6 +433,9 @@ void check_tokenizer_options(const TokenizerOptions& options) {
   if (!options.model.empty() && !options.merge_file.empty()) {
     throw cli::UsageError("--tokenizer-model and --merge-file name two tokenizers");
   }
+  if (options.null_eod_id) {
+    throw cli::UsageError("--null-tokenizer-eod-id needs --tokenizer-type NullTokenizer");
+  }
   if (!options.special_tokens.empty() && options.merge_file.empty()) {
     throw cli::UsageError(
         "--tokenizer-special-tokens needs --merge-file: tokenizer.json lists its own");
@@ -426,7 +466,8 @@ std::string LoadedTokenizer::complaint(std::string_view text) const {
   return {};
 }
 
-LoadedTokenizer load_tokenizer(const TokenizerOptions& options, const tok::DoParts& do_parts) {
+LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
+                               const tok::ParallelFor& parallel_for) {
   LoadedTokenizer loaded;
   if (options.type == "NullTokenizer") {
     loaded.vocab_size_ = loaded.id_limit_ = *options.vocab_size;
@@ -437,7 +478,9 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options, const tok::DoPar
     return loaded;
   }
   Files files;
-  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, do_parts));
+  loaded.tokenizer_ = std::make_unique<tok::Tokenizer>(from_files(options, files, parallel_for));
+  refuse_idle_flags(options, files, loaded.tokenizer_->vocab_size(),
+                    loaded.tokenizer_->base_vocab_size());
   const tok::TokenizerSource& source = loaded.tokenizer_->source();
   const bool parse = options.special_tokens_in_text == "auto"
                          ? parses_by_default(options.type) && !source.split_special_tokens

@@ -31,7 +31,7 @@ struct TokenizerOptions {
   std::vector<std::string> special_tokens = {};
   bool keep_extra_whitespaces = false;
   std::string tiktoken_pattern = {};
-  int64_t tiktoken_num_special_tokens = 1000;
+  std::optional<int64_t> tiktoken_num_special_tokens = {};
   std::vector<std::string> tiktoken_special_tokens = {};
   bool include_special_tokens = true;
   std::optional<int64_t> null_eod_id = {};
@@ -83,7 +83,7 @@ class LoadedTokenizer {
 
  private:
   friend LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
-                                        const tok::DoParts& do_parts);
+                                        const tok::ParallelFor& parallel_for);
   std::unique_ptr<tok::Tokenizer> tokenizer_;
   tok::EncodeOptions encode_options_;
   int64_t vocab_size_ = 0;
@@ -101,7 +101,7 @@ void check_tokenizer_options(const TokenizerOptions& options);
 /// Reads the files. Errors: std::system_error, tok::ParseError; std::runtime_error if the
 /// --eod-token is not a token.
 LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
-                               const tok::DoParts& do_parts = tok::one_after_another);
+                               const tok::ParallelFor& parallel_for = tok::serial_for);
 
 /// Megatron's line ` > padded vocab (size: 50257) with 47 dummy tokens (new size: 50304)`.
 std::string padded_vocab_line(int64_t vocab_size, const TokenizerOptions& options);

@@ -11,6 +11,7 @@
 
 #include <algorithm>
 #include <array>
+#include <charconv>
 #include <cmath>
 #include <map>
 #include <nlohmann/json.hpp>
@@ -169,10 +170,12 @@ json scalar(const YAML::Node& node) {
   if (std::ranges::find(kTrue, text) != kTrue.end()) return true;
   if (std::ranges::find(kFalse, text) != kFalse.end()) return false;
   if (text == "null" || text == "None" || text == "~" || text.empty()) return nullptr;
+  const char* end = text.data() + text.size();
+  int64_t whole = 0;
+  const std::from_chars_result result = std::from_chars(text.data(), end, whole);
+  if (result.ec == std::errc() && result.ptr == end) return whole;
   try {
-    const double number = cli::parse_real(text, -1e300, 1e300);
-    const bool whole = text.find_first_of(".eE") == std::string::npos;
-    return whole ? json(static_cast<int64_t>(number)) : json(number);
+    return cli::parse_real(text, -1e300, 1e300);
   } catch (const UsageError&) {
     return text;
   }
@@ -344,8 +347,12 @@ class NeoxReader {
   void set(const std::string& key, std::string_view flag, const json& value) {
     if (given_.contains(flag)) return;
     const cli::Row* row = cli::find_row(rows_, flag);
+    const cli::Values values = values_of(value);
+    if (row->arity != cli::Arity::many && values.size() != 1) {
+      refuse(key, value, "expected one value");
+    }
     try {
-      row->set(values_of(value));
+      row->set(values);
     } catch (const UsageError& error) {
       refuse(key, value, error.what());
     }

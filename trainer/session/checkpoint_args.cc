@@ -34,6 +34,10 @@ struct Target {
     if (given.contains(flag)) return;
     for (const cli::Row& row : rows) {
       if (row.name != flag) continue;
+      if (row.arity != cli::Arity::many && values.size() != 1) {
+        throw std::runtime_error(cli::concat("the checkpoint's meta.json: ", flag, " has ",
+                                             values.size(), " values, expected one"));
+      }
       row.set(values);
       given.emplace(flag);
     }

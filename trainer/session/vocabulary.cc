@@ -95,7 +95,8 @@ tok::Tokenizer named(const std::string& vocab, const std::string& merges, Make m
 // that.
 tok::Tokenizer from_rank_list(const std::string& path, const std::string& text,
                               const TokenizerFiles& files) {
-  if (text.starts_with('[') && files.type != "TikTokenizer") {
+  const size_t begin = text.find_first_not_of(" \t\r\n");
+  if (text[begin] == '[' && files.type != "TikTokenizer") {
     throw UsageError(concat(path,
                             ": a list of tokens for TikTokenizer does not say how texts are "
                             "cut: name a tekken.json or tokenizer.json"));

@@ -48,6 +48,25 @@ Result read(const std::vector<std::string>& texts, const std::vector<std::string
   return result;
 }
 
+// Not by way of a real, which has 53 bits.
+TEST(Neox, WholeNumbersAreExact) {
+  EXPECT_THAT(read({kModel, "seed: 9007199254740993\n"}).error, HasSubstr("9007199254740993"));
+  EXPECT_THAT(read({kModel, "seed: 18446744073709551615\n"}).error, HasSubstr("seed"));
+  EXPECT_THAT(read({kModel, "seed: -99999999999999999999\n"}).error, HasSubstr("seed"));
+}
+
+TEST(Neox, AListWhereOneValueIsExpectedIsRefused) {
+  for (const char* list : {"[]", "[512]", "[512, 1024]"}) {
+    const std::string text = std::string("hidden_size: ") + list + "\n";
+    std::string model = kModel;
+    model.erase(model.find("\"hidden_size\": 512,"), 19);
+    const std::string error = read({model, text}).error;
+    const bool one = std::string_view(list) == "[512]";
+    EXPECT_EQ(error.find("expected one value") == error.npos, one) << error;
+    EXPECT_EQ(error.empty(), one) << error;
+  }
+}
+
 // A few lines that stand for 10^9 values, or for values without end, are refused by their line.
 TEST(Neox, AliasesAreBounded) {
   std::string bomb = "a0: &a0 [1, 1, 1, 1, 1, 1, 1, 1, 1, 1]\n";

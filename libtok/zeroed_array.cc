@@ -1,7 +1,7 @@
-// Zeroed memory, from the heap or from new pages. Includes: zeroed.h; madvise for huge pages, which
-// the system may ignore.
+// Zeroed memory, from the heap or from new pages. Includes: zeroed_array.h; madvise for huge pages,
+// which the system may ignore.
 // SPDX-License-Identifier: MIT
-#include "libtok/zeroed.h"
+#include "libtok/zeroed_array.h"
 
 #include <sys/mman.h>
 

@@ -11,10 +11,10 @@ namespace tok {
 
 /// Calls part(0) to part(count - 1), in parallel or one after another, and returns when all have
 /// returned. If parts throw, the exception of the first one is rethrown.
-using DoParts = std::function<void(size_t count, const std::function<void(size_t)>& part)>;
+using ParallelFor = std::function<void(size_t count, const std::function<void(size_t)>& part)>;
 
 /// On the calling thread.
-inline void one_after_another(size_t count, const std::function<void(size_t)>& part) {
+inline void serial_for(size_t count, const std::function<void(size_t)>& part) {
   for (size_t i = 0; i < count; ++i) part(i);
 }
 
