@@ -35,7 +35,7 @@ SIZES = {  # layers, width, heads: fp32, so that a checkpoint has 12 bytes for e
     "302M": (24, 1024, 16),
 }
 VOCABULARY = 8192
-STEPS, KILL_AFTER, INTERVAL = 14, 8, 5
+STEPS, KILL_AFTER, INTERVAL = 9, 6, 4
 CLOCK = ("time", "seconds", "tokens_per_second", "slowest_rank", "exposed", "data_wait", "memory")
 
 
@@ -99,12 +99,12 @@ class Bench:
                 os.close(fd)
 
     def killed(self, size, save, source):
-        """Seconds to the next finished step, and to the first one that was not done before."""
+        """Seconds from the kill to the end of the next step, which is done a second time."""
         more = ["--max-restarts", "3"]
         more += ["--in-memory-checkpoint", str(INTERVAL)] if source == "memory" else [
             "--save-interval", str(INTERVAL), "--no-async-save"]
         process = self.start(size, save, more)
-        done, fault, first, new = 0, None, None, None
+        done, fault, first = 0, None, None
         for line in process.stdout:
             found = re.search(r" iteration +(\d+)/", line)
             if not found:
@@ -117,17 +117,15 @@ class Bench:
                     ranks = file.read().split()
                 fault = time.monotonic()
                 os.kill(int(ranks[-1]), signal.SIGKILL)
-            elif fault is not None and done <= KILL_AFTER and first is None and done == INTERVAL + 1:
+            elif fault is not None and first is None and done == INTERVAL + 1:
                 first = now - fault
-            elif fault is not None and done > KILL_AFTER + 1 and new is None:
-                new = now - fault
         err = process.stderr.read()
         if process.wait() != 0 or first is None:
             sys.exit(f"{size} from {source}: status {process.returncode}: {err}")
         taken = f"continuing from step {INTERVAL} in memory"
         if (taken in err) != (source == "memory"):
             sys.exit(f"{size}: not from {source}: {err}")
-        return first, new
+        return first
 
     def step_seconds(self, size, more):
         process = self.start(size, "timed", more)
@@ -151,11 +149,11 @@ def measure(options, folder):
             sys.exit(f"{size}: {err}")
         wanted = bench.result("whole")
         row = {"size": size, "bytes": bench.checkpoint_bytes("whole"),
-               "parameters": None, "ranks": options.ranks}
+               "ranks": options.ranks}
         for source in ("disk, not cached", "disk, cached", "memory"):
             times = []
             for _ in range(options.repeats):
-                first, _ = bench.killed(size, "killed", source)
+                first = bench.killed(size, "killed", source)
                 if bench.result("killed") != wanted:
                     sys.exit(f"{size} from {source}: other losses or tensors than an undisturbed run")
                 times.append(first)
@@ -166,7 +164,8 @@ def measure(options, folder):
         row["step"], row["step with a copy"] = statistics.median(plain), statistics.median(copies)
         figures.append(row)
         print_table([row], len(figures) == 1)
-    return figures
+        with open(options.figures, "w") as out:
+            json.dump(figures, out, indent=1)
 
 
 def print_table(figures, head=True):
@@ -230,11 +229,9 @@ def main():
         print(f"{platform.machine()}, {os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}")
         folder = tempfile.mkdtemp(prefix="recovery.")
         try:
-            figures = measure(options, folder)
+            measure(options, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-        with open(options.figures, "w") as out:
-            json.dump(figures, out, indent=1)
     simulate(json.load(open(options.figures)))
 
 

@@ -130,7 +130,8 @@ void check_launcher(const TrainConfig& config, const Job& job) {
   if (!config.in_memory_checkpoint || (own && launch.nodes == 1)) return;
   throw UsageError(concat("--in-memory-checkpoint ", *config.in_memory_checkpoint,
                           ": ranks of one host that this program itself starts can keep one; "
-                          "these were started by ", launch.launcher));
+                          "these were started by ",
+                          launch.launcher));
 }
 
 // Everything that can be refused before memory is taken and others are met.

@@ -1,6 +1,6 @@
-// --in-memory-checkpoint: ranks that die at any moment before, in and after a copy, one or all, once
-// and again, continue by themselves from memory to the bytes of an undisturbed run; and every way
-// in which the memory does not serve.
+// --in-memory-checkpoint: ranks that die at any moment before, in and after a copy, one or all,
+// once and again, continue by themselves from memory to the bytes of an undisturbed run; and what
+// happens where the memory does not serve.
 //
 // SPDX-License-Identifier: MIT
 #include <fcntl.h>
@@ -37,12 +37,11 @@ class InMemoryTest : public ManyTest {
   }
   /// Runs that do not end by themselves: steps without end, and copies.
   static Words endless(const std::string& save, const Words& more) {
-    return in_memory(save, {"--nproc-per-node", "2"},
-                     [&] {
-                       Words all = {"--train-iters", "1000000", "--eval-iters", "0"};
-                       all.insert(all.end(), more.begin(), more.end());
-                       return all;
-                     }());
+    return in_memory(save, {"--nproc-per-node", "2"}, [&] {
+      Words all = {"--train-iters", "1000000", "--eval-iters", "0"};
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    }());
   }
   void expect_same(const std::string& save, const std::string& whole) const {
     EXPECT_EQ(metrics(save), metrics(whole));
@@ -175,9 +174,17 @@ TEST_F(InMemoryTest, AtAnyMomentOfACopyTheRunGoesOnToTheSameBits) {
 TEST_F(InMemoryTest, KilledAtRandomMomentsAndTwiceInARow) {
   const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 2),
                  seed = from_environment("MANY_FAULT_SEED", 1);
-  const Words layout = {"--nproc-per-node", "2", "--use-distributed-optimizer", "--train-iters",
-                        "600", "--save-interval", "200", "--log-interval", "10",
-                        "--eval-interval", "1000"};
+  const Words layout = {"--nproc-per-node",
+                        "2",
+                        "--use-distributed-optimizer",
+                        "--train-iters",
+                        "600",
+                        "--save-interval",
+                        "200",
+                        "--log-interval",
+                        "10",
+                        "--eval-interval",
+                        "1000"};
   ASSERT_EQ(run(words("whole", layout)).status, 0) << read("err");
   for (unsigned round = 0; round < rounds; ++round) {
     std::mt19937 random(seed + round);
@@ -215,14 +222,15 @@ TEST_F(InMemoryTest, TheNewestOfDiskAndMemoryIsTaken) {
     return said;
   };
   EXPECT_THAT(
-      kill_after(start(endless("disk", {"--save-interval", "10", "--in-memory-checkpoint", "1000"})),
-                 "successfully saved checkpoint at iteration 20 "),
+      kill_after(
+          start(endless("disk", {"--save-interval", "10", "--in-memory-checkpoint", "1000"})),
+          "successfully saved checkpoint at iteration 20 "),
       ContainsRegex("continuing from step [2-9]0 on disk \\(in memory: no checkpoint, on disk"));
-  EXPECT_THAT(kill_after(start(endless("memory", {"--save-interval", "10",
-                                                  "--in-memory-checkpoint", "9"})),
-                         "iteration       30/"),
-              ContainsRegex("continuing from step [0-9]+ in memory \\(in memory: step [0-9]+, on "
-                            "disk: step [0-9]+\\)"));
+  EXPECT_THAT(
+      kill_after(start(endless("memory", {"--save-interval", "10", "--in-memory-checkpoint", "9"})),
+                 "iteration       30/"),
+      ContainsRegex("continuing from step [0-9]+ in memory \\(in memory: step [0-9]+, on "
+                    "disk: step [0-9]+\\)"));
   // The launcher is lost too: no memory is left, and the same command starts from the disk.
   const pid_t launcher = start(endless("disk", {"--load", "disk"}));
   wait_for_output("successfully loaded checkpoint from disk/iter_");
@@ -238,16 +246,17 @@ TEST_F(InMemoryTest, DamagedMemoryIsNotUsed) {
     SCOPED_TRACE(ranks);
     const Words layout = {"--nproc-per-node", std::to_string(ranks), "--save-interval",
                           ranks == 1 ? "100" : "6"};
-    const std::string whole = "whole" + std::to_string(ranks), save = "save" + std::to_string(ranks);
+    const std::string whole = "whole" + std::to_string(ranks),
+                      save = "save" + std::to_string(ranks);
     ASSERT_EQ(run(words(whole, layout)).status, 0) << read("err");
     const unsigned each = operations_of_a_copy(layout, ranks - 1);
-    const pid_t launcher = start(
-        in_memory(save, layout, {"--hang-timeout-seconds", "60", "--no-async-save"}),
-        {{"LD_PRELOAD", FAULT_SHIM},
-         {"FAULT_ROOT", "/memfd:gristmill"},
-         {"FAULT_RANK", std::to_string(ranks - 1)},
-         {"FAULT_SIGNAL", std::to_string(SIGSTOP)},
-         {"FAULT_AT", std::to_string(2 * each + 1)}});
+    const pid_t launcher =
+        start(in_memory(save, layout, {"--hang-timeout-seconds", "60", "--no-async-save"}),
+              {{"LD_PRELOAD", FAULT_SHIM},
+               {"FAULT_ROOT", "/memfd:gristmill"},
+               {"FAULT_RANK", std::to_string(ranks - 1)},
+               {"FAULT_SIGNAL", std::to_string(SIGSTOP)},
+               {"FAULT_AT", std::to_string(2 * each + 1)}});
     const pid_t victim = wait_for_a_stop(launcher);
     const std::vector<std::string> files = memory_of(launcher);
     const size_t half = files.size() / 2;

@@ -269,9 +269,10 @@ std::string CheckpointRoot::save(CheckpointMeta meta, const std::vector<ShardSou
     refuse_full_disk(path_, shards);
     write_shard_files(meta, place_.rank,
                       {.shards = shards,
-                       .open = [&](const std::string& file, std::vector<TensorEntry> tensors) {
-                         return create(message(path, "/", file), std::move(tensors));
-                       },
+                       .open =
+                           [&](const std::string& file, std::vector<TensorEntry> tensors) {
+                             return create(message(path, "/", file), std::move(tensors));
+                           },
                        .given_up = [&] { return many && meeting.given_up(); },
                        .threads = many ? 1 : place_.threads});
   } catch (const std::exception& error) {

@@ -177,8 +177,8 @@ void MemoryCheckpoints::save(CheckpointMeta meta, const std::vector<ShardSource>
     record.commit();
   } catch (const std::exception& error) {
     if (!many) throw;
-    meeting.drop(message(meeting.name(0), ": ",
-                         place_.describe ? place_.describe(error) : error.what()));
+    meeting.drop(
+        message(meeting.name(0), ": ", place_.describe ? place_.describe(error) : error.what()));
   }
   if (many) meeting.tell("");
 }

@@ -108,9 +108,10 @@ int64_t checkpoint_bytes(const ModelSpec& spec, const EngineOptions& options, bo
 std::string in_memory_note(const TrainConfig& config, const ModelSpec& spec,
                            const EngineOptions& options) {
   const double bytes = static_cast<double>(checkpoint_bytes(spec, options, true));
-  return concat("a checkpoint every ", *config.in_memory_checkpoint, " steps, two are kept: ",
-                cli::readable_bytes(3 * bytes), " of host memory over all ranks, at ",
-                cli::readable_bytes(bytes), " each and one being taken");
+  return concat("a checkpoint every ", *config.in_memory_checkpoint,
+                " steps, two are kept: ", cli::readable_bytes(3 * bytes),
+                " of host memory over all ranks, at ", cli::readable_bytes(bytes),
+                " each and one being taken");
 }
 
 }  // namespace trainer

@@ -1,6 +1,6 @@
-// A start that continues from memory: ranks that the launcher has started again find the checkpoints
-// that the ones before have left with it. Not here: the checkpoints themselves
-// (checkpoint/memory_checkpoints.h), other starts (start.cc).
+// A start that continues from memory: ranks that the launcher has started again find what the ones
+// before have left with it. Not here: the checkpoints themselves (checkpoint/memory_checkpoints.h),
+// other starts (start.cc).
 //
 // SPDX-License-Identifier: MIT
 #pragma once

@@ -15,8 +15,7 @@
 namespace trainer {
 
 Saver::Saver(Engine& engine, SaverOptions options)
-    : options_(std::move(options)),
-      snapshot_(engine, options_.optimizer, options_.ahead) {
+    : options_(std::move(options)), snapshot_(engine, options_.optimizer, options_.ahead) {
   if (options_.memory == nullptr) root_.emplace(options_.root, options_.place);
 }
 
@@ -71,8 +70,8 @@ void Saver::check_memory() const {
   const int64_t available = ops::available_host_bytes();
   if (needed <= available) return;
   throw std::runtime_error(cli::concat(
-      "a checkpoint in memory takes ", cli::readable_bytes(static_cast<double>(needed)),
-      " more, ", cli::readable_bytes(static_cast<double>(available)), " are available"));
+      "a checkpoint in memory takes ", cli::readable_bytes(static_cast<double>(needed)), " more, ",
+      cli::readable_bytes(static_cast<double>(available)), " are available"));
 }
 
 std::optional<Saver::Outcome> Saver::outcome() {

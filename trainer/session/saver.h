@@ -1,7 +1,7 @@
-// Saver: writes checkpoints, on disk or in memory, while training continues. A save starts copies of the engine's tensors
-// to host memory and returns; a separate thread waits for them, writes, and coordinates with those
-// of the other ranks. Not here: the form of a checkpoint (checkpoint/), what is copied
-// (snapshot.h).
+// Saver: writes checkpoints, on disk or in memory, while training continues. A save starts copies
+// of the engine's tensors to host memory and returns; a separate thread waits for them, writes, and
+// coordinates with those of the other ranks. Not here: the form of a checkpoint (checkpoint/), what
+// is copied (snapshot.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once

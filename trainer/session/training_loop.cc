@@ -90,8 +90,7 @@ SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
 
 TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batches_(parts.config) {
   const TrainConfig& config = parts_.config;
-  const std::string loaded =
-      start.checkpoint && !start.in_memory ? start.checkpoint->path() : "";
+  const std::string loaded = start.checkpoint && !start.in_memory ? start.checkpoint->path() : "";
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
@@ -102,13 +101,12 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batche
   check_samples();
   if (!config.save.empty() && !config.skip_train) {
     saver_ = std::make_unique<Saver>(
-        parts_.engine,
-        SaverOptions{.root = config.save,
-                     .optimizer = !config.no_save_optim,
-                     .background = config.async_save,
-                     .keep_last = config.keep_last.value_or(0),
-                     .ahead = state_.iteration < config.derived.train_iters,
-                     .place = parts_.job.writer_place()});
+        parts_.engine, SaverOptions{.root = config.save,
+                                    .optimizer = !config.no_save_optim,
+                                    .background = config.async_save,
+                                    .keep_last = config.keep_last.value_or(0),
+                                    .ahead = state_.iteration < config.derived.train_iters,
+                                    .place = parts_.job.writer_place()});
     if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config.save);
   }
   if (parts_.memory != nullptr && !config.skip_train)

@@ -60,7 +60,7 @@ struct LoopParts {
   SharedStop& stop;
   Job& job;
   cli::Console& console;
-  LogFile& out;  ///< Standard output: it may be a file on a full disk.
+  LogFile& out;                         ///< Standard output: it may be a file on a full disk.
   MemoryCheckpoints* memory = nullptr;  ///< For --in-memory-checkpoint.
 };
 

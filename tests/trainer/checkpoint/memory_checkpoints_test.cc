@@ -51,8 +51,8 @@ class InMemory : public testing::Test {
       piece.count = kPart;
       piece.first = rank * kPart;
       for (const char* group : {"model", "exp_avg"})
-        shards.push_back({group, "matrix", "F32", {kRows, kColumns}, piece,
-                          std::as_bytes(std::span(values))});
+        shards.push_back(
+            {group, "matrix", "F32", {kRows, kColumns}, piece, std::as_bytes(std::span(values))});
     }
     std::vector<float> values;
     CheckpointMeta meta;
@@ -70,8 +70,8 @@ class InMemory : public testing::Test {
     }
     std::vector<int> statuses(kWorld);
     if (kill.rank >= 0) {
-      ::waitpid(children[static_cast<size_t>(kill.rank)],
-                &statuses[static_cast<size_t>(kill.rank)], 0);
+      ::waitpid(children[static_cast<size_t>(kill.rank)], &statuses[static_cast<size_t>(kill.rank)],
+                0);
       for (const pid_t child : children) ::kill(child, SIGKILL);
     }
     for (int rank = 0; rank < kWorld; ++rank)
@@ -233,9 +233,8 @@ TEST_F(InMemory, DamageIsFound) {
   flip(model_of_rank_1, end);
   EXPECT_THAT(iterations(), ElementsAre(2, 1));
   Checkpoint damaged = MemoryCheckpoints(files_.descriptors()).open(2);
-  EXPECT_NO_THROW(damaged.verify([](const std::string& file) {
-    return file != "rank_00001_model.safetensors";
-  }));
+  EXPECT_NO_THROW(damaged.verify(
+      [](const std::string& file) { return file != "rank_00001_model.safetensors"; }));
   try {
     damaged.verify();
     ADD_FAILURE();
