@@ -209,6 +209,38 @@ TEST_F(InMemoryTest, KilledAtRandomMomentsAndTwiceInARow) {
   }
 }
 
+// A rank dies in the save on disk of step 8, which is in memory already: the restart saves it again
+// (and dies again), and does not leave it out.
+TEST_F(InMemoryTest, ASaveOnDiskThatWasLostIsMadeUpFor) {
+  const Ended ended =
+      run(in_memory("save", {"--nproc-per-node", "2"},
+                    {"--max-restarts", "2", "--save-interval", "8", "--no-async-save"}),
+          {{"LD_PRELOAD", FAULT_SHIM},
+           {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
+           {"FAULT_FROM", ".iter_0000008"},
+           {"FAULT_RANK", "1"},
+           {"FAULT_AT", "1"}});
+  EXPECT_EQ(ended.status, 1) << ended.err;
+  EXPECT_EQ(count(ended.err, "continuing from step 8 in memory (in memory: step 8, on disk: no "),
+            2)
+      << ended.err;
+  EXPECT_FALSE(std::filesystem::exists(folder_ + "/save/iter_0000016"));
+}
+
+// What --no-save-optim leaves out on disk is in memory.
+TEST_F(InMemoryTest, HoldsWhatTheDiskIsNotToHold) {
+  const Words layout = {"--nproc-per-node", "2", "--no-save-optim", "--no-save-rng"};
+  ASSERT_EQ(run(words("whole", layout)).status, 0) << read("err");
+  const unsigned each = operations_of_a_copy(layout, 1);
+  const Ended ended = run(in_memory("save", layout), {{"LD_PRELOAD", FAULT_SHIM},
+                                                      {"FAULT_ROOT", "/memfd:gristmill"},
+                                                      {"FAULT_RANK", "1"},
+                                                      {"FAULT_AT", std::to_string(each + 1)}});
+  EXPECT_EQ(ended.status, 0) << ended.err;
+  EXPECT_THAT(ended.err, HasSubstr("continuing from step 4 in memory"));
+  expect_same("save", "whole");
+}
+
 // The newer one is taken and named; a copy that is damaged in memory is not, and the one before is.
 TEST_F(InMemoryTest, TheNewestOfDiskAndMemoryIsTaken) {
   const auto kill_after = [&](pid_t launcher, const std::string& text) {

@@ -169,6 +169,15 @@ TEST(InMemoryAlone, HasTheBytesOfACheckpointOnDisk) {
         << names[i];
   }
   EXPECT_EQ(memory.open(7).path(), "memory:/iter_0000007");
+  // One that is smaller, as that of a rank after a change of layout.
+  const Piece half = Piece::whole({100});
+  for (const int64_t next : {8, 9}) {
+    meta.state.iteration = next;
+    memory.save(meta,
+                {{"model", "a", "F32", {100}, half, std::as_bytes(std::span(values)).first(400)}});
+    EXPECT_EQ(memory.iterations().front(), next);
+    memory.open(next).verify();
+  }
   fs::remove_all(root);
 }
 
