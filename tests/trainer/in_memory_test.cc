@@ -209,20 +209,20 @@ TEST_F(InMemoryTest, KilledAtRandomMomentsAndTwiceInARow) {
   }
 }
 
-// A rank dies in the save on disk of step 8, which is in memory already: the restart saves it again
-// (and dies again), and does not leave it out.
+// A rank dies in the save on disk of step 8 in each start. Once that step is in memory, a restart
+// begins with this save, and dies again: it does not leave it out.
 TEST_F(InMemoryTest, ASaveOnDiskThatWasLostIsMadeUpFor) {
   const Ended ended =
       run(in_memory("save", {"--nproc-per-node", "2"},
-                    {"--max-restarts", "2", "--save-interval", "8", "--no-async-save"}),
+                    {"--max-restarts", "6", "--save-interval", "8", "--no-async-save"}),
           {{"LD_PRELOAD", FAULT_SHIM},
            {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/save"},
            {"FAULT_FROM", ".iter_0000008"},
            {"FAULT_RANK", "1"},
-           {"FAULT_AT", "1"}});
+           {"FAULT_AT", "12"}});
   EXPECT_EQ(ended.status, 1) << ended.err;
-  EXPECT_EQ(count(ended.err, "continuing from step 8 in memory (in memory: step 8, on disk: no "),
-            2)
+  EXPECT_GT(count(ended.err, "continuing from step 8 in memory (in memory: step 8, on disk: no "),
+            0)
       << ended.err;
   EXPECT_FALSE(std::filesystem::exists(folder_ + "/save/iter_0000016"));
 }
