@@ -197,6 +197,14 @@ OutputFile::OutputFile(std::string path, Existing existing)
   buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
 }
 
+OutputFile::OutputFile(const UnnamedFile& file)
+    : path_(file.name),
+      existing_(Existing::replace),
+      fd_(::open(("/proc/self/fd/" + std::to_string(file.fd)).c_str(), O_RDWR | O_CLOEXEC)) {
+  if (fd_ < 0) fail(path_, errno);
+  buffer_ = std::make_unique_for_overwrite<std::byte[]>(kBufferBytes);
+}
+
 void OutputFile::open_temporary() {
   temporary_ =
       in_folder_of(target_, "." + name_of(target_) + "." + std::to_string(::getpid()) + ".tmp");
@@ -356,6 +364,10 @@ void OutputFile::rename_into_place() {
 void OutputFile::commit() {
   sync();
   check_mapped_files();
+  if (target_.empty()) {
+    if (::ftruncate(fd_, size_) != 0) fail(path_, errno);
+    return forget();
+  }
   check_target();
   rename_into_place();
   sync_folder(target_);

@@ -28,6 +28,12 @@ enum class Existing {
 /// running process holds it. Call before opening an OutputFile for the same path, which removes it.
 bool left_unfinished(const std::string& path);
 
+/// An open file that has no name, as memory from memfd_create(); and what messages call it.
+struct UnnamedFile {
+  int fd = -1;
+  std::string name;
+};
+
 /// Owns one temporary file until commit() or destruction. One thread at a time, except for
 /// write_at().
 class OutputFile {
@@ -37,6 +43,11 @@ class OutputFile {
   /// exists and `existing` is refuse, ENOTSUP when it is not a regular file, EBUSY when another
   /// live process writes the same target.
   explicit OutputFile(std::string path, Existing existing = Existing::refuse);
+
+  /// Writes over an unnamed file from its first byte on, and leaves the caller's descriptor and its
+  /// offset alone. commit() cuts it to size(); without it, what was written stays. Errors:
+  /// std::system_error.
+  explicit OutputFile(const UnnamedFile& file);
 
   OutputFile(const OutputFile&) = delete;
   OutputFile& operator=(const OutputFile&) = delete;

@@ -34,6 +34,7 @@
 #include "trainer/session/foreign.h"
 #include "trainer/session/job.h"
 #include "trainer/session/launcher.h"
+#include "trainer/session/memory_start.h"
 #include "trainer/session/training_loop.h"
 
 namespace {
@@ -123,6 +124,17 @@ Cluster cluster_of(const Job& job, int64_t world_size) {
   return {.world_size = world_size, .local_size = (world_size + hosts - 1) / hosts};
 }
 
+// Only this program's own launcher, on one host, starts ranks that find the memory again.
+void check_launcher(const TrainConfig& config, const Job& job) {
+  const rendezvous::Launch& launch = job.launch();
+  const bool own = launch.launcher.empty() || launch.launcher == "trainer";
+  if (!config.in_memory_checkpoint || (own && launch.nodes == 1)) return;
+  throw UsageError(concat("--in-memory-checkpoint ", *config.in_memory_checkpoint,
+                          ": ranks of one host that this program itself starts can keep one; "
+                          "these were started by ",
+                          launch.launcher));
+}
+
 // Everything that can be refused before memory is taken and others are met.
 struct Prepared {
   Vocabulary vocabulary;
@@ -133,11 +145,16 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
                  int64_t world_size) {
   check_planned_gpu(config);
   complete_config(config, given, console, cluster_of(job, world_size));
+  check_launcher(config, job);
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
   if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
   out.spec = model_spec(config, out.vocabulary.vocab_size);
-  follow_checkpoint(config, out.spec, console);
+  std::optional<Checkpoint> in_memory;
+  if (const auto memory = memory_of(config, job); memory && job.launch().restarts > 0)
+    if (const std::vector<int64_t> held = memory->iterations(); !held.empty())
+      in_memory = memory->open(held.front());
+  follow_checkpoint(config, out.spec, console, in_memory ? &*in_memory : nullptr);
   if (const std::string note = family_note(out.spec); !note.empty()) console.note(note);
   out.options = engine_options(config);
   const int tensor = static_cast<int>(config.tensor_model_parallel_size);
@@ -170,7 +187,12 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     EngineOptions& options = prepared.options;
     job.enter(rendezvous::Phase::load, 0);
     LrSchedule schedule = lr_schedule(config);
-    Start start = find_start(config, spec, schedule, call.console);
+    std::optional<MemoryCheckpoints> memory = memory_of(config, job);
+    std::optional<Checkpoint> in_memory;
+    if (memory) in_memory = newest_in_memory(*memory, config, job, call.console);
+    if (memory && job.launch().restarts == 0)
+      call.console.note("in memory: " + in_memory_note(config, spec, options));
+    Start start = find_start(config, spec, schedule, call.console, std::move(in_memory));
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
     }
@@ -195,7 +217,8 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                        .stop = stop,
                        .job = job,
                        .console = call.console,
-                       .out = out},
+                       .out = out,
+                       .memory = memory ? &*memory : nullptr},
                       std::move(start));
     if (job.speaks()) save_config(config, goes_on, call.console);
     job.barrier();  // rank 0 holds the folder of checkpoints.
@@ -265,11 +288,15 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
           static_cast<int64_t>(1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
       .words = call.arguments};
   options.host.devices = visible_gpus(config);
+  std::optional<MemoryFiles> memory;
+  if (config.in_memory_checkpoint) options.host.memory_files = memory.emplace(ranks).descriptors();
   options.allow_fewer = one_host && config.allow_fewer_devices;
   options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, job); };
   options.words_of_fewer = {"--global-batch-size", std::to_string(batch)};
   options.iteration = [&] {
-    return config.save.empty() ? 0 : tracked_iteration(config.save).value_or(0);
+    const int64_t on_disk = config.save.empty() ? 0 : tracked_iteration(config.save).value_or(0);
+    const std::vector<int64_t> held = MemoryCheckpoints(options.host.memory_files).iterations();
+    return std::max(on_disk, held.empty() ? 0 : held.front());
   };
   return launch_ranks(options, call.console);
 }
@@ -319,10 +346,12 @@ int train(TrainConfig& config, cli::Invocation& call) {
   silent_console.set_quiet(true);
   take_neox(config, call.parsed.given, speaks ? call.console : silent_console);
   const int ranks = ranks_here(config);
-  const rendezvous::Launch place = rendezvous::detect_launch(
+  rendezvous::Launch place = rendezvous::detect_launch(
       rendezvous::with_hosts([](const char* name) { return std::getenv(name); },
                              host_flags(config)),
       ranks);
+  // A single rank that may be started again needs a launcher, too.
+  if (place.launcher.empty() && config.max_restarts > 0) place.per_node = true;
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
   go_on_after_restart(config, place.restarts);

@@ -2,7 +2,7 @@
 // A library for LD_PRELOAD that counts the operations which change files below one folder, and at a
 // chosen one kills the process or lets the operation fail. So a test can stop a program at every
 // point of a save that a power cut could hit, and the program itself is unchanged.
-//   FAULT_ROOT: the folder.
+//   FAULT_ROOT: the folder; "/memfd:" for files in memory.
 //   FAULT_AT: number of the operation, from 1.
 //   FAULT_ERRNO: fail with this instead of dying, from that one on for FAULT_TIMES operations.
 //   FAULT_SIGNAL: a signal other than SIGKILL.
@@ -196,7 +196,7 @@ struct Begin {
     log_file = open_of_rank("FAULT_LOG", O_WRONLY | O_CREAT | O_APPEND);
     const int fd = open_of_rank("FAULT_COUNT", O_RDWR | O_CREAT | O_TRUNC);
     if (fd >= 0) {
-      void* shared = ftruncate(fd, sizeof(long)) == 0
+      void* shared = next<int(int, off_t)>("ftruncate")(fd, sizeof(long)) == 0
                          ? mmap(nullptr, sizeof(long), PROT_READ | PROT_WRITE, MAP_SHARED, fd, 0)
                          : MAP_FAILED;
       if (shared != MAP_FAILED) operations = new (shared) std::atomic<long>(0);
@@ -245,6 +245,11 @@ int unlinkat(int fd, const char* path, int flags) {
 int truncate(const char* path, off_t size) {
   static int (*const real)(const char*, off_t) = next<int(const char*, off_t)>("truncate");
   return changes("truncate", Path(path)) ? -1 : real(path, size);
+}
+
+int ftruncate(int fd, off_t size) {
+  static int (*const real)(int, off_t) = next<int(int, off_t)>("ftruncate");
+  return changes("truncate", Path(fd)) ? -1 : real(fd, size);
 }
 
 int fsync(int fd) {

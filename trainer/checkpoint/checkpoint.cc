@@ -60,28 +60,42 @@ struct Checkpoint::Shared {
 
 Checkpoint::Checkpoint() : shared_(std::make_unique<Shared>()) {}
 Checkpoint::Checkpoint(Checkpoint&&) noexcept = default;
+Checkpoint& Checkpoint::operator=(Checkpoint&&) noexcept = default;
 Checkpoint::~Checkpoint() = default;
 
 Checkpoint Checkpoint::open(const std::string& path) {
-  Checkpoint checkpoint;
-  checkpoint.path_ = path;
   const std::string meta_path = path + "/meta.json";
-  checkpoint.meta_ = parse_meta(read_text(meta_path), meta_path);
-  for (const auto& [name, bytes] : checkpoint.meta_.files) {
-    const std::string file = path + "/" + name;
-    const int64_t actual = static_cast<int64_t>(fs::file_size(file));
+  return open(path, parse_meta(read_text(meta_path), meta_path), {});
+}
+
+Checkpoint Checkpoint::open(const std::string& name, CheckpointMeta meta,
+                            std::map<std::string, std::string> files) {
+  Checkpoint checkpoint;
+  checkpoint.path_ = name;
+  checkpoint.places_ = std::move(files);
+  checkpoint.meta_ = std::move(meta);
+  for (const auto& [file, bytes] : checkpoint.meta_.files) {
+    const int64_t actual = static_cast<int64_t>(fs::file_size(checkpoint.place(file)));
     if (actual != bytes) {
-      throw FormatError(message(file, ": ", actual, " bytes, expected ", bytes, ": damaged"));
+      throw FormatError(
+          message(name, "/", file, ": ", actual, " bytes, expected ", bytes, ": damaged"));
     }
   }
   return checkpoint;
+}
+
+std::string Checkpoint::place(const std::string& file) const {
+  if (places_.empty()) return path_ + "/" + file;
+  const auto found = places_.find(file);
+  if (found == places_.end()) throw FormatError(message(path_, ": has no file ", file));
+  return found->second;
 }
 
 Checkpoint::OpenFile& Checkpoint::file(const std::string& name) {
   const std::lock_guard<std::mutex> lock(shared_->mutex);
   std::unique_ptr<OpenFile>& slot = open_[name];
   if (!slot) {
-    slot = std::make_unique<OpenFile>(OpenFile{SafetensorsFile::open(path_ + "/" + name), {}});
+    slot = std::make_unique<OpenFile>(OpenFile{SafetensorsFile::open(place(name)), {}});
   }
   return *slot;
 }
@@ -166,10 +180,11 @@ std::vector<std::byte> Checkpoint::read(const TensorRecord& tensor) {
   return out;
 }
 
-void Checkpoint::verify() {
+void Checkpoint::verify(const std::function<bool(const std::string& file)>& wanted) {
   for (const TensorRecord& tensor : meta_.tensors) {
     const int64_t item = safetensors_dtype_bits(tensor.dtype) / 8;
-    for (const ShardRecord& shard : tensor.shards) view(tensor, shard, 0, shard.piece.count * item);
+    for (const ShardRecord& shard : tensor.shards)
+      if (!wanted || wanted(shard.file)) view(tensor, shard, 0, shard.piece.count * item);
   }
 }
 

@@ -35,7 +35,12 @@ class Checkpoint {
   /// the right size.
   /// Errors: std::system_error; indexed::FormatError "path: what: why".
   static Checkpoint open(const std::string& path);
+  /// Opens one whose files are not in a folder: `files` has the path of each, and `name` is its
+  /// path() in messages. Errors: as open().
+  static Checkpoint open(const std::string& name, CheckpointMeta meta,
+                         std::map<std::string, std::string> files);
   Checkpoint(Checkpoint&&) noexcept;
+  Checkpoint& operator=(Checkpoint&&) noexcept;
   ~Checkpoint();
 
   const std::string& path() const noexcept { return path_; }
@@ -58,18 +63,20 @@ class Checkpoint {
   /// Tells the system that those bytes are not needed again soon.
   void release(const ShardRecord& shard, int64_t begin, int64_t end);
 
-  /// Checks every byte. Errors: as read().
-  void verify();
+  /// Checks every byte of all files, or of those that `wanted` chooses. Errors: as read().
+  void verify(const std::function<bool(const std::string& file)>& wanted = {});
 
  private:
   struct OpenFile;
   struct Shared;
   Checkpoint();
+  std::string place(const std::string& file) const;
   OpenFile& file(const std::string& name);
   bool take_block(OpenFile& open, const ShardRecord& shard, int64_t block);
   void end_block(OpenFile& open, const ShardRecord& shard, int64_t block, bool good);
 
   std::string path_;
+  std::map<std::string, std::string> places_;  ///< Of files that are not in the folder path_.
   CheckpointMeta meta_;
   std::map<std::string, std::unique_ptr<OpenFile>> open_;
   std::unique_ptr<Shared> shared_;  ///< guards open_ and what it says of blocks

@@ -273,13 +273,24 @@ SafetensorsWriter::SafetensorsWriter(const std::string& path, std::vector<Tensor
                                      const std::map<std::string, std::string>& metadata,
                                      indexed::Existing existing)
     : path_(path), tensors_(std::move(tensors)), out_(path, existing) {
+  write_header(metadata);
+}
+
+SafetensorsWriter::SafetensorsWriter(const indexed::UnnamedFile& file,
+                                     std::vector<TensorEntry> tensors,
+                                     const std::map<std::string, std::string>& metadata)
+    : path_(file.name), tensors_(std::move(tensors)), out_(file) {
+  write_header(metadata);
+}
+
+void SafetensorsWriter::write_header(const std::map<std::string, std::string>& metadata) {
   std::string header;
   try {
     header = make_header(tensors_, metadata);
   } catch (const FormatError& e) {
-    throw FormatError(path + ": " + e.what());
+    throw FormatError(path_ + ": " + e.what());
   } catch (const json::exception&) {
-    throw FormatError(path + ": a tensor name or metadata string is not UTF-8");
+    throw FormatError(path_ + ": a tensor name or metadata string is not UTF-8");
   }
   data_start_ = static_cast<int64_t>(header.size());
   out_.write(std::as_bytes(std::span<const char>(header)));

@@ -102,6 +102,11 @@ class SafetensorsWriter {
                     const std::map<std::string, std::string>& metadata,
                     indexed::Existing existing = indexed::Existing::refuse);
 
+  /// The same into a file that has no name, over what is in it. Errors: std::system_error;
+  /// indexed::FormatError as above.
+  SafetensorsWriter(const indexed::UnnamedFile& file, std::vector<TensorEntry> tensors,
+                    const std::map<std::string, std::string>& metadata);
+
   /// The tensors with their places, in writing order.
   const std::vector<TensorEntry>& tensors() const noexcept { return tensors_; }
 
@@ -123,6 +128,7 @@ class SafetensorsWriter {
   void commit();
 
  private:
+  void write_header(const std::map<std::string, std::string>& metadata);
   void skip_whole_tensors() noexcept;
 
   std::string path_;

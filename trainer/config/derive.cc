@@ -200,6 +200,11 @@ void Derivation::devices(int64_t world_size) {
     mention(config.overlap_grad_reduce, "overlap-grad-reduce");
     mention(config.overlap_param_gather, "overlap-param-gather");
   }
+  if (config.in_memory_checkpoint && (config.max_restarts == 0 || config.save.empty()))
+    throw UsageError(concat(
+        "--in-memory-checkpoint ", *config.in_memory_checkpoint, " needs ",
+        config.save.empty() ? "--save: the memory is lost with this host, or with its launcher"
+                            : "--max-restarts: only ranks that are started again find the memory"));
   if (config.allow_fewer_devices && config.max_restarts == 0)
     notes.push_back("--allow-fewer-devices changes nothing without --max-restarts");
   if (!idle.empty()) {

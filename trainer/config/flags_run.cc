@@ -311,6 +311,12 @@ cli::Group<C> device_group() {
            .help = "How often processes started here restart by themselves from the last "
                    "checkpoint after one was lost.",
            .field = integer(&C::max_restarts, 0, 1 << 20)},
+          {.name = "in-memory-checkpoint",
+           .value = "STEPS",
+           .help = "With --max-restarts: steps between checkpoints in the memory of this host, "
+                   "which outlive the ranks. A restart continues from the newest one, in memory or "
+                   "on disk.",
+           .field = integer(&C::in_memory_checkpoint, 1)},
           {.name = "allow-fewer-devices",
            .help = "With --max-restarts: continue without a device that is lost for good, if the "
                    "layout and the batch fit the others.",

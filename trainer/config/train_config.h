@@ -146,6 +146,8 @@ struct TrainConfig {
   double hang_timeout_seconds = 45;     ///< ours.
   int64_t max_restarts = 0;             ///< ours: by the trainer's own launcher.
   bool allow_fewer_devices = false;     ///< ours: after a restart.
+  /// ours: steps between copies in the launcher's memory.
+  std::optional<int64_t> in_memory_checkpoint;
   std::string rendezvous, job_secret_file;
   std::optional<int64_t> cuda_graph;  ///< ours: 0 runs every step call by call.
 

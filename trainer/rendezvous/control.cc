@@ -271,7 +271,8 @@ void Control::Link::post(int to, int64_t topic, const std::string& text) {
 
 std::vector<Letter> Control::Link::letters(int64_t topic, std::chrono::milliseconds wait) {
   std::unique_lock<std::mutex> lock(mutex_);
-  letters_.erase(letters_.begin(), letters_.lower_bound(topic));
+  const int64_t channel = topic - topic % kTopicsOfChannel;
+  letters_.erase(letters_.lower_bound(channel), letters_.lower_bound(topic));
   changed_.wait_for(lock, wait, [&] { return cut_ || letters_.count(topic) != 0; });
   auto box = letters_.extract(topic);
   if (box.empty() && cut_) throw ops::DeviceError("comm: the connection to rank 0 is lost");

@@ -49,6 +49,9 @@ struct Letter {
   std::string text;
 };
 
+/// Topics of letters: those of channel 0 begin at 0, of channel 1 at this number, and so on.
+inline constexpr int64_t kTopicsOfChannel = int64_t{1} << 40;
+
 /// Options for the rendezvous, with timeouts.
 struct ControlOptions {
   Launch launch;
@@ -114,12 +117,13 @@ class Control {
   std::vector<std::string> collect();
   std::vector<std::string> exchange(const std::string& value);
 
-  /// Sends a text to rank `to`, or to all other ranks (-1), outside the rounds. Topics are
-  /// increasing numbers. Any thread may call it. Errors: ops::DeviceError for a text above 32 MiB.
+  /// Sends a text to rank `to`, or to all other ranks (-1), outside the rounds. Topics of a channel
+  /// are increasing numbers. Any thread may call it. Errors: ops::DeviceError for a text above 32
+  /// MiB.
   void post(int to, int64_t topic, const std::string& text);
   /// Texts under a topic that have arrived since the last call, from each rank in its order; waits
-  /// at most `wait` for a first one. Texts under lower topics are dropped. Any thread may call it.
-  /// Errors: ops::DeviceError if the connection to rank 0 is lost.
+  /// at most `wait` for a first one. Texts under lower topics of its channel are dropped. Any
+  /// thread may call it. Errors: ops::DeviceError if the connection to rank 0 is lost.
   std::vector<Letter> letters(int64_t topic, std::chrono::milliseconds wait);
 
   /// This rank's work is done; waits until all ranks have called it, at most the hang timeout.

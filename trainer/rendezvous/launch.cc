@@ -53,6 +53,20 @@ int port_from(const std::string& job) {
   return 10000 + value % 20000;
 }
 
+/// "3,4,5".
+std::vector<int> numbers(const std::string& list) {
+  std::vector<int> out;
+  for (size_t at = 0; at < list.size(); at = std::min(list.find(',', at), list.size()) + 1)
+    out.push_back(std::atoi(list.c_str() + at));
+  return out;
+}
+
+std::string listed(const std::vector<int>& numbers) {
+  std::string out;
+  for (const int number : numbers) out += (out.empty() ? "" : ",") + std::to_string(number);
+  return out;
+}
+
 bool read_own(const Reader& env, Launch& launch) {
   if (!env.has("GRISTMILL_RANK")) return false;
   const char* beside = "GRISTMILL_RANK";
@@ -70,6 +84,7 @@ bool read_own(const Reader& env, Launch& launch) {
   launch.job = env.text("GRISTMILL_JOB");
   launch.secret = env.text("GRISTMILL_JOB_SECRET");
   launch.restarts = env.number("GRISTMILL_RESTARTS").value_or(0);
+  launch.memory_files = numbers(env.text("GRISTMILL_MEMORY_FILES"));
   launch.device = env.number("GRISTMILL_DEVICE").value_or(-1);
   launch.devices = env.number("GRISTMILL_DEVICES").value_or(0);
   return true;
@@ -335,7 +350,8 @@ std::vector<std::pair<std::string, std::string>> to_variables(const Launch& l) {
           {"GRISTMILL_DEVICES", std::to_string(l.devices)},
           {"GRISTMILL_JOB", l.job},
           {"GRISTMILL_JOB_SECRET", l.secret},
-          {"GRISTMILL_RESTARTS", std::to_string(l.restarts)}};
+          {"GRISTMILL_RESTARTS", std::to_string(l.restarts)},
+          {"GRISTMILL_MEMORY_FILES", listed(l.memory_files)}};
 }
 
 std::vector<std::string> expand_hosts(const std::string& list) {

@@ -46,6 +46,9 @@ struct Launch {
   std::string job;
   std::string secret;  ///< Given by the launcher; may be empty.
   int restarts = 0;
+  /// Descriptors of the memory that this program's launcher keeps for in-memory checkpoints
+  /// (trainer/checkpoint/memory_checkpoints.h); its ranks inherit them. Empty: none.
+  std::vector<int> memory_files;
   std::vector<std::string> remarks;  ///< Lines about what looks like a mistake.
 
   /// "torchrun: rank 3 of 8, local rank 3 of 4, node 0 of 2; rank 0 at n01 port 29501".

@@ -20,6 +20,7 @@
 #include "trainer/ops/arena.h"
 #include "trainer/planning/times.h"
 #include "trainer/session/auto_layout.h"
+#include "trainer/session/memory_start.h"
 
 namespace trainer {
 namespace {
@@ -196,19 +197,11 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
 void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
                       const EngineOptions& options) {
   if (config.save.empty()) return;
-  int64_t bytes = 0;
-  for (const ParamSpec& param : param_table(spec)) {
-    int64_t item = size_bytes(options.model_dtype);
-    if (!config.no_save_optim) {
-      item += options.model_dtype == DType::f32 ? 0 : 4;
-      for (const StateSpec& state : optimizer_states(options.optimizer))
-        if (keeps(state, param))
-          item += size_bytes(state.always_fp32 ? DType::f32 : options.moment_dtype);
-    }
-    bytes += param.elements() * item;
-  }
+  const int64_t bytes = checkpoint_bytes(spec, options, !config.no_save_optim);
   std::printf("checkpoint  %s on disk, and as much host memory, over all ranks\n",
               cli::readable_bytes(static_cast<double>(bytes)).c_str());
+  if (config.in_memory_checkpoint)
+    std::printf("in memory   %s\n", in_memory_note(config, spec, options).c_str());
 }
 
 // A card with only two rates.

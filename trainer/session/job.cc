@@ -278,19 +278,20 @@ std::vector<std::string> Job::exchange(const std::string& text) {
   return control_ ? control_->exchange(text) : std::vector<std::string>{text};
 }
 
-WriterPlace Job::writer_place() const {
+WriterPlace Job::writer_place(int channel) const {
   WriterPlace place{.rank = launch_.rank,
                     .world = launch_.world_size,
                     .patience = std::chrono::ceil<std::chrono::seconds>(
                         in_ms(config_.distributed_timeout_minutes * 60)),
                     .describe = cli::describe};
   if (!control_) return place;
-  place.post = [this](int to, int64_t save, const std::string& text) {
-    control_->post(to, save, text);
+  const int64_t first = channel * rendezvous::kTopicsOfChannel;
+  place.post = [this, first](int to, int64_t save, const std::string& text) {
+    control_->post(to, first + save, text);
   };
-  place.letters = [this](int64_t save, milliseconds wait) {
+  place.letters = [this, first](int64_t save, milliseconds wait) {
     std::vector<WriterLetter> out;
-    for (rendezvous::Letter& letter : control_->letters(save, wait))
+    for (rendezvous::Letter& letter : control_->letters(first + save, wait))
       out.push_back({letter.from, std::move(letter.text)});
     return out;
   };

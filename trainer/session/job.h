@@ -75,7 +75,8 @@ class Job {
   /// Returns all ranks' texts, in rank order. Every rank calls it.
   std::vector<std::string> exchange(const std::string& text);
   /// This rank among those that write a checkpoint, with their connection.
-  WriterPlace writer_place() const;
+  /// Checkpoints on disk and those in memory have a channel each.
+  WriterPlace writer_place(int channel = 0) const;
   /// How long this rank's computing has waited for other ranks so far, in work that the host has
   /// waited for; nothing if its device does not measure it.
   std::optional<double> seconds_waited(const ops::Ops& ops) const;

@@ -4,6 +4,7 @@
 #include "trainer/session/launcher.h"
 #include "tools/cli/exit_status.h"
 
+#include <fcntl.h>
 #include <sys/prctl.h>
 #include <sys/wait.h>
 #include <unistd.h>
@@ -134,6 +135,7 @@ void Attempt::spawn(const rendezvous::Launch& rank, std::vector<std::string> wor
     if (getppid() != parent) _exit(exit_status::kFailed);
     const sigset_t set = watched_set();
     sigprocmask(SIG_UNBLOCK, &set, nullptr);
+    for (const int fd : rank.memory_files) fcntl(fd, F_SETFD, 0);  // passed on to the program.
     for (const auto& [name, value] : variables) setenv(name.c_str(), value.c_str(), 1);
     execv("/proc/self/exe", argv.data());
     _exit(127);

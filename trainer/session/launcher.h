@@ -34,7 +34,8 @@ struct LauncherOptions {
   std::function<int(int)> fitting;
   /// Words to add to the command line for another number of ranks.
   std::vector<std::string> words_of_fewer;
-  /// The iteration from which the next start continues. Needed with `allow_fewer`.
+  /// The iteration from which the next start continues, on disk or in memory. Needed with
+  /// `allow_fewer`.
   std::function<int64_t()> iteration;
 };
 

@@ -4,17 +4,20 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/session/saver.h"
 
+#include <stdexcept>
 #include <system_error>
 #include <utility>
 
 #include "tools/cli/run.h"
+#include "tools/cli/text.h"
+#include "trainer/ops/available_memory.h"
 
 namespace trainer {
 
 Saver::Saver(Engine& engine, SaverOptions options)
-    : options_(std::move(options)),
-      root_(options_.root, options_.place),
-      snapshot_(engine, options_.optimizer, options_.ahead) {}
+    : options_(std::move(options)), snapshot_(engine, options_.optimizer, options_.ahead) {
+  if (options_.memory == nullptr) root_.emplace(options_.root, options_.place);
+}
 
 Saver::~Saver() {
   if (thread_.joinable()) thread_.join();
@@ -44,16 +47,31 @@ void Saver::save(CheckpointMeta meta) {
 void Saver::write() noexcept {
   try {
     if (failure_.empty()) snapshot_.wait();
+    if (failure_.empty() && options_.memory != nullptr) check_memory();
   } catch (const std::exception& error) {
     failure_ = cli::describe(error);
   }
   try {
-    outcome_.remark =
-        root_.save(std::move(meta_), snapshot_.shards(), options_.keep_last, failure_);
+    if (options_.memory != nullptr)
+      options_.memory->save(std::move(meta_), snapshot_.shards(), failure_);
+    else
+      outcome_.remark =
+          root_->save(std::move(meta_), snapshot_.shards(), options_.keep_last, failure_);
   } catch (const std::exception& error) {
     outcome_.error = cli::describe(error);
   }
   done_ = true;
+}
+
+// Who takes memory that is not there is killed, and a copy is not worth that. All ranks of the host
+// take about as much at the same time.
+void Saver::check_memory() const {
+  const int64_t needed = options_.memory->more_bytes(snapshot_.shards()) * options_.place.world;
+  const int64_t available = ops::available_host_bytes();
+  if (needed <= available) return;
+  throw std::runtime_error(cli::concat(
+      "a checkpoint in memory takes ", cli::readable_bytes(static_cast<double>(needed)), " more, ",
+      cli::readable_bytes(static_cast<double>(available)), " are available"));
 }
 
 std::optional<Saver::Outcome> Saver::outcome() {

@@ -1,7 +1,7 @@
-// Saver: writes checkpoints while training continues. A save starts copies of the engine's tensors
-// to host memory and returns; a separate thread waits for them, writes, and coordinates with those
-// of the other ranks. Not here: the form of a checkpoint (checkpoint/), what is copied
-// (snapshot.h).
+// Saver: writes checkpoints, on disk or in memory, while training continues. A save starts copies
+// of the engine's tensors to host memory and returns; a separate thread waits for them, writes, and
+// coordinates with those of the other ranks. Not here: the form of a checkpoint (checkpoint/), what
+// is copied (snapshot.h).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -13,6 +13,7 @@
 #include <thread>
 
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/memory_checkpoints.h"
 #include "trainer/session/snapshot.h"
 
 namespace trainer {
@@ -20,6 +21,8 @@ namespace trainer {
 /// What to write, where, and how many checkpoints to keep.
 struct SaverOptions {
   std::string root;
+  /// In memory in place of a root folder; outlives the Saver.
+  MemoryCheckpoints* memory = nullptr;
   bool optimizer = true;
   bool background = true;  ///< false: save() returns when the checkpoint is on disk.
   int64_t keep_last = 0;   ///< 0: all.
@@ -56,9 +59,10 @@ class Saver {
 
  private:
   void write() noexcept;
+  void check_memory() const;
 
   SaverOptions options_;
-  CheckpointRoot root_;
+  std::optional<CheckpointRoot> root_;  ///< Not in memory.
   Snapshot snapshot_;
   CheckpointMeta meta_;
   std::string failure_;  ///< Why this rank has nothing to write.

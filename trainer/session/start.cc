@@ -121,13 +121,15 @@ void check_optimizer(const TrainConfig& config, const CheckpointMeta& meta, cons
 
 }  // namespace
 
-void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console) {
+void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
+                       const Checkpoint* in_memory) {
   std::optional<std::string> path;
-  if (!config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
+  if (in_memory != nullptr) path = in_memory->path();
+  if (!path && !config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
   if (!path && !config.pretrained_checkpoint.empty())
     path = find_checkpoint(config.pretrained_checkpoint, std::nullopt);
   if (!path) return;
-  const CheckpointMeta meta = open_checkpoint(*path).meta();
+  const CheckpointMeta meta = in_memory ? in_memory->meta() : open_checkpoint(*path).meta();
   if (const Record::const_iterator family = meta.model.find("family");
       family != meta.model.end() && config.model_family.empty()) {
     ModelSpec said = spec;
@@ -146,8 +148,16 @@ void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console&
 }
 
 Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
-                 cli::Console& console) {
+                 cli::Console& console, std::optional<Checkpoint> in_memory) {
   Start start;
+  if (in_memory) {
+    check_model(in_memory->meta(), spec, in_memory->path());
+    check_optimizer(config, in_memory->meta(), spec, in_memory->path());
+    settle_schedule(config, in_memory->meta(), schedule, in_memory->path());
+    start.in_memory = true;
+    start.checkpoint = std::move(in_memory);
+    return start;
+  }
   std::optional<std::string> path;
   if (!config.load.empty()) path = find_checkpoint(config.load, config.ckpt_step);
   start.weights_only = config.finetune;

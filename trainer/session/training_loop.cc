@@ -99,7 +99,7 @@ LossPlot::Kind plot_kind(const LoopParts& parts) {
 TrainingLoop::TrainingLoop(LoopParts parts, Start start)
     : parts_(parts), batches_(parts.config), plot_(plot_kind(parts), parts.console) {
   const TrainConfig& config = parts_.config;
-  const std::string loaded = start.checkpoint ? start.checkpoint->path() : "";
+  const std::string loaded = start.checkpoint && !start.in_memory ? start.checkpoint->path() : "";
   begin(std::move(start));
   first_iteration_ = state_.iteration;
   train_ = loader(0);
@@ -110,12 +110,19 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start)
   check_samples();
   if (!config.save.empty() && !config.skip_train) {
     saver_ = std::make_unique<Saver>(
-        parts_.engine,
-        SaverOptions{config.save, !config.no_save_optim, config.async_save,
-                     config.keep_last.value_or(0), state_.iteration < config.derived.train_iters,
-                     parts_.job.writer_place()});
+        parts_.engine, SaverOptions{.root = config.save,
+                                    .optimizer = !config.no_save_optim,
+                                    .background = config.async_save,
+                                    .keep_last = config.keep_last.value_or(0),
+                                    .ahead = state_.iteration < config.derived.train_iters,
+                                    .place = parts_.job.writer_place()});
     if (parts_.job.rank() == 0 && !loaded.empty()) carry_tokenizer(loaded, config.save);
   }
+  if (parts_.memory != nullptr && !config.skip_train)
+    copier_ = std::make_unique<Saver>(
+        parts_.engine, SaverOptions{.memory = parts_.memory,
+                                    .ahead = state_.iteration < config.derived.train_iters,
+                                    .place = parts_.job.writer_place()});
   metrics_ = std::make_unique<Metrics>(
       MetricsOptions{
           .metrics_file = config.skip_train || !parts_.job.speaks() ? "" : config.metrics_file,
@@ -164,6 +171,9 @@ void TrainingLoop::begin(Start start) {
   } else if (!start.weights_only) {
     state_.scheduled_samples = state_.consumed_train_samples;
   }
+  restored_ = start.in_memory;
+  if (restored_ && tracked_iteration(parts_.config.save) == state_.iteration)
+    saved_iteration_ = state_.iteration;
   const std::string folder = iteration_folder(parts_.config.save, state_.iteration);
   if (same_folder(checkpoint.path(), folder) && !start.weights_only) {
     // A kill between renaming a folder and updating the tracker leaves a checkpoint that the
@@ -253,8 +263,13 @@ int TrainingLoop::run() {
     const bool due = config.save_interval && state_.iteration % *config.save_interval == 0;
     const bool extra = std::ranges::find(config.extra_save_iters, state_.iteration) !=
                        config.extra_save_iters.end();
-    if ((due || extra) && state_.iteration > first_iteration_) save();
+    const bool trained = state_.iteration > first_iteration_;
+    if (trained && config.in_memory_checkpoint && state_.iteration < last &&
+        state_.iteration % *config.in_memory_checkpoint == 0)
+      copy();
+    if ((due || extra) && (trained || restored_)) save();
     if (saver_) report_save(saver_->outcome());
+    if (copier_) report_copy(copier_->outcome());
     if (config.exit_interval && state_.iteration > first_iteration_ && state_.iteration < last &&
         state_.iteration % *config.exit_interval == 0) {
       // Without --save only the end after this many steps was requested.
@@ -430,20 +445,40 @@ bool TrainingLoop::evaluate(int64_t split, const std::string& prefix) {
   return true;
 }
 
+CheckpointMeta TrainingLoop::checkpoint_meta() const {
+  CheckpointMeta meta;
+  meta.writer = concat("gristmill ", cli::version());
+  meta.state = state_;
+  meta.config = flag_values(parts_.config);
+  meta.model = model_record(parts_.spec);
+  meta.schedule = schedule_record(parts_.schedule);
+  return meta;
+}
+
+// In memory: everything that a restart needs, whatever is left out on disk.
+void TrainingLoop::copy() {
+  if (!copier_) return;
+  parts_.job.enter(rendezvous::Phase::save, state_.iteration);
+  report_copy(copier_->finish());
+  copier_->save(checkpoint_meta());
+}
+
+void TrainingLoop::report_copy(const std::optional<Saver::Outcome>& outcome) {
+  if (!outcome || outcome->error.empty() || !parts_.job.speaks()) return;
+  parts_.console.error(concat(outcome->error, ": the checkpoint of step ", outcome->iteration,
+                              " was not copied to memory; training continues"));
+  metrics_->event("checkpoint not copied", outcome->iteration, {{"error", outcome->error}});
+}
+
 void TrainingLoop::save() {
   if (!saver_ || state_.iteration == 0 || saved_iteration_ == state_.iteration) return;
   // Weights that have learned from a dataset's lost bytes are not saved: the run ends here.
   indexed::check_mapped_files();
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   report_save(saver_->finish());
-  CheckpointMeta meta;
-  meta.writer = concat("gristmill ", cli::version());
-  meta.state = state_;
+  CheckpointMeta meta = checkpoint_meta();
   meta.has_optimizer = !parts_.config.no_save_optim;
   meta.has_generator = !parts_.config.no_save_rng;
-  meta.config = flag_values(parts_.config);
-  meta.model = model_record(parts_.spec);
-  meta.schedule = schedule_record(parts_.schedule);
   print(concat("saving checkpoint at iteration ", state_.iteration, " to ", parts_.config.save));
   saver_->save(std::move(meta));
   saved_iteration_ = state_.iteration;
@@ -471,6 +506,7 @@ void TrainingLoop::report_save(const std::optional<Saver::Outcome>& outcome) {
 // The last checkpoint of a run is tried once more: a full disk may have room again once the run's
 // own older checkpoint is removed.
 void TrainingLoop::complete_save() {
+  if (copier_) report_copy(copier_->finish());
   if (!saver_) return;
   parts_.job.enter(rendezvous::Phase::save, state_.iteration);
   ending_ = true;
@@ -513,7 +549,7 @@ void TrainingLoop::print_plot() {
 }
 
 int TrainingLoop::end() {
-  const bool trained = state_.iteration > first_iteration_;
+  const bool trained = state_.iteration > first_iteration_ || restored_;
   const std::string at = concat("iteration ", state_.iteration);
   if ((trained || unnamed_) && parts_.config.save.size() > 0) save();
   const bool whole = evaluate(1, at + " on validation set") && evaluate(2, at + " on test set");

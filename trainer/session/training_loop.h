@@ -29,22 +29,26 @@ namespace trainer {
 /// The checkpoint from which a run starts, opened before any memory is allocated.
 struct Start {
   std::optional<Checkpoint> checkpoint;
+  bool in_memory = false;     ///< It is not on disk.
   bool weights_only = false;  ///< --finetune, --pretrained-checkpoint.
   bool optimizer = true;      ///< load moments and scaler.
 };
 
-/// Sets fields of `spec` that the command leaves open from the run's starting checkpoint: the
+/// Sets fields of `spec` that the command leaves open from the run's starting checkpoint, which is
+/// `in_memory` if that is not null: the
 /// family, and the padded vocabulary, if the command's differs only because padding depends on the
 /// number of tensor-parallel ranks.
 /// Errors: indexed::FormatError for a damaged checkpoint.
-void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console);
+void follow_checkpoint(const TrainConfig& config, ModelSpec& spec, cli::Console& console,
+                       const Checkpoint* in_memory);
 
 /// Finds the checkpoint of --load or --pretrained-checkpoint, checks that the model and the
-/// schedule are the same, and prints what will happen. Errors: cli::UsageError for a model or
+/// schedule are the same, and prints what will happen. `in_memory` takes precedence over both: the
+/// run itself has left it. Errors: cli::UsageError for a model or
 /// schedule that differs; indexed::FormatError for a damaged checkpoint, naming the previous
 /// undamaged one.
 Start find_start(const TrainConfig& config, const ModelSpec& spec, LrSchedule& schedule,
-                 cli::Console& console);
+                 cli::Console& console, std::optional<Checkpoint> in_memory);
 
 /// The parts that a loop uses; all outlive it.
 struct LoopParts {
@@ -57,7 +61,8 @@ struct LoopParts {
   SharedStop& stop;
   Job& job;
   cli::Console& console;
-  LogFile& out;  ///< Standard output: it may be a file on a full disk.
+  LogFile& out;                         ///< Standard output: it may be a file on a full disk.
+  MemoryCheckpoints* memory = nullptr;  ///< For --in-memory-checkpoint.
 };
 
 /// State: one thread. Owns the logs, the loaders and the saver, but not the engine.
@@ -86,7 +91,10 @@ class TrainingLoop {
   IterationRecord record(const ops::StepState& result, int64_t batch) const;
   void log_interval(IterationRecord record);
   bool evaluate(int64_t split, const std::string& prefix);
+  CheckpointMeta checkpoint_meta() const;
   void save();
+  void copy();
+  void report_copy(const std::optional<Saver::Outcome>& outcome);
   void report_save(const std::optional<Saver::Outcome>& outcome);
   void complete_save();
   int end_early(const std::string& why);
@@ -97,7 +105,7 @@ class TrainingLoop {
   LoopParts parts_;
   BatchSchedule batches_;
   std::unique_ptr<BatchLoader> train_, valid_, test_;
-  std::unique_ptr<Saver> saver_;
+  std::unique_ptr<Saver> saver_, copier_;  ///< On disk, and in memory.
   std::unique_ptr<Metrics> metrics_;
   LossPlot plot_;
   RunState state_;
@@ -108,6 +116,7 @@ class TrainingLoop {
   int64_t saved_iteration_ = -1;  ///< of the last save that was started.
   bool unnamed_ =
       false;  ///< the checkpoint from which this run started is in --save without a tracker.
+  bool restored_ = false;  ///< This run continues from memory; its step may not be on disk.
   bool save_failed_ = false;
   bool ending_ = false;  ///< No step follows.
 };

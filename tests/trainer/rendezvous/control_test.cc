@@ -55,7 +55,7 @@ TEST_F(ControlTest, RanksMeetAgreeAndLeave) {
 }
 
 // Messages outside of the rounds: to one, to all others, by topic, from another thread; a message
-// that is requested too late is gone.
+// that is requested too late is gone, unless it is of another channel.
 TEST_F(ControlTest, LettersReachThoseTheyAreFor) {
   std::atomic<int> ended = 0;
   const std::vector<Told> told = run(
@@ -70,6 +70,7 @@ TEST_F(ControlTest, LettersReachThoseTheyAreFor) {
         };
         std::thread other([&] {
           if (c.rank() == 1) {
+            c.post(0, kTopicsOfChannel + 3, "another channel");
             c.post(0, 7, "early");
             c.post(0, 8, std::string(300'000, 'x'));
             c.post(0, 8, "then");
@@ -86,6 +87,11 @@ TEST_F(ControlTest, LettersReachThoseTheyAreFor) {
         }
         if (c.rank() == 1) {
           EXPECT_THAT(all(8, 1), testing::ElementsAre("2 to all"));
+        }
+        for (const int64_t later : {4, 5})  // nothing under these, and lower topics are dropped.
+          EXPECT_TRUE(c.letters(2 * kTopicsOfChannel + later, milliseconds(0)).empty());
+        if (c.rank() == 0) {
+          EXPECT_THAT(all(kTopicsOfChannel + 3, 1), testing::ElementsAre("1 another channel"));
         }
         for (const int64_t topic : {7, 8, 9})
           EXPECT_TRUE(c.letters(topic, milliseconds(0)).empty()) << topic;

@@ -37,6 +37,7 @@ struct Layout {
   bool recompute = false;
   Fp8Options fp8 = {};
   bool muon = false;
+  DType model_dtype = DType::f32;  ///< The CPU only holds weights of 16 bits: no step is made.
   int world() const { return tensor * pipeline * data; }
 };
 
@@ -50,7 +51,7 @@ std::ostream& operator<<(std::ostream& out, const Layout& l) {
              << (l.chunks > 1 ? ", interleaved" : "")
              << (l.schedule == ScheduleKind::zero_bubble ? ", zero-bubble" : "")
              << (l.recompute ? ", recompute" : "") << (l.fp8.on() ? ", fp8" : "")
-             << (l.muon ? ", muon" : "");
+             << (l.muon ? ", muon" : "") << (l.model_dtype == DType::f32 ? "" : ", 16 bits");
 }
 
 ModelSpec spec_of(const std::string& family) {
@@ -85,6 +86,7 @@ EngineOptions options_of(const Layout& l) {
   options.schedule = l.schedule;
   options.chunks = l.chunks;
   options.fp8 = l.fp8;
+  options.model_dtype = l.model_dtype;
   if (l.muon) {
     options.optimizer = OptimizerKind::muon;
     options.muon.tensor_mode =
@@ -127,6 +129,17 @@ Canonical read_all(const std::string& folder) {
   return all;
 }
 
+/// A state in which no number has its initial value, nor that of another.
+const ops::StepState kUnusual = [] {
+  ops::StepState state;
+  state.loss_scale = 0x1p13f;
+  state.growth_tracker = 5;
+  state.hysteresis_tracker = 1;
+  state.updates = 7;
+  state.skipped_steps = 3;
+  return state;
+}();
+
 /// Loads the checkpoint of step `from` (0: draws), saves it again unchanged, trains to step `to`
 /// and saves that. Returns the losses.
 std::vector<float> stretch(const std::string& family, const Layout& layout, const std::string& root,
@@ -137,8 +150,12 @@ std::vector<float> stretch(const std::string& family, const Layout& layout, cons
   const WriterLinks links(layout.world());
   const auto body = [&](Groups groups) {
     ops::cpu::CpuOps ops(1);
-    Engine engine(spec_of(family), options_of(layout), ops, std::move(groups));
+    const bool computes = layout.model_dtype == DType::f32;
+    EngineOptions options = options_of(layout);
+    if (!computes) options.seed = static_cast<uint32_t>(100 + from);  // other weights if not loaded
+    Engine engine(spec_of(family), options, ops, std::move(groups));
     engine.initialise();
+    if (!computes && from == 0) engine.set_state(kUnusual);
     CheckpointRoot writer(root, links.place(engine.topology().rank(), std::chrono::seconds(60)));
     std::vector<float> all_here{1};
     engine.over_ranks(all_here, comm::Reduce::sum);
@@ -158,7 +175,7 @@ std::vector<float> stretch(const std::string& family, const Layout& layout, cons
       save(from);
     }
     std::vector<float> mine;
-    for (int64_t step = from + 1; step <= to; ++step) {
+    for (int64_t step = from + 1; computes && step <= to; ++step) {
       fill_batch(engine, static_cast<uint32_t>(step));
       engine.step(step, kSamples / layout.data, 1e-3f, 0.1f);
       mine.push_back(engine.result().loss);
@@ -451,6 +468,44 @@ TEST_F(Reshard, Fp8LargestValuesAreOfAllRanks) {
       const float near = one.is(Operand::weight, i) ? 0.0f : 0.25f * one.seen(i, 0);
       EXPECT_NEAR(all.seen(i, 0) / times, one.seen(i, 0), near) << i;
     }
+  }
+}
+
+// What weights of 16 bits are rounded from, and the loss scaler's state, go through checkpoints of
+// other layouts unchanged.
+TEST_F(Reshard, MainWeightsAndTheLossScaleGoOn) {
+  const Layout layouts[] = {
+      {}, {.data = 2, .stage = 1}, {.tensor = 2}, {.data = 2, .stage = 3}, {}};
+  for (const DType dtype : {DType::bf16, DType::f16}) {
+    std::string source;
+    Canonical first;
+    for (int64_t at = 0; at < std::ssize(layouts); ++at) {
+      Layout layout = layouts[at];
+      layout.model_dtype = dtype;
+      SCOPED_TRACE(testing::Message() << layout);
+      const std::string root =
+          root_ + (dtype == DType::f16 ? "/f16_" : "/bf16_") + std::to_string(at);
+      stretch("llama", layout, root, source, at, at + 1);
+      const Canonical all = read_all(iteration_folder(root, at + 1));
+      if (at == 0) first = all;
+      EXPECT_EQ(all, first);
+      const CheckpointMeta meta = Checkpoint::open(iteration_folder(root, at + 1)).meta();
+      for (const TensorRecord& tensor : meta.tensors)
+        EXPECT_EQ(tensor.dtype, tensor.group != "model" ? "F32"
+                                : dtype == DType::f16   ? "F16"
+                                                        : "BF16");
+      EXPECT_EQ(meta.state.loss_scale, 0x1p13);
+      EXPECT_EQ(meta.state.growth_tracker, 5);
+      EXPECT_EQ(meta.state.hysteresis_tracker, 1);
+      EXPECT_EQ(meta.state.adam_steps, 7);
+      EXPECT_EQ(meta.state.skipped_steps, 3);
+      source = root;
+    }
+    // The main weights have digits that 16 bits have not.
+    const std::vector<std::byte>& main = first.at("main embedding.word_embeddings.weight");
+    int64_t finer = 0;
+    for (size_t i = 0; i < main.size(); i += 4) finer += main[i] != std::byte{0};
+    EXPECT_GT(finer, std::ssize(main) / 16);
   }
 }
 

@@ -6,12 +6,10 @@
 #include <sys/mman.h>
 
 #include <algorithm>
-#include <fstream>
-#include <limits>
-#include <string>
 #include <thread>
 #include <vector>
 
+#include "trainer/ops/available_memory.h"
 #include "trainer/ops/cuda/cuda_check.h"
 
 namespace ops::cuda {
@@ -20,23 +18,6 @@ namespace {
 constexpr size_t kHugePage = size_t{2} << 20, kPage = 4096;
 constexpr size_t kFillers = 4;
 constexpr int64_t kLarge = int64_t{64} << 20;
-
-int64_t number_in(const char* file) {
-  int64_t out = 0;
-  return std::ifstream(file) >> out ? out : std::numeric_limits<int64_t>::max();
-}
-
-// The memory still available on the machine and in this process' container, if any. Filling pages
-// beyond that kills the process, whereas the driver's own pinning returns an error.
-int64_t available_bytes() {
-  int64_t out = std::numeric_limits<int64_t>::max();
-  std::ifstream in("/proc/meminfo");
-  for (std::string name, rest; in >> name && std::getline(in, rest);)
-    if (name == "MemAvailable:") out = std::stoll(rest) * 1024;
-  const int64_t limit = number_in("/sys/fs/cgroup/memory.max");
-  if (limit == std::numeric_limits<int64_t>::max()) return out;  // no limit, or the word max
-  return std::min(out, limit - number_in("/sys/fs/cgroup/memory.current"));
-}
 
 // Populates every page of the block, one huge page per call: during a call the kernel blocks other
 // threads of this process that map memory, and a first step maps memory hundreds of times (with 64
@@ -83,7 +64,9 @@ void* HostMemory::map(size_t bytes) {
 
 void* HostMemory::allocate(int64_t bytes) {
   CUDA_CHECK(cudaSetDevice(device_index_));  // the calling thread may not have used CUDA before
-  if (bytes >= kLarge && bytes < available_bytes()) {
+  // Filling pages beyond what is there kills the process, whereas the driver's own pinning returns
+  // an error.
+  if (bytes >= kLarge && bytes < available_host_bytes()) {
     if (void* block = map(static_cast<size_t>(bytes))) return block;
   }
   void* block = nullptr;

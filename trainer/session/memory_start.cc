@@ -1,0 +1,117 @@
+// See memory_start.h.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/memory_start.h"
+
+#include <cstdlib>
+
+#include "libindexed/format.h"
+#include "tools/cli/text.h"
+#include "trainer/checkpoint/shard_files.h"
+#include "trainer/session/assembly.h"
+
+namespace trainer {
+namespace {
+
+using cli::concat;
+
+constexpr int kChannel = 1;
+
+// Checks this rank's share of the files; returns what is wrong with them.
+std::string damage(Checkpoint& checkpoint, const Job& job) {
+  const int64_t world = job.launch().world_size;
+  int64_t number = 0;
+  std::map<std::string, bool> mine;
+  for (const auto& [name, bytes] : checkpoint.meta().files)
+    mine[name] = number++ / 2 % world == job.rank();
+  try {
+    checkpoint.verify([&](const std::string& file) { return mine[file]; });
+  } catch (const indexed::FormatError& error) {
+    return error.what();
+  }
+  return "";
+}
+
+// The newest one above `floor` that no rank finds damaged.
+std::optional<Checkpoint> undamaged(const MemoryCheckpoints& memory, int64_t floor, Job& job,
+                                    cli::Console& console) {
+  for (const int64_t iteration : memory.iterations()) {
+    if (iteration < floor) break;
+    Checkpoint checkpoint = memory.open(iteration);
+    std::string why;
+    for (const std::string& found : job.exchange(damage(checkpoint, job)))
+      if (why.empty()) why = found;
+    if (why.empty()) return checkpoint;
+    console.error(concat(why, ": the checkpoint of step ", iteration, " in memory is not used"));
+  }
+  return std::nullopt;
+}
+
+// The iteration of the checkpoint on disk, as far as its record can be read; -1: none.
+int64_t newest_on_disk(const std::string& root) {
+  try {
+    const std::optional<std::string> folder = find_checkpoint(root, std::nullopt);
+    return folder ? Checkpoint::open(*folder).meta().state.iteration : -1;
+  } catch (const std::exception&) {  // a start from the disk reports it.
+    return -1;
+  }
+}
+
+}  // namespace
+
+std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job) {
+  if (!config.in_memory_checkpoint || job.launch().memory_files.empty()) return std::nullopt;
+  return std::optional<MemoryCheckpoints>(std::in_place, job.launch().memory_files,
+                                          job.writer_place(kChannel));
+}
+
+std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
+                                           const TrainConfig& config, Job& job,
+                                           cli::Console& console) {
+  if (job.launch().restarts == 0) return std::nullopt;
+  const int64_t on_disk = newest_on_disk(config.save);
+  const auto step = [](int64_t iteration) {
+    return iteration < 0 ? "no checkpoint" : concat("step ", iteration);
+  };
+  const std::vector<int64_t> held = memory.iterations();
+  std::optional<Checkpoint> found = undamaged(memory, on_disk, job, console);
+  const int64_t taken = found ? found->meta().state.iteration : on_disk;
+  job.barrier();  // all have looked.
+  memory.forget_after(taken);
+  const std::string others = concat(" (in memory: ", step(held.empty() ? -1 : held.front()),
+                                    ", on disk: ", step(on_disk), ")");
+  if (found)
+    console.note(concat("continuing from ", step(taken), " in memory", others));
+  else if (on_disk >= 0)
+    console.note(concat("continuing from ", step(taken), " on disk", others));
+  else
+    console.note(concat("starting again from where the first start began", others));
+  return found;
+}
+
+int64_t checkpoint_bytes(const ModelSpec& spec, const EngineOptions& options, bool optimizer) {
+  int64_t bytes = 0;
+  for (const ParamSpec& param : param_table(spec)) {
+    int64_t item = size_bytes(options.model_dtype);
+    if (optimizer) {
+      item += options.model_dtype == DType::f32 ? 0 : 4;
+      for (const StateSpec& state : optimizer_states(options.optimizer))
+        if (keeps(state, param))
+          item += size_bytes(state.always_fp32 ? DType::f32 : options.moment_dtype);
+    }
+    bytes += param.elements() * item;
+  }
+  return bytes;
+}
+
+// The snapshot from which a checkpoint is written counts as a third.
+std::string in_memory_note(const TrainConfig& config, const ModelSpec& spec,
+                           const EngineOptions& options) {
+  const double bytes = static_cast<double>(checkpoint_bytes(spec, options, true));
+  return concat("a checkpoint every ", *config.in_memory_checkpoint,
+                " steps, two are kept: ", cli::readable_bytes(3 * bytes),
+                " of host memory over all ranks, at ", cli::readable_bytes(bytes),
+                " each and one being taken");
+}
+
+}  // namespace trainer

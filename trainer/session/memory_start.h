@@ -1,0 +1,38 @@
+// A start that continues from memory: ranks that the launcher has started again find what the ones
+// before have left with it. Not here: the checkpoints themselves (checkpoint/memory_checkpoints.h),
+// other starts (start.cc).
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <optional>
+#include <string>
+
+#include "tools/cli/console.h"
+#include "trainer/checkpoint/memory_checkpoints.h"
+#include "trainer/config/train_config.h"
+#include "trainer/engine/options.h"
+#include "trainer/session/job.h"
+#include "trainer/spec/spec.h"
+
+namespace trainer {
+
+/// This rank's view of the memory; nothing without --in-memory-checkpoint.
+std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job);
+
+/// The checkpoint in memory from which a restart continues: the newest complete and undamaged one,
+/// unless --save has a newer one. Nothing if there is none, or at a first start. Prints which was
+/// taken. Checks every byte, each rank a part; all ranks call it, and all get the same. Checkpoints
+/// above the one that the run continues from are removed.
+std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
+                                           const TrainConfig& config, Job& job,
+                                           cli::Console& console);
+
+/// Says how often a checkpoint goes to memory, and what host memory this takes.
+std::string in_memory_note(const TrainConfig& config, const ModelSpec& spec,
+                           const EngineOptions& options);
+
+/// Bytes of a checkpoint over all ranks.
+int64_t checkpoint_bytes(const ModelSpec& spec, const EngineOptions& options, bool optimizer);
+
+}  // namespace trainer
