@@ -6,6 +6,7 @@
   plan.py run CASES GPUS [--card FILE] [--seconds S] [--limit SECONDS] [--out FILE]
   plan.py regret GPUS [--card FILE] ...           measures every layout of four models on so many
   GPUs
+  plan.py again RESULTS... [--card NAME]           predicts measured cases anew, without a GPU; prints results
   plan.py table RESULTS...                        a table of results, the errors, and a plot (plan.svg)
 
 Needs plan-training, trainer, make-dataset in PATH, and nvidia-smi. Predictions come from plan-training --json with every
@@ -174,6 +175,16 @@ def regret(arguments):
     with_data(work)
 
 
+def again(arguments):
+    for path in arguments.results:
+        for line in open(path):
+            case = json.loads(line)
+            if "seconds" in case:
+                best = predict(case["flags"], case["gpus"], arguments.card)["best"][0]
+                case.update(predicted_seconds=best["step_seconds"], predicted_bytes=best["memory_bytes"])
+                print(json.dumps(case))
+
+
 def table(arguments):
     rows = [json.loads(line) for path in arguments.results for line in open(path)]
     done = [r for r in rows if "seconds" in r]
@@ -230,8 +241,11 @@ def main():
         one.add_argument("--seconds", type=float, default=4)
         one.add_argument("--limit", type=float, default=540)
     commands.add_parser("table").add_argument("results", nargs="+")
+    one = commands.add_parser("again")
+    one.add_argument("results", nargs="+")
+    one.add_argument("--card", default="h200")
     arguments = parser.parse_args()
-    {"draw": lambda _: draw(), "run": run, "regret": regret, "table": table}[arguments.command](arguments)
+    {"draw": lambda _: draw(), "run": run, "regret": regret, "again": again, "table": table}[arguments.command](arguments)
 
 
 if __name__ == "__main__":

@@ -21,6 +21,7 @@
 #include "tools/cli/text.h"
 #include "tools/dataset/describe.h"
 #include "tools/dataset/find.h"
+#include "tools/dataset/load_tokenizer.h"
 #include "tools/dataset/repair.h"
 #include "tools/dataset/sample_flags.h"
 
@@ -92,33 +93,6 @@ int64_t terminal_columns() {
 }
 
 void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
-
-std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::system_error(errno, std::generic_category(), path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
-
-// Which ids a TikTokenizer's list of tokens has. How it cuts texts is not asked here.
-tok::RankListOptions rank_list(const dataset::SampleFlags& flags) {
-  tok::RankListOptions list{.num_special_tokens = flags.tiktoken_num_special_tokens};
-  if (flags.vocab_size > 0) list.vocab_size = flags.vocab_size;
-  return list;
-}
-
-std::unique_ptr<tok::Tokenizer> load_tokenizer(const Options& options) {
-  const dataset::SampleFlags& flags = options.samples;
-  if (options.ids) return nullptr;
-  if (!flags.vocab_file.empty() && !flags.merge_file.empty()) {
-    return std::make_unique<tok::Tokenizer>(
-        tok::read_gpt2(read_whole(flags.vocab_file), read_whole(flags.merge_file)));
-  }
-  if (flags.tokenizer_model.empty()) return nullptr;
-  const std::string bytes = read_whole(flags.tokenizer_model);
-  if (flags.tokenizer_model.ends_with(".json") || tok::is_sentencepiece(bytes))
-    return std::make_unique<tok::Tokenizer>(tok::read_tokenizer_file(bytes, rank_list(flags)));
-  return std::make_unique<tok::Tokenizer>(tok::read_tiktoken(bytes, options.tiktoken_encoding));
-}
 
 // The text or the ids of some tokens, with a line end.
 std::string show(const Options& options, const tok::Tokenizer* tokenizer,
@@ -211,7 +185,8 @@ void stats(const Options& options, const std::string& prefix) {
 }
 
 void peek(Options& options, const std::string& prefix) {
-  const std::unique_ptr<tok::Tokenizer> tokenizer = load_tokenizer(options);
+  const std::unique_ptr<tok::Tokenizer> tokenizer =
+      options.ids ? nullptr : dataset::load_tokenizer(options.samples, options.tiktoken_encoding);
   if (options.sample) {
     const Run run = open_run(options, {prefix});
     const int64_t end = std::min(*options.sample + options.count, run.split->num_samples());

@@ -372,6 +372,27 @@ TEST_F(TrainerTest, DryRunLooksAtTheData) {
   EXPECT_THAT(missing.out, HasSubstr("run         12 steps, about "));
 }
 
+TEST_F(TrainerTest, DrawsItsLossAndItsSchedule) {
+  const std::string plain = run({"--log-interval", "2"}).out;
+  EXPECT_THAT(plain, Not(HasSubstr("lm loss 3")));
+  const Ended stars = run({"--log-interval", "2", "--plot-ascii"});
+  EXPECT_EQ(stars.status, 0);
+  // Twelve rows, then first and last iteration and the last loss: once, at the end.
+  EXPECT_THAT(stars.out, ContainsRegex("\n[0-9.]+ \\*+[^\n]*\n([ *]*\n){10}[0-9.]+ [ *]*\n +2 +lm "
+                                       "loss [0-9.]+ +12\n$"));
+  EXPECT_THAT(run({"--log-interval", "2", "--plot"}).out, HasSubstr("\u2809"));
+  EXPECT_THAT(run({"--plot", "-q"}).out, Not(HasSubstr("lm loss")));
+  const Ended dry = run({"--dry-run", "--num-layers", "4", "--nproc-per-node", "2",
+                         "--pipeline-model-parallel-size", "2", "--schedule-svg", "s.svg"});
+  EXPECT_EQ(dry.status, 0) << dry.err;
+  EXPECT_THAT(dry.out, HasSubstr("picture     s.svg\n"));
+  EXPECT_THAT(read("s.svg"), AllOf(HasSubstr("One step of 2 pipeline stages"), HasSubstr("stage 1"),
+                                   HasSubstr("class=\"in\"")));
+  const Ended refused = run({"--schedule-svg", "t.svg"});
+  EXPECT_EQ(refused.status, 2);
+  EXPECT_EQ(refused.err, "trainer: --schedule-svg needs --dry-run\n");
+}
+
 // Mistakes of a user's first day.
 TEST_F(TrainerTest, CommonMistakesAreNamed) {
   const auto refused = [&](const std::vector<std::string>& more, int status) {

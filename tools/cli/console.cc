@@ -3,6 +3,7 @@
 // Not here: files, and anything on stdout.
 #include "tools/cli/console.h"
 
+#include <algorithm>
 #include <cstdio>
 #include <cstdlib>
 
@@ -54,12 +55,43 @@ bool erases_lines(int fd) {
 Console::Console(std::string tool)
     : tool_(std::move(tool)), terminal_(erases_lines(STDERR_FILENO)), start_(Clock::now()) {}
 
-Console::~Console() { clear_progress(); }
+Console::~Console() {
+  clear_progress();  // what is drawn below stays: it is the run's last picture
+}
 
 void Console::erase_line() {
   if (!drawn_) return;
   std::fputs("\r\x1b[K", stderr);
   drawn_ = false;
+}
+
+// From the line below the drawn ones up to the first of them, and everything from there on.
+void Console::erase_below() {
+  if (below_drawn_ == 0) return;
+  std::fputs(concat("\r\x1b[", below_drawn_, "A\x1b[J").c_str(), stderr);
+  below_drawn_ = 0;
+}
+
+void Console::show_below() {
+  if (below_.empty() || !terminal_ || quiet_) return;
+  std::fwrite(below_.data(), 1, below_.size(), stderr);
+  below_drawn_ = std::count(below_.begin(), below_.end(), '\n');
+}
+
+void Console::draw_below(std::string lines) {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  std::fflush(stdout);
+  erase_line();
+  erase_below();
+  below_ = std::move(lines);
+  show_below();
+  std::fflush(stderr);
+}
+
+void Console::clear_below() {
+  const std::lock_guard<std::mutex> lock(mutex_);
+  erase_below();
+  std::fflush(stderr);
 }
 
 // Messages quote names of files, tensors and keys that others chose: characters that would start a
@@ -68,8 +100,10 @@ void Console::write(std::string_view head, std::string_view message, std::string
   const std::lock_guard<std::mutex> lock(mutex_);
   std::fflush(stdout);
   erase_line();
+  erase_below();
   const std::string text = concat(head, head.empty() ? "" : ": ", one_line(message), "\n", block);
   std::fwrite(text.data(), 1, text.size(), stderr);
+  show_below();
   std::fflush(stderr);
 }
 

@@ -56,16 +56,26 @@ class Console {
   /// Removes the progress line; messages do so by themselves.
   void clear_progress();
 
+  /// Lines that stay below everything else on a terminal, a picture say: drawn now, and again after
+  /// each message, until the next call; empty: none. Whoever else writes to the terminal removes
+  /// them first, with clear_below(). No line may be wider than the terminal.
+  void draw_below(std::string lines);
+  void clear_below();
+
  private:
   using Clock = std::chrono::steady_clock;
   void write(std::string_view head, std::string_view message, std::string_view block = {});
   void erase_line();
+  void erase_below();
+  void show_below();
 
   std::string tool_;
   bool quiet_ = false;
   bool verbose_ = false;
   bool terminal_;
   bool drawn_ = false;
+  std::string below_;
+  int64_t below_drawn_ = 0;  // lines
   std::mutex mutex_;
   Clock::time_point start_;
   Clock::time_point last_draw_;

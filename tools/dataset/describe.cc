@@ -14,6 +14,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/numpy_random.h"
 #include "tools/cli/text.h"
+#include "tools/dataset/lengths.h"
 
 namespace dataset {
 namespace {
@@ -90,87 +91,6 @@ void check_ends(const IndexedDataset& data, int64_t eod_token) {
     }
   }
 }
-
-int64_t document_length(const IndexedDataset& data, size_t k) {
-  int64_t length = 0;
-  for (int64_t i = data.document_indices()[k]; i < data.document_indices()[k + 1]; ++i) {
-    length += data.sequence_lengths()[static_cast<size_t>(i)];
-  }
-  return length;
-}
-
-// Document lengths in classes of an eighth of a power of two: precise enough for percentiles, and 8
-// KB for any dataset.
-class LengthCounts {
- public:
-  void add(int64_t length) {
-    least_ = documents_ == 0 ? length : std::min(least_, length);
-    most_ = std::max(most_, length);
-    ++documents_;
-    ++classes_[class_of(length)];
-    ++powers_[std::bit_width(static_cast<uint64_t>(length))];
-  }
-
-  int64_t least() const { return least_; }
-  int64_t most() const { return most_; }
-
-  // Upper end of the class that contains the percentile; exact below 16.
-  int64_t percentile(double share) const {
-    const auto want = static_cast<int64_t>(std::ceil(share * static_cast<double>(documents_)));
-    int64_t seen = 0;
-    for (size_t c = 0; c < classes_.size(); ++c) {
-      seen += classes_[c];
-      if (seen >= std::max<int64_t>(want, 1)) return std::min(end_of(c), most_);
-    }
-    return most_;
-  }
-
-  std::string histogram(int64_t columns) const {
-    const auto most = *std::max_element(powers_.begin(), powers_.end());
-    size_t first = 0, last = powers_.size() - 1;
-    while (first < last && powers_[first] == 0) ++first;
-    while (last > first && powers_[last] == 0) --last;
-    std::string out;
-    for (size_t p = first; p <= last && most > 0; ++p) {
-      const int64_t begin = p == 0 ? 0 : int64_t{1} << (p - 1);
-      const int64_t end = p == 0 ? 0 : (int64_t{1} << p) - 1;
-      std::string label =
-          begin == end ? with_commas(begin) : concat(with_commas(begin), " to ", with_commas(end));
-      label.insert(0, label.size() < 26 ? 26 - label.size() : 0, ' ');
-      std::string count = with_commas(powers_[p]);
-      count.insert(0, count.size() < 14 ? 14 - count.size() : 0, ' ');
-      out += concat(label, count, "  ", bar(powers_[p], most, std::max<int64_t>(columns - 43, 10)),
-                    "\n");
-    }
-    return out;
-  }
-
- private:
-  static size_t class_of(int64_t length) {
-    const auto value = static_cast<uint64_t>(length);
-    if (value < 16) return value;
-    const auto width = static_cast<size_t>(std::bit_width(value));
-    return 16 + (width - 5) * 8 + static_cast<size_t>(value >> (width - 4) & 7);
-  }
-  static int64_t end_of(size_t c) {
-    if (c < 16) return static_cast<int64_t>(c);
-    const size_t shift = (c - 16) / 8 + 1;
-    return static_cast<int64_t>((((c - 16) % 8 + 9) << shift) - 1);
-  }
-  // Eighths of a block, so that small counts still show.
-  static std::string bar(int64_t count, int64_t most, int64_t columns) {
-    const auto eighths = static_cast<int64_t>(std::ceil(
-        static_cast<double>(count) / static_cast<double>(most) * static_cast<double>(columns * 8)));
-    std::string out;
-    for (int64_t i = 0; i < eighths / 8; ++i) out += "\u2588";
-    if (eighths % 8 != 0) out += std::string("\xe2\x96") + static_cast<char>(0x90 - eighths % 8);
-    return out;
-  }
-
-  int64_t documents_ = 0, least_ = 0, most_ = 0;
-  std::array<int64_t, 16 + 64 * 8> classes_{};
-  std::array<int64_t, 65> powers_{};
-};
 
 }  // namespace
 
@@ -261,7 +181,7 @@ std::string statistics(const IndexedDataset& data, int64_t columns) {
   LengthCounts counts;
   int64_t empty = 0;
   for (size_t k = 0; k < static_cast<size_t>(data.num_documents()); ++k) {
-    const int64_t length = document_length(data, k);
+    const int64_t length = document_length(data, static_cast<int64_t>(k));
     if (data.document_indices()[k] == data.document_indices()[k + 1]) ++empty;
     counts.add(length);
     if (k % 65536 == 0) data.idx().release();

@@ -347,6 +347,8 @@ void Derivation::data() {
                          !config.test_data_path.empty() || !config.per_split_data_args_path.empty();
   const bool one_path = !config.data_path.empty() || !config.data_args_path.empty();
   if (!own_paths && !one_path && !config.dry_run) throw UsageError("--data-path is missing");
+  if (!config.schedule_svg.empty() && !config.dry_run)
+    throw UsageError("--schedule-svg needs --dry-run");
   if (own_paths && (one_path || !config.split.empty())) {
     throw UsageError("--train-data-path and its like exclude --data-path and --split");
   }

@@ -128,6 +128,13 @@ cli::Group<C> report_group() {
           {.name = "log-num-zeros-in-grad",
            .help = "The iteration line counts zero gradients.",
            .field = on(&C::log_num_zeros_in_grad)},
+          {.name = "plot",
+           .help = "Draw the loss as a curve below the log. Where stderr is no terminal, or one "
+                   "that cannot erase lines, the curve is printed once, at the end.",
+           .field = on(&C::plot)},
+          {.name = "plot-ascii",
+           .help = "The same in ASCII characters.",
+           .field = on(&C::plot_ascii)},
           {.name = "metrics-file",
            .value = "FILE",
            .help = "One JSON line for each iteration line. Default: metrics.jsonl beside the "
@@ -369,6 +376,11 @@ cli::Group<C> command_group() {
           {.name = "dry-run",
            .help = "Print parameters, memory plan and estimated time, and end.",
            .field = on(&C::dry_run)},
+          {.name = "schedule-svg",
+           .value = "FILE",
+           .help = "With --dry-run: draw what each pipeline stage computes in a step, as if a "
+                   "backward took twice a forward's time and messages none.",
+           .field = text(&C::schedule_svg)},
           {.name = "gpu",
            .value = "NAME|FILE",
            .help =

@@ -118,6 +118,7 @@ struct TrainConfig {
   int64_t eval_interval = 1000, eval_iters = 100, log_interval = 100, tensorboard_log_interval = 1;
   bool skip_train = false, log_throughput = false, log_params_norm = false,
        log_num_zeros_in_grad = false;
+  bool plot = false, plot_ascii = false;  ///< ours.
   bool log_timers_to_tensorboard = false, log_validation_ppl_to_tensorboard = false,
        log_world_size_to_tensorboard = false, log_loss_scale_to_tensorboard = true;
   std::string tensorboard_dir, metrics_file, stop_file;
@@ -153,6 +154,7 @@ struct TrainConfig {
   std::string deepspeed_config;
   std::vector<std::string> neox_config;  ///< --config's files of GPT-NeoX.
   bool dry_run = false;
+  std::string schedule_svg;                ///< ours: where --dry-run draws the schedule.
   std::string gpu;                         ///< ours: the card to plan for, by name or as a file.
   std::optional<double> network_gb_per_s;  ///< ours: of a host.
 

@@ -116,6 +116,16 @@ std::string Metrics::take_over() const {
   return event_line("lines lost", options_.last_interval, {{"iterations", which}});
 }
 
+void Metrics::configuration(const std::string& toml, int64_t iteration, double time) {
+  if (!tensorboard_) return;
+  // A fence longer than any run of backquotes in the text: nothing in it ends the block.
+  std::string fence = "```";
+  while (toml.find(fence) != std::string::npos) fence += '`';
+  tensorboard_->text("configuration/text_summary", fence + "toml\n" + toml + fence + "\n",
+                     iteration, time);
+  tensorboard_->flush();
+}
+
 void Metrics::points(const IterationRecord& record) {
   if (!tensorboard_) return;
   const auto both = [&](const std::string& tag, double value) {

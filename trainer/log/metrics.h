@@ -48,6 +48,8 @@ class Metrics {
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
+  /// The configuration in force from `iteration` on, for TensorBoard's texts.
+  void configuration(const std::string& toml, int64_t iteration, double time);
   /// TensorBoard's points of one iteration; they need no interval.
   void points(const IterationRecord& record);
   /// One interval: a line of metrics.jsonl, flushed.

@@ -19,6 +19,11 @@ namespace {
 constexpr int kEventWallTime = 1, kEventStep = 2, kEventFileVersion = 3, kEventSummary = 5,
               kEventSessionLog = 7;
 constexpr int kSummaryValue = 1, kValueTag = 1, kValueSimpleValue = 2;
+constexpr int kValueTensor = 8, kValueMetadata = 9;
+// Of SummaryMetadata, its PluginData, TensorProto, TensorShapeProto and its Dim.
+constexpr int kMetadataPlugin = 1, kMetadataDataClass = 4, kPluginName = 1;
+constexpr int kTensorDtype = 1, kTensorShape = 2, kTensorString = 8, kShapeDim = 2, kDimSize = 1;
+constexpr uint64_t kDataClassTensor = 2, kDtypeString = 7;
 constexpr int kSessionLogStatus = 1;
 constexpr uint64_t kSessionLogStart = 1;
 
@@ -102,10 +107,32 @@ EventWriter::EventWriter(const std::string& directory, double time, int64_t firs
              .most_kept_bytes = most_kept_bytes}) {}
 
 void EventWriter::scalar(std::string_view tag, double value, int64_t step, double time) {
-  std::string one, summary, event;
+  std::string one;
   put_bytes_field(one, kValueTag, tag);
   put_float_field(one, kValueSimpleValue, static_cast<float>(value));
-  put_bytes_field(summary, kSummaryValue, one);
+  add(one, step, time);
+}
+
+void EventWriter::text(std::string_view tag, std::string_view markdown, int64_t step, double time) {
+  std::string dim, shape, tensor, plugin, metadata, one;
+  put_varint_field(dim, kDimSize, 1);
+  put_bytes_field(shape, kShapeDim, dim);
+  put_varint_field(tensor, kTensorDtype, kDtypeString);
+  put_bytes_field(tensor, kTensorShape, shape);
+  put_bytes_field(tensor, kTensorString, markdown);
+  put_bytes_field(plugin, kPluginName, "text");
+  put_bytes_field(metadata, kMetadataPlugin, plugin);
+  put_varint_field(metadata, kMetadataDataClass, kDataClassTensor);
+  put_bytes_field(one, kValueTag, tag);
+  put_bytes_field(one, kValueTensor, tensor);
+  put_bytes_field(one, kValueMetadata, metadata);
+  add(one, step, time);
+}
+
+// One Summary.Value as an event.
+void EventWriter::add(const std::string& value, int64_t step, double time) {
+  std::string summary, event;
+  put_bytes_field(summary, kSummaryValue, value);
   put_double_field(event, kEventWallTime, time);
   put_varint_field(event, kEventStep, static_cast<uint64_t>(step));
   put_bytes_field(event, kEventSummary, summary);

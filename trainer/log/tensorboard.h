@@ -1,7 +1,8 @@
-// TensorBoard event files, written without TensorFlow: the record framing and the three protobuf
-// messages that a scalar needs, by hand. Not here: the tags (metrics.cc). Source:
+// TensorBoard event files, written without TensorFlow: the record framing and the few protobuf
+// messages that a scalar and a text need, by hand. Not here: the tags (metrics.cc). Source:
 // tensorflow/core/lib/io/record_writer (length, masked CRCs); tensorflow/core/util/event.proto and
-// framework/summary.proto (field numbers).
+// framework/summary.proto and tensor.proto
+// (field numbers).
 // SPDX-License-Identifier: MIT
 #pragma once
 
@@ -30,6 +31,9 @@ class EventWriter {
   /// Appends one scalar. Buffered; see flush().
   void scalar(std::string_view tag, double value, int64_t step, double time);
 
+  /// Appends a text, which TensorBoard shows as Markdown under TEXT.
+  void text(std::string_view tag, std::string_view markdown, int64_t step, double time);
+
   /// Writes everything, or keeps it while writing fails.
   void flush() { file_.flush(); }
 
@@ -37,6 +41,8 @@ class EventWriter {
   const std::string& path() const noexcept { return file_.path(); }
 
  private:
+  void add(const std::string& value, int64_t step, double time);
+
   LogFile file_;
 };
 

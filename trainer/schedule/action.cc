@@ -111,6 +111,7 @@ class Clock {
 
   int64_t whole() const noexcept { return whole_; }
   std::vector<Action> list(int stage) const;
+  std::vector<TimedAction> timed(size_t stage) const;
 
  private:
   /// Forward or backward of a micro-batch through a part of the model.
@@ -201,6 +202,15 @@ std::vector<Action> Clock::list(int stage) const {
   return actions;
 }
 
+std::vector<TimedAction> Clock::timed(size_t stage) const {
+  std::vector<TimedAction> out;
+  for (size_t k = 0; k < orders_[stage].size(); ++k) {
+    const int64_t begin = begins_[stage][k];
+    out.push_back({orders_[stage][k], begin, begin + duration(orders_[stage][k].kind)});
+  }
+  return out;
+}
+
 void check_arguments(ScheduleKind kind, int stage, int stages, int64_t num_microbatches,
                      int chunks) {
   const auto require = [](bool holds, const std::string& why) {
@@ -228,6 +238,16 @@ StepTime step_time(ScheduleKind kind, int stages, int64_t num_microbatches, int 
   const int64_t each = kind == ScheduleKind::forward_only ? 1 : 3;
   return {.whole = Clock(make_orders(kind, stages, num_microbatches, chunks), chunks).whole(),
           .busy = each * num_microbatches * chunks};
+}
+
+std::vector<std::vector<TimedAction>> timed_schedule(ScheduleKind kind, int stages,
+                                                     int64_t num_microbatches, int chunks) {
+  check_arguments(kind, 0, stages, num_microbatches, chunks);
+  const Clock clock(make_orders(kind, stages, num_microbatches, chunks), chunks);
+  std::vector<std::vector<TimedAction>> out;
+  for (int stage = 0; stage < stages; ++stage)
+    out.push_back(clock.timed(static_cast<size_t>(stage)));
+  return out;
 }
 
 std::string describe(const std::vector<Action>& actions) {

@@ -66,6 +66,16 @@ struct StepTime {
 /// Errors: as make_schedule.
 StepTime step_time(ScheduleKind kind, int stages, int64_t num_microbatches, int chunks = 1);
 
+/// An action that computes, and when: units of step_time, from the step's begin.
+struct TimedAction {
+  Action action;
+  int64_t begin = 0, end = 0;
+};
+/// What each rank computes in a step under step_time's assumptions, in order of time.
+/// Errors: as make_schedule.
+std::vector<std::vector<TimedAction>> timed_schedule(ScheduleKind kind, int stages,
+                                                     int64_t num_microbatches, int chunks = 1);
+
 /// "F0 F1 B0 r2+s1 F2 s2 ...": one word per action, "+" between those of one exchange; with several
 /// chunks "F0.1" is chunk 1.
 std::string describe(const std::vector<Action>& actions);

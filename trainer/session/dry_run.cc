@@ -11,8 +11,10 @@
 #include <optional>
 #include <string>
 
+#include "libindexed/output_file.h"
 #include "tools/cli/run.h"
 #include "tools/cli/text.h"
+#include "tools/draw/bars.h"
 #include "trainer/data/batch_loader.h"
 #include "trainer/log/iteration_line.h"
 #include "trainer/ops/arena.h"
@@ -103,6 +105,40 @@ void print_layout(const TrainConfig& config, const EngineOptions& options,
     std::printf("stage %-5zu %s planned, %.4g flop\n", stage,
                 cli::readable_bytes(static_cast<double>(plans[stage].total_bytes)).c_str(),
                 plans[stage].step_flops);
+}
+
+// Draws what each pipeline stage computes in a step.
+void draw_schedule(const std::string& path, const EngineOptions& options, int stages) {
+  using Kind = Action::Kind;
+  draw::BarPicture picture{
+      .title = cli::concat("One step of ", cli::counted(stages, "pipeline stage"), ", ",
+                           cli::with_commas(options.max_microbatches), " micro-batch",
+                           options.max_microbatches == 1 ? "" : "es"),
+      .legend = {"forward", "backward"}};
+  if (options.schedule == ScheduleKind::zero_bubble)
+    picture.legend = {"forward", "backward of inputs", "of weights"};
+  const StepTime time =
+      step_time(options.schedule, stages, options.max_microbatches, options.chunks);
+  picture.words = cli::concat("a stage computes ", 100 * time.busy / time.whole,
+                              "% of the time and waits for the others else");
+  const auto schedule =
+      timed_schedule(options.schedule, stages, options.max_microbatches, options.chunks);
+  for (int stage = 0; stage < stages; ++stage) {
+    picture.rows.push_back(cli::concat("stage ", stage));
+    for (const auto& [action, begin, end] : schedule[static_cast<size_t>(stage)])
+      picture.bars.push_back({.row = stage,
+                              .begin = static_cast<double>(begin),
+                              .end = static_cast<double>(end),
+                              .text = std::to_string(action.microbatch),
+                              .color = action.kind == Kind::forward           ? 0
+                                       : action.kind == Kind::backward_weight ? 2
+                                                                              : 1,
+                              .faint = action.chunk % 2 == 1});
+  }
+  indexed::OutputFile file(path, indexed::Existing::replace);
+  file.write(draw::bar_picture(picture));
+  file.commit();
+  std::printf("picture     %s\n", cli::one_line(path).c_str());
 }
 
 // Prints how much data there is and how much the run reads; false if it cannot be opened.
@@ -238,6 +274,8 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
               static_cast<long long>(spec.padded_vocab_size));
   const bool readable = print_data(config);
   print_layout(config, options, plans);
+  if (!config.schedule_svg.empty())
+    draw_schedule(config.schedule_svg, options, static_cast<int>(plans.size()));
   print_memory(plans, most, room);
   print_checkpoint(config, spec, options);
   cli::finish_stdout();

@@ -86,9 +86,17 @@ SlowNumbers count_slowly(Engine& engine, bool norm, bool zeros) {
   return {double{sums[0]}, static_cast<int64_t>(sums[1]) * kHalf + static_cast<int64_t>(sums[2])};
 }
 
+// Only the rank that writes the log draws.
+LossPlot::Kind plot_kind(const LoopParts& parts) {
+  if (!parts.job.speaks()) return LossPlot::Kind::off;
+  if (parts.config.plot_ascii) return LossPlot::Kind::ascii;
+  return parts.config.plot ? LossPlot::Kind::braille : LossPlot::Kind::off;
+}
+
 }  // namespace
 
-TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batches_(parts.config) {
+TrainingLoop::TrainingLoop(LoopParts parts, Start start)
+    : parts_(parts), batches_(parts.config), plot_(plot_kind(parts), parts.console) {
   const TrainConfig& config = parts_.config;
   const std::string loaded = start.checkpoint ? start.checkpoint->path() : "";
   begin(std::move(start));
@@ -119,12 +127,15 @@ TrainingLoop::TrainingLoop(LoopParts parts, Start start) : parts_(parts), batche
           .last_interval = first_iteration_ - state_.interval_steps,
           .say = [this](const std::string& line) { parts_.console.error(line); }},
       wall_clock());
+  metrics_->configuration(effective_config(config), first_iteration_, wall_clock());
 }
 
-void TrainingLoop::print(const std::string& line) const {
+void TrainingLoop::print(const std::string& line) {
   if (parts_.console.quiet()) return;
+  plot_.clear();
   parts_.out.add(line + "\n");
   parts_.out.flush();
+  plot_.draw();
 }
 
 void TrainingLoop::begin(Start start) {
@@ -364,6 +375,7 @@ void TrainingLoop::log_interval(IterationRecord record) {
     ranks.push_back(RankTimes::from_text(text));
   add_ranks(ranks, record);
   print(format_iteration_line(record));
+  plot_.add(record.iteration, record.lm_loss);
   metrics_->interval(record);
   state_.interval_loss_sum = 0;
   state_.interval_steps = state_.interval_applied = state_.interval_skipped = state_.interval_nan =
@@ -471,6 +483,7 @@ void TrainingLoop::complete_save() {
 int TrainingLoop::end_early(const std::string& why) {
   save();
   complete_save();
+  print_plot();
   parts_.job.enter(rendezvous::Phase::end, state_.iteration);
   metrics_->flush();
   if (!saver_ || save_failed_) {
@@ -488,12 +501,20 @@ int TrainingLoop::end_early(const std::string& why) {
   return exit_status::kResumable;
 }
 
+void TrainingLoop::print_plot() {
+  std::string curve = plot_.last();
+  if (curve.empty()) return;
+  curve.pop_back();  // print() ends the line
+  print(curve);
+}
+
 int TrainingLoop::end() {
   const bool trained = state_.iteration > first_iteration_;
   const std::string at = concat("iteration ", state_.iteration);
   if ((trained || unnamed_) && parts_.config.save.size() > 0) save();
   const bool whole = evaluate(1, at + " on validation set") && evaluate(2, at + " on test set");
   complete_save();
+  print_plot();
   metrics_->flush();
   if (save_failed_) return exit_status::kFailed;
   if (whole) return exit_status::kComplete;

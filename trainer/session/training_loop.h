@@ -20,6 +20,7 @@
 #include "trainer/optim/lr_schedule.h"
 #include "trainer/session/interval_clock.h"
 #include "trainer/session/job.h"
+#include "trainer/session/loss_plot.h"
 #include "trainer/session/saver.h"
 #include "trainer/session/vocabulary.h"
 
@@ -90,13 +91,15 @@ class TrainingLoop {
   void complete_save();
   int end_early(const std::string& why);
   int end();
-  void print(const std::string& line) const;
+  void print_plot();
+  void print(const std::string& line);
 
   LoopParts parts_;
   BatchSchedule batches_;
   std::unique_ptr<BatchLoader> train_, valid_, test_;
   std::unique_ptr<Saver> saver_;
   std::unique_ptr<Metrics> metrics_;
+  LossPlot plot_;
   RunState state_;
   int64_t first_iteration_ = 0;  ///< done before this process.
   int64_t filled_for_ = -1;      ///< consumed samples of the prepared batch; -1: none.

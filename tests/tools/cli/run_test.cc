@@ -178,6 +178,31 @@ TEST(Progress, ADumbTerminalGetsNoEscapes) {
   EXPECT_THAT(drawn(80, {{.done = 10, .total = 100}}), HasSubstr("\x1b[K"));
 }
 
+TEST(Console, WhatIsDrawnBelowStaysBelow) {
+  const auto lines = [](bool quiet) {
+    Terminal terminal(80);
+    {
+      Console console("sample-tool");
+      console.set_quiet(quiet);
+      console.draw_below("one\ntwo\n");
+      console.note("a message");
+      console.clear_below();
+      console.draw_below("three\n");
+      console.draw_below("");
+      console.error("the last");
+      console.draw_below("end\n");
+    }
+    return terminal.text();
+  };
+  const std::string up = "\r\x1b[2A\x1b[J";
+  EXPECT_EQ(lines(false), "one\r\ntwo\r\n" + up + "sample-tool: a message\r\none\r\ntwo\r\n" + up +
+                              "three\r\n\r\x1b[1A\x1b[Jsample-tool: the last\r\nend\r\n");
+  EXPECT_EQ(lines(true), "sample-tool: the last\r\n");
+  setenv("TERM", "dumb", 1);
+  EXPECT_EQ(lines(false), "sample-tool: a message\r\nsample-tool: the last\r\n");
+  unsetenv("TERM");
+}
+
 TEST(Run, ProgressIsOneLineOfATerminal) {
   const std::string known = drawn(200, {{.done = 1 << 20, .total = 4 << 20, .items = 1234}});
   EXPECT_THAT(known,

@@ -243,6 +243,7 @@ TEST(TensorBoard, BytesThatRealTensorBoardRead) {
       writer.scalar("lm loss", 10.0 / step, step, 1.7e9 + step);
       writer.scalar("lm loss vs samples", 10.0 / step, int64_t{512} * step, 1.7e9 + step);
     }
+    writer.text("configuration/text_summary", "```toml\nlr = 0.1 # \u00e9\n```\n", 2, 1.7e9);
     path = writer.path();
   }
   const std::string golden = std::string(GOLDEN_DIR) + "/trainer/events.tfevents";
@@ -260,6 +261,7 @@ TEST(TensorBoard, TagsAreMegatrons) {
     IterationRecord r = some_record();
     r.tflops_per_device = 1;
     r.slowest = {.rank = 1};
+    metrics.configuration("a = \"```\"\n", 99, 1.7e9);
     metrics.points(r);
     metrics.interval(r);
     metrics.validation({.prefix = "iteration 100", .iteration = 100, .lm_loss = 2});
@@ -295,6 +297,7 @@ TEST(TensorBoard, TagsAreMegatrons) {
         std::string(1, static_cast<char>(std::string_view(tag).size())) + tag;
     EXPECT_THAT(all, testing::HasSubstr("\x0a" + counted)) << tag;
   }
+  EXPECT_THAT(all, testing::HasSubstr("````toml\na = \"```\"\n````\n"));
 }
 
 }  // namespace

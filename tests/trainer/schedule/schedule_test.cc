@@ -238,6 +238,43 @@ TEST(Schedule, BubblesAreThoseOfThePapers) {
     }
 }
 
+// The picture of a schedule: the same actions as the list, one after the other, each after those
+// that it needs, and the step as long as step_time says.
+TEST(Schedule, TimesAreThoseOfTheStep) {
+  using Kind = Action::Kind;
+  for (const auto& [kind, chunks] :
+       {std::pair(ScheduleKind::one_f_one_b, 1), std::pair(ScheduleKind::zero_bubble, 1),
+        std::pair(ScheduleKind::interleaved, 3)}) {
+    const auto timed = timed_schedule(kind, 4, 9, chunks);
+    ASSERT_EQ(timed.size(), size_t{4});
+    int64_t whole = 0;
+    std::map<std::pair<int64_t, int64_t>, int64_t> forward_end;  // by micro-batch and part
+    for (int stage = 0; stage < 4; ++stage) {
+      std::vector<Action> computes = make_schedule(kind, stage, 4, 9, chunks);
+      std::erase_if(computes, [](const Action& a) { return a.sends() || a.receives(); });
+      const auto& row = timed[static_cast<size_t>(stage)];
+      ASSERT_EQ(row.size(), computes.size());
+      int64_t before = 0;
+      for (size_t i = 0; i < row.size(); ++i) {
+        EXPECT_EQ(row[i].action.kind, computes[i].kind);
+        EXPECT_EQ(row[i].action.microbatch, computes[i].microbatch);
+        EXPECT_EQ(row[i].action.chunk, computes[i].chunk);
+        EXPECT_GE(row[i].begin, before);
+        EXPECT_EQ(row[i].end - row[i].begin, row[i].action.kind == Kind::backward ? 2 : 1);
+        before = row[i].end;
+        if (row[i].action.kind == Kind::forward)
+          forward_end[{row[i].action.microbatch, row[i].action.chunk * 4 + stage}] = row[i].end;
+      }
+      whole = std::max(whole, before);
+    }
+    EXPECT_EQ(whole, step_time(kind, 4, 9, chunks).whole);
+    for (const auto& [event, end] : forward_end)
+      if (event.second > 0) {
+        EXPECT_GT(end, forward_end.at({event.first, event.second - 1}));
+      }
+  }
+}
+
 TEST(Schedule, IsPrinted) {
   EXPECT_EQ(describe(make_schedule(ScheduleKind::sequential, 0, 1, 2)), "F0 B0 F1 B1");
   EXPECT_EQ(describe(make_schedule(ScheduleKind::one_f_one_b, 0, 2, 2)),

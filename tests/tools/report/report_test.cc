@@ -1,0 +1,203 @@
+// SPDX-License-Identifier: MIT
+// Runs and datasets as a page: what is read, and that nothing foreign leaves its place on the page.
+#include <expat.h>
+
+#include <cmath>
+#include <fstream>
+#include <string>
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include "libindexed/builder.h"
+#include "tests/own.h"
+#include "tools/report/page.h"
+
+namespace {
+
+using testing::AllOf;
+using testing::ElementsAre;
+using testing::HasSubstr;
+using testing::Not;
+using testing::SizeIs;
+using testing::ThrowsMessage;
+
+class ReportTest : public testing::Test {
+ protected:
+  std::string write(const std::string& name, const std::string& text) {
+    const std::string path = folder_ / name;
+    std::filesystem::create_directories(std::filesystem::path(path).parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+  tests::OwnFolder folder_;
+};
+
+std::string line(int iteration, double loss, double time) {
+  return "{\"iteration\": " + std::to_string(iteration) + ", \"lm_loss\": " + std::to_string(loss) +
+         ", \"seconds_per_iteration\": 1, \"slowest_rank\": " + std::to_string(iteration % 2) +
+         ", \"time\": " + std::to_string(time) + "}\n";
+}
+
+// The page as an XML document: text, and how often each element stands in it.
+struct Parsed {
+  std::string text;
+  std::map<std::string, int> elements;
+  std::string error;
+};
+
+Parsed parse(const std::string& page) {
+  Parsed out;
+  XML_Parser parser = XML_ParserCreate("UTF-8");
+  XML_SetUserData(parser, &out);
+  XML_SetElementHandler(
+      parser,
+      [](void* user, const char* name, const char**) {
+        ++static_cast<Parsed*>(user)->elements[name];
+      },
+      [](void*, const char*) {});
+  XML_SetCharacterDataHandler(parser, [](void* user, const char* text, int length) {
+    static_cast<Parsed*>(user)->text.append(text, static_cast<size_t>(length));
+  });
+  if (XML_Parse(parser, page.data(), static_cast<int>(page.size()), 1) != XML_STATUS_OK)
+    out.error = std::string(XML_ErrorString(XML_GetErrorCode(parser))) + " in line " +
+                std::to_string(XML_GetCurrentLineNumber(parser));
+  XML_ParserFree(parser);
+  return out;
+}
+
+TEST_F(ReportTest, ALaterLineReplacesThoseThatItsRunTookBack) {
+  const std::string path = write(
+      "run/metrics.jsonl",
+      line(10, 6, 9) + line(10, 5, 10) + line(20, 4, 20) +
+          "{\"validation\": \"iteration 20\", \"iteration\": 20, \"lm_loss\": 4.5}\n" +
+          line(30, 3, 30) + line(20, 4.25, 100) + "{\"iteration\": 30, \"lm_loss\": null}\n" +
+          "{\"event\": \"checkpoint not written\", \"iteration\": 30, \"error\": \"full\"}\n" +
+          "{\"validation\": \"iteration 30 on test set\", \"iteration\": 30, \"lm_loss\": 2}\n" +
+          "{\"iteration\": 40, \"lm_lo");
+  ASSERT_TRUE(report::is_run(folder_ / "run"));
+  const report::Run run = report::read_run(folder_ / "run");
+  EXPECT_EQ(run.path, path);
+  EXPECT_THAT(run.points("iteration").y, ElementsAre(10, 20, 30));
+  EXPECT_THAT(run.points("lm_loss").y, ElementsAre(5, 4.25, testing::IsNan()));
+  EXPECT_EQ(run.last("lm_loss"), 4.25);
+  ASSERT_THAT(run.validations, SizeIs(1));
+  EXPECT_EQ(run.validations[0].set, "test set");
+  ASSERT_THAT(run.events, SizeIs(1));
+  EXPECT_EQ(run.events[0].text, "checkpoint not written, error full");
+  const std::vector<report::Pause> pauses = run.pauses();
+  ASSERT_THAT(pauses, SizeIs(1));
+  EXPECT_EQ(pauses[0].iteration, 10);
+  EXPECT_DOUBLE_EQ(pauses[0].seconds, 80);
+}
+
+TEST_F(ReportTest, WhatIsNoLineOfMetricsIsNamed) {
+  write("a.jsonl", line(1, 2, 3) + "[1]\n");
+  EXPECT_THAT([&] { report::read_run(folder_ / "a.jsonl"); },
+              ThrowsMessage<std::runtime_error>(
+                  AllOf(HasSubstr("a.jsonl:2: \"[1]\" is not a line of trainer's metrics"))));
+  EXPECT_FALSE(report::is_run(folder_ / "b"));
+}
+
+TEST_F(ReportTest, TheConfigurationSaysWhereTheMetricsAre) {
+  const std::string metrics = write("elsewhere/m.jsonl", line(1, 2, 3));
+  write("run/config.toml", "[Log]\nlr = 0.001\nmetrics-file = \"" + metrics + "\"\n");
+  ASSERT_TRUE(report::is_run(folder_ / "run"));
+  const report::Run run = report::read_run(folder_ / "run");
+  EXPECT_EQ(run.path, metrics);
+  ASSERT_THAT(run.settings, SizeIs(2));
+  EXPECT_EQ(run.settings[0].name, "lr");
+  EXPECT_EQ(run.settings[0].value, "0.001");
+}
+
+TEST_F(ReportTest, RunsHaveShortNamesThatDiffer) {
+  std::vector<report::Run> runs(3);
+  runs[0].path = "a/x/metrics.jsonl";
+  runs[1].path = "b/x/metrics.jsonl";
+  runs[2].path = "b/y.jsonl";
+  report::name_runs(runs);
+  EXPECT_EQ(runs[0].name, "a/x");
+  EXPECT_EQ(runs[1].name, "b/x");
+  EXPECT_EQ(runs[2].name, "b/y.jsonl");
+  std::vector<report::Run> same(2);
+  same[0].path = same[1].path = "x/metrics.jsonl";
+  report::name_runs(same);
+  EXPECT_NE(same[0].name, same[1].name);
+}
+
+std::string make_dataset(const std::string& prefix,
+                         const std::vector<std::vector<int32_t>>& documents) {
+  indexed::IndexedDatasetBuilder builder(prefix, {.dtype = indexed::DType::uint16});
+  for (const std::vector<int32_t>& document : documents) builder.add_document(document);
+  builder.finish();
+  return prefix;
+}
+
+TEST_F(ReportTest, RepeatedDocumentsAreCounted) {
+  const std::string prefix = make_dataset(
+      folder_ / "d", {{1, 2, 3}, {3, 2, 1}, {1, 2, 3}, {}, {}, {1, 2}, {1, 2, 3}, {7}});
+  const report::DatasetFacts facts = report::read_facts(prefix, {.samples = 2, .sample_tokens = 2});
+  EXPECT_EQ(facts.documents, 8);
+  EXPECT_EQ(facts.tokens, 15);
+  EXPECT_EQ(facts.repeated, 2);
+  EXPECT_EQ(facts.empty_documents, 2);
+  ASSERT_THAT(facts.samples, SizeIs(2));
+  EXPECT_EQ(facts.samples[0].document, 2);
+  EXPECT_EQ(facts.samples[0].text, "1 2 ...");
+  EXPECT_EQ(facts.samples[1].document, 6);
+  EXPECT_EQ(report::read_facts(prefix, {.count_repeated = false}).repeated, -1);
+}
+
+TEST_F(ReportTest, NothingForeignLeavesItsPlace) {
+  const std::string evil = "</td></pre><script>alert(\"1\")</script>&amp;'\x01\xff";
+  std::vector<report::Run> runs(2);
+  for (report::Run& run : runs) {
+    run.name = evil;
+    run.path = run.config_path = evil;
+    run.columns = {{"iteration", {1, 2}}, {"lm_loss", {2, 1}}, {"grad_norm", {0, -1}}};
+    run.validations = {{"", 1, 2}, {"test set", 2, 2}};
+    run.events = {{1, evil}};
+    run.settings = {{evil, evil + std::to_string(&run - runs.data())}};
+  }
+  report::DatasetFacts facts{
+      .prefix = evil, .tokenizer = evil, .tool = evil, .sources = {{evil, 3}}};
+  facts.lengths.add(5);
+  facts.samples = {{0, 5, evil, "a\tb\n" + evil}};
+  const std::string text = report::page(evil, runs, {facts});
+  const Parsed page = parse(text);
+  EXPECT_EQ(page.error, "");
+  EXPECT_EQ(page.elements.at("script"), 1);
+  EXPECT_EQ(page.elements.at("pre"), 3);
+  EXPECT_THAT(page.text,
+              HasSubstr("a\tb\n</td></pre><script>alert(\"1\")</script>&amp;'\\x01\\xff"));
+  // Nothing is loaded from anywhere.
+  EXPECT_THAT(text, AllOf(Not(HasSubstr("http")), Not(HasSubstr("src=")), Not(HasSubstr("url(")),
+                          Not(HasSubstr("@import"))));
+}
+
+TEST_F(ReportTest, RunsStandSideBySide) {
+  std::vector<report::Run> runs(2);
+  runs[0].name = "a", runs[1].name = "b";
+  runs[0].columns = {{"iteration", {10, 20}},
+                     {"lm_loss", {3, 2}},
+                     {"seconds_per_iteration", {2, 3}},
+                     {"slowest_rank", {1, 1}},
+                     {"loss_scale", {1, 1}}};
+  runs[1].columns = {{"iteration", {10}}, {"lm_loss", {4}}, {"nan_iterations", {2}}};
+  runs[0].validations = {{"", 10, 3.5}, {"", 20, 2.5}, {"", 30, 2.75}};
+  runs[0].settings = {{"lr", "0.1"}, {"seed", "1"}};
+  runs[1].settings = {{"lr", "0.2"}, {"seed", "1"}};
+  const std::string page = report::page("t", runs, {});
+  EXPECT_THAT(page, AllOf(HasSubstr("<th scope=\"row\">last loss</th><td>2</td><td>4</td>"),
+                          HasSubstr("best validation loss</th><td>2.5 at 20</td><td>\u2013</td>"),
+                          HasSubstr("time in steps</th><td>50 s</td>"),
+                          HasSubstr("rank 1 in 2 of 2 intervals"),
+                          HasSubstr("not finite</th><td>0</td><td>2</td>"),
+                          HasSubstr("<th scope=\"row\">lr</th><td>0.1</td><td>0.2</td>")));
+  EXPECT_THAT(page, Not(HasSubstr("Loss scale")));  // it never changes
+  const size_t differ = page.find("Settings that differ"), all = page.find("All 2 settings");
+  ASSERT_LT(differ, all);
+  EXPECT_THAT(page.substr(differ, all - differ), Not(HasSubstr("seed")));
+}
+
+}  // namespace
