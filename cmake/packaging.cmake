@@ -23,6 +23,11 @@ install(PROGRAMS scripts/run scripts/pretrain_gpt.py scripts/train.py scripts/de
 install(PROGRAMS scripts/tools/preprocess_data.py scripts/tools/merge_datasets.py
         DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill/scripts/tools COMPONENT runtime)
 install(FILES LICENSE README.md CHANGELOG.md DESTINATION ${CMAKE_INSTALL_DOCDIR} COMPONENT runtime)
+file(GLOB documents CONFIGURE_DEPENDS docs/*.md)
+install(FILES ${documents} DESTINATION ${CMAKE_INSTALL_DOCDIR}/docs COMPONENT runtime)
+install(FILES Makefile.dist DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT runtime)
+install(DIRECTORY demo DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT runtime USE_SOURCE_PERMISSIONS)
+install(DIRECTORY trainer/planning/cards DESTINATION ${CMAKE_INSTALL_DATADIR}/gristmill COMPONENT runtime)
 
 # Man pages and completions come from the programs' own flag rows. A page of section 5 has no flags,
 # so any program can convert it to roff.
@@ -60,6 +65,15 @@ foreach(source ${formats})
 endforeach()
 file(MAKE_DIRECTORY ${PROJECT_BINARY_DIR}/man ${PROJECT_BINARY_DIR}/completions)
 add_custom_target(installable ALL DEPENDS ${pages} tok indexed COMMENT "Programs, libraries, pages")
+if(NOT SANITIZE AND NOT FUZZ)
+  # The oldest glibc on which the archive and the wheel start: Ubuntu 18.04's. RHEL 8 has 2.28.
+  set(CPACK_GRISTMILL_GLIBC 2.27)
+  add_subdirectory(packaging)
+  add_dependencies(installable lower-glibc glibc_shim)
+  set(CPACK_GRISTMILL_LOWER_GLIBC ${PROJECT_BINARY_DIR}/packaging/lower-glibc)
+  set(CPACK_GRISTMILL_GLIBC_SHIM ${PROJECT_BINARY_DIR}/packaging/libgristmill_glibc.so)
+  set(CPACK_PRE_BUILD_SCRIPTS ${PROJECT_SOURCE_DIR}/packaging/lower_glibc.cmake)
+endif()
 
 # glibc and the loader are the system's; no program is linked to CUDA's libraries, which are opened
 # at run time.
@@ -71,7 +85,7 @@ set(CPACK_PACKAGE_NAME gristmill)
 set(CPACK_PACKAGE_CONTACT "the gristmill authors <maintainers@gristmill.invalid>")
 set(CPACK_PACKAGE_DESCRIPTION_SUMMARY "Raw text to a language model: Megatron datasets, trainer, conversion")
 set(CPACK_RESOURCE_FILE_LICENSE ${PROJECT_SOURCE_DIR}/LICENSE)
-set(CPACK_PACKAGE_FILE_NAME gristmill-${PROJECT_VERSION}-x86_64)
+set(CPACK_PACKAGE_FILE_NAME gristmill-${PROJECT_VERSION}-${CMAKE_SYSTEM_PROCESSOR})
 set(CPACK_STRIP_FILES ON)
 set(CPACK_COMPONENTS_GROUPING ALL_COMPONENTS_IN_ONE)
 set(CPACK_DEB_COMPONENT_INSTALL ON)

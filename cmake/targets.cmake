@@ -8,6 +8,7 @@ function(gristmill_library name)
   target_include_directories(${name} PUBLIC $<BUILD_INTERFACE:${PROJECT_SOURCE_DIR}>
                              $<INSTALL_INTERFACE:${CMAKE_INSTALL_INCLUDEDIR}/gristmill>)
   target_link_libraries(${name} PUBLIC ${arg_LINK})
+  target_compile_features(${name} PUBLIC cxx_std_20)  # for those who use the installed library
   set_target_properties(${name} PROPERTIES OUTPUT_NAME gristmill_${name})
 endfunction()
 

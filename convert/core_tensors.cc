@@ -60,10 +60,10 @@ void add_mlp_in(CanonicalModel& model, int64_t layer, const std::string& ending,
   model.tensors[layer_name(layer, "mlp.linear_up." + ending)] = join_rows(up);
 }
 
-const std::vector<TensorSource>& required(const Shares& shares, const std::string& name) {
-  const auto found = shares.find(name);
+const std::vector<TensorSource>& required(const Shares& shares, std::string_view name) {
+  const auto found = shares.find(std::string(name));
   if (found == shares.end() || found->second.empty() || found->second[0].shape.empty())
-    throw FormatError("no parameter " + name);
+    throw FormatError("no parameter " + std::string(name));
   return found->second;
 }
 

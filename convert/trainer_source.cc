@@ -154,11 +154,11 @@ void write_trainer_checkpoint(const CanonicalModel& model, const std::string& pa
                       source.shape,
                       trainer::Piece::whole(source.shape),
                       {},
-                      [&source = source](int64_t at, int64_t size) {
+                      [from = &source](int64_t at, int64_t size) {
                         thread_local Scratch scratch;
-                        return source.block(at, size, scratch);
+                        return from->block(at, size, scratch);
                       },
-                      [&source = source] { source.release(); }});
+                      [from = &source] { from->release(); }});
   }
   trainer::CheckpointMeta meta;
   meta.writer = "gristmill conversion";

@@ -7,6 +7,7 @@
 
 #include <algorithm>
 #include <cstring>
+#include <utility>
 
 namespace convert {
 namespace {
@@ -19,21 +20,25 @@ struct Vector {
   typedef T type __attribute__((vector_size(16)));
 };
 
+/// Lanes of a and b in turn, from lane kFirst of both on.
+template <class V, int kFirst, int... kLane>
+[[gnu::always_inline]] inline void zip(V& out, const V& a, const V& b,
+                                       std::integer_sequence<int, kLane...>) noexcept {
+  constexpr int kLanes = sizeof...(kLane);
+  out = __builtin_shufflevector(a, b, (kFirst + kLane / 2 + kLane % 2 * kLanes)...);
+}
+
 template <class T>
 [[gnu::always_inline]] inline void interleave(
     typename Vector<T>::type (&rows)[Vector<T>::kLanes]) noexcept {
   using V = typename Vector<T>::type;
   constexpr int kLanes = Vector<T>::kLanes;
-  V low, high;
-  for (int i = 0; i < kLanes; ++i) {
-    low[i] = static_cast<T>(i / 2 + i % 2 * kLanes);
-    high[i] = static_cast<T>(kLanes / 2 + i / 2 + i % 2 * kLanes);
-  }
+  constexpr std::make_integer_sequence<int, kLanes> kIndices;
   V out[kLanes];
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes / 2; ++i) {
-    out[2 * i] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], low);
-    out[2 * i + 1] = __builtin_shuffle(rows[i], rows[i + kLanes / 2], high);
+    zip<V, 0>(out[2 * i], rows[i], rows[i + kLanes / 2], kIndices);
+    zip<V, kLanes / 2>(out[2 * i + 1], rows[i], rows[i + kLanes / 2], kIndices);
   }
 #pragma GCC unroll 16
   for (int i = 0; i < kLanes; ++i) rows[i] = out[i];

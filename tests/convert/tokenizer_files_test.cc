@@ -80,10 +80,11 @@ TEST_F(TokenizerFolderTest, IdsComeFromTheConfigAsTheyStand) {
   put("vocab.json", R"({"a":0,"b":1,"ab":2,"<|endoftext|>":3})");
   put("merges.txt", "#version: 0.2\na b\n");
   put("tokenizer_config.json", R"({"bos_token": "a", "eos_token": "b", "pad_token": "ab"})");
-  EXPECT_EQ(read().ids, json({{"bos_token_id", 0}, {"eos_token_id", 1}, {"pad_token_id", 2}}));
+  EXPECT_EQ(json(read().ids),
+            json({{"bos_token_id", 0}, {"eos_token_id", 1}, {"pad_token_id", 2}}));
   put("config.json", R"({"eos_token_id": [7, 1], "bos_token_id": null, "vocab_size": 4})");
   const TokenizerFiles files = read();
-  EXPECT_EQ(files.ids, json({{"bos_token_id", nullptr}, {"eos_token_id", {7, 1}}}));
+  EXPECT_EQ(json(files.ids), json({{"bos_token_id", nullptr}, {"eos_token_id", {7, 1}}}));
   EXPECT_TRUE(files.copied);
   EXPECT_EQ(files.vocab_size, 4);
   ASSERT_EQ(files.model_files.size(), 1U);
@@ -98,7 +99,7 @@ TEST_F(TokenizerFolderTest, WithoutNamesDocumentsEndAsBpeTokenizeEndsThem) {
   put("merges.txt", "a b\n");
   const TokenizerFiles files = read();
   EXPECT_FALSE(files.copied);
-  EXPECT_EQ(files.ids, json({{"bos_token_id", 4}, {"eos_token_id", 4}}));
+  EXPECT_EQ(json(files.ids), json({{"bos_token_id", 4}, {"eos_token_id", 4}}));
   EXPECT_EQ(json::parse(*text_of(files, "tokenizer_config.json")).at("eos_token"), "</s>");
   EXPECT_EQ(json::parse(*text_of(files, "tokenizer.json")).at("added_tokens")[0].at("id"), 4);
   put("vocab.json", R"({"a":0,"b":1,"ab":2})");
@@ -113,7 +114,7 @@ TEST_F(TokenizerFolderTest, ATokenizerJsonAloneGetsWhatAutoTokenizerNeeds) {
   put("chat_template.jinja", "{{ x }}");
   const TokenizerFiles files = read();
   EXPECT_EQ(files.vocab_size, 10);
-  EXPECT_EQ(files.ids, json({{"bos_token_id", 9}, {"eos_token_id", 9}}));
+  EXPECT_EQ(json(files.ids), json({{"bos_token_id", 9}, {"eos_token_id", 9}}));
   EXPECT_EQ(json::parse(*text_of(files, "tokenizer_config.json")).at("tokenizer_class"),
             "PreTrainedTokenizerFast");
   EXPECT_NE(text_of(files, "chat_template.jinja"), nullptr);
@@ -124,7 +125,7 @@ TEST_F(TokenizerFolderTest, IdsOfOtherTokenizersAreRead) {
       R"({"model": {"type": "Unigram", "vocab": [["<unk>", 0], ["</s>", -1.5]]}})");
   put("tokenizer_config.json", R"({"eos_token": "</s>", "unk_token": "<unk>"})");
   const TokenizerFiles files = read();
-  EXPECT_EQ(files.ids, json({{"bos_token_id", nullptr}, {"eos_token_id", 1}}));
+  EXPECT_EQ(json(files.ids), json({{"bos_token_id", nullptr}, {"eos_token_id", 1}}));
   EXPECT_EQ(files.vocab_size, 2);
 }
 

@@ -47,7 +47,7 @@ TEST_P(TorchFileTest, EveryTensorIsRead) {
     ASSERT_TRUE(tensors.value(i).is(Kind::tensor));
     const PickledTensor& t = tensors.value(i).tensor();
     const nlohmann::json& row = expected.at("tensors").at(name);
-    EXPECT_EQ(t.dtype, row[0]);
+    EXPECT_EQ(t.dtype, row[0].get<std::string>());
     EXPECT_EQ(t.shape, row[1].get<std::vector<int64_t>>());
     const std::vector<std::byte> bytes = read_tensor(file, t);
     EXPECT_EQ(

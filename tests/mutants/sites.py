@@ -203,8 +203,6 @@ def all_sites(root, build, workers):
         done.add(name)
         words = [w for w in command["command"].split() if w[:2] in ("-I", "-D") or w.startswith("-std")]
         words = [w.replace('\\"', '"') for w in words] + ["-isystem", "/usr/lib/llvm-14/lib/clang/14.0.6/include"]
-        if name.startswith("trainer/ops/cpu/"):
-            words += ["-include", os.path.join(root, "tests/fuzz/clang_shuffle.h")]
         text = open(command["file"]).read()
         # A header is read with the source of its name, or with the first source that includes it.
         included = {h for h in re.findall(r'^#include "([^"]+)"', text, re.M)

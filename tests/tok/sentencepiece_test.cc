@@ -76,8 +76,9 @@ TEST_P(SentencePieceTest, IdsAndTextsAreThoseOfTheLibrary) {
     out.clear();
     tokenizer.encode(text, scratch, out, options_of(entry));
     const std::vector<int32_t> ids(out.tokens().begin(), out.tokens().end());
-    EXPECT_EQ(crc32_of(ids), entry["ids"][i]) << texts[i] << testing::PrintToString(ids);
-    EXPECT_EQ(crc32_of(tokenizer.decode(ids)), entry["text"][i]) << texts[i];
+    EXPECT_EQ(crc32_of(ids), entry["ids"][i].get<std::string>())
+        << texts[i] << testing::PrintToString(ids);
+    EXPECT_EQ(crc32_of(tokenizer.decode(ids)), entry["text"][i].get<std::string>()) << texts[i];
   }
 }
 

@@ -55,10 +55,10 @@ TEST_P(TrainGoldenTest, LearnsWhatTheReferenceLearns) {
                                        .special_tokens = row["special_tokens"],
                                        .full_alphabet = row["full_alphabet"],
                                        .on_progress = nullptr});
-  EXPECT_EQ(bpe.tokens.size(), row["tokens"]);
-  EXPECT_EQ(bpe.merges.size(), row["merges"]);
-  EXPECT_EQ(tok::sha256_hex(tok::vocab_json(bpe)), row["vocab_json"]);
-  EXPECT_EQ(tok::sha256_hex(tok::merges_txt(bpe)), row["merges_txt"]);
+  EXPECT_EQ(bpe.tokens.size(), row["tokens"].get<size_t>());
+  EXPECT_EQ(bpe.merges.size(), row["merges"].get<size_t>());
+  EXPECT_EQ(tok::sha256_hex(tok::vocab_json(bpe)), row["vocab_json"].get<std::string>());
+  EXPECT_EQ(tok::sha256_hex(tok::merges_txt(bpe)), row["merges_txt"].get<std::string>());
 }
 
 std::vector<size_t> all_rows() {

@@ -1,5 +1,5 @@
-# Another project can use the installed libraries: find_package(gristmill), both libraries, one
-# program that encodes, writes a dataset and reads it back.
+# Another project can use the installed libraries: find_package(gristmill) is all that it says, and the C++
+# standard comes with the targets; both libraries, one program that encodes, writes a dataset and reads it back.
 . "$(dirname "$0")/prelude"
 build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
 [ -f "$build/cmake_install.cmake" ] || { echo "skipped: no build that can be installed"; exit 77; }
@@ -8,8 +8,7 @@ mkdir project
 cat >project/CMakeLists.txt <<'END'
 cmake_minimum_required(VERSION 3.25)
 project(consumer LANGUAGES CXX)
-set(CMAKE_CXX_STANDARD 20)
-find_package(gristmill 0.1 REQUIRED)
+find_package(gristmill REQUIRED)
 add_executable(consumer consumer.cc)
 target_link_libraries(consumer PRIVATE gristmill::tok gristmill::indexed)
 END

@@ -31,4 +31,22 @@ if [ -x "$build/bin/parquet-extract" ]; then
     [ -f "$bin/../share/man/man1/parquet-extract.1" ] || [ -f "$bin/../share/man/man1/parquet-extract.1.gz" ] || echo "no page beside $bin"
   done
 fi
+# No file of the archive asks for a newer glibc than the oldest that README promises, nor for a library that is neither
+# glibc's nor in the archive.
+files=$(find moved -type f \( -path '*/bin/*' -o -name '*.so*' \))
+[ "$(wc -l <<<"$files")" -gt 20 ] || echo "too few files: $files"
+for file in $files; do
+  readelf --wide --version-info "$file" | grep -o 'GLIBC_[0-9A-Z_][0-9A-Z_.]*' | sort -uV | while read -r version; do
+    [ "$(printf '%s\nGLIBC_2.27\n' "$version" | sort -V | tail -1)" = GLIBC_2.27 ] || echo "$file asks for $version"
+  done
+  readelf --wide --dynamic "$file" | sed -n 's/.*(NEEDED).*\[\(.*\)\]/\1/p' | while read -r library; do
+    case $library in ld-linux-*.so.2 | lib[cm].so.6 | libpthread.so.0 | libdl.so.2 | librt.so.1) continue ;; esac
+    [ -e moved/*/lib/gristmill/"$library" ] || echo "$file needs $library, which the archive does not have"
+  done
+done
+readelf --wide --version-info deb/usr/bin/trainer | grep -q GRISTMILL_GLIBC && echo "the .deb is not the system's"
+# The demo runs from the archive, with the documents as its text.
+(mkdir demo && cd demo && TRAIN_ITERS=15 VOCAB_SIZE=500 ../moved/*/share/gristmill/demo/run >../log 2>&1 && ls out/demo/hf) || cat log
+ls moved/*/share/gristmill moved/*/share/gristmill/demo/launch deb/usr/share/gristmill/cards
+ls moved/*/share/doc/gristmill/docs/launching.md >/dev/null
 ldd moved/*/bin/bpe-tokenize | grep -c "$PWD/moved/.*/lib/gristmill/libsimdjson"

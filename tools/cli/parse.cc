@@ -155,7 +155,10 @@ std::vector<std::pair<std::string, std::string>> parse_words(
   }
   std::vector<const char*> argv = {""};
   for (const std::string& word : words) argv.push_back(word.c_str());
-  const cxxopts::ParseResult result = options.parse(static_cast<int>(argv.size()), argv.data());
+  // cxxopts 2 (Ubuntu 22.04) takes both as references.
+  int count = static_cast<int>(argv.size());
+  const char** begin = argv.data();
+  const cxxopts::ParseResult result = options.parse(count, begin);
   std::vector<std::pair<std::string, std::string>> pairs;
   for (const cxxopts::KeyValue& pair : result.arguments()) {
     pairs.emplace_back(pair.key(), pair.value());

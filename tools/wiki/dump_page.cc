@@ -20,6 +20,15 @@
 namespace wiki {
 namespace {
 
+// expat 2.9 deprecates the call whose type is a long.
+int64_t byte_index(XML_Parser parser) {
+#if XML_MAJOR_VERSION > 2 || XML_MINOR_VERSION >= 9
+  return XML_GetCurrentByteIndex64(parser);
+#else
+  return XML_GetCurrentByteIndex(parser);
+#endif
+}
+
 int64_t to_integer(std::string_view text) {
   int64_t value = 0;
   text = trim(text);
@@ -92,8 +101,7 @@ struct Collector {
   }
 
   [[noreturn]] void fail(int64_t offset) const {
-    const std::string place =
-        "byte " + std::to_string(offset + XML_GetCurrentByteIndex(parser)) + ": ";
+    const std::string place = "byte " + std::to_string(offset + byte_index(parser)) + ": ";
     if (!refusal.empty()) throw DumpError(place + std::string(refusal));
     throw DumpError(place + XML_ErrorString(XML_GetErrorCode(parser)));
   }

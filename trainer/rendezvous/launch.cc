@@ -5,6 +5,7 @@
 #include "trainer/rendezvous/launch.h"
 
 #include <algorithm>
+#include <cstdint>
 #include <cstdlib>
 #include <map>
 #include <optional>

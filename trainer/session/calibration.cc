@@ -426,8 +426,9 @@ void Calibration::add_fp8_products() {
   struct Width {
     int64_t width, rows;
   };
-  for (const auto& [h, r] : {Width{768, 65536}, Width{1280, 16384}, Width{2048, 16384},
+  for (const Width& width : {Width{768, 65536}, Width{1280, 16384}, Width{2048, 16384},
                              Width{4096, 8192}, Width{6144, 8192}}) {
+    const int64_t h = width.width, r = width.rows;
     if (h > plan_.most_width) continue;
     for (const ProductKind kind : {ProductKind::fp8, ProductKind::fp8_weight})
       for (const auto& [outputs, inputs] : std::initializer_list<std::pair<int64_t, int64_t>>{
@@ -528,13 +529,13 @@ void Calibration::add_passes() {
       return [=, this] { ops_.run(ops::Copy{.dst = a, .src = b}); };
     });
   }
-  for (const auto& [h, r] : {std::pair<int64_t, int64_t>{768, 1024},
-                             {1024, 4096},
-                             {1024, 16384},
-                             {2048, 16384},
-                             {6144, 16384}}) {
+  for (const auto& width : {std::pair<int64_t, int64_t>{768, 1024},
+                            {1024, 4096},
+                            {1024, 16384},
+                            {2048, 16384},
+                            {6144, 16384}}) {
+    const int64_t h = width.first, rows = std::min<int64_t>(plan_.most_rows, width.second);
     if (h > plan_.most_width) continue;
-    const int64_t rows = std::min<int64_t>(plan_.most_rows, r);
     const auto norm = [=, this](Operands& memory, bool backward) -> std::function<void()> {
       const auto stream = [&] {
         const Tensor t = memory.take(plan_.dtype, {rows, 1, h});

@@ -66,6 +66,15 @@ std::unique_ptr<ops::Ops> open_gpu(const TrainConfig& config, const DeviceShare&
 #endif
 }
 
+#ifdef GRISTMILL_CUDA
+constexpr char kNeedsGpu[] =
+    " needs a GPU, and there is none here: without it the trainer computes in fp32 on the CPU";
+#else
+constexpr char kNeedsGpu[] =
+    " needs a GPU, and this build has no CUDA half: without it the trainer computes in fp32 on the "
+    "CPU; ./bootstrap builds it where nvcc is found";
+#endif
+
 /// `objection`: why the GPU does not support it. `chooses`: a layout will be chosen, and bf16 with
 /// it where no precision is given.
 void check_fp8(const TrainConfig& config, const std::string& objection, bool chooses) {
@@ -148,9 +157,7 @@ std::unique_ptr<ops::Ops> open_device(const TrainConfig& config, const DeviceSha
     return gpu;
   }
   if (config.fp16 || config.bf16) {
-    throw cli::UsageError(cli::concat("--", config.fp16 ? "fp16" : "bf16",
-                                      " needs a GPU, and there is none here: without it the "
-                                      "trainer computes in fp32 on the CPU"));
+    throw cli::UsageError(cli::concat("--", config.fp16 ? "fp16" : "bf16", kNeedsGpu));
   }
   const int64_t threads = config.cpu_threads.value_or(
       std::max(1, static_cast<int>(std::thread::hardware_concurrency()) / share.ranks_on_host));

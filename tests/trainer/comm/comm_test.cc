@@ -43,7 +43,9 @@ struct Bytes {
 class Sizes : public testing::TestWithParam<std::tuple<int, int64_t, DType>> {};
 
 TEST_P(Sizes, EveryCollectiveEqualsItsFormula) {
-  const auto [world, n, dtype] = GetParam();
+  const int world = std::get<0>(GetParam());
+  const int64_t n = std::get<1>(GetParam());
+  const DType dtype = std::get<2>(GetParam());
   ranks::run_ranks(world, 1, 1, [=](Groups groups) {
     comm::Comm& c = *groups.data;
     const int rank = c.rank(), size = c.size();

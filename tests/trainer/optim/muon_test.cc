@@ -190,7 +190,8 @@ TEST_F(MuonMatrices, QueriesKeysAndValuesAreThreeMatrices) {
   const struct {
     int64_t first, rows;
   } parts[] = {{0, kQuery}, {kQuery, kKey}, {kQuery + kKey, kKey}};
-  for (const auto& [first, rows] : parts) {
+  for (const auto& place : parts) {
+    const int64_t first = place.first, rows = place.rows;
     const auto each_row = [&](const auto& body) {
       for (int64_t r = 0; r < kGroups * rows; ++r)
         body(r, r / rows * (kQuery + 2 * kKey) + first + r % rows);

@@ -43,7 +43,6 @@ struct Step {
 template <int kWidth>
 struct Vector {
   typedef float type __attribute__((vector_size(kWidth * 4), aligned(4), may_alias));
-  typedef int32_t lanes __attribute__((vector_size(kWidth * 4)));
   typedef uint32_t bits __attribute__((vector_size(kWidth * 4)));
   typedef uint16_t halves __attribute__((vector_size(kWidth * 2), aligned(2), may_alias));
 };
@@ -158,21 +157,29 @@ template <int kWidth, int kRows, class T>
     }
 }
 
+/// out[j] = a[j] where bit kStep of j is not set, else b[j - kStep]; with kUpper, a[j + kStep]
+/// where it is not set, else b[j].
+template <int kWidth, int kStep, bool kUpper, int... kLane>
+[[gnu::always_inline]] inline void merge(typename Vector<kWidth>::type& out,
+                                         const typename Vector<kWidth>::type& a,
+                                         const typename Vector<kWidth>::type& b,
+                                         std::integer_sequence<int, kLane...>) {
+  constexpr int kUnset = kUpper ? kStep : 0;
+  out = __builtin_shufflevector(
+      a, b, ((kLane & kStep) == 0 ? kLane + kUnset : kLane + kUnset - kStep + kWidth)...);
+}
+
 /// Exchanges blocks of kStep lanes between rows that are kStep apart: all steps transpose.
 template <int kWidth, int kStep>
 [[gnu::always_inline]] inline void exchange(typename Vector<kWidth>::type (&rows)[kWidth]) {
   using V = typename Vector<kWidth>::type;
-  typename Vector<kWidth>::lanes low, high;
-  for (int j = 0; j < kWidth; ++j) {
-    low[j] = (j & kStep) == 0 ? j : j - kStep + kWidth;
-    high[j] = (j & kStep) == 0 ? j + kStep : j + kWidth;
-  }
+  constexpr std::make_integer_sequence<int, kWidth> kLanes;
 #pragma GCC unroll 16
   for (int i = 0; i < kWidth; ++i) {
     if ((i & kStep) != 0) continue;
     const V upper = rows[i], lower = rows[i + kStep];
-    rows[i] = __builtin_shuffle(upper, lower, low);
-    rows[i + kStep] = __builtin_shuffle(upper, lower, high);
+    merge<kWidth, kStep, false>(rows[i], upper, lower, kLanes);
+    merge<kWidth, kStep, true>(rows[i + kStep], upper, lower, kLanes);
   }
   if constexpr (2 * kStep < kWidth) exchange<kWidth, 2 * kStep>(rows);
 }
