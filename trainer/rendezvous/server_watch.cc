@@ -124,7 +124,10 @@ Clock::duration Server::patience() const {
 }
 
 void Server::watch_meeting(Clock::time_point now) {
-  if (!objection_.empty() && now >= refuse_at_) return refuse(objection_);
+  if (!objection_.empty()) {  // it says more than who is missing.
+    if (now >= refuse_at_) refuse(objection_);
+    return;
+  }
   if (now - last_arrival_ >= patience()) refuse(who_is_missing());
 }
 

@@ -383,12 +383,12 @@ class Policy : public testing::Test {
     const TestFile file(text);
     cli::Console console("tool");
     kept_.clear();
+    ErrorPolicy policy(options, console, [&](std::string_view piece, bool ends) {
+      kept_ += std::string(piece) + (ends ? "$" : "");
+    });
     testing::internal::CaptureStderr();
     std::string error;
     try {
-      ErrorPolicy policy(options, console, [&](std::string_view piece, bool ends) {
-        kept_ += std::string(piece) + (ends ? "$" : "");
-      });
       ChunkReader reader({file.path}, {.chunk_bytes = 64, .max_record_bytes = cap});
       DocumentReader documents(Format::json, {"text"});
       Chunk chunk;

@@ -133,6 +133,22 @@ TEST_F(ControlTest, AMissingRankIsNamedInTime) {
   EXPECT_TRUE(told[2].told);
 }
 
+// What a rank objects to is told although, by then, another is late.
+TEST_F(ControlTest, AnErrorSaysMoreThanAMissingRank) {
+  const std::vector<Told> told = run(
+      3,
+      [](ControlOptions& o) {
+        o.timeout = o.host_timeout = kBriefly;
+        if (o.claim.rank == 1) {
+          std::this_thread::sleep_for(kBriefly / 4);
+          o.claim.error = "no such layout";
+        }
+        o.claim.rank -= o.claim.rank == 2 ? 10 : 0;
+      },
+      [](Control&) { FAIL(); });
+  EXPECT_THAT(told[0].error, HasSubstr("rank 1 (here, cpu): no such layout"));
+}
+
 TEST_F(ControlTest, RankZeroThatNeverComesIsNamed) {
   const std::vector<Told> told = run(
       2,
