@@ -1,5 +1,6 @@
 // SPDX-License-Identifier: MIT
-// How well two colours, "#rrggbb", differ. Source: WCAG 2.1, "relative luminance" and "contrast ratio".
+// How well two colours, "#rrggbb", differ. Source: WCAG 2.1, "relative luminance" and "contrast
+// ratio".
 #pragma once
 
 #include <algorithm>
