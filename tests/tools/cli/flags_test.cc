@@ -226,6 +226,33 @@ TEST(Config, FormsAndErrors) {
   EXPECT_EQ(message("workers = 1 2"), "f.toml:1: more after the value of workers");
 }
 
+// Lists go over any number of lines, wherever they are broken; nothing else does.
+TEST(Config, OnlyListsGoOverLines) {
+  const auto outcome = [](std::string_view text) -> std::string {
+    Reading reading({});
+    try {
+      read_config(reading.rows, text, "f.toml", reading.parsed);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    std::string out;
+    for (const std::string& key : reading.options.keys) out += key + ";";
+    return out + std::to_string(reading.options.workers);
+  };
+  const std::string pieces[] = {"json-keys = [", "\"a\"", ",", "b", "]", "", "workers = 7"};
+  std::string whole, broken;
+  for (const std::string& piece : pieces) {
+    if (piece.empty()) whole += "\n";
+    whole += piece;
+    broken += piece + " # more\n \t\n";
+  }
+  EXPECT_EQ(outcome(whole), "a;b;7");
+  EXPECT_EQ(outcome(broken), "a;b;7");
+  EXPECT_EQ(outcome("workers\n= 7"), "f.toml:1: expected name = value, found \"workers\"");
+  EXPECT_EQ(outcome("workers =\n7"), "f.toml:1: expected a value");
+  EXPECT_EQ(outcome("workers = 7 json-keys = [a]"), "f.toml:1: more after the value of workers");
+}
+
 TEST(Text, OneLineShowsWhatItSays) {
   EXPECT_EQ(one_line("a/b \\ \"caf\xc3\xa9\" \xe6\x97\xa5"), "a/b \\ \"caf\xc3\xa9\" \xe6\x97\xa5");
   EXPECT_EQ(one_line("a\nb\r\tc\x1b[31m\x7f"), "a\\nb\\r\\tc\\x1b[31m\\x7f");
