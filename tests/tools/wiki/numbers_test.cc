@@ -75,6 +75,9 @@ TEST(Numbers, MeasuresAreNotCut) {
   expect_all({
       {"{{convert|5|unknown word|6|km}}", "5 unknown word 6 kilometres"},
       {"{{convert|5|foo|6|bar}}", "5 foo 6 bar"},
+      {"a {{convert|5m|ft}} {{convert|5ft6in|m}} {{convert|5e|m}} b", "a b"},
+      {"{{convert|1.5e3|m}} {{convert|1.5E-3|m}} {{convert|15e+30|m}}",
+       "1.5e3 metres 1.5E-3 metres 15e+30 metres"},
       {"{{convert|1|x|2|x|3|x|4|x|5|m}}", "1 × 2 × 3 × 4 × 5 metres"},
       {"a{{convert|5|mi|km|disp=number}} km", "a km"},
       {"{{cvt|5|km2}}", "5 km^2"},
