@@ -200,6 +200,7 @@ TEST(OutputFile, NextRunRemovesWhatSigkillLeft) {
   EXPECT_EQ(folder.num_files(), 1u);
   write_whole(folder / ".x.note.tmp", "not ours: no number");
   OutputFile file(folder / "x");
+  EXPECT_TRUE(std::filesystem::exists(folder / ".x.note.tmp"));
   EXPECT_EQ(folder.num_files(), 2u);
   file.commit();
   EXPECT_EQ(folder.num_files(), 2u);

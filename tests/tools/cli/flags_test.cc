@@ -92,6 +92,10 @@ TEST(ParseArguments, ErrorsNameTheFlagAndTheNearest) {
   EXPECT_EQ(usage_error({"--json-key", "a"}),
             "unknown option --json-key: did you mean --json-keys");
   EXPECT_EQ(usage_error({"--jsno-keys=a"}), "unknown option --jsno-keys: did you mean --json-keys");
+  // An exchange of neighbours costs as much as one letter, wherever it is.
+  EXPECT_EQ(usage_error({"--wrokesr", "3"}), "unknown option --wrokesr: did you mean --workers");
+  EXPECT_EQ(usage_error({"--owrkesr", "3"}), "unknown option --owrkesr: did you mean --workers");
+  EXPECT_EQ(usage_error({"--wrokxyz", "3"}), "unknown option --wrokxyz");
   EXPECT_EQ(usage_error({"--work", "3"}), "unknown option --work: did you mean --workers");
   EXPECT_EQ(usage_error({"--zzzzzzzz"}), "unknown option --zzzzzzzz");
   EXPECT_EQ(usage_error({"-z"}), "unknown option -z");

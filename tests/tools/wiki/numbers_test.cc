@@ -80,6 +80,8 @@ TEST(Numbers, MeasuresAreNotCut) {
        "1.5e3 metres 1.5E-3 metres 15e+30 metres"},
       {"{{convert|1|x|2|x|3|x|4|x|5|m}}", "1 × 2 × 3 × 4 × 5 metres"},
       {"a{{convert|5|mi|km|disp=number}} km", "a km"},
+      {"a {{convert|5|km|disp=unit}} {{convert|5|km|disp=unit2}} {{convert|5|km|disp=x}} b", "a b"},
+      {"a {{convert|5|km|disp=output number only}} b {{convert|5|km|disp=or}}", "a b 5 kilometres"},
       {"{{cvt|5|km2}}", "5 km^2"},
   });
 }
