@@ -117,19 +117,19 @@ void go_on_after_restart(TrainConfig& config, int restarts) {
   config.ckpt_step.reset();
 }
 
-// The job's devices, as many on each host as on this one.
-Cluster cluster_of(const Job& job, int64_t world_size) {
-  const rendezvous::Launch& launch = job.launch();
-  const int64_t hosts = hosts_of(launch);
-  return {.world_size = world_size, .local_size = (world_size + hosts - 1) / hosts};
-}
-
 // Whether this program itself starts the ranks, and again; and on how many hosts.
 bool starts_ranks(const rendezvous::Launch& launch) {
   return launch.per_node || launch.by_trainer || launch.launcher.empty();
 }
 int hosts_of(const rendezvous::Launch& launch) {
   return std::max(1, launch.per_node ? launch.world_size : launch.nodes);
+}
+
+// The job's devices, as many on each host as on this one.
+Cluster cluster_of(const Job& job, int64_t world_size) {
+  const rendezvous::Launch& launch = job.launch();
+  const int64_t hosts = hosts_of(launch);
+  return {.world_size = world_size, .local_size = (world_size + hosts - 1) / hosts};
 }
 
 // Only this program's own launcher starts ranks again, or ones that find the memory again.

@@ -172,7 +172,7 @@ TEST(Launcher, ProgressGivesTheRestartsBack) {
 TEST(Launcher, AHostOfSeveralSaysWhichItIs) {
   LauncherOptions options{.max_restarts = 1, .resumable = true};
   options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
-  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
+  const Outcome run = launch(-SIGKILL, exit_status::kResumable, options);
   EXPECT_EQ(run.status, exit_status::kResumable);
   EXPECT_EQ(run.lines,
             "trainer: rank 4: killed by signal 9 (Killed), when no other rank of this host could "
