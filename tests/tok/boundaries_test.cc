@@ -99,8 +99,7 @@ TEST(Boundaries, LevelsHaveNamesAndAnOrder) {
 #else
   const bool x86 = false;  // the plain scanners serve other processors
 #endif
-  for (const PreTokenizer& pretokenizer : kMasked)
-    EXPECT_EQ(has_boundary_masks(pretokenizer), x86);
+  for (const PreTokenizer& pretokenizer : kMasked) EXPECT_EQ(has_boundary_masks(pretokenizer), x86);
   EXPECT_FALSE(has_boundary_masks(make_pretokenizer(Family::deepseek3)));  // only its sequence
   RecordProperty("best_level", std::string(simd_level_name(best_simd_level())));
 }
