@@ -161,9 +161,9 @@ TEST_F(InMemoryTest, AtAnyMomentOfACopyTheRunGoesOnToTheSameBits) {
         if (victim < ranks) fault["FAULT_RANK"] = std::to_string(victim);
         const Ended ended = run(in_memory(save, layout), fault);
         ASSERT_EQ(ended.status, 0) << ended.err;
-        EXPECT_THAT(ended.err, AllOf(HasSubstr("restart 2 of 50"),
-                                     ContainsRegex("continuing from step [0-9]+ in memory \\(in "
-                                                   "memory: step [0-9]+, on disk: no checkpoint")));
+        EXPECT_GT(count(ended.err, " of 50 with "), 1) << ended.err;
+        EXPECT_THAT(ended.err, ContainsRegex("continuing from step [0-9]+ in memory \\(in memory: "
+                                             "step [0-9]+, on disk: no checkpoint"));
         expect_same(save, whole);
       }
     }
