@@ -271,14 +271,19 @@ std::unique_ptr<rendezvous::FileRing> Job::open_ring() {
   rendezvous::Socket next, previous;
   for (const int sender : {std::min(before, launch_.node), std::max(before, launch_.node)}) {
     const bool sends = sender == launch_.node;
-    std::vector<rendezvous::Socket> links = rendezvous::link_ranks(
-        {.id = concat("copies of rank ", sender * launch_.local_size + launch_.local_rank),
-         .rank = sends ? 0 : 1,
-         .size = 2,
-         .address = control_->roster()[static_cast<size_t>(rank())].address,
-         .secret = control_->job_key(),
-         .timeout = in_ms(config_.distributed_timeout_minutes * 60)},
-        control_->store());
+    std::vector<rendezvous::Socket> links;
+    try {
+      links = rendezvous::link_ranks(
+          {.id = concat("copies of rank ", sender * launch_.local_size + launch_.local_rank),
+           .rank = sends ? 0 : 1,
+           .size = 2,
+           .address = control_->roster()[static_cast<size_t>(rank())].address,
+           .secret = control_->job_key(),
+           .timeout = in_ms(config_.distributed_timeout_minutes * 60)},
+          control_->store());
+    } catch (const rendezvous::LinkError& error) {
+      throw comm::PeerError(concat("comm: copies of checkpoints: ", error.what()));
+    }
     (sends ? next : previous) = std::move(links[sends ? 1 : 0]);
   }
   return std::make_unique<rendezvous::FileRing>(std::move(next), std::move(previous));

@@ -19,6 +19,7 @@
 #include "libindexed/crc32c.h"
 #include "tools/cli/text.h"
 #include "trainer/checkpoint/shard_files.h"
+#include "trainer/comm/comm.h"
 #include "trainer/ops/available_memory.h"
 #include "trainer/session/memory_start.h"
 
@@ -27,6 +28,9 @@ namespace {
 
 using cli::concat;
 using Kept = MemoryCheckpoints::Kept;
+
+/// The number of the exchange at a start: below those of saves, which begin at 1.
+constexpr int64_t kFirstPass = 0;
 
 /// A checkpoint in memory: hosts that have the same record have parts of the same one.
 struct Identity {
@@ -92,7 +96,6 @@ class Agreement {
   std::vector<std::vector<Identity>> hosts_;  ///< On each host.
   int64_t on_disk_ = -1;
   std::map<std::string, int> lent_;  ///< Descriptors of borrowed files, by name.
-  int64_t passes_ = 0;
 };
 
 /// What each host has, and what rank 0 sees on disk.
@@ -236,7 +239,11 @@ void Agreement::pass_on(int slot, const std::string& record, const std::vector<S
       out.push_back({.fd = named.contains(names(share)[i]) ? files[i] : -1,
                      .after = passes ? last[share] : -1});
   }
-  links_.exchange(passes_++ - 1000, out, in, [] { return false; });
+  try {
+    links_.exchange(kFirstPass, out, in, [] { return false; });
+  } catch (const ops::DeviceError& error) {
+    throw comm::PeerError(error.what());
+  }
 }
 
 /// Where the ranks of this host have what they borrow.
