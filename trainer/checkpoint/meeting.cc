@@ -1,5 +1,5 @@
 // Meeting: a letter is '+' and the content on success, or '-' and a reason; from rank 0 also '='
-// and a record to be written.
+// and a record to be written, or its last part, after others with '~'.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/checkpoint/meeting.h"
@@ -18,7 +18,9 @@ using indexed::message;
 using std::chrono::milliseconds;
 using Clock = std::chrono::steady_clock;
 
-constexpr char kGood = '+', kBad = '-', kRecord = '=';
+constexpr char kGood = '+', kBad = '-', kRecord = '=', kPart = '~';
+// Of a record in one letter: a letter is at most twice as long (rendezvous::Control::post).
+constexpr size_t kPart_bytes = 16 << 20;
 
 // Adds another rank's record to the whole.
 void merge(CheckpointMeta& meta, CheckpointMeta part) {
@@ -53,10 +55,10 @@ void Meeting::receive(milliseconds wait) {
   for (const WriterLetter& letter : place_.letters(save_, wait)) {
     if (place_.rank > 0) {
       if (letter.from != 0 || verdict_) continue;
-      if (letter.text.starts_with(kRecord))
-        record_ = letter.text.substr(1);
-      else
-        verdict_ = letter.text;
+      const char kind = letter.text.empty() ? kBad : letter.text.front();
+      if (kind == kPart || kind == kRecord) part_ += letter.text.substr(1);
+      if (kind == kRecord) record_ = std::exchange(part_, {});
+      if (kind != kPart && kind != kRecord) verdict_ = letter.text;
       continue;
     }
     std::optional<std::string>& word = words_.at(static_cast<size_t>(letter.from));
@@ -125,10 +127,11 @@ void Meeting::gather(CheckpointMeta& meta, const std::string& failure) {
 
 void Meeting::hand_out(const std::string& record, const std::vector<int>& writers) {
   for (const int writer : writers) words_.at(static_cast<size_t>(writer)).reset();
-  try {
-    for (const int writer : writers) place_.post(writer, save_, kRecord + record);
-  } catch (const std::exception& error) {  // it is too long for one letter.
-    drop(message(name(0), ": ", error.what()));
+  for (const int writer : writers) {
+    size_t at = 0;
+    for (; record.size() - at > kPart_bytes; at += kPart_bytes)
+      place_.post(writer, save_, kPart + record.substr(at, kPart_bytes));
+    place_.post(writer, save_, kRecord + record.substr(at));
   }
   wait_for_all("record");
 }

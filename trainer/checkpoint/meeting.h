@@ -68,7 +68,9 @@ class Meeting {
                                                    ///< arrived.
   std::string failure_;                            ///< The first failure.
   std::optional<std::string> verdict_;
-  std::optional<std::string> record_;  ///< Other ranks: to be written.
+  /// Other ranks: the record to be written, once all its parts have arrived.
+  std::optional<std::string> record_;
+  std::string part_;
 };
 
 }  // namespace trainer

@@ -31,6 +31,8 @@ using Kept = MemoryCheckpoints::Kept;
 
 /// The number of the exchange at a start: below those of saves, which begin at 1.
 constexpr int64_t kFirstPass = 0;
+/// Of a record in one round.
+constexpr size_t kPart_bytes = 16 << 20;
 
 /// A checkpoint in memory: hosts that have the same record have parts of the same one.
 struct Identity {
@@ -125,7 +127,11 @@ std::string Agreement::record_of(const Identity& wanted) {
   if (std::ranges::all_of(hosts_, has)) return own;
   const int giver = static_cast<int>(std::ranges::find_if(hosts_, has) - hosts_.begin());
   const bool gives = ring_.own == giver && ring_.place == 0;
-  return job_.exchange(gives ? own : "").at(static_cast<size_t>(giver * ring_.ranks));
+  std::string record;
+  for (size_t at = 0; at == record.size(); at += kPart_bytes)
+    record += job_.exchange(gives && at < own.size() ? own.substr(at, kPart_bytes) : "")
+                  .at(static_cast<size_t>(giver * ring_.ranks));
+  return record;
 }
 
 /// Which shares are undamaged: by place, by host. `slot`: -1 if this host has no such checkpoint.
