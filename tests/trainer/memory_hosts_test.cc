@@ -79,7 +79,7 @@ TEST_F(MemoryHostsTest, AHostThatIsLostGetsItsMemoryBackFromTheOther) {
   const std::vector<Words> layouts = {
       {},
       {"--tensor-model-parallel-size", "2", "--sequence-parallel"},
-      {"--pipeline-model-parallel-size", "4"},
+      {"--pipeline-model-parallel-size", "4", "--num-layers", "4"},
       {"--tensor-model-parallel-size", "2", "--pipeline-model-parallel-size", "2"}};
   for (unsigned round = 0; round < rounds; ++round) {
     SCOPED_TRACE("MANY_FAULT_SEED=" + std::to_string(seed + round));
