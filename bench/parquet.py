@@ -1,17 +1,19 @@
 #!/usr/bin/env python3
-"""Parquet to a Megatron dataset: parquet-extract | bpe-tokenize against `datasets` and a plain loop
-over Hugging Face's tokenizers.
+"""Parquet to a Megatron dataset: parquet-extract | bpe-tokenize against what users run today.
 
     bench/parquet.py --bin build/release/bin --vocab vocab.json --merges merges.txt --tokenizer tokenizer.json \
-        [--megabytes 200] [--rounds 3] CORPUS.jsonl
+        [--megabytes 200] [--rounds 3] [--peers loop,megatron,datatrove] CORPUS.jsonl
 
 A zstd Parquet file with a thousand rows per row group is made from the corpus, which is repeated,
-with a number before each text, up to --megabytes. The other side reads it by
-`load_dataset("parquet")` (a fresh cache each time), encodes batches of a thousand texts by
-`encode_batch`, which uses all cores, and writes .bin and .idx with numpy. Before anything is timed,
-both must write the same .bin and .idx. Then both run alternately, each in a fresh process; Python's
-imports count. Printed: MB (10^6 bytes of text) per second of wall and of processor time, medians.
-Needs pyarrow, datasets, tokenizers and numpy.
+with a number before each text, up to --megabytes. The peers, each with a fresh cache:
+  loop       `load_dataset("parquet")`, batches of a thousand texts by tokenizers' `encode_batch`,
+             which uses all cores, numpy
+  megatron   `load_dataset("parquet").to_json(num_proc=2)`, and on that file what Megatron's
+             preprocess_data.py does with 2 workers (bench/whole.py, megatron-slow)
+  datatrove  ParquetReader and MegatronDocumentTokenizer, one task, as there is one file; `encode_batch`
+Before anything is timed, all must write the same .bin and .idx. Then all run alternately, each in
+a fresh process; Python's imports count. Printed: MB (10^6 bytes of text) per second of wall and of processor time, medians.
+Needs pyarrow, datasets, tokenizers and numpy; megatron-core, torch and transformers; datatrove.
 """
 import sys
 
@@ -23,6 +25,7 @@ import json
 import os
 import platform
 import resource
+import shlex
 import shutil
 import statistics
 import subprocess
@@ -55,6 +58,26 @@ with open(out + ".idx", "wb") as idx:
 """
 
 
+TO_JSON = r"""
+import sys, datasets
+datasets.disable_progress_bars()
+file, out, cache = sys.argv[1:]
+datasets.load_dataset("parquet", data_files=file, split="train", cache_dir=cache).to_json(out, num_proc=2, force_ascii=False)
+"""
+
+DATATROVE = r"""
+import sys, os
+from datatrove.executor.local import LocalPipelineExecutor
+from datatrove.pipeline.readers import ParquetReader
+from datatrove.pipeline.tokens import MegatronDocumentTokenizer
+if __name__ == "__main__":
+    file, tokenizer, out = sys.argv[1:]
+    LocalPipelineExecutor(pipeline=[ParquetReader(os.path.dirname(file), glob_pattern=os.path.basename(file)),
+                                    MegatronDocumentTokenizer(out, tokenizer_name_or_path=tokenizer, eos_token="<|endoftext|>")],
+                          tasks=1, workers=1, logging_dir=out + "/logs", skip_completed=False).run()
+"""
+
+
 def make(corpus, megabytes, path):
     import pyarrow as pa
     import pyarrow.parquet as pq
@@ -71,7 +94,9 @@ def make(corpus, megabytes, path):
 
 def timed(command):
     before, start = resource.getrusage(resource.RUSAGE_CHILDREN), time.perf_counter()
-    subprocess.run(command, check=True, stdout=subprocess.DEVNULL)
+    done = subprocess.run(command, stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True)
+    if done.returncode:
+        sys.exit(f"{command}: {done.stderr[-2000:]}")
     after = resource.getrusage(resource.RUSAGE_CHILDREN)
     return time.perf_counter() - start, after.ru_utime + after.ru_stime - before.ru_utime - before.ru_stime
 
@@ -82,6 +107,7 @@ def main():
         parser.add_argument("--" + name, required=True)
     parser.add_argument("--megabytes", type=int, default=200)
     parser.add_argument("--rounds", type=int, default=3)
+    parser.add_argument("--peers", default="loop,megatron,datatrove")
     parser.add_argument("corpus")
     options = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
@@ -91,17 +117,28 @@ def main():
                 '"$0/parquet-extract" -q -c text "$1" | "$0/bpe-tokenize" -q -f --append-eod --output-prefix "$2/ours" --vocab-file "$3" '
                 '--merge-file "$4" --no-pad-vocab-size', options.bin, file, folder, options.vocab, options.merges]
         extract = [f"{options.bin}/parquet-extract", "-q", "-c", "text", file]
-        peer = lambda round_: [sys.executable, "-c", PEER, file, options.tokenizer, f"{folder}/peer", f"{folder}/cache{round_}"]
-        timed(ours), timed(peer("first"))
-        for end in ["bin", "idx"]:
-            if open(f"{folder}/ours_text_document.{end}", "rb").read() != open(f"{folder}/peer.{end}", "rb").read():
-                sys.exit(f"the .{end} files differ")
-        seconds = {"parquet-extract alone": [], "parquet-extract | bpe-tokenize": [], "datasets + tokenizers": []}
-        for round_ in range(options.rounds):
-            seconds["parquet-extract alone"].append(timed(extract))
-            seconds["parquet-extract | bpe-tokenize"].append(timed(ours))
-            seconds["datasets + tokenizers"].append(timed(peer(round_)))
-            shutil.rmtree(f"{folder}/cache{round_}")
+        quoted = shlex.join
+        whole = [sys.executable, os.path.join(os.path.dirname(os.path.abspath(__file__)), "whole.py"), "--peer", "megatron-slow", "--threads", "2",
+                 "--prefix", f"{folder}/megatron", "--vocab", options.vocab, "--merges", options.merges, "--tokenizer", options.tokenizer]
+        peers = {"loop": ("datasets + tokenizers", f"{folder}/loop", [sys.executable, "-c", PEER, file, options.tokenizer, f"{folder}/loop", f"{folder}/cache"]),
+                 "megatron": ("datasets + preprocess_data.py", f"{folder}/megatron", [
+                     "bash", "-c", quoted([sys.executable, "-c", TO_JSON, file, f"{folder}/rows.jsonl", f"{folder}/cache"]) + " && " +
+                     quoted(whole + [f"{folder}/rows.jsonl"])]),
+                 "datatrove": ("datatrove", f"{folder}/trove/00000_tokens", [sys.executable, "-c", DATATROVE, file, options.tokenizer, f"{folder}/trove"])}
+        peers = {name: peers[name] for name in options.peers.split(",")}
+        commands = {"parquet-extract alone": extract, "parquet-extract | bpe-tokenize": ours, **{name: command for name, _, command in peers.values()}}
+        timed(ours)
+        for name, prefix, command in peers.values():
+            timed(command)
+            for end in ["bin", "idx"]:
+                if open(f"{folder}/ours_text_document.{end}", "rb").read() != open(f"{prefix}.{end}", "rb").read():
+                    sys.exit(f"{name}: the .{end} files differ")
+        seconds = {name: [] for name in commands}
+        for _ in range(options.rounds):
+            for name, command in commands.items():
+                shutil.rmtree(f"{folder}/cache", ignore_errors=True)
+                shutil.rmtree(f"{folder}/trove", ignore_errors=True)
+                seconds[name].append(timed(command))
         print(f"{bytes_ / 1e6:.1f} MB of text, {rows} rows, {os.path.getsize(file) / 1e6:.1f} MB of Parquet; {platform.processor() or platform.machine()}, "
               f"{os.cpu_count()} cores, load {os.getloadavg()[0]:.1f}; the same .bin and .idx")
         for name, pairs in seconds.items():

@@ -80,6 +80,8 @@ endif()
 install(RUNTIME_DEPENDENCY_SET gristmill_programs
         PRE_EXCLUDE_REGEXES "^ld-linux" "^lib(c|m|dl|pthread|rt)\\.so"
         LIBRARY DESTINATION ${CMAKE_INSTALL_LIBDIR_BUNDLE} COMPONENT bundle EXCLUDE_FROM_ALL)
+install(CODE "execute_process(COMMAND ${PROJECT_SOURCE_DIR}/packaging/licences \$ENV{DESTDIR}\${CMAKE_INSTALL_PREFIX}
+                              COMMAND_ERROR_IS_FATAL ANY)" COMPONENT bundle EXCLUDE_FROM_ALL)
 
 set(CPACK_PACKAGE_NAME gristmill)
 set(CPACK_PACKAGE_CONTACT "the gristmill authors <maintainers@gristmill.invalid>")

@@ -82,7 +82,7 @@ std::string named_dtype(const json& config, const CanonicalModel& model) {
     const auto said = config.find(key);
     if (said == config.end() || !said->is_string()) continue;
     for (const auto& [name, source] : model.tensors)
-      if (torch_dtype(source.dtype) == *said) return source.dtype;
+      if (*said == torch_dtype(source.dtype)) return source.dtype;
   }
   return {};
 }

@@ -23,6 +23,8 @@ using indexed::FormatError;
 
 /// Computed data passes through a buffer of about this many bytes, which stays in a cache.
 constexpr int64_t kStepBytes = 256 << 10;
+/// Rows of a transpose are made in multiples of this many: a cache line of the source or more.
+constexpr int64_t kTurnedRows = 32;
 /// Rows of a transpose that are made at once: each needs two bytes or more of every source row.
 constexpr int64_t kStepRows = 512;
 /// The limit for a list of runs; a longer one could take memory out of proportion to its file.
@@ -138,6 +140,19 @@ bool lies_in_files(const Runs* runs) {
          });
 }
 
+/// Transposes columns first .. first + count - 1 of `rows` rows at `in`, some at a time, so that
+/// what is written stays in a processor's own cache until each of its lines is whole.
+void turn(const std::byte* in, int64_t row, int64_t rows, int64_t first, int64_t count,
+          int64_t element, std::byte* out, int64_t out_row) {
+  const int64_t step = std::max<int64_t>(
+      kTurnedRows, kStepBytes / std::max<int64_t>(out_row, 1) / kTurnedRows * kTurnedRows);
+  for (int64_t at = 0, n = 0; at < count; at += n) {
+    n = count - at < 2 * step ? count - at : step;
+    transpose_block(in + (first + at) * element, row, rows, n, element, out + at * out_row,
+                    out_row);
+  }
+}
+
 /// A transpose's rows. A source that is not in mapped files is loaded by the first call, and freed
 /// when all rows have been read.
 class Turned {
@@ -150,12 +165,12 @@ class Turned {
     const int64_t out_row = source_.rows() * element;
     if (lies_in_files(runs)) {
       for (const Run& run : *runs->list)
-        transpose_block(run.store->at(run.first, run.count) + first * element, row, run.count,
-                        count, element, out + run.begin * element, out_row);
+        turn(run.store->at(run.first, run.count), row, run.count, first, count, element,
+             out + run.begin * element, out_row);
       return;
     }
     const std::shared_ptr<const std::byte[]> all = loaded(count);
-    transpose_block(all.get() + first * element, row, source_.rows(), count, element, out, out_row);
+    turn(all.get(), row, source_.rows(), first, count, element, out, out_row);
   }
 
  private:

@@ -65,21 +65,35 @@ void one_by_one(const std::byte* in, int64_t in_row, int64_t rows, int64_t colum
                   static_cast<size_t>(element));
 }
 
-// Rows in bands of one cache line of `out`; within a band, one cache line of `in` at a time.
+// Squares at most `kLine` bytes wide and high from (r0, c0) on. One that would end beyond the block
+// is moved back, over what was moved already: single elements take many times as long.
+template <class T>
+[[gnu::always_inline]] inline void tile(const std::byte* in, int64_t in_row, int64_t rows,
+                                        int64_t columns, int64_t r0, int64_t c0, std::byte* out,
+                                        int64_t out_row) noexcept {
+  constexpr int64_t kSize = sizeof(T), kLanes = Vector<T>::kLanes, kTile = kLine / kSize;
+  for (int64_t c = c0; c < std::min(c0 + kTile, columns); c += kLanes)
+    for (int64_t r = r0; r < std::min(r0 + kTile, rows); r += kLanes) {
+      const int64_t row = std::min(r, rows - kLanes), column = std::min(c, columns - kLanes);
+      square<T>(in + row * in_row + column * kSize, in_row, out + column * out_row + row * kSize,
+                out_row);
+    }
+}
+
+// Rows in bands of one cache line of `out`; within a band, one cache line of `in` at a time, while
+// the same one of the next band is fetched: rows are too far apart for a processor to foresee them.
 template <class T>
 void by_vectors(const std::byte* in, int64_t in_row, int64_t rows, int64_t columns, std::byte* out,
                 int64_t out_row) noexcept {
-  constexpr int64_t kSize = sizeof(T), kLanes = Vector<T>::kLanes, kTile = kLine / kSize;
-  const int64_t whole_rows = rows / kLanes * kLanes, whole_columns = columns / kLanes * kLanes;
-  for (int64_t r0 = 0; r0 < whole_rows; r0 += kTile)
-    for (int64_t c0 = 0; c0 < whole_columns; c0 += kTile)
-      for (int64_t c = c0; c < std::min(c0 + kTile, whole_columns); c += kLanes)
-        for (int64_t r = r0; r < std::min(r0 + kTile, whole_rows); r += kLanes)
-          square<T>(in + r * in_row + c * kSize, in_row, out + c * out_row + r * kSize, out_row);
-  one_by_one(in + whole_columns * kSize, in_row, whole_rows, columns - whole_columns, kSize,
-             out + whole_columns * out_row, out_row);
-  one_by_one(in + whole_rows * in_row, in_row, rows - whole_rows, columns, kSize,
-             out + whole_rows * kSize, out_row);
+  constexpr int64_t kSize = sizeof(T), kTile = kLine / kSize;
+  if (std::min(rows, columns) < Vector<T>::kLanes)
+    return one_by_one(in, in_row, rows, columns, kSize, out, out_row);
+  for (int64_t r0 = 0; r0 < rows; r0 += kTile)
+    for (int64_t c0 = 0; c0 < columns; c0 += kTile) {
+      for (int64_t r = r0 + kTile; r < std::min(r0 + 2 * kTile, rows); ++r)
+        __builtin_prefetch(in + r * in_row + c0 * kSize);
+      tile<T>(in, in_row, rows, columns, r0, c0, out, out_row);
+    }
 }
 
 }  // namespace

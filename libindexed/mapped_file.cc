@@ -139,7 +139,7 @@ class Line {
   Line(char* begin, size_t size) noexcept : begin_(begin), size_(size) {}
   void add(std::string_view text) noexcept {
     for (const char c : text)
-      if (length_ < size_) begin_[length_++] = c >= 0 && c < ' ' ? '?' : c;
+      if (length_ < size_) begin_[length_++] = static_cast<unsigned char>(c) < ' ' ? '?' : c;
   }
   void add(uint64_t number) noexcept {
     char digits[20];

@@ -33,6 +33,11 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 /// Writes of at least this size bypass the buffer: the copy would cost more than the call.
 constexpr size_t kDirectBytes = size_t{1} << 16;
 
+/// Bytes of one call of write(2), which end at a multiple of it in the file. For more at once, Linux
+/// takes huge pages into its cache; a virtual machine's have often gone back to the host, and
+/// getting one again costs several times as much as the copy (bench/conversion.md).
+constexpr int64_t kCallBytes = int64_t{256} << 10;
+
 constexpr int64_t kWriteBehindBytes = int64_t{4} << 20;
 
 [[noreturn]] void fail(const std::string& what, int code) {
@@ -293,6 +298,11 @@ void OutputFile::fail_writing(std::span<const std::byte> bytes) const {
   fail(path_, code);
 }
 
+// At most `size` bytes, up to the end of one call's in the file.
+static size_t of_one_call(int64_t offset, size_t size) noexcept {
+  return std::min(size, static_cast<size_t>(kCallBytes - offset % kCallBytes));
+}
+
 void OutputFile::write_fully(const std::byte* data, size_t size) {
   while (size > 0) {
     const ssize_t n = ::write(fd_, data, size);
@@ -306,7 +316,8 @@ void OutputFile::write_fully(const std::byte* data, size_t size) {
 void OutputFile::write_at(int64_t offset, std::span<const std::byte> bytes) {
   const int64_t end = offset + static_cast<int64_t>(bytes.size());
   while (!bytes.empty()) {
-    const ssize_t n = ::pwrite(fd_, bytes.data(), bytes.size(), offset);
+    const size_t size = of_one_call(offset, bytes.size());
+    const ssize_t n = ::pwrite(fd_, bytes.data(), size, offset);
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_writing(bytes);
     bytes = bytes.subspan(static_cast<size_t>(n));

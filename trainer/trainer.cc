@@ -117,22 +117,40 @@ void go_on_after_restart(TrainConfig& config, int restarts) {
   config.ckpt_step.reset();
 }
 
+// Whether this program itself starts the ranks, and again; and on how many hosts.
+bool starts_ranks(const rendezvous::Launch& launch) {
+  return launch.per_node || launch.by_trainer || launch.launcher.empty();
+}
+int hosts_of(const rendezvous::Launch& launch) {
+  return std::max(1, launch.per_node ? launch.world_size : launch.nodes);
+}
+
 // The job's devices, as many on each host as on this one.
 Cluster cluster_of(const Job& job, int64_t world_size) {
   const rendezvous::Launch& launch = job.launch();
-  const int64_t hosts = std::max(1, launch.per_node ? launch.world_size : launch.nodes);
+  const int64_t hosts = hosts_of(launch);
   return {.world_size = world_size, .local_size = (world_size + hosts - 1) / hosts};
 }
 
-// Only this program's own launcher, on one host, starts ranks that find the memory again.
-void check_launcher(const TrainConfig& config, const Job& job) {
+// Only this program's own launcher starts ranks again, or ones that find the memory again.
+void check_launcher(const TrainConfig& config, const Job& job, cli::Console& console) {
   const rendezvous::Launch& launch = job.launch();
-  const bool own = launch.launcher.empty() || launch.launcher == "trainer";
-  if (!config.in_memory_checkpoint || (own && launch.nodes == 1)) return;
-  throw UsageError(concat("--in-memory-checkpoint ", *config.in_memory_checkpoint,
-                          ": ranks of one host that this program itself starts can keep one; "
-                          "these were started by ",
-                          launch.launcher));
+  const bool own = starts_ranks(launch);
+  if (config.max_restarts > 0 && !own)
+    console.note(concat("--max-restarts changes nothing: ", launch.launcher, " starts the ranks"));
+  if (config.in_memory_checkpoint && (!own || hosts_of(launch) > 1))
+    throw UsageError(concat("--in-memory-checkpoint ", *config.in_memory_checkpoint,
+                            ": ranks of one host that this program itself starts can keep one; "
+                            "these were started by ",
+                            launch.launcher));
+  if (config.max_restarts == 0 || !own || hosts_of(launch) == 1) return;
+  if (!repeatable(config))
+    throw UsageError(concat("--max-restarts ", config.max_restarts, " with ", hosts_of(launch),
+                            " hosts needs --save and --load of one folder, without --finetune and "
+                            "--ckpt-step: a host that comes back continues from there by the same "
+                            "command; --pretrained-checkpoint is for where the run begins"));
+  if (config.allow_fewer_devices)
+    throw UsageError("--allow-fewer-devices: with several hosts every device is needed");
 }
 
 // Everything that can be refused before memory is taken and others are met.
@@ -145,7 +163,7 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
                  int64_t world_size) {
   check_planned_gpu(config);
   complete_config(config, given, console, cluster_of(job, world_size));
-  check_launcher(config, job);
+  check_launcher(config, job, console);
   job.check_interfaces();
   Prepared out{.vocabulary = find_vocabulary(config)};
   if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
@@ -178,7 +196,11 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
   } catch (const std::exception& error) {
     return job.without_device(error);
   }
-  job.meet(ops.get(), "");
+  try {
+    job.meet(ops.get(), "", &own_stop);
+  } catch (const rendezvous::MeetingError& error) {
+    return job.unmet(error, own_stop.reason().has_value());
+  }
   return job.run([&] {
     LogFile out({.path = "standard output",
                  .descriptor = STDOUT_FILENO,
@@ -276,13 +298,13 @@ int fitting_ranks(const Asked& asked, int64_t global_batch_size, int ranks, cons
 // This process as the launcher of this host's ranks.
 int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call, const Job& job,
            int ranks) {
-  const bool one_host = job.launch().launcher.empty();
+  const bool one_host = hosts_of(job.launch()) == 1;
   const int64_t batch = config.derived.global_batch_size;
   LauncherOptions options{
       .host = job.launch(),
       .processes = ranks,
-      .max_restarts = one_host ? config.max_restarts : 0,
-      .resumable = goes_on(config, one_host),
+      .max_restarts = config.max_restarts,
+      .resumable = goes_on(config, true),
       .to_go_on = repeatable(config) ? "" : concat("--load ", cli::shell_word(config.save)),
       .grace = std::chrono::milliseconds(
           static_cast<int64_t>(1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
@@ -294,10 +316,16 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
   options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, job); };
   options.words_of_fewer = {"--global-batch-size", std::to_string(batch)};
   options.iteration = [&] {
-    const int64_t on_disk = config.save.empty() ? 0 : tracked_iteration(config.save).value_or(0);
+    int64_t on_disk = 0;
+    try {
+      if (!config.save.empty()) on_disk = tracked_iteration(config.save).value_or(0);
+    } catch (const std::exception&) {  // a start from there reports it.
+      on_disk = 0;
+    }
     const std::vector<int64_t> held = MemoryCheckpoints(options.host.memory_files).iterations();
     return std::max(on_disk, held.empty() ? 0 : held.front());
   };
+  if (job.hosts_apart()) call.console.set_quiet(false);
   return launch_ranks(options, call.console);
 }
 
@@ -350,8 +378,9 @@ int train(TrainConfig& config, cli::Invocation& call) {
       rendezvous::with_hosts([](const char* name) { return std::getenv(name); },
                              host_flags(config)),
       ranks);
-  // A single rank that may be started again needs a launcher, too.
-  if (place.launcher.empty() && config.max_restarts > 0) place.per_node = true;
+  // A single rank of a host that may be started again needs a launcher, too.
+  if (config.max_restarts > 0 && (place.launcher.empty() || place.one_per_host))
+    place.per_node = true;
   if (place.rank != 0) call.console.set_quiet(true);
   for (const std::string& remark : place.remarks) call.console.note(remark);
   go_on_after_restart(config, place.restarts);
@@ -373,14 +402,7 @@ int train(TrainConfig& config, cli::Invocation& call) {
   }
   if (config.dry_run) return place.rank == 0 ? dry_run_here(config, prepared, job) : 0;
   if (place.per_node) return launch(config, asked, call, job, ranks);
-  try {
-    return run_rank(config, call, job, prepared);
-  } catch (const rendezvous::MeetingError& error) {
-    // Rank 0 says why; where it was not found, or its output is far, each host's first rank does.
-    const bool first = place.rank == 0 || place.local_rank == (place.node == 0 ? 1 : 0);
-    if ((!error.told && first) || job.speaks_for_host()) throw;
-    return exit_status::kFailed;
-  }
+  return run_rank(config, call, job, prepared);
 }
 
 }  // namespace

@@ -114,8 +114,16 @@ TEST(SourcesInPlace, WhatIsDamagedIsRefusedEveryWay) {
 }
 
 TEST(Transposes, EverySizeOfElementAndBlock) {
-  for (const auto& [rows, columns] :
-       {std::pair<int64_t, int64_t>{1, 1}, {7, 100}, {100, 7}, {64, 64}, {37, 133}, {1100, 65}})
+  for (const auto& [rows, columns] : {std::pair<int64_t, int64_t>{1, 1},
+                                      {7, 100},
+                                      {100, 7},
+                                      {64, 64},
+                                      {37, 133},
+                                      {1100, 65},
+                                      {8, 33},
+                                      {33, 8},
+                                      {9, 9},
+                                      {40, 41}})
     for (const int64_t size : {1, 2, 4, 8, 16}) {
       const Bytes in = random_bytes(static_cast<size_t>(rows * columns * size));
       Bytes out(in.size());
@@ -139,6 +147,13 @@ TEST(Transposes, OfFilesOfPartsAndOfWhatIsComputed) {
       const std::span<const std::byte> block = other.block(at, size, scratch);
       EXPECT_TRUE(std::equal(block.begin(), block.end(), want.begin() + at));
     }
+  }
+  // Larger than what is turned at once, with a rest of any width.
+  for (const int64_t columns : {96, 97, 127, 301}) {
+    const InFile large("F16", 5003, columns);
+    const Bytes all = turned(large.bytes, 5003, columns, 2);
+    EXPECT_EQ(transpose(large.source).load(), all) << columns;
+    EXPECT_EQ(transpose(computed(large)).load(), all) << columns;
   }
   // Columns side by side, and numbers converted, are turned before they are joined and converted.
   const TensorSource wide = join_columns({file.source, computed(file)});

@@ -398,6 +398,64 @@ def reboot(hosts, reference):
     return [first] + statuses, right and first == 75
 
 
+AGAIN = ("--max-restarts", "3")
+
+
+def both_again(hosts, *more, iterations=400):
+    for side in (0, 1):
+        hosts.start(side, *AGAIN, *more, iterations=iterations)
+
+
+def good_again(hosts, side=None):
+    """Whether both ended normally; the other side than `side`, or both, restarted by themselves."""
+    statuses = hosts.wait()
+    restarted = all("restart 1 of 3" in hosts.read(other, "err") for other in (0, 1) if other != side)
+    return statuses, statuses == [0, 0] and restarted
+
+
+@case("--max-restarts: cut for 20 s in the steps, longer than the hang's timeout")
+def restart_cut_20s(hosts, _):
+    both_again(hosts)
+    hosts.step(12)
+    hosts.cable.cut = [True, True]
+    time.sleep(20)
+    hosts.cable.cut = [False, False]
+    return good_again(hosts)
+
+
+def power_cycle(hosts, side, *more):
+    both_again(hosts, *more)
+    hosts.step(12)
+    hosts.cable.cut = [True, True]
+    hosts.kill(side)
+    time.sleep(14)
+    hosts.cable.cut = [False, False]
+    hosts.start(side, *AGAIN, *more, iterations=400)
+    return good_again(hosts, side)
+
+
+@case("--max-restarts: the second host loses power in the steps, and comes back")
+def restart_reboot(hosts, _):
+    return power_cycle(hosts, 1)
+
+
+@case("--max-restarts: rank 0's host loses power in the steps, and comes back")
+def restart_reboot_first(hosts, _):
+    return power_cycle(hosts, 0)
+
+
+@case("--in-memory-checkpoint: the second host loses power, and gets its memory back")
+def restart_memory(hosts, _):
+    statuses, right = power_cycle(hosts, 1, "--in-memory-checkpoint", "2", "--save-interval", "100000")
+    return statuses, right and "in memory (in memory: step" in hosts.read(0, "err")
+
+
+@case("--in-memory-checkpoint: rank 0's host loses power, and gets its memory back")
+def restart_memory_first(hosts, _):
+    statuses, right = power_cycle(hosts, 0, "--in-memory-checkpoint", "2", "--save-interval", "100000")
+    return statuses, right and "in memory (in memory: step" in hosts.read(0, "err")
+
+
 def run_case(name, trainer, reference):
     about, function = CASES[name]
     folder = tempfile.mkdtemp(prefix="two_hosts.")

@@ -283,6 +283,25 @@ TEST(Reader, OldFormat) {
   EXPECT_TRUE(dataset.old_format());
   EXPECT_THAT(tokens_of(dataset.sequence(0)), ElementsAre(1, 2, 3));
   EXPECT_THAT(tokens_of(dataset.document(1)), ElementsAre(4, 5));
+  // Its length follows from its counts, to the byte; a count that is one more or less does not fit.
+  const std::string whole = read_whole(folder / "t.idx");
+  for (const size_t bytes :
+       {whole.size() - 8, whole.size() - 1, whole.size() + 1, whole.size() + 8}) {
+    std::string changed = whole;
+    changed.resize(bytes);
+    write_whole(folder / "t.idx", changed);
+    EXPECT_THAT(error_of(folder / "t"), HasSubstr("damaged, or items of several dimensions"))
+        << bytes;
+  }
+  for (const size_t count : {32, 40, 48}) {
+    for (const int more : {-1, 1}) {
+      std::string changed = whole;
+      changed[count] = static_cast<char>(changed[count] + more);
+      write_whole(folder / "t.idx", changed);
+      EXPECT_THAT(error_of(folder / "t"), HasSubstr("damaged, or items of several dimensions"))
+          << count << " " << more;
+    }
+  }
 }
 
 TEST(Reader, NamesTheUncountedEod) {

@@ -98,6 +98,12 @@ TEST(Json, ReadsAndRefuses) {
     EXPECT_THROW(Json::parse(bad, "t"), FormatError) << bad;
   }
   EXPECT_THROW(Json::parse(std::string(100000, '['), "t"), FormatError);
+  // 64 levels around a value, not 65.
+  const auto nested = [](size_t levels) {
+    return Json::parse(std::string(levels, '[') + "1" + std::string(levels, ']'), "t");
+  };
+  EXPECT_NO_THROW(nested(64));
+  EXPECT_THROW(nested(65), FormatError);
 }
 
 Manifest build(const std::string& prefix) {

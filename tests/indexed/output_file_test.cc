@@ -200,9 +200,22 @@ TEST(OutputFile, NextRunRemovesWhatSigkillLeft) {
   EXPECT_EQ(folder.num_files(), 1u);
   write_whole(folder / ".x.note.tmp", "not ours: no number");
   OutputFile file(folder / "x");
+  EXPECT_TRUE(std::filesystem::exists(folder / ".x.note.tmp"));
   EXPECT_EQ(folder.num_files(), 2u);
   file.commit();
   EXPECT_EQ(folder.num_files(), 2u);
+}
+
+// A temporary file of ours is a file: a link or a folder of such a name is another's.
+TEST(OutputFile, LinksAndFoldersAreNotLeftOverFiles) {
+  ScratchFolder folder;
+  write_whole(folder / "precious", "text");
+  ASSERT_EQ(::symlink((folder / "precious").c_str(), (folder / ".x.123.tmp").c_str()), 0);
+  ASSERT_EQ(::mkdir((folder / ".x.124.tmp").c_str(), 0700), 0);
+  OutputFile(folder / "x").commit();
+  EXPECT_TRUE(std::filesystem::is_symlink(folder / ".x.123.tmp"));
+  EXPECT_TRUE(std::filesystem::is_directory(folder / ".x.124.tmp"));
+  EXPECT_EQ(read_whole(folder / "precious"), "text");
 }
 
 // A limit on file size simulates a full disk: the error has the path, and nothing remains.

@@ -365,6 +365,45 @@ TEST(TrainingData, ForkOf2023) {
   }
 }
 
+// numpy adds eight sums of eight or more numbers; the fork adds one number after another.
+TEST(TrainingData, ForkOf2023AddsWeightsOneAfterAnother) {
+  ScratchFolder folder;
+  write_dataset(folder / "a", {int64_t{1}, int64_t{40}, int64_t{30}, int64_t{8}});
+  std::vector<double> given, plain;
+  TrainingDataOptions options{.split = "90,5,5",
+                              .seq_length = 8,
+                              .num_samples = {{100, 5, 5}},
+                              .style = CacheStyle::megatron_deepspeed};
+  double sum = 0;
+  for (int i = 0; i < 16; ++i) {
+    given.push_back(std::stod(std::to_string(0.1 * (i % 5 + 1))));
+    sum += given.back();
+    options.data_path.push_back(std::to_string(given.back()));
+    options.data_path.push_back(folder / "a");
+  }
+  for (const double weight : given) plain.push_back(weight / sum);
+  const std::vector<double> expected = normalize(plain), pairwise = normalize(normalize(given));
+  ASSERT_NE(expected[0], pairwise[0]) << "these weights show nothing";
+  const TrainingData data = TrainingData::build(options);
+  EXPECT_EQ(data.split(0)->weights(), expected);
+}
+
+TEST(TrainingData, ADatasetWithoutAWholeSampleIsNamed) {
+  const auto build = [](int64_t tokens) {
+    const ScratchFolder folder;  // what is open stays readable
+    write_dataset(folder / "a", {int64_t{1}, int64_t{40}, int64_t{30}, int64_t{8}});
+    IndexedDatasetBuilder builder(folder / "b", {});
+    builder.add_document(std::vector<int32_t>(static_cast<size_t>(tokens), 7));
+    builder.finish();
+    return TrainingData::build(
+        {.data_path = {folder / "a", folder / "b"}, .split = "100,0,0", .seq_length = 8});
+  };
+  EXPECT_EQ(build(9).split(0)->blend()->counts[1], 1);
+  EXPECT_THAT([&] { build(8); },
+              testing::ThrowsMessage<FormatError>(testing::HasSubstr(
+                  "b.idx: gives no whole sample of 8 tokens to the train split")));
+}
+
 TEST(TrainingData, StaleAndTornCachesAreNotUsed) {
   ScratchFolder folder;
   write_dataset(folder / "a", {int64_t{1}, int64_t{40}, int64_t{30}, int64_t{8}});

@@ -191,18 +191,20 @@ def sites_of(task):
     return unique
 
 
-def all_sites(root, build, workers):
-    """Every site below ROOMS, of the sources that compile_commands.json in `build` names."""
+def tasks_of(root, build):
+    """What sites_of() takes, for every source that compile_commands.json in `build` names."""
     with open(os.path.join(build, "compile_commands.json")) as file:
         commands = json.load(file)
     tasks, done, headers_done = [], set(), set()
-    for command in commands:
+    for command in sorted(commands, key=lambda c: c["file"]):
         name = os.path.relpath(command["file"], root)
         if not name.startswith(ROOMS) or LEFT_OUT.search(name) or name in done:
             continue
         done.add(name)
-        words = [w for w in command["command"].split() if w[:2] in ("-I", "-D") or w.startswith("-std")]
-        words = [w.replace('\\"', '"') for w in words] + ["-isystem", "/usr/lib/llvm-14/lib/clang/14.0.6/include"]
+        words = command["command"].replace('\\"', '"').split()
+        words = [w for i, w in enumerate(words)
+                 if w[:2] in ("-I", "-D") or w.startswith("-std") or "-isystem" in words[i - 1:i + 1]]
+        words += ["-isystem", "/usr/lib/llvm-14/lib/clang/14.0.6/include"]
         text = open(command["file"]).read()
         # A header is read with the source of its name, or with the first source that includes it.
         included = {h for h in re.findall(r'^#include "([^"]+)"', text, re.M)
@@ -210,8 +212,10 @@ def all_sites(root, build, workers):
         fresh = {h for h in included - headers_done if os.path.exists(os.path.join(root, h))}
         headers_done |= fresh
         tasks.append((root, command["file"], words, fresh))
-    found = []
+    return tasks
+
+
+def all_sites(tasks, workers):
+    """Every site of these tasks, by task."""
     with ProcessPoolExecutor(workers) as pool:
-        for sites in pool.map(sites_of, tasks):
-            found += sites
-    return found
+        return list(pool.map(sites_of, tasks))

@@ -231,6 +231,21 @@ std::string tiktoken_refusal(const std::string& ranks, const char* encoding = "c
   return "";
 }
 
+/// Added tokens have the ids behind the vocabulary's, whatever its size.
+TEST(Gpt2FilesTest, SpecialTokensFollowVocabulariesOfAnySize) {
+  for (const int size : {1, 2, 3}) {
+    std::string vocab = "{";
+    for (int i = 0; i < size; ++i)
+      vocab += (i > 0 ? ",\"" : "\"") + std::string(1, static_cast<char>('a' + i)) +
+               "\":" + std::to_string(i);
+    const tok::Tokenizer tokenizer =
+        tok::Tokenizer::from_gpt2(vocab + "}", "", {.special_tokens = {"<x>", "<y>"}});
+    EXPECT_EQ(tokenizer.token_id("<x>"), size) << size;
+    EXPECT_EQ(tokenizer.token_id("<y>"), size + 1) << size;
+    EXPECT_THAT(tokenizer.audit(), HasSubstr("largest id " + std::to_string(size + 1)));
+  }
+}
+
 TEST(TiktokenTest, Refuses) {
   EXPECT_THAT(tiktoken_refusal("IQ== 0\n"), HasSubstr("has no token, and tiktoken needs all 256"));
   EXPECT_THAT(tiktoken_refusal("IQ== 0\nIQ= 1\n"), HasSubstr("tiktoken file:2: "));

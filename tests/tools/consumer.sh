@@ -6,7 +6,7 @@ build=$(dirname "$(dirname "$(command -v bpe-tokenize)")")
 cmake --install "$build" --prefix "$PWD/installed" --component development >log 2>&1 || cat log
 mkdir project
 cat >project/CMakeLists.txt <<'END'
-cmake_minimum_required(VERSION 3.25)
+cmake_minimum_required(VERSION 3.22)
 project(consumer LANGUAGES CXX)
 find_package(gristmill REQUIRED)
 add_executable(consumer consumer.cc)

@@ -14,6 +14,9 @@ ls deb deb/usr
 for page in bpe-tokenize.1 indexed.5; do ls deb/usr/share/man/man?/$page; done
 ls deb/usr/share/bash-completion/completions/bpe-tokenize deb/usr/lib/cmake/gristmill/gristmill-config.cmake
 dpkg-deb -f ./*.deb Depends | tr ',' '\n' | grep -o 'libicu[0-9]*\|libtbb[0-9]*' | sed 's/[0-9]*$//'
+# The .deb says what it is for, and asks for no exact version.
+dpkg-deb -f ./*.deb Description | wc -l
+dpkg-deb -f ./*.deb Depends | grep '(='
 mkdir moved && tar xzf ./*.tar.gz -C moved
 for bin in deb/usr/bin moved/*/bin; do
   printf 'one\0two\0' | env -i PATH=/usr/bin:/bin "$bin/bpe-tokenize" -q -0 -o "${bin%%/*}.out" $VOCAB
@@ -44,6 +47,10 @@ for file in $files; do
     [ -e moved/*/lib/gristmill/"$library" ] || echo "$file needs $library, which the archive does not have"
   done
 done
+# The libraries' licences are there; packaging/licences itself refuses a library that has none.
+find moved/*/share/doc/gristmill/licences -type f -size +0 -printf '%f\n' | grep -c -x -e 'libicu[0-9]*' -e 'libtbb[0-9]*' -e libssl3 -e libstdc++6
+mkdir -p unknown/lib/gristmill && : >unknown/lib/gristmill/libforeign.so.1
+"$(dirname "$0")/../../packaging/licences" unknown 2>&1
 readelf --wide --version-info deb/usr/bin/trainer | grep -q GRISTMILL_GLIBC && echo "the .deb is not the system's"
 # The demo runs from the archive, with the documents as its text.
 (mkdir demo && cd demo && TRAIN_ITERS=15 VOCAB_SIZE=500 ../moved/*/share/gristmill/demo/run >../log 2>&1 && ls out/demo/hf) || cat log

@@ -30,5 +30,6 @@ for program in bpe-tokenize trainer megatron-to-hf; do env -i "environment/bin/$
 printf 'one\0two\0' | env -i environment/bin/bpe-tokenize -q -0 -o pip $VOCAB && printf 'one\0two\0' | bpe-tokenize -q -0 -o built $VOCAB
 cmp pip_text_document.bin built_text_document.bin && echo same
 ldd environment/bin/bpe-tokenize | grep -o "$PWD/environment/[^ ]*stdc[^ ]*" | sed "s|$PWD/||; s|bin/\.\./||"
+ls environment/share/doc/gristmill/licences | grep -c -x -e 'libicu[0-9]*' -e 'libtbb[0-9]*' -e libssl3
 ls environment/share/man/man1/trainer.1 environment/share/gristmill
 environment/bin/pip uninstall --quiet --yes --disable-pip-version-check gristmill && find environment -name '*gristmill*' -o -name 'bpe-*'

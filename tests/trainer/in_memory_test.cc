@@ -161,9 +161,9 @@ TEST_F(InMemoryTest, AtAnyMomentOfACopyTheRunGoesOnToTheSameBits) {
         if (victim < ranks) fault["FAULT_RANK"] = std::to_string(victim);
         const Ended ended = run(in_memory(save, layout), fault);
         ASSERT_EQ(ended.status, 0) << ended.err;
-        EXPECT_THAT(ended.err, AllOf(HasSubstr("restart 2 of 50"),
-                                     ContainsRegex("continuing from step [0-9]+ in memory \\(in "
-                                                   "memory: step [0-9]+, on disk: no checkpoint")));
+        EXPECT_GT(count(ended.err, " of 50 with "), 1) << ended.err;
+        EXPECT_THAT(ended.err, ContainsRegex("continuing from step [0-9]+ in memory \\(in memory: "
+                                             "step [0-9]+, on disk: no checkpoint"));
         expect_same(save, whole);
       }
     }
@@ -298,11 +298,11 @@ TEST_F(InMemoryTest, DamagedMemoryIsNotUsed) {
       const std::string record(std::istreambuf_iterator<char>(in), {});
       return record.find(text) != std::string::npos;
     };
-    // The operation at which it stops may still be done: it empties the first copy's record.
-    const bool first_is_whole = has(0, "\"iteration\": 4,");
-    const std::string taken = ranks == 2       ? "continuing from step 6 on disk"
-                              : first_is_whole ? "continuing from step 4 in memory"
-                                               : "starting again from where the first start began";
+    if (ranks == 1) {
+      ASSERT_TRUE(has(0, "\"iteration\": 4,"));
+    }
+    const std::string taken =
+        ranks == 2 ? "continuing from step 6 on disk" : "continuing from step 4 in memory";
     ASSERT_TRUE(has(half, "\"iteration\": 8,"));
     flip_last_bit(files[half + 1]);
     kill(victim, SIGKILL);

@@ -137,7 +137,8 @@ void read_config(std::span<const Row> rows, std::string_view text, std::string_v
     std::string name = in.bare("=#");
     std::ranges::replace(name, '_', '-');
     in.skip(false);
-    if (in.next() != '=') in.fail(concat("expected name = value, found ", quote(name)));
+    if (in.peek() != '=') in.fail(concat("expected name = value, found ", quote(name)));
+    in.next();
     in.skip(false);
     const Row* row = find_row(rows, name);
     if (row == nullptr) {

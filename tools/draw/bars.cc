@@ -34,9 +34,10 @@ std::string bar_picture(const BarPicture& picture) {
       width, "\" height=\"", height, "\" role=\"img\" aria-label=\"", escape_html(picture.title),
       ": ", escape_html(picture.words), "\">\n<style>", chart_style(),
       "svg{background:var(--page);font:12px sans-serif}text{fill:var(--text)}"
-      "rect{fill:var(--color);stroke:var(--page)}rect.faint{fill-opacity:.6}"
-      "text.in{fill:var(--page);text-anchor:middle;pointer-events:none}</style>\n<text x=\"10\" "
-      "y=\"16\" font-weight=\"bold\">",
+      "rect{fill:var(--color);stroke:var(--page)}"
+      "rect.faint{fill-opacity:.25;stroke:var(--color)}text.in{fill:var(--page);"
+      "text-anchor:middle;pointer-events:none}text.in.faint{fill:var(--text)}</style>\n"
+      "<text x=\"10\" y=\"16\" font-weight=\"bold\">",
       escape_html(picture.title), "</text>\n");
   double x = 10;
   for (size_t i = 0; i < picture.legend.size(); ++i) {
@@ -53,8 +54,8 @@ std::string bar_picture(const BarPicture& picture) {
                   "\" y=\"", top, "\" width=\"", wide, "\" height=\"", kRow - 2, "\"><title>",
                   escape_html(bar.text), "</title></rect>");
     if (kLetter * static_cast<double>(bar.text.size()) <= wide)
-      out += concat("<text class=\"in\" x=\"", left + wide / 2, "\" y=\"", top + 14, "\">",
-                    escape_html(bar.text), "</text>");
+      out += concat("<text class=\"in", bar.faint ? " faint" : "", "\" x=\"", left + wide / 2,
+                    "\" y=\"", top + 14, "\">", escape_html(bar.text), "</text>");
   }
   return out + "\n</svg>\n";
 }

@@ -141,7 +141,8 @@ std::string chart_style() {
   for (size_t i = 0; i < kColors.size(); ++i)
     out += concat(".c", i, "{--color:var(--c", i, ");--dash:", kDashes[i], "}\n");
   return out +
-         ".chart{display:block;width:100%;height:auto;font-size:12px}\n"
+         // A long number at an edge reaches into the margin.
+         ".chart{display:block;width:100%;height:auto;font-size:12px;overflow:visible}\n"
          ".chart text{fill:var(--faint)}\n"
          ".chart .grid{stroke:var(--line);fill:none}\n"
          ".chart g path{fill:none;stroke:var(--color);stroke-width:1.5;stroke-linejoin:round;"

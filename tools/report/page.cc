@@ -34,7 +34,9 @@ background:var(--c0);print-color-adjust:exact;-webkit-print-color-adjust:exact}
 pre{white-space:pre-wrap;overflow-wrap:anywhere;font-size:.85rem;margin:.2em 0 1em;padding:.5em;
 border:1px solid var(--line);max-height:20em;overflow-y:auto}
 :focus-visible{outline:2px solid var(--c0)}
-@media print{details:not([open]),output{display:none}pre{max-height:none}}
+@media print{details:not([open]),output{display:none}pre{max-height:none}.wide{overflow:visible}
+th,td{overflow-wrap:anywhere}thead th{white-space:normal}tr,li{break-inside:avoid}
+h2,h3{break-after:avoid}}
 )";
 
 // Tells, below a picture, the values nearest to the pointer. A series' data-values are triples: the
@@ -62,7 +64,8 @@ std::string table(const std::string& label, const std::vector<std::string>& head
                                 draw::escape_html(label), "\"><table>");
   if (!head.empty()) {
     out += "<thead><tr>";
-    for (const std::string& cell : head) out += cli::concat("<th scope=\"col\">", cell, "</th>");
+    for (const std::string& cell : head)
+      out += cell.empty() ? "<td></td>" : cli::concat("<th scope=\"col\">", cell, "</th>");
     out += "</tr></thead>";
   }
   out += "<tbody>\n";

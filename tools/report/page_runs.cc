@@ -92,7 +92,8 @@ std::string figure(const draw::Chart& chart, bool several) {
       legend += concat("<li>", key(series.color, series.dotted), escape_html(series.name), "</li>");
   return concat("<figure><figcaption><h3>", escape_html(chart.title), "</h3>",
                 legend.empty() ? "" : concat("<ul class=\"legend\">", legend, "</ul>"),
-                "</figcaption>", picture, "<output></output>", values_table(chart), "</figure>\n");
+                "</figcaption>", picture, "<output aria-live=\"off\"></output>",
+                values_table(chart), "</figure>\n");
 }
 
 std::string loss_figure(const std::vector<Run>& runs) {

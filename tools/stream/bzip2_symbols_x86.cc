@@ -113,9 +113,9 @@ constexpr Moves kMoves = make_moves();
 #endif
 
 Bzip2SymbolReader best_symbol_reader() {
+#if defined(__x86_64__)
   const char* scalar = std::getenv("TOK_FORCE_SCALAR");
   const bool plain = scalar != nullptr && std::string_view(scalar) == "1";
-#if defined(__x86_64__)
   if (!plain && __builtin_cpu_supports("avx2") && __builtin_cpu_supports("bmi") &&
       __builtin_cpu_supports("bmi2"))
     return read_symbols_avx2;

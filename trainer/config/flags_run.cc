@@ -309,8 +309,15 @@ cli::Group<C> device_group() {
           {.name = "max-restarts",
            .value = "N",
            .help = "How often processes started here restart by themselves from the last "
-                   "checkpoint after one was lost.",
+                   "checkpoint after one was lost, with no newer checkpoint between two restarts. "
+                   "With several hosts all restart together, and --save and --load must be one "
+                   "folder that all share.",
            .field = integer(&C::max_restarts, 0, 1 << 20)},
+          {.name = "rejoin-timeout-minutes",
+           .value = "MINUTES",
+           .help = "With --max-restarts and several hosts: how long a restart waits for a host "
+                   "that is gone to come back.",
+           .field = real(&C::rejoin_timeout_minutes, 0)},
           {.name = "in-memory-checkpoint",
            .value = "STEPS",
            .help = "With --max-restarts: steps between checkpoints in the memory of this host, "

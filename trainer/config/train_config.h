@@ -146,6 +146,7 @@ struct TrainConfig {
   double meeting_timeout_seconds = 60;  ///< ours.
   double hang_timeout_seconds = 45;     ///< ours.
   int64_t max_restarts = 0;             ///< ours: by the trainer's own launcher.
+  double rejoin_timeout_minutes = 10;   ///< ours.
   bool allow_fewer_devices = false;     ///< ours: after a restart.
   /// ours: steps between copies in the launcher's memory.
   std::optional<int64_t> in_memory_checkpoint;

@@ -25,10 +25,11 @@ std::vector<WeightPlace> places_of(const FlatLayout& layout, DType dtype,
   return places;
 }
 
-// A tensor of the parameter's shape in memory that exists already.
+// A tensor of the parameter's shape, or its transpose's, in memory that exists already.
 Tensor placed(const Slot& slot, const WeightPlace& place) {
   Tensor flat(const_cast<std::byte*>(place.in_place), place.dtype, Device::cpu,
               {slot.param.elements()});
+  if (place.transposed) return flat.view({slot.param.shape[1], slot.param.shape[0]});
   return slot.in(flat, slot.offset);
 }
 
@@ -69,7 +70,7 @@ void Decoder::allocate(ops::Arena& arena, const std::vector<WeightPlace>& places
          in_place ? placed(slot, places[i])
                   : slot.in(arena.cut("parameters", places[i].dtype, {slot.param.elements()}),
                             slot.offset),
-         in_place});
+         in_place, in_place && places[i].transposed});
   }
   keys_.clear();
   values_.clear();
@@ -108,6 +109,18 @@ void Decoder::fill_rotary_tables() {
 Tensor Decoder::weight(int64_t layer, Role role) const {
   const int at = layout_.find(layer, role);
   return at < 0 ? Tensor() : parameters_[static_cast<size_t>(at)].tensor;
+}
+
+// A linear with its weight and bias; x, y and what follows are the caller's.
+ops::LinearForward Decoder::linear(int64_t layer, Role weight_role, Role bias_role) const {
+  const int at = layout_.find(layer, weight_role);
+  return {.y = {},
+          .pre_activation = {},
+          .x = {},
+          .weight = weight(layer, weight_role),
+          .bias = weight(layer, bias_role),
+          .addend = {},
+          .weight_is_transposed = at >= 0 && parameters_[static_cast<size_t>(at)].transposed};
 }
 
 std::vector<float> Decoder::append(std::span<const int32_t> tokens) {
@@ -240,12 +253,10 @@ void Decoder::block(int64_t layer, int64_t count, bool has_branch) {
 
 void Decoder::attend(int64_t layer, int64_t count, const Tensor& y, const Tensor& out) {
   const Tensor qkv = buffers_.qkv.slice(0, count), attention = buffers_.attention.slice(0, count);
-  ops_.run(ops::LinearForward{.y = qkv,
-                              .pre_activation = {},
-                              .x = y,
-                              .weight = weight(layer, Role::qkv_weight),
-                              .bias = weight(layer, Role::qkv_bias),
-                              .addend = {}});
+  ops::LinearForward to_qkv = linear(layer, Role::qkv_weight, Role::qkv_bias);
+  to_qkv.x = y;
+  to_qkv.y = qkv;
+  ops_.run(to_qkv);
   if (spec_.qk_norm) {
     ops_.run(ops::HeadNormForward{.heads = {.norm = spec_.norm,
                                             .num_attention_heads = spec_.num_attention_heads,
@@ -278,12 +289,10 @@ void Decoder::attend(int64_t layer, int64_t count, const Tensor& y, const Tensor
                                 .value_cache = values_[static_cast<size_t>(layer)],
                                 .cached = length_,
                                 .window = spec_.sliding_window});
-  ops_.run(ops::LinearForward{.y = out,
-                              .pre_activation = {},
-                              .x = attention,
-                              .weight = weight(layer, Role::proj_weight),
-                              .bias = weight(layer, Role::proj_bias),
-                              .addend = {}});
+  ops::LinearForward proj = linear(layer, Role::proj_weight, Role::proj_bias);
+  proj.x = attention;
+  proj.y = out;
+  ops_.run(proj);
 }
 
 void Decoder::mlp(int64_t layer, int64_t count, const Tensor& y, const Tensor& out,
@@ -291,21 +300,18 @@ void Decoder::mlp(int64_t layer, int64_t count, const Tensor& y, const Tensor& o
   const bool gated = spec_.gated();
   const Tensor wide = buffers_.wide.slice(0, count);
   const Tensor narrow = gated ? buffers_.narrow.slice(0, count) : wide;
-  ops_.run(ops::LinearForward{.y = wide,
-                              .pre_activation = {},
-                              .x = y,
-                              .weight = weight(layer, Role::fc1_weight),
-                              .bias = weight(layer, Role::fc1_bias),
-                              .addend = {},
-                              .activation = gated ? Activation::none : spec_.activation});
+  ops::LinearForward fc1 = linear(layer, Role::fc1_weight, Role::fc1_bias);
+  fc1.x = y;
+  fc1.y = wide;
+  if (!gated) fc1.activation = spec_.activation;
+  ops_.run(fc1);
   if (gated)
     ops_.run(ops::ActivationForward{.y = narrow, .x = wide, .activation = Activation::swiglu});
-  ops_.run(ops::LinearForward{.y = out,
-                              .pre_activation = {},
-                              .x = narrow,
-                              .weight = weight(layer, Role::fc2_weight),
-                              .bias = weight(layer, Role::fc2_bias),
-                              .addend = addend});
+  ops::LinearForward fc2 = linear(layer, Role::fc2_weight, Role::fc2_bias);
+  fc2.x = narrow;
+  fc2.y = out;
+  fc2.addend = addend;
+  ops_.run(fc2);
 }
 
 }  // namespace trainer

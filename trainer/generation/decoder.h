@@ -26,6 +26,7 @@ struct WeightPlace {
   /// For a CPU decoder: the caller's memory with the parameter, which must outlive the decoder.
   /// Null: the decoder allocates its own memory.
   const std::byte* in_place = nullptr;
+  bool transposed = false;  ///< A linear's (I, O) matrix lies there, not (O, I).
 };
 
 /// State: one thread at a time.
@@ -42,7 +43,8 @@ class Decoder {
   struct Parameter {
     const LocalParam* param = nullptr;
     Tensor tensor;
-    bool in_place = false;  ///< It is the caller's memory, which is already filled.
+    bool in_place = false;    ///< It is the caller's memory, which is already filled.
+    bool transposed = false;  ///< The tensor is the parameter's transpose.
   };
   const std::vector<Parameter>& parameters() const noexcept { return parameters_; }
 
@@ -71,6 +73,7 @@ class Decoder {
   void embed(int64_t count);
   void score(const Tensor& y);
   void project(const Tensor& y, const Tensor& x, const Tensor& weight, const Tensor& addend);
+  ops::LinearForward linear(int64_t layer, Role weight, Role bias) const;
   void norm(int64_t layer, Role weight, Role bias, const Tensor& x, const Tensor& branch,
             const Tensor& y);
   void block(int64_t layer, int64_t count, bool has_branch);

@@ -107,14 +107,31 @@ convert::TensorSource canonical_source(const convert::CanonicalModel& model,
   return model.at(name);
 }
 
+// Whether the decoder may multiply by the transpose, as GPT-2's Conv1D has it. Each of its rows is
+// on another page: for more of them than a processor's TLB holds, a copy in the other order is read
+// so much faster that it pays after some ten tokens (bench/conversion.md).
+bool may_be_transposed(const LocalParam& param) {
+  constexpr int64_t kMostRows = 2048;
+  const Role role = param.spec.role;
+  const bool multiplied = role == Role::qkv_weight || role == Role::proj_weight ||
+                          role == Role::fc1_weight || role == Role::fc2_weight;
+  return multiplied && param.shape[1] <= kMostRows;
+}
+
 // A parameter of a folder.
 WeightPlace folder_place(const convert::CanonicalModel& model, const LocalParam& param) {
   const convert::TensorSource source = canonical_source(model, param.spec);
   WeightPlace place{held_dtype(source.dtype, param.shape.size())};
   const bool as_held = place.dtype == DType::bf16 || source.dtype == "F32";
   if (!as_held || source.shape != param.shape) return place;
-  const std::byte* data = source.in_place(0, source.rows());
-  if (data != nullptr && is_aligned(data, source.element_bytes())) place.in_place = data;
+  const auto try_place = [&](const convert::TensorSource& stored) {
+    const std::byte* data = stored.in_place(0, stored.rows());
+    if (data != nullptr && is_aligned(data, stored.element_bytes())) place.in_place = data;
+  };
+  try_place(source);
+  if (place.in_place != nullptr || !may_be_transposed(param)) return place;
+  try_place(convert::transpose(source));  // of a transpose: the tensor in the file
+  place.transposed = place.in_place != nullptr;
   return place;
 }
 

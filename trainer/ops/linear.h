@@ -29,20 +29,24 @@ struct LinearForward {
   Tensor bias;            ///< (O) model dtype; optional.
   Tensor addend;          ///< (R, O) model dtype; optional: the residual, or another branch.
   Activation activation = Activation::none;
+  /// weight lies as (I, O), on the CPU: as a file of GPT-2 has it. No result depends on it.
+  bool weight_is_transposed = false;
+
+  int64_t outputs() const noexcept { return weight.shape[weight_is_transposed ? 1 : 0]; }
 
   void check(Device device) const {
     const Expect e(kName, device);
     e.model_dtype("x", x);
     e.rank("weight", weight, 2);
-    e.matrix("x", x, x.dtype, x.rows(), weight.shape[1]);
+    e.that(!weight_is_transposed || device == Device::cpu, "a transposed weight is for the CPU");
+    e.matrix("x", x, x.dtype, x.rows(), weight.shape[weight_is_transposed ? 0 : 1]);
     e.weight_dtype("weight", weight, x.dtype);
     e.matrix("weight", weight, weight.dtype, weight.shape[0], weight.shape[1]);
     e.that(y.dtype == DType::f32 || y.dtype == x.dtype, "y must be of the model dtype or fp32");
-    e.matrix("y", y, y.dtype, x.rows(), weight.shape[0]);
-    if (pre_activation)
-      e.matrix("pre_activation", pre_activation, y.dtype, x.rows(), weight.shape[0]);
-    if (bias) e.shape("bias", bias, x.dtype, {weight.shape[0]});
-    if (addend) e.matrix("addend", addend, y.dtype, x.rows(), weight.shape[0]);
+    e.matrix("y", y, y.dtype, x.rows(), outputs());
+    if (pre_activation) e.matrix("pre_activation", pre_activation, y.dtype, x.rows(), outputs());
+    if (bias) e.shape("bias", bias, x.dtype, {outputs()});
+    if (addend) e.matrix("addend", addend, y.dtype, x.rows(), outputs());
     e.that(!addend || activation == Activation::none, "addend excludes an activation");
     e.that(activation != Activation::swiglu, "swiglu is not an epilogue: use activation_forward");
   }

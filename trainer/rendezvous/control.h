@@ -43,6 +43,9 @@ struct Claim {
   std::string name() const;
 };
 
+/// How long a restart waits for the others before it says so.
+inline constexpr std::chrono::seconds kWaitIsSaid{5};
+
 /// A message from one rank to another.
 struct Letter {
   int from = 0;
@@ -72,6 +75,8 @@ struct ControlOptions {
   bool resumable = false;
   /// Each host's output is read separately: a host without rank 0 repeats rank 0's verdict.
   bool hosts_apart = false;
+  /// Asked during the rendezvous: why this rank should wait no longer; empty: it should.
+  std::function<std::string()> stop;
   /// What may be wrong with rank 0's address; added to the error if ranks do not connect. Found
   /// during rendezvous.
   std::string doubt;
@@ -79,7 +84,8 @@ struct ControlOptions {
   std::function<void()> at_end;
   /// Ends the process with a status; tests replace it.
   std::function<void(int)> end_process;
-  /// Prints a verdict's line. Called on one rank of the job, or one of each host without rank 0.
+  /// Prints a verdict's line, or whom a restart waits for. Called on one rank of the job, or one of
+  /// each host without rank 0.
   std::function<void(const std::string&)> print;
 };
 

@@ -71,6 +71,7 @@ std::string listed(const std::vector<int>& numbers) {
 bool read_own(const Reader& env, Launch& launch) {
   if (!env.has("GRISTMILL_RANK")) return false;
   const char* beside = "GRISTMILL_RANK";
+  launch.by_trainer = true;
   launch.launcher = env.text("GRISTMILL_LAUNCHER");
   launch.rank = *env.number("GRISTMILL_RANK");
   launch.world_size = env.needed("GRISTMILL_WORLD_SIZE", beside);
@@ -139,7 +140,8 @@ bool read_slurm(const Reader& env, Launch& launch, int devices) {
   launch.local_size = std::max(launch.local_rank + 1, launch.world_size / launch.nodes);
   launch.job =
       "slurm " + env.text("SLURM_JOB_ID") + "." + step + " " + env.text("SLURM_RESTART_COUNT");
-  launch.per_node = launch.world_size == launch.nodes && devices > 1;
+  launch.one_per_host = launch.world_size == launch.nodes;
+  launch.per_node = launch.one_per_host && devices > 1;
   const std::string nodes =
       env.has("SLURM_STEP_NODELIST") ? env.text("SLURM_STEP_NODELIST") : env.text("SLURM_NODELIST");
   const std::vector<std::string> hosts = expand_hosts(nodes);
@@ -214,6 +216,7 @@ bool read_plain(const Reader& env, Launch& launch, int devices) {
   launch.local_rank = local.value_or(0);
   launch.nodes = std::max(1, launch.world_size / std::max(1, launch.local_size));
   launch.node = launch.rank / std::max(1, launch.local_size);
+  launch.one_per_host = !local;
   launch.per_node = !local && devices > 1;
   launch.address = env.text("MASTER_ADDR");
   launch.port = env.number("MASTER_PORT").value_or(kDefaultPort);
@@ -323,7 +326,8 @@ std::vector<Launch> ranks_on_host(const Launch& host, int processes) {
   for (int i = 0; i < processes; ++i) {
     Launch one = host;
     if (one.launcher.empty()) one.launcher = "trainer";
-    one.per_node = false;
+    one.per_node = one.one_per_host = false;
+    one.by_trainer = true;
     one.local_rank = i;
     one.local_size = processes;
     one.node = host.rank;

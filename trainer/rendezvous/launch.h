@@ -30,8 +30,10 @@ struct Launch {
   int rank = 0, world_size = 1;
   int local_rank = 0, local_size = 1;  ///< On this host.
   int node = 0, nodes = 1;
-  /// One process was started on each host: it has to start one for each device.
+  /// One process was started on each host; with `per_node` it has to start one for each device.
+  bool one_per_host = false;
   bool per_node = false;
+  bool by_trainer = false;  ///< A rank that this program's own launcher started.
   /// Where rank 0 listens; an empty address is for ranks of one host, which find each other by a
   /// file named after `job`.
   std::string address;

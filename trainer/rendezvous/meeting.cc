@@ -119,10 +119,20 @@ std::string greet(FrameStream& stream, const std::string& secret, const std::str
   return "";
 }
 
-/// Waits for rank 0's roster or refusal, as long as rank 0's heartbeats arrive.
-std::optional<Frame> wait_for_all(FrameStream& stream, Clock::duration patience, Attempt& attempt) {
+/// Ends the rendezvous of a rank that was told to stop.
+void heed_stop(const ControlOptions& options) {
+  const std::string why = options.stop ? options.stop() : "";
+  if (why.empty()) return;
+  throw MeetingError(options.claim.name() + ": " + why + ": stopped while it waited for the others",
+                     false);
+}
+
+/// Waits for rank 0's roster or refusal, as long as rank 0's heartbeats arrive: two a second.
+std::optional<Frame> wait_for_all(FrameStream& stream, const ControlOptions& options,
+                                  Attempt& attempt) {
   while (true) {
-    std::optional<Frame> frame = stream.wait(Clock::now() + patience, kRankLimit);
+    std::optional<Frame> frame = stream.wait(Clock::now() + options.timeout, kRankLimit);
+    heed_stop(options);
     if (frame && frame->kind == FrameKind::beat) continue;
     if (!frame)
       attempt.why += stream.over() ? ": the connection closed before all had come"
@@ -143,7 +153,7 @@ std::vector<Claim> introduce(FrameStream& stream, const ControlOptions& options,
   const std::string payload = packed(claim);
   const std::string proven = proof(secret, "claim", nonce, theirs, payload);
   stream.send(FrameKind::claim, Packer().text(payload).text(proven).take());
-  const std::optional<Frame> verdict = wait_for_all(stream, options.timeout, attempt);
+  const std::optional<Frame> verdict = wait_for_all(stream, options, attempt);
   if (!verdict) return {};
   Unpacker in(verdict->payload);
   const std::string text = in.text(), signature = in.text();
@@ -275,8 +285,16 @@ Entry enter(ControlOptions& options) {
   std::string last = file ? path + " did not appear" : launch.address + " was not reached";
   bool spoken = false;
   Clock::time_point answered = start;  // or nothing was there to answer.
+  bool says = launch.restarts > 0 && launch.local_rank == 0 && options.hosts_apart && options.print;
   for (int looks = 1; Clock::now() < deadline && Clock::now() < answered + options.timeout;
        ++looks) {
+    heed_stop(options);
+    if (says && Clock::now() >= start + kWaitIsSaid) {
+      says = false;
+      options.print(options.claim.name() + ": rank 0 is not back: waiting for it, at most " +
+                    std::to_string(std::chrono::ceil<std::chrono::seconds>(patience).count()) +
+                    " s: " + last);
+    }
     bool silent = false;
     if (!file || read_file(path, launch)) {
       for (int i = 0; i < (launch.exact_port ? 1 : kPorts); ++i) {
@@ -312,7 +330,8 @@ Entry enter(ControlOptions& options) {
 }
 
 Entry enter_own(const ControlOptions& options, Socket own,
-                const std::vector<std::pair<std::string, int>>& others) {
+                const std::vector<std::pair<std::string, int>>& others,
+                const std::function<void(const std::string&)>& give_up) {
   FrameStream stream(std::move(own));
   stream.send(FrameKind::claim, Packer().text(packed(options.claim)).text("").take());
   std::optional<Frame> answer;
@@ -324,6 +343,11 @@ Entry enter_own(const ControlOptions& options, Socket own,
     if (!others.empty() && Clock::now() >= next_look) {
       look_for_others(options, others);
       next_look = Clock::now() + std::chrono::seconds(1);
+    }
+    try {
+      heed_stop(options);
+    } catch (const MeetingError& stopped) {
+      give_up(stopped.what());  // the answer follows.
     }
     answer = stream.wait(Clock::now() + std::chrono::seconds(1), kRankLimit);
   }

@@ -5,6 +5,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <string>
 #include <utility>
 #include <vector>
@@ -40,8 +41,10 @@ struct Entry {
 Entry enter(ControlOptions& options);
 
 /// Rank 0: the same over its own connection. Errors: also if a second rank 0 listens at one of
-/// `others`, which is told the same.
+/// `others`, which is told the same. `give_up`: has its server tell all ranks that there is no
+/// meeting, and why.
 Entry enter_own(const ControlOptions& options, Socket own,
-                const std::vector<std::pair<std::string, int>>& others);
+                const std::vector<std::pair<std::string, int>>& others,
+                const std::function<void(const std::string&)>& give_up);
 
 }  // namespace rendezvous

@@ -134,6 +134,8 @@ void Server::accept_some() {
   for (int i = 0; i < kAtOnce && listener_; ++i) {
     Socket socket = listener_.take();
     if (!socket) return;
+    // A host without power closes nothing, and its ranks must be able to come again.
+    give_up_unconfirmed(socket, 2 * options_.hang_timeout);
     make_room();
     peers_.push_back(std::make_unique<Peer>(std::move(socket)));
     receive(*peers_.back());

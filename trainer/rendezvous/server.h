@@ -8,6 +8,7 @@
 #include <atomic>
 #include <map>
 #include <memory>
+#include <mutex>
 #include <optional>
 #include <set>
 #include <string>
@@ -44,6 +45,8 @@ class Server {
   Server(const ControlOptions& options, Socket listener, Socket own);
   /// Ends the thread; connections close.
   ~Server();
+  /// No meeting: every rank is told why. No effect once it is complete. Any thread.
+  void give_up(const std::string& why);
 
  private:
   struct Peer;
@@ -68,6 +71,9 @@ class Server {
   void watch();
   void watch_strangers(Clock::time_point now);
   void watch_meeting(Clock::time_point now);
+  std::string own_reason();
+  void say_who_is_missing(Clock::time_point now);
+  std::string missing() const;
   std::string who_is_missing() const;
   std::string refused() const;
   Clock::duration patience() const;
@@ -88,7 +94,10 @@ class Server {
   std::string objection_;  ///< Why the run will not start; later ranks are told too.
   Clock::time_point refuse_at_{};
   int uninvited_ = 0;
-  std::string refusal_;           ///< Once it has been told.
+  std::string refusal_;  ///< Once it has been told.
+  std::mutex given_up_mutex_;
+  std::string given_up_;          ///< Why rank 0 itself wants no meeting.
+  bool waits_ = false;            ///< It has been said who is waited for.
   std::set<std::string> nonces_;  ///< Nonces of all proved hellos: none is accepted twice.
   int refused_ = 0;               ///< Number of connections without the secret, and some of their
                                   ///< addresses.

@@ -123,27 +123,52 @@ Clock::duration Server::patience() const {
   return all_hosts ? options_.timeout : std::max(options_.timeout, options_.host_timeout);
 }
 
+void Server::give_up(const std::string& why) {
+  const std::lock_guard<std::mutex> lock(given_up_mutex_);
+  if (given_up_.empty()) given_up_ = why;
+}
+
+std::string Server::own_reason() {
+  const std::lock_guard<std::mutex> lock(given_up_mutex_);
+  return given_up_;
+}
+
 void Server::watch_meeting(Clock::time_point now) {
+  if (const std::string why = own_reason(); !why.empty()) return refuse(why);
   if (!objection_.empty()) {  // it says more than who is missing.
     if (now >= refuse_at_) refuse(objection_);
     return;
   }
-  if (now - last_arrival_ >= patience()) refuse(who_is_missing());
+  if (now - last_arrival_ >= patience()) return refuse(who_is_missing());
+  say_who_is_missing(now);
+}
+
+/// Once, where a restart waits for a host that may be gone.
+void Server::say_who_is_missing(Clock::time_point now) {
+  if (waits_ || options_.launch.restarts == 0 || now - start_ < kWaitIsSaid) return;
+  waits_ = true;
+  if (options_.print)
+    options_.print(missing() + ": not back: waiting, at most " + seconds(patience()));
+}
+
+/// "ranks 2, 3 of 4".
+std::string Server::missing() const {
+  std::string list;
+  int lost = 0;
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    if (ranks_[i] == nullptr && ++lost <= 16)
+      list += (list.empty() ? "" : ", ") + std::to_string(i);
+  return (lost == 1 ? "rank " : "ranks ") + list + (lost > 16 ? ", ..." : "") + " of " +
+         std::to_string(ranks_.size());
 }
 
 std::string Server::who_is_missing() const {
-  std::string missing, there;
-  int lost = 0;
-  for (size_t i = 0; i < ranks_.size(); ++i) {
-    if (ranks_[i] == nullptr) {
-      if (++lost <= 16) missing += (missing.empty() ? "" : ", ") + std::to_string(i);
-    } else if (there.size() < 400) {
+  std::string there;
+  for (size_t i = 0; i < ranks_.size(); ++i)
+    if (ranks_[i] != nullptr && there.size() < 400)
       there += (there.empty() ? "" : ", ") + claims_[i].name();
-    }
-  }
-  std::string line = (lost == 1 ? "rank " : "ranks ") + missing + (lost > 16 ? ", ..." : "") +
-                     " of " + std::to_string(ranks_.size()) + " did not come within " +
-                     seconds(patience()) + "; there are " + there;
+  std::string line =
+      missing() + " did not come within " + seconds(patience()) + "; there are " + there;
   if (refused_ > 0) line += "; " + refused();
   if (!options_.doubt.empty()) line += "; " + options_.doubt;
   return line;

@@ -228,6 +228,11 @@ void Listener::close() noexcept {
   spare_.reset();
 }
 
+void give_up_unconfirmed(const Socket& socket, std::chrono::milliseconds limit) noexcept {
+  const unsigned ms = static_cast<unsigned>(limit.count());
+  setsockopt(socket.fd(), IPPROTO_TCP, TCP_USER_TIMEOUT, &ms, sizeof ms);
+}
+
 bool FrameStream::send(FrameKind kind, std::string_view payload) noexcept {
   std::string bytes;
   const uint32_t length = static_cast<uint32_t>(payload.size()) + 1;

@@ -121,6 +121,9 @@ class Listener {
   Socket listener_, spare_;
 };
 
+/// Ends a connection whose other end has confirmed nothing for `limit`: its machine is gone.
+void give_up_unconfirmed(const Socket& socket, std::chrono::milliseconds limit) noexcept;
+
 /// Frames over one connection. One thread receives; any may send.
 class FrameStream {
  public:

@@ -137,7 +137,7 @@ std::unique_ptr<ops::Ops> Job::open_device() {
   return trainer::open_device(config_, {device_index_, launch_.local_size});
 }
 
-void Job::meet(const ops::Ops* ops, const std::string& error) {
+void Job::meet(const ops::Ops* ops, const std::string& error, StopRequest* stop) {
   if (alone()) return;
   raise_limit_of_files();
   rendezvous::ControlOptions options;
@@ -159,12 +159,16 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
   const bool patient = patience_.count() == 0;
   options.start_timeout = in_ms(config_.distributed_timeout_minutes * 60);
   options.timeout = patient ? in_ms(config_.meeting_timeout_seconds) : patience_;
-  options.host_timeout = patient ? options.start_timeout : patience_;
+  const std::chrono::milliseconds rejoin = in_ms(config_.rejoin_timeout_minutes * 60);
+  options.host_timeout = !patient               ? patience_
+                         : launch_.restarts > 0 ? rejoin
+                                                : options.start_timeout;
   options.hang_timeout = in_ms(config_.hang_timeout_seconds);
   options.meeting_file = meeting_file_;
   options.hosts_apart = hosts_apart();
-  const bool own = launch_.launcher == "trainer";
-  options.resumable = goes_on(config_, own && launch_.nodes == 1);
+  const bool own = launch_.by_trainer;
+  options.resumable = goes_on(config_, own);
+  if (stop != nullptr) options.stop = [stop] { return stop->reason().value_or(""); };
   options.at_end = [] { indexed::remove_temporaries(SIGTERM); };
   options.print = [this](const std::string& line) { console_.error(line); };
   options.end_process = [own, this](int status) {
@@ -177,9 +181,17 @@ void Job::meet(const ops::Ops* ops, const std::string& error) {
   console_.log(concat("ranks met in ", control_->seconds_to_meet(), " s"));
 }
 
-/// Whether no launcher collects the output of all hosts.
 bool Job::hosts_apart() const {
   return launch_.nodes > 1 && (launch_.launcher == "environment" || launch_.launcher == "torchrun");
+}
+
+int Job::unmet(const rendezvous::MeetingError& error, bool stopped) {
+  // Rank 0 says why; where it was not found, or its output is far, each host's first rank does.
+  const bool first = launch_.rank == 0 || launch_.local_rank == (launch_.node == 0 ? 1 : 0);
+  if ((!error.told && first) || speaks_for_host()) console_.error(cli::describe(error));
+  const bool whole = stopped || launch_.restarts > 0;  // nothing was done since the checkpoint.
+  return whole && goes_on(config_, launch_.by_trainer) ? exit_status::kResumable
+                                                       : exit_status::kFailed;
 }
 
 bool Job::speaks_for_host() const {

@@ -55,14 +55,20 @@ class Job {
   int without_device(const std::exception& error);
 
   /// Meets the other ranks; from here on a lost rank ends this process. `error`: why this rank
-  /// cannot take part; the others are then told. Errors: rendezvous::MeetingError.
-  void meet(const ops::Ops* ops, const std::string& error);
+  /// cannot take part; the others are then told. `stop`: ends the wait for the others. Errors:
+  /// rendezvous::MeetingError.
+  void meet(const ops::Ops* ops, const std::string& error, StopRequest* stop = nullptr);
   /// For a rank whose command line is wrong: tells the others, for a few seconds. Rank 0 prints the
   /// error, and so does each host whose output is separate; if the number of ranks differs between
   /// hosts, that is printed instead. Returns the exit status.
   int tell(const std::exception& error);
+  /// For a rank that has not met the others: says why, where nobody else does. Returns the exit
+  /// status. `stopped`: it was asked to stop.
+  int unmet(const rendezvous::MeetingError& error, bool stopped);
   /// Whether this rank repeats rank 0's messages on its host.
   bool speaks_for_host() const;
+  /// Whether no launcher collects the output of all hosts.
+  bool hosts_apart() const;
   /// The Groups of the configuration's layout, with NCCL for a GPU and TCP for a CPU.
   Groups open_groups(const ops::Ops& ops);
 
@@ -91,7 +97,6 @@ class Job {
   friend class SharedStop;
   std::vector<double> gather(const std::optional<double>& value);
   [[noreturn]] void fail(const std::exception& error);
-  bool hosts_apart() const;
 
   rendezvous::Launch launch_;
   const TrainConfig& config_;

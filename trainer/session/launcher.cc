@@ -55,7 +55,8 @@ struct Ending {
   std::vector<int> gone;     ///< Devices that could not be opened.
   /// The device of the lost rank, if it is clear which.
   std::optional<int> lost;
-  std::string line;  ///< What happened, if no rank was left to print it.
+  std::string line;   ///< What happened, if no rank was left to print it.
+  bool over = false;  ///< A rank has ended as at the end of the run, so all had left it.
 };
 
 /// One start of all ranks of this host.
@@ -87,14 +88,16 @@ class Attempt {
   int status() const;
 
   std::vector<Process> processes_;
-  bool failed_ = false, resumable_;
+  bool failed_ = false, resumable_, many_hosts_;
   std::chrono::milliseconds grace_;
   Clock::time_point kill_at_{};
   int stopped_by_ = 0;
 };
 
 Attempt::Attempt(const LauncherOptions& options, const std::vector<int>& devices, int restarts)
-    : resumable_(options.resumable), grace_(options.grace) {
+    : resumable_(options.resumable),
+      many_hosts_(options.host.world_size > 1),
+      grace_(options.grace) {
   rendezvous::Launch host = options.host;
   std::vector<std::string> words = options.words;
   if (static_cast<int>(devices.size()) < options.processes)
@@ -193,6 +196,7 @@ Ending Attempt::ending() const {
   std::vector<const Process*> died, stayed;
   for (const Process& p : processes_) {
     if (p.status == exit_status::kNoDevice) out.gone.push_back(p.device);
+    if (p.status == exit_status::kComplete) out.over = true;
     if (p.died()) died.push_back(&p);
     if (p.by_force && told) stayed.push_back(&p);
   }
@@ -201,7 +205,8 @@ Ending Attempt::ending() const {
   if (told || died.empty() || died[0]->status == 128 + stopped_by_) return out;
   const int number = died[0]->status - 128;
   out.line = concat("rank ", died[0]->rank, ": killed by signal ", number, " (", strsignal(number),
-                    "), when no other rank could tell where");
+                    many_hosts_ ? "), when no other rank of this host could tell where"
+                                : "), when no other rank could tell where");
   return out;
 }
 
@@ -229,43 +234,44 @@ int Attempt::status() const {
 /// The devices of this host, from one start to the next.
 class Devices {
  public:
-  Devices(const LauncherOptions& options, cli::Console& console);
+  Devices(const LauncherOptions& options, cli::Console& console, int64_t begun_at);
   const std::vector<int>& in_use() const noexcept { return in_use_; }
   /// Chooses the devices for the next start after `ending`; false, with a message, if none is
-  /// possible.
-  bool go_on(const Ending& ending);
+  /// possible. `now`: the iteration from which that start continues.
+  bool go_on(const Ending& ending, int64_t now);
 
  private:
-  std::vector<int> gone(const Ending& ending);
+  std::vector<int> gone(const Ending& ending, int64_t now);
 
   const LauncherOptions& options_;
   cli::Console& console_;
   std::vector<int> whole_, in_use_;
   std::optional<int> suspect_;
-  int64_t begun_at_ = 0;
+  int64_t begun_at_;
 };
 
-Devices::Devices(const LauncherOptions& options, cli::Console& console)
-    : options_(options), console_(console), whole_(static_cast<size_t>(options.processes)) {
+Devices::Devices(const LauncherOptions& options, cli::Console& console, int64_t begun_at)
+    : options_(options),
+      console_(console),
+      whole_(static_cast<size_t>(options.processes)),
+      begun_at_(begun_at) {
   std::iota(whole_.begin(), whole_.end(), 0);
   in_use_ = whole_;
-  if (options_.allow_fewer) begun_at_ = options_.iteration();
 }
 
 /// Devices that the ranks could not open, and one that has failed twice without progress in
 /// between.
-std::vector<int> Devices::gone(const Ending& ending) {
+std::vector<int> Devices::gone(const Ending& ending, int64_t now) {
   std::vector<int> out = ending.gone;
   if (!options_.allow_fewer) return out;
-  const int64_t now = options_.iteration();
   if (ending.lost && suspect_ == ending.lost && now == begun_at_) out.push_back(*ending.lost);
   suspect_ = ending.lost;
   begun_at_ = now;
   return out;
 }
 
-bool Devices::go_on(const Ending& ending) {
-  const std::vector<int> gone_now = gone(ending);
+bool Devices::go_on(const Ending& ending, int64_t now) {
+  const std::vector<int> gone_now = gone(ending, now);
   if (gone_now.empty()) return true;
   const std::string names = listed(gone_now);
   if (!options_.allow_fewer) {
@@ -300,28 +306,61 @@ class WatchedSignals {
   sigset_t before_;
 };
 
+/// The restarts since the last progress: a newer checkpoint gives all of them back.
+class Budget {
+ public:
+  Budget(int64_t most, int64_t begun_at) : most_(most), newest_(begun_at) {}
+  /// Takes one, if one is left. `now`: the iteration from which the next start continues.
+  bool take(int64_t now) {
+    if (now > newest_) used_ = 0;
+    newest_ = std::max(newest_, now);
+    return used_++ < most_;
+  }
+  /// "restart 2 of 3".
+  std::string text() const { return concat("restart ", used_, " of ", most_); }
+
+ private:
+  int64_t most_, newest_, used_ = 0;
+};
+
+/// The status of a run that does not start again after a loss.
+int given_up(const LauncherOptions& options, bool safe) {
+  return safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
+}
+
 /// As launch_ranks, with the signal that ended it.
 Ending launch(const LauncherOptions& options, cli::Console& console) {
   const WatchedSignals watched;
-  Devices devices(options, console);
-  for (int64_t restarts = 0;; ++restarts) {
-    Attempt start(options, devices.in_use(), static_cast<int>(restarts));
+  const auto iteration = [&] { return options.iteration ? options.iteration() : 0; };
+  const int64_t begun_at = iteration();
+  Devices devices(options, console, begun_at);
+  Budget budget(options.max_restarts, begun_at);
+  const bool many_hosts = options.host.world_size > 1;
+  const std::string host =
+      many_hosts ? concat("node ", options.host.rank, " of ", options.host.world_size, ": ") : "";
+  for (int restarts = 0;; ++restarts) {
+    Attempt start(options, devices.in_use(), restarts);
     Ending ending = start.wait();
     if (!ending.line.empty()) console.error(ending.line);
     const bool no_device = ending.status == exit_status::kNoDevice;
     if (ending.status != exit_status::kRankLost && !no_device) return ending;
+    // The other hosts have ended, and would not come again.
+    if (many_hosts && ending.over) {
+      ending.status = exit_status::kComplete;
+      return ending;
+    }
     // A first start that fails because of its devices fails the run; a later one can be continued
     // elsewhere.
     const bool safe = options.resumable && !(no_device && restarts == 0);
-    ending.status =
-        safe && options.to_go_on.empty() ? exit_status::kResumable : exit_status::kFailed;
-    const bool again = ending.signal == 0 && restarts < options.max_restarts;
-    if (!again || !devices.go_on(ending)) {
+    ending.status = given_up(options, safe);
+    const int64_t now = iteration();
+    const bool again = ending.signal == 0 && budget.take(now);
+    if (!again || !devices.go_on(ending, now)) {
       if (safe && !options.to_go_on.empty())
         console.note(concat("to continue from the last checkpoint, give ", options.to_go_on));
       return ending;
     }
-    console.note(concat("restart ", restarts + 1, " of ", options.max_restarts, " with ",
+    console.note(concat(host, budget.text(), " with ",
                         cli::counted(static_cast<int64_t>(devices.in_use().size()), "rank")));
   }
 }

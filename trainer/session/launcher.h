@@ -19,7 +19,7 @@ namespace trainer {
 struct LauncherOptions {
   rendezvous::Launch host;   ///< This process's own launch.
   int processes = 1;         ///< Ranks on this host: one for each of the devices 0, 1, 2 ...
-  int64_t max_restarts = 0;  ///< 0 if the run has several hosts.
+  int64_t max_restarts = 0;  ///< Without a newer checkpoint between two of them.
   /// Whether a start continues from what the previous one has saved.
   bool resumable = false;
   /// What must be added to the command to continue the run; empty if the same command does.
@@ -34,15 +34,17 @@ struct LauncherOptions {
   std::function<int(int)> fitting;
   /// Words to add to the command line for another number of ranks.
   std::vector<std::string> words_of_fewer;
-  /// The iteration from which the next start continues, on disk or in memory. Needed with
-  /// `allow_fewer`.
+  /// The iteration from which the next start continues, on disk or in memory. Without it none
+  /// counts as progress.
   std::function<int64_t()> iteration;
 };
 
-/// Starts the ranks and waits for them. When one dies, the others have a few seconds to print why
-/// and are then killed; SIGTERM and SIGUSR1 are passed on to all; if this process is killed, they
-/// are too. A device is lost for good if it cannot be opened, or if its rank was the lost one at
-/// two starts in a row without a checkpoint between them. Returns the exit status of the run.
+/// Starts the ranks of this host and waits for them. When one dies, the others have a few seconds to
+/// print why and are then killed; SIGTERM and SIGUSR1 are passed on to all; if this process is
+/// killed, they are too. With several hosts each has such a launcher: a lost rank ends those of all
+/// hosts, and the ranks that all launchers start again meet as at the first start. A device is lost
+/// for good if it cannot be opened, or if its rank was the lost one at two starts in a row without a
+/// checkpoint between them. Returns the exit status of the run.
 /// Errors: std::system_error if no process can be started.
 int launch_ranks(const LauncherOptions& options, cli::Console& console);
 

@@ -92,6 +92,10 @@ TEST(ParseArguments, ErrorsNameTheFlagAndTheNearest) {
   EXPECT_EQ(usage_error({"--json-key", "a"}),
             "unknown option --json-key: did you mean --json-keys");
   EXPECT_EQ(usage_error({"--jsno-keys=a"}), "unknown option --jsno-keys: did you mean --json-keys");
+  // An exchange of neighbours costs as much as one letter, wherever it is.
+  EXPECT_EQ(usage_error({"--wrokesr", "3"}), "unknown option --wrokesr: did you mean --workers");
+  EXPECT_EQ(usage_error({"--owrkesr", "3"}), "unknown option --owrkesr: did you mean --workers");
+  EXPECT_EQ(usage_error({"--wrokxyz", "3"}), "unknown option --wrokxyz");
   EXPECT_EQ(usage_error({"--work", "3"}), "unknown option --work: did you mean --workers");
   EXPECT_EQ(usage_error({"--zzzzzzzz"}), "unknown option --zzzzzzzz");
   EXPECT_EQ(usage_error({"-z"}), "unknown option -z");
@@ -224,6 +228,33 @@ TEST(Config, FormsAndErrors) {
   EXPECT_EQ(message("json-keys = [a"), "f.toml:1: the list does not end");
   EXPECT_EQ(message("prefix = \"a"), "f.toml:1: the text in quotes does not end on its line");
   EXPECT_EQ(message("workers = 1 2"), "f.toml:1: more after the value of workers");
+}
+
+// Lists go over any number of lines, wherever they are broken; nothing else does.
+TEST(Config, OnlyListsGoOverLines) {
+  const auto outcome = [](std::string_view text) -> std::string {
+    Reading reading({});
+    try {
+      read_config(reading.rows, text, "f.toml", reading.parsed);
+    } catch (const UsageError& error) {
+      return error.what();
+    }
+    std::string out;
+    for (const std::string& key : reading.options.keys) out += key + ";";
+    return out + std::to_string(reading.options.workers);
+  };
+  const std::string pieces[] = {"json-keys = [", "\"a\"", ",", "b", "]", "", "workers = 7"};
+  std::string whole, broken;
+  for (const std::string& piece : pieces) {
+    if (piece.empty()) whole += "\n";
+    whole += piece;
+    broken += piece + " # more\n \t\n";
+  }
+  EXPECT_EQ(outcome(whole), "a;b;7");
+  EXPECT_EQ(outcome(broken), "a;b;7");
+  EXPECT_EQ(outcome("workers\n= 7"), "f.toml:1: expected name = value, found \"workers\"");
+  EXPECT_EQ(outcome("workers =\n7"), "f.toml:1: expected a value");
+  EXPECT_EQ(outcome("workers = 7 json-keys = [a]"), "f.toml:1: more after the value of workers");
 }
 
 TEST(Text, OneLineShowsWhatItSays) {

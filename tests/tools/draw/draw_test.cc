@@ -7,6 +7,7 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "tests/tools/draw/contrast.h"
 #include "tools/draw/bars.h"
 #include "tools/draw/chart.h"
 #include "tools/draw/curve.h"
@@ -19,6 +20,9 @@ using testing::DoubleNear;
 using testing::ElementsAre;
 using testing::HasSubstr;
 using testing::Not;
+using tests::contrast;
+using tests::mixed;
+using tests::rgb;
 
 constexpr double kNan = std::numeric_limits<double>::quiet_NaN();
 constexpr double kInf = std::numeric_limits<double>::infinity();
@@ -164,27 +168,26 @@ TEST(BarPicture, ShowsBoxesAndTextWhereThereIsRoom) {
   EXPECT_THAT(draw::bar_picture(many), HasSubstr("width=\"8080\""));
 }
 
-// WCAG 2's contrast of two colours.
-double luminance(std::string_view color) {
-  double sum = 0;
-  const double shares[] = {0.2126, 0.7152, 0.0722};
-  for (size_t i = 0; i < 3; ++i) {
-    const double c = std::stoi(std::string(color.substr(1 + 2 * i, 2)), nullptr, 16) / 255.0;
-    sum += shares[i] * (c <= 0.03928 ? c / 12.92 : std::pow((c + 0.055) / 1.055, 2.4));
-  }
-  return sum;
-}
-double contrast(std::string_view a, std::string_view b) {
-  const double x = luminance(a), y = luminance(b);
-  return (std::max(x, y) + 0.05) / (std::min(x, y) + 0.05);
-}
-
 TEST(Colors, CanBeReadOnBothPages) {
+  // The black and white of WCAG's own examples.
+  EXPECT_DOUBLE_EQ(contrast(rgb("#000000"), rgb("#ffffff")), 21);
+  EXPECT_NEAR(contrast(rgb("#777777"), rgb("#ffffff")), 4.48, 0.01);
+  const std::string svg =
+      draw::bar_picture({.title = "t", .words = "w", .rows = {}, .legend = {}, .bars = {}});
+  const size_t at = svg.find("rect.faint{fill-opacity:");
+  ASSERT_NE(at, std::string::npos);
+  const double faint = std::stod(svg.substr(svg.find(':', at) + 1));
+  EXPECT_THAT(svg, AllOf(HasSubstr("text.in{fill:var(--page)"),
+                         HasSubstr("text.in.faint{fill:var(--text)")));
   for (std::string_view draw::Color::*side : {&draw::Color::light, &draw::Color::dark}) {
-    for (const draw::Color& color : draw::kColors)
-      EXPECT_GE(contrast(color.*side, draw::kPage.*side), 4.0) << color.*side;
-    EXPECT_GE(contrast(draw::kText.*side, draw::kPage.*side), 7.0);
-    EXPECT_GE(contrast(draw::kFaint.*side, draw::kPage.*side), 4.5);
+    const tests::Rgb page = rgb(draw::kPage.*side), text = rgb(draw::kText.*side);
+    for (const draw::Color& color : draw::kColors) {
+      // A box's text has the page's colour on the box's; in a faint box it is the page's text.
+      EXPECT_GE(contrast(rgb(color.*side), page), 4.5) << color.*side;
+      EXPECT_GE(contrast(text, mixed(rgb(color.*side), page, faint)), 4.5) << color.*side;
+    }
+    EXPECT_GE(contrast(text, page), 7.0);
+    EXPECT_GE(contrast(rgb(draw::kFaint.*side), page), 4.5);
   }
 }
 

@@ -4,6 +4,9 @@
 
 #include <cmath>
 #include <fstream>
+#include <map>
+#include <regex>
+#include <set>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -11,6 +14,7 @@
 
 #include "libindexed/builder.h"
 #include "tests/own.h"
+#include "tests/tools/draw/contrast.h"
 #include "tools/report/page.h"
 
 namespace {
@@ -43,8 +47,23 @@ std::string line(int iteration, double loss, double time) {
 struct Parsed {
   std::string text;
   std::map<std::string, int> elements;
+  std::vector<std::string> nameless;  // pictures, tables' regions and headings without a name
   std::string error;
 };
+
+std::string attribute(const char** attributes, std::string_view name) {
+  for (; *attributes != nullptr; attributes += 2)
+    if (name == attributes[0]) return attributes[1];
+  return "";
+}
+
+// What a screen reader could only call "graphic", "region" or "column".
+bool has_no_name(std::string_view element, const char** attributes) {
+  const std::string role = attribute(attributes, "role");
+  if (element == "svg" && attribute(attributes, "aria-hidden") == "true") return false;
+  if (element == "svg" && role != "img") return true;
+  return (!role.empty()) && attribute(attributes, "aria-label").empty();
+}
 
 Parsed parse(const std::string& page) {
   Parsed out;
@@ -52,8 +71,10 @@ Parsed parse(const std::string& page) {
   XML_SetUserData(parser, &out);
   XML_SetElementHandler(
       parser,
-      [](void* user, const char* name, const char**) {
-        ++static_cast<Parsed*>(user)->elements[name];
+      [](void* user, const char* name, const char** attributes) {
+        Parsed& parsed = *static_cast<Parsed*>(user);
+        ++parsed.elements[name];
+        if (has_no_name(name, attributes)) parsed.nameless.push_back(name);
       },
       [](void*, const char*) {});
   XML_SetCharacterDataHandler(parser, [](void* user, const char* text, int length) {
@@ -175,7 +196,8 @@ TEST_F(ReportTest, NothingForeignLeavesItsPlace) {
                           Not(HasSubstr("@import"))));
 }
 
-TEST_F(ReportTest, RunsStandSideBySide) {
+// Two runs of which each has what the other lacks.
+std::vector<report::Run> two_runs() {
   std::vector<report::Run> runs(2);
   runs[0].name = "a", runs[1].name = "b";
   runs[0].columns = {{"iteration", {10, 20}},
@@ -187,7 +209,71 @@ TEST_F(ReportTest, RunsStandSideBySide) {
   runs[0].validations = {{"", 10, 3.5}, {"", 20, 2.5}, {"", 30, 2.75}};
   runs[0].settings = {{"lr", "0.1"}, {"seed", "1"}};
   runs[1].settings = {{"lr", "0.2"}, {"seed", "1"}};
-  const std::string page = report::page("t", runs, {});
+  return runs;
+}
+
+report::DatasetFacts some_facts() {
+  report::DatasetFacts facts{.prefix = "d", .tokenizer = "GPT2", .sources = {{"a.jsonl", 3}}};
+  facts.lengths.add(5);
+  facts.samples = {{0, 5, "a.jsonl", "text"}};
+  return facts;
+}
+
+// The colours that one block of rules gives to variables: {"text", "#1b1f23"}, ...
+std::map<std::string, std::string> variables(const std::string& rules) {
+  std::map<std::string, std::string> out;
+  static const std::regex kVariable("--([a-z0-9]+):(#[0-9a-f]{6})");
+  for (std::sregex_iterator at(rules.begin(), rules.end(), kVariable), end; at != end; ++at)
+    out[(*at)[1]] = (*at)[2];
+  return out;
+}
+
+TEST_F(ReportTest, AllTextCanBeReadInLightInTheDarkAndOnPaper) {
+  const std::string page = report::page("t", two_runs(), {some_facts()});
+  const auto block = [&](const std::string& begin) {
+    const size_t at = page.find(begin);
+    EXPECT_NE(at, std::string::npos) << begin;
+    return variables(page.substr(at, page.find('}', at) - at));
+  };
+  // Every variable that is the colour of some text: of HTML's, and of pictures'.
+  std::set<std::string> names;
+  for (const char* pattern :
+       {"[;{\n]color:var\\(--([a-z0-9]+)\\)", "text\\{fill:var\\(--([a-z0-9]+)\\)"}) {
+    const std::regex rule(pattern);
+    for (std::sregex_iterator at(page.begin(), page.end(), rule), end; at != end; ++at)
+      names.insert((*at)[1]);
+  }
+  EXPECT_THAT(names, ElementsAre("faint", "text"));
+  EXPECT_THAT(page, HasSubstr("background:var(--page);color:var(--text)"));
+  for (const char* begin :
+       {":root{color-scheme", "(prefers-color-scheme:dark)", "@media print{:root"}) {
+    const std::map<std::string, std::string> colors = block(begin);
+    for (const std::string& name : names)
+      EXPECT_GE(tests::contrast(tests::rgb(colors.at(name)), tests::rgb(colors.at("page"))), 4.5)
+          << begin << name;
+  }
+  // Paper has no dark page, and nothing to scroll.
+  EXPECT_EQ(block("@media print{:root").at("page"), "#ffffff");
+  const std::string paper = page.substr(page.rfind("@media print"));
+  EXPECT_THAT(paper, AllOf(HasSubstr(".wide{overflow:visible}"), HasSubstr("pre{max-height:none}"),
+                           HasSubstr("overflow-wrap:anywhere")));
+}
+
+TEST_F(ReportTest, ScreenReadersHaveANameForEveryPicture) {
+  const Parsed page = parse(report::page("t", two_runs(), {some_facts()}));
+  EXPECT_EQ(page.error, "");
+  EXPECT_THAT(page.nameless, ElementsAre());
+  EXPECT_GE(page.elements.at("svg"), 4);
+  EXPECT_EQ(page.elements.at("h1"), 1);
+  EXPECT_EQ(page.elements.at("main"), 1);
+  // What the test itself would find.
+  EXPECT_THAT(
+      parse("<a><svg/><svg role=\"img\"/><div role=\"region\" aria-label=\"\"/></a>").nameless,
+      ElementsAre("svg", "svg", "div"));
+}
+
+TEST_F(ReportTest, RunsStandSideBySide) {
+  const std::string page = report::page("t", two_runs(), {});
   EXPECT_THAT(page, AllOf(HasSubstr("<th scope=\"row\">last loss</th><td>2</td><td>4</td>"),
                           HasSubstr("best validation loss</th><td>2.5 at 20</td><td>\u2013</td>"),
                           HasSubstr("time in steps</th><td>50 s</td>"),

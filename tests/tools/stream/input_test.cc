@@ -134,6 +134,26 @@ INSTANTIATE_TEST_SUITE_P(Kinds, AnyKind,
 INSTANTIATE_TEST_SUITE_P(Kinds, Packed,
                          testing::Values(Kind::gzip, Kind::bzip2, Kind::xz, Kind::zstd), kind_name);
 
+// A frame may ask for a window of 128 MiB, which this reader has, and not for more.
+TEST(Zstd, WindowsOfMoreThan128MiBAreNamed) {
+  for (const int log : {27, 28}) {
+    ZSTD_CCtx* context = ZSTD_createCCtx();
+    ZSTD_CCtx_setParameter(context, ZSTD_c_windowLog, log);
+    std::string packed(1 << 10, '\0');
+    ZSTD_outBuffer out{packed.data(), packed.size(), 0};
+    ZSTD_inBuffer in{"text", 4, 0};
+    // Without the whole size, the frame's header has the window.
+    ZSTD_compressStream2(context, &out, &in, ZSTD_e_flush);
+    ASSERT_EQ(ZSTD_compressStream2(context, &out, &in, ZSTD_e_end), 0U);
+    ZSTD_freeCCtx(context);
+    const TestFile file(packed.substr(0, out.pos));
+    if (log == 27)
+      EXPECT_EQ(error_of(file.path), "no error");
+    else
+      EXPECT_THAT(error_of(file.path), HasSubstr("needs a window of more than 128 MiB"));
+  }
+}
+
 TEST(Input, PlainTextThatLooksAlmostPacked) {
   for (const char* text : {"", "B", "BZh9 is text", "(\xb5", "P", "A*M\x18 is text"}) {
     EXPECT_EQ(read_all(TestFile(text).path), text);

@@ -5,6 +5,9 @@
 
 #include <gtest/gtest.h>
 
+#include <algorithm>
+#include <string>
+
 #include "tools/wiki/template_store.h"
 #include "tools/wiki/templates.h"
 #include "tools/wiki/wikitext.h"
@@ -72,8 +75,13 @@ TEST(Numbers, MeasuresAreNotCut) {
   expect_all({
       {"{{convert|5|unknown word|6|km}}", "5 unknown word 6 kilometres"},
       {"{{convert|5|foo|6|bar}}", "5 foo 6 bar"},
+      {"a {{convert|5m|ft}} {{convert|5ft6in|m}} {{convert|5e|m}} b", "a b"},
+      {"{{convert|1.5e3|m}} {{convert|1.5E-3|m}} {{convert|15e+30|m}}",
+       "1.5e3 metres 1.5E-3 metres 15e+30 metres"},
       {"{{convert|1|x|2|x|3|x|4|x|5|m}}", "1 × 2 × 3 × 4 × 5 metres"},
       {"a{{convert|5|mi|km|disp=number}} km", "a km"},
+      {"a {{convert|5|km|disp=unit}} {{convert|5|km|disp=unit2}} {{convert|5|km|disp=x}} b", "a b"},
+      {"a {{convert|5|km|disp=output number only}} b {{convert|5|km|disp=or}}", "a b 5 kilometres"},
       {"{{cvt|5|km2}}", "5 km^2"},
   });
 }
@@ -139,6 +147,27 @@ TEST(Numbers, Superscripts) {
       {"[[Square metre|m<sup>2</sup>]] [[x|10<sup>6]]</sup>", "m^2 106"},
       {"''x<sup>2''</sup> and 10&nbsp;<sup>6</sup>", "\"x^2\" and 10\u00A0^6"},
       {"2{{sup|10}} H{{sub|2}}O R<sup>n</sup> A<sup>T</sup>", "2^10 H2O R^n A^T"},
+  });
+}
+
+// Every digit counts as one; brackets are added where the script's own do not enclose all of it.
+TEST(Numbers, ScriptsOfEveryDigit) {
+  for (char d = '0'; d <= '9'; ++d) {
+    const auto filled = [d](std::string text) {
+      std::replace(text.begin(), text.end(), 'D', d);
+      return text;
+    };
+    const std::string page = filled(
+        "10<sup>D</sup> 10<sup>DD.D</sup> 1D<sup>n</sup> 10<sup>2</sup>D 5 <sup>D</sup>, "
+        "x<sub>D</sub> 5D<sub>2</sub> a<sub>2</sub>D <sup>D</sup>⁄<sub>D</sub> D<s>3</s>D");
+    const std::string text = filled("10^D 10^DD.D 1D^n 10^(2)D 5 ^D, xD 5D_2 a_(2)D D⁄D D 3 D");
+    expect_all({{page, text}});
+  }
+  expect_all({
+      {"x<sup>(n+1)</sup> x<sup>(n+1)(n-1)</sup> x<sup>2n+1)</sup> x<sup>(2</sup>",
+       "x^(n+1) x^((n+1)(n-1)) x^(2n+1)) x^((2)"},
+      {"10<sup>1,000</sup> 10<sup>-1.5</sup> 10<sup>1.5+</sup> 10<sup>1a</sup>",
+       "10^1,000 10^-1.5 10^1.5+ 10^(1a)"},
   });
 }
 

@@ -52,6 +52,7 @@ TEST(Templates, Calls) {
   EXPECT_EQ(expanded("{{old_name|x}}"), "Hello x!");
   EXPECT_EQ(expanded("{{местен}}{{Шаблон:Местен}}{{шаблон: местен}}"), "туктуктук");
   EXPECT_EQ(expanded("{{unknown|x}}y"), "y");
+  EXPECT_EQ(expanded("a<!-- x -->b<!---->{{greet|<!-- {{ -->c}} d<!-- e"), "abHello c! d");
   EXPECT_EQ(expanded("{{lang|grc|x}}"), "x");
   EXPECT_EQ(expanded("{{{1|default}}} {{PAGENAME}} {{SITENAME}}"), "default Title Site");
   EXPECT_EQ(expanded("{{greet|{{{{{1|PAGENAME}}}}}}}"), "Hello Title!");

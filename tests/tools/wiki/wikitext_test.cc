@@ -152,6 +152,7 @@ TEST(Wikitext, Options) {
   CleanOptions lists{.lists = true};
   EXPECT_EQ(cleaned("* one\n** two\ntext", lists), "- one\n- two\ntext");
   EXPECT_EQ(cleaned("<ul><li>one</li><li>two</li></ul>", lists), "- one\n- two");
+  EXPECT_EQ(cleaned("<ul><li>*x</li><li>:y</li></ul>", lists), "- *x\n- :y");
   CleanOptions links{.links = true};
   EXPECT_EQ(cleaned("[[a b|c]] [http://x y]", links),
             "<a href=\"a%20b\">c</a> <a href=\"http://x\">y</a>");

@@ -42,12 +42,13 @@ struct Outcome {
 /// Device 1 of three ends each start with `status`, the others with `others`.
 Outcome launch(int status, int others, const LauncherOptions& given) {
   LauncherOptions options = given;
+  const int hosts = options.host.world_size;
   options.processes = 3;
   options.grace = std::chrono::minutes(5);
   options.words = {"rank", "--gtest_also_run_disabled_tests", "--gtest_filter=FakeRank.*"};
   options.fitting = [](int ranks) { return ranks; };
   if (!options.iteration) options.iteration = [] { return 0; };
-  setenv("FAKE_WORLD", "3", 1);
+  setenv("FAKE_WORLD", std::to_string(3 * hosts).c_str(), 1);
   setenv("FAKE_DEVICE", "1", 1);
   setenv("FAKE_STATUS", std::to_string(status).c_str(), 1);
   setenv("FAKE_OTHERS", std::to_string(others).c_str(), 1);
@@ -91,15 +92,22 @@ TEST(Launcher, ADeviceThatFailsTwiceRunningIsLeftOut) {
 // A device that fails again and again while the training goes on is not the one at fault.
 TEST(Launcher, ADeviceThatFailsTwiceWithProgressBetweenIsKept) {
   int64_t iteration = 0;
-  LauncherOptions options{.max_restarts = 3, .resumable = true, .allow_fewer = true};
-  options.iteration = [&] { return iteration++; };
+  LauncherOptions options{.max_restarts = 1, .resumable = true, .allow_fewer = true};
+  options.iteration = [&] {
+    if (iteration == 3) {  // the third restart goes well.
+      setenv("FAKE_STATUS", "0", 1);
+      setenv("FAKE_OTHERS", "0", 1);
+    }
+    return iteration++;
+  };
   const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
-  EXPECT_EQ(run.status, exit_status::kResumable);
+  EXPECT_EQ(run.status, exit_status::kComplete);
   EXPECT_EQ(run.lines,
-            "trainer: restart 1 of 3 with 3 ranks\n"
-            "trainer: restart 2 of 3 with 3 ranks\n"
-            "trainer: restart 3 of 3 with 3 ranks\n");
+            "trainer: restart 1 of 1 with 3 ranks\n"
+            "trainer: restart 1 of 1 with 3 ranks\n"
+            "trainer: restart 1 of 1 with 3 ranks\n");
   // Progress before the first failure alone helps it nothing.
+  options.max_restarts = 3;
   int asked = 0;
   options.iteration = [&] { return ++asked > 1 ? 5 : 0; };
   EXPECT_THAT(launch(-SIGKILL, exit_status::kRankLost, options).lines, HasSubstr("device 1: gone"));
@@ -146,6 +154,42 @@ TEST(Launcher, AfterTheLastRestartOnlyWhatIsRepeatableEndsAsSuch) {
   EXPECT_EQ(run.lines,
             "trainer: restart 1 of 1 with 3 ranks\n"
             "trainer: to continue from the last checkpoint, give --load s\n");
+}
+
+TEST(Launcher, ProgressGivesTheRestartsBack) {
+  // Iterations at the start, and after each of the losses.
+  std::vector<int64_t> iterations = {4, 4, 8, 6, 7};
+  LauncherOptions options{.max_restarts = 2, .resumable = true};
+  options.iteration = [&, at = size_t{0}]() mutable { return iterations.at(at++); };
+  const Outcome run = launch(-SIGKILL, exit_status::kRankLost, options);
+  EXPECT_EQ(run.status, exit_status::kResumable);
+  EXPECT_EQ(run.lines,
+            "trainer: restart 1 of 2 with 3 ranks\n"
+            "trainer: restart 1 of 2 with 3 ranks\n"
+            "trainer: restart 2 of 2 with 3 ranks\n");
+}
+
+TEST(Launcher, AHostOfSeveralSaysWhichItIs) {
+  LauncherOptions options{.max_restarts = 1, .resumable = true};
+  options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+  const Outcome run = launch(-SIGKILL, exit_status::kResumable, options);
+  EXPECT_EQ(run.status, exit_status::kResumable);
+  EXPECT_EQ(run.lines,
+            "trainer: rank 4: killed by signal 9 (Killed), when no other rank of this host could "
+            "tell where\n"
+            "trainer: node 1 of 2: restart 1 of 1 with 3 ranks\n"
+            "trainer: rank 4: killed by signal 9 (Killed), when no other rank of this host could "
+            "tell where\n");
+}
+
+// On several hosts a rank that ends as at the end of the run says that all others have left it: no
+// other host would come again.
+TEST(Launcher, AKillAfterTheEndOfARunOnSeveralHostsRestartsNothing) {
+  LauncherOptions options{.max_restarts = 1, .resumable = true};
+  options.host = {.launcher = "environment", .rank = 1, .world_size = 2, .nodes = 2};
+  EXPECT_EQ(launch(-SIGKILL, exit_status::kComplete, options).status, exit_status::kComplete);
+  options.host = {};
+  EXPECT_EQ(launch(-SIGKILL, exit_status::kComplete, options).status, exit_status::kResumable);
 }
 
 TEST(Launcher, WhatIsWrongWithTheCommandIsNotTriedAgain) {

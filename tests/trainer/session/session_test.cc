@@ -234,17 +234,21 @@ TEST_P(NarrowDecoderTest, GivesTheScoresOfWeightsInFp32) {
       Decoder narrow(model.spec, DType::f32, 12, ops, model.place);
       model.load(wide, ops);
       model.load(narrow, ops);
-      int in_place = 0, matrices = 0;
+      int in_place = 0, matrices = 0, transposed = 0;
       for (const Decoder::Parameter& p : narrow.parameters()) {
         const bool matrix = p.param->shape.size() == 2;
         EXPECT_EQ(p.tensor.dtype, matrix ? DType::bf16 : DType::f32) << p.param->spec.name;
         in_place += p.in_place;
         matrices += matrix;
+        transposed += p.transposed;
       }
       // The trainer's checkpoints hold what the decoder multiplies, and so does GPT-NeoX's folder;
       // GPT-2's holds transposed matrices, the others q, k and v apart.
       const bool all = folder == std::string("/run") || GetParam() == std::string("gpt_neox");
       EXPECT_EQ(in_place == matrices, all) << folder;
+      // GPT-2's file has (I, O) matrices: all but the fused q, k and v are used as they lie there.
+      const bool turned = folder == std::string("/hf") && GetParam() == std::string("gpt2");
+      EXPECT_EQ(transposed, turned ? 3 * model.spec.num_layers : 0) << folder;
       EXPECT_GE(in_place, 2) << folder;
       const std::vector<float> is = scores(narrow), wanted = scores(wide);
       ASSERT_EQ(is.size(), wanted.size());

@@ -27,6 +27,8 @@ constexpr int64_t kBlockRows = 384;
 constexpr int kMaxRows = 12, kMaxColumns = 32;
 /// With at most this many rows, b is used too rarely for packing to pay.
 constexpr int64_t kFewRows = 3;
+/// Columns whose sums stay in the first-level cache, by the number of rows.
+constexpr int64_t kStripColumns[kFewRows + 1] = {0, 256, 128, 128};
 
 /// A tile of c, at most as large as a kernel's, over one panel of b.
 struct Step {
@@ -157,6 +159,51 @@ template <int kWidth, int kRows, class T>
     }
 }
 
+/// How many rows of b are fetched ahead of the one that is multiplied.
+constexpr int64_t kRowsAhead = 16;
+
+/// The same for `columns` columns where rows of b are contiguous, also read once: kWidth rows of
+/// sums, of which row k % kWidth takes row k of b. So each element is summed as dots() does it.
+template <int kWidth, int kRows, class T>
+[[gnu::always_inline]] inline void strip(const Product& p, const MatrixOf<T>& of,
+                                         int64_t first_column, int64_t columns) noexcept {
+  using V = typename Vector<kWidth>::type;
+  constexpr int64_t kLine = 64 / sizeof(T), kColumns = kStripColumns[kRows];
+  alignas(64) float sums[kRows][kWidth][kColumns];
+  const int64_t whole = columns / kWidth * kWidth;
+  const int64_t padded = (columns + kWidth - 1) / kWidth * kWidth;
+  for (int r = 0; r < kRows; ++r)
+    for (int lane = 0; lane < kWidth; ++lane) std::fill_n(sums[r][lane], padded, 0.0f);
+  for (int64_t k = 0; k < p.k; ++k) {
+    const T* b = of.data + k * of.row + first_column;
+    for (int64_t j = 0; j < columns; j += kLine) __builtin_prefetch(b + kRowsAhead * of.row + j);
+    const auto add = [&](int64_t j, const V& y) __attribute__((always_inline)) {
+#pragma GCC unroll 4
+      for (int r = 0; r < kRows; ++r)
+        *reinterpret_cast<V*>(sums[r][k % kWidth] + j) += p.a.data[r * p.a.row + k] * y;
+    };
+    V y;
+    for (int64_t j = 0; j < whole; j += kWidth) {
+      load<kWidth>(y, b + j);
+      add(j, y);
+    }
+    if (whole == columns) continue;
+    load_part<kWidth>(y, b + whole, columns - whole);
+    add(whole, y);
+  }
+  for (int r = 0; r < kRows; ++r) {
+    float* const totals = sums[r][0];
+    for (int64_t j = 0; j < padded; j += kWidth) {
+      V total = {};
+      for (int lane = 0; lane < kWidth; ++lane)
+        total += *reinterpret_cast<const V*>(sums[r][lane] + j);
+      *reinterpret_cast<V*>(totals + j) = total;
+    }
+    float* const c = p.c + r * p.c_row + first_column;
+    for (int64_t j = 0; j < columns; ++j) c[j] = p.alpha * totals[j] + (p.add ? c[j] : 0.0f);
+  }
+}
+
 /// out[j] = a[j] where bit kStep of j is not set, else b[j - kStep]; with kUpper, a[j + kStep]
 /// where it is not set, else b[j].
 template <int kWidth, int kStep, bool kUpper, int... kLane>
@@ -224,6 +271,8 @@ struct Level {
   void (*transpose_bf16)(float*, const uint16_t*, int64_t, int64_t, int64_t) noexcept;
   void (*dots[kFewRows + 1])(const Product&, int64_t) noexcept;
   void (*dots_bf16[kFewRows + 1])(const Product&, int64_t) noexcept;
+  void (*strip[kFewRows + 1])(const Product&, int64_t, int64_t) noexcept;
+  void (*strip_bf16[kFewRows + 1])(const Product&, int64_t, int64_t) noexcept;
   void (*copy_rows)(float*, const float*, int64_t, int64_t) noexcept;
   void (*copy_columns)(float*, const float*, int64_t, int64_t) noexcept;
 };
@@ -243,6 +292,14 @@ struct Avx512 {
   template <int kRows>
   TARGET_AVX512 static void along_bf16(const Product& p, int64_t first_column) noexcept {
     dots<kWidth, kRows>(p, p.b_bf16, first_column);
+  }
+  template <int kRows>
+  TARGET_AVX512 static void across(const Product& p, int64_t first, int64_t columns) noexcept {
+    strip<kWidth, kRows>(p, p.b, first, columns);
+  }
+  template <int kRows>
+  TARGET_AVX512 static void across_bf16(const Product& p, int64_t first, int64_t columns) noexcept {
+    strip<kWidth, kRows>(p, p.b_bf16, first, columns);
   }
   TARGET_AVX512 static void turn(float* out, const float* in, int64_t stride, int64_t columns,
                                  int64_t depth) noexcept {
@@ -269,6 +326,14 @@ struct Avx2 {
   TARGET_AVX2 static void along_bf16(const Product& p, int64_t first_column) noexcept {
     dots<kWidth, kRows>(p, p.b_bf16, first_column);
   }
+  template <int kRows>
+  TARGET_AVX2 static void across(const Product& p, int64_t first, int64_t columns) noexcept {
+    strip<kWidth, kRows>(p, p.b, first, columns);
+  }
+  template <int kRows>
+  TARGET_AVX2 static void across_bf16(const Product& p, int64_t first, int64_t columns) noexcept {
+    strip<kWidth, kRows>(p, p.b_bf16, first, columns);
+  }
   TARGET_AVX2 static void turn(float* out, const float* in, int64_t stride, int64_t columns,
                                int64_t depth) noexcept {
     transpose<kWidth>(out, in, stride, columns, depth);
@@ -294,6 +359,14 @@ struct Plain {
   static void along_bf16(const Product& p, int64_t first_column) noexcept {
     dots<kWidth, kRows>(p, p.b_bf16, first_column);
   }
+  template <int kRows>
+  static void across(const Product& p, int64_t first, int64_t columns) noexcept {
+    strip<kWidth, kRows>(p, p.b, first, columns);
+  }
+  template <int kRows>
+  static void across_bf16(const Product& p, int64_t first, int64_t columns) noexcept {
+    strip<kWidth, kRows>(p, p.b_bf16, first, columns);
+  }
   static void turn(float* out, const float* in, int64_t stride, int64_t columns,
                    int64_t depth) noexcept {
     transpose<kWidth>(out, in, stride, columns, depth);
@@ -316,6 +389,9 @@ constexpr Level level_of(std::integer_sequence<int, kRow...>) {
           {nullptr, Set::template along<1>, Set::template along<2>, Set::template along<3>},
           {nullptr, Set::template along_bf16<1>, Set::template along_bf16<2>,
            Set::template along_bf16<3>},
+          {nullptr, Set::template across<1>, Set::template across<2>, Set::template across<3>},
+          {nullptr, Set::template across_bf16<1>, Set::template across_bf16<2>,
+           Set::template across_bf16<3>},
           copy_lines<Set::kHeight>,
           copy_lines<2 * Set::kWidth>};
 }
@@ -415,6 +491,12 @@ void multiply(const Product& p, GemmLevel level) noexcept {
   if (p.m > 0 && p.m <= kFewRows && p.a.column == 1 && (narrow ? p.b_bf16.row : p.b.row) == 1) {
     for (int64_t column = 0; column < p.n; column += 4)
       (narrow ? l.dots_bf16 : l.dots)[p.m](p, column);
+    return;
+  }
+  if (p.m > 0 && p.m <= kFewRows && p.a.column == 1) {
+    const int64_t step = kStripColumns[p.m];
+    for (int64_t column = 0; column < p.n; column += step)
+      (narrow ? l.strip_bf16 : l.strip)[p.m](p, column, std::min(step, p.n - column));
     return;
   }
   for (int64_t row = 0; row < p.m; row += kBlockRows) {

@@ -19,11 +19,12 @@ constexpr int64_t kRowPiece = 32;
 }  // namespace
 
 void launch(CpuOps& cpu, const LinearForward& a) {
-  const int64_t rows = a.x.rows(), in = a.x.columns(), out = a.weight.shape[0];
+  const int64_t rows = a.x.rows(), in = a.x.columns(), out = a.outputs();
   const float* x = a.x.as<float>();
   const bool narrow = a.weight.dtype == DType::bf16;
-  const Matrix weight{narrow ? nullptr : a.weight.as<float>(), in};
-  const Bf16Matrix weight_bf16{narrow ? a.weight.as<uint16_t>() : nullptr, in};
+  const int64_t row = a.weight.shape[1];
+  const Matrix weight{narrow ? nullptr : a.weight.as<float>(), row};
+  const Bf16Matrix weight_bf16{narrow ? a.weight.as<uint16_t>() : nullptr, row};
   const float* bias = a.bias ? a.bias.as<float>() : nullptr;
   float* y = a.y.as<float>();
   float* pre = a.pre_activation ? a.pre_activation.as<float>() : nullptr;
@@ -33,11 +34,11 @@ void launch(CpuOps& cpu, const LinearForward& a) {
                         .n = out,
                         .k = in,
                         .a = {x, in},
-                        .b = weight.transposed(),
+                        .b = a.weight_is_transposed ? weight : weight.transposed(),
                         .c = y,
                         .c_row = out,
                         .add = bool(a.addend),
-                        .b_bf16 = weight_bf16.transposed()};
+                        .b_bf16 = a.weight_is_transposed ? weight_bf16 : weight_bf16.transposed()};
   cpu.multiply(product, [&](const Part& part) {
     if (bias == nullptr && pre == nullptr && a.activation == Activation::none) return;
     for (int64_t r = part.row; r < part.row + part.rows; ++r) {

@@ -132,6 +132,54 @@ TEST(Gemm, Bf16GivesTheBitsOfItsNumbersInFp32) {
       }
 }
 
+// A matrix may lie in a file by rows or by columns: no score may depend on it.
+TEST(Gemm, NoBitDependsOnTheOrderOfB) {
+  std::mt19937 random(10);
+  const int64_t sizes[][3] = {{1, 1, 1},     {1, 7, 64},    {2, 100, 32}, {3, 10, 304}, {4, 33, 70},
+                              {1, 513, 600}, {2, 257, 257}, {3, 130, 63}, {1, 40, 15},  {2, 9, 17},
+                              {3, 261, 100}, {13, 70, 300}, {1, 256, 33}, {3, 128, 48}};
+  for (const GemmLevel level : levels())
+    for (const auto& [m, n, k] : sizes)
+      for (const bool add : {false, true}) {
+        const Stored a(m, k, false, random), by_columns(k, n, true, random);
+        std::vector<float> by_rows(static_cast<size_t>(k * (n + 2)));
+        std::vector<uint16_t> narrow(by_rows.size());
+        for (int64_t i = 0; i < k; ++i)
+          for (int64_t j = 0; j < n; ++j) {
+            const size_t to = static_cast<size_t>(i * (n + 2) + j);
+            float& x = const_cast<float&>(
+                by_columns.matrix.data[i * by_columns.matrix.row + j * by_columns.matrix.column]);
+            narrow[to] = ops::float_to_bf16(x);
+            by_rows[to] = x = ops::bf16_to_float(narrow[to]);
+          }
+        std::vector<float> wanted(static_cast<size_t>(m * (n + 3)), 0.5f), is = wanted,
+                                                                           is_narrow = wanted;
+        Product p{.m = m,
+                  .n = n,
+                  .k = k,
+                  .a = a.matrix,
+                  .b = by_columns.matrix,
+                  .c = wanted.data(),
+                  .c_row = n + 3,
+                  .alpha = 0.7f,
+                  .add = add};
+        multiply(p, level);
+        p.b = {by_rows.data(), n + 2};
+        p.c = is.data();
+        multiply(p, level);
+        p.b = {};
+        p.b_bf16 = {narrow.data(), n + 2};
+        p.c = is_narrow.data();
+        const Parts cut(m, n);
+        for (int64_t i = 0; i < cut.count(); ++i) multiply(part_of(p, cut.at(i)), level);
+        const size_t bytes = wanted.size() * sizeof(float);
+        ASSERT_EQ(std::memcmp(is.data(), wanted.data(), bytes), 0)
+            << name(level) << " " << m << " x " << n << " x " << k;
+        ASSERT_EQ(std::memcmp(is_narrow.data(), wanted.data(), bytes), 0)
+            << name(level) << " " << m << " x " << n << " x " << k << " in bf16";
+      }
+}
+
 TEST(Gemm, PartsAreTheWholeBitForBit) {
   std::mt19937 random(8);
   // 14977 rows are 39 bands of 384 and one row.

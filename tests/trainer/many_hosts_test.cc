@@ -1,0 +1,224 @@
+// --max-restarts with several hosts, each a launcher of this machine: ranks and whole hosts die at
+// any moment, come back or do not, are told to stop. What continues ends in the bytes of an
+// undisturbed run, what ends says why on both hosts, and nothing is left behind.
+//
+// SPDX-License-Identifier: MIT
+#include <unistd.h>
+
+#include <algorithm>
+#include <random>
+
+#include "tests/trainer/run_hosts.h"
+
+namespace trainer {
+namespace {
+
+using testing::AllOf;
+using testing::ContainsRegex;
+using testing::HasSubstr;
+using testing::Not;
+
+class ManyHostsTest : public HostsTest {};
+
+// One rank, one host's or all ranks, at random moments, several times: in starts, meetings, steps,
+// evaluations and saves. MANY_FAULT_ROUNDS and MANY_FAULT_SEED ask for more and for others.
+TEST_F(ManyHostsTest, KilledRanksOfEitherHostGoOnToTheSameBits) {
+  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 3),
+                 seed = from_environment("MANY_FAULT_SEED", 1);
+  ASSERT_THAT(run_hosts(words("whole")), testing::Each(0)) << both();
+  for (unsigned round = 0; round < rounds; ++round) {
+    SCOPED_TRACE("MANY_FAULT_SEED=" + std::to_string(seed + round));
+    std::mt19937 random(seed + round);
+    const std::string save = "save" + std::to_string(round);
+    const Hosts hosts = {start_host(0, words(save)), start_host(1, words(save))};
+    for (int kills = 0; kills < 3; ++kills) {
+      if (kills == 0) wait_for_output("iteration", "out.0");
+      std::this_thread::sleep_for(std::chrono::milliseconds(random() % 900));
+      const size_t host = (round + static_cast<unsigned>(kills)) % 2;
+      const std::vector<pid_t> ranks = ranks_of(hosts[host]);
+      if (ranks.size() < 2) break;  // the run is over.
+      const unsigned long one = random() % 3;
+      for (unsigned rank = 0; rank < ranks.size(); ++rank)
+        if (one == 2 || one == rank) kill(ranks[rank], SIGKILL);
+    }
+    EXPECT_EQ(wait(hosts[0]).status, 0) << both();
+    EXPECT_EQ(wait(hosts[1]).status, 0) << both();
+    EXPECT_THAT(read("err.0"), HasSubstr("node 0 of 2: restart 1 of 9 with 2 ranks"));
+    EXPECT_THAT(read("err.1"), HasSubstr("node 1 of 2: restart 1 of 9 with 2 ranks"));
+    expect_same(save);
+  }
+}
+
+// A rank dies at a certain message or operation on files, counted anew in each start, so that every
+// start dies again, one or two saves further on.
+TEST_F(ManyHostsTest, ARankThatDiesInEveryStartGoesOnFromSaveToSave) {
+  ASSERT_THAT(run_hosts(words("whole")), testing::Each(0)) << both();
+  for (const int victim : {0, 1, 2, 3}) {
+    SCOPED_TRACE(victim);
+    const std::string save = "save" + std::to_string(victim);
+    EXPECT_THAT(
+        run_hosts(words(save, {"--save-interval", "120", "--keep-last", "1"}),
+                  {{"LD_PRELOAD", FAULT_SHIM},
+                   {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+                   {"FAULT_RANK", std::to_string(victim)},
+                   {"FAULT_FROM", "iter_"},
+                   {"FAULT_AT", "80"}}),
+        testing::Each(0))
+        << both();
+    EXPECT_THAT(read("err.0"), HasSubstr("restart 1 of 9"));
+    expect_same(save);
+  }
+}
+
+// SIGKILL of a host's launcher ends its ranks too; the host is started again by the same line.
+TEST_F(ManyHostsTest, AHostThatDiesAndComesBackJoins) {
+  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 4),
+                 seed = from_environment("MANY_FAULT_SEED", 1);
+  ASSERT_THAT(run_hosts(words("whole")), testing::Each(0)) << both();
+  for (unsigned round = 0; round < rounds; ++round) {
+    SCOPED_TRACE("MANY_FAULT_SEED=" + std::to_string(seed + round));
+    std::mt19937 random(seed + round);
+    const std::string save = "save" + std::to_string(round);
+    Hosts hosts = {start_host(0, words(save)), start_host(1, words(save))};
+    const int victim = static_cast<int>(round % 2);
+    wait_for_output("iteration", "out.0");
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 600));
+    const auto at = static_cast<size_t>(victim);
+    kill(hosts[at], SIGKILL);
+    EXPECT_EQ(wait(hosts[at]).status, 128 + SIGKILL);
+    // Sometimes it is back before the other host has noticed.
+    std::this_thread::sleep_for(std::chrono::milliseconds(random() % 2 == 0 ? 0 : 1500));
+    hosts[at] = start_host(victim, words(save), {}, ".again");
+    EXPECT_EQ(wait(hosts[0]).status, 0) << both() << read("err.0.again");
+    EXPECT_EQ(wait(hosts[1]).status, 0) << both() << read("err.1.again");
+    const std::string other = std::to_string(1 - victim);
+    EXPECT_THAT(read("err." + other),
+                HasSubstr("node " + other + " of 2: restart 1 of 9 with 2 ranks"));
+    expect_same(save);
+  }
+}
+
+TEST_F(ManyHostsTest, AHostThatDoesNotComeBackIsNamedWithinTheBound) {
+  const Words endless = {"--train-iters",
+                         "1000000",
+                         "--rejoin-timeout-minutes",
+                         "0.12",
+                         "--meeting-timeout-seconds",
+                         "7"};
+  for (const int victim : {1, 0}) {
+    SCOPED_TRACE(victim);
+    const std::string save = "save" + std::to_string(victim);
+    const Hosts hosts = {start_host(0, words(save, endless)), start_host(1, words(save, endless))};
+    wait_for_output("successfully saved checkpoint", "out.0");
+    kill(hosts[static_cast<size_t>(victim)], SIGKILL);
+    wait(hosts[static_cast<size_t>(victim)]);
+    const auto begin = std::chrono::steady_clock::now();
+    const int other = 1 - victim;
+    EXPECT_EQ(wait(hosts[static_cast<size_t>(other)]).status, 75) << both();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(25));
+    if (victim == 1)
+      EXPECT_THAT(read("err.0"),
+                  AllOf(ContainsRegex("rank [23] \\([^)]*\\): in (step|phase) .*: its connection "
+                                      "closed: killed, or crashed"),
+                        HasSubstr("trainer: node 0 of 2: restart 1 of 9 with 2 ranks\n"),
+                        HasSubstr("trainer: ranks 2, 3 of 4: not back: waiting, at most 7 s\n"),
+                        HasSubstr("trainer: ranks 2, 3 of 4 did not come within 7 s; there are "
+                                  "rank 0 (")));
+    else
+      EXPECT_THAT(read("err.1"),
+                  AllOf(HasSubstr("trainer: node 1 of 2: restart 1 of 9 with 2 ranks\n"),
+                        HasSubstr("rank 0 is not back: waiting for it, at most 7 s: 127.0.0.1"),
+                        ContainsRegex("rank 2 \\([^)]*\\): rank 0 was not found within 7 s")));
+    EXPECT_EQ(orphans(), 0);
+  }
+}
+
+// A signal to one host ends both with a checkpoint; one that waits for another host ends at once.
+TEST_F(ManyHostsTest, StopSignalsEndBothHostsAndAWait) {
+  ASSERT_THAT(run_hosts(words("whole")), testing::Each(0)) << both();
+  for (const int signal : {SIGTERM, SIGUSR1}) {
+    const std::string save = "save" + std::to_string(signal);
+    const Hosts hosts = {start_host(0, words(save)), start_host(1, words(save))};
+    wait_for_output("iteration", "out.0");
+    kill(hosts[signal == SIGTERM ? 1 : 0], signal);
+    EXPECT_EQ(wait(hosts[0]).status, 75) << both();
+    EXPECT_EQ(wait(hosts[1]).status, 75) << both();
+    EXPECT_THAT(both(), Not(HasSubstr("restart 1")));
+    EXPECT_THAT(run_hosts(words(save)), testing::Each(0)) << both();
+    expect_same(save);
+  }
+  for (const int waits : {0, 1}) {
+    const std::string save = "wait" + std::to_string(waits);
+    const Hosts hosts = {start_host(0, words(save)), start_host(1, words(save))};
+    wait_for_output("iteration", "out.0");
+    kill(hosts[static_cast<size_t>(1 - waits)], SIGKILL);
+    wait(hosts[static_cast<size_t>(1 - waits)]);
+    wait_for_output("waiting", "err." + std::to_string(waits));
+    const auto begin = std::chrono::steady_clock::now();
+    kill(hosts[static_cast<size_t>(waits)], SIGTERM);
+    EXPECT_EQ(wait(hosts[static_cast<size_t>(waits)]).status, 75) << both();
+    EXPECT_LT(std::chrono::steady_clock::now() - begin, std::chrono::seconds(5));
+    EXPECT_THAT(read("err." + std::to_string(waits)),
+                HasSubstr("SIGTERM: stopped while it waited for the others"));
+    EXPECT_THAT(run_hosts(words(save)), testing::Each(0)) << both();
+    expect_same(save);
+  }
+}
+
+// Without progress the restarts are used up, and both hosts end.
+TEST_F(ManyHostsTest, WithoutProgressTheRestartsAreUsedUp) {
+  const std::string save = "save";
+  EXPECT_THAT(run_hosts(words(save, {"--max-restarts", "2", "--rejoin-timeout-minutes", "0.05",
+                                     "--meeting-timeout-seconds", "3"}),
+                        {{"LD_PRELOAD", FAULT_SHIM},
+                         {"FAULT_ROOT", std::filesystem::canonical(folder_).string() + "/" + save},
+                         {"FAULT_RANK", "3"},
+                         {"FAULT_AT", "3"}}),
+              testing::Each(75))
+      << both();
+  for (const char* file : {"err.0", "err.1"})
+    EXPECT_THAT(read(file),
+                AllOf(HasSubstr("restart 2 of 2 with 2 ranks"), Not(HasSubstr("restart 3"))));
+  EXPECT_EQ(orphans(), 0);
+  // What the killed saves have left goes with the next one.
+  ASSERT_THAT(run_hosts(words("whole")), testing::Each(0)) << both();
+  ASSERT_THAT(run_hosts(words(save)), testing::Each(0)) << both();
+  expect_same(save);
+}
+
+TEST_F(ManyHostsTest, WhatCannotWorkIsRefusedByNameOnBothHosts) {
+  const auto refused = [&](Words more) {
+    more.insert(more.end(), {"--micro-batch-size", "1"});
+    const std::array<int, 2> statuses = run_hosts(plain(more));
+    EXPECT_THAT(statuses, testing::Each(2)) << both();
+    return read("err.0");
+  };
+  EXPECT_THAT(refused({"--nproc-per-node", "2", "--max-restarts", "2", "--save", "s"}),
+              HasSubstr("--max-restarts 2 with 2 hosts needs --save and --load of one folder"));
+  EXPECT_THAT(refused({"--nproc-per-node", "2", "--max-restarts", "2", "--save", "s", "--load", "s",
+                       "--finetune"}),
+              HasSubstr("--max-restarts 2 with 2 hosts needs --save and --load of one folder"));
+  EXPECT_THAT(refused({"--nproc-per-node", "2", "--max-restarts", "2", "--save", "s", "--load", "s",
+                       "--allow-fewer-devices"}),
+              HasSubstr("--allow-fewer-devices: with several hosts every device is needed"));
+  const Ended idle =
+      run(plain({"--max-restarts", "2", "--save", "s", "--load", "s"}), torchrun(0, 1, port()));
+  EXPECT_EQ(idle.status, 0) << idle.err;
+  EXPECT_THAT(idle.err, HasSubstr("--max-restarts changes nothing: torchrun starts the ranks"));
+}
+
+// One rank for each host: its process is a launcher then, too.
+TEST_F(ManyHostsTest, AHostWithOneRankGoesOn) {
+  const Words one = {"--nproc-per-node", "1", "--micro-batch-size", "2"};
+  ASSERT_THAT(run_hosts(words("whole", one)), testing::Each(0)) << both();
+  const Hosts hosts = {start_host(0, words("save", one)), start_host(1, words("save", one))};
+  wait_for_output("iteration", "out.0");
+  kill(ranks_of(hosts[1], 1).at(0), SIGKILL);
+  EXPECT_EQ(wait(hosts[0]).status, 0) << both();
+  EXPECT_EQ(wait(hosts[1]).status, 0) << both();
+  EXPECT_THAT(read("err.1"), HasSubstr("node 1 of 2: restart 1 of 9 with 1 rank\n"));
+  expect_same("save");
+}
+
+}  // namespace
+}  // namespace trainer

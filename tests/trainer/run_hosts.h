@@ -1,0 +1,98 @@
+// What the tests of several hosts share: hosts of this machine, each a launcher with two ranks, and
+// what a run of them must leave and must not leave.
+//
+// SPDX-License-Identifier: MIT
+#pragma once
+
+#include <array>
+
+#include "tests/trainer/run_ranks.h"
+
+namespace trainer {
+
+/// See the room card.
+class HostsTest : public ManyTest {
+ protected:
+  using Hosts = std::array<pid_t, 2>;  ///< Launchers.
+  /// Two hosts with two ranks each, and a checkpoint every 60 of 600 steps.
+  static Words words(const std::string& save, const Words& more = {}) {
+    Words all = plain({"--nproc-per-node",
+                       "2",
+                       "--use-distributed-optimizer",
+                       "--micro-batch-size",
+                       "1",
+                       "--save",
+                       save,
+                       "--load",
+                       save,
+                       "--save-interval",
+                       "60",
+                       "--keep-last",
+                       "2",
+                       "--train-iters",
+                       "600",
+                       "--log-interval",
+                       "10",
+                       "--eval-interval",
+                       "150",
+                       "--max-restarts",
+                       "9"});
+    all.insert(all.end(), more.begin(), more.end());
+    return all;
+  }
+  /// Starts host `node`; what it prints is in err.NODE, or in err.NODE.again.
+  pid_t start_host(int node, const Words& words, Variables more = {}, const char* again = "") {
+    more.insert({{"RANK", std::to_string(node)},
+                 {"WORLD_SIZE", "2"},
+                 {"MASTER_ADDR", "127.0.0.1"},
+                 {"MASTER_PORT", std::to_string(port())}});
+    suffix_ = "." + std::to_string(node) + again;
+    const pid_t pid = start(words, more);
+    suffix_.clear();
+    return pid;
+  }
+  /// Both hosts from their start to their end.
+  std::array<int, 2> run_hosts(const Words& words, const Variables& more = {}) {
+    return wait_hosts({start_host(0, words, more), start_host(1, words, more)});
+  }
+  std::array<int, 2> wait_hosts(const Hosts& hosts) const {
+    return {wait(hosts[0]).status, wait(hosts[1]).status};
+  }
+  /// A launcher's ranks, once it has started so many.
+  static std::vector<pid_t> ranks_of(pid_t launcher, size_t count = 2, int looks = 3000) {
+    std::vector<pid_t> ranks;
+    for (int i = 0; i < looks && (ranks = children(launcher)).size() < count; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    return ranks;
+  }
+  /// Processes of this test that are still there.
+  int orphans() const {
+    int found = 0;
+    std::error_code none;
+    const std::filesystem::path here = std::filesystem::canonical(folder_);
+    for (const auto& entry : std::filesystem::directory_iterator("/proc", none))
+      found += std::filesystem::read_symlink(entry.path() / "cwd", none) == here;
+    return found;
+  }
+  void expect_nothing_left(const std::string& save) const {
+    for (int i = 0; i < 200 && orphans() > 0; ++i)
+      std::this_thread::sleep_for(std::chrono::milliseconds(10));
+    EXPECT_EQ(orphans(), 0);
+    for (const auto& entry : std::filesystem::directory_iterator(folder_ + "/" + save)) {
+      const std::string name = entry.path().filename().string();
+      EXPECT_FALSE(name.ends_with(".tmp") || name.starts_with(".iter")) << name;
+    }
+  }
+  void expect_same(const std::string& save) const {
+    EXPECT_EQ(metrics(save), metrics("whole"));
+    EXPECT_TRUE(shards(save, 600) == shards("whole", 600)) << "other weights or moments";
+    expect_nothing_left(save);
+  }
+  std::string both() const { return "host 0: " + read("err.0") + "host 1: " + read("err.1"); }
+  static unsigned from_environment(const char* name, unsigned otherwise) {
+    const char* text = std::getenv(name);
+    return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
+  }
+};
+
+}  // namespace trainer
