@@ -217,8 +217,8 @@ TEST(Fp8Model, EveryGradientIsNearFp32) {
   }
 }
 
-// With powers of two and rows of less than 128 values, rowwise and blockwise round nearly all values
-// alike, so only exact scales are compared between these two.
+// With powers of two and rows of less than 128 values, rowwise and blockwise round nearly all
+// values alike, so only exact scales are compared between these two.
 TEST(Fp8Model, RecipesAndTheirOptionsDiffer) {
   std::vector<Training> exact = {
       train("gpt2", options_for(fp8(Format::hybrid, Recipe::tensorwise)), 1)};

@@ -1,5 +1,5 @@
-// FP8 with scales of rows and of blocks on the CPU, against fp8_reference.h: codes and scales of both
-// layouts, unusual numbers, activations, and a linear's three products in float64.
+// FP8 with scales of rows and of blocks on the CPU, against fp8_reference.h: codes and scales of
+// both layouts, unusual numbers, activations, and a linear's three products in float64.
 //
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>

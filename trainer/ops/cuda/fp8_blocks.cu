@@ -1,9 +1,9 @@
-// FP8 on the GPU with scales of rows or of blocks: QuantizeInBlocks. Not here: one scale a tensor, and
-// products (fp8.cu). A tile of 128 by 128 has all values of its blocks, so one pass reads v, finds the
-// blocks' largest values and writes both layouts; it is bound by memory: 2 bytes an element in (4
-// with a slope, 16-bit types), 1 or 2 out. Scales of whole rows need a pass before it that finds the
-// largest values, by atomic maxima, which do not depend on an order. Column sums go tile by tile
-// into scratch, then over tiles in a fixed order. Source: equals cpu/fp8.cc.
+// FP8 on the GPU with scales of rows or of blocks: QuantizeInBlocks. Not here: one scale a tensor,
+// and products (fp8.cu). A tile of 128 by 128 has all values of its blocks, so one pass reads v,
+// finds the blocks' largest values and writes both layouts; it is bound by memory: 2 bytes an
+// element in (4 with a slope, 16-bit types), 1 or 2 out. Scales of whole rows need a pass before it
+// that finds the largest values, by atomic maxima, which do not depend on an order. Column sums go
+// tile by tile into scratch, then over tiles in a fixed order. Source: equals cpu/fp8.cc.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"

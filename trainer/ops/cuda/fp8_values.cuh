@@ -1,5 +1,5 @@
-// What the quantizing kernels share: how v is computed from x, eight adjacent elements a thread, and
-// rounding to bytes. No kernel, no host state. Included by fp8.cu and fp8_blocks.cu.
+// What the quantizing kernels share: how v is computed from x, eight adjacent elements a thread,
+// and rounding to bytes. No kernel, no host state. Included by fp8.cu and fp8_blocks.cu.
 // SPDX-License-Identifier: MIT
 #pragma once
 

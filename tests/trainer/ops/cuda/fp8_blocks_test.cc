@@ -1,6 +1,6 @@
 // QuantizeInBlocks and products with scales of rows and of blocks, on the GPU against the CPU: the
-// same bytes and scales where values are, activations allow the next number, products the rounding of
-// their sums.
+// same bytes and scales where values are; activations allow the next number, products the rounding
+// of their sums.
 // SPDX-License-Identifier: MIT
 #include <cstdint>
 #include <limits>
