@@ -20,6 +20,7 @@
 #include "convert/megatron_source.h"
 #include "convert/megatron_target.h"
 #include "convert/plain_forward.h"
+#include "convert/torch_file.h"
 #include "convert/trainer_source.h"
 #include "convert/verify.h"
 #include "libindexed/format.h"
@@ -298,6 +299,20 @@ TEST_F(ConvertTest, AFolderReadBackIsTheModel) {
   EXPECT_EQ(trainer::model_record(back.spec), said);
 }
 
+/// What no model here has is off in the arguments, and the tokenizer is where its files are.
+void expect_arguments(const std::string& folder) {
+  std::string file;
+  for (const fs::directory_entry& entry : fs::recursive_directory_iterator(folder))
+    if (entry.path().extension() == ".pt") file = entry.path();
+  const TorchFile torch(file);
+  const Value args = torch.root().find("args");
+  for (const char* name : {"squared_relu", "openai_gelu", "onnx_safe", "rotary_interleaved",
+                           "apply_layernorm_1p", "apply_query_key_layer_scaling",
+                           "apply_residual_connection_post_layernorm", "sequence_parallel"})
+    EXPECT_EQ(args.attribute(name).integer(), 0) << name;
+  EXPECT_EQ(args.attribute("tokenizer_name_or_path").text(), folder + "/tokenizer");
+}
+
 TEST_F(ConvertTest, ToMegatronAndBack) {
   const CanonicalModel model = read_golden("v1.pt");
   for (const bool core : {false, true})
@@ -306,6 +321,7 @@ TEST_F(ConvertTest, ToMegatronAndBack) {
           path(std::string(core ? "core" : "legacy") + (ordered ? "o" : "n"));
       MegatronTarget target{.path = folder, .core_names = core, .ordered_args = ordered};
       write_megatron(model, tokenizer(), target);
+      expect_arguments(folder);
       CanonicalModel back = read_megatron(folder, {});
       EXPECT_EQ(back.spec.padded_vocab_size, 384) << "a multiple of 128";
       EXPECT_EQ(back.spec.vocab_size, kVocabSize);

@@ -196,6 +196,20 @@ TEST_F(ReportTest, NothingForeignLeavesItsPlace) {
                           Not(HasSubstr("@import"))));
 }
 
+TEST(ReportTable, HasAHeadOnlyWhereThereIsOne) {
+  const std::string around =
+      "<div class=\"wide\" tabindex=\"0\" role=\"region\" aria-label=\"a&amp;b\">";
+  const std::string rows =
+      "<tbody>\n<tr><th scope=\"row\">x</th><td>1</td><td>2</td></tr>\n"
+      "<tr><th scope=\"row\">y</th></tr>\n</tbody></table></div>\n";
+  const std::vector<std::vector<std::string>> cells = {{"x", "1", "2"}, {"y"}};
+  EXPECT_EQ(report::table("a&b", {}, cells), around + "<table>" + rows);
+  EXPECT_EQ(report::table("a&b", {"p", "r"}, cells),
+            around +
+                "<table><thead><tr><th scope=\"col\">p</th><th scope=\"col\">r</th></tr></thead>" +
+                rows);
+}
+
 // Two runs of which each has what the other lacks.
 std::vector<report::Run> two_runs() {
   std::vector<report::Run> runs(2);

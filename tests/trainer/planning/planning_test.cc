@@ -194,6 +194,32 @@ TEST(SimulationTest, RepeatedMicroBatchesAreThoseThatWereRun) {
   }
 }
 
+/// Stages divide a step's work, and micro-batches multiply it.
+TEST(SimulationTest, FlopsAreThoseOfTheModel) {
+  const auto flops = [](int pipeline, int64_t microbatches) {
+    const StepEstimate step = estimate({.what = "",
+                                        .layers = 4,
+                                        .hidden = 256,
+                                        .heads = 4,
+                                        .seq = 128,
+                                        .batch = 2,
+                                        .vocabulary = 50304,
+                                        .pipeline = pipeline,
+                                        .gpus = pipeline,
+                                        .microbatches = microbatches},
+                                       h200(), microbatches);
+    double sum = 0;
+    for (const StageTime& stage : step.stages) sum += stage.flops;
+    return sum;
+  };
+  // Each weight of the layers and of the head is multiplied once forward and twice backward.
+  const double weights = 4 * 12 * 256.0 * 256 + 50304 * 256.0;
+  EXPECT_GT(flops(1, 1), 6 * weights * 2 * 128);
+  EXPECT_LT(flops(1, 1), 6.6 * weights * 2 * 128);
+  // The optimizer's part, some 20 for each of the weights, is in a step once.
+  EXPECT_NEAR(flops(2, 4), 4 * flops(1, 1), 3 * 20 * weights);
+}
+
 TEST(PlaceOnHostsTest, GroupsAndMessages) {
   const Cluster cluster{.world_size = 64, .local_size = 8};
   const Topology t = make_topology(0, 64, 4, 4);  // data 4: stages of 16 ranks.
@@ -201,6 +227,12 @@ TEST(PlaceOnHostsTest, GroupsAndMessages) {
     return place_on_hosts(cluster, t, queue, peer);
   };
   EXPECT_EQ(at(ops::Queue::tensor).per_host, 4);
+  EXPECT_EQ(at(ops::Queue::tensor).ranks, 4);
+  EXPECT_EQ(at(ops::Queue::tensor).sharing, 2);
+  EXPECT_EQ(at(ops::Queue::world).ranks, 64);
+  EXPECT_EQ(at(ops::Queue::world).per_host, 8);
+  EXPECT_EQ(at(ops::Queue::world).sharing, 1);
+  EXPECT_EQ(at(ops::Queue::compute).ranks, 1);
   EXPECT_EQ(at(ops::Queue::data).ranks, 4);
   EXPECT_EQ(at(ops::Queue::data).per_host, 2);
   EXPECT_EQ(at(ops::Queue::data).sharing, 4);

@@ -1,0 +1,162 @@
+// Which tokenizer the flags name, what a run takes from it, and the names in its errors.
+//
+// SPDX-License-Identifier: MIT
+#include "trainer/session/vocabulary.h"
+
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <filesystem>
+#include <fstream>
+
+#include "tests/own.h"
+#include "tools/cli/flags.h"
+
+namespace trainer {
+namespace {
+
+using testing::HasSubstr;
+using testing::StartsWith;
+namespace fs = std::filesystem;
+
+const std::string kGolden = GOLDEN_DIR "/tok/";
+
+class VocabularyTest : public testing::Test {
+ protected:
+  std::string put(const std::string& name, const std::string& text) const {
+    const std::string path = own_ / name;
+    fs::create_directories(fs::path(path).parent_path());
+    std::ofstream(path, std::ios::binary) << text;
+    return path;
+  }
+  std::string copy(const std::string& golden, const std::string& name) const {
+    return put(name, read_text_file(kGolden + golden));
+  }
+  tests::OwnFolder own_;
+};
+
+template <class Run>
+std::string error_of(Run run) {
+  try {
+    run();
+    return "accepted";
+  } catch (const std::exception& error) {
+    return error.what();
+  }
+}
+
+constexpr const char* kVocab = R"({"a":0,"b":1,"ab":2})";
+constexpr const char* kJson = R"({"version":"1.0","added_tokens":[{"id":3,"content":"<e>",
+  "single_word":false,"lstrip":false,"rstrip":false,"normalized":false,"special":true}],
+  "normalizer":null,"pre_tokenizer":{"type":"ByteLevel","add_prefix_space":false,
+  "trim_offsets":true,"use_regex":true},"post_processor":null,"decoder":{"type":"ByteLevel",
+  "add_prefix_space":true,"trim_offsets":true,"use_regex":true},"model":{"type":"BPE",
+  "vocab":{"a":0,"b":1,"ab":2},"merges":["a b"]}})";
+constexpr const char* kMerges = "#version: 0.2\na b\n";
+
+TEST_F(VocabularyTest, EachFormIsFoundByItsName) {
+  const auto size = [](const TokenizerFiles& files) { return load_tokenizer(files)->vocab_size(); };
+  const std::string vocab = put("pair/vocab.json", kVocab);
+  const std::string merges = put("pair/merges.txt", kMerges);
+  EXPECT_EQ(size({.vocab_file = vocab, .merge_file = merges}), 3);
+  EXPECT_EQ(size({.tokenizer_model = own_ / "pair"}), 3);
+  EXPECT_EQ(size({.tokenizer_model = put("json/tokenizer.json", kJson)}), 4);
+  EXPECT_EQ(size({.vocab_file = own_ / "json/tokenizer.json"}), 4);
+  EXPECT_EQ(size({.tokenizer_model = own_ / "json"}), 4);
+  EXPECT_EQ(size({.tokenizer_model = put("json/other.json", kJson)}), 4);
+  const std::string model = copy("sentencepiece/llama.model", "sp/tokenizer.model");
+  EXPECT_EQ(size({.tokenizer_model = model}), 1500);
+  EXPECT_THAT(error_of([&] { size({.tokenizer_model = own_ / "sp"}); }),
+              HasSubstr("no file names its tokenizer_class"));
+  EXPECT_FALSE(load_tokenizer({}));
+}
+
+// A folder's tokenizer.json is read with what lies beside it, any other file and HFTokenizer's
+// without.
+TEST_F(VocabularyTest, TheConfigurationBesideTokenizerJsonCounts) {
+  const auto eod = [](const TokenizerFiles& files) { return load_tokenizer(files)->eod_id(); };
+  const std::string json = put("json/tokenizer.json", kJson);
+  const std::string other = put("json/other.json", kJson);
+  put("json/tokenizer_config.json",
+      R"({"tokenizer_class":"PreTrainedTokenizerFast","eos_token":"<e>"})");
+  const std::optional<int32_t> configured = eod({.tokenizer_model = own_ / "json"});
+  ASSERT_TRUE(configured);
+  EXPECT_EQ(eod({.tokenizer_model = json}), configured);
+  EXPECT_EQ(eod({.vocab_file = json}), configured);
+  EXPECT_NE(eod({.vocab_file = json, .type = "HFTokenizer"}), configured);
+  EXPECT_NE(eod({.tokenizer_model = other}), configured);
+}
+
+TEST_F(VocabularyTest, ErrorsNameTheFileThatTheUserNamed) {
+  const std::string vocab = put("v.json", kVocab), merges = put("m.txt", kMerges);
+  const std::string bad = put("bad", "[1"), wrong = put("wrong", "#version: 0.2\na b\nonly\n");
+  const auto error = [](const TokenizerFiles& files) {
+    return error_of([&] { load_tokenizer(files); });
+  };
+  EXPECT_THAT(error({.vocab_file = bad, .merge_file = merges}), StartsWith(bad + ":"));
+  EXPECT_THAT(error({.vocab_file = vocab, .merge_file = wrong}), StartsWith(wrong + ":"));
+  EXPECT_THAT(error({.vocab_file = vocab, .merge_file = wrong}), Not(HasSubstr("merges.txt")));
+  const std::string json = put("j.json", "{");
+  EXPECT_THAT(error({.tokenizer_model = json}), StartsWith(json + ":"));
+  EXPECT_THAT(error({.tokenizer_model = json}), Not(HasSubstr("tokenizer.json")));
+  put("folder/tokenizer.json", "{");
+  EXPECT_THAT(error({.tokenizer_model = own_ / "folder"}),
+              StartsWith(own_ / "folder/tokenizer.json:"));
+  EXPECT_THAT(error({.tokenizer_model = own_ / "none"}), HasSubstr("no such file or folder"));
+  fs::create_directories(own_ / "empty");
+  EXPECT_THAT(error({.tokenizer_model = own_ / "empty"}), HasSubstr("no tokenizer.json there"));
+  EXPECT_EQ(error({.merge_file = merges}), "--merge-file needs --vocab-file");
+  const std::string alone = put("vocab.json", kVocab);
+  EXPECT_EQ(error({.vocab_file = alone}), "--vocab-file " + alone + " needs --merge-file");
+}
+
+TEST_F(VocabularyTest, SizesAndEndsFitTogether) {
+  TrainConfig config;
+  config.vocab_file = put("v.json", kVocab);
+  config.merge_file = put("m.txt", kMerges);
+  const auto found = [&](auto change) {
+    TrainConfig changed = config;
+    change(changed);
+    try {
+      const Vocabulary v = find_vocabulary(changed);
+      return std::to_string(v.vocab_size) + " " + std::to_string(v.eod_id) +
+             (v.note.empty() ? "" : " " + v.note);
+    } catch (const cli::UsageError& error) {
+      return std::string(error.what());
+    }
+  };
+  EXPECT_EQ(found([](TrainConfig&) {}), "3 -1");
+  EXPECT_EQ(found([](TrainConfig& c) { c.vocab_size = 3; }), "3 -1");
+  EXPECT_EQ(found([](TrainConfig& c) { c.vocab_size = 2; }),
+            "--vocab-size 2 is less than the tokenizer's 3");
+  EXPECT_EQ(found([](TrainConfig& c) {
+              c.vocab_size = 2;
+              c.use_checkpoint_args = true;
+            }),
+            "2 -1 the tokenizer has 3 tokens, the checkpoint's vocabulary 2: the others must not "
+            "occur");
+  EXPECT_EQ(found([](TrainConfig& c) { c.extra_vocab_size = 4; }), "7 -1");
+  EXPECT_EQ(found([](TrainConfig& c) { c.eod_id = 2; }), "3 2");
+  EXPECT_EQ(found([](TrainConfig& c) { c.eod_id = 3; }),
+            "--eod-id 3: the vocabulary has ids 0 to 2");
+  EXPECT_EQ(found([](TrainConfig& c) {
+              c.eod_id = 3;
+              c.extra_vocab_size = 1;
+            }),
+            "4 3");
+  for (bool TrainConfig::*flag : {&TrainConfig::eod_mask_loss, &TrainConfig::reset_position_ids,
+                                  &TrainConfig::reset_attention_mask}) {
+    EXPECT_THAT(found([&](TrainConfig& c) { c.*flag = true; }), HasSubstr("need --eod-id"));
+    EXPECT_EQ(found([&](TrainConfig& c) {
+                c.*flag = true;
+                c.eod_id = 0;
+              }),
+              "3 0");
+  }
+  config = {};
+  EXPECT_THAT(found([](TrainConfig&) {}), HasSubstr("--vocab-file is missing"));
+  EXPECT_EQ(found([](TrainConfig& c) { c.vocab_size = 9; }), "9 -1");
+}
+
+}  // namespace
+}  // namespace trainer
