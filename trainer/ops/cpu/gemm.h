@@ -1,12 +1,12 @@
 // Matrix products in fp32: one thread's work; linear.cc and attention.cc share it out. Kernels for
 // AVX-512, AVX2 and plain vectors are chosen by the processor. Not here: threads (cpu_ops.h), what
 // the matrices are. May include: the C++ library. Every element is summed over k in one order that
-// depends on k and on m (1 to 3, or more), so neither Parts nor threads nor b's order change a bit. Ours and not
-// a BLAS: those that Debian ships know processors by name and fall back to SSE on newer ones, and
-// none adds bias and activation while a part is in cache. One side may be bf16, which is widened to
-// fp32 in registers: the result is that of the same numbers in fp32 but for the last bits, and half
-// the memory is read, which is what a product of few rows waits for. Not the processors' own bf16
-// products: they round the other side to bf16 too.
+// depends on k and on m (1 to 3, or more), so neither Parts nor threads nor b's order change a bit.
+// Ours and not a BLAS: those that Debian ships know processors by name and fall back to SSE on
+// newer ones, and none adds bias and activation while a part is in cache. One side may be bf16,
+// which is widened to fp32 in registers: the result is that of the same numbers in fp32 but for the
+// last bits, and half the memory is read, which is what a product of few rows waits for. Not the
+// processors' own bf16 products: they round the other side to bf16 too.
 // Source: Goto and van de Geijn 2008; Van Zee and van de Geijn 2015 (BLIS).
 //
 // SPDX-License-Identifier: MIT
