@@ -33,7 +33,7 @@ constexpr size_t kBufferBytes = size_t{1} << 20;
 /// Writes of at least this size bypass the buffer: the copy would cost more than the call.
 constexpr size_t kDirectBytes = size_t{1} << 16;
 
-/// Bytes of one call of write(2), which end at a multiple of it in the file. For more at once, Linux
+/// Bytes of one call of write(2); those of write_at() end at a multiple of it. For more at once, Linux
 /// takes huge pages into its cache; a virtual machine's have often gone back to the host, and
 /// getting one again costs several times as much as the copy (bench/conversion.md).
 constexpr int64_t kCallBytes = int64_t{256} << 10;
@@ -305,7 +305,7 @@ static size_t of_one_call(int64_t offset, size_t size) noexcept {
 
 void OutputFile::write_fully(const std::byte* data, size_t size) {
   while (size > 0) {
-    const ssize_t n = ::write(fd_, data, size);
+    const ssize_t n = ::write(fd_, data, std::min(size, static_cast<size_t>(kCallBytes)));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0) fail_writing({data, size});
     data += n;

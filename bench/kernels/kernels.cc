@@ -193,6 +193,23 @@ class Bench {
     print("quantize GELU's slope, bias", 3 * wide, slope);
     print("quantize after SwiGLU", 1.5 * wide, gate);
     print("quantize SwiGLU's slope", 2.5 * wide, dgate);
+    for (const ops::Scaling scaling :
+         {ops::Scaling::row, ops::Scaling::row_block, ops::Scaling::square_block}) {
+      const auto scales = [&](int64_t r, int64_t c) {
+        const ops::ScaleShape shape = ops::scale_shape(scaling, r, c);
+        return take(DType::f32, {shape.rows, shape.columns}, 0);
+      };
+      const ops::QuantizeInBlocks pass{.rows = q,
+                                       .columns = qt,
+                                       .row_scale = scales(rows, f),
+                                       .column_scale = scales(f, rows),
+                                       .x = x,
+                                       .scaling = scaling};
+      print_bytes(scaling == ops::Scaling::row         ? "quantize, scales of rows"
+                  : scaling == ops::Scaling::row_block ? "quantize, scales of 1x128"
+                                                       : "quantize, scales of 128x128",
+                  2 * wide, [&] { device_.run(pass); });
+    }
   }
 
   void attention(const Shape& s) {

@@ -4,7 +4,8 @@
 //   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--shares]
 //              [--attention-dropout P] [--hidden-dropout P]
 //              [--choices FILE] [--micro-batch-size B] [--head-rows R] [--layers L]
-//              [--engine [--no-fuse] [--lean] [--fp8 [hybrid-|e4m3-]delayed|tensorwise]
+//              [--engine [--no-fuse] [--lean]
+//               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad]]
 //               [--documents TOKENS] [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
@@ -83,9 +84,12 @@ void parse_layout(const std::string& flag, const std::string& value, Options& o)
   }
   if (flag == "--fp8") {
     using Fp8 = trainer::Fp8Options;
+    const auto has = [&](const char* word) { return value.find(word) != std::string::npos; };
     engine.fp8.format = value.starts_with("e4m3") ? Fp8::Format::e4m3 : Fp8::Format::hybrid;
-    engine.fp8.recipe =
-        value.ends_with("tensorwise") ? Fp8::Recipe::tensorwise : Fp8::Recipe::delayed;
+    engine.fp8.recipe = has("tensorwise")  ? Fp8::Recipe::tensorwise
+                        : has("rowwise")   ? Fp8::Recipe::rowwise
+                        : has("blockwise") ? Fp8::Recipe::blockwise
+                                           : Fp8::Recipe::delayed;
     engine.fp8.weight_gradients = !value.ends_with("no-wgrad");
   }
   if (flag == "--recompute")

@@ -105,7 +105,8 @@ class TimedOps final : public ops::Ops {
     if constexpr (std::is_same_v<Args, ops::Fp8Product>)
       name += " " + std::to_string(args.a.rows()) + " x " + std::to_string(args.a.columns()) +
               " x " + std::to_string(args.b.rows()) + (args.fast_sums ? "" : ", fp32 sums");
-    if constexpr (std::is_same_v<Args, ops::Quantize>)
+    if constexpr (std::is_same_v<Args, ops::Quantize> ||
+                  std::is_same_v<Args, ops::QuantizeInBlocks>)
       name += std::string(args.pre_activation                        ? ", slope"
                           : args.activation != ops::Activation::none ? ", activation"
                                                                      : "") +

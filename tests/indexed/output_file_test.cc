@@ -11,6 +11,8 @@
 #include <sys/wait.h>
 #include <unistd.h>
 
+#include <fstream>
+#include <span>
 #include <system_error>
 
 #include "tests/indexed/scratch.h"
@@ -28,6 +30,34 @@ TEST(OutputFile, AppearsOnlyOnCommit) {
   file.commit();
   EXPECT_EQ(read_whole(folder / "x"), "hello " + std::string(3 << 20, 'a') + " end");
   EXPECT_EQ(folder.num_files(), 1u);
+}
+
+// The calls of this process that wrote something, by the kernel's count.
+int64_t calls() {
+  std::ifstream counts("/proc/self/io");
+  for (std::string name, value; counts >> name >> value;)
+    if (name == "syscw:") return std::stoll(value);
+  return -1;
+}
+
+// A large call takes huge pages for the kernel's cache, which virtual machines have to get from
+// their host: 256 KiB at most, which end at multiples of it.
+TEST(OutputFile, WritesInSmallCalls) {
+  if (calls() < 0) GTEST_SKIP() << "the kernel counts no calls";
+  const ScratchFolder folder;
+  std::string text(2 << 20, 0);
+  for (size_t i = 0; i < text.size(); ++i) text[i] = static_cast<char>(i % 251);
+  OutputFile file(folder / "x");
+  int64_t before = calls();
+  file.write(text);
+  EXPECT_EQ(calls() - before, 8);
+  before = calls();
+  file.write_at(100, std::as_bytes(std::span<const char>(text)));
+  EXPECT_EQ(calls() - before, 9);
+  file.commit();
+  const std::string all = read_whole(folder / "x");
+  EXPECT_EQ(all.substr(0, 100), text.substr(0, 100));
+  EXPECT_EQ(all.substr(100), text);
 }
 
 TEST(OutputFile, DestructorRemoves) {

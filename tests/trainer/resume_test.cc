@@ -6,6 +6,8 @@
 // SPDX-License-Identifier: MIT
 #include <gmock/gmock.h>
 
+#include <set>
+
 #include "tests/trainer/run_program.h"
 
 namespace trainer {
@@ -109,7 +111,9 @@ TEST_F(ResumeTest, SignalsSaveAndTheSameCommandGoesOn) {
 TEST_F(ResumeTest, Fp8GoesOnWithItsScales) {
   for (const std::vector<std::string>& recipe :
        {std::vector<std::string>{"--fp8-amax-history-len", "4", "--fp8-amax-compute-algo", "max"},
-        std::vector<std::string>{"--fp8-recipe", "tensorwise"}}) {
+        std::vector<std::string>{"--fp8-recipe", "tensorwise"},
+        std::vector<std::string>{"--fp8-recipe", "rowwise"},
+        std::vector<std::string>{"--fp8-recipe", "blockwise"}}) {
     std::vector<std::string> flags = {"--fp8-format", "hybrid"};
     flags.insert(flags.end(), recipe.begin(), recipe.end());
     std::filesystem::remove_all(folder_ + "/whole");
@@ -121,7 +125,7 @@ TEST_F(ResumeTest, Fp8GoesOnWithItsScales) {
       status = run(saving("fp8", flags)).status;
       ASSERT_LT(starts, 10);
     }
-    expect_same("fp8", recipe.front());
+    expect_same("fp8", recipe.back());
   }
   const Ended refused =
       run({"--fp8-format", "hybrid", "--seq-length", "12", "--micro-batch-size", "1"});
@@ -142,19 +146,33 @@ TEST_F(ResumeTest, Fp8FlagsReachTheModel) {
   EXPECT_EQ(losses({"--fp8-format", "e4m3"}, "e4m3_2"), e4m3);
   const std::vector<std::vector<std::string>> others = {
       {"--fp8-recipe", "tensorwise"},
+      {"--fp8-recipe", "rowwise"},
+      {"--fp8-recipe", "rowwise", "--no-fp8-power-of-two-scales"},
+      {"--fp8-recipe", "blockwise"},
+      {"--fp8-recipe", "rowwise", "--no-fp8-wgrad"},
       {"--fp8-margin", "8"},
       {"--no-fp8-wgrad"},
       {"--first-last-layers-bf16", "--num-layers-at-end-in-bf16", "0"},
       {"--first-last-layers-bf16", "--num-layers-at-start-in-bf16", "0"},
       {"--fp8-amax-history-len", "4", "--fp8-amax-compute-algo", "max"}};
+  std::set<std::string> all;
   for (size_t i = 0; i < others.size(); ++i) {
     std::vector<std::string> flags = {"--fp8-format", "hybrid"};
     flags.insert(flags.end(), others[i].begin(), others[i].end());
     const auto got = losses(flags, "other" + std::to_string(i));
     EXPECT_NE(got, hybrid) << others[i][0];
     EXPECT_NE(got, plain) << others[i][0];
+    EXPECT_TRUE(all.insert(got).second) << others[i].back();
   }
   EXPECT_EQ(losses({"--fp8-format", "hybrid", "--first-last-layers-bf16"}, "both"), plain);
+  for (const char* recipe : {"rowwise", "blockwise"}) {
+    const Ended refused = run({"--fp8-format", "hybrid", "--fp8-recipe", recipe, "--bf16",
+                               "--dry-run", "--device", "auto", "--gpu", "h200"});
+    EXPECT_EQ(refused.status, 2);
+    EXPECT_EQ(refused.err, std::string("trainer: --fp8-recipe ") + recipe +
+                               " has not been run on a GPU yet, so it is refused there: delayed "
+                               "and tensorwise have been\n");
+  }
 }
 
 TEST_F(ResumeTest, ExitIntervalStopFileAndDeadline) {

@@ -169,8 +169,8 @@ void Derivation::fp8() {
   if (config.fp8_format.empty()) {
     for (const std::string_view flag :
          {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
-          "no-fp8-wgrad", "first-last-layers-bf16", "num-layers-at-start-in-bf16",
-          "num-layers-at-end-in-bf16"})
+          "no-fp8-power-of-two-scales", "no-fp8-wgrad", "first-last-layers-bf16",
+          "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))
         notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
     return;
@@ -186,6 +186,11 @@ void Derivation::fp8() {
         throw UsageError(concat("--", flag, ": scales of --fp8-recipe ", config.fp8_recipe,
                                 " do not look back"));
   }
+  if (changed("no-fp8-power-of-two-scales") && config.fp8_recipe != "rowwise" &&
+      config.fp8_recipe != "blockwise")
+    notes.push_back(
+        "--no-fp8-power-of-two-scales changes nothing: only scales of --fp8-recipe rowwise and "
+        "blockwise are powers of two");
   if (!config.first_last_layers_bf16) {
     for (const std::string_view flag : {"num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))

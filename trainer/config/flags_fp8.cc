@@ -37,9 +37,15 @@ cli::Table<TrainConfig> fp8_flags() {
           {.name = "fp8-recipe",
            .value = "RECIPE",
            .help =
-               "Where a tensor's scale comes from. delayed: the largest values of earlier steps; "
-               "the fastest. tensorwise: the tensor's own values, which are read once more for it.",
-           .field = choice(&C::fp8_recipe, {"delayed", "tensorwise"})},
+               "Where scales come from. delayed: the largest values of a tensor in earlier steps; "
+               "the fastest. tensorwise: the tensor's own values, which are read once more for it. "
+               "rowwise: a scale for each token and each output, in weight gradients for each "
+               "feature. blockwise: one for 128 values of a token, and for 128x128 of a weight. "
+               "The last two have not been run on a GPU yet, and are refused there.",
+           .field = choice(&C::fp8_recipe, {"delayed", "tensorwise", "rowwise", "blockwise"})},
+          {.name = "no-fp8-power-of-two-scales",
+           .help = "Scales of rowwise and blockwise need not be powers of two.",
+           .field = off(&C::fp8_power_of_two_scales)},
           {.name = "fp8-margin",
            .value = "BITS",
            .help = "Scales are smaller, by 2 to this power, than the largest value allows.",

@@ -78,17 +78,22 @@ Tensor Step::cut_rest() {
 void Step::cut_fp8() {
   if (!setup_.options.fp8.on()) return;
   ops::Arena& device = memory_.device;
-  const int64_t n = fp8_.tensors(), length = fp8_.history_length();
-  const Tensor scale = device.cut("fp8 scales", DType::f32, {n, ops::kScaleSize});
-  const Tensor amax = device.cut("fp8 scales", DType::f32, {n});
-  fp8_.place(scale, amax,
-             length > 0 ? device.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
-  const int64_t bytes =
+  if (!setup_.options.fp8.in_blocks()) {
+    const int64_t n = fp8_.tensors(), length = fp8_.history_length();
+    const Tensor scale = device.cut("fp8 scales", DType::f32, {n, ops::kScaleSize});
+    const Tensor amax = device.cut("fp8 scales", DType::f32, {n});
+    fp8_.place(scale, amax,
+               length > 0 ? device.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
+  }
+  const auto [bytes, scales] =
       fp8_.list_weights(local_params(setup_.spec, setup_.places), [&](int64_t layer) {
         return parameters_.flats().model.holds_whole(
             parameters_.layout().buckets_of(layer).front());
       });
-  if (bytes > 0) fp8_.place_weights(device.cut("fp8 weights", DType::e4m3, {bytes}));
+  if (bytes == 0) return;
+  const Tensor memory = device.cut("fp8 weights", DType::e4m3, {bytes});
+  fp8_.place_weights(
+      memory, scales > 0 ? device.cut("fp8 weights' scales", DType::f32, {scales}) : Tensor());
 }
 
 Run Step::make_run() {

@@ -32,11 +32,9 @@ std::optional<Linear> linear_of(Role role) noexcept {
 
 Quantized lent(const Quantized& from, bool columns) {
   Quantized out;
-  if (columns)
-    out.columns = PoolTensor::borrow(from.columns);
-  else
-    out.rows = PoolTensor::borrow(from.rows);
-  out.scale = from.scale;
+  (columns ? out.columns : out.rows) = PoolTensor::borrow(columns ? from.columns : from.rows);
+  (columns ? out.column_scale : out.row_scale) =
+      PoolTensor::borrow(columns ? from.column_scale : from.row_scale);
   return out;
 }
 
@@ -54,6 +52,17 @@ bool Fp8::covers(int64_t layer) const noexcept {
 
 int64_t Fp8::tensors() const noexcept { return kOperands * kNumLinears * num_layers_; }
 
+ops::Scaling Fp8::scaling(Operand operand) const noexcept {
+  switch (options_.recipe) {
+    case Fp8Options::Recipe::rowwise:
+      return ops::Scaling::row;
+    case Fp8Options::Recipe::blockwise:
+      return operand == Operand::weight ? ops::Scaling::square_block : ops::Scaling::row_block;
+    default:
+      return ops::Scaling::tensor;
+  }
+}
+
 int64_t Fp8::history_length() const noexcept {
   return options_.recipe == Fp8Options::Recipe::delayed ? options_.history_length : 0;
 }
@@ -65,6 +74,7 @@ void Fp8::place(const Tensor& scale, const Tensor& amax, const Tensor& history) 
 }
 
 void Fp8::reset(ops::Ops& ops) {
+  if (!scale_) return;
   ops.run(ops::Fill{.dst = scale_, .value = 0});
   ops.run(ops::Fill{.dst = amax_, .value = 0});
   if (history_) ops.run(ops::Fill{.dst = history_, .value = 0});
@@ -118,19 +128,29 @@ void Fp8::list_weight(const LocalParam& param) {
                       .columns = param.shape[1]});
 }
 
-void Fp8::place_weights(const Tensor& memory) {
-  int64_t at = 0;
+void Fp8::place_weights(const Tensor& memory, const Tensor& scales) {
+  int64_t at = 0, scales_at = 0;
+  const ops::Scaling s = scaling(Operand::weight);
   for (Weight& weight : weights_) {
-    const int64_t elements = weight.rows * weight.columns;
     const auto part = [&](int64_t rows, int64_t columns) {
-      Tensor t = memory.slice(at, elements).view({rows, columns});
-      at += elements;
+      Tensor t = memory.slice(at, rows * columns).view({rows, columns});
+      at += rows * columns;
+      return PoolTensor::borrow(t);
+    };
+    const auto scales_of = [&](int64_t rows, int64_t columns) {
+      if (!options_.in_blocks())
+        return PoolTensor::borrow(
+            scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1)
+                .view({ops::kScaleSize}));
+      const ops::ScaleShape shape = ops::scale_shape(s, rows, columns);
+      Tensor t = scales.slice(scales_at, shape.count()).view({shape.rows, shape.columns});
+      scales_at += shape.count();
       return PoolTensor::borrow(t);
     };
     weight.copy.rows = part(weight.rows, weight.columns);
     weight.copy.columns = part(weight.columns, weight.rows);
-    weight.copy.scale = scale_.slice(index(weight.layer, weight.linear, Operand::weight), 1)
-                            .view({ops::kScaleSize});
+    weight.copy.row_scale = scales_of(weight.rows, weight.columns);
+    weight.copy.column_scale = scales_of(weight.columns, weight.rows);
   }
 }
 
@@ -139,9 +159,20 @@ void Fp8::begin_pass(bool training) {
   for (Weight& weight : weights_) weight.fresh = false;
 }
 
-void Fp8::run_pass(const Run& run, ops::Quantize pass, int64_t at, DType dtype) {
+void Fp8::fill(const Run& run, const Target& to, const QuantizeWant& want) {
+  if (options_.in_blocks()) return fill_in_blocks(run, to, want);
   const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
+  const int64_t at = index(to.layer, to.linear, to.operand);
   const Tensor amax = amax_.slice(at, 1);
+  ops::Quantize pass{.rows = to.out.rows,
+                     .columns = to.out.columns,
+                     .scale = to.out.columns ? to.out.column_scale : to.out.row_scale,
+                     .amax = {},
+                     .dbias = want.dbias,
+                     .accumulate_bias = want.accumulate_bias,
+                     .x = want.x,
+                     .pre_activation = want.pre_activation,
+                     .activation = want.activation};
   if (!delayed || !seen_[static_cast<size_t>(at)]) {
     ops::Quantize look = pass;
     look.rows = look.columns = look.dbias = {};
@@ -150,7 +181,7 @@ void Fp8::run_pass(const Run& run, ops::Quantize pass, int64_t at, DType dtype) 
     run.ops.run(ops::UpdateScales{.scale = pass.scale.view({1, ops::kScaleSize}),
                                   .amax = amax,
                                   .history = {},
-                                  .dtype = dtype,
+                                  .dtype = dtype(to.operand),
                                   .margin = options_.margin});
   }
   if (delayed && training_) {
@@ -160,34 +191,45 @@ void Fp8::run_pass(const Run& run, ops::Quantize pass, int64_t at, DType dtype) 
   run.ops.run(pass);
 }
 
+void Fp8::fill_in_blocks(const Run& run, const Target& to, const QuantizeWant& want) {
+  run.ops.run(ops::QuantizeInBlocks{.rows = to.out.rows,
+                                    .columns = to.out.columns,
+                                    .row_scale = to.out.row_scale,
+                                    .column_scale = to.out.column_scale,
+                                    .dbias = want.dbias,
+                                    .accumulate_bias = want.accumulate_bias,
+                                    .x = want.x,
+                                    .pre_activation = want.pre_activation,
+                                    .activation = want.activation,
+                                    .scaling = scaling(to.operand),
+                                    .margin = options_.margin,
+                                    .power_of_two = options_.power_of_two});
+}
+
+PoolTensor Fp8::take_scales(const Run& run, Operand operand, const PoolTensor& of) {
+  const ops::Scaling s = scaling(operand);
+  if (s == ops::Scaling::tensor) return run.pool.take("fp8 scales", DType::f32, {ops::kScaleSize});
+  const ops::ScaleShape shape = ops::scale_shape(s, of->rows(), of->columns());
+  return run.pool.take("fp8 scales", DType::f32, {shape.rows, shape.columns});
+}
+
 Quantized Fp8::quantize(const Run& run, int64_t layer, Linear linear, Operand operand,
                         const QuantizeWant& want) {
-  const int64_t at = index(layer, linear, operand);
   const DType dtype = this->dtype(operand);
-  ops::Quantize pass{.rows = {},
-                     .columns = {},
-                     .scale = {},
-                     .amax = {},
-                     .dbias = {},
-                     .x = want.x,
-                     .pre_activation = want.pre_activation,
-                     .activation = want.activation};
-  const int64_t r = pass.row_count(), c = pass.column_count();
+  const int64_t r = want.x.rows(), c = ops::quantized_columns(want);
   Quantized out;
   if (options_.recipe == Fp8Options::Recipe::delayed) {
-    out.scale = scale_.slice(at, 1).view({ops::kScaleSize});
-  } else {
-    out.scale_memory = run.pool.take("fp8 scales", DType::f32, {ops::kScaleSize});
-    out.scale = out.scale_memory;
+    const Tensor scale = scale_.slice(index(layer, linear, operand), 1).view({ops::kScaleSize});
+    out.row_scale = PoolTensor::borrow(scale);
+    out.column_scale = PoolTensor::borrow(scale);
   }
   if (want.rows) out.rows = run.pool.take("fp8 operands", dtype, {r, c});
   if (want.columns) out.columns = run.pool.take("fp8 operands, transposed", dtype, {c, r});
-  pass.rows = out.rows;
-  pass.columns = out.columns;
-  pass.scale = out.scale;
-  pass.dbias = want.dbias;
-  pass.accumulate_bias = want.accumulate_bias;
-  run_pass(run, pass, at, dtype);
+  if (want.columns && !out.column_scale) out.column_scale = take_scales(run, operand, out.columns);
+  if (want.rows && !out.row_scale)
+    out.row_scale = want.columns && !options_.in_blocks() ? PoolTensor::borrow(out.column_scale)
+                                                          : take_scales(run, operand, out.rows);
+  fill(run, {layer, linear, operand, out}, want);
   return out;
 }
 
@@ -200,15 +242,7 @@ Quantized Fp8::weight(const Run& run, int64_t layer, Linear linear, Role role, b
     return quantize(run, layer, linear, Operand::weight,
                     {.x = w, .rows = !columns, .columns = columns});
   if (!std::exchange(known->fresh, true))
-    run_pass(run,
-             {.rows = known->copy.rows,
-              .columns = known->copy.columns,
-              .scale = known->copy.scale,
-              .amax = {},
-              .dbias = {},
-              .x = w,
-              .pre_activation = {}},
-             index(layer, linear, Operand::weight), dtype(Operand::weight));
+    fill(run, {layer, linear, Operand::weight, known->copy}, {.x = w});
   return lent(known->copy, columns);
 }
 

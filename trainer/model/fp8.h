@@ -33,16 +33,24 @@ struct Fp8Options {
   /// delayed: a tensor's scale follows its largest values in previous steps, so no extra pass is
   /// needed to find them. A tensor's first scale, and the first after a checkpoint without scales,
   /// is computed from the values themselves. tensorwise: always from the values themselves.
-  enum class Recipe : uint8_t { delayed, tensorwise };
+  /// rowwise: a scale for each token and each output, in the weight gradient's product for each
+  /// feature, from their values. blockwise: a scale for 128 values of a row of inputs and
+  /// gradients, and for 128x128 values of weights.
+  enum class Recipe : uint8_t { delayed, tensorwise, rowwise, blockwise };
   Format format = Format::none;
   Recipe recipe = Recipe::delayed;
   int32_t margin = 0;           ///< Scales are 2^margin times smaller.
   int64_t history_length = 16;  ///< Previous steps that delayed scales consider.
   ops::AmaxChoice amax_choice = ops::AmaxChoice::max;
+  bool power_of_two = true;      ///< Scales of rows and blocks are powers of two.
   bool weight_gradients = true;  ///< Their products too; otherwise these use the model dtype.
   int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Layers without FP8.
 
   bool on() const noexcept { return format != Format::none; }
+  /// Whether tensors have many scales, of rows or blocks, which follow from their own values.
+  bool in_blocks() const noexcept {
+    return recipe == Recipe::rowwise || recipe == Recipe::blockwise;
+  }
 };
 
 /// A layer's linears.
@@ -51,12 +59,16 @@ inline constexpr int kNumLinears = 4;
 /// The operands of a linear that are quantized.
 enum class Operand : uint8_t { input, weight, gradient };
 
-/// A quantized tensor in the layouts that were asked for.
+/// A quantized tensor in the layouts that were asked for, and their scales as in ops/fp8.h.
 struct Quantized {
-  PoolTensor rows, columns;  ///< (R, C) and (C, R).
-  PoolTensor scale_memory;   ///< Memory of the scale if this tensor owns it.
-  Tensor scale;              ///< As ops/fp8.h.
+  PoolTensor rows, columns;            ///< (R, C) and (C, R).
+  PoolTensor row_scale, column_scale;  ///< One scale is both layouts'; the last to go owns it.
   explicit operator bool() const noexcept { return rows || columns; }
+  /// The columns stay.
+  void release_rows() noexcept {
+    rows.reset();
+    row_scale.reset();
+  }
 };
 
 /// What to quantize, as ops::Quantize, and in which layouts.
@@ -69,8 +81,8 @@ struct QuantizeWant {
   bool rows = false, columns = false;
 };
 
-/// See the room card. One per rank; it has the scales of all of the model's layers, the same on
-/// every rank.
+/// See the room card. One per rank; with one scale a tensor it has the scales of all of the model's
+/// layers, the same on every rank.
 class Fp8 {
  public:
   Fp8(const Fp8Options& options, const ModelSpec& spec);
@@ -80,8 +92,12 @@ class Fp8 {
 
   /// How many tensors have a scale: (3 operands, 4 linears, L layers), in this order.
   int64_t tensors() const noexcept;
+  /// How an operand's scales are laid out in products: those of the layer's output and input
+  /// gradient, and of the weight's gradient.
+  ops::Scaling scaling(Operand operand) const noexcept;
   int64_t history_length() const noexcept;  ///< 0 without delayed scales.
-  /// scale (n, 4), amax (n), history (n, history_length), all fp32; history may be empty.
+  /// scale (n, 4), amax (n), history (n, history_length), all fp32; history may be empty, and with
+  /// scales of rows or blocks all.
   void place(const Tensor& scale, const Tensor& amax, const Tensor& history);
   /// Sets all scales to 0: no tensor seen so far. Queued.
   void reset(ops::Ops& ops);
@@ -92,11 +108,16 @@ class Fp8 {
   const Tensor& scale() const noexcept { return scale_; }
   const Tensor& history() const noexcept { return history_; }
 
-  /// Bytes of the quantized weights that are kept between micro-batches, for the local layers; to
-  /// be given to place_weights. `whole(layer)`: the rank always has that layer's whole weights.
+  /// The quantized weights that are kept between micro-batches, for the local layers: bytes, and
+  /// numbers of their scales of rows or blocks; to be given to place_weights. `whole(layer)`: the
+  /// rank always has that layer's whole weights.
+  struct WeightMemory {
+    int64_t bytes = 0, scales = 0;
+  };
   template <class Whole>
-  int64_t list_weights(const std::vector<LocalParam>& params, const Whole& whole);
-  void place_weights(const Tensor& memory);
+  WeightMemory list_weights(const std::vector<LocalParam>& params, const Whole& whole);
+  /// memory (bytes) fp8, scales (scales) fp32.
+  void place_weights(const Tensor& memory, const Tensor& scales);
 
   /// Begins a step (`training`) or an evaluation. Weights may have changed, so each is quantized
   /// again at its first use. Delayed scales follow only the values of steps.
@@ -119,10 +140,20 @@ class Fp8 {
     Quantized copy = {};
     bool fresh = false;
   };
+  /// A tensor to quantize, and where to.
+  struct Target {
+    int64_t layer;
+    Linear linear;
+    Operand operand;
+    const Quantized& out;
+  };
   int64_t index(int64_t layer, Linear linear, Operand operand) const noexcept;
   DType dtype(Operand operand) const noexcept;
-  /// Runs `pass`; if the recipe needs it, first a pass that finds the largest value.
-  void run_pass(const Run& run, ops::Quantize pass, int64_t at, DType dtype);
+  /// Fills the layouts that `to.out` has; if the recipe needs it, after a pass that finds the
+  /// largest value.
+  void fill(const Run& run, const Target& to, const QuantizeWant& want);
+  void fill_in_blocks(const Run& run, const Target& to, const QuantizeWant& want);
+  PoolTensor take_scales(const Run& run, Operand operand, const PoolTensor& of);
   /// Scales from amax and `history`, which may be empty.
   void update_scales(ops::Ops& ops, const Tensor& history);
   void list_weight(const LocalParam& param);
@@ -136,13 +167,19 @@ class Fp8 {
 };
 
 template <class Whole>
-int64_t Fp8::list_weights(const std::vector<LocalParam>& params, const Whole& whole) {
+Fp8::WeightMemory Fp8::list_weights(const std::vector<LocalParam>& params, const Whole& whole) {
   weights_.clear();
   for (const LocalParam& param : params)
     if (whole(param.spec.layer)) list_weight(param);
-  int64_t bytes = 0;
-  for (const Weight& weight : weights_) bytes += 2 * weight.rows * weight.columns;
-  return bytes;
+  WeightMemory all;
+  const ops::Scaling s = scaling(Operand::weight);
+  for (const Weight& weight : weights_) {
+    all.bytes += 2 * weight.rows * weight.columns;
+    if (options_.in_blocks())
+      all.scales += ops::scale_shape(s, weight.rows, weight.columns).count() +
+                    ops::scale_shape(s, weight.columns, weight.rows).count();
+  }
+  return all;
 }
 
 }  // namespace trainer

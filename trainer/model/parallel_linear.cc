@@ -13,14 +13,22 @@ namespace {
 /// tokens of a micro-batch, tens of thousands of terms.
 constexpr bool kFastSums = true, kFastWeightSums = false;
 
-void product(const Layer& l, const Tensor& y, const Tensor& a, const Tensor& a_scale,
-             const Quantized& weight, bool columns) {
-  l.ops().run(ops::Fp8Product{.y = y,
-                              .a = a,
-                              .b = columns ? weight.columns.get() : weight.rows.get(),
-                              .a_scale = a_scale,
-                              .b_scale = weight.scale,
-                              .fast_sums = kFastSums});
+/// y = a W^T or, with the weight's columns, a W; bias and addend are optional.
+void product(const Layer& l, const Tensor& y, const Quantized& a, const Quantized& weight,
+             const Tensor& bias, const Tensor& addend) {
+  const Fp8& fp8 = *l.run.fp8;
+  const bool columns = bool(weight.columns);
+  ops::Fp8Product call{.y = y,
+                       .a = a.rows,
+                       .b = columns ? weight.columns : weight.rows,
+                       .a_scale = a.row_scale,
+                       .b_scale = columns ? weight.column_scale : weight.row_scale,
+                       .bias = bias,
+                       .addend = addend,
+                       .a_scaling = fp8.scaling(Operand::input),
+                       .b_scaling = fp8.scaling(Operand::weight)};
+  call.fast_sums = kFastSums && !call.in_blocks();
+  l.ops().run(call);
 }
 
 void fp8_weight_product(const Run& run, const LaterWeights::Product& p, const Tensor& dweight,
@@ -30,8 +38,11 @@ void fp8_weight_product(const Run& run, const LaterWeights::Product& p, const Te
                               .b = p.x,
                               .a_scale = p.dy_scale,
                               .b_scale = p.x_scale,
+                              .bias = {},
                               .addend = accumulate ? dweight : Tensor(),
-                              .fast_sums = kFastWeightSums});
+                              .fast_sums = kFastWeightSums,
+                              .a_scaling = run.fp8->scaling(Operand::gradient),
+                              .b_scaling = run.fp8->scaling(Operand::input)});
 }
 
 void weight_product(const Run& run, LaterWeights::Product p, const Tensor& x) {
@@ -46,7 +57,7 @@ void weight_product(const Run& run, LaterWeights::Product p, const Tensor& x) {
   const Quantized here =
       run.fp8->quantize(run, p.layer, p.linear, Operand::input, {.x = x, .columns = true});
   p.x = here.columns;
-  p.x_scale = here.scale;
+  p.x_scale = here.column_scale;
   fp8_weight_product(run, p, w.tensor, w.accumulate);
 }
 
@@ -90,7 +101,7 @@ PoolTensor fp8_input_gradient(const Layer& l, LinearRoles roles, const Quantized
                               const char* purpose) {
   const Quantized w = l.run.fp8->weight(l.run, l.layer, roles.linear, roles.weight, true);
   PoolTensor dx = l.rows(purpose, w.columns->shape[0]);
-  product(l, dx, dy.rows, dy.scale, w, true);
+  product(l, dx, dy, w, {}, {});
   return dx;
 }
 
@@ -101,15 +112,8 @@ void fp8_forward(const Layer& l, LinearRoles roles, const Tensor& y, const Linea
   Quantized input = l.run.fp8->quantize(
       l.run, l.layer, roles.linear, Operand::input,
       {.x = x.values, .activation = x.activation, .rows = true, .columns = keeps});
-  l.ops().run(ops::Fp8Product{.y = y,
-                              .a = input.rows,
-                              .b = w.rows,
-                              .a_scale = input.scale,
-                              .b_scale = w.scale,
-                              .bias = bias,
-                              .addend = addend,
-                              .fast_sums = kFastSums});
-  input.rows.reset();
+  product(l, y, input, w, bias, addend);
+  input.release_rows();
   if (keeps) *x.kept = std::move(input);
 }
 
@@ -137,19 +141,19 @@ void fp8_weight_gradient(const Layer& l, LinearRoles roles, Quantized dy, const 
                                 .bias = roles.weight,
                                 .dy = dy.columns,
                                 .x = x.values,
-                                .dy_scale = dy.scale,
+                                .dy_scale = dy.column_scale,
                                 .column = column && l.run.sequence_parallel};
   if (!product.column) {
     if (!*x.kept)
       *x.kept = l.run.fp8->quantize(l.run, l.layer, roles.linear, Operand::input,
                                     {.x = x.values, .activation = x.activation, .columns = true});
     product.x = x.kept->columns;
-    product.x_scale = x.kept->scale;
+    product.x_scale = x.kept->column_scale;
   }
   weight_gradient(l, product, product.column ? gather_rows(l.run, x.values) : here(product.x));
   for (Quantized* q : {&dy, x.kept}) {
     release_after_products(l, std::move(q->columns));
-    release_after_products(l, std::move(q->scale_memory));
+    release_after_products(l, std::move(q->column_scale));
     *q = {};
   }
 }
@@ -196,7 +200,7 @@ PoolTensor column_parallel_backward(const Layer& l, LinearRoles roles, BiasGradi
         fp8_output_gradient(l, roles, with_bias, dy.values, dy.pre_activation, dy.activation);
     dy = {};
     PendingTensor dx = sum_rows(l.run, fp8_input_gradient(l, roles, dy8, purpose));
-    dy8.rows.reset();
+    dy8.release_rows();
     fp8_weight_gradient(l, roles, std::move(dy8), {.values = x, .kept = &kept}, true);
     release_after_products(l, std::move(x));
     return arrived(l.run, std::move(dx));
@@ -247,7 +251,7 @@ PoolTensor row_parallel_backward(const Layer& l, LinearRoles roles, BiasGradient
     Quantized dy8 = fp8_output_gradient(l, roles, with_bias, dy, {}, {});
     dy.reset();
     PoolTensor dx = fp8_input_gradient(l, roles, dy8, want.purpose);
-    dy8.rows.reset();
+    dy8.release_rows();
     fp8_weight_gradient(l, roles, std::move(dy8), x, false);
     return dx;
   }

@@ -8,6 +8,7 @@
 #include <charconv>
 #include <cmath>
 #include <span>
+#include <string_view>
 #include <utility>
 
 #include "libindexed/format.h"
@@ -199,12 +200,19 @@ std::string family_note(const ModelSpec& spec) {
 
 namespace {
 
+Fp8Options::Recipe fp8_recipe(std::string_view name) {
+  using Recipe = Fp8Options::Recipe;
+  if (name == "tensorwise") return Recipe::tensorwise;
+  if (name == "rowwise") return Recipe::rowwise;
+  return name == "blockwise" ? Recipe::blockwise : Recipe::delayed;
+}
+
 Fp8Options fp8_options(const TrainConfig& config) {
   Fp8Options fp8;
   if (config.fp8_format.empty()) return fp8;
   fp8.format = config.fp8_format == "e4m3" ? Fp8Options::Format::e4m3 : Fp8Options::Format::hybrid;
-  fp8.recipe = config.fp8_recipe == "tensorwise" ? Fp8Options::Recipe::tensorwise
-                                                 : Fp8Options::Recipe::delayed;
+  fp8.recipe = fp8_recipe(config.fp8_recipe);
+  fp8.power_of_two = config.fp8_power_of_two_scales;
   fp8.margin = static_cast<int32_t>(config.fp8_margin);
   fp8.history_length = config.fp8_amax_history_len;
   fp8.amax_choice =

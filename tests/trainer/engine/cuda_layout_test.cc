@@ -239,7 +239,8 @@ class Fp8Layouts : public testing::TestWithParam<Layout> {};
 TEST_P(Fp8Layouts, AreNearOneGpu) {
   Layout l = GetParam();
   if (gpus() < l.gpus()) GTEST_SKIP() << "needs " << l.gpus() << " GPUs, has " << gpus();
-  for (const auto recipe : {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise}) {
+  for (const auto recipe : {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise,
+                            Fp8Options::Recipe::rowwise, Fp8Options::Recipe::blockwise}) {
     l.fp8 = {.format = Fp8Options::Format::hybrid, .recipe = recipe};
     const Losses wanted = run({.family = l.family, .fp8 = l.fp8}, DType::bf16),
                  got = run(l, DType::bf16), again = run(l, DType::bf16);

@@ -67,6 +67,11 @@ ModelSpec spec_of(const Layout& l) {
   spec.num_attention_heads = 8;
   spec.num_query_groups = spec.gated() ? 4 : 8;
   spec.ffn_hidden_size = spec.gated() && !l.fp8.on() ? 40 : 64;
+  if (l.fp8.recipe == Fp8Options::Recipe::blockwise) {  // several blocks, the last ones partial
+    spec.hidden_size = 160;
+    spec.ffn_hidden_size = 320;
+    if (post) spec.init_method_std *= 0.45f;  // sums of as large values as with 32
+  }
   if (l.family == "qwen3") spec.kv_channels = 6;
   if (l.family == "gpt_neox") spec.rotary_percent = 0.5f;  // of 4 channels, a pair
   if (l.family == "mistral") spec.sliding_window = 5;
@@ -356,12 +361,14 @@ std::vector<Layout> fp8_layouts() {
   using Recipe = Fp8Options::Recipe;
   const Fp8Options delayed{.format = Format::hybrid, .recipe = Recipe::delayed},
       tensorwise{.format = Format::e4m3, .recipe = Recipe::tensorwise},
-      plain_weights{.format = Format::hybrid, .weight_gradients = false};
+      plain_weights{.format = Format::hybrid, .weight_gradients = false},
+      rowwise{.format = Format::hybrid, .recipe = Recipe::rowwise},
+      blockwise{.format = Format::e4m3, .recipe = Recipe::blockwise};
   const Recompute selective{Recompute::Granularity::selective, Recompute::Method::uniform, 1},
       full{Recompute::Granularity::full, Recompute::Method::uniform, 1};
   const ScheduleKind late = ScheduleKind::zero_bubble, parts = ScheduleKind::interleaved;
   std::vector<Layout> all;
-  for (const Fp8Options& fp8 : {delayed, tensorwise, plain_weights}) {
+  for (const Fp8Options& fp8 : {delayed, tensorwise, plain_weights, rowwise, blockwise}) {
     for (const char* family : {"gpt2", "llama", "gpt_neox", "opt_post"}) {
       const auto add = [&](Layout l) {
         l.family = family;

@@ -37,6 +37,10 @@ ModelSpec spec_of(const std::string& family) {
   return spec;
 }
 
+constexpr Fp8Options::Recipe kRecipes[] = {
+    Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise, Fp8Options::Recipe::rowwise,
+    Fp8Options::Recipe::blockwise};
+
 struct Outcome {
   std::vector<float> losses, norms, main;
   bool operator==(const Outcome&) const = default;
@@ -92,13 +96,14 @@ class CudaFp8Model : public testing::TestWithParam<const char*> {
   static Fp8Options hybrid(Fp8Options::Recipe recipe) {
     return {.format = Fp8Options::Format::hybrid, .recipe = recipe};
   }
+  void not_finite_is_skipped(Fp8Options::Recipe recipe);
   std::unique_ptr<ops::Ops> gpu;
 };
 
 TEST_P(CudaFp8Model, IsNearTheCpuAndNearBf16) {
   ops::cpu::CpuOps cpu(4);
   const Outcome plain = train(*gpu, options_of(DType::bf16, {}), 20);
-  for (const auto recipe : {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise}) {
+  for (const auto recipe : kRecipes) {
     const Outcome there = train(cpu, options_of(DType::f32, hybrid(recipe)), 20);
     const Outcome here = train(*gpu, options_of(DType::bf16, hybrid(recipe)), 20);
     EXPECT_NEAR(here.losses[0], there.losses[0], 2e-3);
@@ -114,7 +119,7 @@ TEST_P(CudaFp8Model, IsNearTheCpuAndNearBf16) {
 TEST_P(CudaFp8Model, TheSameBitsRecordedRecomputedAndAgain) {
   using G = Recompute::Granularity;
   using M = Recompute::Method;
-  for (const auto recipe : {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise}) {
+  for (const auto recipe : kRecipes) {
     EngineOptions options = options_of(DType::bf16, hybrid(recipe));
     const Outcome wanted = train(*gpu, options, 5);
     EXPECT_TRUE(train(*gpu, options, 5) == wanted) << "again";
@@ -131,8 +136,11 @@ TEST_P(CudaFp8Model, TheSameBitsRecordedRecomputedAndAgain) {
 }
 
 TEST_P(CudaFp8Model, NotFiniteIsSkippedNamedAndForgotten) {
-  Engine engine(spec_of(GetParam()), options_of(DType::bf16, hybrid(Fp8Options::Recipe::delayed)),
-                *gpu);
+  for (const auto recipe : kRecipes) not_finite_is_skipped(recipe);
+}
+
+void CudaFp8Model::not_finite_is_skipped(Fp8Options::Recipe recipe) {
+  Engine engine(spec_of(GetParam()), options_of(DType::bf16, hybrid(recipe)), *gpu);
   engine.initialise();
   const auto step = [&](int64_t number) {
     fill(engine, number);

@@ -7,6 +7,7 @@
 #include <bit>
 #include <limits>
 
+#include "tests/trainer/ops/fp8_reference.h"
 #include "tests/trainer/ops/numeric.h"
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/ops/number.h"
@@ -15,30 +16,9 @@ namespace {
 
 using namespace ops;
 using namespace numeric;
+using namespace fp8_reference;
 
 constexpr float kInf = std::numeric_limits<float>::infinity();
-
-/// The value of a code by the definition of the format: sign, exponent, mantissa.
-double value_of(DType dtype, int code) {
-  const int mantissa_bits = dtype == DType::e4m3 ? 3 : 2, bias = dtype == DType::e4m3 ? 7 : 15;
-  const int exponent = (code & 0x7f) >> mantissa_bits, mantissa = code & ((1 << mantissa_bits) - 1);
-  const double fraction = mantissa / std::exp2(mantissa_bits);
-  const double value =
-      exponent == 0 ? fraction * std::exp2(1 - bias) : (1 + fraction) * std::exp2(exponent - bias);
-  return code & 0x80 ? -value : value;
-}
-int last_finite(DType dtype) { return dtype == DType::e4m3 ? 0x7e : 0x7b; }
-
-/// The nearest number, of two the one with the even code; beyond the largest the largest.
-int nearest(DType dtype, double x) {
-  int best = std::abs(x) >= value_of(dtype, last_finite(dtype)) ? last_finite(dtype) : 0;
-  for (int code = best; code <= last_finite(dtype); ++code) {
-    const double error = std::abs(std::abs(x) - value_of(dtype, code));
-    const double least = std::abs(std::abs(x) - value_of(dtype, best));
-    if (error < least || (error == least && code % 2 == 0)) best = code;
-  }
-  return best | (std::signbit(x) ? 0x80 : 0);
-}
 
 template <DType kDType>
 void check_rounding() {

@@ -319,34 +319,55 @@ TEST_F(Reshard, ChainsOfRandomLayouts) {
   }
 }
 
-// Scales are the whole model's, so another layout goes on with the same ones; a sum in another
-// order may round to a neighbour of 8 bits.
+Canonical read_fp8(const std::string& folder) {
+  Canonical all = read_all(iteration_folder(folder, 2));
+  std::erase_if(all, [](const auto& item) { return !item.first.starts_with("fp8 "); });
+  return all;
+}
+
+// Scales are the whole model's, or follow from the values alone, so another layout goes on with the
+// same ones; a sum in another order may round to a neighbour of 8 bits.
 TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
-  const std::vector<float> wanted = stretch("opt", {.fp8 = kFp8}, root_ + "/one", "", 0, 4);
-  std::string before = root_ + "/one_early";
-  stretch("opt", {.fp8 = kFp8}, before, "", 0, 2);
-  const auto read_fp8 = [](const std::string& folder) {
-    Canonical all = read_all(iteration_folder(folder, 2));
-    std::erase_if(all, [](const auto& item) { return !item.first.starts_with("fp8 "); });
-    return all;
-  };
-  const Canonical scales = read_fp8(before);
-  EXPECT_EQ(scales.size(), 2u);
-  int number = 0;
-  for (const Layout& layout :
-       {Layout{.tensor = 2, .sequence = true, .fp8 = kFp8}, Layout{.pipeline = 2, .fp8 = kFp8},
-        Layout{.data = 2, .stage = 3, .fp8 = kFp8}, Layout{.fp8 = kFp8},
-        Layout{.tensor = 2, .pipeline = 2, .schedule = ScheduleKind::zero_bubble, .fp8 = kFp8}}) {
-    SCOPED_TRACE(testing::Message() << layout);
-    const std::string onward = root_ + "/onward" + std::to_string(number++);
-    const std::vector<float> end = stretch("opt", layout, onward, before, 2, 4);
-    for (size_t s = 0; s < 2; ++s) EXPECT_NEAR(end[s], wanted[s + 2], 2e-3 * wanted[s + 2]);
-    EXPECT_EQ(read_fp8(onward), scales) << "what was loaded and saved again differs";
-    EXPECT_EQ(read_all(iteration_folder(onward, 2)), read_all(iteration_folder(before, 2)));
-    if (layout.world() == 1) {
-      EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]}))
-          << "the same layout, the same bits";
+  using Recipe = Fp8Options::Recipe;
+  for (const Recipe recipe : {Recipe::delayed, Recipe::rowwise, Recipe::blockwise}) {
+    Fp8Options fp8 = kFp8;
+    fp8.recipe = recipe;
+    const std::string root = root_ + "/" + std::to_string(int(recipe));
+    const std::vector<float> wanted = stretch("opt", {.fp8 = fp8}, root + "one", "", 0, 4);
+    const std::string before = root + "one_early";
+    stretch("opt", {.fp8 = fp8}, before, "", 0, 2);
+    const Canonical scales = read_fp8(before);
+    EXPECT_EQ(scales.size(), fp8.in_blocks() ? 0u : 2u);
+    int number = 0;
+    for (const Layout& layout :
+         {Layout{.tensor = 2, .sequence = true, .fp8 = fp8}, Layout{.pipeline = 2, .fp8 = fp8},
+          Layout{.data = 2, .stage = 3, .fp8 = fp8}, Layout{.fp8 = fp8},
+          Layout{.tensor = 2, .pipeline = 2, .schedule = ScheduleKind::zero_bubble, .fp8 = fp8}}) {
+      SCOPED_TRACE(testing::Message() << layout << ", recipe " << int(recipe));
+      const std::string onward = root + "onward" + std::to_string(number++);
+      const std::vector<float> end = stretch("opt", layout, onward, before, 2, 4);
+      for (size_t s = 0; s < 2; ++s) EXPECT_NEAR(end[s], wanted[s + 2], 2e-3 * wanted[s + 2]);
+      EXPECT_EQ(read_fp8(onward), scales) << "what was loaded and saved again differs";
+      EXPECT_EQ(read_all(iteration_folder(onward, 2)), read_all(iteration_folder(before, 2)));
+      if (layout.world() == 1) {
+        EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]}))
+            << "the same layout, the same bits";
+      }
     }
+  }
+}
+
+// A recipe without saved scales goes on from one that has them, and the other way round.
+TEST_F(Reshard, Fp8RecipesFollowEachOther) {
+  Fp8Options rowwise = kFp8;
+  rowwise.recipe = Fp8Options::Recipe::rowwise;
+  for (const bool to_rows : {true, false}) {
+    const Layout first{.fp8 = to_rows ? kFp8 : rowwise}, second{.fp8 = to_rows ? rowwise : kFp8};
+    const std::string root = root_ + (to_rows ? "/to" : "/from");
+    const std::vector<float> wanted = stretch("opt", second, root + "whole", "", 0, 4);
+    stretch("opt", first, root + "first", "", 0, 2);
+    const std::vector<float> end = stretch("opt", second, root + "second", root + "first", 2, 4);
+    for (size_t s = 0; s < 2; ++s) EXPECT_NEAR(end[s], wanted[s + 2], 2e-3 * wanted[s + 2]);
   }
 }
 

@@ -22,14 +22,16 @@ constexpr int64_t kRowPiece = 16;
 constexpr float kLargestFactor = 0x1p126f;
 
 /// One row of v, of c elements.
-void quantized_row(const Quantize& a, int64_t row, int64_t c, float* v) {
-  const float* x = a.x.as<float>() + row * a.x.columns();
+template <class Args>
+void quantized_row(const Args& a, int64_t row, int64_t c, float* v) {
+  const Tensor &in = a.x, &before = a.pre_activation;
+  const float* x = in.as<float>() + row * in.columns();
   const bool swiglu = a.activation == Activation::swiglu;
-  if (!a.pre_activation) {
+  if (!before) {
     if (swiglu) return row_swiglu(v, x, x + c, c);
     return activate_row(a.activation, v, x, c);
   }
-  const float* pre = a.pre_activation.as<float>() + row * c;
+  const float* pre = before.as<float>() + row * c;
   if (swiglu) return swiglu_row_backward(v, x, pre, c / 2);
   std::copy_n(x, c, v);
   activate_row_backward(a.activation, v, pre, c);
@@ -70,6 +72,72 @@ void round_into(CpuOps& cpu, const Quantize& a, const float* v) {
   });
 }
 
+/// An operand as QuantizeInBlocks rounds it: element (i, k) of v or of its transpose.
+struct Operand {
+  const float* v;
+  int64_t rows, depth;
+  int64_t row_step, depth_step;
+
+  float at(int64_t i, int64_t k) const { return v[i * row_step + k * depth_step]; }
+};
+
+/// Rows and depth of a block.
+ScaleShape block_shape(Scaling scaling, int64_t depth) {
+  return {scaling == Scaling::square_block ? kScaleBlock : 1,
+          scaling == Scaling::row ? depth : kScaleBlock};
+}
+
+float factor_of(const QuantizeInBlocks& a, DType dtype, float most) {
+  if (!std::isfinite(most) || most == 0.0f) return 1.0f;
+  const float exact = std::clamp(std::ldexp(largest_fp8(dtype) / most, -a.margin),
+                                 1.0f / kLargestFactor, kLargestFactor);
+  constexpr uint32_t kExponent = 0x7F800000u;
+  return a.power_of_two ? std::bit_cast<float>(std::bit_cast<uint32_t>(exact) & kExponent) : exact;
+}
+
+/// Rounds the block of the rows and terms from (row, term) on, and stores its scale.
+template <DType kDType>
+void round_block(const QuantizeInBlocks& a, const Operand& from, int64_t row, int64_t term,
+                 uint8_t* out, float* scales) {
+  const ScaleShape block = block_shape(a.scaling, from.depth);
+  const int64_t last_row = std::min(row + block.rows, from.rows);
+  const int64_t last_term = std::min(term + block.columns, from.depth);
+  float most = 0;
+  for (int64_t i = row; i < last_row; ++i)
+    for (int64_t k = term; k < last_term; ++k) {
+      const float value = from.at(i, k);
+      most = largest_magnitude(&value, 1, most);
+    }
+  const float factor = factor_of(a, kDType, most);
+  for (int64_t i = row; i < last_row; ++i)
+    for (int64_t k = term; k < last_term; ++k)
+      out[i * from.depth + k] = scaled<kDType>(from.at(i, k), factor);
+  const int64_t b = term / block.columns, r = row / block.rows;
+  const int64_t columns = scale_shape(a.scaling, from.rows, from.depth).columns;
+  scales[a.scaling == Scaling::square_block ? r * columns + b : b * columns + r] = 1.0f / factor;
+}
+
+template <DType kDType>
+void round_in_blocks(CpuOps& cpu, const QuantizeInBlocks& a, const Operand& from, const Tensor& out,
+                     const Tensor& scale) {
+  const ScaleShape block = block_shape(a.scaling, from.depth);
+  auto* bytes = static_cast<uint8_t*>(out.data);
+  float* scales = scale.as<float>();
+  std::fill_n(scales, scale.elements(), 0.0f);
+  cpu.pieces(from.rows, std::max(kRowPiece, block.rows), [&](int64_t begin, int64_t end) {
+    for (int64_t row = begin; row < end; row += block.rows)
+      for (int64_t term = 0; term < from.depth; term += block.columns)
+        round_block<kDType>(a, from, row, term, bytes, scales);
+  });
+}
+
+template <DType kDType>
+void round_both(CpuOps& cpu, const QuantizeInBlocks& a, const float* v) {
+  const int64_t r = a.row_count(), c = a.column_count();
+  if (a.rows) round_in_blocks<kDType>(cpu, a, {v, r, c, c, 1}, a.rows, a.row_scale);
+  if (a.columns) round_in_blocks<kDType>(cpu, a, {v, c, r, 1, c}, a.columns, a.column_scale);
+}
+
 template <DType kDType>
 std::array<float, 256> decoded_numbers() {
   std::array<float, 256> table;
@@ -78,12 +146,27 @@ std::array<float, 256> decoded_numbers() {
   return table;
 }
 
-void decode(CpuOps& cpu, const Tensor& from, float* to) {
+/// The numbers of an operand, times their scales if it has more than one.
+void decode(CpuOps& cpu, const Tensor& from, const Tensor& scale, Scaling scaling, float* to) {
   static const auto e4m3 = decoded_numbers<DType::e4m3>(), e5m2 = decoded_numbers<DType::e5m2>();
   const std::array<float, 256>& table = from.dtype == DType::e4m3 ? e4m3 : e5m2;
   const auto* bits = static_cast<const uint8_t*>(from.data);
-  cpu.pieces(from.elements(), int64_t{1} << 16, [&](int64_t begin, int64_t end) {
-    for (int64_t i = begin; i < end; ++i) to[i] = table[bits[i]];
+  const int64_t rows = from.rows(), depth = from.columns();
+  const float* scales = scale.as<float>();
+  const ScaleShape shape = scale_shape(scaling, rows, depth);
+  const auto scale_at = [&](int64_t i, int64_t k) {
+    if (scaling == Scaling::tensor) return 1.0f;
+    if (scaling == Scaling::row) return scales[i];
+    if (scaling == Scaling::row_block) return scales[k / kScaleBlock * shape.columns + i];
+    return scales[i / kScaleBlock * shape.columns + k / kScaleBlock];
+  };
+  cpu.pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t i = begin; i < end; ++i)
+      for (int64_t k = 0; k < depth; k += kScaleBlock) {
+        const float by = scale_at(i, k);
+        for (int64_t j = k; j < std::min(k + kScaleBlock, depth); ++j)
+          to[i * depth + j] = table[bits[i * depth + j]] * by;
+      }
   });
 }
 
@@ -110,6 +193,23 @@ void launch(CpuOps& cpu, const Quantize& a) {
     round_into<DType::e4m3>(cpu, a, v);
   else
     round_into<DType::e5m2>(cpu, a, v);
+}
+
+int64_t scratch_bytes(CpuOps&, const QuantizeInBlocks& a) {
+  return a.row_count() * a.column_count() * int64_t{sizeof(float)};
+}
+
+void launch(CpuOps& cpu, const QuantizeInBlocks& a) {
+  const int64_t rows = a.row_count(), columns = a.column_count();
+  auto* v = reinterpret_cast<float*>(cpu.workspace(scratch_bytes(cpu, a)));
+  cpu.pieces(rows, kRowPiece, [&](int64_t begin, int64_t end) {
+    for (int64_t r = begin; r < end; ++r) quantized_row(a, r, columns, v + r * columns);
+  });
+  if (a.dbias) cpu.column_sums(a.dbias.as<float>(), v, rows, columns, a.accumulate_bias);
+  if ((a.rows ? a.rows : a.columns).dtype == DType::e4m3)
+    round_both<DType::e4m3>(cpu, a, v);
+  else
+    round_both<DType::e5m2>(cpu, a, v);
 }
 
 int64_t scratch_bytes(CpuOps&, const UpdateScales&) { return 0; }
@@ -146,22 +246,24 @@ void launch(CpuOps& cpu, const Fp8Product& args) {
   const int64_t m = args.a.rows(), n = args.b.rows(), k = args.a.columns();
   auto* a = reinterpret_cast<float*>(cpu.workspace(scratch_bytes(cpu, args)));
   float* b = a + m * k;
-  decode(cpu, args.a, a);
-  decode(cpu, args.b, b);
+  decode(cpu, args.a, args.a_scale, args.a_scaling, a);
+  decode(cpu, args.b, args.b_scale, args.b_scaling, b);
   float* y = args.y.as<float>();
   if (args.addend && args.addend.data != args.y.data)
     std::memcpy(y, args.addend.as<float>(), static_cast<size_t>(args.y.bytes()));
   const float* bias = args.bias ? args.bias.as<float>() : nullptr;
-  const Product product{
-      .m = m,
-      .n = n,
-      .k = k,
-      .a = {a, k},
-      .b = Matrix{b, k}.transposed(),
-      .c = y,
-      .c_row = n,
-      .alpha = args.a_scale.as<float>()[kScaleInverse] * args.b_scale.as<float>()[kScaleInverse],
-      .add = bool(args.addend)};
+  const Product product{.m = m,
+                        .n = n,
+                        .k = k,
+                        .a = {a, k},
+                        .b = Matrix{b, k}.transposed(),
+                        .c = y,
+                        .c_row = n,
+                        .alpha = args.a_scaling != Scaling::tensor
+                                     ? 1.0f
+                                     : args.a_scale.as<float>()[kScaleInverse] *
+                                           args.b_scale.as<float>()[kScaleInverse],
+                        .add = bool(args.addend)};
   cpu.multiply(product, [&](const Part& part) {
     if (bias == nullptr) return;
     for (int64_t r = part.row; r < part.row + part.rows; ++r)
@@ -172,5 +274,6 @@ void launch(CpuOps& cpu, const Fp8Product& args) {
 }  // namespace ops::cpu
 
 template struct ops::Launch<ops::cpu::CpuOps, ops::Quantize>;
+template struct ops::Launch<ops::cpu::CpuOps, ops::QuantizeInBlocks>;
 template struct ops::Launch<ops::cpu::CpuOps, ops::UpdateScales>;
 template struct ops::Launch<ops::cpu::CpuOps, ops::Fp8Product>;

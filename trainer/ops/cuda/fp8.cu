@@ -1,15 +1,14 @@
 // FP8 on the GPU: one pass that quantizes in both layouts, scales, and products through cuBLASLt.
-// Lives here: Quantize, UpdateScales, Fp8Product. Not here: plans of products (gemm.cc).
+// Lives here: Quantize, UpdateScales, Fp8Product. Not here: many scales a tensor (fp8_blocks.cu),
+// plans of products (gemm.cc).
 // Quantize is bound by memory: it reads 2 bytes an element (4 with a slope, 16-bit types) and
 // writes one or two. Column sums go tile by tile into scratch, then over tiles in a fixed order;
 // the largest value does not depend on an order. Products multiply scales on the device. Source:
 // equals cpu/fp8.cc.
 // SPDX-License-Identifier: MIT
-#include <cuda_fp8.h>
-
-#include "trainer/ops/cuda/activation.cuh"
 #include "trainer/ops/cuda/cuda_ops.h"
 #include "trainer/ops/cuda/device.cuh"
+#include "trainer/ops/cuda/fp8_values.cuh"
 #include "trainer/ops/cuda/gemm.h"
 #include "trainer/ops/cuda/launch.h"
 #include "trainer/ops/launch.h"
@@ -20,99 +19,19 @@ namespace {
 // A block's tile of v, divided into one square per warp.
 constexpr int kTileRows = 128, kTileColumns = 64;
 constexpr int kSquare = 32;
-constexpr int kEight = 8;  // adjacent elements of a row per thread
-constexpr int kQuad = 4;   // rows per thread
 constexpr int kWarpsDown = kTileRows / kSquare;
 constexpr int kThreads = kTileColumns / kSquare * kWarpsDown * kWarp;
 constexpr int kWords = kTileRows / kQuad;  // in a transposed column, of four rows each
-constexpr float kLargestFactor = 0x1p126f;
-
-/// How v is computed. GELU's tanh form has kernels of its own.
-enum class Source : uint8_t { plain, gelu, activation, gelu_slope, slope, swiglu, swiglu_slope };
 
 template <typename T>
-struct QuantizeArgs {
+struct QuantizeArgs : ValuesOf<T> {
   uint8_t* rows_out;
   uint8_t* columns_out;
   const float* scale;
   float* amax;
   float* partial;  // (blocks down, C)
-  const T* x;
-  const T* pre;
-  int64_t rows, columns;
-  Activation kind;
   bool e5m2;
 };
-
-/// Eight adjacent elements as stored in memory.
-template <typename T>
-struct Eight {
-  static constexpr int kSize = Pack<T>::kSize;
-  Pack<T> pack[kEight / kSize];
-  __device__ __forceinline__ float get(int i) const { return pack[i / kSize].get(i % kSize); }
-};
-template <typename T>
-__device__ __forceinline__ Eight<T> load_eight(const T* p) {
-  Eight<T> out;
-#pragma unroll
-  for (int i = 0; i < kEight / Eight<T>::kSize; ++i)
-    out.pack[i] = load_pack(p + i * Eight<T>::kSize);
-  return out;
-}
-
-/// What eight adjacent elements of v are computed from.
-template <typename T, Source kSource>
-struct Inputs {
-  static constexpr bool kHasPre = kSource == Source::gelu_slope || kSource == Source::slope ||
-                                  kSource == Source::swiglu || kSource == Source::swiglu_slope;
-  static constexpr bool kHasUp = kSource == Source::swiglu_slope;
-  Eight<T> x, pre[kHasPre ? 1 : 0], up[kHasUp ? 1 : 0];
-
-  __device__ __forceinline__ void load(const QuantizeArgs<T>& a, int64_t row, int64_t column) {
-    if constexpr (kSource == Source::swiglu) {
-      pre[0] = load_eight(a.x + row * 2 * a.columns + column);
-      x = load_eight(a.x + (row * 2 + 1) * a.columns + column);
-    } else if constexpr (kSource == Source::swiglu_slope) {
-      const int64_t ffn = a.columns / 2, at = column >= ffn ? column - ffn : column;
-      x = load_eight(a.x + row * ffn + at);
-      pre[0] = load_eight(a.pre + row * a.columns + at);
-      up[0] = load_eight(a.pre + row * a.columns + ffn + at);
-    } else {
-      x = load_eight(a.x + row * a.columns + column);
-      if constexpr (kHasPre) pre[0] = load_eight(a.pre + row * a.columns + column);
-    }
-  }
-  __device__ __forceinline__ float value(const QuantizeArgs<T>& a, int64_t column, int i) const {
-    const float v = x.get(i);
-    if constexpr (kSource == Source::gelu) return activate<T>(Activation::gelu_tanh, v);
-    if constexpr (kSource == Source::activation) return activate<T>(a.kind, v);
-    if constexpr (kSource == Source::gelu_slope)
-      return v * slope<T>(Activation::gelu_tanh, pre[0].get(i));
-    if constexpr (kSource == Source::slope) return v * slope<T>(a.kind, pre[0].get(i));
-    if constexpr (kSource == Source::swiglu || kSource == Source::swiglu_slope) {
-      const float gate = pre[0].get(i), sigmoid = 1.0f / (1.0f + expf(-gate));
-      if constexpr (kSource == Source::swiglu) return v * gate * sigmoid;
-      if (column < a.columns / 2)
-        return v * up[0].get(i) * sigmoid * (1.0f + gate * (1.0f - sigmoid));
-      return v * gate * sigmoid;
-    }
-    return v;
-  }
-};
-
-/// max(a, |x|), NaN where x is NaN.
-__device__ __forceinline__ float largest_of(float a, float x) {
-  float out;
-  asm("max.NaN.f32 %0, %1, %2;" : "=f"(out) : "f"(a), "f"(fabsf(x)));
-  return out;
-}
-
-/// Two numbers in fp8, the first in the low byte; finite ones beyond the largest become the
-/// largest.
-__device__ __forceinline__ uint32_t two_fp8(float x, float y, bool e5m2) {
-  return e5m2 ? __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E5M2)
-              : __nv_cvt_float2_to_fp8x2(make_float2(x, y), __NV_SATFINITE, __NV_E4M3);
-}
 
 /// Blocks per multiprocessor, so that some load while others compute: as many as leave each thread
 /// the registers that it needs.
@@ -173,14 +92,11 @@ __global__ void __launch_bounds__(kThreads, kBlocks<T, kSource>)
 #pragma unroll
     for (int half = 0; half < 2; ++half) {
       const uint32_t* w = half == 0 ? low : high;
-      // Four words of four columns become four words of four rows.
-      const uint32_t a01 = __byte_perm(w[0], w[1], 0x5140), b01 = __byte_perm(w[0], w[1], 0x7362);
-      const uint32_t a23 = __byte_perm(w[2], w[3], 0x5140), b23 = __byte_perm(w[2], w[3], 0x7362);
+      uint32_t out[kQuad];
+      transpose_four(w, out);
       const int at = column_in_tile + half * 4, word = row_in_tile / kQuad;
-      transposed[at][word] = __byte_perm(a01, a23, 0x5410);
-      transposed[at + 1][word] = __byte_perm(a01, a23, 0x7632);
-      transposed[at + 2][word] = __byte_perm(b01, b23, 0x5410);
-      transposed[at + 3][word] = __byte_perm(b01, b23, 0x7632);
+#pragma unroll
+      for (int j = 0; j < kQuad; ++j) transposed[at + j][word] = out[j];
     }
   }
   if (a.amax != nullptr) {
@@ -249,20 +165,6 @@ __global__ void __launch_bounds__(kThreads)
   scale[i * kScaleSize + kScaleInverse] = __fdiv_rn(1.0f, factor);
 }
 
-Source source_of(const Quantize& a) {
-  const bool slope = bool(a.pre_activation);
-  switch (a.activation) {
-    case Activation::none:
-      return Source::plain;
-    case Activation::gelu_tanh:
-      return slope ? Source::gelu_slope : Source::gelu;
-    case Activation::swiglu:
-      return slope ? Source::swiglu_slope : Source::swiglu;
-    default:
-      return slope ? Source::slope : Source::activation;
-  }
-}
-
 template <typename T>
 void start_quantize(const Quantize& args, float* partial, cudaStream_t stream) {
   QuantizeArgs<T> a{};
@@ -281,22 +183,9 @@ void start_quantize(const Quantize& args, float* partial, cudaStream_t stream) {
     throw ShapeError("cuda: quantize: a pointer is not a multiple of 16");
   const dim3 grid(static_cast<unsigned>(ceil_div(a.columns, kTileColumns)),
                   static_cast<unsigned>(ceil_div(a.rows, kTileRows)));
-  switch (source_of(args)) {
-    case Source::plain:
-      return quantize_kernel<T, Source::plain><<<grid, kThreads, 0, stream>>>(a);
-    case Source::gelu:
-      return quantize_kernel<T, Source::gelu><<<grid, kThreads, 0, stream>>>(a);
-    case Source::gelu_slope:
-      return quantize_kernel<T, Source::gelu_slope><<<grid, kThreads, 0, stream>>>(a);
-    case Source::activation:
-      return quantize_kernel<T, Source::activation><<<grid, kThreads, 0, stream>>>(a);
-    case Source::slope:
-      return quantize_kernel<T, Source::slope><<<grid, kThreads, 0, stream>>>(a);
-    case Source::swiglu:
-      return quantize_kernel<T, Source::swiglu><<<grid, kThreads, 0, stream>>>(a);
-    case Source::swiglu_slope:
-      return quantize_kernel<T, Source::swiglu_slope><<<grid, kThreads, 0, stream>>>(a);
-  }
+  dispatch_source(args, [&](auto source) {
+    quantize_kernel<T, decltype(source)::value><<<grid, kThreads, 0, stream>>>(a);
+  });
 }
 
 }  // namespace
@@ -347,6 +236,8 @@ GemmKey fp8_product_key(const Fp8Product& args) {
           .b = args.a.dtype,
           .d = args.y.dtype,
           .fast_sums = args.fast_sums,
+          .a_scaling = args.b_scaling,
+          .b_scaling = args.a_scaling,
           .epilogue = args.bias ? Epilogue::bias : Epilogue::none};
 }
 
@@ -355,13 +246,14 @@ int64_t scratch_bytes(CudaOps&, const Fp8Product&) { return Gemm::kWorkspaceByte
 void launch(CudaOps& cuda, const Fp8Product& args) {
   if (args.y.elements() == 0) return;
   char* workspace = cuda.scratch(scratch_bytes(cuda, args));
+  const int64_t inverse = args.a_scaling == Scaling::tensor ? kScaleInverse : 0;
   const GemmCall call{.a = args.b.data,
                       .b = args.a.data,
                       .c = args.addend.data,
                       .d = args.y.data,
                       .bias = args.bias.data,
-                      .a_scale = data<float>(args.b_scale) + kScaleInverse,
-                      .b_scale = data<float>(args.a_scale) + kScaleInverse};
+                      .a_scale = data<float>(args.b_scale) + inverse,
+                      .b_scale = data<float>(args.a_scale) + inverse};
   cuda.gemm().run(fp8_product_key(args), call, workspace, cuda.stream(), !cuda.capturing());
 }
 

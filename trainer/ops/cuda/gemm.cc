@@ -44,6 +44,27 @@ cudaDataType_t data_type(DType dtype) {
   }
 }
 
+cublasLtMatmulMatrixScale_t scale_mode(Scaling scaling) {
+  switch (scaling) {
+    case Scaling::row:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_OUTER_VEC_32F;
+    case Scaling::row_block:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_VEC128_32F;
+    case Scaling::square_block:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_BLK128x128_32F;
+    default:
+      return CUBLASLT_MATMUL_MATRIX_SCALE_SCALAR_32F;
+  }
+}
+
+/// For the file of choices: the scales of a product's operands that have more than one.
+const char* scaling_text(const GemmKey& key) {
+  if (key.a_scaling == Scaling::row) return " rows";
+  if (key.a_scaling == Scaling::square_block) return " squares*blocks";
+  if (key.b_scaling == Scaling::square_block) return " blocks*squares";
+  return key.a_scaling == Scaling::row_block ? " blocks" : "";
+}
+
 cublasLtEpilogue_t epilogue_of(Epilogue e) {
   switch (e) {
     case Epilogue::bias:
@@ -101,6 +122,7 @@ std::string GemmKey::text() const {
   if (b != a) out << '*' << name(b);
   out << ' ' << name(d) << ' ' << static_cast<int>(epilogue) << ' ' << alignment;
   if (fast_sums) out << " fast";
+  out << scaling_text(*this);
   return out.str();
 }
 
@@ -158,6 +180,8 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
     set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(is_fp8(key.a) ? key.d : key.a));
   if (is_fp8(key.a)) {
     set(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_sums});
+    set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(key.a_scaling));
+    set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(key.b_scaling));
     // cuBLASLt's heuristics depend on whether there are scales, not on their addresses.
     const void* some = this;
     set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, some);
@@ -232,12 +256,12 @@ void Gemm::run(GemmKey key, const GemmCall& call, char* workspace, cudaStream_t 
 /// Memory that candidates are timed on: room for every operand of the largest key, filled with
 /// random numbers.
 struct Gemm::Bench {
-  std::array<void*, 6> block{};  // a, b, d, aux, bias, workspace
+  std::array<void*, 7> block{};  // a, b, d, aux, bias, scales, workspace
   bool whole = true;
   cudaEvent_t begin = nullptr, end = nullptr;
 
   explicit Bench(std::span<const GemmKey> keys) {
-    std::array<int64_t, 6> bytes{};
+    std::array<int64_t, 7> bytes{};
     for (const GemmKey& k : keys) {
       const int64_t out = size_bytes(k.d), spare = k.batch - 1;
       bytes[0] = std::max(
@@ -247,8 +271,11 @@ struct Gemm::Bench {
       bytes[2] = std::max(bytes[2], (k.ldd * k.n + spare * k.stride_d) * out);
       if (has_aux(k.epilogue)) bytes[3] = std::max(bytes[3], k.ldd * k.n * out);
       bytes[4] = std::max(bytes[4], std::max(k.m, k.n) * out);
+      if (is_fp8(k.a))
+        bytes[5] = std::max({bytes[5], 4 * scale_shape(k.a_scaling, k.m, k.k).count(),
+                             4 * scale_shape(k.b_scaling, k.n, k.k).count()});
     }
-    bytes[5] = kWorkspaceBytes;
+    bytes[6] = kWorkspaceBytes;
     for (size_t i = 0; i < block.size(); ++i) {
       if (bytes[i] == 0) continue;
       if (cudaMalloc(&block[i], static_cast<size_t>(bytes[i])) != cudaSuccess) {
@@ -265,7 +292,7 @@ struct Gemm::Bench {
       w = static_cast<uint16_t>((x >> 16 & 0x80ffu) | 0x3c00u | (x >> 9 & 0x0300u));
     }
     const auto chunk = static_cast<int64_t>(words.size() * 2);
-    for (size_t i = 0; i < 5; ++i)
+    for (size_t i = 0; i < 6; ++i)
       for (int64_t at = 0; at < bytes[i]; at += chunk)
         CUDA_CHECK(cudaMemcpy(static_cast<char*>(block[i]) + at, words.data(),
                               static_cast<size_t>(std::min(chunk, bytes[i] - at)),
@@ -291,9 +318,9 @@ GemmChoice Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench
                       .d = bench.block[2],
                       .bias = bench.block[4],
                       .aux = bench.block[3],
-                      .a_scale = static_cast<const float*>(bench.block[4]),
-                      .b_scale = static_cast<const float*>(bench.block[4])};
-  auto* workspace = static_cast<char*>(bench.block[5]);
+                      .a_scale = static_cast<const float*>(bench.block[5]),
+                      .b_scale = static_cast<const float*>(bench.block[5])};
+  auto* workspace = static_cast<char*>(bench.block[6]);
   const auto once = [&](const cublasLtMatmulAlgo_t& algorithm, int runs) {
     CUDA_CHECK(cudaEventRecord(bench.begin, stream));
     for (int i = 0; i < runs; ++i)

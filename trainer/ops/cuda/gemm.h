@@ -35,6 +35,7 @@ struct GemmKey {
   bool add_c = false;  ///< beta times C is added, which has D's layout (it may be D itself).
   DType a = DType::bf16, b = DType::bf16, d = DType::bf16;
   bool fast_sums = false;  ///< Of fp8 operands: partial sums of fewer bits than fp32.
+  Scaling a_scaling = Scaling::tensor, b_scaling = Scaling::tensor;  ///< Of fp8 operands.
   Epilogue epilogue = Epilogue::none;
   int alignment =
       16;  ///< Bytes: 16, or the largest smaller power of two that all pointers are aligned to.
@@ -55,7 +56,7 @@ struct GemmCall {
   void* d = nullptr;
   const void* bias = nullptr;      ///< m numbers of A's dtype; of D's with fp8 operands.
   const void* aux = nullptr;       ///< Written by gelu_aux_bias, of D's layout.
-  const float* a_scale = nullptr;  ///< What products of fp8 operands are multiplied by.
+  const float* a_scale = nullptr;  ///< What fp8 operands are multiplied by, as GemmKey says.
   const float* b_scale = nullptr;
   float alpha = 1, beta = 1;
 };

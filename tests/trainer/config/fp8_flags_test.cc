@@ -1,0 +1,69 @@
+// FP8's flags: which of them go together.
+//
+// SPDX-License-Identifier: MIT
+#include <gmock/gmock.h>
+
+#include <string>
+#include <vector>
+
+#include "tools/cli/parse.h"
+#include "trainer/config/flags.h"
+
+namespace trainer {
+namespace {
+
+using testing::Each;
+using testing::HasSubstr;
+using testing::Not;
+
+TrainConfig fp8_config(const std::string& recipe) {
+  TrainConfig config;
+  config.num_layers = 2;
+  config.hidden_size = 64;
+  config.num_attention_heads = 4;
+  config.seq_length = 32;
+  config.micro_batch_size = 2;
+  config.train_iters = 10;
+  config.lr = 1e-3;
+  config.data_path = {"d"};
+  config.fp8_format = "hybrid";
+  config.fp8_recipe = recipe;
+  return config;
+}
+
+TEST(Fp8Flags, RowwiseAndBlockwiseDoNotLookBack) {
+  for (const std::string recipe : {"rowwise", "blockwise"}) {
+    TrainConfig config = fp8_config(recipe);
+    derive_and_check(config, {}, 1);
+    config.fp8_amax_history_len = 1;
+    try {
+      derive_and_check(config, {"fp8-amax-history-len"}, 1);
+      ADD_FAILURE() << "accepted";
+    } catch (const cli::UsageError& error) {
+      EXPECT_EQ(error.what(),
+                "--fp8-amax-history-len: scales of --fp8-recipe " + recipe + " do not look back");
+    }
+  }
+}
+
+TEST(Fp8Flags, PowersOfTwoAreOfRowsAndBlocks) {
+  const auto notes = [](const std::string& recipe) {
+    TrainConfig config = fp8_config(recipe);
+    config.fp8_power_of_two_scales = false;
+    return derive_and_check(config, {"no-fp8-power-of-two-scales"}, 1);
+  };
+  for (const char* recipe : {"delayed", "tensorwise"})
+    EXPECT_THAT(notes(recipe), testing::Contains(HasSubstr("--no-fp8-power-of-two-scales changes "
+                                                           "nothing: only scales of")));
+  for (const char* recipe : {"rowwise", "blockwise"})
+    EXPECT_THAT(notes(recipe), Each(Not(HasSubstr("power-of-two"))));
+  TrainConfig plain = fp8_config("delayed");
+  plain.fp8_format.clear();
+  plain.fp8_power_of_two_scales = false;
+  EXPECT_THAT(derive_and_check(plain, {"no-fp8-power-of-two-scales"}, 1),
+              testing::Contains("--no-fp8-power-of-two-scales changes nothing without "
+                                "--fp8-format"));
+}
+
+}  // namespace
+}  // namespace trainer
