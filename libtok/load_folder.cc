@@ -83,10 +83,10 @@ void note_model_versions(const FolderConfig& config, TokenizerSource& source) {
   if (config.class_by_model_type()) note("puts no blank before a text whose class is not named");
 }
 
-/// Notes listed tokens whose flags transformers 5 takes otherwise, for a token that no tokenizer.json
-/// has: Qwen2Tokenizer gives named ones none, and with split_special_tokens one that only
-/// extra_special_tokens names stays a token in texts if the list says that it is not special. 4.46
-/// is followed.
+/// Notes listed tokens whose flags transformers 5 takes otherwise, for a token that no
+/// tokenizer.json has: Qwen2Tokenizer gives named ones none, and with split_special_tokens one that
+/// only extra_special_tokens names stays a token in texts if the list says that it is not special.
+/// 4.46 is followed.
 void note_flags(const FolderConfig& config, LoadingTokenizer& loading) {
   if (!config.has_list() || !loading.source.version_note.empty()) return;
   const bool drops = config.class_name() == "Qwen2Tokenizer";
