@@ -3,6 +3,8 @@
 # size; what a copy to memory costs; and the goodput of a large run, simulated from these figures.
 #
 #   bench/recovery.py [--programs build/release/bin] [--ranks 2] [--repeats 5] [--sizes small,...]
+#   bench/recovery.py --hosts 2 [...]  two launchers on the loopback, each a host with --ranks ranks;
+#                                    also kills a whole host with its memory, and starts it again
 #   bench/recovery.py --simulate     the simulation alone, from the figures in bench/recovery.json
 #
 # Every run that is killed must end with the losses and the tensors of an undisturbed run before its
@@ -36,6 +38,11 @@ SIZES = {  # layers, width, heads: fp32, so that a checkpoint has 12 bytes for e
 }
 VOCABULARY = 8192
 STEPS, KILL_AFTER, INTERVAL = 9, 6, 4
+COLUMNS = {  # by hosts: a column's name, what the run continues from, whether a whole host is lost
+    1: [(source, source, False) for source in ("disk, not cached", "disk, cached", "memory")],
+    2: [("disk, cached, a rank lost", "disk, cached", False), ("memory, a rank lost", "memory", False),
+        ("disk, cached, a host lost", "disk, cached", True), ("memory, a host lost", "memory", True)],
+}
 CLOCK = ("time", "seconds", "tokens_per_second", "slowest_rank", "exposed", "data_wait", "memory")
 
 
@@ -54,21 +61,36 @@ def write_dataset(prefix, documents=400, length=400):
 class Bench:
     def __init__(self, options, folder):
         self.trainer = os.path.abspath(os.path.join(options.programs, "trainer"))
-        self.ranks, self.folder = options.ranks, folder
+        self.ranks, self.hosts, self.folder = options.ranks, options.hosts, folder
+        self.port = options.port
         write_dataset(os.path.join(folder, "d"))
 
     def words(self, size, save, more):
         layers, width, heads = SIZES[size]
         return [self.trainer, *f"""--num-layers {layers} --hidden-size {width} --num-attention-heads {heads}
-            --seq-length 32 --micro-batch-size 1 --global-batch-size {self.ranks} --lr 1e-4 --train-iters {STEPS}
+            --seq-length 32 --micro-batch-size 1 --global-batch-size {self.ranks * self.hosts} --lr 1e-4 --train-iters {STEPS}
             --lr-decay-style constant --vocab-size {VOCABULARY} --eod-id 0 --data-path d --split 100,0,0
             --eval-iters 0 --log-interval 1 --device cpu --cpu-threads 1 --nproc-per-node {self.ranks}
-            --use-distributed-optimizer --save {save}""".split(), *more]
+            --use-distributed-optimizer --save {save} --load {save}""".split(), *more]
+
+    def start_host(self, host, size, save, more):
+        place = {} if self.hosts == 1 else {"RANK": str(host), "WORLD_SIZE": str(self.hosts),
+                                            "MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(self.port)}
+        # Only the first host's output is read.
+        out, err = (subprocess.PIPE, subprocess.PIPE) if host == 0 else (subprocess.DEVNULL, subprocess.DEVNULL)
+        return subprocess.Popen(self.words(size, save, more), cwd=self.folder, text=True, stdout=out, stderr=err,
+                                env={**os.environ, **place})
 
     def start(self, size, save, more):
+        """The first host's process; the others are in self.others."""
         shutil.rmtree(os.path.join(self.folder, save), ignore_errors=True)
-        return subprocess.Popen(self.words(size, save, more), cwd=self.folder, text=True,
-                                stdout=subprocess.PIPE, stderr=subprocess.PIPE)
+        first = self.start_host(0, size, save, more)
+        self.others = [self.start_host(host, size, save, more) for host in range(1, self.hosts)]
+        return first
+
+    def end(self, first):
+        """Whether all hosts ended well."""
+        return all(process.wait() == 0 for process in [first, *self.others])
 
     def result(self, save):
         """Losses without the clock, and a digest of the last checkpoint's tensors."""
@@ -98,7 +120,21 @@ class Bench:
                 os.posix_fadvise(fd, 0, 0, os.POSIX_FADV_DONTNEED)
                 os.close(fd)
 
-    def killed(self, size, save, source):
+    def kill(self, first, whole_host, size, save, more):
+        """The last rank, or its host: the launcher with all that it holds, which is started again."""
+        last = self.others[-1] if self.others else first
+        with open(f"/proc/{last.pid}/task/{last.pid}/children") as file:
+            ranks = file.read().split()
+        fault = time.monotonic()
+        if not whole_host:
+            os.kill(int(ranks[-1]), signal.SIGKILL)
+            return fault
+        last.kill()
+        last.wait()
+        self.others[-1] = self.start_host(self.hosts - 1, size, save, more)
+        return fault
+
+    def killed(self, size, save, source, whole_host=False):
         """Seconds from the kill to the end of the next step, which is done a second time."""
         more = ["--max-restarts", "3"]
         more += ["--in-memory-checkpoint", str(INTERVAL)] if source == "memory" else [
@@ -113,14 +149,11 @@ class Bench:
             if fault is None and done == KILL_AFTER:
                 if source == "disk, not cached":
                     self.drop_cache(save)
-                with open(f"/proc/{process.pid}/task/{process.pid}/children") as file:
-                    ranks = file.read().split()
-                fault = time.monotonic()
-                os.kill(int(ranks[-1]), signal.SIGKILL)
+                fault = self.kill(process, whole_host, size, save, more)
             elif fault is not None and first is None and done == INTERVAL + 1:
                 first = now - fault
         err = process.stderr.read()
-        if process.wait() != 0 or first is None:
+        if not self.end(process) or first is None:
             sys.exit(f"{size} from {source}: status {process.returncode}: {err}")
         taken = f"continuing from step {INTERVAL} in memory"
         if (taken in err) != (source == "memory"):
@@ -134,7 +167,7 @@ class Bench:
             if re.search(r" iteration +\d+/", line):
                 times.append(time.monotonic())
         process.stderr.read()
-        if process.wait() != 0:
+        if not self.end(process):
             sys.exit(f"{size}: status {process.returncode}")
         return (times[-1] - times[1]) / (len(times) - 2)
 
@@ -145,19 +178,19 @@ def measure(options, folder):
     for size in options.sizes.split(","):
         process = bench.start(size, "whole", [])
         out, err = process.communicate()
-        if process.returncode != 0:
+        if not bench.end(process):
             sys.exit(f"{size}: {err}")
         wanted = bench.result("whole")
         row = {"size": size, "bytes": bench.checkpoint_bytes("whole"),
-               "ranks": options.ranks}
-        for source in ("disk, not cached", "disk, cached", "memory"):
+               "ranks": options.ranks, "hosts": options.hosts}
+        for name, source, whole_host in COLUMNS[options.hosts]:
             times = []
             for _ in range(options.repeats):
-                first = bench.killed(size, "killed", source)
+                first = bench.killed(size, "killed", source, whole_host)
                 if bench.result("killed") != wanted:
                     sys.exit(f"{size} from {source}: other losses or tensors than an undisturbed run")
                 times.append(first)
-            row[source] = sorted(times)
+            row[name] = sorted(times)
         plain = [bench.step_seconds(size, []) for _ in range(options.repeats)]
         copies = [bench.step_seconds(size, ["--max-restarts", "1", "--in-memory-checkpoint", "1"])
                   for _ in range(options.repeats)]
@@ -170,11 +203,12 @@ def measure(options, folder):
 
 def print_table(figures, head=True):
     if head:
-        print("| model | checkpoint | from disk, not cached | from disk, cached | from memory |"
-              " a step | a step with a copy |\n| --- | --- | --- | --- | --- | --- | --- |")
+        names = [name for name, *_ in COLUMNS[figures[0]["hosts"]]]
+        print("| model | checkpoint | " + " | ".join("from " + name for name in names) +
+              " | a step | a step with a copy |\n" + "| --- " * (len(names) + 4) + "|")
     for row in figures:
         cells = [f"{statistics.median(row[s]):.2f} s ({row[s][0]:.2f} to {row[s][-1]:.2f})"
-                 for s in ("disk, not cached", "disk, cached", "memory")]
+                 for s, *_ in COLUMNS[row["hosts"]]]
         print(f"| {row['size']} | {row['bytes'] / 1e6:.0f} MB | {' | '.join(cells)} |"
               f" {row['step']:.3f} s | {row['step with a copy']:.3f} s |", flush=True)
 
@@ -222,11 +256,14 @@ def main():
     parser = argparse.ArgumentParser(description="Recovery after a lost rank, from disk and from memory.")
     parser.add_argument("--programs", default="build/release/bin")
     parser.add_argument("--ranks", type=int, default=2)
+    parser.add_argument("--hosts", type=int, default=1, choices=COLUMNS)
+    parser.add_argument("--port", type=int, default=29700)
     parser.add_argument("--repeats", type=int, default=5)
     parser.add_argument("--sizes", default="2M,14M,55M")
-    parser.add_argument("--figures", default="bench/recovery.json")
+    parser.add_argument("--figures", help="bench/recovery.json, with several hosts bench/recovery_hosts.json")
     parser.add_argument("--simulate", action="store_true")
     options = parser.parse_args()
+    options.figures = options.figures or ("bench/recovery.json" if options.hosts == 1 else "bench/recovery_hosts.json")
     if not options.simulate:
         print(f"{platform.machine()}, {os.cpu_count()} processors, {time.strftime('%Y-%m-%d')}")
         folder = tempfile.mkdtemp(prefix="recovery.")
@@ -234,7 +271,8 @@ def main():
             measure(options, folder)
         finally:
             shutil.rmtree(folder, ignore_errors=True)
-    simulate(json.load(open(options.figures)))
+    if options.hosts == 1:
+        simulate(json.load(open(options.figures)))
 
 
 if __name__ == "__main__":

@@ -34,6 +34,7 @@
 #include "trainer/session/foreign.h"
 #include "trainer/session/job.h"
 #include "trainer/session/launcher.h"
+#include "trainer/session/memory_hosts.h"
 #include "trainer/session/memory_start.h"
 #include "trainer/session/training_loop.h"
 
@@ -138,9 +139,9 @@ void check_launcher(const TrainConfig& config, const Job& job, cli::Console& con
   const bool own = starts_ranks(launch);
   if (config.max_restarts > 0 && !own)
     console.note(concat("--max-restarts changes nothing: ", launch.launcher, " starts the ranks"));
-  if (config.in_memory_checkpoint && (!own || hosts_of(launch) > 1))
+  if (config.in_memory_checkpoint && !own)
     throw UsageError(concat("--in-memory-checkpoint ", *config.in_memory_checkpoint,
-                            ": ranks of one host that this program itself starts can keep one; "
+                            ": ranks that this program itself starts can keep one; "
                             "these were started by ",
                             launch.launcher));
   if (config.max_restarts == 0 || !own || hosts_of(launch) == 1) return;
@@ -169,7 +170,8 @@ Prepared prepare(TrainConfig& config, Given& given, cli::Console& console, const
   if (!out.vocabulary.note.empty()) console.note(out.vocabulary.note);
   out.spec = model_spec(config, out.vocabulary.vocab_size);
   std::optional<Checkpoint> in_memory;
-  if (const auto memory = memory_of(config, job); memory && job.launch().restarts > 0)
+  const bool restarted = job.launch().restarts > 0 && job.launch().nodes == 1;
+  if (const auto memory = memory_of(config, job); memory && restarted)
     if (const std::vector<int64_t> held = memory->iterations(); !held.empty())
       in_memory = memory->open(held.front());
   follow_checkpoint(config, out.spec, console, in_memory ? &*in_memory : nullptr);
@@ -209,11 +211,17 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
     EngineOptions& options = prepared.options;
     job.enter(rendezvous::Phase::load, 0);
     LrSchedule schedule = lr_schedule(config);
-    std::optional<MemoryCheckpoints> memory = memory_of(config, job);
+    const int hosts = hosts_of(job.launch());
+    std::unique_ptr<rendezvous::FileRing> ring;
+    if (config.in_memory_checkpoint && hosts > 1) ring = job.open_ring();
+    std::optional<MemoryCheckpoints> memory = memory_of(config, job, ring.get());
+    BorrowedFiles borrowed;
     std::optional<Checkpoint> in_memory;
-    if (memory) in_memory = newest_in_memory(*memory, config, job, call.console);
+    if (memory)
+      in_memory = ring ? newest_over_hosts(*memory, *ring, borrowed, config, job, call.console)
+                       : newest_in_memory(*memory, config, job, call.console);
     if (memory && job.launch().restarts == 0)
-      call.console.note("in memory: " + in_memory_note(config, spec, options));
+      call.console.note("in memory: " + in_memory_note(config, spec, options, hosts));
     Start start = find_start(config, spec, schedule, call.console, std::move(in_memory));
     if (start.checkpoint && !start.weights_only && !config.no_load_rng) {
       options.seed = static_cast<uint32_t>(start.checkpoint->meta().state.seed);
@@ -243,7 +251,8 @@ int run_rank(TrainConfig& config, cli::Invocation& call, Job& job, Prepared& pre
                        .memory = memory ? &*memory : nullptr},
                       std::move(start));
     if (job.speaks()) save_config(config, goes_on, call.console);
-    job.barrier();  // rank 0 holds the folder of checkpoints.
+    job.barrier();  // rank 0 holds the folder of checkpoints, and all have loaded.
+    borrowed.release();
     return job.guard([&] { return loop.run(); });
   });
 }
@@ -310,8 +319,11 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
           static_cast<int64_t>(1000 * std::clamp(config.hang_timeout_seconds, 1.0, 5.0))),
       .words = call.arguments};
   options.host.devices = visible_gpus(config);
+  const MemoryHosts hosts{
+      .count = hosts_of(job.launch()), .ranks = ranks, .own = one_host ? 0 : job.launch().rank};
   std::optional<MemoryFiles> memory;
-  if (config.in_memory_checkpoint) options.host.memory_files = memory.emplace(ranks).descriptors();
+  if (config.in_memory_checkpoint)
+    options.host.memory_files = memory.emplace(static_cast<int>(hosts.held().size())).descriptors();
   options.allow_fewer = one_host && config.allow_fewer_devices;
   options.fitting = [&](int left) { return fitting_ranks(asked, batch, left, job); };
   options.words_of_fewer = {"--global-batch-size", std::to_string(batch)};
@@ -322,7 +334,8 @@ int launch(const TrainConfig& config, const Asked& asked, cli::Invocation& call,
     } catch (const std::exception&) {  // a start from there reports it.
       on_disk = 0;
     }
-    const std::vector<int64_t> held = MemoryCheckpoints(options.host.memory_files).iterations();
+    const std::vector<int64_t> held =
+        MemoryCheckpoints(options.host.memory_files, {}, hosts).iterations();
     return std::max(on_disk, held.empty() ? 0 : held.front());
   };
   if (job.hosts_apart()) call.console.set_quiet(false);

@@ -7,6 +7,7 @@
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <functional>
 #include <optional>
 #include <stdexcept>
 #include <string>
@@ -37,20 +38,28 @@ class Meeting {
   /// reason, or if one does not report within the patience.
   void gather(CheckpointMeta& meta, const std::string& failure);
 
+  /// Rank 0, after gather(): every one of `writers` writes `record`. Returns when all have. Errors:
+  /// as gather().
+  void hand_out(const std::string& record, const std::vector<int>& writers);
+
   /// Rank 0: tells all how the save ended; empty: it is complete. Only the first call counts.
   void tell(const std::string& failure);
   /// Rank 0: the same, and throws.
   [[noreturn]] void drop(const std::string& failure);
 
   /// Other ranks: tells rank 0 what is written, or why not, and waits for the result. Errors:
-  /// std::runtime_error with the reason if the save was dropped.
-  void report_and_wait(const CheckpointMeta& meta, const std::string& failure);
+  /// std::runtime_error with the reason if the save was dropped. `write`: for the record that rank
+  /// 0 hands out.
+  void report_and_wait(const CheckpointMeta& meta, const std::string& failure,
+                       const std::function<void(const std::string& record)>& write = {});
 
   /// "rank 3 (n07, GPU 1)".
   std::string name(int rank) const;
 
  private:
   void receive(std::chrono::milliseconds wait);
+  void wait_for_all(const char* what);
+  void answer(const std::function<void(const std::string& record)>& write);
   int missing() const;
 
   int64_t save_;
@@ -59,6 +68,9 @@ class Meeting {
                                                    ///< arrived.
   std::string failure_;                            ///< The first failure.
   std::optional<std::string> verdict_;
+  /// Other ranks: the record to be written, once all its parts have arrived.
+  std::optional<std::string> record_;
+  std::string part_;
 };
 
 }  // namespace trainer

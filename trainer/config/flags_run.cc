@@ -321,8 +321,8 @@ cli::Group<C> device_group() {
           {.name = "in-memory-checkpoint",
            .value = "STEPS",
            .help = "With --max-restarts: steps between checkpoints in the memory of this host, "
-                   "which outlive the ranks. A restart continues from the newest one, in memory or "
-                   "on disk.",
+                   "which outlive the ranks; with several hosts, in that of the next one, too. A "
+                   "restart continues from the newest one, in memory or on disk.",
            .field = integer(&C::in_memory_checkpoint, 1)},
           {.name = "allow-fewer-devices",
            .help = "With --max-restarts: continue without a device that is lost for good, if the "

@@ -195,13 +195,15 @@ void print_memory(const std::vector<EnginePlan>& plans, const EnginePlan& most, 
 
 // Prints what all ranks together write to disk, and hold in host memory meanwhile.
 void print_checkpoint(const TrainConfig& config, const ModelSpec& spec,
-                      const EngineOptions& options) {
+                      const EngineOptions& options, const Cluster& cluster) {
   if (config.save.empty()) return;
   const int64_t bytes = checkpoint_bytes(spec, options, !config.no_save_optim);
   std::printf("checkpoint  %s on disk, and as much host memory, over all ranks\n",
               cli::readable_bytes(static_cast<double>(bytes)).c_str());
   if (config.in_memory_checkpoint)
-    std::printf("in memory   %s\n", in_memory_note(config, spec, options).c_str());
+    std::printf(
+        "in memory   %s\n",
+        in_memory_note(config, spec, options, cluster.world_size / cluster.local_size).c_str());
 }
 
 // A card with only two rates.
@@ -270,7 +272,7 @@ int dry_run(const PlannedRun& run, const Cluster& cluster, ops::Ops* ops, const 
   if (!config.schedule_svg.empty())
     draw_schedule(config.schedule_svg, options, static_cast<int>(plans.size()));
   print_memory(plans, most, room);
-  print_checkpoint(config, spec, options);
+  print_checkpoint(config, spec, options, cluster);
   cli::finish_stdout();
   const bool fits = !room.bytes || most.total_bytes + room.beside_bytes <= *room.bytes;
   if (!fits)

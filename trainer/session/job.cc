@@ -26,6 +26,7 @@
 #include "trainer/comm/tcp.h"
 #include "trainer/config/flags.h"
 #include "trainer/rendezvous/interfaces.h"
+#include "trainer/rendezvous/links.h"
 #include "trainer/rendezvous/wire.h"
 #include "trainer/session/devices.h"
 #include "trainer/session/launcher.h"
@@ -262,6 +263,30 @@ Groups Job::open_groups(const ops::Ops& ops) {
     }
     throw UsageError(concat(size, " ranks on GPUs: this trainer was built without NCCL"));
   });
+}
+
+// Every rank makes its two links in the order of the hosts that send, so none waits for ever.
+std::unique_ptr<rendezvous::FileRing> Job::open_ring() {
+  const int before = (launch_.node + launch_.nodes - 1) % launch_.nodes;
+  rendezvous::Socket next, previous;
+  for (const int sender : {std::min(before, launch_.node), std::max(before, launch_.node)}) {
+    const bool sends = sender == launch_.node;
+    std::vector<rendezvous::Socket> links;
+    try {
+      links = rendezvous::link_ranks(
+          {.id = concat("copies of rank ", sender * launch_.local_size + launch_.local_rank),
+           .rank = sends ? 0 : 1,
+           .size = 2,
+           .address = control_->roster()[static_cast<size_t>(rank())].address,
+           .secret = control_->job_key(),
+           .timeout = in_ms(config_.distributed_timeout_minutes * 60)},
+          control_->store());
+    } catch (const rendezvous::LinkError& error) {
+      throw comm::PeerError(concat("comm: copies of checkpoints: ", error.what()));
+    }
+    (sends ? next : previous) = std::move(links[sends ? 1 : 0]);
+  }
+  return std::make_unique<rendezvous::FileRing>(std::move(next), std::move(previous));
 }
 
 void Job::enter(rendezvous::Phase phase, int64_t step) {

@@ -20,6 +20,7 @@
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/groups.h"
 #include "trainer/rendezvous/control.h"
+#include "trainer/rendezvous/file_ring.h"
 #include "trainer/rendezvous/launch.h"
 #include "trainer/session/stop.h"
 
@@ -71,6 +72,10 @@ class Job {
   bool hosts_apart() const;
   /// The Groups of the configuration's layout, with NCCL for a GPU and TCP for a CPU.
   Groups open_groups(const ops::Ops& ops);
+
+  /// The links to the ranks of the same place on the next host and on the one before, with several
+  /// hosts; every rank calls it. Errors: as rendezvous::link_ranks.
+  std::unique_ptr<rendezvous::FileRing> open_ring();
 
   /// Sets the phase and step that the others see.
   void enter(rendezvous::Phase phase, int64_t step);

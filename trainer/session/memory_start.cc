@@ -42,12 +42,14 @@ std::optional<Checkpoint> undamaged(const MemoryCheckpoints& memory, int64_t flo
     for (const std::string& found : job.exchange(damage(checkpoint, job)))
       if (why.empty()) why = found;
     if (why.empty()) return checkpoint;
-    console.error(concat(why, ": the checkpoint of step ", iteration, " in memory is not used"));
+    if (job.speaks())
+      console.error(concat(why, ": the checkpoint of step ", iteration, " in memory is not used"));
   }
   return std::nullopt;
 }
 
-// The iteration of the checkpoint on disk, as far as its record can be read; -1: none.
+}  // namespace
+
 int64_t newest_on_disk(const std::string& root) {
   try {
     const std::optional<std::string> folder = find_checkpoint(root, std::nullopt);
@@ -57,12 +59,20 @@ int64_t newest_on_disk(const std::string& root) {
   }
 }
 
-}  // namespace
-
-std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job) {
-  if (!config.in_memory_checkpoint || job.launch().memory_files.empty()) return std::nullopt;
-  return std::optional<MemoryCheckpoints>(std::in_place, job.launch().memory_files,
-                                          job.writer_place(kChannel));
+std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job,
+                                           rendezvous::FileRing* ring) {
+  const rendezvous::Launch& launch = job.launch();
+  if (!config.in_memory_checkpoint || launch.memory_files.empty()) return std::nullopt;
+  MemoryHosts hosts{.count = launch.nodes, .ranks = launch.local_size, .own = launch.node};
+  if (ring != nullptr)
+    hosts.exchange = [ring](int64_t number, const std::vector<int>& out, const std::vector<int>& in,
+                            const std::function<bool()>& given_up) {
+      std::vector<rendezvous::OutgoingFile> files;
+      for (const int fd : out) files.push_back({.fd = fd});
+      return ring->exchange(number, files, in, given_up);
+    };
+  return std::optional<MemoryCheckpoints>(std::in_place, launch.memory_files,
+                                          job.writer_place(kChannel), std::move(hosts));
 }
 
 std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
@@ -104,14 +114,20 @@ int64_t checkpoint_bytes(const ModelSpec& spec, const EngineOptions& options, bo
   return bytes;
 }
 
-// The snapshot from which a checkpoint is written counts as a third.
+// The snapshot from which a checkpoint is written counts too.
 std::string in_memory_note(const TrainConfig& config, const ModelSpec& spec,
-                           const EngineOptions& options) {
+                           const EngineOptions& options, int64_t hosts) {
   const double bytes = static_cast<double>(checkpoint_bytes(spec, options, true));
-  return concat("a checkpoint every ", *config.in_memory_checkpoint,
-                " steps, two are kept: ", cli::readable_bytes(3 * bytes),
-                " of host memory over all ranks, at ", cli::readable_bytes(bytes),
-                " each and one being taken");
+  const bool many = hosts > 1;
+  std::string out = concat(
+      "a checkpoint every ", *config.in_memory_checkpoint, " steps, two are kept",
+      many ? ", each also on the next host: " : ": ", cli::readable_bytes((many ? 5 : 3) * bytes),
+      " of host memory over all ranks, at ", cli::readable_bytes(bytes),
+      many ? " each and each copy and one being taken" : " each and one being taken");
+  if (hosts > 2)
+    out += concat("; a restart takes ", cli::readable_bytes(bytes),
+                  " more on each host while it loads");
+  return out;
 }
 
 }  // namespace trainer

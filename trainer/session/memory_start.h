@@ -1,6 +1,6 @@
 // A start that continues from memory: ranks that the launcher has started again find what the ones
 // before have left with it. Not here: the checkpoints themselves (checkpoint/memory_checkpoints.h),
-// other starts (start.cc).
+// several hosts (memory_hosts.h), other starts (start.cc).
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -12,13 +12,19 @@
 #include "trainer/checkpoint/memory_checkpoints.h"
 #include "trainer/config/train_config.h"
 #include "trainer/engine/options.h"
+#include "trainer/rendezvous/file_ring.h"
 #include "trainer/session/job.h"
 #include "trainer/spec/spec.h"
 
 namespace trainer {
 
-/// This rank's view of the memory; nothing without --in-memory-checkpoint.
-std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job);
+/// This rank's view of the memory; nothing without --in-memory-checkpoint. `ring`: for saves with
+/// several hosts; it outlives the result.
+std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job,
+                                           rendezvous::FileRing* ring = nullptr);
+
+/// The iteration of the checkpoint on disk, as far as its record can be read; -1: none.
+int64_t newest_on_disk(const std::string& root);
 
 /// The checkpoint in memory from which a restart continues: the newest complete and undamaged one,
 /// unless --save has a newer one. Nothing if there is none, or at a first start. Prints which was
@@ -28,9 +34,9 @@ std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
                                            const TrainConfig& config, Job& job,
                                            cli::Console& console);
 
-/// Says how often a checkpoint goes to memory, and what host memory this takes.
+/// Says how often a checkpoint goes to memory of so many hosts, and what host memory this takes.
 std::string in_memory_note(const TrainConfig& config, const ModelSpec& spec,
-                           const EngineOptions& options);
+                           const EngineOptions& options, int64_t hosts);
 
 /// Bytes of a checkpoint over all ranks.
 int64_t checkpoint_bytes(const ModelSpec& spec, const EngineOptions& options, bool optimizer);

@@ -63,10 +63,10 @@ void Saver::write() noexcept {
   done_ = true;
 }
 
-// Who takes memory that is not there is killed, and a copy is not worth that. All ranks of the host
-// take about as much at the same time.
+// Who takes memory that is not there is killed, and a copy is not worth that. All ranks whose files
+// this host has take about as much at the same time.
 void Saver::check_memory() const {
-  const int64_t needed = options_.memory->more_bytes(snapshot_.shards()) * options_.place.world;
+  const int64_t needed = options_.memory->more_bytes(snapshot_.shards()) * options_.memory->held();
   const int64_t available = ops::available_host_bytes();
   if (needed <= available) return;
   throw std::runtime_error(cli::concat(

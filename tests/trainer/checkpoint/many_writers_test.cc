@@ -15,12 +15,15 @@
 #include <filesystem>
 #include <fstream>
 #include <memory>
+#include <mutex>
 #include <numeric>
 #include <thread>
+#include <utility>
 #include <vector>
 
 #include "tests/trainer/checkpoint/writer_links.h"
 #include "trainer/checkpoint/checkpoint.h"
+#include "trainer/checkpoint/meeting.h"
 
 namespace trainer {
 namespace {
@@ -296,6 +299,69 @@ TEST_F(ManyWriters, LeftoversUnderTheSameNameAreReplaced) {
   for (const fs::directory_entry& entry : fs::directory_iterator(iteration_folder(root_, 7)))
     EXPECT_FALSE(entry.path().filename().string().starts_with("rank_00009")) << entry.path();
   EXPECT_FALSE(fs::exists(root_ + "/.iter_0000006.tmp"));
+}
+
+/// Two writers that are threads, with a box of letters for each.
+class Boxes {
+ public:
+  WriterPlace place(int rank) {
+    WriterPlace place{.rank = rank, .world = 2, .patience = std::chrono::seconds(20)};
+    place.post = [this, rank](int, int64_t, const std::string& text) {
+      const std::lock_guard<std::mutex> lock(mutex_);
+      boxes_[1 - rank].push_back({rank, text});
+    };
+    place.letters = [this, rank](int64_t, milliseconds wait) {
+      if (wait.count() > 0) std::this_thread::sleep_for(milliseconds(1));
+      const std::lock_guard<std::mutex> lock(mutex_);
+      return std::exchange(boxes_[rank], {});
+    };
+    return place;
+  }
+
+ private:
+  std::mutex mutex_;
+  std::vector<WriterLetter> boxes_[2];
+};
+
+// A record longer than a letter may be arrives whole, and is written before the save is complete;
+// where it cannot be written, the save is dropped and both say why.
+TEST(Meeting, ARecordIsHandedOutBeforeTheSaveIsComplete) {
+  for (const size_t size : {size_t{0}, size_t{5}, size_t{16} << 20, (size_t{40} << 20) + 3})
+    for (const bool fails : {false, true}) {
+      Boxes boxes;
+      std::string record(size, 'x'), written = "nothing", first_error, second_error;
+      if (size > 0) record.back() = 'y';
+      std::thread first([&] {
+        const WriterPlace place = boxes.place(0);
+        Meeting meeting(1, place);
+        CheckpointMeta meta;
+        try {
+          meeting.gather(meta, "");
+          meeting.hand_out(record, {1});
+          EXPECT_TRUE(fails || written == record);
+          meeting.tell("");
+        } catch (const std::exception& error) {
+          first_error = error.what();
+        }
+      });
+      std::thread second([&] {
+        const WriterPlace place = boxes.place(1);
+        Meeting meeting(1, place);
+        try {
+          meeting.report_and_wait({}, "", [&](const std::string& text) {
+            if (fails) throw std::runtime_error("no room");
+            written = text;
+          });
+        } catch (const std::exception& error) {
+          second_error = error.what();
+        }
+      });
+      first.join();
+      second.join();
+      EXPECT_EQ(first_error, fails ? "rank 1: no room" : "");
+      EXPECT_EQ(second_error, fails ? "rank 1: no room" : "");
+      EXPECT_TRUE(written == (fails ? "nothing" : record));
+    }
 }
 
 }  // namespace
