@@ -83,6 +83,35 @@ void note_model_versions(const FolderConfig& config, TokenizerSource& source) {
   if (config.class_by_model_type()) note("puts no blank before a text whose class is not named");
 }
 
+/// Notes listed tokens whose flags transformers 5 takes otherwise, for a token that no
+/// tokenizer.json has: Qwen2Tokenizer gives named ones none, and with split_special_tokens one that
+/// only extra_special_tokens names stays a token in texts if the list says that it is not special.
+/// 4.46 is followed.
+void note_flags(const FolderConfig& config, LoadingTokenizer& loading) {
+  if (!config.has_list() || !loading.source.version_note.empty()) return;
+  const bool drops = config.class_name() == "Qwen2Tokenizer";
+  const auto has_role = [&](const std::string& content) {
+    return std::ranges::any_of(config.roles(), [&](const auto& role) {
+      return role.first != "extra_special_tokens" && role.second.content == content;
+    });
+  };
+  const ordered_json& list = config.config().at("added_tokens_decoder");
+  for (const auto& [id, token] : config.listed_tokens()) {
+    const auto written = list.find(std::to_string(id));
+    if (written == list.end() || !config.is_named(token.content) ||
+        loading.has_added(token.content))
+      continue;
+    const bool any = token.lstrip || token.rstrip || token.single_word || token.normalized;
+    const bool split =
+        loading.source.split_special_tokens && !flag_of(*written, "special", false, kConfigFile);
+    if (!(drops && any) && !(split && !has_role(token.content))) continue;
+    loading.source.version_note = "the flags of " + ordered_json(token.content).dump() +
+                                  " are taken as by transformers 4.46; transformers 5 " +
+                                  (drops && any ? "drops them" : "does not make it special");
+    return;
+  }
+}
+
 void add_tokens(const FolderConfig& config, LoadingTokenizer& loading) {
   // If the configuration has no list, tokenizer.json's own is used.
   for (AddedToken& token : loading.added) {
@@ -277,14 +306,17 @@ TokenizerSource read_folder(const ReadFile& read, const ParallelFor& parallel_fo
   if (kind == FolderKind::json) note_what_5_drops(config, loading);
   const bool wants_space = flag_of(config.config(), "add_prefix_space", false, kConfigFile);
   const bool by_byte_level = source.pretokenizer == make_pretokenizer(Family::gpt2);
-  if (config.known_class() != nullptr && config.known_class()->sets_prefix_space && by_byte_level) {
+  const bool known = config.known_class() != nullptr;
+  if (known && config.known_class()->sets_prefix_space && by_byte_level) {
     source.add_prefix_space = wants_space;
-  } else if (kind == FolderKind::pair && wants_space) {
+  } else if (wants_space &&
+             (kind == FolderKind::pair || (known && !config.known_class()->sets_prefix_space))) {
     refuse_config(kConfigFile, "add_prefix_space",
                   "true: not supported for " + config.class_name());
   }
   source.split_special_tokens =
       flag_of(config.config(), "split_special_tokens", false, kConfigFile);
+  note_flags(config, loading);
   add_tokens(config, loading);
   const auto id_of = [&](const char* role) {
     const AddedToken* token = config.role(role);

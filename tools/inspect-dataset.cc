@@ -38,7 +38,7 @@ struct Options {
   int64_t max_tokens = 512;
   bool ids = false;
   std::optional<int64_t> eod_token;
-  std::string tiktoken_encoding = "cl100k_base";
+  std::string tiktoken_encoding = {};
 };
 
 cli::Table<Options> flags() {
@@ -77,7 +77,8 @@ cli::Table<Options> flags() {
          .field = cli::integer(&O::eod_token)},
         {.name = "tiktoken-encoding",
          .value = "NAME",
-         .help = "What a .tiktoken model is: gpt2, r50k_base, p50k_base, cl100k_base, o200k_base.",
+         .help = "What a .tiktoken model is: gpt2, r50k_base, p50k_base, cl100k_base, o200k_base; "
+                 "else its name says so.",
          .field = cli::text(&O::tiktoken_encoding)},
         {.name = "repair",
          .help = "quick, verify: if the end-of-document tokens are not counted, as in the output "
@@ -184,9 +185,12 @@ void stats(const Options& options, const std::string& prefix) {
                     "\n", dataset::provenance_lines(indexed::read_manifest(prefix))));
 }
 
-void peek(Options& options, const std::string& prefix) {
-  const std::unique_ptr<tok::Tokenizer> tokenizer =
-      options.ids ? nullptr : dataset::load_tokenizer(options.samples, options.tiktoken_encoding);
+void peek(Options& options, const std::string& prefix, cli::Console& console) {
+  dataset::ShownTokenizer shown;
+  if (!options.ids) shown = dataset::load_tokenizer(options.samples, options.tiktoken_encoding);
+  if (!shown.idle.empty() && !options.sample)
+    console.note(cli::concat("no effect here: ", shown.idle));
+  const std::unique_ptr<tok::Tokenizer> tokenizer = std::move(shown.tokenizer);
   if (options.sample) {
     const Run run = open_run(options, {prefix});
     const int64_t end = std::min(*options.sample + options.count, run.split->num_samples());
@@ -285,7 +289,7 @@ int inspect(Options& options, cli::Invocation& call) {
     try {
       if (checks) check(command == "quick" ? quick : verify, options, prefix, call.console);
       if (command == "stats") stats(options, prefix);
-      if (command == "peek") peek(options, prefix);
+      if (command == "peek") peek(options, prefix, call.console);
       if (command == "where") where(options, prefix);
     } catch (const cli::UsageError&) {
       throw;

@@ -28,7 +28,7 @@ struct Options {
   bool skip_repeated = false;
   int64_t samples = 5;
   int64_t max_tokens = 200;
-  std::string tiktoken_encoding = "cl100k_base";
+  std::string tiktoken_encoding = {};
   dataset::SampleFlags tokenizer;
 };
 
@@ -65,7 +65,7 @@ cli::Table<Options> flags() {
         {.name = "tiktoken-encoding",
          .value = "NAME",
          .help = "What a .tiktoken model is: gpt2, r50k_base, p50k_base, cl100k_base, "
-                 "o200k_base.",
+                 "o200k_base; else its name says so.",
          .field = cli::text(&O::tiktoken_encoding)}}},
       {"Instead of a page",
        {{.name = "plot",
@@ -138,15 +138,16 @@ int make_report(Options& options, cli::Invocation& call) {
   if (options.output != "-")
     file.emplace(options.output,
                  options.force ? indexed::Existing::replace : indexed::Existing::refuse);
-  const std::unique_ptr<tok::Tokenizer> tokenizer =
+  const dataset::ShownTokenizer shown =
       dataset::load_tokenizer(options.tokenizer, options.tiktoken_encoding);
+  if (!shown.idle.empty()) call.console.note(cli::concat("no effect here: ", shown.idle));
   std::vector<report::DatasetFacts> facts;
   for (const std::string& prefix : inputs.datasets)
     facts.push_back(report::read_facts(
         prefix, {.count_repeated = !options.skip_repeated,
                  .samples = options.samples,
                  .sample_tokens = options.max_tokens,
-                 .tokenizer = tokenizer.get(),
+                 .tokenizer = shown.tokenizer.get(),
                  .on_progress = [&](int64_t done, int64_t all) {
                    call.console.progress(
                        {.done = done, .total = all, .items = done, .in_items = true});

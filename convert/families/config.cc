@@ -1,8 +1,10 @@
 // SPDX-License-Identifier: MIT
 // family.h: reads and writes config.json by a family's rows; families.h: names of activations and
 // keys for positions. Source of the scaled positions' keys: transformers/modeling_rope_utils.py.
+#include <algorithm>
 #include <array>
 #include <charconv>
+#include <iterator>
 
 #include "convert/families/families.h"
 #include "libindexed/format.h"
@@ -32,6 +34,14 @@ float real_number(std::string_view key, const json& value) {
   return value.get<float>();
 }
 
+constexpr std::string_view kGate = "silu";
+
+bool is_activation(std::string_view name) {
+  constexpr std::string_view kNames[] = {"gelu_new", "gelu_fast", "gelu_pytorch_tanh",
+                                         "gelu",     "relu",      kGate};
+  return std::find(std::begin(kNames), std::end(kNames), name) != std::end(kNames);
+}
+
 // A field from JSON, by its type.
 struct FieldReader {
   std::string key;
@@ -47,13 +57,14 @@ struct FieldReader {
   }
   void operator()(ops::Activation ModelSpec::*member) const {
     if (!value.is_string()) refuse(key, value, ", expected an activation's name");
-    const ops::Activation read = activation_from_name(value.get<std::string>());
+    const std::string name = value.get<std::string>();
     // A gated family names the gate's activation, and is always gated.
-    if ((read == ops::Activation::swiglu) != spec.gated())
-      throw FormatError(
-          "activation \"" + value.get<std::string>() + "\" is not supported, expected " +
-          (spec.gated() ? "silu" : "gelu_new, gelu_fast, gelu_pytorch_tanh, gelu or relu"));
-    spec.*member = read;
+    if (!is_activation(name) || (name == kGate) != spec.gated())
+      refuse(key, value,
+             spec.gated() ? ", which is not supported: expected silu"
+                          : ", which is not supported: expected gelu_new, gelu_fast, "
+                            "gelu_pytorch_tanh, gelu or relu");
+    spec.*member = activation_from_name(name);
   }
   template <class Other>
   void operator()(Other) const {}  // the same in all models of a family

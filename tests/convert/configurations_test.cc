@@ -120,7 +120,7 @@ TEST_F(Configurations, ThatMeanAnotherModelAreRefused) {
   EXPECT_THAT(with("qwen3", "layer_types", {"full_attention", "sliding_attention"}),
               HasSubstr("key \"layer_types\" is [\"full_attention\",\"sliding_attention\"]"));
   EXPECT_THAT(with("qwen3", "hidden_act", "gelu"),
-              HasSubstr("activation \"gelu\" is not supported, expected silu"));
+              HasSubstr("key \"hidden_act\" is \"gelu\", which is not supported: expected silu"));
   EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "yarn"}, {"factor", 2}}),
               HasSubstr("rope_type \"yarn\" is not supported, expected default, linear or llama3"));
   EXPECT_THAT(with("llama", "rope_scaling", {{"rope_type", "linear"}, {"factor", 0}}),

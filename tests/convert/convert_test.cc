@@ -456,7 +456,11 @@ TEST_F(ConvertTest, AFolderThatIsNoModelIsRefused) {
   EXPECT_THAT(with("n_layer", 3), HasSubstr("transformer.h.3.attn.c_attn.bias is no tensor"));
   EXPECT_THAT(with("n_embd", 16), HasSubstr("c_attn.weight: rows 16 to 32 of 24"));
   EXPECT_THAT(with("n_embd", "8"), HasSubstr("expected a whole number"));
-  EXPECT_THAT(with("activation_function", "silu"), HasSubstr("activation \"silu\""));
+  EXPECT_THAT(with("activation_function", "silu"),
+              HasSubstr("key \"activation_function\" is \"silu\", which is not supported: expected "
+                        "gelu_new, gelu_fast, gelu_pytorch_tanh, gelu or relu"));
+  EXPECT_THAT(with("activation_function", "relu2"),
+              HasSubstr("key \"activation_function\" is \"relu2\""));
   EXPECT_THAT(with("vocab_size", 262), HasSubstr("shape (261, 8), expected (262, 8)"));
 }
 

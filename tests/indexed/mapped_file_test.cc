@@ -5,6 +5,7 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/stat.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -12,10 +13,13 @@
 #include <filesystem>
 #include <fstream>
 #include <iterator>
+#include <system_error>
+#include <utility>
 #include <vector>
 
 #include "libindexed/format.h"
 #include "libindexed/output_file.h"
+#include "libindexed/read_file.h"
 #include "tests/indexed/scratch.h"
 
 namespace indexed {
@@ -242,6 +246,32 @@ TEST(MappedFileChange, NoOutputGetsItsNameAfterOne) {
                 ::testing::HasSubstr("data.bin: the file was cut short"));
     EXPECT_FALSE(std::filesystem::exists(folder / "a"));
     EXPECT_FALSE(std::filesystem::exists(folder / "b"));
+  }
+}
+
+// Read whole: what a regular file had counts for the last check, a pipe is read to its end.
+TEST(MappedFile, ReadFileIsTheContentOfFilesAndPipes) {
+  const ScratchFolder folder;
+  const std::string path = make_file(folder, "f");
+  EXPECT_EQ(read_file(path), std::string(kBytes, 'x'));
+  EXPECT_EQ(read_file("/dev/null"), "");
+  const std::string pipe = folder / "pipe";
+  ASSERT_EQ(mkfifo(pipe.c_str(), 0600), 0);
+  const pid_t child = fork();
+  if (child == 0) {
+    std::ofstream(pipe, std::ios::binary) << std::string(kBytes, 'p');
+    _exit(0);
+  }
+  EXPECT_EQ(read_file(pipe), std::string(kBytes, 'p'));
+  waitpid(child, nullptr, 0);
+  for (const auto& [name, code] : {std::pair{folder / "none", ENOENT}, {folder / "", EISDIR}}) {
+    try {
+      read_file(name);
+      ADD_FAILURE() << name;
+    } catch (const std::system_error& error) {
+      EXPECT_EQ(error.code().value(), code) << name;
+      EXPECT_THAT(error.what(), testing::HasSubstr(name));
+    }
   }
 }
 

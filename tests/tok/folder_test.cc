@@ -235,6 +235,42 @@ TEST(FolderRefusalTest, NamesWhatTekkenJsonDoesNotHave) {
               HasSubstr("its flags are not those of tekken.json"));
 }
 
+// Seen with transformers 5.23: the flags are lost, or the token is not special, where 4.46 keeps both.
+TEST(FolderNotesTest, SaysWhereVersion5TakesTheFlagsOfAListedTokenOtherwise) {
+  const auto note = [](const std::string& name, const std::string& kind, const std::string& flags,
+                       const std::string& more) {
+    Files files = files_of("opt_saved");
+    files.erase("special_tokens_map.json");
+    files["tokenizer_config.json"] = R"({"tokenizer_class": ")" + kind +
+                                     R"(", "added_tokens_decoder": {"266": {"content": "<t>")" +
+                                     flags + "}}, \"eos_token\": \"</s>\", " + more + "}";
+    files["config.json"] = "{}";
+    EXPECT_EQ(refusal(files), "") << name;
+    return tok::read_folder(reader(files)).version_note;
+  };
+  const std::string named = R"("additional_special_tokens": ["<t>"])";
+  const std::string role = R"("pad_token": "<t>")";
+  const std::string split = R"(, "split_special_tokens": true)";
+  const std::string dropped =
+      "the flags of \"<t>\" are taken as by transformers 4.46; transformers 5 drops them";
+  for (const char* flag : {"lstrip", "rstrip", "single_word", "normalized"}) {
+    const std::string on = std::string(", \"") + flag + "\": true, \"special\": true";
+    EXPECT_EQ(note(flag, "Qwen2Tokenizer", on, named), dropped);
+    EXPECT_EQ(note(flag, "Qwen2TokenizerFast", on, role), dropped);
+    EXPECT_EQ(note(flag, "GPT2Tokenizer", on, named), "");
+    EXPECT_EQ(note(flag, "Qwen2Tokenizer", on, R"("legacy": true)"), "");
+  }
+  const std::string plain = R"(, "special": false, "normalized": false)";
+  EXPECT_EQ(note("plain", "Qwen2Tokenizer", plain, named), "");
+  EXPECT_EQ(note("not split", "GPT2Tokenizer", plain, named), "");
+  EXPECT_EQ(
+      note("split", "GPT2Tokenizer", plain, named + split),
+      "the flags of \"<t>\" are taken as by transformers 4.46; transformers 5 does not make it "
+      "special");
+  EXPECT_EQ(note("a role", "GPT2Tokenizer", plain, role + split), "");
+  EXPECT_EQ(note("special", "GPT2Tokenizer", R"(, "special": true)", named + split), "");
+}
+
 TEST(FolderRefusalTest, NamesFileMemberAndReason) {
   const Files good = files_of("opt_saved");
   EXPECT_EQ(refusal(good), "");
@@ -260,6 +296,11 @@ TEST(FolderRefusalTest, NamesFileMemberAndReason) {
                  R"({"tokenizer_class": "Qwen2Tokenizer", "add_prefix_space": true})"),
             "tokenizer_config.json: add_prefix_space: true: not supported for Qwen2Tokenizer");
   EXPECT_EQ(with("config.json", "// of another program\n[]"), "");
+  Files qwen = files_of("qwen2");
+  qwen["tokenizer_config.json"] =
+      R"({"tokenizer_class": "Qwen2TokenizerFast", "add_prefix_space": true})";
+  EXPECT_EQ(refusal(qwen),
+            "tokenizer_config.json: add_prefix_space: true: not supported for Qwen2Tokenizer");
   Files files = good;
   files.erase("merges.txt");
   EXPECT_EQ(refusal(files),

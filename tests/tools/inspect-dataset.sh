@@ -60,3 +60,42 @@ cp old.idx before
 status inspect-dataset old --repair
 cmp old.idx before && echo unchanged
 status inspect-dataset stats a --repair
+
+echo "== the tokenizer of peek: a file, a pair, a folder; what is named in vain is refused or named"
+V=$GOLDEN/tools/vocab.json M=$GOLDEN/tools/merges.txt S=$GOLDEN/tok/sentencepiece
+peek() { # NAME FLAG...
+  echo "-- ${*:2}" | sed "s|$GOLDEN/||g"
+  inspect-dataset peek "$1" "${@:2}" 2>err; echo "status $?"; sed "s|$GOLDEN/||g; s/^/  /" err
+}
+printf '{"text": "the cat sat"}\n' >in.jsonl
+bpe-tokenize -q --input in.jsonl --output-prefix pair --append-eod --vocab-file "$V" --merge-file "$M"
+mkdir folder "model folder"
+cp "$V" folder/vocab.json; cp "$M" folder/merges.txt
+peek pair_text_document --vocab-file "$V" --merge-file "$M"
+peek pair_text_document --vocab-file <(cat "$V") --merge-file <(cat "$M") | tail -n 2
+peek pair_text_document --tokenizer-model folder
+peek pair_text_document --vocab-file folder
+peek pair_text_document --tokenizer-type NullTokenizer --vocab-file folder --vocab-size 9
+peek pair_text_document --vocab-file "$V"
+peek pair_text_document --merge-file "$M"
+peek pair_text_document --tokenizer-model folder --vocab-file "$V" --merge-file "$M"
+peek pair_text_document --tokenizer-model folder --merge-file "$M"
+peek pair_text_document --vocab-file folder --merge-file "$M"
+peek pair_text_document --vocab-file "$V" --merge-file "$M" --tiktoken-encoding gpt2
+peek pair_text_document --tiktoken-encoding gpt2
+peek pair_text_document --tokenizer-model "model folder"
+peek pair_text_document --tokenizer-model none
+peek pair_text_document --vocab-file "$V" --merge-file "$M" --vocab-size 500 --tiktoken-pattern v1 --trust-remote-code
+bpe-tokenize -q --input in.jsonl --output-prefix whole --append-eod --tokenizer-model "$S/llama.json"
+cp "$S/llama.json" "model folder/tokenizer.json"
+peek whole_text_document --vocab-file "$S/llama.json"
+peek whole_text_document --tokenizer-model "model folder"
+peek whole_text_document --tokenizer-model "$S/llama.json" --tiktoken-num-special-tokens 10 --null-tokenizer-eod-id 3
+peek whole_text_document --tokenizer-model "$S/llama.json" --tiktoken-encoding gpt2
+bpe-tokenize -q --input in.jsonl --output-prefix spm --append-eod --tokenizer-model "$S/llama.model" \
+  --tokenizer-type SentencePieceTokenizer --legacy-tokenizer
+peek spm_text_document --tokenizer-model "$S/llama.model" --tokenizer-type SentencePieceTokenizer
+printf 'dGhl 0\n' >gpt2.tiktoken; cp gpt2.tiktoken own.tiktoken
+peek whole_text_document --tokenizer-model own.tiktoken
+peek whole_text_document --tokenizer-model gpt2.tiktoken --max-tokens 1
+peek whole_text_document --tokenizer-model own.tiktoken --tiktoken-encoding p50k_base --max-tokens 1

@@ -32,6 +32,29 @@ for wrong in ' ' 'language =' 'language = "en"' 'a == "b' '1 == 1' '"x"' 'a <' '
   json-extract --where "$wrong" in.jsonl </dev/null >/dev/null 2>said; echo "$? $(sed 's/^json-extract: //' said | head -n 1)"
 done
 run json-extract -q --input-format lines --where 'a' in.jsonl 2>&1
+echo "- whole numbers of 64 bits, and escapes"
+cat >ids.jsonl <<'END'
+{"text": "a", "id": 9007199254740993, "name": "caf\u00e9 \ud83d\ude00"}
+{"text": "b", "id": 9007199254740992.0, "name": "a\"b\\\r"}
+{"text": "c", "id": 18446744073709551615, "name": "u00e9"}
+{"text": "d", "id": -9223372036854775807, "name": "it's \u0000"}
+{"text": "e", "id": 18446744073709551614, "name": "\u00e9\u00e8/"}
+END
+ids() { printf '%s: ' "$1"; json-extract -q -0 --where "$1" ids.jsonl 2>said | tr '\0' ' '; sed 's/^json-extract: //' said; echo; }
+ids 'id == 9007199254740992'
+ids 'id in [9007199254740993, 18446744073709551614]'
+ids 'id > 9007199254740992 and id < 18446744073709551615'
+ids 'id == -9223372036854775807'
+ids 'id < -9223372036854775806'
+ids 'id == 9.007199254740992e15'
+ids 'name == "caf\u00e9 \uD83D\ude00"'
+ids 'name == "a\"b\\\r"'
+ids "name == 'it\\'s \\u0000'"
+ids 'name in ["\u00e9\u00e8\/"]'
+ids 'name == "\\u00e9"'
+for wrong in 'a == "\x"' 'a == "\8"' 'a == "\u00e"' 'a == "\u00eg"' 'a == "\ud800"' 'a == "\ud800\u0041"' 'a == "\udc00"' 'a == "\u00e9\u0"' 'a == "\'; do
+  json-extract --where "$wrong" ids.jsonl >/dev/null 2>said; echo "$? $(sed 's/^json-extract: //' said | head -n 1)"
+done
 echo "- nested keys"
 cat >nested.jsonl <<'END'
 {"raw": {"text": "one \u00e9\n", "a": {"b": ["x", "y\\"]}}, "title": "t"}

@@ -2,18 +2,18 @@
 // Room: tools/dataset. Loading the tokenizer of a command line; see load_tokenizer.h.
 #include "tools/dataset/load_tokenizer.h"
 
-#include <fstream>
-#include <iterator>
-#include <system_error>
+#include <filesystem>
+#include <optional>
+#include <utility>
+
+#include "libindexed/read_file.h"
+#include "tools/cli/flags.h"
+#include "tools/cli/text.h"
 
 namespace dataset {
 namespace {
 
-std::string read_whole(const std::string& path) {
-  std::ifstream file(path, std::ios::binary);
-  if (!file) throw std::system_error(errno, std::generic_category(), path);
-  return {std::istreambuf_iterator<char>(file), {}};
-}
+namespace fs = std::filesystem;
 
 // Which ids a TikTokenizer's list of tokens has. How it cuts texts is not asked here.
 tok::RankListOptions rank_list(const SampleFlags& flags) {
@@ -22,19 +22,108 @@ tok::RankListOptions rank_list(const SampleFlags& flags) {
   return list;
 }
 
+using Made = std::unique_ptr<tok::Tokenizer>;
+
+// Adds the file's name to the parser's errors.
+template <class Read>
+Made named(const std::string& path, Read read) {
+  try {
+    return std::make_unique<tok::Tokenizer>(read());
+  } catch (const tok::ParseError& error) {
+    throw tok::ParseError(cli::concat(path, ": ", error.what()));
+  }
+}
+
+Made from_folder(const std::string& folder) {
+  const tok::ReadFile read = [&](std::string_view name) -> std::optional<std::string> {
+    const fs::path path = fs::path(folder) / name;
+    if (!fs::is_regular_file(path)) return std::nullopt;
+    return indexed::read_file(path.string());
+  };
+  return named(folder, [&] { return tok::read_folder(read); });
+}
+
+// `is_list` becomes true for a list of tokens, which does not say its sizes.
+Made from_file(const SampleFlags& flags, const std::string& path,
+               const std::string& tiktoken_encoding, bool& is_list) {
+  const std::string bytes = indexed::read_file(path);
+  const bool sentencepiece = tok::is_sentencepiece(bytes);
+  if (sentencepiece || path.ends_with(".json")) {
+    if (!tiktoken_encoding.empty())
+      throw cli::UsageError(cli::concat("--tiktoken-encoding: ", path, " is no .tiktoken file"));
+    const size_t begin = bytes.find_first_not_of(" \t\r\n");
+    is_list = !sentencepiece && begin != std::string::npos && bytes[begin] == '[';
+    return named(path, [&] {
+      if (sentencepiece && flags.tokenizer_type == "SentencePieceTokenizer")
+        return tok::read_sentencepiece(bytes, {.megatron_tokens = true});
+      return tok::read_tokenizer_file(bytes, rank_list(flags));
+    });
+  }
+  const std::string name = fs::path(path).filename().string();
+  const std::string encoding =
+      tiktoken_encoding.empty() ? name.substr(0, name.find('.')) : tiktoken_encoding;
+  return named(path, [&] { return tok::read_tiktoken(bytes, encoding); });
+}
+
+std::string idle_flags(const SampleFlags& flags, bool is_list) {
+  const std::pair<bool, const char*> all[] = {
+      {!is_list && flags.vocab_size != 0, "--vocab-size"},
+      {flags.null_tokenizer_eod_id.has_value(), "--null-tokenizer-eod-id"},
+      {flags.null_tokenizer_pad_id.has_value(), "--null-tokenizer-pad-id"},
+      {!flags.tiktoken_pattern.empty(), "--tiktoken-pattern"},
+      {!is_list && flags.tiktoken_num_special_tokens != SampleFlags().tiktoken_num_special_tokens,
+       "--tiktoken-num-special-tokens"},
+      {flags.use_fast, "--tokenizer-hf-use-fast"},
+      {flags.no_use_fast, "--tokenizer-hf-no-use-fast"},
+      {flags.trust_remote_code, "--trust-remote-code"},
+      {flags.include_special_tokens, "--tokenizer-hf-include-special-tokens"},
+      {flags.no_special_tokens, "--tokenizer-hf-no-include-special-tokens"},
+      {flags.sentencepiece_legacy, "--tokenizer-sentencepiece-legacy"},
+      {flags.keep_whitespace, "--no-tokenizer-sentencepiece-ignore-extra-whitespaces"},
+      {!flags.use_gigatoken.empty(), "--use-gigatoken"}};
+  std::string idle;
+  for (const auto& [given, name] : all) {
+    if (given) idle += cli::concat(idle.empty() ? "" : ", ", name);
+  }
+  return idle;
+}
+
+Made find_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encoding, bool& is_list) {
+  if (flags.tokenizer_type == "NullTokenizer") return nullptr;
+  if (!flags.tokenizer_model.empty() && !(flags.vocab_file + flags.merge_file).empty()) {
+    throw cli::UsageError(cli::concat("--tokenizer-model and --",
+                                      flags.vocab_file.empty() ? "merge-file" : "vocab-file",
+                                      " name two tokenizers"));
+  }
+  if (!flags.merge_file.empty()) {
+    if (flags.vocab_file.empty()) throw cli::UsageError("--merge-file needs --vocab-file");
+    if (!tiktoken_encoding.empty())
+      throw cli::UsageError("--tiktoken-encoding: --vocab-file and --merge-file are no .tiktoken");
+    const std::string vocab = indexed::read_file(flags.vocab_file);
+    const std::string merges = indexed::read_file(flags.merge_file);
+    return named(flags.vocab_file, [&] { return tok::read_gpt2(vocab, merges); });
+  }
+  const std::string& path =
+      flags.tokenizer_model.empty() ? flags.vocab_file : flags.tokenizer_model;
+  if (path.empty()) {
+    if (!tiktoken_encoding.empty())
+      throw cli::UsageError("--tiktoken-encoding needs --tokenizer-model");
+    return nullptr;
+  }
+  if (fs::path(path).filename() == "vocab.json")
+    throw cli::UsageError(cli::concat("--vocab-file ", path, " needs --merge-file"));
+  if (fs::is_directory(path)) return from_folder(path);
+  return from_file(flags, path, tiktoken_encoding, is_list);
+}
+
 }  // namespace
 
-std::unique_ptr<tok::Tokenizer> load_tokenizer(const SampleFlags& flags,
-                                               const std::string& tiktoken_encoding) {
-  if (!flags.vocab_file.empty() && !flags.merge_file.empty()) {
-    return std::make_unique<tok::Tokenizer>(
-        tok::read_gpt2(read_whole(flags.vocab_file), read_whole(flags.merge_file)));
-  }
-  if (flags.tokenizer_model.empty()) return nullptr;
-  const std::string bytes = read_whole(flags.tokenizer_model);
-  if (flags.tokenizer_model.ends_with(".json") || tok::is_sentencepiece(bytes))
-    return std::make_unique<tok::Tokenizer>(tok::read_tokenizer_file(bytes, rank_list(flags)));
-  return std::make_unique<tok::Tokenizer>(tok::read_tiktoken(bytes, tiktoken_encoding));
+ShownTokenizer load_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encoding) {
+  ShownTokenizer shown;
+  bool is_list = false;
+  shown.tokenizer = find_tokenizer(flags, tiktoken_encoding, is_list);
+  if (shown.tokenizer != nullptr) shown.idle = idle_flags(flags, is_list);
+  return shown;
 }
 
 }  // namespace dataset

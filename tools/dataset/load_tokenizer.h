@@ -10,10 +10,18 @@
 
 namespace dataset {
 
-/// The tokenizer of `flags`: --vocab-file with --merge-file, or --tokenizer-model; null if they
-/// name none. `tiktoken_encoding` says what a .tiktoken file is.
-/// Errors: std::system_error, tok::ParseError.
-std::unique_ptr<tok::Tokenizer> load_tokenizer(const SampleFlags& flags,
-                                               const std::string& tiktoken_encoding);
+/// A tokenizer that shows ids as text; and the flags of its command line that do not matter for
+/// that, which the names of a run's caches depend on: "--tiktoken-pattern, --vocab-size".
+struct ShownTokenizer {
+  std::unique_ptr<tok::Tokenizer> tokenizer = {};
+  std::string idle = {};
+};
+
+/// The tokenizer of `flags`: --tokenizer-model, or --vocab-file with --merge-file, or --vocab-file
+/// alone, which is then a tokenizer.json; also a folder. Null if they name none, or NullTokenizer.
+/// `tiktoken_encoding` says what a .tiktoken file is; empty: its name does.
+/// Errors: std::system_error; tok::ParseError; cli::UsageError for flags that name two tokenizers,
+/// half of one, or what this one has no use for.
+ShownTokenizer load_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encoding);
 
 }  // namespace dataset

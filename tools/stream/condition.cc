@@ -12,6 +12,7 @@
 
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
+#include "tools/stream/json_string.h"
 
 namespace stream {
 namespace {
@@ -19,9 +20,18 @@ namespace {
 constexpr int kDeepest = 64;  // nested brackets and nots
 constexpr size_t kNoField = std::string::npos;
 
-std::optional<double> number_of(std::string_view text) {
+static_assert(std::numeric_limits<long double>::digits >= 64);
+
+// A whole number of at most 64 bits exactly, any other number as the nearest double.
+std::optional<long double> number_of(std::string_view text) {
   const bool negative = text.starts_with('-');
   const std::string_view word = text.substr(negative ? 1 : 0);
+  uint64_t whole = 0;
+  const std::from_chars_result all = std::from_chars(word.data(), word.data() + word.size(), whole);
+  if (all.ec == std::errc() && all.ptr == word.data() + word.size()) {
+    const auto exact = static_cast<long double>(whole);
+    return negative ? -exact : exact;
+  }
   constexpr double kInfinity = std::numeric_limits<double>::infinity();
   if (word == "Infinity") return negative ? -kInfinity : kInfinity;
   if (text == "NaN") return std::nan("");
@@ -217,7 +227,7 @@ class Condition::Parser {
       }
       std::string digits(found);
       std::erase(digits, '+');
-      const std::optional<double> number = number_of(digits);
+      const std::optional<long double> number = number_of(digits);
       if (!number) expected("a number");
       at_ += found.size();
       return {.value = {.type = JsonType::number, .number = *number}};
@@ -226,23 +236,53 @@ class Condition::Parser {
     return field(std::string(found));
   }
 
-  // The string that begins at at_; a backslash makes the next character literal, except in \n and
-  // \t.
+  // The characters of the escape at at_, behind its backslash; at_ moves to its last byte.
+  std::string escaped() {
+    constexpr std::string_view kLetters = "nrtbf", kMeant = "\n\r\t\b\f";
+    const char c = text_[at_];
+    if (const size_t known = kLetters.find(c); known != kLetters.npos)
+      return std::string(1, kMeant[known]);
+    if (c == 'u') return escaped_numbers();
+    if ((c >= 'a' && c <= 'z') || (c >= 'A' && c <= 'Z') || (c >= '0' && c <= '9'))
+      fail(cli::concat("unknown escape ", cli::quote(text_.substr(at_ - 1, 2))));
+    return std::string(1, c);
+  }
+
+  // The same of \uXXXX, or of two, which may be a surrogate pair.
+  std::string escaped_numbers() {
+    constexpr size_t kBytes = 6;
+    const std::string_view rest = text_.substr(at_ - 1);
+    const bool two = rest.size() > kBytes && rest.substr(kBytes).starts_with("\\u");
+    const std::string_view written = rest.substr(0, two ? 2 * kBytes : kBytes);
+    const std::string in_quotes = cli::concat("\"", written, "\"");
+    std::string room(in_quotes.size() + kRoomSlack, '\0');
+    char* to = room.data();
+    const JsonString read = read_string(in_quotes, 0, Spelling::characters, to);
+    if (read.fault != StringFault::none || read.end != in_quotes.size())
+      fail("expected \\u and four hexadecimal digits");
+    if (read.surrogate != std::string_view::npos) fail("half of a surrogate pair");
+    at_ += written.size() - 2;
+    return std::string(read.text);
+  }
+
+  // The string that begins at at_. Escapes are JSON's; before anything but a letter or a digit a
+  // backslash stands for that character itself.
   std::string quoted() {
     const size_t begin = at_;
     const char mark = text_[at_++];
     std::string out;
     for (; at_ < text_.size(); ++at_) {
-      char c = text_[at_];
+      const char c = text_[at_];
       if (c == mark) {
         ++at_;
         return out;
       }
       if (c == '\\' && at_ + 1 < text_.size()) {
-        c = text_[++at_];
-        c = c == 'n' ? '\n' : c == 't' ? '\t' : c;
+        ++at_;
+        out += escaped();
+      } else {
+        out.push_back(c);
       }
-      out.push_back(c);
     }
     at_ = begin;
     fail("the string that opens here does not end");

@@ -20,7 +20,8 @@ namespace stream {
 /// A value of a field or of the text of a condition.
 struct FieldValue {
   JsonType type = JsonType::null;
-  double number = 0;
+  /// A double, or a whole number of 64 bits, which a double would round.
+  long double number = 0;
   bool truth = false;
   std::string text = {};
 };

@@ -58,6 +58,8 @@ cli::Group<O> compatibility_group() {
         .field = no_effect<O>(Arity::none, "the model's own special tokens are all there are")},
        {.name = "tokenizer-hf-no-use-fast",
         .field = no_effect<O>(Arity::none, "both give the same ids")},
+       {.name = "tokenizer-hf-use-fast",
+        .field = no_effect<O>(Arity::none, "both give the same ids")},
        {.name = "null-tokenizer-pad-id",
         .value = "N",
         .field = no_effect<O>(Arity::one, "nothing is padded")},

@@ -308,6 +308,25 @@ bool parses_by_default(const std::string& type) {
          type == "SentencePieceTokenizer";
 }
 
+/// A warning where megatron-core's releases differ in what the type adds to a text; else empty.
+std::string release_note(const TokenizerOptions& options, const tok::EncodeOptions& encoding,
+                         const tok::TokenizerSource& source) {
+  constexpr const char* kToday =
+      " as before megatron-core 0.16, whose class adds nothing and ends documents with the "
+      "model's eos: that is --tokenizer-type GPTSentencePieceTokenizer";
+  const bool around =
+      encoding.add_special_tokens && !(source.prefix_ids.empty() && source.suffix_ids.empty());
+  if (options.type == "HuggingFaceTokenizer" && around && !options.special_tokens_asked)
+    return "HuggingFaceTokenizer puts special tokens around each text, as megatron-core does "
+           "from 0.17 on, and 0.16 only with --tokenizer-hf-include-special-tokens";
+  if (options.legacy) return {};
+  if (options.type == "SentencePieceTokenizer")
+    return cli::concat("SentencePieceTokenizer adds <CLS>, <SEP>, <EOD> and <MASK>,", kToday);
+  if (options.type == "Llama2Tokenizer" && around)
+    return cli::concat("Llama2Tokenizer puts a BOS before each text,", kToday);
+  return {};
+}
+
 /// Reads the null tokenizer's number at `at` and moves `at` past it; -1 if there is none.
 int32_t next_number(std::string_view text, int64_t limit, size_t& at) {
   const size_t end = std::min(text.find(' ', at), text.size());
@@ -379,6 +398,14 @@ cli::Group<TokenizerOptions> tokenizer_group() {
         .help = "Leave out the tokens that a Hugging Face tokenizer's template puts around each "
                 "text, such as a BOS.",
         .field = cli::off(&T::include_special_tokens)},
+       {.name = "tokenizer-hf-include-special-tokens",
+        .help = "megatron-core 0.16's flag for writing them. They are in any case; the flag leaves "
+                "out the line that says so.",
+        .field = cli::on(&T::special_tokens_asked)},
+       {.name = "legacy-tokenizer",
+        .help = "SentencePieceTokenizer and Llama2Tokenizer as before megatron-core 0.16. They are "
+                "in any case; the flag leaves out the line that says so.",
+        .field = cli::on(&T::legacy)},
        {.name = "no-tokenizer-sentencepiece-ignore-extra-whitespaces",
         .aliases = "disable-tokenizer-sentencepiece-ignore-extra-whitespaces",
         .help =
@@ -492,6 +519,8 @@ LoadedTokenizer load_tokenizer(const TokenizerOptions& options,
   if (!source.version_note.empty()) loaded.version_notes_.push_back(source.version_note);
   if (loaded.encode_options_.add_special_tokens && !source.template_note.empty())
     loaded.version_notes_.push_back(source.template_note);
+  const std::string note = release_note(options, loaded.encode_options_, source);
+  if (!note.empty()) loaded.version_notes_.push_back(note);
   loaded.vocab_size_ = loaded.tokenizer_->vocab_size();
   loaded.id_limit_ = loaded.tokenizer_->id_limit();
   loaded.eod_ = find_eod(options, *loaded.tokenizer_, files);

@@ -30,10 +30,12 @@ struct TokenizerOptions {
   std::string special_tokens_in_text = "auto";
   std::vector<std::string> special_tokens = {};
   bool keep_extra_whitespaces = false;
+  bool legacy = false;
   std::string tiktoken_pattern = {};
   std::optional<int64_t> tiktoken_num_special_tokens = {};
   std::vector<std::string> tiktoken_special_tokens = {};
   bool include_special_tokens = true;
+  bool special_tokens_asked = false;
   std::optional<int64_t> null_eod_id = {};
   int64_t divisible_by = 128;
   int64_t tensor_parallel = 1;
@@ -72,7 +74,7 @@ class LoadedTokenizer {
   /// A warning if eod() is not the eos token of the tokenizer's folder, at which an exported model
   /// stops; else empty.
   const std::string& eod_note() const { return eod_note_; }
-  /// Warnings about versions of transformers that give different ids.
+  /// Warnings about versions of transformers and of Megatron that give different ids.
   const std::vector<std::string>& version_notes() const { return version_notes_; }
   /// "GPT2BPETokenizer vocab.json merges.txt", for people.
   const std::string& description() const { return description_; }

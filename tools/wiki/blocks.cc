@@ -270,6 +270,7 @@ class BlockStripper {
     const int number = formulas_.try_emplace(std::string(source), ++formula_count_).first->second;
     if (options_.math == Math::placeholder)
       out_ += "formula" + shield("_") + std::to_string(number);
+    if (options_.math != Math::source) part_digits(at_);  // a digit behind it is no part of it
   }
 
   // An opening that never closes removes the rest of its paragraph, innermost first. The text that

@@ -110,7 +110,7 @@ constexpr std::array<Row, 86> kRows = {{
     {"zh-cn", "1"},
 }};
 // Templates for one or two characters, whatever their arguments.
-constexpr std::array<Row, 30> kCharacters = {{
+constexpr std::array<Row, 32> kCharacters = {{
     {"!", "|"},
     {"'", "'"},
     {"'s", "'s"},
@@ -139,8 +139,10 @@ constexpr std::array<Row, 30> kCharacters = {{
     {"thinsp", " "},
     {"times", "×"},
     {"·", " · "},
+    {"×", "×"},
     {"–", " – "},
     {"•", " • "},
+    {"−", "−"},
 }};
 
 // Arguments of a call; bars inside links do not separate. "2=x" is the second value.
@@ -398,6 +400,9 @@ Missing missing_between(std::string_view call, std::string_view before, std::str
 void drop_cut_number(std::string_view call, std::string_view after, std::string& before) {
   constexpr std::array<std::string_view, 12> kContinue = {
       "e", "e-sp", "esp", "frac", "fraction", "sfrac", "su", "x10", "x10^", "±", "×10", "×10^"};
+  constexpr std::array<std::string_view, 10> kFunctions = {
+      "formatnum", "padleft", "padright", "#expr",   "#ifexpr",
+      "#if",       "#ifeq",   "#iferror", "#switch", "#time"};
   constexpr std::string_view kSup = "<sup>", kTimes = "×", kMinus = "−";
   const std::string name = ascii_lower(trim(call.substr(0, std::min<size_t>(call.find('|'), 32))));
   const bool tag = before.ends_with(kSup) && after.starts_with("</sup>");
@@ -405,7 +410,10 @@ void drop_cut_number(std::string_view call, std::string_view after, std::string&
   if (tag) kept.remove_suffix(kSup.size());
   // A superscript after any number but ten may be a note.
   const bool power = (tag || name == "sup") && kept.ends_with("10");
-  if (!power && std::find(kContinue.begin(), kContinue.end(), name) == kContinue.end()) return;
+  const std::string function = name.substr(0, name.find(':'));
+  const bool part = std::find(kContinue.begin(), kContinue.end(), name) != kContinue.end() ||
+                    std::find(kFunctions.begin(), kFunctions.end(), function) != kFunctions.end();
+  if (!power && !part) return;
   while (!kept.empty() && is_digits(kept.substr(kept.size() - 1))) {
     kept = kept.substr(0, kept.find_last_not_of("0123456789.,") + 1);
     if (kept.ends_with(kMinus)) kept.remove_suffix(kMinus.size());

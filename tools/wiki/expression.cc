@@ -11,6 +11,7 @@
 #include <cstdlib>
 #include <numbers>
 #include <stdexcept>
+#include <utility>
 
 #include "tools/wiki/templates.h"
 #include "tools/wiki/wikitext.h"
@@ -82,7 +83,11 @@ constexpr std::array<Function, 14> kFunctions = {{
 
 class Expression {
  public:
-  explicit Expression(std::string_view text) : text_(ascii_lower(text)) {}
+  explicit Expression(std::string_view text) : text_(ascii_lower(text)) {
+    for (const auto& [escaped, sign] :
+         {std::pair{"&lt;", "<"}, std::pair{"&gt;", ">"}, std::pair{"&minus;", "-"}})
+      replace_all(escaped, sign);
+  }
 
   double value() {
     const double result = disjunction();
@@ -94,6 +99,10 @@ class Expression {
  private:
   static constexpr int kDeepest = 100;
 
+  void replace_all(std::string_view what, std::string_view with) {
+    for (size_t at = 0; (at = text_.find(what, at)) != std::string::npos; at += with.size())
+      text_.replace(at, what.size(), with);
+  }
   void space() {
     while (at_ < text_.size() && (text_[at_] == ' ' || text_[at_] == '\n' || text_[at_] == '\t'))
       ++at_;

@@ -172,7 +172,9 @@ class Value {
   bool exponent_given() const { return !call_.get("e").empty(); }
 
   // A word between numbers: 2 to 3, 4 × 5.
-  bool is_series() const { return call_.values.size() >= 3 && !has_digit(call_.at(2)); }
+  bool is_series() const {
+    return call_.values.size() >= 3 && !call_.at(2).empty() && !has_digit(call_.at(2));
+  }
 
   std::string power(const Number& number) const {
     const std::string_view exponent = exponent_given() ? call_.get("e") : number.exponent;
@@ -192,7 +194,7 @@ class Value {
     std::string out;
     if (call_.values.size() % 2 == 0) return out;
     for (size_t i = 1; i <= call_.values.size(); i += 2) {
-      if (!has_digit(call_.at(i))) return {};
+      if (!has_digit(call_.at(i)) || (i > 1 && call_.at(i - 1).empty())) return {};
       if (i > 1) out += joined(call_.at(i - 1));
       const Number number = parse_number(call_.at(i), commas_);
       out += number.digits + power(number);
@@ -278,8 +280,11 @@ std::string su(const TemplateCall& call) {
 
 std::string plus_minus(const TemplateCall& call) {
   if (!call.only(2, {}) || call.values.empty()) return {};
-  if (call.values.size() == 1) return "±" + std::string(call.at(1));
-  return stacked(call.at(1), call.at(2));
+  if (call.at(2).empty()) return "±" + std::string(call.at(1));
+  // {{±|0.1|0.2}}: the template writes the signs.
+  const std::string_view above = unsigned_part(call.at(1)), below = unsigned_part(call.at(2));
+  if (!has_digit(above) || !has_digit(below)) return {};
+  return std::string(" +").append(above).append("/−").append(below);
 }
 
 // The overline of repeating digits: 0.{{overline|3}} is not 0.3.

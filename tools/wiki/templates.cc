@@ -6,6 +6,7 @@
 #include "tools/wiki/templates.h"
 
 #include <algorithm>
+#include <array>
 #include <optional>
 #include <stdexcept>
 #include <unordered_map>
@@ -83,7 +84,22 @@ std::vector<std::string_view> split_bars(std::string_view inner, size_t most) {
   return parts;
 }
 
-using Arguments = std::unordered_map<std::string, std::string>;
+struct Argument {
+  std::string text;
+  bool incomplete = false;  // a call in it showed nothing, because it cannot be computed here
+};
+using Arguments = std::unordered_map<std::string, Argument>;
+
+// What {{#expr:}} and {{#ifexpr:}} give for an expression that has no value, for {{#iferror:}}.
+constexpr std::string_view kNoValue = "<strong class=\"error\"></strong>";
+
+// Whether a function of this name shows something else if a part of its first argument is missing:
+// a number, or a choice between texts.
+bool depends_on_every_part(std::string_view function) {
+  constexpr std::array<std::string_view, 7> kNames = {"formatnum", "#expr",    "#ifexpr", "#ifeq",
+                                                      "#switch",   "#iferror", "#ifexist"};
+  return std::find(kNames.begin(), kNames.end(), function) != kNames.end();
+}
 
 class Expander {
  public:
@@ -105,7 +121,7 @@ class Expander {
       const int64_t before = removed_;
       const std::string shown = found.length == 3 ? parameter(inner, arguments, depth + 1)
                                                   : call(inner, arguments, depth + 1);
-      if (shown.empty() && removed_ > before) {
+      if ((shown.empty() && removed_ > before) || shown == kNoValue) {
         drop_cut_number(inner, source.substr(found.end), out);
         missing_ = std::max(missing_, missing_between(inner, out, source.substr(found.end)));
         part_digits(out, source.substr(found.end));
@@ -132,7 +148,10 @@ class Expander {
     const std::string name(trim(text(parts[0], arguments, depth)));
     if (arguments != nullptr) {
       const auto found = arguments->find(name);
-      if (found != arguments->end()) return found->second;
+      if (found != arguments->end()) {
+        removed_ += found->second.incomplete;
+        return found->second.text;
+      }
     }
     return parts.size() > 1 ? text(parts[1], arguments, depth) : std::string();
   }
@@ -155,20 +174,21 @@ class Expander {
     if (parts.size() == 1 && magic_word(name, shown)) return shown;
     if (const size_t colon = name.find(':'); colon != std::string::npos) {
       const std::string function = ascii_lower(trim(std::string_view(name).substr(0, colon)));
-      if (incomplete && (function == "formatnum" || function == "#expr")) {
-        ++removed_;  // part of a number would be another number
+      const std::string_view first = trim(std::string_view(name).substr(colon + 1));
+      if (incomplete && (depends_on_every_part(function) || (function == "#if" && first.empty()))) {
+        ++removed_;
         return {};
       }
-      if (parser_function(function, std::string_view(name).substr(colon + 1), parts, outer, depth,
-                          shown))
-        return shown;
+      if (parser_function(function, first, parts, outer, depth, shown)) return shown;
     }
     const std::optional<std::string> body = store_.find(name);
     if (!body) return rebuilt(name, parts, outer, depth);
     read_ += body->size();
     const Arguments arguments = bind(parts, outer, depth);
+    const int64_t outside = removed_;
     shown = text(*body, &arguments, depth);
     if (trim(shown).empty() && body->find("#invoke") != std::string::npos) {
+      removed_ = outside;
       return rebuilt(name, parts, outer, depth);
     }
     return shown;
@@ -195,22 +215,37 @@ class Expander {
     for (size_t i = 1; i < parts.size(); ++i) {
       const size_t equals = own_equals(parts[i]);
       if (equals == std::string_view::npos) {
-        arguments[std::to_string(++position)] = text(parts[i], outer, depth);
+        arguments[std::to_string(++position)] = bound(parts[i], outer, depth);
       } else {
-        const std::string value = text(parts[i].substr(equals + 1), outer, depth);
+        Argument value = bound(parts[i].substr(equals + 1), outer, depth);
+        value.text = std::string(trim(value.text));
         arguments[std::string(trim(text(parts[i].substr(0, equals), outer, depth)))] =
-            std::string(trim(value));
+            std::move(value);
       }
     }
     return arguments;
   }
 
-  // The '=' that names an argument: before any inner call, link or tag.
+  // What an argument lacks is missing only where the template uses it.
+  Argument bound(std::string_view source, const Arguments* outer, int depth) {
+    const int64_t before = removed_;
+    Argument made;
+    made.text = text(source, outer, depth);
+    made.incomplete = removed_ > before;
+    removed_ = before;
+    return made;
+  }
+
+  // The '=' that names an argument: outside of inner calls and links, before any tag.
   static size_t own_equals(std::string_view part) {
-    const size_t equals = part.find('=');
-    const size_t markup = std::min(part.find("{{"), std::min(part.find("[["), part.find('<')));
-    if (equals == std::string_view::npos) return equals;
-    return equals < markup ? equals : std::string_view::npos;
+    int depth = 0;
+    for (size_t i = 0; i < part.size() && part[i] != '<'; ++i) {
+      const char c = part[i];
+      if (c == '{' || c == '[') ++depth;
+      if (c == '}' || c == ']') --depth;
+      if (c == '=' && depth <= 0) return i;
+    }
+    return std::string_view::npos;
   }
 
   bool magic_word(std::string_view name, std::string& shown) const {
@@ -223,8 +258,10 @@ class Expander {
       shown = "|";
     } else if (name == "=") {
       shown = "=";
+    } else if (name == "NAMESPACENUMBER") {
+      shown = "0";
     } else {
-      return name == "NAMESPACE" || name == "TALKSPACE" || name == "NAMESPACENUMBER";
+      return name == "NAMESPACE" || name == "NAMESPACEE" || name == "SUBJECTSPACE";
     }
     return true;
   }
@@ -235,11 +272,12 @@ class Expander {
     const auto part = [&](size_t i) {
       return i < parts.size() ? std::string(trim(text(parts[i], outer, depth))) : std::string();
     };
-    first = trim(first);
+    const int64_t before = removed_;
     if (function == "#if") {
       shown = part(first.empty() ? 2 : 1);
     } else if (function == "#ifeq") {
-      shown = part(equal(first, part(1)) ? 2 : 3);
+      const bool same = equal(first, part(1));
+      if (removed_ == before) shown = part(same ? 2 : 3);
     } else if (function == "#ifexist") {
       shown = part(store_.has(first) ? 1 : 2);
     } else if (function == "#iferror") {
@@ -247,6 +285,8 @@ class Expander {
       shown = error ? part(1) : parts.size() > 2 ? part(2) : std::string(first);
     } else if (function == "#expr" || function == "#ifexpr") {
       expression(function == "#expr", first, part, shown);
+    } else if (function == "ns") {  // of articles: it has no name
+      removed_ += first != "0" && !first.empty();
     } else if (function == "#switch") {
       shown = choose(first, parts, outer, depth);
     } else if (function == "lc") {
@@ -265,9 +305,13 @@ class Expander {
                function == "#language") {
       shown = std::string(first);
     } else {
-      return function == "defaultsort" || function == "displaytitle" || function == "#invoke" ||
-             function == "#time" || function == "#related" || function == "pagesincategory" ||
-             function == "fullurl" || function == "#property";
+      const bool nothing =
+          function == "defaultsort" || function == "displaytitle" || function == "#related";
+      const bool unknown = function == "#invoke" || function == "#time" ||
+                           function == "pagesincategory" || function == "fullurl" ||
+                           function == "#property";
+      removed_ += unknown;
+      return nothing || unknown;
     }
     return true;
   }
@@ -279,7 +323,7 @@ class Expander {
       const std::string value = evaluate_expression(first);
       shown = shows_value ? value : part(value.empty() || value == "0" || value == "-0" ? 2 : 1);
     } catch (const std::invalid_argument& error) {
-      shown = shows_value ? std::string("<strong class=\"error\"></strong>") : part(2);
+      shown = kNoValue;
     }
   }
 
@@ -287,19 +331,23 @@ class Expander {
   std::string choose(std::string_view subject, const std::vector<std::string_view>& parts,
                      const Arguments* outer, int depth) {
     bool matched = false;
+    bool default_is_next = false;
     std::string_view otherwise;
+    const int64_t before = removed_;
     for (size_t i = 1; i < parts.size(); ++i) {
       const size_t equals = own_equals(parts[i]);
-      const std::string key(
-          trim(text(parts[i].substr(0, std::min(equals, parts[i].size())), outer, depth)));
-      if (equals == std::string_view::npos) {
-        if (i + 1 == parts.size()) return matched || !equal(subject, key) ? key : std::string();
-        matched = matched || equal(subject, key);
-        continue;
-      }
-      const std::string_view value = parts[i].substr(equals + 1);
-      if (matched || equal(subject, key)) return std::string(trim(text(value, outer, depth)));
-      if (key == "#default") otherwise = value;
+      const std::string_view value =
+          equals == std::string_view::npos ? std::string_view() : parts[i].substr(equals + 1);
+      if (matched && equals != std::string_view::npos)
+        return std::string(trim(text(value, outer, depth)));
+      const std::string key(trim(text(parts[i].substr(0, equals), outer, depth)));
+      if (equals == std::string_view::npos && i + 1 == parts.size()) return key;
+      if (removed_ > before) return {};  // whether it is this key is not known
+      matched = matched || equal(subject, key);
+      default_is_next = default_is_next || key == "#default";
+      if (equals == std::string_view::npos) continue;
+      if (matched) return std::string(trim(text(value, outer, depth)));
+      if (std::exchange(default_is_next, false)) otherwise = value;
     }
     return std::string(trim(text(otherwise, outer, depth)));
   }

@@ -12,6 +12,7 @@
 #include <set>
 #include <string>
 #include <string_view>
+#include <vector>
 
 #include <nlohmann/json.hpp>
 
@@ -322,13 +323,25 @@ class DeepspeedReader {
   std::vector<cli::Row> rows_;
 };
 
+// The file's tree. DeepSpeed refuses a key that stands twice in one object; the last would count.
+json parse_once(std::string_view text, const std::string& path) {
+  std::vector<std::set<std::string>> open;  // the keys so far of the objects around this place
+  return json::parse(text, [&](int, json::parse_event_t event, json& parsed) {
+    if (event == json::parse_event_t::object_start) open.emplace_back();
+    if (event == json::parse_event_t::object_end) open.pop_back();
+    if (event == json::parse_event_t::key && !open.back().insert(parsed).second)
+      throw UsageError(concat(path, ": ", parsed.get<std::string>(), " stands there twice"));
+    return true;
+  });
+}
+
 }  // namespace
 
 std::vector<std::string> apply_deepspeed(TrainConfig& config, Given& given,
                                          std::string_view json_text, const std::string& path) {
   DeepspeedReader reader(config, given, path);
   try {
-    reader.read(json::parse(json_text));
+    reader.read(parse_once(json_text, path));
   } catch (const json::exception& error) {
     throw UsageError(concat(path, ": ", reason(error)));
   }

@@ -54,7 +54,8 @@ constexpr Idle kNoEffect[] = {
      "trust-remote-code use-precision-aware-optimizer init-model-with-meta-device "
      "enable-experimental enable-msc disable-msc tokenizer-hf-no-use-fast "
      "tokenizer-sentencepiece-legacy no-tokenizer-sentencepiece-ignore-extra-whitespaces "
-     "torch_adam cpu_torch_adam ds_fused_adam",
+     "torch_adam cpu_torch_adam ds_fused_adam "
+     "tokenizer-hf-use-fast tokenizer-hf-include-special-tokens use-gigatoken",
      "transformer-impl transformer-type null-tokenizer-pad-id DDP-impl model-type task "
      "patch-tokenizer-type max-padding-length "
      "lazy-mpu-init onnx-safe tokenizer-metadata",
@@ -251,7 +252,8 @@ constexpr Idle kRefused[] = {
      "no-load-lr-state reset-iteration"},
     {"main parameters come with the optimizer's state", "load-main-params-from-ckpt"},
     {"use --config FILE, one name = value per line", "", "yaml-cfg"},
-    {"use --extra-vocab-size", "", "tiktoken-num-special-tokens", "tiktoken-special-tokens"},
+    {"use --extra-vocab-size", "", "tiktoken-num-special-tokens",
+     "tiktoken-special-tokens tokenizer-special-tokens"},
     {"this trainer pre-trains only", "perform-rl-step"},
 };
 

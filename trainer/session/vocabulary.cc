@@ -5,13 +5,12 @@
 #include "trainer/session/vocabulary.h"
 
 #include <algorithm>
-#include <cerrno>
 #include <filesystem>
-#include <fstream>
-#include <iterator>
 #include <system_error>
+#include <tuple>
 
 #include "libindexed/output_file.h"
+#include "libindexed/read_file.h"
 #include "tools/cli/flags.h"
 #include "tools/cli/text.h"
 
@@ -66,11 +65,7 @@ fs::path parent_of(const std::string& file) {
 
 }  // namespace
 
-std::string read_text_file(const std::string& path) {
-  std::ifstream in(path, std::ios::binary);
-  if (!in) throw std::system_error(errno, std::generic_category(), path);
-  return std::string(std::istreambuf_iterator<char>(in), {});
-}
+std::string read_text_file(const std::string& path) { return indexed::read_file(path); }
 
 namespace {
 
@@ -157,6 +152,11 @@ std::optional<tok::Tokenizer> load_tokenizer(const TokenizerFiles& files) {
 
 namespace {
 
+// Adds a sentence to the message for the user.
+void add_note(Vocabulary& vocabulary, const std::string& sentence) {
+  vocabulary.note += concat(vocabulary.note.empty() ? "" : "; ", sentence);
+}
+
 // The named tokenizer. Nothing for an unsupported one that came with the checkpoint: then
 // `vocabulary` gets the end-of-document id from its files, and a note.
 std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabulary& vocabulary) {
@@ -168,24 +168,44 @@ std::optional<tok::Tokenizer> named_tokenizer(const TrainConfig& config, Vocabul
     if (!config.use_checkpoint_args || !config.vocab_size) throw;
     if (fs::is_directory(config.tokenizer_model))
       vocabulary.eod_id = tok::read_folder_ids(reader_of(config.tokenizer_model)).eod;
-    vocabulary.note = concat(error.what(), "; training reads ids, and the checkpoint has ",
-                             *config.vocab_size, " of them");
+    add_note(vocabulary, concat(error.what(), "; training reads ids, and the checkpoint has ",
+                                *config.vocab_size, " of them"));
     return std::nullopt;
   }
+}
+
+// A message about the files that are named and not opened, because another flag wins.
+std::string idle_files(const TrainConfig& config) {
+  const bool null = config.tokenizer_type == "NullTokenizer" && config.vocab_size;
+  const bool model = !null && !config.tokenizer_model.empty();
+  const bool alone = model || null || config.vocab_file.ends_with(".tiktoken");
+  std::string idle;
+  for (const auto& [unused, flag, file] :
+       {std::tuple{null || model, "--vocab-file ", &config.vocab_file},
+        {alone, "--merge-file ", &config.merge_file},
+        {null, "--tokenizer-model ", &config.tokenizer_model}}) {
+    if (unused && !file->empty()) idle += concat(idle.empty() ? "" : ", ", flag, *file);
+  }
+  if (idle.empty()) return idle;
+  return concat(idle, ": no effect beside ",
+                null    ? "--tokenizer-type NullTokenizer"
+                : model ? "--tokenizer-model"
+                        : "a .tiktoken file");
 }
 
 }  // namespace
 
 Vocabulary find_vocabulary(const TrainConfig& config) {
-  Vocabulary vocabulary;
+  Vocabulary vocabulary{.note = idle_files(config)};
   const std::optional<tok::Tokenizer> tokenizer = named_tokenizer(config, vocabulary);
   if (tokenizer) {
     const int64_t size = std::max<int64_t>(tokenizer->vocab_size(), tokenizer->id_limit());
     vocabulary.vocab_size = config.vocab_size.value_or(size);
     vocabulary.eod_id = tokenizer->eod_id().value_or(-1);
     if (vocabulary.vocab_size < size && config.use_checkpoint_args) {
-      vocabulary.note = concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",
-                               vocabulary.vocab_size, ": the others must not occur");
+      add_note(vocabulary,
+               concat("the tokenizer has ", size, " tokens, the checkpoint's vocabulary ",
+                      vocabulary.vocab_size, ": the others must not occur"));
     } else if (vocabulary.vocab_size < size) {
       throw UsageError(
           concat("--vocab-size ", vocabulary.vocab_size, " is less than the tokenizer's ", size));
@@ -203,6 +223,12 @@ Vocabulary find_vocabulary(const TrainConfig& config) {
   }
   const bool needs_eod =
       config.eod_mask_loss || config.reset_position_ids || config.reset_attention_mask;
+  if (needs_eod && tokenizer && config.tokenizer_type == "SentencePieceTokenizer" &&
+      !config.eod_id) {
+    add_note(vocabulary, concat("documents end with <EOD> (", vocabulary.eod_id,
+                                "), as in Megatron before core 0.16; since then with the model's "
+                                "eos: --eod-id"));
+  }
   if (needs_eod && vocabulary.eod_id < 0) {
     throw UsageError(
         "--eod-mask-loss, --reset-position-ids and --reset-attention-mask need --eod-id");

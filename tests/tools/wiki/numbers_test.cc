@@ -46,7 +46,7 @@ TEST(Numbers, MeasuredValues) {
       {"5{{x10^|6}} 5{{×10^|6}} 5{{×10|6}} 5{{X10|6}} 5{{esp|6}} 5{{E-sp|-6}}",
        "5×10^6 5×10^6 5×10^6 5×10^6 5×10^6 5×10^−6"},
       {"5.3{{su|p=+0.1|b=-0.2}} x{{su|p=2|b=1}} 5{{±|2}} 5{{±|2|3}}",
-       "5.3 +0.1/−0.2 x1^2 5±2 5_3^2"},
+       "5.3 +0.1/−0.2 x1^2 5±2 5 +2/−3"},
       {"{{ordinal|21}} {{ordinal|12}} {{nts|12345}} {{duration|m=62|s=3}} {{duration|1|2|3}} "
        "{{height|ft=6|in=2}} {{numero|5}}",
        "21st 12th 12,345 62:03 1:02:03 6 ft 2 in No. 5"},
@@ -191,6 +191,22 @@ TEST(Numbers, WhatIsDroppedBetweenDigitsLeavesASpace) {
        "{{US$|{{unknown}}}}",
        "x"},
       {"1990<ref>a</ref>5 1990<!-- no -->5", "1990 5 19905"},
+  });
+}
+
+TEST(Numbers, AFormulaEndsBeforeADigit) {
+  expect_all({{"5<math>x</math>6 <math>x</math> <math>y</math>b 7<math>x</math>.",
+               "5formula_1 6 formula_1 formula_3b 7formula_1."}});
+  EXPECT_EQ(clean("5<math>x</math>6 <math>x</math>7", {}, {.math = Math::drop}), "5 6 7");
+  EXPECT_EQ(clean("5<math>x</math>6", {}, {.math = Math::source}), "5x6");
+}
+
+TEST(Numbers, SignsOfTemplatesStay) {
+  expect_all({
+      {"{{−}}5 {{minus}}5 5{{×}}10<sup>3</sup>", "−5 −5 5×10^3"},
+      {"1.5{{±|0.1|0.2}} {{±|+3|−4}} {{±|1}}", "1.5 +0.1/−0.2 +3/−4 ±1"},
+      {"x1.5{{±|0.1|}} 1.5{{±|a|0.1}}", "x1.5±0.1"},
+      {"x{{val|5||3}} {{val|5||3|to|4}} {{val|5|to|3||4}}{{val|5|to|3}}", "x 5 to 3"},
   });
 }
 

@@ -164,6 +164,79 @@ TEST(Templates, LettersOfEveryScript) {
   EXPECT_EQ(expanded("{{lcfirst:\u0130b}} {{lcfirst:\u212Ab}}"), "i\u0307b kb");
 }
 
+// What a call cannot show here may be any text: nothing is computed or chosen from the rest.
+TEST(Templates, NothingIsComputedOrChosenFromWhatIsIncomplete) {
+  TemplateStore made;
+  made.add("Template:Sum", "{{#expr: {{{1|0}}} + 5}}");
+  made.add("Template:Inner", "{{sum|{{{1}}}}}");
+  made.add("Template:Many", "{{#ifexpr: {{{n}}} > 1000 | many | few}}");
+  made.add("Template:Unused", "{{#expr: {{{2}}} + 5}}");
+  made.add("Template:Shown", "<!-- -->{{#invoke:lang|x}}");
+  const auto made_of = [&](std::string_view text) {
+    return expand_templates(text, made, {"Title", "Site"});
+  };
+  for (const std::string_view missing :
+       {"{{unknown}}", "{{#time:Y}}", "{{#invoke:m|f}}", "{{#property:P1}}", "{{fullurl:x}}",
+        "{{pagesincategory:x}}", "{{ns:1}}", "{{padleft:7|3|0}}", "{{sum|{{unknown}}}}"}) {
+    const auto with = [&](std::string text) {
+      return made_of(text.replace(text.find('~'), 1, missing));
+    };
+    for (const char* text : {"{{#ifexpr: ~ > 5 | big | small}}",
+                             "{{#ifexpr: ~ + 9 | a}}",
+                             "{{#expr: ~ - 1990}}",
+                             "{{#ifeq: ~ | 3 | 3 | 4}}",
+                             "{{#ifeq: 3 | ~ | 3 | 4}}",
+                             "{{#if: ~ | a | b}}",
+                             "{{#switch: ~ | 1 = one | other}}",
+                             "{{#switch: 1 | ~ = one | other}}",
+                             "{{#switch: 1 | ~ | 2 = two | other}}",
+                             "{{#iferror: {{#expr: ~ + 1}} | bad | ok}}",
+                             "{{#ifexist: ~ | a | b}}",
+                             "{{formatnum: ~500}}",
+                             "{{sum|~}}",
+                             "{{inner|~}}",
+                             "{{many|n=~}}",
+                             "1{{#ifexpr: ~>1|000|5}}",
+                             "1{{#if:~|000|5}}",
+                             "1{{#switch:~|1=000|5}}",
+                             "1{{#ifeq:~|1|000|5}}",
+                             "1{{formatnum:~}}",
+                             "1{{#iferror:~|000|5}}"})
+      EXPECT_EQ(with(text), "") << text << " with " << missing;
+    EXPECT_EQ(with("{{#if: x~ | a | b}}"), "a") << missing;
+    EXPECT_EQ(with("{{#switch: 1 | 1 = one | ~ = two}}"), "one") << missing;
+    EXPECT_EQ(with("{{#switch: 1 | 1 | ~ = two}}"), "two") << missing;
+    EXPECT_EQ(with("{{unused|~|2}} {{#expr: 1+1}}"), "7 2") << missing;
+  }
+  EXPECT_EQ(made_of("{{#if: {{shown|5}} | a | b}}{{#time:Y}}"), "");
+  EXPECT_EQ(made_of("{{#if: {{DISPLAYTITLE:x}} | a | b}} 5{{#related:x}}"), "b 5");
+  EXPECT_EQ(made_of("5{{padleft:7|3|0}} 5{{#time:Y}} 5{{#invoke:m|f}}7"), "  5 7");
+}
+
+TEST(Templates, ConditionsAreMediaWikis) {
+  for (const auto& [text, value] :
+       {std::pair{"{{#ifexpr: 1 &lt; 2 and 2 &gt; 1 | y | n}}", "y"},
+        {"{{#expr: &minus;5 + 2}}", "-3"},
+        {"{{#iferror: {{#ifexpr: 1/0 | y | n}} | bad | ok}}", "bad"},
+        {"{{#iferror: {{#ifexpr: 1 | y | n}} | bad | ok}}", "ok"},
+        {"{{#ifexpr: | y | n}} {{#ifexpr: 0 | y}}", "n "},
+        {"{{#switch: last | a = 1 | last}}", "last"},
+        {"{{#switch: q | #default | x = value | y = other}}", "value"},
+        {"{{#switch: y | #default | x = value | y = other}}", "other"},
+        {"{{#switch: a | {{lc:A}} = yes | no}}", "yes"},
+        {"{{#switch: a | b = {{lc:A=}} | [[x=]] = c | d}}", "d"},
+        {"{{#switch: {{NAMESPACE}} | {{ns:0}} = article | x}}", "article"},
+        {"{{#ifeq:{{NAMESPACENUMBER}}|0|a|b}} {{#ifeq:{{ns:}}|{{ns: 0 }}|a|b}}", "a a"},
+        {"{{greet|{{lc:A}}b|mark={{uc:a}}=}}", "Hello abA="},
+        {"{{greet|{{lc:MARK}}=.|you}}", "Hello you."}})
+    EXPECT_EQ(expanded(text), value) << text;
+  // An error is dropped as a whole, with the number that it continues, and parts two others.
+  const std::string error = expanded("{{#ifexpr: abc | y | n}}");
+  EXPECT_EQ(error.find("y"), std::string::npos);
+  EXPECT_EQ(expanded("5{{#ifexpr: 1/0|1|2}}"), error);
+  EXPECT_EQ(expanded("{{#expr: {{#expr: 1/0}} + 5}}"), error);
+}
+
 TEST(Templates, ConditionsOfNumbersWithoutEndAndOfMinusZero) {
   EXPECT_EQ(expanded("{{#ifexpr: -0.4 round 0|yes|no}} {{#ifexpr: 1e400|yes|no}} {{#expr: 1e400}}"),
             "no yes INF");

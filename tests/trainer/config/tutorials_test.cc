@@ -161,6 +161,19 @@ TEST(Tutorials, DeepspeedFileAgainstTheCommandLine) {
             "--fp16 and --bf16 exclude each other");
 }
 
+// As DeepSpeed refuses it (runtime/config_utils.py, dict_raise_error_on_duplicate_keys).
+TEST(Tutorials, DeepspeedFileWithAKeyTwiceIsRefused) {
+  EXPECT_EQ(run(kDeepspeed13b, R"({"train_batch_size": 256, "train_batch_size": 512})").error,
+            "ds.json: train_batch_size stands there twice");
+  EXPECT_EQ(
+      run(kDeepspeed13b, R"({"fp16": {"enabled": true, "hysteresis": 2, "enabled": true}})").error,
+      "ds.json: enabled stands there twice");
+  EXPECT_EQ(run(kDeepspeed13b, R"({"fp16": {"enabled": true}, "bf16": {"enabled": false},
+                                   "comms_logger": {"enabled": false}})")
+                .error,
+            "");
+}
+
 // pretrain_gpt.py hands its own optimizer and scheduler to deepspeed.initialize, so that the
 // sections of those names change nothing there, whatever they contain (tried with DeepSpeed
 // 0.19.8: the parameters after a step are the same bits).
@@ -442,6 +455,7 @@ TEST(Tutorials, WhatChangesNothingIsTakenAndNamedOnce) {
           "--flight-recorder-trace-buffer-size 2000 --moe-router-score-function sigmoid "
           "--moe-router-load-balancing-type none none --mlp-type standard --topk 1 "
           "--moe-expert-parallel-size 1 --torch_adam --universal-checkpoint --use-flash-attn-v1 "
+          "--tokenizer-hf-use-fast --tokenizer-hf-include-special-tokens --use-gigatoken "
           "--zero-reduce-scatter --use-pin-memory --tile-factor 1 --log-level info --log-path l");
   EXPECT_EQ(r.error, "");
   const auto named = [&](const Result& result) {
@@ -451,7 +465,10 @@ TEST(Tutorials, WhatChangesNothingIsTakenAndNamedOnce) {
     });
   };
   const auto before = named(run(kAmdLlama2));
-  EXPECT_EQ(named(r), before + 31);
+  EXPECT_EQ(named(r), before + 34);
+  EXPECT_THAT(
+      [] { run(std::string(kAmdLlama2) + " --tokenizer-special-tokens <a> <b>"); },
+      testing::ThrowsMessage<cli::UsageError>(testing::HasSubstr("use --extra-vocab-size")));
   const Result honoured =
       run(std::string(kAmdLlama2) + " --kill-switch-file=f --null-tokenizer-eod-id=5");
   EXPECT_EQ(named(honoured), before);

@@ -27,6 +27,7 @@
 #include "trainer/session/interval_clock.h"
 #include "trainer/session/snapshot.h"
 #include "trainer/session/stop.h"
+#include "trainer/session/vocabulary.h"
 
 namespace trainer {
 namespace {
@@ -276,6 +277,44 @@ INSTANTIATE_TEST_SUITE_P(Families, NarrowDecoderTest,
                          testing::Values("gpt2", "opt", "gpt_neox", "llama", "qwen3"));
 
 // Three ranks of steps of 10 ms: one works 9 of them, the others 5.
+// A file that is named and not opened, because another flag wins, is named.
+TEST(Vocabulary, FilesWithoutEffectAreNamed) {
+  const auto note = [](const TrainConfig& config) { return find_vocabulary(config).note; };
+  const std::string golden(GOLDEN_DIR);
+  TrainConfig config;
+  config.tokenizer_type = "NullTokenizer";
+  config.vocab_size = 100;
+  EXPECT_EQ(note(config), "");
+  config.vocab_file = "v.json";
+  config.merge_file = "m.txt";
+  config.tokenizer_model = "x.model";
+  EXPECT_EQ(note(config),
+            "--vocab-file v.json, --merge-file m.txt, --tokenizer-model x.model: no effect beside "
+            "--tokenizer-type NullTokenizer");
+  TrainConfig model;
+  model.tokenizer_model = golden + "/tok/sentencepiece/llama.json";
+  EXPECT_EQ(note(model), "");
+  model.merge_file = "m.txt";
+  EXPECT_EQ(note(model), "--merge-file m.txt: no effect beside --tokenizer-model");
+  model.vocab_file = "v.json";
+  EXPECT_EQ(note(model),
+            "--vocab-file v.json, --merge-file m.txt: no effect beside --tokenizer-model");
+  TrainConfig sentences;
+  sentences.tokenizer_model = golden + "/tok/sentencepiece/llama.model";
+  sentences.tokenizer_type = "SentencePieceTokenizer";
+  EXPECT_EQ(note(sentences), "");
+  sentences.eod_mask_loss = true;
+  EXPECT_EQ(note(sentences),
+            "documents end with <EOD> (1502), as in Megatron before core 0.16; since then with the "
+            "model's eos: --eod-id");
+  sentences.eod_id = 2;
+  EXPECT_EQ(note(sentences), "");
+  TrainConfig pair;
+  pair.vocab_file = golden + "/tools/vocab.json";
+  pair.merge_file = golden + "/tools/merges.txt";
+  EXPECT_EQ(note(pair), "");
+}
+
 TEST(IntervalClock, TheRankThatWorksLongestIsTheSlowest) {
   IntervalClock clock;
   clock.add(0.008, 0.001, 0.002, 100);
