@@ -38,7 +38,7 @@ inline constexpr int64_t kScaleBlock = 128;
 
 constexpr int64_t scale_blocks(int64_t n) noexcept { return (n + kScaleBlock - 1) / kScaleBlock; }
 /// The scales of an operand (rows, depth) are a matrix of fp32: (1, 4); (1, rows); (blocks of K,
-/// rows); (blocks of rows, blocks of K and zeros up to a multiple of 4). Source: cuBLAS 13, 3.1.4.5.
+/// rows); (blocks of rows, blocks of K and zeros up to a multiple of 4). Source: cuBLAS, 3.1.4.5.
 struct ScaleShape {
   int64_t rows, columns;
   constexpr int64_t count() const noexcept { return rows * columns; }
