@@ -235,7 +235,8 @@ TEST(FolderRefusalTest, NamesWhatTekkenJsonDoesNotHave) {
               HasSubstr("its flags are not those of tekken.json"));
 }
 
-// Seen with transformers 5.23: the flags are lost, or the token is not special, where 4.46 keeps both.
+// Seen with transformers 5.23: the flags are lost, or the token is not special, where 4.46 keeps
+// both.
 TEST(FolderNotesTest, SaysWhereVersion5TakesTheFlagsOfAListedTokenOtherwise) {
   const auto note = [](const std::string& name, const std::string& kind, const std::string& flags,
                        const std::string& more) {
