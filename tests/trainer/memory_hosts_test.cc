@@ -296,12 +296,13 @@ TEST_F(MemoryHostsTest, DamageIsFoundAndReadAround) {
 }
 
 TEST_F(MemoryHostsTest, ThePlanSaysWhatItTakes) {
-  const Ended plan = run(plain({"--in-memory-checkpoint", "4", "--max-restarts", "1", "--save", "s",
-                                "--load", "s", "--dry-run", "--nproc-per-node", "2"}),
-                         {{"RANK", "0"},
-                          {"WORLD_SIZE", "2"},
-                          {"MASTER_ADDR", "127.0.0.1"},
-                          {"MASTER_PORT", std::to_string(port())}});
+  const Ended plan =
+      run(plain({"--in-memory-checkpoint", "4", "--max-restarts", "1", "--save", "s", "--load", "s",
+                 "--dry-run", "--nproc-per-node", "2", "--micro-batch-size", "1"}),
+          {{"RANK", "0"},
+           {"WORLD_SIZE", "2"},
+           {"MASTER_ADDR", "127.0.0.1"},
+           {"MASTER_PORT", std::to_string(port())}});
   EXPECT_EQ(plan.status, 0) << plan.err;
   EXPECT_THAT(plan.out, ContainsRegex("in memory   a checkpoint every 4 steps, two are kept, each "
                                       "also on the next host: [0-9.]+ [KM]iB of host memory"));

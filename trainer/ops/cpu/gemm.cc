@@ -115,6 +115,12 @@ template <int kWidth, int kRows, int kHeight>
   }
 }
 
+/// An element from its sum over k. Rounded once with what c held: a compiler that may join a product
+/// and a sum, or not, would do so in one kernel and not in another.
+[[gnu::always_inline]] inline void finish(const Product& p, float total, float& c) noexcept {
+  c = p.add ? __builtin_fmaf(p.alpha, total, c) : p.alpha * total;
+}
+
 /// c (kRows, kColumns) where rows of a and columns of b are contiguous, b_column apart: sums in
 /// lanes along k, which are added at the end. b is read once, from memory as a rule.
 template <int kWidth, int kRows, class T>
@@ -154,8 +160,7 @@ template <int kWidth, int kRows, class T>
     for (int j = 0; j < kColumns && first_column + j < p.n; ++j) {
       float total = 0;
       for (int lane = 0; lane < kWidth; ++lane) total += sum[r][j][lane];
-      float& c = p.c[r * p.c_row + first_column + j];
-      c = p.alpha * total + (p.add ? c : 0.0f);
+      finish(p, total, p.c[r * p.c_row + first_column + j]);
     }
 }
 
@@ -200,7 +205,7 @@ template <int kWidth, int kRows, class T>
       *reinterpret_cast<V*>(totals + j) = total;
     }
     float* const c = p.c + r * p.c_row + first_column;
-    for (int64_t j = 0; j < columns; ++j) c[j] = p.alpha * totals[j] + (p.add ? c[j] : 0.0f);
+    for (int64_t j = 0; j < columns; ++j) finish(p, totals[j], c[j]);
   }
 }
 

@@ -246,7 +246,7 @@ int64_t scratch_bytes(CudaOps&, const Fp8Product&) { return Gemm::kWorkspaceByte
 void launch(CudaOps& cuda, const Fp8Product& args) {
   if (args.y.elements() == 0) return;
   char* workspace = cuda.scratch(scratch_bytes(cuda, args));
-  const int64_t inverse = args.a_scaling == Scaling::tensor ? kScaleInverse : 0;
+  const int64_t inverse = args.a_scaling == Scaling::tensor ? int64_t{kScaleInverse} : 0;
   const GemmCall call{.a = args.b.data,
                       .b = args.a.data,
                       .c = args.addend.data,
