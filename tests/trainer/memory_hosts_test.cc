@@ -74,7 +74,7 @@ class MemoryHostsTest : public HostsTest {
 
 // Either host in turn, killed with its memory at a random moment, once or twice.
 TEST_F(MemoryHostsTest, AHostThatIsLostGetsItsMemoryBackFromTheOther) {
-  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 4),
+  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 2),
                  seed = from_environment("MANY_FAULT_SEED", 1);
   const std::vector<Words> layouts = {
       {},
@@ -158,7 +158,7 @@ TEST_F(MemoryHostsTest, AtAnyMomentOfACopyTheRunGoesOnToTheSameBits) {
 
 // Random kills of ranks and hosts in a row, with a copy after every step.
 TEST_F(MemoryHostsTest, KilledAtRandomMomentsSeveralTimes) {
-  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 2),
+  const unsigned rounds = from_environment("MANY_FAULT_ROUNDS", 1),
                  seed = from_environment("MANY_FAULT_SEED", 1);
   ASSERT_THAT(run_hosts(words("whole")), Each(0)) << both();
   for (unsigned round = 0; round < rounds; ++round) {
@@ -233,7 +233,7 @@ TEST_F(MemoryHostsTest, ThreeHostsFormARing) {
     return out;
   };
   ASSERT_THAT(statuses(start_all(words("whole", three))), Each(0)) << both();
-  for (const std::vector<size_t>& victims : {std::vector<size_t>{1}, {2}, {0}, {1, 2}}) {
+  for (const std::vector<size_t>& victims : {std::vector<size_t>{0}, {1, 2}}) {
     const std::string save = "save" + std::to_string(victims.size()) + std::to_string(victims[0]);
     SCOPED_TRACE(save);
     std::filesystem::remove(folder_ + "/err.0.again");
