@@ -80,6 +80,13 @@ while IFS= read -r f; do
   while IFS= read -r hit; do report "$f:$hit: longer than 100 columns"; done < <(LC_ALL=C.UTF-8 grep -nE '^.{101,}' "$f" | cut -d: -f1 | head -3)
 done < <(sources)
 
+# Prose of documents: not tables, code, or the one line that names a man page.
+while IFS= read -r f; do
+  while IFS= read -r hit; do report "$f:$hit: longer than 100 columns"; done < <(
+    awk '/^```/ { code = !code } !code { print NR ":" $0 }' "$f" |
+      LC_ALL=C.UTF-8 grep -E '^[0-9]+:[^| ].{100,}' | grep -vE '^[0-9]+:[a-z-]+ - ' | cut -d: -f1)
+done < <(git ls-files -- '*.md')
+
 # Every free function, class and struct a library header promises has a /// docstring above it.
 while IFS= read -r f; do
   awk -v file="$f" '

@@ -115,8 +115,8 @@ template <int kWidth, int kRows, int kHeight>
   }
 }
 
-/// An element from its sum over k. Rounded once with what c held: a compiler that may join a product
-/// and a sum, or not, would do so in one kernel and not in another.
+/// An element of c from its sum over k. Adding to c is one rounding: whether a compiler joins the
+/// product and the sum would otherwise differ from kernel to kernel.
 [[gnu::always_inline]] inline void finish(const Product& p, float total, float& c) noexcept {
   c = p.add ? __builtin_fmaf(p.alpha, total, c) : p.alpha * total;
 }
