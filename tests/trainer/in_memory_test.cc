@@ -3,9 +3,6 @@
 // happens where the memory does not serve.
 //
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -52,10 +49,6 @@ class InMemoryTest : public ManyTest {
     for (size_t at = 0; (at = text.find(what, at)) != std::string::npos; at += what.size()) ++found;
     return found;
   }
-  static unsigned from_environment(const char* name, unsigned otherwise) {
-    const char* text = std::getenv(name);
-    return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
-  }
   /// How many operations on memory a copy of a rank has; the undisturbed run stays as "counted".
   unsigned operations_of_a_copy(const Words& layout, int rank) const {
     std::filesystem::remove_all(folder_ + "/counted");
@@ -95,30 +88,6 @@ class InMemoryTest : public ManyTest {
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     }
     return wait(launcher);
-  }
-  static void flip_last_bit(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDWR);
-    ASSERT_GE(fd, 0);
-    char byte = 0;
-    const off_t last = lseek(fd, 0, SEEK_END) - 1;
-    EXPECT_EQ(pread(fd, &byte, 1, last), 1);
-    byte = static_cast<char>(byte ^ 1);
-    EXPECT_EQ(pwrite(fd, &byte, 1, last), 1);
-    close(fd);
-  }
-  /// A launcher's files in memory, in the order in which it opened them.
-  static std::vector<std::string> memory_of(pid_t launcher) {
-    std::map<int, std::string> found;
-    for (const auto& entry :
-         std::filesystem::directory_iterator("/proc/" + std::to_string(launcher) + "/fd")) {
-      std::error_code none;
-      const std::string target = std::filesystem::read_symlink(entry.path(), none).string();
-      if (target.starts_with("/memfd:gristmill"))
-        found[std::stoi(entry.path().filename().string())] = entry.path().string();
-    }
-    std::vector<std::string> out;
-    for (const auto& [number, path] : found) out.push_back(path);
-    return out;
   }
 };
 

@@ -22,10 +22,6 @@ using testing::HasSubstr;
 
 class LostRankTest : public ManyTest {
  protected:
-  static unsigned from_environment(const char* name, unsigned otherwise) {
-    const char* text = std::getenv(name);
-    return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
-  }
   /// Two by two ranks that divide everything possible, with saves and evaluations.
   static Words divided(const std::string& save) {
     return plain({"--nproc-per-node", std::to_string(most_ranks()), "--tensor-model-parallel-size",

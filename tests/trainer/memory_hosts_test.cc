@@ -3,9 +3,6 @@
 // damage is found and read around; where both copies are lost, the disk serves, and a line says so.
 //
 // SPDX-License-Identifier: MIT
-#include <fcntl.h>
-#include <unistd.h>
-
 #include <algorithm>
 #include <cstring>
 #include <random>
@@ -31,19 +28,6 @@ class MemoryHostsTest : public HostsTest {
   }
   /// Rank 0's messages, of both starts of its host.
   std::string rank_zero() const { return read("err.0") + read("err.0.again"); }
-  /// Descriptors of a launcher's files in memory, in the order in which it opened them.
-  static std::vector<std::string> memory_of(pid_t launcher) {
-    std::map<int, std::string> found;
-    for (const auto& entry :
-         std::filesystem::directory_iterator("/proc/" + std::to_string(launcher) + "/fd")) {
-      std::error_code none;
-      if (std::filesystem::read_symlink(entry.path(), none).string().starts_with("/memfd:"))
-        found[std::stoi(entry.path().filename().string())] = entry.path().string();
-    }
-    std::vector<std::string> out;
-    for (const auto& [number, path] : found) out.push_back(path);
-    return out;
-  }
   /// Waits until both hosts have the checkpoint of an iteration in memory.
   static void wait_for_copy(const Hosts& hosts, int iteration) {
     const std::string wanted = "\"iteration\": " + std::to_string(iteration) + ",";
@@ -59,16 +43,6 @@ class MemoryHostsTest : public HostsTest {
     std::ifstream in(path);
     const std::string text(std::istreambuf_iterator<char>(in), {});
     return text.find(wanted) != std::string::npos;
-  }
-  static void flip_last_bit(const std::string& path) {
-    const int fd = open(path.c_str(), O_RDWR);
-    ASSERT_GE(fd, 0);
-    char byte = 0;
-    const off_t last = lseek(fd, 0, SEEK_END) - 1;
-    EXPECT_EQ(pread(fd, &byte, 1, last), 1);
-    byte = static_cast<char>(byte ^ 1);
-    EXPECT_EQ(pwrite(fd, &byte, 1, last), 1);
-    close(fd);
   }
 };
 

@@ -67,12 +67,8 @@ struct Sweep {
 // MANY_FAULT_EVERY=1 takes every call of every rank, both once and until the next save; otherwise
 // some, others with each MANY_FAULT_SEED.
 TEST_F(RefusedDiskTest, AtEveryCallOfASaveTrainingGoesOnAndTheCulpritIsNamed) {
-  const auto asked = [](const char* name, int otherwise) {
-    const char* text = std::getenv(name);
-    return text ? std::atoi(text) : otherwise;
-  };
-  const bool all = asked("MANY_FAULT_EVERY", 0) != 0;
-  const int seed = asked("MANY_FAULT_SEED", 1);
+  const bool all = from_environment("MANY_FAULT_EVERY", 0) != 0;
+  const int seed = static_cast<int>(from_environment("MANY_FAULT_SEED", 1));
   std::vector<Sweep> sweeps;
   for (const int ranks : {3, 1})
     for (int victim = 0; victim < ranks; ++victim)

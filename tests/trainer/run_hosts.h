@@ -89,10 +89,6 @@ class HostsTest : public ManyTest {
     expect_nothing_left(save);
   }
   std::string both() const { return "host 0: " + read("err.0") + "host 1: " + read("err.1"); }
-  static unsigned from_environment(const char* name, unsigned otherwise) {
-    const char* text = std::getenv(name);
-    return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
-  }
 };
 
 }  // namespace trainer

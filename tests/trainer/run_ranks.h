@@ -1,10 +1,12 @@
 // What the tests of many ranks as processes share: a run that fits any layout, ranks under a
-// launcher's variables, finding a launcher's ranks, and the results of a run.
+// launcher's variables, a launcher's ranks and its files in memory, and the results of a run.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
 
+#include <fcntl.h>
 #include <gmock/gmock.h>
+#include <unistd.h>
 
 #include <cstdio>
 #include <functional>
@@ -84,6 +86,35 @@ class ManyTest : public ProgramTest {
     for (int i = 0; i < 12000 && read(file).find(text) == std::string::npos; ++i)
       std::this_thread::sleep_for(std::chrono::milliseconds(10));
     EXPECT_THAT(read(file), testing::HasSubstr(text));
+  }
+  /// A number that the environment asks for, such as more rounds or another seed.
+  static unsigned from_environment(const char* name, unsigned otherwise) {
+    const char* text = std::getenv(name);
+    return text ? static_cast<unsigned>(std::atoi(text)) : otherwise;
+  }
+  /// A launcher's files in memory, in the order in which it opened them.
+  static std::vector<std::string> memory_of(pid_t launcher) {
+    std::map<int, std::string> found;
+    for (const auto& entry :
+         std::filesystem::directory_iterator("/proc/" + std::to_string(launcher) + "/fd")) {
+      std::error_code none;
+      const std::string target = std::filesystem::read_symlink(entry.path(), none).string();
+      if (target.starts_with("/memfd:gristmill"))
+        found[std::stoi(entry.path().filename().string())] = entry.path().string();
+    }
+    std::vector<std::string> out;
+    for (const auto& [number, path] : found) out.push_back(path);
+    return out;
+  }
+  static void flip_last_bit(const std::string& path) {
+    const int fd = open(path.c_str(), O_RDWR);
+    ASSERT_GE(fd, 0);
+    char byte = 0;
+    const off_t last = lseek(fd, 0, SEEK_END) - 1;
+    EXPECT_EQ(pread(fd, &byte, 1, last), 1);
+    byte = static_cast<char>(byte ^ 1);
+    EXPECT_EQ(pwrite(fd, &byte, 1, last), 1);
+    close(fd);
   }
   /// Every rank's file of a checkpoint, by name.
   std::map<std::string, std::string> shards(const std::string& save, int iteration) const {

@@ -299,22 +299,11 @@ std::optional<Checkpoint> Agreement::run(int64_t on_disk) {
     if (one.iteration < on_disk_) break;
     if ((found = take(one))) break;
   }
-  const auto step = [](int64_t iteration) {
-    return iteration < 0 ? "no checkpoint" : concat("step ", iteration);
-  };
-  const int64_t taken = found ? found->meta().state.iteration : on_disk_;
+  const int64_t taken = found ? found->meta().state.iteration : -1;
   job_.barrier();
-  memory_.forget_after(taken);
+  memory_.forget_after(found ? taken : on_disk_);
   if (known.empty() && job_.launch().restarts == 0) return found;  // a first start, most likely.
-  const std::string others =
-      concat(" (in memory: ", step(known.empty() ? -1 : known.begin()->iteration),
-             ", on disk: ", step(on_disk_), ")");
-  if (found)
-    console_.note(concat("continuing from ", step(taken), " in memory", others));
-  else if (on_disk_ >= 0)
-    console_.note(concat("continuing from ", step(taken), " on disk", others));
-  else
-    console_.note(concat("starting again from where the first start began", others));
+  note_what_is_taken(taken, known.empty() ? -1 : known.begin()->iteration, on_disk_, console_);
   return found;
 }
 

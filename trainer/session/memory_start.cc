@@ -59,6 +59,20 @@ int64_t newest_on_disk(const std::string& root) {
   }
 }
 
+void note_what_is_taken(int64_t taken, int64_t in_memory, int64_t on_disk, cli::Console& console) {
+  const auto step = [](int64_t iteration) {
+    return iteration < 0 ? "no checkpoint" : concat("step ", iteration);
+  };
+  const std::string others =
+      concat(" (in memory: ", step(in_memory), ", on disk: ", step(on_disk), ")");
+  if (taken >= 0)
+    console.note(concat("continuing from ", step(taken), " in memory", others));
+  else if (on_disk >= 0)
+    console.note(concat("continuing from ", step(on_disk), " on disk", others));
+  else
+    console.note(concat("starting again from where the first start began", others));
+}
+
 std::optional<MemoryCheckpoints> memory_of(const TrainConfig& config, const Job& job,
                                            rendezvous::FileRing* ring) {
   const rendezvous::Launch& launch = job.launch();
@@ -80,22 +94,12 @@ std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
                                            cli::Console& console) {
   if (job.launch().restarts == 0) return std::nullopt;
   const int64_t on_disk = newest_on_disk(config.save);
-  const auto step = [](int64_t iteration) {
-    return iteration < 0 ? "no checkpoint" : concat("step ", iteration);
-  };
   const std::vector<int64_t> held = memory.iterations();
   std::optional<Checkpoint> found = undamaged(memory, on_disk, job, console);
-  const int64_t taken = found ? found->meta().state.iteration : on_disk;
+  const int64_t taken = found ? found->meta().state.iteration : -1;
   job.barrier();  // all have looked.
-  memory.forget_after(taken);
-  const std::string others = concat(" (in memory: ", step(held.empty() ? -1 : held.front()),
-                                    ", on disk: ", step(on_disk), ")");
-  if (found)
-    console.note(concat("continuing from ", step(taken), " in memory", others));
-  else if (on_disk >= 0)
-    console.note(concat("continuing from ", step(taken), " on disk", others));
-  else
-    console.note(concat("starting again from where the first start began", others));
+  memory.forget_after(found ? taken : on_disk);
+  note_what_is_taken(taken, held.empty() ? -1 : held.front(), on_disk, console);
   return found;
 }
 

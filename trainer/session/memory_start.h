@@ -34,6 +34,10 @@ std::optional<Checkpoint> newest_in_memory(const MemoryCheckpoints& memory,
                                            const TrainConfig& config, Job& job,
                                            cli::Console& console);
 
+/// Prints from where a restart continues. Steps of checkpoints, -1 where there is none: `in_memory`
+/// and `on_disk` are the newest ones, `taken` is that of memory which is used.
+void note_what_is_taken(int64_t taken, int64_t in_memory, int64_t on_disk, cli::Console& console);
+
 /// Says how often a checkpoint goes to memory of so many hosts, and what host memory this takes.
 std::string in_memory_note(const TrainConfig& config, const ModelSpec& spec,
                            const EngineOptions& options, int64_t hosts);

@@ -8,34 +8,12 @@
 
 #include <set>
 
+#include "tests/trainer/config/small_config.h"
 #include "tools/cli/parse.h"
 #include "tools/cli/text.h"
-#include "trainer/config/flags.h"
 
 namespace trainer {
 namespace {
-
-TrainConfig small_config() {
-  TrainConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 64;
-  config.num_attention_heads = 4;
-  config.seq_length = 32;
-  config.micro_batch_size = 2;
-  config.train_iters = 10;
-  config.lr = 1e-3;
-  config.data_path = {"d"};
-  return config;
-}
-
-std::string error_of(TrainConfig config, int64_t world_size = 1) {
-  try {
-    derive_and_check(config, {}, world_size);
-    return "";
-  } catch (const cli::UsageError& error) {
-    return error.what();
-  }
-}
 
 TEST(FlagTable, NamesAreUniqueAndEveryRowHasHelp) {
   TrainConfig config;

@@ -3,33 +3,15 @@
 // SPDX-License-Identifier: MIT
 #include <gtest/gtest.h>
 
-#include "tools/cli/flags.h"
-#include "trainer/config/flags.h"
+#include "tests/trainer/config/small_config.h"
 
 namespace trainer {
 namespace {
 
-std::string error_of(TrainConfig config) {
-  try {
-    derive_and_check(config, {}, 1);
-    return "";
-  } catch (const cli::UsageError& error) {
-    return error.what();
-  }
-}
-
 /// What is said of a whole configuration after `change`.
 template <class Change>
 std::string without(Change change) {
-  TrainConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 64;
-  config.num_attention_heads = 4;
-  config.seq_length = 32;
-  config.micro_batch_size = 2;
-  config.train_iters = 10;
-  config.lr = 1e-3;
-  config.data_path = {"d"};
+  TrainConfig config = small_config();
   change(config);
   return error_of(config);
 }

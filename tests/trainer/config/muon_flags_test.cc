@@ -8,24 +8,11 @@
 #include <utility>
 #include <vector>
 
+#include "tests/trainer/config/small_config.h"
 #include "tools/cli/parse.h"
-#include "trainer/config/flags.h"
 
 namespace trainer {
 namespace {
-
-TrainConfig small_config() {
-  TrainConfig config;
-  config.num_layers = 2;
-  config.hidden_size = 64;
-  config.num_attention_heads = 4;
-  config.seq_length = 32;
-  config.micro_batch_size = 2;
-  config.train_iters = 10;
-  config.lr = 1e-3;
-  config.data_path = {"d"};
-  return config;
-}
 
 TEST(MuonFlags, AreMegatrons) {
   const auto value = [](const std::vector<std::string>& words, std::string_view flag) {

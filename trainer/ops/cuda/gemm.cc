@@ -180,8 +180,10 @@ Gemm::Plan& Gemm::plan(const GemmKey& key) {
     set(p->desc, CUBLASLT_MATMUL_DESC_BIAS_DATA_TYPE, data_type(is_fp8(key.a) ? key.d : key.a));
   if (is_fp8(key.a)) {
     set(p->desc, CUBLASLT_MATMUL_DESC_FAST_ACCUM, int8_t{key.fast_sums});
-    set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(key.a_scaling));
-    set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(key.b_scaling));
+    if (key.a_scaling != Scaling::tensor) {
+      set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_MODE, scale_mode(key.a_scaling));
+      set(p->desc, CUBLASLT_MATMUL_DESC_B_SCALE_MODE, scale_mode(key.b_scaling));
+    }
     // cuBLASLt's heuristics depend on whether there are scales, not on their addresses.
     const void* some = this;
     set(p->desc, CUBLASLT_MATMUL_DESC_A_SCALE_POINTER, some);
