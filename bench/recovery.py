@@ -38,6 +38,8 @@ SIZES = {  # layers, width, heads: fp32, so that a checkpoint has 12 bytes for e
 }
 VOCABULARY = 8192
 STEPS, KILL_AFTER, INTERVAL = 9, 6, 4
+# How many times as many steps: a copy, which is made while training goes on, must be done by the kill.
+LONGER = {"2M": 10}
 COLUMNS = {  # by hosts: a column's name, what the run continues from, whether a whole host is lost
     1: [(source, source, False) for source in ("disk, not cached", "disk, cached", "memory")],
     2: [("disk, cached, a rank lost", "disk, cached", False), ("memory, a rank lost", "memory", False),
@@ -63,12 +65,17 @@ class Bench:
         self.trainer = os.path.abspath(os.path.join(options.programs, "trainer"))
         self.ranks, self.hosts, self.folder = options.ranks, options.hosts, folder
         self.port = options.port
+        self.steps, self.kill_after, self.interval = STEPS, KILL_AFTER, INTERVAL
         write_dataset(os.path.join(folder, "d"))
+
+    def set_size(self, size):
+        times = LONGER.get(size, 1)
+        self.steps, self.kill_after, self.interval = STEPS * times, KILL_AFTER * times, INTERVAL * times
 
     def words(self, size, save, more):
         layers, width, heads = SIZES[size]
         return [self.trainer, *f"""--num-layers {layers} --hidden-size {width} --num-attention-heads {heads}
-            --seq-length 32 --micro-batch-size 1 --global-batch-size {self.ranks * self.hosts} --lr 1e-4 --train-iters {STEPS}
+            --seq-length 32 --micro-batch-size 1 --global-batch-size {self.ranks * self.hosts} --lr 1e-4 --train-iters {self.steps}
             --lr-decay-style constant --vocab-size {VOCABULARY} --eod-id 0 --data-path d --split 100,0,0
             --eval-iters 0 --log-interval 1 --device cpu --cpu-threads 1 --nproc-per-node {self.ranks}
             --use-distributed-optimizer --save {save} --load {save}""".split(), *more]
@@ -100,7 +107,7 @@ class Bench:
             record = json.loads(line)
             records.append({k: v for k, v in record.items() if not any(c in k for c in CLOCK)})
         digest = hashlib.sha256()
-        last = os.path.join(folder, f"iter_{STEPS:07d}")
+        last = os.path.join(folder, f"iter_{self.steps:07d}")
         for name in sorted(os.listdir(last)):
             if name.endswith(".safetensors"):
                 with open(os.path.join(last, name), "rb") as file:
@@ -109,7 +116,7 @@ class Bench:
         return records, digest.hexdigest()
 
     def checkpoint_bytes(self, save):
-        last = os.path.join(self.folder, save, f"iter_{STEPS:07d}")
+        last = os.path.join(self.folder, save, f"iter_{self.steps:07d}")
         return sum(os.path.getsize(os.path.join(last, name)) for name in os.listdir(last))
 
     def drop_cache(self, save):
@@ -137,8 +144,8 @@ class Bench:
     def killed(self, size, save, source, whole_host=False):
         """Seconds from the kill to the end of the next step, which is done a second time."""
         more = ["--max-restarts", "3"]
-        more += ["--in-memory-checkpoint", str(INTERVAL)] if source == "memory" else [
-            "--save-interval", str(INTERVAL), "--no-async-save"]
+        more += ["--in-memory-checkpoint", str(self.interval)] if source == "memory" else [
+            "--save-interval", str(self.interval), "--no-async-save"]
         process = self.start(size, save, more)
         done, fault, first = 0, None, None
         for line in process.stdout:
@@ -146,16 +153,16 @@ class Bench:
             if not found:
                 continue
             done, now = int(found.group(1)), time.monotonic()
-            if fault is None and done == KILL_AFTER:
+            if fault is None and done == self.kill_after:
                 if source == "disk, not cached":
                     self.drop_cache(save)
                 fault = self.kill(process, whole_host, size, save, more)
-            elif fault is not None and first is None and done == INTERVAL + 1:
+            elif fault is not None and first is None and done == self.interval + 1:
                 first = now - fault
         err = process.stderr.read()
         if not self.end(process) or first is None:
             sys.exit(f"{size} from {source}: status {process.returncode}: {err}")
-        taken = f"continuing from step {INTERVAL} in memory"
+        taken = f"continuing from step {self.interval} in memory"
         if (taken in err) != (source == "memory"):
             sys.exit(f"{size}: not from {source}: {err}")
         return first
@@ -176,6 +183,7 @@ def measure(options, folder):
     bench = Bench(options, folder)
     figures = []
     for size in options.sizes.split(","):
+        bench.set_size(size)
         process = bench.start(size, "whole", [])
         out, err = process.communicate()
         if not bench.end(process):
