@@ -25,6 +25,7 @@
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/interval_clock.h"
+#include "trainer/session/memory_start.h"
 #include "trainer/session/snapshot.h"
 #include "trainer/session/stop.h"
 #include "trainer/session/vocabulary.h"
@@ -99,6 +100,31 @@ TEST(Snapshot, AnEngineComesBackFromItsCheckpoint) {
     EXPECT_TRUE(std::ranges::equal(a.bytes, b.bytes)) << a.group << " " << a.name;
   }
   fs::remove_all(folder);
+}
+
+// What the start says a checkpoint takes is what its tensors take: weights in the model's dtype,
+// main weights beside those of 16 bits, and the optimizer's state in the dtype that it is kept in.
+TEST(Snapshot, HasTheBytesThatTheStartSays) {
+  ops::cpu::CpuOps ops(1);
+  const ModelSpec spec = small_spec("llama");
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+    for (const DType moments : {DType::f32, DType::bf16}) {
+      EngineOptions options = small_options();
+      options.optimizer = kind;
+      options.moment_dtype = moments;
+      Engine engine(spec, options, ops);
+      engine.initialise();
+      for (const bool optimizer : {true, false}) {
+        Snapshot snapshot(engine, optimizer, false);
+        snapshot.take();
+        size_t bytes = 0;
+        for (const ShardSource& shard : snapshot.shards()) bytes += shard.bytes.size();
+        EXPECT_GT(bytes, 4 * 20'000u);
+        EXPECT_EQ(checkpoint_bytes(spec, options, optimizer), static_cast<int64_t>(bytes))
+            << static_cast<int>(kind) << " " << ops::name(moments);
+      }
+    }
+  }
 }
 
 TEST(LocalPieces, AGateAndItsUpAreTwoBoxes) {
