@@ -11,9 +11,8 @@ SHOWN = 60  # characters of an expression that a row shows
 
 def shown(text):
     """An expression as a row of the table shows it: on one line, cut at 60 characters."""
-    text = re.sub(r"\s+", " ", text)
-    text = text if len(text) <= SHOWN else text[:SHOWN - 3] + "..."
-    return text.replace("|", "\\|")
+    text = re.sub(r"\s+", " ", text).replace("|", "\\|")
+    return text if len(text) <= SHOWN else text[:SHOWN - 3] + "..."
 
 
 def rows(path):

@@ -16,6 +16,8 @@
 #include "tools/cli/exit_status.h"
 #include "tools/cli/fields.h"
 #include "trainer/session/memory_start.h"
+#include "trainer/session/training_loop.h"
+#include "trainer/spec/families.h"
 
 namespace trainer {
 namespace {
@@ -131,6 +133,50 @@ void save_in_memory(MemoryCheckpoints& memory, int64_t iteration) {
   meta.state.iteration = iteration;
   memory.save(meta, {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}),
                       std::as_bytes(std::span(values))}});
+}
+
+// Weights of another run begin this one: its own steps, samples and moments begin at nothing.
+TEST(FindStartTest, APretrainedCheckpointGivesWeightsAlone) {
+  tests::OwnFolder own;
+  TrainConfig config;
+  ModelSpec spec = family_defaults("gpt2");
+  spec.num_layers = 1;
+  spec.hidden_size = 8;
+  spec.num_attention_heads = 1;
+  spec.vocab_size = spec.padded_vocab_size = spec.max_position_embeddings = 8;
+  complete(spec);
+  std::vector<float> values(64);
+  CheckpointMeta meta;
+  meta.state.iteration = 6;
+  meta.model = model_record(spec);
+  CheckpointRoot(own / "p").save(meta,
+                                 {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}),
+                                   std::as_bytes(std::span(values))}},
+                                 6);
+  LrSchedule schedule;
+  const auto start = [&] {
+    Start out;
+    printed([&](cli::Console& console) {
+      out = find_start(config, spec, schedule, console, std::nullopt);
+    });
+    return out;
+  };
+  config.pretrained_checkpoint = own / "p";
+  Start weights = start();
+  ASSERT_TRUE(weights.checkpoint.has_value());
+  EXPECT_TRUE(weights.weights_only);
+  EXPECT_FALSE(weights.optimizer);
+  config.load = own / "none";  // the run's own folder, which has nothing yet.
+  EXPECT_TRUE(start().weights_only);
+  config.load = own / "p";
+  EXPECT_THROW(start(), cli::UsageError) << "a run continues with its moments, and there are none";
+  config.no_load_optim = true;
+  Start whole = start();
+  ASSERT_TRUE(whole.checkpoint.has_value());
+  EXPECT_FALSE(whole.weights_only);
+  config.load.clear();
+  config.pretrained_checkpoint = own / "none";
+  EXPECT_THROW(start(), std::runtime_error);
 }
 
 class MemoryStartTest : public testing::Test {
