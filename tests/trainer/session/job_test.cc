@@ -154,13 +154,9 @@ TEST(FindStartTest, APretrainedCheckpointGivesWeightsAlone) {
                                    std::as_bytes(std::span(values))}},
                                  6);
   LrSchedule schedule;
-  const auto start = [&] {
-    Start out;
-    printed([&](cli::Console& console) {
-      out = find_start(config, spec, schedule, console, std::nullopt);
-    });
-    return out;
-  };
+  cli::Console silent("trainer");
+  silent.set_quiet(true);
+  const auto start = [&] { return find_start(config, spec, schedule, silent, std::nullopt); };
   config.pretrained_checkpoint = own / "p";
   Start weights = start();
   ASSERT_TRUE(weights.checkpoint.has_value());
