@@ -16,9 +16,11 @@ def shown(text):
 
 
 def rows(path):
-    """File, line, and both expressions of every row, in the table's order."""
+    """File, line, and both expressions of every row under "What was not detected", in order."""
     with open(path) as file:
-        found = [ROW.match(line) for line in file]
+        text = file.read()
+    section = re.search(r"^## What was not detected\n(.*?)(?=^## |\Z)", text, re.M | re.S)
+    found = [ROW.match(line) for line in section.group(1).splitlines()] if section else []
     return [(m.group(1), int(m.group(2)), m.group(3), m.group(4)) for m in found if m]
 
 
