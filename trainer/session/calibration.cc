@@ -388,8 +388,8 @@ void Calibration::add_fp8_products() {
                   k = gradient ? shape.rows : shape.inputs;
     if (shape.rows > plan_.most_rows || shape.inputs > plan_.most_width * 4) return;
     if (!takes(8.0 * static_cast<double>(m * n) + 4.0 * static_cast<double>(k * (m + n)))) return;
-    const double operands = static_cast<double>(k * (m + n)) +
-                            (gradient ? 8.0 : 2.0) * static_cast<double>(m * n);
+    const double operands =
+        static_cast<double>(k * (m + n)) + (gradient ? 8.0 : 2.0) * static_cast<double>(m * n);
     items_.push_back({.bytes = operands,
                       .make = [=, this](Operands& memory) -> std::function<void()> {
                         const Tensor scale = memory.filled(DType::f32, {ops::kScaleSize}, 1);

@@ -151,7 +151,8 @@ TEST(LayoutText, TheLengthOfARunIsSaidWhereTheCommandGivesIt) {
 // docs/glossary.md: 6 N + 6 L H S floating point operations a token.
 TEST(LayoutText, UtilisationIsOfTheGlossarysOperations) {
   const Card card = card_of(*ops::find_gpu("h200"));
-  SearchTask task = search_task(small_config(), {}, {.world_size = 4, .local_size = 4}, card, 50257);
+  SearchTask task =
+      search_task(small_config(), {}, {.world_size = 4, .local_size = 4}, card, 50257);
   const SearchResult result = search_layouts(task);
   ASSERT_FALSE(result.best.empty());
   const Choice& best = result.best.front();

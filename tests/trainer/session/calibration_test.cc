@@ -36,7 +36,7 @@ class CountingOps final : public ops::Ops {
   bool fp8 = false;
 
   int64_t fills = 0, waits = 0, replays = 0, most_bytes = 0;
-  int64_t in_a_row = 0;             ///< Measured calls since the carrier's last one.
+  int64_t in_a_row = 0;  ///< Measured calls since the carrier's last one.
   struct Record {
     int64_t replays = 0;
     bool forgotten = false;
@@ -141,7 +141,8 @@ Card measure(CountingOps& device, const CalibrationPlan& plan) {
   return card;
 }
 
-// Loads: the shortest call; the carrier, which is held twice; the copy alone and beside the carrier.
+// Loads: the shortest call; the carrier, which is held twice; the copy alone, and beside the
+// carrier.
 TEST(CalibrationTest, AWorkIsRepeatedAtLeastThreeTimes) {
   CountingOps device;
   device.waiting = milliseconds(21);  // so that the next batch is one repetition again.

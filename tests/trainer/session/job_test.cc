@@ -94,8 +94,10 @@ TEST(JobTest, OneRankOfAHostSaysWhyRanksDidNotMeet) {
         Job job(place(launcher, rank), config, console);
         EXPECT_EQ(job.unmet({"nobody came", told}, false), exit_status::kFailed);
       });
-      if (said == "trainer: nobody came\n") out.push_back(rank);
-      else EXPECT_EQ(said, "") << rank;
+      if (said == "trainer: nobody came\n")
+        out.push_back(rank);
+      else
+        EXPECT_EQ(said, "") << rank;
     }
     return out;
   };
@@ -131,8 +133,9 @@ void save_in_memory(MemoryCheckpoints& memory, int64_t iteration) {
   std::iota(values.begin(), values.end(), static_cast<float>(iteration));
   CheckpointMeta meta;
   meta.state.iteration = iteration;
-  memory.save(meta, {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}),
-                      std::as_bytes(std::span(values))}});
+  memory.save(
+      meta,
+      {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}), std::as_bytes(std::span(values))}});
 }
 
 // Weights of another run begin this one: its own steps, samples and moments begin at nothing.
@@ -149,10 +152,10 @@ TEST(FindStartTest, APretrainedCheckpointGivesWeightsAlone) {
   CheckpointMeta meta;
   meta.state.iteration = 6;
   meta.model = model_record(spec);
-  CheckpointRoot(own / "p").save(meta,
-                                 {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}),
-                                   std::as_bytes(std::span(values))}},
-                                 6);
+  CheckpointRoot(own / "p").save(
+      meta,
+      {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}), std::as_bytes(std::span(values))}},
+      6);
   LrSchedule schedule;
   cli::Console silent("trainer");
   silent.set_quiet(true);
@@ -227,7 +230,11 @@ TEST_F(MemoryStartTest, ANewerOneOnDiskWinsAndWhatIsAboveIsForgotten) {
   EXPECT_EQ(newest_on_disk(config_.save), -1);
   CheckpointRoot(config_.save)
       .save(meta,
-            {{"model", "matrix", "F32", {8, 8}, Piece::whole({8, 8}),
+            {{"model",
+              "matrix",
+              "F32",
+              {8, 8},
+              Piece::whole({8, 8}),
               std::as_bytes(std::span(values))}},
             6);
   EXPECT_EQ(newest_on_disk(config_.save), 6);

@@ -53,10 +53,9 @@ TEST(LayoutSearchTest, FindsWhatBruteForceFinds) {
     int64_t layers, hidden, world, samples;
     double memory;
   };
-  for (const Case& c :
-       {Case{4, 512, 1, 16, 0}, Case{6, 1024, 4, 8, 0}, Case{12, 2048, 4, 8, 9},
-        Case{8, 2048, 4, 32, 6}, Case{12, 2048, 2, 6, 9}, Case{7, 4096, 4, 8, 20},
-        Case{8, 2048, 1, 1024, 9.5}}) {
+  for (const Case& c : {Case{4, 512, 1, 16, 0}, Case{6, 1024, 4, 8, 0}, Case{12, 2048, 4, 8, 9},
+                        Case{8, 2048, 4, 32, 6}, Case{12, 2048, 2, 6, 9}, Case{7, 4096, 4, 8, 20},
+                        Case{8, 2048, 1, 1024, 9.5}}) {
     SearchTask t = task(c.layers, c.hidden, c.world, c.samples, c.memory);
     const bool on_host = c.samples == 1024;  // recomputing fits too, and takes longer.
     if (on_host) t.top = 1;

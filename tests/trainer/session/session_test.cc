@@ -392,11 +392,11 @@ TEST(StopRequest, OnlyALaterSignalEndsTheProcess) {
 // The smallest set whose probabilities reach p: of four equal ones, two reach a half.
 TEST(ChooseToken, TakesNoMoreThanReachTopP) {
   const std::vector<float> scores = {2.0f, 2.0f, 2.0f, 2.0f};
-  for (const auto& [top_p, kept] : {std::pair(0.25, 1u), {0.26, 2u}, {0.5, 2u}, {0.75, 3u}, {1.0, 4u}}) {
+  for (const auto& [top_p, kept] :
+       {std::pair(0.25, 1u), {0.26, 2u}, {0.5, 2u}, {0.75, 3u}, {1.0, 4u}}) {
     std::mt19937_64 random(3);
     std::map<int32_t, int> counts;
-    for (int i = 0; i < 400; ++i)
-      ++counts[choose_token(scores, {.top_p = top_p}, random)];
+    for (int i = 0; i < 400; ++i) ++counts[choose_token(scores, {.top_p = top_p}, random)];
     EXPECT_EQ(counts.size(), kept) << top_p;
   }
 }
