@@ -5,13 +5,18 @@
 #include "trainer/ops/cpu/amx_gemm.h"
 
 #include <gtest/gtest.h>
+#include <sys/mman.h>
+#include <unistd.h>
 
+#include <algorithm>
 #include <bit>
 #include <cfloat>
 #include <cmath>
 #include <cstring>
 #include <limits>
 #include <random>
+#include <span>
+#include <tuple>
 #include <vector>
 
 #include "trainer/ops/cpu/cpu_ops.h"
@@ -24,38 +29,38 @@ using namespace ops::cpu;
 /// a (m, k) in fp32, b (k, n) in bf16 by rows and by columns, c (m, n), each with a gap after a row;
 /// nothing in it may be read.
 struct Problem {
-  static constexpr int64_t kGap = 3;
-  int64_t m, n, k;
+  int64_t m, n, k, gap;
   std::vector<float> a, c;
   std::vector<uint16_t> rows, columns;
 
-  Problem(int64_t m_, int64_t n_, int64_t k_, std::mt19937& random) : m(m_), n(n_), k(k_) {
+  Problem(int64_t m_, int64_t n_, int64_t k_, std::mt19937& random, int64_t gap_ = 3)
+      : m(m_), n(n_), k(k_), gap(gap_) {
     std::normal_distribution<float> normal;
-    a.assign(size_t(m * (k + kGap)), NAN);
+    a.assign(size_t(m * (k + gap)), NAN);
     for (int64_t i = 0; i < m; ++i)
-      for (int64_t j = 0; j < k; ++j) a[size_t(i * (k + kGap) + j)] = normal(random);
-    c.assign(size_t(m * (n + kGap)), 0.25f);
-    rows.assign(size_t(k * (n + kGap)), 0x7FC0);
-    columns.assign(size_t(n * (k + kGap)), 0x7FC0);
+      for (int64_t j = 0; j < k; ++j) a[size_t(i * (k + gap) + j)] = normal(random);
+    c.assign(size_t(m * (n + gap)), 0.25f);
+    rows.assign(size_t(k * (n + gap)), 0x7FC0);
+    columns.assign(size_t(n * (k + gap)), 0x7FC0);
     for (int64_t i = 0; i < k; ++i)
       for (int64_t j = 0; j < n; ++j)
-        rows[size_t(i * (n + kGap) + j)] = columns[size_t(j * (k + kGap) + i)] =
+        rows[size_t(i * (n + gap) + j)] = columns[size_t(j * (k + gap) + i)] =
             ops::float_to_bf16(normal(random));
   }
   float b(int64_t i, int64_t j) const {
-    return ops::bf16_to_float(rows[size_t(i * (n + kGap) + j)]);
+    return ops::bf16_to_float(rows[size_t(i * (n + gap) + j)]);
   }
   Product product(bool by_columns, bool add) {
-    const Bf16Matrix turned = Bf16Matrix{columns.data(), k + kGap}.transposed();
+    const Bf16Matrix turned = Bf16Matrix{columns.data(), k + gap}.transposed();
     return {.m = m,
             .n = n,
             .k = k,
-            .a = {a.data(), k + kGap},
+            .a = {a.data(), k + gap},
             .b = {},
             .c = c.data(),
-            .c_row = n + kGap,
+            .c_row = n + gap,
             .add = add,
-            .b_bf16 = by_columns ? turned : Bf16Matrix{rows.data(), n + kGap}};
+            .b_bf16 = by_columns ? turned : Bf16Matrix{rows.data(), n + gap}};
   }
 };
 
@@ -198,6 +203,54 @@ TEST_F(AmxGemm, ZerosInfinitiesNaNAndTheSmallest) {
   EXPECT_EQ(is[10 * right.size() + smallest], 0.0f);   // 1.1 times 2^-130
   EXPECT_EQ(is[5 * right.size() + one], FLT_MAX);      // no part is an infinity
   EXPECT_EQ(is[2 * right.size() + one], kInf);
+}
+
+/// Memory that ends where a page begins that no one may touch.
+class Guarded {
+ public:
+  explicit Guarded(std::span<const std::byte> bytes) {
+    const size_t page = static_cast<size_t>(sysconf(_SC_PAGESIZE));
+    pages_ = (bytes.size() + page - 1) / page * page;
+    block_ = static_cast<std::byte*>(
+        mmap(nullptr, pages_ + page, PROT_NONE, MAP_PRIVATE | MAP_ANONYMOUS, -1, 0));
+    size_ = pages_ + page;
+    EXPECT_EQ(mprotect(block_, pages_, PROT_READ | PROT_WRITE), 0);
+    data_ = block_ + pages_ - bytes.size();
+    std::ranges::copy(bytes, data_);
+  }
+  Guarded(const Guarded&) = delete;
+  Guarded& operator=(const Guarded&) = delete;
+  ~Guarded() { munmap(block_, size_); }
+  template <class T>
+  T* as() const {
+    return reinterpret_cast<T*>(data_);
+  }
+
+ private:
+  std::byte *block_, *data_;
+  size_t pages_, size_;
+};
+
+// The last matrix of a file may end with its last page.
+TEST_F(AmxGemm, ReadsAndWritesNothingBehindItsMatrices) {
+  std::mt19937 random(6);
+  CpuOps ops(1);
+  for (const auto& [m, n, k] : {std::tuple<int64_t, int64_t, int64_t>{5, 33, 31},
+                                {17, 7, 65},
+                                {4, 150, 257},
+                                {33, 32, 1}}) {
+    Problem x(m, n, k, random, 0);
+    const Guarded a(std::as_bytes(std::span(x.a))), c(std::as_bytes(std::span(x.c)));
+    const Guarded rows(std::as_bytes(std::span(x.rows))),
+        columns(std::as_bytes(std::span(x.columns)));
+    Product p = x.product(false, true);
+    p.a.data = a.as<float>();
+    p.c = c.as<float>();
+    p.b_bf16.data = rows.as<uint16_t>();
+    compute(ops, p);
+    p.b_bf16 = Bf16Matrix{columns.as<uint16_t>(), k}.transposed();
+    compute(ops, p);
+  }
 }
 
 // One bad number spoils its row, and no other.
