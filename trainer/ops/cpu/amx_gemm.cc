@@ -1,7 +1,7 @@
-// See amx_gemm.h. Two panels of rows by 32 columns of c are four tiles of sums. A block of b, kDepth
-// by 32, is packed into pairs of k, as tiles read it; it stays in the first-level cache while all
-// rows pass by. The instructions stand as assembly, because GCC's functions for them do not say
-// that they read memory.
+// See amx_gemm.h. Two panels of rows by 32 columns of c are four tiles of sums. A block of b,
+// kDepth deep, is packed into pairs of k, as tiles read it; 32 columns of it stay in the nearest
+// cache while all rows pass by. The instructions are inline assembly, because GCC's functions for
+// them do not say that they read memory.
 //
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cpu/amx_gemm.h"
@@ -166,7 +166,7 @@ TARGET_AVX512 void pack_rows(uint16_t* out, const Bf16Matrix& b, int64_t columns
 /// Exchanges what is off the diagonal of blocks of kSize pairs, between rows that are kSize apart:
 /// all sizes transpose.
 template <int kSize>
-TARGET_AVX512 [[gnu::always_inline]] inline void exchange(__m512i (&rows)[16]) noexcept {
+[[gnu::always_inline]] TARGET_AVX512 inline void exchange(__m512i (&rows)[16]) noexcept {
   alignas(64) int32_t lower[16], upper[16];
   for (int lane = 0; lane < 16; ++lane) {
     const bool second = (lane & kSize) != 0;
@@ -207,7 +207,7 @@ TARGET_AVX512 void pack_columns(uint16_t* out, const Bf16Matrix& b, int64_t colu
 }
 
 /// The upper halves of 32 fp32 numbers: bf16, rounded towards zero.
-TARGET_AVX512 [[gnu::always_inline]] inline __m512i upper_halves(__m512 low, __m512 high) noexcept {
+[[gnu::always_inline]] TARGET_AVX512 inline __m512i upper_halves(__m512 low, __m512 high) noexcept {
   const __m512i odd =
       _mm512_set_epi16(63, 61, 59, 57, 55, 53, 51, 49, 47, 45, 43, 41, 39, 37, 35, 33, 31, 29, 27,
                        25, 23, 21, 19, 17, 15, 13, 11, 9, 7, 5, 3, 1);
@@ -215,7 +215,7 @@ TARGET_AVX512 [[gnu::always_inline]] inline __m512i upper_halves(__m512 low, __m
 }
 
 /// What is left of x, exactly: nothing of an infinity, NaN of a NaN.
-TARGET_AVX512 [[gnu::always_inline]] inline __m512 rest(__m512 x) noexcept {
+[[gnu::always_inline]] TARGET_AVX512 inline __m512 rest(__m512 x) noexcept {
   const __m512i bits = _mm512_castps_si512(x);
   const __m512 part = _mm512_castsi512_ps(_mm512_and_si512(bits, _mm512_set1_epi32(-65536)));
   const __m512i size = _mm512_and_si512(bits, _mm512_set1_epi32(0x7FFFFFFF));

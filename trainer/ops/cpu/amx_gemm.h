@@ -1,12 +1,9 @@
-// Products of fp32 rows and a bf16 matrix in the tile registers of AMX, which multiply bf16 and add
-// in fp32. Each fp32 number is split into three bf16 numbers whose sum it is: its 24 bits are 8, 8
-// and 8. So no product is rounded, and the sums are as accurate as gemm.h's, at an eleventh of
-// their time. Here: rows split and packed, the product of some columns. Not here: threads
-// (cpu_ops.h), other processors and other matrices (gemm.h). May include: gemm.h.
-// Every element is summed over k in one order that depends on k alone: neither m, n, the part's
-// place nor b's order change a bit. What AMX does otherwise than fp32 products: numbers below 2^-126
-// are zeros, among operands, parts and sums; an infinity in b gives NaN where one of a's parts is
-// zero.
+// Products of fp32 rows and a bf16 matrix in AMX's tiles, which multiply bf16 and add in fp32. An
+// fp32 number is split into three bf16 numbers that add up to it (24 bits are 3 times 8), so no
+// product is rounded, and sums are as accurate as gemm.h's, in two fifths of the time. An element
+// is summed in an order that depends on k alone. Unlike fp32 products, AMX takes what is below
+// 2^-126 for zero, parts and sums too; an infinity in b gives NaN where a part of a is zero.
+// Not here: threads (cpu_ops.h), other processors and matrices (gemm.h). May include: gemm.h.
 // Source: Intel 64 and IA-32 Architectures Software Developer's Manual, volume 1, chapter 18
 // (AMX), and volume 2, TDPBF16PS.
 //

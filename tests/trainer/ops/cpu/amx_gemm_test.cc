@@ -26,8 +26,8 @@ namespace {
 
 using namespace ops::cpu;
 
-/// a (m, k) in fp32, b (k, n) in bf16 by rows and by columns, c (m, n), each with a gap after a row;
-/// nothing in it may be read.
+/// a (m, k) in fp32, b (k, n) in bf16 by rows and by columns, c (m, n). Each has a gap after a row,
+/// in which nothing may be read.
 struct Problem {
   int64_t m, n, k, gap;
   std::vector<float> a, c;
