@@ -41,7 +41,7 @@ cli::Table<TrainConfig> fp8_flags() {
                "the fastest. tensorwise: the tensor's own values, which are read once more for it. "
                "rowwise: a scale for each token and each output, in weight gradients for each "
                "feature. blockwise: one for 128 values of a token, and for 128x128 of a weight. "
-               "The last two have not been run on a GPU yet, and are refused there.",
+               "The last two need Hopper.",
            .field = choice(&C::fp8_recipe, {"delayed", "tensorwise", "rowwise", "blockwise"})},
           {.name = "no-fp8-power-of-two-scales",
            .help = "Scales of rowwise and blockwise need not be powers of two.",
