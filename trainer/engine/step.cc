@@ -77,6 +77,7 @@ Tensor Step::cut_rest() {
 
 void Step::cut_fp8() {
   if (!setup_.options.fp8.on()) return;
+  if (setup_.fp8_param_gather()) place_gathered();
   ops::Arena& device = memory_.device;
   if (!setup_.options.fp8.in_blocks()) {
     const int64_t n = fp8_.tensors(), length = fp8_.history_length();
@@ -85,15 +86,34 @@ void Step::cut_fp8() {
     fp8_.place(scale, amax,
                length > 0 ? device.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
   }
-  const auto [bytes, scales] =
-      fp8_.list_weights(local_params(setup_.spec, setup_.places), [&](int64_t layer) {
-        return parameters_.flats().model.holds_whole(
-            parameters_.layout().buckets_of(layer).front());
-      });
+  const auto [bytes, scales] = fp8_.list_weights(
+      local_params(setup_.spec, setup_.places),
+      [&](int64_t) { return !setup_.in_shares() || setup_.options.zero_stage < 3; },
+      setup_.fp8_param_gather());
   if (bytes == 0) return;
   const Tensor memory = device.cut("fp8 weights", DType::e4m3, {bytes});
   fp8_.place_weights(
       memory, scales > 0 ? device.cut("fp8 weights' scales", DType::f32, {scales}) : Tensor());
+}
+
+/// Weights that are gathered as FP8: fp8_ knows this rank's parts and rounds them, weights_ gathers.
+void Step::place_gathered() {
+  std::vector<Fp8::WeightPart> parts;
+  for (const Slot& slot : parameters_.layout().slots()) {
+    const ParamSpec& param = slot.param.spec;
+    if (in_fp8(setup_.options.fp8, setup_.spec.num_layers, param))
+      parts.push_back({param.layer, param.role, parameters_.flats().model.range(slot)});
+  }
+  fp8_.place_parts(std::move(parts));
+  weights_.gather_as_fp8(parameters_.fp8(), [this](const LocalParam& param, const Tensor& x,
+                                                   const Tensor& bytes) {
+    fp8_.round(ops_, param.spec, x, bytes);
+  });
+}
+
+void Step::gather_weights() {
+  fp8_.scale_weights(ops_, *groups_.data);
+  weights_.gather_whole_now();
 }
 
 Run Step::make_run() {
@@ -136,7 +156,8 @@ void Step::initialise() {
 
 void Step::refresh_model_parameters() {
   parameters_.copy_to_model(ops_);
-  weights_.gather_whole_now();
+  fp8_.forget_weights(ops_);
+  gather_weights();
 }
 
 PoolTensor Step::take_stream() {
@@ -169,7 +190,10 @@ PoolTensor Step::compute(const Action& a, PoolTensor input, int64_t num_microbat
 }
 
 void Step::begin_gradients(int64_t num_microbatches) {
-  if (setup_.options.overlap_param_gather) weights_.gather_whole();
+  if (setup_.options.overlap_param_gather) {
+    fp8_.scale_weights(ops_, *groups_.data);
+    weights_.gather_whole();
+  }
   weights_.begin_pass(num_microbatches);
   grads_.begin_step(num_microbatches);
   fp8_.begin_pass(true);
@@ -203,7 +227,7 @@ void Step::apply_gradients() {
           .options = setup_.optimizer(),
           .state = state_});
   if (run_.fp8 != nullptr) fp8_.update(ops_, *groups_.world);
-  if (!setup_.options.overlap_param_gather) weights_.gather_whole_now();
+  if (!setup_.options.overlap_param_gather) gather_weights();
 }
 
 void Step::evaluate(int64_t num_microbatches) {

@@ -38,7 +38,24 @@ Quantized lent(const Quantized& from, bool columns) {
   return out;
 }
 
+bool covers_layer(const Fp8Options& options, int64_t num_layers, int64_t layer) noexcept {
+  return options.on() && layer >= options.plain_layers_at_start &&
+         layer < num_layers - options.plain_layers_at_end;
+}
+
 }  // namespace
+
+bool in_fp8(const Fp8Options& options, int64_t num_layers, const ParamSpec& param) noexcept {
+  return linear_of(param.role).has_value() && covers_layer(options, num_layers, param.layer);
+}
+
+std::string fp8_gather_refusal(const Fp8Options& options) {
+  if (!options.on() || !options.param_gather || !options.in_blocks()) return {};
+  return options.recipe == Fp8Options::Recipe::rowwise
+             ? "rowwise rounds a weight twice, with scales of its rows and of its columns, so "
+               "gathering both takes as many bytes as bf16"
+             : "blockwise scales have blocks that ranks' shares divide";
+}
 
 Fp8::Fp8(const Fp8Options& options, const ModelSpec& spec)
     : options_(options),
@@ -46,8 +63,7 @@ Fp8::Fp8(const Fp8Options& options, const ModelSpec& spec)
       seen_(static_cast<size_t>(tensors()), false) {}
 
 bool Fp8::covers(int64_t layer) const noexcept {
-  return options_.on() && layer >= options_.plain_layers_at_start &&
-         layer < num_layers_ - options_.plain_layers_at_end;
+  return covers_layer(options_, num_layers_, layer);
 }
 
 int64_t Fp8::tensors() const noexcept { return kOperands * kNumLinears * num_layers_; }
@@ -120,10 +136,9 @@ DType Fp8::dtype(Operand operand) const noexcept {
 }
 
 void Fp8::list_weight(const LocalParam& param) {
-  const std::optional<Linear> linear = linear_of(param.spec.role);
-  if (!linear || !covers(param.spec.layer)) return;
+  if (!in_fp8(options_, num_layers_, param.spec)) return;
   weights_.push_back({.layer = param.spec.layer,
-                      .linear = *linear,
+                      .linear = *linear_of(param.spec.role),
                       .rows = param.shape[0],
                       .columns = param.shape[1]});
 }
@@ -147,7 +162,7 @@ void Fp8::place_weights(const Tensor& memory, const Tensor& scales) {
       scales_at += shape.count();
       return PoolTensor::borrow(t);
     };
-    weight.copy.rows = part(weight.rows, weight.columns);
+    if (!gathered_) weight.copy.rows = part(weight.rows, weight.columns);
     weight.copy.columns = part(weight.columns, weight.rows);
     weight.copy.row_scale = scales_of(weight.rows, weight.columns);
     weight.copy.column_scale = scales_of(weight.columns, weight.rows);
@@ -157,6 +172,9 @@ void Fp8::place_weights(const Tensor& memory, const Tensor& scales) {
 void Fp8::begin_pass(bool training) {
   training_ = training;
   for (Weight& weight : weights_) weight.fresh = false;
+  // Rounding them has found their largest values.
+  for (const WeightPart& part : parts_)
+    if (training) seen_[static_cast<size_t>(index(part))] = true;
 }
 
 void Fp8::fill(const Run& run, const Target& to, const QuantizeWant& want) {
@@ -233,17 +251,93 @@ Quantized Fp8::quantize(const Run& run, int64_t layer, Linear linear, Operand op
   return out;
 }
 
-Quantized Fp8::weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns) {
-  const auto known = std::find_if(weights_.begin(), weights_.end(), [&](const Weight& w) {
+Fp8::Weight* Fp8::kept(int64_t layer, Linear linear) {
+  const auto found = std::find_if(weights_.begin(), weights_.end(), [&](const Weight& w) {
     return w.layer == layer && w.linear == linear;
   });
+  return found == weights_.end() ? nullptr : &*found;
+}
+
+Quantized Fp8::weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns) {
+  if (const Tensor rows = run.weights.get_fp8(layer, role))
+    return gathered_weight(run, layer, linear, rows, columns);
   const Tensor w = run.weights.get(layer, role);
-  if (known == weights_.end())
+  Weight* known = kept(layer, linear);
+  if (known == nullptr)
     return quantize(run, layer, linear, Operand::weight,
                     {.x = w, .rows = !columns, .columns = columns});
   if (!std::exchange(known->fresh, true))
     fill(run, {layer, linear, Operand::weight, known->copy}, {.x = w});
   return lent(known->copy, columns);
+}
+
+Quantized Fp8::gathered_weight(const Run& run, int64_t layer, Linear linear, const Tensor& rows,
+                               bool columns) {
+  Quantized out;
+  const Tensor scale =
+      scale_.slice(index(layer, linear, Operand::weight), 1).view({ops::kScaleSize});
+  if (!columns) {
+    out.rows = PoolTensor::borrow(rows);
+    out.row_scale = PoolTensor::borrow(scale);
+    return out;
+  }
+  Weight* known = kept(layer, linear);
+  if (known != nullptr) {
+    if (!std::exchange(known->fresh, true))
+      run.ops.run(ops::TransposeFp8{.columns = known->copy.columns, .rows = rows});
+    return lent(known->copy, true);
+  }
+  out.columns =
+      run.pool.take("fp8 operands, transposed", rows.dtype, {rows.shape[1], rows.shape[0]});
+  out.column_scale = PoolTensor::borrow(scale);
+  run.ops.run(ops::TransposeFp8{.columns = out.columns, .rows = rows});
+  return out;
+}
+
+int64_t Fp8::index(const WeightPart& part) const noexcept {
+  return index(part.layer, *linear_of(part.role), Operand::weight);
+}
+
+Tensor Fp8::of_weights(const Tensor& all) const {
+  const int64_t each = kNumLinears * num_layers_;
+  return all.slice(static_cast<int64_t>(Operand::weight) * each, each);
+}
+
+void Fp8::forget_weights(ops::Ops& ops) {
+  if (!parts_.empty()) ops.run(ops::Fill{.dst = of_weights(amax_), .value = 0});
+}
+
+void Fp8::scale_weights(ops::Ops& ops, comm::Comm& data) {
+  const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
+  std::vector<const WeightPart*> unknown;
+  for (const WeightPart& part : parts_)
+    if (!delayed || !seen_[static_cast<size_t>(index(part))]) unknown.push_back(&part);
+  if (unknown.empty()) return;
+  for (const WeightPart* part : unknown)
+    if (part->x)
+      ops.run(ops::QuantizeFlat{
+          .out = {}, .scale = {}, .amax = amax_.slice(index(*part), 1), .x = part->x});
+  await_collectives(ops, data,
+                    [&] { data.all_reduce(of_weights(amax_), comm::Reduce::max); });
+  const auto update = [&](const Tensor& scale, const Tensor& amax) {
+    ops.run(ops::UpdateScales{.scale = scale,
+                              .amax = amax,
+                              .history = {},
+                              .dtype = dtype(Operand::weight),
+                              .margin = options_.margin});
+  };
+  if (!delayed) return update(of_weights(scale_), of_weights(amax_));
+  for (const WeightPart* part : unknown)
+    update(scale_.slice(index(*part), 1), amax_.slice(index(*part), 1));
+}
+
+void Fp8::round(ops::Ops& ops, const ParamSpec& param, const Tensor& x, const Tensor& out) {
+  const int64_t at = index(param.layer, *linear_of(param.role), Operand::weight);
+  const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
+  ops.run(ops::QuantizeFlat{.out = out,
+                            .scale = scale_.slice(at, 1).view({ops::kScaleSize}),
+                            .amax = delayed ? amax_.slice(at, 1) : Tensor(),
+                            .x = x});
 }
 
 void Fp8::update(ops::Ops& ops, comm::Comm& world) {

@@ -9,6 +9,8 @@
 #pragma once
 
 #include <cstdint>
+#include <string>
+#include <utility>
 #include <vector>
 
 #include "trainer/comm/comm.h"
@@ -45,6 +47,8 @@ struct Fp8Options {
   bool power_of_two = true;      ///< Scales of rows and blocks are powers of two.
   bool weight_gradients = true;  ///< Their products too; otherwise these use the model dtype.
   int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Layers without FP8.
+  /// Data-parallel ranks that each update a share of the weights gather these as FP8.
+  bool param_gather = false;
 
   bool on() const noexcept { return format != Format::none; }
   /// Whether tensors have many scales, of rows or blocks, which follow from their own values.
@@ -58,6 +62,11 @@ enum class Linear : uint8_t { qkv, proj, fc1, fc2 };
 inline constexpr int kNumLinears = 4;
 /// The operands of a linear that are quantized.
 enum class Operand : uint8_t { input, weight, gradient };
+
+/// Whether a parameter is the weight of a linear in FP8.
+bool in_fp8(const Fp8Options& options, int64_t num_layers, const ParamSpec& param) noexcept;
+/// Why weights cannot be gathered as FP8 with these options; empty if they can, or are not.
+std::string fp8_gather_refusal(const Fp8Options& options);
 
 /// A quantized tensor in the layouts that were asked for, and their scales as in ops/fp8.h.
 struct Quantized {
@@ -114,8 +123,10 @@ class Fp8 {
   struct WeightMemory {
     int64_t bytes = 0, scales = 0;
   };
+  /// `gathered`: their rows are gathered as FP8, so that only columns are kept here.
   template <class Whole>
-  WeightMemory list_weights(const std::vector<LocalParam>& params, const Whole& whole);
+  WeightMemory list_weights(const std::vector<LocalParam>& params, const Whole& whole,
+                            bool gathered);
   /// memory (bytes) fp8, scales (scales) fp32.
   void place_weights(const Tensor& memory, const Tensor& scales);
 
@@ -128,6 +139,24 @@ class Fp8 {
   /// The quantized weight of a linear whose layer is gathered: its rows (O, I), or its columns (I,
   /// O). Valid until the pass ends, or as long as the result lives.
   Quantized weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns);
+
+  /// A weight that is gathered as FP8, and this data-parallel rank's part of it: flat, in the model
+  /// dtype; empty if there is none.
+  struct WeightPart {
+    int64_t layer = 0;
+    Role role{};
+    Tensor x;
+  };
+  /// All weights that are gathered as FP8. Their scales then follow from all ranks' parts.
+  void place_parts(std::vector<WeightPart> parts) { parts_ = std::move(parts); }
+  /// Forgets weights' largest values: to be called when weights were replaced, not updated. Queued.
+  void forget_weights(ops::Ops& ops);
+  /// To be called after weights have changed, on every rank of `data`: finds the scales that round()
+  /// needs where they are not known. Queued.
+  void scale_weights(ops::Ops& ops, comm::Comm& data);
+  /// out (n) e4m3 = x (n), a part of a weight, rounded. Queued.
+  void round(ops::Ops& ops, const ParamSpec& param, const Tensor& x, const Tensor& out);
+
   /// Computes the next step's delayed scales from the largest values of all ranks of `world`.
   /// Queued.
   void update(ops::Ops& ops, comm::Comm& world);
@@ -157,6 +186,13 @@ class Fp8 {
   /// Scales from amax and `history`, which may be empty.
   void update_scales(ops::Ops& ops, const Tensor& history);
   void list_weight(const LocalParam& param);
+  Weight* kept(int64_t layer, Linear linear);
+  /// What weight() returns for a weight whose rows were gathered as FP8.
+  Quantized gathered_weight(const Run& run, int64_t layer, Linear linear, const Tensor& rows,
+                            bool columns);
+  int64_t index(const WeightPart& part) const noexcept;
+  /// Weights' entries of scale_ or amax_.
+  Tensor of_weights(const Tensor& all) const;
 
   const Fp8Options options_;
   const int64_t num_layers_;
@@ -164,17 +200,21 @@ class Fp8 {
   std::vector<bool> seen_;  ///< By tensor: whether its delayed scale follows seen values.
   bool training_ = true;    ///< Whether the current pass is a step.
   std::vector<Weight> weights_;
+  std::vector<WeightPart> parts_;  ///< Empty if weights are not gathered as FP8.
+  bool gathered_ = false;          ///< weights_ have no rows.
 };
 
 template <class Whole>
-Fp8::WeightMemory Fp8::list_weights(const std::vector<LocalParam>& params, const Whole& whole) {
+Fp8::WeightMemory Fp8::list_weights(const std::vector<LocalParam>& params, const Whole& whole,
+                                    bool gathered) {
   weights_.clear();
+  gathered_ = gathered;
   for (const LocalParam& param : params)
     if (whole(param.spec.layer)) list_weight(param);
   WeightMemory all;
   const ops::Scaling s = scaling(Operand::weight);
   for (const Weight& weight : weights_) {
-    all.bytes += 2 * weight.rows * weight.columns;
+    all.bytes += (gathered ? 1 : 2) * weight.rows * weight.columns;
     if (options_.in_blocks())
       all.scales += ops::scale_shape(s, weight.rows, weight.columns).count() +
                     ops::scale_shape(s, weight.columns, weight.rows).count();

@@ -11,6 +11,7 @@
 
 #include "trainer/ops/cpu/activation.h"
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/fp8_values.h"
 #include "trainer/ops/launch.h"
 #include "trainer/ops/number.h"
 
@@ -18,9 +19,6 @@ namespace ops::cpu {
 namespace {
 
 constexpr int64_t kRowPiece = 16;
-/// Factors lie between this number's inverse and it, so that factor and inverse are normal numbers.
-constexpr float kLargestFactor = 0x1p126f;
-
 /// One row of v, of c elements.
 template <class Args>
 void quantized_row(const Args& a, int64_t row, int64_t c, float* v) {
@@ -35,24 +33,6 @@ void quantized_row(const Args& a, int64_t row, int64_t c, float* v) {
   if (swiglu) return swiglu_row_backward(v, x, pre, c / 2);
   std::copy_n(x, c, v);
   activate_row_backward(a.activation, v, pre, c);
-}
-
-/// The largest magnitude; NaN counts as larger than all.
-float largest_magnitude(const float* v, int64_t n, float so_far) {
-  uint32_t most = std::bit_cast<uint32_t>(so_far);
-  for (int64_t i = 0; i < n; ++i)
-    most = std::max(most, std::bit_cast<uint32_t>(v[i]) & 0x7FFFFFFFu);
-  return std::bit_cast<float>(most);
-}
-
-/// A finite value whose product overflows becomes the largest number, like others that are too
-/// large.
-template <DType kDType>
-uint8_t scaled(float value, float factor) {
-  const float product = value * factor;
-  if (std::isinf(product) && std::isfinite(value))
-    return float_to_fp8<kDType>(std::copysign(largest_fp8(kDType), product));
-  return float_to_fp8<kDType>(product);
 }
 
 template <DType kDType>
