@@ -213,12 +213,8 @@ void Derivation::fp8_param_gather() {
   if (!config.fp8_param_gather) return;
   if (config.fp8_recipe == "rowwise")
     throw UsageError(
-        "--fp8-param-gather: --fp8-recipe rowwise rounds a weight twice, with a scale for each row "
-        "and for each column, which is as many bytes as 16 bits");
-  if (config.fp8_recipe == "blockwise")
-    throw UsageError(
-        "--fp8-param-gather: --fp8-recipe blockwise has scales of 128x128 weights, which ranks' "
-        "shares divide: use delayed or tensorwise");
+        "--fp8-param-gather: --fp8-recipe rowwise rounds a weight twice, with scales of its rows "
+        "and of its columns, which is as many bytes as 16 bits");
   if (derived().data_parallel_size == 1)
     notes.push_back("--fp8-param-gather: nothing to gather on one data-parallel rank");
   else if (!config.use_distributed_optimizer && config.zero_stage == 0 &&

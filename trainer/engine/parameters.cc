@@ -25,7 +25,8 @@ Fp8Flat Parameters::fp8_flat() const {
   const EngineOptions& options = setup_.options;
   std::vector<bool> gathered;
   for (const Slot& slot : layout_.slots())
-    gathered.push_back(in_fp8(options.fp8, setup_.spec.num_layers, slot.param.spec));
+    gathered.push_back(
+        fp8_linear(options.fp8, setup_.spec.num_layers, slot.param.spec).has_value());
   return Fp8Flat(layout_, setup_.share, std::move(gathered), options.zero_stage < 3);
 }
 

@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/engine/step.h"
 
+#include <optional>
 #include <utility>
 
 #include "trainer/engine/host_array.h"
@@ -77,7 +78,6 @@ Tensor Step::cut_rest() {
 
 void Step::cut_fp8() {
   if (!setup_.options.fp8.on()) return;
-  if (setup_.fp8_param_gather()) place_gathered();
   ops::Arena& device = memory_.device;
   if (!setup_.options.fp8.in_blocks()) {
     const int64_t n = fp8_.tensors(), length = fp8_.history_length();
@@ -86,29 +86,36 @@ void Step::cut_fp8() {
     fp8_.place(scale, amax,
                length > 0 ? device.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
   }
-  const auto [bytes, scales] = fp8_.list_weights(
-      local_params(setup_.spec, setup_.places),
-      [&](int64_t) { return !setup_.in_shares() || setup_.options.zero_stage < 3; },
-      setup_.fp8_param_gather());
+  if (setup_.fp8_param_gather()) cut_fp8_parts();
+  const auto [bytes, scales] =
+      fp8_.list_weights(local_params(setup_.spec, setup_.places), [&](int64_t) {
+        return !setup_.in_shares() || setup_.options.zero_stage < 3;
+      });
   if (bytes == 0) return;
   const Tensor memory = device.cut("fp8 weights", DType::e4m3, {bytes});
   fp8_.place_weights(
       memory, scales > 0 ? device.cut("fp8 weights' scales", DType::f32, {scales}) : Tensor());
 }
 
-/// Weights that are gathered as FP8: fp8_ knows this rank's parts and rounds them, weights_ gathers.
-void Step::place_gathered() {
-  std::vector<Fp8::WeightPart> parts;
+/// Weights that are gathered as FP8: fp8_ rounds this rank's parts, weights_ gathers them.
+void Step::cut_fp8_parts() {
+  std::vector<Fp8Parts::Part> parts;
   for (const Slot& slot : parameters_.layout().slots()) {
-    const ParamSpec& param = slot.param.spec;
-    if (in_fp8(setup_.options.fp8, setup_.spec.num_layers, param))
-      parts.push_back({param.layer, param.role, parameters_.flats().model.range(slot)});
+    const std::optional<Linear> linear =
+        fp8_linear(setup_.options.fp8, setup_.spec.num_layers, slot.param.spec);
+    if (!linear) continue;
+    parts.push_back({.param = &slot.param,
+                     .linear = *linear,
+                     .first = parameters_.layout().in_share(slot, setup_.share).first,
+                     .x = parameters_.flats().model.range(slot)});
   }
-  fp8_.place_parts(std::move(parts));
-  weights_.gather_as_fp8(parameters_.fp8(), [this](const LocalParam& param, const Tensor& x,
-                                                   const Tensor& bytes) {
-    fp8_.round(ops_, param.spec, x, bytes);
-  });
+  const int64_t numbers = fp8_.list_parts(std::move(parts));
+  fp8_.place_parts(
+      numbers > 0 ? memory_.device.cut("fp8 weights' scales", DType::f32, {numbers}) : Tensor());
+  weights_.gather_as_fp8(
+      parameters_.fp8(), [this](const LocalParam& param, const Tensor& x, const Tensor& bytes) {
+        fp8_.round(ops_, param, x, bytes);
+      });
 }
 
 void Step::gather_weights() {
@@ -156,8 +163,8 @@ void Step::initialise() {
 
 void Step::refresh_model_parameters() {
   parameters_.copy_to_model(ops_);
-  fp8_.forget_weights(ops_);
-  gather_weights();
+  fp8_.scale_weights(ops_, *groups_.data, true);
+  weights_.gather_whole_now();
 }
 
 PoolTensor Step::take_stream() {

@@ -76,7 +76,7 @@ class Step {
  private:
   Tensor cut_rest();
   void cut_fp8();
-  void place_gathered();
+  void cut_fp8_parts();
   Run make_run();
   void sum_tied_gradients();
   void sum_gradients_of_rows();

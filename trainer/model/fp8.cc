@@ -45,16 +45,16 @@ bool covers_layer(const Fp8Options& options, int64_t num_layers, int64_t layer) 
 
 }  // namespace
 
-bool in_fp8(const Fp8Options& options, int64_t num_layers, const ParamSpec& param) noexcept {
-  return linear_of(param.role).has_value() && covers_layer(options, num_layers, param.layer);
+std::optional<Linear> fp8_linear(const Fp8Options& options, int64_t num_layers,
+                                 const ParamSpec& param) noexcept {
+  return covers_layer(options, num_layers, param.layer) ? linear_of(param.role) : std::nullopt;
 }
 
 std::string fp8_gather_refusal(const Fp8Options& options) {
-  if (!options.on() || !options.param_gather || !options.in_blocks()) return {};
-  return options.recipe == Fp8Options::Recipe::rowwise
-             ? "rowwise rounds a weight twice, with scales of its rows and of its columns, so "
-               "gathering both takes as many bytes as bf16"
-             : "blockwise scales have blocks that ranks' shares divide";
+  if (!options.on() || !options.param_gather || options.recipe != Fp8Options::Recipe::rowwise)
+    return {};
+  return "fp8: rowwise weights cannot be gathered: they are rounded twice, with scales of their rows "
+         "and of their columns, which is as many bytes as 16 bits";
 }
 
 Fp8::Fp8(const Fp8Options& options, const ModelSpec& spec)
@@ -136,9 +136,10 @@ DType Fp8::dtype(Operand operand) const noexcept {
 }
 
 void Fp8::list_weight(const LocalParam& param) {
-  if (!in_fp8(options_, num_layers_, param.spec)) return;
+  const std::optional<Linear> linear = fp8_linear(options_, num_layers_, param.spec);
+  if (!linear) return;
   weights_.push_back({.layer = param.spec.layer,
-                      .linear = *linear_of(param.spec.role),
+                      .linear = *linear,
                       .rows = param.shape[0],
                       .columns = param.shape[1]});
 }
@@ -162,8 +163,13 @@ void Fp8::place_weights(const Tensor& memory, const Tensor& scales) {
       scales_at += shape.count();
       return PoolTensor::borrow(t);
     };
-    if (!gathered_) weight.copy.rows = part(weight.rows, weight.columns);
+    if (parts_.empty()) weight.copy.rows = part(weight.rows, weight.columns);
     weight.copy.columns = part(weight.columns, weight.rows);
+    if (!parts_.empty()) {
+      weight.copy.column_scale =
+          PoolTensor::borrow(parts_.part_of(weight.layer, weight.linear).column_scale);
+      continue;
+    }
     weight.copy.row_scale = scales_of(weight.rows, weight.columns);
     weight.copy.column_scale = scales_of(weight.columns, weight.rows);
   }
@@ -172,9 +178,9 @@ void Fp8::place_weights(const Tensor& memory, const Tensor& scales) {
 void Fp8::begin_pass(bool training) {
   training_ = training;
   for (Weight& weight : weights_) weight.fresh = false;
-  // Rounding them has found their largest values.
-  for (const WeightPart& part : parts_)
-    if (training) seen_[static_cast<size_t>(index(part))] = true;
+  // Rounding them for the gathering has found their largest values.
+  for (const Fp8Parts::Part& part : parts_.parts())
+    if (training) seen_[static_cast<size_t>(weight_index(part))] = true;
 }
 
 void Fp8::fill(const Run& run, const Target& to, const QuantizeWant& want) {
@@ -239,7 +245,7 @@ Quantized Fp8::quantize(const Run& run, int64_t layer, Linear linear, Operand op
   if (options_.recipe == Fp8Options::Recipe::delayed) {
     const Tensor scale = scale_.slice(index(layer, linear, operand), 1).view({ops::kScaleSize});
     out.row_scale = PoolTensor::borrow(scale);
-    out.column_scale = PoolTensor::borrow(scale);
+    out.column_scale = PoolTensor::borrow(part.column_scale);
   }
   if (want.rows) out.rows = run.pool.take("fp8 operands", dtype, {r, c});
   if (want.columns) out.columns = run.pool.take("fp8 operands, transposed", dtype, {c, r});
@@ -274,11 +280,10 @@ Quantized Fp8::weight(const Run& run, int64_t layer, Linear linear, Role role, b
 Quantized Fp8::gathered_weight(const Run& run, int64_t layer, Linear linear, const Tensor& rows,
                                bool columns) {
   Quantized out;
-  const Tensor scale =
-      scale_.slice(index(layer, linear, Operand::weight), 1).view({ops::kScaleSize});
+  const Fp8Parts::Part& part = parts_.part_of(layer, linear);
   if (!columns) {
     out.rows = PoolTensor::borrow(rows);
-    out.row_scale = PoolTensor::borrow(scale);
+    out.row_scale = PoolTensor::borrow(part.row_scale);
     return out;
   }
   Weight* known = kept(layer, linear);
@@ -289,55 +294,35 @@ Quantized Fp8::gathered_weight(const Run& run, int64_t layer, Linear linear, con
   }
   out.columns =
       run.pool.take("fp8 operands, transposed", rows.dtype, {rows.shape[1], rows.shape[0]});
-  out.column_scale = PoolTensor::borrow(scale);
+  out.column_scale = PoolTensor::borrow(part.column_scale);
   run.ops.run(ops::TransposeFp8{.columns = out.columns, .rows = rows});
   return out;
 }
 
-int64_t Fp8::index(const WeightPart& part) const noexcept {
-  return index(part.layer, *linear_of(part.role), Operand::weight);
+int64_t Fp8::weight_index(const Fp8Parts::Part& part) const noexcept {
+  return index(part.param->spec.layer, part.linear, Operand::weight);
 }
 
-Tensor Fp8::of_weights(const Tensor& all) const {
+int64_t Fp8::list_parts(std::vector<Fp8Parts::Part> parts) {
+  return parts_.list(options_, std::move(parts));
+}
+
+void Fp8::place_parts(const Tensor& scales) {
   const int64_t each = kNumLinears * num_layers_;
-  return all.slice(static_cast<int64_t>(Operand::weight) * each, each);
-}
-
-void Fp8::forget_weights(ops::Ops& ops) {
-  if (!parts_.empty()) ops.run(ops::Fill{.dst = of_weights(amax_), .value = 0});
-}
-
-void Fp8::scale_weights(ops::Ops& ops, comm::Comm& data) {
-  const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
-  std::vector<const WeightPart*> unknown;
-  for (const WeightPart& part : parts_)
-    if (!delayed || !seen_[static_cast<size_t>(index(part))]) unknown.push_back(&part);
-  if (unknown.empty()) return;
-  for (const WeightPart* part : unknown)
-    if (part->x)
-      ops.run(ops::QuantizeFlat{
-          .out = {}, .scale = {}, .amax = amax_.slice(index(*part), 1), .x = part->x});
-  await_collectives(ops, data,
-                    [&] { data.all_reduce(of_weights(amax_), comm::Reduce::max); });
-  const auto update = [&](const Tensor& scale, const Tensor& amax) {
-    ops.run(ops::UpdateScales{.scale = scale,
-                              .amax = amax,
-                              .history = {},
-                              .dtype = dtype(Operand::weight),
-                              .margin = options_.margin});
+  const int64_t first = static_cast<int64_t>(Operand::weight) * each;
+  const auto of_weights = [&](const Tensor& all) {
+    return all ? all.slice(first, each) : Tensor();
   };
-  if (!delayed) return update(of_weights(scale_), of_weights(amax_));
-  for (const WeightPart* part : unknown)
-    update(scale_.slice(index(*part), 1), amax_.slice(index(*part), 1));
+  parts_.place(of_weights(scale_), of_weights(amax_), scales);
 }
 
-void Fp8::round(ops::Ops& ops, const ParamSpec& param, const Tensor& x, const Tensor& out) {
-  const int64_t at = index(param.layer, *linear_of(param.role), Operand::weight);
+void Fp8::scale_weights(ops::Ops& ops, comm::Comm& data, bool replaced) {
+  if (replaced) parts_.forget(ops);
   const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
-  ops.run(ops::QuantizeFlat{.out = out,
-                            .scale = scale_.slice(at, 1).view({ops::kScaleSize}),
-                            .amax = delayed ? amax_.slice(at, 1) : Tensor(),
-                            .x = x});
+  std::vector<const Fp8Parts::Part*> unknown;
+  for (const Fp8Parts::Part& part : parts_.parts())
+    if (!delayed || !seen_[static_cast<size_t>(weight_index(part))]) unknown.push_back(&part);
+  parts_.find_scales(ops, data, unknown);
 }
 
 void Fp8::update(ops::Ops& ops, comm::Comm& world) {

@@ -23,6 +23,7 @@
 #include "trainer/ops/embedding.h"
 #include "trainer/ops/fp8.h"
 #include "trainer/ops/fp8_flat.h"
+#include "trainer/ops/gpus.h"
 #include "trainer/ops/head_norm.h"
 #include "trainer/ops/linear.h"
 #include "trainer/ops/loss.h"
@@ -78,8 +79,8 @@ class Ops {
   /// The same for two Ops of one device, different for two devices; empty where any number of
   /// processes may share it.
   virtual std::string identity() const { return ""; }
-  /// Why this device cannot compute an Fp8Product; empty where it can.
-  virtual std::string fp8_objection() const { return ""; }
+  /// Why this device cannot compute an Fp8Product with such scales; empty where it can.
+  virtual std::string fp8_objection(Fp8Scales) const { return ""; }
   /// Bytes that can still be allocated.
   virtual int64_t free_bytes() const = 0;
   /// A block of device memory, aligned to 1024 bytes; Arena is its only caller. Errors:

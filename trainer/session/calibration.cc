@@ -379,7 +379,7 @@ void Calibration::add_products() {
 
 /// Products of FP8 operands, quantized from random numbers.
 void Calibration::add_fp8_products() {
-  if (!ops_.fp8_objection().empty()) return;
+  if (!ops_.fp8_objection(ops::Fp8Scales::tensors).empty()) return;
   const auto add = [&](ProductKind kind, ProductShape shape) {
     const bool gradient = kind == ProductKind::fp8_weight;
     // (M, N) is a sum over K.

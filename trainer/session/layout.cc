@@ -56,8 +56,7 @@ std::vector<Layout> with_schedules(const Layout& layout, int64_t num_layers, con
 
 /// Whether weights may be gathered as FP8, which changes no bit.
 bool may_gather_fp8(const TrainConfig& config) {
-  return !config.fp8_format.empty() &&
-         (config.fp8_recipe == "delayed" || config.fp8_recipe == "tensorwise");
+  return !config.fp8_format.empty() && config.fp8_recipe != "rowwise";
 }
 
 /// Adds the ways to share among data-parallel ranks.

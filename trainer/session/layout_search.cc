@@ -482,7 +482,7 @@ PlannedRun planned_run(const SearchTask& task, const Layout& layout) {
 std::optional<Choice> in_fp8(const SearchTask& task, const Choice& choice) {
   const ops::Gpu* gpu = find_product(task.card.product);
   if (!task.config.fp8_format.empty() || gpu == nullptr ||
-      !ops::fp8_refusal(gpu->capability).empty())
+      !ops::fp8_refusal(gpu->capability, ops::Fp8Scales::tensors).empty())
     return std::nullopt;
   SearchTask with = task;
   with.config.fp8_format = "hybrid";

@@ -360,7 +360,8 @@ TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
 // Gathering weights as FP8 changes neither a bit nor a checkpoint.
 TEST_F(Reshard, WeightsGatheredAsFp8GoOnWithTheSameBits) {
   for (const Fp8Options::Recipe recipe :
-       {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise}) {
+       {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise,
+        Fp8Options::Recipe::blockwise}) {
     Fp8Options plain = kFp8;
     plain.recipe = recipe;
     Fp8Options gathered = plain;

@@ -67,14 +67,6 @@ ScaleShape block_shape(Scaling scaling, int64_t depth) {
           scaling == Scaling::row ? depth : kScaleBlock};
 }
 
-float factor_of(const QuantizeInBlocks& a, DType dtype, float most) {
-  if (!std::isfinite(most) || most == 0.0f) return 1.0f;
-  const float exact = std::clamp(std::ldexp(largest_fp8(dtype) / most, -a.margin),
-                                 1.0f / kLargestFactor, kLargestFactor);
-  constexpr uint32_t kExponent = 0x7F800000u;
-  return a.power_of_two ? std::bit_cast<float>(std::bit_cast<uint32_t>(exact) & kExponent) : exact;
-}
-
 /// Rounds the block of the rows and terms from (row, term) on, and stores its scale.
 template <DType kDType>
 void round_block(const QuantizeInBlocks& a, const Operand& from, int64_t row, int64_t term,
@@ -88,7 +80,7 @@ void round_block(const QuantizeInBlocks& a, const Operand& from, int64_t row, in
       const float value = from.at(i, k);
       most = largest_magnitude(&value, 1, most);
     }
-  const float factor = factor_of(a, kDType, most);
+  const float factor = factor_of_block(kDType, most, a.margin, a.power_of_two);
   for (int64_t i = row; i < last_row; ++i)
     for (int64_t k = term; k < last_term; ++k)
       out[i * from.depth + k] = scaled<kDType>(from.at(i, k), factor);

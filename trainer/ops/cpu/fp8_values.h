@@ -35,4 +35,13 @@ uint8_t scaled(float value, float factor) {
   return float_to_fp8<kDType>(product);
 }
 
+/// The factor of a row or block with this largest magnitude, as QuantizeInBlocks says.
+inline float factor_of_block(DType dtype, float most, int32_t margin, bool power_of_two) {
+  if (!std::isfinite(most) || most == 0.0f) return 1.0f;
+  const float exact = std::clamp(std::ldexp(largest_fp8(dtype) / most, -margin),
+                                 1.0f / kLargestFactor, kLargestFactor);
+  constexpr uint32_t kExponent = 0x7F800000u;
+  return power_of_two ? std::bit_cast<float>(std::bit_cast<uint32_t>(exact) & kExponent) : exact;
+}
+
 }  // namespace ops::cpu
