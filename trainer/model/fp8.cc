@@ -245,7 +245,7 @@ Quantized Fp8::quantize(const Run& run, int64_t layer, Linear linear, Operand op
   if (options_.recipe == Fp8Options::Recipe::delayed) {
     const Tensor scale = scale_.slice(index(layer, linear, operand), 1).view({ops::kScaleSize});
     out.row_scale = PoolTensor::borrow(scale);
-    out.column_scale = PoolTensor::borrow(part.column_scale);
+    out.column_scale = PoolTensor::borrow(scale);
   }
   if (want.rows) out.rows = run.pool.take("fp8 operands", dtype, {r, c});
   if (want.columns) out.columns = run.pool.take("fp8 operands, transposed", dtype, {c, r});
