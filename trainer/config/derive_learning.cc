@@ -169,8 +169,8 @@ void Derivation::fp8() {
   if (config.fp8_format.empty()) {
     for (const std::string_view flag :
          {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
-          "no-fp8-power-of-two-scales", "no-fp8-wgrad", "fp8-param-gather", "first-last-layers-bf16",
-          "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
+          "no-fp8-power-of-two-scales", "no-fp8-wgrad", "fp8-param-gather",
+          "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))
         notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
     return;

@@ -87,10 +87,9 @@ void Step::cut_fp8() {
                length > 0 ? device.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
   }
   if (setup_.fp8_param_gather()) cut_fp8_parts();
-  const auto [bytes, scales] =
-      fp8_.list_weights(local_params(setup_.spec, setup_.places), [&](int64_t) {
-        return !setup_.in_shares() || setup_.options.zero_stage < 3;
-      });
+  const auto [bytes, scales] = fp8_.list_weights(
+      local_params(setup_.spec, setup_.places),
+      [&](int64_t) { return !setup_.in_shares() || setup_.options.zero_stage < 3; });
   if (bytes == 0) return;
   const Tensor memory = device.cut("fp8 weights", DType::e4m3, {bytes});
   fp8_.place_weights(
@@ -110,12 +109,12 @@ void Step::cut_fp8_parts() {
                      .x = parameters_.flats().model.range(slot)});
   }
   const int64_t numbers = fp8_.list_parts(std::move(parts));
-  fp8_.place_parts(
-      numbers > 0 ? memory_.device.cut("fp8 weights' scales", DType::f32, {numbers}) : Tensor());
-  weights_.gather_as_fp8(
-      parameters_.fp8(), [this](const LocalParam& param, const Tensor& x, const Tensor& bytes) {
-        fp8_.round(ops_, param, x, bytes);
-      });
+  fp8_.place_parts(numbers > 0 ? memory_.device.cut("fp8 weights' scales", DType::f32, {numbers})
+                               : Tensor());
+  weights_.gather_as_fp8(parameters_.fp8(),
+                         [this](const LocalParam& param, const Tensor& x, const Tensor& bytes) {
+                           fp8_.round(ops_, param, x, bytes);
+                         });
 }
 
 void Step::gather_weights() {

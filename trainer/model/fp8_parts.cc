@@ -92,11 +92,8 @@ void Fp8Parts::find_scales(ops::Ops& ops, comm::Comm& data,
   }
   await_collectives(ops, data, [&] { data.all_reduce(all_amax_, comm::Reduce::max); });
   const auto update = [&](const Tensor& scale, const Tensor& amax) {
-    ops.run(ops::UpdateScales{.scale = scale,
-                              .amax = amax,
-                              .history = {},
-                              .dtype = kWeights,
-                              .margin = options_.margin});
+    ops.run(ops::UpdateScales{
+        .scale = scale, .amax = amax, .history = {}, .dtype = kWeights, .margin = options_.margin});
   };
   if (options_.recipe == Fp8Options::Recipe::tensorwise) return update(all_scale_, all_amax_);
   for (const Part* part : unknown) {
@@ -125,10 +122,8 @@ void Fp8Parts::round(ops::Ops& ops, const LocalParam& param, const Tensor& x,
                                              .margin = options_.margin,
                                              .power_of_two = options_.power_of_two});
   const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
-  ops.run(ops::QuantizeFlat{.out = out,
-                            .scale = part->row_scale,
-                            .amax = delayed ? part->amax : Tensor(),
-                            .x = x});
+  ops.run(ops::QuantizeFlat{
+      .out = out, .scale = part->row_scale, .amax = delayed ? part->amax : Tensor(), .x = x});
 }
 
 }  // namespace trainer

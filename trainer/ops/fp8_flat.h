@@ -18,8 +18,8 @@ namespace ops {
 inline constexpr int64_t kFlatGranule = 128;
 
 /// out = round(x * factor);  amax = max(amax, |x|). Rounding, saturation and NaN as in Quantize. So
-/// the parts of a matrix, rounded one by one with the same scale, have the bytes that Quantize gives
-/// the whole.
+/// the parts of a matrix, rounded one by one with the same scale, have the bytes that Quantize
+/// gives the whole.
 struct QuantizeFlat {
   static constexpr const char* kName = "quantize_flat";
   Tensor out;    ///< (n) fp8, out; optional.
@@ -58,7 +58,8 @@ struct FlatPlace {
     e.shape("x", x, x.dtype, {n});
     e.that(n % kFlatGranule == 0 && first % kFlatGranule == 0,
            "first and elements must be multiples of 128");
-    e.that(rows % kFp8Granule == 0 && columns % kFp8Granule == 0, "R and C must be multiples of 16");
+    e.that(rows % kFp8Granule == 0 && columns % kFp8Granule == 0,
+           "R and C must be multiples of 16");
     e.that(first >= 0 && first + n <= rows * columns, "x must lie within the matrix");
     e.shape("amax", amax, DType::f32, {row_blocks(), column_blocks()});
   }
@@ -95,8 +96,8 @@ struct QuantizeFlatInBlocks {
   Cost cost() const { return {4.0 * count(x), bytes_of({&out, &x})}; }
 };
 
-/// The scales of a matrix (R, C) and of its transpose, in square blocks, that follow from amax as in
-/// QuantizeInBlocks.
+/// The scales of a matrix (R, C) and of its transpose, in square blocks, that follow from amax as
+/// in QuantizeInBlocks.
 struct ScalesOfBlocks {
   static constexpr const char* kName = "scales_of_blocks";
   Tensor row_scale;     ///< scale_shape(square_block, R, C) fp32, out.

@@ -64,8 +64,7 @@ void Fp8Flat::add_pieces(int bucket, int ranks, const Range& of_slot) {
 void Fp8Flat::cut(ops::Arena& arena, DType model_dtype) {
   if (bytes_.elements() > 0)
     bytes_.place(arena.cut("fp8 weights", DType::e4m3, {bytes_.elements()}));
-  if (other_elements_ > 0)
-    others_ = arena.cut("model parameters", model_dtype, {other_elements_});
+  if (other_elements_ > 0) others_ = arena.cut("model parameters", model_dtype, {other_elements_});
 }
 
 Tensor Fp8Flat::other(int slot) const {

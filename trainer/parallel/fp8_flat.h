@@ -20,8 +20,8 @@ namespace trainer {
 class Fp8Flat {
  public:
   Fp8Flat() = default;
-  /// `in_fp8`: by slot. `whole`: gathered buckets stay (ZeRO 1 and 2); otherwise a layer's bytes are
-  /// gathered into a buffer when they are needed (ZeRO 3), and only its other parameters stay.
+  /// `in_fp8`: by slot. `whole`: gathered buckets stay (ZeRO 1 and 2); otherwise a layer's bytes
+  /// are gathered into a buffer when they are needed (ZeRO 3), and only its other parameters stay.
   Fp8Flat(const FlatLayout& layout, const Share& share, std::vector<bool> in_fp8, bool whole);
   /// Allocates what stays.
   void cut(ops::Arena& arena, DType model_dtype);
@@ -64,7 +64,7 @@ class Fp8Flat {
   bool whole_ = false;
   FlatMemory bytes_;
   std::vector<std::vector<Piece>> pieces_;  ///< By bucket.
-  std::vector<int64_t> other_at_;  ///< By slot: its place in others_, or -1.
+  std::vector<int64_t> other_at_;           ///< By slot: its place in others_, or -1.
   int64_t other_elements_ = 0;
   Tensor others_;
 };

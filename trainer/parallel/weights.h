@@ -1,7 +1,7 @@
 // Weights: provides a block's weights, wherever they are: whole on this rank, being gathered from
 // the data-parallel ranks that each updated a share (ZeRO 1 and 2), or gathered layer by layer and
-// dropped again (ZeRO 3); the linears' weights in the model dtype or as FP8. Not here: updating them
-// (optim/), scales (model/fp8.h). May include: ops/, comm/comm.h, parallel/flat_memory.h,
+// dropped again (ZeRO 3); the linears' weights in the model dtype or as FP8. Not here: updating
+// them (optim/), scales (model/fp8.h). May include: ops/, comm/comm.h, parallel/flat_memory.h,
 // parallel/fp8_flat.h.
 //
 // SPDX-License-Identifier: MIT

@@ -276,8 +276,8 @@ TEST(Layout, StateOnTheHostChangesNoBit) {
 
 TEST(Layout, WeightsGatheredAsFp8ChangeNoBit) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
-  for (const auto recipe : {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise,
-                            Fp8Options::Recipe::blockwise})
+  for (const auto recipe :
+       {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise, Fp8Options::Recipe::blockwise})
     for (const int stage : {1, 3}) {
       Layout l{.data = 2, .stage = stage};
       l.fp8 = {.format = Fp8Options::Format::hybrid, .recipe = recipe};

@@ -124,8 +124,7 @@ Planned planned(Layout l) {
   Planned out{.bytes = plan_engine(setup, nullptr).total_bytes};
   const ops::Timeline timeline = plan_timeline(setup, times);
   for (const ops::Timeline::Entry& entry : timeline.entries())
-    if (entry.transfer == ops::Transfer::all_gather ||
-        entry.transfer == ops::Transfer::broadcast)
+    if (entry.transfer == ops::Transfer::all_gather || entry.transfer == ops::Transfer::broadcast)
       out.gathered_bytes += entry.amount;
   return out;
 }

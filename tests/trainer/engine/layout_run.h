@@ -1,5 +1,5 @@
-// A layout of a small model, and a run of it on ranks that are threads of the test's process: losses,
-// norms and whole tensors.
+// A layout of a small model, and a run of it on ranks that are threads of the test's process:
+// losses, norms and whole tensors.
 //
 // SPDX-License-Identifier: MIT
 #pragma once

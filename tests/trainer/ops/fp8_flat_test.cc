@@ -101,9 +101,9 @@ TEST_F(Fp8Flat, PartsInBlocksHaveTheBytesAndScalesOfTheWhole) {
                                      .margin = finite ? 0 : 2,
                                      .power_of_two = finite};
         ops.run(whole);
-        const Tensor amax = heap.floats({scale_blocks(r), scale_blocks(c)},
-                                        Values(static_cast<size_t>(scale_blocks(r) *
-                                                                   scale_blocks(c))));
+        const Tensor amax =
+            heap.floats({scale_blocks(r), scale_blocks(c)},
+                        Values(static_cast<size_t>(scale_blocks(r) * scale_blocks(c))));
         for_parts(r * c, [&](int64_t first, int64_t count) {
           ops.run(AmaxOfBlocks{.amax = amax,
                                .x = x.flat().slice(first, count),
@@ -138,8 +138,8 @@ TEST_F(Fp8Flat, PlacesThatCannotBeAreRefused) {
   const auto refused = [&](const FlatPlace& place) {
     EXPECT_THROW(ops.run(AmaxOfBlocks{.amax = amax, .x = x, .place = place}), ShapeError);
   };
-  EXPECT_NO_THROW(
-      ops.run(AmaxOfBlocks{.amax = amax, .x = x, .place = {.first = 0, .rows = 32, .columns = 16}}));
+  EXPECT_NO_THROW(ops.run(
+      AmaxOfBlocks{.amax = amax, .x = x, .place = {.first = 0, .rows = 32, .columns = 16}}));
   refused({.first = 64, .rows = 32, .columns = 16});
   refused({.first = 384, .rows = 32, .columns = 16});
   refused({.first = 0, .rows = 64, .columns = 8});

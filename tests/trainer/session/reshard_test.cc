@@ -378,7 +378,8 @@ TEST_F(Reshard, WeightsGatheredAsFp8GoOnWithTheSameBits) {
         const std::string onward = root + (fp8.param_gather ? "gathered" : "plain");
         const std::vector<float> end = stretch("opt", layout(fp8), onward, root + "half", 2, 4);
         EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]}));
-        EXPECT_EQ(read_all(iteration_folder(onward, 4)), read_all(iteration_folder(root + "all", 4)));
+        EXPECT_EQ(read_all(iteration_folder(onward, 4)),
+                  read_all(iteration_folder(root + "all", 4)));
       }
       // In other layouts too, it begins as they do without it.
       for (Layout other : {Layout{.tensor = 2, .data = 2, .stage = 2},

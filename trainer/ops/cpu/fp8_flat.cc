@@ -107,8 +107,8 @@ void launch(CpuOps&, const ScalesOfBlocks& a) {
   std::fill_n(columns, a.column_scale.elements(), 0.0f);
   for (int64_t r = 0; r < a.amax.shape[0]; ++r)
     for (int64_t c = 0; c < a.amax.shape[1]; ++c) {
-      const float scale = 1.0f / factor_of_block(a.dtype, amax[r * a.amax.shape[1] + c], a.margin,
-                                                 a.power_of_two);
+      const float scale =
+          1.0f / factor_of_block(a.dtype, amax[r * a.amax.shape[1] + c], a.margin, a.power_of_two);
       rows[r * a.row_scale.shape[1] + c] = scale;
       columns[c * a.column_scale.shape[1] + r] = scale;
     }

@@ -130,8 +130,9 @@ __global__ void __launch_bounds__(kThreads)
   if (r >= high) return;
   const bool inside = r < rows && c < columns;
   const float scale =
-      inside ? __fdiv_rn(1.0f, factor_of_block(amax[r * columns + c], largest, margin, power_of_two))
-             : 0.0f;
+      inside
+          ? __fdiv_rn(1.0f, factor_of_block(amax[r * columns + c], largest, margin, power_of_two))
+          : 0.0f;
   if (r < rows) row_scale[r * wide + c] = scale;
   if (c < columns) column_scale[c * high + r] = scale;
 }
@@ -214,8 +215,8 @@ void launch(CudaOps& cuda, const QuantizeFlat& args) {
     throw ShapeError("cuda: quantize_flat: a pointer is not a multiple of 16");
   dispatch_float(args.x.dtype, [&](auto* type) {
     using T = std::remove_pointer_t<decltype(type)>;
-    const int blocks = grid_for(elements / kEight, kThreads, cuda.multiprocessors(),
-                                kBlocksPerMultiprocessor);
+    const int blocks =
+        grid_for(elements / kEight, kThreads, cuda.multiprocessors(), kBlocksPerMultiprocessor);
     quantize_flat_kernel<T><<<blocks, kThreads, 0, cuda.stream()>>>(
         data<uint8_t>(args.out), data<float>(args.scale), data<float>(args.amax), data<T>(args.x),
         elements, args.out.dtype == DType::e5m2);
@@ -225,9 +226,7 @@ void launch(CudaOps& cuda, const QuantizeFlat& args) {
 
 int64_t scratch_bytes(CudaOps&, const AmaxOfBlocks&) { return 0; }
 
-void launch(CudaOps& cuda, const AmaxOfBlocks& args) {
-  start_in_blocks(cuda, args, {}, true, 0);
-}
+void launch(CudaOps& cuda, const AmaxOfBlocks& args) { start_in_blocks(cuda, args, {}, true, 0); }
 
 int64_t scratch_bytes(CudaOps&, const QuantizeFlatInBlocks&) { return 0; }
 

@@ -47,7 +47,8 @@ TEST_P(CudaFp8Flat, PartsAndTransposes) {
       const Twin rows = empty(DType::e4m3, {r, c}), in_blocks = empty(DType::e4m3, {r, c});
       const Twin of_blocks = zeros({blocks_down, blocks_across});
       const auto for_parts = [&](const auto& body) {
-        for (int64_t at = 0, length = 3; at < n; at += length * kFlatGranule, length = length % 7 + 1)
+        for (int64_t at = 0, length = 3; at < n;
+             at += length * kFlatGranule, length = length % 7 + 1)
           body(at, std::min(n - at, length * kFlatGranule));
       };
       for_parts([&](int64_t at, int64_t count) {
