@@ -91,6 +91,9 @@ std::vector<Layout> layouts() {
                  .data = 2,
                  .zero = 3,
                  .fp8 = delayed});
+  // Main parameters apart from the model's, as with weights of 16 bits.
+  for (const int zero : {1, 3})
+    all.push_back({.data = 3, .zero = zero, .fp8 = delayed, .offload = true});
   all.push_back({.tensor = 2,
                  .pipeline = 2,
                  .schedule = ScheduleKind::zero_bubble,

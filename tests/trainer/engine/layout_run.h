@@ -41,7 +41,7 @@ struct Layout {
   int64_t depth = 4;
   Fp8Options fp8 = {};
   std::optional<MuonTensorMode> muon = {};
-  bool evaluate_first = false;
+  bool offload = false, evaluate_first = false;
 
   int world() const { return tensor * pipeline * data; }
 };
@@ -53,7 +53,7 @@ inline std::ostream& operator<<(std::ostream& out, const Layout& l) {
              << int(l.recompute.granularity) << " of " << l.recompute.num_layers << ", data "
              << l.data << ", ZeRO " << l.zero << (l.overlap ? ", overlap" : "") << ", fp8 "
              << int(l.fp8.format) << int(l.fp8.recipe) << l.fp8.weight_gradients
-             << (l.fp8.param_gather ? " gathered" : "")
+             << (l.fp8.param_gather ? " gathered" : "") << (l.offload ? ", offload" : "")
              << (l.muon ? ", muon " + std::to_string(int(*l.muon)) : "");
 }
 
@@ -97,6 +97,7 @@ inline EngineOptions options_of(const Layout& l) {
   options.clip_grad = 0.5;  // less than the norm of the first steps.
   options.zero_stage = l.zero;
   options.overlap_grad_reduce = options.overlap_param_gather = l.overlap;
+  options.cpu_offload = l.offload;
   options.recompute = l.recompute;
   options.sequence_parallel = l.sequence;
   options.schedule = l.schedule;
