@@ -16,6 +16,7 @@
 #   fp8      one GPU's models and slices of 6.7B and Llama-3-8B: ours in bf16 and in FP8, torch.compile's bf16 and torchao's FP8
 #            (needs torchao on PYTHONPATH); then the other recipes
 #   program  two minutes of `trainer` with a log line each ten steps, TensorBoard, evaluation and saves, beside bench-step
+#   hold     one GPU's models with algorithms chosen in bursts and at the power limit, alternately
 #   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one and two GPUs (bench/plan.sh)
 #   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written
 # SECONDS_EACH (10): how long each load runs. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
@@ -139,6 +140,16 @@ fp8() {
     torch 1 "${shape[@]}" --float8 tensorwise
   done
   for recipe in tensorwise rowwise blockwise; do ours --model 124M,1558M,1.3B --fp8 $recipe; done
+}
+hold() {
+  local model recipe seconds
+  for model in 124M 1558M 1.3B; do
+    for recipe in "" delayed; do
+      for seconds in 0 0.2 0 0.2; do
+        ours --choices "$folder/held$seconds" --hold $seconds --model $model ${recipe:+--fp8 $recipe}
+      done
+    done
+  done
 }
 program() {
   local recipe

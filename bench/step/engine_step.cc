@@ -79,7 +79,9 @@ class Measurement {
         spec_(spec_of(shape, run)),
         topology_(rank.groups.topology),
         share_(std::move(rank.share)),
-        ops_({.device_index = topology_.rank(), .gemm_choices_path = run_.choices}),
+        ops_({.device_index = topology_.rank(),
+              .gemm_choices_path = run_.choices,
+              .hold_seconds = run_.hold}),
         free_at_start_(ops_.free_bytes()),
         engine_(spec_, options_of(shape, run),
                 run.shares ? static_cast<ops::Ops&>(timed_ops_) : ops_, std::move(rank.groups)) {}

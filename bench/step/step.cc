@@ -3,7 +3,8 @@
 //
 //   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--shares]
 //              [--attention-dropout P] [--hidden-dropout P]
-//              [--choices FILE] [--micro-batch-size B] [--head-rows R] [--layers L]
+//              [--choices FILE] [--hold SECONDS] [--micro-batch-size B] [--head-rows R]
+//              [--layers L]
 //              [--engine [--no-fuse] [--lean]
 //               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad][-gather]]
 //               [--documents TOKENS] [--recompute selective|full] [--microbatches M]
@@ -113,6 +114,7 @@ Options parse(int argc, char** argv) {
     if (flag == "--model") o.models = value;
     if (flag == "--seconds") o.run.seconds = std::stod(value);
     if (flag == "--choices") o.run.choices = value;
+    if (flag == "--hold") o.run.hold = std::stod(value);
     if (flag == "--attention-dropout") o.run.attention_dropout = std::stof(value);
     if (flag == "--hidden-dropout") o.run.hidden_dropout = std::stof(value);
     if (flag == "--documents") o.run.documents = std::stoll(value);
@@ -251,7 +253,7 @@ void hold_and_print(const bench::GptShape& shape, const char* what, ops::cuda::C
 
 void measure(const bench::GptShape& shape, const Options& o) {
   const Clock::time_point start = Clock::now();
-  ops::cuda::CudaOps ops({.gemm_choices_path = o.run.choices});
+  ops::cuda::CudaOps ops({.gemm_choices_path = o.run.choices, .hold_seconds = o.run.hold});
   bench::GptStep step(ops, shape, o.dtype, o.run.hidden_dropout, o.run.attention_dropout);
   const std::vector<ops::AnyArgs> calls = step.calls();
   int64_t workspace = 0;
