@@ -22,6 +22,7 @@
 #include "trainer/ops/elementwise.h"
 #include "trainer/ops/embedding.h"
 #include "trainer/ops/fp8.h"
+#include "trainer/ops/fp8_flat.h"
 #include "trainer/ops/gpus.h"
 #include "trainer/ops/head_norm.h"
 #include "trainer/ops/linear.h"
@@ -45,7 +46,7 @@ struct HostCopy {
 using Operations =
     Join<ElementwiseOperations, EmbeddingOperations, NormOperations, LinearOperations,
          ActivationOperations, AttentionOperations, HeadNormOperations, LossOperations,
-         OptimizerOperations, MuonOperations, ProductOperations, Fp8Operations>;
+         OptimizerOperations, MuonOperations, ProductOperations, Fp8Operations, Fp8FlatOperations>;
 /// An operation with its arguments, kept: what a plan records and prepare() is asked about.
 using AnyArgs = Operations::Values;
 /// An operation whose arguments live until the call returns.

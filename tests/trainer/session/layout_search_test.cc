@@ -193,9 +193,33 @@ TEST(LayoutSearchTest, RefusalsAreTheTrainersOwnWords) {
   EXPECT_THROW(search_layouts(t), cli::UsageError);
 }
 
+// It changes no bit, and takes less memory and fewer bytes: layouts have it wherever they can.
+TEST(LayoutSearchTest, WeightsInFp8AreGatheredAsSuch) {
+  SearchTask t = task(8, 1024, 8, 32);
+  t.given = {"bf16", "fp8-format", "zero-stage"};
+  t.config.bf16 = true;
+  t.config.fp8_format = "hybrid";
+  for (const int zero : {0, 1}) {
+    t.config.zero_stage = zero;
+    const SearchResult result = search_layouts(t);
+    ASSERT_FALSE(result.best.empty());
+    for (const Choice& c : result.best) {
+      const bool gathers = zero > 0 && c.layout.data > 1;
+      EXPECT_EQ(planned_run(t, c.layout).options.fp8.param_gather, gathers) << describe(c.layout);
+      if (!gathers) continue;
+      Layout without = c.layout;
+      without.fp8_param_gather = false;
+      EXPECT_LT(c.bytes, bytes_taken(planned_run(t, without), t.card, true));
+    }
+  }
+  t.config.fp8_recipe = "rowwise";
+  for (const Choice& c : search_layouts(t).best) EXPECT_FALSE(c.layout.fp8_param_gather);
+}
+
 // The flags of a layout, parsed again, give the layout.
 TEST(LayoutTest, WordsSayWhatApplySets) {
-  const SearchTask t = task(8, 1024, 8, 32);
+  SearchTask t = task(8, 1024, 8, 32);
+  t.config.fp8_format = "hybrid";
   const LayoutSpace space{
       .world_size = 8, .local_size = 4, .num_layers = 8, .most_samples = 32, .bf16 = true};
   int64_t compared = 0;
