@@ -31,20 +31,22 @@ function(gristmill_program name)
   endif()
 endfunction()
 
-# gristmill_test(NAME SOURCES file... LINK target...): a GoogleTest program; every case is a ctest,
-# with the label gpu where NAME ends in _cuda_test.
+# gristmill_test(NAME [OPTIMIZED] SOURCES file... LINK target...): a GoogleTest program; every case is a ctest, with the
+# label gpu where NAME ends in _cuda_test. The tests' own code is compiled without optimization, which is half the
+# time; OPTIMIZED says that it has loops that are worth it, or templates of a room that run for long. What it links is
+# always optimized.
 function(gristmill_test name)
   if(NOT BUILD_TESTING)
     return()
   endif()
-  cmake_parse_arguments(PARSE_ARGV 1 arg "" "" "SOURCES;LINK")
+  cmake_parse_arguments(PARSE_ARGV 1 arg "OPTIMIZED" "" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
   target_link_libraries(${name} PRIVATE ${arg_LINK} GTest::gmock GTest::gtest GTest::gtest_main)
   target_compile_definitions(${name} PRIVATE GOLDEN_DIR="${PROJECT_SOURCE_DIR}/tests/golden"
                              SHARED_DATA_DIR="${PROJECT_SOURCE_DIR}/../shared/data")
-  # Under a sanitizer, optimizing a test's own code takes longer than running it; in release builds
-  # some tests have long loops.
-  target_compile_options(${name} PRIVATE $<$<CONFIG:Debug>:-O0>)
+  if(NOT arg_OPTIMIZED OR CMAKE_BUILD_TYPE STREQUAL Debug)  # Debug: under a sanitizer
+    target_compile_options(${name} PRIVATE -O0)
+  endif()
   set_target_properties(${name} PROPERTIES RUNTIME_OUTPUT_DIRECTORY ${PROJECT_BINARY_DIR}/tests)
   set(labels)
   if(name MATCHES "_cuda_test$")
