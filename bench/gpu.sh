@@ -13,6 +13,10 @@
 #   tensor   6.7B and a slice of 22B, tensor and sequence parallel over all GPUs
 #   pipeline 6.7B over all GPUs in the three schedules
 #   muon     one GPU's models and, with several, 1.3B divided among them: a step with Muon and one with AdamW, alternately
+#   fp8      one GPU's models and slices of 6.7B and Llama-3-8B: ours in bf16 and in FP8, torch.compile's bf16 and torchao's FP8
+#            (needs torchao on PYTHONPATH); then the other recipes
+#   program  two minutes of `trainer` with a log line each ten steps, TensorBoard, evaluation and saves, beside bench-step
+#   hold     one GPU's models with algorithms chosen in bursts and at the power limit, alternately
 #   plan     the card's table by plan-training --calibrate, and the planner's held-out cases on one and two GPUs (bench/plan.sh)
 #   save     seconds of each step of 6.7B on all GPUs while a checkpoint is written
 # SECONDS_EACH (10): how long each load runs. LAYERS_22B (8): layers of the slice of GPT-22B. SAVE_ITERATIONS (48): steps of save.
@@ -32,7 +36,7 @@ pack() {
   find "$folder/build" -type f -exec strip {} + 2>/dev/null || true
   find "$folder/build" -type f -perm -u+x -exec ldd {} + | awk '$2 == "=>" { print $3 }' | sort -u |
     grep -vE '/lib(c|m|dl|rt|pthread|cuda|cudart|cudnn.*|cublas.*|nccl|nvrtc.*|nvidia-.*)\.so' | xargs -I{} cp -L {} "$folder/lib"
-  (cd "$source" && cp -r --parents bench/first-step.sh bench/plan.sh bench/plan.py bench/plan-cases.jsonl bench/step/torch_step.py tests/golden/trainer "$folder")
+  (cd "$source" && cp -r --parents bench/first-step.sh bench/plan.sh bench/plan.py bench/plan-cases.jsonl bench/step/torch_step.py bench/step/program_rate.py tests/golden/trainer "$folder")
   # Tests look for goldens and programs where they were built.
   echo "$source" >"$folder/source"
   tar -C "$folder" -czf "$out" .
@@ -125,6 +129,44 @@ muon() {
   ours --gpus "$gpus" --model 1.3B --overlap --zero-stage 1 --optimizer muon
   ours --gpus "$gpus" --model 1.3B --overlap --optimizer muon
 }
+fp8() {
+  local model shape recipe
+  for model in 124M 345M 774M 1558M 1.3B 6.7B:12 8B:8; do
+    shape=(--model "${model%:*}")
+    [ "$model" = "${model%:*}" ] || shape+=(--layers "${model#*:}")
+    ours "${shape[@]}"
+    ours "${shape[@]}" --fp8 delayed
+    torch 1 "${shape[@]}"
+    torch 1 "${shape[@]}" --float8 tensorwise
+  done
+  for recipe in tensorwise rowwise blockwise; do ours --model 124M,1558M,1.3B --fp8 $recipe; done
+}
+hold() {
+  local model recipe seconds
+  for model in 124M 1558M 1.3B; do
+    for recipe in "" delayed; do
+      for seconds in 0 0.2 0 0.2; do
+        ours --choices "$folder/held$seconds" --hold $seconds --model $model ${recipe:+--fp8 $recipe}
+      done
+    done
+  done
+}
+program() {
+  local recipe
+  make-dataset "$folder/d" 20000 4000 1 no-manifest >/dev/null
+  for recipe in "" delayed; do
+    ours --model 124M ${recipe:+--fp8 $recipe}
+    trainer --num-layers 12 --hidden-size 768 --num-attention-heads 12 --seq-length 1024 \
+      --max-position-embeddings 1024 --micro-batch-size 64 --global-batch-size 64 --bf16 --lr 6e-4 \
+      --vocab-size 50257 --attention-dropout 0 --hidden-dropout 0 --data-path "$folder/d" \
+      --split 90,10,0 --log-interval 10 --eval-interval 400 --eval-iters 10 --train-iters 1200 \
+      --save "$folder/saved" --save-interval 400 --keep-last 1 --tensorboard-dir "$folder/board" \
+      --metrics-file "$folder/metrics.jsonl" ${recipe:+--fp8-format hybrid --fp8-recipe $recipe} \
+      >"$folder/said.trainer" 2>&1 || tail -n 3 "$folder/said.trainer"
+    python3 "$folder/bench/step/program_rate.py" "$folder/metrics.jsonl"
+    rm -rf "$folder/saved" "$folder/metrics.jsonl"
+  done
+}
 plan() {
   "$folder/bench/plan.sh" "$folder/build/release/bin" "${PLAN_OUT:-plan-results}" calibrate cases table
   cat "${PLAN_OUT:-plan-results}/card.json"
@@ -161,5 +203,5 @@ run() {
 
 folder=$(mktemp -d) made=() each=${SECONDS_EACH:-10}
 trap 'rm -rf -- "$folder" "${made[@]}"' EXIT
-[ $# -ge 3 ] || { sed -n '4,18p' "$0" >&2; exit 2; }
+[ $# -ge 3 ] || { sed -n '4,22p' "$0" >&2; exit 2; }
 "$@"

@@ -35,12 +35,14 @@ constexpr double kPeakFlops = 989.4e12;
 constexpr int kWarmUp = 6;
 
 trainer::ModelSpec spec_of(const GptShape& shape, const EngineRun& run) {
-  trainer::ModelSpec spec = trainer::family_defaults("gpt2");
+  trainer::ModelSpec spec = trainer::family_defaults(shape.family);
   spec.num_layers = shape.layers;
   spec.hidden_size = shape.hidden;
   spec.num_attention_heads = shape.heads;
+  spec.num_query_groups = shape.groups;
+  spec.ffn_hidden_size = shape.ffn;
   spec.max_position_embeddings = shape.seq_length;
-  spec.vocab_size = std::min<int64_t>(50257, shape.vocabulary);
+  spec.vocab_size = shape.vocabulary == 50304 ? 50257 : shape.vocabulary;
   spec.padded_vocab_size = shape.vocabulary;
   spec.hidden_dropout = run.hidden_dropout;
   spec.attention_dropout = run.attention_dropout;
@@ -77,7 +79,9 @@ class Measurement {
         spec_(spec_of(shape, run)),
         topology_(rank.groups.topology),
         share_(std::move(rank.share)),
-        ops_({.device_index = topology_.rank(), .gemm_choices_path = run_.choices}),
+        ops_({.device_index = topology_.rank(),
+              .gemm_choices_path = run_.choices,
+              .hold_seconds = run_.hold}),
         free_at_start_(ops_.free_bytes()),
         engine_(spec_, options_of(shape, run),
                 run.shares ? static_cast<ops::Ops&>(timed_ops_) : ops_, std::move(rank.groups)) {}
@@ -132,6 +136,12 @@ class Measurement {
     if (iteration_ > 2) static_cast<void>(engine_.result(1));
   }
 
+  /// As GptShape::flops_per_token, of any family.
+  double flops_per_token() const {
+    const double attention = static_cast<double>(shape_.layers * shape_.hidden * shape_.seq_length);
+    return 6 * static_cast<double>(trainer::count_parameters(spec_)) + 6 * attention;
+  }
+
   /// Milliseconds of each of `steps` steps, sorted.
   std::vector<float> timed(int64_t steps) {
     std::vector<cudaEvent_t> events(static_cast<size_t>(steps) + 1);
@@ -159,17 +169,19 @@ class Measurement {
     std::printf(
         "%s engine, tensor %d%s x pipeline %d x data %d, %lld x %lld x %lld tokens: %.0f tokens/s, "
         "%.0f a GPU (median of %zu steps, %.2f ms; 10%% %.2f, 90%% %.2f), MFU %.1f%% (attention "
-        "whole: %.1f%%), planned %.2f GB, taken %.2f GB, SM %.0f MHz, %.0f W, loss %.3f\n",
+        "whole: %.1f%%), planned %.2f GB, taken %.2f GB, SM %.0f MHz, %.0f W, %.2f mJ/token, loss "
+        "%.3f\n",
         shape_.name, topology_.tensor_size, run_.options.sequence_parallel ? " + sequence" : "",
         topology_.pipeline_size, topology_.data_size, static_cast<long long>(run_.microbatches),
         static_cast<long long>(shape_.micro_batch_size), static_cast<long long>(shape_.seq_length),
         tokens / seconds, tokens / seconds / gpus, ms.size(), seconds * 1e3,
         static_cast<double>(ms[ms.size() / 10]), static_cast<double>(ms[ms.size() * 9 / 10]),
-        100 * tokens * shape_.flops_per_token() / peak,
+        100 * tokens * flops_per_token() / peak,
         100 * samples * trainer::flops_per_sample(spec_, shape_.seq_length) / peak,
         static_cast<double>(engine_.memory_plan().total_bytes) / 1e9,
         static_cast<double>(free_at_start_ - ops_.free_bytes()) / 1e9, reading.mean_mhz,
-        reading.mean_watts, static_cast<double>(engine_.result().loss));
+        reading.mean_watts, reading.mean_watts * gpus / (tokens / seconds) * 1e3,
+        static_cast<double>(engine_.result().loss));
     std::fflush(stdout);
   }
 

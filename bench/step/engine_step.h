@@ -18,6 +18,7 @@ struct EngineRun {
   float hidden_dropout = 0, attention_dropout = 0;
   int64_t documents = 0;  ///< Attention stays within documents of so many tokens; 0: anywhere.
   std::string choices;    ///< As CudaOptions::gemm_choices_path.
+  double hold = 0;        ///< As CudaOptions::hold_seconds.
   bool lean = false;      ///< Gradients and moments in 16 bits, all layers recomputed.
   bool shares = false;    ///< Each operation's time, of a step queued call by call. One GPU.
   /// seq_length, micro_batch_size and max_microbatches are filled in.

@@ -18,6 +18,10 @@ struct GptShape {
   int64_t layers = 0, hidden = 0, heads = 0, seq_length = 0, micro_batch_size = 0;
   int64_t vocabulary = 50304;
   int64_t head_rows = 0;  ///< Rows of logits at once.
+  /// For the engine alone: a family of families.h, its query groups and MLP width; 0: as many as
+  /// heads, and 4 times hidden.
+  const char* family = "gpt2";
+  int64_t groups = 0, ffn = 0;
 
   int64_t tokens() const { return seq_length * micro_batch_size; }
   int64_t parameters() const {

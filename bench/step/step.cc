@@ -3,9 +3,10 @@
 //
 //   bench-step [--model 124M,345M,...] [--seconds 20] [--dtype bf16] [--shares]
 //              [--attention-dropout P] [--hidden-dropout P]
-//              [--choices FILE] [--micro-batch-size B] [--head-rows R] [--layers L]
+//              [--choices FILE] [--hold SECONDS] [--micro-batch-size B] [--head-rows R]
+//              [--layers L]
 //              [--engine [--no-fuse] [--lean]
-//               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad]]
+//               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad][-gather]]
 //               [--documents TOKENS] [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
@@ -41,11 +42,16 @@ using Clock = std::chrono::steady_clock;
 constexpr double kPeakFlops = 989.4e12;
 
 constexpr bench::GptShape kModels[] = {
-    {"124M", 12, 768, 12, 1024, 64, 50304, 32768},  {"345M", 24, 1024, 16, 1024, 32, 50304, 16384},
-    {"774M", 36, 1280, 20, 1024, 16, 50304, 16384}, {"1558M", 48, 1600, 25, 1024, 16, 50304, 16384},
-    {"1.3B", 24, 2048, 16, 2048, 8, 50304, 16384},  {"6.7B", 32, 4096, 32, 2048, 4, 50304, 8192},
-    {"22B", 48, 6144, 64, 2048, 4, 51200, 8192},    {"13B", 40, 5120, 40, 2048, 2, 50304, 4096},
+    {"124M", 12, 768, 12, 1024, 64, 50304, 32768},
+    {"345M", 24, 1024, 16, 1024, 32, 50304, 16384},
+    {"774M", 36, 1280, 20, 1024, 16, 50304, 16384},
+    {"1558M", 48, 1600, 25, 1024, 16, 50304, 16384},
+    {"1.3B", 24, 2048, 16, 2048, 8, 50304, 16384},
+    {"6.7B", 32, 4096, 32, 2048, 4, 50304, 8192},
+    {"22B", 48, 6144, 64, 2048, 4, 51200, 8192},
+    {"13B", 40, 5120, 40, 2048, 2, 50304, 4096},
     {"tiny", 2, 256, 4, 256, 4, 1024, 512},
+    {"8B", 32, 4096, 32, 8192, 1, 128256, 4096, "llama", 8, 14336},
 };
 
 struct Options {
@@ -90,7 +96,8 @@ void parse_layout(const std::string& flag, const std::string& value, Options& o)
                         : has("rowwise")   ? Fp8::Recipe::rowwise
                         : has("blockwise") ? Fp8::Recipe::blockwise
                                            : Fp8::Recipe::delayed;
-    engine.fp8.weight_gradients = !value.ends_with("no-wgrad");
+    engine.fp8.weight_gradients = !has("no-wgrad");
+    engine.fp8.param_gather = has("gather");
   }
   if (flag == "--recompute")
     engine.recompute.granularity = value == "full" ? trainer::Recompute::Granularity::full
@@ -107,6 +114,7 @@ Options parse(int argc, char** argv) {
     if (flag == "--model") o.models = value;
     if (flag == "--seconds") o.run.seconds = std::stod(value);
     if (flag == "--choices") o.run.choices = value;
+    if (flag == "--hold") o.run.hold = std::stod(value);
     if (flag == "--attention-dropout") o.run.attention_dropout = std::stof(value);
     if (flag == "--hidden-dropout") o.run.hidden_dropout = std::stof(value);
     if (flag == "--documents") o.run.documents = std::stoll(value);
@@ -245,7 +253,7 @@ void hold_and_print(const bench::GptShape& shape, const char* what, ops::cuda::C
 
 void measure(const bench::GptShape& shape, const Options& o) {
   const Clock::time_point start = Clock::now();
-  ops::cuda::CudaOps ops({.gemm_choices_path = o.run.choices});
+  ops::cuda::CudaOps ops({.gemm_choices_path = o.run.choices, .hold_seconds = o.run.hold});
   bench::GptStep step(ops, shape, o.dtype, o.run.hidden_dropout, o.run.attention_dropout);
   const std::vector<ops::AnyArgs> calls = step.calls();
   int64_t workspace = 0;

@@ -22,7 +22,9 @@ class TimedOps final : public ops::Ops {
 
   ops::Device device() const override { return inner_.device(); }
   std::string describe() const override { return inner_.describe(); }
-  std::string fp8_objection() const override { return inner_.fp8_objection(); }
+  std::string fp8_objection(ops::Fp8Scales scales) const override {
+    return inner_.fp8_objection(scales);
+  }
   int64_t free_bytes() const override { return inner_.free_bytes(); }
   void* allocate(int64_t bytes) override { return inner_.allocate(bytes); }
   void release(void* block) noexcept override { inner_.release(block); }

@@ -166,12 +166,16 @@ TEST_F(ResumeTest, Fp8FlagsReachTheModel) {
   }
   EXPECT_EQ(losses({"--fp8-format", "hybrid", "--first-last-layers-bf16"}, "both"), plain);
   for (const char* recipe : {"rowwise", "blockwise"}) {
-    const Ended refused = run({"--fp8-format", "hybrid", "--fp8-recipe", recipe, "--bf16",
-                               "--dry-run", "--device", "auto", "--gpu", "h200"});
+    const auto plan_for = [&](const char* gpu) {
+      return run({"--fp8-format", "hybrid", "--fp8-recipe", recipe, "--bf16", "--dry-run",
+                  "--device", "auto", "--gpu", gpu});
+    };
+    EXPECT_EQ(plan_for("h200").status, 0);
+    const Ended refused = plan_for("l40s");
     EXPECT_EQ(refused.status, 2);
-    EXPECT_EQ(refused.err, std::string("trainer: --fp8-recipe ") + recipe +
-                               " has not been run on a GPU yet, so it is refused there: delayed "
-                               "and tensorwise have been\n");
+    EXPECT_EQ(refused.err,
+              "trainer: --fp8-format hybrid: compute capability 8.9 has one scale a tensor "
+              "(delayed, tensorwise): scales of rows and blocks need 9.0 (Hopper)\n");
   }
 }
 

@@ -130,7 +130,12 @@ const GpuCode* code_for(std::span<const GpuCode> code, Capability gpu) noexcept 
   return best;
 }
 
-std::string fp8_refusal(Capability capability) {
+std::string fp8_refusal(Capability capability, Fp8Scales scales) {
+  constexpr Capability kHopper{9, 0};
+  if (capability >= kFp8Capability && scales == Fp8Scales::parts && capability != kHopper)
+    return "compute capability " + text(capability) +
+           " has one scale a tensor (delayed, tensorwise): scales of rows and blocks need " +
+           text(kHopper) + " (Hopper)";
   if (capability >= kFp8Capability) return {};
   return "compute capability " + text(capability) + " has no FP8: " + text(kFp8Capability) +
          " (Ada) and newer have";

@@ -30,8 +30,11 @@ constexpr Capability kTestedCapability{9, 0};
 
 /// The oldest that multiplies FP8 numbers.
 constexpr Capability kFp8Capability{8, 9};
-/// Why a GPU cannot multiply them; empty where it can.
-std::string fp8_refusal(Capability capability);
+/// Which scales FP8 operands have: one a tensor, or one for each row or block.
+enum class Fp8Scales : uint8_t { tensors, parts };
+/// Why a GPU cannot multiply FP8 numbers with such scales; empty where it can. Source: cuBLASLt's
+/// list of scaling modes, where those of rows and of 128 by 128 blocks are Hopper's alone.
+std::string fp8_refusal(Capability capability, Fp8Scales scales);
 
 /// The most shared memory that one block may request; for an unknown capability, the smallest of
 /// all.

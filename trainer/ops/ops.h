@@ -22,6 +22,8 @@
 #include "trainer/ops/elementwise.h"
 #include "trainer/ops/embedding.h"
 #include "trainer/ops/fp8.h"
+#include "trainer/ops/fp8_flat.h"
+#include "trainer/ops/gpus.h"
 #include "trainer/ops/head_norm.h"
 #include "trainer/ops/linear.h"
 #include "trainer/ops/loss.h"
@@ -44,7 +46,7 @@ struct HostCopy {
 using Operations =
     Join<ElementwiseOperations, EmbeddingOperations, NormOperations, LinearOperations,
          ActivationOperations, AttentionOperations, HeadNormOperations, LossOperations,
-         OptimizerOperations, MuonOperations, ProductOperations, Fp8Operations>;
+         OptimizerOperations, MuonOperations, ProductOperations, Fp8Operations, Fp8FlatOperations>;
 /// An operation with its arguments, kept: what a plan records and prepare() is asked about.
 using AnyArgs = Operations::Values;
 /// An operation whose arguments live until the call returns.
@@ -70,8 +72,8 @@ class Ops {
   /// The same for two Ops of one device, different for two devices; empty where any number of
   /// processes may share it.
   virtual std::string identity() const { return ""; }
-  /// Why this device cannot compute an Fp8Product; empty where it can.
-  virtual std::string fp8_objection() const { return ""; }
+  /// Why this device cannot compute an Fp8Product with such scales; empty where it can.
+  virtual std::string fp8_objection(Fp8Scales) const { return ""; }
   /// Bytes that can still be allocated.
   virtual int64_t free_bytes() const = 0;
   /// A block of device memory, aligned to 1024 bytes; Arena is its only caller. Errors:

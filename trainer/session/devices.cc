@@ -75,6 +75,11 @@ constexpr char kNeedsGpu[] =
     "CPU; ./bootstrap builds it where nvcc is found";
 #endif
 
+ops::Fp8Scales fp8_scales(const TrainConfig& config) {
+  const bool parts = config.fp8_recipe == "rowwise" || config.fp8_recipe == "blockwise";
+  return parts ? ops::Fp8Scales::parts : ops::Fp8Scales::tensors;
+}
+
 /// `objection`: why the GPU does not support it. `chooses`: a layout will be chosen, and bf16 with
 /// it where no precision is given.
 void check_fp8(const TrainConfig& config, const std::string& objection, bool chooses) {
@@ -83,11 +88,6 @@ void check_fp8(const TrainConfig& config, const std::string& objection, bool cho
   if (!objection.empty()) throw cli::UsageError(cli::concat(flag, ": ", objection));
   if (!config.bf16 && !config.fp16 && !chooses)
     throw cli::UsageError(cli::concat(flag, " needs --bf16 or --fp16 on a GPU"));
-  // Their kernels and tests are built (bench-step runs them), but no GPU has run them yet.
-  if (config.fp8_recipe == "rowwise" || config.fp8_recipe == "blockwise")
-    throw cli::UsageError(cli::concat("--fp8-recipe ", config.fp8_recipe,
-                                      " has not been run on a GPU yet, so it is refused there: "
-                                      "delayed and tensorwise have been"));
 }
 
 }  // namespace
@@ -124,7 +124,7 @@ const ops::Gpu* planned_gpu(const TrainConfig& config) {
   const ops::GpuCode any{.capability = ops::kOldestCapability};
   if (const std::string refusal = ops::gpu_refusal(gpu->capability, {&any, 1}); !refusal.empty())
     throw cli::UsageError(cli::concat("--gpu ", config.gpu, ": ", gpu->product, ": ", refusal));
-  check_fp8(config, ops::fp8_refusal(gpu->capability),
+  check_fp8(config, ops::fp8_refusal(gpu->capability, fp8_scales(config)),
             config.auto_layout || config.max_global_batch_size.has_value());
   return gpu;
 }
@@ -158,7 +158,7 @@ std::string gpu_product(const TrainConfig& config) {
 
 std::unique_ptr<ops::Ops> open_device(const TrainConfig& config, const DeviceShare& share) {
   if (std::unique_ptr<ops::Ops> gpu = open_gpu(config, share)) {
-    check_fp8(config, gpu->fp8_objection(), false);
+    check_fp8(config, gpu->fp8_objection(fp8_scales(config)), false);
     return gpu;
   }
   if (config.fp16 || config.bf16) {

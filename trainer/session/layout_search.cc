@@ -168,6 +168,7 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
 Layout core_of(Layout layout) {
   layout.zero_stage = 0;
   layout.overlap = false;
+  layout.fp8_param_gather = false;
   return layout;
 }
 
@@ -206,6 +207,7 @@ std::vector<Core> Search::cores(SearchResult& result) {
 double Search::own_bound(const Core& core, Worker& worker) const {
   Layout layout = core.layouts.front();
   if (layout.data > 1 && !fixed_.zero) layout.zero_stage = 1;  // has the smallest update.
+  for (const Layout& of_core : core.layouts) layout.fp8_param_gather |= of_core.fp8_param_gather;
   const PlannedRun run = planned(layout);
   const double seconds =
       estimate_step(run, task_.cluster, task_.card, worker.times(run), true).seconds;
@@ -480,7 +482,7 @@ PlannedRun planned_run(const SearchTask& task, const Layout& layout) {
 std::optional<Choice> in_fp8(const SearchTask& task, const Choice& choice) {
   const ops::Gpu* gpu = find_product(task.card.product);
   if (!task.config.fp8_format.empty() || gpu == nullptr ||
-      !ops::fp8_refusal(gpu->capability).empty())
+      !ops::fp8_refusal(gpu->capability, ops::Fp8Scales::tensors).empty())
     return std::nullopt;
   SearchTask with = task;
   with.config.fp8_format = "hybrid";

@@ -134,7 +134,9 @@ TEST_P(CudaModel, SixteenBitsStayNear) {
     // last place (2^-8, 2^-11), averaged over 32 losses.
     const double unit = dtype == DType::bf16 ? 0x1p-8 : 0x1p-11;
     EXPECT_NEAR(state.loss, golden.at("loss")[0], 4 * unit * golden.at("loss")[0]);
-    EXPECT_NEAR(state.grad_norm, golden.at("norm")[0], 4 * unit * golden.at("norm")[0]);
+    // PyTorch's own fp16 run of "projected" is 5.5 units from its float64 norm.
+    const double norm_units = family == "projected" ? 12 : 4;
+    EXPECT_NEAR(state.grad_norm, golden.at("norm")[0], norm_units * unit * golden.at("norm")[0]);
     // PyTorch's own 16-bit runs of these models are up to 20 units from its float64 gradients.
     // ReLU's derivative jumps at 0: where rounding moves a pre-activation across, a whole unit's
     // share appears or goes, about a tenth of a gradient's largest element among 64 units and 40

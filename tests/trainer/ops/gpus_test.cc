@@ -68,6 +68,20 @@ TEST(GpuCode, TheDriverTakesWhatFits) {
   EXPECT_EQ(taken("100f-virtual", {12, 0}), "none");
 }
 
+TEST(GpuRefusal, Fp8NeedsAdaAndScalesOfPartsHopper) {
+  for (const Fp8Scales scales : {Fp8Scales::tensors, Fp8Scales::parts})
+    EXPECT_EQ(fp8_refusal({8, 6}, scales),
+              "compute capability 8.6 has no FP8: 8.9 (Ada) and newer have");
+  for (const Capability gpu : {Capability{8, 9}, Capability{9, 0}, Capability{10, 0}})
+    EXPECT_THAT(fp8_refusal(gpu, Fp8Scales::tensors), IsEmpty()) << text(gpu);
+  EXPECT_THAT(fp8_refusal({9, 0}, Fp8Scales::parts), IsEmpty());
+  for (const Capability gpu : {Capability{8, 9}, Capability{10, 0}, Capability{12, 0}})
+    EXPECT_EQ(fp8_refusal(gpu, Fp8Scales::parts),
+              "compute capability " + text(gpu) +
+                  " has one scale a tensor (delayed, tensorwise): scales of rows and blocks need "
+                  "9.0 (Hopper)");
+}
+
 TEST(GpuRefusal, NamesTheCapabilityAndTheReason) {
   const std::vector<GpuCode> built = parse_gpu_code(kBuilt);
   for (const Capability gpu : kEvery) EXPECT_THAT(gpu_refusal(gpu, built), IsEmpty()) << text(gpu);

@@ -20,6 +20,9 @@ struct CudaOptions {
   /// run computes the same bits. Empty: not stored.
   std::string gemm_choices_path, cache_folder;
   bool tune = true;  ///< false: the library's first suggestion for every product, no timing.
+  /// The fastest algorithms of a product run this long each, and are timed at the clock that the
+  /// power limit then allows; 0: only in bursts of some microseconds, on a cooler card.
+  double hold_seconds = 0;
   /// For tests: use only the shared memory and features of a GPU of this capability.
   Capability as{};
 };

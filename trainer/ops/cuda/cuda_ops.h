@@ -37,7 +37,9 @@ class CudaOps final : public Ops {
   Device device() const override { return Device::cuda; }
   std::string describe() const override;
   std::string identity() const override { return identity_; }
-  std::string fp8_objection() const override { return fp8_refusal(capability_); }
+  std::string fp8_objection(Fp8Scales scales) const override {
+    return fp8_refusal(capability_, scales);
+  }
   int64_t free_bytes() const override;
   void* allocate(int64_t bytes) override;
   void release(void* block) noexcept override;

@@ -1,7 +1,8 @@
 // Plans and timing; see gemm.h.
 // Timing: every heuristic candidate (at most kCandidates) runs a few times on random numbers; the
-// fastest few run again, alternating, and the smallest median wins. The numbers are random because
-// zeros draw less power and run faster.
+// fastest few run again, alternating, and the smallest median wins. With hold_seconds those near it
+// then run so long that the power limit sets the clock, and the fastest of these wins: it may be
+// one that needs less energy. The numbers are random because zeros draw less power and run faster.
 // SPDX-License-Identifier: MIT
 #include "trainer/ops/cuda/gemm.h"
 
@@ -23,6 +24,8 @@ constexpr int kCandidates = 32;
 constexpr int kFinalists = 4;
 constexpr int kFirstRuns = 3;
 constexpr int kFinalRuns = 9;
+/// Finalists slower than this many times the fastest are not held.
+constexpr float kNear = 1.08f;
 
 void check_lt(cublasStatus_t status, const char* call, const char* file, int line) {
   if (status != CUBLAS_STATUS_SUCCESS)
@@ -158,6 +161,7 @@ struct Gemm::Plan {
 
 Gemm::Gemm(const CudaOptions& options, const std::string& device_name)
     : tune_(options.tune),
+      hold_seconds_(options.hold_seconds),
       choices_(choice_files(options),
                "cublasLt " + std::to_string(cublasLtGetVersion()) + " " + device_name) {
   LT_CHECK(cublasLtCreate(&handle_));
@@ -347,15 +351,25 @@ GemmChoice Gemm::time_candidates(const GemmKey& key, Plan& p, const Bench& bench
   for (int run = 0; run < kFinalRuns; ++run)
     for (size_t i = 0; i < first.size(); ++i)
       times[i].push_back(once(p.candidates[first[i].second].algo, 2));
-  GemmChoice best{.microseconds = 1e30f};
+  std::vector<float> finals(first.size());
   for (size_t i = 0; i < first.size(); ++i) {
     std::sort(times[i].begin(), times[i].end());
-    const float median = times[i][kFinalRuns / 2];
-    if (median >= best.microseconds) continue;
-    const cublasLtMatmulAlgo_t& algorithm = p.candidates[first[i].second].algo;
-    best = {std::string(reinterpret_cast<const char*>(&algorithm), sizeof algorithm), median};
+    finals[i] = times[i][kFinalRuns / 2];
   }
-  return best;
+  // A quarter of the time warms the card up.
+  const auto held = [&](size_t i) {
+    const int quarter = std::max(1, static_cast<int>(hold_seconds_ * 0.25e6 / double{finals[i]}));
+    once(p.candidates[first[i].second].algo, quarter);
+    return once(p.candidates[first[i].second].algo, 3 * quarter);
+  };
+  if (hold_seconds_ > 0) {
+    const float limit = kNear * *std::min_element(finals.begin(), finals.end());
+    for (size_t i = 0; i < finals.size(); ++i) finals[i] = finals[i] > limit ? 1e30f : held(i);
+  }
+  const auto best =
+      static_cast<size_t>(std::min_element(finals.begin(), finals.end()) - finals.begin());
+  const cublasLtMatmulAlgo_t& algorithm = p.candidates[first[best].second].algo;
+  return {std::string(reinterpret_cast<const char*>(&algorithm), sizeof algorithm), finals[best]};
 }
 
 void Gemm::tune(std::span<const GemmKey> keys, cudaStream_t stream) {

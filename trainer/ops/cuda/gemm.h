@@ -96,6 +96,7 @@ class Gemm {
 
   cublasLtHandle_t handle_ = nullptr;
   bool tune_;
+  double hold_seconds_;
   std::map<GemmKey, std::unique_ptr<Plan>> plans_;
   GemmChoices choices_;
 };
