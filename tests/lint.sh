@@ -87,7 +87,7 @@ done < <(sources)
 data=(':!*.json' ':!*.jsonl' ':!*.svg' ':!tests/golden' ':!tests/fuzz/corpus'
   ':!*.out' ':!*.err' ':!*_tables.cc')
 # Scripts that still have longer lines, because others work on them: to be empty soon.
-still_longer=(':!tests/mutants/run' ':!bench/cpu' ':!tests/systems' ':!cmake' ':!*CMakeLists.txt'
+still_longer=(':!tests/mutants/run' ':!bench/cpu' ':!tests/systems' ':!cmake/fetch_headers.sh'
   ':!bench/convert')
 while IFS=: read -r f line _; do report "$f:$line: longer than 100 columns"; done < <(
   git ls-files -z -- . ':!*.md' "${data[@]}" "${still_longer[@]}" |
