@@ -12,8 +12,8 @@ function(gristmill_library name)
   set_target_properties(${name} PROPERTIES OUTPUT_NAME gristmill_${name})
 endfunction()
 
-# gristmill_program(NAME [COMPONENT component] SOURCES file... LINK target...): one program, in build/.../bin, installed as
-# a part of the component, runtime if none is named.
+# gristmill_program(NAME [COMPONENT component] SOURCES file... LINK target...): one program, in
+# build/.../bin, installed as a part of the component, runtime if none is named.
 function(gristmill_program name)
   cmake_parse_arguments(PARSE_ARGV 1 arg "" "COMPONENT" "SOURCES;LINK")
   add_executable(${name} ${arg_SOURCES})
@@ -31,11 +31,12 @@ function(gristmill_program name)
   endif()
 endfunction()
 
-# gristmill_test(NAME [WAITS] [OPTIMIZED file...] SOURCES file... LINK target...): a GoogleTest program; every case is a
-# ctest, with the label gpu where NAME ends in _cuda_test. The tests' own code is compiled without optimization, which
-# halves the time for it; only files named OPTIMIZED, which have long loops, are not. They come first, so that the
-# linker takes their copies of templates. What a test links is always optimized. WAITS: its cases mostly wait for
-# processes and deadlines, and are started first.
+# gristmill_test(NAME [WAITS] [OPTIMIZED file...] SOURCES file... LINK target...): a GoogleTest
+# program; every case is a ctest, with the label gpu where NAME ends in _cuda_test. The tests' own
+# code is compiled without optimization, which halves the time for it; only files named OPTIMIZED,
+# which have long loops, are not. They come first, so that the linker takes their copies of
+# templates. What a test links is always optimized. WAITS: its cases mostly wait for processes and
+# deadlines, and are started first.
 function(gristmill_test name)
   if(NOT BUILD_TESTING)
     return()
@@ -55,5 +56,6 @@ function(gristmill_test name)
   if(arg_WAITS)
     list(APPEND properties COST 500)
   endif()
-  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST PROPERTIES ${properties})
+  gtest_discover_tests(${name} TEST_PREFIX ${name}. DISCOVERY_MODE PRE_TEST PROPERTIES
+    ${properties})
 endfunction()
