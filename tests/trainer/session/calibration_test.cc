@@ -45,7 +45,7 @@ class CountingOps final : public ops::Ops {
 
   ops::Device device() const override { return ops::Device::cpu; }
   std::string describe() const override { return "a device that counts"; }
-  std::string fp8_objection() const override { return fp8 ? "" : "no FP8"; }
+  std::string fp8_objection(ops::Fp8Scales) const override { return fp8 ? "" : "no FP8"; }
   int64_t free_bytes() const override { return INT64_MAX; }
   void* allocate(int64_t bytes) override {
     void* block = std::malloc(static_cast<size_t>(bytes));  // never touched, so it takes no memory.
