@@ -12,7 +12,7 @@ SHOWN = 60  # characters of an expression that a row shows
 def shown(text):
     """An expression as a row of the table shows it: on one line, cut at 60 characters."""
     text = re.sub(r"\s+", " ", text).replace("|", "\\|")
-    return text if len(text) <= SHOWN else text[:SHOWN - 3] + "..."
+    return text if len(text) <= SHOWN else text[: SHOWN - 3] + "..."
 
 
 def rows(path):
@@ -35,7 +35,9 @@ def find(path, tasks, all_sites, workers):
     """
     wanted = rows(path)
     files = {row[0] for row in wanted}
-    tasks = [task for task in tasks if os.path.relpath(task[1], task[0]) in files or files & task[3]]
+    tasks = [
+        task for task in tasks if os.path.relpath(task[1], task[0]) in files or files & task[3]
+    ]
     sites = sum(all_sites(tasks, workers), [])
     found, gone, taken = [], [], set()
     for row in wanted:

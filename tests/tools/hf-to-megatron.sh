@@ -10,11 +10,14 @@ for dtype in keep fp32 fp16 bf16; do
   echo "$dtype: $(types "h-$dtype" | tr '\n' ' ')"
   hf-to-megatron --quiet --input "$G" --output "t-$dtype" --dtype $dtype
   megatron-to-hf --quiet --input "t-$dtype" --output "th-$dtype"
-  cmp "h-$dtype/model.safetensors" "th-$dtype/model.safetensors" && echo "the same through the trainer's form"
+  cmp "h-$dtype/model.safetensors" "th-$dtype/model.safetensors" &&
+    echo "the same through the trainer's form"
 done
 echo "the folder's own: $(types "$G" | tr '\n' ' ')"
 for layout in legacy core; do
   hf-to-megatron --input "$G" --output "l-$layout" --to megatron --layout $layout
-  echo "$layout: $(grep -a -r -o 'decoder.layers.0.mlp.linear_fc1\|layers.0.mlp.dense_h_to_4h' "l-$layout" | sed 's/.*://' | sort -u | tr '\n' ' ')"
+  names=$(grep -a -r -o 'decoder.layers.0.mlp.linear_fc1\|layers.0.mlp.dense_h_to_4h' "l-$layout" |
+    sed 's/.*://' | sort -u | tr '\n' ' ')
+  echo "$layout: $names"
 done
 hf-to-megatron --input "$G" --output one.pt --to megatron

@@ -97,6 +97,21 @@ TEST_F(ManyTest, MuonSharesWholeMatrices) {
   }
 }
 
+TEST_F(ManyTest, WeightsGatheredAsFp8GiveTheSameRun) {
+  const auto curve = [&](const std::string& file, const Words& more) {
+    Words words = {"--micro-batch-size", "1",  "--nproc-per-node",      "2",
+                   "--metrics-file",     file, "--fp8-format",          "hybrid",
+                   "--zero-stage",       "1",  "--overlap-param-gather"};
+    words.insert(words.end(), more.begin(), more.end());
+    const Ended ended = run(plain(words));
+    EXPECT_EQ(ended.status, 0) << ended.err;
+    return losses(file);
+  };
+  const std::vector<double> wanted = curve("plain", {});
+  ASSERT_EQ(wanted.size(), 7u);
+  EXPECT_EQ(curve("gathered", {"--fp8-param-gather"}), wanted);
+}
+
 TEST_F(ManyTest, EachLauncherIsKnownAndOnlyRankZeroSpeaks) {
   struct Case {
     const char* name;

@@ -193,13 +193,40 @@ TEST(LayoutSearchTest, RefusalsAreTheTrainersOwnWords) {
   EXPECT_THROW(search_layouts(t), cli::UsageError);
 }
 
+// Where the command says so, and there is anything to gather; it takes less memory.
+TEST(LayoutSearchTest, WeightsInFp8AreGatheredAsSuch) {
+  SearchTask t = task(8, 1024, 8, 32);
+  t.given = {"bf16", "fp8-format"};
+  t.config.bf16 = true;
+  t.config.fp8_format = "hybrid";
+  for (const Choice& c : search_layouts(t).best)
+    EXPECT_FALSE(planned_run(t, c.layout).options.fp8.param_gather) << describe(c.layout);
+  t.given = {"bf16", "fp8-format", "fp8-param-gather", "zero-stage"};
+  t.config.zero_stage = 1;
+  SearchTask without = t;
+  t.config.fp8_param_gather = true;
+  int64_t gathering = 0;
+  for (const Choice& c : search_layouts(t).best) {
+    if (c.layout.data == 1) continue;
+    EXPECT_TRUE(planned_run(t, c.layout).options.fp8.param_gather) << describe(c.layout);
+    Layout plain = c.layout;
+    plain.fp8_param_gather = false;
+    EXPECT_LT(c.bytes, bytes_taken(planned_run(without, plain), t.card, true));
+    ++gathering;
+  }
+  EXPECT_GT(gathering, 0);
+}
+
 // The flags of a layout, parsed again, give the layout.
 TEST(LayoutTest, WordsSayWhatApplySets) {
-  const SearchTask t = task(8, 1024, 8, 32);
+  SearchTask t = task(8, 1024, 8, 32);
+  t.config.fp8_format = "hybrid";
   const LayoutSpace space{
       .world_size = 8, .local_size = 4, .num_layers = 8, .most_samples = 32, .bf16 = true};
   int64_t compared = 0;
-  for (Layout layout : enumerate_layouts(space, t.config, {})) {
+  TrainConfig may_gather = t.config;
+  may_gather.fp8_param_gather = true;
+  for (Layout layout : enumerate_layouts(space, may_gather, {})) {
     layout.recompute = static_cast<Layout::Recompute>(compared % 4);
     layout.cpu_offload = compared % 5 == 0;
     TrainConfig applied = t.config, read = t.config;
