@@ -315,16 +315,16 @@ TEST(FolderTemplates, ATokenThatIsNotNamedIsNotPutAroundAText) {
   const Files tekken = {{"tekken.json", read_golden("sentencepiece/tekken.json")}};
   for (Files files : {pair, tekken}) {
     const bool is_pair = files.contains("vocab.json");
-    files["tokenizer_config.json"] =
-        R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "add_eos_token": true})";
+    const std::string flags =
+        std::string(is_pair ? R"({"tokenizer_class": "GPT2Tokenizer",)" : "{") +
+        R"("add_bos_token": true, "add_eos_token": true,)";
+    files["tokenizer_config.json"] = flags + R"("bos_token": null, "eos_token": null})";
     const tok::TokenizerSource source = tok::read_folder(reader(files));
     EXPECT_EQ(source.prefix_ids, std::vector<int32_t>()) << is_pair;
     EXPECT_EQ(source.suffix_ids, std::vector<int32_t>()) << is_pair;
-    files["tokenizer_config.json"] =
-        R"({"tokenizer_class": "GPT2Tokenizer", "add_bos_token": true, "add_eos_token": true,
-            "bos_token": "</s>", "eos_token": "</s>"})";
+    files["tokenizer_config.json"] = flags + R"("bos_token": "</s>", "eos_token": "</s>"})";
     const tok::TokenizerSource named = tok::read_folder(reader(files));
-    const std::vector<int32_t> id = {is_pair ? 2 : tok::Tokenizer(named).token_id("</s>").value()};
+    const std::vector<int32_t> id = {tok::Tokenizer(named).token_id("</s>").value()};
     EXPECT_EQ(named.prefix_ids, id) << is_pair;
     EXPECT_EQ(named.suffix_ids, id) << is_pair;
   }
