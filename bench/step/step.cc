@@ -28,6 +28,7 @@
 #include <map>
 #include <random>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "bench/step/device_meter.h"
@@ -151,7 +152,7 @@ void print_shares(bench::GptStep& step, ops::cuda::CudaOps& ops) {
     step.begin(100 + repeat);
     CUDA_CHECK(cudaEventRecord(events[0], ops.stream()));
     step.run([&](const char* name, const ops::AnyArgs& args) {
-      seen.emplace_back(name, ops::cost(args));
+      seen.emplace_back(name, std::visit([](const auto& a) { return a.cost(); }, args));
       CUDA_CHECK(cudaEventRecord(events[seen.size()], ops.stream()));
     });
     ops.synchronize();
