@@ -8,6 +8,7 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstring>
+#include <limits>
 #include <system_error>
 
 #include "libindexed/message.h"
@@ -15,10 +16,16 @@
 namespace indexed {
 namespace {
 
+// The nearest int32: an id past 2^31 must not become a small one, which a vocabulary may have.
+int32_t nearest_int32(int64_t value) noexcept {
+  return static_cast<int32_t>(std::clamp<int64_t>(value, std::numeric_limits<int32_t>::min(),
+                                                  std::numeric_limits<int32_t>::max()));
+}
+
 template <class T>
 void copy_as(const std::byte* from, std::span<int32_t> out) noexcept {
   const auto* values = reinterpret_cast<const Le<T>*>(from);
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int32_t>(static_cast<T>(values[i]));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = nearest_int32(static_cast<T>(values[i]));
 }
 
 // A float outside the range of integers cannot be converted; such a file does not contain tokens,
@@ -32,7 +39,7 @@ int64_t truncated(T value) noexcept {
 template <class T>
 void copy_floats(const std::byte* from, std::span<int32_t> out) noexcept {
   const auto* values = reinterpret_cast<const Le<T>*>(from);
-  for (size_t i = 0; i < out.size(); ++i) out[i] = static_cast<int32_t>(truncated<T>(values[i]));
+  for (size_t i = 0; i < out.size(); ++i) out[i] = nearest_int32(truncated<T>(values[i]));
 }
 
 template <class T>

@@ -93,29 +93,21 @@ int64_t terminal_columns() {
   return ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0 ? size.ws_col : 80;
 }
 
-void print(const std::string& text) { std::fwrite(text.data(), 1, text.size(), stdout); }
+using cli::print;
 
 // The text or the ids of some tokens, with a line end.
 std::string show(const Options& options, const tok::Tokenizer* tokenizer,
-                 std::vector<int32_t> ids) {
+                 std::vector<int64_t> ids) {
   const auto all = static_cast<int64_t>(ids.size());
   const int64_t shown = options.max_tokens > 0 ? std::min(all, options.max_tokens) : all;
   ids.resize(static_cast<size_t>(shown));
-  std::string text;
-  if (tokenizer != nullptr) {
-    text = tokenizer->decode(ids);
-  } else {
-    for (const int32_t id : ids) text += cli::concat(text.empty() ? "" : " ", id);
-  }
-  text += "\n";
+  std::string text = dataset::shown_text(tokenizer, ids) + "\n";
   if (shown < all) text += cli::concat("... ", cli::counted(all - shown, "more token"), "\n");
   return text;
 }
 
-std::vector<int32_t> ids_of(indexed::TokenView view) {
-  std::vector<int32_t> ids(static_cast<size_t>(view.size()));
-  view.copy_to(ids);
-  return ids;
+void append_ids(const indexed::TokenView& view, std::vector<int64_t>& ids) {
+  for (int64_t i = 0; i < view.size(); ++i) ids.push_back(view[i]);
 }
 
 indexed::IndexedDataset open(const Options& options, const std::string& prefix) {
@@ -149,6 +141,17 @@ Run open_run(Options& options, const std::vector<std::string>& prefixes) {
                                            cli::counted(run.split->num_samples(), "sample")));
   }
   return run;
+}
+
+std::vector<int64_t> ids_of_sample(const Run& run, int64_t i) {
+  const indexed::SplitData::Place place = run.split->place(i);
+  const indexed::IndexedDataset& data = run.data.datasets()[place.member->dataset];
+  std::vector<indexed::SamplePiece> pieces;
+  place.member->index.pieces(place.sample, data, pieces);
+  std::vector<int64_t> ids;
+  for (const indexed::SamplePiece& piece : pieces)
+    append_ids(data.sequence(piece.sequence, piece.offset, piece.num_tokens), ids);
+  return ids;
 }
 
 void check_document(const indexed::IndexedDataset& data, int64_t k) {
@@ -195,9 +198,7 @@ void peek(Options& options, const std::string& prefix, cli::Console& console) {
     const Run run = open_run(options, {prefix});
     const int64_t end = std::min(*options.sample + options.count, run.split->num_samples());
     for (int64_t i = *options.sample; i < end; ++i) {
-      std::vector<int32_t> ids(static_cast<size_t>(options.samples.seq_length +
-                                                   (options.samples.no_extra_token ? 0 : 1)));
-      ids.resize(static_cast<size_t>(run.data.read(*run.split, i, ids)));
+      const std::vector<int64_t> ids = ids_of_sample(run, i);
       print(cli::concat("sample ", i, ": ", cli::counted(static_cast<int64_t>(ids.size()), "token"),
                         "\n", show(options, tokenizer.get(), ids)));
     }
@@ -207,12 +208,10 @@ void peek(Options& options, const std::string& prefix, cli::Console& console) {
   const int64_t first = options.document.value_or(0);
   check_document(data, first);
   for (int64_t k = first; k < std::min(first + options.count, data.num_documents()); ++k) {
-    std::vector<int32_t> ids;
+    std::vector<int64_t> ids;
     for (int64_t i = data.document_indices()[static_cast<size_t>(k)];
-         i < data.document_indices()[static_cast<size_t>(k) + 1]; ++i) {
-      const std::vector<int32_t> more = ids_of(data.sequence(i));
-      ids.insert(ids.end(), more.begin(), more.end());
-    }
+         i < data.document_indices()[static_cast<size_t>(k) + 1]; ++i)
+      append_ids(data.sequence(i), ids);
     print(cli::concat("document ", k, ": ", cli::counted(static_cast<int64_t>(ids.size()), "token"),
                       "\n", show(options, tokenizer.get(), ids)));
   }

@@ -9,6 +9,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/extract/clean.h"
 #include "tools/extract/text_output.h"
@@ -354,6 +355,8 @@ int extract_json(Options& options, cli::Invocation& call) {
     options.policy.quarantine = options.output + ".quarantine";
   }
   std::vector<std::string> inputs = stream::inputs_of(options.reading, call.parsed);
+  cli::refuse_input_as_output("--output", options.output, inputs);
+  cli::refuse_input_as_output("--quarantine", options.policy.quarantine, inputs);
   std::optional<indexed::OutputFile> quarantine;
   // A run that was killed while renaming may have renamed the quarantine already.
   const bool killed = !to_stdout && indexed::left_unfinished(options.output);

@@ -14,6 +14,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/dataset/find.h"
 
@@ -281,12 +282,9 @@ int merge(Options& options, cli::Invocation& call) {
     return 0;
   }
   for (const Part& part : parts) {
-    std::error_code ignored;
-    if (std::filesystem::equivalent(part.prefix + ".idx", options.output_prefix + ".idx",
-                                    ignored)) {
-      throw cli::UsageError(
-          cli::concat("--output-prefix ", options.output_prefix, " is also an input"));
-    }
+    for (const std::string_view end : {".idx", ".bin"})
+      cli::refuse_input_as_output("--output-prefix", cli::concat(options.output_prefix, end),
+                                  {cli::concat(part.prefix, end)});
   }
   cli::ProgressState progress{.item_noun = "dataset"};
   for (const Part& part : parts) progress.total += part.bin_bytes;

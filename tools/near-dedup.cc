@@ -15,6 +15,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/dedup/groups.h"
 #include "tools/dedup/min_hash.h"
@@ -345,6 +346,8 @@ int dedup_documents(Options& options, cli::Invocation& call) {
     throw cli::UsageError("no file is named: standard input cannot be read, inputs are read twice");
   if (options.duplicates == "-")
     throw cli::UsageError("--duplicates -: expected the name of a file");
+  cli::refuse_input_as_output("--output", options.output, paths);
+  cli::refuse_input_as_output("--duplicates", options.duplicates, paths);
   stream::ErrorPolicy policy(options.policy, call.console);
   const std::vector<FileState> states = states_of(paths);
   Outputs outputs(options);

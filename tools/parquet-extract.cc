@@ -10,6 +10,7 @@
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/columns/column_file.h"
 #include "tools/columns/rows.h"
@@ -157,6 +158,7 @@ int extract_rows(Options& options, cli::Invocation& call) {
   if (std::ranges::find(paths, "-") != paths.end())
     throw cli::UsageError(
         "no file is named: standard input cannot be read, Parquet is read from both ends");
+  cli::refuse_input_as_output("--output", options.output, paths);
   stream::ErrorPolicy policy(options.policy, call.console);
   Parts parts(std::move(paths), options);
   parts.check();

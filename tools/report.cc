@@ -8,9 +8,11 @@
 #include <cstdio>
 #include <filesystem>
 
+#include "libindexed/manifest.h"
 #include "libindexed/mapped_file.h"
 #include "libindexed/output_file.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/dataset/load_tokenizer.h"
 #include "tools/dataset/sample_flags.h"
@@ -122,10 +124,8 @@ void plot(const Inputs& inputs, bool ascii) {
   const bool known = ::ioctl(STDOUT_FILENO, TIOCGWINSZ, &size) == 0 && size.ws_col > 0;
   const draw::CurveOptions options{.columns = known ? size.ws_col : 80, .rows = 14, .ascii = ascii};
   for (const report::Run& run : inputs.runs)
-    std::fputs(
-        draw::terminal_curve(cli::one_line(run.name) + " loss", run.points("lm_loss"), options)
-            .c_str(),
-        stdout);
+    cli::print(
+        draw::terminal_curve(cli::one_line(run.name) + " loss", run.points("lm_loss"), options));
 }
 
 std::string title_of(const Options& options, const Inputs& inputs) {
@@ -135,6 +135,21 @@ std::string title_of(const Options& options, const Inputs& inputs) {
   for (const std::string& prefix : inputs.datasets)
     names.push_back(std::filesystem::path(prefix).filename().string());
   return cli::join(names, ", ");
+}
+
+// Every file that is read: of a folder with a tokenizer, those that may be.
+std::vector<std::string> files_of(const Options& options, const Inputs& inputs) {
+  const dataset::SampleFlags& tokenizer = options.tokenizer;
+  std::vector<std::string> files = {tokenizer.tokenizer_model, tokenizer.vocab_file,
+                                    tokenizer.merge_file};
+  for (const report::Run& run : inputs.runs)
+    files.insert(files.end(), {run.path, run.config_path});
+  for (const std::string& prefix : inputs.datasets)
+    files.insert(files.end(), {prefix + ".idx", prefix + ".bin", indexed::manifest_path(prefix)});
+  std::error_code none;
+  for (const auto& entry : std::filesystem::directory_iterator(tokenizer.tokenizer_model, none))
+    if (entry.path().extension() != ".html") files.push_back(entry.path().string());
+  return files;
 }
 
 int make_report(Options& options, cli::Invocation& call) {
@@ -147,6 +162,7 @@ int make_report(Options& options, cli::Invocation& call) {
   }
   if (options.output == "-" && ::isatty(STDOUT_FILENO) == 1)
     throw cli::UsageError("the page would go to the terminal: give -o FILE");
+  cli::refuse_input_as_output("--output", options.output, files_of(options, inputs));
   std::optional<indexed::OutputFile> file;
   if (options.output != "-")
     file.emplace(options.output,
@@ -170,7 +186,7 @@ int make_report(Options& options, cli::Invocation& call) {
     file->write(page);
     file->commit();
   } else {
-    std::fwrite(page.data(), 1, page.size(), stdout);
+    cli::print(page);
   }
   return 0;
 }

@@ -9,6 +9,7 @@
 #include "libindexed/output_file.h"
 #include "libindexed/training_data.h"
 #include "tools/cli/run.h"
+#include "tools/cli/same_file.h"
 #include "tools/cli/text.h"
 #include "tools/dataset/find.h"
 #include "tools/dataset/rewrite.h"
@@ -82,8 +83,9 @@ int rewrite(const Options& options, cli::Invocation& call) {
     throw cli::UsageError(cli::concat("--data-path: ", error.what()));
   }
   for (const std::string& prefix : work.prefixes) {
-    if (prefix == options.rewrite)
-      throw cli::UsageError(cli::concat("--rewrite ", prefix, " is also an input"));
+    for (const std::string_view end : {".idx", ".bin"})
+      cli::refuse_input_as_output("--rewrite", cli::concat(options.rewrite, end),
+                                  {cli::concat(prefix, end)});
   }
   const dataset::RewriteCounts counts = dataset::rewrite_shuffled(
       work,

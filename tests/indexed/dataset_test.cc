@@ -11,6 +11,7 @@
 
 #include <cstring>
 #include <random>
+#include <span>
 #include <vector>
 
 #include "libindexed/builder.h"
@@ -267,6 +268,18 @@ TEST(Reader, EveryDType) {
   EXPECT_EQ(dtype_for_vocab_size(65499), DType::uint16);
   EXPECT_EQ(dtype_for_vocab_size(65500), DType::int32);
   EXPECT_EQ(dtype_for_vocab_size(0), DType::int32);
+}
+
+TEST(Reader, WideIdsBecomeTheNearestInt32) {
+  const int64_t ids[] = {int64_t{1} << 40, -(int64_t{1} << 40), 5};
+  const TokenView view(std::as_bytes(std::span(ids)).data(), 3, DType::int64);
+  const double floats[] = {1e12, -1e12, 5};
+  const TokenView other(std::as_bytes(std::span(floats)).data(), 3, DType::float64);
+  for (const TokenView& each : {view, other}) {
+    std::vector<int32_t> copied(3);
+    each.copy_to(copied);
+    EXPECT_THAT(copied, ElementsAre(2147483647, -2147483647 - 1, 5));
+  }
 }
 
 TEST(Reader, OldFormat) {

@@ -105,3 +105,11 @@ printf 'dGhl 0\n' >gpt2.tiktoken; cp gpt2.tiktoken own.tiktoken
 peek whole_text_document --tokenizer-model own.tiktoken
 peek whole_text_document --tokenizer-model gpt2.tiktoken --max-tokens 1
 peek whole_text_document --tokenizer-model own.tiktoken --tiktoken-encoding p50k_base --max-tokens 1
+echo "== ids of 64 bits, and ids that the vocabulary lacks: 2^40, 5, 2^31, 1000000, 6"
+{ printf 'MMIDIDX\0\0\1\0\0\0\0\0\0\0\5\1\0\0\0\0\0\0\0\2\0\0\0\0\0\0\0\5\0\0\0'
+  head -c 16 /dev/zero; printf '\1\0\0\0\0\0\0\0'; } >wide.idx
+{ printf '\0\0\0\0\0\1\0\0''\5\0\0\0\0\0\0\0''\0\0\0\200\0\0\0\0'
+  printf '\100\102\17\0\0\0\0\0''\6\0\0\0\0\0\0\0'; } >wide.bin
+inspect-dataset peek wide
+inspect-dataset peek wide --vocab-file "$V" --merge-file "$M"
+inspect-dataset peek wide --sample 0 --split 1 --seq-length 4 --samples 1,0,0

@@ -22,3 +22,9 @@ run json-extract -q --min-chars 3 --max-chars 3 lengths.jsonl
 json-extract --help | grep -A 3 -e --max-chars
 printf '' >text # a file of a key's name; inputs are named, so it is no mistake
 json-extract -q --json-keys title text --input in.jsonl | head -n 1
+
+cp in.jsonl in.copy && ln in.copy in.same
+run json-extract -q -f -o in.same in.jsonl in.copy
+run json-extract -q -f -o in.same - <in.copy
+run json-extract -q -f --on-error quarantine --quarantine in.same -o new in.copy
+cmp in.jsonl in.copy && echo "the input stays"

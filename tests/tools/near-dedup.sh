@@ -57,4 +57,8 @@ run near-dedup
 near-dedup --help | grep -c 'standard input\|array'
 (ulimit -n 64 && run near-dedup -q -w 2 --bands 1000 in.1 -o many)
 (ulimit -Sn 64 && run near-dedup -q -w 2 --bands 100 in.1 -o many)
+cp in.1 in.first && ln in.first in.same
+run near-dedup -q -f in.1 in.first -o in.same
+run near-dedup -q -f in.first -o kept -d ./in.first
+cmp in.1 in.first && echo "the input stays"
 left

@@ -45,6 +45,15 @@ cat "$files/stream.arrow" "$files/stream.arrow" >in.two
 run parquet-extract -q -o out -c text in.two 2>&1 | sed 's/: [0-9]* bytes/: N bytes/'
 { cat "$files/stream.arrow" && head -c 100 /dev/zero; } >in.padded
 parquet-extract -q -c text in.padded | cmp - "$files/expected.00" && echo "zeros at the end"
+# The same of Parquet, of which readers see only the last, in bytes of the first.
+for first in zstd none nested empty; do
+  cat "$files/$first.parquet" "$files/none.parquet" >in.two
+  run parquet-extract -q -o out -c text in.two
+done
+cat "$files/none.parquet" "$files/empty.parquet" >in.two
+run parquet-extract -q -o out -c text in.two
+cat "$files"/none.parquet "$files"/none.parquet "$files"/none.parquet >in.two
+run parquet-extract -q -o out -c text in.two
 head -c 4000 "$files/stream.arrow" >in.torn
 run parquet-extract -q -c text in.torn 2>&1 >in.some | head -c 75 && echo
 # A page that says it has 1.9 GB.
@@ -54,6 +63,9 @@ run parquet-extract -q -c doc.body -c doc.n --on-error skip \
 printf '{"text":"a"}\n' >in.json
 run parquet-extract -c text in.json
 run parquet-extract -c text in.nothing
+cp "$files/zstd.parquet" in.parquet && ln -s in.parquet in.link
+run parquet-extract -q -f -c text -o in.link in.parquet
+cmp "$files/zstd.parquet" in.parquet && echo "the input stays"
 mkfifo in.pipe
 run parquet-extract -c text in.pipe
 echo kept >kept

@@ -25,3 +25,16 @@ run report nothing
 run report
 run report --ascii a
 run report --plot d_text_document
+
+# Outputs that are also inputs, under other names too; what they hold stays.
+ln a/metrics.jsonl a/hard && ln -s metrics.jsonl a/soft
+cat a/metrics.jsonl a/config.toml d_text_document.* >in.before
+for output in a/metrics.jsonl ./a//metrics.jsonl a/hard a/soft a/config.toml \
+  d_text_document.idx d_text_document.bin d_text_document.manifest; do
+  run report -f a d_text_document -o $output
+done
+cat a/metrics.jsonl a/config.toml d_text_document.* | cmp - in.before && echo "inputs stay"
+run report -f a -o a/page.html
+# The page is larger than stdio's buffer: the write fails before the end.
+run report a b >/dev/full
+run report --plot a >/dev/full

@@ -206,7 +206,7 @@ bool print_help(const Program& program, std::span<const Row> rows, const CommonO
     out = man_page(read_whole(common.man), man_options(rows), version());
   else
     return false;
-  std::fwrite(out.data(), 1, out.size(), stdout);
+  print(out);
   return true;
 }
 
@@ -248,7 +248,7 @@ class Session {
       Invocation shown{console, std::move(line), words(), command_line()};
       if (complete) complete(shown);
       const std::string text = show_config(std::span(visible_).first(own_rows_));
-      std::fwrite(text.data(), 1, text.size(), stdout);
+      print(text);
       return 0;
     }
     if (program_.operands.empty() && !line.operands.empty()) {
@@ -335,6 +335,12 @@ std::string describe(const std::exception& error) {
     }
   }
   return text;
+}
+
+void print(std::string_view text) {
+  errno = 0;
+  if (std::fwrite(text.data(), 1, text.size(), stdout) != text.size())
+    throw std::system_error(errno == 0 ? EIO : errno, std::generic_category(), "standard output");
 }
 
 void finish_stdout() {

@@ -63,6 +63,10 @@ int run(const Program& program, const Table<O>& table, int argc, char** argv,
 /// lower case.
 std::string describe(const std::exception& error);
 
+/// Writes to stdout. Errors: std::system_error with the reason of a write that failed, of which
+/// finish_stdout() would only know that it failed.
+void print(std::string_view text);
+
 /// Flushes stdout and checks it; run() calls it as the last act. Errors: std::system_error.
 void finish_stdout();
 

@@ -153,6 +153,53 @@ void read_group(const Shared& shared, int group, int64_t first_row, const EachBa
   }
 }
 
+/// Where the last of what the footer names ends: column chunks, page indexes, bloom filters.
+int64_t end_of_parts(const parquet::FileMetaData& footer, int64_t file_bytes) {
+  int64_t end = 0;
+  const auto add = [&](int64_t offset, int64_t length) {
+    const int64_t begin = std::clamp<int64_t>(offset, 0, file_bytes);
+    end = std::max(end, begin + std::clamp<int64_t>(length, 0, file_bytes - begin));
+  };
+  for (int i = 0; i < footer.num_row_groups(); ++i) {
+    const std::unique_ptr<parquet::RowGroupMetaData> group = footer.RowGroup(i);
+    for (int leaf = 0; leaf < group->num_columns(); ++leaf) {
+      const std::unique_ptr<parquet::ColumnChunkMetaData> chunk = group->ColumnChunk(leaf);
+      const int64_t dictionary = chunk->has_dictionary_page() ? chunk->dictionary_page_offset() : 0;
+      const int64_t data = chunk->data_page_offset();
+      add(dictionary > 0 ? std::min(dictionary, data) : data, chunk->total_compressed_size());
+      for (const auto& index : {chunk->GetColumnIndexLocation(), chunk->GetOffsetIndexLocation()})
+        if (index) add(index->offset, index->length);
+      add(chunk->bloom_filter_offset().value_or(0), chunk->bloom_filter_length().value_or(0));
+    }
+  }
+  return end;
+}
+
+/// Refuses files that were concatenated: the last one's footer is all that a reader sees, and its
+/// offsets lead into the first. Between what they name and the footer then lie as many bytes as
+/// the files before the last have; and where the last begins, one ends.
+void check_is_one_file(const Shared& shared) {
+  constexpr std::string_view kJoint = "PAR1PAR1";
+  const auto bytes = shared.watched.bytes();
+  const std::string_view all(reinterpret_cast<const char*>(bytes.data()), bytes.size());
+  const size_t tail = size_t{8} + shared.footer->size();
+  if (all.size() < tail) return;
+  const size_t footer = all.size() - tail;
+  const auto parts =
+      static_cast<size_t>(end_of_parts(*shared.footer, static_cast<int64_t>(all.size())));
+  if (parts >= footer) return;
+  // In a file without row groups, only its first four bytes stand before the footer.
+  const size_t before = footer - std::max<size_t>(parts, std::min<size_t>(footer, 4));
+  size_t joint = before >= 4 && all.substr(before - 4).starts_with(kJoint)
+                     ? before - 4
+                     : all.substr(0, footer).find(kJoint, parts);
+  if (joint == std::string_view::npos) return;
+  joint += 4;
+  fail(shared.path, cli::concat("at byte ", joint,
+                                " another file begins: files that were concatenated, of which only "
+                                "the last one's footer is read"));
+}
+
 }  // namespace
 
 ColumnFile open_parquet(const std::string& path, const std::vector<std::string>& columns) {
@@ -162,6 +209,7 @@ ColumnFile open_parquet(const std::string& path, const std::vector<std::string>&
     shared->file = take(path, arrow::io::ReadableFile::Open(path));
     shared->watched = indexed::MappedFile(path);
     shared->footer = parquet::ReadMetaData(shared->file);
+    check_is_one_file(*shared);
     const auto reader = reader_of(*shared, 1, arrow::default_memory_pool());
     std::shared_ptr<arrow::Schema> schema;
     check(path, reader->GetSchema(&schema));

@@ -5,6 +5,7 @@
 #include <filesystem>
 #include <optional>
 #include <utility>
+#include <vector>
 
 #include "libindexed/read_file.h"
 #include "tools/cli/flags.h"
@@ -120,6 +121,13 @@ Made find_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encodi
   return from_file(flags, path, tiktoken_encoding, is_list);
 }
 
+bool has_token(const tok::Tokenizer& tokenizer, int32_t id) {
+  if (id < 0) return false;
+  if (!tokenizer.token_bytes(id).empty()) return true;
+  // What these give may be empty.
+  return id == tokenizer.source().decode_rules.unk_id || tokenizer.is_special(id);
+}
+
 }  // namespace
 
 ShownTokenizer load_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encoding) {
@@ -128,6 +136,30 @@ ShownTokenizer load_tokenizer(const SampleFlags& flags, const std::string& tikto
   shown.tokenizer = find_tokenizer(flags, tiktoken_encoding, is_list);
   if (shown.tokenizer != nullptr) shown.idle = idle_flags(flags, is_list);
   return shown;
+}
+
+std::string shown_text(const tok::Tokenizer* tokenizer, std::span<const int64_t> ids) {
+  std::string out;
+  if (tokenizer == nullptr) {
+    for (const int64_t id : ids) out += cli::concat(out.empty() ? "" : " ", id);
+    return out;
+  }
+  std::vector<int32_t> known;
+  const auto decode_known = [&] {
+    out += tokenizer->decode(known);
+    known.clear();
+  };
+  for (const int64_t id : ids) {
+    const auto narrow = static_cast<int32_t>(id);
+    if (narrow == id && has_token(*tokenizer, narrow)) {
+      known.push_back(narrow);
+      continue;
+    }
+    decode_known();
+    out += cli::concat("<id ", id, ">");
+  }
+  decode_known();
+  return out;
 }
 
 }  // namespace dataset

@@ -2,7 +2,9 @@
 // Room: tools/dataset. The tokenizer that a command line names, to show a dataset's ids as text.
 #pragma once
 
+#include <cstdint>
 #include <memory>
+#include <span>
 #include <string>
 
 #include "libtok/tokenizer.h"
@@ -23,5 +25,9 @@ struct ShownTokenizer {
 /// Errors: std::system_error; tok::ParseError; cli::UsageError for flags that name two tokenizers,
 /// half of one, or what this one has no use for.
 ShownTokenizer load_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encoding);
+
+/// Tokens as `tokenizer` decodes them, each id that it lacks as "<id 1000000>", after which a text
+/// begins anew (decode_rules); as ids with blanks between them if it is null.
+std::string shown_text(const tok::Tokenizer* tokenizer, std::span<const int64_t> ids);
 
 }  // namespace dataset

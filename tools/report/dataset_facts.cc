@@ -7,32 +7,32 @@
 
 #include "libindexed/dataset.h"
 #include "libindexed/manifest.h"
-#include "tools/cli/text.h"
+#include "tools/dataset/load_tokenizer.h"
 
 namespace report {
 namespace {
 
 using indexed::IndexedDataset;
 
-std::vector<int32_t> tokens_of(const IndexedDataset& data, int64_t k, int64_t most) {
-  std::vector<int32_t> out;
+std::vector<int64_t> tokens_of(const IndexedDataset& data, int64_t k, int64_t most) {
+  std::vector<int64_t> out;
   const auto documents = data.document_indices();
   for (int64_t i = documents[static_cast<size_t>(k)]; i < documents[static_cast<size_t>(k) + 1];
        ++i) {
     const indexed::TokenView view = data.sequence(i);
     const auto before = static_cast<int64_t>(out.size());
     const int64_t count = std::min(view.size(), most - before);
-    for (int64_t j = 0; j < count; ++j) out.push_back(static_cast<int32_t>(view[j]));
+    for (int64_t j = 0; j < count; ++j) out.push_back(view[j]);
   }
   return out;
 }
 
 // A number for a document's tokens: equal documents have equal ones, and two others the same one
 // with a chance of 2^-64. Source: the finaliser of splitmix64 (Steele et al. 2014).
-uint64_t digest(const std::vector<int32_t>& tokens) {
+uint64_t digest(const std::vector<int64_t>& tokens) {
   uint64_t state = 0x9e3779b97f4a7c15 * (tokens.size() + 1);
-  for (const int32_t token : tokens) {
-    state += static_cast<uint32_t>(token) + 0x9e3779b97f4a7c15;
+  for (const int64_t token : tokens) {
+    state += static_cast<uint64_t>(token) + 0x9e3779b97f4a7c15;
     state = (state ^ state >> 30) * 0xbf58476d1ce4e5b9;
     state = (state ^ state >> 27) * 0x94d049bb133111eb;
     state ^= state >> 31;
@@ -52,14 +52,10 @@ std::vector<Source> sources_of(const indexed::Provenance& from) {
 
 Sample sample(const IndexedDataset& data, const dataset::SourceFinder& finder, int64_t k,
               int64_t length, const DatasetOptions& options) {
-  const std::vector<int32_t> ids = tokens_of(data, k, options.sample_tokens);
+  const std::vector<int64_t> ids = tokens_of(data, k, options.sample_tokens);
   Sample out{k, length, finder.where(k), ""};
   if (out.source.starts_with("unknown")) out.source.clear();
-  if (options.tokenizer != nullptr) {
-    out.text = options.tokenizer->decode(ids);
-  } else {
-    for (const int32_t id : ids) out.text += cli::concat(out.text.empty() ? "" : " ", id);
-  }
+  out.text = dataset::shown_text(options.tokenizer, ids);
   if (static_cast<int64_t>(ids.size()) < length) out.text += " ...";
   return out;
 }

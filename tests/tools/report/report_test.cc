@@ -7,6 +7,7 @@
 #include <map>
 #include <regex>
 #include <set>
+#include <span>
 #include <string>
 
 #include <gmock/gmock.h>
@@ -167,6 +168,21 @@ TEST_F(ReportTest, RepeatedDocumentsAreCounted) {
   EXPECT_EQ(facts.samples[0].text, "1 2 ...");
   EXPECT_EQ(facts.samples[1].document, 6);
   EXPECT_EQ(report::read_facts(prefix, {.count_repeated = false}).repeated, -1);
+}
+
+TEST_F(ReportTest, IdsOf64BitsAreWhole) {
+  const std::string prefix = folder_ / "wide";
+  indexed::IndexedDatasetBuilder builder(prefix, {.dtype = indexed::DType::int64});
+  for (const int64_t id : {int64_t{7}, (int64_t{1} << 40) + 7, int64_t{1} << 31, int64_t{7}}) {
+    const int32_t one = 1;
+    builder.add_encoded(std::as_bytes(std::span(&id, 1)), {&one, 1}, {&one, 1});
+  }
+  builder.finish();
+  const report::DatasetFacts facts = report::read_facts(prefix, {.samples = 4});
+  EXPECT_EQ(facts.repeated, 1);
+  ASSERT_THAT(facts.samples, SizeIs(4));
+  EXPECT_EQ(facts.samples[1].text, "1099511627783");
+  EXPECT_EQ(facts.samples[2].text, "2147483648");
 }
 
 TEST_F(ReportTest, NothingForeignLeavesItsPlace) {

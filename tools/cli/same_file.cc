@@ -1,0 +1,29 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. Compares files by device and inode; see same_file.h.
+#include "tools/cli/same_file.h"
+
+#include <sys/stat.h>
+#include <unistd.h>
+
+#include "tools/cli/flags.h"
+#include "tools/cli/text.h"
+
+namespace cli {
+
+void refuse_input_as_output(std::string_view flag, const std::string& output,
+                            const std::vector<std::string>& inputs) {
+  struct stat written = {};
+  if (output.empty() || output == "-" || stat(output.c_str(), &written) != 0) return;
+  for (const std::string& input : inputs) {
+    struct stat read = {};
+    const bool exists =
+        (input == "-" ? fstat(STDIN_FILENO, &read) : stat(input.c_str(), &read)) == 0;
+    if (!exists || read.st_dev != written.st_dev || read.st_ino != written.st_ino) continue;
+    const std::string name = input == "-" ? "standard input" : input;
+    throw UsageError(name == output
+                         ? concat(flag, " ", output, " is also an input")
+                         : concat(flag, " ", output, " is the same file as the input ", name));
+  }
+}
+
+}  // namespace cli

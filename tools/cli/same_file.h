@@ -1,0 +1,17 @@
+// SPDX-License-Identifier: MIT
+// Room: tools/cli. An output must not be one of its command's inputs.
+#pragma once
+
+#include <string>
+#include <string_view>
+#include <vector>
+
+namespace cli {
+
+/// Refuses an output that is the same file as an input, under whatever name: links are followed,
+/// device and inode are compared. "-" and "" are no output; as an input, "-" is standard input.
+/// What does not exist is passed over. Errors: UsageError naming `flag` and both names.
+void refuse_input_as_output(std::string_view flag, const std::string& output,
+                            const std::vector<std::string>& inputs);
+
+}  // namespace cli
