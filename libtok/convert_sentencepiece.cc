@@ -23,11 +23,9 @@ namespace {
 /// A way to split a piece in two.
 struct Split {
   std::string_view left, right;
-  float score;      ///< of the whole piece
-  int32_t id;       ///< of the whole piece
-  int32_t left_id;  ///< those of the halves
-  int32_t right_id;
-  int64_t left_size, right_size;  ///< in characters
+  float score;              ///< of the whole piece
+  int32_t id;               ///< of the whole piece
+  int64_t left_size, size;  ///< in characters, of the left half and of the whole piece
 };
 
 /// The byte offsets of a text's characters, and its end.
@@ -43,21 +41,17 @@ void add_splits(std::string_view text, float score, int32_t id, FileVocab& vocab
                 std::vector<Split>& splits) {
   const std::vector<size_t> offsets = characters_of(text);
   const auto count = static_cast<int64_t>(offsets.size()) - 1;
-  const auto first = static_cast<ptrdiff_t>(splits.size());
   for (int64_t i = 1; i < count; ++i) {
     const size_t at = offsets[static_cast<size_t>(i)];
     const std::string_view left = text.substr(0, at), right = text.substr(at);
-    const int32_t left_id = vocab.find(left), right_id = vocab.find(right);
-    if (left_id == kNoId || right_id == kNoId) continue;
-    splits.push_back({left, right, score, id, left_id, right_id, i, count - i});
+    if (vocab.find(left) == kNoId || vocab.find(right) == kNoId) continue;
+    splits.push_back({left, right, score, id, i, count});
   }
-  std::stable_sort(splits.begin() + first, splits.end(), [](const Split& a, const Split& b) {
-    return std::tie(a.left_id, a.right_id) < std::tie(b.left_id, b.right_id);
-  });
 }
 
 /// generate_merges: 4.46 sorts by score, then the sizes of the halves, all descending; 5 by id and
-/// sizes, ascending.
+/// sizes, ascending. Both sort a piece's splits by their halves' ids before, which changes nothing:
+/// no two of them have a left half of the same size.
 void add_merges(const SentencePieceModel& model, bool by_score, LoadingTokenizer& loading) {
   std::vector<Split> splits;
   int32_t id = 0;
@@ -68,10 +62,9 @@ void add_merges(const SentencePieceModel& model, bool by_score, LoadingTokenizer
   }
   std::stable_sort(splits.begin(), splits.end(), [&](const Split& a, const Split& b) {
     if (by_score) {
-      return std::tie(a.score, a.left_size, a.right_size) >
-             std::tie(b.score, b.left_size, b.right_size);
+      return std::tie(a.score, a.left_size, a.size) > std::tie(b.score, b.left_size, b.size);
     }
-    return std::tie(a.id, a.left_size, a.right_size) < std::tie(b.id, b.left_size, b.right_size);
+    return std::tie(a.id, a.left_size) < std::tie(b.id, b.left_size);
   });
   std::vector<std::pair<std::string, std::string>>& merges = loading.source.vocab.merges;
   merges.reserve(splits.size());

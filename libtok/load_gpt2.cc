@@ -18,6 +18,7 @@ std::string line_place(int64_t line) { return "merges.txt:" + std::to_string(lin
 void read_merges(std::string_view text, TokenizerSource& source) {
   int64_t line_number = 0;
   bool has_version = false;
+  std::vector<int64_t>& others = source.vocab.lines_without_merge.emplace();
   source.vocab.merges.reserve(static_cast<size_t>(std::count(text.begin(), text.end(), '\n')) + 1);
   while (!text.empty()) {
     const size_t end = text.find('\n');
@@ -27,6 +28,7 @@ void read_merges(std::string_view text, TokenizerSource& source) {
     if (line.ends_with('\r')) line.remove_suffix(1);
     if (line.starts_with("#version")) {
       has_version = true;
+      others.push_back(line_number);
       continue;
     }
     const size_t space = line.find(' ');
@@ -79,6 +81,17 @@ TokenizerSource read_gpt2(std::string_view vocab_json, std::string_view merges_t
     }
   }
   return std::move(loading).finish();
+}
+
+std::string with_paths(std::string_view complaint, std::string_view vocab_path,
+                       std::string_view merges_path) {
+  for (const auto& [name, path] :
+       {std::pair<std::string_view, std::string_view>("vocab.json:", vocab_path),
+        {"merges.txt:", merges_path}}) {
+    if (!complaint.starts_with(name)) continue;
+    return std::string(path) + ":" + std::string(complaint.substr(name.size()));
+  }
+  return std::string(vocab_path) + ": " + std::string(complaint);
 }
 
 }  // namespace tok

@@ -31,6 +31,17 @@ std::string quoted(std::string_view bytes) {
   return out + (bytes.size() > 64 ? "...\"" : "\"");
 }
 
+/// Where a merge stands, and its halves: "merges.txt:7: "a" "b": ".
+std::string merge_place(const VocabSource& source, size_t rank) {
+  const auto& [left, right] = source.merges[rank];
+  const std::string halves = quoted(left) + " " + quoted(right);
+  if (!source.lines_without_merge)
+    return "merges: merge " + std::to_string(rank) + " (" + halves + "): ";
+  int64_t line = static_cast<int64_t>(rank) + 1;
+  for (const int64_t other : *source.lines_without_merge) line += other <= line;
+  return "merges.txt:" + std::to_string(line) + ": " + halves + ": ";
+}
+
 }  // namespace
 
 MergeTable::MergeTable(size_t num_merges) {
@@ -183,13 +194,11 @@ Vocab::Joined Vocab::look_up(const VocabSource& source, size_t rank, int32_t gue
   const std::string_view parts[3] = {left, right, room};
   for (int i = 0; i < 3; ++i) {
     if (ids[i] != kNoId) continue;
-    throw ParseError("merges: merge " + std::to_string(rank) + " (" + quoted(left) + " " +
-                     quoted(right) + "): " + quoted(parts[i]) + " is not in the vocabulary");
+    throw ParseError(merge_place(source, rank) + quoted(parts[i]) + " is not in the vocabulary");
   }
   for (int i = 0; i < 2; ++i) {
     if (!by_characters_ || (byte_of(ids[i]) < 0 && ids[i] != unk_id_)) continue;
-    throw ParseError("merges: merge " + std::to_string(rank) + " (" + quoted(left) + " " +
-                     quoted(right) + "): " + quoted(parts[i]) +
+    throw ParseError(merge_place(source, rank) + quoted(parts[i]) +
                      " stands for characters without a token, which must not merge");
   }
   return merge;

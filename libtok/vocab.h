@@ -10,6 +10,7 @@
 #include <array>
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 #include <stdexcept>
 #include <string>
 #include <string_view>
@@ -60,6 +61,9 @@ struct VocabSource {
   std::vector<Token> tokens;
   /// The two halves of each merge, in bytes; a later duplicate wins. Empty under by_id.
   std::vector<std::pair<std::string, std::string>> merges;
+  /// Of a merges.txt: the numbers of its lines that are no merges, ascending, so that a complaint
+  /// names a merge's line. Null: the merges come from elsewhere.
+  std::optional<std::vector<int64_t>> lines_without_merge;
   RankRule rank_rule = RankRule::by_list;
   /// Look a whole piece up before merging (tiktoken, Hugging Face's ignore_merges).
   bool whole_piece_first = false;

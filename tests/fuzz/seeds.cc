@@ -300,6 +300,33 @@ std::string old_index() {
   return foreign::little(0x0402, 2) + std::string("TNTIDX\0\0", 8) + numbers;
 }
 
+/// A model and its training as one file of JSON and one of YAML's blocks.
+Files neox_files() {
+  const char* model = R"({"num-layers": 2, "hidden_size": 32, "num-attention-heads": 4,
+    "seq-length": 16, "max-position-embeddings": 16, "pos-emb": "rotary", "rotary-pct": 0.25,
+    "no-weight-tying": true, "gpt-j-residual": true, "attention-config": [[["flash"], 2]],
+    "init_method": "small_init", "output_layer_init_method": "wang_init",
+    "optimizer": {"type": "Adam", "params": {"lr": 0.001, "betas": [0.9, 0.95], "eps": 1.0e-8}},
+    "zero_optimization": {"stage": 1, "reduce_scatter": true}, "precision": "bfloat16",
+    "checkpoint-activations": true, "extra-save-iters": [1, 2, 4]})";
+  const char* run = R"(# where it runs
+train_micro_batch_size_per_gpu: 2   # samples
+gas: 1
+train-iters: 8
+lr-decay-style: cosine
+warmup: 0.25
+train_data_paths: ["a", b]
+train_data_weights:
+  - 1.
+  - 2
+tokenizer-type: &type "HFTokenizer"
+hostfile: ~
+checkpoint-factor: 4
+comment: *type
+)";
+  return {{"model.yml", model}, {"run.yml", run}};
+}
+
 }  // namespace
 
 std::vector<Seed> seeds() {
@@ -309,6 +336,7 @@ std::vector<Seed> seeds() {
   return {
       {"pickle", "args", foreign::pickle(dict(text("args") + arguments()))},
       {"torch_file", "two", tensors},
+      {"neox_yaml", "two", pack(neox_files())},
       {"checkpoint", "megatron", pack(megatron())},
       {"checkpoint", "layers", pack(layer_files())},
       {"checkpoint", "torch_dist", pack(torch_dist())},

@@ -23,6 +23,7 @@
 #include "trainer/checkpoint/checkpoint.h"
 #include "trainer/checkpoint/layout.h"
 #include "trainer/checkpoint/safetensors.h"
+#include "trainer/config/flags.h"
 
 namespace fuzz {
 namespace {
@@ -196,6 +197,21 @@ void auto_tokenizer(Bytes input) {
 
 void tiktoken(Bytes input) { tok::Tokenizer::from_tiktoken(text_of(input), "r50k_base"); }
 
+/// GPT-NeoX's configurations, several as one, as training and as a checkpoint's reader take them.
+void neox_yaml(Bytes input) {
+  std::vector<trainer::NamedText> files;
+  for (auto& [name, text] : unpack(text_of(input))) files.push_back({name, std::move(text)});
+  if (files.empty()) return;
+  try {
+    trainer::TrainConfig model;
+    trainer::apply_neox_model(model, files);
+  } catch (const cli::UsageError&) {
+  }
+  trainer::TrainConfig config;
+  trainer::Given given;
+  trainer::apply_neox(config, given, files);
+}
+
 constexpr Target kTargets[] = {
     {"pickle", pickle, mutate_pickle},
     {"torch_file", torch_file, mutate_zip},
@@ -215,6 +231,7 @@ constexpr Target kTargets[] = {
     {"tiktoken", tiktoken, nullptr},
     {"sentencepiece", sentencepiece, mutate_message},
     {"rank_list", rank_list, mutate_json},
+    {"neox_yaml", neox_yaml, mutate_folder},
     {"json_lines", json_lines, nullptr},
     {"packed", packed, nullptr},
     {"bzip2_blocks", bzip2_blocks, nullptr},

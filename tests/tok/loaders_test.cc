@@ -211,6 +211,27 @@ TEST(Gpt2FilesTest, ReadsAndRefuses) {
   EXPECT_THAT(files_refusal("{\"a\":0,\"b\":0}", ""), HasSubstr("id 0: tokens \"a\" and \"b\""));
 }
 
+// A merge whose token is missing is a mistake of merges.txt, and its line is named, whatever stands
+// between the merges.
+TEST(Gpt2FilesTest, NamesTheLineOfAMergeWithoutAToken) {
+  const std::string vocab = R"({"a":0,"b":1,"ab":2})", version = "#version: 0.2\n";
+  const char* missing = "\"b\" \"a\": \"ba\" is not in the vocabulary";
+  EXPECT_EQ(files_refusal(vocab, "b a\n"), std::string("merges.txt:1: ") + missing);
+  EXPECT_EQ(files_refusal(vocab, "a b\nb a\n"), std::string("merges.txt:2: ") + missing);
+  EXPECT_EQ(files_refusal(vocab, version + "b a\n"), std::string("merges.txt:2: ") + missing);
+  EXPECT_EQ(files_refusal(vocab, version + "a b\n" + version + version + "b a\n" + version),
+            std::string("merges.txt:5: ") + missing);
+  EXPECT_EQ(files_refusal(vocab, version + "a c\n"),
+            "merges.txt:2: \"a\" \"c\": \"c\" is not in the vocabulary");
+}
+
+TEST(Gpt2FilesTest, ComplaintsNameTheUsersFiles) {
+  const auto named = [](const char* complaint) { return tok::with_paths(complaint, "v", "m"); };
+  EXPECT_EQ(named("merges.txt:3: x"), "m:3: x");
+  EXPECT_EQ(named("vocab.json: byte 4"), "v: byte 4");
+  EXPECT_EQ(named("vocabulary: id 0"), "v: vocabulary: id 0");
+}
+
 TEST(Gpt2FilesTest, SpecialTokensGetTheNextIds) {
   const tok::Tokenizer tokenizer = tok::Tokenizer::from_gpt2(
       R"({"a":0,"b":1,"ab":2})", "a b\n", {.special_tokens = {"<x>", "ab", "<y>"}});

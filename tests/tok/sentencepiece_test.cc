@@ -213,6 +213,19 @@ TEST(SentencePieceModel, EqualScoresMergeFromLeftToRight) {
   EXPECT_EQ(tokenizer.encode("aba"), (std::vector<int32_t>{4, 1}));
 }
 
+// A denormalizer changes decoded texts, which is said; a name alone does nothing, nor does any other
+// message with such a field.
+TEST(SentencePieceModel, ADenormalizerIsNoted) {
+  const auto notes = [](const std::string& more) {
+    const std::string trainer = field(2, number_field(3, 2) + field(2, "prefix"));
+    return tok::read_sentencepiece(kUnk + piece("a", 1) + trainer + more).notes;
+  };
+  EXPECT_THAT(notes(field(5, field(2, "map"))), testing::Contains(HasSubstr("denormalizer")));
+  for (const std::string& other :
+       {std::string(), field(5, field(1, "nmt")), field(5, field(2, "")), field(4, field(2, "x"))})
+    EXPECT_THAT(notes(other), testing::Not(testing::Contains(HasSubstr("denormalizer"))));
+}
+
 TEST(SentencePieceModel, EveryTruncationIsRefusedOrReads) {
   const std::string whole = read_golden("sentencepiece/nfkc_cf.model");
   for (size_t size = 4; size < whole.size(); size += size < 400 ? 1 : 97) {

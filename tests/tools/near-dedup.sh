@@ -52,6 +52,9 @@ cat list
 rm kept list
 run near-dedup -q in.1 -o both -d both
 run near-dedup -q in.1 -o both -d ./both
+run near-dedup -q in.1 -d -
+run near-dedup
+near-dedup --help | grep -c 'standard input\|array'
 (ulimit -n 64 && run near-dedup -q -w 2 --bands 1000 in.1 -o many)
 (ulimit -Sn 64 && run near-dedup -q -w 2 --bands 100 in.1 -o many)
 left

@@ -28,6 +28,9 @@ run parquet-extract -c n in.bad
 run parquet-extract -c list -c when in.bad
 run parquet-extract -c txt in.bad
 run parquet-extract -c text.b in.bad
+run parquet-extract -c meta.urk "$files/zstd.parquet" 2>&1 | grep -o 'no column.*'
+mkdir in.folder
+run parquet-extract -c text in.folder
 run parquet-extract -c text -c text in.bad
 run parquet-extract -c text -c n -0 in.bad
 run parquet-extract in.bad
@@ -37,6 +40,11 @@ head -c 3000 "$files/zstd.parquet" >in.cut
 run parquet-extract -c text in.cut 2>&1 | head -c 75 && echo
 head -c -8 "$files/stream.arrow" >in.unfinished
 run parquet-extract -q -o out -c text in.unfinished
+# Of streams in one file, readers see only the first; zeros after it are room that was not used.
+cat "$files/stream.arrow" "$files/stream.arrow" >in.two
+run parquet-extract -q -o out -c text in.two 2>&1 | sed 's/: [0-9]* bytes/: N bytes/'
+{ cat "$files/stream.arrow" && head -c 100 /dev/zero; } >in.padded
+parquet-extract -q -c text in.padded | cmp - "$files/expected.00" && echo "zeros at the end"
 head -c 4000 "$files/stream.arrow" >in.torn
 run parquet-extract -q -c text in.torn 2>&1 >in.some | head -c 75 && echo
 # A page that says it has 1.9 GB.

@@ -101,7 +101,11 @@ Made find_tokenizer(const SampleFlags& flags, const std::string& tiktoken_encodi
       throw cli::UsageError("--tiktoken-encoding: --vocab-file and --merge-file are no .tiktoken");
     const std::string vocab = indexed::read_file(flags.vocab_file);
     const std::string merges = indexed::read_file(flags.merge_file);
-    return named(flags.vocab_file, [&] { return tok::read_gpt2(vocab, merges); });
+    try {
+      return std::make_unique<tok::Tokenizer>(tok::read_gpt2(vocab, merges));
+    } catch (const tok::ParseError& error) {
+      throw tok::ParseError(tok::with_paths(error.what(), flags.vocab_file, flags.merge_file));
+    }
   }
   const std::string& path =
       flags.tokenizer_model.empty() ? flags.vocab_file : flags.tokenizer_model;

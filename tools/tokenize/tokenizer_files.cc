@@ -161,9 +161,11 @@ tok::Tokenizer from_pair(const TokenizerOptions& options, const std::string& voc
   }
   const std::string vocab_text = read_whole(vocab);
   const std::string merges_text = read_whole(merges);
-  return parsed(vocab, [&] {
+  try {
     return tok::Tokenizer::from_gpt2(vocab_text, merges_text, gpt2, parallel_for);
-  });
+  } catch (const tok::ParseError& error) {
+    throw tok::ParseError(tok::with_paths(error.what(), vocab, merges));
+  }
 }
 
 /// What Megatron's TikTokenizer is told of a list of tokens. tekken.json says it itself.
