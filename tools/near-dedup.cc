@@ -103,11 +103,24 @@ cli::Group<Options> output_group() {
             .field = cli::integer(&O::workers, 0, 4096)}}};
 }
 
-/// --input and related flags, without --range, because its parts would not see each other.
+/// --input and related flags, without --range, because its parts would not see each other. The help
+/// leaves out what is refused: standard input, and forms without lines.
 cli::Group<stream::ReadingOptions> reading_group() {
   cli::Group<stream::ReadingOptions> group = stream::reading_group();
   std::erase_if(group.flags,
                 [](const cli::Flag<stream::ReadingOptions>& flag) { return flag.name == "range"; });
+  for (cli::Flag<stream::ReadingOptions>& flag : group.flags) {
+    if (flag.name == "input") {
+      flag.help =
+          "Files to read, one after another. gzip, bzip2, xz and zstd are recognised by their "
+          "first bytes.";
+    } else if (flag.name == "input-format") {
+      flag.help =
+          "What a document is: an object on a line (json), a line (lines), or NUL-ended text "
+          "(nul).";
+      flag.field.choices = {"json", "lines", "nul"};
+    }
+  }
   return group;
 }
 
@@ -329,7 +342,9 @@ int dedup_documents(Options& options, cli::Invocation& call) {
                                       " has no lines to write: make JSON lines with json-extract"));
   const std::vector<std::string> paths = stream::inputs_of(options.reading, call.parsed);
   if (std::find(paths.begin(), paths.end(), "-") != paths.end())
-    throw cli::UsageError("standard input cannot be read: inputs are read twice");
+    throw cli::UsageError("no file is named: standard input cannot be read, inputs are read twice");
+  if (options.duplicates == "-")
+    throw cli::UsageError("--duplicates -: expected the name of a file");
   stream::ErrorPolicy policy(options.policy, call.console);
   const std::vector<FileState> states = states_of(paths);
   Outputs outputs(options);

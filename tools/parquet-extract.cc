@@ -155,7 +155,8 @@ int extract_rows(Options& options, cli::Invocation& call) {
   check_options(options);
   std::vector<std::string> paths = stream::inputs_of({.input = options.input}, call.parsed);
   if (std::ranges::find(paths, "-") != paths.end())
-    throw cli::UsageError("standard input cannot be read: Parquet is read from both ends");
+    throw cli::UsageError(
+        "no file is named: standard input cannot be read, Parquet is read from both ends");
   stream::ErrorPolicy policy(options.policy, call.console);
   Parts parts(std::move(paths), options);
   parts.check();

@@ -32,6 +32,19 @@ struct Options {
   dataset::SampleFlags tokenizer;
 };
 
+/// The flags that say how tokens become text; the others only name files of megatron-core's cache.
+cli::Group<dataset::SampleFlags> tokenizer_group() {
+  cli::Group<dataset::SampleFlags> group = dataset::tokenizer_group();
+  group.title = "Tokenizer, to show documents as text";
+  constexpr std::string_view kUsed[] = {"tokenizer-type", "tokenizer-model",
+                                        "vocab-file",     "merge-file",
+                                        "vocab-size",     "tiktoken-num-special-tokens"};
+  std::erase_if(group.flags, [&](const cli::Flag<dataset::SampleFlags>& flag) {
+    return std::ranges::find(kUsed, flag.name) == std::end(kUsed);
+  });
+  return group;
+}
+
 cli::Table<Options> flags() {
   using O = Options;
   return {
@@ -74,7 +87,7 @@ cli::Table<Options> flags() {
         {.name = "ascii",
          .help = "With --plot: draw with ASCII characters.",
          .field = cli::on(&O::ascii)}}},
-      cli::lift(dataset::tokenizer_group(), &O::tokenizer)};
+      cli::lift(tokenizer_group(), &O::tokenizer)};
 }
 
 struct Inputs {

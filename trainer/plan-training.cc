@@ -9,6 +9,7 @@
 #include <cstdlib>
 #include <filesystem>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tools/cli/fields.h"
@@ -138,9 +139,30 @@ int64_t vocabulary_of(const TrainConfig& config, cli::Console& console) {
   return find_vocabulary(config).vocab_size;
 }
 
+// All that no plan can be made without, in one message.
+void check_needed(const TrainConfig& config, bool as_given) {
+  const bool tokenizer = !(config.vocab_file + config.merge_file + config.tokenizer_model).empty();
+  const bool batch = config.max_global_batch_size || config.global_batch_size;
+  const std::pair<bool, const char*> needed[] = {
+      {config.num_layers.has_value(), "--num-layers"},
+      {config.hidden_size.has_value(), "--hidden-size"},
+      {config.num_attention_heads.has_value(), "--num-attention-heads"},
+      {config.seq_length != 0, "--seq-length"},
+      {config.vocab_size || tokenizer, "--vocab-file (or --tokenizer-model, or --vocab-size)"},
+      {as_given || batch, "--max-global-batch-size (or --global-batch-size)"},
+      {!as_given || config.micro_batch_size > 0, "--micro-batch-size"}};
+  std::vector<std::string> absent;
+  for (const auto& [there, flag] : needed)
+    if (!there) absent.emplace_back(flag);
+  if (absent.empty()) return;
+  const std::string last = absent.back();
+  absent.pop_back();
+  if (absent.empty()) throw UsageError(last + " is missing");
+  throw UsageError(concat(cli::join(absent, ", "), " and ", last, " are missing"));
+}
+
 // The trainer's default: one micro-batch for each data-parallel rank.
 void default_batch(TrainConfig& config, const Cluster& cluster) {
-  if (config.micro_batch_size < 1) throw UsageError("--micro-batch-size is missing");
   if (config.global_batch_size || config.max_global_batch_size) return;
   const int64_t model = config.tensor_model_parallel_size * config.pipeline_model_parallel_size;
   config.global_batch_size = config.micro_batch_size *
@@ -168,6 +190,7 @@ int plan(PlanOptions& o, cli::Invocation& call) {
   if (!config.deepspeed_config.empty())
     apply_deepspeed(config, given, read_text_file(config.deepspeed_config),
                     config.deepspeed_config);
+  check_needed(config, o.as_given);
   std::optional<CardChoice> card = card_for(o);
   if (!card) {
     config.gpu = "h100-80gb";

@@ -6,7 +6,7 @@
 //              [--choices FILE] [--hold SECONDS] [--micro-batch-size B] [--head-rows R]
 //              [--layers L]
 //              [--engine [--no-fuse] [--lean]
-//               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad]]
+//               [--fp8 [hybrid-|e4m3-]delayed|tensorwise|rowwise|blockwise[-no-wgrad][-gather]]
 //               [--documents TOKENS] [--recompute selective|full] [--microbatches M]
 //               [--gpus N] [--tensor-model-parallel-size T] [--sequence-parallel]
 //               [--pipeline-model-parallel-size P] [--zero-bubble] [--chunks C]
@@ -96,7 +96,8 @@ void parse_layout(const std::string& flag, const std::string& value, Options& o)
                         : has("rowwise")   ? Fp8::Recipe::rowwise
                         : has("blockwise") ? Fp8::Recipe::blockwise
                                            : Fp8::Recipe::delayed;
-    engine.fp8.weight_gradients = !value.ends_with("no-wgrad");
+    engine.fp8.weight_gradients = !has("no-wgrad");
+    engine.fp8.param_gather = has("gather");
   }
   if (flag == "--recompute")
     engine.recompute.granularity = value == "full" ? trainer::Recompute::Granularity::full

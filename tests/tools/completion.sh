@@ -1,5 +1,5 @@
-# Bash completion: a dataset is offered by its prefix, which is what the tools take, with the folders on the way to others;
-# sub-commands come first on the line; files elsewhere.
+# Bash completion: a dataset is offered by its prefix, which is what the tools take, with the
+# folders on the way to others; sub-commands come first on the line; files elsewhere.
 . "$(dirname "$0")/prelude"
 mkdir in.sets "in.a folder"
 touch in.one.bin in.one.idx "in.a set.idx" in.two.bin in.text in.sets/deep.idx
@@ -21,4 +21,15 @@ complete_words bpe-tokenize in.a
 complete_words bpe-tokenize --vocab-file in.a
 complete_words bpe-tokenize --input-format l
 complete_words bpe-tokenize --shard-t
+# A list goes on to the next flag; --flag=value is three words to bash; a number has no names.
+complete_words shuffle-index --data-path 0.5 in.one 0.5 in.o
+complete_words shuffle-index --data-path 0.5 in.one --seed 1 in.t
+complete_words bpe-tokenize --input in.text in.tw
+complete_words bpe-tokenize --input-format = l
+complete_words bpe-tokenize --input-format =
+complete_words bpe-tokenize --workers in.
+# A run is a folder or a file of metrics; a dataset beside it is its prefix.
+touch in.metrics.jsonl
+complete_words report in.
+complete_words report in.one in.m
 left

@@ -129,7 +129,7 @@ TEST_F(PlanProgramTest, JsonSaysTheSame) {
                                "2", "--seq-length", "64", "--vocab-size", "500",
                                "--global-batch-size", "8", "--gpu", "h200", "--as-given"});
   EXPECT_EQ(sizeless.status, 2);
-  EXPECT_THAT(sizeless.err, HasSubstr("--micro-batch-size is missing"));
+  EXPECT_EQ(sizeless.err, "plan-training: --micro-batch-size is missing\n");
 
   // Without a batch size, the trainer's default: a micro-batch for each data-parallel rank.
   const Words small = {"--num-layers",
@@ -185,6 +185,15 @@ TEST_F(PlanProgramTest, ATableIsReadFromAFile) {
   EXPECT_THAT(plan(model).err, HasSubstr("plan-training: c.json: byte "));
 }
 
+TEST_F(PlanProgramTest, EverythingThatIsMissingIsInOneLine) {
+  const Ended ended = plan({"--num-layers", "2"});
+  EXPECT_EQ(ended.status, 2);
+  EXPECT_EQ(ended.err,
+            "plan-training: --hidden-size, --num-attention-heads, --seq-length, --vocab-file (or "
+            "--tokenizer-model, or --vocab-size) and --max-global-batch-size (or "
+            "--global-batch-size) are missing\n");
+}
+
 TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
   const auto error = [&](const Words& more, const std::map<std::string, std::string>& env = {}) {
     const Ended ended =
@@ -196,8 +205,7 @@ TEST_F(PlanProgramTest, WrongCommandsAreOneLine) {
     return ended.err;
   };
   EXPECT_EQ(error({}),
-            "plan-training: a layout is chosen for --max-global-batch-size or "
-            "--global-batch-size\n");
+            "plan-training: --max-global-batch-size (or --global-batch-size) is missing\n");
   EXPECT_EQ(error({"--max-global-batch-size", "4", "--global-batch-size", "8"}),
             "plan-training: --global-batch-size 8 is more than --max-global-batch-size 4\n");
   EXPECT_EQ(error({"--max-global-batch-size", "4", "--world-size", "6", "--local-world-size", "4"}),

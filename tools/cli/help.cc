@@ -152,9 +152,17 @@ std::string man_options(std::span<const Row> rows) {
 
 namespace {
 
-/// What completes a value or an operand of that name: datasets where it is a PREFIX, else files.
+/// What completes a value or an operand of that name: datasets where it is a PREFIX or a DATASET,
+/// with the files of metrics where it may be a RUN too; nothing where it is a number; else files.
 std::string completed(std::string_view value, std::string_view function) {
-  if (value.find("PREFIX") != value.npos) return concat("_", function, "_prefixes");
+  const bool run = value.find("RUN") != value.npos;
+  if (value.find("PREFIX") != value.npos || value.find("DATASET") != value.npos)
+    return concat(
+        "_", function, "_prefixes",
+        run ? "; mapfile -t -O ${#COMPREPLY[@]} COMPREPLY < <(compgen -f -X '!*.jsonl' -- "
+              "\"$word\")"
+            : "");
+  if (value == "N") return ":";
   return "mapfile -t COMPREPLY < <(compgen -f -- \"$word\")";
 }
 
@@ -177,13 +185,22 @@ std::string first_words(std::string_view operands) {
                 "' -- \"$word\"))\n");
 }
 
+/// A list goes on to the next flag: which one the word belongs to is found by looking back.
+std::string list_cases(const std::string& cases) {
+  if (cases.empty()) return "";
+  return concat(
+      "    while ((i > 0)) && [[ ${COMP_WORDS[i]} != -* ]]; do ((--i)); done\n"
+      "    case ${COMP_WORDS[i]} in\n",
+      cases, "    esac\n");
+}
+
 }  // namespace
 
 std::string bash_completion(const Program& program, std::span<const Row> rows) {
   std::string function(program.name);
   std::ranges::replace(function, '-', '_');
   std::string names;
-  std::string cases;
+  std::string cases, lists;  // what completes a flag's value, and a list's values after the first
   for (const Row& row : rows) {
     if (!row.refused.empty()) continue;
     std::vector<std::string> spellings = {concat("--", row.name)};
@@ -193,20 +210,23 @@ std::string bash_completion(const Program& program, std::span<const Row> rows) {
     }
     if (row.letter != 0) spellings.push_back(concat("-", row.letter));
     const std::string pattern = join(spellings, "|");
-    if (!row.choices.empty()) {
-      cases += concat("    ", pattern, ") COMPREPLY=($(compgen -W '", join(row.choices, " "),
-                      "' -- \"$word\")); return ;;\n");
-    } else if (row.arity != Arity::none) {
-      cases += concat("    ", pattern, ") ", completed(row.value, function), "; return ;;\n");
-    }
+    if (row.arity == Arity::none) continue;
+    const std::string reply =
+        row.choices.empty()
+            ? completed(row.value, function)
+            : concat("COMPREPLY=($(compgen -W '", join(row.choices, " "), "' -- \"$word\"))");
+    cases += concat("    ", pattern, ") ", reply, "; return ;;\n");
+    if (row.arity == Arity::many) lists += concat("      ", pattern, ") ", reply, "; return ;;\n");
   }
-  return concat("# bash completion for ", program.name, ", generated from its flag table\n_",
-                function, "() {\n  local word=${COMP_WORDS[COMP_CWORD]}\n",
-                "  case ${COMP_WORDS[COMP_CWORD-1]} in\n", cases, "  esac\n",
-                "  if [[ $word == -* ]]; then\n    COMPREPLY=($(compgen -W '", names,
-                "' -- \"$word\"))\n  else\n    ", completed(program.operands, function), "\n",
-                first_words(program.operands), "  fi\n}\n", prefixes_function(function),
-                "complete -o filenames -F _", function, " ", program.name, "\n");
+  return concat(
+      "# bash completion for ", program.name, ", generated from its flag table\n_", function,
+      "() {\n  local word=${COMP_WORDS[COMP_CWORD]} i=$((COMP_CWORD - 1))\n",
+      "  if [[ $word == = ]]; then word=; fi  # bash makes --flag=value three words\n",
+      "  if [[ ${COMP_WORDS[i]} == = ]]; then ((--i)); fi\n", "  case ${COMP_WORDS[i]} in\n", cases,
+      "  esac\n", "  if [[ $word == -* ]]; then\n    COMPREPLY=($(compgen -W '", names,
+      "' -- \"$word\"))\n  else\n", list_cases(lists), "    ",
+      completed(program.operands, function), "\n", first_words(program.operands), "  fi\n}\n",
+      prefixes_function(function), "complete -o filenames -F _", function, " ", program.name, "\n");
 }
 
 }  // namespace cli

@@ -25,6 +25,8 @@ std::string head_of(const std::string& path) {
   const int error = errno;
   close(fd);
   if (!known || size == -1) throw std::system_error(error, std::generic_category(), path);
+  if (size < 0 && S_ISDIR(status.st_mode))
+    throw ColumnError(path + ": a folder, expected the files in it");
   if (size < 0) throw ColumnError(path + ": not a file: Parquet is read from both ends");
   return std::string(bytes, static_cast<size_t>(size));
 }

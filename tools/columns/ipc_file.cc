@@ -42,13 +42,20 @@ Value take(const std::string& path, arrow::Result<Value> result) {
   return std::move(result).ValueUnsafe();
 }
 
-/// Errors: ColumnError if the stream does not end with its end marker.
+/// Errors: ColumnError if the stream does not end with its end marker, or if the file goes on after
+/// it: streams that were concatenated, of which a reader sees only the first. Zeros may follow, as
+/// where a file was made larger than needed.
 void check_end(const Source& source) {
   constexpr unsigned char kEnd[8] = {0xff, 0xff, 0xff, 0xff, 0, 0, 0, 0};
   const int64_t at = take(source.path, source.bytes->Tell());
   const std::span<const std::byte> bytes = source.file.bytes();
   if (at < 8 || std::memcmp(bytes.data() + at - 8, kEnd, sizeof kEnd) != 0)
     fail(source.path, "it ends without the mark of its end: cut short, or never finished");
+  if (std::ranges::any_of(bytes.subspan(static_cast<size_t>(at)),
+                          [](std::byte byte) { return byte != std::byte{0}; }))
+    fail(source.path, cli::concat(bytes.size() - static_cast<size_t>(at),
+                                  " bytes follow the mark of its end: expected one stream in a "
+                                  "file"));
 }
 
 /// The next record batch; null at the end.

@@ -81,15 +81,25 @@ TypePointer find(std::span<const std::shared_ptr<arrow::Field>> fields, std::str
   return nullptr;
 }
 
-std::string names_of(const arrow::Schema& schema) {
+/// The columns that there are; of a struct that `wanted` enters, its members.
+void add_names(std::span<const std::shared_ptr<arrow::Field>> fields, const std::string& before,
+               std::string_view wanted, std::vector<std::string>& names) {
+  for (const std::shared_ptr<arrow::Field>& field : fields) {
+    const std::string name = before + field->name();
+    if (field->type()->id() == Type::STRUCT && wanted.starts_with(name + "."))
+      add_names(field->type()->fields(), name + ".", wanted, names);
+    else
+      names.push_back(name);
+  }
+}
+
+std::string names_of(const arrow::Schema& schema, std::string_view wanted) {
   constexpr size_t kMostNames = 40;
   std::vector<std::string> names;
-  for (const std::shared_ptr<arrow::Field>& field : schema.fields()) {
-    if (names.size() == kMostNames) {
-      names.push_back("...");
-      break;
-    }
-    names.push_back(field->name());
+  add_names(schema.fields(), "", wanted, names);
+  if (names.size() > kMostNames) {
+    names.resize(kMostNames);
+    names.push_back("...");
   }
   return names.empty() ? "none" : cli::join(names, ", ");
 }
@@ -104,8 +114,8 @@ std::vector<Column> select_columns(const std::vector<std::string>& names,
     const TypePointer type = find(schema.fields(), name, column.steps);
     const std::string place = cli::concat(path, ": column ", cli::quote(name));
     if (!type)
-      throw ColumnError(
-          cli::concat(path, ": no column ", cli::quote(name), ": there are ", names_of(schema)));
+      throw ColumnError(cli::concat(path, ": no column ", cli::quote(name), ": there are ",
+                                    names_of(schema, name)));
     if (schema.GetAllFieldIndices(column.steps[0]).size() > 1)
       throw ColumnError(cli::concat(path, ": two columns are named ", cli::quote(column.steps[0])));
     const bool texts = is_text(*type) || (is_list(*type) && is_text(*type->field(0)->type()));

@@ -45,6 +45,7 @@ struct Derivation {
   void optimizer();
   void precision();
   void fp8();
+  void fp8_param_gather();
   void recompute();
   void data();
   void checkpoints();

@@ -169,8 +169,8 @@ void Derivation::fp8() {
   if (config.fp8_format.empty()) {
     for (const std::string_view flag :
          {"fp8-recipe", "fp8-margin", "fp8-amax-history-len", "fp8-amax-compute-algo",
-          "no-fp8-power-of-two-scales", "no-fp8-wgrad", "first-last-layers-bf16",
-          "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
+          "no-fp8-power-of-two-scales", "no-fp8-wgrad", "fp8-param-gather",
+          "first-last-layers-bf16", "num-layers-at-start-in-bf16", "num-layers-at-end-in-bf16"})
       if (changed(flag))
         notes.push_back(concat("--", flag, " changes nothing without --fp8-format"));
     return;
@@ -201,11 +201,27 @@ void Derivation::fp8() {
                            config.derived.num_layers, " layers"));
     return;
   }
+  fp8_param_gather();
   if (config.fp8_recipe == "delayed" && !changed("fp8-amax-history-len") &&
       !changed("fp8-amax-compute-algo"))
     notes.push_back(concat("--fp8-format: scales follow the largest values of the last ",
                            config.fp8_amax_history_len,
                            " steps; Megatron's look back one, --fp8-amax-history-len 1"));
+}
+
+void Derivation::fp8_param_gather() {
+  if (!config.fp8_param_gather) return;
+  if (config.fp8_recipe == "rowwise")
+    throw UsageError(
+        "--fp8-param-gather: --fp8-recipe rowwise rounds a weight twice, with scales of its rows "
+        "and of its columns, which is as many bytes as 16 bits");
+  if (derived().data_parallel_size == 1)
+    notes.push_back("--fp8-param-gather: nothing to gather on one data-parallel rank");
+  else if (!config.use_distributed_optimizer && config.zero_stage == 0 &&
+           config.optimizer != "dist_muon")
+    throw UsageError(
+        "--fp8-param-gather needs --use-distributed-optimizer or --zero-stage 1 to 3: otherwise "
+        "each rank updates all weights, and none are gathered");
 }
 
 void Derivation::optimizer() {

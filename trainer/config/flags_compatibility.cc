@@ -174,7 +174,6 @@ constexpr Idle kNoEffect[] = {
 constexpr Idle kRefused[] = {
     {"the output layer is computed in --bf16 or --fp16, and 4 bits need Blackwell",
      "fp8-output-proj fp4-param-gather", "fp4-format fp4-recipe"},
-    {"data-parallel ranks gather weights in --bf16 or --fp16", "fp8-param-gather"},
     {"--fp8-recipe and --first-last-layers-bf16 say what is quantized, and how", "",
      "fp8-quantizer-factory te-precision-config-file"},
     {"this trainer's models have no such part",

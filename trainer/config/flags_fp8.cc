@@ -61,6 +61,13 @@ cli::Table<TrainConfig> fp8_flags() {
           {.name = "no-fp8-wgrad",
            .help = "Weight gradients are computed in --bf16 or --fp16.",
            .field = off(&C::fp8_wgrad)},
+          {.name = "fp8-param-gather",
+           .help =
+               "Data-parallel ranks that divide the optimizer (--use-distributed-optimizer or "
+               "--zero-stage 1 to 3) gather the weights of these linears in 8 bits, half of the "
+               "bytes, and keep no 16-bit copy of the other ranks' shares. The same bits are "
+               "computed as without it. Not for --fp8-recipe rowwise.",
+           .field = on(&C::fp8_param_gather)},
           {.name = "first-last-layers-bf16",
            .help = "The first and the last layers are computed without FP8.",
            .field = on(&C::first_last_layers_bf16)},

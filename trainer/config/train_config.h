@@ -88,7 +88,7 @@ struct TrainConfig {
   std::string fp8_recipe = "delayed", fp8_amax_compute_algo = "max";
   int64_t fp8_margin = 0, fp8_amax_history_len = 16;
   bool fp8_power_of_two_scales = true;
-  bool fp8_wgrad = true, first_last_layers_bf16 = false;
+  bool fp8_wgrad = true, fp8_param_gather = false, first_last_layers_bf16 = false;
   int64_t num_layers_at_start_in_bf16 = 1, num_layers_at_end_in_bf16 = 1;
 
   // Memory.

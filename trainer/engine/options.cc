@@ -71,6 +71,7 @@ std::string layout_refusal(const ModelSpec& spec, const EngineOptions& o, const 
     if (n % t.tensor_size != 0) return rest(what, n);
   if (o.fp8.on())
     if (const std::string why = fp8_refusal(spec, o, t); !why.empty()) return why;
+  if (const std::string why = fp8_gather_refusal(o.fp8); !why.empty()) return why;
   if (o.sequence_parallel && o.seq_length % t.tensor_size != 0)
     return rest("sequence parallel: seq_length", o.seq_length);
   const int64_t parts = int64_t{t.pipeline_size} * o.chunks;

@@ -75,6 +75,10 @@ struct Setup {
 
   /// Each data-parallel rank updates its share (ZeRO 1 and up).
   bool in_shares() const noexcept { return options.zero_stage > 0 && share.size > 1; }
+  /// Data-parallel ranks gather the weights of linears as FP8.
+  bool fp8_param_gather() const noexcept {
+    return options.fp8.on() && options.fp8.param_gather && in_shares();
+  }
   bool sequence_parallel() const noexcept {
     return options.sequence_parallel && topology.tensor_size > 1;
   }

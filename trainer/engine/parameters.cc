@@ -14,8 +14,20 @@ Parameters::Parameters(const Setup& setup, ops::Arena& device, ops::Arena& host)
       layout_(local_params(setup.spec, setup.places), setup.share.size > 1, setup.share.size,
               matrices_for(setup.options.optimizer,
                            setup.share.size > 1 ? setup.options.zero_stage : 0)),
+      fp8_(fp8_flat()),
       flats_(cut(device, host)) {
+  fp8_.cut(device, setup.options.model_dtype);
   for (const Slot& slot : layout_.slots()) views_.push_back(view_of(slot));
+}
+
+Fp8Flat Parameters::fp8_flat() const {
+  if (!setup_.fp8_param_gather()) return {};
+  const EngineOptions& options = setup_.options;
+  std::vector<bool> gathered;
+  for (const Slot& slot : layout_.slots())
+    gathered.push_back(
+        fp8_linear(options.fp8, setup_.spec.num_layers, slot.param.spec).has_value());
+  return Fp8Flat(layout_, setup_.share, std::move(gathered), options.zero_stage < 3);
 }
 
 Flats Parameters::cut(ops::Arena& device, ops::Arena& host) const {
@@ -23,25 +35,31 @@ Flats Parameters::cut(ops::Arena& device, ops::Arena& host) const {
   using Buckets = FlatMemory::Buckets;
   const EngineOptions& options = setup_.options;
   /// Divided into shares from ZeRO stage `stage` on.
-  const auto flat = [&](ops::Arena& arena, const char* purpose, DType dtype, int stage, Hold shares,
-                        Buckets buckets = Buckets::all) {
-    FlatMemory memory(layout_, setup_.share, options.zero_stage >= stage ? shares : Hold::whole,
-                      setup_.spec.num_layers, buckets);
+  const auto parts = [&](int stage, Hold shares, Buckets buckets = Buckets::all) {
+    return FlatMemory::parts_of(layout_, options.zero_stage >= stage ? shares : Hold::whole,
+                                setup_.spec.num_layers, buckets);
+  };
+  const auto flat = [&](ops::Arena& arena, const char* purpose, DType dtype,
+                        std::vector<FlatMemory::Part> of) {
+    FlatMemory memory(layout_, setup_.share, std::move(of));
     memory.place(arena.cut(purpose, dtype, {memory.elements()}));
     return memory;
   };
   ops::Arena& optimizer = options.cpu_offload ? host : device;
   Flats flats;
-  flats.model = flat(device, "model parameters", options.model_dtype, 3, Hold::layers);
+  std::vector<FlatMemory::Part> of_model = parts(3, Hold::layers);
+  for (int b = 0; b < layout_.num_buckets(); ++b)
+    if (fp8_.holds(b)) of_model[static_cast<size_t>(b)] = FlatMemory::Part::share;
+  flats.model = flat(device, "model parameters", options.model_dtype, std::move(of_model));
   if (options.model_dtype == DType::f32 && !options.cpu_offload)
     flats.main = flats.model;
   else
-    flats.main = flat(optimizer, "main parameters", DType::f32, 1, Hold::share);
-  flats.grad = flat(device, "gradients", options.grad_dtype, 2, Hold::layers);
+    flats.main = flat(optimizer, "main parameters", DType::f32, parts(1, Hold::share));
+  flats.grad = flat(device, "gradients", options.grad_dtype, parts(2, Hold::layers));
   for (const StateSpec& state : optimizer_states(options.optimizer))
     flats.states.push_back(flat(optimizer, state.purpose,
-                                state.always_fp32 ? DType::f32 : options.moment_dtype, 1,
-                                Hold::share, state.buckets));
+                                state.always_fp32 ? DType::f32 : options.moment_dtype,
+                                parts(1, Hold::share, state.buckets)));
   return flats;
 }
 
@@ -77,6 +95,8 @@ void Parameters::clear_states(ops::Ops& ops) const {
 void Parameters::clear(ops::Ops& ops) const {
   for (const FlatMemory* flat : {&flats_.model, &flats_.main, &flats_.grad})
     ops.run(ops::Fill{.dst = flat->tensor(), .value = 0});
+  for (const Tensor& gathered : {fp8_.bytes(), fp8_.others()})
+    if (gathered) ops.run(ops::Fill{.dst = gathered, .value = 0});
   clear_states(ops);
 }
 

@@ -40,6 +40,8 @@ class Parameters {
 
   const FlatLayout& layout() const noexcept { return layout_; }
   const Flats& flats() const noexcept { return flats_; }
+  /// What is gathered as FP8, and so is not whole in the flat memory of the model.
+  const Fp8Flat& fp8() const noexcept { return fp8_; }
   const std::vector<ParamView>& views() const noexcept { return views_; }
 
   /// Queued: sets everything to 0.
@@ -50,6 +52,7 @@ class Parameters {
   void copy_to_model(ops::Ops& ops) const;
 
  private:
+  Fp8Flat fp8_flat() const;
   Flats cut(ops::Arena& device, ops::Arena& host) const;
   ParamView view_of(const Slot& slot) const;
   void clear_states(ops::Ops& ops) const;
@@ -58,6 +61,7 @@ class Parameters {
 
   const Setup& setup_;
   const FlatLayout layout_;
+  Fp8Flat fp8_;
   const Flats flats_;
   std::vector<ParamView> views_;
 };

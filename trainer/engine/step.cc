@@ -3,6 +3,7 @@
 // SPDX-License-Identifier: MIT
 #include "trainer/engine/step.h"
 
+#include <optional>
 #include <utility>
 
 #include "trainer/engine/host_array.h"
@@ -85,15 +86,40 @@ void Step::cut_fp8() {
     fp8_.place(scale, amax,
                length > 0 ? device.cut("fp8 scales", DType::f32, {n, length}) : Tensor());
   }
-  const auto [bytes, scales] =
-      fp8_.list_weights(local_params(setup_.spec, setup_.places), [&](int64_t layer) {
-        return parameters_.flats().model.holds_whole(
-            parameters_.layout().buckets_of(layer).front());
-      });
+  if (setup_.fp8_param_gather()) cut_fp8_parts();
+  const auto [bytes, scales] = fp8_.list_weights(
+      local_params(setup_.spec, setup_.places),
+      [&](int64_t) { return !setup_.in_shares() || setup_.options.zero_stage < 3; });
   if (bytes == 0) return;
   const Tensor memory = device.cut("fp8 weights", DType::e4m3, {bytes});
   fp8_.place_weights(
       memory, scales > 0 ? device.cut("fp8 weights' scales", DType::f32, {scales}) : Tensor());
+}
+
+/// Weights that are gathered as FP8: fp8_ rounds this rank's parts, weights_ gathers them.
+void Step::cut_fp8_parts() {
+  std::vector<Fp8Parts::Part> parts;
+  for (const Slot& slot : parameters_.layout().slots()) {
+    const std::optional<Linear> linear =
+        fp8_linear(setup_.options.fp8, setup_.spec.num_layers, slot.param.spec);
+    if (!linear) continue;
+    parts.push_back({.param = &slot.param,
+                     .linear = *linear,
+                     .first = parameters_.layout().in_share(slot, setup_.share).first,
+                     .x = parameters_.flats().model.range(slot)});
+  }
+  const int64_t numbers = fp8_.list_parts(std::move(parts));
+  fp8_.place_parts(numbers > 0 ? memory_.device.cut("fp8 weights' scales", DType::f32, {numbers})
+                               : Tensor());
+  weights_.gather_as_fp8(parameters_.fp8(),
+                         [this](const LocalParam& param, const Tensor& x, const Tensor& bytes) {
+                           fp8_.round(ops_, param, x, bytes);
+                         });
+}
+
+void Step::gather_weights() {
+  fp8_.scale_weights(ops_, *groups_.data);
+  weights_.gather_whole_now();
 }
 
 Run Step::make_run() {
@@ -136,6 +162,7 @@ void Step::initialise() {
 
 void Step::refresh_model_parameters() {
   parameters_.copy_to_model(ops_);
+  fp8_.scale_weights(ops_, *groups_.data, true);
   weights_.gather_whole_now();
 }
 
@@ -169,7 +196,10 @@ PoolTensor Step::compute(const Action& a, PoolTensor input, int64_t num_microbat
 }
 
 void Step::begin_gradients(int64_t num_microbatches) {
-  if (setup_.options.overlap_param_gather) weights_.gather_whole();
+  if (setup_.options.overlap_param_gather) {
+    fp8_.scale_weights(ops_, *groups_.data);
+    weights_.gather_whole();
+  }
   weights_.begin_pass(num_microbatches);
   grads_.begin_step(num_microbatches);
   fp8_.begin_pass(true);
@@ -203,7 +233,7 @@ void Step::apply_gradients() {
           .options = setup_.optimizer(),
           .state = state_});
   if (run_.fp8 != nullptr) fp8_.update(ops_, *groups_.world);
-  if (!setup_.options.overlap_param_gather) weights_.gather_whole_now();
+  if (!setup_.options.overlap_param_gather) gather_weights();
 }
 
 void Step::evaluate(int64_t num_microbatches) {

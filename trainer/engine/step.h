@@ -41,7 +41,7 @@ class Step {
   /// Queued: recomputes model parameters from main parameters, those of other ranks too.
   void refresh_model_parameters();
   /// Queued: gathers the shares of weights that other ranks have updated.
-  void gather_weights() { weights_.gather_whole_now(); }
+  void gather_weights();
 
   /// Queued: forward and backward of the batch's first `num_microbatches`, and the check of loss
   /// and gradients. Changes no weights and no optimizer states.
@@ -76,6 +76,7 @@ class Step {
  private:
   Tensor cut_rest();
   void cut_fp8();
+  void cut_fp8_parts();
   Run make_run();
   void sum_tied_gradients();
   void sum_gradients_of_rows();

@@ -38,7 +38,25 @@ Quantized lent(const Quantized& from, bool columns) {
   return out;
 }
 
+bool covers_layer(const Fp8Options& options, int64_t num_layers, int64_t layer) noexcept {
+  return options.on() && layer >= options.plain_layers_at_start &&
+         layer < num_layers - options.plain_layers_at_end;
+}
+
 }  // namespace
+
+std::optional<Linear> fp8_linear(const Fp8Options& options, int64_t num_layers,
+                                 const ParamSpec& param) noexcept {
+  return covers_layer(options, num_layers, param.layer) ? linear_of(param.role) : std::nullopt;
+}
+
+std::string fp8_gather_refusal(const Fp8Options& options) {
+  if (!options.on() || !options.param_gather || options.recipe != Fp8Options::Recipe::rowwise)
+    return {};
+  return "fp8: rowwise weights cannot be gathered: they are rounded twice, with scales of their "
+         "rows "
+         "and of their columns, which is as many bytes as 16 bits";
+}
 
 Fp8::Fp8(const Fp8Options& options, const ModelSpec& spec)
     : options_(options),
@@ -46,8 +64,7 @@ Fp8::Fp8(const Fp8Options& options, const ModelSpec& spec)
       seen_(static_cast<size_t>(tensors()), false) {}
 
 bool Fp8::covers(int64_t layer) const noexcept {
-  return options_.on() && layer >= options_.plain_layers_at_start &&
-         layer < num_layers_ - options_.plain_layers_at_end;
+  return covers_layer(options_, num_layers_, layer);
 }
 
 int64_t Fp8::tensors() const noexcept { return kOperands * kNumLinears * num_layers_; }
@@ -120,8 +137,8 @@ DType Fp8::dtype(Operand operand) const noexcept {
 }
 
 void Fp8::list_weight(const LocalParam& param) {
-  const std::optional<Linear> linear = linear_of(param.spec.role);
-  if (!linear || !covers(param.spec.layer)) return;
+  const std::optional<Linear> linear = fp8_linear(options_, num_layers_, param.spec);
+  if (!linear) return;
   weights_.push_back({.layer = param.spec.layer,
                       .linear = *linear,
                       .rows = param.shape[0],
@@ -147,8 +164,13 @@ void Fp8::place_weights(const Tensor& memory, const Tensor& scales) {
       scales_at += shape.count();
       return PoolTensor::borrow(t);
     };
-    weight.copy.rows = part(weight.rows, weight.columns);
+    if (parts_.empty()) weight.copy.rows = part(weight.rows, weight.columns);
     weight.copy.columns = part(weight.columns, weight.rows);
+    if (!parts_.empty()) {
+      weight.copy.column_scale =
+          PoolTensor::borrow(parts_.part_of(weight.layer, weight.linear).column_scale);
+      continue;
+    }
     weight.copy.row_scale = scales_of(weight.rows, weight.columns);
     weight.copy.column_scale = scales_of(weight.columns, weight.rows);
   }
@@ -157,6 +179,9 @@ void Fp8::place_weights(const Tensor& memory, const Tensor& scales) {
 void Fp8::begin_pass(bool training) {
   training_ = training;
   for (Weight& weight : weights_) weight.fresh = false;
+  // Rounding them for the gathering has found their largest values.
+  for (const Fp8Parts::Part& part : parts_.parts())
+    if (training) seen_[static_cast<size_t>(weight_index(part))] = true;
 }
 
 void Fp8::fill(const Run& run, const Target& to, const QuantizeWant& want) {
@@ -233,17 +258,72 @@ Quantized Fp8::quantize(const Run& run, int64_t layer, Linear linear, Operand op
   return out;
 }
 
-Quantized Fp8::weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns) {
-  const auto known = std::find_if(weights_.begin(), weights_.end(), [&](const Weight& w) {
+Fp8::Weight* Fp8::kept(int64_t layer, Linear linear) {
+  const auto found = std::find_if(weights_.begin(), weights_.end(), [&](const Weight& w) {
     return w.layer == layer && w.linear == linear;
   });
+  return found == weights_.end() ? nullptr : &*found;
+}
+
+Quantized Fp8::weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns) {
+  if (const Tensor rows = run.weights.get_fp8(layer, role))
+    return gathered_weight(run, layer, linear, rows, columns);
   const Tensor w = run.weights.get(layer, role);
-  if (known == weights_.end())
+  Weight* known = kept(layer, linear);
+  if (known == nullptr)
     return quantize(run, layer, linear, Operand::weight,
                     {.x = w, .rows = !columns, .columns = columns});
   if (!std::exchange(known->fresh, true))
     fill(run, {layer, linear, Operand::weight, known->copy}, {.x = w});
   return lent(known->copy, columns);
+}
+
+Quantized Fp8::gathered_weight(const Run& run, int64_t layer, Linear linear, const Tensor& rows,
+                               bool columns) {
+  Quantized out;
+  const Fp8Parts::Part& part = parts_.part_of(layer, linear);
+  if (!columns) {
+    out.rows = PoolTensor::borrow(rows);
+    out.row_scale = PoolTensor::borrow(part.row_scale);
+    return out;
+  }
+  Weight* known = kept(layer, linear);
+  if (known != nullptr) {
+    if (!std::exchange(known->fresh, true))
+      run.ops.run(ops::TransposeFp8{.columns = known->copy.columns, .rows = rows});
+    return lent(known->copy, true);
+  }
+  out.columns =
+      run.pool.take("fp8 operands, transposed", rows.dtype, {rows.shape[1], rows.shape[0]});
+  out.column_scale = PoolTensor::borrow(part.column_scale);
+  run.ops.run(ops::TransposeFp8{.columns = out.columns, .rows = rows});
+  return out;
+}
+
+int64_t Fp8::weight_index(const Fp8Parts::Part& part) const noexcept {
+  return index(part.param->spec.layer, part.linear, Operand::weight);
+}
+
+int64_t Fp8::list_parts(std::vector<Fp8Parts::Part> parts) {
+  return parts_.list(options_, std::move(parts));
+}
+
+void Fp8::place_parts(const Tensor& scales) {
+  const int64_t each = kNumLinears * num_layers_;
+  const int64_t first = static_cast<int64_t>(Operand::weight) * each;
+  const auto of_weights = [&](const Tensor& all) {
+    return all ? all.slice(first, each) : Tensor();
+  };
+  parts_.place(of_weights(scale_), of_weights(amax_), scales);
+}
+
+void Fp8::scale_weights(ops::Ops& ops, comm::Comm& data, bool replaced) {
+  if (replaced) parts_.forget(ops);
+  const bool delayed = options_.recipe == Fp8Options::Recipe::delayed;
+  std::vector<const Fp8Parts::Part*> unknown;
+  for (const Fp8Parts::Part& part : parts_.parts())
+    if (!delayed || !seen_[static_cast<size_t>(weight_index(part))]) unknown.push_back(&part);
+  parts_.find_scales(ops, data, unknown);
 }
 
 void Fp8::update(ops::Ops& ops, comm::Comm& world) {

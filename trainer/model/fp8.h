@@ -1,6 +1,7 @@
 // Fp8: a layer's four linears in eight bits: which operands are quantized with which scales, and
-// the quantized weights of a pass. Not here: rounding and products (ops/fp8.h), the linears that
-// use them (parallel_linear.cc). May include: ops/, comm/comm.h, spec/. Embeddings, head, norms,
+// the quantized weights of a pass. Not here: rounding and products (ops/fp8.h), options
+// (fp8_options.h), weights that are gathered as FP8 (fp8_parts.h), the linears that use them
+// (parallel_linear.cc). May include: ops/, comm/comm.h, spec/. Embeddings, head, norms,
 // attention and sums stay in the model dtype or fp32, and so do main parameters, moments and
 // gradients.
 // Source: Micikevicius et al. 2022; Transformer Engine's recipes of delayed and current scaling.
@@ -12,6 +13,8 @@
 #include <vector>
 
 #include "trainer/comm/comm.h"
+#include "trainer/model/fp8_options.h"
+#include "trainer/model/fp8_parts.h"
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/spec/params.h"
@@ -25,39 +28,6 @@ using ops::ShapeError;
 using ops::Tensor;
 
 struct Run;
-
-/// The options, named as Megatron's --fp8-* flags.
-struct Fp8Options {
-  /// e4m3: everything; hybrid: gradients in e5m2.
-  enum class Format : uint8_t { none, e4m3, hybrid };
-  /// delayed: a tensor's scale follows its largest values in previous steps, so no extra pass is
-  /// needed to find them. A tensor's first scale, and the first after a checkpoint without scales,
-  /// is computed from the values themselves. tensorwise: always from the values themselves.
-  /// rowwise: a scale for each token and each output, in the weight gradient's product for each
-  /// feature, from their values. blockwise: a scale for 128 values of a row of inputs and
-  /// gradients, and for 128x128 values of weights.
-  enum class Recipe : uint8_t { delayed, tensorwise, rowwise, blockwise };
-  Format format = Format::none;
-  Recipe recipe = Recipe::delayed;
-  int32_t margin = 0;           ///< Scales are 2^margin times smaller.
-  int64_t history_length = 16;  ///< Previous steps that delayed scales consider.
-  ops::AmaxChoice amax_choice = ops::AmaxChoice::max;
-  bool power_of_two = true;      ///< Scales of rows and blocks are powers of two.
-  bool weight_gradients = true;  ///< Their products too; otherwise these use the model dtype.
-  int64_t plain_layers_at_start = 0, plain_layers_at_end = 0;  ///< Layers without FP8.
-
-  bool on() const noexcept { return format != Format::none; }
-  /// Whether tensors have many scales, of rows or blocks, which follow from their own values.
-  bool in_blocks() const noexcept {
-    return recipe == Recipe::rowwise || recipe == Recipe::blockwise;
-  }
-};
-
-/// A layer's linears.
-enum class Linear : uint8_t { qkv, proj, fc1, fc2 };
-inline constexpr int kNumLinears = 4;
-/// The operands of a linear that are quantized.
-enum class Operand : uint8_t { input, weight, gradient };
 
 /// A quantized tensor in the layouts that were asked for, and their scales as in ops/fp8.h.
 struct Quantized {
@@ -114,6 +84,7 @@ class Fp8 {
   struct WeightMemory {
     int64_t bytes = 0, scales = 0;
   };
+  /// Of weights that are gathered as FP8 only the columns are kept here.
   template <class Whole>
   WeightMemory list_weights(const std::vector<LocalParam>& params, const Whole& whole);
   /// memory (bytes) fp8, scales (scales) fp32.
@@ -128,6 +99,20 @@ class Fp8 {
   /// The quantized weight of a linear whose layer is gathered: its rows (O, I), or its columns (I,
   /// O). Valid until the pass ends, or as long as the result lives.
   Quantized weight(const Run& run, int64_t layer, Linear linear, Role role, bool columns);
+
+  /// Weights that are gathered as FP8: how many fp32 of memory their scales need. `parts`: of all
+  /// these weights. Before list_weights().
+  int64_t list_parts(std::vector<Fp8Parts::Part> parts);
+  /// `scales`: as many fp32; after place().
+  void place_parts(const Tensor& scales);
+  /// To be called when weights have changed, on every rank of `data`: finds the scales that round()
+  /// needs. `replaced`: they were loaded or drawn, not updated. Queued.
+  void scale_weights(ops::Ops& ops, comm::Comm& data, bool replaced = false);
+  /// out (n) e4m3 = x (n), this rank's part of a weight, rounded. Queued.
+  void round(ops::Ops& ops, const LocalParam& param, const Tensor& x, const Tensor& out) {
+    parts_.round(ops, param, x, out);
+  }
+
   /// Computes the next step's delayed scales from the largest values of all ranks of `world`.
   /// Queued.
   void update(ops::Ops& ops, comm::Comm& world);
@@ -157,6 +142,11 @@ class Fp8 {
   /// Scales from amax and `history`, which may be empty.
   void update_scales(ops::Ops& ops, const Tensor& history);
   void list_weight(const LocalParam& param);
+  Weight* kept(int64_t layer, Linear linear);
+  /// What weight() returns for a weight whose rows were gathered as FP8.
+  Quantized gathered_weight(const Run& run, int64_t layer, Linear linear, const Tensor& rows,
+                            bool columns);
+  int64_t weight_index(const Fp8Parts::Part& part) const noexcept;
 
   const Fp8Options options_;
   const int64_t num_layers_;
@@ -164,6 +154,7 @@ class Fp8 {
   std::vector<bool> seen_;  ///< By tensor: whether its delayed scale follows seen values.
   bool training_ = true;    ///< Whether the current pass is a step.
   std::vector<Weight> weights_;
+  Fp8Parts parts_;
 };
 
 template <class Whole>
@@ -174,8 +165,8 @@ Fp8::WeightMemory Fp8::list_weights(const std::vector<LocalParam>& params, const
   WeightMemory all;
   const ops::Scaling s = scaling(Operand::weight);
   for (const Weight& weight : weights_) {
-    all.bytes += 2 * weight.rows * weight.columns;
-    if (options_.in_blocks())
+    all.bytes += (parts_.empty() ? 2 : 1) * weight.rows * weight.columns;
+    if (options_.in_blocks() && parts_.empty())
       all.scales += ops::scale_shape(s, weight.rows, weight.columns).count() +
                     ops::scale_shape(s, weight.columns, weight.rows).count();
   }

@@ -7,22 +7,35 @@
 
 namespace trainer {
 
+FlatMemory::FlatMemory(const FlatLayout& layout, const Share& share, std::vector<Part> parts)
+    : layout_(&layout), share_(share) {
+  for (int b = 0; b < layout.num_buckets(); ++b) {
+    const Part part = parts[static_cast<size_t>(b)];
+    const bool whole = part != Part::none && (part == Part::whole || share.size == 1);
+    begin_.push_back(part == Part::none ? -1 : elements_);
+    whole_.push_back(whole);
+    if (part == Part::none) continue;
+    elements_ += whole ? layout.bucket(b).elements : layout.bucket(b).elements / share.size;
+  }
+}
+
 FlatMemory::FlatMemory(const FlatLayout& layout, const Share& share, Hold hold, int64_t num_layers,
                        Buckets buckets)
-    : layout_(&layout), share_(share) {
+    : FlatMemory(layout, share, parts_of(layout, hold, num_layers, buckets)) {}
+
+std::vector<FlatMemory::Part> FlatMemory::parts_of(const FlatLayout& layout, Hold hold,
+                                                   int64_t num_layers, Buckets buckets) {
+  std::vector<Part> parts;
   for (const Bucket& bucket : layout.buckets()) {
-    if (buckets != Buckets::all && bucket.matrices != (buckets == Buckets::matrices)) {
-      begin_.push_back(-1);
-      whole_.push_back(false);
-      continue;
-    }
     const bool is_layer = bucket.layer >= 0 && bucket.layer < num_layers;
-    const bool whole =
-        hold == Hold::whole || (hold == Hold::layers && !is_layer) || share.size == 1;
-    begin_.push_back(elements_);
-    whole_.push_back(whole);
-    elements_ += whole ? bucket.elements : bucket.elements / share.size;
+    if (buckets != Buckets::all && bucket.matrices != (buckets == Buckets::matrices))
+      parts.push_back(Part::none);
+    else if (hold == Hold::whole || (hold == Hold::layers && !is_layer))
+      parts.push_back(Part::whole);
+    else
+      parts.push_back(Part::share);
   }
+  return parts;
 }
 
 Tensor FlatMemory::bucket(int bucket) const {

@@ -22,9 +22,17 @@ class FlatMemory {
   /// Which buckets it has: an optimizer's state for matrices has no room for the others.
   enum class Buckets : uint8_t { all, matrices, others };
 
+  /// What it has of a bucket.
+  enum class Part : uint8_t { none, share, whole };
+
   FlatMemory() = default;
+  /// `parts`: by bucket.
+  FlatMemory(const FlatLayout& layout, const Share& share, std::vector<Part> parts);
   FlatMemory(const FlatLayout& layout, const Share& share, Hold hold, int64_t num_layers,
              Buckets buckets = Buckets::all);
+  /// What the second constructor makes of `hold` and `buckets`, by bucket.
+  static std::vector<Part> parts_of(const FlatLayout& layout, Hold hold, int64_t num_layers,
+                                    Buckets buckets = Buckets::all);
 
   /// The number of elements that place() needs.
   int64_t elements() const noexcept { return elements_; }

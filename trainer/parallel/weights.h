@@ -1,7 +1,8 @@
 // Weights: provides a block's weights, wherever they are: whole on this rank, being gathered from
 // the data-parallel ranks that each updated a share (ZeRO 1 and 2), or gathered layer by layer and
-// dropped again (ZeRO 3). Not here: updating them (optim/). May include: ops/, comm/comm.h,
-// parallel/flat_memory.h.
+// dropped again (ZeRO 3); the linears' weights in the model dtype or as FP8. Not here: updating
+// them (optim/), scales (model/fp8.h). May include: ops/, comm/comm.h, parallel/flat_memory.h,
+// parallel/fp8_flat.h.
 //
 // SPDX-License-Identifier: MIT
 #pragma once
@@ -16,6 +17,7 @@
 #include "trainer/ops/arena.h"
 #include "trainer/ops/ops.h"
 #include "trainer/parallel/flat_memory.h"
+#include "trainer/parallel/fp8_flat.h"
 
 namespace trainer {
 
@@ -31,6 +33,10 @@ class Weights {
   /// its share of every bucket.
   Weights(const FlatLayout& layout, const FlatMemory& model, ops::Ops& ops, comm::Comm& data,
           bool updated_in_shares);
+
+  /// The weights that `fp8` holds are gathered as FP8: `model` has only this rank's share of their
+  /// buckets, and `round` makes bytes of it whenever they are gathered. Before cut_buffers().
+  void gather_as_fp8(const Fp8Flat& fp8, RoundWeight round);
 
   /// Cuts the buffers of layers that do not stay whole; none where all do.
   void cut_buffers(ops::Arena& arena);
@@ -51,8 +57,12 @@ class Weights {
 
   void gather(int64_t layer);
   void release(int64_t layer);
-  /// Empty if the model has no such parameter. Errors: ShapeError for a layer that is not gathered.
+  /// Empty if the model has no such parameter. Errors: ShapeError for a layer that is not gathered,
+  /// or a weight that is gathered as FP8.
   Tensor get(int64_t layer, Role role);
+  /// The bytes (O, I), e4m3, of a weight that is gathered as FP8; empty for others. Errors:
+  /// ShapeError for a layer that is not gathered.
+  Tensor get_fp8(int64_t layer, Role role);
 
  private:
   struct Arrival {
@@ -66,7 +76,19 @@ class Weights {
     bool in_use = false;
     Arrival arrival;
   };
-  int64_t buffer_elements() const noexcept;
+  bool as_fp8(int bucket) const noexcept { return fp8_ != nullptr && fp8_->holds(bucket); }
+  bool stays(int bucket) const noexcept {
+    return model_.holds_whole(bucket) || (as_fp8(bucket) && fp8_->stays_whole());
+  }
+  DType gathered_dtype(int bucket) const noexcept {
+    return as_fp8(bucket) ? DType::e4m3 : model_.tensor().dtype;
+  }
+  int64_t gathered_bytes(int bucket) const noexcept;
+  int64_t buffer_bytes() const noexcept;
+  Tensor part_of(const Buffer& buffer, int bucket) const;
+  const Buffer& in_use(int bucket, const Slot& slot);
+  void gather_bucket(const Tensor& whole, int bucket);
+  void gather_others(int bucket);
   Buffer* find(int bucket);
   Buffer& fetch(int bucket);
   void fetch_next(int after);
@@ -79,6 +101,8 @@ class Weights {
   ops::Ops& ops_;
   comm::Comm& data_;
   bool updated_in_shares_;
+  const Fp8Flat* fp8_ = nullptr;
+  RoundWeight round_;
   std::vector<Arrival> arrivals_;  ///< By bucket, of gather_whole.
   std::array<Buffer, kBuffers> buffers_;
   std::map<int64_t, std::vector<int>> orders_;  ///< Layers' first buckets by kind of pass.

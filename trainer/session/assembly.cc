@@ -218,6 +218,7 @@ Fp8Options fp8_options(const TrainConfig& config) {
   fp8.amax_choice =
       config.fp8_amax_compute_algo == "max" ? ops::AmaxChoice::max : ops::AmaxChoice::most_recent;
   fp8.weight_gradients = config.fp8_wgrad;
+  fp8.param_gather = config.fp8_param_gather;
   if (config.first_last_layers_bf16) {
     fp8.plain_layers_at_start = config.num_layers_at_start_in_bf16;
     fp8.plain_layers_at_end = config.num_layers_at_end_in_bf16;

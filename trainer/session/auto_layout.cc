@@ -44,7 +44,8 @@ const char* const kLayoutFlags[] = {"micro-batch-size",
                                     "recompute-method",
                                     "recompute-num-layers",
                                     "cpu-offload",
-                                    "bf16"};
+                                    "bf16",
+                                    "fp8-param-gather"};
 
 /// Whether --gpu is the file of a table.
 bool names_file(const TrainConfig& config) {

@@ -54,6 +54,11 @@ std::vector<Layout> with_schedules(const Layout& layout, int64_t num_layers, con
   return out;
 }
 
+/// Whether weights may be gathered as FP8. Only where the command says so, until a GPU has run it.
+bool may_gather_fp8(const TrainConfig& config) {
+  return config.fp8_param_gather && !config.fp8_format.empty() && config.fp8_recipe != "rowwise";
+}
+
 /// Adds the ways to share among data-parallel ranks.
 void add_sharings(const Layout& layout, const TrainConfig& config, const Fixed& fixed,
                   std::vector<Layout>& out) {
@@ -62,6 +67,7 @@ void add_sharings(const Layout& layout, const TrainConfig& config, const Fixed& 
   for (int zero = 0; zero <= most; ++zero) {
     const int64_t given = std::max<int64_t>(config.zero_stage, config.use_distributed_optimizer);
     next.zero_stage = fixed.zero ? static_cast<int>(given) : zero;
+    next.fp8_param_gather = next.zero_stage > 0 && layout.data > 1 && may_gather_fp8(config);
     for (const bool overlap : {true, false}) {
       if (overlap && (fixed.overlap || layout.data == 1)) continue;
       next.overlap = fixed.overlap ? config.overlap_grad_reduce : overlap;
@@ -114,10 +120,13 @@ Fixed fixed_by(const Given& given) {
           .overlap = one_of(given, {"overlap-grad-reduce", "overlap-param-gather"}),
           .recompute = any_of(given, kRecomputeFlags),
           .offload = one_of(given, {"cpu-offload"}),
-          .precision = one_of(given, {"bf16", "fp16"})};
+          .precision = one_of(given, {"bf16", "fp16"}),
+          .fp8_param_gather = one_of(given, {"fp8-param-gather"})};
 }
 
-Fixed all_fixed() noexcept { return {true, true, true, true, true, true, true, true, true, true}; }
+Fixed all_fixed() noexcept {
+  return {true, true, true, true, true, true, true, true, true, true, true};
+}
 
 std::vector<std::string> words_of(const Layout& l, const Fixed& fixed) {
   std::vector<std::string> words;
@@ -153,6 +162,7 @@ std::vector<std::string> words_of(const Layout& l, const Fixed& fixed) {
   }
   if (!fixed.offload && l.cpu_offload) add("cpu-offload");
   if (!fixed.precision && l.bf16) add("bf16");
+  if (!fixed.fp8_param_gather && l.fp8_param_gather) add("fp8-param-gather");
   return words;
 }
 
@@ -185,6 +195,7 @@ void apply(const Layout& l, const Fixed& fixed, TrainConfig& config, Given& give
   }
   if (!fixed.offload) config.cpu_offload = l.cpu_offload;
   if (!fixed.precision) config.bf16 = l.bf16;
+  if (!fixed.fp8_param_gather) config.fp8_param_gather = l.fp8_param_gather;
   for (const std::string& word : words_of(l, fixed))
     if (word.starts_with("--")) given.insert(word.substr(2));
 }
@@ -201,6 +212,7 @@ std::string describe(const Layout& l) {
   if (l.data > 1) {
     if (l.zero_stage > 0) text += concat(", ZeRO ", l.zero_stage);
     if (l.overlap) text += ", overlap";
+    if (l.fp8_param_gather) text += ", FP8 gather";
   }
   text += concat(", ", l.microbatches, " x ", l.micro_batch_size, " samples");
   switch (l.recompute) {

@@ -30,6 +30,7 @@ struct Layout {
   int64_t recompute_layers = 1;  ///< For block: how many of a stage's; for full: per group.
   bool cpu_offload = false;
   bool bf16 = false;
+  bool fp8_param_gather = false;
 
   int64_t global_batch_size() const noexcept { return micro_batch_size * microbatches * data; }
   bool operator==(const Layout&) const = default;
@@ -39,7 +40,7 @@ struct Layout {
 struct Fixed {
   bool micro_batch_size = false, tensor = false, pipeline = false, sequence = false,
        schedule = false, zero = false, overlap = false, recompute = false, offload = false,
-       precision = false;
+       precision = false, fp8_param_gather = false;
 };
 Fixed fixed_by(const Given& given);
 /// Everything is fixed: the layout is the command's.

@@ -168,6 +168,7 @@ double Search::bound_of(const Layout& layout, const PlannedRun& run) {
 Layout core_of(Layout layout) {
   layout.zero_stage = 0;
   layout.overlap = false;
+  layout.fp8_param_gather = false;
   return layout;
 }
 
@@ -206,6 +207,7 @@ std::vector<Core> Search::cores(SearchResult& result) {
 double Search::own_bound(const Core& core, Worker& worker) const {
   Layout layout = core.layouts.front();
   if (layout.data > 1 && !fixed_.zero) layout.zero_stage = 1;  // has the smallest update.
+  for (const Layout& of_core : core.layouts) layout.fp8_param_gather |= of_core.fp8_param_gather;
   const PlannedRun run = planned(layout);
   const double seconds =
       estimate_step(run, task_.cluster, task_.card, worker.times(run), true).seconds;

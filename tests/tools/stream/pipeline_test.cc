@@ -8,6 +8,7 @@
 #include <thread>
 
 #include <pthread.h>
+#include <sched.h>
 #include <time.h>
 
 #include <gtest/gtest.h>
@@ -159,8 +160,16 @@ TEST_P(Ordered, ThreadsThatCannotBeHadAreDoneWithout) {
 
 INSTANTIATE_TEST_SUITE_P(Threads, Ordered, testing::Values(1, 2, 5));
 
+/// Those that this process may use.
+int64_t processors() {
+  cpu_set_t set;
+  return sched_getaffinity(0, sizeof set, &set) == 0 ? CPU_COUNT(&set) : 0;
+}
+
 TEST(Threads, AreBounded) {
   EXPECT_EQ(threads_for(1), 1);
+  EXPECT_EQ(threads_for(0), processors());
+  EXPECT_EQ(threads_for(1000000), 4 * processors());
   EXPECT_GE(threads_for(1000000), 4);
   EXPECT_LT(threads_for(1000000), 1000000);
 }

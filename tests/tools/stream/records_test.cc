@@ -409,6 +409,25 @@ class Policy : public testing::Test {
                            std::string(200, ' ') + "{\"text\":\"far\"}\n{\"text\":\n";
 };
 
+// A hundred places of each kind, then one line that says that no more are printed.
+TEST_F(Policy, PrintsAHundredPlacesOfEachKind) {
+  for (const int count : {99, 100, 101, 150}) {
+    std::string text;
+    for (int i = 0; i < count; ++i) text += "{\"text\":1}\n";
+    text += "{\"x\":2}\n";
+    const std::string said = run({.on_error = "skip"}, text);
+    const auto lines = [&](std::string_view what) {
+      int found = 0;
+      for (size_t at = said.find(what); at != std::string::npos; at = said.find(what, at + 1))
+        ++found;
+      return found;
+    };
+    EXPECT_EQ(lines("key \"text\" is a number"), std::min(count, 100)) << said;
+    EXPECT_EQ(lines("counted, not printed"), count > 100 ? 1 : 0) << count;
+    EXPECT_EQ(lines("\n") > std::min(count, 100), true) << "the other kind is printed";
+  }
+}
+
 TEST_F(Policy, Stop) {
   EXPECT_EQ(run({}, bad_),
             "in:2:25: key \"text\" is a number, expected a string or a list of strings");

@@ -126,6 +126,35 @@ TEST_F(CheckpointTest, ComesBack) {
   checkpoint.verify();
 }
 
+// Two halves of the columns, each of a whole checksum's block and a part of one.
+TEST_F(CheckpointTest, ShardsOfSeveralBlocksComeBack) {
+  constexpr int64_t kHalf = kChecksumBlock_bytes / 8 + 77'777;
+  std::vector<float> left(2 * kHalf), right(2 * kHalf);
+  std::iota(left.begin(), left.end(), 0.0f);
+  std::iota(right.begin(), right.end(), 0.5f);
+  const std::vector<int64_t> whole = {2, 2 * kHalf};
+  CheckpointMeta meta;
+  meta.state.iteration = 3;
+  CheckpointRoot(root_).save(meta,
+                             {{"model", "wide", "F32", whole, Piece::box({0, 0}, {2, kHalf}),
+                               std::as_bytes(std::span(left))},
+                              {"model", "wide", "F32", whole, Piece::box({0, kHalf}, {2, kHalf}),
+                               std::as_bytes(std::span(right))}},
+                             0);
+  Checkpoint checkpoint = Checkpoint::open(*find_checkpoint(root_, std::nullopt));
+  EXPECT_NO_THROW(checkpoint.verify());
+  const std::vector<float> got =
+      as_floats(checkpoint.read(*checkpoint.meta().find("model", "wide")));
+  ASSERT_EQ(got.size(), 4u * kHalf);
+  for (const int64_t row : {0, 1}) {
+    const auto at = [&](const std::vector<float>& from, int64_t columns, int64_t first) {
+      return std::span(from).subspan(static_cast<size_t>(row * columns + first), kHalf);
+    };
+    EXPECT_TRUE(std::ranges::equal(at(got, 2 * kHalf, 0), at(left, kHalf, 0))) << row;
+    EXPECT_TRUE(std::ranges::equal(at(got, 2 * kHalf, kHalf), at(right, kHalf, 0))) << row;
+  }
+}
+
 TEST_F(CheckpointTest, StateComesBackToTheLastBit) {
   CheckpointMeta meta;
   meta.state = {.iteration = 7,

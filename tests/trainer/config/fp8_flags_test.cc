@@ -51,5 +51,33 @@ TEST(Fp8Flags, PowersOfTwoAreOfRowsAndBlocks) {
                                 "--fp8-format"));
 }
 
+TEST(Fp8Flags, WeightsAreGatheredAsFp8WhereTheyAreGatheredAtAll) {
+  TrainConfig config = fp8_config("delayed");
+  config.fp8_param_gather = true;
+  const std::string needs =
+      "--fp8-param-gather needs --use-distributed-optimizer or --zero-stage 1 to 3: otherwise each "
+      "rank updates all weights, and none are gathered";
+  EXPECT_EQ(error_of(config, 2), needs);
+  for (const auto& shared : {+[](TrainConfig& c) { c.use_distributed_optimizer = true; },
+                             +[](TrainConfig& c) { c.zero_stage = 3; },
+                             +[](TrainConfig& c) { c.optimizer = "dist_muon"; }}) {
+    TrainConfig with = config;
+    shared(with);
+    EXPECT_EQ(error_of(with, 2), "");
+    for (const char* recipe : {"tensorwise", "blockwise"}) {
+      with.fp8_recipe = recipe;
+      EXPECT_EQ(error_of(with, 2), "");
+    }
+    with.fp8_recipe = "rowwise";
+    EXPECT_THAT(error_of(with, 2),
+                testing::StartsWith("--fp8-param-gather: --fp8-recipe rowwise rounds a weight"));
+  }
+  EXPECT_THAT(derive_and_check(config, {"fp8-param-gather"}, 1),
+              testing::Contains("--fp8-param-gather: nothing to gather on one data-parallel rank"));
+  config.fp8_format.clear();
+  EXPECT_THAT(derive_and_check(config, {"fp8-param-gather"}, 2),
+              testing::Contains("--fp8-param-gather changes nothing without --fp8-format"));
+}
+
 }  // namespace
 }  // namespace trainer

@@ -401,7 +401,6 @@ TEST(Tutorials, AmdLlama2) {
 TEST(Tutorials, WhatCannotBeHonouredIsRefusedByName) {
   for (const char* flag : {"--mock-data",
                            "--apply-layernorm-1p",
-                           "--fp8-param-gather",
                            "--fp8-output-proj",
                            "--fp4-format=e2m1",
                            "--fp8-recipe=mxfp8",

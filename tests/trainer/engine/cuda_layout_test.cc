@@ -274,6 +274,23 @@ TEST(Layout, StateOnTheHostChangesNoBit) {
   }
 }
 
+TEST(Layout, WeightsGatheredAsFp8ChangeNoBit) {
+  if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
+  for (const auto recipe :
+       {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise, Fp8Options::Recipe::blockwise})
+    for (const int stage : {1, 3}) {
+      Layout l{.data = 2, .stage = stage};
+      l.fp8 = {.format = Fp8Options::Format::hybrid, .recipe = recipe};
+      const Losses wanted = run(l, DType::bf16);
+      l.fp8.param_gather = true;
+      const Losses got = run(l, DType::bf16);
+      for (int step = 0; step < kSteps; ++step) {
+        EXPECT_EQ(got.of[step], wanted.of[step]) << l << ", recipe " << int(recipe) << ": " << step;
+        EXPECT_EQ(got.norm[step], wanted.norm[step]) << l << ": " << step;
+      }
+    }
+}
+
 TEST(Layout, RunsTwiceWithTheSameBits) {
   if (gpus() < 2) GTEST_SKIP() << "needs 2 GPUs, has " << gpus();
   for (const Layout& l : {Layout{.tensor = 2, .sequence = true},

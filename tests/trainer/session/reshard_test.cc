@@ -357,6 +357,45 @@ TEST_F(Reshard, Fp8ScalesGoOnInAnyLayout) {
   }
 }
 
+// Gathering weights as FP8 changes neither a bit nor a checkpoint.
+TEST_F(Reshard, WeightsGatheredAsFp8GoOnWithTheSameBits) {
+  for (const Fp8Options::Recipe recipe :
+       {Fp8Options::Recipe::delayed, Fp8Options::Recipe::tensorwise,
+        Fp8Options::Recipe::blockwise}) {
+    Fp8Options plain = kFp8;
+    plain.recipe = recipe;
+    Fp8Options gathered = plain;
+    gathered.param_gather = true;
+    for (const int stage : {1, 3}) {
+      SCOPED_TRACE(testing::Message() << "ZeRO " << stage << ", recipe " << int(recipe));
+      const auto layout = [&](const Fp8Options& fp8) {
+        return Layout{.data = 4, .stage = stage, .overlap = stage == 3, .fp8 = fp8};
+      };
+      const std::string root = root_ + "/" + std::to_string(stage) + std::to_string(int(recipe));
+      const std::vector<float> wanted = stretch("opt", layout(plain), root + "all", "", 0, 4);
+      stretch("opt", layout(gathered), root + "half", "", 0, 2);
+      for (const Fp8Options& fp8 : {plain, gathered}) {
+        const std::string onward = root + (fp8.param_gather ? "gathered" : "plain");
+        const std::vector<float> end = stretch("opt", layout(fp8), onward, root + "half", 2, 4);
+        EXPECT_EQ(end, (std::vector<float>{wanted[2], wanted[3]}));
+        EXPECT_EQ(read_all(iteration_folder(onward, 4)),
+                  read_all(iteration_folder(root + "all", 4)));
+      }
+      // In other layouts too, it begins as they do without it.
+      for (Layout other : {Layout{.tensor = 2, .data = 2, .stage = 2},
+                           Layout{.pipeline = 2, .data = 2, .stage = 1, .overlap = true}}) {
+        std::vector<std::vector<float>> ends;
+        for (const Fp8Options& fp8 : {plain, gathered}) {
+          other.fp8 = fp8;
+          const std::string onward = root + "other" + std::to_string(ends.size());
+          ends.push_back(stretch("opt", other, onward, root + "half", 2, 4));
+        }
+        EXPECT_EQ(ends[0], ends[1]) << other;
+      }
+    }
+  }
+}
+
 // A recipe without saved scales goes on from one that has them, and the other way round.
 TEST_F(Reshard, Fp8RecipesFollowEachOther) {
   Fp8Options rowwise = kFp8;

@@ -24,6 +24,7 @@
 #include "trainer/ops/cpu/cpu_ops.h"
 #include "trainer/session/assembly.h"
 #include "trainer/session/interval_clock.h"
+#include "trainer/session/memory_start.h"
 #include "trainer/session/snapshot.h"
 #include "trainer/session/stop.h"
 #include "trainer/session/vocabulary.h"
@@ -98,6 +99,31 @@ TEST(Snapshot, AnEngineComesBackFromItsCheckpoint) {
     EXPECT_TRUE(std::ranges::equal(a.bytes, b.bytes)) << a.group << " " << a.name;
   }
   fs::remove_all(folder);
+}
+
+// What the start says a checkpoint takes is what its tensors take: weights in the model's dtype,
+// main weights beside those of 16 bits, and the optimizer's state in the dtype that it is kept in.
+TEST(Snapshot, HasTheBytesThatTheStartSays) {
+  ops::cpu::CpuOps ops(1);
+  const ModelSpec spec = small_spec("llama");
+  for (const OptimizerKind kind : {OptimizerKind::adamw, OptimizerKind::muon}) {
+    for (const DType moments : {DType::f32, DType::bf16}) {
+      EngineOptions options = small_options();
+      options.optimizer = kind;
+      options.moment_dtype = moments;
+      Engine engine(spec, options, ops);
+      engine.initialise();
+      for (const bool optimizer : {true, false}) {
+        Snapshot snapshot(engine, optimizer, false);
+        snapshot.take();
+        size_t bytes = 0;
+        for (const ShardSource& shard : snapshot.shards()) bytes += shard.bytes.size();
+        EXPECT_GT(bytes, 4 * 20'000u);
+        EXPECT_EQ(checkpoint_bytes(spec, options, optimizer), static_cast<int64_t>(bytes))
+            << static_cast<int>(kind) << " " << ops::name(moments);
+      }
+    }
+  }
 }
 
 TEST(LocalPieces, AGateAndItsUpAreTwoBoxes) {
@@ -282,6 +308,18 @@ TEST(StopRequest, OnlyALaterSignalEndsTheProcess) {
     _exit(3);
   };
   EXPECT_EXIT(told(), testing::KilledBySignal(SIGTERM), "");
+}
+
+// The smallest set whose probabilities reach p: of four equal ones, two reach a half.
+TEST(ChooseToken, TakesNoMoreThanReachTopP) {
+  const std::vector<float> scores = {2.0f, 2.0f, 2.0f, 2.0f};
+  for (const auto& [top_p, kept] :
+       {std::pair(0.25, 1u), {0.26, 2u}, {0.5, 2u}, {0.75, 3u}, {1.0, 4u}}) {
+    std::mt19937_64 random(3);
+    std::map<int32_t, int> counts;
+    for (int i = 0; i < 400; ++i) ++counts[choose_token(scores, {.top_p = top_p}, random)];
+    EXPECT_EQ(counts.size(), kept) << top_p;
+  }
 }
 
 TEST(ChooseToken, GreedyAndBounds) {

@@ -11,6 +11,7 @@
 
 #include "trainer/ops/cpu/activation.h"
 #include "trainer/ops/cpu/cpu_ops.h"
+#include "trainer/ops/cpu/fp8_values.h"
 #include "trainer/ops/launch.h"
 #include "trainer/ops/number.h"
 
@@ -18,9 +19,6 @@ namespace ops::cpu {
 namespace {
 
 constexpr int64_t kRowPiece = 16;
-/// Factors lie between this number's inverse and it, so that factor and inverse are normal numbers.
-constexpr float kLargestFactor = 0x1p126f;
-
 /// One row of v, of c elements.
 template <class Args>
 void quantized_row(const Args& a, int64_t row, int64_t c, float* v) {
@@ -35,24 +33,6 @@ void quantized_row(const Args& a, int64_t row, int64_t c, float* v) {
   if (swiglu) return swiglu_row_backward(v, x, pre, c / 2);
   std::copy_n(x, c, v);
   activate_row_backward(a.activation, v, pre, c);
-}
-
-/// The largest magnitude; NaN counts as larger than all.
-float largest_magnitude(const float* v, int64_t n, float so_far) {
-  uint32_t most = std::bit_cast<uint32_t>(so_far);
-  for (int64_t i = 0; i < n; ++i)
-    most = std::max(most, std::bit_cast<uint32_t>(v[i]) & 0x7FFFFFFFu);
-  return std::bit_cast<float>(most);
-}
-
-/// A finite value whose product overflows becomes the largest number, like others that are too
-/// large.
-template <DType kDType>
-uint8_t scaled(float value, float factor) {
-  const float product = value * factor;
-  if (std::isinf(product) && std::isfinite(value))
-    return float_to_fp8<kDType>(std::copysign(largest_fp8(kDType), product));
-  return float_to_fp8<kDType>(product);
 }
 
 template <DType kDType>
@@ -87,14 +67,6 @@ ScaleShape block_shape(Scaling scaling, int64_t depth) {
           scaling == Scaling::row ? depth : kScaleBlock};
 }
 
-float factor_of(const QuantizeInBlocks& a, DType dtype, float most) {
-  if (!std::isfinite(most) || most == 0.0f) return 1.0f;
-  const float exact = std::clamp(std::ldexp(largest_fp8(dtype) / most, -a.margin),
-                                 1.0f / kLargestFactor, kLargestFactor);
-  constexpr uint32_t kExponent = 0x7F800000u;
-  return a.power_of_two ? std::bit_cast<float>(std::bit_cast<uint32_t>(exact) & kExponent) : exact;
-}
-
 /// Rounds the block of the rows and terms from (row, term) on, and stores its scale.
 template <DType kDType>
 void round_block(const QuantizeInBlocks& a, const Operand& from, int64_t row, int64_t term,
@@ -108,7 +80,7 @@ void round_block(const QuantizeInBlocks& a, const Operand& from, int64_t row, in
       const float value = from.at(i, k);
       most = largest_magnitude(&value, 1, most);
     }
-  const float factor = factor_of(a, kDType, most);
+  const float factor = factor_of_block(kDType, most, a.margin, a.power_of_two);
   for (int64_t i = row; i < last_row; ++i)
     for (int64_t k = term; k < last_term; ++k)
       out[i * from.depth + k] = scaled<kDType>(from.at(i, k), factor);
